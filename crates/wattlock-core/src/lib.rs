@@ -1,0 +1,25 @@
+//! Wattlock's words: what a unit of work is, what its outcome is, and what an engine must be able to do.
+//!
+//! This crate holds nouns ([`Request`], [`Completion`], [`Key`], [`Kind`]) and two traits ([`Engine`],
+//! [`Instance`]). It refuses to know the time, to start a thread, to do I/O, to use `unsafe`, or to have heard of
+//! any vendor, any door or any policy. Time is an argument ([`Nanos`]) wherever it matters.
+//!
+//! Two forms of the same request exist because two ways of doing work exist. [`Request`] borrows: an engine that
+//! finishes inside the call works on the caller's buffers and allocates nothing. [`OwnedRequest`] travels: from
+//! [`Instance::submit`] until its [`Completion`] the instance owns it, so "nobody else may touch its buffers" is a
+//! move, not a promise.
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod key;
+mod kind;
+mod request;
+
+pub use engine::{
+    Completion, Cost, Description, Engine, EngineClass, Instance, Nanos, Refused, Token, Window,
+};
+pub use error::{Error, Fault};
+pub use key::{Algorithm, Curve, EcKey, Key, Material, RsaKey};
+pub use kind::{Family, Kind, KindInfo, KindSet, NonceLen};
+pub use request::{Data, LatencyClass, Options, OwnedRequest, Request, Shape};

@@ -1,0 +1,366 @@
+//! One unit of work, borrowed or owned, and its shape.
+
+use std::fmt;
+use std::sync::Arc;
+
+use zeroize::Zeroize;
+
+use crate::error::Error;
+use crate::key::Key;
+use crate::kind::{Family, Kind, NonceLen};
+
+/// How urgent the request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+pub enum LatencyClass {
+    /// Somebody waits for this very request (a handshake, a small read).
+    #[default]
+    Interactive,
+    /// Part of an ordered stream; a neighbour is worth waiting for.
+    Stream,
+    /// Throughput counts, latency does not.
+    Bulk,
+}
+
+/// Settings of kinds that have any. Defaults suit every kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Options {
+    /// Deflate level, 1 (fast) to 9 (small).
+    pub level: u8,
+    /// Deflate: whether this input ends the stream. If not, the output ends on a byte boundary with an empty stored
+    /// block (a "sync flush"), so that outputs of consecutive chunks can be joined.
+    pub last: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { level: 1, last: true }
+    }
+}
+
+/// Where a request's input is and where its output goes.
+pub enum Data<'a> {
+    /// Output replaces input, byte for byte; only for kinds whose output is as long as their input.
+    InPlace(&'a mut [u8]),
+    /// Output goes elsewhere; `to` must be at least as long as the output.
+    Apart {
+        /// Input.
+        from: &'a [u8],
+        /// Output.
+        to: &'a mut [u8],
+    },
+}
+
+impl Data<'_> {
+    /// Input length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Data::InPlace(buffer) => buffer.len(),
+            Data::Apart { from, .. } => from.len(),
+        }
+    }
+
+    /// Whether the input is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The input, wherever it is.
+    #[inline]
+    pub fn input(&self) -> &[u8] {
+        match self {
+            Data::InPlace(buffer) => buffer,
+            Data::Apart { from, .. } => from,
+        }
+    }
+
+    /// The output buffer, which for [`Data::InPlace`] still holds the input.
+    #[inline]
+    pub fn output(&mut self) -> &mut [u8] {
+        match self {
+            Data::InPlace(buffer) => buffer,
+            Data::Apart { to, .. } => to,
+        }
+    }
+
+    /// Brings the input into the output buffer if it is not there, and returns exactly the part that is to be
+    /// transformed: for engines that only work in place. The request must have passed [`Request::validate`].
+    #[inline]
+    pub fn gathered(&mut self) -> &mut [u8] {
+        match self {
+            Data::InPlace(buffer) => buffer,
+            Data::Apart { from, to } => {
+                let to = &mut to[..from.len()];
+                to.copy_from_slice(from);
+                to
+            }
+        }
+    }
+}
+
+/// One unit of work on borrowed buffers, for engines that finish inside the call.
+pub struct Request<'a> {
+    /// What to do.
+    pub kind: Kind,
+    /// With which key; [`Key::none`] for kinds that take none.
+    pub key: &'a Key,
+    /// Nonce, initialisation vector, tweak, or HKDF salt. A key and nonce seal one plaintext: that is the caller's
+    /// duty, and no engine, retry or fallback ever changes either.
+    pub nonce: &'a [u8],
+    /// Associated data, or HKDF info.
+    pub aad: &'a [u8],
+    /// Input and output.
+    pub data: Data<'a>,
+    /// Tag: written by seal, read by open, empty for every other family.
+    pub tag: &'a mut [u8],
+    /// Settings, for kinds that have any.
+    pub options: Options,
+    /// Urgency.
+    pub class: LatencyClass,
+}
+
+impl<'a> Request<'a> {
+    /// A request with empty nonce, associated data and tag and default options.
+    pub fn new(kind: Kind, key: &'a Key, data: Data<'a>) -> Request<'a> {
+        Request {
+            kind,
+            key,
+            nonce: &[],
+            aad: &[],
+            data,
+            tag: &mut [],
+            options: Options::default(),
+            class: LatencyClass::default(),
+        }
+    }
+
+    /// The request's shape, all that a policy sees of it.
+    #[inline]
+    pub fn shape(&self) -> Shape {
+        Shape { kind: self.kind, bytes: self.data.len(), class: self.class }
+    }
+
+    /// Checks everything that does not depend on secret bytes: key algorithm, lengths, room. The runtime calls this
+    /// once; engines may rely on it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the field.
+    #[inline]
+    pub fn validate(&self) -> Result<(), Error> {
+        let room = match &self.data {
+            Data::InPlace(buffer) => {
+                if !matches!(self.kind.info().family, Family::Cipher | Family::Seal | Family::Open) {
+                    return Err(Error::Invalid("this kind cannot work in place"));
+                }
+                buffer.len()
+            }
+            Data::Apart { to, .. } => to.len(),
+        };
+        validate(
+            self.kind,
+            self.key,
+            self.nonce.len(),
+            self.aad.len(),
+            self.data.len(),
+            room,
+            self.tag.len(),
+        )?;
+        if self.kind.info().family == Family::Compress && !(1..=9).contains(&self.options.level) {
+            return Err(Error::Invalid("deflate level"));
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn validate(
+    kind: Kind,
+    key: &Key,
+    nonce: usize,
+    aad: usize,
+    input: usize,
+    room: usize,
+    tag: usize,
+) -> Result<(), Error> {
+    let info = kind.info();
+    if key.algorithm() != info.algorithm {
+        return Err(Error::Invalid("key algorithm"));
+    }
+    if matches!(info.nonce, NonceLen::Exactly(len) if len != nonce) {
+        return Err(Error::Invalid("nonce length"));
+    }
+    if tag != info.tag {
+        return Err(Error::Invalid("tag length"));
+    }
+    if input < info.least
+        || (info.multiple > 1 && !input.is_multiple_of(info.multiple))
+        || fixed_input(info.family, input, info.least)
+    {
+        return Err(Error::Invalid("input length"));
+    }
+    let (need, aad_allowed) = match info.family {
+        Family::Cipher => (input, false),
+        Family::Seal | Family::Open => (input, true),
+        Family::Derive => (1, true),
+        _ => (info.output.unwrap_or(1), false),
+    };
+    if room < need {
+        return Err(Error::Invalid("output length"));
+    }
+    if aad > 0 && !aad_allowed {
+        return Err(Error::Invalid("associated data"));
+    }
+    // SP 800-38D: plaintext of at most 2^39 - 256 bits. RFC 8439: 2^32 - 1 blocks of 64. The tighter bound serves both.
+    if input as u64 > (1 << 36) - 64 {
+        return Err(Error::Invalid("input length"));
+    }
+    Ok(())
+}
+
+/// Kinds whose input has one length only: public keys and RSA integers.
+#[inline]
+fn fixed_input(family: Family, input: usize, least: usize) -> bool {
+    match family {
+        Family::Agree => input != least,
+        Family::Sign => input > least.max(64),
+        Family::Generate => input != 0,
+        _ => false,
+    }
+}
+
+/// What a policy may know of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// What is to be done.
+    pub kind: Kind,
+    /// Input bytes.
+    pub bytes: usize,
+    /// Urgency.
+    pub class: LatencyClass,
+}
+
+/// One unit of work that owns its buffers, for engines that answer later. The input is never changed, so that a
+/// fallback can repeat the identical request; the output is scratch until the completion says otherwise.
+pub struct OwnedRequest {
+    /// What to do.
+    pub kind: Kind,
+    /// With which key.
+    pub key: Arc<Key>,
+    /// Nonce, initialisation vector, tweak, or HKDF salt.
+    pub nonce: Vec<u8>,
+    /// Associated data, or HKDF info.
+    pub aad: Vec<u8>,
+    /// Input.
+    pub input: Vec<u8>,
+    /// Output, already as long as the result may be.
+    pub output: Vec<u8>,
+    /// Tag: written by seal, read by open; the first [`crate::KindInfo::tag`] bytes count.
+    pub tag: [u8; 16],
+    /// Settings, for kinds that have any.
+    pub options: Options,
+    /// Urgency.
+    pub class: LatencyClass,
+    /// The door's own mark, carried through untouched.
+    pub mark: u64,
+}
+
+impl OwnedRequest {
+    /// A request with empty nonce and associated data, whose output has `room` bytes.
+    pub fn new(kind: Kind, key: Arc<Key>, input: Vec<u8>, room: usize) -> OwnedRequest {
+        OwnedRequest {
+            kind,
+            key,
+            nonce: Vec::new(),
+            aad: Vec::new(),
+            input,
+            output: vec![0; room],
+            tag: [0; 16],
+            options: Options::default(),
+            class: LatencyClass::default(),
+            mark: 0,
+        }
+    }
+
+    /// The request's shape.
+    pub fn shape(&self) -> Shape {
+        Shape { kind: self.kind, bytes: self.input.len(), class: self.class }
+    }
+
+    /// The same request on borrowed buffers.
+    pub fn view(&mut self) -> Request<'_> {
+        Request {
+            kind: self.kind,
+            key: &self.key,
+            nonce: &self.nonce,
+            aad: &self.aad,
+            data: Data::Apart { from: &self.input, to: &mut self.output },
+            tag: &mut self.tag[..self.kind.info().tag],
+            options: self.options,
+            class: self.class,
+        }
+    }
+}
+
+impl Drop for OwnedRequest {
+    /// Buffers that can hold a secret are wiped: key-agreement and key-derivation results, generated keys, decrypted
+    /// premaster secrets, opened plaintext, and the plaintext that was to be sealed.
+    fn drop(&mut self) {
+        if self.kind.output_is_secret() {
+            self.output.zeroize();
+        }
+        if self.kind.info().family == Family::Seal {
+            self.input.zeroize();
+        }
+    }
+}
+
+impl fmt::Debug for OwnedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedRequest")
+            .field("kind", &self.kind)
+            .field("input_len", &self.input.len())
+            .field("mark", &self.mark)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Algorithm;
+
+    fn gcm() -> Key {
+        Key::symmetric(Algorithm::Aes128Gcm, &[1; 16]).unwrap()
+    }
+
+    #[test]
+    fn each_wrong_field_is_named() {
+        let key = gcm();
+        let ask = |kind, key: &Key, nonce: &[u8], aad: &[u8], input: usize, room: usize, tag: usize| {
+            let (from, mut to, mut tag) = (vec![0; input], vec![0; room], vec![0; tag]);
+            let data = Data::Apart { from: &from, to: &mut to };
+            Request { nonce, aad, tag: &mut tag, ..Request::new(kind, key, data) }.validate()
+        };
+        let seal = Kind::Aes128GcmSeal;
+        assert_eq!(ask(seal, &key, &[0; 12], b"a", 9, 9, 16), Ok(()));
+        assert_eq!(ask(seal, &key, &[0; 11], b"", 9, 9, 16), Err(Error::Invalid("nonce length")));
+        assert_eq!(ask(seal, &key, &[0; 12], b"", 9, 8, 16), Err(Error::Invalid("output length")));
+        assert_eq!(ask(seal, &key, &[0; 12], b"", 9, 9, 15), Err(Error::Invalid("tag length")));
+        assert_eq!(
+            ask(Kind::Aes256GcmSeal, &key, &[0; 12], b"", 9, 9, 16),
+            Err(Error::Invalid("key algorithm"))
+        );
+        let none = Key::none();
+        assert_eq!(ask(Kind::Sha256, none, b"", b"a", 9, 32, 0), Err(Error::Invalid("associated data")));
+        assert_eq!(ask(Kind::Sha256, none, b"", b"", 9, 31, 0), Err(Error::Invalid("output length")));
+        assert_eq!(ask(Kind::P256Generate, none, b"", b"", 1, 97, 0), Err(Error::Invalid("input length")));
+    }
+
+    #[test]
+    fn a_digest_cannot_work_in_place() {
+        let mut buffer = [0; 64];
+        let request = Request::new(Kind::Sha512, Key::none(), Data::InPlace(&mut buffer));
+        assert!(request.validate().is_err());
+    }
+}

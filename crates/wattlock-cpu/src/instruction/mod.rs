@@ -1,0 +1,1 @@
+//! Engine at the speed of CPU instructions.

@@ -1,0 +1,9 @@
+//! The engines that are always there: [`software`] (portable, no special instructions, constant time) and
+//! [`instruction`] (one request at a time at the speed of the CPU's instructions).
+//!
+//! This crate refuses to queue, to hold, to choose between its engines, or to know who asked. Unsafe code lives in
+//! `instruction/sys` (foreign functions) and in the per-ISA files, and nowhere else.
+#![deny(unsafe_code)]
+
+pub mod instruction;
+pub mod software;

@@ -1,0 +1,1 @@
+//! Portable constant-time engine.

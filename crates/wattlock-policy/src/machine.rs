@@ -1,0 +1,147 @@
+//! What does not change from request to request: which engines there are, and what each costs by calibration.
+
+use wattlock_core::{EngineClass, Kind, KindSet};
+
+/// Most engines one machine may have; weather is an array of this length.
+pub const MAX_ENGINES: usize = 8;
+
+/// An engine's place in the registry, 0 to [`MAX_ENGINES`] - 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EngineId(pub u8);
+
+impl EngineId {
+    /// As an array index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a policy knows of an engine.
+#[derive(Debug, Clone)]
+pub struct EngineView {
+    /// Its place in the registry.
+    pub id: EngineId,
+    /// What sort of machine it is.
+    pub class: EngineClass,
+    /// Kinds it finishes inside the call.
+    pub inline: KindSet,
+    /// Kinds it does through a queue.
+    pub queued: KindSet,
+    /// Requests that one doorbell serves at the cost of one.
+    pub width: u16,
+    /// Requests that may be in flight in one instance; 0 for an engine without queues.
+    pub window: u32,
+}
+
+impl EngineView {
+    /// Whether it does the kind in either way.
+    pub fn can(&self, kind: Kind) -> bool {
+        self.inline.contains(kind) || self.queued.contains(kind)
+    }
+}
+
+/// What an operator wants least of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Objective {
+    /// Time.
+    #[default]
+    Performance,
+    /// Time and energy, as their product (the energy-delay product).
+    Balanced,
+    /// Energy.
+    Energy,
+}
+
+/// Calibrated cost of one request, by engine, kind and size.
+#[derive(Debug, Clone, Default)]
+pub struct Costs {
+    curves: Vec<Curve>,
+}
+
+/// One engine's cost of one kind: points in ascending size, linear between them and beyond the last.
+#[derive(Debug, Clone)]
+struct Curve {
+    engine: EngineId,
+    kind: Kind,
+    /// (bytes, nanoseconds, nanojoules).
+    points: Vec<(usize, f64, Option<f64>)>,
+}
+
+impl Costs {
+    /// No engine's cost is known.
+    pub fn new() -> Costs {
+        Costs::default()
+    }
+
+    /// Sets an engine's cost of a kind: `(bytes, nanoseconds, nanojoules)` of one request alone, ascending in bytes.
+    /// An earlier curve for the same engine and kind is replaced; an empty one means "not known".
+    pub fn set(&mut self, engine: EngineId, kind: Kind, mut points: Vec<(usize, f64, Option<f64>)>) {
+        points.sort_by_key(|point| point.0);
+        self.curves.retain(|curve| (curve.engine, curve.kind) != (engine, kind));
+        if !points.is_empty() {
+            self.curves.push(Curve { engine, kind, points });
+        }
+    }
+
+    /// Nanoseconds one request of that size takes alone on that engine; `None` if nobody measured.
+    pub fn latency_ns(&self, engine: EngineId, kind: Kind, bytes: usize) -> Option<f64> {
+        let curve = self.curve(engine, kind)?;
+        Some(interpolate(curve.points.iter().map(|point| (point.0 as f64, point.1)), bytes as f64))
+    }
+
+    /// Nanojoules of one request of that size alone on that engine; `None` if nobody metered.
+    pub fn energy_nj(&self, engine: EngineId, kind: Kind, bytes: usize) -> Option<f64> {
+        let curve = self.curve(engine, kind)?;
+        if curve.points.iter().any(|point| point.2.is_none()) {
+            return None;
+        }
+        let metered = curve.points.iter().map(|point| (point.0 as f64, point.2.unwrap_or(0.0)));
+        Some(interpolate(metered, bytes as f64))
+    }
+
+    fn curve(&self, engine: EngineId, kind: Kind) -> Option<&Curve> {
+        self.curves.iter().find(|curve| (curve.engine, curve.kind) == (engine, kind))
+    }
+}
+
+/// Linear between neighbouring points; below the first point its value, beyond the last the last segment's slope
+/// (not below zero). One point is a constant.
+fn interpolate(points: impl Iterator<Item = (f64, f64)>, x: f64) -> f64 {
+    let mut before: Option<(f64, f64)> = None;
+    let mut slope = 0.0;
+    for (px, py) in points {
+        match before {
+            None if x <= px => return py,
+            None => {}
+            Some((bx, by)) => {
+                slope = if px > bx { (py - by) / (px - bx) } else { 0.0 };
+                if x <= px {
+                    return by + slope * (x - bx);
+                }
+            }
+        }
+        before = Some((px, py));
+    }
+    before.map_or(0.0, |(bx, by)| by + f64::max(slope, 0.0) * (x - bx))
+}
+
+/// What a policy is told once, when it is made.
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    /// Engines, each at the index of its id. At least one does every kind inline.
+    pub engines: Vec<EngineView>,
+    /// Calibrated costs.
+    pub costs: Costs,
+    /// Cores this process may use.
+    pub cores: u16,
+    /// What to minimise.
+    pub objective: Objective,
+}
+
+impl Machine {
+    /// The first engine of that class which can do the kind.
+    pub fn of_class(&self, class: EngineClass, kind: Kind) -> Option<&EngineView> {
+        self.engines.iter().find(|engine| engine.class == class && engine.can(kind))
+    }
+}

@@ -1,0 +1,129 @@
+//! What changes from request to request, and what a policy answers.
+
+use wattlock_core::{Nanos, Shape};
+
+use crate::machine::{EngineId, MAX_ENGINES};
+
+/// One engine's present state, as the deciding thread sees it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EngineWeather {
+    /// Passed its known-answer tests, not quarantined, and open (or an engine that needs no opening).
+    pub available: bool,
+    /// Requests in flight, held ones included.
+    pub in_flight: u32,
+    /// Their input bytes.
+    pub in_flight_bytes: u64,
+    /// Of the requests in flight, those not yet handed to the machine.
+    pub held: u32,
+    /// Of the requests in flight, public-key operations.
+    pub asymmetric: u32,
+    /// Input bytes that may be in flight at once; the fill level is `in_flight_bytes / window_bytes`.
+    pub window_bytes: u64,
+}
+
+/// The state of things when a choice is made.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Weather {
+    /// By engine id; entries beyond the machine's engines are not available.
+    pub engines: [EngineWeather; MAX_ENGINES],
+    /// Share of CPU time that is idle, in thousandths.
+    pub idle_permille: u16,
+    /// Threads or processes that submit at the same time, the asker included.
+    pub submitters: u16,
+    /// Connections (or files, or streams) a door has open and not idle; 0 where the door does not say.
+    pub active: u32,
+}
+
+impl Weather {
+    /// Requests in flight over all engines.
+    pub fn in_flight(&self) -> u32 {
+        self.engines.iter().map(|engine| engine.in_flight).sum()
+    }
+
+    /// Public-key operations in flight over all engines.
+    pub fn asymmetric(&self) -> u32 {
+        self.engines.iter().map(|engine| engine.asymmetric).sum()
+    }
+}
+
+/// One of the clock pairs an engine supports, 0 the lowest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClockStep(pub u8);
+
+/// A policy's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// Who does it. Always an engine that can do the kind and is available, if there is one.
+    pub engine: EngineId,
+    /// How long it may be held for company from now, in nanoseconds; 0 for an engine that finishes inside the call.
+    pub hold_ns: Nanos,
+    /// Which clock the engine should run at, where a policy has an opinion.
+    pub clock: Option<ClockStep>,
+}
+
+impl Choice {
+    /// This engine, at once, at whatever clock.
+    pub const fn now(engine: EngineId) -> Choice {
+        Choice { engine, hold_ns: 0, clock: None }
+    }
+}
+
+/// A request waiting (held) on one engine should move to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migration {
+    /// Where it waits.
+    pub from: EngineId,
+    /// Who should do it.
+    pub to: EngineId,
+}
+
+/// What became of a request, for a policy that learns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outcome {
+    /// Who did it.
+    pub engine: EngineId,
+    /// From submission to completion, in nanoseconds.
+    pub latency_ns: Nanos,
+    /// Of that, the time it was held.
+    pub held_ns: Nanos,
+    /// Requests that shared the doorbell.
+    pub batch: u16,
+    /// Requests in flight on that engine when it was submitted, itself included.
+    pub depth: u32,
+    /// Nanojoules, where known.
+    pub energy_nj: Option<u64>,
+    /// Whether the engine failed and somebody else had to do it.
+    pub failed: bool,
+}
+
+/// Chooses engines. One per deciding thread; holds no lock, reads no clock, touches nothing outside itself.
+pub trait Policy: Send {
+    /// Its published or given name.
+    fn name(&self) -> &'static str;
+
+    /// Who does a request of this shape in this weather. Never an engine that cannot do the kind; never one that is
+    /// not available while another is.
+    fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice;
+
+    /// Who does a request of this shape if it must finish inside the call (nobody can wait for a completion). Never
+    /// an engine that does not do the kind inline.
+    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> EngineId;
+
+    /// Whether one held request should move, in this weather. Called when the weather changes while requests are
+    /// held; repeated until `None`.
+    fn migrate(&mut self, weather: &Weather, now: Nanos) -> Option<Migration> {
+        let _ = (weather, now);
+        None
+    }
+
+    /// Whether it is time to poll for completions.
+    fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
+        let _ = now;
+        weather.in_flight() > 0
+    }
+
+    /// What became of a request.
+    fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
+        let _ = (shape, outcome, now);
+    }
+}
