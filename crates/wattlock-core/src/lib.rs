@@ -12,6 +12,7 @@
 
 mod engine;
 mod error;
+mod kat;
 mod key;
 mod kind;
 mod request;
@@ -20,6 +21,7 @@ pub use engine::{
     Completion, Cost, Description, Engine, EngineClass, Instance, Nanos, Refused, Token, Window,
 };
 pub use error::{Error, Fault};
+pub use kat::{Expected, KnownAnswer, known_answers};
 pub use key::{Algorithm, Curve, EcKey, Key, Material, RsaKey};
 pub use kind::{Family, Kind, KindInfo, KindSet, NonceLen};
 pub use request::{Data, LatencyClass, Options, OwnedRequest, Request, Shape};
