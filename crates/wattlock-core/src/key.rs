@@ -6,7 +6,7 @@
 
 use std::any::{Any, TypeId};
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -149,15 +149,18 @@ const SLOTS: usize = 6;
 
 type Slot = OnceLock<(TypeId, Box<dyn Any + Send + Sync>)>;
 
-/// A key and everything engines have made of it. Shared by reference or `Arc`; safe to use from any thread.
-pub struct Key {
+/// A key and everything engines have made of it. Clones share both; the material is wiped with the last of them.
+/// Safe to use from any thread.
+#[derive(Clone)]
+pub struct Key(Arc<Shared>);
+
+struct Shared {
     algorithm: Algorithm,
     material: Material,
     slots: [Slot; SLOTS],
 }
 
-static NONE: Key =
-    Key { algorithm: Algorithm::None, material: Material::None, slots: [const { OnceLock::new() }; SLOTS] };
+static NONE: LazyLock<Key> = LazyLock::new(Key::none_owned);
 
 impl Key {
     /// The key of kinds that take none (digests, key generation, deflate).
@@ -244,23 +247,23 @@ impl Key {
     }
 
     fn with(algorithm: Algorithm, material: Material) -> Key {
-        Key { algorithm, material, slots: [const { OnceLock::new() }; SLOTS] }
+        Key(Arc::new(Shared { algorithm, material, slots: [const { OnceLock::new() }; SLOTS] }))
     }
 
     /// What the key is for.
     #[inline]
     pub fn algorithm(&self) -> Algorithm {
-        self.algorithm
+        self.0.algorithm
     }
 
     /// The raw material, for engines.
     pub fn material(&self) -> &Material {
-        &self.material
+        &self.0.material
     }
 
     /// The bytes of a symmetric key or secret; empty for any other.
     pub fn bytes(&self) -> &[u8] {
-        match &self.material {
+        match &self.0.material {
             Material::Bytes(bytes) => bytes,
             _ => &[],
         }
@@ -277,7 +280,7 @@ impl Key {
         &self,
         expand: impl FnOnce(&Material) -> Result<T, Error>,
     ) -> Result<&T, Error> {
-        for slot in &self.slots {
+        for slot in &self.0.slots {
             match slot.get() {
                 Some((id, value)) if *id == TypeId::of::<T>() => {
                     return value.downcast_ref().ok_or(Error::Unsupported);
@@ -295,8 +298,8 @@ impl Key {
         expand: impl FnOnce(&Material) -> Result<T, Error>,
     ) -> Result<&T, Error> {
         let mut entry: (TypeId, Box<dyn Any + Send + Sync>) =
-            (TypeId::of::<T>(), Box::new(expand(&self.material)?));
-        for slot in &self.slots {
+            (TypeId::of::<T>(), Box::new(expand(&self.0.material)?));
+        for slot in &self.0.slots {
             let refused = slot.set(entry);
             // Whoever filled this slot, we or a rival thread, it may now hold a `T`.
             if let Some(value) = slot.get().and_then(|(_, value)| value.downcast_ref()) {
@@ -313,7 +316,7 @@ impl Key {
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("algorithm", &self.algorithm).finish_non_exhaustive()
+        f.debug_struct("Key").field("algorithm", &self.0.algorithm).finish_non_exhaustive()
     }
 }
 
