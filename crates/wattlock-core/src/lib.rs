@@ -10,6 +10,8 @@
 //! move, not a promise.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "dev")]
+pub mod dev;
 mod engine;
 mod error;
 mod kat;

@@ -1,0 +1,290 @@
+//! Agreement with the reference, byte for byte, where the result is a function of the inputs.
+
+use super::case::{CANARY, Case, Suite, Want, wiped_or_untouched};
+use super::make::{rsa_parts, sealing};
+use super::subject::Way;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::kat::Expected;
+use crate::kind::{Family, Kind};
+use crate::request::{Data, OwnedRequest, Request};
+
+/// Around every block, batch and page that an engine may care about.
+const LENGTHS: &[usize] = &[
+    0,
+    1,
+    15,
+    16,
+    17,
+    31,
+    32,
+    33,
+    47,
+    48,
+    49,
+    63,
+    64,
+    65,
+    111,
+    112,
+    127,
+    128,
+    129,
+    191,
+    192,
+    193,
+    239,
+    240,
+    241,
+    255,
+    256,
+    257,
+    383,
+    384,
+    511,
+    512,
+    513,
+    1023,
+    1024,
+    1025,
+    4095,
+    4096,
+    4097,
+    8191,
+    8192,
+    16383,
+    16384,
+    16385,
+    65536,
+    1 << 20,
+    (1 << 20) + 5,
+];
+
+/// Associated data: none, part of a block, blocks, a TLS record header's 5 and 13, the two-byte length's edge, long.
+const AADS: &[usize] =
+    &[0, 1, 5, 12, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 4097, 65536];
+
+/// Random lengths tried beside those.
+const EXTRA: usize = 48;
+
+pub(super) fn cases(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
+    if !kind.info().deterministic {
+        return Vec::new();
+    }
+    assert!(suite.reference.description().inline.contains(kind), "the reference cannot do {}", kind.name());
+    let requests = match kind.info().family {
+        Family::Sign => (0..6).map(|_| signing(suite, kind)).collect(),
+        Family::Agree => (0..8).map(|_| agreeing(suite, kind)).collect(),
+        _ => bulk(suite, kind),
+    };
+    let case = |request: OwnedRequest| {
+        let expected = suite.reference_answer(&request);
+        let (input, aad) = (request.input.len(), request.aad.len());
+        Case::new(format!("{input} bytes, {aad} associated"), request, Want::This(expected))
+    };
+    requests.into_iter().map(case).collect()
+}
+
+/// Below the modulus, because the modulus's first byte is at least 0x80.
+fn signing(suite: &Suite<'_>, kind: Kind) -> OwnedRequest {
+    let mut input = suite.random.bytes(kind.info().least);
+    input[0] &= 0x7f;
+    suite.request(kind, suite.key(kind.info().algorithm), input)
+}
+
+fn agreeing(suite: &Suite<'_>, kind: Kind) -> OwnedRequest {
+    let key = suite.key(kind.info().algorithm);
+    let peer = kind.info().algorithm.curve().map(|curve| suite.pair(curve).public.clone());
+    suite.request(kind, key, peer.unwrap_or_default())
+}
+
+fn bulk(suite: &Suite<'_>, kind: Kind) -> Vec<OwnedRequest> {
+    let info = kind.info();
+    let fits = |len: &usize| {
+        *len >= info.least && len.is_multiple_of(info.multiple) && *len <= suite.harness.longest
+    };
+    let random = |_| info.least + suite.random.below(160) * info.multiple + suite.random.below(2) * 16;
+    let lengths: Vec<_> = LENGTHS.iter().copied().chain((0..EXTRA).map(random)).filter(fits).collect();
+    let mut requests = Vec::new();
+    for (index, len) in lengths.iter().enumerate() {
+        // Derivation's work follows its output; a megabyte of seed shows nothing.
+        let len = if info.family == Family::Derive { *len.min(&4097) } else { *len };
+        let aad = if index < AADS.len() * 2 { AADS[index % AADS.len()] } else { suite.random.below(70) };
+        requests.push(one(suite, kind, len, aad));
+    }
+    if matches!(info.family, Family::Seal | Family::Open) {
+        requests.extend(AADS.iter().flat_map(|aad| [0, 33].map(|len| one(suite, kind, len, *aad))));
+    }
+    if info.name.ends_with("-ctr") {
+        requests.extend((1..=16).map(|tail| wrapping(suite, kind, tail)));
+    }
+    if info.family == Family::Derive {
+        // One byte, about one hash, and the longest HKDF allows for the shortest hash here: 255 blocks of 32.
+        requests.extend([1, 31, 32, 33, 47, 48, 49, 64, 65, 255 * 32].map(|room| {
+            let mut request = one(suite, kind, 40, 0);
+            request.output = vec![CANARY; room];
+            request
+        }));
+    }
+    requests
+}
+
+/// One random request.
+fn one(suite: &Suite<'_>, kind: Kind, len: usize, aad: usize) -> OwnedRequest {
+    let info = kind.info();
+    let make = |kind: Kind| {
+        let mut request = suite.request(kind, suite.key(info.algorithm), suite.random.bytes(len));
+        if matches!(info.family, Family::Seal | Family::Open) {
+            request.aad = suite.random.bytes(aad);
+        }
+        request
+    };
+    if info.family != Family::Open {
+        return make(kind);
+    }
+    suite.opened(kind, &make(sealing(kind))).0
+}
+
+/// A counter whose last `tail` bytes are about to wrap.
+fn wrapping(suite: &Suite<'_>, kind: Kind, tail: usize) -> OwnedRequest {
+    let mut request = one(suite, kind, 16 * 40 + 3, 0);
+    request.nonce[16 - tail..].fill(0xff);
+    request.nonce[15] -= suite.random.below(36) as u8;
+    request
+}
+
+/// Inline requests on borrowed buffers: every misalignment of input, output and associated data, in place and apart,
+/// right and forged, in buffers that end where the arena says.
+pub(super) fn buffers(suite: &Suite<'_>, kind: Kind) {
+    let info = kind.info();
+    let movable =
+        matches!(info.family, Family::Cipher | Family::Seal | Family::Open | Family::Digest | Family::Mac);
+    if !movable || !suite.ways(kind).any(|way| way == Way::Inline) {
+        return;
+    }
+    for (turn, len) in [1, 15, 16, 17, 33, 64, 129, 256, 257, 1040, 4096, 5000].into_iter().enumerate() {
+        let len = len - len % info.multiple;
+        if len < info.least {
+            continue;
+        }
+        let request = one(suite, kind, len, turn * 7 % 40);
+        let expected = suite.reference_answer(&request);
+        for offset in 0..=17 {
+            let other = (offset * 5 + turn) % 18;
+            borrowed(suite, &request, &expected, [offset, other]);
+            borrowed(suite, &request, &expected, [other, offset]);
+            in_place(suite, &request, &expected, [offset, other]);
+        }
+        if info.family == Family::Open {
+            let mut forged = crate::kat::again(&request);
+            forged.tag[turn % 16] ^= 1 << (turn % 8);
+            let plaintext = suite.reference_bytes(&request);
+            let expected = Expected::Forged { plaintext };
+            borrowed(suite, &forged, &expected, [turn, 0]);
+            in_place(suite, &forged, &expected, [turn, 0]);
+        }
+    }
+}
+
+fn borrowed(suite: &Suite<'_>, request: &OwnedRequest, expected: &Expected, [from_at, to_at]: [usize; 2]) {
+    let arena = suite.harness.arena;
+    let need = request.kind.info().output.unwrap_or(request.input.len());
+    let mut from = arena.buffer(from_at + request.input.len());
+    let mut to = arena.buffer(to_at + need);
+    let mut aad = arena.buffer(to_at + request.aad.len());
+    from[from_at..].copy_from_slice(&request.input);
+    aad[to_at..].copy_from_slice(&request.aad);
+    to.fill(CANARY);
+    let mut tag = request.tag;
+    let (result, tag) = {
+        let data = Data::Apart { from: &from[from_at..], to: &mut to[to_at..] };
+        (run(suite.engine, request, &aad[to_at..], data, &mut tag), tag)
+    };
+    let what = format!("apart, offsets {from_at} and {to_at}, {} bytes", request.input.len());
+    let intact = from[from_at..] == request.input[..] && to[..to_at].iter().all(|byte| *byte == CANARY);
+    if !intact {
+        suite.fail(request.kind, &what, "input or bytes before the output were written");
+    }
+    let forged = matches!(expected, Expected::Forged { .. });
+    if forged && !wiped_or_untouched(&to[to_at..], need) {
+        suite.fail(
+            request.kind,
+            &what,
+            "authentication failed, but the output is neither wiped nor untouched",
+        );
+    }
+    compare(suite, request, expected, &what, result, &to[to_at..], &tag);
+}
+
+fn in_place(suite: &Suite<'_>, request: &OwnedRequest, expected: &Expected, [at, aad_at]: [usize; 2]) {
+    if !matches!(request.kind.info().family, Family::Cipher | Family::Seal | Family::Open) {
+        return;
+    }
+    let arena = suite.harness.arena;
+    let mut buffer = arena.buffer(at + request.input.len());
+    let mut aad = arena.buffer(aad_at + request.aad.len());
+    aad[aad_at..].copy_from_slice(&request.aad);
+    buffer[..at].fill(CANARY);
+    buffer[at..].copy_from_slice(&request.input);
+    let mut tag = request.tag;
+    let result = run(suite.engine, request, &aad[aad_at..], Data::InPlace(&mut buffer[at..]), &mut tag);
+    let what = format!("in place, offset {at}, {} bytes", request.input.len());
+    if buffer[..at].iter().any(|byte| *byte != CANARY) {
+        suite.fail(request.kind, &what, "bytes before the buffer were written");
+    }
+    compare(suite, request, expected, &what, result, &buffer[at..], &tag);
+}
+
+fn run(
+    engine: &dyn Engine,
+    request: &OwnedRequest,
+    aad: &[u8],
+    data: Data<'_>,
+    tag: &mut [u8; 16],
+) -> Result<usize, Error> {
+    let tag = &mut tag[..request.kind.info().tag];
+    let mut view =
+        Request { nonce: &request.nonce, aad, tag, ..Request::new(request.kind, &request.key, data) };
+    view.validate()?;
+    engine.execute(&mut view)
+}
+
+fn compare(
+    suite: &Suite<'_>,
+    request: &OwnedRequest,
+    expected: &Expected,
+    what: &str,
+    result: Result<usize, Error>,
+    output: &[u8],
+    tag: &[u8; 16],
+) {
+    suite.count(1);
+    let mut after = crate::kat::again(request);
+    after.output = output.to_vec();
+    after.tag = *tag;
+    if let Err(error) = expected.verdict(&after, &result, suite.reference) {
+        suite.fail(request.kind, what, &format!("{error}"));
+    }
+}
+
+/// An RSA key with one part altered so that its shape is still right.
+pub(super) fn altered_rsa(key: &crate::Key) -> Vec<(&'static str, crate::Key)> {
+    let Some(parts) = rsa_parts(key) else { return Vec::new() };
+    type Part = fn(&mut crate::RsaKey) -> &mut Vec<u8>;
+    let each: [(&'static str, Part); 6] = [
+        ("p", |key| &mut key.p),
+        ("q", |key| &mut key.q),
+        ("dp", |key| &mut key.dp),
+        ("dq", |key| &mut key.dq),
+        ("qinv", |key| &mut key.qinv),
+        ("d", |key| &mut key.d),
+    ];
+    let alter = |(name, part): (&'static str, Part)| {
+        let mut parts = parts.clone();
+        let bytes = part(&mut parts);
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        Some((name, crate::Key::rsa(parts).ok()?))
+    };
+    each.into_iter().filter_map(alter).collect()
+}
