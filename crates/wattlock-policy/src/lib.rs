@@ -3,11 +3,42 @@
 //!
 //! This crate holds the published rules under their names and `adaptive`, ours. It refuses to read a clock, an
 //! atomic or a file, to name an engine (it sees [`EngineClass`]es and ids), and to do anything about its choices.
+//!
+//! Policies are made by name: [`by_name`], with [`Settings`] read from `key=value` strings. Three facts hold for all
+//! of them, and `tests/every_policy.rs` shows them on random machines: an engine that cannot do the request is never
+//! named; an engine that is not available is never named while another that could do it is; and
+//! [`Policy::choose_inline`] allocates nothing and reads only tables made beforehand.
 #![forbid(unsafe_code)]
 
+mod aca_sds;
+mod adaptive;
+mod catalogue;
+mod eeca;
+mod eep;
+mod error;
+mod estimate;
+mod instruction;
+mod lecpaes;
 mod machine;
+mod offload;
+mod qweb;
+mod ranking;
+mod settings;
+mod software;
 mod weather;
 
+pub use aca_sds::AcaSds;
+pub use adaptive::Adaptive;
+pub use catalogue::{NAMES, by_name};
+pub use eeca::Eeca;
+pub use eep::{Eep, Platform};
+pub use error::PolicyError;
+pub use instruction::Instruction;
+pub use lecpaes::Lecpaes;
 pub use machine::{Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective};
+pub use offload::Offload;
+pub use qweb::Qweb;
+pub use settings::Settings;
+pub use software::Software;
 pub use wattlock_core::EngineClass;
 pub use weather::{Choice, ClockStep, EngineWeather, Migration, Outcome, Policy, Weather};

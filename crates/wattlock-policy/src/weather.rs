@@ -116,6 +116,13 @@ pub trait Policy: Send {
         None
     }
 
+    /// Whether a held request of this shape may make that move. [`Policy::migrate`] sees only how many are held; a
+    /// rule that moves some sizes and not others, or an engine that cannot do the kind, is answered here.
+    fn may_move(&self, shape: &Shape, migration: &Migration) -> bool {
+        let _ = (shape, migration);
+        true
+    }
+
     /// Whether it is time to poll for completions.
     fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
         let _ = now;

@@ -1,0 +1,182 @@
+//! `aca-sds`: Xiao et al., "ACA-SDS: Adaptive Crypto Acceleration for Secure Data Storage in Big Data", 2018.
+//!
+//! Published: reads are decrypted on the CPU; a write goes to the accelerator if `processes > alpha` and
+//! `block > beta`, else to the CPU; while requests go to the accelerator and the idle CPU share is above M, waiting
+//! requests are encrypted on the CPU as well; of n cores as many feed the accelerator as it takes to keep it busy
+//! (there 4, where `max(bw/n)` peaks) and the others encrypt. The turning point is 4 KiB; alpha, beta and M have no
+//! published values.
+//!
+//! Ours: alpha = 1 (somebody else must be there), beta = the turning point, M = 3 % (the least idle share the paper
+//! reports); counter mode, whose kind does not say the direction, counts as a write; "waiting" is a device that is
+//! fully used (see `eeca`). A deciding thread that knows its number (`aca-sds.thread`) feeds if the number is below
+//! `feeders` and encrypts otherwise; threads that do not know theirs each send `feeders / submitters` of their
+//! eligible bytes, which is the same division in the long run.
+
+use wattlock_core::{Family, Kind, KindSet, Nanos, Shape};
+
+use crate::machine::{EngineId, Machine};
+use crate::ranking::{DEVICES, Devices, Ranking};
+use crate::settings::Settings;
+use crate::weather::{Choice, Migration, Policy, Weather};
+
+/// By operation, size, concurrency, spare CPU and number of cores.
+pub struct AcaSds {
+    alpha: u16,
+    beta_bytes: usize,
+    idle_permille: u16,
+    feeders: u16,
+    thread: Option<u16>,
+    cores: u16,
+    hold_ns: Nanos,
+    reads: KindSet,
+    device: Ranking,
+    cpu: Ranking,
+    inline: Ranking,
+    devices: Devices,
+    /// Bytes the accelerator is owed, times the submitters that share it.
+    owed: i64,
+}
+
+impl AcaSds {
+    /// The rule on this machine.
+    pub fn new(machine: &Machine, settings: &Settings) -> AcaSds {
+        AcaSds {
+            alpha: settings.aca_sds_alpha,
+            beta_bytes: settings.aca_sds_beta_bytes,
+            idle_permille: settings.aca_sds_idle_permille,
+            feeders: settings.aca_sds_feeders,
+            thread: settings.aca_sds_thread,
+            cores: machine.cores.max(1),
+            hold_ns: settings.hold_ns,
+            reads: Kind::ALL.iter().copied().filter(|kind| is_read(*kind)).collect(),
+            device: Ranking::any(machine, &DEVICES),
+            cpu: Ranking::any(machine, &[]),
+            inline: Ranking::inline(machine, &[]),
+            devices: Devices::new(machine, settings.busy_permille),
+            owed: 0,
+        }
+    }
+
+    /// Whether this thread's next eligible request is for the accelerator.
+    fn feeds(&mut self, bytes: usize, weather: &Weather) -> bool {
+        if let Some(thread) = self.thread {
+            return thread < self.feeders;
+        }
+        let threads = i64::from(weather.submitters.clamp(1, self.cores));
+        let feeders = i64::from(self.feeders).min(threads);
+        let bytes = bytes.min(1 << 40) as i64;
+        // The debt stays within half a request of zero, so the long-run share is exact; clamped because the number of
+        // submitters, its unit, may change between calls.
+        let bound = bytes * threads;
+        self.owed = self.owed.clamp(-bound, bound) + bytes * feeders;
+        let feeds = 2 * self.owed >= bytes * threads;
+        if feeds {
+            self.owed -= bytes * threads;
+        }
+        feeds
+    }
+}
+
+/// Whether the kind decrypts what was stored.
+fn is_read(kind: Kind) -> bool {
+    kind.info().family == Family::Open || kind.name().ends_with("-decrypt")
+}
+
+impl Policy for AcaSds {
+    fn name(&self) -> &'static str {
+        "aca-sds"
+    }
+
+    fn choose(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> Choice {
+        let write = !self.reads.contains(shape.kind);
+        let worth_it = weather.submitters > self.alpha && shape.bytes > self.beta_bytes;
+        if !write || !worth_it || !self.feeds(shape.bytes, weather) {
+            return Choice::now(self.cpu.pick(shape.kind, weather));
+        }
+        let engine = self.device.pick(shape.kind, weather);
+        if !self.devices.is_full(engine, weather) {
+            return Choice::now(engine);
+        }
+        if weather.idle_permille > self.idle_permille {
+            return Choice::now(self.cpu.pick(shape.kind, weather));
+        }
+        Choice { engine, hold_ns: self.hold_ns, clock: None }
+    }
+
+    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
+        self.inline.pick(shape.kind, weather)
+    }
+
+    fn migrate(&mut self, weather: &Weather, _now: Nanos) -> Option<Migration> {
+        if weather.idle_permille <= self.idle_permille {
+            return None;
+        }
+        let from = self.devices.overflowing(weather)?;
+        self.devices.relief(weather).map(|to| Migration { from, to })
+    }
+
+    fn may_move(&self, shape: &Shape, migration: &Migration) -> bool {
+        self.devices.can(migration.to, shape.kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranking::tests::{server, weather};
+
+    const CPU: EngineId = EngineId(1);
+    const DEVICE: EngineId = EngineId(2);
+
+    fn shape(kind: Kind, bytes: usize) -> Shape {
+        Shape { kind, bytes, class: Default::default() }
+    }
+
+    fn busy(submitters: u16) -> Weather {
+        Weather { submitters, ..weather() }
+    }
+
+    #[test]
+    fn only_large_concurrent_writes_are_offloaded() {
+        let mut rule = AcaSds::new(&server(), &Settings::default());
+        let mut ask = |kind, bytes, submitters| rule.choose(&shape(kind, bytes), &busy(submitters), 0).engine;
+        assert_eq!(ask(Kind::Aes128CbcEncrypt, 4097, 2), DEVICE);
+        assert_eq!(ask(Kind::Aes128CbcEncrypt, 4096, 2), CPU, "beta");
+        assert_eq!(ask(Kind::Aes128CbcEncrypt, 4097, 1), CPU, "alpha");
+        assert_eq!(ask(Kind::Aes128CbcDecrypt, 1 << 20, 2), CPU, "a read");
+        assert_eq!(ask(Kind::Aes128GcmOpen, 1 << 20, 2), CPU, "a read");
+        assert_eq!(ask(Kind::Aes256XtsDecrypt, 1 << 20, 2), CPU, "a read");
+    }
+
+    #[test]
+    fn waiting_requests_use_the_cpu_while_it_has_time() {
+        let mut rule = AcaSds::new(&server(), &Settings::default());
+        let mut weather = busy(4);
+        (weather.engines[2].in_flight, weather.engines[2].held) = (50, 1);
+        weather.idle_permille = 31;
+        assert_eq!(rule.choose(&shape(Kind::Aes128CbcEncrypt, 9000), &weather, 0), Choice::now(CPU));
+        assert_eq!(rule.migrate(&weather, 0), Some(Migration { from: DEVICE, to: CPU }));
+        weather.idle_permille = 30;
+        let choice = rule.choose(&shape(Kind::Aes128CbcEncrypt, 9000), &weather, 0);
+        assert!(choice.engine == DEVICE && choice.hold_ns > 0);
+        assert_eq!(rule.migrate(&weather, 0), None);
+    }
+
+    #[test]
+    fn of_eight_threads_four_feed() {
+        let mut rule = AcaSds::new(&server(), &Settings::default());
+        let count = |rule: &mut AcaSds, submitters| {
+            let mut ask =
+                |_: &u32| rule.choose(&shape(Kind::Aes128CbcEncrypt, 65536), &busy(submitters), 0).engine;
+            (0..800).filter(|i| ask(i) == DEVICE).count()
+        };
+        assert_eq!(count(&mut rule, 8), 400);
+        assert_eq!(count(&mut rule, 4), 800);
+        assert_eq!(count(&mut rule, 32), 400, "more threads than cores share the cores");
+        for thread in 0..8 {
+            let settings = Settings { aca_sds_thread: Some(thread), ..Settings::default() };
+            let mut rule = AcaSds::new(&server(), &settings);
+            assert_eq!(count(&mut rule, 8), if thread < 4 { 800 } else { 0 });
+        }
+    }
+}

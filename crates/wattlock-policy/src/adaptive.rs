@@ -1,0 +1,594 @@
+//! `adaptive`, ours and the default: estimates what each engine would take for this request, given what is already
+//! queued, and names the cheapest under the machine's [`Objective`]. It refuses to guess from names or classes where
+//! somebody measured, and to experiment at the caller's expense beyond the bounds below.
+//!
+//! *Time.* Three ways of doing work are compared in one currency, the request's own nanoseconds plus the delay it
+//! causes to those who wait for this thread. With `w` others waiting (`active - in flight - 1`):
+//!
+//! - inside the call: `T * (1 + D*w)`;
+//! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `P/b * (1 + D*w)`;
+//! - on a device with `q` in flight and `k` servers: `P + max(0, q+1-k) * mean/k + submit * (1 + D*w)`.
+//!
+//! With D = 1 this would be join-the-shortest-queue; D = 2 because whoever is delayed delays others again: a device
+//! with room is used a little before it is the faster one, as EECA fills its accelerator first and gives the CPU the
+//! rest. T, P and k are calibrated values corrected by outcomes (`estimate.rs`). It follows that offload *pays* where
+//! a request returns sooner from the device than from behind those already waiting; where by calibration it never
+//! does, nothing is ever offloaded, not even to find out.
+//!
+//! *Energy.* Joules of a request alone, divided by `b`. `Balanced` weighs time times joules; `Energy` takes the
+//! fewest joules among engines within 4 times (interactive), 16 times (stream) or any multiple (bulk) of the shortest
+//! time. Where nobody metered, time decides; an unmetered engine loses to metered ones.
+//!
+//! *Company.* `b` counts those already held, the asker, and the `w` who can join at once, times the share of the
+//! predicted company that used to come. A door that does not say how many are active leaves only arrivals: those
+//! expected within the hold, counted for streams and bulk, and for interactive requests only where they come as fast
+//! as one thread could serve them. Below break-even (`P/b >= T`) a request runs inline at once. A hold never exceeds
+//! what the batch saves, nor `hold_ns`.
+//!
+//! *Stability.* The engine last chosen for a size bucket is left only for one that looks `margin` (4 %) better, so
+//! noise below the margin changes nothing and staying costs no more than the margin.
+//!
+//! *Exploration.* At most one request in `explore_every` (128) per kind, and only for an engine that calibration says
+//! should win here, or that nobody calibrated; never while its estimate is more than 4 times the best. Each loss
+//! doubles the number of opportunities passed over, up to 1024. So an engine that keeps losing gets about
+//! `log2(n / 128)` of the first n requests and at the very most n / 128 of them. A belief too bad for exploration is
+//! softened by half towards calibration every 250 ms until it is not.
+//!
+//! *Faults.* A failure multiplies an engine's cost by 9, the next ones by 17, 33 and so on, and half of that is
+//! forgiven every 100 ms.
+//!
+//! A table per kind is built when the kind is first seen (one allocation, as a key's first expansion is one).
+//! [`Policy::choose_inline`] then is a look-up by kind and quarter-octave of size.
+
+use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
+
+use crate::estimate::{BUCKETS, Candidate, Distrust, bucket};
+use crate::machine::{EngineId, MAX_ENGINES, Machine, Objective};
+use crate::ranking::Ranking;
+use crate::settings::Settings;
+use crate::weather::{Choice, Outcome, Policy, Weather};
+
+/// D above: what a nanosecond of somebody else's delay weighs against one's own.
+const DELAY_WEIGHT: f32 = 2.0;
+/// An engine believed to be this many times dearer than the best is not explored.
+const HOPELESS: f32 = 4.0;
+/// Time after which a hopeless belief is softened.
+const SOFTEN_NS: Nanos = 250_000_000;
+/// Most opportunities passed over between two explorations of one engine.
+const BACKOFF_MOST: u32 = 1024;
+/// A thread counts as saturated when arrivals leave it less than this multiple of its service time.
+const SATURATED: f32 = 1.0 / 0.9;
+/// Longer gaps between requests say nothing more.
+const GAP_MOST_NS: f32 = 1e7;
+/// Slots of the inline table: quarters of a size bucket.
+const SLOTS: usize = 4 * BUCKETS;
+
+/// Cheapest by measurement.
+pub struct Adaptive {
+    machine: Machine,
+    rules: Rules,
+    any: Ranking,
+    inline: Ranking,
+    distrust: [Distrust; MAX_ENGINES],
+    tables: Vec<Option<Box<Table>>>,
+}
+
+/// What does not change after construction.
+#[derive(Clone, Copy)]
+struct Rules {
+    objective: Objective,
+    cores: f32,
+    hold_ns: f32,
+    submit_ns: f32,
+    /// The incumbent's score counts this much of itself.
+    stay: f32,
+    explore_every: u32,
+    half_life_ns: Nanos,
+}
+
+impl Adaptive {
+    /// The rule on this machine.
+    pub fn new(machine: Machine, settings: &Settings) -> Adaptive {
+        let rules = Rules {
+            objective: machine.objective,
+            cores: f32::from(machine.cores.max(1)),
+            hold_ns: settings.hold_ns as f32,
+            submit_ns: settings.adaptive_submit_ns as f32,
+            stay: 1.0 - f32::from(settings.adaptive_margin_permille) / 1000.0,
+            explore_every: settings.adaptive_explore_every,
+            half_life_ns: settings.adaptive_fault_half_life_ns.max(1),
+        };
+        Adaptive {
+            any: Ranking::any(&machine, &[]),
+            inline: Ranking::inline(&machine, &[]),
+            machine,
+            rules,
+            distrust: Default::default(),
+            tables: Kind::ALL.iter().map(|_| None).collect(),
+        }
+    }
+
+    fn table(&mut self, kind: Kind) -> &mut Table {
+        let Adaptive { machine, rules, any, tables, .. } = self;
+        tables[kind.index()].get_or_insert_with(|| Box::new(Table::new(machine, any.of(kind), kind, rules)))
+    }
+
+    #[cold]
+    fn choose_inline_slowly(&mut self, shape: &Shape, weather: &Weather) -> EngineId {
+        let rules = self.rules;
+        let found = self
+            .table(shape.kind)
+            .inline_winner(shape.bytes, &rules, None, |id| weather.engines[id.index()].available);
+        found.unwrap_or_else(|| self.inline.pick(shape.kind, weather))
+    }
+}
+
+impl Policy for Adaptive {
+    fn name(&self) -> &'static str {
+        "adaptive"
+    }
+
+    fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice {
+        let (rules, distrust) = (self.rules, self.distrust);
+        let table = self.table(shape.kind);
+        table.on_arrival(now);
+        let sky = Sky { rules: &rules, distrust: &distrust, shape, weather, now };
+        match table.choose(&sky) {
+            Some(choice) => choice,
+            None => Choice::now(self.any.pick(shape.kind, weather)),
+        }
+    }
+
+    #[inline]
+    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
+        if let Some(table) = &self.tables[shape.kind.index()] {
+            let id = table.inline_best[slot(shape.bytes)];
+            if weather.engines.get(id.index()).is_some_and(|state| state.available) {
+                return id;
+            }
+        }
+        self.choose_inline_slowly(shape, weather)
+    }
+
+    fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
+        let rules = self.rules;
+        if outcome.failed {
+            if let Some(distrust) = self.distrust.get_mut(outcome.engine.index()) {
+                distrust.on_failure(now, rules.half_life_ns);
+            }
+            return;
+        }
+        self.table(shape.kind).observe(shape.bytes, outcome, &rules);
+    }
+}
+
+/// Quarter-octave of a size, for the inline table.
+#[inline]
+const fn slot(bytes: usize) -> usize {
+    let log = (bytes | 1).ilog2() as usize;
+    if log >= BUCKETS {
+        return SLOTS - 1;
+    }
+    let quarter = if log < 2 { 0 } else { (bytes >> (log - 2)) & 3 };
+    4 * log + quarter
+}
+
+/// A size in the middle of a slot.
+const fn slot_middle(slot: usize) -> usize {
+    let (log, quarter) = (slot / 4, slot % 4);
+    (1 << log) + (((2 * quarter + 1) << log) >> 3)
+}
+
+/// Everything one decision looks at.
+struct Sky<'a> {
+    rules: &'a Rules,
+    distrust: &'a [Distrust; MAX_ENGINES],
+    shape: &'a Shape,
+    weather: &'a Weather,
+    now: Nanos,
+}
+
+impl Sky<'_> {
+    /// Requests that wait for this thread, the asker not included, where the door says.
+    fn waiting(&self) -> f32 {
+        self.weather.active.saturating_sub(self.weather.in_flight()).saturating_sub(1) as f32
+    }
+
+    /// How much slower a CPU is that more threads want than there are cores.
+    fn dilation(&self) -> f32 {
+        (f32::from(self.weather.submitters) / self.rules.cores).max(1.0)
+    }
+}
+
+/// What doing the request in some way would cost.
+#[derive(Clone, Copy)]
+struct Way {
+    ns: f32,
+    nj: Option<f32>,
+    /// Company expected, before experience corrects it.
+    predicted: f32,
+    /// Requests that would share the pass, this one included.
+    batch: f32,
+}
+
+/// Whether to believe what was observed, or only calibration.
+#[derive(Clone, Copy, PartialEq)]
+enum Belief {
+    Live,
+    Calibrated,
+}
+
+/// All that is known of one kind.
+struct Table {
+    /// In the order of preference when nothing is known.
+    candidates: Vec<Candidate>,
+    inline_best: [EngineId; SLOTS],
+    /// Candidate last chosen, by size bucket.
+    favourite: [u8; BUCKETS],
+    asked: u32,
+    last: Option<Nanos>,
+    gap_ns: f32,
+    /// Requests still to be given to the candidate on trial, so that a shared pass is tried with company.
+    trial: (u8, u16),
+}
+
+impl Table {
+    fn new(machine: &Machine, order: &[EngineId], kind: Kind, rules: &Rules) -> Table {
+        let engines = order.iter().filter_map(|id| machine.engines.iter().find(|engine| engine.id == *id));
+        let mut table = Table {
+            candidates: engines.map(|engine| Candidate::new(engine, kind, &machine.costs)).collect(),
+            inline_best: [EngineId(u8::MAX); SLOTS],
+            favourite: [u8::MAX; BUCKETS],
+            asked: 0,
+            last: None,
+            gap_ns: GAP_MOST_NS,
+            trial: (0, 0),
+        };
+        for slot in 0..SLOTS {
+            table.settle_inline(slot, rules);
+        }
+        table
+    }
+
+    fn on_arrival(&mut self, now: Nanos) {
+        self.asked = self.asked.wrapping_add(1);
+        if let Some(last) = self.last {
+            let gap = (now.saturating_sub(last) as f32).min(GAP_MOST_NS);
+            self.gap_ns += (gap - self.gap_ns) / 8.0;
+        }
+        self.last = Some(now);
+    }
+
+    fn choose(&mut self, sky: &Sky<'_>) -> Option<Choice> {
+        let best = self.cheapest(sky)?;
+        let chosen = match self.experiment(best, sky) {
+            Some(other) => other,
+            None => {
+                self.favourite[bucket(sky.shape.bytes)] = best as u8;
+                best
+            }
+        };
+        let way = self.way(&self.candidates[chosen], sky, Belief::Live);
+        let hold_ns = way.map_or(0, |way| self.hold_ns(&self.candidates[chosen], &way, sky));
+        let candidate = &mut self.candidates[chosen];
+        if let Some(way) = way {
+            candidate.predicted = if hold_ns > 0 { way.predicted } else { 0.0 };
+        }
+        if let Some(alone) = candidate.ns(sky.shape.bytes) {
+            candidate.on_submit(alone);
+        }
+        Some(Choice { engine: candidate.id, hold_ns, clock: None })
+    }
+
+    /// The candidate with the lowest score; `None` if none is available and has room. While the cost of the first in
+    /// the order of preference is not known, that one.
+    fn cheapest(&self, sky: &Sky<'_>) -> Option<usize> {
+        let usable = |index: &usize| is_usable(&self.candidates[*index], sky.weather);
+        let first = (0..self.candidates.len()).find(usable)?;
+        let mut ways = [None; MAX_ENGINES];
+        for index in (first..self.candidates.len()).filter(usable) {
+            ways[index] = self.way(&self.candidates[index], sky, Belief::Live);
+        }
+        if ways[first].is_none() {
+            return Some(first);
+        }
+        let score = Scoring::new(&ways, sky);
+        let incumbent = usize::from(self.favourite[bucket(sky.shape.bytes)]);
+        let weigh = |index: usize| {
+            let score = ways[index].and_then(|way| score.of(&way))?;
+            Some(if index == incumbent { score * sky.rules.stay } else { score })
+        };
+        let scored = (first..self.candidates.len()).filter_map(|index| Some((index, weigh(index)?)));
+        let best = scored.min_by(|a, b| a.1.total_cmp(&b.1));
+        Some(best.map_or(first, |(index, _)| index))
+    }
+
+    /// What this candidate would cost; the formulas of the module's header.
+    fn way(&self, candidate: &Candidate, sky: &Sky<'_>, belief: Belief) -> Option<Way> {
+        let bytes = sky.shape.bytes;
+        let state = &sky.weather.engines[candidate.id.index()];
+        let (alone, share) = match belief {
+            Belief::Live => (candidate.ns(bytes)?, candidate.company),
+            Belief::Calibrated => (candidate.calibrated_ns(bytes)?, 1.0),
+        };
+        let alone = alone.max(1.0);
+        let pressure = 1.0 + DELAY_WEIGHT * sky.waiting();
+        let (mut predicted, mut batch) = (0.0, 1.0);
+        if candidate.queued && candidate.width > 1 {
+            predicted = self.company(sky);
+            let held = state.held % u32::from(candidate.width);
+            batch = (1.0 + held as f32 + share * predicted).min(f32::from(candidate.width));
+        }
+        let ns = if candidate.is_cpu || candidate.inline {
+            alone / batch * sky.dilation() * pressure
+        } else {
+            let queued = match belief {
+                Belief::Live => candidate.queue_ns(alone, state.in_flight as f32),
+                Belief::Calibrated => alone,
+            };
+            queued + sky.rules.submit_ns * pressure
+        };
+        let distrust = match belief {
+            Belief::Live => sky.distrust[candidate.id.index()].factor(sky.now, sky.rules.half_life_ns),
+            Belief::Calibrated => 1.0,
+        };
+        // Distrust weighs on joules too, or an engine that fails would stay the most frugal one.
+        let nj = candidate.nj(bytes).map(|nj| nj / batch * distrust);
+        Some(Way { ns: ns * distrust, nj, predicted, batch })
+    }
+
+    /// Others who would join a held request.
+    fn company(&self, sky: &Sky<'_>) -> f32 {
+        if sky.weather.active > 0 {
+            return sky.waiting();
+        }
+        let one_by_one = self.inline_ns(sky.shape.bytes).unwrap_or(0.0);
+        let patient = sky.shape.class > LatencyClass::Interactive;
+        if patient || self.gap_ns <= one_by_one * SATURATED {
+            return sky.rules.hold_ns / self.gap_ns.max(1.0);
+        }
+        0.0
+    }
+
+    /// What one request takes inside the call, at best.
+    fn inline_ns(&self, bytes: usize) -> Option<f32> {
+        let inline = self.candidates.iter().filter(|candidate| candidate.inline);
+        inline.filter_map(|candidate| candidate.ns(bytes)).min_by(f32::total_cmp)
+    }
+
+    /// How long to hold: not at all without company or where the batch is complete, else as long as the batch saves
+    /// against one-by-one work, but at least an eighth of a pass, so that those who are coming can come.
+    fn hold_ns(&self, candidate: &Candidate, way: &Way, sky: &Sky<'_>) -> Nanos {
+        let state = &sky.weather.engines[candidate.id.index()];
+        let missing = u32::from(candidate.width) - 1 > state.held % u32::from(candidate.width);
+        if !candidate.queued || way.batch < 1.5 || !missing {
+            return 0;
+        }
+        let pass = candidate.ns(sky.shape.bytes).unwrap_or(0.0);
+        let saved = self.inline_ns(sky.shape.bytes).map_or(0.0, |one| one * way.batch - pass);
+        let worth = match sky.rules.objective {
+            Objective::Performance => saved.max(pass / 8.0),
+            Objective::Balanced | Objective::Energy => sky.rules.hold_ns,
+        };
+        worth.min(sky.rules.hold_ns) as Nanos
+    }
+
+    /// Another candidate to try this request on, if it is time to and one deserves it.
+    fn experiment(&mut self, best: usize, sky: &Sky<'_>) -> Option<usize> {
+        let every = sky.rules.explore_every;
+        if every == 0 {
+            return None;
+        }
+        let (on_trial, left) = (usize::from(self.trial.0), self.trial.1);
+        if left > 0 && self.candidates.get(on_trial).is_some_and(|one| is_usable(one, sky.weather)) {
+            self.trial.1 -= 1;
+            return Some(on_trial);
+        }
+        if !self.asked.is_multiple_of(every) {
+            return None;
+        }
+        self.judge(best, sky.shape.bytes);
+        let index =
+            (0..self.candidates.len()).find(|index| *index != best && self.deserves(*index, best, sky))?;
+        let candidate = &mut self.candidates[index];
+        candidate.explored = Some(candidate.ns(sky.shape.bytes).unwrap_or(f32::INFINITY));
+        candidate.refresh(sky.shape.bytes);
+        if candidate.queued && candidate.width > 1 {
+            // A pass is tried with company, and its turns are saved up beforehand.
+            let width = candidate.width.min(16);
+            self.trial = (index as u8, width - 1);
+            candidate.skip = u32::from(width);
+        }
+        Some(index)
+    }
+
+    /// Whether what was explored since has won, is at least becoming better, or lost.
+    fn judge(&mut self, best: usize, bytes: usize) {
+        for (index, candidate) in self.candidates.iter_mut().enumerate() {
+            let Some(believed) = candidate.explored.take() else { continue };
+            if index == best {
+                candidate.backoff = 1;
+            } else if candidate.ns(bytes).is_none_or(|now| now > 0.9 * believed) || believed.is_infinite() {
+                candidate.skip += candidate.backoff;
+                candidate.backoff = (2 * candidate.backoff).min(BACKOFF_MOST);
+            }
+        }
+    }
+
+    fn deserves(&mut self, index: usize, best: usize, sky: &Sky<'_>) -> bool {
+        if !is_usable(&self.candidates[index], sky.weather) {
+            return false;
+        }
+        if self.candidates[index].skip > 0 {
+            self.candidates[index].skip -= 1;
+            return false;
+        }
+        let live = self.way(&self.candidates[index], sky, Belief::Live);
+        let Some(live) = live else { return true };
+        let hoped = self.way(&self.candidates[index], sky, Belief::Calibrated);
+        let Some(best) = self.way(&self.candidates[best], sky, Belief::Live) else { return false };
+        let scoring = Scoring::new(&[Some(live), Some(best)], sky);
+        let (Some(live), Some(best)) = (scoring.of(&live), scoring.of(&best)) else { return false };
+        if hoped.is_some_and(|hoped| scoring.of(&hoped).is_none_or(|hoped| hoped >= best)) {
+            return false;
+        }
+        if live <= HOPELESS * best {
+            return true;
+        }
+        let candidate = &mut self.candidates[index];
+        if sky.now.saturating_sub(candidate.softened) >= SOFTEN_NS {
+            candidate.softened = sky.now;
+            candidate.soften(sky.shape.bytes);
+        }
+        false
+    }
+
+    fn observe(&mut self, bytes: usize, outcome: &Outcome, rules: &Rules) {
+        let Some(candidate) = self.candidates.iter_mut().find(|one| one.id == outcome.engine) else { return };
+        let service = outcome.latency_ns.saturating_sub(outcome.held_ns) as f32;
+        candidate.on_outcome(bytes, service, outcome.batch, outcome.depth, outcome.energy_nj);
+        if candidate.inline {
+            let first = 4 * bucket(bytes);
+            (first..first + 4).for_each(|slot| self.settle_inline(slot, rules));
+        }
+    }
+
+    /// Writes who does requests of this slot's size inside the call.
+    fn settle_inline(&mut self, slot: usize, rules: &Rules) {
+        let incumbent = Some(self.inline_best[slot]);
+        if let Some(id) = self.inline_winner(slot_middle(slot), rules, incumbent, |_| true) {
+            self.inline_best[slot] = id;
+        }
+    }
+
+    /// The cheapest of the engines that do the kind inside the call and pass `usable`. Where costs are not known, the
+    /// first in the order of preference.
+    fn inline_winner(
+        &self,
+        bytes: usize,
+        rules: &Rules,
+        incumbent: Option<EngineId>,
+        usable: impl Fn(EngineId) -> bool,
+    ) -> Option<EngineId> {
+        let inline = || self.candidates.iter().filter(|one| one.inline && usable(one.id));
+        let first = inline().next()?;
+        let metered =
+            rules.objective != Objective::Performance && inline().all(|one| one.nj(bytes).is_some());
+        let score = |one: &Candidate| {
+            let ns = one.ns(bytes)?;
+            let score = match (rules.objective, one.nj(bytes).filter(|_| metered)) {
+                (Objective::Energy, Some(nj)) => nj,
+                (Objective::Balanced, Some(nj)) => nj * ns,
+                _ => ns,
+            };
+            Some(if Some(one.id) == incumbent { score * rules.stay } else { score })
+        };
+        if first.ns(bytes).is_none() {
+            return Some(first.id);
+        }
+        let scored = inline().filter_map(|one| Some((one.id, score(one)?)));
+        scored.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(id, _)| id)
+    }
+}
+
+/// Available, and with room for one more.
+fn is_usable(candidate: &Candidate, weather: &Weather) -> bool {
+    let state = &weather.engines[candidate.id.index()];
+    state.available && (candidate.inline || candidate.window == 0 || state.in_flight < candidate.window)
+}
+
+/// How ways compare under the objective.
+struct Scoring {
+    objective: Objective,
+    metered: bool,
+    longest_ns: f32,
+}
+
+impl Scoring {
+    fn new(ways: &[Option<Way>], sky: &Sky<'_>) -> Scoring {
+        let known = || ways.iter().flatten();
+        let patience = match sky.shape.class {
+            LatencyClass::Interactive => 4.0,
+            LatencyClass::Stream => 16.0,
+            LatencyClass::Bulk => f32::INFINITY,
+        };
+        let metered = || known().filter(|way| way.nj.is_some());
+        // The shortest among those that can be compared: else nothing might be left.
+        let shortest = metered().map(|way| way.ns).min_by(f32::total_cmp);
+        Scoring {
+            objective: sky.rules.objective,
+            metered: shortest.is_some(),
+            longest_ns: shortest.unwrap_or(0.0) * patience,
+        }
+    }
+
+    /// Lower is better; `None` for a way that is out of the question.
+    fn of(&self, way: &Way) -> Option<f32> {
+        if self.objective == Objective::Performance || !self.metered {
+            return Some(way.ns);
+        }
+        let nj = way.nj?;
+        match self.objective {
+            Objective::Balanced => Some(way.ns * nj),
+            _ if way.ns > self.longest_ns => None,
+            _ => Some(nj),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranking::tests::{server, weather};
+
+    #[test]
+    fn slots_hold_their_middles() {
+        for at in 0..SLOTS {
+            let log = at / 4;
+            if log >= 2 {
+                assert_eq!(slot(slot_middle(at)), at);
+            }
+        }
+        assert_eq!(slot(0), slot(1));
+        assert_eq!(slot(usize::MAX), SLOTS - 1);
+    }
+
+    fn calibrated(points: &[(u8, f64, f64)], objective: Objective) -> Machine {
+        let mut machine = Machine { objective, ..server() };
+        for (id, ns, nj) in points {
+            machine.costs.set(EngineId(*id), Kind::Sha256, vec![(0, *ns, Some(*nj))]);
+        }
+        machine
+    }
+
+    fn ask(machine: Machine, class: LatencyClass) -> EngineId {
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class };
+        Adaptive::new(machine, &Settings::default()).choose(&shape, &weather(), 0).engine
+    }
+
+    #[test]
+    fn each_objective_takes_its_own_cheapest() {
+        let points = [(0, 90_000.0, 50.0), (1, 10_000.0, 400.0), (2, 12_000.0, 200.0)];
+        let with = |objective, class| ask(calibrated(&points, objective), class);
+        assert_eq!(with(Objective::Performance, LatencyClass::Bulk), EngineId(1));
+        assert_eq!(with(Objective::Balanced, LatencyClass::Bulk), EngineId(2));
+        assert_eq!(with(Objective::Energy, LatencyClass::Bulk), EngineId(0));
+        assert_eq!(with(Objective::Energy, LatencyClass::Interactive), EngineId(2), "nine times is too slow");
+    }
+
+    #[test]
+    fn without_calibration_instructions_are_the_choice() {
+        assert_eq!(ask(server(), LatencyClass::Interactive), EngineId(1));
+    }
+
+    #[test]
+    fn inline_choice_follows_calibration_and_availability() {
+        let machine = calibrated(&[(0, 1000.0, 1.0), (1, 2000.0, 1.0)], Objective::Performance);
+        let mut adaptive = Adaptive::new(machine, &Settings::default());
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Bulk };
+        let mut weather = weather();
+        assert_eq!(adaptive.choose_inline(&shape, &weather, 0), EngineId(0));
+        weather.engines[0].available = false;
+        assert_eq!(adaptive.choose_inline(&shape, &weather, 0), EngineId(1));
+    }
+}

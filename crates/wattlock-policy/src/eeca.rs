@@ -1,0 +1,141 @@
+//! `eeca`: Xiao et al., "Energy-efficient crypto acceleration with HW/SW co-design for HTTPS", 2019.
+//!
+//! Published, *RequestAllocation*: a request with `size > T` goes to the accelerator's queue, any other to the
+//! instruction set's; T = 8 KiB. Published, *DynamicScheduler*, a loop: while the accelerator is fully used and its
+//! queue is not empty, one request moves from there to the instruction set; while it is not fully used, one with
+//! `size > T` moves the other way.
+//!
+//! Ours: what "fully used" means (`busy_permille` of the engine's window has been handed over; the paper asks its
+//! driver), and that a request chosen for a fully used accelerator is *held*, because only held requests can still
+//! move. With an idle accelerator nothing is held and the threshold alone decides, exactly.
+
+use wattlock_core::{Nanos, Shape};
+
+use crate::machine::{EngineId, Machine};
+use crate::ranking::{DEVICES, Devices, Ranking};
+use crate::settings::Settings;
+use crate::weather::{Choice, Migration, Policy, Weather};
+
+/// A size threshold, and migration by utilisation.
+pub struct Eeca {
+    threshold_bytes: usize,
+    hold_ns: Nanos,
+    device: Ranking,
+    cpu: Ranking,
+    inline: Ranking,
+    devices: Devices,
+}
+
+impl Eeca {
+    /// The rule on this machine.
+    pub fn new(machine: &Machine, settings: &Settings) -> Eeca {
+        Eeca {
+            threshold_bytes: settings.eeca_threshold_bytes,
+            hold_ns: settings.hold_ns,
+            device: Ranking::any(machine, &DEVICES),
+            cpu: Ranking::any(machine, &[]),
+            inline: Ranking::inline(machine, &[]),
+            devices: Devices::new(machine, settings.busy_permille),
+        }
+    }
+}
+
+impl Policy for Eeca {
+    fn name(&self) -> &'static str {
+        "eeca"
+    }
+
+    fn choose(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> Choice {
+        if shape.bytes <= self.threshold_bytes {
+            return Choice::now(self.cpu.pick(shape.kind, weather));
+        }
+        let engine = self.device.pick(shape.kind, weather);
+        let hold_ns = if self.devices.is_full(engine, weather) { self.hold_ns } else { 0 };
+        Choice { engine, hold_ns, clock: None }
+    }
+
+    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
+        self.inline.pick(shape.kind, weather)
+    }
+
+    /// The two loops of DynamicScheduler, one step at a time. They cannot chase each other: the first needs a device
+    /// with `in_flight - held` at its limit, the second one with `in_flight` below it, and a move changes only `held`.
+    fn migrate(&mut self, weather: &Weather, _now: Nanos) -> Option<Migration> {
+        if let Some(from) = self.devices.overflowing(weather) {
+            return self.devices.relief(weather).map(|to| Migration { from, to });
+        }
+        let to = self.devices.with_room(weather)?;
+        self.devices.waiting_cpu(weather).map(|from| Migration { from, to })
+    }
+
+    fn may_move(&self, shape: &Shape, migration: &Migration) -> bool {
+        let back = self.devices.contains(migration.to);
+        self.devices.can(migration.to, shape.kind) && (!back || shape.bytes > self.threshold_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranking::tests::{server, weather};
+    use wattlock_core::Kind;
+
+    fn shape(bytes: usize) -> Shape {
+        Shape { kind: Kind::Aes256CbcEncrypt, bytes, class: Default::default() }
+    }
+
+    #[test]
+    fn one_byte_above_the_threshold_is_offloaded_at_once() {
+        let mut eeca = Eeca::new(&server(), &Settings::default());
+        let weather = weather();
+        for bytes in [0, 1, 8191, 8192] {
+            assert_eq!(eeca.choose(&shape(bytes), &weather, 0), Choice::now(EngineId(1)), "{bytes}");
+        }
+        for bytes in [8193, 16384, 1 << 24] {
+            assert_eq!(eeca.choose(&shape(bytes), &weather, 0), Choice::now(EngineId(2)), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_a_full_accelerator_moves_to_the_cpu() {
+        let mut eeca = Eeca::new(&server(), &Settings::default());
+        let mut weather = weather();
+        weather.engines[2].in_flight = 48;
+        assert!(eeca.choose(&shape(9000), &weather, 0).hold_ns > 0);
+        assert_eq!(eeca.migrate(&weather, 0), None);
+        (weather.engines[2].in_flight, weather.engines[2].held) = (50, 2);
+        let out = Migration { from: EngineId(2), to: EngineId(1) };
+        assert_eq!(eeca.migrate(&weather, 0), Some(out));
+        assert!(eeca.may_move(&shape(9000), &out) && eeca.may_move(&shape(1), &out));
+    }
+
+    #[test]
+    fn what_waits_for_the_cpu_moves_to_an_idle_accelerator_if_it_is_large() {
+        let mut eeca = Eeca::new(&server(), &Settings::default());
+        let mut weather = weather();
+        (weather.engines[1].in_flight, weather.engines[1].held) = (3, 3);
+        let back = Migration { from: EngineId(1), to: EngineId(2) };
+        assert_eq!(eeca.migrate(&weather, 0), Some(back));
+        assert!(eeca.may_move(&shape(8193), &back) && !eeca.may_move(&shape(8192), &back));
+    }
+
+    #[test]
+    fn migration_ends_in_any_weather() {
+        let mut eeca = Eeca::new(&server(), &Settings::default());
+        for (cpu, handed, held) in [(0, 48, 16), (16, 0, 0), (16, 47, 0), (16, 48, 3), (5, 40, 20)] {
+            let mut weather = weather();
+            (weather.engines[1].in_flight, weather.engines[1].held) = (cpu, cpu);
+            (weather.engines[2].in_flight, weather.engines[2].held) = (handed + held, held);
+            let mut moves = 0;
+            while let Some(Migration { from, to }) = eeca.migrate(&weather, 0) {
+                for (id, by) in [(from, -1), (to, 1)] {
+                    let state = &mut weather.engines[id.index()];
+                    state.held = state.held.checked_add_signed(by).unwrap();
+                    state.in_flight = state.in_flight.checked_add_signed(by).unwrap();
+                }
+                moves += 1;
+                assert!(moves <= 64);
+            }
+        }
+    }
+}

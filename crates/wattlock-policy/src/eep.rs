@@ -1,0 +1,178 @@
+//! `eep`: Fei et al., "Analysis of energy efficiency of a parallel AES algorithm for CPU-GPU heterogeneous
+//! platforms", 2020.
+//!
+//! Published: of a bulk job the CPU takes `1/(R+1)` of the bytes and the GPU `R/(R+1)`, with [`Platform::ratio`]'s R;
+//! the clock is the highest for hybrid work.
+//!
+//! Ours: the split is made request by request. What the GPU is owed is accounted in bytes, and a request goes there
+//! if that brings the account nearer to zero, so the shares are the published ones to within one request at any time.
+//! An accelerator takes the GPU's part where there is no GPU. Requests that only one side can do, or that come while
+//! the other side is away, are not accounted: the debt is for work that could have been split.
+
+use wattlock_core::{EngineClass, Kind, Nanos, Shape};
+
+use crate::machine::{EngineId, MAX_ENGINES, Machine};
+use crate::ranking::Ranking;
+use crate::settings::Settings;
+use crate::weather::{Choice, ClockStep, Policy, Weather};
+
+/// What EEP's formula asks of a machine. The default is the authors' own: a Tesla K20M and two Xeon E5-2640 v2.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Platform {
+    /// GPU clock in MHz.
+    pub gpu_mhz: f64,
+    /// Multiprocessors of the GPU.
+    pub multiprocessors: f64,
+    /// Threads of a warp.
+    pub warp: f64,
+    /// CPU clock in MHz.
+    pub cpu_mhz: f64,
+    /// CPU cores.
+    pub cores: f64,
+    /// Hardware threads of a core: 2 on hyper-threaded CPUs, else 1.
+    pub alpha: f64,
+    /// What a hardware thread is worth against a core of its own: 0.7 on hyper-threaded CPUs, else 1.
+    pub beta: f64,
+    /// CPU threads that encrypt; `None` for the formula's `alpha * cores - 1` (one thread serves the GPU). The
+    /// authors' hybrid runs used 29 instead of 31.
+    pub threads: Option<f64>,
+}
+
+impl Default for Platform {
+    fn default() -> Platform {
+        Platform {
+            gpu_mhz: 758.0,
+            multiprocessors: 13.0,
+            warp: 32.0,
+            cpu_mhz: 2000.0,
+            cores: 16.0,
+            alpha: 2.0,
+            beta: 0.7,
+            threads: Some(29.0),
+        }
+    }
+}
+
+impl Platform {
+    /// Bytes for the GPU per byte for the CPU:
+    /// `R = (f_gpu * multiprocessors * warp) / (f_cpu * (alpha * cores - 1) * beta)`. At least one CPU thread counts.
+    pub fn ratio(&self) -> f64 {
+        let threads = self.threads.unwrap_or(self.alpha * self.cores - 1.0).max(1.0);
+        (self.gpu_mhz * self.multiprocessors * self.warp) / (self.cpu_mhz * threads * self.beta)
+    }
+}
+
+/// The GPU's share is kept in units of 2^-20: with requests below 2^36 bytes (core's bound) the account fits 64 bits.
+const ONE: i64 = 1 << 20;
+
+/// A static ratio of bytes between CPU and GPU.
+pub struct Eep {
+    /// `R/(R+1)` in units of 1/[`ONE`].
+    share: i64,
+    clock: Option<ClockStep>,
+    is_device: [bool; MAX_ENGINES],
+    device: Ranking,
+    cpu: Ranking,
+    inline: Ranking,
+    /// Bytes the GPU is owed, times [`ONE`]; within half a request of zero.
+    owed: i64,
+}
+
+impl Eep {
+    /// The rule on this machine.
+    pub fn new(machine: &Machine, settings: &Settings) -> Eep {
+        let ratio = settings.eep_ratio.unwrap_or_else(|| settings.eep_platform.ratio());
+        let mut is_device = [false; MAX_ENGINES];
+        for engine in machine.engines.iter().filter(|engine| !engine.class.is_cpu()) {
+            if let Some(flag) = is_device.get_mut(engine.id.index()) {
+                *flag = true;
+            }
+        }
+        Eep {
+            share: (ratio / (ratio + 1.0) * ONE as f64).round() as i64,
+            clock: settings.eep_clock.map(ClockStep),
+            is_device,
+            device: Ranking::any(machine, &[EngineClass::Gpu, EngineClass::Accelerator]),
+            cpu: Ranking::any(machine, &[]),
+            inline: Ranking::inline(machine, &[]),
+            owed: 0,
+        }
+    }
+
+    fn gpu_turn(&mut self, bytes: usize) -> bool {
+        let bytes = bytes.min(1 << 36) as i64;
+        self.owed += bytes * self.share;
+        let turn = 2 * self.owed >= bytes * ONE;
+        if turn {
+            self.owed -= bytes * ONE;
+        }
+        turn
+    }
+
+    fn sides(&self, kind: Kind, weather: &Weather) -> (EngineId, EngineId) {
+        (self.device.pick(kind, weather), self.cpu.pick(kind, weather))
+    }
+}
+
+impl Policy for Eep {
+    fn name(&self) -> &'static str {
+        "eep"
+    }
+
+    fn choose(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> Choice {
+        let (device, cpu) = self.sides(shape.kind, weather);
+        let splittable = self.is_device[device.index()] && !self.is_device[cpu.index()];
+        if splittable && !self.gpu_turn(shape.bytes) {
+            return Choice::now(cpu);
+        }
+        let clock = if self.is_device[device.index()] { self.clock } else { None };
+        Choice { engine: device, hold_ns: 0, clock }
+    }
+
+    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
+        self.inline.pick(shape.kind, weather)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranking::tests::{server, weather};
+
+    #[test]
+    fn formula_gives_the_published_ratio() {
+        assert!((Platform::default().ratio() - 7.77).abs() < 0.005);
+        let by_formula = Platform { threads: None, ..Platform::default() };
+        assert!((by_formula.ratio() - 758.0 * 416.0 / (2000.0 * 31.0 * 0.7)).abs() < 1e-9);
+        let plain = Platform { alpha: 1.0, beta: 1.0, cores: 1.0, threads: None, ..Platform::default() };
+        assert!(plain.ratio().is_finite(), "one core still counts as one thread");
+    }
+
+    #[test]
+    fn shares_are_exact_to_within_one_request_at_any_time() {
+        let mut rule = Eep::new(&server(), &Settings { eep_ratio: Some(3.0), ..Settings::default() });
+        let (mut gpu, mut all, mut seed) = (0i64, 0i64, 7u64);
+        for _ in 0..20_000 {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let bytes = 1 + (seed >> 44) as usize;
+            let shape = Shape { kind: Kind::Aes128Ctr, bytes, class: Default::default() };
+            all += bytes as i64;
+            if rule.choose(&shape, &weather(), 0).engine == EngineId(2) {
+                gpu += bytes as i64;
+            }
+            assert!((gpu - all * 3 / 4).abs() <= 1 << 20, "{gpu} of {all}");
+        }
+    }
+
+    #[test]
+    fn without_a_device_the_cpu_does_everything_and_owes_nothing() {
+        let mut rule = Eep::new(&server(), &Settings::default());
+        let mut weather = weather();
+        weather.engines[2].available = false;
+        let shape = Shape { kind: Kind::Aes128Ctr, bytes: 1 << 20, class: Default::default() };
+        for _ in 0..1000 {
+            assert_eq!(rule.choose(&shape, &weather, 0), Choice::now(EngineId(1)));
+        }
+        assert_eq!(rule.owed, 0);
+    }
+}

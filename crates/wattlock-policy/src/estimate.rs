@@ -1,0 +1,355 @@
+//! What `adaptive` believes an engine's work costs: calibration corrected by observation, per size bucket, and what
+//! it believes of the engine itself: how many requests it really works on at once, how many companions a held request
+//! finds, and how far it is to be trusted after a fault.
+//!
+//! Every belief starts at the calibrated value, moves by an exponentially weighted mean, and is bounded: an outlier
+//! (a preempted thread) counts as at most four times what was expected.
+
+use wattlock_core::{Kind, Nanos};
+
+use crate::machine::{Costs, EngineId, EngineView};
+
+/// Size buckets: one for each power of two up to 32 MiB, and what is larger.
+pub(crate) const BUCKETS: usize = 26;
+
+/// A new belief follows its first observations fast and settles at this weight of one observation.
+const SETTLED: f32 = 1.0 / 32.0;
+
+/// A calibrated value counts as this many observations.
+const CALIBRATED: u8 = 3;
+
+/// The bucket of a size: the logarithm to base 2, rounded down (0 for 0).
+#[inline]
+pub(crate) const fn bucket(bytes: usize) -> usize {
+    let log = (bytes | 1).ilog2() as usize;
+    if log < BUCKETS { log } else { BUCKETS - 1 }
+}
+
+/// A straight line between the calibrated values at a bucket's two ends; the last bucket's goes on beyond it.
+#[derive(Clone, Copy)]
+struct Line {
+    at: f32,
+    slope: f32,
+}
+
+impl Line {
+    fn new(bucket: usize, value: impl Fn(usize) -> Option<f64>) -> Option<Line> {
+        let (low, high) = (if bucket == 0 { 0 } else { 1usize << bucket }, 2usize << bucket);
+        let (at_low, at_high) = (value(low)?, value(high)?);
+        let slope = (at_high - at_low) / (high - low) as f64;
+        let at = at_low - slope * low as f64;
+        (at.is_finite() && slope.is_finite()).then_some(Line { at: at as f32, slope: slope as f32 })
+    }
+
+    #[inline]
+    fn value(&self, bytes: usize) -> f32 {
+        self.at + self.slope * bytes as f32
+    }
+}
+
+/// A calibrated line and how much dearer or cheaper the work has proved.
+#[derive(Clone, Copy)]
+struct Belief {
+    line: Option<Line>,
+    /// Observed over calibrated; 1 until something is observed.
+    ratio: f32,
+    /// Observations, as far as they still matter.
+    seen: u8,
+    /// Whether the line is a calibration; else it is the first observation.
+    calibrated: bool,
+}
+
+impl Belief {
+    fn new(line: Option<Line>) -> Belief {
+        Belief { line, ratio: 1.0, seen: CALIBRATED, calibrated: line.is_some() }
+    }
+
+    #[inline]
+    fn value(&self, bytes: usize) -> Option<f32> {
+        self.line.map(|line| line.value(bytes) * self.ratio)
+    }
+
+    fn calibrated(&self, bytes: usize) -> Option<f32> {
+        self.line.filter(|_| self.calibrated).map(|line| line.value(bytes))
+    }
+
+    fn learn(&mut self, bytes: usize, observed: f32) {
+        let Some(line) = self.line else {
+            // Nobody calibrated: the first observation stands for the bucket, in proportion to nothing but itself.
+            self.line = Some(Line { at: observed, slope: 0.0 });
+            self.seen = 1;
+            return;
+        };
+        let expected = line.value(bytes).max(1.0);
+        let sample = (observed / expected).clamp(self.ratio / 4.0, self.ratio * 4.0).clamp(1e-3, 1e3);
+        self.seen = self.seen.saturating_add(1).min(64);
+        let weight = (1.0 / (1.0 + f32::from(self.seen))).max(SETTLED);
+        self.ratio += weight * (sample - self.ratio);
+    }
+
+    /// Makes the next observations count as if they were the first.
+    fn refresh(&mut self) {
+        self.seen = 0;
+    }
+}
+
+/// Time and energy of one bucket.
+#[derive(Clone, Copy)]
+struct Cell {
+    ns: Belief,
+    nj: Belief,
+}
+
+/// One engine's work of one kind.
+pub(crate) struct Candidate {
+    pub(crate) id: EngineId,
+    pub(crate) inline: bool,
+    pub(crate) queued: bool,
+    pub(crate) width: u16,
+    pub(crate) window: u32,
+    pub(crate) is_cpu: bool,
+    cells: [Cell; BUCKETS],
+    /// Requests it works on at once, as far as anyone has seen.
+    servers: f32,
+    /// Mean nanoseconds of the requests submitted lately, alone.
+    mean_ns: f32,
+    /// Share of the predicted company that comes.
+    pub(crate) company: f32,
+    /// Company last predicted, before [`Candidate::company`].
+    pub(crate) predicted: f32,
+    /// Exploration: opportunities to let pass, and how many to let pass after the next loss.
+    pub(crate) skip: u32,
+    pub(crate) backoff: u32,
+    /// What was believed, in nanoseconds, when it was last explored; `None` when that has been judged.
+    pub(crate) explored: Option<f32>,
+    /// When a hopeless belief was last softened.
+    pub(crate) softened: Nanos,
+}
+
+impl Candidate {
+    pub(crate) fn new(engine: &EngineView, kind: Kind, costs: &Costs) -> Candidate {
+        let cell = |bucket| Cell {
+            ns: Belief::new(Line::new(bucket, |bytes| costs.latency_ns(engine.id, kind, bytes))),
+            nj: Belief::new(Line::new(bucket, |bytes| costs.energy_nj(engine.id, kind, bytes))),
+        };
+        let cells: [Cell; BUCKETS] = std::array::from_fn(cell);
+        Candidate {
+            id: engine.id,
+            inline: engine.inline.contains(kind),
+            queued: engine.queued.contains(kind),
+            width: engine.width.max(1),
+            window: engine.window,
+            is_cpu: engine.class.is_cpu(),
+            cells,
+            servers: f32::from(engine.width.max(1)),
+            mean_ns: 0.0,
+            company: 1.0,
+            predicted: 0.0,
+            skip: 0,
+            backoff: 1,
+            explored: None,
+            softened: 0,
+        }
+    }
+
+    /// Nanoseconds of one request alone, if anyone knows.
+    #[inline]
+    pub(crate) fn ns(&self, bytes: usize) -> Option<f32> {
+        self.cells[bucket(bytes)].ns.value(bytes)
+    }
+
+    /// The same by calibration only.
+    pub(crate) fn calibrated_ns(&self, bytes: usize) -> Option<f32> {
+        self.cells[bucket(bytes)].ns.calibrated(bytes)
+    }
+
+    /// Nanojoules of one request alone, if anyone knows.
+    #[inline]
+    pub(crate) fn nj(&self, bytes: usize) -> Option<f32> {
+        self.cells[bucket(bytes)].nj.value(bytes)
+    }
+
+    /// Requests it is believed to work on at once. One more than seen: the next depth is tried before it is doubted.
+    #[inline]
+    pub(crate) fn servers(&self) -> f32 {
+        self.servers + f32::from(self.width)
+    }
+
+    /// Nanoseconds until a request would be done that joins `ahead` others: its own time, and its place in the queue
+    /// times the mean service time over the servers (an M/G/k queue seen from its end).
+    #[inline]
+    pub(crate) fn queue_ns(&self, alone: f32, ahead: f32) -> f32 {
+        let servers = self.servers();
+        let mean = if self.mean_ns > 0.0 { self.mean_ns } else { alone };
+        alone + (ahead + 1.0 - servers).max(0.0) * mean / servers
+    }
+
+    /// Takes note that a request was sent here.
+    pub(crate) fn on_submit(&mut self, alone: f32) {
+        if self.mean_ns == 0.0 {
+            self.mean_ns = alone;
+        }
+        self.mean_ns += (alone - self.mean_ns) / 16.0;
+    }
+
+    /// Learns from one outcome: `service` is its time without holding, `depth` the requests in flight with it.
+    pub(crate) fn on_outcome(&mut self, bytes: usize, service: f32, batch: u16, depth: u32, nj: Option<u64>) {
+        let cell = &mut self.cells[bucket(bytes)];
+        if let Some(nj) = nj {
+            // Joules are kept for a request alone; one that shared a pass paid its share.
+            let alone = nj as f32 * f32::from(batch.clamp(1, self.width));
+            cell.nj.learn(bytes, alone);
+        }
+        let depth = depth.max(1) as f32;
+        let Some(alone) = cell.ns.value(bytes) else {
+            if depth <= f32::from(self.width) {
+                cell.ns.learn(bytes, service);
+            }
+            return;
+        };
+        if self.is_cpu || self.inline {
+            // A pass that waited behind another pass says nothing of its own length.
+            if depth <= f32::from(self.width) || self.inline {
+                cell.ns.learn(bytes, service);
+            }
+        } else if depth <= (self.servers / 2.0).max(f32::from(self.width)) {
+            cell.ns.learn(bytes, service);
+        } else {
+            self.learn_servers(alone, service, depth);
+        }
+        self.learn_company(batch);
+    }
+
+    /// Inverts [`Candidate::queue_ns`]: `wait = (depth - k) * mean / k`, so `k = depth * mean / (wait + mean)`.
+    /// Without a wait this gives `depth`, which is only a lower bound and may therefore only raise the belief.
+    fn learn_servers(&mut self, alone: f32, service: f32, depth: f32) {
+        let mean = self.mean_ns.max(1.0);
+        let wait = (service - alone).max(0.0);
+        let sample = depth * mean / (wait + mean);
+        let waited = wait > mean / 8.0;
+        if waited || sample > self.servers {
+            self.servers += (sample - self.servers) / 8.0;
+        }
+        let least = f32::from(self.width);
+        self.servers = self.servers.clamp(least, least.max(self.window as f32));
+    }
+
+    fn learn_company(&mut self, batch: u16) {
+        let expected = self.predicted.min(f32::from(self.width) - 1.0);
+        if self.width == 1 || expected < 0.5 {
+            return;
+        }
+        let came = (f32::from(batch.max(1)) - 1.0) / expected;
+        self.company += (came.clamp(0.0, 1.0) - self.company) / 16.0;
+    }
+
+    /// Gives a belief another chance: the next observations count fully, and some company is hoped for.
+    pub(crate) fn refresh(&mut self, bytes: usize) {
+        self.cells[bucket(bytes)].ns.refresh();
+        self.company = self.company.max(0.5);
+    }
+
+    /// Halves the distance of the observed ratio from calibration.
+    pub(crate) fn soften(&mut self, bytes: usize) {
+        let belief = &mut self.cells[bucket(bytes)].ns;
+        belief.ratio = 1.0 + (belief.ratio - 1.0) / 2.0;
+    }
+}
+
+/// Distrust of an engine that failed: doubled by each failure, halved by time.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Distrust {
+    level: f32,
+    since: Nanos,
+}
+
+impl Distrust {
+    const FIRST: f32 = 8.0;
+    const MOST: f32 = 4096.0;
+
+    /// What a cost is multiplied by: 1 for an engine that never failed.
+    #[inline]
+    pub(crate) fn factor(&self, now: Nanos, half_life: Nanos) -> f32 {
+        if self.level == 0.0 { 1.0 } else { 1.0 + self.left(now, half_life) }
+    }
+
+    fn left(&self, now: Nanos, half_life: Nanos) -> f32 {
+        let age = now.saturating_sub(self.since) as f32 / half_life as f32;
+        self.level * (-age).exp2()
+    }
+
+    pub(crate) fn on_failure(&mut self, now: Nanos, half_life: Nanos) {
+        self.level = (2.0 * self.left(now, half_life)).clamp(Distrust::FIRST, Distrust::MOST);
+        self.since = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wattlock_core::{EngineClass, KindSet};
+
+    fn device(points: Vec<(usize, f64, Option<f64>)>) -> Candidate {
+        let mut costs = Costs::new();
+        costs.set(EngineId(0), Kind::Aes128Ctr, points);
+        let view = EngineView {
+            id: EngineId(0),
+            class: EngineClass::Accelerator,
+            inline: KindSet::EMPTY,
+            queued: KindSet::ALL,
+            width: 1,
+            window: 64,
+        };
+        Candidate::new(&view, Kind::Aes128Ctr, &costs)
+    }
+
+    #[test]
+    fn calibration_is_reproduced_between_its_points() {
+        let device = device(vec![(0, 1000.0, None), (1 << 20, 1000.0 + (1 << 20) as f64, None)]);
+        for bytes in [0, 1, 100, 5000, 1 << 19, (1 << 20) + 12_345] {
+            let (is, ought) = (device.ns(bytes).unwrap(), 1000.0 + bytes as f32);
+            assert!((is / ought - 1.0).abs() < 1e-3, "{bytes}: {is}");
+        }
+        assert_eq!(device.nj(100), None);
+    }
+
+    #[test]
+    fn a_lasting_change_is_believed_and_an_outlier_is_not() {
+        let mut device = device(vec![(0, 1000.0, None)]);
+        device.on_outcome(64, 1e9, 1, 1, None);
+        assert!(device.ns(64).unwrap() < 2000.0);
+        for _ in 0..200 {
+            device.on_outcome(64, 3000.0, 1, 1, None);
+        }
+        assert!((device.ns(64).unwrap() / 3000.0 - 1.0).abs() < 0.02);
+        assert_eq!(device.calibrated_ns(64), Some(1000.0));
+    }
+
+    #[test]
+    fn servers_are_found_from_waiting_times() {
+        let mut device = device(vec![(0, 1000.0, None)]);
+        device.on_submit(1000.0);
+        for round in 0..400u32 {
+            let depth = 1 + round % 32;
+            let wait = f64::from(depth.saturating_sub(12)) * 1000.0 / 12.0;
+            device.on_outcome(64, (1000.0 + wait) as f32, 1, depth, None);
+        }
+        assert!((9.0..=15.0).contains(&device.servers), "{}", device.servers);
+        assert!((device.ns(64).unwrap() / 1000.0 - 1.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn distrust_doubles_with_failures_and_fades_with_time() {
+        let mut distrust = Distrust::default();
+        assert_eq!(distrust.factor(5, 100), 1.0);
+        distrust.on_failure(0, 100);
+        assert_eq!(distrust.factor(0, 100), 9.0);
+        distrust.on_failure(0, 100);
+        assert_eq!(distrust.factor(0, 100), 17.0);
+        assert!(distrust.factor(1000, 100) < 1.02);
+        for _ in 0..1000 {
+            distrust.on_failure(1000, 100);
+        }
+        assert!(distrust.factor(1000, 100) <= 1.0 + Distrust::MOST);
+    }
+}

@@ -1,0 +1,210 @@
+//! Which engines can do a kind, in a fixed order of preference. The published rules say "the accelerator" and "the
+//! CPU"; this says who that is when there are two, or none, or it is away.
+//!
+//! Made once per machine, read without arithmetic: a look-up is a table row and, as a rule, one test of availability.
+
+use wattlock_core::{EngineClass, Kind};
+
+use crate::machine::{EngineId, EngineView, MAX_ENGINES, Machine};
+use crate::weather::Weather;
+
+/// After a rule's own preferences: instructions, then plain code, then whatever else can do the kind.
+const FALLBACK: [EngineClass; 5] = [
+    EngineClass::Instruction,
+    EngineClass::Software,
+    EngineClass::Lanes,
+    EngineClass::Accelerator,
+    EngineClass::Gpu,
+];
+
+/// Engines of the published rules' "accelerator".
+pub(crate) const DEVICES: [EngineClass; 2] = [EngineClass::Accelerator, EngineClass::Gpu];
+
+#[derive(Clone, Copy)]
+struct Row {
+    len: u8,
+    ids: [EngineId; MAX_ENGINES],
+}
+
+/// For each kind the engines that can do it, best first.
+pub(crate) struct Ranking {
+    rows: [Row; Kind::COUNT],
+}
+
+impl Ranking {
+    /// Engines that do the kind in any way: these classes first, then [`FALLBACK`].
+    pub(crate) fn any(machine: &Machine, first: &[EngineClass]) -> Ranking {
+        Ranking::new(machine, first, EngineView::can)
+    }
+
+    /// Engines that do the kind inside the call.
+    pub(crate) fn inline(machine: &Machine, first: &[EngineClass]) -> Ranking {
+        Ranking::new(machine, first, |engine, kind| engine.inline.contains(kind))
+    }
+
+    fn new(machine: &Machine, first: &[EngineClass], can: impl Fn(&EngineView, Kind) -> bool) -> Ranking {
+        let mut order: Vec<&EngineView> = machine
+            .engines
+            .iter()
+            .filter(|engine| engine.id.index() < MAX_ENGINES)
+            .take(MAX_ENGINES)
+            .collect();
+        order.sort_by_key(|engine| {
+            let place = first.iter().chain(&FALLBACK).position(|class| *class == engine.class);
+            place.unwrap_or(usize::MAX)
+        });
+        let mut rows = [Row { len: 0, ids: [EngineId(0); MAX_ENGINES] }; Kind::COUNT];
+        for (row, kind) in rows.iter_mut().zip(Kind::ALL) {
+            for engine in order.iter().filter(|engine| can(engine, *kind)) {
+                row.ids[usize::from(row.len)] = engine.id;
+                row.len += 1;
+            }
+        }
+        Ranking { rows }
+    }
+
+    /// The engines that can do the kind, best first.
+    #[inline]
+    pub(crate) fn of(&self, kind: Kind) -> &[EngineId] {
+        let row = &self.rows[kind.index()];
+        &row.ids[..usize::from(row.len)]
+    }
+
+    /// The best one that is available; if none is, the best one all the same, and the runtime says why not. On a
+    /// machine that breaks its own rule (no engine for the kind) it is engine 0, which will answer "not supported".
+    #[inline]
+    pub(crate) fn pick(&self, kind: Kind, weather: &Weather) -> EngineId {
+        let ids = self.of(kind);
+        let there = ids.iter().find(|id| weather.engines[id.index()].available);
+        *there.or(ids.first()).unwrap_or(&EngineId(0))
+    }
+}
+
+/// The machine's devices and how many requests make each of them fully used, for the rules that move what waits.
+pub(crate) struct Devices {
+    /// Engine and the count; at most [`MAX_ENGINES`].
+    full: Vec<(EngineId, u32)>,
+    engines: Vec<EngineView>,
+}
+
+impl Devices {
+    /// A device counts as fully used when that share of its window, in thousandths, has been handed to it.
+    pub(crate) fn new(machine: &Machine, busy_permille: u16) -> Devices {
+        let devices = machine.engines.iter().filter(|engine| DEVICES.contains(&engine.class));
+        let count = |window: u32| match window {
+            0 => u32::MAX,
+            window => (u64::from(window) * u64::from(busy_permille) / 1000).max(1) as u32,
+        };
+        Devices {
+            full: devices.map(|engine| (engine.id, count(engine.window))).collect(),
+            engines: machine.engines.clone(),
+        }
+    }
+
+    /// Whether this engine is a device and has all the work it can do at once.
+    pub(crate) fn is_full(&self, id: EngineId, weather: &Weather) -> bool {
+        self.full.iter().any(|(device, full)| *device == id && handed(id, weather) >= *full)
+    }
+
+    /// A fully used device with requests waiting.
+    pub(crate) fn overflowing(&self, weather: &Weather) -> Option<EngineId> {
+        let mut ids = self.full.iter().map(|(id, _)| *id);
+        ids.find(|id| weather.engines[id.index()].held > 0 && self.is_full(*id, weather))
+    }
+
+    /// An available device that could take one more before it is fully used.
+    pub(crate) fn with_room(&self, weather: &Weather) -> Option<EngineId> {
+        let mut devices = self.full.iter();
+        let found = devices.find(|(id, full)| {
+            let state = &weather.engines[id.index()];
+            state.available && state.in_flight < *full
+        });
+        found.map(|(id, _)| *id)
+    }
+
+    /// An available CPU engine to run what a device has no time for: instructions, else plain code.
+    pub(crate) fn relief(&self, weather: &Weather) -> Option<EngineId> {
+        let of = |class| {
+            let mut engines = self.engines.iter();
+            engines.find(|engine| engine.class == class && weather.engines[engine.id.index()].available)
+        };
+        of(EngineClass::Instruction).or_else(|| of(EngineClass::Software)).map(|engine| engine.id)
+    }
+
+    /// A CPU engine on which requests are held.
+    pub(crate) fn waiting_cpu(&self, weather: &Weather) -> Option<EngineId> {
+        let mut engines = self.engines.iter();
+        let found =
+            engines.find(|engine| engine.class.is_cpu() && weather.engines[engine.id.index()].held > 0);
+        found.map(|engine| engine.id)
+    }
+
+    /// Whether the engine does the kind.
+    pub(crate) fn can(&self, id: EngineId, kind: Kind) -> bool {
+        self.engines.iter().any(|engine| engine.id == id && engine.can(kind))
+    }
+
+    /// Whether that engine is one of the devices.
+    pub(crate) fn contains(&self, id: EngineId) -> bool {
+        self.full.iter().any(|(device, _)| *device == id)
+    }
+}
+
+/// Requests the machine itself has: in flight but not held.
+fn handed(id: EngineId, weather: &Weather) -> u32 {
+    let state = &weather.engines[id.index()];
+    state.in_flight.saturating_sub(state.held)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use wattlock_core::KindSet;
+
+    /// Plain code (0), instructions (1), an accelerator with a window of 64 (2).
+    pub(crate) fn server() -> Machine {
+        let engine = |id, class, inline, queued, window| EngineView {
+            id: EngineId(id),
+            class,
+            inline,
+            queued,
+            width: 1,
+            window,
+        };
+        let (all, none) = (KindSet::ALL, KindSet::EMPTY);
+        Machine {
+            engines: vec![
+                engine(0, EngineClass::Software, all, none, 0),
+                engine(1, EngineClass::Instruction, all, none, 0),
+                engine(2, EngineClass::Accelerator, none, all, 64),
+            ],
+            cores: 8,
+            ..Machine::default()
+        }
+    }
+
+    /// [`server`]'s engines, all there and idle.
+    pub(crate) fn weather() -> Weather {
+        let mut weather = Weather { submitters: 1, ..Weather::default() };
+        for state in &mut weather.engines[..3] {
+            state.available = true;
+        }
+        weather
+    }
+
+    #[test]
+    fn an_absent_class_falls_to_instructions_then_plain_code() {
+        let machine = server();
+        let ranking = Ranking::any(&machine, &DEVICES);
+        let mut weather = weather();
+        for expected in [2, 1, 0] {
+            assert_eq!(ranking.pick(Kind::Sha256, &weather), EngineId(expected));
+            weather.engines[usize::from(expected)].available = false;
+        }
+        assert_eq!(
+            ranking.pick(Kind::Sha256, &weather),
+            EngineId(2),
+            "nobody is there: the rule's own choice"
+        );
+    }
+}
