@@ -1,1 +1,42 @@
-//! Placeholder while the workspace is laid out.
+//! Sealed files: the format, the pipeline that moves bytes through it, and the file that appears only when it is whole.
+//!
+//! Three parts that know little of each other. [`format`] is pure: bytes in, bytes or geometry out, no descriptor in
+//! sight. `pipeline` reads, seals or opens, and writes in constant memory, on as many threads as there are cores.
+//! [`Output`] makes a file atomically. [`Sealer`] and [`Opener`] put them together.
+//!
+//! This crate refuses to name an engine, to do cryptography of its own (it describes [`wattlock_core::Request`]s and
+//! hands them to a [`CryptoSource`]), and to write a byte of plaintext whose tag has not been verified. The one
+//! exception is wrapping a file's key for its recipients, which is the `age` crate's work, so that age's keys and
+//! habits carry over.
+//!
+//! The format is described in `docs/file-format.md`, in enough detail for another reader; `tests/read_sealed.py` is one.
+#![forbid(unsafe_code)]
+
+mod crypto;
+mod error;
+pub mod format;
+mod input;
+pub mod keys;
+mod open;
+mod output;
+mod pipeline;
+mod seal;
+
+pub use age;
+pub use crypto::{Crypto, CryptoSource};
+pub use error::{Error, exit_codes};
+pub use input::Input;
+pub use open::{Opened, Opener};
+pub use output::Output;
+pub use pipeline::Progress;
+pub use seal::Sealer;
+
+/// What the outside of a file looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Format {
+    /// Wattlock's own: a small age file with the key, then Cobblestone-256 chunks.
+    #[default]
+    Sealed,
+    /// A plain age v1 file, which any age implementation opens.
+    Age,
+}

@@ -1,0 +1,263 @@
+//! One error type for sealing and opening. Each variant is one line for a person and one exit code for a script.
+
+use std::io;
+use std::path::PathBuf;
+
+/// What went wrong. The message is one line; [`Error::exit_code`] is stable between versions.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller asked for something that cannot be done: no recipients, recipients that refuse each other.
+    #[error("{0}")]
+    Usage(String),
+    /// A recipient or a recipients file does not parse. Files' contents are never quoted.
+    #[error("not a recipient: {0}")]
+    BadRecipient(String),
+    /// An identity file does not parse. Its contents are never quoted.
+    #[error("not an identity: {0}")]
+    BadIdentity(String),
+    /// No identity matches. For X25519 a wrong key and a damaged stanza look the same, so the text says both.
+    #[error("no identity given opens this file (wrong key, or its header was altered)")]
+    NoMatchingKey,
+    /// An identity matched a stanza by name and yet could not open it.
+    #[error("an identity matches this file but does not open it (wrong key, or its header was altered)")]
+    WrongKey,
+    /// The passphrase does not open the file, or the key file it protects.
+    #[error("wrong passphrase (or the header was altered)")]
+    BadPassphrase,
+    /// The file is locked with a passphrase and none could be had.
+    #[error("this file needs a passphrase")]
+    PassphraseNeeded,
+    /// The file asks for more scrypt work than allowed.
+    #[error("passphrase work factor 2^{required} is above the limit of 2^{limit}")]
+    ExcessiveWork {
+        /// Base-two logarithm of the work factor the file asks for.
+        required: u8,
+        /// Base-two logarithm of the largest work factor accepted.
+        limit: u8,
+    },
+    /// A plugin failed or is missing.
+    #[error("key plugin: {0}")]
+    Plugin(String),
+    /// The file has no bytes at all.
+    #[error("the file is empty; a sealed file never is")]
+    Empty,
+    /// The first bytes are of no format we know.
+    #[error("not a sealed file and not an age file")]
+    NotSealed,
+    /// Sealed, but by a version we do not know.
+    #[error("unknown {format} version {version}: made by a newer program?")]
+    UnknownVersion {
+        /// Which format.
+        format: &'static str,
+        /// The version found, as written.
+        version: String,
+    },
+    /// The header is longer than the format allows, or claims to be.
+    #[error("header of {claimed} bytes is above the limit of {limit}")]
+    HeaderTooLarge {
+        /// Bytes found or claimed.
+        claimed: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// The header breaks the format's grammar or its own authentication.
+    #[error("the header is damaged: {0}")]
+    BadHeader(&'static str),
+    /// The ASCII armor breaks its grammar.
+    #[error("the ASCII armor is damaged: {0}")]
+    BadArmor(&'static str),
+    /// The length alone shows that the end is missing.
+    #[error("the file is truncated")]
+    Truncated,
+    /// The last chunk does not authenticate: from there, a cut inside it and a change of it look the same.
+    #[error("the end of the file is cut off or altered (last chunk, number {chunk}, does not authenticate)")]
+    DamagedEnd {
+        /// Number of the chunk, from zero.
+        chunk: u64,
+    },
+    /// A chunk before the last does not authenticate: altered, or not where it was.
+    #[error("the file is altered (chunk {chunk} does not authenticate)")]
+    Corrupted {
+        /// Number of the chunk, from zero.
+        chunk: u64,
+    },
+    /// Header, salt and commitment do not belong together.
+    #[error("the file is altered (header, salt or commitment do not belong together)")]
+    Commitment,
+    /// The sealed content ends in good order and something follows it.
+    #[error("the file is extended: something follows its end")]
+    Extended,
+    /// More than the format can carry in one file.
+    #[error("the content is longer than the format allows")]
+    TooLong,
+    /// The output is there and may not be replaced.
+    #[error("{} exists (replacing it needs --force)", .0.display())]
+    OutputExists(PathBuf),
+    /// A directory, device or socket where a file was wanted.
+    #[error("{} is not a regular file", .0.display())]
+    NotRegular(PathBuf),
+    /// The input is not there.
+    #[error("{} does not exist", .0.display())]
+    NotFound(PathBuf),
+    /// No room for the output: disk, quota or file-size limit.
+    #[error("no room left for the output")]
+    DiskFull,
+    /// The reader of our output went away.
+    #[error("the output pipe was closed")]
+    ClosedPipe,
+    /// The input changed its length while it was read.
+    #[error("the input changed while it was read")]
+    InputChanged,
+    /// Any other failure of the operating system.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No engine could do the work.
+    #[error("no engine could do this: {0}")]
+    Engine(#[from] wattlock_core::Error),
+    /// The caller's cancel flag was raised.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Exit code and meaning of every variant, for manuals. Codes of one decade belong together: keys, format, damage,
+/// files and system.
+pub const fn exit_codes() -> &'static [(u8, &'static str)] {
+    &[
+        (2, "usage"),
+        (10, "not a recipient"),
+        (11, "not an identity"),
+        (12, "no identity opens the file"),
+        (13, "an identity matches and does not open the file"),
+        (14, "wrong passphrase"),
+        (15, "a passphrase is needed"),
+        (16, "passphrase work factor above the limit"),
+        (17, "key plugin failed"),
+        (20, "empty file"),
+        (21, "not a sealed file"),
+        (22, "unknown version"),
+        (23, "header too large"),
+        (24, "header damaged"),
+        (25, "armor damaged"),
+        (30, "truncated"),
+        (31, "end cut off or altered"),
+        (32, "altered"),
+        (33, "header, salt or commitment altered"),
+        (34, "extended"),
+        (35, "content too long for the format"),
+        (40, "output exists"),
+        (41, "not a regular file"),
+        (42, "input not found"),
+        (43, "disk full"),
+        (44, "output pipe closed"),
+        (45, "input changed while read"),
+        (46, "other input or output error"),
+        (50, "no engine could do the work"),
+        (130, "interrupted"),
+    ]
+}
+
+impl Error {
+    /// The process exit code that stands for this error; see [`exit_codes`].
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Error::Usage(_) => 2,
+            Error::BadRecipient(_) => 10,
+            Error::BadIdentity(_) => 11,
+            Error::NoMatchingKey => 12,
+            Error::WrongKey => 13,
+            Error::BadPassphrase => 14,
+            Error::PassphraseNeeded => 15,
+            Error::ExcessiveWork { .. } => 16,
+            Error::Plugin(_) => 17,
+            Error::Empty => 20,
+            Error::NotSealed => 21,
+            Error::UnknownVersion { .. } => 22,
+            Error::HeaderTooLarge { .. } => 23,
+            Error::BadHeader(_) => 24,
+            Error::BadArmor(_) => 25,
+            Error::Truncated => 30,
+            Error::DamagedEnd { .. } => 31,
+            Error::Corrupted { .. } => 32,
+            Error::Commitment => 33,
+            Error::Extended => 34,
+            Error::TooLong => 35,
+            Error::OutputExists(_) => 40,
+            Error::NotRegular(_) => 41,
+            Error::NotFound(_) => 42,
+            Error::DiskFull => 43,
+            Error::ClosedPipe => 44,
+            Error::InputChanged => 45,
+            Error::Io { .. } => 46,
+            Error::Engine(_) => 50,
+            Error::Interrupted => 130,
+        }
+    }
+
+    /// An I/O error while doing `what`. Errors of ours that travelled through a `Read` come out again as they were.
+    pub(crate) fn io(what: &'static str, source: io::Error) -> Error {
+        match source.downcast::<Error>() {
+            Ok(ours) => ours,
+            Err(source) => Error::Io { what, source },
+        }
+    }
+
+    /// An I/O error while writing: a full disk and a closed pipe are not "other".
+    pub(crate) fn writing(source: io::Error) -> Error {
+        use io::ErrorKind::{BrokenPipe, FileTooLarge, QuotaExceeded, StorageFull};
+        match source.kind() {
+            StorageFull | QuotaExceeded | FileTooLarge => Error::DiskFull,
+            BrokenPipe => Error::ClosedPipe,
+            _ => Error::io("writing the output", source),
+        }
+    }
+}
+
+/// So that an error of ours can pass through a `Read` or `Write` that knows only the system's.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        io::Error::other(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_code_is_listed_once() {
+        let mut codes: Vec<u8> = exit_codes().iter().map(|(code, _)| *code).collect();
+        let listed = codes.len();
+        codes.dedup();
+        assert_eq!(codes.len(), listed);
+        assert!(exit_codes().iter().any(|(code, _)| *code == Error::Truncated.exit_code()));
+    }
+
+    #[test]
+    fn full_disk_and_closed_pipe_are_told_apart() {
+        let system = |errno: rustix::io::Errno| Error::writing(errno.into());
+        assert!(matches!(system(rustix::io::Errno::NOSPC), Error::DiskFull));
+        assert!(matches!(system(rustix::io::Errno::DQUOT), Error::DiskFull));
+        assert!(matches!(system(rustix::io::Errno::FBIG), Error::DiskFull));
+        assert!(matches!(system(rustix::io::Errno::PIPE), Error::ClosedPipe));
+        assert!(matches!(system(rustix::io::Errno::IO), Error::Io { .. }));
+    }
+
+    #[test]
+    fn our_error_survives_a_trip_through_io() {
+        let through: io::Error = Error::BadArmor("line too long").into();
+        assert!(matches!(Error::io("reading", through), Error::BadArmor("line too long")));
+    }
+
+    #[test]
+    fn every_message_is_one_line() {
+        for error in [Error::Empty, Error::Truncated, Error::OutputExists("a".into()), Error::NoMatchingKey] {
+            assert!(!error.to_string().contains('\n'));
+        }
+    }
+}

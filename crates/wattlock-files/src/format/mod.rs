@@ -1,0 +1,54 @@
+//! The formats, as pure functions: bytes in, bytes or geometry out.
+//!
+//! Nothing here knows a file descriptor, a thread or a clock. What needs cryptography takes a [`crate::Crypto`].
+//! Every length that comes from outside is checked before anything is allocated by it.
+
+pub mod age;
+pub mod armor;
+pub mod header;
+pub mod payload;
+
+/// What the first bytes of a file say it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Guess {
+    /// A sealed file.
+    Sealed,
+    /// An age file.
+    Age,
+    /// Either of the two in ASCII armor.
+    Armored,
+    /// None of them.
+    Unknown,
+}
+
+/// Bytes that [`guess`] needs to see, if the file has as many.
+pub const GUESS_LEN: usize = 32;
+
+/// Says what a file is by its first [`GUESS_LEN`] bytes.
+pub fn guess(start: &[u8]) -> Guess {
+    if start.starts_with(&header::MAGIC) {
+        return Guess::Sealed;
+    }
+    if start.starts_with(age::MAGIC) {
+        return Guess::Age;
+    }
+    if start.trim_ascii_start().starts_with(armor::DASHES_BEGIN) {
+        return Guess::Armored;
+    }
+    Guess::Unknown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_bytes_tell_the_formats_apart() {
+        assert_eq!(guess(&header::MAGIC), Guess::Sealed);
+        assert_eq!(guess(b"age-encryption.org/v1\n-> X25519"), Guess::Age);
+        assert_eq!(guess(b" \r\n-----BEGIN AGE ENCRYPTED FILE"), Guess::Armored);
+        assert_eq!(guess(b"%PDF-1.7"), Guess::Unknown);
+        assert_eq!(guess(b""), Guess::Unknown);
+    }
+}

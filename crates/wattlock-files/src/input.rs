@@ -1,0 +1,218 @@
+//! Where bytes come from: a file read at positions by whoever wants them, or a stream read by one at a time.
+//!
+//! A file may change while it is read: nothing is mapped, so the worst a shrinking file can do is an error.
+
+use std::fs::File;
+use std::io::{self, BufReader, IoSliceMut, Read, Seek};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::error::Error;
+use crate::format::armor;
+
+/// What to seal or open.
+pub enum Input {
+    /// A regular file, or a pipe with a name. Directories, devices and sockets are refused.
+    Path(PathBuf),
+    /// Standard input, from wherever it stands.
+    Stdin,
+    /// Any other stream. A read that blocks cannot be interrupted.
+    Stream(Box<dyn Read + Send>),
+}
+
+/// How often a wait for a pipe looks at the cancel flag.
+pub(crate) const CANCEL_POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// Size asked for pipes: 64 KiB, the default, costs sixteen times as many wake-ups. Refusal changes nothing.
+pub(crate) const PIPE_BYTES: usize = 1 << 20;
+
+/// An opened input, of which the beginning can be looked at.
+pub(crate) struct Source<'a> {
+    pub(crate) body: Body<'a>,
+    /// Bytes already read and not yet consumed.
+    ahead: Vec<u8>,
+    /// Permission bits of a regular file.
+    pub(crate) mode: Option<u32>,
+    /// Device and inode of a file, to notice that the output is the same.
+    pub(crate) identity: Option<(u64, u64)>,
+}
+
+pub(crate) enum Body<'a> {
+    /// `at` is the next byte to be looked at or given to workers, `end` one past the last.
+    File {
+        file: File,
+        at: u64,
+        end: u64,
+    },
+    Stream(Box<dyn Read + Send + 'a>),
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn open(input: Input, cancel: &'a AtomicBool) -> Result<Source<'a>, Error> {
+        match input {
+            Input::Path(path) => Source::open_path(&path, cancel),
+            Input::Stdin => {
+                let duplicate = io::stdin().as_fd().try_clone_to_owned();
+                Source::from_fd(duplicate.map_err(|error| Error::io("standard input", error))?, cancel)
+            }
+            Input::Stream(stream) => Ok(Source::from_stream(stream)),
+        }
+    }
+
+    fn open_path(path: &Path, cancel: &'a AtomicBool) -> Result<Source<'a>, Error> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => Error::NotFound(path.to_owned()),
+            _ => Error::io("opening the input", error),
+        };
+        // Looked at before it is opened: opening a device can have effects.
+        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+        if !kind.is_file() && !kind.is_fifo() {
+            return Err(Error::NotRegular(path.to_owned()));
+        }
+        Source::from_fd(File::open(path).map_err(failed)?.into(), cancel)
+    }
+
+    fn from_fd(fd: OwnedFd, cancel: &'a AtomicBool) -> Result<Source<'a>, Error> {
+        let mut file = File::from(fd);
+        let meta = file.metadata().map_err(|error| Error::io("looking at the input", error))?;
+        // Files of no length may still have content (those in /proc do): they are read as streams.
+        if !meta.is_file() || meta.len() == 0 {
+            if meta.is_dir() {
+                return Err(Error::NotRegular("standard input".into()));
+            }
+            let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
+            let mode = meta.is_file().then(|| meta.mode());
+            return Ok(Source { mode, ..Source::from_stream(Box::new(FdReader { file, cancel })) });
+        }
+        let at = file.stream_position().map_err(|error| Error::io("looking at the input", error))?;
+        Ok(Source {
+            body: Body::File { file, at, end: meta.len().max(at) },
+            ahead: Vec::new(),
+            mode: Some(meta.mode()),
+            identity: Some((meta.dev(), meta.ino())),
+        })
+    }
+
+    fn from_stream(stream: Box<dyn Read + Send + 'a>) -> Source<'a> {
+        Source { body: Body::Stream(stream), ahead: Vec::new(), mode: None, identity: None }
+    }
+
+    /// The next `len` bytes, or as many as there are, without consuming them.
+    pub(crate) fn peek(&mut self, len: usize) -> Result<&[u8], Error> {
+        while self.ahead.len() < len {
+            let have = self.ahead.len();
+            self.ahead.resize(len, 0);
+            let read = match &mut self.body {
+                Body::File { file, at, .. } => file.read_at(&mut self.ahead[have..], *at + have as u64),
+                Body::Stream(stream) => stream.read(&mut self.ahead[have..]),
+            };
+            let read = match read {
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    self.ahead.truncate(have);
+                    continue;
+                }
+                Err(error) => return Err(Error::io("reading the input", error)),
+            };
+            self.ahead.truncate(have + read);
+            if read == 0 {
+                break;
+            }
+        }
+        Ok(&self.ahead[..len.min(self.ahead.len())])
+    }
+
+    /// Moves past `len` bytes that were peeked at.
+    pub(crate) fn consume(&mut self, len: usize) {
+        self.ahead.drain(..len);
+        if let Body::File { at, .. } = &mut self.body {
+            *at += len as u64;
+        }
+    }
+
+    /// Exactly `N` bytes, consumed.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`] if there are not as many.
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let taken = self.peek(N)?.try_into().map_err(|_| Error::Truncated)?;
+        self.consume(N);
+        Ok(taken)
+    }
+
+    /// What armor that starts here contains, and what it says that is.
+    pub(crate) fn unarmored(self) -> Result<(Source<'a>, armor::Label), Error> {
+        let mode = self.mode;
+        let identity = self.identity;
+        let reader = armor::Reader::new(BufReader::with_capacity(1 << 16, self.into_stream()))?;
+        let label = reader.label();
+        Ok((Source { mode, identity, ..Source::from_stream(Box::new(reader)) }, label))
+    }
+
+    fn into_stream(self) -> Box<dyn Read + Send + 'a> {
+        match self.body {
+            Body::File { file, at, end } => Box::new(FileReader { file, at, end }),
+            Body::Stream(stream) => Box::new(io::Cursor::new(self.ahead).chain(stream)),
+        }
+    }
+
+    /// The rest of the input, for the pipeline: bytes peeked at and not consumed come first.
+    pub(crate) fn into_body(self) -> Body<'a> {
+        match self.body {
+            Body::Stream(_) => Body::Stream(self.into_stream()),
+            file => file,
+        }
+    }
+}
+
+/// A file read in order without moving its position.
+struct FileReader {
+    file: File,
+    at: u64,
+    end: u64,
+}
+
+impl Read for FileReader {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let most = (to.len() as u64).min(self.end - self.at) as usize;
+        let len = self.file.read_at(&mut to[..most], self.at)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+/// A pipe, terminal or other descriptor, read without ever being deaf to the cancel flag.
+struct FdReader<'a> {
+    file: File,
+    cancel: &'a AtomicBool,
+}
+
+impl Read for FdReader<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        wait(&self.file, PollFlags::IN, self.cancel)?;
+        self.file.read(to)
+    }
+
+    fn read_vectored(&mut self, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        wait(&self.file, PollFlags::IN, self.cancel)?;
+        self.file.read_vectored(to)
+    }
+}
+
+/// Waits until `fd` is ready, or fails with [`Error::Interrupted`] when the flag is raised.
+pub(crate) fn wait(fd: impl AsFd, what: PollFlags, cancel: &AtomicBool) -> io::Result<()> {
+    loop {
+        if cancel.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted.into());
+        }
+        match poll(&mut [PollFd::new(&fd, what)], Some(&CANCEL_POLL)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Recipients and identities from what a person types or keeps in a file, and a file key through them.
+//!
+//! All of age's kinds are understood: `age1…`, `ssh-ed25519` and `ssh-rsa`, the tagged kinds for hardware, plugins;
+//! identity files, SSH private keys, and either locked with a passphrase. Messages never quote a file's content.
+
+use std::collections::BTreeMap;
+use std::io::{BufReader, Cursor};
+
+use age::secrecy::SecretString;
+use age::{
+    Callbacks, DecryptError, EncryptError, Identity, Recipient, plugin, scrypt, ssh, tag, tagpq, x25519,
+};
+use age_core::format::FileKey;
+
+use crate::crypto::Crypto;
+use crate::error::Error;
+use crate::format::age::Header;
+
+/// Longest recipients or identity file read, in bytes.
+pub const FILE_MAX: usize = 1 << 20;
+
+/// Base-two logarithm of the scrypt work factor for new files: what age writes, a quarter of a GiB and half a second.
+pub const WORK_FACTOR: u8 = 18;
+
+/// The largest work factor a file may ask for unless the caller says otherwise: sixteen times that.
+pub const WORK_FACTOR_LIMIT: u8 = 22;
+
+/// A recipient that can be used from any thread.
+pub type BoxedRecipient = Box<dyn Recipient + Send>;
+
+/// An identity.
+pub type BoxedIdentity = Box<dyn Identity>;
+
+/// Recipients as they are gathered from arguments and files. Those of one plugin are given to it together.
+#[derive(Default)]
+pub struct Recipients {
+    native: Vec<BoxedRecipient>,
+    plugins: BTreeMap<String, Vec<plugin::Recipient>>,
+}
+
+impl Recipients {
+    /// None yet.
+    pub fn new() -> Recipients {
+        Recipients::default()
+    }
+
+    /// Adds the recipient that `text` names.
+    ///
+    /// # Errors
+    /// [`Error::BadRecipient`], quoting `text` only as far as a public key does no harm.
+    pub fn add(&mut self, text: &str) -> Result<(), Error> {
+        let text = text.trim();
+        if let Ok(recipient) = text.parse::<x25519::Recipient>() {
+            self.native.push(Box::new(recipient));
+        } else if let Ok(recipient) = text.parse::<tag::Recipient>() {
+            self.native.push(Box::new(recipient));
+        } else if let Ok(recipient) = text.parse::<tagpq::Recipient>() {
+            self.native.push(Box::new(recipient));
+        } else if let Ok(recipient) = text.parse::<plugin::Recipient>() {
+            self.plugins.entry(recipient.plugin().to_owned()).or_default().push(recipient);
+        } else {
+            self.native.push(Box::new(ssh_recipient(text)?));
+        }
+        Ok(())
+    }
+
+    /// Adds every recipient of a recipients file: one a line, empty lines and those that start with `#` left out.
+    ///
+    /// # Errors
+    /// [`Error::BadRecipient`] with the number of the line.
+    pub fn add_file(&mut self, content: &[u8]) -> Result<(), Error> {
+        let bad = |what: &str| Error::BadRecipient(what.into());
+        if content.len() > FILE_MAX {
+            return Err(bad("the file is too long"));
+        }
+        let text = std::str::from_utf8(content).map_err(|_| bad("the file is not text"))?;
+        for (number, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            self.add(line).map_err(|_| Error::BadRecipient(format!("line {}", number + 1)))?;
+        }
+        Ok(())
+    }
+
+    /// Adds the recipients that belong to the identities of an identity file.
+    ///
+    /// # Errors
+    /// [`Error::BadIdentity`]; [`Error::BadPassphrase`] and others for a locked file.
+    pub fn add_identity_file(&mut self, content: &[u8], callbacks: impl Callbacks) -> Result<(), Error> {
+        match IdentityFile::parse(content, callbacks)? {
+            IdentityFile::Ssh(identity) => {
+                let recipient = ssh::Recipient::try_from(identity);
+                self.native.push(Box::new(recipient.map_err(|_| bad_identity("no public key in it"))?));
+            }
+            IdentityFile::Plain(file) => self.native.extend(file.to_recipients().map_err(wrapping)?),
+            IdentityFile::Locked(identity) => self.native.extend(identity.recipients().map_err(wrapping)?),
+        }
+        Ok(())
+    }
+
+    /// All of them, for a [`crate::Sealer`]. `callbacks` is how plugins talk to the person.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`] for a plugin that is not installed.
+    pub fn finish(mut self, callbacks: impl Callbacks) -> Result<Vec<BoxedRecipient>, Error> {
+        for (name, recipients) in self.plugins {
+            let plugin = plugin::RecipientPluginV1::new(&name, &recipients, &[], callbacks.clone());
+            self.native.push(Box::new(plugin.map_err(|error| Error::Plugin(one_line(&error)))?));
+        }
+        Ok(self.native)
+    }
+}
+
+fn ssh_recipient(text: &str) -> Result<ssh::Recipient, Error> {
+    use ssh::ParseRecipientKeyError::{Ignore, RsaModulusTooLarge, RsaModulusTooSmall, Unsupported};
+    text.parse().map_err(|error| {
+        Error::BadRecipient(match error {
+            RsaModulusTooLarge => "RSA key of more than 4096 bits".into(),
+            RsaModulusTooSmall => "RSA key of less than 2048 bits".into(),
+            Unsupported(kind) => format!("unsupported SSH key type {}", kind.escape_debug()),
+            Ignore => "unsupported SSH key type".into(),
+            _ if text.len() <= 100 => text.escape_debug().to_string(),
+            _ => "unknown kind".into(),
+        })
+    })
+}
+
+/// A passphrase as the only recipient. `work_factor` is the base-two logarithm of scrypt's cost.
+///
+/// # Errors
+/// [`Error::Usage`] for a work factor that we would not read back by default.
+pub fn passphrase_recipient(passphrase: SecretString, work_factor: u8) -> Result<BoxedRecipient, Error> {
+    if !(1..=WORK_FACTOR_LIMIT).contains(&work_factor) {
+        return Err(Error::Usage(format!("work factor must be between 1 and {WORK_FACTOR_LIMIT}")));
+    }
+    let mut recipient = scrypt::Recipient::new(passphrase);
+    recipient.set_work_factor(work_factor);
+    Ok(Box::new(recipient))
+}
+
+enum IdentityFile<C: Callbacks> {
+    Ssh(ssh::Identity),
+    Plain(age::IdentityFile<C>),
+    Locked(age::encrypted::Identity<Cursor<Vec<u8>>, C>),
+}
+
+impl<C: Callbacks> IdentityFile<C> {
+    fn parse(content: &[u8], callbacks: C) -> Result<IdentityFile<C>, Error> {
+        use crate::format::{Guess, armor, guess};
+        if content.len() > FILE_MAX {
+            return Err(bad_identity("the file is too long"));
+        }
+        match guess(content) {
+            Guess::Age => return IdentityFile::locked(content.to_vec(), callbacks),
+            Guess::Armored if content.trim_ascii_start().starts_with(b"-----BEGIN AGE ") => {
+                let mut binary = Vec::new();
+                let mut reader = armor::Reader::new(content)?;
+                std::io::Read::read_to_end(&mut reader, &mut binary)
+                    .map_err(|error| Error::io("reading an identity file", error))?;
+                return IdentityFile::locked(binary, callbacks);
+            }
+            Guess::Armored => {
+                let identity = ssh::Identity::from_buffer(BufReader::new(content), None);
+                return match identity.map_err(|_| bad_identity("not an SSH private key"))? {
+                    ssh::Identity::Unsupported(_) => Err(bad_identity("unsupported kind of SSH key")),
+                    identity => Ok(IdentityFile::Ssh(identity)),
+                };
+            }
+            _ => {}
+        }
+        // The error names a line and quotes nothing.
+        let file = age::IdentityFile::from_buffer(content);
+        let file = file.map_err(|error| Error::BadIdentity(one_line(&error)))?;
+        Ok(IdentityFile::Plain(file.with_callbacks(callbacks)))
+    }
+
+    fn locked(binary: Vec<u8>, callbacks: C) -> Result<IdentityFile<C>, Error> {
+        let limit = Some(WORK_FACTOR_LIMIT);
+        age::encrypted::Identity::from_buffer(Cursor::new(binary), None, callbacks, limit)
+            .map_err(|_| bad_identity("a locked identity file that is damaged"))?
+            .map(IdentityFile::Locked)
+            .ok_or_else(|| bad_identity("a locked identity file must be locked with a passphrase"))
+    }
+}
+
+/// The identities in an identity file: age's own kind, an SSH private key, or either locked.
+///
+/// # Errors
+/// [`Error::BadIdentity`]; [`Error::Plugin`] for a plugin that is not installed.
+pub fn identities(content: &[u8], callbacks: impl Callbacks) -> Result<Vec<BoxedIdentity>, Error> {
+    match IdentityFile::parse(content, callbacks.clone())? {
+        IdentityFile::Ssh(identity) => Ok(vec![Box::new(identity.with_callbacks(callbacks))]),
+        IdentityFile::Locked(identity) => Ok(vec![Box::new(identity)]),
+        IdentityFile::Plain(file) => {
+            let identities = file.into_identities().map_err(unwrapping)?;
+            if identities.is_empty() {
+                return Err(bad_identity("no identity in the file"));
+            }
+            Ok(identities.into_iter().map(|identity| identity as BoxedIdentity).collect())
+        }
+    }
+}
+
+fn bad_identity(what: &str) -> Error {
+    Error::BadIdentity(what.into())
+}
+
+/// Asks for a passphrase; `None` if there is nobody to ask.
+pub type AskPassphrase = Box<dyn Fn() -> Option<SecretString>>;
+
+/// What opens files.
+pub(crate) struct Unlock {
+    pub(crate) identities: Vec<BoxedIdentity>,
+    pub(crate) passphrase: Option<AskPassphrase>,
+    pub(crate) work_factor_limit: u8,
+}
+
+impl Unlock {
+    /// The file key of a parsed header, whose MAC over `bytes` is then verified.
+    ///
+    /// Identities are tried in turn; one that fails does not keep the next from succeeding, except where the header
+    /// itself is at fault.
+    pub(crate) fn file_key(
+        &self,
+        header: &Header,
+        bytes: &[u8],
+        crypto: &mut impl Crypto,
+    ) -> Result<FileKey, Error> {
+        let mut failed = None;
+        for identity in &self.identities {
+            match identity.unwrap_stanzas(&header.stanzas).map(|key| key.map_err(unwrapping)) {
+                None => {}
+                Some(Ok(key)) => return header.verify(bytes, &key, crypto).map(|()| key),
+                Some(Err(error @ Error::BadHeader(_))) => return Err(error),
+                Some(Err(error)) => failed = failed.or(Some(error)),
+            }
+        }
+        if header.wants_passphrase() && failed.is_none() {
+            let key = self.by_passphrase(header)?;
+            return header.verify(bytes, &key, crypto).map(|()| key);
+        }
+        Err(failed.unwrap_or(Error::NoMatchingKey))
+    }
+
+    fn by_passphrase(&self, header: &Header) -> Result<FileKey, Error> {
+        let ask = self.passphrase.as_ref().ok_or(Error::PassphraseNeeded)?;
+        let mut identity = scrypt::Identity::new(ask().ok_or(Error::PassphraseNeeded)?);
+        identity.set_max_work_factor(self.work_factor_limit);
+        match identity.unwrap_stanzas(&header.stanzas) {
+            Some(Ok(key)) => Ok(key),
+            None | Some(Err(DecryptError::DecryptionFailed)) => Err(Error::BadPassphrase),
+            Some(Err(DecryptError::ExcessiveWork { required, .. })) => {
+                Err(Error::ExcessiveWork { required, limit: self.work_factor_limit })
+            }
+            Some(Err(error)) => Err(unwrapping(error)),
+        }
+    }
+}
+
+/// What an age error while wrapping means here.
+pub(crate) fn wrapping(error: EncryptError) -> Error {
+    match error {
+        EncryptError::Plugin(_) | EncryptError::PluginResolve(_) => Error::Plugin(one_line(&error)),
+        EncryptError::EncryptedIdentities(error) => unwrapping(error),
+        EncryptError::Io(error) => Error::io("wrapping the key", error),
+        error => Error::Usage(one_line(&error)),
+    }
+}
+
+/// What an age error while unwrapping means here.
+pub(crate) fn unwrapping(error: DecryptError) -> Error {
+    match error {
+        DecryptError::DecryptionFailed => Error::WrongKey,
+        DecryptError::KeyDecryptionFailed => Error::BadPassphrase,
+        DecryptError::NoMatchingKeys => Error::NoMatchingKey,
+        DecryptError::ExcessiveWork { required, .. } => {
+            Error::ExcessiveWork { required, limit: WORK_FACTOR_LIMIT }
+        }
+        DecryptError::InvalidHeader => Error::BadHeader("a stanza"),
+        DecryptError::InvalidMac => Error::BadHeader("its MAC does not match"),
+        DecryptError::UnknownFormat => Error::UnknownVersion { format: "age", version: "unknown".into() },
+        DecryptError::Io(error) => Error::io("unwrapping the key", error),
+        error => Error::Plugin(one_line(&error)),
+    }
+}
+
+/// age writes some messages over several lines.
+fn one_line(error: &dyn std::fmt::Display) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use age::NoCallbacks;
+
+    const RECIPIENT: &str = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
+    const IDENTITY: &str = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX";
+
+    fn count(file: &str) -> Result<usize, Error> {
+        let mut recipients = Recipients::new();
+        recipients.add_file(file.as_bytes())?;
+        Ok(recipients.finish(NoCallbacks)?.len())
+    }
+
+    #[test]
+    fn recipients_file_skips_comments_and_empty_lines() {
+        assert_eq!(count(&format!("# mine\n\n{RECIPIENT}\r\n  {RECIPIENT}\n")).unwrap(), 2);
+    }
+
+    #[test]
+    fn bad_line_is_named_and_not_quoted() {
+        let error = count(&format!("{RECIPIENT}\nhunter2\n")).unwrap_err().to_string();
+        assert!(error.contains("line 2") && !error.contains("hunter2"), "{error}");
+        let mut recipients = Recipients::new();
+        assert!(matches!(recipients.add("hello"), Err(Error::BadRecipient(_))));
+        assert!(matches!(recipients.add_file(&[0xff; 4]), Err(Error::BadRecipient(_))));
+        assert!(matches!(recipients.add_file(&vec![b'\n'; FILE_MAX + 1]), Err(Error::BadRecipient(_))));
+    }
+
+    #[test]
+    fn identity_file_gives_identities_and_their_recipients() {
+        let file = format!("# created\n{IDENTITY}\n");
+        assert_eq!(identities(file.as_bytes(), NoCallbacks).unwrap().len(), 1);
+        let mut recipients = Recipients::new();
+        recipients.add_identity_file(file.as_bytes(), NoCallbacks).unwrap();
+        assert_eq!(recipients.finish(NoCallbacks).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn bad_identity_file_is_refused_without_being_quoted() {
+        for content in ["hunter2\n", "", "# nothing\n", "-----BEGIN OPENSSH PRIVATE KEY-----\nhunter2\n"] {
+            let Err(error) = identities(content.as_bytes(), NoCallbacks) else { panic!("{content}") };
+            assert!(matches!(error, Error::BadIdentity(_)), "{content}: {error}");
+            assert!(!error.to_string().contains("hunter2"));
+        }
+    }
+
+    #[test]
+    fn work_factor_that_we_would_not_read_is_not_written() {
+        assert!(passphrase_recipient("x".to_owned().into(), WORK_FACTOR_LIMIT + 1).is_err());
+        assert!(passphrase_recipient("x".to_owned().into(), 0).is_err());
+    }
+}

@@ -1,0 +1,187 @@
+//! Opening: find out what the file is, unlock its header, then the pipeline.
+
+use age_core::secrecy::ExposeSecret;
+use subtle::ConstantTimeEq;
+
+use crate::Format;
+use crate::crypto::{Crypto, CryptoSource};
+use crate::error::Error;
+use crate::format::payload::{AGE_NONCE_LEN, COMMITMENT_LEN, PayloadKey, SALT_LEN, open_slice};
+use crate::format::{GUESS_LEN, Guess, age as age_format, armor, guess, header};
+use crate::input::{Body, Input, Source};
+use crate::keys::{AskPassphrase, BoxedIdentity, Unlock, WORK_FACTOR_LIMIT};
+use crate::output::{Output, Target};
+use crate::pipeline::{self, Direction, Drain, Feed, Progress};
+
+/// Opens files with the same identities.
+pub struct Opener {
+    unlock: Unlock,
+}
+
+/// What was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opened {
+    /// The format found.
+    pub format: Format,
+    /// Whether it was in ASCII armor.
+    pub armor: bool,
+}
+
+impl Opener {
+    /// With these identities; see [`crate::keys::identities`].
+    pub fn new(identities: Vec<BoxedIdentity>) -> Opener {
+        Opener { unlock: Unlock { identities, passphrase: None, work_factor_limit: WORK_FACTOR_LIMIT } }
+    }
+
+    /// Also with a passphrase, asked for when a file is locked with one.
+    #[must_use]
+    pub fn passphrase(mut self, ask: AskPassphrase) -> Opener {
+        self.unlock.passphrase = Some(ask);
+        self
+    }
+
+    /// Refuses files that ask for more scrypt work than two to the power of `limit`; 22 if nobody says otherwise.
+    #[must_use]
+    pub fn work_factor_limit(mut self, limit: u8) -> Opener {
+        self.unlock.work_factor_limit = limit;
+        self
+    }
+
+    /// Opens `input`, whichever format it is, into `output`. Blocks until it is done. Nothing is written that has
+    /// not been verified, and no output is touched before the header is unlocked.
+    ///
+    /// # Errors
+    /// Any of [`Error`]; a file under the output's name then does not exist, or is what it was.
+    pub fn open(
+        &self,
+        input: Input,
+        output: Output,
+        source: &impl CryptoSource,
+        progress: Progress<'_>,
+    ) -> Result<Opened, Error> {
+        let mut input = Source::open(input, progress.cancel())?;
+        let crypto = &mut source.crypto();
+        let (mode, identity) = (input.mode, input.identity);
+        let armor = guess(input.peek(GUESS_LEN)?) == Guess::Armored;
+        let mut label = None;
+        if armor {
+            let (inner, said) = input.unarmored()?;
+            (input, label) = (inner, Some(said));
+        }
+        let format = match (guess(input.peek(GUESS_LEN)?), label) {
+            (Guess::Sealed, None | Some(armor::Label::Sealed)) => Format::Sealed,
+            (Guess::Age, None | Some(armor::Label::Age)) => Format::Age,
+            (_, Some(_)) => return Err(Error::BadArmor("its content is not what its first line says")),
+            _ => return Err(why_unknown(input.peek(GUESS_LEN)?)),
+        };
+        let key = match format {
+            Format::Sealed => self.start_sealed(&mut input, crypto)?,
+            Format::Age => self.start_age(&mut input, crypto)?,
+        };
+        refuse_cut_file(&key, &mut input, crypto)?;
+        let target = Target::open(output, identity, progress.cancel())?;
+        let feed = Feed::new(input.into_body());
+        let run = |drain: &Drain<'_>| pipeline::run(Direction::Open, &key, &feed, drain, source, progress);
+        match target {
+            Target::Atomic(file) => {
+                run(&Drain::file(file.file(), 0))?;
+                file.commit(mode)?;
+            }
+            Target::Stream(mut writer) => {
+                run(&Drain::stream(&mut *writer))?;
+                writer.flush().map_err(Error::writing)?;
+            }
+        }
+        Ok(Opened { format, armor })
+    }
+
+    fn start_sealed(&self, input: &mut Source<'_>, crypto: &mut impl Crypto) -> Result<PayloadKey, Error> {
+        let fixed = input.peek(header::FIXED_LEN)?.try_into().map_err(|_| Error::Truncated)?;
+        let len = header::FIXED_LEN + header::parse_fixed(fixed)?;
+        let whole = input.peek(len)?.to_vec();
+        let input_key = self.input_key(header::parse(&whole)?, crypto)?;
+        input.consume(len);
+        let salt = input.take::<SALT_LEN>()?;
+        let stored = input.take::<COMMITMENT_LEN>()?;
+        let (key, commitment) = PayloadKey::cobblestone(&input_key, &salt, &whole, crypto)?;
+        if bool::from(commitment.ct_eq(&stored)) { Ok(key) } else { Err(Error::Commitment) }
+    }
+
+    /// The input key out of the age file in the header.
+    fn input_key(
+        &self,
+        file: &[u8],
+        crypto: &mut impl Crypto,
+    ) -> Result<zeroize::Zeroizing<[u8; 32]>, Error> {
+        let damaged = |_| Error::BadHeader("the key in it");
+        let parsed = age_format::parse_header(file).map_err(|error| match error {
+            Error::Truncated | Error::NotSealed => Error::BadHeader("the key in it"),
+            other => other,
+        })?;
+        let file_key = self.unlock.file_key(&parsed, file, crypto)?;
+        let (nonce, sealed) = file[parsed.len..]
+            .split_first_chunk::<AGE_NONCE_LEN>()
+            .ok_or(Error::BadHeader("the key in it"))?;
+        let key = PayloadKey::age(file_key.expose_secret(), nonce, crypto)?;
+        if sealed.len() != header::INPUT_KEY_LEN + crate::format::payload::TAG_LEN {
+            return Err(Error::BadHeader("length of the key in it"));
+        }
+        let plain = open_slice(&key, sealed, crypto).map_err(damaged)?;
+        let mut input_key = zeroize::Zeroizing::new([0; header::INPUT_KEY_LEN]);
+        input_key.copy_from_slice(&plain);
+        Ok(input_key)
+    }
+
+    fn start_age(&self, input: &mut Source<'_>, crypto: &mut impl Crypto) -> Result<PayloadKey, Error> {
+        let text = peek_age_header(input)?;
+        let parsed = age_format::parse_header(&text)?;
+        let file_key = self.unlock.file_key(&parsed, &text, crypto)?;
+        input.consume(parsed.len);
+        let nonce = input.take::<AGE_NONCE_LEN>()?;
+        PayloadKey::age(file_key.expose_secret(), &nonce, crypto)
+    }
+}
+
+/// Looks further and further until the header's end is in sight, or the input's, or the limit.
+fn peek_age_header(input: &mut Source<'_>) -> Result<Vec<u8>, Error> {
+    let (mut len, mut searched) = (1 << 10, 0);
+    loop {
+        let seen = input.peek(len)?;
+        let ended = seen.len() < len || len > age_format::MAX_LEN;
+        if ended || age_format::find_end(seen, searched).is_some() {
+            return Ok(seen.to_vec());
+        }
+        searched = seen.len();
+        len = (len * 2).min(age_format::MAX_LEN + 1);
+    }
+}
+
+fn why_unknown(start: &[u8]) -> Error {
+    if start.is_empty() {
+        return Error::Empty;
+    }
+    let begins = |magic: &[u8]| start.len() < magic.len() && magic.starts_with(start);
+    if begins(&header::MAGIC) || begins(age_format::MAGIC) { Error::Truncated } else { Error::NotSealed }
+}
+
+/// A file whose length no content has is refused before any of it is written: what its last piece has to say, it says
+/// now.
+fn refuse_cut_file(key: &PayloadKey, input: &mut Source<'_>, crypto: &mut impl Crypto) -> Result<(), Error> {
+    let Body::File { file, at, end } = &input.body else { return Ok(()) };
+    let (layout, sealed) = (key.layout(), end.saturating_sub(*at));
+    let stride = layout.stride() as u64;
+    match layout.plain_len(sealed) {
+        Err(Error::Truncated) => {}
+        Err(error) => return Err(error),
+        Ok(_) => return Ok(()),
+    }
+    let first = (sealed / stride).saturating_sub(1);
+    let mut tail = vec![0; (sealed - first * stride) as usize];
+    std::os::unix::fs::FileExt::read_exact_at(file, &mut tail, at + first * stride)
+        .map_err(|_| Error::InputChanged)?;
+    let mut attempt = zeroize::Zeroizing::new(tail.clone());
+    match key.open(first, &mut attempt, true, crypto) {
+        Err(failure) => Err(failure.explain(key, first, &tail, true, crypto)),
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,137 @@
+//! Sealing: a header for the recipients, then the pipeline.
+
+use age_core::format::FileKey;
+use age_core::secrecy::ExposeSecret;
+use std::io::Write;
+use zeroize::Zeroizing;
+
+use crate::Format;
+use crate::crypto::{Crypto, CryptoSource, random};
+use crate::error::Error;
+use crate::format::payload::{AGE_NONCE_LEN, PayloadKey, SALT_LEN, seal_slice};
+use crate::format::{age as age_format, armor, header};
+use crate::input::{Input, Source};
+use crate::keys::BoxedRecipient;
+use crate::output::{Output, Target};
+use crate::pipeline::{self, Direction, Drain, Feed, Progress};
+
+/// Seals files for the same recipients, each with a fresh key of its own.
+pub struct Sealer {
+    recipients: Vec<BoxedRecipient>,
+    format: Format,
+    armor: bool,
+}
+
+impl Sealer {
+    /// For these recipients; see [`crate::keys`] for where they come from. A passphrase must be alone.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there are none.
+    pub fn new(recipients: Vec<BoxedRecipient>) -> Result<Sealer, Error> {
+        if recipients.is_empty() {
+            return Err(Error::Usage("no recipients".into()));
+        }
+        Ok(Sealer { recipients, format: Format::Sealed, armor: false })
+    }
+
+    /// Chooses the format; [`Format::Sealed`] if nobody does.
+    #[must_use]
+    pub fn format(self, format: Format) -> Sealer {
+        Sealer { format, ..self }
+    }
+
+    /// Whether to wrap the result in ASCII armor. It is then written in order, on one core.
+    #[must_use]
+    pub fn armor(self, armor: bool) -> Sealer {
+        Sealer { armor, ..self }
+    }
+
+    /// Seals `input` into `output`. Blocks until it is done; uses as many threads as there are cores.
+    ///
+    /// # Errors
+    /// Any of [`Error`]; a file under the output's name then does not exist, or is what it was.
+    pub fn seal(
+        &self,
+        input: Input,
+        output: Output,
+        source: &impl CryptoSource,
+        progress: Progress<'_>,
+    ) -> Result<(), Error> {
+        let input = Source::open(input, progress.cancel())?;
+        let mode = input.mode;
+        let target = Target::open(output, input.identity, progress.cancel())?;
+        let (key, start) = self.start(&mut source.crypto())?;
+        let feed = Feed::new(input.into_body());
+        if let Some(len) = feed.len() {
+            key.layout().sealed_len(len)?;
+        }
+        let run = |drain: &Drain<'_>| pipeline::run(Direction::Seal, &key, &feed, drain, source, progress);
+        match target {
+            Target::Atomic(file) if !self.armor => {
+                let mut to = file.file();
+                to.write_all(&start).map_err(Error::writing)?;
+                run(&Drain::file(file.file(), start.len() as u64))?;
+                file.commit(mode)
+            }
+            Target::Atomic(file) => {
+                self.seal_stream(&mut file.file(), &start, run)?;
+                file.commit(mode)
+            }
+            Target::Stream(mut writer) => self.seal_stream(&mut *writer, &start, run),
+        }
+    }
+
+    fn seal_stream(
+        &self,
+        writer: &mut (dyn Write + Send),
+        start: &[u8],
+        run: impl FnOnce(&Drain<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if !self.armor {
+            writer.write_all(start).map_err(Error::writing)?;
+            run(&Drain::stream(writer))?;
+            return writer.flush().map_err(Error::writing);
+        }
+        let label = if self.format == Format::Age { armor::Label::Age } else { armor::Label::Sealed };
+        let mut writer = armor::Writer::new(writer, label).map_err(Error::writing)?;
+        writer.write_all(start).map_err(Error::writing)?;
+        run(&Drain::stream(&mut writer))?;
+        writer.finish().map_err(Error::writing)
+    }
+
+    /// A fresh key, and everything that precedes the first chunk.
+    fn start(&self, crypto: &mut impl Crypto) -> Result<(PayloadKey, Vec<u8>), Error> {
+        match self.format {
+            Format::Age => self.start_age(crypto),
+            Format::Sealed => self.start_sealed(crypto),
+        }
+    }
+
+    fn start_age(&self, crypto: &mut impl Crypto) -> Result<(PayloadKey, Vec<u8>), Error> {
+        let mut failed = None;
+        let file_key = FileKey::init_with_mut(|key| failed = random(key).err());
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let recipients = self.recipients.iter().map(|recipient| &**recipient);
+        let mut start = age_format::write_header(recipients, &file_key, crypto)?;
+        let mut nonce = [0; AGE_NONCE_LEN];
+        random(&mut nonce)?;
+        start.extend_from_slice(&nonce);
+        Ok((PayloadKey::age(file_key.expose_secret(), &nonce, crypto)?, start))
+    }
+
+    fn start_sealed(&self, crypto: &mut impl Crypto) -> Result<(PayloadKey, Vec<u8>), Error> {
+        let mut input_key = Zeroizing::new([0; header::INPUT_KEY_LEN]);
+        random(&mut input_key[..])?;
+        let (key, mut key_file) = self.start_age(crypto)?;
+        key_file.extend(seal_slice(&key, &input_key[..], crypto)?);
+        let mut start = header::encode(&key_file)?;
+        let mut salt = [0; SALT_LEN];
+        random(&mut salt)?;
+        let (key, commitment) = PayloadKey::cobblestone(&input_key, &salt, &start, crypto)?;
+        start.extend_from_slice(&salt);
+        start.extend_from_slice(&commitment);
+        Ok((key, start))
+    }
+}
