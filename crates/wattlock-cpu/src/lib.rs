@@ -5,5 +5,6 @@
 //! `instruction/sys` (foreign functions) and in the per-ISA files, and nowhere else.
 #![deny(unsafe_code)]
 
+pub mod detect;
 pub mod instruction;
 pub mod software;

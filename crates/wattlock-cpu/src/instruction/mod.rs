@@ -1,1 +1,217 @@
-//! Engine at the speed of CPU instructions.
+//! The `instruction` engine: every kind, one request at a time, inside the call, at the speed of the CPU's
+//! instructions.
+//!
+//! AWS-LC does what it does best (GCM and ChaCha20-Poly1305, hashes, RSA, elliptic curves, CBC encryption); AES-CTR, XTS
+//! and CBC decryption are our own kernels on the widest AES instructions the CPU has; deflate is zlib-rs. The engine
+//! refuses to queue, to hold a request, to start a thread, or to choose by anything but what the CPU can do.
+//!
+//! Allocation: none of Rust's per request once a key is expanded, except for deflate's first use on a thread. AWS-LC
+//! allocates inside public-key operations (its big numbers), and nowhere else.
+
+mod aes;
+mod check;
+mod deflate;
+mod expand;
+mod mac;
+mod span;
+mod sys;
+
+use wattlock_core::{
+    Curve, Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, OwnedRequest, Request,
+};
+
+use crate::detect::Cpu;
+use mac::InSecret;
+use span::Span;
+use sys::ec::EcPrivate;
+use sys::hash::{Sha1, Sha256, Sha384, Sha512};
+use sys::x25519;
+
+/// The engine. Cheap to make, shared by all threads, without state of its own.
+pub struct Instruction {
+    cpu: Cpu,
+    description: Description,
+}
+
+impl Default for Instruction {
+    fn default() -> Instruction {
+        Instruction::new()
+    }
+}
+
+impl Instruction {
+    /// With everything this CPU has.
+    pub fn new() -> Instruction {
+        Instruction::with(Cpu::detect())
+    }
+
+    /// With no more than `cpu` has: for tests and benchmarks of the narrower kernels. A key keeps the kernels of the
+    /// engine that expanded it first; they all give the same result.
+    pub fn with(cpu: Cpu) -> Instruction {
+        let description = Description {
+            name: "instruction",
+            class: EngineClass::Instruction,
+            inline: KindSet::ALL,
+            queued: KindSet::EMPTY,
+            width: 1,
+            detail: format!(
+                "AWS-LC {}; AES-CTR, XTS and CBC decryption by {}; deflate by zlib-rs",
+                sys::version(),
+                aes::kernel_name(&cpu)
+            ),
+        };
+        Instruction { cpu, description }
+    }
+
+    #[inline]
+    fn run(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        use Kind::*;
+        let kind = request.kind;
+        if request.key.algorithm() != kind.info().algorithm {
+            return Err(Error::Invalid("key algorithm"));
+        }
+        match kind {
+            Aes128GcmSeal | Aes192GcmSeal | Aes256GcmSeal | ChaCha20Poly1305Seal => seal(request),
+            Aes128GcmOpen | Aes192GcmOpen | Aes256GcmOpen | ChaCha20Poly1305Open => open(request),
+            Aes128Ctr | Aes192Ctr | Aes256Ctr => {
+                let key = expand::ctr(&self.cpu, request.key)?;
+                let data = Span::of(&mut request.data)?;
+                let len = data.len();
+                key.apply(block(request.nonce)?, data);
+                Ok(len)
+            }
+            Aes128CbcEncrypt | Aes192CbcEncrypt | Aes256CbcEncrypt => self.cbc(request, true),
+            Aes128CbcDecrypt | Aes192CbcDecrypt | Aes256CbcDecrypt => self.cbc(request, false),
+            Aes128XtsEncrypt | Aes256XtsEncrypt => self.xts(request, true),
+            Aes128XtsDecrypt | Aes256XtsDecrypt => self.xts(request, false),
+            _ => apart(request),
+        }
+    }
+
+    fn cbc(&self, request: &mut Request<'_>, encrypt: bool) -> Result<usize, Error> {
+        let key = expand::cbc(&self.cpu, request.key)?;
+        let (iv, data) = (block(request.nonce)?, Span::of(&mut request.data)?);
+        let len = data.len();
+        if encrypt {
+            key.encrypt(iv, data)?
+        } else {
+            key.decrypt(iv, data)?
+        }
+        Ok(len)
+    }
+
+    fn xts(&self, request: &mut Request<'_>, encrypt: bool) -> Result<usize, Error> {
+        let key = expand::xts(&self.cpu, request.key)?;
+        let (tweak, data) = (block(request.nonce)?, Span::of(&mut request.data)?);
+        let len = data.len();
+        key.apply(tweak, data, encrypt)?;
+        Ok(len)
+    }
+}
+
+impl Engine for Instruction {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    #[inline]
+    fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        self.run(request)
+    }
+
+    fn check(&self, request: &OwnedRequest, len: usize) -> Result<(), Error> {
+        check::check(self, request, len)
+    }
+}
+
+#[inline]
+fn block(nonce: &[u8]) -> Result<&aes::Block, Error> {
+    nonce.try_into().map_err(|_| Error::Invalid("nonce length"))
+}
+
+#[inline]
+fn seal(request: &mut Request<'_>) -> Result<usize, Error> {
+    let key = expand::aead(request.key)?;
+    let nonce = request.nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
+    let tag = (&mut *request.tag).try_into().map_err(|_| Error::Invalid("tag length"))?;
+    let data = Span::of(&mut request.data)?;
+    let len = data.len();
+    key.seal(nonce, request.aad, data, tag)?;
+    Ok(len)
+}
+
+#[inline]
+fn open(request: &mut Request<'_>) -> Result<usize, Error> {
+    let key = expand::aead(request.key)?;
+    let nonce = request.nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
+    let tag = (&*request.tag).try_into().map_err(|_| Error::Invalid("tag length"))?;
+    let data = Span::of(&mut request.data)?;
+    let len = data.len();
+    key.open(nonce, request.aad, data, tag)?;
+    Ok(len)
+}
+
+/// The kinds that cannot work in place.
+fn apart(request: &mut Request<'_>) -> Result<usize, Error> {
+    let (kind, key) = (request.kind, request.key);
+    let Data::Apart { from, to } = &mut request.data else {
+        return Err(Error::Invalid("this kind cannot work in place"));
+    };
+    let to = match kind.info().output {
+        Some(len) => to.get_mut(..len).ok_or(Error::Invalid("output length"))?,
+        None => to,
+    };
+    match kind {
+        Kind::Sha1 => mac::digest::<Sha1>(from, to),
+        Kind::Sha256 => mac::digest::<Sha256>(from, to),
+        Kind::Sha384 => mac::digest::<Sha384>(from, to),
+        Kind::Sha512 => mac::digest::<Sha512>(from, to),
+        Kind::HmacSha1 => expand::hmac::<Sha1>(key)?.mac(&[from], to),
+        Kind::HmacSha256 => expand::hmac::<Sha256>(key)?.mac(&[from], to),
+        Kind::HmacSha384 => expand::hmac::<Sha384>(key)?.mac(&[from], to),
+        Kind::HmacSha512 => expand::hmac::<Sha512>(key)?.mac(&[from], to),
+        Kind::Tls12PrfSha256 => prf::<Sha256>(key, from, to)?,
+        Kind::Tls12PrfSha384 => prf::<Sha384>(key, from, to)?,
+        Kind::HkdfSha256 => mac::hkdf::<Sha256>(request.nonce, key.bytes(), request.aad, to)?,
+        Kind::HkdfSha384 => mac::hkdf::<Sha384>(request.nonce, key.bytes(), request.aad, to)?,
+        Kind::HkdfSha512 => mac::hkdf::<Sha512>(request.nonce, key.bytes(), request.aad, to)?,
+        Kind::HkdfExpandSha256 => mac::hkdf_expand(expand::hmac::<Sha256>(key)?, request.aad, to)?,
+        Kind::HkdfExpandSha384 => mac::hkdf_expand(expand::hmac::<Sha384>(key)?, request.aad, to)?,
+        Kind::HkdfExpandSha512 => mac::hkdf_expand(expand::hmac::<Sha512>(key)?, request.aad, to)?,
+        Kind::Rsa2048Private | Kind::Rsa3072Private | Kind::Rsa4096Private => {
+            expand::rsa(key)?.apply(from, to)?
+        }
+        Kind::EcdsaP256Sign | Kind::EcdsaP384Sign => expand::ec(key)?.sign(from, to)?,
+        Kind::P256Derive | Kind::P384Derive => expand::ec(key)?.agree(from, to)?,
+        Kind::X25519Derive => x25519_agree(key, from, to)?,
+        Kind::P256Generate => generate(Curve::P256, to)?,
+        Kind::P384Generate => generate(Curve::P384, to)?,
+        Kind::X25519Generate => x25519_generate(to)?,
+        Kind::Deflate => return deflate::deflate(from, to, request.options),
+        _ => return Err(Error::Unsupported),
+    }
+    Ok(to.len())
+}
+
+fn prf<H: InSecret>(key: &Key, seed: &[u8], out: &mut [u8]) -> Result<(), Error> {
+    mac::tls12_prf(expand::hmac::<H>(key)?, seed, out);
+    Ok(())
+}
+
+fn generate(curve: Curve, out: &mut [u8]) -> Result<(), Error> {
+    let (scalar, public) = out.split_at_mut(curve.scalar_len());
+    EcPrivate::generate(curve, scalar, public)
+}
+
+fn x25519_agree(key: &Key, peer: &[u8], out: &mut [u8]) -> Result<(), Error> {
+    let scalar = expand::x25519(key)?;
+    let peer = peer.try_into().map_err(|_| Error::Invalid("input length"))?;
+    let shared = out.try_into().map_err(|_| Error::Invalid("output length"))?;
+    x25519::agree(&scalar.0, peer, shared)
+}
+
+fn x25519_generate(out: &mut [u8]) -> Result<(), Error> {
+    let (scalar, public) = out.split_first_chunk_mut().ok_or(Error::Invalid("output length"))?;
+    x25519::generate(scalar, public.try_into().map_err(|_| Error::Invalid("output length"))?);
+    Ok(())
+}

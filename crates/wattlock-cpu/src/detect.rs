@@ -1,0 +1,66 @@
+//! What this CPU can do, found once and carried as values.
+//!
+//! A witness ([`Vaes512`], [`Vaes256`], [`AesNi`]) is a zero-sized proof that its instructions were found. Only
+//! [`Cpu::detect`] makes one, and every kernel that needs the instructions demands one as an argument, so a call
+//! without them does not type-check. This module refuses to ask who made the CPU: only what it can do.
+
+/// Proof of 512-bit AES: `vaes`, `vpclmulqdq`, `avx512f`, `avx512bw`, `avx512vl`, `avx512vbmi` (and what they imply).
+#[derive(Debug, Clone, Copy)]
+pub struct Vaes512(());
+
+/// Proof of 256-bit AES: `vaes`, `vpclmulqdq`, `avx2`, `aes`, `pclmulqdq`.
+#[derive(Debug, Clone, Copy)]
+pub struct Vaes256(());
+
+/// Proof of 128-bit AES: `aes`, `pclmulqdq`, `ssse3`, `sse4.1`.
+#[derive(Debug, Clone, Copy)]
+pub struct AesNi(());
+
+/// The witnesses this machine gave. Fields can be emptied, to run the siblings on a machine that has better.
+#[derive(Debug, Clone, Copy)]
+pub struct Cpu {
+    /// 512-bit AES, if there is any.
+    pub vaes512: Option<Vaes512>,
+    /// 256-bit AES, if there is any.
+    pub vaes256: Option<Vaes256>,
+    /// 128-bit AES, if there is any.
+    pub aes_ni: Option<AesNi>,
+}
+
+impl Cpu {
+    /// A CPU of which nothing is known.
+    pub const PLAIN: Cpu = Cpu { vaes512: None, vaes256: None, aes_ni: None };
+
+    /// Asks the CPU (and the operating system, which must save the wide registers).
+    #[cfg(target_arch = "x86_64")]
+    pub fn detect() -> Cpu {
+        use std::arch::is_x86_feature_detected as has;
+        let aes_ni = has!("aes") && has!("pclmulqdq") && has!("ssse3") && has!("sse4.1");
+        let vaes256 = aes_ni && has!("vaes") && has!("vpclmulqdq") && has!("avx2");
+        let vaes512 =
+            vaes256 && has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vbmi");
+        Cpu {
+            vaes512: vaes512.then_some(Vaes512(())),
+            vaes256: vaes256.then_some(Vaes256(())),
+            aes_ni: aes_ni.then_some(AesNi(())),
+        }
+    }
+
+    /// No kernels of ours exist for this architecture.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn detect() -> Cpu {
+        Cpu::PLAIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wider_instructions_imply_narrower_ones() {
+        let cpu = Cpu::detect();
+        assert!(cpu.vaes512.is_none() || cpu.vaes256.is_some());
+        assert!(cpu.vaes256.is_none() || cpu.aes_ni.is_some());
+    }
+}

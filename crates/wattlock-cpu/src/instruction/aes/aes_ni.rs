@@ -1,0 +1,176 @@
+//! Kernels with 128-bit AES instructions, and the round keys for all kernels.
+#![allow(unsafe_code, reason = "intrinsics; every entry demands the witness that its features were detected")]
+
+use std::arch::x86_64::*;
+
+use wattlock_core::Error;
+
+use super::generic::{Vector, ctr as generic_ctr, kernels};
+use crate::detect::AesNi;
+
+kernels!(AesNi, Xmm, "aes,pclmulqdq,ssse3,sse4.1", ctr: generic_ctr);
+
+#[derive(Clone, Copy)]
+pub(super) struct Xmm(__m128i);
+
+// SAFETY: one block in a 16-byte register; unaligned loads and stores of exactly that.
+unsafe impl Vector for Xmm {
+    const LANES: usize = 1;
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Xmm {
+        // SAFETY: pointer and instructions are the caller's.
+        Xmm(unsafe { _mm_loadu_si128(from.cast()) })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut u8) {
+        // SAFETY: pointer and instructions are the caller's.
+        unsafe { _mm_storeu_si128(to.cast(), self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(block: __m128i) -> Xmm {
+        Xmm(block)
+    }
+
+    #[inline(always)]
+    unsafe fn xor(self, other: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_xor_si128(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn encrypt(self, key: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_aesenc_si128(self.0, key.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn encrypt_last(self, key: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_aesenclast_si128(self.0, key.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn decrypt(self, key: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_aesdec_si128(self.0, key.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn decrypt_last(self, key: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_aesdeclast_si128(self.0, key.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn add64(self, other: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_add_epi64(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn reversed(self) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_shuffle_epi8(self.0, reverse()) })
+    }
+
+    #[inline(always)]
+    unsafe fn times_stride(self) -> Xmm {
+        // SAFETY: instructions are the caller's. 8 blocks are x^8: one byte moves out and comes back times 0x87.
+        unsafe {
+            let out = _mm_srli_si128::<15>(self.0);
+            let back = _mm_clmulepi64_si128::<0>(out, _mm_set_epi64x(0, 0x87));
+            Xmm(_mm_xor_si128(_mm_slli_si128::<1>(self.0), back))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn preceded_by(self, before: __m128i) -> Xmm {
+        Xmm(before)
+    }
+
+    #[inline(always)]
+    unsafe fn last(self) -> __m128i {
+        self.0
+    }
+}
+
+/// The shuffle that reverses a block's bytes.
+///
+/// # Safety
+/// None beyond SSE2, which every x86-64 CPU has.
+#[inline(always)]
+pub(super) unsafe fn reverse() -> __m128i {
+    // SAFETY: SSE2.
+    unsafe { _mm_set_epi64x(0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f) }
+}
+
+/// Round keys for encryption (FIPS 197 section 5.2).
+///
+/// # Errors
+/// [`Error::Invalid`] if the key is not 16, 24 or 32 bytes.
+pub(super) fn expand(_: AesNi, key: &[u8]) -> Result<Schedule, Error> {
+    let rounds = match key.len() {
+        16 => Rounds::Ten,
+        24 => Rounds::Twelve,
+        32 => Rounds::Fourteen,
+        _ => return Err(Error::Invalid("key length")),
+    };
+    let words = key.len() / 4;
+    let mut w = zeroize::Zeroizing::new([0u32; 60]);
+    for (word, bytes) in w.iter_mut().zip(key.as_chunks::<4>().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    let mut constant = 1u32;
+    for i in words..4 * (rounds.count() + 1) {
+        let mut word = w[i - 1];
+        if i.is_multiple_of(words) {
+            // SAFETY: the witness proves the instructions.
+            word = unsafe { substituted(word.rotate_right(8)) } ^ constant;
+            constant = constant << 1 ^ (constant >> 7) * 0x11b;
+        } else if words == 8 && i % 8 == 4 {
+            // SAFETY: the witness proves the instructions.
+            word = unsafe { substituted(word) };
+        }
+        w[i] = w[i - words] ^ word;
+    }
+    let mut keys = [0u128; 15];
+    for (key, words) in keys.iter_mut().zip(w.as_chunks::<4>().0) {
+        *key = words.iter().rev().fold(0, |key, word| key << 32 | u128::from(*word));
+    }
+    Ok(Schedule::new(keys, rounds))
+}
+
+/// The S-box on each byte. With the same word in all four columns ShiftRows changes nothing, so the last-round
+/// instruction with a zero key is the S-box, in constant time.
+#[target_feature(enable = "aes")]
+unsafe fn substituted(word: u32) -> u32 {
+    let columns = _mm_set1_epi32(word.cast_signed());
+    _mm_cvtsi128_si32(_mm_aesenclast_si128(columns, _mm_setzero_si128())).cast_unsigned()
+}
+
+/// Round keys of the equivalent inverse cipher (FIPS 197 section 5.3.5).
+pub(super) fn invert(_: AesNi, encrypt: &Schedule) -> Schedule {
+    #[target_feature(enable = "aes")]
+    unsafe fn mixed(key: u128) -> u128 {
+        // SAFETY: a u128 is 16 bytes, read and written whole.
+        unsafe {
+            let mut out = 0u128;
+            let key = _mm_loadu_si128((&raw const key).cast());
+            _mm_storeu_si128((&raw mut out).cast(), _mm_aesimc_si128(key));
+            out
+        }
+    }
+    let last = encrypt.rounds().count();
+    let mut keys = [0u128; 15];
+    for (i, key) in keys.iter_mut().enumerate().take(last + 1) {
+        *key = encrypt.keys()[last - i];
+        if i > 0 && i < last {
+            // SAFETY: the witness proves the instructions.
+            *key = unsafe { mixed(*key) };
+        }
+    }
+    Schedule::new(keys, encrypt.rounds())
+}

@@ -1,0 +1,507 @@
+//! One algorithm per mode, over a [`Vector`] of 1, 2 or 4 AES blocks.
+//!
+//! Everything is `inline(always)` into a function of a per-ISA file that enables the instructions; [`kernels!`] writes
+//! those functions, and their safe entries that demand the witness. AES instructions take 3 to 5 cycles and start once
+//! or twice a cycle: [`WIDTH`] vectors in flight hide the one behind the other.
+#![allow(unsafe_code, reason = "intrinsics on raw pointers; every entry takes a witness and a Span")]
+
+use std::arch::x86_64::{__m128i, _mm_loadu_si128};
+
+use super::Block;
+use super::schedule::Schedule;
+
+/// Vectors in flight.
+pub(super) const WIDTH: usize = 8;
+
+/// Bytes of the widest vector.
+const MOST: usize = 64;
+
+/// Several AES blocks side by side.
+///
+/// # Safety
+/// Implementors promise that a `Self` is exactly [`Vector::LANES`] blocks of 16 bytes, lowest address first, and that
+/// `load` and `store` touch exactly those bytes. Every method may be called only where the instruction set of the
+/// implementing file was detected and is enabled in the calling function; `load` and `store` need valid pointers, of
+/// any alignment.
+pub(super) unsafe trait Vector: Copy {
+    /// Blocks in a vector.
+    const LANES: usize;
+    /// Reads a vector.
+    unsafe fn load(from: *const u8) -> Self;
+    /// Writes a vector.
+    unsafe fn store(self, to: *mut u8);
+    /// The same block in every lane.
+    unsafe fn splat(block: __m128i) -> Self;
+    /// Bitwise exclusive or.
+    unsafe fn xor(self, other: Self) -> Self;
+    /// One encryption round with a round key.
+    unsafe fn encrypt(self, key: Self) -> Self;
+    /// The last encryption round.
+    unsafe fn encrypt_last(self, key: Self) -> Self;
+    /// One round of the equivalent inverse cipher.
+    unsafe fn decrypt(self, key: Self) -> Self;
+    /// The last round of the equivalent inverse cipher.
+    unsafe fn decrypt_last(self, key: Self) -> Self;
+    /// Adds 64-bit halves separately.
+    unsafe fn add64(self, other: Self) -> Self;
+    /// Reverses the bytes of each block.
+    unsafe fn reversed(self) -> Self;
+    /// Multiplies each block, a little-endian polynomial, by x^([`WIDTH`] * LANES) modulo XTS's polynomial.
+    unsafe fn times_stride(self) -> Self;
+    /// The block before each block, where `before` is the one before the first.
+    unsafe fn preceded_by(self, before: __m128i) -> Self;
+    /// The block in the highest lane.
+    unsafe fn last(self) -> __m128i;
+}
+
+/// The pointers of a span, which a kernel moves along.
+#[derive(Clone, Copy)]
+pub(super) struct Cursor {
+    pub(super) from: *const u8,
+    pub(super) to: *mut u8,
+    pub(super) len: usize,
+}
+
+impl Cursor {
+    /// # Safety
+    /// `bytes` must not exceed `len`.
+    #[inline(always)]
+    pub(super) unsafe fn advance(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.len);
+        // SAFETY: the caller keeps within the span.
+        unsafe {
+            self.from = self.from.add(bytes);
+            self.to = self.to.add(bytes);
+        }
+        self.len -= bytes;
+    }
+}
+
+/// Round keys in every lane, entries above R unused.
+///
+/// # Safety
+/// As for the methods of `V`.
+#[inline(always)]
+pub(super) unsafe fn splat_keys<V: Vector, const R: usize>(keys: &Schedule) -> [V; 15] {
+    // SAFETY: a u128 is 16 readable bytes; the instructions are the caller's.
+    unsafe {
+        let first = V::splat(_mm_loadu_si128(keys.keys().as_ptr().cast()));
+        let mut all = [first; 15];
+        for (vector, key) in all.iter_mut().zip(keys.keys()).take(R + 1).skip(1) {
+            *vector = V::splat(_mm_loadu_si128(std::ptr::from_ref(key).cast()));
+        }
+        all
+    }
+}
+
+/// Encrypts or decrypts N vectors.
+///
+/// # Safety
+/// As for the methods of `V`.
+#[inline(always)]
+unsafe fn rounds<V: Vector, const R: usize, const N: usize, const ENCRYPT: bool>(
+    k: &[V; 15],
+    x: &mut [V; N],
+) {
+    // SAFETY: the instructions are the caller's.
+    unsafe {
+        for v in x.iter_mut() {
+            *v = v.xor(k[0]);
+        }
+        for key in &k[1..R] {
+            for v in x.iter_mut() {
+                *v = if ENCRYPT { v.encrypt(*key) } else { v.decrypt(*key) };
+            }
+        }
+        for v in x.iter_mut() {
+            *v = if ENCRYPT { v.encrypt_last(k[R]) } else { v.decrypt_last(k[R]) };
+        }
+    }
+}
+
+/// Runs `step` on fewer bytes than a vector has, through a buffer.
+///
+/// # Safety
+/// `at` must be valid and shorter than a vector of `V`.
+#[inline(always)]
+unsafe fn partial<V: Vector>(at: Cursor, step: impl FnOnce(Cursor)) {
+    let mut buffer = [0u8; MOST];
+    debug_assert!(at.len < 16 * V::LANES);
+    // SAFETY: `at.len` is less than a vector, and the buffer holds the widest; `buffer` overlaps nothing.
+    unsafe {
+        std::ptr::copy_nonoverlapping(at.from, buffer.as_mut_ptr(), at.len);
+        let whole = Cursor { from: buffer.as_ptr(), to: buffer.as_mut_ptr(), len: 16 * V::LANES };
+        step(Cursor { from: whole.to.cast_const(), ..whole });
+        std::ptr::copy_nonoverlapping(buffer.as_ptr(), at.to, at.len);
+    }
+}
+
+/// AES-CTR with a 128-bit counter.
+///
+/// # Safety
+/// As for the methods of `V`; `at` must come from a [`Span`](super::super::span::Span).
+#[inline(always)]
+pub(super) unsafe fn ctr<V: Vector, const R: usize>(keys: &Schedule, mut counter: u128, mut at: Cursor) {
+    // SAFETY: instructions are the caller's; no part exceeds `at.len`.
+    unsafe {
+        let k = splat_keys::<V, R>(keys);
+        while at.len > 0 {
+            // Lanes add in 64 bits. A part ends where the lower half would wrap, so that none ever does.
+            let until_wrap = (1 << 64) - u128::from(counter as u64);
+            let blocks = until_wrap.min(at.len.div_ceil(16) as u128);
+            let bytes = at.len.min(16 * blocks as usize);
+            ctr_part::<V, R>(&k, counter, Cursor { len: bytes, ..at });
+            counter = counter.wrapping_add(blocks);
+            at.advance(bytes);
+        }
+    }
+}
+
+/// # Safety
+/// As [`ctr`]; the lower half of the counter must not wrap within this part.
+#[inline(always)]
+unsafe fn ctr_part<V: Vector, const R: usize>(k: &[V; 15], counter: u128, mut at: Cursor) {
+    // SAFETY: as the caller's; each step is as long as its loop condition allows.
+    unsafe {
+        let mut lanes = [0u128; MOST / 16];
+        for (lane, value) in lanes.iter_mut().enumerate() {
+            *value = counter & !u128::from(u64::MAX) | u128::from((counter as u64).wrapping_add(lane as u64));
+        }
+        let mut next = V::load(lanes.as_ptr().cast());
+        let increment = [V::LANES as u128; MOST / 16];
+        let increment = V::load(increment.as_ptr().cast());
+        let vector = 16 * V::LANES;
+        while at.len >= WIDTH * vector {
+            ctr_step::<V, R, WIDTH>(k, &mut next, increment, at);
+            at.advance(WIDTH * vector);
+        }
+        if at.len >= 4 * vector {
+            ctr_step::<V, R, 4>(k, &mut next, increment, at);
+            at.advance(4 * vector);
+        }
+        if at.len >= 2 * vector {
+            ctr_step::<V, R, 2>(k, &mut next, increment, at);
+            at.advance(2 * vector);
+        }
+        if at.len >= vector {
+            ctr_step::<V, R, 1>(k, &mut next, increment, at);
+            at.advance(vector);
+        }
+        if at.len > 0 {
+            partial::<V>(at, |at| ctr_step::<V, R, 1>(k, &mut next, increment, at));
+        }
+    }
+}
+
+/// # Safety
+/// As [`ctr`]; `at` must have N vectors.
+#[inline(always)]
+unsafe fn ctr_step<V: Vector, const R: usize, const N: usize>(
+    k: &[V; 15],
+    next: &mut V,
+    increment: V,
+    at: Cursor,
+) {
+    // SAFETY: as the caller's; loads and stores stay within N vectors.
+    unsafe {
+        let mut x = [*next; N];
+        for v in &mut x {
+            *v = next.reversed().xor(k[0]);
+            *next = next.add64(increment);
+        }
+        for key in &k[1..R] {
+            for v in &mut x {
+                *v = v.encrypt(*key);
+            }
+        }
+        for (i, v) in x.into_iter().enumerate() {
+            // Last round key and data go in together: one exclusive or less behind the AES units.
+            let offset = i * 16 * V::LANES;
+            let key = k[R].xor(V::load(at.from.add(offset)));
+            v.encrypt_last(key).store(at.to.add(offset));
+        }
+    }
+}
+
+/// AES-CBC decryption. `keys` are for decryption.
+///
+/// # Safety
+/// As [`ctr`]; the length must be a multiple of 16.
+#[inline(always)]
+pub(super) unsafe fn cbc_decrypt<V: Vector, const R: usize>(keys: &Schedule, iv: &Block, mut at: Cursor) {
+    // SAFETY: as the caller's; each step is as long as its loop condition allows.
+    unsafe {
+        let k = splat_keys::<V, R>(keys);
+        let mut before = _mm_loadu_si128(iv.as_ptr().cast());
+        let vector = 16 * V::LANES;
+        while at.len >= WIDTH * vector {
+            before = cbc_step::<V, R, WIDTH>(&k, before, at);
+            at.advance(WIDTH * vector);
+        }
+        while at.len >= vector {
+            before = cbc_step::<V, R, 1>(&k, before, at);
+            at.advance(vector);
+        }
+        if at.len > 0 {
+            partial::<V>(at, |at| {
+                cbc_step::<V, R, 1>(&k, before, at);
+            });
+        }
+    }
+}
+
+/// # Safety
+/// As [`cbc_decrypt`]; `at` must have N vectors.
+#[inline(always)]
+unsafe fn cbc_step<V: Vector, const R: usize, const N: usize>(
+    k: &[V; 15],
+    mut before: __m128i,
+    at: Cursor,
+) -> __m128i {
+    // SAFETY: as the caller's; everything is read before anything is written, for `to` may be `from`.
+    unsafe {
+        let mut x = [k[0]; N];
+        let mut mask = x;
+        for i in 0..N {
+            x[i] = V::load(at.from.add(i * 16 * V::LANES));
+            mask[i] = x[i].preceded_by(before);
+            before = x[i].last();
+        }
+        rounds::<V, R, N, false>(k, &mut x);
+        for i in 0..N {
+            x[i].xor(mask[i]).store(at.to.add(i * 16 * V::LANES));
+        }
+        before
+    }
+}
+
+/// Multiplies by x^`power` modulo XTS's polynomial (IEEE 1619 section 5.2); `power` at most 32.
+#[inline(always)]
+fn times_x_to(tweak: u128, power: usize) -> u128 {
+    let top = (tweak >> 1) >> (127 - power);
+    (tweak << power) ^ top ^ (top << 1) ^ (top << 2) ^ (top << 7)
+}
+
+/// XTS of one data unit, with ciphertext stealing. `keys` are for the direction asked.
+///
+/// # Safety
+/// As [`ctr`]; the length must be at least 16.
+#[inline(always)]
+pub(super) unsafe fn xts<V: Vector, const R: usize, const ENCRYPT: bool>(
+    tweak_keys: &Schedule,
+    keys: &Schedule,
+    nonce: &Block,
+    mut at: Cursor,
+) {
+    // SAFETY: as the caller's; each step is as long as its loop condition allows.
+    unsafe {
+        let stolen = at.len % 16;
+        let end = if stolen > 0 { 16 + stolen } else { 0 };
+        let mut tweak = {
+            let k = splat_keys::<V, R>(tweak_keys);
+            let mut x = [V::splat(_mm_loadu_si128(nonce.as_ptr().cast()))];
+            rounds::<V, R, 1, true>(&k, &mut x);
+            lowest(x[0])
+        };
+        let k = splat_keys::<V, R>(keys);
+        let vector = 16 * V::LANES;
+
+        if at.len - end >= WIDTH * vector {
+            let powers: [u128; WIDTH * MOST / 16] =
+                std::array::from_fn(|i| if i < WIDTH * V::LANES { times_x_to(tweak, i) } else { 0 });
+            let mut t: [V; WIDTH] =
+                std::array::from_fn(|i| V::load(powers.as_ptr().add(i * V::LANES).cast()));
+            while at.len - end >= WIDTH * vector {
+                xts_step::<V, R, WIDTH, ENCRYPT>(&k, &t, at);
+                for t in &mut t {
+                    *t = t.times_stride();
+                }
+                at.advance(WIDTH * vector);
+            }
+            tweak = lowest(t[0]);
+        }
+        // Less than WIDTH vectors are left; their tweaks go through memory.
+        while at.len - end >= vector {
+            let t = xts_tweaks::<V>(tweak);
+            xts_step::<V, R, 1, ENCRYPT>(&k, &[t], at);
+            tweak = times_x_to(tweak, V::LANES);
+            at.advance(vector);
+        }
+        let blocks = at.len - end;
+        if blocks > 0 {
+            let t = xts_tweaks::<V>(tweak);
+            partial::<V>(Cursor { len: blocks, ..at }, |at| xts_step::<V, R, 1, ENCRYPT>(&k, &[t], at));
+            tweak = times_x_to(tweak, blocks / 16);
+            at.advance(blocks);
+        }
+        if stolen > 0 {
+            xts_steal::<V, R, ENCRYPT>(&k, tweak, stolen, at);
+        }
+    }
+}
+
+/// # Safety
+/// As for the methods of `V`.
+#[inline(always)]
+unsafe fn lowest<V: Vector>(v: V) -> u128 {
+    let mut lanes = [0u128; MOST / 16];
+    // SAFETY: the array holds the widest vector; the instructions are the caller's.
+    unsafe { v.store(lanes.as_mut_ptr().cast()) };
+    lanes[0]
+}
+
+/// The tweaks of the next LANES blocks.
+///
+/// # Safety
+/// As for the methods of `V`.
+#[inline(always)]
+unsafe fn xts_tweaks<V: Vector>(tweak: u128) -> V {
+    let powers: [u128; MOST / 16] = std::array::from_fn(|i| times_x_to(tweak, i));
+    // SAFETY: the array holds the widest vector; the instructions are the caller's.
+    unsafe { V::load(powers.as_ptr().cast()) }
+}
+
+/// # Safety
+/// As [`xts`]; `at` must have N vectors.
+#[inline(always)]
+unsafe fn xts_step<V: Vector, const R: usize, const N: usize, const ENCRYPT: bool>(
+    k: &[V; 15],
+    tweaks: &[V; N],
+    at: Cursor,
+) {
+    // SAFETY: as the caller's; everything is read before anything is written.
+    unsafe {
+        let mut x = *tweaks;
+        for (i, v) in x.iter_mut().enumerate() {
+            *v = v.xor(V::load(at.from.add(i * 16 * V::LANES)));
+        }
+        rounds::<V, R, N, ENCRYPT>(k, &mut x);
+        for (i, v) in x.into_iter().enumerate() {
+            v.xor(tweaks[i]).store(at.to.add(i * 16 * V::LANES));
+        }
+    }
+}
+
+/// The last whole block and the `stolen` bytes behind it (IEEE 1619 sections 5.3.2 and 5.4.2): the whole block is
+/// done twice, and decryption takes the two tweaks in reverse.
+///
+/// # Safety
+/// As [`xts`]; `at` must have exactly `16 + stolen` bytes.
+#[inline(always)]
+unsafe fn xts_steal<V: Vector, const R: usize, const ENCRYPT: bool>(
+    k: &[V; 15],
+    tweak: u128,
+    stolen: usize,
+    at: Cursor,
+) {
+    let next = times_x_to(tweak, 1);
+    let (first, second) = if ENCRYPT { (tweak, next) } else { (next, tweak) };
+    let mut block = [0u8; MOST];
+    let mut rest: Block = [0; 16];
+    // SAFETY: as the caller's; `block` holds the widest vector and `rest` at most 15 bytes; both are read in full
+    // before anything is written.
+    unsafe {
+        std::ptr::copy_nonoverlapping(at.from, block.as_mut_ptr(), 16);
+        std::ptr::copy_nonoverlapping(at.from.add(16), rest.as_mut_ptr(), stolen);
+        for tweak in [first, second] {
+            let whole = block.as_mut_ptr();
+            let here = Cursor { from: whole.cast_const(), to: whole, len: 16 * V::LANES };
+            xts_step::<V, R, 1, ENCRYPT>(k, &[xts_tweaks::<V>(tweak)], here);
+            if tweak == first {
+                block[..stolen].swap_with_slice(&mut rest[..stolen]);
+            }
+        }
+        std::ptr::copy_nonoverlapping(block.as_ptr(), at.to, 16);
+        std::ptr::copy_nonoverlapping(rest.as_ptr(), at.to.add(16), stolen);
+    }
+}
+
+/// Writes a per-ISA file's safe entries: each demands the witness, so that its features are there.
+macro_rules! kernels {
+    ($witness:ty, $vector:ty, $features:literal, ctr: $ctr:ident) => {
+        use super::super::span::Span;
+        use super::Block;
+        use super::generic::{self, Cursor};
+        use super::schedule::{Rounds, Schedule};
+
+        /// AES-CTR, 128-bit counter.
+        #[inline]
+        pub(super) fn ctr(_: $witness, keys: &Schedule, counter: u128, data: Span<'_>) {
+            #[target_feature(enable = $features)]
+            unsafe fn run<const R: usize>(keys: &Schedule, counter: u128, at: Cursor) {
+                // SAFETY: this function enables the instructions; the span is the caller's.
+                unsafe { $ctr::<$vector, R>(keys, counter, at) }
+            }
+            let at = Cursor { from: data.from(), to: data.to(), len: data.len() };
+            // SAFETY: the witness proves the instructions; `at` comes from a span that lives through this call.
+            unsafe {
+                match keys.rounds() {
+                    Rounds::Ten => run::<10>(keys, counter, at),
+                    Rounds::Twelve => run::<12>(keys, counter, at),
+                    Rounds::Fourteen => run::<14>(keys, counter, at),
+                }
+            }
+        }
+
+        /// AES-CBC decryption of whole blocks; bytes after the last whole block are left alone.
+        pub(super) fn cbc_decrypt(_: $witness, keys: &Schedule, iv: &Block, data: Span<'_>) {
+            #[target_feature(enable = $features)]
+            unsafe fn run<const R: usize>(keys: &Schedule, iv: &Block, at: Cursor) {
+                // SAFETY: this function enables the instructions; the span is the caller's.
+                unsafe { generic::cbc_decrypt::<$vector, R>(keys, iv, at) }
+            }
+            let at = Cursor { from: data.from(), to: data.to(), len: data.len() & !15 };
+            // SAFETY: the witness proves the instructions; `at` comes from a span that lives through this call, cut
+            // to whole blocks.
+            unsafe {
+                match keys.rounds() {
+                    Rounds::Ten => run::<10>(keys, iv, at),
+                    Rounds::Twelve => run::<12>(keys, iv, at),
+                    Rounds::Fourteen => run::<14>(keys, iv, at),
+                }
+            }
+        }
+
+        /// XTS of one data unit of at least a block; anything shorter is left alone.
+        pub(super) fn xts(
+            _: $witness,
+            tweak_keys: &Schedule,
+            keys: &Schedule,
+            encrypt: bool,
+            nonce: &Block,
+            data: Span<'_>,
+        ) {
+            #[target_feature(enable = $features)]
+            unsafe fn run<const R: usize>(
+                tweak_keys: &Schedule,
+                keys: &Schedule,
+                encrypt: bool,
+                nonce: &Block,
+                at: Cursor,
+            ) {
+                // SAFETY: this function enables the instructions; the span is the caller's.
+                unsafe {
+                    if encrypt {
+                        generic::xts::<$vector, R, true>(tweak_keys, keys, nonce, at);
+                    } else {
+                        generic::xts::<$vector, R, false>(tweak_keys, keys, nonce, at);
+                    }
+                }
+            }
+            if data.len() < 16 {
+                return;
+            }
+            let at = Cursor { from: data.from(), to: data.to(), len: data.len() };
+            // SAFETY: the witness proves the instructions; `at` comes from a span that lives through this call and
+            // has at least a block.
+            unsafe {
+                match keys.rounds() {
+                    Rounds::Ten => run::<10>(tweak_keys, keys, encrypt, nonce, at),
+                    Rounds::Twelve => run::<12>(tweak_keys, keys, encrypt, nonce, at),
+                    Rounds::Fourteen => run::<14>(tweak_keys, keys, encrypt, nonce, at),
+                }
+            }
+        }
+    };
+}
+pub(super) use kernels;

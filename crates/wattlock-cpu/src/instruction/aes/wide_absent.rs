@@ -1,0 +1,57 @@
+//! The architecture has no kernels of ours: a set of types without values, so that the choice compiles away.
+
+use std::convert::Infallible;
+
+use wattlock_core::Error;
+
+use super::super::span::Span;
+use super::Block;
+use crate::detect::Cpu;
+
+pub(super) struct Isa(Infallible);
+
+impl Isa {
+    pub(super) fn best(_: &Cpu) -> Option<Isa> {
+        None
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self.0 {}
+    }
+}
+
+pub(in super::super) struct CtrKey(Infallible);
+
+impl CtrKey {
+    pub(super) fn new(isa: Isa, _: &[u8]) -> Result<CtrKey, Error> {
+        match isa.0 {}
+    }
+
+    pub(super) fn apply(&self, _: u128, _: Span<'_>) {
+        match self.0 {}
+    }
+}
+
+pub(super) struct CbcDecryptKey(Infallible);
+
+impl CbcDecryptKey {
+    pub(super) fn new(isa: Isa, _: &[u8]) -> Result<CbcDecryptKey, Error> {
+        match isa.0 {}
+    }
+
+    pub(super) fn apply(&self, _: &Block, _: Span<'_>) {
+        match self.0 {}
+    }
+}
+
+pub(in super::super) struct XtsKey(Infallible);
+
+impl XtsKey {
+    pub(super) fn new(isa: Isa, _: &[u8], _: &[u8]) -> Result<XtsKey, Error> {
+        match isa.0 {}
+    }
+
+    pub(super) fn apply(&self, _: &Block, _: Span<'_>, _: bool) {
+        match self.0 {}
+    }
+}

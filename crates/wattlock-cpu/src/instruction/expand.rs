@@ -1,0 +1,84 @@
+//! What this engine makes of a key, once: one type per sort of key, left in the key's own slots.
+
+use wattlock_core::{Algorithm, Curve, Error, Key, Material};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use super::aes::{CbcKey, CtrKey, XtsKey};
+use super::mac::{Hmac, InSecret, Secret};
+use super::sys::aead::{AeadKey, Cipher};
+use super::sys::ec::EcPrivate;
+use super::sys::rsa::RsaPrivate;
+use crate::detect::Cpu;
+
+/// The bytes of a symmetric key.
+fn bytes(material: &Material) -> Result<&[u8], Error> {
+    match material {
+        Material::Bytes(bytes) => Ok(bytes),
+        _ => Err(Error::Invalid("key algorithm")),
+    }
+}
+
+#[inline]
+pub(super) fn ctr<'k>(cpu: &Cpu, key: &'k Key) -> Result<&'k CtrKey, Error> {
+    key.expanded(|material| CtrKey::new(cpu, bytes(material)?))
+}
+
+#[inline]
+pub(super) fn cbc<'k>(cpu: &Cpu, key: &'k Key) -> Result<&'k CbcKey, Error> {
+    key.expanded(|material| CbcKey::new(cpu, bytes(material)?))
+}
+
+#[inline]
+pub(super) fn xts<'k>(cpu: &Cpu, key: &'k Key) -> Result<&'k XtsKey, Error> {
+    key.expanded(|material| XtsKey::new(cpu, bytes(material)?))
+}
+
+#[inline]
+pub(super) fn aead(key: &Key) -> Result<&AeadKey, Error> {
+    let algorithm = key.algorithm();
+    key.expanded(|material| {
+        let cipher = match algorithm {
+            Algorithm::Aes128Gcm => Cipher::Aes128Gcm,
+            Algorithm::Aes192Gcm => Cipher::Aes192Gcm,
+            Algorithm::Aes256Gcm => Cipher::Aes256Gcm,
+            Algorithm::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
+            _ => return Err(Error::Invalid("key algorithm")),
+        };
+        AeadKey::new(cipher, bytes(material)?)
+    })
+}
+
+#[inline]
+pub(super) fn hmac<H: InSecret>(key: &Key) -> Result<&Hmac<H>, Error> {
+    let secret = key.expanded(|material| bytes(material).map(|_| Secret::default()))?;
+    Ok(H::hmac(secret, key.bytes()))
+}
+
+pub(super) fn rsa(key: &Key) -> Result<&RsaPrivate, Error> {
+    key.expanded(|material| match material {
+        Material::Rsa(parts) => RsaPrivate::new(parts),
+        _ => Err(Error::Invalid("key algorithm")),
+    })
+}
+
+pub(super) fn ec(key: &Key) -> Result<&EcPrivate, Error> {
+    let curve = key.algorithm().curve().ok_or(Error::Invalid("key algorithm"))?;
+    key.expanded(|material| match material {
+        Material::Ec(pair) => EcPrivate::new(curve, pair),
+        _ => Err(Error::Invalid("key algorithm")),
+    })
+}
+
+/// An X25519 scalar. Every 32 bytes are one (RFC 7748 section 5), and agreement does not use the public key.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(super) struct X25519Scalar(pub(super) [u8; 32]);
+
+pub(super) fn x25519(key: &Key) -> Result<&X25519Scalar, Error> {
+    key.expanded(|material| match (material, key.algorithm().curve()) {
+        (Material::Ec(pair), Some(Curve::X25519)) => {
+            let scalar = <[u8; 32]>::try_from(&pair.scalar[..]).map_err(|_| Error::Invalid("scalar"))?;
+            Ok(X25519Scalar(scalar))
+        }
+        _ => Err(Error::Invalid("key algorithm")),
+    })
+}

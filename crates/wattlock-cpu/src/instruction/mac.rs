@@ -1,0 +1,127 @@
+//! HMAC (FIPS 198-1) and what is made of it: the TLS 1.2 PRF (RFC 5246 section 5) and HKDF (RFC 5869).
+//!
+//! A key's two pads are hashed once; a request then costs two forks of a hash state and no allocation. Intermediate
+//! secrets live in [`Zeroizing`] arrays and in hash states that wipe themselves.
+
+use std::sync::OnceLock;
+
+use wattlock_core::Error;
+use zeroize::Zeroizing;
+
+use super::sys::hash::{Hash, Sha1, Sha256, Sha384, Sha512};
+
+/// Longest digest and longest block, in bytes.
+const MOST: usize = 64;
+const MOST_BLOCK: usize = 128;
+
+/// HMAC with its key already absorbed.
+pub(super) struct Hmac<H> {
+    inner: H,
+    outer: H,
+}
+
+impl<H: Hash> Hmac<H> {
+    pub(super) fn new(key: &[u8]) -> Hmac<H> {
+        let mut pad = Zeroizing::new([0u8; MOST_BLOCK]);
+        let pad = &mut pad[..H::BLOCK];
+        if key.len() > H::BLOCK {
+            digest::<H>(key, pad);
+        } else {
+            pad[..key.len()].copy_from_slice(key);
+        }
+        let mut hmac = Hmac { inner: H::new(), outer: H::new() };
+        pad.iter_mut().for_each(|byte| *byte ^= 0x36);
+        hmac.inner.update(pad);
+        pad.iter_mut().for_each(|byte| *byte ^= 0x36 ^ 0x5c);
+        hmac.outer.update(pad);
+        hmac
+    }
+
+    /// The code of the parts, joined, into the first [`Hash::LEN`] bytes of `out`.
+    #[inline]
+    pub(super) fn mac(&self, parts: &[&[u8]], out: &mut [u8]) {
+        let (mut inner, mut outer) = (self.inner.clone(), self.outer.clone());
+        for part in parts {
+            inner.update(part);
+        }
+        inner.finish(out);
+        outer.update(&out[..H::LEN]);
+        outer.finish(out);
+    }
+}
+
+/// What a secret becomes: an HMAC for each hash, made when first asked for.
+#[derive(Default)]
+pub(super) struct Secret {
+    sha1: OnceLock<Hmac<Sha1>>,
+    sha256: OnceLock<Hmac<Sha256>>,
+    sha384: OnceLock<Hmac<Sha384>>,
+    sha512: OnceLock<Hmac<Sha512>>,
+}
+
+/// The hash that a kind names.
+pub(super) trait InSecret: Hash {
+    fn hmac<'a>(secret: &'a Secret, bytes: &[u8]) -> &'a Hmac<Self>;
+}
+
+macro_rules! in_secret {
+    ($($hash:ident: $field:ident;)*) => {$(
+        impl InSecret for $hash {
+            #[inline]
+            fn hmac<'a>(secret: &'a Secret, bytes: &[u8]) -> &'a Hmac<$hash> {
+                secret.$field.get_or_init(|| Hmac::new(bytes))
+            }
+        }
+    )*};
+}
+in_secret! { Sha1: sha1; Sha256: sha256; Sha384: sha384; Sha512: sha512; }
+
+/// The digest of `input` into the first [`Hash::LEN`] bytes of `out`.
+#[inline]
+pub(super) fn digest<H: Hash>(input: &[u8], out: &mut [u8]) {
+    let mut hash = H::new();
+    hash.update(input);
+    hash.finish(out);
+}
+
+/// P_hash(secret, seed) of RFC 5246 section 5, `out.len()` bytes of it.
+pub(super) fn tls12_prf<H: Hash>(secret: &Hmac<H>, seed: &[u8], out: &mut [u8]) {
+    let (mut a, mut block) = (Zeroizing::new([0u8; MOST]), Zeroizing::new([0u8; MOST]));
+    secret.mac(&[seed], &mut a[..]);
+    for piece in out.chunks_mut(H::LEN) {
+        secret.mac(&[&a[..H::LEN], seed], &mut block[..]);
+        piece.copy_from_slice(&block[..piece.len()]);
+        secret.mac(&[&a[..H::LEN]], &mut block[..]);
+        a.copy_from_slice(&block[..]);
+    }
+}
+
+/// HKDF-Expand.
+///
+/// # Errors
+/// [`Error::Invalid`] if more than 255 digests are asked for.
+pub(super) fn hkdf_expand<H: Hash>(key: &Hmac<H>, info: &[u8], out: &mut [u8]) -> Result<(), Error> {
+    if out.len() > 255 * H::LEN {
+        return Err(Error::Invalid("output length"));
+    }
+    let mut block = Zeroizing::new([0u8; MOST]);
+    for (number, piece) in (1..=255u8).zip(out.chunks_mut(H::LEN)) {
+        let before = block;
+        let before = if number == 1 { &[][..] } else { &before[..H::LEN] };
+        let mut next = Zeroizing::new([0u8; MOST]);
+        key.mac(&[before, info, &[number]], &mut next[..]);
+        piece.copy_from_slice(&next[..piece.len()]);
+        block = next;
+    }
+    Ok(())
+}
+
+/// HKDF, extract and expand.
+///
+/// # Errors
+/// As [`hkdf_expand`].
+pub(super) fn hkdf<H: Hash>(salt: &[u8], secret: &[u8], info: &[u8], out: &mut [u8]) -> Result<(), Error> {
+    let mut key = Zeroizing::new([0u8; MOST]);
+    Hmac::<H>::new(salt).mac(&[secret], &mut key[..]);
+    hkdf_expand::<H>(&Hmac::new(&key[..H::LEN]), info, out)
+}

@@ -1,0 +1,193 @@
+//! Keys and points on P-256 and P-384.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use wattlock_core::{Curve, EcKey, Error, Fault};
+
+use super::raw;
+use super::result::{Failed, Owned, done, write_number};
+
+/// `point_conversion_form_t` for `0x04 || x || y` (X9.62).
+const UNCOMPRESSED: raw::point_conversion_form_t =
+    raw::point_conversion_form_t::POINT_CONVERSION_UNCOMPRESSED;
+
+/// A key pair on P-256 or P-384, scalar and point known to belong together. AWS-LC wipes it when it is freed.
+pub(in super::super) struct EcPrivate {
+    key: Owned<raw::EC_KEY>,
+    curve: Curve,
+}
+
+// SAFETY: the header allows concurrent use of one key by operations that do not set its fields; we set none after
+// construction.
+unsafe impl Send for EcPrivate {}
+// SAFETY: as above.
+unsafe impl Sync for EcPrivate {}
+
+/// AWS-LC's constant for the curve.
+fn group(curve: Curve) -> Result<*const raw::EC_GROUP, Error> {
+    // SAFETY: each returns a pointer to a constant.
+    match curve {
+        Curve::P256 => Ok(unsafe { raw::EC_group_p256() }),
+        // SAFETY: as above.
+        Curve::P384 => Ok(unsafe { raw::EC_group_p384() }),
+        Curve::X25519 => Err(Error::Invalid("curve")),
+    }
+}
+
+/// An uncompressed point, checked to be on the curve (which the identity, having no such encoding, cannot be).
+fn point(curve: Curve, bytes: &[u8]) -> Result<Owned<raw::EC_POINT>, Error> {
+    if bytes.len() != curve.public_len() || bytes[0] != 4 {
+        return Err(Error::Invalid("point"));
+    }
+    let group = group(curve)?;
+    (|| -> Result<_, Failed> {
+        // SAFETY: the group is a constant; the point is ours and fresh; reads the slice.
+        unsafe {
+            let point = Owned::new(raw::EC_POINT_new(group))?;
+            done(raw::EC_POINT_oct2point(
+                group,
+                point.get_mut(),
+                bytes.as_ptr(),
+                bytes.len(),
+                ptr::null_mut(),
+            ))?;
+            Ok(point)
+        }
+    })()
+    .map_err(|_| Error::Invalid("point"))
+}
+
+/// A key object without scalar or point.
+fn empty(curve: Curve) -> Result<Owned<raw::EC_KEY>, Error> {
+    let group = group(curve)?;
+    // SAFETY: the key is ours and fresh; the group is a constant.
+    unsafe {
+        let key = Owned::new(raw::EC_KEY_new()).map_err(|_| Error::Device(Fault::Reported))?;
+        done(raw::EC_KEY_set_group(key.get_mut(), group)).map_err(|_| Error::Device(Fault::Reported))?;
+        Ok(key)
+    }
+}
+
+impl EcPrivate {
+    /// # Errors
+    /// [`Error::Invalid`] if the scalar is zero or not below the order, if the point is not on the curve, or if it is
+    /// not the scalar's.
+    pub(in super::super) fn new(curve: Curve, key: &EcKey) -> Result<EcPrivate, Error> {
+        if key.scalar.len() != curve.scalar_len() {
+            return Err(Error::Invalid("scalar"));
+        }
+        let public = point(curve, &key.public)?;
+        let object = empty(curve)?;
+        (|| -> Result<_, Failed> {
+            let scalar = Owned::number(&key.scalar)?;
+            // SAFETY: the key is ours and not shared yet; the calls copy scalar and point, which are live.
+            unsafe {
+                done(raw::EC_KEY_set_private_key(object.get_mut(), scalar.get()))?;
+                done(raw::EC_KEY_set_public_key(object.get_mut(), public.get()))?;
+                done(raw::EC_KEY_check_key(object.get()))
+            }
+        })()
+        .map_err(|_| Error::Invalid("elliptic-curve key"))?;
+        Ok(EcPrivate { key: object, curve })
+    }
+
+    /// A fresh key pair: scalar, then uncompressed point.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the library has no randomness.
+    pub(in super::super) fn generate(
+        curve: Curve,
+        scalar: &mut [u8],
+        public: &mut [u8],
+    ) -> Result<(), Error> {
+        let (group, key) = (group(curve)?, empty(curve)?);
+        (|| -> Result<_, Failed> {
+            // SAFETY: the key is ours; scalar and point belong to it and live as long; the point call writes at most
+            // `public.len()` bytes.
+            unsafe {
+                done(raw::EC_KEY_generate_key(key.get_mut()))?;
+                write_number(raw::EC_KEY_get0_private_key(key.get()), scalar)?;
+                let len = raw::EC_POINT_point2oct(
+                    group,
+                    raw::EC_KEY_get0_public_key(key.get()),
+                    UNCOMPRESSED,
+                    public.as_mut_ptr(),
+                    public.len(),
+                    ptr::null_mut(),
+                );
+                if len == public.len() { Ok(()) } else { Err(Failed) }
+            }
+        })()
+        .map_err(|_| Error::Device(Fault::Reported))
+    }
+
+    /// ECDSA (FIPS 186-5): `r || s` for a message digest, of which the leftmost bits count.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if `out` is not two scalars long; [`Error::Device`] if the library fails.
+    pub(in super::super) fn sign(&self, digest: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        if out.len() != 2 * self.curve.scalar_len() {
+            return Err(Error::Invalid("output length"));
+        }
+        let (left, right) = out.split_at_mut(self.curve.scalar_len());
+        (|| -> Result<_, Failed> {
+            let (mut r, mut s) = (ptr::null(), ptr::null());
+            // SAFETY: reads the digest; the signature is ours, and r and s live as long as it.
+            unsafe {
+                let signature =
+                    Owned::new(raw::ECDSA_do_sign(digest.as_ptr(), digest.len(), self.key.get()))?;
+                raw::ECDSA_SIG_get0(signature.get(), &raw mut r, &raw mut s);
+                write_number(r, left)?;
+                write_number(s, right)
+            }
+        })()
+        .map_err(|_| Error::Device(Fault::Reported))
+    }
+
+    /// ECDH (SP 800-56A 5.7.1.2): the shared x coordinate.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the peer's point is not an uncompressed point on the curve.
+    pub(in super::super) fn agree(&self, peer: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        if out.len() != self.curve.scalar_len() {
+            return Err(Error::Invalid("output length"));
+        }
+        let peer = point(self.curve, peer)?;
+        // SAFETY: point and key are live; without a KDF the call writes the coordinate, at most `out.len()` bytes.
+        let len = unsafe {
+            raw::ECDH_compute_key(
+                out.as_mut_ptr().cast::<c_void>(),
+                out.len(),
+                peer.get(),
+                self.key.get(),
+                None,
+            )
+        };
+        let whole = usize::try_from(len) == Ok(out.len());
+        done(i32::from(whole)).map_err(|_| Error::Invalid("point"))
+    }
+}
+
+/// Whether `r || s` is a signature of this digest under this uncompressed point: needs no private key, nor one that
+/// belongs to the point.
+pub(in super::super) fn verifies(curve: Curve, public: &[u8], digest: &[u8], signature: &[u8]) -> bool {
+    if signature.len() != 2 * curve.scalar_len() {
+        return false;
+    }
+    let (Ok(public), Ok(key)) = (point(curve, public), empty(curve)) else { return false };
+    let (r, s) = signature.split_at(curve.scalar_len());
+    (|| -> Result<_, Failed> {
+        let (r, s) = (Owned::number(r)?, Owned::number(s)?);
+        // SAFETY: key and signature are ours; the point is live and copied; `set0` succeeds for two live numbers and
+        // then owns them, and only then do we let go of them; reads the digest.
+        unsafe {
+            done(raw::EC_KEY_set_public_key(key.get_mut(), public.get()))?;
+            let object = Owned::new(raw::ECDSA_SIG_new())?;
+            done(raw::ECDSA_SIG_set0(object.get_mut(), r.get_mut(), s.get_mut()))?;
+            let _ = (r.into_raw(), s.into_raw());
+            done(raw::ECDSA_do_verify(digest.as_ptr(), digest.len(), object.get(), key.get()))
+        }
+    })()
+    .is_ok()
+}

@@ -1,0 +1,21 @@
+//! AWS-LC behind safe types.
+//!
+//! Three layers: [`raw`] names the foreign functions we use and nothing else; [`result`] turns their conventions (1
+//! is success, null is failure, a thread-local error queue) into `Result`; the rest are safe types, one owner per C
+//! type. No safe type here can be misused into undefined behaviour. Nothing here knows a request or a kind.
+#![allow(unsafe_code, reason = "foreign functions; the safe types above them state why each call is sound")]
+
+pub(super) mod aead;
+pub(super) mod aes;
+pub(super) mod ec;
+pub(super) mod hash;
+mod raw;
+mod result;
+pub(super) mod rsa;
+pub(super) mod x25519;
+
+/// AWS-LC's version, as it calls itself.
+pub(super) fn version() -> &'static str {
+    let bytes = raw::AWSLC_VERSION_NUMBER_STRING;
+    std::str::from_utf8(&bytes[..bytes.len() - 1]).unwrap_or("of unknown version")
+}
