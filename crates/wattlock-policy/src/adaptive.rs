@@ -6,10 +6,13 @@
 //! causes to those who wait for this thread. With `w` others waiting (`active - in flight - 1`):
 //!
 //! - inside the call: `T * (1 + D*w)`;
-//! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `P/b * (1 + D*w)`;
+//! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `P/b * (1 + D*w)`, which against the
+//!   first is the question whether a pass is worth its while; against a device it is `P + P/b * D*(w+1-b)`, because
+//!   those who share the pass are not delayed by it;
 //! - on a device with `q` in flight and `k` servers: `P + max(0, q+1-k) * mean/k + submit * (1 + D*w)`.
 //!
-//! With D = 1 this would be join-the-shortest-queue; D = 2 because whoever is delayed delays others again: a device
+//! On the thread, completions that mature on devices meanwhile (a share `T/P` of those in flight, delayed by half) count
+//! as waiting too. With D = 1 this would be join-the-shortest-queue; D = 2 because whoever is delayed delays others again: a device
 //! with room is used a little before it is the faster one, as EECA fills its accelerator first and gives the CPU the
 //! rest. T, P and k are calibrated values corrected by outcomes (`estimate.rs`). It follows that offload *pays* where
 //! a request returns sooner from the device than from behind those already waiting; where by calibration it never
@@ -203,7 +206,10 @@ impl Sky<'_> {
 /// What doing the request in some way would cost.
 #[derive(Clone, Copy)]
 struct Way {
+    /// Against other ways that occupy this thread.
     ns: f32,
+    /// Against devices. Differs for lanes: whoever shares the pass is not delayed by it.
+    across_ns: f32,
     nj: Option<f32>,
     /// Company expected, before experience corrects it.
     predicted: f32,
@@ -292,15 +298,21 @@ impl Table {
         if ways[first].is_none() {
             return Some(first);
         }
-        let score = Scoring::new(&ways, sky);
+        let scoring = Scoring::new(&ways, sky);
         let incumbent = usize::from(self.favourite[bucket(sky.shape.bytes)]);
-        let weigh = |index: usize| {
-            let score = ways[index].and_then(|way| score.of(&way))?;
+        let weigh = |index: usize, across: bool| {
+            let score = ways[index].and_then(|way| scoring.of(&way, across))?;
             Some(if index == incumbent { score * sky.rules.stay } else { score })
         };
-        let scored = (first..self.candidates.len()).filter_map(|index| Some((index, weigh(index)?)));
-        let best = scored.min_by(|a, b| a.1.total_cmp(&b.1));
-        Some(best.map_or(first, |(index, _)| index))
+        let least = |indices: &mut dyn Iterator<Item = usize>, across: bool| {
+            let scored = indices.filter_map(|index| Some((index, weigh(index, across)?)));
+            scored.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(index, _)| index)
+        };
+        let (indices, is_cpu) =
+            (first..self.candidates.len(), |index: &usize| self.candidates[*index].on_thread());
+        let thread = least(&mut indices.clone().filter(is_cpu), false);
+        let devices = indices.filter(|index| !is_cpu(index));
+        Some(least(&mut thread.into_iter().chain(devices), true).unwrap_or(first))
     }
 
     /// What this candidate would cost; the formulas of the module's header.
@@ -319,14 +331,19 @@ impl Table {
             let held = state.held % u32::from(candidate.width);
             batch = (1.0 + held as f32 + share * predicted).min(f32::from(candidate.width));
         }
-        let ns = if candidate.is_cpu || candidate.inline {
-            alone / batch * sky.dilation() * pressure
+        let (ns, across_ns) = if candidate.on_thread() {
+            let pass = alone * sky.dilation();
+            let maturing = self.maturing(alone, sky);
+            let left_out = (sky.waiting() + 1.0 - batch).max(0.0);
+            let mine = pass / batch;
+            (mine * (pressure + maturing), pass + mine * (DELAY_WEIGHT * left_out + maturing))
         } else {
             let queued = match belief {
                 Belief::Live => candidate.queue_ns(alone, state.in_flight as f32),
                 Belief::Calibrated => alone,
             };
-            queued + sky.rules.submit_ns * pressure
+            let ns = queued + sky.rules.submit_ns * pressure;
+            (ns, ns)
         };
         let distrust = match belief {
             Belief::Live => sky.distrust[candidate.id.index()].factor(sky.now, sky.rules.half_life_ns),
@@ -334,7 +351,17 @@ impl Table {
         };
         // Distrust weighs on joules too, or an engine that fails would stay the most frugal one.
         let nj = candidate.nj(bytes).map(|nj| nj / batch * distrust);
-        Some(Way { ns: ns * distrust, nj, predicted, batch })
+        Some(Way { ns: ns * distrust, across_ns: across_ns * distrust, nj, predicted, batch })
+    }
+
+    /// Completions that will come from devices while the thread is busy for so long, each delayed by half of that.
+    fn maturing(&self, busy_ns: f32, sky: &Sky<'_>) -> f32 {
+        let devices = self.candidates.iter().filter(|one| !one.on_thread());
+        let each = devices.filter_map(|device| {
+            let share = (busy_ns / device.ns(sky.shape.bytes)?.max(1.0)).min(1.0);
+            Some(sky.weather.engines[device.id.index()].in_flight as f32 * share / 2.0)
+        });
+        each.sum()
     }
 
     /// Others who would join a held request.
@@ -426,10 +453,13 @@ impl Table {
         let live = self.way(&self.candidates[index], sky, Belief::Live);
         let Some(live) = live else { return true };
         let hoped = self.way(&self.candidates[index], sky, Belief::Calibrated);
+        let across = self.candidates[index].on_thread() != self.candidates[best].on_thread();
         let Some(best) = self.way(&self.candidates[best], sky, Belief::Live) else { return false };
         let scoring = Scoring::new(&[Some(live), Some(best)], sky);
-        let (Some(live), Some(best)) = (scoring.of(&live), scoring.of(&best)) else { return false };
-        if hoped.is_some_and(|hoped| scoring.of(&hoped).is_none_or(|hoped| hoped >= best)) {
+        let (Some(live), Some(best)) = (scoring.of(&live, across), scoring.of(&best, across)) else {
+            return false;
+        };
+        if hoped.is_some_and(|hoped| scoring.of(&hoped, across).is_none_or(|hoped| hoped >= best)) {
             return false;
         }
         if live <= HOPELESS * best {
@@ -514,7 +544,7 @@ impl Scoring {
         };
         let metered = || known().filter(|way| way.nj.is_some());
         // The shortest among those that can be compared: else nothing might be left.
-        let shortest = metered().map(|way| way.ns).min_by(f32::total_cmp);
+        let shortest = metered().map(|way| way.across_ns).min_by(f32::total_cmp);
         Scoring {
             objective: sky.rules.objective,
             metered: shortest.is_some(),
@@ -522,15 +552,17 @@ impl Scoring {
         }
     }
 
-    /// Lower is better; `None` for a way that is out of the question.
-    fn of(&self, way: &Way) -> Option<f32> {
+    /// Lower is better; `None` for a way that is out of the question. `across`: a way on this thread is compared with
+    /// a device.
+    fn of(&self, way: &Way, across: bool) -> Option<f32> {
+        let ns = if across { way.across_ns } else { way.ns };
         if self.objective == Objective::Performance || !self.metered {
-            return Some(way.ns);
+            return Some(ns);
         }
         let nj = way.nj?;
         match self.objective {
-            Objective::Balanced => Some(way.ns * nj),
-            _ if way.ns > self.longest_ns => None,
+            Objective::Balanced => Some(ns * nj),
+            _ if way.across_ns > self.longest_ns => None,
             _ => Some(nj),
         }
     }

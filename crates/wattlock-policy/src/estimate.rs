@@ -107,7 +107,7 @@ pub(crate) struct Candidate {
     pub(crate) queued: bool,
     pub(crate) width: u16,
     pub(crate) window: u32,
-    pub(crate) is_cpu: bool,
+    is_cpu: bool,
     cells: [Cell; BUCKETS],
     /// Requests it works on at once, as far as anyone has seen.
     servers: f32,
@@ -152,6 +152,12 @@ impl Candidate {
         }
     }
 
+    /// Whether the work occupies the deciding thread: in the call, or in lanes.
+    #[inline]
+    pub(crate) fn on_thread(&self) -> bool {
+        self.is_cpu || self.inline
+    }
+
     /// Nanoseconds of one request alone, if anyone knows.
     #[inline]
     pub(crate) fn ns(&self, bytes: usize) -> Option<f32> {
@@ -194,6 +200,7 @@ impl Candidate {
 
     /// Learns from one outcome: `service` is its time without holding, `depth` the requests in flight with it.
     pub(crate) fn on_outcome(&mut self, bytes: usize, service: f32, batch: u16, depth: u32, nj: Option<u64>) {
+        let on_thread = self.on_thread();
         let cell = &mut self.cells[bucket(bytes)];
         if let Some(nj) = nj {
             // Joules are kept for a request alone; one that shared a pass paid its share.
@@ -207,7 +214,7 @@ impl Candidate {
             }
             return;
         };
-        if self.is_cpu || self.inline {
+        if on_thread {
             // A pass that waited behind another pass says nothing of its own length.
             if depth <= f32::from(self.width) || self.inline {
                 cell.ns.learn(bytes, service);

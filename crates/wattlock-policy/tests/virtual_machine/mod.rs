@@ -1,0 +1,478 @@
+//! A small machine in virtual time: one deciding thread, CPU engines that occupy it, CPU lanes that occupy it once
+//! for a whole batch, and devices with servers behind a window. Everything is simulated and repeatable; no number
+//! that comes out of here says anything about real hardware.
+#![allow(dead_code, reason = "every test file compiles its own copy and uses a part of it")]
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use wattlock_core::{Kind, KindSet, LatencyClass, Nanos, Shape};
+use wattlock_policy::{
+    Choice, EngineClass, EngineId, EngineView, Machine, Objective, Outcome, Policy, Settings, Weather,
+    by_name,
+};
+
+/// A repeatable source of numbers (SplitMix64).
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `below` - 1.
+    pub fn below(&mut self, below: u64) -> u64 {
+        self.roll() % below
+    }
+
+    /// From 0 to 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.roll() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// One engine's true behaviour: `setup + bytes * per_byte`, times a random factor within `1 +- noise`.
+#[derive(Clone, Copy)]
+pub struct Model {
+    pub class: EngineClass,
+    pub setup_ns: f64,
+    pub per_byte_ns: f64,
+    pub noise: f64,
+    /// Requests a pass serves; passes of a CPU engine with width above 1 go through a queue.
+    pub width: u16,
+    /// Requests a device works on at once.
+    pub servers: usize,
+    /// What calibration says, as a multiple of the truth; 0 for no calibration.
+    pub believed: f64,
+    /// Watts while it works, for joules; 0 for no meter.
+    pub watts: f64,
+}
+
+impl Model {
+    pub fn cpu(setup_ns: f64, per_byte_ns: f64) -> Model {
+        Model {
+            class: EngineClass::Instruction,
+            setup_ns,
+            per_byte_ns,
+            noise: 0.15,
+            width: 1,
+            servers: 1,
+            believed: 1.0,
+            watts: 0.0,
+        }
+    }
+
+    pub fn lanes(pass_ns: f64) -> Model {
+        Model { class: EngineClass::Lanes, width: 8, ..Model::cpu(pass_ns, 0.0) }
+    }
+
+    pub fn device(setup_ns: f64, per_byte_ns: f64, servers: usize) -> Model {
+        Model { class: EngineClass::Accelerator, servers, ..Model::cpu(setup_ns, per_byte_ns) }
+    }
+
+    fn ns(&self, bytes: usize) -> f64 {
+        self.setup_ns + self.per_byte_ns * bytes as f64
+    }
+
+    fn is_lanes(&self) -> bool {
+        self.class.is_cpu() && self.width > 1
+    }
+}
+
+/// What calibration tells a policy about these engines.
+pub fn machine(models: &[Model], kind: Kind, objective: Objective) -> Machine {
+    let mut machine = Machine { cores: 1, objective, ..Machine::default() };
+    for (index, model) in models.iter().enumerate() {
+        let id = EngineId(index as u8);
+        let queued = model.is_lanes() || !model.class.is_cpu();
+        machine.engines.push(EngineView {
+            id,
+            class: model.class,
+            inline: if queued { KindSet::EMPTY } else { KindSet::ALL },
+            queued: if queued { KindSet::ALL } else { KindSet::EMPTY },
+            width: model.width,
+            window: if queued { 64 } else { 0 },
+        });
+        if model.believed > 0.0 {
+            let point = |bytes: usize| {
+                let ns = model.ns(bytes) * model.believed;
+                (bytes, ns, (model.watts > 0.0).then_some(ns * model.watts))
+            };
+            machine.costs.set(id, kind, vec![point(0), point(1 << 16), point(1 << 24)]);
+        }
+    }
+    machine
+}
+
+/// Who asks, and for what.
+#[derive(Clone)]
+pub struct Load {
+    pub kind: Kind,
+    pub class: LatencyClass,
+    pub sizes: Vec<usize>,
+    /// `Ok(c)`: c clients, each with one request at a time. `Err(rate)`: Poisson arrivals, requests per nanosecond.
+    pub arrivals: Result<u32, f64>,
+    /// Whether the door says how many are active.
+    pub says_active: bool,
+    pub requests: usize,
+}
+
+/// What came of it, after the first quarter.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Requests per nanosecond.
+    pub throughput: f64,
+    pub mean_latency_ns: f64,
+    /// Nanojoules per request.
+    pub energy_nj: f64,
+    /// Requests given to each engine.
+    pub by_engine: Vec<usize>,
+    /// Times the choice differed from the one before.
+    pub switches: usize,
+    pub choices: Vec<Choice>,
+}
+
+/// Something that happens to an engine at a time: its service time is multiplied from then on.
+#[derive(Clone, Copy)]
+pub enum Event {
+    Slow(usize, f64),
+    Failing(usize, bool),
+}
+
+#[derive(Clone, Copy)]
+struct Asked {
+    bytes: usize,
+    arrived: Nanos,
+}
+
+/// A request on a device; ordered by when it is done.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Flying {
+    done: Nanos,
+    number: u64,
+    engine: usize,
+    bytes: usize,
+    arrived: Nanos,
+    submitted: Nanos,
+    depth: u32,
+    failed: bool,
+}
+
+struct State<'a> {
+    models: &'a [Model],
+    load: &'a Load,
+    policy: &'a mut dyn Policy,
+    now: Nanos,
+    runnable: VecDeque<Asked>,
+    flying: BinaryHeap<Reverse<Flying>>,
+    free: Vec<Vec<Nanos>>,
+    in_flight: Vec<u32>,
+    held: Vec<(Asked, Nanos)>,
+    deadline: Nanos,
+    next_arrival: Nanos,
+    sizes: Dice,
+    noise: Dice,
+    gaps: Dice,
+    slow: Vec<f64>,
+    failing: Vec<bool>,
+    done: usize,
+    started: Option<Nanos>,
+    latency: f64,
+    energy: f64,
+    report: Report,
+}
+
+/// The deciding thread's own time for an offload; the policies' default is the same.
+const SUBMIT_NS: Nanos = 500;
+/// Its time to put a request with the held ones.
+const HOLD_COST_NS: Nanos = 50;
+
+/// Runs the load on the machine under the policy.
+pub fn run(models: &[Model], load: &Load, policy: &mut dyn Policy, events: &[(Nanos, Event)]) -> Report {
+    let mut state = State {
+        models,
+        load,
+        policy,
+        now: 0,
+        runnable: VecDeque::new(),
+        flying: BinaryHeap::new(),
+        free: models.iter().map(|model| vec![0; model.servers]).collect(),
+        in_flight: vec![0; models.len()],
+        held: Vec::new(),
+        deadline: 0,
+        next_arrival: Nanos::MAX,
+        sizes: Dice(1),
+        noise: Dice(2),
+        gaps: Dice(3),
+        slow: vec![1.0; models.len()],
+        failing: vec![false; models.len()],
+        done: 0,
+        started: None,
+        latency: 0.0,
+        energy: 0.0,
+        report: Report { by_engine: vec![0; models.len()], ..Report::default() },
+    };
+    match load.arrivals {
+        Ok(clients) => (0..clients).for_each(|_| state.ask(0)),
+        Err(_) => state.next_arrival = 0,
+    }
+    let mut events = events.iter().peekable();
+    while state.done < load.requests {
+        while let Some((_, event)) = events.next_if(|(at, _)| *at <= state.now) {
+            match *event {
+                Event::Slow(engine, factor) => state.slow[engine] = factor,
+                Event::Failing(engine, failing) => state.failing[engine] = failing,
+            }
+        }
+        state.turn();
+    }
+    state.finish()
+}
+
+/// Runs a policy by name with default settings.
+pub fn run_named(name: &str, models: &[Model], load: &Load, objective: Objective) -> Report {
+    let machine = machine(models, load.kind, objective);
+    let mut policy = by_name(name, machine, &Settings::default()).unwrap();
+    run(models, load, policy.as_mut(), &[])
+}
+
+/// Runs one engine for everything.
+pub fn run_fixed(engine: usize, models: &[Model], load: &Load) -> Report {
+    run(models, load, &mut Fixed(engine, models[engine].is_lanes()), &[])
+}
+
+/// Always the same engine; lanes hold for 50 us.
+struct Fixed(usize, bool);
+
+impl Policy for Fixed {
+    fn name(&self) -> &'static str {
+        "fixed"
+    }
+
+    fn choose(&mut self, _: &Shape, _: &Weather, _: Nanos) -> Choice {
+        Choice { hold_ns: if self.1 { 50_000 } else { 0 }, ..Choice::now(EngineId(self.0 as u8)) }
+    }
+
+    fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
+        EngineId(self.0 as u8)
+    }
+}
+
+impl State<'_> {
+    /// One turn of the thread's loop: completions, arrivals, a batch that is due, a request, or sleep.
+    fn turn(&mut self) {
+        self.collect();
+        self.arrive();
+        let lanes = self.models.iter().position(Model::is_lanes);
+        if let Some(lanes) = lanes.filter(|lanes| self.flush_due(*lanes)) {
+            return self.pass(lanes);
+        }
+        match self.runnable.pop_front() {
+            Some(asked) => self.decide(asked),
+            None => self.sleep(),
+        }
+    }
+
+    /// Everyone who could join is waiting, where the door says so; else the deadline.
+    fn flush_due(&self, lanes: usize) -> bool {
+        let waiting = self.load.says_active && self.runnable.is_empty();
+        let full = self.held.len() >= usize::from(self.models[lanes].width);
+        !self.held.is_empty() && (waiting || full || self.now >= self.deadline)
+    }
+
+    fn sleep(&mut self) {
+        let completion = self.flying.peek().map(|Reverse(flying)| flying.done);
+        let deadline = (!self.held.is_empty()).then_some(self.deadline);
+        let next = [completion, deadline, Some(self.next_arrival)].into_iter().flatten().min();
+        self.now = self.now.max(next.expect("something will happen"));
+    }
+
+    fn collect(&mut self) {
+        while self.flying.peek().is_some_and(|Reverse(flying)| flying.done <= self.now) {
+            let Some(Reverse(flying)) = self.flying.pop() else { return };
+            self.in_flight[flying.engine] -= 1;
+            let shape = self.shape(flying.bytes);
+            let outcome = Outcome {
+                engine: EngineId(flying.engine as u8),
+                latency_ns: flying.done - flying.submitted,
+                held_ns: 0,
+                batch: 1,
+                depth: flying.depth,
+                energy_nj: self.joules(flying.engine, flying.bytes, 1),
+                failed: flying.failed,
+            };
+            self.policy.observe(&shape, &outcome, self.now);
+            let asked = Asked { bytes: flying.bytes, arrived: flying.arrived };
+            if flying.failed {
+                // The runtime repeats it on the CPU.
+                self.now += self.service(0, flying.bytes);
+            }
+            self.complete(asked);
+        }
+    }
+
+    fn arrive(&mut self) {
+        let Err(rate) = self.load.arrivals else { return };
+        while self.next_arrival <= self.now {
+            let at = self.next_arrival;
+            self.ask(at);
+            let gap = -(1.0 - self.gaps.unit()).ln() / rate;
+            self.next_arrival = at + gap.max(1.0) as Nanos;
+        }
+    }
+
+    fn ask(&mut self, arrived: Nanos) {
+        let size = self.sizes.below(self.load.sizes.len() as u64) as usize;
+        self.runnable.push_back(Asked { bytes: self.load.sizes[size], arrived });
+    }
+
+    fn shape(&self, bytes: usize) -> Shape {
+        Shape { kind: self.load.kind, bytes, class: self.load.class }
+    }
+
+    fn service(&mut self, engine: usize, bytes: usize) -> Nanos {
+        let model = &self.models[engine];
+        let noise = 1.0 + model.noise * (2.0 * self.noise.unit() - 1.0);
+        (model.ns(bytes) * noise * self.slow[engine]).max(1.0) as Nanos
+    }
+
+    fn joules(&self, engine: usize, bytes: usize, batch: usize) -> Option<u64> {
+        let model = &self.models[engine];
+        (model.watts > 0.0).then(|| (model.ns(bytes) * model.watts / batch as f64) as u64)
+    }
+
+    fn weather(&self) -> Weather {
+        let mut weather = Weather { submitters: 1, ..Weather::default() };
+        for (index, state) in weather.engines[..self.models.len()].iter_mut().enumerate() {
+            state.available = true;
+            state.in_flight = self.in_flight[index];
+            if self.models[index].is_lanes() {
+                state.held = self.held.len() as u32;
+            }
+        }
+        if self.load.says_active {
+            weather.active = self.runnable.len() as u32 + 1 + weather.in_flight();
+        }
+        weather
+    }
+
+    fn decide(&mut self, asked: Asked) {
+        let shape = self.shape(asked.bytes);
+        let choice = self.policy.choose(&shape, &self.weather(), self.now);
+        let engine = choice.engine.index();
+        if self.in_flight[engine] >= 64 {
+            self.runnable.push_front(asked);
+            return self.sleep_until_room(engine);
+        }
+        if self.report.choices.last().is_some_and(|last| last.engine != choice.engine) {
+            self.report.switches += 1;
+        }
+        self.report.choices.push(choice);
+        self.report.by_engine[engine] += 1;
+        match &self.models[engine] {
+            model if model.is_lanes() => self.hold(engine, asked, choice.hold_ns),
+            model if model.class.is_cpu() => self.execute(engine, asked),
+            _ => self.submit(engine, asked),
+        }
+    }
+
+    fn sleep_until_room(&mut self, engine: usize) {
+        let mine = self.flying.iter().filter(|Reverse(flying)| flying.engine == engine);
+        let first = mine.map(|Reverse(flying)| flying.done).min();
+        self.now = self.now.max(first.expect("a full window empties"));
+    }
+
+    fn execute(&mut self, engine: usize, asked: Asked) {
+        let service = self.service(engine, asked.bytes);
+        self.now += service;
+        self.tell(engine, &[(asked, self.now - service)], service);
+        self.complete(asked);
+    }
+
+    fn hold(&mut self, engine: usize, asked: Asked, hold_ns: Nanos) {
+        self.now += HOLD_COST_NS;
+        if self.held.is_empty() {
+            self.deadline = self.now + hold_ns;
+        }
+        self.deadline = self.deadline.min(self.now + hold_ns);
+        self.held.push((asked, self.now));
+        self.in_flight[engine] += 1;
+    }
+
+    fn pass(&mut self, engine: usize) {
+        let bytes = self.held.iter().map(|(asked, _)| asked.bytes).max().unwrap_or(0);
+        let service = self.service(engine, bytes);
+        self.now += service;
+        let batch = std::mem::take(&mut self.held);
+        self.in_flight[engine] -= batch.len() as u32;
+        self.tell(engine, &batch, service);
+        batch.iter().for_each(|(asked, _)| self.complete(*asked));
+    }
+
+    fn tell(&mut self, engine: usize, batch: &[(Asked, Nanos)], service: Nanos) {
+        for (place, (asked, submitted)) in batch.iter().enumerate() {
+            let latency_ns = self.now - submitted;
+            let outcome = Outcome {
+                engine: EngineId(engine as u8),
+                latency_ns,
+                held_ns: latency_ns - service,
+                batch: batch.len() as u16,
+                depth: place as u32 + 1,
+                energy_nj: self.joules(engine, asked.bytes, batch.len()),
+                failed: false,
+            };
+            self.energy +=
+                outcome.energy_nj.unwrap_or(0) as f64 * f64::from(u8::from(self.started.is_some()));
+            let shape = self.shape(asked.bytes);
+            self.policy.observe(&shape, &outcome, self.now);
+        }
+    }
+
+    fn submit(&mut self, engine: usize, asked: Asked) {
+        self.now += SUBMIT_NS;
+        self.in_flight[engine] += 1;
+        let service = self.service(engine, asked.bytes);
+        let server = self.free[engine].iter_mut().min().expect("a server");
+        let done = (*server).max(self.now) + service;
+        *server = done;
+        let flying = Flying {
+            done,
+            number: self.report.choices.len() as u64,
+            engine,
+            bytes: asked.bytes,
+            arrived: asked.arrived,
+            submitted: self.now,
+            depth: self.in_flight[engine],
+            failed: self.failing[engine],
+        };
+        if self.started.is_some() {
+            self.energy += self.joules(engine, asked.bytes, 1).unwrap_or(0) as f64;
+        }
+        self.flying.push(Reverse(flying));
+    }
+
+    fn complete(&mut self, asked: Asked) {
+        self.done += 1;
+        if self.started.is_some() {
+            self.latency += (self.now - asked.arrived) as f64;
+        } else if self.done >= self.load.requests / 4 {
+            self.started = Some(self.now);
+        }
+        if self.load.arrivals.is_ok() {
+            self.ask(self.now);
+        }
+    }
+
+    fn finish(mut self) -> Report {
+        let counted = (self.done - self.load.requests / 4) as f64;
+        let elapsed = self.now - self.started.expect("warmed up");
+        self.report.throughput = counted / elapsed as f64;
+        self.report.mean_latency_ns = self.latency / counted;
+        self.report.energy_nj = self.energy / counted;
+        self.report
+    }
+}
