@@ -94,7 +94,7 @@ impl Policy for AcaSds {
             return Choice::now(self.cpu.pick(shape.kind, weather));
         }
         let engine = self.device.pick(shape.kind, weather);
-        if !self.devices.is_full(engine, weather) {
+        if !self.devices.must_wait(engine, shape.kind, weather) {
             return Choice::now(engine);
         }
         if weather.idle_permille > self.idle_permille {

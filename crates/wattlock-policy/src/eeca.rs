@@ -50,7 +50,7 @@ impl Policy for Eeca {
             return Choice::now(self.cpu.pick(shape.kind, weather));
         }
         let engine = self.device.pick(shape.kind, weather);
-        let hold_ns = if self.devices.is_full(engine, weather) { self.hold_ns } else { 0 };
+        let hold_ns = if self.devices.must_wait(engine, shape.kind, weather) { self.hold_ns } else { 0 };
         Choice { engine, hold_ns, clock: None }
     }
 

@@ -222,6 +222,11 @@ impl Candidate {
         } else if depth <= (self.servers / 2.0).max(f32::from(self.width)) {
             cell.ns.learn(bytes, service);
         } else {
+            // More waiting than even a single server explains is the work's own length.
+            let single = depth / f32::from(self.width);
+            if service > alone * single {
+                cell.ns.learn(bytes, service / single);
+            }
             self.learn_servers(alone, service, depth);
         }
         self.learn_company(batch);

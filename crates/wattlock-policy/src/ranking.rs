@@ -101,8 +101,14 @@ impl Devices {
         }
     }
 
-    /// Whether this engine is a device and has all the work it can do at once.
-    pub(crate) fn is_full(&self, id: EngineId, weather: &Weather) -> bool {
+    /// Whether a request of this kind would have to wait on that engine: it goes through a queue, of a device that
+    /// has all the work it can do at once.
+    pub(crate) fn must_wait(&self, id: EngineId, kind: Kind, weather: &Weather) -> bool {
+        let queued = self.engines.iter().any(|engine| engine.id == id && engine.queued.contains(kind));
+        queued && self.is_full(id, weather)
+    }
+
+    fn is_full(&self, id: EngineId, weather: &Weather) -> bool {
         self.full.iter().any(|(device, full)| *device == id && handed(id, weather) >= *full)
     }
 
