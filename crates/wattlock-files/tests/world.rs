@@ -1,0 +1,181 @@
+//! What the world does to files: full disks, closed pipes, interrupts, outputs in the way, inputs that are no files.
+
+mod common;
+
+use common::*;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use wattlock_files::{Error, Input, Output, Progress};
+
+const SEGMENT: usize = 1 << 20;
+
+fn names(directory: &Path) -> Vec<String> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn full_device_is_disk_full() {
+    let output = Output::Path { path: "/dev/full".into(), force: false };
+    let result = Pair::new().sealer().seal(stream(&content(SEGMENT)), output, &Double, progress());
+    assert!(matches!(result, Err(Error::DiskFull)));
+}
+
+#[test]
+fn full_file_system_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let small = directory.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(&small).output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        println!("skipped: mounting a small file system takes privileges that are not here");
+        return;
+    }
+    let from = directory.path().join("in");
+    fs::write(&from, content(4 * SEGMENT)).unwrap();
+    let result =
+        Pair::new().sealer().seal(Input::Path(from), to_file(&small.join("out")), &Double, progress());
+    let left = names(&small);
+    assert!(Command::new("umount").arg(&small).status().unwrap().success());
+    assert!(matches!(result, Err(Error::DiskFull)), "{result:?}");
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn closed_pipe_is_told() {
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+    let result = Pair::new().sealer().seal(
+        stream(&content(3 * SEGMENT)),
+        Output::Stream(Box::new(writer)),
+        &Double,
+        progress(),
+    );
+    assert!(matches!(result, Err(Error::ClosedPipe)));
+}
+
+#[test]
+fn pipe_closed_midway_ends_every_worker() {
+    let (mut reader, writer) = io::pipe().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let from = directory.path().join("in");
+    fs::write(&from, content(8 * SEGMENT)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || reader.read_exact(&mut vec![0; SEGMENT + 17]).unwrap());
+        let output = Output::Stream(Box::new(writer));
+        let result = Pair::new().sealer().seal(Input::Path(from), output, &Double, progress());
+        assert!(matches!(result, Err(Error::ClosedPipe)), "{result:?}");
+    });
+}
+
+#[test]
+fn raised_flag_interrupts_and_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("in"), directory.path().join("out"));
+    fs::write(&from, content(8 * SEGMENT)).unwrap();
+    let cancel = AtomicBool::new(false);
+    let raise = |_| cancel.store(true, Ordering::Relaxed);
+    let watched = Progress::new(&cancel).on_bytes(&raise);
+    let result = Pair::new().sealer().seal(Input::Path(from), to_file(&to), &Double, watched);
+    assert!(matches!(result, Err(Error::Interrupted)));
+    assert_eq!(names(directory.path()), ["in"]);
+}
+
+#[test]
+fn waiting_for_a_silent_pipe_can_be_interrupted() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let cancel = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+            writer.write_all(b"a beginning and then nothing").unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            cancel.store(true, Ordering::Relaxed);
+            // Open until the sealing has ended for another reason than the end of its input.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        });
+        let output = to_file(&directory.path().join("out"));
+        let result =
+            Pair::new().sealer().seal(Input::Path(pipe.clone()), output, &Double, Progress::new(&cancel));
+        assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+    });
+    assert_eq!(names(directory.path()), ["pipe"]);
+}
+
+#[test]
+fn existing_output_is_refused_and_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let to = directory.path().join("out");
+    fs::write(&to, b"precious").unwrap();
+    let result = Pair::new().sealer().seal(stream(b"x"), to_file(&to), &Double, progress());
+    assert!(matches!(result, Err(Error::OutputExists(path)) if path == to));
+    assert_eq!(fs::read(&to).unwrap(), b"precious");
+}
+
+#[test]
+fn failed_opening_with_force_keeps_the_old_output() {
+    let directory = tempfile::tempdir().unwrap();
+    let (pair, to) = (Pair::new(), directory.path().join("out"));
+    fs::write(&to, b"precious").unwrap();
+    let mut sealed = seal(&pair.sealer(), &content(SEGMENT));
+    *sealed.last_mut().unwrap() ^= 1;
+    let output = Output::Path { path: to.clone(), force: true };
+    assert!(pair.opener().open(stream(&sealed), output, &Double, progress()).is_err());
+    assert_eq!(fs::read(&to).unwrap(), b"precious");
+    assert_eq!(names(directory.path()), ["out"]);
+}
+
+#[test]
+fn input_cannot_be_its_own_output() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    fs::write(&path, b"precious").unwrap();
+    let output = Output::Path { path: path.clone(), force: true };
+    let result = Pair::new().sealer().seal(Input::Path(path.clone()), output, &Double, progress());
+    assert!(matches!(result, Err(Error::Usage(_))));
+    assert_eq!(fs::read(&path).unwrap(), b"precious");
+}
+
+#[test]
+fn directory_device_and_absence_are_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let try_input = |path: &Path| {
+        let output = to_file(&directory.path().join("out"));
+        Pair::new().sealer().seal(Input::Path(path.into()), output, &Double, progress()).unwrap_err()
+    };
+    assert!(matches!(try_input(directory.path()), Error::NotRegular(_)));
+    assert!(matches!(try_input(Path::new("/dev/zero")), Error::NotRegular(_)));
+    assert!(matches!(try_input(&directory.path().join("nothing")), Error::NotFound(_)));
+    assert!(names(directory.path()).is_empty());
+}
+
+#[test]
+fn input_that_shrinks_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("in"), directory.path().join("out"));
+    fs::write(&from, content(64 * SEGMENT)).unwrap();
+    let shrink = |_| fs::File::options().write(true).open(&from).unwrap().set_len(10).unwrap();
+    let result = Pair::new().sealer().seal(
+        Input::Path(from.clone()),
+        to_file(&to),
+        &Double,
+        progress().on_bytes(&shrink),
+    );
+    assert!(matches!(result, Err(Error::InputChanged)));
+    assert_eq!(names(directory.path()), ["in"]);
+}
+
+#[test]
+fn output_is_no_more_readable_than_its_input() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("in"), directory.path().join("out"));
+    fs::write(&from, b"secret").unwrap();
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o600)).unwrap();
+    Pair::new().sealer().seal(Input::Path(from), to_file(&to), &Double, progress()).unwrap();
+    assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
+}
