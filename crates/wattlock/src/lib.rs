@@ -1,1 +1,33 @@
-//! Placeholder while the workspace is laid out.
+//! The runtime: everything between a door and the engines.
+//!
+//! A [`Runtime`] is one process's registry of engines, its policy and profile, and its telemetry; it is shared.
+//! A [`Dispatcher`] is one thread's way in: it owns that thread's policy state, its instances and its in-flight
+//! table, so that no call on it takes a lock. Work that can finish inside the call goes through
+//! [`Dispatcher::run`], with no queue and no allocation; work whose caller can wait elsewhere goes through
+//! [`Dispatcher::submit`], [`Dispatcher::flush`] and [`Dispatcher::poll`].
+//!
+//! This crate refuses to know who asked (no door is named here), to do cryptography itself, and to decide by size or
+//! watts (that is policy). Fallback is decided here, in one place (`dispatcher::settle`), and nowhere else.
+//! Loading it starts no thread, opens no instance and calibrates nothing.
+//!
+//! Unsafe code lives in `sys` (the telemetry mapping, the fork hook) and nowhere else.
+#![deny(unsafe_code)]
+
+pub mod calibrate;
+mod clock;
+mod dispatcher;
+mod health;
+mod inflight;
+pub mod profile;
+mod runtime;
+mod sys;
+pub mod telemetry;
+mod weather;
+
+pub use clock::Clock;
+pub use dispatcher::{Dispatcher, Submitted};
+pub use health::Reason;
+pub use profile::Profile;
+pub use runtime::{BuildError, Builder, Runtime};
+pub use wattlock_core as core;
+pub use wattlock_policy as policy;

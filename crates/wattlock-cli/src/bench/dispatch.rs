@@ -1,0 +1,78 @@
+//! What the runtime adds: the same request through a dispatcher and straight into the engine, in turn; and the
+//! instruction engine against `aws-lc-rs` called directly.
+
+use anyhow::{Context, Result};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use clap::Args;
+use serde_json::json;
+use wattlock_core::{Algorithm, Data, Engine, Key, Kind, Request};
+use wattlock_cpu::instruction::Instruction;
+
+use super::{machine_line, pair};
+use crate::setup::{self, Choice};
+use crate::text;
+
+/// Which sizes.
+#[derive(Debug, Args)]
+pub struct Settings {
+    /// Request sizes
+    #[arg(long = "size", value_parser = text::parse_bytes, value_delimiter = ',',
+          default_values_t = [16, 64, 256, 1024, 4096, 16_384])]
+    sizes: Vec<usize>,
+    /// Rounds of each, in turn
+    #[arg(long, default_value_t = 41, value_parser = clap::value_parser!(u32).range(3..=1000))]
+    rounds: u32,
+}
+
+const NONCE: [u8; 12] = [7; 12];
+
+/// Runs the benchmark.
+pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
+    let runtime = setup::runtime(choice, None, true)?;
+    let mut dispatcher = runtime.dispatcher();
+    let engine = Instruction::new();
+    let bytes = [0x42; 32];
+    let key = Key::symmetric(Algorithm::Aes256Gcm, &bytes)?;
+    let peer = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &bytes).ok().context("aws-lc-rs took no key")?);
+    let mut rows = Vec::new();
+    for &size in &settings.sizes {
+        let (mut one, mut two, mut three) = (vec![1_u8; size], vec![1_u8; size], vec![1_u8; size]);
+        let (mut tag_one, mut tag_two) = ([0; 16], [0; 16]);
+        let mut failed = false;
+        let mut direct = || failed |= engine.execute(&mut request(&key, &mut one, &mut tag_one)).is_err();
+        let calls = pair::calls_for(200_000.0, &mut direct);
+        let mut broken = false;
+        let mut through = || broken |= dispatcher.run(&mut request(&key, &mut two, &mut tag_two)).is_err();
+        let mut theirs = || {
+            let nonce = Nonce::assume_unique_for_key(NONCE);
+            std::hint::black_box(peer.seal_in_place_separate_tag(nonce, Aad::empty(), &mut three).is_ok());
+        };
+        let times = pair::in_turn(&mut [&mut direct, &mut through, &mut theirs], calls, settings.rounds);
+        anyhow::ensure!(!failed && !broken, "a request failed");
+        let (added, ours) = (pair::difference(&times[1], &times[0]), pair::median(times[0].clone()));
+        let against = pair::ratio(&times[1], &times[2]);
+        if json {
+            let row = json!({"bench": "dispatch", "kind": "aes-256-gcm-seal", "bytes": size, "engine_ns": ours,
+                "added_ns": added, "through_over_aws_lc_rs": against, "machine": machine_line()});
+            println!("{row}");
+        }
+        rows.push(vec![
+            text::bytes(size as u64),
+            text::nanos(ours),
+            text::nanos(pair::median(times[1].clone())),
+            format!("{added:.1} ns"),
+            text::nanos(pair::median(times[2].clone())),
+            format!("{against:.3}"),
+        ]);
+    }
+    if !json {
+        println!("aes-256-gcm-seal in place; {}", machine_line());
+        let header = ["size", "engine alone", "through the runtime", "added", "aws-lc-rs", "runtime / aws-lc-rs"];
+        print!("{}", text::table(&header, &rows));
+    }
+    Ok(())
+}
+
+fn request<'a>(key: &'a Key, buffer: &'a mut [u8], tag: &'a mut [u8]) -> Request<'a> {
+    Request { nonce: &NONCE, tag, ..Request::new(Kind::Aes256GcmSeal, key, Data::InPlace(buffer)) }
+}

@@ -1,0 +1,54 @@
+//! `wattlock bench`: the project's own claims, measured on the machine at hand, peers in the same run.
+
+mod dispatch;
+mod engines;
+mod files;
+mod pair;
+mod start;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::setup::Choice;
+
+/// Measure engines, dispatch, sealed files and start-up, with peers beside them
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start")]
+pub struct Command {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// One JSON object a line
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Throughput of every engine, `openssl speed` and `aws-lc-rs` beside them (the default)
+    Engines(engines::Settings),
+    /// What the runtime adds to a call of an engine
+    Dispatch(dispatch::Settings),
+    /// Sealing and opening files, with `cp` and `age` beside them
+    Files(files::Settings),
+    /// First use without a profile, and loading the runtime
+    Start,
+}
+
+/// Runs the command.
+pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    match &command.what {
+        None => engines::run(&engines::Settings::default(), choice, command.json),
+        Some(What::Engines(settings)) => engines::run(settings, choice, command.json),
+        Some(What::Dispatch(settings)) => dispatch::run(settings, choice, command.json),
+        Some(What::Files(settings)) => files::run(settings, command.json),
+        Some(What::Start) => start::run(choice, command.json),
+    }
+}
+
+/// The machine, for beside every number.
+pub fn machine_line() -> String {
+    let key = wattlock::profile::MachineKey::here(&[]);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{}, microcode {}, {cores} cores, Linux {}", key.cpu, key.microcode, kernel.trim())
+}

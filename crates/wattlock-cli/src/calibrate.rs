@@ -1,0 +1,96 @@
+//! `wattlock calibrate`: measures every engine and keeps the profile.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use wattlock::Profile;
+use wattlock::calibrate::{Plan, calibrate};
+use wattlock_core::{Kind, KindSet};
+
+use crate::engines::parse_kind;
+use crate::setup::{self, Choice};
+use crate::{report, text};
+
+/// Measure every engine by operation, size and concurrency, and keep the profile
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  wattlock calibrate\n  wattlock calibrate --report out.html\n  wattlock calibrate --quick --kind aes-256-gcm-seal --out /tmp/profile.json")]
+pub struct Command {
+    /// A few sizes in about a second, instead of everything in some minutes
+    #[arg(long)]
+    quick: bool,
+    /// Only these kinds; may be repeated
+    #[arg(long = "kind", value_parser = parse_kind)]
+    kinds: Vec<Kind>,
+    /// Where to keep the profile (default: where every command looks for it)
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Also write a page with throughput and latency over size; it opens from disk, without a network
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Write the page from the profile that is already there, measuring nothing
+    #[arg(long, requires = "report")]
+    report_only: bool,
+    /// Milliseconds for each measured point
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    per_point_ms: Option<u64>,
+}
+
+/// Runs the command.
+pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    let path = match &command.out {
+        Some(path) => path.clone(),
+        None => Profile::path().context("no place for the profile: neither HOME nor XDG_CACHE_HOME is set; use --out")?,
+    };
+    let profile = if command.report_only {
+        Profile::load(&path)?
+    } else {
+        let profile = measure(command, choice)?;
+        profile.save(&path)?;
+        summarise(&profile);
+        println!("Profile: {}", path.display());
+        profile
+    };
+    if let Some(page) = &command.report {
+        std::fs::write(page, report::page(&profile)?).with_context(|| page.display().to_string())?;
+        println!("Report: {}", page.display());
+    }
+    Ok(())
+}
+
+fn measure(command: &Command, choice: &Choice) -> Result<Profile> {
+    let engines = setup::engines(choice)?;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u16);
+    let kinds = if command.kinds.is_empty() { KindSet::ALL } else { command.kinds.iter().copied().collect() };
+    let mut plan = if command.quick { Plan::quick(kinds) } else { Plan { kinds, ..Plan::full(cores) } };
+    if let Some(ms) = command.per_point_ms {
+        plan.per_point = Duration::from_millis(ms);
+        plan.within = None;
+    }
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}  {eta} left") {
+        bar.set_style(style);
+    }
+    let profile = calibrate(&engines, &plan, &mut |progress| {
+        bar.set_length(progress.of as u64);
+        bar.set_position(progress.done as u64);
+        bar.set_message(format!("{} on {}", progress.kind.name(), progress.engine));
+    });
+    bar.finish_and_clear();
+    Ok(profile)
+}
+
+fn summarise(profile: &Profile) {
+    let rows: Vec<Vec<String>> = profile
+        .fits
+        .iter()
+        .map(|fit| {
+            let rate = fit.bytes_per_second.map_or_else(|| text::per_second(fit.setup_ns), text::rate);
+            vec![fit.kind.clone(), fit.engine.clone(), text::nanos(fit.setup_ns), rate, format!("{:.0} %", fit.error * 100.0)]
+        })
+        .collect();
+    println!("latency = setup + bytes / rate, one request at a time; error: root mean square relative deviation of the fit");
+    print!("{}", text::table(&["kind", "engine", "setup", "rate", "error"], &rows));
+}

@@ -1,0 +1,183 @@
+//! `wattlock engines`: what this machine has, what would be chosen, and why.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use wattlock::Runtime;
+use wattlock::policy::{EngineId, Machine, Weather};
+use wattlock_core::{Family, Kind, LatencyClass, Shape};
+use wattlock_emul::Model;
+
+use crate::setup::{self, Choice};
+use crate::text;
+
+/// What this machine has, what was chosen and why
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  wattlock engines\n  wattlock engines --kind aes-256-gcm-seal\n  wattlock engines --emulate qat-dh8970 --policy qweb\n  wattlock engines --models")]
+pub struct Command {
+    /// Show one kind of request at many sizes
+    #[arg(long, value_parser = parse_kind)]
+    kind: Option<Kind>,
+    /// List the accelerator models that can be emulated
+    #[arg(long)]
+    models: bool,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A kind by its name, or an error that lists them all.
+pub fn parse_kind(name: &str) -> Result<Kind, String> {
+    Kind::from_name(name).ok_or_else(|| {
+        let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("unknown kind; there are {}", all.join(", "))
+    })
+}
+
+/// Runs the command.
+pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    if command.models {
+        Model::PRESETS.iter().for_each(|name| println!("{name}"));
+        return Ok(());
+    }
+    let runtime = setup::runtime(choice, None, true)?;
+    match (command.json, command.kind) {
+        (true, _) => print_json(&runtime),
+        (false, Some(kind)) => print_kind(&runtime, kind),
+        (false, None) => print_all(&runtime),
+    }
+    Ok(())
+}
+
+const SIZES: [usize; 6] = [64, 1024, 4096, 16 << 10, 256 << 10, 4 << 20];
+
+/// What the policy chooses for a request of this kind and size with nothing in flight.
+fn chosen(runtime: &Runtime, kind: Kind, bytes: usize) -> Option<EngineId> {
+    let mut weather = Weather { submitters: 1, idle_permille: 1000, ..Weather::default() };
+    weather.engines.iter_mut().take(runtime.engines().len()).for_each(|engine| engine.available = true);
+    let shape = Shape { kind, bytes, class: LatencyClass::Bulk };
+    let choice = runtime.fresh_policy().choose(&shape, &weather, runtime.clock().now());
+    (choice.engine.index() < runtime.engines().len()).then_some(choice.engine)
+}
+
+fn name(runtime: &Runtime, id: EngineId) -> &'static str {
+    runtime.engines()[id.index()].description().name
+}
+
+fn sizes_of(kind: Kind) -> Vec<usize> {
+    use Family::{Cipher, Compress, Digest, Mac, Open, Seal};
+    match kind.info().family {
+        Cipher | Seal | Open | Digest | Mac | Compress => SIZES.to_vec(),
+        _ => vec![kind.info().least],
+    }
+}
+
+/// Calibrated nanoseconds of every engine that does the kind, cheapest first.
+fn costs(machine: &Machine, kind: Kind, bytes: usize) -> Vec<(EngineId, f64)> {
+    let mut costs: Vec<(EngineId, f64)> = machine
+        .engines
+        .iter()
+        .filter(|engine| engine.can(kind))
+        .filter_map(|engine| Some((engine.id, machine.costs.latency_ns(engine.id, kind, bytes)?)))
+        .collect();
+    costs.sort_by(|a, b| a.1.total_cmp(&b.1));
+    costs
+}
+
+/// Why, in figures: what the chosen engine costs and what the next one would.
+fn why(runtime: &Runtime, kind: Kind, bytes: usize, id: EngineId) -> String {
+    let costs = costs(runtime.machine(), kind, bytes);
+    let Some(mine) = costs.iter().find(|(engine, _)| *engine == id) else { return "no calibrated cost".into() };
+    let mut why = text::nanos(mine.1);
+    for (other, ns) in costs.iter().filter(|(engine, _)| *engine != id) {
+        why += &format!(", {} {}", name(runtime, *other), text::nanos(*ns));
+    }
+    why
+}
+
+fn print_all(runtime: &Runtime) {
+    println!("Engines");
+    for engine in runtime.engines() {
+        let description = engine.description();
+        let how = match (description.inline.is_empty(), description.queued.is_empty()) {
+            (false, true) => "inside the call".to_owned(),
+            (true, false) => format!("queued, {} a doorbell", description.width),
+            _ => format!("inside the call or queued, {} a doorbell", description.width),
+        };
+        println!("  {:<12} {} kinds, {how}", description.name, description.kinds().iter().count());
+        println!("  {:<12} {}", "", description.detail);
+    }
+    println!("Not here: {}", absent());
+    println!("Policy    {}", runtime.policy());
+    println!("Profile   {}", runtime.profile_origin());
+    println!("\nChosen for one request alone (and what the others would cost)");
+    let mut rows = Vec::new();
+    for kind in Kind::ALL {
+        for (bytes, id) in turning_points(runtime, *kind) {
+            let size = match kind.info().family {
+                Family::Sign | Family::Agree | Family::Generate | Family::Derive => "-".to_owned(),
+                _ => format!(">= {}", text::bytes(bytes as u64)),
+            };
+            rows.push(vec![kind.name().into(), size, name(runtime, id).into(), why(runtime, *kind, bytes, id)]);
+        }
+    }
+    print!("{}", text::table(&["kind", "size", "engine", "why"], &rows));
+}
+
+/// What a machine could have and this one has not, for the engines that exist.
+fn absent() -> &'static str {
+    "accelerator cards and GPUs (no engine for them is built in yet); `--emulate` adds a model of one"
+}
+
+/// The smallest size shown, and each larger one where the choice changes.
+fn turning_points(runtime: &Runtime, kind: Kind) -> Vec<(usize, EngineId)> {
+    let mut points: Vec<(usize, EngineId)> = Vec::new();
+    for bytes in sizes_of(kind) {
+        if let Some(id) = chosen(runtime, kind, bytes)
+            && points.last().is_none_or(|(_, last)| *last != id)
+        {
+            points.push((bytes, id));
+        }
+    }
+    points
+}
+
+fn print_kind(runtime: &Runtime, kind: Kind) {
+    println!("{} under {} ({})", kind.name(), runtime.policy(), runtime.profile_origin());
+    let rows: Vec<Vec<String>> = sizes_of(kind)
+        .into_iter()
+        .filter_map(|bytes| {
+            let id = chosen(runtime, kind, bytes)?;
+            Some(vec![text::bytes(bytes as u64), name(runtime, id).into(), why(runtime, kind, bytes, id)])
+        })
+        .collect();
+    print!("{}", text::table(&["size", "engine", "why"], &rows));
+}
+
+fn print_json(runtime: &Runtime) {
+    let engines: Vec<_> = runtime
+        .engines()
+        .iter()
+        .map(|engine| engine.description())
+        .map(|d| {
+            let names = |set: wattlock_core::KindSet| set.iter().map(Kind::name).collect::<Vec<_>>();
+            json!({"name": d.name, "class": d.class.name(), "detail": d.detail, "width": d.width,
+                   "inline": names(d.inline), "queued": names(d.queued)})
+        })
+        .collect();
+    let choices: BTreeMap<&str, Vec<_>> = Kind::ALL
+        .iter()
+        .map(|kind| {
+            let points = sizes_of(*kind).into_iter().filter_map(|bytes| {
+                let id = chosen(runtime, *kind, bytes)?;
+                Some(json!({"bytes": bytes, "engine": name(runtime, id)}))
+            });
+            (kind.name(), points.collect())
+        })
+        .collect();
+    let all = json!({"engines": engines, "policy": runtime.policy(), "profile": runtime.profile_origin(),
+                     "choices": choices});
+    println!("{all:#}");
+}

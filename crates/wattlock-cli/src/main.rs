@@ -1,0 +1,125 @@
+//! `wattlock`: seal, open, calibrate, bench, engines, status.
+//!
+//! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod calibrate;
+mod engines;
+mod files;
+mod report;
+mod setup;
+mod status;
+mod text;
+
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Bulk cryptography by whatever does it for the least time or the fewest joules
+#[derive(Debug, Parser)]
+#[command(name = "wattlock", version, max_term_width = 100, arg_required_else_help = true,
+    after_help = "Example:\n  wattlock seal -r age1... backup.tar && wattlock open -i key.txt backup.tar.sealed")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    choice: setup::Choice,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Seal(files::Seal),
+    Open(files::Open),
+    Calibrate(calibrate::Command),
+    Bench(bench::Command),
+    Engines(engines::Command),
+    Status(status::Command),
+    /// List what each exit code means
+    #[command(after_help = "Example:\n  wattlock exit-codes")]
+    ExitCodes,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    log_to_stderr();
+    // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
+    let handled = ctrlc::set_handler(|| {
+        if files::INTERRUPTED.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    });
+    if let Err(error) = handled {
+        tracing::debug!(%error, "no interrupt handler");
+    }
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let choice = &arguments.choice;
+    let interruptible = matches!(arguments.command, Command::Seal(_) | Command::Open(_));
+    if !interruptible {
+        // Nothing to clean up: stop at once.
+        ignore_first_interrupt();
+    }
+    match &arguments.command {
+        Command::Seal(command) => files::seal(command, choice),
+        Command::Open(command) => files::open(command, choice),
+        Command::Calibrate(command) => calibrate::run(command, choice),
+        Command::Bench(command) => bench::run(command, choice),
+        Command::Engines(command) => engines::run(command, choice),
+        Command::Status(command) => status::run(command),
+        Command::ExitCodes => {
+            print!("{}", exit_codes());
+            Ok(())
+        }
+    }
+}
+
+/// Makes the next interrupt the one that kills.
+fn ignore_first_interrupt() {
+    files::INTERRUPTED.store(true, Ordering::SeqCst);
+}
+
+fn exit_codes() -> String {
+    let own = [(0_u8, "done"), (1, "any other failure")];
+    let all = own.iter().chain(wattlock_files::exit_codes());
+    all.map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
+}
+
+/// One line on standard error, and the exit code that belongs to it.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    let known = error.downcast_ref::<wattlock_files::Error>();
+    if error.downcast_ref::<files::Told>().is_none() {
+        eprintln!("wattlock: {error:#}");
+    }
+    if let Some(wattlock_files::Error::Usage(_)) = known {
+        eprintln!("Try '{} --help'.", Arguments::command().get_name());
+    }
+    known.map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
+}
+
+/// Warnings to standard error; more with `WATTLOCK_LOG=debug`.
+fn log_to_stderr() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("WATTLOCK_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_well_formed_and_every_command_has_an_example() {
+        Arguments::command().debug_assert();
+        for command in Arguments::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{} has no example", command.get_name());
+        }
+    }
+}

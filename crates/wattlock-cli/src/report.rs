@@ -1,0 +1,314 @@
+//! The calibration page: one HTML file with nothing to fetch, throughput and latency over size for each kind, the
+//! sizes where the fastest engine changes marked, and tables for what has no size.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anyhow::Result;
+use plotters::prelude::*;
+use plotters::style::RGBColor;
+use wattlock::Profile;
+use wattlock_core::Kind;
+
+use crate::text;
+
+/// One engine's points of one kind: `(bytes, ns)`, ascending.
+type Series = BTreeMap<String, Vec<(f64, f64)>>;
+
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
+
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:1180px;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}\
+h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem;border-top:1px solid #d5dae0;padding-top:1rem}\
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .9rem .15rem 0;text-align:right}\
+td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}th{border-bottom:1px solid #888}\
+.pair{display:flex;flex-wrap:wrap;gap:1rem}.pair svg{max-width:100%;height:auto;background:#fff}\
+.cross{color:#8a2300}nav a{margin-right:.8rem;white-space:nowrap}.key{display:inline-block;width:.9em;height:.9em;margin:0 .35em 0 1em;vertical-align:-.1em}\
+footer{margin-top:3rem;color:#57606a}";
+
+/// The whole page.
+pub fn page(profile: &Profile) -> Result<String> {
+    let mut body = String::new();
+    let sized: Vec<(Kind, Series)> =
+        Kind::ALL.iter().map(|kind| (*kind, series(profile, *kind))).filter(|(_, s)| has_sizes(s)).collect();
+    write!(body, "<h1>What each engine costs on this machine</h1>{}", summary(profile))?;
+    let links = sized.iter().map(|(kind, _)| format!("<a href=\"#{0}\">{0}</a>", kind.name()));
+    write!(body, "<nav>{}</nav>", links.collect::<Vec<_>>().join(" "))?;
+    for (kind, series) in &sized {
+        write!(body, "{}", section(profile, *kind, series)?)?;
+    }
+    write!(body, "{}{}", operations(profile), fits(profile))?;
+    Ok(format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><title>Wattlock calibration</title><style>{STYLE}</style></head><body>{body}\
+         <footer>Measured by <code>wattlock calibrate</code>, version {}; every figure is the median of short runs on \
+         this machine, which may be shared.</footer></body></html>\n",
+        escape(&profile.machine.version)
+    ))
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn summary(profile: &Profile) -> String {
+    let engines: Vec<String> = profile
+        .machine
+        .engines
+        .iter()
+        .map(|(name, detail)| format!("<li><b>{}</b>: {}</li>", escape(name), escape(detail)))
+        .collect();
+    format!(
+        "<p>{}, microcode {}, {} cores; {} calibration.</p><ul>{}</ul>",
+        escape(&profile.machine.cpu),
+        escape(&profile.machine.microcode),
+        profile.cores,
+        if profile.quick { "quick" } else { "full" },
+        engines.concat()
+    )
+}
+
+fn series(profile: &Profile, kind: Kind) -> Series {
+    let mut all = Series::new();
+    for name in profile.machine.engines.keys() {
+        let points: Vec<(f64, f64)> =
+            profile.curve(name, kind).into_iter().map(|(bytes, ns, _)| (bytes as f64, ns)).collect();
+        if !points.is_empty() {
+            all.insert(name.clone(), points);
+        }
+    }
+    all
+}
+
+fn has_sizes(series: &Series) -> bool {
+    series.values().any(|points| points.len() > 1)
+}
+
+/// A size at which another engine becomes the fastest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Crossing {
+    /// Where, in bytes (interpolated between measured sizes on logarithmic scales).
+    pub bytes: f64,
+    /// Fastest below.
+    pub below: String,
+    /// Fastest above.
+    pub above: String,
+}
+
+/// Every size at which the fastest engine changes.
+pub fn crossings(series: &BTreeMap<String, Vec<(f64, f64)>>) -> Vec<Crossing> {
+    let mut sizes: Vec<f64> = series.values().flatten().map(|point| point.0).collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    let at = |points: &[(f64, f64)], x: f64| points.iter().find(|point| point.0 == x).map(|point| point.1);
+    let fastest = |x: f64| {
+        let costs = series.iter().filter_map(|(name, points)| Some((name, at(points, x)?)));
+        costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name.clone())
+    };
+    let mut found = Vec::new();
+    for pair in sizes.windows(2) {
+        let (Some(below), Some(above)) = (fastest(pair[0]), fastest(pair[1])) else { continue };
+        if below == above {
+            continue;
+        }
+        let gap = |x: f64| Some((at(&series[&below], x)? / at(&series[&above], x)?).ln());
+        // Between two sizes both logarithms run straight: the gap is zero at this share of the way.
+        let share = match (gap(pair[0]), gap(pair[1])) {
+            (Some(first), Some(last)) if last != first => (-first / (last - first)).clamp(0.0, 1.0),
+            _ => 0.5,
+        };
+        let bytes = (pair[0].ln() + share * (pair[1].ln() - pair[0].ln())).exp();
+        found.push(Crossing { bytes, below, above });
+    }
+    found
+}
+
+fn section(profile: &Profile, kind: Kind, series: &Series) -> Result<String> {
+    let crossings = crossings(series);
+    let mut told: Vec<String> = crossings
+        .iter()
+        .map(|c| {
+            let place = text::bytes(c.bytes.round() as u64);
+            format!("from about <b>{place}</b> on <b>{}</b> is faster than {}", escape(&c.above), escape(&c.below))
+        })
+        .collect();
+    if told.is_empty() {
+        told.push("no crossing: the same engine is fastest at every size".into());
+    }
+    let key: Vec<String> = series
+        .keys()
+        .enumerate()
+        .map(|(at, name)| {
+            let RGBColor(r, g, b) = COLOURS[at % COLOURS.len()];
+            format!("<span class=\"key\" style=\"background:rgb({r},{g},{b})\"></span>{}", escape(name))
+        })
+        .collect();
+    let throughput: Series = series
+        .iter()
+        .map(|(name, points)| (name.clone(), points.iter().map(|(x, ns)| (*x, x / ns * 1e3)).collect()))
+        .collect();
+    let latency: Series = series
+        .iter()
+        .map(|(name, points)| (name.clone(), points.iter().map(|(x, ns)| (*x, ns / 1e3)).collect()))
+        .collect();
+    Ok(format!(
+        "<h2 id=\"{0}\">{0}</h2><p>{1}</p><p class=\"cross\">{2}</p><div class=\"pair\">{3}{4}</div>{5}",
+        kind.name(),
+        key.concat(),
+        told.join("; "),
+        chart("throughput, MB/s", &throughput, &crossings)?,
+        chart("latency, us", &latency, &crossings)?,
+        concurrency(profile, kind)
+    ))
+}
+
+fn chart(title: &str, series: &Series, crossings: &[Crossing]) -> Result<String> {
+    let points = || series.values().flatten();
+    let range = |of: fn(&(f64, f64)) -> f64| {
+        let values = points().map(of);
+        values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)))
+    };
+    let ((x0, x1), (y0, y1)) = (range(|p| p.0), range(|p| p.1));
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (560, 340)).into_drawing_area();
+        let failed = |error| anyhow::anyhow!("drawing: {error}");
+        let mut chart = ChartBuilder::on(&root)
+            .caption(title, ("sans-serif", 15))
+            .margin(8)
+            .x_label_area_size(34)
+            .y_label_area_size(64)
+            .build_cartesian_2d((x0..x1 * 1.05).log_scale().base(4.0), (y0 / 1.3..y1 * 1.3).log_scale())
+            .map_err(|error| failed(error.to_string()))?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .x_desc("request size")
+            .x_label_formatter(&|x| text::bytes(x.round() as u64))
+            .y_label_formatter(&|y| if *y >= 100.0 { format!("{y:.0}") } else { format!("{y:.3}").trim_end_matches('0').trim_end_matches('.').to_owned() })
+            .draw()
+            .map_err(|error| failed(error.to_string()))?;
+        for crossing in crossings {
+            let line = [(crossing.bytes, y0 / 1.3), (crossing.bytes, y1 * 1.3)];
+            chart
+                .draw_series(DashedLineSeries::new(line, 5, 4, RGBColor(138, 35, 0).into()))
+                .map_err(|error| failed(error.to_string()))?;
+        }
+        for (at, points) in series.values().enumerate() {
+            let colour = COLOURS[at % COLOURS.len()];
+            chart
+                .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))
+                .map_err(|error| failed(error.to_string()))?;
+        }
+        root.present().map_err(|error| failed(error.to_string()))?;
+    }
+    Ok(svg)
+}
+
+/// Throughput by concurrency at one size, where more than one was measured.
+fn concurrency(profile: &Profile, kind: Kind) -> String {
+    const AT: usize = 16 << 10;
+    let mut rows: BTreeMap<&str, Vec<(u16, f64)>> = BTreeMap::new();
+    for point in profile.points.iter().filter(|point| point.kind == kind.name() && point.bytes == AT) {
+        rows.entry(&point.engine).or_default().push((point.concurrency, point.ns));
+    }
+    if rows.values().all(|row| row.len() < 2) {
+        return String::new();
+    }
+    let Some(columns) = rows.values().map(|row| row.iter().map(|cell| cell.0).collect::<Vec<_>>()).max() else {
+        return String::new();
+    };
+    let head: String = columns.iter().map(|count| format!("<th>{count}</th>")).collect();
+    let line = |(name, row): (&&str, &Vec<(u16, f64)>)| {
+        let cell = |count: &u16| {
+            let found = row.iter().find(|cell| cell.0 == *count);
+            format!("<td>{}</td>", found.map_or_else(|| "-".into(), |(_, ns)| text::nanos(*ns)))
+        };
+        format!("<tr><td>{}</td>{}</tr>", escape(name), columns.iter().map(cell).collect::<String>())
+    };
+    let body: String = rows.iter().map(line).collect();
+    format!("<details><summary>Time of one 16 KiB request with several under way</summary><table><tr><th>engine</th>{head}</tr>{body}</table></details>")
+}
+
+/// Kinds without a size: operations a second.
+fn operations(profile: &Profile) -> String {
+    let mut rows = String::new();
+    for kind in Kind::ALL {
+        let all = series(profile, *kind);
+        if has_sizes(&all) {
+            continue;
+        }
+        let best = all.values().filter_map(|points| points.first()).map(|point| point.1).fold(f64::MAX, f64::min);
+        for (name, points) in &all {
+            let Some((_, ns)) = points.first() else { continue };
+            rows += &format!(
+                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.2}</td></tr>",
+                kind.name(),
+                escape(name),
+                text::nanos(*ns),
+                text::per_second(*ns),
+                ns / best
+            );
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!("<h2 id=\"operations\">Operations</h2><table><tr><th>kind</th><th>engine</th><th>time</th><th>rate</th><th>of the fastest</th></tr>{rows}</table>")
+}
+
+fn fits(profile: &Profile) -> String {
+    let row = |fit: &wattlock::profile::Fit| {
+        let rate = fit.bytes_per_second.map_or_else(|| "-".into(), text::rate);
+        format!(
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{rate}</td><td>{:.1} %</td></tr>",
+            escape(&fit.kind),
+            escape(&fit.engine),
+            text::nanos(fit.setup_ns),
+            fit.error * 100.0
+        )
+    };
+    let rows: String = profile.fits.iter().map(row).collect();
+    format!("<h2 id=\"fits\">latency = setup + bytes / rate</h2><table><tr><th>kind</th><th>engine</th><th>setup</th><th>rate</th><th>fit error</th></tr>{rows}</table>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two(a: &[(f64, f64)], b: &[(f64, f64)]) -> Series {
+        Series::from([("a".to_owned(), a.to_vec()), ("b".to_owned(), b.to_vec())])
+    }
+
+    #[test]
+    fn crossing_lies_where_the_lines_meet() {
+        // a costs x, b costs 1000 throughout: they meet at 1000.
+        let found = crossings(&two(&[(100.0, 100.0), (10_000.0, 10_000.0)], &[(100.0, 1000.0), (10_000.0, 1000.0)]));
+        assert_eq!(found.len(), 1);
+        assert!((found[0].bytes - 1000.0).abs() < 1e-6, "{found:?}");
+        assert_eq!((found[0].below.as_str(), found[0].above.as_str()), ("a", "b"));
+    }
+
+    #[test]
+    fn no_crossing_where_one_engine_always_leads() {
+        assert!(crossings(&two(&[(1.0, 1.0), (2.0, 2.0)], &[(1.0, 3.0), (2.0, 4.0)])).is_empty());
+    }
+
+    #[test]
+    fn page_of_the_built_in_table_holds_every_kind_and_fetches_nothing() {
+        let page = page(&Profile::built_in()).unwrap();
+        for kind in Kind::ALL {
+            assert!(page.contains(kind.name()), "{}", kind.name());
+        }
+        for forbidden in ["src=", "href=\"http", "url(", "<script", "@import"] {
+            assert!(!page.contains(forbidden), "{forbidden}");
+        }
+        assert!(page.contains("<svg"));
+    }
+}

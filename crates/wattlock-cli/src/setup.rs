@@ -1,0 +1,107 @@
+//! From command-line settings to a runtime.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use wattlock::calibrate::{Plan, calibrate};
+use wattlock::policy::{NAMES, Objective, Settings};
+use wattlock::{Profile, Runtime};
+use wattlock_core::{Engine, KindSet};
+use wattlock_cpu::instruction::Instruction;
+use wattlock_cpu::software::Software;
+use wattlock_emul::{Emulated, Model};
+
+/// Who does the work, and by what rule. The same for every command.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Engines and policy")]
+pub struct Choice {
+    /// Rule that chooses an engine for each request
+    #[arg(long, global = true, default_value = "adaptive", value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
+    pub policy: String,
+    /// What the policy minimises, where it has a choice
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub objective: Goal,
+    /// A setting of the policy, as key=value; may be repeated (docs/policies.md lists them)
+    #[arg(long = "set", global = true, value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// Add an emulated accelerator: a model's name or a file (see `wattlock engines --models`). It computes real
+    /// results on the CPU with a model's timing: for trying things out, never for speed
+    #[arg(long, global = true, value_name = "MODEL")]
+    pub emulate: Option<String>,
+}
+
+/// What to minimise.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum Goal {
+    /// Time
+    #[default]
+    Performance,
+    /// Time and energy, as their product
+    Balanced,
+    /// Energy
+    Energy,
+}
+
+impl From<Goal> for Objective {
+    fn from(goal: Goal) -> Objective {
+        match goal {
+            Goal::Performance => Objective::Performance,
+            Goal::Balanced => Objective::Balanced,
+            Goal::Energy => Objective::Energy,
+        }
+    }
+}
+
+/// Every engine this command can use, in order of id.
+pub fn engines(choice: &Choice) -> Result<Vec<Arc<dyn Engine>>> {
+    let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
+    let mut engines = vec![instruction.clone(), Arc::new(Software::new())];
+    if let Some(model) = &choice.emulate {
+        engines.push(Arc::new(Emulated::threaded(load_model(model)?, instruction)));
+    }
+    Ok(engines)
+}
+
+fn load_model(name: &str) -> Result<Model> {
+    if let Some(model) = Model::preset(name) {
+        return Ok(model);
+    }
+    let text = std::fs::read_to_string(name)
+        .with_context(|| format!("{name}: neither a model's name ({}) nor a readable file", Model::PRESETS.join(", ")))?;
+    Model::parse(&text).with_context(|| format!("{name}: not a model"))
+}
+
+/// A runtime as asked for. If no profile of this machine is on disk and `kinds` are given, those are calibrated
+/// quickly first (about a second, told on standard error unless `quiet`) and the profile kept.
+pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<Runtime> {
+    let engines = engines(choice)?;
+    let mut settings = Settings::default();
+    for setting in &choice.settings {
+        settings.set(setting)?;
+    }
+    let builder = Runtime::builder()
+        .engines(engines.clone())
+        .policy(&choice.policy, settings)
+        .objective(choice.objective.into())
+        .program(&std::env::args().take(2).collect::<Vec<_>>().join(" "));
+    let missing = kinds.filter(|_| !Profile::exists_for(&engines));
+    let builder = match missing {
+        Some(kinds) => builder.profile(first_use(&engines, kinds, quiet)),
+        None => builder,
+    };
+    Ok(builder.build()?)
+}
+
+fn first_use(engines: &[Arc<dyn Engine>], kinds: KindSet, quiet: bool) -> Profile {
+    if !quiet {
+        eprintln!("wattlock: no profile of this machine yet: calibrating for about a second");
+    }
+    let profile = calibrate(engines, &Plan::quick(kinds), &mut |_| {});
+    let saved = Profile::path().map(|path: PathBuf| profile.save(&path));
+    if let (Some(Err(error)), false) = (saved, quiet) {
+        eprintln!("wattlock: the profile could not be kept ({error}); `wattlock calibrate --out FILE` can");
+    }
+    profile
+}

@@ -1,0 +1,369 @@
+//! Measuring what each engine costs: every kind, over sizes and concurrency, on this machine.
+//!
+//! Each point is the median of several short runs, so that a neighbour's burst of work on a shared machine costs a run
+//! and not the figure. The work is real: the requests are the known answers', with inputs of the size in question.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use wattlock_core::{Engine, Error, Family, Instance, Kind, KindSet, LatencyClass, OwnedRequest, Token, known_answers};
+
+use crate::profile::{Fit, Point, Profile};
+
+/// What to measure, and for how long.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Kinds.
+    pub kinds: KindSet,
+    /// Input sizes of kinds whose input has any length.
+    pub sizes: Vec<usize>,
+    /// Requests at once.
+    pub concurrency: Vec<u16>,
+    /// Time for one point.
+    pub per_point: Duration,
+    /// When to stop, whatever is left; points not reached are missing from the profile.
+    pub within: Option<Duration>,
+}
+
+impl Plan {
+    /// Everything: 64 B to 16 MiB, one request at a time up to all cores and beyond.
+    pub fn full(cores: u16) -> Plan {
+        let mut concurrency = vec![1, 2, cores, 2 * cores, 16];
+        concurrency.sort_unstable();
+        concurrency.dedup();
+        Plan {
+            kinds: KindSet::ALL,
+            sizes: (0..10).map(|step| 64 << (2 * step)).collect(),
+            concurrency,
+            per_point: Duration::from_millis(15),
+            within: None,
+        }
+    }
+
+    /// A few sizes one at a time, in about a second.
+    pub fn quick(kinds: KindSet) -> Plan {
+        Plan {
+            kinds,
+            sizes: vec![64, 1024, 16 << 10, 256 << 10],
+            concurrency: vec![1],
+            per_point: Duration::from_micros(800),
+            within: Some(Duration::from_millis(900)),
+        }
+    }
+}
+
+/// How far a calibration is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// Engine being measured.
+    pub engine: &'a str,
+    /// Kind being measured.
+    pub kind: Kind,
+    /// Engine-kind pairs done.
+    pub done: usize,
+    /// Engine-kind pairs in all.
+    pub of: usize,
+}
+
+/// Measures the engines by the plan. Blocks for as long as that takes, and keeps up to all cores busy.
+/// An engine that cannot do a kind it claims is left out for that kind (its known answers say so elsewhere).
+pub fn calibrate(engines: &[Arc<dyn Engine>], plan: &Plan, progress: &mut dyn FnMut(Progress<'_>)) -> Profile {
+    let start = Instant::now();
+    let mut profile = Profile::empty(engines);
+    profile.quick = plan.within.is_some();
+    let pairs: Vec<(&Arc<dyn Engine>, Kind)> = plan
+        .kinds
+        .iter()
+        .flat_map(|kind| engines.iter().map(move |engine| (engine, kind)))
+        .filter(|(engine, kind)| engine.description().kinds().contains(*kind))
+        .collect();
+    for (done, (engine, kind)) in pairs.iter().enumerate() {
+        if plan.within.is_some_and(|within| start.elapsed() >= within) {
+            break;
+        }
+        let name = engine.description().name;
+        progress(Progress { engine: name, kind: *kind, done, of: pairs.len() });
+        let before = profile.points.len();
+        measure_kind(engine, *kind, plan, &mut profile.points);
+        let alone: Vec<(f64, f64)> = profile.points[before..]
+            .iter()
+            .filter(|point| point.concurrency == 1)
+            .map(|point| (point.bytes as f64, point.ns))
+            .collect();
+        if let Some((setup_ns, slope, error)) = fit(&alone) {
+            profile.fits.push(Fit {
+                engine: name.to_owned(),
+                kind: kind.name().to_owned(),
+                setup_ns,
+                bytes_per_second: (slope > 0.0).then(|| 1e9 / slope),
+                error,
+            });
+        }
+    }
+    profile
+}
+
+fn measure_kind(engine: &Arc<dyn Engine>, kind: Kind, plan: &Plan, points: &mut Vec<Point>) {
+    let sizes: Vec<Option<usize>> =
+        if has_sizes(kind) { plan.sizes.iter().copied().map(Some).collect() } else { vec![None] };
+    for concurrency in &plan.concurrency {
+        for size in &sizes {
+            let Some(request) = sample(engine.as_ref(), kind, *size) else { continue };
+            let bytes = request.input.len();
+            let measured = if engine.description().inline.contains(kind) {
+                time_inline(engine, &request, *concurrency, plan.per_point)
+            } else {
+                time_queued(engine.as_ref(), &request, *concurrency, plan.per_point)
+            };
+            if let Ok(ns) = measured {
+                let (engine, kind) = (engine.description().name.to_owned(), kind.name().to_owned());
+                points.push(Point { engine, kind, concurrency: *concurrency, bytes, ns, energy_nj: None });
+            }
+        }
+    }
+}
+
+/// Whether a kind's cost depends on an input length that callers choose.
+fn has_sizes(kind: Kind) -> bool {
+    use Family::{Cipher, Compress, Digest, Mac, Open, Seal};
+    matches!(kind.info().family, Cipher | Seal | Open | Digest | Mac | Compress)
+}
+
+/// A request of a kind and size that an engine can really do: the first known answer with its input replaced.
+/// For kinds that open, the input is sealed first. `None` if that does not work on this engine.
+pub fn sample(engine: &dyn Engine, kind: Kind, size: Option<usize>) -> Option<OwnedRequest> {
+    let mut request = known_answers(kind).into_iter().next()?.request;
+    request.class = LatencyClass::Bulk;
+    let Some(size) = size else { return Some(request) };
+    request.input = match kind.info().family {
+        Family::Compress => text(size),
+        _ => (0..size).map(|at| (at.wrapping_mul(167) >> 3) as u8).collect(),
+    };
+    let room = match kind.info().family {
+        Family::Compress => size + size / 8 + 64,
+        _ => kind.info().output.unwrap_or(size),
+    };
+    request.output = vec![0; room];
+    if kind.info().family == Family::Open {
+        let seal = Kind::from_name(&kind.name().replace("-open", "-seal"))?;
+        let mut sealed = OwnedRequest::new(seal, request.key.clone(), std::mem::take(&mut request.input), size);
+        sealed.nonce = request.nonce.clone();
+        sealed.aad = request.aad.clone();
+        once(engine, &mut sealed).ok()?;
+        request.input = std::mem::take(&mut sealed.output);
+        request.tag = sealed.tag;
+    }
+    Some(request)
+}
+
+/// Something like prose, so that deflate has its usual work to do.
+fn text(size: usize) -> Vec<u8> {
+    const WORDS: [&str; 16] = [
+        "energy ", "the ", "record ", "of ", "server ", "and ", "stream, ", "to ", "a ", "cipher ", "window. ", "in ",
+        "block ", "measured ", "is ", "latency ",
+    ];
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut out = Vec::with_capacity(size + 16);
+    while out.len() < size {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        out.extend_from_slice(WORDS[(state >> 60) as usize].as_bytes());
+    }
+    out.truncate(size);
+    out
+}
+
+/// Does one request whichever way the engine does it.
+fn once(engine: &dyn Engine, request: &mut OwnedRequest) -> Result<usize, Error> {
+    if engine.description().inline.contains(request.kind) {
+        return engine.execute(&mut request.view());
+    }
+    let start = Instant::now();
+    let now = || start.elapsed().as_nanos() as u64;
+    let mut instance = engine.open(now())?;
+    let copy = copy_of(request);
+    instance.submit(Token(0), copy, now()).map_err(|refused| refused.error)?;
+    instance.flush(now());
+    let mut result = None;
+    while result.is_none() && start.elapsed() < LONGEST_WAIT {
+        instance.poll(now(), &mut |mut completion| {
+            request.output = std::mem::take(&mut completion.request.output);
+            request.tag = completion.request.tag;
+            result = Some(completion.result);
+        });
+        std::hint::spin_loop();
+    }
+    result.unwrap_or(Err(Error::Device(wattlock_core::Fault::Silent)))
+}
+
+/// Longest wait for one answer while measuring; an engine slower than this has no figure.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+fn copy_of(request: &OwnedRequest) -> OwnedRequest {
+    let mut copy =
+        OwnedRequest::new(request.kind, request.key.clone(), request.input.clone(), request.output.len());
+    copy.nonce = request.nonce.clone();
+    copy.aad = request.aad.clone();
+    copy.tag = request.tag;
+    copy.options = request.options;
+    copy.class = request.class;
+    copy
+}
+
+/// Runs in five parts and takes the median part: nanoseconds a request.
+fn time_alone(engine: &dyn Engine, request: &OwnedRequest, budget: Duration) -> Result<f64, Error> {
+    let mut mine = copy_of(request);
+    engine.execute(&mut mine.view())?;
+    let first = Instant::now();
+    engine.execute(&mut mine.view())?;
+    let one = first.elapsed().max(Duration::from_nanos(20));
+    if one >= budget {
+        return Ok(one.as_nanos() as f64);
+    }
+    let rounds = (budget.as_nanos() / 5 / one.as_nanos()).max(1) as u32;
+    let mut parts = [0.0; 5];
+    for part in &mut parts {
+        let start = Instant::now();
+        for _ in 0..rounds {
+            engine.execute(&mut mine.view())?;
+        }
+        *part = start.elapsed().as_nanos() as f64 / f64::from(rounds);
+    }
+    parts.sort_by(f64::total_cmp);
+    Ok(parts[2])
+}
+
+fn time_inline(
+    engine: &Arc<dyn Engine>,
+    request: &OwnedRequest,
+    concurrency: u16,
+    budget: Duration,
+) -> Result<f64, Error> {
+    if concurrency <= 1 {
+        return time_alone(engine.as_ref(), request, budget);
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..concurrency)
+            .map(|_| {
+                let mut mine = copy_of(request);
+                let stop = &stop;
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) && engine.execute(&mut mine.view()).is_ok() {}
+                })
+            })
+            .collect();
+        let measured = time_alone(engine.as_ref(), request, budget);
+        stop.store(true, Ordering::Relaxed);
+        drop(others);
+        measured
+    })
+}
+
+/// Keeps `concurrency` requests in flight on one instance; mean time from submission to completion.
+fn time_queued(
+    engine: &dyn Engine,
+    request: &OwnedRequest,
+    concurrency: u16,
+    budget: Duration,
+) -> Result<f64, Error> {
+    let start = Instant::now();
+    let now = || start.elapsed().as_nanos() as u64;
+    let mut instance: Box<dyn Instance> = engine.open(now())?;
+    if u32::from(concurrency) > instance.window().requests {
+        return Err(Error::Full);
+    }
+    let mut spare: Vec<OwnedRequest> = (0..concurrency).map(|_| copy_of(request)).collect();
+    let (mut serial, mut done, mut total_ns, mut failed) = (0_u64, 0_u64, 0_u64, None);
+    let mut began = std::collections::HashMap::new();
+    let mut in_flight = 0_u32;
+    while (start.elapsed() < budget || done < u64::from(concurrency)) && failed.is_none() {
+        if start.elapsed() > LONGEST_WAIT + budget {
+            return Err(Error::Device(wattlock_core::Fault::Silent));
+        }
+        while let Some(request) = spare.pop() {
+            serial += 1;
+            let at = now();
+            match instance.submit(Token(serial), request, at) {
+                Ok(()) => {
+                    began.insert(serial, at);
+                    in_flight += 1;
+                }
+                Err(refused) if in_flight > 0 && refused.error == Error::Full => {
+                    spare.push(refused.request);
+                    break;
+                }
+                Err(refused) => return Err(refused.error),
+            }
+        }
+        instance.flush(now());
+        let at = now();
+        instance.poll(at, &mut |completion| {
+            in_flight -= 1;
+            done += 1;
+            total_ns += at.saturating_sub(began.remove(&completion.token.0).unwrap_or(at));
+            failed = failed.or(completion.result.err());
+            spare.push(completion.request);
+        });
+        std::hint::spin_loop();
+    }
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(total_ns as f64 / done as f64),
+    }
+}
+
+/// Least squares of `ns = setup + slope * bytes` on relative deviations: weights `1 / ns^2`. Returns setup, slope and
+/// the root mean square relative deviation; a slope or set-up below zero is taken as zero and the other refitted.
+fn fit(points: &[(f64, f64)]) -> Option<(f64, f64, f64)> {
+    if points.is_empty() {
+        return None;
+    }
+    let sums = points.iter().fold([0.0_f64; 5], |s, (x, y)| {
+        let w = 1.0 / (y * y).max(1e-9);
+        [s[0] + w, s[1] + w * x, s[2] + w * y, s[3] + w * x * x, s[4] + w * x * y]
+    });
+    let [w, x, y, xx, xy] = sums;
+    let determinant = w * xx - x * x;
+    let several = points.iter().any(|point| point.0 != points[0].0);
+    let (mut setup, mut slope) = if several && determinant > 0.0 {
+        ((xx * y - x * xy) / determinant, (w * xy - x * y) / determinant)
+    } else {
+        (y / w, 0.0)
+    };
+    if slope < 0.0 {
+        (setup, slope) = (y / w, 0.0);
+    } else if setup < 0.0 {
+        (setup, slope) = (0.0, xy / xx);
+    }
+    let squares: f64 = points.iter().map(|(x, y)| ((setup + slope * x - y) / y).powi(2)).sum();
+    Some((setup, slope, (squares / points.len() as f64).sqrt()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fit_recovers_an_exact_line_and_says_so() {
+        let points: Vec<(f64, f64)> = [64.0, 4096.0, 1e6].iter().map(|x| (*x, 150.0 + 0.25 * x)).collect();
+        let (setup, slope, error) = fit(&points).unwrap();
+        assert!((setup - 150.0).abs() < 1e-6 && (slope - 0.25).abs() < 1e-9 && error < 1e-9);
+    }
+
+    #[test]
+    fn fit_of_one_size_is_a_constant_and_never_negative() {
+        assert_eq!(fit(&[(256.0, 900.0)]).unwrap().1, 0.0);
+        let (setup, slope, _) = fit(&[(64.0, 10.0), (1024.0, 400.0), (4096.0, 1700.0)]).unwrap();
+        assert!(setup >= 0.0 && slope > 0.0);
+        assert!(fit(&[]).is_none());
+    }
+
+    #[test]
+    fn sample_text_compresses_like_text() {
+        let text = text(65_536);
+        assert_eq!(text.len(), 65_536);
+        assert!(text.iter().all(|byte| byte.is_ascii()));
+    }
+}

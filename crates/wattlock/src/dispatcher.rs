@@ -1,0 +1,926 @@
+//! One thread's way into the runtime: who does a request, and what happens when they do not.
+//!
+//! A dispatcher owns everything it touches on a request's way (policy state, instances, in-flight table, a row of
+//! counters), so no call takes a lock. Rules:
+//!
+//! 1. Every submitted request is handed back exactly once: by [`Dispatcher::submit`] at once, by a later
+//!    [`Dispatcher::poll`], or by [`Dispatcher::cancel`].
+//! 2. An engine does a kind only after passing that kind's known-answer tests here.
+//! 3. Whatever goes wrong in an engine, the request is repeated, identical, by a CPU engine in `elsewhere`; nothing
+//!    else falls back. A door sees such a fault as latency only.
+//! 4. What an engine that is not the CPU says about a request (rejected, forged) is not believed unless the CPU says
+//!    so too, and a share of its good results is checked.
+//! 5. After a fork nothing opened before is used. Requests in flight then belong to the parent, which completes them;
+//!    the child forgets them.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+
+use wattlock_core::{
+    Completion, Cost, Data, Engine, Error, Fault, Instance, Kind, KnownAnswer, Nanos, OwnedRequest, Request, Shape,
+    Token, known_answers,
+};
+use wattlock_policy::{Choice, EngineId, Migration, Outcome, Policy, Weather};
+
+use crate::health::{Health, Reason};
+use crate::inflight::{Entry, InFlight, Purpose};
+use crate::runtime::Inner;
+use crate::sys::fork;
+use crate::telemetry::{Counter, EngineCounter, Row};
+use crate::weather::IdleShare;
+
+/// One inline request in this many is timed, for telemetry and for the policy. Reading the clock twice costs about as
+/// much as everything else on the inline path together.
+const TIMED_ONE_IN: u32 = 64;
+
+/// What became of a submission.
+#[derive(Debug)]
+pub enum Submitted {
+    /// It is done already; [`Dispatcher::poll`] will not mention it again.
+    Done(Completion),
+    /// It will come out of [`Dispatcher::poll`] under this token.
+    Pending(Token),
+}
+
+/// One engine as one dispatcher has it.
+struct Station {
+    engine: Arc<dyn Engine>,
+    health: Health,
+    instance: Option<Box<dyn Instance>>,
+    /// When what the instance holds must go; `None` while it holds nothing.
+    flush_by: Option<Nanos>,
+    is_cpu: bool,
+}
+
+/// A kind's known-answer tests under way on an instance.
+struct Testing {
+    engine: EngineId,
+    kind: Kind,
+    left: u32,
+    good: bool,
+    /// The engine failed during a test: that says nothing about the kind, which will be tested again.
+    aborted: bool,
+}
+
+/// One thread's way in. `Send`, but used by one thread at a time; make one per thread, they are cheap (a few
+/// kilobytes) and open nothing until a policy first names an engine with queues.
+pub struct Dispatcher {
+    runtime: Arc<Inner>,
+    policy: Box<dyn Policy>,
+    weather: Weather,
+    stations: Vec<Station>,
+    in_flight: InFlight,
+    testing: Vec<Testing>,
+    /// Done, not yet handed out.
+    ready: VecDeque<Completion>,
+    /// Scratch for one poll.
+    polled: Vec<(EngineId, Completion)>,
+    idle: IdleShare,
+    row: Row,
+    generation: u32,
+    ticks: u32,
+    checks: u32,
+    now: Nanos,
+    /// No entry's time is up before this.
+    next_expiry: Nanos,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(runtime: Arc<Inner>) -> Dispatcher {
+        let policy = runtime.make_policy();
+        let stations: Vec<Station> = runtime.engines().iter().map(Station::new).collect();
+        let mut weather = Weather { submitters: 1, ..Weather::default() };
+        for (engine, _) in weather.engines.iter_mut().zip(&stations) {
+            engine.available = true;
+        }
+        let row = runtime.row();
+        runtime.submitter_came();
+        Dispatcher {
+            policy,
+            weather,
+            stations,
+            in_flight: InFlight::default(),
+            testing: Vec::new(),
+            ready: VecDeque::new(),
+            polled: Vec::new(),
+            idle: IdleShare::default(),
+            row,
+            generation: fork::generation(),
+            ticks: 0,
+            checks: 0,
+            now: runtime.clock().now(),
+            next_expiry: Nanos::MAX,
+            runtime,
+        }
+    }
+
+    /// Does a request inside the call, on the engine the policy names, and returns the output's length. No queue, no
+    /// lock, and no allocation but for a key's first expansion (and deflate's own). Does not block.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] or [`Error::Authentication`]; [`Error::Unsupported`] if no engine here does the kind.
+    #[inline]
+    pub fn run(&mut self, request: &mut Request<'_>) -> Result<usize, Error> {
+        request.validate()?;
+        if self.generation != fork::generation() {
+            self.after_fork();
+        }
+        let shape = request.shape();
+        let chosen = self.policy.choose_inline(&shape, &self.weather, self.now);
+        self.ticks = self.ticks.wrapping_add(1);
+        let Some(station) = self.stations.get(chosen.index()) else { return Err(Error::Unsupported) };
+        if !station.health.ready(shape.kind) || self.ticks.is_multiple_of(TIMED_ONE_IN) {
+            return self.run_with_care(chosen, &shape, request);
+        }
+        match station.engine.execute(request) {
+            Ok(len) => {
+                self.row.done(chosen, shape.kind, shape.bytes);
+                Ok(len)
+            }
+            Err(error) => self.run_failed(chosen, &shape, error, request),
+        }
+    }
+
+    /// The inline path when something besides the work is to be done: a test before the first use, or taking the time.
+    #[cold]
+    fn run_with_care(&mut self, chosen: EngineId, shape: &Shape, request: &mut Request<'_>) -> Result<usize, Error> {
+        if !self.prove_inline(chosen, shape.kind) {
+            let reason = self.stations[chosen.index()].health.reason(shape.kind);
+            return self.elsewhere(chosen, reason, request);
+        }
+        let start = self.runtime.clock().now();
+        let result = self.stations[chosen.index()].engine.execute(request);
+        self.now = self.runtime.clock().now();
+        match result {
+            Ok(len) => {
+                let latency_ns = self.now.saturating_sub(start);
+                self.row.done(chosen, shape.kind, shape.bytes);
+                self.row.add(chosen, shape.kind, Counter::Timed, 1);
+                self.row.add(chosen, shape.kind, Counter::TimedNs, latency_ns);
+                let outcome = Outcome {
+                    engine: chosen,
+                    latency_ns,
+                    held_ns: 0,
+                    batch: 1,
+                    depth: 1,
+                    energy_nj: None,
+                    failed: false,
+                };
+                self.policy.observe(shape, &outcome, self.now);
+                Ok(len)
+            }
+            Err(error) => self.run_failed(chosen, shape, error, request),
+        }
+    }
+
+    #[cold]
+    fn run_failed(
+        &mut self,
+        chosen: EngineId,
+        shape: &Shape,
+        error: Error,
+        request: &mut Request<'_>,
+    ) -> Result<usize, Error> {
+        if error.another_engine_may_help() {
+            return self.elsewhere(chosen, Reason::of(&error), request);
+        }
+        self.row.add(chosen, shape.kind, Counter::Errors, 1);
+        Err(error)
+    }
+
+    /// The one place where a request goes to another engine than the one the policy named: the identical request, on
+    /// the fastest CPU engine that does it inline and has proved itself.
+    fn elsewhere(&mut self, from: EngineId, reason: Reason, request: &mut Request<'_>) -> Result<usize, Error> {
+        self.row.fell_back(from, reason);
+        tracing::debug!(engine = self.name(from), kind = request.kind.name(), reason = reason.name(), "fallback");
+        let (kind, bytes) = (request.kind, request.data.len());
+        for id in self.runtime.cpu_engines(kind) {
+            if id == from && reason != Reason::Migrated || !self.prove_inline(id, kind) {
+                continue;
+            }
+            match self.stations[id.index()].engine.execute(request) {
+                Ok(len) => {
+                    self.row.done(id, kind, bytes);
+                    return Ok(len);
+                }
+                Err(error) if error.another_engine_may_help() => {}
+                Err(error) => {
+                    self.row.add(id, kind, Counter::Errors, 1);
+                    return Err(error);
+                }
+            }
+        }
+        Err(Error::Unsupported)
+    }
+
+    /// Whether an engine has proved that it does a kind inline; the proof is made now if it was not before.
+    fn prove_inline(&mut self, id: EngineId, kind: Kind) -> bool {
+        let station = &mut self.stations[id.index()];
+        if station.health.ready(kind) {
+            return true;
+        }
+        if !station.engine.description().inline.contains(kind) || !station.health.wants_test(kind) {
+            return false;
+        }
+        let good = known_answers(kind).into_iter().all(|KnownAnswer { mut request, expected, .. }| {
+            self.row.add_engine(id, EngineCounter::Tests, 1);
+            let result = station.engine.execute(&mut request.view());
+            expected.verdict(&request, &result, &*station.engine).is_ok()
+        });
+        station.health.test_ended(kind, good);
+        if !good {
+            tracing::error!(engine = station.engine.description().name, kind = kind.name(), "known-answer test failed");
+        }
+        good
+    }
+
+    /// Submits a request that owns its buffers, and does it at once if the policy's engine works inside the call.
+    /// It may be held for company until [`Dispatcher::flush`], its hold deadline, or a full batch. Never blocks.
+    pub fn submit(&mut self, mut request: OwnedRequest) -> Submitted {
+        if self.generation != fork::generation() {
+            self.after_fork();
+        }
+        let now = self.look();
+        let shape = request.shape();
+        if let Err(error) = request.view().validate() {
+            return self.done_now(EngineId(0), shape, request, Err(error), now);
+        }
+        let choice = self.policy.choose(&shape, &self.weather, now);
+        if choice.engine.index() >= self.stations.len() {
+            return self.done_now(EngineId(0), shape, request, Err(Error::Unsupported), now);
+        }
+        if !self.stations[choice.engine.index()].engine.description().queued.contains(shape.kind) {
+            let result = self.run_chosen(choice.engine, &shape, &mut request.view());
+            return self.done_now(choice.engine, shape, request, result, now);
+        }
+        match self.enqueue(&choice, &shape, request, now) {
+            Ok(token) => Submitted::Pending(token),
+            Err((reason, mut request)) => {
+                let result = self.elsewhere(choice.engine, reason, &mut request.view());
+                self.done_now(choice.engine, shape, request, result, now)
+            }
+        }
+    }
+
+    fn run_chosen(&mut self, id: EngineId, shape: &Shape, request: &mut Request<'_>) -> Result<usize, Error> {
+        self.run_with_care(id, shape, request)
+    }
+
+    /// A completion for a request that never entered an instance.
+    fn done_now(
+        &mut self,
+        engine: EngineId,
+        shape: Shape,
+        request: OwnedRequest,
+        result: Result<usize, Error>,
+        since: Nanos,
+    ) -> Submitted {
+        let entry = Entry {
+            engine,
+            shape,
+            purpose: Purpose::Door,
+            submitted_ns: since,
+            give_up_ns: Nanos::MAX,
+            depth: 1,
+        };
+        let token = self.in_flight.enter(entry);
+        self.in_flight.take(token);
+        let latency_ns = self.runtime.clock().now().saturating_sub(since);
+        let cost = Cost { latency_ns, held_ns: 0, batch: 1, energy_nj: None };
+        Submitted::Done(Completion { token, request, result, cost })
+    }
+
+    /// Puts a request into the instance of the engine the policy named, if that engine is open, proved and has room.
+    fn enqueue(
+        &mut self,
+        choice: &Choice,
+        shape: &Shape,
+        request: OwnedRequest,
+        now: Nanos,
+    ) -> Result<Token, (Reason, OwnedRequest)> {
+        let id = choice.engine;
+        if !self.prove_queued(id, shape.kind, now) {
+            return Err((self.stations[id.index()].health.reason(shape.kind), request));
+        }
+        let token = self.enter(id, shape, Purpose::Door, choice.hold_ns, now);
+        let Some(instance) = self.stations[id.index()].instance.as_mut() else {
+            self.leave(token);
+            return Err((Reason::Lost, request));
+        };
+        match instance.submit(token, request, now) {
+            Ok(()) => {
+                self.note_held(id, now + choice.hold_ns, now);
+                Ok(token)
+            }
+            Err(refused) => {
+                self.leave(token);
+                let reason = Reason::of(&refused.error);
+                if matches!(refused.error, Error::Device(_)) {
+                    self.failed(id, reason, now);
+                }
+                Err((reason, refused.request))
+            }
+        }
+    }
+
+    fn enter(&mut self, id: EngineId, shape: &Shape, purpose: Purpose, hold_ns: Nanos, now: Nanos) -> Token {
+        let give_up_ns = now + hold_ns + self.runtime.give_up_after_ns();
+        self.next_expiry = self.next_expiry.min(give_up_ns);
+        let weather = &mut self.weather.engines[id.index()];
+        weather.in_flight_bytes += shape.bytes as u64;
+        weather.asymmetric += u32::from(shape.kind.is_asymmetric());
+        let depth = weather.in_flight + 1;
+        self.in_flight.enter(Entry {
+            engine: id,
+            shape: *shape,
+            purpose,
+            submitted_ns: now,
+            give_up_ns,
+            depth,
+        })
+    }
+
+    /// After a submission: the deadline counts from the oldest request held; a batch that is full or may not wait goes.
+    fn note_held(&mut self, id: EngineId, flush_by: Nanos, now: Nanos) {
+        let station = &mut self.stations[id.index()];
+        let held = station.instance.as_ref().map_or(0, |instance| instance.held());
+        station.flush_by = if held == 0 { None } else { Some(station.flush_by.map_or(flush_by, |by| by.min(flush_by))) };
+        let full = held >= u32::from(station.engine.description().width.max(1)) && held > 0;
+        if full && station.engine.description().width > 1 || station.flush_by.is_some_and(|by| by <= now) {
+            station.flush(now);
+        }
+        self.count_in_flight(id);
+        if self.everyone_waits() {
+            self.flush();
+        }
+    }
+
+    /// Whether a door says how many are active, and all of them wait for us: nobody is left who could join a batch.
+    fn everyone_waits(&self) -> bool {
+        self.weather.active > 0 && self.in_flight.len() as u32 >= self.weather.active
+    }
+
+    /// Whether an engine's instance is open and has proved a kind. If the proof is missing it is started, and this
+    /// request goes elsewhere.
+    fn prove_queued(&mut self, id: EngineId, kind: Kind, now: Nanos) -> bool {
+        if !self.open(id, now) {
+            return false;
+        }
+        if self.stations[id.index()].health.ready(kind) {
+            return true;
+        }
+        if self.stations[id.index()].health.wants_test(kind) {
+            self.start_test(id, kind, now);
+        }
+        self.stations[id.index()].health.ready(kind)
+    }
+
+    fn open(&mut self, id: EngineId, now: Nanos) -> bool {
+        let station = &mut self.stations[id.index()];
+        if station.instance.is_some() {
+            return true;
+        }
+        if station.health.quarantined() {
+            return false;
+        }
+        match station.engine.open(now) {
+            Ok(instance) => {
+                self.weather.engines[id.index()].window_bytes = instance.window().bytes;
+                station.instance = Some(instance);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(engine = self.name(id), %error, "instance could not be opened");
+                self.failed(id, Reason::Lost, now);
+                false
+            }
+        }
+    }
+
+    fn start_test(&mut self, id: EngineId, kind: Kind, now: Nanos) {
+        let mut left = 0;
+        for KnownAnswer { request, expected, .. } in known_answers(kind) {
+            let token = self.enter(id, &request.shape(), Purpose::Test(expected), 0, now);
+            let Some(instance) = self.stations[id.index()].instance.as_mut() else { return };
+            if instance.submit(token, request, now).is_ok() {
+                left += 1;
+                self.row.add_engine(id, EngineCounter::Tests, 1);
+            } else {
+                self.leave(token);
+            }
+        }
+        if left == 0 {
+            return; // No room now; the next request of this kind tries again.
+        }
+        self.stations[id.index()].health.test_started(kind);
+        self.testing.push(Testing { engine: id, kind, left, good: true, aborted: false });
+        self.stations[id.index()].flush(now);
+        self.count_in_flight(id);
+    }
+
+    fn test_came_back(&mut self, id: EngineId, kind: Kind, good: bool, aborted: bool) {
+        let Some(at) = self.testing.iter().position(|test| test.engine == id && test.kind == kind) else { return };
+        let test = &mut self.testing[at];
+        test.left -= 1;
+        test.good &= good;
+        test.aborted |= aborted;
+        if test.left > 0 {
+            return;
+        }
+        let Testing { good, aborted, .. } = self.testing.swap_remove(at);
+        if aborted {
+            self.stations[id.index()].health.test_aborted(kind);
+            return;
+        }
+        self.stations[id.index()].health.test_ended(kind, good);
+        if !good {
+            tracing::error!(engine = self.name(id), kind = kind.name(), "known-answer test failed");
+        }
+    }
+
+    /// Ends holding: rings every doorbell that has somebody waiting.
+    pub fn flush(&mut self) {
+        let now = self.now;
+        self.stations.iter_mut().for_each(|station| station.flush(now));
+    }
+
+    /// Hands every finished request to `done` and returns how many there were. Also flushes what was held long
+    /// enough, moves what the policy wants moved, and gives up on what took too long. Never blocks.
+    pub fn poll(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        if self.generation != fork::generation() {
+            self.after_fork();
+        }
+        if self.in_flight.len() > 0 || self.stations.iter().any(|station| station.instance.is_some()) {
+            let now = self.look();
+            self.flush_due(now);
+            self.migrate(now);
+            self.collect(now);
+            self.expire(now);
+        }
+        let count = self.ready.len();
+        while let Some(completion) = self.ready.pop_front() {
+            done(completion);
+        }
+        count
+    }
+
+    /// Whether the policy would poll now. A door that polls between other things asks this first.
+    pub fn poll_due(&mut self) -> bool {
+        if !self.ready.is_empty() {
+            return true;
+        }
+        let now = self.look();
+        self.policy.poll_due(&self.weather, now)
+    }
+
+    /// When [`Dispatcher::poll`] next has something to do by itself (a hold deadline, a time-out), on the runtime's
+    /// clock. `None` with nothing in flight. Completions can come earlier.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        if self.in_flight.len() == 0 {
+            return None;
+        }
+        let flush = self.stations.iter().filter_map(|station| station.flush_by).min();
+        Some(flush.unwrap_or(Nanos::MAX).min(self.next_expiry))
+    }
+
+    /// Requests of doors in flight; tests of the runtime's own are not counted.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.iter().filter(|(_, entry)| matches!(entry.purpose, Purpose::Door)).count() + self.ready.len()
+    }
+
+    /// A door says how many connections, files or streams it has open and not idle; 0 if it does not know.
+    pub fn set_active(&mut self, active: u32) {
+        self.weather.active = active;
+        if self.everyone_waits() {
+            self.flush();
+        }
+    }
+
+    /// Takes a request back. `None` if it is not in flight (it completed, or never was). What the engine already has
+    /// of it stays with the engine until it answers.
+    pub fn cancel(&mut self, token: Token) -> Option<OwnedRequest> {
+        if let Some(at) = self.ready.iter().position(|completion| completion.token == token) {
+            return self.ready.remove(at).map(|completion| completion.request);
+        }
+        let id = self.in_flight.get(token)?.engine;
+        let request = self.stations[id.index()].instance.as_mut()?.withdraw(token, self.now)?;
+        self.leave(token);
+        self.count_in_flight(id);
+        Some(request)
+    }
+
+    /// Does all of the requests and returns when all are done; `results[i]` belongs to `requests[i]`. What the policy
+    /// sends to an engine with queues works there on copies while this thread does the rest. Blocks the calling
+    /// thread (sleeping, not spinning, once waits get long), at most until the runtime's time-out.
+    ///
+    /// # Panics
+    /// If the slices differ in length.
+    pub fn run_all(&mut self, requests: &mut [Request<'_>], results: &mut [Result<usize, Error>]) {
+        assert_eq!(requests.len(), results.len(), "one result for each request");
+        let queued_kinds = self.runtime.queued_kinds();
+        let mut pending: Vec<(Token, usize)> = Vec::new();
+        for (index, request) in requests.iter_mut().enumerate() {
+            if !queued_kinds.contains(request.kind) {
+                results[index] = self.run(request);
+                continue;
+            }
+            match self.run_or_enqueue(request) {
+                Ok(result) => results[index] = result,
+                Err(token) => pending.push((token, index)),
+            }
+        }
+        self.flush();
+        let mut strangers = VecDeque::new();
+        let mut patience = Patience::default();
+        while !pending.is_empty() {
+            let mut arrived = Vec::new();
+            if self.poll(&mut |completion| arrived.push(completion)) == 0 {
+                patience.wait();
+                continue;
+            }
+            patience = Patience::default();
+            for completion in arrived {
+                match pending.iter().position(|(token, _)| *token == completion.token) {
+                    Some(at) => {
+                        let (_, index) = pending.swap_remove(at);
+                        results[index] = deliver(&completion, &mut requests[index]);
+                    }
+                    None => strangers.push_back(completion),
+                }
+            }
+        }
+        // Other callers' completions that came out meanwhile are still theirs.
+        strangers.append(&mut self.ready);
+        self.ready = strangers;
+    }
+
+    /// Does a borrowed request now, or enqueues a copy of it.
+    fn run_or_enqueue(&mut self, request: &mut Request<'_>) -> Result<Result<usize, Error>, Token> {
+        if let Err(error) = request.validate() {
+            return Ok(Err(error));
+        }
+        if self.generation != fork::generation() {
+            self.after_fork();
+        }
+        let now = self.look();
+        let shape = request.shape();
+        let choice = self.policy.choose(&shape, &self.weather, now);
+        let Some(station) = self.stations.get(choice.engine.index()) else { return Ok(Err(Error::Unsupported)) };
+        if !station.engine.description().queued.contains(shape.kind) {
+            return Ok(self.run_chosen(choice.engine, &shape, request));
+        }
+        let key = Arc::new(request.key.clone());
+        let mut copy = OwnedRequest::new(shape.kind, key, request.data.input().to_vec(), request.data.output().len());
+        copy.nonce = request.nonce.to_vec();
+        copy.aad = request.aad.to_vec();
+        copy.options = request.options;
+        copy.class = request.class;
+        if let Some(tag) = copy.tag.get_mut(..request.tag.len()) {
+            tag.copy_from_slice(request.tag);
+        }
+        match self.enqueue(&choice, &shape, copy, now) {
+            Ok(token) => Err(token),
+            Err((reason, _)) => Ok(self.elsewhere(choice.engine, reason, request)),
+        }
+    }
+
+    /// Reads the clock and the weather.
+    fn look(&mut self) -> Nanos {
+        self.now = self.runtime.clock().now();
+        if self.runtime.has_queues() {
+            self.weather.idle_permille = self.idle.permille(self.now);
+            self.weather.submitters = self.runtime.submitters();
+            for (station, weather) in self.stations.iter_mut().zip(&mut self.weather.engines) {
+                station.health.tick(self.now);
+                weather.available = !station.health.quarantined();
+            }
+        }
+        self.now
+    }
+
+    fn flush_due(&mut self, now: Nanos) {
+        let all = self.everyone_waits();
+        for station in &mut self.stations {
+            if all || station.flush_by.is_some_and(|by| by <= now) {
+                station.flush(now);
+            }
+        }
+    }
+
+    /// Moves held requests for as long as the policy asks for it.
+    fn migrate(&mut self, now: Nanos) {
+        let most = self.in_flight.len();
+        for _ in 0..most {
+            let Some(Migration { from, to }) = self.policy.migrate(&self.weather, now) else { return };
+            if !self.migrate_one(from, to, now) {
+                return;
+            }
+        }
+    }
+
+    /// Moves one held request, the youngest, to another engine. What an engine has begun cannot be moved.
+    fn migrate_one(&mut self, from: EngineId, to: EngineId, now: Nanos) -> bool {
+        let Some(station) = self.stations.get_mut(from.index()) else { return false };
+        let Some(instance) = station.instance.as_mut().filter(|instance| instance.held() > 0) else { return false };
+        let waiting = self.in_flight.iter().filter(|(_, entry)| entry.engine == from && entry.is_door());
+        // Held requests are the youngest: an instance hands everything older to the machine with each doorbell.
+        let Some(token) = waiting.max_by_key(|(_, entry)| entry.submitted_ns).map(|(token, _)| token) else {
+            return false;
+        };
+        let Some(mut request) = instance.withdraw(token, now) else { return false };
+        let Some(entry) = self.leave(token) else { return false };
+        self.count_in_flight(from);
+        let result = match self.prove_inline(to, entry.shape.kind) {
+            true => {
+                self.row.fell_back(from, Reason::Migrated);
+                self.run_chosen(to, &entry.shape, &mut request.view())
+            }
+            false => self.elsewhere(from, Reason::Migrated, &mut request.view()),
+        };
+        self.finish(token, &entry, request, result, Cost { batch: 1, ..Cost::default() }, now);
+        true
+    }
+
+    /// Takes what the instances have finished.
+    fn collect(&mut self, now: Nanos) {
+        let mut polled = mem::take(&mut self.polled);
+        for (index, station) in self.stations.iter_mut().enumerate() {
+            let id = EngineId(index as u8);
+            if let Some(instance) = station.instance.as_mut() {
+                instance.poll(now, &mut |completion| polled.push((id, completion)));
+                if instance.held() == 0 {
+                    station.flush_by = None;
+                }
+            }
+        }
+        for (id, completion) in polled.drain(..) {
+            self.settle(id, completion, now);
+            self.count_in_flight(id);
+        }
+        self.polled = polled;
+    }
+
+    /// Gives up on requests whose time is up: their inputs come back untouched and the CPU does them. The engine's
+    /// own copies stay with it.
+    fn expire(&mut self, now: Nanos) {
+        if now < self.next_expiry {
+            return;
+        }
+        let late: Vec<(Token, EngineId)> = self
+            .in_flight
+            .iter()
+            .filter(|(_, entry)| entry.give_up_ns <= now)
+            .map(|(token, entry)| (token, entry.engine))
+            .collect();
+        for (token, id) in late {
+            let instance = self.stations[id.index()].instance.as_mut();
+            let Some(request) = instance.and_then(|instance| instance.withdraw(token, now)) else { continue };
+            let result = Err(Error::Device(Fault::Silent));
+            self.settle(id, Completion { token, request, result, cost: Cost::default() }, now);
+            self.count_in_flight(id);
+        }
+        self.next_expiry = self.in_flight.iter().map(|(_, entry)| entry.give_up_ns).min().unwrap_or(Nanos::MAX);
+    }
+
+    /// What to make of an instance's answer: believe it, check it, or have the CPU do the request.
+    fn settle(&mut self, id: EngineId, completion: Completion, now: Nanos) {
+        let Completion { token, mut request, result, cost } = completion;
+        let Some(entry) = self.leave(token) else {
+            tracing::error!(engine = self.name(id), "an instance answered twice; the second answer is dropped");
+            return;
+        };
+        if let Purpose::Test(expected) = &entry.purpose {
+            let good = match self.checker(entry.shape.kind) {
+                Some(checker) => expected.verdict(&request, &result, &*checker).is_ok(),
+                None => false,
+            };
+            let fault = result.err().filter(|error| matches!(error, Error::Device(_)));
+            self.test_came_back(id, entry.shape.kind, good, fault.is_some());
+            match fault {
+                Some(error) => self.failed(id, Reason::of(&error), now),
+                None if !good => self.failed(id, Reason::WrongResult, now),
+                None => {}
+            }
+            return;
+        }
+        let verdict = match result {
+            Ok(len) => self.verify(id, &request, len).map(|()| len),
+            Err(error) => Err(error),
+        };
+        let result = match verdict {
+            Ok(len) => {
+                self.stations[id.index()].health.succeeded();
+                self.row.done(id, entry.shape.kind, entry.shape.bytes);
+                Ok(len)
+            }
+            Err(error) if self.stations[id.index()].is_cpu && !error.another_engine_may_help() => Err(error),
+            Err(error) => {
+                let reason = Reason::of(&error);
+                if matches!(error, Error::Device(_)) {
+                    self.failed(id, reason, now);
+                }
+                self.observe(&entry, &cost, now, true);
+                self.elsewhere(id, reason, &mut request.view())
+            }
+        };
+        self.finish(token, &entry, request, result, cost, now);
+    }
+
+    /// Checks a share of the results of engines that are not the CPU.
+    fn verify(&mut self, id: EngineId, request: &OwnedRequest, len: usize) -> Result<(), Error> {
+        if self.stations[id.index()].is_cpu {
+            return Ok(());
+        }
+        if len > request.output.len() {
+            return Err(Error::Device(Fault::WrongResult));
+        }
+        let one_in = self.runtime.verify_one_in();
+        // An RSA result that is wrong gives the key away (Boneh, DeMillo, Lipton 1997): those are all checked.
+        let always = request.kind.info().algorithm.modulus_len().is_some();
+        self.checks = self.checks.wrapping_add(1);
+        if !always && (one_in == 0 || !self.checks.is_multiple_of(one_in)) {
+            return Ok(());
+        }
+        let Some(checker) = self.checker(request.kind) else { return Ok(()) };
+        self.row.add_engine(id, EngineCounter::Verified, 1);
+        match checker.check(request, len) {
+            Err(Error::Unsupported) => Ok(()),
+            Err(_) => Err(Error::Device(Fault::WrongResult)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// The CPU engine that checks results of a kind.
+    fn checker(&self, kind: Kind) -> Option<Arc<dyn Engine>> {
+        let id = self.runtime.cpu_engines(kind).next()?;
+        Some(self.stations[id.index()].engine.clone())
+    }
+
+    fn finish(
+        &mut self,
+        token: Token,
+        entry: &Entry,
+        request: OwnedRequest,
+        result: Result<usize, Error>,
+        cost: Cost,
+        now: Nanos,
+    ) {
+        let cost = Cost { latency_ns: now.saturating_sub(entry.submitted_ns), batch: cost.batch.max(1), ..cost };
+        if result.is_ok() {
+            let (id, kind) = (entry.engine, entry.shape.kind);
+            self.row.add(id, kind, Counter::Timed, 1);
+            self.row.add(id, kind, Counter::TimedNs, cost.latency_ns);
+            self.row.add(id, kind, Counter::HeldNs, cost.held_ns);
+            self.row.add(id, kind, Counter::BatchSum, u64::from(cost.batch));
+            self.row.add(id, kind, Counter::EnergyNj, cost.energy_nj.unwrap_or(0));
+            self.observe(entry, &cost, now, false);
+        }
+        self.ready.push_back(Completion { token, request, result, cost });
+    }
+
+    fn observe(&mut self, entry: &Entry, cost: &Cost, now: Nanos, failed: bool) {
+        let outcome = Outcome {
+            engine: entry.engine,
+            latency_ns: now.saturating_sub(entry.submitted_ns),
+            held_ns: cost.held_ns,
+            batch: cost.batch.max(1),
+            depth: entry.depth,
+            energy_nj: cost.energy_nj,
+            failed,
+        };
+        self.policy.observe(&entry.shape, &outcome, now);
+    }
+
+    /// An engine failed a request. If that puts it into quarantine, its instance is stopped, and what it still had
+    /// comes back through the same door as everything else.
+    fn failed(&mut self, id: EngineId, reason: Reason, now: Nanos) {
+        if !self.stations[id.index()].health.failed(reason, now) {
+            return;
+        }
+        self.weather.engines[id.index()].available = false;
+        self.row.add_engine(id, EngineCounter::Quarantines, 1);
+        tracing::warn!(engine = self.name(id), reason = reason.name(), "quarantined");
+        self.testing.retain(|test| test.engine != id);
+        let station = &mut self.stations[id.index()];
+        station.flush_by = None;
+        let Some(mut old) = station.instance.take() else { return };
+        old.stop(now);
+        let mut given_back = Vec::new();
+        old.poll(now, &mut |completion| given_back.push(completion));
+        drop(old);
+        for completion in given_back {
+            self.settle(id, completion, now);
+        }
+        self.count_in_flight(id);
+    }
+
+    /// Takes a request out of flight: `Some` exactly once.
+    fn leave(&mut self, token: Token) -> Option<Entry> {
+        let entry = self.in_flight.take(token)?;
+        let weather = &mut self.weather.engines[entry.engine.index()];
+        weather.in_flight_bytes = weather.in_flight_bytes.saturating_sub(entry.shape.bytes as u64);
+        weather.asymmetric = weather.asymmetric.saturating_sub(u32::from(entry.shape.kind.is_asymmetric()));
+        Some(entry)
+    }
+
+    /// Keeps the weather's view of an engine's queue, and the gauge that others can read.
+    fn count_in_flight(&mut self, id: EngineId) {
+        let weather = &mut self.weather.engines[id.index()];
+        let instance = self.stations[id.index()].instance.as_ref();
+        weather.in_flight = instance.map_or(0, |instance| instance.in_flight());
+        weather.held = instance.map_or(0, |instance| instance.held());
+        self.row.in_flight(id, weather.in_flight);
+    }
+
+    fn name(&self, id: EngineId) -> &'static str {
+        self.stations[id.index()].engine.description().name
+    }
+
+    /// In a child process: forget everything opened before the fork, without touching it.
+    #[cold]
+    fn after_fork(&mut self) {
+        self.generation = fork::generation();
+        for station in &mut self.stations {
+            mem::forget(station.instance.take());
+            station.flush_by = None;
+            station.health = Health::default();
+        }
+        mem::forget(mem::take(&mut self.in_flight));
+        self.testing.clear();
+        self.next_expiry = Nanos::MAX;
+        for weather in &mut self.weather.engines {
+            *weather = wattlock_policy::EngineWeather { available: weather.available, ..Default::default() };
+        }
+        self.row = self.runtime.row();
+    }
+}
+
+impl Drop for Dispatcher {
+    /// Stops the instances; engines give their buffers back before they are freed. In a child of the process that
+    /// opened them they are left alone.
+    fn drop(&mut self) {
+        self.runtime.submitter_left();
+        let forked = self.generation != fork::generation();
+        let now = self.runtime.clock().now();
+        for instance in self.stations.iter_mut().filter_map(|station| station.instance.take()) {
+            if forked {
+                mem::forget(instance);
+                continue;
+            }
+            let mut instance = instance;
+            instance.stop(now);
+            instance.poll(now, &mut |_| {});
+        }
+    }
+}
+
+impl Station {
+    fn new(engine: &Arc<dyn Engine>) -> Station {
+        Station {
+            engine: engine.clone(),
+            health: Health::default(),
+            instance: None,
+            flush_by: None,
+            is_cpu: engine.description().class.is_cpu(),
+        }
+    }
+
+    fn flush(&mut self, now: Nanos) {
+        self.flush_by = None;
+        if let Some(instance) = self.instance.as_mut().filter(|instance| instance.held() > 0) {
+            instance.flush(now);
+        }
+    }
+}
+
+/// Copies a completion's result into the borrowed request it was made from.
+fn deliver(completion: &Completion, request: &mut Request<'_>) -> Result<usize, Error> {
+    let len = completion.result?;
+    let from = completion.request.output.get(..len).ok_or(Error::Device(Fault::WrongResult))?;
+    let output = match &mut request.data {
+        Data::InPlace(buffer) => &mut **buffer,
+        Data::Apart { to, .. } => &mut **to,
+    };
+    output.get_mut(..len).ok_or(Error::Device(Fault::WrongResult))?.copy_from_slice(from);
+    let tag = completion.request.tag.get(..request.tag.len()).ok_or(Error::Device(Fault::WrongResult))?;
+    request.tag.copy_from_slice(tag);
+    Ok(len)
+}
+
+/// How a blocked caller waits: a few spins for what is nearly there, then yields, then short sleeps.
+#[derive(Default)]
+struct Patience(u32);
+
+impl Patience {
+    fn wait(&mut self) {
+        self.0 += 1;
+        match self.0 {
+            0..32 => std::hint::spin_loop(),
+            32..64 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(u64::from(self.0.min(264) - 63) / 4 + 5)),
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! What calibration found, on disk: each engine's cost of each kind by size and concurrency on this machine.
+//!
+//! A profile belongs to one CPU model, microcode, set of engines and version of Wattlock; for any other it is stale
+//! and not used. Doors read it or take the built-in table (measured on the machine that the table names); they never
+//! calibrate.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use wattlock_core::{Engine, Kind};
+
+/// One measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Engine name.
+    pub engine: String,
+    /// Kind name.
+    pub kind: String,
+    /// Requests under way at once: threads for an engine that works inside the call, requests in flight for one with
+    /// queues.
+    pub concurrency: u16,
+    /// Input bytes.
+    pub bytes: usize,
+    /// Nanoseconds from submission to completion of one request.
+    pub ns: f64,
+    /// Nanojoules a request, where a meter exists.
+    pub energy_nj: Option<f64>,
+}
+
+/// `latency = setup + bytes / rate`, fitted to the points of concurrency 1 by least squares on relative error.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fit {
+    /// Engine name.
+    pub engine: String,
+    /// Kind name.
+    pub kind: String,
+    /// Nanoseconds.
+    pub setup_ns: f64,
+    /// Bytes per second; `None` where the points do not determine it (one size only).
+    pub bytes_per_second: Option<f64>,
+    /// Root mean square of the relative deviations.
+    pub error: f64,
+}
+
+/// Which machine a profile belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct MachineKey {
+    /// Model name of the CPU.
+    pub cpu: String,
+    /// Its microcode revision, as the kernel reports it.
+    pub microcode: String,
+    /// What each engine rests on, by name.
+    pub engines: BTreeMap<String, String>,
+    /// Wattlock's version.
+    pub version: String,
+}
+
+/// What calibration found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Layout version of this file.
+    pub format: u32,
+    /// Which machine it belongs to.
+    pub machine: MachineKey,
+    /// Seconds since 1970.
+    pub measured: u64,
+    /// Cores the process could use.
+    pub cores: u16,
+    /// Whether it was made in about a second (few sizes) or in full.
+    pub quick: bool,
+    /// The measurements.
+    pub points: Vec<Point>,
+    /// What was fitted to them.
+    pub fits: Vec<Fit>,
+}
+
+/// Why a profile could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// The file.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What is in it.
+    #[error("{path}: not a profile: {source}")]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// Where it is wrong.
+        source: serde_json::Error,
+    },
+    /// It is for another machine, engine or version.
+    #[error("{path}: stale: {why}")]
+    Stale {
+        /// Which file.
+        path: PathBuf,
+        /// What differs.
+        why: String,
+    },
+}
+
+const FORMAT: u32 = 1;
+/// Where a profile for every user of the machine is looked for, after the user's own.
+const SYSTEM_PATH: &str = "/var/lib/wattlock/profile.json";
+const BUILT_IN: &str = include_str!("builtin.json");
+
+/// A profile and where it came from.
+pub(crate) struct Found {
+    pub(crate) origin: String,
+    pub(crate) profile: Profile,
+}
+
+impl Profile {
+    /// An empty profile for these engines on this machine.
+    pub fn empty(engines: &[Arc<dyn Engine>]) -> Profile {
+        Profile {
+            format: FORMAT,
+            machine: MachineKey::here(engines),
+            measured: std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u16),
+            quick: false,
+            points: Vec::new(),
+            fits: Vec::new(),
+        }
+    }
+
+    /// Where the calling user's profile is kept: `WATTLOCK_PROFILE` if set, else under the XDG cache folder.
+    pub fn path() -> Option<PathBuf> {
+        if let Some(path) = std::env::var_os("WATTLOCK_PROFILE") {
+            return Some(PathBuf::from(path));
+        }
+        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+        Some(cache.join("wattlock").join("profile.json"))
+    }
+
+    /// The table that ships with Wattlock.
+    pub fn built_in() -> Profile {
+        match serde_json::from_str(BUILT_IN) {
+            Ok(profile) => profile,
+            Err(error) => unreachable!("the built-in table is read by a test: {error}"),
+        }
+    }
+
+    /// The profile for these engines: the user's, else the system's, else the built-in table. Never fails: a stale or
+    /// broken file is passed over, and the origin says why.
+    pub(crate) fn find(engines: &[Arc<dyn Engine>]) -> Found {
+        let here = MachineKey::here(engines);
+        let mut why_not = None;
+        for path in Profile::path().into_iter().chain([PathBuf::from(SYSTEM_PATH)]) {
+            match Profile::load_for(&path, &here) {
+                Ok(profile) => return Found { origin: format!("{} ({})", path.display(), profile.extent()), profile },
+                Err(ProfileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => why_not = why_not.or(Some(error.to_string())),
+            }
+        }
+        let origin = match why_not {
+            Some(why) => format!("built-in table ({why})"),
+            None => "built-in table (not calibrated)".to_owned(),
+        };
+        Found { origin, profile: Profile::built_in() }
+    }
+
+    /// Whether a usable profile for these engines is on disk.
+    pub fn exists_for(engines: &[Arc<dyn Engine>]) -> bool {
+        let here = MachineKey::here(engines);
+        Profile::path()
+            .into_iter()
+            .chain([PathBuf::from(SYSTEM_PATH)])
+            .any(|path| Profile::load_for(&path, &here).is_ok())
+    }
+
+    /// Reads a profile, whatever machine it is for.
+    ///
+    /// # Errors
+    /// [`ProfileError`] naming the file.
+    pub fn load(path: &Path) -> Result<Profile, ProfileError> {
+        let text = fs::read(path).map_err(|source| ProfileError::Io { path: path.to_owned(), source })?;
+        serde_json::from_slice(&text).map_err(|source| ProfileError::Malformed { path: path.to_owned(), source })
+    }
+
+    fn load_for(path: &Path, here: &MachineKey) -> Result<Profile, ProfileError> {
+        let profile = Profile::load(path)?;
+        match profile.stale(here) {
+            None => Ok(profile),
+            Some(why) => Err(ProfileError::Stale { path: path.to_owned(), why }),
+        }
+    }
+
+    /// What differs between the machine the profile is for and this one; `None` if nothing does.
+    pub fn stale(&self, here: &MachineKey) -> Option<String> {
+        let differs = |what: &str, then: &str, now: &str| {
+            (then != now).then(|| format!("{what} was \"{then}\", is \"{now}\""))
+        };
+        if self.format != FORMAT {
+            return Some(format!("layout {} instead of {FORMAT}", self.format));
+        }
+        let there = &self.machine;
+        differs("version", &there.version, &here.version)
+            .or_else(|| differs("CPU", &there.cpu, &here.cpu))
+            .or_else(|| differs("microcode", &there.microcode, &here.microcode))
+            .or_else(|| {
+                here.engines.iter().find_map(|(name, now)| match there.engines.get(name) {
+                    Some(then) => differs(&format!("engine {name}"), then, now),
+                    None => Some(format!("engine {name} is new")),
+                })
+            })
+    }
+
+    /// Writes the profile so that a reader sees the old file or the new one, never a part.
+    ///
+    /// # Errors
+    /// [`ProfileError::Io`].
+    pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
+        let failed = |source| ProfileError::Io { path: path.to_owned(), source };
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        let partial = PathBuf::from(name);
+        let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
+        let written = fs::File::create(&partial).and_then(|mut file| {
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&partial, path)
+        });
+        written.map_err(|source| {
+            let _ = fs::remove_file(&partial);
+            failed(source)
+        })
+    }
+
+    /// `(bytes, ns, nJ)` of one request alone, ascending: what a policy's cost table takes.
+    pub fn curve(&self, engine: &str, kind: Kind) -> Vec<(usize, f64, Option<f64>)> {
+        let mine = self.points.iter().filter(|p| p.concurrency == 1 && p.engine == engine && p.kind == kind.name());
+        let mut curve: Vec<_> = mine.map(|point| (point.bytes, point.ns, point.energy_nj)).collect();
+        curve.sort_by_key(|point| point.0);
+        curve
+    }
+
+    /// Where it came from, in a word or two.
+    pub(crate) fn origin(&self) -> String {
+        format!("given ({})", self.extent())
+    }
+
+    fn extent(&self) -> &'static str {
+        if self.quick { "quick calibration" } else { "full calibration" }
+    }
+}
+
+impl MachineKey {
+    /// This machine with these engines.
+    pub fn here(engines: &[Arc<dyn Engine>]) -> MachineKey {
+        let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let field = |name: &str| -> String {
+            info.lines()
+                .filter_map(|line| line.split_once(':'))
+                .find(|(key, _)| key.trim() == name)
+                .map_or_else(|| "unknown".to_owned(), |(_, value)| value.trim().to_owned())
+        };
+        MachineKey {
+            cpu: field("model name"),
+            microcode: field("microcode"),
+            engines: engines
+                .iter()
+                .map(|engine| engine.description())
+                .map(|description| (description.name.to_owned(), description.detail.clone()))
+                .collect(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_table_is_read_and_covers_every_kind_on_both_cpu_engines() {
+        let table = Profile::built_in();
+        for kind in Kind::ALL {
+            for engine in ["software", "instruction"] {
+                assert!(!table.curve(engine, *kind).is_empty(), "{engine} {}", kind.name());
+            }
+        }
+    }
+
+    #[test]
+    fn saved_profile_comes_back_and_another_machine_makes_it_stale() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep").join("profile.json");
+        let mut profile = Profile::empty(&[]);
+        profile.points.push(Point {
+            engine: "x".into(),
+            kind: "sha-1".into(),
+            concurrency: 1,
+            bytes: 64,
+            ns: 100.0,
+            energy_nj: None,
+        });
+        profile.save(&path).unwrap();
+        assert_eq!(Profile::load(&path).unwrap(), profile);
+        assert_eq!(profile.curve("x", Kind::Sha1), [(64, 100.0, None)]);
+        assert_eq!(profile.stale(&MachineKey::here(&[])), None);
+        let other = MachineKey { microcode: "another".into(), ..MachineKey::here(&[]) };
+        assert!(profile.stale(&other).unwrap().contains("microcode"));
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no partial file is left");
+    }
+
+    #[test]
+    fn malformed_profile_is_an_error_that_names_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.json");
+        fs::write(&path, "{").unwrap();
+        assert!(Profile::load(&path).unwrap_err().to_string().contains("p.json"));
+    }
+}

@@ -1,0 +1,431 @@
+//! One process's registry of engines, with its policy, profile and telemetry.
+//!
+//! Building a runtime starts no thread, opens no instance, calibrates nothing and tests nothing: engines are opened
+//! and proved when a dispatcher first needs them.
+
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use wattlock_core::{Engine, EngineClass, Kind, KindSet, Nanos};
+use wattlock_cpu::instruction::Instruction;
+use wattlock_cpu::software::Software;
+use wattlock_policy::{Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Policy, PolicyError, Settings, by_name};
+
+use crate::clock::Clock;
+use crate::dispatcher::Dispatcher;
+use crate::profile::{Found, Profile};
+use crate::sys::fork;
+use crate::telemetry::{Header, Identity, Row, Snapshot, Telemetry};
+
+/// Why a runtime could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// More engines than [`MAX_ENGINES`].
+    #[error("{0} engines, at most {MAX_ENGINES} are possible")]
+    TooManyEngines(usize),
+    /// No engine works inside the call, so nothing could be done without waiting.
+    #[error("no CPU engine among the engines")]
+    NoCpuEngine,
+    /// Two engines of one name.
+    #[error("two engines are called {0}")]
+    SameName(&'static str),
+    /// The policy's name or settings.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
+/// What a runtime is made of. Defaults: the CPU's own engines, `adaptive` for performance, the profile on disk if
+/// there is one and it is this machine's, telemetry on.
+pub struct Builder {
+    engines: Vec<Arc<dyn Engine>>,
+    inactive: Vec<(String, String)>,
+    policy: String,
+    settings: Settings,
+    objective: Objective,
+    profile: Option<Profile>,
+    clock: Clock,
+    program: String,
+    telemetry: bool,
+    give_up_after_ns: Nanos,
+    verify_one_in: u32,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            engines: vec![Arc::new(Instruction::new()), Arc::new(Software::new())],
+            inactive: Vec::new(),
+            policy: "adaptive".to_owned(),
+            settings: Settings::default(),
+            objective: Objective::default(),
+            profile: None,
+            clock: Clock::real(),
+            program: String::new(),
+            telemetry: true,
+            give_up_after_ns: 200_000_000,
+            verify_one_in: 64,
+        }
+    }
+}
+
+impl Builder {
+    /// Replaces the engines. Ids are their places in the list.
+    #[must_use]
+    pub fn engines(mut self, engines: Vec<Arc<dyn Engine>>) -> Builder {
+        self.engines = engines;
+        self
+    }
+
+    /// Adds one engine.
+    #[must_use]
+    pub fn engine(mut self, engine: Arc<dyn Engine>) -> Builder {
+        self.engines.push(engine);
+        self
+    }
+
+    /// Says that an engine is off, and why; shown by status, nothing else.
+    #[must_use]
+    pub fn inactive(mut self, name: &str, why: &str) -> Builder {
+        self.inactive.push((name.to_owned(), why.to_owned()));
+        self
+    }
+
+    /// Names the policy and its settings.
+    #[must_use]
+    pub fn policy(mut self, name: &str, settings: Settings) -> Builder {
+        self.policy = name.to_owned();
+        self.settings = settings;
+        self
+    }
+
+    /// What to minimise.
+    #[must_use]
+    pub fn objective(mut self, objective: Objective) -> Builder {
+        self.objective = objective;
+        self
+    }
+
+    /// Uses this profile instead of the one on disk.
+    #[must_use]
+    pub fn profile(mut self, profile: Profile) -> Builder {
+        self.profile = Some(profile);
+        self
+    }
+
+    /// Uses another clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Builder {
+        self.clock = clock;
+        self
+    }
+
+    /// What the process calls itself in telemetry.
+    #[must_use]
+    pub fn program(mut self, program: &str) -> Builder {
+        self.program = program.to_owned();
+        self
+    }
+
+    /// Whether counters are published in a file.
+    #[must_use]
+    pub fn telemetry(mut self, on: bool) -> Builder {
+        self.telemetry = on;
+        self
+    }
+
+    /// How long an engine may take, beyond any hold, before the CPU does the request instead.
+    #[must_use]
+    pub fn give_up_after_ns(mut self, nanos: Nanos) -> Builder {
+        self.give_up_after_ns = nanos;
+        self
+    }
+
+    /// One in this many results of engines that are not the CPU is checked on the CPU; 0 for none (RSA always is).
+    #[must_use]
+    pub fn verify_one_in(mut self, one_in: u32) -> Builder {
+        self.verify_one_in = one_in;
+        self
+    }
+
+    /// Builds it. Reads the profile from disk unless one was given; takes well under a millisecond.
+    ///
+    /// # Errors
+    /// [`BuildError`], naming what does not fit.
+    pub fn build(self) -> Result<Runtime, BuildError> {
+        if self.engines.len() > MAX_ENGINES {
+            return Err(BuildError::TooManyEngines(self.engines.len()));
+        }
+        if !self.engines.iter().any(|engine| is_cpu_inline(&**engine)) {
+            return Err(BuildError::NoCpuEngine);
+        }
+        let names: Vec<&'static str> = self.engines.iter().map(|engine| engine.description().name).collect();
+        if let Some((_, name)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+            return Err(BuildError::SameName(name));
+        }
+        let found = match self.profile {
+            Some(profile) => Found { origin: profile.origin(), profile },
+            None => Profile::find(&self.engines),
+        };
+        let machine = Machine {
+            engines: self.engines.iter().enumerate().map(|(at, engine)| view(at, &**engine)).collect(),
+            costs: costs(&found.profile, &self.engines),
+            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u16),
+            objective: self.objective,
+        };
+        by_name(&self.policy, machine.clone(), &self.settings)?;
+        let identity = Identity {
+            program: self.program,
+            policy: self.policy.clone(),
+            objective: format!("{:?}", self.objective).to_lowercase(),
+            profile: found.origin,
+            engines: names.iter().map(|name| (*name).to_owned()).collect(),
+            details: self.engines.iter().map(|engine| engine.description().detail.clone()).collect(),
+            inactive: self.inactive,
+        };
+        fork::watch();
+        Ok(Runtime {
+            inner: Arc::new(Inner {
+                queued_kinds: self.engines.iter().fold(KindSet::EMPTY, |set, e| set.union(e.description().queued)),
+                cpu_order: cpu_order(&self.engines),
+                engines: self.engines,
+                machine,
+                policy: self.policy,
+                settings: self.settings,
+                clock: self.clock,
+                identity,
+                telemetry_wanted: self.telemetry,
+                telemetry: Mutex::new(None),
+                give_up_after_ns: self.give_up_after_ns,
+                verify_one_in: self.verify_one_in,
+                submitters: AtomicU16::new(0),
+                born: fork::generation(),
+            }),
+        })
+    }
+}
+
+fn is_cpu_inline(engine: &dyn Engine) -> bool {
+    engine.description().class.is_cpu() && !engine.description().inline.is_empty()
+}
+
+fn view(at: usize, engine: &dyn Engine) -> EngineView {
+    let description = engine.description();
+    EngineView {
+        id: EngineId(at as u8),
+        class: description.class,
+        inline: description.inline,
+        queued: description.queued,
+        width: description.width,
+        window: 0,
+    }
+}
+
+fn costs(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Costs {
+    let mut costs = Costs::new();
+    for (at, engine) in engines.iter().enumerate() {
+        for kind in engine.description().kinds().iter() {
+            costs.set(EngineId(at as u8), kind, profile.curve(engine.description().name, kind));
+        }
+    }
+    costs
+}
+
+/// CPU engines that work inside the call, the fastest class first: whom a failed request goes to.
+fn cpu_order(engines: &[Arc<dyn Engine>]) -> Vec<(EngineId, KindSet)> {
+    let rank = |class| match class {
+        EngineClass::Instruction => 0,
+        EngineClass::Lanes => 1,
+        _ => 2,
+    };
+    let mut order: Vec<(u8, EngineId, KindSet)> = engines
+        .iter()
+        .enumerate()
+        .filter(|(_, engine)| is_cpu_inline(&***engine))
+        .map(|(at, e)| (rank(e.description().class), EngineId(at as u8), e.description().inline))
+        .collect();
+    order.sort_by_key(|(rank, id, _)| (*rank, *id));
+    order.into_iter().map(|(_, id, kinds)| (id, kinds)).collect()
+}
+
+/// One process's engines, policy, profile and counters. Clones share everything. Safe to use from any thread.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+/// Which fork the counters belong to, and the counters.
+type Place = Option<(u32, Arc<Telemetry>)>;
+
+pub(crate) struct Inner {
+    engines: Vec<Arc<dyn Engine>>,
+    queued_kinds: KindSet,
+    cpu_order: Vec<(EngineId, KindSet)>,
+    machine: Machine,
+    policy: String,
+    settings: Settings,
+    clock: Clock,
+    identity: Identity,
+    telemetry_wanted: bool,
+    /// Made when the first dispatcher is, and again after a fork.
+    telemetry: Mutex<Place>,
+    give_up_after_ns: Nanos,
+    verify_one_in: u32,
+    submitters: AtomicU16,
+    /// Which fork of its ancestors this runtime was built in.
+    born: u32,
+}
+
+impl Runtime {
+    /// A runtime with every default.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new() -> Result<Runtime, BuildError> {
+        Runtime::builder().build()
+    }
+
+    /// A builder with every default.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// A way in for the calling thread.
+    pub fn dispatcher(&self) -> Dispatcher {
+        Dispatcher::new(self.inner.clone())
+    }
+
+    /// The engines, by id.
+    pub fn engines(&self) -> &[Arc<dyn Engine>] {
+        &self.inner.engines
+    }
+
+    /// What a policy is told of this machine.
+    pub fn machine(&self) -> &Machine {
+        &self.inner.machine
+    }
+
+    /// Name of the policy in force.
+    pub fn policy(&self) -> &str {
+        &self.inner.policy
+    }
+
+    /// A policy of the kind in force, fresh, for asking what it would choose.
+    pub fn fresh_policy(&self) -> Box<dyn Policy> {
+        self.inner.make_policy()
+    }
+
+    /// Where the costs came from.
+    pub fn profile_origin(&self) -> &str {
+        &self.inner.identity.profile
+    }
+
+    /// The runtime's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.inner.clock
+    }
+
+    /// Everything counted so far in this process.
+    pub fn snapshot(&self) -> Snapshot {
+        let telemetry = self.inner.telemetry();
+        telemetry.sum(&self.header())
+    }
+
+    /// The telemetry file, if one could be made.
+    pub fn telemetry_path(&self) -> Option<std::path::PathBuf> {
+        self.inner.telemetry().path().map(std::path::Path::to_owned)
+    }
+
+    fn header(&self) -> Header {
+        self.inner.identity.header()
+    }
+}
+
+impl Inner {
+    pub(crate) fn engines(&self) -> &[Arc<dyn Engine>] {
+        &self.engines
+    }
+
+    pub(crate) fn make_policy(&self) -> Box<dyn Policy> {
+        match by_name(&self.policy, self.machine.clone(), &self.settings) {
+            Ok(policy) => policy,
+            Err(error) => unreachable!("the same name and settings built a policy before: {error}"),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(crate) fn queued_kinds(&self) -> KindSet {
+        self.queued_kinds
+    }
+
+    pub(crate) fn has_queues(&self) -> bool {
+        !self.queued_kinds.is_empty()
+    }
+
+    /// CPU engines that do a kind inside the call, in the order a failed request tries them.
+    pub(crate) fn cpu_engines(self: &Arc<Inner>, kind: Kind) -> impl Iterator<Item = EngineId> + use<> {
+        let inner = self.clone();
+        (0..inner.cpu_order.len()).filter_map(move |at| {
+            let (id, kinds) = inner.cpu_order[at];
+            kinds.contains(kind).then_some(id)
+        })
+    }
+
+    pub(crate) fn give_up_after_ns(&self) -> Nanos {
+        self.give_up_after_ns
+    }
+
+    pub(crate) fn verify_one_in(&self) -> u32 {
+        self.verify_one_in
+    }
+
+    pub(crate) fn submitters(&self) -> u16 {
+        self.submitters.load(Relaxed)
+    }
+
+    pub(crate) fn submitter_came(&self) {
+        self.submitters.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn submitter_left(&self) {
+        self.submitters.fetch_sub(1, Relaxed);
+    }
+
+    pub(crate) fn row(&self) -> Row {
+        self.telemetry().row()
+    }
+
+    /// This process's counters, made on first use.
+    fn telemetry(&self) -> Arc<Telemetry> {
+        let Some(mut place) = self.telemetry_place() else {
+            return Arc::new(Telemetry::create(&self.identity, false));
+        };
+        let now = fork::generation();
+        match &*place {
+            Some((generation, telemetry)) if *generation == now => telemetry.clone(),
+            _ => {
+                let telemetry = Arc::new(Telemetry::create(&self.identity, self.telemetry_wanted));
+                *place = Some((now, telemetry.clone()));
+                telemetry
+            }
+        }
+    }
+
+    /// In the process that built the runtime the lock is simply taken. In a child, a thread that the fork did not
+    /// bring along may have held it for ever; so there it is only tried, and whoever fails gets counters of its own.
+    fn telemetry_place(&self) -> Option<MutexGuard<'_, Place>> {
+        if fork::generation() == self.born {
+            return Some(self.telemetry.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        for _ in 0..1000 {
+            if let Ok(place) = self.telemetry.try_lock() {
+                return Some(place);
+            }
+            std::thread::yield_now();
+        }
+        None
+    }
+}

@@ -1,0 +1,79 @@
+//! Making a process's telemetry file, and taking it away again.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Header;
+use crate::sys::counters::Counters;
+
+/// Bytes before the counters: the header as JSON, padded with zeroes. A multiple of every page size in use.
+pub(super) const HEADER_BYTES: u64 = 65_536;
+
+static SERIAL: AtomicU32 = AtomicU32::new(0);
+
+/// A file that goes away with its owner, if that still is the process that made it.
+pub(crate) struct Owned {
+    path: PathBuf,
+    pid: u32,
+}
+
+impl Owned {
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if self.pid == std::process::id() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The folder of the calling user's telemetry files: `WATTLOCK_TELEMETRY_DIR` if set, else one in shared memory.
+pub(super) fn folder() -> PathBuf {
+    match std::env::var_os("WATTLOCK_TELEMETRY_DIR") {
+        Some(folder) => PathBuf::from(folder),
+        None => PathBuf::from(format!("/dev/shm/wattlock-{}", effective_uid())),
+    }
+}
+
+/// The effective user id, without unsafe code: the owner of our own `/proc` entry.
+fn effective_uid() -> u32 {
+    fs::metadata("/proc/self").map_or(0, |entry| entry.uid())
+}
+
+/// A new file for this process and its counters. `None` wherever anything stands in the way.
+pub(super) fn create(header: &Header, words: usize) -> Option<(Counters, Owned)> {
+    let folder = folder();
+    let _ = DirBuilder::new().mode(0o700).create(&folder);
+    // In a world-writable place somebody else may have been first: only a real folder of our own will do.
+    let found = fs::symlink_metadata(&folder).ok()?;
+    if !found.is_dir() || found.uid() != effective_uid() {
+        return None;
+    }
+    let pid = std::process::id();
+    let path = folder.join(format!("{pid}-{}", SERIAL.fetch_add(1, Ordering::Relaxed)));
+    let owned = Owned { path: path.clone(), pid };
+    let file = new_file(&path)?;
+    let text = serde_json::to_vec(header).ok().filter(|text| text.len() < HEADER_BYTES as usize)?;
+    file.set_len(HEADER_BYTES + words as u64 * 8).ok()?;
+    (&file).write_all(&text).ok()?;
+    Some((Counters::shared(&file, HEADER_BYTES, words).ok()?, owned))
+}
+
+fn new_file(path: &Path) -> Option<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    if let Ok(file) = options.open(path) {
+        return Some(file);
+    }
+    // A dead process of the same number left one behind.
+    fs::remove_file(path).ok()?;
+    options.open(path).ok()
+}

@@ -1,0 +1,306 @@
+//! What was done where: counters that any process of the same user can read without stopping anybody.
+//!
+//! Each process keeps one file, by default `/dev/shm/wattlock-<uid>/<pid>-<n>`: a JSON header that names everything
+//! (engines, kinds, counters), so that a reader of another version can still read it, then rows of 64-bit counters.
+//! Every dispatcher owns a row and is its only writer, so counting costs two plain additions and no locked
+//! instruction; readers add the rows up. When rows run out, the last is shared and counted with atomic additions.
+//!
+//! Where the file cannot be made (a read-only system, a chroot, seccomp) the counters are private and nobody is told:
+//! telemetry must never be the reason something fails.
+
+mod file;
+mod read;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::{Deserialize, Serialize};
+use wattlock_core::Kind;
+use wattlock_policy::EngineId;
+
+use crate::health::Reason;
+use crate::sys::counters::Counters;
+
+pub use read::{Cell, EngineCounts, Snapshot, read_all};
+
+/// What is counted for each engine and kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Requests done.
+    Requests,
+    /// Their input bytes.
+    Bytes,
+    /// Requests that ended in an error the caller was told.
+    Errors,
+    /// Requests whose time was taken (all queued ones, a sample of the others).
+    Timed,
+    /// The sum of those times, in nanoseconds.
+    TimedNs,
+    /// Time held for company, summed, in nanoseconds.
+    HeldNs,
+    /// Size of the batch each queued request was in, summed over requests.
+    BatchSum,
+    /// Nanojoules, where known.
+    EnergyNj,
+}
+
+const CELL_NAMES: [&str; 8] =
+    ["requests", "bytes", "errors", "timed", "timed_ns", "held_ns", "batch_sum", "energy_nj"];
+
+/// What is counted for each engine. The reasons for fallback follow these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum EngineCounter {
+    /// Requests in flight now (a gauge).
+    InFlight,
+    /// Times it was put into quarantine.
+    Quarantines,
+    /// Results checked on the CPU.
+    Verified,
+    /// Known-answer tests run.
+    Tests,
+}
+
+const ENGINE_NAMES: [&str; 4] = ["in_flight", "quarantines", "verified", "tests"];
+const ENGINE_WORDS: usize = ENGINE_NAMES.len() + Reason::ALL.len();
+const CELL_WORDS: usize = CELL_NAMES.len();
+/// Rows in a file; more dispatchers than this share the last.
+const ROWS: usize = 64;
+
+/// The self-description at the start of every telemetry file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Header {
+    /// Layout version.
+    pub format: u32,
+    /// Wattlock's version.
+    pub version: String,
+    /// Process.
+    pub pid: u32,
+    /// What the process says it is.
+    pub program: String,
+    /// Seconds since 1970 when the file was made.
+    pub started: u64,
+    /// Policy in force.
+    pub policy: String,
+    /// Objective in force.
+    pub objective: String,
+    /// Where the costs came from: a profile, a quick calibration, the built-in table.
+    pub profile: String,
+    /// Engine names, by id.
+    pub engines: Vec<String>,
+    /// What each engine rests on, by id.
+    pub details: Vec<String>,
+    /// Engines that are off, with the reason.
+    pub inactive: Vec<(String, String)>,
+    /// Kind names, by index.
+    pub kinds: Vec<String>,
+    /// Counter names in a cell.
+    pub cell: Vec<String>,
+    /// Counter names of an engine, the reasons for fallback last.
+    pub engine: Vec<String>,
+    /// How many of those are reasons.
+    pub reasons: usize,
+    /// Rows that follow.
+    pub rows: usize,
+}
+
+/// What the runtime says of itself in the header.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Identity {
+    pub(crate) program: String,
+    pub(crate) policy: String,
+    pub(crate) objective: String,
+    pub(crate) profile: String,
+    pub(crate) engines: Vec<String>,
+    pub(crate) details: Vec<String>,
+    pub(crate) inactive: Vec<(String, String)>,
+}
+
+impl Identity {
+    pub(crate) fn header(&self) -> Header {
+        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let reasons: Vec<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+        Header {
+            format: 1,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            program: self.program.clone(),
+            started: seconds_since_epoch(),
+            policy: self.policy.clone(),
+            objective: self.objective.clone(),
+            profile: self.profile.clone(),
+            engines: self.engines.clone(),
+            details: self.details.clone(),
+            inactive: self.inactive.clone(),
+            kinds: Kind::ALL.iter().map(|kind| kind.name().to_owned()).collect(),
+            cell: names(&CELL_NAMES),
+            engine: [names(&ENGINE_NAMES), names(&reasons)].concat(),
+            reasons: reasons.len(),
+            rows: ROWS,
+        }
+    }
+}
+
+fn seconds_since_epoch() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// One process's counters.
+pub(crate) struct Telemetry {
+    counters: Counters,
+    engines: usize,
+    /// Bit r is set while row r has an owner.
+    taken: AtomicU64,
+    file: Option<file::Owned>,
+}
+
+impl Telemetry {
+    /// Counters in a file of this process's own if one can be made, else private ones.
+    pub(crate) fn create(identity: &Identity, wanted: bool) -> Telemetry {
+        let engines = identity.engines.len();
+        let words = ROWS * row_words(engines);
+        let made = if wanted { file::create(&identity.header(), words) } else { None };
+        let (counters, file) = match made {
+            Some((counters, file)) => (counters, Some(file)),
+            None => (Counters::private(words), None),
+        };
+        Telemetry { counters, engines, taken: AtomicU64::new(0), file }
+    }
+
+    /// The file, if there is one.
+    pub(crate) fn path(&self) -> Option<&std::path::Path> {
+        self.file.as_ref().map(file::Owned::path)
+    }
+
+    /// A row for one dispatcher.
+    pub(crate) fn row(self: &Arc<Telemetry>) -> Row {
+        let last = ROWS - 1;
+        let free = |taken: u64| (0..last).find(|row| taken >> row & 1 == 0);
+        let claim = |taken| free(taken).map(|row| taken | 1 << row);
+        let row = match self.taken.fetch_update(Relaxed, Relaxed, claim) {
+            Ok(before) => free(before).unwrap_or(last),
+            Err(_) => last,
+        };
+        Row { telemetry: self.clone(), base: row * row_words(self.engines), row, exclusive: row != last }
+    }
+
+    /// Everything counted so far.
+    pub(crate) fn sum(&self, header: &Header) -> Snapshot {
+        read::sum(header, self.counters.words())
+    }
+}
+
+fn row_words(engines: usize) -> usize {
+    // Rows start on a cache line, so that two dispatchers never share one.
+    (engines * (Kind::COUNT * CELL_WORDS + ENGINE_WORDS)).next_multiple_of(8)
+}
+
+/// One dispatcher's row. Dropping it frees the row for another; what it counted stays counted.
+pub(crate) struct Row {
+    telemetry: Arc<Telemetry>,
+    base: usize,
+    row: usize,
+    exclusive: bool,
+}
+
+impl Row {
+    /// Adds to two neighbouring counters of a cell: one request and its bytes. The inline path's only telemetry.
+    #[inline]
+    pub(crate) fn done(&self, engine: EngineId, kind: Kind, bytes: usize) {
+        let at = self.cell(engine, kind);
+        self.bump(at + Counter::Requests as usize, 1);
+        self.bump(at + Counter::Bytes as usize, bytes as u64);
+    }
+
+    /// Adds to a counter of a cell.
+    pub(crate) fn add(&self, engine: EngineId, kind: Kind, counter: Counter, amount: u64) {
+        self.bump(self.cell(engine, kind) + counter as usize, amount);
+    }
+
+    /// Adds to a counter of an engine.
+    pub(crate) fn add_engine(&self, engine: EngineId, counter: EngineCounter, amount: u64) {
+        self.bump(self.engine(engine) + counter as usize, amount);
+    }
+
+    /// Counts a fallback away from an engine.
+    pub(crate) fn fell_back(&self, engine: EngineId, reason: Reason) {
+        self.bump(self.engine(engine) + ENGINE_NAMES.len() + reason as usize, 1);
+    }
+
+    /// Sets how many requests are in flight on an engine.
+    pub(crate) fn in_flight(&self, engine: EngineId, now: u32) {
+        if let Some(word) = self.word(self.engine(engine) + EngineCounter::InFlight as usize)
+            && self.exclusive
+        {
+            word.store(u64::from(now), Relaxed);
+        }
+    }
+
+    #[inline]
+    fn cell(&self, engine: EngineId, kind: Kind) -> usize {
+        self.base + (engine.index() * Kind::COUNT + kind.index()) * CELL_WORDS
+    }
+
+    fn engine(&self, engine: EngineId) -> usize {
+        let cells = self.telemetry.engines * Kind::COUNT * CELL_WORDS;
+        self.base + cells + engine.index() * ENGINE_WORDS
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> Option<&AtomicU64> {
+        self.telemetry.counters.words().get(at)
+    }
+
+    #[inline]
+    fn bump(&self, at: usize, amount: u64) {
+        let Some(word) = self.word(at) else { return };
+        if self.exclusive {
+            word.store(word.load(Relaxed).wrapping_add(amount), Relaxed);
+        } else {
+            word.fetch_add(amount, Relaxed);
+        }
+    }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        if self.exclusive {
+            self.telemetry.taken.fetch_and(!(1 << self.row), Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity { engines: vec!["a".into(), "b".into()], ..Identity::default() }
+    }
+
+    #[test]
+    fn rows_add_up_and_a_freed_row_keeps_its_counts() {
+        let telemetry = Arc::new(Telemetry::create(&identity(), false));
+        let (first, second) = (telemetry.row(), telemetry.row());
+        assert_ne!(first.row, second.row);
+        first.done(EngineId(1), Kind::Sha1, 10);
+        second.done(EngineId(1), Kind::Sha1, 5);
+        drop(first);
+        telemetry.row().done(EngineId(0), Kind::Deflate, 1);
+        second.fell_back(EngineId(1), Reason::Silent);
+        let seen = telemetry.sum(&identity().header());
+        let cell = seen.cells.iter().find(|cell| cell.engine == "b").unwrap();
+        assert_eq!((cell.kind.as_str(), cell.requests, cell.bytes), ("sha-1", 2, 15));
+        assert_eq!(seen.engines[1].fallbacks, [("silent".to_owned(), 1)]);
+        assert_eq!(seen.cells.len(), 2);
+    }
+
+    #[test]
+    fn more_dispatchers_than_rows_still_count() {
+        let telemetry = Arc::new(Telemetry::create(&identity(), false));
+        let rows: Vec<Row> = (0..ROWS + 5).map(|_| telemetry.row()).collect();
+        rows.iter().for_each(|row| row.done(EngineId(0), Kind::Sha1, 1));
+        assert_eq!(telemetry.sum(&identity().header()).cells[0].requests, ROWS as u64 + 5);
+    }
+}

@@ -1,0 +1,173 @@
+//! Reading telemetry files, one's own or another process's.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde::Serialize;
+
+use super::Header;
+use super::file::{HEADER_BYTES, folder};
+
+/// One engine's counts of one kind; only those with anything in them are listed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Cell {
+    /// Engine.
+    pub engine: String,
+    /// Kind.
+    pub kind: String,
+    /// Requests done.
+    pub requests: u64,
+    /// Their input bytes.
+    pub bytes: u64,
+    /// Requests that ended in an error the caller was told.
+    pub errors: u64,
+    /// Requests whose time was taken.
+    pub timed: u64,
+    /// Their times, summed, in nanoseconds.
+    pub timed_ns: u64,
+    /// Time held, summed, in nanoseconds.
+    pub held_ns: u64,
+    /// Batch sizes, summed over queued requests.
+    pub batch_sum: u64,
+    /// Nanojoules.
+    pub energy_nj: u64,
+}
+
+/// One engine's counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct EngineCounts {
+    /// Engine.
+    pub engine: String,
+    /// What it rests on.
+    pub detail: String,
+    /// Requests in flight now.
+    pub in_flight: u64,
+    /// Times it was put into quarantine.
+    pub quarantines: u64,
+    /// Results checked on the CPU.
+    pub verified: u64,
+    /// Known-answer tests run.
+    pub tests: u64,
+    /// Fallbacks away from it, by reason; only reasons that occurred.
+    pub fallbacks: Vec<(String, u64)>,
+}
+
+/// All of one process's counts at one moment.
+#[derive(Debug, Clone, Serialize)]
+pub struct Snapshot {
+    /// What the process says of itself.
+    pub header: Header,
+    /// By engine.
+    pub engines: Vec<EngineCounts>,
+    /// By engine and kind.
+    pub cells: Vec<Cell>,
+}
+
+/// Adds up the rows that follow a header.
+pub(super) fn sum(header: &Header, words: &[AtomicU64]) -> Snapshot {
+    let (engines, kinds) = (header.engines.len(), header.kinds.len());
+    let (cell, engine_words) = (header.cell.len(), header.engine.len());
+    let row = (engines * (kinds * cell + engine_words)).next_multiple_of(8);
+    let total = |at: usize| -> u64 {
+        (0..header.rows).filter_map(|r| words.get(r * row + at)).fold(0, |sum, w| sum.wrapping_add(w.load(Relaxed)))
+    };
+    let in_cell = |engine: usize, kind: usize, name: &str| {
+        let place = header.cell.iter().position(|known| known == name)?;
+        Some(total((engine * kinds + kind) * cell + place))
+    };
+    let in_engine = |engine: usize, name: &str| {
+        let place = header.engine.iter().position(|known| known == name)?;
+        Some(total(engines * kinds * cell + engine * engine_words + place))
+    };
+    let mut cells = Vec::new();
+    let mut by_engine = Vec::new();
+    for (e, engine) in header.engines.iter().enumerate() {
+        let count = |name| in_engine(e, name).unwrap_or(0);
+        let reasons = &header.engine[engine_words.saturating_sub(header.reasons)..];
+        by_engine.push(EngineCounts {
+            engine: engine.clone(),
+            detail: header.details.get(e).cloned().unwrap_or_default(),
+            in_flight: count("in_flight"),
+            quarantines: count("quarantines"),
+            verified: count("verified"),
+            tests: count("tests"),
+            fallbacks: reasons.iter().map(|name| (name.clone(), count(name))).filter(|(_, n)| *n > 0).collect(),
+        });
+        for (k, kind) in header.kinds.iter().enumerate() {
+            let count = |name| in_cell(e, k, name).unwrap_or(0);
+            let found = Cell {
+                engine: engine.clone(),
+                kind: kind.clone(),
+                requests: count("requests"),
+                bytes: count("bytes"),
+                errors: count("errors"),
+                timed: count("timed"),
+                timed_ns: count("timed_ns"),
+                held_ns: count("held_ns"),
+                batch_sum: count("batch_sum"),
+                energy_nj: count("energy_nj"),
+            };
+            if found.requests > 0 || found.errors > 0 {
+                cells.push(found);
+            }
+        }
+    }
+    Snapshot { header: header.clone(), engines: by_engine, cells }
+}
+
+/// Largest file that is read: far above ours, low enough that a stray file cannot fill memory.
+const MOST_BYTES: u64 = 64 << 20;
+
+fn read(path: &Path) -> Option<Snapshot> {
+    let file = fs::File::open(path).ok()?;
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    let (head, counters) = bytes.split_at_checked(HEADER_BYTES as usize)?;
+    let text = head.split(|byte| *byte == 0).next()?;
+    let header: Header = serde_json::from_slice(text).ok()?;
+    let words: Vec<AtomicU64> = counters
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|word| AtomicU64::new(u64::from_ne_bytes(*word)))
+        .collect();
+    Some(sum(&header, &words))
+}
+
+/// Every living process's counts, of the calling user's or (for those who may read them) everybody's processes.
+/// Files of processes that are gone are removed where that is allowed. Unreadable ones are passed over.
+pub fn read_all() -> Vec<Snapshot> {
+    let mut found: Vec<Snapshot> = folders().iter().flat_map(|folder| read_folder(folder)).collect();
+    found.sort_by_key(|snapshot| snapshot.header.pid);
+    found
+}
+
+fn folders() -> Vec<PathBuf> {
+    let own = folder();
+    let others = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = others
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("wattlock-"))
+        .map(|entry| entry.path())
+        .collect();
+    if !all.contains(&own) {
+        all.push(own);
+    }
+    all
+}
+
+fn read_folder(folder: &Path) -> Vec<Snapshot> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found = Vec::new();
+    for path in entries.map(|entry| entry.path()) {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let Some(pid) = name.split('-').next().and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        if !Path::new(&format!("/proc/{pid}")).exists() {
+            let _ = fs::remove_file(&path);
+            continue;
+        }
+        found.extend(read(&path));
+    }
+    found
+}

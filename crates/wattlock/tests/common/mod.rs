@@ -1,0 +1,307 @@
+//! An engine with queues that does exactly what a test tells it to, and the requests the tests send.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use wattlock::policy::Settings;
+use wattlock::{Clock, Dispatcher, Runtime};
+use wattlock_core::{
+    Algorithm, Completion, Cost, Description, Engine, EngineClass, Error, Fault, Instance, Key, Kind, KindSet, Nanos,
+    OwnedRequest, Refused, Token, Window,
+};
+use wattlock_cpu::instruction::Instruction;
+use wattlock_cpu::software::Software;
+
+/// What the scripted device does with the next requests it is handed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// The right result.
+    Right,
+    /// The right result with a bit flipped.
+    Wrong,
+    /// An error instead of a result.
+    Fail(Error),
+    /// Nothing, ever.
+    Hang,
+}
+
+#[derive(Debug)]
+pub struct Script {
+    /// Acts for the next requests, then `Right`.
+    pub acts: VecDeque<Act>,
+    pub window: u32,
+    pub opens: u32,
+    pub open_fails: bool,
+    pub doorbells: Vec<usize>,
+    pub submitted: u64,
+    pub withdrawn: u64,
+    pub stopped: u64,
+}
+
+/// The device: a queue whose answers come at the poll after the doorbell.
+pub struct Scripted {
+    description: Description,
+    pub script: Arc<Mutex<Script>>,
+    compute: Arc<dyn Engine>,
+}
+
+pub fn queued_kinds() -> KindSet {
+    KindSet::of(&[Kind::Sha256, Kind::Aes256GcmSeal, Kind::Aes256GcmOpen, Kind::EcdsaP256Sign, Kind::P256Derive])
+}
+
+impl Scripted {
+    pub fn new(width: u16) -> Arc<Scripted> {
+        Arc::new(Scripted {
+            description: Description {
+                name: "scripted",
+                class: EngineClass::Accelerator,
+                inline: KindSet::EMPTY,
+                queued: queued_kinds(),
+                width,
+                detail: "a test's device".into(),
+            },
+            script: Arc::new(Mutex::new(Script {
+                acts: VecDeque::new(),
+                window: 64,
+                opens: 0,
+                open_fails: false,
+                doorbells: Vec::new(),
+                submitted: 0,
+                withdrawn: 0,
+                stopped: 0,
+            })),
+            compute: Arc::new(Instruction::new()),
+        })
+    }
+
+    pub fn will(&self, acts: &[Act]) {
+        self.script.lock().unwrap().acts.extend(acts);
+    }
+}
+
+impl Engine for Scripted {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
+        let mut script = self.script.lock().unwrap();
+        script.opens += 1;
+        if script.open_fails {
+            return Err(Error::Device(Fault::Lost));
+        }
+        Ok(Box::new(Queue {
+            script: self.script.clone(),
+            compute: self.compute.clone(),
+            held: Vec::new(),
+            given: Vec::new(),
+            hostages: 0,
+            stopped: false,
+        }))
+    }
+}
+
+struct Queue {
+    script: Arc<Mutex<Script>>,
+    compute: Arc<dyn Engine>,
+    held: Vec<(Token, OwnedRequest, Nanos)>,
+    given: Vec<(Token, OwnedRequest, Nanos, u16)>,
+    hostages: u32,
+    stopped: bool,
+}
+
+impl Instance for Queue {
+    fn window(&self) -> Window {
+        Window { requests: self.script.lock().unwrap().window, bytes: 1 << 20 }
+    }
+
+    fn in_flight(&self) -> u32 {
+        (self.held.len() + self.given.len()) as u32 + self.hostages
+    }
+
+    fn held(&self) -> u32 {
+        self.held.len() as u32
+    }
+
+    fn submit(&mut self, token: Token, request: OwnedRequest, now: Nanos) -> Result<(), Refused> {
+        if self.stopped {
+            return Err(Refused { error: Error::Device(Fault::Lost), request });
+        }
+        if self.in_flight() >= self.window().requests {
+            return Err(Refused { error: Error::Full, request });
+        }
+        self.script.lock().unwrap().submitted += 1;
+        self.held.push((token, request, now));
+        Ok(())
+    }
+
+    fn flush(&mut self, _: Nanos) {
+        let batch = self.held.len() as u16;
+        self.script.lock().unwrap().doorbells.push(self.held.len());
+        self.given.extend(self.held.drain(..).map(|(token, request, at)| (token, request, at, batch)));
+    }
+
+    fn poll(&mut self, now: Nanos, done: &mut dyn FnMut(Completion)) -> usize {
+        let mut hung = Vec::new();
+        let mut count = 0;
+        if self.stopped {
+            let held = self.held.drain(..).map(|(token, request, at)| (token, request, at, 1));
+            for (token, request, _, _) in held.chain(self.given.drain(..)) {
+                count += 1;
+                let result = Err(Error::Device(Fault::Lost));
+                done(Completion { token, request, result, cost: Cost::default() });
+            }
+            return count;
+        }
+        for (token, mut request, at, batch) in self.given.drain(..) {
+            let act = self.script.lock().unwrap().acts.pop_front().unwrap_or(Act::Right);
+            let result = match act {
+                Act::Hang => {
+                    // Stays hung on later polls as well.
+                    hung.push((token, request, at, batch));
+                    continue;
+                }
+                Act::Fail(error) => Err(error),
+                Act::Right => self.compute.execute(&mut request.view()),
+                Act::Wrong => {
+                    let len = self.compute.execute(&mut request.view());
+                    request.output[0] ^= 1;
+                    len
+                }
+            };
+            count += 1;
+            let cost = Cost { latency_ns: now - at, held_ns: 0, batch, energy_nj: None };
+            done(Completion { token, request, result, cost });
+        }
+        if !hung.is_empty() {
+            let mut script = self.script.lock().unwrap();
+            hung.iter().for_each(|_| script.acts.push_front(Act::Hang));
+        }
+        self.given = hung;
+        count
+    }
+
+    fn withdraw(&mut self, token: Token, _: Nanos) -> Option<OwnedRequest> {
+        if let Some(at) = self.held.iter().position(|held| held.0 == token) {
+            self.script.lock().unwrap().withdrawn += 1;
+            return Some(self.held.remove(at).1);
+        }
+        let at = self.given.iter().position(|given| given.0 == token)?;
+        let mut script = self.script.lock().unwrap();
+        script.withdrawn += 1;
+        if script.acts.front() == Some(&Act::Hang) {
+            script.acts.pop_front();
+        }
+        self.hostages += 1;
+        Some(self.given.remove(at).1)
+    }
+
+    fn stop(&mut self, _: Nanos) {
+        self.script.lock().unwrap().stopped += 1;
+        self.hostages = 0;
+        self.stopped = true;
+    }
+}
+
+/// A clock that a test moves by hand.
+#[derive(Clone, Default)]
+pub struct HandClock(Arc<AtomicU64>);
+
+impl HandClock {
+    pub fn advance(&self, nanos: Nanos) {
+        self.0.fetch_add(nanos, Ordering::SeqCst);
+    }
+
+    pub fn clock(&self) -> Clock {
+        let time = self.0.clone();
+        Clock::given(move || time.load(Ordering::SeqCst))
+    }
+}
+
+pub const HOLD_NS: Nanos = 100_000;
+pub const GIVE_UP_NS: Nanos = 5_000_000;
+
+/// A runtime that offloads everything it can to the scripted device.
+pub fn runtime(device: &Arc<Scripted>, clock: &HandClock, verify_one_in: u32) -> Runtime {
+    let mut settings = Settings::default();
+    settings.set(&format!("hold_ns={HOLD_NS}")).unwrap();
+    Runtime::builder()
+        .engines(vec![Arc::new(Instruction::new()), Arc::new(Software::new()), device.clone()])
+        .policy("offload", settings)
+        .clock(clock.clock())
+        .give_up_after_ns(GIVE_UP_NS)
+        .verify_one_in(verify_one_in)
+        .telemetry(false)
+        .profile(wattlock::Profile::built_in())
+        .build()
+        .unwrap()
+}
+
+pub fn digest(mark: u64) -> OwnedRequest {
+    let mut request = OwnedRequest::new(Kind::Sha256, Arc::new(Key::none().clone()), mark.to_le_bytes().to_vec(), 32);
+    request.mark = mark;
+    request
+}
+
+pub fn seal_key() -> Arc<Key> {
+    Arc::new(Key::symmetric(Algorithm::Aes256Gcm, &[9; 32]).unwrap())
+}
+
+pub fn seal(mark: u64) -> OwnedRequest {
+    let mut request = OwnedRequest::new(Kind::Aes256GcmSeal, seal_key(), vec![mark as u8; 100], 100);
+    request.nonce = mark.to_le_bytes().iter().copied().chain([0; 4]).collect();
+    request.mark = mark;
+    request
+}
+
+/// What the plain engine makes of the same request: output and tag.
+pub fn expected(request: &OwnedRequest) -> (Vec<u8>, [u8; 16]) {
+    let mut copy =
+        OwnedRequest::new(request.kind, request.key.clone(), request.input.clone(), request.output.len());
+    copy.nonce = request.nonce.clone();
+    copy.aad = request.aad.clone();
+    copy.tag = request.tag;
+    let len = Software::new().execute(&mut copy.view()).unwrap();
+    (copy.output[..len].to_vec(), copy.tag)
+}
+
+pub fn assert_right(completion: &Completion) {
+    let len = completion.result.expect("a result");
+    let (output, tag) = expected(&completion.request);
+    assert_eq!(completion.request.output[..len], output, "mark {}", completion.request.mark);
+    assert_eq!(completion.request.tag, tag, "mark {}", completion.request.mark);
+}
+
+/// Polls until nothing of a door's is in flight, moving the clock a little each time.
+pub fn drain(dispatcher: &mut Dispatcher, clock: &HandClock) -> Vec<Completion> {
+    let mut all = Vec::new();
+    for _ in 0..10_000 {
+        if dispatcher.in_flight() == 0 {
+            return all;
+        }
+        dispatcher.poll(&mut |completion| all.push(completion));
+        clock.advance(10_000);
+    }
+    panic!("{} requests never came back", dispatcher.in_flight());
+}
+
+/// Has the device prove a kind, so that the requests that follow reach it.
+pub fn prove(dispatcher: &mut Dispatcher, clock: &HandClock, request: OwnedRequest) {
+    let first = dispatcher.submit(request);
+    assert!(matches!(first, wattlock::Submitted::Done(_)), "an unproved kind is done by the CPU at once");
+    for _ in 0..3 {
+        dispatcher.poll(&mut |_| panic!("nothing of ours is in flight"));
+        clock.advance(1000);
+    }
+}
+
+/// Fallbacks away from the scripted device, by reason.
+pub fn fallbacks(runtime: &Runtime) -> Vec<(String, u64)> {
+    runtime.snapshot().engines.iter().find(|engine| engine.engine == "scripted").unwrap().fallbacks.clone()
+}
+
+pub fn requests_on(runtime: &Runtime, engine: &str) -> u64 {
+    runtime.snapshot().cells.iter().filter(|cell| cell.engine == engine).map(|cell| cell.requests).sum()
+}

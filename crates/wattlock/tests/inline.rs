@@ -1,0 +1,187 @@
+//! Inline work: right results, no allocation, counted; and what loading does not do.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use common::*;
+use wattlock::{BuildError, Runtime};
+use wattlock_core::{Algorithm, Data, Engine, Error, Key, Kind, Request};
+use wattlock_cpu::instruction::Instruction;
+use wattlock_cpu::software::Software;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is handed to the system's allocator unchanged; counting touches a thread-local cell only.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn plain_runtime() -> Runtime {
+    Runtime::builder().telemetry(false).profile(wattlock::Profile::built_in()).build().unwrap()
+}
+
+fn seal_in_place(
+    dispatcher: &mut wattlock::Dispatcher,
+    key: &Key,
+    nonce: &[u8],
+    buffer: &mut [u8],
+) -> Result<[u8; 16], Error> {
+    let mut tag = [0; 16];
+    let mut request = Request::new(Kind::Aes256GcmSeal, key, Data::InPlace(buffer));
+    request.nonce = nonce;
+    request.tag = &mut tag;
+    dispatcher.run(&mut request)?;
+    Ok(tag)
+}
+
+#[test]
+fn inline_requests_allocate_nothing_after_the_first() {
+    for policy in wattlock::policy::NAMES {
+        let runtime = Runtime::builder()
+            .policy(policy, wattlock::policy::Settings::default())
+            .profile(wattlock::Profile::built_in())
+            .build()
+            .unwrap();
+        let mut dispatcher = runtime.dispatcher();
+        let key = Key::symmetric(Algorithm::Aes256Gcm, &[1; 32]).unwrap();
+        let mut buffers: Vec<Vec<u8>> = [16, 1024, 16_384].iter().map(|len| vec![0; *len]).collect();
+        for buffer in &mut buffers {
+            seal_in_place(&mut dispatcher, &key, &[0; 12], buffer).unwrap();
+        }
+        let before = ALLOCATIONS.with(Cell::get);
+        for round in 0..1000_u32 {
+            for buffer in &mut buffers {
+                seal_in_place(&mut dispatcher, &key, &[round as u8; 12], buffer).unwrap();
+            }
+        }
+        assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0, "policy {policy}");
+    }
+}
+
+#[test]
+fn result_is_the_engines_and_is_counted() {
+    let runtime = plain_runtime();
+    let mut dispatcher = runtime.dispatcher();
+    let key = Key::symmetric(Algorithm::Aes256Gcm, &[1; 32]).unwrap();
+    let (mut ours, mut plain) = (vec![7; 1000], vec![7; 1000]);
+    let tag = seal_in_place(&mut dispatcher, &key, &[3; 12], &mut ours).unwrap();
+    let mut plain_tag = [0; 16];
+    let mut request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(&mut plain));
+    request.nonce = &[3; 12];
+    request.tag = &mut plain_tag;
+    Software::new().execute(&mut request).unwrap();
+    assert_eq!((ours, tag), (plain, plain_tag));
+    let snapshot = runtime.snapshot();
+    let cell = snapshot.cells.iter().find(|cell| cell.kind == "aes-256-gcm-seal").unwrap();
+    assert_eq!((cell.requests, cell.bytes), (1, 1000));
+}
+
+#[test]
+fn a_bad_request_is_refused_before_any_engine_sees_it() {
+    let runtime = plain_runtime();
+    let mut dispatcher = runtime.dispatcher();
+    let key = Key::symmetric(Algorithm::Aes256Gcm, &[1; 32]).unwrap();
+    let refused = seal_in_place(&mut dispatcher, &key, &[3; 11], &mut [0; 4]);
+    assert_eq!(refused, Err(Error::Invalid("nonce length")));
+    assert!(runtime.snapshot().cells.is_empty());
+}
+
+#[test]
+fn every_policy_runs_every_kind_inline() {
+    for policy in wattlock::policy::NAMES {
+        let settings = wattlock::policy::Settings::default();
+        let runtime = Runtime::builder().policy(policy, settings).telemetry(false).build().unwrap();
+        let mut dispatcher = runtime.dispatcher();
+        for kind in Kind::ALL {
+            let mut sample = wattlock_core::known_answers(*kind).remove(0).request;
+            dispatcher.run(&mut sample.view()).unwrap_or_else(|error| panic!("{policy} {}: {error}", kind.name()));
+        }
+    }
+}
+
+#[test]
+fn run_all_mixes_queued_and_inline_work_and_returns_all_of_it() {
+    let (device, clock) = (Scripted::new(4), HandClock::default());
+    let runtime = runtime(&device, &clock, 1);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, seal(0));
+    let key = seal_key();
+    let mut buffers: Vec<Vec<u8>> = (0..50).map(|n| vec![n; 500]).collect();
+    let mut tags = vec![[0_u8; 16]; 50];
+    let nonces: Vec<[u8; 12]> = (0..50).map(|n| [n; 12]).collect();
+    device.will(&[Act::Right, Act::Wrong, Act::Fail(Error::Device(wattlock_core::Fault::Reported)), Act::Right]);
+    let mut requests: Vec<Request<'_>> = buffers
+        .iter_mut()
+        .zip(&mut tags)
+        .zip(&nonces)
+        .map(|((buffer, tag), nonce)| {
+            let mut request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(buffer));
+            request.nonce = nonce;
+            request.tag = tag;
+            request
+        })
+        .collect();
+    // One that is wrong, among the others: it alone fails.
+    requests[20].nonce = &[];
+    let mut results = vec![Ok(0); requests.len()];
+    dispatcher.run_all(&mut requests, &mut results);
+    drop(requests);
+    for (n, result) in results.iter().enumerate() {
+        if n == 20 {
+            assert_eq!(*result, Err(Error::Invalid("nonce length")));
+            continue;
+        }
+        let (mut plain, mut tag) = (vec![n as u8; 500], [0; 16]);
+        let mut request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(&mut plain));
+        request.nonce = &nonces[n];
+        request.tag = &mut tag;
+        Software::new().execute(&mut request).unwrap();
+        assert_eq!((result, &buffers[n], &tags[n]), (&Ok(500), &plain, &tag), "request {n}");
+    }
+    assert!(requests_on(&runtime, "scripted") > 0, "the device took part");
+}
+
+#[test]
+fn building_a_runtime_starts_no_thread_and_opens_nothing() {
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let device = Scripted::new(1);
+    let before = threads();
+    let built = runtime(&device, &HandClock::default(), 0);
+    let dispatcher = built.dispatcher();
+    // Other tests of this file come and go meanwhile, each on a thread of its own: fewer is possible, more is ours.
+    assert!(threads() <= before.max(8) + 8);
+    assert_eq!(device.script.lock().unwrap().opens, 0);
+    drop(dispatcher);
+}
+
+#[test]
+fn what_cannot_be_a_runtime_is_refused() {
+    let device = Scripted::new(1);
+    let alone = Runtime::builder().engines(vec![device]).build();
+    assert!(matches!(alone, Err(BuildError::NoCpuEngine)));
+    let twice = Runtime::builder().engine(Arc::new(Software::new())).build();
+    assert!(matches!(twice, Err(BuildError::SameName("software"))));
+    let unknown = Runtime::builder().policy("fastest", wattlock::policy::Settings::default()).build();
+    assert!(matches!(unknown, Err(BuildError::Policy(_))));
+    let nine = (0..9).map(|_| Arc::new(Instruction::new()) as Arc<dyn Engine>).collect();
+    assert!(matches!(Runtime::builder().engines(nine).build(), Err(BuildError::TooManyEngines(9))));
+}

@@ -1,0 +1,98 @@
+//! What concerns whole processes: telemetry files, forks. One test, because it forks and changes the environment.
+
+mod common;
+
+use common::*;
+use wattlock::telemetry::read_all;
+use wattlock::{Runtime, Submitted};
+use wattlock_core::{Data, Key, Kind, Request};
+
+/// Forks; the child runs `child` and exits with 0 if it returned true. Returns whether it did.
+fn in_child(child: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the test has one thread at this point, so the child may do anything a process may.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
+        // SAFETY: leaves without running the parent's destructors.
+        unsafe { libc::_exit(i32::from(!good)) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a valid place for one int.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    status == 0
+}
+
+fn digest_inline(dispatcher: &mut wattlock::Dispatcher) -> bool {
+    let mut out = [0; 32];
+    let request = &mut Request::new(Kind::Sha256, Key::none(), Data::Apart { from: b"abc", to: &mut out });
+    dispatcher.run(request) == Ok(32) && out[..4] == [0xba, 0x78, 0x16, 0xbf]
+}
+
+#[test]
+fn telemetry_files_and_forks() {
+    let folder = tempfile::tempdir().unwrap();
+    // SAFETY: no other thread runs in this test process yet.
+    unsafe { std::env::set_var("WATTLOCK_TELEMETRY_DIR", folder.path()) };
+    let mine = |pid: u32| read_all().into_iter().find(|snapshot| snapshot.header.pid == pid);
+
+    // A process's file is there while its runtime is, readable by others, and gone after.
+    let runtime = Runtime::builder().program("a test").build().unwrap();
+    assert!(mine(std::process::id()).is_none(), "nothing before the first dispatcher");
+    let mut dispatcher = runtime.dispatcher();
+    assert!(digest_inline(&mut dispatcher));
+    let seen = mine(std::process::id()).unwrap();
+    assert_eq!(seen.header.program, "a test");
+    assert!(seen.cells.iter().any(|cell| cell.kind == "sha-256" && cell.requests == 1));
+
+    // A child counts in a file of its own, and the parent's is left alone; so does a grandchild.
+    assert!(in_child(|| {
+        let own = |requests| {
+            let seen = mine(std::process::id()).unwrap();
+            seen.cells.iter().any(|cell| cell.kind == "sha-256" && cell.requests == requests)
+        };
+        digest_inline(&mut dispatcher)
+            && digest_inline(&mut dispatcher)
+            && own(2)
+            && in_child(|| digest_inline(&mut dispatcher) && own(1))
+    }));
+    let after = mine(std::process::id()).unwrap();
+    assert!(after.cells.iter().all(|cell| cell.requests == 1));
+    drop(dispatcher);
+    drop(runtime);
+    assert!(mine(std::process::id()).is_none());
+
+    // A dead process's file is swept away by whoever looks.
+    std::fs::write(folder.path().join("4194303-0"), b"left behind").unwrap();
+    read_all();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+
+    // Where no file can be made, everything works and nobody is told.
+    // SAFETY: as above.
+    unsafe { std::env::set_var("WATTLOCK_TELEMETRY_DIR", "/proc/nowhere") };
+    let runtime = Runtime::new().unwrap();
+    assert!(digest_inline(&mut runtime.dispatcher()));
+    assert!(runtime.telemetry_path().is_none());
+
+    // What was opened before a fork is not used after: the child opens its own queue, and the parent's requests
+    // complete in the parent alone.
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = common::runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    assert!(matches!(dispatcher.submit(digest(1)), Submitted::Pending(_)));
+    let opens = || device.script.lock().unwrap().opens;
+    assert_eq!(opens(), 1);
+    assert!(in_child(|| {
+        let mut back = 0;
+        dispatcher.poll(&mut |_| back += 1);
+        let nothing_inherited = back == 0 && dispatcher.in_flight() == 0;
+        prove(&mut dispatcher, &clock, digest(2));
+        let own = matches!(dispatcher.submit(digest(3)), Submitted::Pending(_)) && opens() == 2;
+        let completed = drain(&mut dispatcher, &clock);
+        nothing_inherited && own && completed.len() == 1 && completed[0].request.mark == 3
+    }));
+    let completed = drain(&mut dispatcher, &clock);
+    assert_eq!(completed.iter().map(|completion| completion.request.mark).collect::<Vec<_>>(), [1]);
+    completed.iter().for_each(assert_right);
+}

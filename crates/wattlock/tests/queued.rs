@@ -1,0 +1,320 @@
+//! Queued work: every request comes back exactly once and right, whatever the device does.
+
+mod common;
+
+use std::collections::HashSet;
+
+use common::*;
+use wattlock::Submitted;
+use wattlock_core::{Error, Fault, Kind};
+
+fn pending(submitted: Submitted) -> wattlock_core::Token {
+    match submitted {
+        Submitted::Pending(token) => token,
+        Submitted::Done(completion) => panic!("done at once: {completion:?}"),
+    }
+}
+
+#[test]
+fn an_unproved_kind_is_done_by_the_cpu_and_proved_meanwhile() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    let Submitted::Done(first) = dispatcher.submit(digest(1)) else { panic!("must not wait for a test") };
+    assert_right(&first);
+    assert_eq!(fallbacks(&runtime), [("untested".to_owned(), 1)]);
+    drain(&mut dispatcher, &clock);
+    dispatcher.poll(&mut |_| {});
+    pending(dispatcher.submit(digest(2)));
+    let back = drain(&mut dispatcher, &clock);
+    assert_eq!(back.len(), 1);
+    assert_right(&back[0]);
+    assert_eq!(requests_on(&runtime, "scripted"), 1);
+}
+
+#[test]
+fn a_device_that_fails_its_known_answers_is_never_used() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    device.will(&[Act::Wrong; 20]);
+    for mark in 0..10 {
+        let Submitted::Done(completion) = dispatcher.submit(digest(mark)) else { panic!("reached the device") };
+        assert_right(&completion);
+        dispatcher.poll(&mut |_| {});
+        clock.advance(1000);
+    }
+    assert_eq!(requests_on(&runtime, "scripted"), 0);
+    assert_eq!(requests_on(&runtime, "instruction"), 10);
+}
+
+#[test]
+fn each_fault_is_invisible_but_for_its_reason() {
+    let cases = [
+        (Act::Fail(Error::Device(Fault::Reported)), "reported-error"),
+        (Act::Fail(Error::Device(Fault::Lost)), "lost"),
+        (Act::Fail(Error::Unsupported), "unsupported"),
+        (Act::Fail(Error::Authentication), "second-opinion"),
+        (Act::Fail(Error::Invalid("a lie")), "second-opinion"),
+        (Act::Wrong, "wrong-result"),
+        (Act::Hang, "silent"),
+    ];
+    for (act, reason) in cases {
+        let (device, clock) = (Scripted::new(1), HandClock::default());
+        let runtime = runtime(&device, &clock, 1);
+        let mut dispatcher = runtime.dispatcher();
+        prove(&mut dispatcher, &clock, seal(0));
+        device.will(&[act]);
+        let token = pending(dispatcher.submit(seal(7)));
+        let back = drain(&mut dispatcher, &clock);
+        assert_eq!(back.len(), 1, "{act:?}");
+        assert_eq!(back[0].token, token);
+        assert_right(&back[0]);
+        assert!(fallbacks(&runtime).contains(&(reason.to_owned(), 1)), "{act:?}: {:?}", fallbacks(&runtime));
+    }
+}
+
+#[test]
+fn a_forgery_is_reported_as_one_after_the_cpu_agrees() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 1);
+    let mut dispatcher = runtime.dispatcher();
+    let sealed = seal(3);
+    let (output, tag) = expected(&sealed);
+    let make = |tag: [u8; 16]| {
+        let mut request =
+            wattlock_core::OwnedRequest::new(Kind::Aes256GcmOpen, seal_key(), output.clone(), output.len());
+        request.nonce = sealed.nonce.clone();
+        request.tag = tag;
+        request
+    };
+    prove(&mut dispatcher, &clock, make(tag));
+    let mut forged = tag;
+    forged[15] ^= 1;
+    pending(dispatcher.submit(make(forged)));
+    let back = drain(&mut dispatcher, &clock);
+    assert_eq!(back[0].result, Err(Error::Authentication));
+    assert!(back[0].request.output.iter().all(|byte| *byte == 0), "no plaintext is released");
+}
+
+#[test]
+fn a_wrong_signature_never_leaves() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 1);
+    let mut dispatcher = runtime.dispatcher();
+    let sample = || wattlock_core::known_answers(Kind::EcdsaP256Sign).remove(0).request;
+    prove(&mut dispatcher, &clock, sample());
+    device.will(&[Act::Wrong]);
+    pending(dispatcher.submit(sample()));
+    let back = drain(&mut dispatcher, &clock);
+    let checker = wattlock_cpu::software::Software::new();
+    let len = back[0].result.unwrap();
+    wattlock_core::Engine::check(&checker, &back[0].request, len).unwrap();
+    assert!(fallbacks(&runtime).contains(&("wrong-result".to_owned(), 1)));
+}
+
+#[test]
+fn a_device_that_keeps_failing_is_quarantined_and_comes_back() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    device.will(&[Act::Fail(Error::Device(Fault::Reported)); 3]);
+    for mark in 1..=3 {
+        pending(dispatcher.submit(digest(mark)));
+        drain(&mut dispatcher, &clock).iter().for_each(assert_right);
+    }
+    assert_eq!(device.script.lock().unwrap().stopped, 1, "its queue is stopped");
+    let Submitted::Done(done) = dispatcher.submit(digest(4)) else { panic!("used in quarantine") };
+    assert_right(&done);
+    clock.advance(200_000_000);
+    prove(&mut dispatcher, &clock, digest(5));
+    pending(dispatcher.submit(digest(6)));
+    drain(&mut dispatcher, &clock).iter().for_each(assert_right);
+    assert_eq!(device.script.lock().unwrap().opens, 2, "a new queue was opened");
+}
+
+#[test]
+fn a_lost_device_gives_back_everything_it_had() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, seal(0));
+    device.will(&[Act::Fail(Error::Device(Fault::Lost)), Act::Hang, Act::Hang, Act::Hang]);
+    for mark in 1..=4 {
+        pending(dispatcher.submit(seal(mark)));
+    }
+    let back = drain(&mut dispatcher, &clock);
+    let marks: HashSet<u64> = back.iter().map(|completion| completion.request.mark).collect();
+    assert_eq!((back.len(), marks.len()), (4, 4));
+    back.iter().for_each(assert_right);
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_is_quarantined_and_nobody_waits() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    device.script.lock().unwrap().open_fails = true;
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    for mark in 0..5 {
+        let Submitted::Done(done) = dispatcher.submit(digest(mark)) else { panic!("queued on nothing") };
+        assert_right(&done);
+    }
+    assert_eq!(device.script.lock().unwrap().opens, 1, "it is not tried again before its quarantine ends");
+}
+
+#[test]
+fn a_full_window_sends_the_rest_to_the_cpu() {
+    let (device, clock) = (Scripted::new(8), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    device.script.lock().unwrap().window = 2;
+    let mut done = 0;
+    for mark in 1..=5 {
+        if let Submitted::Done(completion) = dispatcher.submit(digest(mark)) {
+            assert_right(&completion);
+            done += 1;
+        }
+    }
+    assert_eq!(done, 3);
+    assert_eq!(drain(&mut dispatcher, &clock).len(), 2);
+    assert!(fallbacks(&runtime).contains(&("window-full".to_owned(), 3)));
+}
+
+#[test]
+fn held_requests_go_when_the_oldest_has_waited_long_enough() {
+    let (device, clock) = (Scripted::new(8), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    device.script.lock().unwrap().doorbells.clear();
+    pending(dispatcher.submit(digest(1)));
+    clock.advance(HOLD_NS - 1000);
+    pending(dispatcher.submit(digest(2)));
+    assert_eq!(dispatcher.poll(&mut |_| {}), 0);
+    assert!(device.script.lock().unwrap().doorbells.is_empty(), "still held");
+    clock.advance(1000);
+    let mut back = 0;
+    dispatcher.poll(&mut |_| back += 1);
+    assert_eq!((back, device.script.lock().unwrap().doorbells.clone()), (2, vec![2]));
+}
+
+#[test]
+fn a_full_batch_and_a_waiting_audience_go_at_once() {
+    let (device, clock) = (Scripted::new(3), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    device.script.lock().unwrap().doorbells.clear();
+    for mark in 1..=3 {
+        pending(dispatcher.submit(digest(mark)));
+    }
+    assert_eq!(device.script.lock().unwrap().doorbells, [3], "the batch is full");
+    drain(&mut dispatcher, &clock);
+    dispatcher.set_active(2);
+    pending(dispatcher.submit(digest(4)));
+    assert_eq!(device.script.lock().unwrap().doorbells.len(), 1, "one of two waits");
+    pending(dispatcher.submit(digest(5)));
+    assert_eq!(device.script.lock().unwrap().doorbells, [3, 2], "nobody is left who could join");
+    drain(&mut dispatcher, &clock);
+}
+
+#[test]
+fn a_cancelled_request_comes_back_from_cancel_alone() {
+    let (device, clock) = (Scripted::new(8), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    let (held, kept) = (pending(dispatcher.submit(digest(1))), pending(dispatcher.submit(digest(2))));
+    assert_eq!(dispatcher.cancel(held).unwrap().mark, 1);
+    assert!(dispatcher.cancel(held).is_none());
+    let back = drain(&mut dispatcher, &clock);
+    assert_eq!(back.iter().map(|completion| completion.token).collect::<Vec<_>>(), [kept]);
+    assert!(dispatcher.cancel(kept).is_none());
+}
+
+#[test]
+fn a_late_answer_changes_nothing() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    device.will(&[Act::Hang]);
+    pending(dispatcher.submit(digest(1)));
+    let back = drain(&mut dispatcher, &clock);
+    assert_eq!(back.len(), 1);
+    assert_eq!(device.script.lock().unwrap().withdrawn, 1);
+    for _ in 0..10 {
+        clock.advance(GIVE_UP_NS);
+        dispatcher.poll(&mut |_| panic!("completed twice"));
+    }
+}
+
+#[test]
+fn random_work_on_a_faulty_device_comes_back_once_and_right() {
+    for seed in 1..=40_u64 {
+        let (device, clock) = (Scripted::new(1 + (seed % 8) as u16), HandClock::default());
+        device.script.lock().unwrap().window = 4 + (seed % 13) as u32;
+        let runtime = runtime(&device, &clock, 1);
+        let mut dispatcher = runtime.dispatcher();
+        let mut state = seed;
+        let mut random = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state >> 33
+        };
+        let (mut open, mut closed) = (HashSet::new(), HashSet::new());
+        let mut tokens = Vec::new();
+        for mark in 0..400 {
+            let act = match random() % 20 {
+                0 => Act::Hang,
+                1 => Act::Wrong,
+                2 => Act::Fail(Error::Device(Fault::Reported)),
+                3 if random() % 10 == 0 => Act::Fail(Error::Device(Fault::Lost)),
+                4 => Act::Fail(Error::Authentication),
+                _ => Act::Right,
+            };
+            device.will(&[act]);
+            let request = if random() % 2 == 0 { digest(mark) } else { seal(mark) };
+            match dispatcher.submit(request) {
+                Submitted::Done(completion) => {
+                    assert_right(&completion);
+                    assert!(closed.insert(mark), "seed {seed}: {mark} twice");
+                }
+                Submitted::Pending(token) => {
+                    assert!(open.insert(mark));
+                    tokens.push((token, mark));
+                }
+            }
+            let mut settle = |mark: u64| {
+                assert!(open.remove(&mark) && closed.insert(mark), "seed {seed}: {mark} twice");
+            };
+            match random() % 8 {
+                0 => dispatcher.flush(),
+                1 if !tokens.is_empty() => {
+                    let (token, mark) = tokens[random() as usize % tokens.len()];
+                    if let Some(request) = dispatcher.cancel(token) {
+                        assert_eq!(request.mark, mark);
+                        settle(mark);
+                    }
+                }
+                2 | 3 => {
+                    let mut back = Vec::new();
+                    dispatcher.poll(&mut |completion| back.push(completion));
+                    for completion in back {
+                        assert_right(&completion);
+                        settle(completion.request.mark);
+                    }
+                }
+                _ => clock.advance(random() % 300_000),
+            }
+        }
+        for completion in drain(&mut dispatcher, &clock) {
+            assert_right(&completion);
+            let mark = completion.request.mark;
+            assert!(open.remove(&mark) && closed.insert(mark), "seed {seed}: {mark} twice");
+        }
+        assert!(open.is_empty(), "seed {seed}: {open:?} never came back");
+        assert_eq!(closed.len(), 400);
+    }
+}
