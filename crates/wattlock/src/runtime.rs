@@ -35,6 +35,8 @@ pub enum BuildError {
     Policy(#[from] PolicyError),
 }
 
+type PolicyMaker = Box<dyn Fn(&Machine) -> Box<dyn Policy> + Send + Sync>;
+
 /// What a runtime is made of. Defaults: the CPU's own engines, `adaptive` for performance, the profile on disk if
 /// there is one and it is this machine's, telemetry on.
 pub struct Builder {
@@ -42,6 +44,7 @@ pub struct Builder {
     inactive: Vec<(String, String)>,
     policy: String,
     settings: Settings,
+    maker: Option<PolicyMaker>,
     objective: Objective,
     profile: Option<Profile>,
     clock: Clock,
@@ -58,6 +61,7 @@ impl Default for Builder {
             inactive: Vec::new(),
             policy: "adaptive".to_owned(),
             settings: Settings::default(),
+            maker: None,
             objective: Objective::default(),
             profile: None,
             clock: Clock::real(),
@@ -96,6 +100,19 @@ impl Builder {
     pub fn policy(mut self, name: &str, settings: Settings) -> Builder {
         self.policy = name.to_owned();
         self.settings = settings;
+        self.maker = None;
+        self
+    }
+
+    /// Uses a policy that is not in the catalogue, under this name; `make` is called once for each dispatcher.
+    #[must_use]
+    pub fn own_policy(
+        mut self,
+        name: &str,
+        make: impl Fn(&Machine) -> Box<dyn Policy> + Send + Sync + 'static,
+    ) -> Builder {
+        self.policy = name.to_owned();
+        self.maker = Some(Box::new(make));
         self
     }
 
@@ -173,7 +190,9 @@ impl Builder {
             cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u16),
             objective: self.objective,
         };
-        by_name(&self.policy, machine.clone(), &self.settings)?;
+        if self.maker.is_none() {
+            by_name(&self.policy, machine.clone(), &self.settings)?;
+        }
         let identity = Identity {
             program: self.program,
             policy: self.policy.clone(),
@@ -192,6 +211,7 @@ impl Builder {
                 machine,
                 policy: self.policy,
                 settings: self.settings,
+                maker: self.maker,
                 clock: self.clock,
                 identity,
                 telemetry_wanted: self.telemetry,
@@ -264,6 +284,7 @@ pub(crate) struct Inner {
     machine: Machine,
     policy: String,
     settings: Settings,
+    maker: Option<PolicyMaker>,
     clock: Clock,
     identity: Identity,
     telemetry_wanted: bool,
@@ -347,6 +368,9 @@ impl Inner {
     }
 
     pub(crate) fn make_policy(&self) -> Box<dyn Policy> {
+        if let Some(make) = &self.maker {
+            return make(&self.machine);
+        }
         match by_name(&self.policy, self.machine.clone(), &self.settings) {
             Ok(policy) => policy,
             Err(error) => unreachable!("the same name and settings built a policy before: {error}"),

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use wattlock::policy::Settings;
+use wattlock::policy::{Choice, EngineId, Policy, Weather};
 use wattlock::{Clock, Dispatcher, Runtime};
 use wattlock_core::{
     Algorithm, Completion, Cost, Description, Engine, EngineClass, Error, Fault, Instance, Key, Kind, KindSet, Nanos,
-    OwnedRequest, Refused, Token, Window,
+    OwnedRequest, Refused, Shape, Token, Window,
 };
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -223,13 +223,30 @@ impl HandClock {
 pub const HOLD_NS: Nanos = 100_000;
 pub const GIVE_UP_NS: Nanos = 5_000_000;
 
+/// Queues whatever the device can do, held for `HOLD_NS`.
+struct HoldEverything;
+
+impl Policy for HoldEverything {
+    fn name(&self) -> &'static str {
+        "hold everything"
+    }
+
+    fn choose(&mut self, shape: &Shape, weather: &Weather, _: Nanos) -> Choice {
+        let device = queued_kinds().contains(shape.kind) && weather.engines[2].available;
+        let engine = EngineId(if device { 2 } else { 0 });
+        Choice { engine, hold_ns: if device { HOLD_NS } else { 0 }, clock: None }
+    }
+
+    fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
+        EngineId(0)
+    }
+}
+
 /// A runtime that offloads everything it can to the scripted device.
 pub fn runtime(device: &Arc<Scripted>, clock: &HandClock, verify_one_in: u32) -> Runtime {
-    let mut settings = Settings::default();
-    settings.set(&format!("hold_ns={HOLD_NS}")).unwrap();
     Runtime::builder()
         .engines(vec![Arc::new(Instruction::new()), Arc::new(Software::new()), device.clone()])
-        .policy("offload", settings)
+        .own_policy("hold everything", |_| Box::new(HoldEverything))
         .clock(clock.clock())
         .give_up_after_ns(GIVE_UP_NS)
         .verify_one_in(verify_one_in)
