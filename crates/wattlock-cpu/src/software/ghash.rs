@@ -109,7 +109,7 @@ impl<'a> Ghash<'a> {
 
     /// Takes the block of both bit lengths and returns the hash.
     pub fn finish(mut self, aad_bytes: usize, bytes: usize) -> [u8; 16] {
-        let lengths = (aad_bytes as u128 * 8) << 64 | bytes as u128 * 8;
+        let lengths = ((aad_bytes as u128 * 8) << 64) | (bytes as u128 * 8);
         self.sum = self.key.times(self.sum ^ lengths);
         self.sum.to_be_bytes()
     }

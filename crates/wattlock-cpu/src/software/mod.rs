@@ -162,10 +162,10 @@ fn apart<'r>(request: &'r mut Request<'_>) -> (&'r [u8], &'r mut [u8]) {
     }
 }
 
-fn expanded<'k, T: Send + Sync + 'static>(
-    key: &'k Key,
+fn expanded<T: Send + Sync + 'static>(
+    key: &Key,
     expand: impl FnOnce(&[u8]) -> Result<T, Error>,
-) -> Result<&'k T, Error> {
+) -> Result<&T, Error> {
     key.expanded(|material| match material {
         Material::Bytes(bytes) => expand(bytes),
         _ => Err(Error::Invalid("key algorithm")),

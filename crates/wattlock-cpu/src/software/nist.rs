@@ -54,7 +54,7 @@ fn scalar<C: Nist>(bytes: &[u8]) -> Option<C::Scalar> {
         return None;
     }
     repr.copy_from_slice(bytes);
-    let scalar = C::Scalar::from_repr(repr.clone()).into_option();
+    let scalar = C::Scalar::from_repr(repr).into_option();
     repr.as_mut_slice().zeroize();
     scalar.filter(|scalar| !bool::from(scalar.is_zero()))
 }
@@ -277,14 +277,53 @@ impl<C: Nist> Nonces<C> {
         loop {
             self.advance();
             let nonce = scalar::<C>(&self.value[..C::Hash::OUT]);
-            self.rekey_after_use();
+            self.rekey(&[&[0]]);
             if let Some(nonce) = nonce {
                 return nonce;
             }
         }
     }
+}
 
-    fn rekey_after_use(&mut self) {
-        self.rekey(&[&[0]]);
+#[cfg(test)]
+mod tests {
+    use super::super::hash::digest;
+    use super::*;
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    }
+
+    /// Without fresh bytes the signature is the deterministic one of the message "sample".
+    fn signs_sample<C: Nist>(secret: &str, r: &str, s: &str) {
+        let signer = Signer::<C> { scalar: scalar::<C>(&bytes(secret)).unwrap() };
+        let (mut hash, mut out) = ([0; OUT_MAX], [0; 2 * OUT_MAX]);
+        digest::<C::Hash>(b"sample", &mut hash);
+        let hash = &hash[..C::Hash::OUT];
+        let len = signer.sign_hedged(hash, &[], &mut out);
+        assert_eq!(out[..len], [bytes(r), bytes(s)].concat());
+        let deterministic = out;
+        signer.sign(hash, &mut out);
+        assert_ne!(out, deterministic, "fresh bytes give a fresh nonce");
+        signer.sign_hedged(hash, &[1], &mut out);
+        assert_ne!(out, deterministic);
+    }
+
+    #[test]
+    fn rfc_6979_appendix_a_2_5_p256_with_sha_256() {
+        signs_sample::<p256::NistP256>(
+            "C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721",
+            "EFD48B2AACB6A8FD1140DD9CD45E81D69D2C877B56AAF991C34D0EA84EAF3716",
+            "F7CB1C942D657C41D436C7A1B6E29F65F3E900DBB9AFF4064DC4AB2F843ACDA8",
+        );
+    }
+
+    #[test]
+    fn rfc_6979_appendix_a_2_6_p384_with_sha_384() {
+        signs_sample::<p384::NistP384>(
+            "6B9D3DAD2E1B8C1C05B19875B6659F4DE23C3B667BF297BA9AA47740787137D896D5724E4C70A825F872C9EA60D2EDF5",
+            "94EDBB92A5ECB8AAD4736E56C691916B3F88140666CE9FA73D64C4EA95AD133C81A648152E44ACF96E36DD1E80FABE46",
+            "99EF4AEB15F178CEA1FE40DB2603138F130E740A19624526203B6351D0A3A94FA329C145786E679E7B82C71A38628AC8",
+        );
     }
 }

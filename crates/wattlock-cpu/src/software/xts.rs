@@ -24,7 +24,7 @@ pub enum Direction {
 
 /// Next tweak: times x in GF(2^128), least significant byte first (section 5.2).
 fn next(tweak: u128) -> u128 {
-    tweak << 1 ^ (tweak >> 127) * 0x87
+    (tweak << 1) ^ ((tweak >> 127) * 0x87)
 }
 
 impl Xts {
