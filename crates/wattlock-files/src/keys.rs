@@ -114,6 +114,9 @@ impl Recipients {
 }
 
 fn ssh_recipient(text: &str) -> Result<ssh::Recipient, Error> {
+    if text.to_ascii_uppercase().contains("SECRET") {
+        return Err(Error::BadRecipient("this is an identity; it must stay secret".into()));
+    }
     use ssh::ParseRecipientKeyError::{Ignore, RsaModulusTooLarge, RsaModulusTooSmall, Unsupported};
     text.parse().map_err(|error| {
         Error::BadRecipient(match error {
@@ -315,6 +318,8 @@ mod tests {
         let error = count(&format!("{RECIPIENT}\nhunter2\n")).unwrap_err().to_string();
         assert!(error.contains("line 2") && !error.contains("hunter2"), "{error}");
         let mut recipients = Recipients::new();
+        let error = recipients.add(IDENTITY).unwrap_err().to_string();
+        assert!(!error.contains("GFPYYS"), "{error}");
         assert!(matches!(recipients.add("hello"), Err(Error::BadRecipient(_))));
         assert!(matches!(recipients.add_file(&[0xff; 4]), Err(Error::BadRecipient(_))));
         assert!(matches!(recipients.add_file(&vec![b'\n'; FILE_MAX + 1]), Err(Error::BadRecipient(_))));

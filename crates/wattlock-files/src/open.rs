@@ -59,6 +59,7 @@ impl Opener {
         source: &impl CryptoSource,
         progress: Progress<'_>,
     ) -> Result<Opened, Error> {
+        output.refuse_early()?;
         let mut input = Source::open(input, progress.cancel())?;
         let crypto = &mut source.crypto();
         let (mode, identity) = (input.mode, input.identity);

@@ -34,6 +34,17 @@ pub enum Output {
     Stream(Box<dyn Write + Send>),
 }
 
+impl Output {
+    /// Refuses an output that is in the way before anybody is asked for a passphrase. That it was not does not mean
+    /// that it will not be: [`AtomicFile::commit`] has the last word.
+    pub(crate) fn refuse_early(&self) -> Result<(), Error> {
+        match self {
+            Output::Path { path, force: false } if path.is_file() => Err(Error::OutputExists(path.clone())),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// An opened output.
 pub(crate) enum Target<'a> {
     Atomic(AtomicFile),

@@ -1,5 +1,7 @@
 //! What the world does to files: full disks, closed pipes, interrupts, outputs in the way, inputs that are no files.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod common;
 
 use common::*;
@@ -8,7 +10,8 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wattlock_files::{Error, Input, Output, Progress};
+use wattlock_core::{Error as CoreError, Request};
+use wattlock_files::{Crypto, CryptoSource, Error, Input, Opener, Output, Progress, Sealer, keys};
 
 const SEGMENT: usize = 1 << 20;
 
@@ -151,6 +154,55 @@ fn directory_device_and_absence_are_told_apart() {
     assert!(matches!(try_input(Path::new("/dev/zero")), Error::NotRegular(_)));
     assert!(matches!(try_input(&directory.path().join("nothing")), Error::NotFound(_)));
     assert!(names(directory.path()).is_empty());
+}
+
+#[test]
+fn nobody_is_asked_for_a_passphrase_if_the_output_is_in_the_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let to = directory.path().join("out");
+    fs::write(&to, b"precious").unwrap();
+    let recipient = keys::passphrase_recipient("x".to_owned().into(), 1).unwrap();
+    let sealed = seal(&Sealer::new(vec![recipient]).unwrap(), b"");
+    let opener = Opener::new(vec![]).passphrase(Box::new(|| panic!("asked")));
+    let result = opener.open(stream(&sealed), to_file(&to), &Double, progress());
+    assert!(matches!(result, Err(Error::OutputExists(_))));
+}
+
+/// Makes engines that panic at their second segment.
+struct Always;
+
+struct Broken(u32);
+
+impl CryptoSource for Always {
+    type Crypto = Broken;
+
+    fn crypto(&self) -> Broken {
+        Broken(0)
+    }
+}
+
+impl Crypto for Broken {
+    fn run(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {
+        Double.run(request)
+    }
+
+    fn run_all(&mut self, requests: &mut [Request<'_>], results: &mut [Result<usize, CoreError>]) {
+        self.0 += 1;
+        assert!(self.0 < 3, "the engine broke");
+        Double.run_all(requests, results);
+    }
+}
+
+#[test]
+fn a_panic_reaches_the_caller_and_nobody_waits_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let from = directory.path().join("in");
+    fs::write(&from, content(16 * SEGMENT)).unwrap();
+    let sealing = || {
+        let output = Output::Stream(Box::new(Kept::default()));
+        let _ = Pair::new().sealer().seal(Input::Path(from.clone()), output, &Always, progress());
+    };
+    assert!(std::panic::catch_unwind(sealing).is_err());
 }
 
 #[test]

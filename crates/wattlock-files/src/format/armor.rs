@@ -285,6 +285,6 @@ mod tests {
         assert!(is_bad(&(" ".repeat(SPACE_MAX + 1) + &text)));
         assert!(matches!(read((text.clone() + "x").as_bytes()), Err(Error::BadArmor(_) | Error::Extended)));
         assert!(matches!(read((text.clone() + "\nx").as_bytes()), Err(Error::Extended)));
-        assert!(matches!(read(text[..text.len() - 5].as_bytes()), Err(Error::Truncated)));
+        assert!(matches!(read(&text.as_bytes()[..text.len() - 5]), Err(Error::Truncated)));
     }
 }

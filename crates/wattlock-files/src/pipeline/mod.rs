@@ -163,6 +163,7 @@ pub(crate) fn run(
 impl Work<'_, '_, '_> {
     /// One worker, from its first segment to its last.
     fn work(&self, crypto: &mut impl Crypto) {
+        let _alarm = Alarm(self.drain, &self.stop);
         let len = self.feed.longest(self.segments).min(self.segments.buffer_len());
         let mut buffer = Zeroizing::new(vec![0; len]);
         let mut copy = Zeroizing::new(Vec::new());
@@ -241,6 +242,18 @@ impl Work<'_, '_, '_> {
         let mut failed = self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if failed.as_ref().is_none_or(|(known, _)| index < *known) {
             *failed = Some((index, error));
+        }
+    }
+}
+
+/// If a worker panics, nobody waits for the segment it had: the panic reaches the caller instead.
+struct Alarm<'a, 'd>(&'a Drain<'d>, &'a AtomicBool);
+
+impl Drop for Alarm<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.1.store(true, Ordering::Relaxed);
+            self.0.fail(0);
         }
     }
 }

@@ -106,17 +106,13 @@ fn aead_open(
     let key = aead::LessSafeKey::new(aead::UnboundKey::new(algorithm, key).unwrap());
     let nonce = nonce(request);
     let Data::InPlace(buffer) = &mut request.data else { return Err(CoreError::Unsupported) };
-    let mut plain = vec![0; buffer.len()];
-    match key.open_separate_gather(nonce, aead::Aad::from(request.aad), buffer, request.tag, &mut plain) {
-        Ok(()) => {
-            buffer.copy_from_slice(&plain);
-            Ok(buffer.len())
-        }
-        Err(_) => {
-            buffer.fill(0);
-            Err(CoreError::Authentication)
-        }
+    let opened =
+        key.open_in_place_separate_tag(nonce, aead::Aad::from(request.aad), request.tag, buffer).is_ok();
+    if !opened {
+        buffer.fill(0);
+        return Err(CoreError::Authentication);
     }
+    Ok(buffer.len())
 }
 
 /// A key pair, its files on disk.
