@@ -6,12 +6,12 @@
 //! causes to those who wait for this thread. With `w` others waiting (`active - in flight - 1`):
 //!
 //! - inside the call: `T * (1 + D*w)`;
-//! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `P/b * (1 + D*w)`, which against the
-//!   first is the question whether a pass is worth its while; against a device it is `P + P/b * D*(w+1-b)`, because
+//! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `(P/b + submit) * (1 + D*w)`, which against the
+//!   first is the question whether a pass is worth its while; against a device it is `P + (P/b + submit) * D*(w+1-b)`, because
 //!   those who share the pass are not delayed by it;
 //! - on a device with `q` in flight and `k` servers: `P + max(0, q+1-k) * mean/k + submit * (1 + D*w)`.
 //!
-//! On the thread, completions that mature on devices meanwhile (a share `T/P` of those in flight, delayed by half) count
+//! On the thread, completions that mature on devices meanwhile (`min(q, k) * T/P`, each delayed by half of T) count
 //! as waiting too. With D = 1 this would be join-the-shortest-queue; D = 2 because whoever is delayed delays others again: a device
 //! with room is used a little before it is the faster one, as EECA fills its accelerator first and gives the CPU the
 //! rest. T, P and k are calibrated values corrected by outcomes (`estimate.rs`). It follows that offload *pays* where
@@ -25,7 +25,7 @@
 //! *Company.* `b` counts those already held, the asker, and the `w` who can join at once, times the share of the
 //! predicted company that used to come. A door that does not say how many are active leaves only arrivals: those
 //! expected within the hold, counted for streams and bulk, and for interactive requests only where they come as fast
-//! as one thread could serve them. Below break-even (`P/b >= T`) a request runs inline at once. A hold never exceeds
+//! as one thread could serve them. Below break-even (`P/b + submit >= T`) a request runs inline at once. A hold never exceeds
 //! what the batch saves, nor `hold_ns`.
 //!
 //! *Stability.* The engine last chosen for a size bucket is left only for one that looks `margin` (4 %) better, so
@@ -335,7 +335,8 @@ impl Table {
             let pass = alone * sky.dilation();
             let maturing = self.maturing(alone, sky);
             let left_out = (sky.waiting() + 1.0 - batch).max(0.0);
-            let mine = pass / batch;
+            let through = if candidate.inline { 0.0 } else { sky.rules.submit_ns };
+            let mine = pass / batch + through;
             (mine * (pressure + maturing), pass + mine * (DELAY_WEIGHT * left_out + maturing))
         } else {
             let queued = match belief {
@@ -358,8 +359,9 @@ impl Table {
     fn maturing(&self, busy_ns: f32, sky: &Sky<'_>) -> f32 {
         let devices = self.candidates.iter().filter(|one| !one.on_thread());
         let each = devices.filter_map(|device| {
-            let share = (busy_ns / device.ns(sky.shape.bytes)?.max(1.0)).min(1.0);
-            Some(sky.weather.engines[device.id.index()].in_flight as f32 * share / 2.0)
+            let in_flight = sky.weather.engines[device.id.index()].in_flight as f32;
+            let rounds = busy_ns / device.ns(sky.shape.bytes)?.max(1.0);
+            Some((in_flight.min(device.servers()) * rounds).min(in_flight) / 2.0)
         });
         each.sum()
     }

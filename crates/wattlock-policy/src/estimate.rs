@@ -111,6 +111,8 @@ pub(crate) struct Candidate {
     cells: [Cell; BUCKETS],
     /// Requests it works on at once, as far as anyone has seen.
     servers: f32,
+    /// Whether the last request that found all of them busy had to wait.
+    waited: bool,
     /// Mean nanoseconds of the requests submitted lately, alone.
     mean_ns: f32,
     /// Share of the predicted company that comes.
@@ -142,6 +144,7 @@ impl Candidate {
             is_cpu: engine.class.is_cpu(),
             cells,
             servers: f32::from(engine.width.max(1)),
+            waited: false,
             mean_ns: 0.0,
             company: 1.0,
             predicted: 0.0,
@@ -175,10 +178,11 @@ impl Candidate {
         self.cells[bucket(bytes)].nj.value(bytes)
     }
 
-    /// Requests it is believed to work on at once. One more than seen: the next depth is tried before it is doubted.
+    /// Requests it is believed to work on at once. Until somebody had to wait it is one more than seen: the next depth
+    /// is tried before it is doubted.
     #[inline]
     pub(crate) fn servers(&self) -> f32 {
-        self.servers + f32::from(self.width)
+        if self.waited { self.servers } else { self.servers + f32::from(self.width) }
     }
 
     /// Nanoseconds until a request would be done that joins `ahead` others: its own time, and its place in the queue
@@ -238,7 +242,10 @@ impl Candidate {
         let mean = self.mean_ns.max(1.0);
         let wait = (service - alone).max(0.0);
         let sample = depth * mean / (wait + mean);
-        let waited = wait > mean / 8.0;
+        let waited = wait > mean / 4.0;
+        if depth >= self.servers {
+            self.waited = waited;
+        }
         if waited || sample > self.servers {
             self.servers += (sample - self.servers) / 8.0;
         }

@@ -54,7 +54,7 @@ pub struct Settings {
     pub eep_platform: Platform,
     /// `eep.clock`: clock step for GPU work, 0 to 15. Default 5 (published: the highest of six).
     pub eep_clock: Option<u8>,
-    /// `adaptive.submit_ns`: the deciding thread's own time for one offload and its completion, 0 to 1,000,000.
+    /// `adaptive.submit_ns`: the deciding thread's own time to put one request through a queue, 0 to 1,000,000.
     /// Default 500 (ours: a pause and resume is 211 ns, rings and bookkeeping the rest).
     pub adaptive_submit_ns: u32,
     /// `adaptive.margin_permille`: how much better another engine must look before the choice changes, 0 to 500.

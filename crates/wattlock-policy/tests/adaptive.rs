@@ -3,7 +3,7 @@
 
 mod virtual_machine;
 
-use virtual_machine::{Event, Load, Model, Report, machine, run, run_fixed, run_named};
+use virtual_machine::{Dice, Event, Load, Model, Report, machine, run, run_fixed, run_named};
 use wattlock_core::{Kind, LatencyClass};
 use wattlock_policy::{Adaptive, Objective, Settings};
 
@@ -265,4 +265,35 @@ fn energy_is_within_5_percent_of_the_most_frugal_engine() {
             assert!(ratio <= 1.05, "{ratio}");
         }
     }
+}
+
+/// Machines nobody thought of: any service times, servers, widths and sizes.
+#[test]
+fn on_random_machines_it_is_within_5_percent_of_the_best_fixed_engine() {
+    let mut dice = Dice(2024);
+    let (mut worst, mut sum) = ((f64::INFINITY, String::new()), 0.0);
+    let machines = 120;
+    for number in 0..machines {
+        let mut about = |low: f64, high: f64| low * (high / low).powf(dice.unit());
+        let cpu = Model::cpu(about(200.0, 200_000.0), about(0.01, 1.0));
+        let device = Model::device(about(5_000.0, 500_000.0), about(0.01, 1.0), about(1.0, 40.0) as usize);
+        let lanes = Model::lanes(cpu.setup_ns * about(1.5, 9.0));
+        let clients = about(1.0, 60.0) as u32;
+        let one = about(64.0, 1e6) as usize;
+        let (models, sizes) = match number % 4 {
+            0 => (vec![cpu, device], vec![one]),
+            1 => (vec![cpu, device], MIXED.to_vec()),
+            2 => (vec![Model { per_byte_ns: 0.0, ..cpu }, lanes], vec![256]),
+            _ => (vec![Model { per_byte_ns: 0.0, ..cpu }, lanes, device], vec![256]),
+        };
+        let load = load(Kind::Aes128Ctr, &sizes, Ok(clients));
+        let ratio = adaptive(&models, &load, &[]).throughput / best_throughput(&models, &load);
+        sum += ratio;
+        if ratio < worst.0 {
+            let engines: Vec<_> = models.iter().map(|one| (one.setup_ns as u64, one.servers)).collect();
+            worst = (ratio, format!("machine {number}, {clients} clients, {engines:?}, sizes {sizes:?}"));
+        }
+    }
+    println!("worst: {worst:?}, mean {:.3}", sum / f64::from(machines));
+    assert!(worst.0 >= 0.95, "{worst:?}");
 }

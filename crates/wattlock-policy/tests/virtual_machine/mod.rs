@@ -186,10 +186,8 @@ struct State<'a> {
     report: Report,
 }
 
-/// The deciding thread's own time for an offload; the policies' default is the same.
+/// The deciding thread's own time to put a request through a queue; the policies' default is the same.
 const SUBMIT_NS: Nanos = 500;
-/// Its time to put a request with the held ones.
-const HOLD_COST_NS: Nanos = 50;
 
 /// Runs the load on the machine under the policy.
 pub fn run(models: &[Model], load: &Load, policy: &mut dyn Policy, events: &[(Nanos, Event)]) -> Report {
@@ -394,7 +392,7 @@ impl State<'_> {
     }
 
     fn hold(&mut self, engine: usize, asked: Asked, hold_ns: Nanos) {
-        self.now += HOLD_COST_NS;
+        self.now += SUBMIT_NS;
         if self.held.is_empty() {
             self.deadline = self.now + hold_ns;
         }
