@@ -217,7 +217,7 @@ mod tests {
             "name test\nwindow 64 requests 1000000 bytes\nwidth {width}\npower 1000 idle 3000 active milliwatts\n\
              pool all {servers} servers\ntable sha-256 0:1000 1000:2000\ntable sha-512 0:5000\n"
         );
-        Model::parse(&text).unwrap()
+        Model::parse(&text).expect("the test's own text")
     }
 
     fn all(device: &mut Device, until: Nanos) -> Vec<Finished> {

@@ -367,7 +367,8 @@ impl Instance for Queue {
 }
 
 impl Drop for Queue {
-    /// Waits for the thread, which at most finishes the request it is computing.
+    /// Waits for the thread, which at most finishes the request it is computing. In a forked child that thread does not
+    /// exist: there, an instance is to be forgotten ([`std::mem::forget`]), not dropped.
     fn drop(&mut self) {
         self.end();
         if let Side::Thread(thread) = std::mem::replace(&mut self.side, Side::Gone) {

@@ -1,5 +1,6 @@
 //! The emulated accelerator passes the conformance suite, in virtual and in real time.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

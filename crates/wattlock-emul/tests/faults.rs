@@ -1,5 +1,6 @@
 //! Every declared fault does what it says, to the requests it names and to no other.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Random histories of calls: every accepted request leaves exactly once, the window is never exceeded, and the same
 //! calls give the same completions.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
