@@ -4,7 +4,7 @@
 //! [`Cpu::detect`] makes one, and every kernel that needs the instructions demands one as an argument, so a call
 //! without them does not type-check. This module refuses to ask who made the CPU: only what it can do.
 
-/// Proof of 512-bit AES: `vaes`, `vpclmulqdq`, `avx512f`, `avx512bw`, `avx512vl`, `avx512vbmi` (and what they imply).
+/// Proof of 512-bit AES: `vaes`, `vpclmulqdq`, `avx512f`, `avx512bw`, `avx512vl` (and what they imply).
 #[derive(Debug, Clone, Copy)]
 pub struct Vaes512(());
 
@@ -37,8 +37,7 @@ impl Cpu {
         use std::arch::is_x86_feature_detected as has;
         let aes_ni = has!("aes") && has!("pclmulqdq") && has!("ssse3") && has!("sse4.1");
         let vaes256 = aes_ni && has!("vaes") && has!("vpclmulqdq") && has!("avx2");
-        let vaes512 =
-            vaes256 && has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512vbmi");
+        let vaes512 = vaes256 && has!("avx512f") && has!("avx512bw") && has!("avx512vl");
         Cpu {
             vaes512: vaes512.then_some(Vaes512(())),
             vaes256: vaes256.then_some(Vaes256(())),

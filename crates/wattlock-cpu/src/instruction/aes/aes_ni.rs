@@ -129,7 +129,7 @@ pub(super) fn expand(_: AesNi, key: &[u8]) -> Result<Schedule, Error> {
         if i.is_multiple_of(words) {
             // SAFETY: the witness proves the instructions.
             word = unsafe { substituted(word.rotate_right(8)) } ^ constant;
-            constant = constant << 1 ^ (constant >> 7) * 0x11b;
+            constant = (constant << 1) ^ ((constant >> 7) * 0x11b);
         } else if words == 8 && i % 8 == 4 {
             // SAFETY: the witness proves the instructions.
             word = unsafe { substituted(word) };

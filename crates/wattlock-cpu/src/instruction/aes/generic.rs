@@ -85,13 +85,33 @@ impl Cursor {
 pub(super) unsafe fn splat_keys<V: Vector, const R: usize>(keys: &Schedule) -> [V; 15] {
     // SAFETY: a u128 is 16 readable bytes; the instructions are the caller's.
     unsafe {
-        let first = V::splat(_mm_loadu_si128(keys.keys().as_ptr().cast()));
-        let mut all = [first; 15];
-        for (vector, key) in all.iter_mut().zip(keys.keys()).take(R + 1).skip(1) {
-            *vector = V::splat(_mm_loadu_si128(std::ptr::from_ref(key).cast()));
-        }
-        all
+        // Written out: an iterator here becomes a loop through memory, fifty cycles a request.
+        [
+            splat_key::<V>(keys, R, 0),
+            splat_key::<V>(keys, R, 1),
+            splat_key::<V>(keys, R, 2),
+            splat_key::<V>(keys, R, 3),
+            splat_key::<V>(keys, R, 4),
+            splat_key::<V>(keys, R, 5),
+            splat_key::<V>(keys, R, 6),
+            splat_key::<V>(keys, R, 7),
+            splat_key::<V>(keys, R, 8),
+            splat_key::<V>(keys, R, 9),
+            splat_key::<V>(keys, R, 10),
+            splat_key::<V>(keys, R, 11),
+            splat_key::<V>(keys, R, 12),
+            splat_key::<V>(keys, R, 13),
+            splat_key::<V>(keys, R, 14),
+        ]
     }
+}
+
+/// # Safety
+/// As for the methods of `V`.
+#[inline(always)]
+unsafe fn splat_key<V: Vector>(keys: &Schedule, last: usize, i: usize) -> V {
+    // SAFETY: a u128 is 16 readable bytes; the instructions are the caller's.
+    unsafe { V::splat(_mm_loadu_si128(std::ptr::from_ref(&keys.keys()[i.min(last)]).cast())) }
 }
 
 /// Encrypts or decrypts N vectors.
@@ -119,20 +139,35 @@ unsafe fn rounds<V: Vector, const R: usize, const N: usize, const ENCRYPT: bool>
     }
 }
 
-/// Runs `step` on fewer bytes than a vector has, through a buffer.
-///
-/// # Safety
-/// `at` must be valid and shorter than a vector of `V`.
-#[inline(always)]
-unsafe fn partial<V: Vector>(at: Cursor, step: impl FnOnce(Cursor)) {
-    let mut buffer = [0u8; MOST];
-    debug_assert!(at.len < 16 * V::LANES);
-    // SAFETY: `at.len` is less than a vector, and the buffer holds the widest; `buffer` overlaps nothing.
-    unsafe {
-        std::ptr::copy_nonoverlapping(at.from, buffer.as_mut_ptr(), at.len);
-        let whole = Cursor { from: buffer.as_ptr(), to: buffer.as_mut_ptr(), len: 16 * V::LANES };
-        step(Cursor { from: whole.to.cast_const(), ..whole });
-        std::ptr::copy_nonoverlapping(buffer.as_ptr(), at.to, at.len);
+/// A vector's worth of memory for fewer bytes than a vector has. (Closures are avoided throughout: one that is not
+/// inlined loses the instructions its caller enabled, and calls each intrinsic.)
+struct Partial([u8; MOST]);
+
+impl Partial {
+    /// # Safety
+    /// `at` must be valid and shorter than a vector of `V`.
+    #[inline(always)]
+    unsafe fn take<V: Vector>(at: Cursor) -> Partial {
+        debug_assert!(at.len < 16 * V::LANES);
+        let mut buffer = [0; MOST];
+        // SAFETY: `at.len` is less than a vector, and the buffer holds the widest.
+        unsafe { std::ptr::copy_nonoverlapping(at.from, buffer.as_mut_ptr(), at.len) };
+        Partial(buffer)
+    }
+
+    /// A whole vector, in place.
+    #[inline(always)]
+    fn whole<V: Vector>(&mut self) -> Cursor {
+        let to = self.0.as_mut_ptr();
+        Cursor { from: to.cast_const(), to, len: 16 * V::LANES }
+    }
+
+    /// # Safety
+    /// `at` must be valid and shorter than a vector.
+    #[inline(always)]
+    unsafe fn give(&self, at: Cursor) {
+        // SAFETY: as in `take`.
+        unsafe { std::ptr::copy_nonoverlapping(self.0.as_ptr(), at.to, at.len) };
     }
 }
 
@@ -188,7 +223,9 @@ unsafe fn ctr_part<V: Vector, const R: usize>(k: &[V; 15], counter: u128, mut at
             at.advance(vector);
         }
         if at.len > 0 {
-            partial::<V>(at, |at| ctr_step::<V, R, 1>(k, &mut next, increment, at));
+            let mut partial = Partial::take::<V>(at);
+            ctr_step::<V, R, 1>(k, &mut next, increment, partial.whole::<V>());
+            partial.give(at);
         }
     }
 }
@@ -243,9 +280,9 @@ pub(super) unsafe fn cbc_decrypt<V: Vector, const R: usize>(keys: &Schedule, iv:
             at.advance(vector);
         }
         if at.len > 0 {
-            partial::<V>(at, |at| {
-                cbc_step::<V, R, 1>(&k, before, at);
-            });
+            let mut partial = Partial::take::<V>(at);
+            cbc_step::<V, R, 1>(&k, before, partial.whole::<V>());
+            partial.give(at);
         }
     }
 }
@@ -307,10 +344,14 @@ pub(super) unsafe fn xts<V: Vector, const R: usize, const ENCRYPT: bool>(
         let vector = 16 * V::LANES;
 
         if at.len - end >= WIDTH * vector {
-            let powers: [u128; WIDTH * MOST / 16] =
-                std::array::from_fn(|i| if i < WIDTH * V::LANES { times_x_to(tweak, i) } else { 0 });
-            let mut t: [V; WIDTH] =
-                std::array::from_fn(|i| V::load(powers.as_ptr().add(i * V::LANES).cast()));
+            let mut powers = [0u128; WIDTH * MOST / 16];
+            for (i, power) in powers.iter_mut().enumerate().take(WIDTH * V::LANES) {
+                *power = times_x_to(tweak, i);
+            }
+            let mut t = [V::load(powers.as_ptr().cast()); WIDTH];
+            for (i, t) in t.iter_mut().enumerate() {
+                *t = V::load(powers.as_ptr().add(i * V::LANES).cast());
+            }
             while at.len - end >= WIDTH * vector {
                 xts_step::<V, R, WIDTH, ENCRYPT>(&k, &t, at);
                 for t in &mut t {
@@ -330,7 +371,10 @@ pub(super) unsafe fn xts<V: Vector, const R: usize, const ENCRYPT: bool>(
         let blocks = at.len - end;
         if blocks > 0 {
             let t = xts_tweaks::<V>(tweak);
-            partial::<V>(Cursor { len: blocks, ..at }, |at| xts_step::<V, R, 1, ENCRYPT>(&k, &[t], at));
+            let part = Cursor { len: blocks, ..at };
+            let mut partial = Partial::take::<V>(part);
+            xts_step::<V, R, 1, ENCRYPT>(&k, &[t], partial.whole::<V>());
+            partial.give(part);
             tweak = times_x_to(tweak, blocks / 16);
             at.advance(blocks);
         }
@@ -356,7 +400,7 @@ unsafe fn lowest<V: Vector>(v: V) -> u128 {
 /// As for the methods of `V`.
 #[inline(always)]
 unsafe fn xts_tweaks<V: Vector>(tweak: u128) -> V {
-    let powers: [u128; MOST / 16] = std::array::from_fn(|i| times_x_to(tweak, i));
+    let powers = [tweak, times_x_to(tweak, 1), times_x_to(tweak, 2), times_x_to(tweak, 3)];
     // SAFETY: the array holds the widest vector; the instructions are the caller's.
     unsafe { V::load(powers.as_ptr().cast()) }
 }

@@ -31,7 +31,7 @@ impl Isa {
     /// For people.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Isa::Vaes512(..) => "512-bit VAES (vaes, vpclmulqdq, avx512f, avx512bw, avx512vl, avx512vbmi)",
+            Isa::Vaes512(..) => "512-bit VAES (vaes, vpclmulqdq, avx512f, avx512bw, avx512vl)",
             Isa::Vaes256(..) => "256-bit VAES (vaes, vpclmulqdq, avx2)",
             Isa::AesNi(_) => "AES-NI (aes, pclmulqdq, ssse3, sse4.1)",
         }

@@ -26,8 +26,8 @@ unsafe impl Sync for EcPrivate {}
 
 /// AWS-LC's constant for the curve.
 fn group(curve: Curve) -> Result<*const raw::EC_GROUP, Error> {
-    // SAFETY: each returns a pointer to a constant.
     match curve {
+        // SAFETY: returns a pointer to a constant.
         Curve::P256 => Ok(unsafe { raw::EC_group_p256() }),
         // SAFETY: as above.
         Curve::P384 => Ok(unsafe { raw::EC_group_p384() }),

@@ -110,9 +110,9 @@ impl RsaPrivate {
         // n is odd: n - 1 differs from it in the lowest bit only.
         let last = input.len() - 1;
         let (mut low, mut high) = (input[last] & !1, input[last] ^ self.modulus[last] ^ 1);
-        for i in 0..last {
-            low |= input[i];
-            high |= input[i] ^ self.modulus[i];
+        for (byte, modulus) in input.iter().zip(&self.modulus).take(last) {
+            low |= byte;
+            high |= byte ^ modulus;
         }
         low == 0 || high == 0
     }
