@@ -12,7 +12,8 @@ static KEYS: OnceLock<[PayloadKey; 2]> = OnceLock::new();
 
 fn keys() -> &'static [PayloadKey; 2] {
     KEYS.get_or_init(|| {
-        let (cobblestone, _) = PayloadKey::cobblestone(&[1; 32], &[2; 24], b"header", &mut Portable).expect("fixed key");
+        let (cobblestone, _) =
+            PayloadKey::cobblestone(&[1; 32], &[2; 24], b"header", &mut Portable).expect("fixed key");
         [cobblestone, PayloadKey::age(&[3; 16], &[4; 16], &mut Portable).expect("fixed key")]
     })
 }

@@ -52,7 +52,8 @@ impl Crypto for Portable {
                 let to = request.data.output();
                 let mut block = Vec::new();
                 for (count, part) in to.chunks_mut(64).enumerate() {
-                    let mac = <Hmac<Sha512> as Mac>::new_from_slice(key).map_err(|_| Error::Invalid("key"))?;
+                    let mac =
+                        <Hmac<Sha512> as Mac>::new_from_slice(key).map_err(|_| Error::Invalid("key"))?;
                     let mac = mac.chain_update(&block).chain_update(info).chain_update([count as u8 + 1]);
                     block = mac.finalize().into_bytes().to_vec();
                     part.copy_from_slice(&block[..part.len()]);
@@ -86,6 +87,7 @@ fn seal<A: KeyInit + AeadInPlace>(request: &mut Request<'_>) -> Result<usize, Er
 fn open<A: KeyInit + AeadInPlace>(request: &mut Request<'_>) -> Result<usize, Error> {
     let aead = A::new_from_slice(request.key.bytes()).map_err(|_| Error::Invalid("key"))?;
     let Data::InPlace(buffer) = &mut request.data else { return Err(Error::Unsupported) };
-    let opened = aead.decrypt_in_place_detached(request.nonce.into(), request.aad, buffer, (&*request.tag).into());
+    let opened =
+        aead.decrypt_in_place_detached(request.nonce.into(), request.aad, buffer, (&*request.tag).into());
     opened.map(|()| buffer.len()).map_err(|_| Error::Authentication)
 }
