@@ -7,16 +7,20 @@
 //!
 //! - inside the call: `T * (1 + D*w)`;
 //! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `(P/b + submit) * (1 + D*w)`, which against the
-//!   first is the question whether a pass is worth its while; against a device it is `P + (P/b + submit) * D*(w+1-b)`, because
+//!   first is the question whether a pass is worth its while; against a device it is `P + P/b * D*(w+1-b) + submit * (1 + D*w)`, because
 //!   those who share the pass are not delayed by it;
 //! - on a device with `q` in flight and `k` servers: `P + max(0, q+1-k) * mean/k + submit * (1 + D*w)`.
 //!
-//! On the thread, completions that mature on devices meanwhile (`min(q, k) * T/P`, each delayed by half of T) count
+//! On the thread, completions that mature on devices meanwhile (`min(q, k) * T/mean`, each delayed by half of T or more) count
 //! as waiting too. With D = 1 this would be join-the-shortest-queue; D = 2 because whoever is delayed delays others again: a device
 //! with room is used a little before it is the faster one, as EECA fills its accelerator first and gives the CPU the
 //! rest. T, P and k are calibrated values corrected by outcomes (`estimate.rs`). It follows that offload *pays* where
 //! a request returns sooner from the device than from behind those already waiting; where by calibration it never
 //! does, nothing is ever offloaded, not even to find out.
+//!
+//! Lanes beside a device are a case of their own: company is worth more together than one at a time, so the steady
+//! rates of either are compared first and the loser left out, unless there are requests enough for both
+//! (`keep_one_regime`; found on random machines, where greedy choices lost up to a third).
 //!
 //! *Energy.* Joules of a request alone, divided by `b`. `Balanced` weighs time times joules; `Energy` takes the
 //! fewest joules among engines within 4 times (interactive), 16 times (stream) or any multiple (bulk) of the shortest
@@ -298,6 +302,7 @@ impl Table {
         if ways[first].is_none() {
             return Some(first);
         }
+        self.keep_one_regime(&mut ways, sky);
         let scoring = Scoring::new(&ways, sky);
         let incumbent = usize::from(self.favourite[bucket(sky.shape.bytes)]);
         let weigh = |index: usize, across: bool| {
@@ -313,6 +318,50 @@ impl Table {
         let thread = least(&mut indices.clone().filter(is_cpu), false);
         let devices = indices.filter(|index| !is_cpu(index));
         Some(least(&mut thread.into_iter().chain(devices), true).unwrap_or(first))
+    }
+
+    /// Lanes live on company and devices take it away: where there are too few requests for both, deciding one at a
+    /// time settles on a mixture worse than either. So the steady rates of n clients are compared, each client with
+    /// one request at a time: lanes `b / (P + b*submit)`; a device alone `min(n / (P + submit), k/P, 1/submit)`, or
+    /// with the thread working inline beside it and collecting half a T late, which must promise a sixth more. The
+    /// loser is left out.
+    fn keep_one_regime(&self, ways: &mut [Option<Way>; MAX_ENGINES], sky: &Sky<'_>) {
+        if sky.weather.active == 0 || sky.rules.objective != Objective::Performance {
+            return;
+        }
+        let (n, submit, bytes) = (sky.weather.active as f32, sky.rules.submit_ns.max(1.0), sky.shape.bytes);
+        let present = || self.candidates.iter().zip(ways.iter()).filter(|(_, way)| way.is_some());
+        let known = present().filter_map(|(one, _)| Some((one, one.ns(bytes)?.max(1.0))));
+        let (mut inline, mut lanes, mut enough_lanes) = (0.0f32, 0.0f32, (0.0f32, 0.0f32));
+        for (one, ns) in known.clone().filter(|(one, _)| one.on_thread()) {
+            let batch = n.min(f32::from(one.width));
+            if one.inline {
+                inline = inline.max(1.0 / ns);
+            } else if batch / (ns + batch * submit) > lanes {
+                lanes = batch / (ns + batch * submit);
+                enough_lanes = (2.0 * f32::from(one.width), ns);
+            }
+        }
+        let (mut devices, mut enough) = (0.0f32, 0.0f32);
+        for (one, ns) in known.filter(|(one, _)| !one.on_thread()) {
+            let most = (one.servers() / ns).min(1.0 / submit);
+            let alone = most.min(n / (ns + submit));
+            let late = if inline > 0.0 { 0.5 / inline } else { 0.0 };
+            let beside = most.min((n - 1.0) / (ns + submit + late));
+            let both = beside + (1.0 - submit * beside).max(0.0) * inline;
+            devices = devices.max(alone).max(0.85 * both);
+            enough = enough.max(enough_lanes.0 + one.servers() * (enough_lanes.1 / ns).max(1.0));
+        }
+        if lanes <= inline || devices == 0.0 || n >= enough {
+            return;
+        }
+        let lanes_win = lanes >= devices;
+        for (way, one) in ways.iter_mut().zip(&self.candidates) {
+            let is_lanes = one.on_thread() && !one.inline;
+            if !one.inline && is_lanes != lanes_win {
+                *way = None;
+            }
+        }
     }
 
     /// What this candidate would cost; the formulas of the module's header.
@@ -337,7 +386,8 @@ impl Table {
             let left_out = (sky.waiting() + 1.0 - batch).max(0.0);
             let through = if candidate.inline { 0.0 } else { sky.rules.submit_ns };
             let mine = pass / batch + through;
-            (mine * (pressure + maturing), pass + mine * (DELAY_WEIGHT * left_out + maturing))
+            let rest = pass / batch * (DELAY_WEIGHT * left_out + maturing);
+            (mine * (pressure + maturing), pass + through * pressure + rest)
         } else {
             let queued = match belief {
                 Belief::Live => candidate.queue_ns(alone, state.in_flight as f32),
@@ -355,13 +405,15 @@ impl Table {
         Some(Way { ns: ns * distrust, across_ns: across_ns * distrust, nj, predicted, batch })
     }
 
-    /// Completions that will come from devices while the thread is busy for so long, each delayed by half of that.
+    /// Completions that will come from devices while the thread is busy for so long, times the share of that time they
+    /// lie there and the weight of delaying somebody.
     fn maturing(&self, busy_ns: f32, sky: &Sky<'_>) -> f32 {
         let devices = self.candidates.iter().filter(|one| !one.on_thread());
-        let each = devices.filter_map(|device| {
+        let each = devices.map(|device| {
             let in_flight = sky.weather.engines[device.id.index()].in_flight as f32;
-            let rounds = busy_ns / device.ns(sky.shape.bytes)?.max(1.0);
-            Some((in_flight.min(device.servers()) * rounds).min(in_flight) / 2.0)
+            let rounds = busy_ns / device.mean_ns();
+            let late = if rounds <= 1.0 { 0.5 } else { 1.0 - 0.5 / rounds };
+            DELAY_WEIGHT * late * (in_flight.min(device.servers()) * rounds).min(in_flight)
         });
         each.sum()
     }

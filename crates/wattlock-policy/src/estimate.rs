@@ -111,6 +111,8 @@ pub(crate) struct Candidate {
     cells: [Cell; BUCKETS],
     /// Requests it works on at once, as far as anyone has seen.
     servers: f32,
+    /// Servers hoped for until the first request has to wait, then 0: half the window, the rest being for queueing.
+    hoped: f32,
     /// Whether the last request that found all of them busy had to wait.
     waited: bool,
     /// Mean nanoseconds of the requests submitted lately, alone.
@@ -144,6 +146,7 @@ impl Candidate {
             is_cpu: engine.class.is_cpu(),
             cells,
             servers: f32::from(engine.width.max(1)),
+            hoped: engine.window as f32 / 2.0,
             waited: false,
             mean_ns: 0.0,
             company: 1.0,
@@ -178,11 +181,11 @@ impl Candidate {
         self.cells[bucket(bytes)].nj.value(bytes)
     }
 
-    /// Requests it is believed to work on at once. Until somebody had to wait it is one more than seen: the next depth
-    /// is tried before it is doubted.
+    /// Requests it is believed to work on at once. Until somebody had to wait it is one more than seen, and at least
+    /// what is hoped: a depth must be tried before it can be doubted, and calibration does not say how many there are.
     #[inline]
     pub(crate) fn servers(&self) -> f32 {
-        if self.waited { self.servers } else { self.servers + f32::from(self.width) }
+        if self.waited { self.servers } else { (self.servers + f32::from(self.width)).max(self.hoped) }
     }
 
     /// Nanoseconds until a request would be done that joins `ahead` others: its own time, and its place in the queue
@@ -192,6 +195,11 @@ impl Candidate {
         let servers = self.servers();
         let mean = if self.mean_ns > 0.0 { self.mean_ns } else { alone };
         alone + (ahead + 1.0 - servers).max(0.0) * mean / servers
+    }
+
+    /// Mean nanoseconds of what was submitted lately, each alone.
+    pub(crate) fn mean_ns(&self) -> f32 {
+        self.mean_ns.max(1.0)
     }
 
     /// Takes note that a request was sent here.
@@ -245,6 +253,7 @@ impl Candidate {
         let waited = wait > mean / 4.0;
         if depth >= self.servers {
             self.waited = waited;
+            self.hoped *= f32::from(u8::from(!waited));
         }
         if waited || sample > self.servers {
             self.servers += (sample - self.servers) / 8.0;

@@ -270,10 +270,13 @@ fn energy_is_within_5_percent_of_the_most_frugal_engine() {
 /// Machines nobody thought of: any service times, servers, widths and sizes.
 #[test]
 fn on_random_machines_it_is_within_5_percent_of_the_best_fixed_engine() {
-    let mut dice = Dice(2024);
     let (mut worst, mut sum) = ((f64::INFINITY, String::new()), 0.0);
-    let machines = 120;
+    let machines = 360;
+    let mut dice = Dice(0);
     for number in 0..machines {
+        if number % 120 == 0 {
+            dice = Dice([2024, 4, 7][number as usize / 120]);
+        }
         let mut about = |low: f64, high: f64| low * (high / low).powf(dice.unit());
         let cpu = Model::cpu(about(200.0, 200_000.0), about(0.01, 1.0));
         let device = Model::device(about(5_000.0, 500_000.0), about(0.01, 1.0), about(1.0, 40.0) as usize);

@@ -234,7 +234,7 @@ pub fn run(models: &[Model], load: &Load, policy: &mut dyn Policy, events: &[(Na
 /// Runs a policy by name with default settings.
 pub fn run_named(name: &str, models: &[Model], load: &Load, objective: Objective) -> Report {
     let machine = machine(models, load.kind, objective);
-    let mut policy = by_name(name, machine, &Settings::default()).unwrap();
+    let mut policy = by_name(name, machine, &Settings::default()).expect("a known name");
     run(models, load, policy.as_mut(), &[])
 }
 
