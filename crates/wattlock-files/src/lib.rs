@@ -1,6 +1,6 @@
 //! Sealed files: the format, the pipeline that moves bytes through it, and the file that appears only when it is whole.
 //!
-//! Three parts that know little of each other. [`format`] is pure: bytes in, bytes or geometry out, no descriptor in
+//! Three parts that know little of each other. [`mod@format`] is pure: bytes in, bytes or geometry out, no descriptor in
 //! sight. `pipeline` reads, seals or opens, and writes in constant memory, on as many threads as there are cores.
 //! [`Output`] makes a file atomically. [`Sealer`] and [`Opener`] put them together.
 //!

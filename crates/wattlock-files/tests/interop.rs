@@ -121,9 +121,15 @@ fn age_opens_the_key_in_a_sealed_file() {
     }
 }
 
+/// The repository's own environment if there is one, else whatever the machine calls Python.
+fn interpreter() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python3");
+    if own.exists() { own } else { "python3".into() }
+}
+
 fn python() -> bool {
     let has_cryptography =
-        Command::new("python3").args(["-c", "import cryptography"]).stderr(Stdio::null()).status();
+        Command::new(interpreter()).args(["-c", "import cryptography"]).stderr(Stdio::null()).status();
     let found = has_cryptography.is_ok_and(|status| status.success());
     if !found {
         println!("skipped: python3 with its package cryptography is not installed");
@@ -133,7 +139,7 @@ fn python() -> bool {
 
 fn read_with_python(identity: &Path, sealed: &Path) -> std::process::Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_sealed.py");
-    Command::new("python3").arg(script).args([identity, sealed]).output().unwrap()
+    Command::new(interpreter()).arg(script).args([identity, sealed]).output().unwrap()
 }
 
 #[test]
