@@ -6,21 +6,23 @@
 //! causes to those who wait for this thread. With `w` others waiting (`active - in flight - 1`):
 //!
 //! - inside the call: `T * (1 + D*w)`;
-//! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `(P/b + submit) * (1 + D*w)`, which against the
-//!   first is the question whether a pass is worth its while; against a device it is `P + P/b * D*(w+1-b) + submit * (1 + D*w)`, because
-//!   those who share the pass are not delayed by it;
-//! - on a device with `q` in flight and `k` servers: `P + max(0, q+1-k) * mean/k + submit * (1 + D*w)`.
+//! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `(P/b + submit) * (1 + D*w)`, which
+//!   against the first is the question whether a pass is worth its while; against a device it is
+//!   `P + P/b * D*(w+1-b) + submit * (1 + D*w)`, because those who share the pass are not delayed by it;
+//! - on a device with `q` in flight and `k` servers: `P + D * max(0, q+1-k) * mean/k + submit * (1 + D*w)`.
 //!
-//! On the thread, completions that mature on devices meanwhile (`min(q, k) * T/mean`, each delayed by half of T or more) count
-//! as waiting too. With D = 1 this would be join-the-shortest-queue; D = 2 because whoever is delayed delays others again: a device
-//! with room is used a little before it is the faster one, as EECA fills its accelerator first and gives the CPU the
-//! rest. T, P and k are calibrated values corrected by outcomes (`estimate.rs`). It follows that offload *pays* where
-//! a request returns sooner from the device than from behind those already waiting; where by calibration it never
-//! does, nothing is ever offloaded, not even to find out.
+//! On the thread, completions that mature on devices meanwhile (`min(q, k) * T/mean`, each delayed by half of T or
+//! more) count as waiting too. With D = 1 this would be join-the-shortest-queue; D = 2 because whoever is delayed
+//! delays others again: a device with room is used a little before it is the faster one, as EECA fills its
+//! accelerator first and gives the CPU the rest. T, P and k are calibrated values corrected by outcomes
+//! (`estimate.rs`). It follows that offload *pays* where a request returns sooner from the device than from behind
+//! those already waiting; where by calibration it never does, nothing is ever offloaded, not even to find out.
 //!
 //! Lanes beside a device are a case of their own: company is worth more together than one at a time, so the steady
 //! rates of either are compared first and the loser left out, unless there are requests enough for both
-//! (`keep_one_regime`; found on random machines, where greedy choices lost up to a third).
+//! (`keep_one_regime`; found on random machines, where greedy choices lost up to a third). That comparison is itself
+//! an estimate: of 2,520 random simulated machines three, all with lanes and a device, came out below 95 % of the best
+//! single engine (86, 90 and 92 %).
 //!
 //! *Energy.* Joules of a request alone, divided by `b`. `Balanced` weighs time times joules; `Energy` takes the
 //! fewest joules among engines within 4 times (interactive), 16 times (stream) or any multiple (bulk) of the shortest
@@ -390,7 +392,9 @@ impl Table {
             (mine * (pressure + maturing), pass + through * pressure + rest)
         } else {
             let queued = match belief {
-                Belief::Live => candidate.queue_ns(alone, state.in_flight as f32),
+                Belief::Live => {
+                    alone + DELAY_WEIGHT * (candidate.queue_ns(alone, state.in_flight as f32) - alone)
+                }
                 Belief::Calibrated => alone,
             };
             let ns = queued + sky.rules.submit_ns * pressure;
@@ -413,7 +417,9 @@ impl Table {
             let in_flight = sky.weather.engines[device.id.index()].in_flight as f32;
             let rounds = busy_ns / device.mean_ns();
             let late = if rounds <= 1.0 { 0.5 } else { 1.0 - 0.5 / rounds };
-            DELAY_WEIGHT * late * (in_flight.min(device.servers()) * rounds).min(in_flight)
+            // A device with requests queued works on while nobody collects.
+            let weight = if in_flight > device.servers() { 1.0 } else { DELAY_WEIGHT };
+            weight * late * (in_flight.min(device.servers()) * rounds).min(in_flight)
         });
         each.sum()
     }
