@@ -124,7 +124,7 @@ fn expected(kind: Kind, input: &[u8]) -> (Vec<u8>, Vec<u8>) {
 
 /// Lengths that end in every way our kernels can end, short of and beyond the counter cache.
 fn lengths() -> impl Iterator<Item = usize> {
-    (0..=600).chain([1023, 1024, 2049, 6143, 6144, 6145, 8192, 10_001, 16_384])
+    (0..=600).chain([1023, 1024, 2049, 8191, 8192, 8193, 10_001, 16_384])
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn misalignment_changes_nothing() {
     for engine in engines() {
         for &kind in KINDS {
             let work = Work::new(kind);
-            for len in [16usize, 64, 208, 592, 7_008] {
+            for len in [16usize, 64, 208, 592, 9_008] {
                 let input = pattern(len);
                 let (right, right_tag) = expected(kind, &input);
                 for offset in 0..64 {

@@ -1,0 +1,133 @@
+//! This engine beside its peers, in one run: `cargo run --release -p wattlock-cpu --example instruction_speed [BYTES]`.
+//!
+//! AES-CTR against the system's OpenSSL, and AES-256-GCM against `aws-lc-rs` called directly. Prints gigabytes (10^9) a
+//! second on one core and the ratio. Each figure is the best of three spells of about a second of processor time, taken
+//! by turns, so that both sides see the same machine. Buffers are transformed in place, as OpenSSL's are.
+
+use std::hint::black_box;
+use std::process::Command;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use wattlock_core::{Algorithm, Data, Engine, Key, Kind, Request};
+use wattlock_cpu::detect::Cpu;
+use wattlock_cpu::instruction::Instruction;
+
+const ROUNDS: usize = 3;
+const SPELL_NS: u64 = 700_000_000;
+
+fn main() {
+    let bytes = std::env::args().nth(1).and_then(|arg| arg.parse().ok()).unwrap_or(65_536);
+    let engine = Instruction::new();
+    println!("{}", engine.description().detail);
+    println!("in place, one thread, GB/s");
+    for (kind, algorithm) in [
+        (Kind::Aes128Ctr, Algorithm::Aes128Ctr),
+        (Kind::Aes192Ctr, Algorithm::Aes192Ctr),
+        (Kind::Aes256Ctr, Algorithm::Aes256Ctr),
+    ] {
+        counter_mode(&engine, kind, algorithm, bytes);
+    }
+    for bytes in [1024, 16_384] {
+        galois(&engine, bytes);
+    }
+}
+
+fn counter_mode(engine: &Instruction, kind: Kind, algorithm: Algorithm, bytes: usize) {
+    let narrow = Instruction::with(Cpu { vaes512: None, ..Cpu::detect() });
+    let library = Instruction::with(Cpu::PLAIN);
+    let (mut ours, mut theirs, mut ymm, mut aws) = (0f64, 0f64, 0f64, 0f64);
+    for _ in 0..ROUNDS {
+        ours = ours.max(ctr_speed(engine, kind, algorithm, bytes));
+        theirs = theirs.max(openssl(kind.name(), bytes).unwrap_or(f64::NAN));
+        ymm = ymm.max(ctr_speed(&narrow, kind, algorithm, bytes));
+        aws = aws.max(ctr_speed(&library, kind, algorithm, bytes));
+    }
+    println!(
+        "{} of {bytes}: wattlock {ours:.2}, openssl {theirs:.2}, ratio {:.2} (256-bit kernel {ymm:.2}, AWS-LC {aws:.2})",
+        kind.name(),
+        ours / theirs
+    );
+}
+
+fn galois(engine: &Instruction, bytes: usize) {
+    let (mut ours, mut theirs) = (0f64, 0f64);
+    for _ in 0..ROUNDS {
+        ours = ours.max(gcm_speed(engine, bytes));
+        theirs = theirs.max(gcm_speed_direct(bytes));
+    }
+    println!(
+        "aes-256-gcm-seal of {bytes}: wattlock {ours:.2}, aws-lc-rs {theirs:.2}, ratio {:.3}",
+        ours / theirs
+    );
+}
+
+fn ctr_speed(engine: &Instruction, kind: Kind, algorithm: Algorithm, bytes: usize) -> f64 {
+    let key = [7; 32];
+    let key = &key[..algorithm.key_len().unwrap_or(0)];
+    let key = Key::symmetric(algorithm, key).expect("the length is right");
+    let (mut buffer, mut iv) = (vec![0u8; bytes], [0u8; 16]);
+    spell(bytes, || {
+        iv[0] = iv[0].wrapping_add(1);
+        let mut request = Request { nonce: &iv, ..Request::new(kind, &key, Data::InPlace(&mut buffer)) };
+        engine.execute(&mut request).expect("the request is valid");
+    })
+}
+
+fn gcm_speed(engine: &Instruction, bytes: usize) -> f64 {
+    let key = Key::symmetric(Algorithm::Aes256Gcm, &[7; 32]).expect("the length is right");
+    let (mut buffer, mut nonce, mut tag) = (vec![0u8; bytes], 0u128, [0; 16]);
+    spell(bytes, || {
+        nonce += 1;
+        let nonce = &nonce.to_le_bytes()[..12];
+        let data = Data::InPlace(&mut buffer);
+        let request = Request::new(Kind::Aes256GcmSeal, &key, data);
+        engine.execute(&mut Request { nonce, tag: &mut tag, ..request }).expect("the request is valid");
+    })
+}
+
+fn gcm_speed_direct(bytes: usize) -> f64 {
+    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &[7; 32]).expect("the length is right"));
+    let (mut buffer, mut number) = (vec![0u8; bytes], 0u128);
+    spell(bytes, || {
+        number += 1;
+        let nonce = Nonce::try_assume_unique_for_key(&number.to_le_bytes()[..12]).expect("12 bytes");
+        let sealed = key.seal_in_place_separate_tag(nonce, Aad::empty(), &mut buffer);
+        let _ = black_box(sealed.expect("it seals"));
+    })
+}
+
+/// Bytes a nanosecond of processor time, over a spell: what `openssl speed` measures too.
+fn spell(bytes: usize, mut once: impl FnMut()) -> f64 {
+    let (start, mut calls) = (processor_ns(), 0usize);
+    loop {
+        for _ in 0..(8_000_000 / bytes.max(16)).max(1) {
+            once();
+            calls += 1;
+        }
+        let spent = processor_ns() - start;
+        if spent > SPELL_NS {
+            return (calls * bytes) as f64 / spent as f64;
+        }
+    }
+}
+
+/// Processor time of this thread in nanoseconds (`proc_pid_schedstat`: time spent on the CPU).
+fn processor_ns() -> u64 {
+    std::fs::read_to_string("/proc/thread-self/schedstat")
+        .ok()
+        .and_then(|text| text.split(' ').next()?.parse().ok())
+        .expect("the kernel counts processor time")
+}
+
+/// What `openssl speed` says of the same work.
+fn openssl(name: &str, bytes: usize) -> Option<f64> {
+    let size = bytes.to_string();
+    let output = Command::new("openssl")
+        .args(["speed", "-mr", "-evp", name, "-bytes", &size, "-seconds", "1"])
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let last = text.lines().rfind(|line| line.starts_with("+F:"))?;
+    let speed: f64 = last.rsplit(':').next()?.trim().parse().ok()?;
+    Some(speed / 1e9)
+}
