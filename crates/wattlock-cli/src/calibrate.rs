@@ -16,7 +16,9 @@ use crate::{report, text};
 
 /// Measure every engine by operation, size and concurrency, and keep the profile
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  wattlock calibrate\n  wattlock calibrate --report out.html\n  wattlock calibrate --quick --kind aes-256-gcm-seal --out /tmp/profile.json")]
+#[command(
+    after_help = "Examples:\n  wattlock calibrate\n  wattlock calibrate --report out.html\n  wattlock calibrate --quick --kind aes-256-gcm-seal --out /tmp/profile.json"
+)]
 pub struct Command {
     /// A few sizes in about a second, instead of everything in some minutes
     #[arg(long)]
@@ -42,7 +44,8 @@ pub struct Command {
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let path = match &command.out {
         Some(path) => path.clone(),
-        None => Profile::path().context("no place for the profile: neither HOME nor XDG_CACHE_HOME is set; use --out")?,
+        None => Profile::path()
+            .context("no place for the profile: neither HOME nor XDG_CACHE_HOME is set; use --out")?,
     };
     let profile = if command.report_only {
         Profile::load(&path)?
@@ -88,9 +91,17 @@ fn summarise(profile: &Profile) {
         .iter()
         .map(|fit| {
             let rate = fit.bytes_per_second.map_or_else(|| text::per_second(fit.setup_ns), text::rate);
-            vec![fit.kind.clone(), fit.engine.clone(), text::nanos(fit.setup_ns), rate, format!("{:.0} %", fit.error * 100.0)]
+            vec![
+                fit.kind.clone(),
+                fit.engine.clone(),
+                text::nanos(fit.setup_ns),
+                rate,
+                format!("{:.0} %", fit.error * 100.0),
+            ]
         })
         .collect();
-    println!("latency = setup + bytes / rate, one request at a time; error: root mean square relative deviation of the fit");
+    println!(
+        "latency = setup + bytes / rate, one request at a time; error: root mean square relative deviation of the fit"
+    );
     print!("{}", text::table(&["kind", "engine", "setup", "rate", "error"], &rows));
 }

@@ -15,7 +15,9 @@ use crate::text;
 
 /// What this machine has, what was chosen and why
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  wattlock engines\n  wattlock engines --kind aes-256-gcm-seal\n  wattlock engines --emulate qat-dh8970 --policy qweb\n  wattlock engines --models")]
+#[command(
+    after_help = "Examples:\n  wattlock engines\n  wattlock engines --kind aes-256-gcm-seal\n  wattlock engines --emulate dh8970 --policy qweb\n  wattlock engines --models"
+)]
 pub struct Command {
     /// Show one kind of request at many sizes
     #[arg(long, value_parser = parse_kind)]
@@ -39,7 +41,7 @@ pub fn parse_kind(name: &str) -> Result<Kind, String> {
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     if command.models {
-        Model::PRESETS.iter().for_each(|name| println!("{name}"));
+        Model::presets().iter().for_each(|model| println!("{model}"));
         return Ok(());
     }
     let runtime = setup::runtime(choice, None, true)?;
@@ -89,7 +91,9 @@ fn costs(machine: &Machine, kind: Kind, bytes: usize) -> Vec<(EngineId, f64)> {
 /// Why, in figures: what the chosen engine costs and what the next one would.
 fn why(runtime: &Runtime, kind: Kind, bytes: usize, id: EngineId) -> String {
     let costs = costs(runtime.machine(), kind, bytes);
-    let Some(mine) = costs.iter().find(|(engine, _)| *engine == id) else { return "no calibrated cost".into() };
+    let Some(mine) = costs.iter().find(|(engine, _)| *engine == id) else {
+        return "no calibrated cost".into();
+    };
     let mut why = text::nanos(mine.1);
     for (other, ns) in costs.iter().filter(|(engine, _)| *engine != id) {
         why += &format!(", {} {}", name(runtime, *other), text::nanos(*ns));
@@ -120,7 +124,12 @@ fn print_all(runtime: &Runtime) {
                 Family::Sign | Family::Agree | Family::Generate | Family::Derive => "-".to_owned(),
                 _ => format!(">= {}", text::bytes(bytes as u64)),
             };
-            rows.push(vec![kind.name().into(), size, name(runtime, id).into(), why(runtime, *kind, bytes, id)]);
+            rows.push(vec![
+                kind.name().into(),
+                size,
+                name(runtime, id).into(),
+                why(runtime, *kind, bytes, id),
+            ]);
         }
     }
     print!("{}", text::table(&["kind", "size", "engine", "why"], &rows));

@@ -64,7 +64,9 @@ struct Common {
 
 /// Encrypt files to recipients
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  wattlock seal -r age1... backup.tar                  writes backup.tar.sealed\n  tar c docs | wattlock seal -R team.txt -o docs.tar.sealed\n  wattlock seal -p --format age notes.txt              writes notes.txt.age, which `age -d` opens\n\nExit codes are listed by `wattlock exit-codes`.")]
+#[command(
+    after_help = "Examples:\n  wattlock seal -r age1... backup.tar                  writes backup.tar.sealed\n  tar c docs | wattlock seal -R team.txt -o docs.tar.sealed\n  wattlock seal -p --format age notes.txt              writes notes.txt.age, which `age -d` opens\n\nExit codes are listed by `wattlock exit-codes`."
+)]
 pub struct Seal {
     #[command(flatten)]
     common: Common,
@@ -90,7 +92,9 @@ pub struct Seal {
 
 /// Decrypt files
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  wattlock open -i key.txt backup.tar.sealed           writes backup.tar\n  wattlock open -i ~/.ssh/id_ed25519 -o - docs.tar.sealed | tar x\n  wattlock open secrets.age                            asks for the passphrase\n\nThe format (sealed or age, armored or not) is recognised. Nothing is written that was not verified.")]
+#[command(
+    after_help = "Examples:\n  wattlock open -i key.txt backup.tar.sealed           writes backup.tar\n  wattlock open -i ~/.ssh/id_ed25519 -o - docs.tar.sealed | tar x\n  wattlock open secrets.age                            asks for the passphrase\n\nThe format (sealed or age, armored or not) is recognised. Nothing is written that was not verified."
+)]
 pub struct Open {
     #[command(flatten)]
     common: Common,
@@ -127,7 +131,9 @@ pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
         recipients.add_file(&read_key_file(path)?).map_err(|error| within(path, error))?;
     }
     for path in &command.identities {
-        recipients.add_identity_file(&read_key_file(path)?, UiCallbacks).map_err(|error| within(path, error))?;
+        recipients
+            .add_identity_file(&read_key_file(path)?, UiCallbacks)
+            .map_err(|error| within(path, error))?;
     }
     let mut recipients = recipients.finish(UiCallbacks)?;
     if command.passphrase || command.common.passphrase_file.is_some() {
@@ -157,7 +163,9 @@ pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
 pub fn open(command: &Open, choice: &Choice) -> anyhow::Result<()> {
     let mut identities: Vec<BoxedIdentity> = Vec::new();
     for path in &command.identities {
-        identities.extend(keys::identities(&read_key_file(path)?, UiCallbacks).map_err(|error| within(path, error))?);
+        identities.extend(
+            keys::identities(&read_key_file(path)?, UiCallbacks).map_err(|error| within(path, error))?,
+        );
     }
     let opener = Opener::new(identities).passphrase(ask_passphrase(&command.common)?);
     each(&command.common, choice, "opened", &without_suffix, false, |input, output, runtime, progress| {
@@ -292,7 +300,9 @@ fn bar(common: &Common, input: &Path, output: Option<&Path>) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let (bar, template) = match len {
-        Some(len) => (ProgressBar::new(len), "{msg:20!} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}"),
+        Some(len) => {
+            (ProgressBar::new(len), "{msg:20!} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+        }
         None => (ProgressBar::new_spinner(), "{msg:20!} {spinner} {bytes} {bytes_per_sec}"),
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
@@ -304,10 +314,25 @@ fn bar(common: &Common, input: &Path, output: Option<&Path>) -> ProgressBar {
 
 fn print_stats(done: &str, runtime: &Runtime, seconds: f64) {
     let snapshot = runtime.snapshot();
-    for cell in snapshot.cells.iter().filter(|cell| cell.bytes >= 1 << 10 || cell.kind.contains("poly") || cell.kind.contains("gcm")) {
-        eprintln!("{} on {}: {} requests, {}", cell.kind, cell.engine, cell.requests, text::bytes(cell.bytes));
+    for cell in snapshot
+        .cells
+        .iter()
+        .filter(|cell| cell.bytes >= 1 << 10 || cell.kind.contains("poly") || cell.kind.contains("gcm"))
+    {
+        eprintln!(
+            "{} on {}: {} requests, {}",
+            cell.kind,
+            cell.engine,
+            cell.requests,
+            text::bytes(cell.bytes)
+        );
     }
-    let bytes: u64 = snapshot.cells.iter().filter(|c| c.kind.contains("gcm") || c.kind.contains("poly")).map(|c| c.bytes).sum();
+    let bytes: u64 = snapshot
+        .cells
+        .iter()
+        .filter(|c| c.kind.contains("gcm") || c.kind.contains("poly"))
+        .map(|c| c.bytes)
+        .sum();
     eprintln!(
         "{done} {} in {seconds:.3} s, {}; costs from {}",
         text::bytes(bytes),
@@ -341,7 +366,9 @@ fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     };
     match read {
         Ok(_) => Ok(content),
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Err(Error::NotFound(path.to_owned()).into()),
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::NotFound(path.to_owned()).into())
+        }
         Err(source) => Err(within(path, Error::Io { what: "reading a key file", source })),
     }
 }
@@ -350,7 +377,8 @@ fn first_line(path: &Path) -> anyhow::Result<SecretString> {
     let content = read_key_file(path)?;
     let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let text = std::str::from_utf8(line).map_err(|_| Error::Usage("the passphrase file is not text".into()))?;
+    let text =
+        std::str::from_utf8(line).map_err(|_| Error::Usage("the passphrase file is not text".into()))?;
     if text.is_empty() {
         return Err(Error::Usage("the passphrase file's first line is empty".into()).into());
     }

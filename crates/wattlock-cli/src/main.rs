@@ -7,6 +7,7 @@ mod bench;
 mod calibrate;
 mod engines;
 mod files;
+mod keygen;
 mod report;
 mod setup;
 mod status;
@@ -19,8 +20,13 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 /// Bulk cryptography by whatever does it for the least time or the fewest joules
 #[derive(Debug, Parser)]
-#[command(name = "wattlock", version, max_term_width = 100, arg_required_else_help = true,
-    after_help = "Example:\n  wattlock seal -r age1... backup.tar && wattlock open -i key.txt backup.tar.sealed")]
+#[command(
+    name = "wattlock",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_help = "Example:\n  wattlock seal -r age1... backup.tar && wattlock open -i key.txt backup.tar.sealed"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -32,6 +38,7 @@ struct Arguments {
 enum Command {
     Seal(files::Seal),
     Open(files::Open),
+    Keygen(keygen::Command),
     Calibrate(calibrate::Command),
     Bench(bench::Command),
     Engines(engines::Command),
@@ -69,6 +76,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.command {
         Command::Seal(command) => files::seal(command, choice),
         Command::Open(command) => files::open(command, choice),
+        Command::Keygen(command) => keygen::run(command),
         Command::Calibrate(command) => calibrate::run(command, choice),
         Command::Bench(command) => bench::run(command, choice),
         Command::Engines(command) => engines::run(command, choice),

@@ -135,7 +135,11 @@ fn section(profile: &Profile, kind: Kind, series: &Series) -> Result<String> {
         .iter()
         .map(|c| {
             let place = text::bytes(c.bytes.round() as u64);
-            format!("from about <b>{place}</b> on <b>{}</b> is faster than {}", escape(&c.above), escape(&c.below))
+            format!(
+                "from about <b>{place}</b> on <b>{}</b> is faster than {}",
+                escape(&c.above),
+                escape(&c.below)
+            )
         })
         .collect();
     if told.is_empty() {
@@ -191,7 +195,13 @@ fn chart(title: &str, series: &Series, crossings: &[Crossing]) -> Result<String>
             .light_line_style(TRANSPARENT)
             .x_desc("request size")
             .x_label_formatter(&|x| text::bytes(x.round() as u64))
-            .y_label_formatter(&|y| if *y >= 100.0 { format!("{y:.0}") } else { format!("{y:.3}").trim_end_matches('0').trim_end_matches('.').to_owned() })
+            .y_label_formatter(&|y| {
+                if *y >= 100.0 {
+                    format!("{y:.0}")
+                } else {
+                    format!("{y:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
+                }
+            })
             .draw()
             .map_err(|error| failed(error.to_string()))?;
         for crossing in crossings {
@@ -221,7 +231,8 @@ fn concurrency(profile: &Profile, kind: Kind) -> String {
     if rows.values().all(|row| row.len() < 2) {
         return String::new();
     }
-    let Some(columns) = rows.values().map(|row| row.iter().map(|cell| cell.0).collect::<Vec<_>>()).max() else {
+    let Some(columns) = rows.values().map(|row| row.iter().map(|cell| cell.0).collect::<Vec<_>>()).max()
+    else {
         return String::new();
     };
     let head: String = columns.iter().map(|count| format!("<th>{count}</th>")).collect();
@@ -233,7 +244,9 @@ fn concurrency(profile: &Profile, kind: Kind) -> String {
         format!("<tr><td>{}</td>{}</tr>", escape(name), columns.iter().map(cell).collect::<String>())
     };
     let body: String = rows.iter().map(line).collect();
-    format!("<details><summary>Time of one 16 KiB request with several under way</summary><table><tr><th>engine</th>{head}</tr>{body}</table></details>")
+    format!(
+        "<details><summary>Time of one 16 KiB request with several under way</summary><table><tr><th>engine</th>{head}</tr>{body}</table></details>"
+    )
 }
 
 /// Kinds without a size: operations a second.
@@ -244,7 +257,8 @@ fn operations(profile: &Profile) -> String {
         if has_sizes(&all) {
             continue;
         }
-        let best = all.values().filter_map(|points| points.first()).map(|point| point.1).fold(f64::MAX, f64::min);
+        let best =
+            all.values().filter_map(|points| points.first()).map(|point| point.1).fold(f64::MAX, f64::min);
         for (name, points) in &all {
             let Some((_, ns)) = points.first() else { continue };
             rows += &format!(
@@ -260,7 +274,9 @@ fn operations(profile: &Profile) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    format!("<h2 id=\"operations\">Operations</h2><table><tr><th>kind</th><th>engine</th><th>time</th><th>rate</th><th>of the fastest</th></tr>{rows}</table>")
+    format!(
+        "<h2 id=\"operations\">Operations</h2><table><tr><th>kind</th><th>engine</th><th>time</th><th>rate</th><th>of the fastest</th></tr>{rows}</table>"
+    )
 }
 
 fn fits(profile: &Profile) -> String {
@@ -275,7 +291,9 @@ fn fits(profile: &Profile) -> String {
         )
     };
     let rows: String = profile.fits.iter().map(row).collect();
-    format!("<h2 id=\"fits\">latency = setup + bytes / rate</h2><table><tr><th>kind</th><th>engine</th><th>setup</th><th>rate</th><th>fit error</th></tr>{rows}</table>")
+    format!(
+        "<h2 id=\"fits\">latency = setup + bytes / rate</h2><table><tr><th>kind</th><th>engine</th><th>setup</th><th>rate</th><th>fit error</th></tr>{rows}</table>"
+    )
 }
 
 #[cfg(test)]
@@ -289,7 +307,8 @@ mod tests {
     #[test]
     fn crossing_lies_where_the_lines_meet() {
         // a costs x, b costs 1000 throughout: they meet at 1000.
-        let found = crossings(&two(&[(100.0, 100.0), (10_000.0, 10_000.0)], &[(100.0, 1000.0), (10_000.0, 1000.0)]));
+        let found =
+            crossings(&two(&[(100.0, 100.0), (10_000.0, 10_000.0)], &[(100.0, 1000.0), (10_000.0, 1000.0)]));
         assert_eq!(found.len(), 1);
         assert!((found[0].bytes - 1000.0).abs() < 1e-6, "{found:?}");
         assert_eq!((found[0].below.as_str(), found[0].above.as_str()), ("a", "b"));

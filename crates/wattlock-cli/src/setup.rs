@@ -11,7 +11,7 @@ use wattlock::{Profile, Runtime};
 use wattlock_core::{Engine, KindSet};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
-use wattlock_emul::{Emulated, Model};
+use wattlock_emul::{Emulated, Model, Pace};
 
 /// Who does the work, and by what rule. The same for every command.
 #[derive(Debug, Clone, Args)]
@@ -59,7 +59,7 @@ pub fn engines(choice: &Choice) -> Result<Vec<Arc<dyn Engine>>> {
     let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
     let mut engines = vec![instruction.clone(), Arc::new(Software::new())];
     if let Some(model) = &choice.emulate {
-        engines.push(Arc::new(Emulated::threaded(load_model(model)?, instruction)));
+        engines.push(Arc::new(Emulated::new(load_model(model)?, instruction, Pace::RealTime)?));
     }
     Ok(engines)
 }
@@ -68,9 +68,15 @@ fn load_model(name: &str) -> Result<Model> {
     if let Some(model) = Model::preset(name) {
         return Ok(model);
     }
-    let text = std::fs::read_to_string(name)
-        .with_context(|| format!("{name}: neither a model's name ({}) nor a readable file", Model::PRESETS.join(", ")))?;
+    let text = std::fs::read_to_string(name).with_context(|| {
+        format!("{name}: neither a model's name ({}) nor a readable file", model_names().join(", "))
+    })?;
     Model::parse(&text).with_context(|| format!("{name}: not a model"))
+}
+
+/// The models that are built in.
+pub fn model_names() -> Vec<String> {
+    Model::presets().into_iter().map(|model| model.name).collect()
 }
 
 /// A runtime as asked for. If no profile of this machine is on disk and `kinds` are given, those are calibrated

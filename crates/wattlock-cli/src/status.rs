@@ -8,7 +8,9 @@ use crate::text;
 
 /// What running programs did, on which engine, and why not elsewhere
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  wattlock status\n  wattlock status --json | jq '.[].cells'\n  wattlock status --watch 1")]
+#[command(
+    after_help = "Examples:\n  wattlock status\n  wattlock status --json | jq '.[].cells'\n  wattlock status --watch 1"
+)]
 pub struct Command {
     /// A JSON array, one object a process
     #[arg(long)]
@@ -47,7 +49,8 @@ pub fn describe(snapshot: &Snapshot) -> String {
         header.program, header.pid, header.version, header.policy, header.objective, header.profile
     );
     for engine in &snapshot.engines {
-        let fallbacks: Vec<String> = engine.fallbacks.iter().map(|(why, count)| format!("{why} {count}")).collect();
+        let fallbacks: Vec<String> =
+            engine.fallbacks.iter().map(|(why, count)| format!("{why} {count}")).collect();
         out += &format!(
             "  {:<12} in flight {}, quarantines {}, checked {}, fallbacks {}\n",
             engine.engine,
@@ -64,8 +67,14 @@ pub fn describe(snapshot: &Snapshot) -> String {
         .cells
         .iter()
         .map(|cell| {
-            let mean = |sum: u64| if cell.timed == 0 { "-".to_owned() } else { text::nanos(sum as f64 / cell.timed as f64) };
-            let batch = if cell.batch_sum == 0 { "-".to_owned() } else { format!("{:.1}", cell.batch_sum as f64 / cell.timed as f64) };
+            let mean = |sum: u64| {
+                if cell.timed == 0 { "-".to_owned() } else { text::nanos(sum as f64 / cell.timed as f64) }
+            };
+            let batch = if cell.batch_sum == 0 {
+                "-".to_owned()
+            } else {
+                format!("{:.1}", cell.batch_sum as f64 / cell.timed as f64)
+            };
             vec![
                 format!("  {}", cell.kind),
                 cell.engine.clone(),
@@ -79,7 +88,10 @@ pub fn describe(snapshot: &Snapshot) -> String {
         })
         .collect();
     if !rows.is_empty() {
-        out += &text::table(&["  kind", "engine", "requests", "bytes", "mean time", "held", "batch", "errors"], &rows);
+        out += &text::table(
+            &["  kind", "engine", "requests", "bytes", "mean time", "held", "batch", "errors"],
+            &rows,
+        );
     }
     out
 }

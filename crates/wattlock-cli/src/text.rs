@@ -8,7 +8,11 @@ pub fn bytes(count: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if value.fract() == 0.0 || unit == 0 { format!("{value:.0} {}", UNITS[unit]) } else { format!("{value:.1} {}", UNITS[unit]) }
+    if value.fract() == 0.0 || unit == 0 {
+        format!("{value:.0} {}", UNITS[unit])
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
 }
 
 /// A rate in bytes a second with a decimal prefix: `8.46 GB/s`.
@@ -70,7 +74,10 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
         _ => return Err(format!("{text}: not a size (try 64, 16K, 2M, 1G)")),
     };
     let count: usize = digits.parse().map_err(|_| format!("{text}: not a size (try 64, 16K, 2M, 1G)"))?;
-    count.checked_shl(shift).filter(|bytes| bytes >> shift == count).ok_or_else(|| format!("{text}: too large"))
+    count
+        .checked_shl(shift)
+        .filter(|bytes| bytes >> shift == count)
+        .ok_or_else(|| format!("{text}: too large"))
 }
 
 #[cfg(test)]
@@ -82,8 +89,15 @@ mod tests {
         assert_eq!(parse_bytes("16K"), Ok(16_384));
         assert_eq!(parse_bytes("2MiB"), Ok(2 << 20));
         assert_eq!(parse_bytes("64"), Ok(64));
-        assert!(parse_bytes("64x").is_err() && parse_bytes("").is_err() && parse_bytes("99999999999999G").is_err());
-        assert_eq!((bytes(16_384), bytes(100), bytes(2_621_440)), ("16 KiB".into(), "100 B".into(), "2.5 MiB".into()));
+        assert!(
+            parse_bytes("64x").is_err()
+                && parse_bytes("").is_err()
+                && parse_bytes("99999999999999G").is_err()
+        );
+        assert_eq!(
+            (bytes(16_384), bytes(100), bytes(2_621_440)),
+            ("16 KiB".into(), "100 B".into(), "2.5 MiB".into())
+        );
     }
 
     #[test]

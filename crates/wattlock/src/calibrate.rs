@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wattlock_core::{Engine, Error, Family, Instance, Kind, KindSet, LatencyClass, OwnedRequest, Token, known_answers};
+use wattlock_core::{
+    Engine, Error, Family, Instance, Kind, KindSet, LatencyClass, OwnedRequest, Token, known_answers,
+};
 
 use crate::profile::{Fit, Point, Profile};
 
@@ -48,7 +50,7 @@ impl Plan {
             kinds,
             sizes: vec![64, 1024, 16 << 10, 256 << 10],
             concurrency: vec![1],
-            per_point: Duration::from_micros(800),
+            per_point: Duration::from_millis(5),
             within: Some(Duration::from_millis(900)),
         }
     }
@@ -69,7 +71,11 @@ pub struct Progress<'a> {
 
 /// Measures the engines by the plan. Blocks for as long as that takes, and keeps up to all cores busy.
 /// An engine that cannot do a kind it claims is left out for that kind (its known answers say so elsewhere).
-pub fn calibrate(engines: &[Arc<dyn Engine>], plan: &Plan, progress: &mut dyn FnMut(Progress<'_>)) -> Profile {
+pub fn calibrate(
+    engines: &[Arc<dyn Engine>],
+    plan: &Plan,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Profile {
     let start = Instant::now();
     let mut profile = Profile::empty(engines);
     profile.quick = plan.within.is_some();
@@ -148,7 +154,8 @@ pub fn sample(engine: &dyn Engine, kind: Kind, size: Option<usize>) -> Option<Ow
     request.output = vec![0; room];
     if kind.info().family == Family::Open {
         let seal = Kind::from_name(&kind.name().replace("-open", "-seal"))?;
-        let mut sealed = OwnedRequest::new(seal, request.key.clone(), std::mem::take(&mut request.input), size);
+        let mut sealed =
+            OwnedRequest::new(seal, request.key.clone(), std::mem::take(&mut request.input), size);
         sealed.nonce = request.nonce.clone();
         sealed.aad = request.aad.clone();
         once(engine, &mut sealed).ok()?;
@@ -161,8 +168,22 @@ pub fn sample(engine: &dyn Engine, kind: Kind, size: Option<usize>) -> Option<Ow
 /// Something like prose, so that deflate has its usual work to do.
 fn text(size: usize) -> Vec<u8> {
     const WORDS: [&str; 16] = [
-        "energy ", "the ", "record ", "of ", "server ", "and ", "stream, ", "to ", "a ", "cipher ", "window. ", "in ",
-        "block ", "measured ", "is ", "latency ",
+        "energy ",
+        "the ",
+        "record ",
+        "of ",
+        "server ",
+        "and ",
+        "stream, ",
+        "to ",
+        "a ",
+        "cipher ",
+        "window. ",
+        "in ",
+        "block ",
+        "measured ",
+        "is ",
+        "latency ",
     ];
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut out = Vec::with_capacity(size + 16);

@@ -18,10 +18,9 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-
 use wattlock_core::{
-    Completion, Cost, Data, Engine, Error, Fault, Instance, Kind, KnownAnswer, Nanos, OwnedRequest, Request, Shape,
-    Token, known_answers,
+    Completion, Cost, Data, Engine, Error, Fault, Instance, Kind, KnownAnswer, Nanos, OwnedRequest, Request,
+    Shape, Token, known_answers,
 };
 use wattlock_policy::{Choice, EngineId, Migration, Outcome, Policy, Weather};
 
@@ -146,7 +145,12 @@ impl Dispatcher {
 
     /// The inline path when something besides the work is to be done: a test before the first use, or taking the time.
     #[cold]
-    fn run_with_care(&mut self, chosen: EngineId, shape: &Shape, request: &mut Request<'_>) -> Result<usize, Error> {
+    fn run_with_care(
+        &mut self,
+        chosen: EngineId,
+        shape: &Shape,
+        request: &mut Request<'_>,
+    ) -> Result<usize, Error> {
         if !self.prove_inline(chosen, shape.kind) {
             let reason = self.stations[chosen.index()].health.reason(shape.kind);
             return self.elsewhere(chosen, reason, request);
@@ -193,9 +197,19 @@ impl Dispatcher {
 
     /// The one place where a request goes to another engine than the one the policy named: the identical request, on
     /// the fastest CPU engine that does it inline and has proved itself.
-    fn elsewhere(&mut self, from: EngineId, reason: Reason, request: &mut Request<'_>) -> Result<usize, Error> {
+    fn elsewhere(
+        &mut self,
+        from: EngineId,
+        reason: Reason,
+        request: &mut Request<'_>,
+    ) -> Result<usize, Error> {
         self.row.fell_back(from, reason);
-        tracing::debug!(engine = self.name(from), kind = request.kind.name(), reason = reason.name(), "fallback");
+        tracing::debug!(
+            engine = self.name(from),
+            kind = request.kind.name(),
+            reason = reason.name(),
+            "fallback"
+        );
         let (kind, bytes) = (request.kind, request.data.len());
         for id in self.runtime.cpu_engines(kind) {
             if id == from && reason != Reason::Migrated || !self.prove_inline(id, kind) {
@@ -232,7 +246,11 @@ impl Dispatcher {
         });
         station.health.test_ended(kind, good);
         if !good {
-            tracing::error!(engine = station.engine.description().name, kind = kind.name(), "known-answer test failed");
+            tracing::error!(
+                engine = station.engine.description().name,
+                kind = kind.name(),
+                "known-answer test failed"
+            );
         }
         good
     }
@@ -347,7 +365,8 @@ impl Dispatcher {
     fn note_held(&mut self, id: EngineId, flush_by: Nanos, now: Nanos) {
         let station = &mut self.stations[id.index()];
         let held = station.instance.as_ref().map_or(0, |instance| instance.held());
-        station.flush_by = if held == 0 { None } else { Some(station.flush_by.map_or(flush_by, |by| by.min(flush_by))) };
+        station.flush_by =
+            if held == 0 { None } else { Some(station.flush_by.map_or(flush_by, |by| by.min(flush_by))) };
         let full = held >= u32::from(station.engine.description().width.max(1)) && held > 0;
         if full && station.engine.description().width > 1 || station.flush_by.is_some_and(|by| by <= now) {
             station.flush(now);
@@ -422,7 +441,9 @@ impl Dispatcher {
     }
 
     fn test_came_back(&mut self, id: EngineId, kind: Kind, good: bool, aborted: bool) {
-        let Some(at) = self.testing.iter().position(|test| test.engine == id && test.kind == kind) else { return };
+        let Some(at) = self.testing.iter().position(|test| test.engine == id && test.kind == kind) else {
+            return;
+        };
         let test = &mut self.testing[at];
         test.left -= 1;
         test.good &= good;
@@ -488,7 +509,8 @@ impl Dispatcher {
 
     /// Requests of doors in flight; tests of the runtime's own are not counted.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.iter().filter(|(_, entry)| matches!(entry.purpose, Purpose::Door)).count() + self.ready.len()
+        self.in_flight.iter().filter(|(_, entry)| matches!(entry.purpose, Purpose::Door)).count()
+            + self.ready.len()
     }
 
     /// A door says how many connections, files or streams it has open and not idle; 0 if it does not know.
@@ -568,12 +590,15 @@ impl Dispatcher {
         let now = self.look();
         let shape = request.shape();
         let choice = self.policy.choose(&shape, &self.weather, now);
-        let Some(station) = self.stations.get(choice.engine.index()) else { return Ok(Err(Error::Unsupported)) };
+        let Some(station) = self.stations.get(choice.engine.index()) else {
+            return Ok(Err(Error::Unsupported));
+        };
         if !station.engine.description().queued.contains(shape.kind) {
             return Ok(self.run_chosen(choice.engine, &shape, request));
         }
         let key = Arc::new(request.key.clone());
-        let mut copy = OwnedRequest::new(shape.kind, key, request.data.input().to_vec(), request.data.output().len());
+        let mut copy =
+            OwnedRequest::new(shape.kind, key, request.data.input().to_vec(), request.data.output().len());
         copy.nonce = request.nonce.to_vec();
         copy.aad = request.aad.to_vec();
         copy.options = request.options;
@@ -615,21 +640,28 @@ impl Dispatcher {
         let most = self.in_flight.len();
         for _ in 0..most {
             let Some(Migration { from, to }) = self.policy.migrate(&self.weather, now) else { return };
-            if !self.migrate_one(from, to, now) {
+            if !self.migrate_one(&Migration { from, to }, now) {
                 return;
             }
         }
     }
 
-    /// Moves one held request, the youngest, to another engine. What an engine has begun cannot be moved.
-    fn migrate_one(&mut self, from: EngineId, to: EngineId, now: Nanos) -> bool {
+    /// Moves one held request that may move, the youngest, to another engine. What an engine has begun cannot be moved.
+    fn migrate_one(&mut self, migration: &Migration, now: Nanos) -> bool {
+        let Migration { from, to } = *migration;
         let Some(station) = self.stations.get_mut(from.index()) else { return false };
-        let Some(instance) = station.instance.as_mut().filter(|instance| instance.held() > 0) else { return false };
-        let waiting = self.in_flight.iter().filter(|(_, entry)| entry.engine == from && entry.is_door());
+        let Some(instance) = station.instance.as_mut() else { return false };
         // Held requests are the youngest: an instance hands everything older to the machine with each doorbell.
-        let Some(token) = waiting.max_by_key(|(_, entry)| entry.submitted_ns).map(|(token, _)| token) else {
-            return false;
-        };
+        let mut waiting: Vec<(Nanos, Token, Shape)> = self
+            .in_flight
+            .iter()
+            .filter(|(_, entry)| entry.engine == from && entry.is_door())
+            .map(|(token, entry)| (entry.submitted_ns, token, entry.shape))
+            .collect();
+        waiting.sort_by_key(|(submitted, token, _)| std::cmp::Reverse((*submitted, *token)));
+        waiting.truncate(instance.held() as usize);
+        let mut movable = waiting.iter().filter(|(_, _, shape)| self.policy.may_move(shape, migration));
+        let Some(token) = movable.next().map(|(_, token, _)| *token) else { return false };
         let Some(mut request) = instance.withdraw(token, now) else { return false };
         let Some(entry) = self.leave(token) else { return false };
         self.count_in_flight(from);
@@ -682,14 +714,18 @@ impl Dispatcher {
             self.settle(id, Completion { token, request, result, cost: Cost::default() }, now);
             self.count_in_flight(id);
         }
-        self.next_expiry = self.in_flight.iter().map(|(_, entry)| entry.give_up_ns).min().unwrap_or(Nanos::MAX);
+        self.next_expiry =
+            self.in_flight.iter().map(|(_, entry)| entry.give_up_ns).min().unwrap_or(Nanos::MAX);
     }
 
     /// What to make of an instance's answer: believe it, check it, or have the CPU do the request.
     fn settle(&mut self, id: EngineId, completion: Completion, now: Nanos) {
         let Completion { token, mut request, result, cost } = completion;
         let Some(entry) = self.leave(token) else {
-            tracing::error!(engine = self.name(id), "an instance answered twice; the second answer is dropped");
+            tracing::error!(
+                engine = self.name(id),
+                "an instance answered twice; the second answer is dropped"
+            );
             return;
         };
         if let Purpose::Test(expected) = &entry.purpose {
@@ -768,7 +804,8 @@ impl Dispatcher {
         cost: Cost,
         now: Nanos,
     ) {
-        let cost = Cost { latency_ns: now.saturating_sub(entry.submitted_ns), batch: cost.batch.max(1), ..cost };
+        let cost =
+            Cost { latency_ns: now.saturating_sub(entry.submitted_ns), batch: cost.batch.max(1), ..cost };
         if result.is_ok() {
             let (id, kind) = (entry.engine, entry.shape.kind);
             self.row.add(id, kind, Counter::Timed, 1);

@@ -141,7 +141,8 @@ impl Profile {
             return Some(PathBuf::from(path));
         }
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
+        let cache =
+            absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
         Some(cache.join("wattlock").join("profile.json"))
     }
 
@@ -160,7 +161,9 @@ impl Profile {
         let mut why_not = None;
         for path in Profile::path().into_iter().chain([PathBuf::from(SYSTEM_PATH)]) {
             match Profile::load_for(&path, &here) {
-                Ok(profile) => return Found { origin: format!("{} ({})", path.display(), profile.extent()), profile },
+                Ok(profile) => {
+                    return Found { origin: format!("{} ({})", path.display(), profile.extent()), profile };
+                }
                 Err(ProfileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => why_not = why_not.or(Some(error.to_string())),
             }
@@ -187,7 +190,8 @@ impl Profile {
     /// [`ProfileError`] naming the file.
     pub fn load(path: &Path) -> Result<Profile, ProfileError> {
         let text = fs::read(path).map_err(|source| ProfileError::Io { path: path.to_owned(), source })?;
-        serde_json::from_slice(&text).map_err(|source| ProfileError::Malformed { path: path.to_owned(), source })
+        serde_json::from_slice(&text)
+            .map_err(|source| ProfileError::Malformed { path: path.to_owned(), source })
     }
 
     fn load_for(path: &Path, here: &MachineKey) -> Result<Profile, ProfileError> {
@@ -244,7 +248,8 @@ impl Profile {
 
     /// `(bytes, ns, nJ)` of one request alone, ascending: what a policy's cost table takes.
     pub fn curve(&self, engine: &str, kind: Kind) -> Vec<(usize, f64, Option<f64>)> {
-        let mine = self.points.iter().filter(|p| p.concurrency == 1 && p.engine == engine && p.kind == kind.name());
+        let mine =
+            self.points.iter().filter(|p| p.concurrency == 1 && p.engine == engine && p.kind == kind.name());
         let mut curve: Vec<_> = mine.map(|point| (point.bytes, point.ns, point.energy_nj)).collect();
         curve.sort_by_key(|point| point.0);
         curve

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wattlock_core::{Engine, EngineClass, Kind, KindSet, Nanos};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
-use wattlock_policy::{Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Policy, PolicyError, Settings, by_name};
+use wattlock_policy::{
+    Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Policy, PolicyError, Settings, by_name,
+};
 
 use crate::clock::Clock;
 use crate::dispatcher::Dispatcher;
@@ -205,7 +207,10 @@ impl Builder {
         fork::watch();
         Ok(Runtime {
             inner: Arc::new(Inner {
-                queued_kinds: self.engines.iter().fold(KindSet::EMPTY, |set, e| set.union(e.description().queued)),
+                queued_kinds: self
+                    .engines
+                    .iter()
+                    .fold(KindSet::EMPTY, |set, e| set.union(e.description().queued)),
                 cpu_order: cpu_order(&self.engines),
                 engines: self.engines,
                 machine,

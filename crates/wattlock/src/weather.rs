@@ -33,7 +33,8 @@ impl IdleShare {
         };
         if let Some((_, before)) = self.last {
             let (idle, all) = (ticks.idle.saturating_sub(before.idle), ticks.all.saturating_sub(before.all));
-            self.permille = (idle * 1000).checked_div(all).map_or(self.permille, |share| share.min(1000) as u16);
+            self.permille =
+                (idle * 1000).checked_div(all).map_or(self.permille, |share| share.min(1000) as u16);
         }
         self.last = Some((now, ticks));
         self.permille

@@ -113,7 +113,9 @@ fn every_policy_runs_every_kind_inline() {
         let mut dispatcher = runtime.dispatcher();
         for kind in Kind::ALL {
             let mut sample = wattlock_core::known_answers(*kind).remove(0).request;
-            dispatcher.run(&mut sample.view()).unwrap_or_else(|error| panic!("{policy} {}: {error}", kind.name()));
+            dispatcher
+                .run(&mut sample.view())
+                .unwrap_or_else(|error| panic!("{policy} {}: {error}", kind.name()));
         }
     }
 }
@@ -128,7 +130,12 @@ fn run_all_mixes_queued_and_inline_work_and_returns_all_of_it() {
     let mut buffers: Vec<Vec<u8>> = (0..50).map(|n| vec![n; 500]).collect();
     let mut tags = vec![[0_u8; 16]; 50];
     let nonces: Vec<[u8; 12]> = (0..50).map(|n| [n; 12]).collect();
-    device.will(&[Act::Right, Act::Wrong, Act::Fail(Error::Device(wattlock_core::Fault::Reported)), Act::Right]);
+    device.will(&[
+        Act::Right,
+        Act::Wrong,
+        Act::Fail(Error::Device(wattlock_core::Fault::Reported)),
+        Act::Right,
+    ]);
     let mut requests: Vec<Request<'_>> = buffers
         .iter_mut()
         .zip(&mut tags)

@@ -8,6 +8,13 @@ use common::*;
 use wattlock::Submitted;
 use wattlock_core::{Error, Fault, Kind};
 
+/// Seeds for random histories: a few by default, as many as `scripts/soak.sh` asks for.
+fn soak_seeds(few: u64) -> std::ops::Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("WATTLOCK_SOAK_SEED").unwrap_or(1);
+    first..first + number("WATTLOCK_SOAK_ROUNDS").unwrap_or(few)
+}
+
 fn pending(submitted: Submitted) -> wattlock_core::Token {
     match submitted {
         Submitted::Pending(token) => token,
@@ -39,7 +46,9 @@ fn a_device_that_fails_its_known_answers_is_never_used() {
     let mut dispatcher = runtime.dispatcher();
     device.will(&[Act::Wrong; 20]);
     for mark in 0..10 {
-        let Submitted::Done(completion) = dispatcher.submit(digest(mark)) else { panic!("reached the device") };
+        let Submitted::Done(completion) = dispatcher.submit(digest(mark)) else {
+            panic!("reached the device")
+        };
         assert_right(&completion);
         dispatcher.poll(&mut |_| {});
         clock.advance(1000);
@@ -253,7 +262,7 @@ fn a_late_answer_changes_nothing() {
 
 #[test]
 fn random_work_on_a_faulty_device_comes_back_once_and_right() {
-    for seed in 1..=40_u64 {
+    for seed in soak_seeds(40) {
         let (device, clock) = (Scripted::new(1 + (seed % 8) as u16), HandClock::default());
         device.script.lock().unwrap().window = 4 + (seed % 13) as u32;
         let runtime = runtime(&device, &clock, 1);

@@ -67,7 +67,8 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
     }
     if !json {
         println!("aes-256-gcm-seal in place; {}", machine_line());
-        let header = ["size", "engine alone", "through the runtime", "added", "aws-lc-rs", "runtime / aws-lc-rs"];
+        let header =
+            ["size", "engine alone", "through the runtime", "added", "aws-lc-rs", "runtime / aws-lc-rs"];
         print!("{}", text::table(&header, &rows));
     }
     Ok(())

@@ -61,12 +61,15 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
     let names: Vec<&str> = inline.iter().map(|engine| engine.description().name).collect();
     if !json {
         println!("{}", machine_line());
-        println!("One core. Ratio: the fastest engine here against `openssl speed` of the system, in the same run.");
+        println!(
+            "One core. Ratio: the fastest engine here against `openssl speed` of the system, in the same run."
+        );
     }
     let mut rows = Vec::new();
     for kind in kinds {
         for size in sizes(kind, &settings.sizes) {
-            let ns: Vec<Option<f64>> = inline.iter().map(|engine| time(engine.as_ref(), kind, size)).collect();
+            let ns: Vec<Option<f64>> =
+                inline.iter().map(|engine| time(engine.as_ref(), kind, size)).collect();
             let bytes = size.unwrap_or(0);
             let theirs = if settings.no_openssl { None } else { openssl(kind, size) };
             let best = ns.iter().flatten().copied().fold(f64::MAX, f64::min);
@@ -78,8 +81,13 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
                     "openssl_ns": theirs, "ratio": ratio, "machine": machine_line()});
                 println!("{row}");
             }
-            let shown = |ns: f64| if size.is_some() { text::rate(bytes as f64 / ns * 1e9) } else { text::per_second(ns) };
-            let mut row = vec![kind.name().to_owned(), size.map_or_else(|| "-".into(), |size| text::bytes(size as u64))];
+            let shown = |ns: f64| {
+                if size.is_some() { text::rate(bytes as f64 / ns * 1e9) } else { text::per_second(ns) }
+            };
+            let mut row = vec![
+                kind.name().to_owned(),
+                size.map_or_else(|| "-".into(), |size| text::bytes(size as u64)),
+            ];
             row.extend(ns.iter().map(|ns| ns.map_or_else(|| "-".into(), shown)));
             row.push(theirs.map_or_else(|| "-".into(), shown));
             row.push(ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")));
@@ -87,7 +95,8 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
         }
     }
     if !json {
-        let header: Vec<&str> = ["kind", "size"].into_iter().chain(names).chain(["openssl", "ratio"]).collect();
+        let header: Vec<&str> =
+            ["kind", "size"].into_iter().chain(names).chain(["openssl", "ratio"]).collect();
         print!("{}", text::table(&header, &rows));
     }
     Ok(())

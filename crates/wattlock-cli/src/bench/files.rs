@@ -78,7 +78,10 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
     add("seal to /dev/null", &[&own, "seal", "-q", "--stats", "-r", &recipient, "-o", "/dev/null", &plain]);
     add("open to /dev/null", &[&own, "open", "-q", "--stats", "-i", &key, "-o", "/dev/null", &sealed]);
     let format = ["--format", "age"];
-    add("seal --format age to /dev/null", &[&own, "seal", "-q", "--stats", format[0], format[1], "-r", &recipient, "-o", "/dev/null", &plain]);
+    add(
+        "seal --format age to /dev/null",
+        &[&own, "seal", "-q", "--stats", format[0], format[1], "-r", &recipient, "-o", "/dev/null", &plain],
+    );
     add("open age to /dev/null", &[&own, "open", "-q", "--stats", "-i", &key, "-o", "/dev/null", &aged]);
     if Command::new("age").arg("--version").output().is_ok() {
         add("age to /dev/null", &["age", "-r", &recipient, "-o", "/dev/null", &plain]);
@@ -142,7 +145,11 @@ fn report(all: &[Contestant], bytes: u64, settings: &Settings, json: bool) {
         let seconds = pair::median(contestant.seconds.clone());
         let against = peer(contestant.name).map(|peer| {
             let faster = pair::ratio(&peer.seconds, &contestant.seconds);
-            if peer.name == "cp" { (format!("{:.2} x its time", 1.0 / faster), peer.name, 1.0 / faster) } else { (format!("{faster:.2} x faster"), peer.name, faster) }
+            if peer.name == "cp" {
+                (format!("{:.2} x its time", 1.0 / faster), peer.name, 1.0 / faster)
+            } else {
+                (format!("{faster:.2} x faster"), peer.name, faster)
+            }
         });
         if json {
             let row = json!({"bench": "files", "what": contestant.name, "bytes": bytes, "seconds": seconds,
@@ -159,13 +166,20 @@ fn report(all: &[Contestant], bytes: u64, settings: &Settings, json: bool) {
         ]);
     }
     if !json {
-        println!("{} in {}; {} rounds in turn, medians; {}", text::bytes(bytes), settings.dir.display(), settings.rounds, machine_line());
+        println!(
+            "{} in {}; {} rounds in turn, medians; {}",
+            text::bytes(bytes),
+            settings.dir.display(),
+            settings.rounds,
+            machine_line()
+        );
         print!("{}", text::table(&["whole process", "time", "rate", "peak memory", "ratio (peer)"], &rows));
     }
 }
 
 fn run_once(command: &[&str]) -> Result<()> {
-    let status = Command::new(command[0]).args(&command[1..]).status().with_context(|| command[0].to_owned())?;
+    let status =
+        Command::new(command[0]).args(&command[1..]).status().with_context(|| command[0].to_owned())?;
     anyhow::ensure!(status.success(), "{}: {status}", command.join(" "));
     Ok(())
 }
@@ -181,7 +195,10 @@ fn write_random(path: &Path, size: usize) -> Result<()> {
     let (mut nonce, mut left) = (nonce.to_vec(), size);
     while left > 0 {
         let mut block = vec![0; left.min(4 << 20)];
-        engine.execute(&mut Request { nonce: &nonce, ..Request::new(Kind::Aes256Ctr, &key, Data::InPlace(&mut block)) })?;
+        engine.execute(&mut Request {
+            nonce: &nonce,
+            ..Request::new(Kind::Aes256Ctr, &key, Data::InPlace(&mut block))
+        })?;
         nonce[0] = nonce[0].wrapping_add(1);
         file.write_all(&block)?;
         left -= block.len();

@@ -13,7 +13,9 @@ use crate::setup::Choice;
 
 /// Measure engines, dispatch, sealed files and start-up, with peers beside them
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start")]
+#[command(
+    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start"
+)]
 pub struct Command {
     #[command(subcommand)]
     what: Option<What>,

@@ -56,7 +56,8 @@ mod tests {
     fn two_mappings_of_one_file_see_each_other() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(4096 + 80).unwrap();
-        let (one, two) = (Counters::shared(&file, 4096, 10).unwrap(), Counters::shared(&file, 4096, 10).unwrap());
+        let (one, two) =
+            (Counters::shared(&file, 4096, 10).unwrap(), Counters::shared(&file, 4096, 10).unwrap());
         one.words()[9].store(7, Relaxed);
         assert_eq!(two.words()[9].load(Relaxed), 7);
     }

@@ -71,7 +71,9 @@ pub(super) fn sum(header: &Header, words: &[AtomicU64]) -> Snapshot {
     let (cell, engine_words) = (header.cell.len(), header.engine.len());
     let row = (engines * (kinds * cell + engine_words)).next_multiple_of(8);
     let total = |at: usize| -> u64 {
-        (0..header.rows).filter_map(|r| words.get(r * row + at)).fold(0, |sum, w| sum.wrapping_add(w.load(Relaxed)))
+        (0..header.rows)
+            .filter_map(|r| words.get(r * row + at))
+            .fold(0, |sum, w| sum.wrapping_add(w.load(Relaxed)))
     };
     let in_cell = |engine: usize, kind: usize, name: &str| {
         let place = header.cell.iter().position(|known| known == name)?;
@@ -93,7 +95,11 @@ pub(super) fn sum(header: &Header, words: &[AtomicU64]) -> Snapshot {
             quarantines: count("quarantines"),
             verified: count("verified"),
             tests: count("tests"),
-            fallbacks: reasons.iter().map(|name| (name.clone(), count(name))).filter(|(_, n)| *n > 0).collect(),
+            fallbacks: reasons
+                .iter()
+                .map(|name| (name.clone(), count(name)))
+                .filter(|(_, n)| *n > 0)
+                .collect(),
         });
         for (k, kind) in header.kinds.iter().enumerate() {
             let count = |name| in_cell(e, k, name).unwrap_or(0);
@@ -127,12 +133,8 @@ fn read(path: &Path) -> Option<Snapshot> {
     let (head, counters) = bytes.split_at_checked(HEADER_BYTES as usize)?;
     let text = head.split(|byte| *byte == 0).next()?;
     let header: Header = serde_json::from_slice(text).ok()?;
-    let words: Vec<AtomicU64> = counters
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|word| AtomicU64::new(u64::from_ne_bytes(*word)))
-        .collect();
+    let words: Vec<AtomicU64> =
+        counters.as_chunks::<8>().0.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word))).collect();
     Some(sum(&header, &words))
 }
 

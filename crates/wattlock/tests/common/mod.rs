@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use wattlock::policy::{Choice, EngineId, Policy, Weather};
 use wattlock::{Clock, Dispatcher, Runtime};
 use wattlock_core::{
-    Algorithm, Completion, Cost, Description, Engine, EngineClass, Error, Fault, Instance, Key, Kind, KindSet, Nanos,
-    OwnedRequest, Refused, Shape, Token, Window,
+    Algorithm, Completion, Cost, Description, Engine, EngineClass, Error, Fault, Instance, Key, Kind,
+    KindSet, Nanos, OwnedRequest, Refused, Shape, Token, Window,
 };
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -48,7 +48,13 @@ pub struct Scripted {
 }
 
 pub fn queued_kinds() -> KindSet {
-    KindSet::of(&[Kind::Sha256, Kind::Aes256GcmSeal, Kind::Aes256GcmOpen, Kind::EcdsaP256Sign, Kind::P256Derive])
+    KindSet::of(&[
+        Kind::Sha256,
+        Kind::Aes256GcmSeal,
+        Kind::Aes256GcmOpen,
+        Kind::EcdsaP256Sign,
+        Kind::P256Derive,
+    ])
 }
 
 impl Scripted {
@@ -257,7 +263,8 @@ pub fn runtime(device: &Arc<Scripted>, clock: &HandClock, verify_one_in: u32) ->
 }
 
 pub fn digest(mark: u64) -> OwnedRequest {
-    let mut request = OwnedRequest::new(Kind::Sha256, Arc::new(Key::none().clone()), mark.to_le_bytes().to_vec(), 32);
+    let mut request =
+        OwnedRequest::new(Kind::Sha256, Arc::new(Key::none().clone()), mark.to_le_bytes().to_vec(), 32);
     request.mark = mark;
     request
 }

@@ -1,0 +1,39 @@
+# Two targets do everything on a fresh Debian or Ubuntu machine with a Rust toolchain:
+#   make run    sets up, builds, seals and opens real input and prints what was chosen and how fast (INPUT=file or folder)
+#   make test   sets up, builds, passes all tests
+# Others: make build, make soak (long), make bench, make setup.
+
+SHELL := /bin/bash
+export WATTLOCK := target/release/wattlock
+
+.PHONY: run test build setup soak bench clean
+
+run:
+	scripts/setup.sh run
+	cargo build --release --locked -p wattlock-cli
+	scripts/run.sh "$(INPUT)"
+
+test:
+	scripts/setup.sh test
+	scripts/test.sh
+
+build:
+	scripts/setup.sh build
+	cargo build --release --locked -p wattlock-cli
+
+setup:
+	scripts/setup.sh test
+
+soak:
+	scripts/setup.sh test
+	scripts/soak.sh
+
+bench: build
+	$(WATTLOCK) bench engines
+	$(WATTLOCK) bench dispatch
+	$(WATTLOCK) bench start
+	$(WATTLOCK) bench files
+
+clean:
+	cargo clean
+	rm -rf fuzz/target fuzz/corpus fuzz/artifacts .venv

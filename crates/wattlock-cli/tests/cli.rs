@@ -1,0 +1,299 @@
+//! The program as a person or a script meets it: exit codes, one-line errors, what is left on disk.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A folder with a key pair, and the program with its profile and counters in it.
+struct Desk {
+    folder: tempfile::TempDir,
+    recipient: String,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let folder = tempfile::tempdir().unwrap();
+        let mut desk = Desk { folder, recipient: String::new() };
+        let made = desk.run(&["keygen", "-o", "key.txt"]);
+        assert!(made.status.success());
+        let text = fs::read_to_string(desk.at("key.txt")).unwrap();
+        desk.recipient =
+            text.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap().to_owned();
+        desk
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("WATTLOCK_PROFILE", self.at("profile.json"))
+            .env("WATTLOCK_TELEMETRY_DIR", self.at("telemetry"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn feed(&self, arguments: &[&str], input: &[u8]) -> Output {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        output
+    }
+
+    fn seal(&self, arguments: &[&str]) -> Output {
+        self.run(&[&["seal", "-q", "-r", &self.recipient], arguments].concat())
+    }
+
+    fn write(&self, name: &str, content: &[u8]) {
+        fs::write(self.at(name), content).unwrap();
+    }
+}
+
+/// The exit code, after a check that exactly one line was said and nothing was printed.
+fn refused(output: &Output) -> i32 {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let own: Vec<&str> = said.lines().filter(|line| !line.starts_with("Try '")).collect();
+    assert_eq!(own.len(), 1, "{said}");
+    assert!(own[0].starts_with("wattlock: "), "{said}");
+    assert!(output.stdout.is_empty());
+    output.status.code().unwrap()
+}
+
+fn good(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !["profile.json", "telemetry", "key.txt"].contains(&name.as_str()))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_go_in_and_come_back_many_at_a_time() {
+    let desk = Desk::new();
+    let long: Vec<u8> = (0..3_000_000_u32).map(|n| (n >> 3) as u8).collect();
+    desk.write("a", &long);
+    desk.write("b", b"");
+    good(&desk.seal(&["a", "b"]));
+    assert_eq!(names(desk.folder.path()), ["a", "a.sealed", "b", "b.sealed"]);
+    fs::create_dir(desk.at("out")).unwrap();
+    good(&desk.run(&["open", "-q", "-i", "key.txt", "--dir", "out", "a.sealed", "b.sealed"]));
+    assert_eq!(fs::read(desk.at("out/a")).unwrap(), long);
+    assert_eq!(fs::read(desk.at("out/b")).unwrap(), b"");
+}
+
+#[test]
+fn pipes_and_armor_work_in_both_formats() {
+    let desk = Desk::new();
+    for format in ["sealed", "age"] {
+        let armored =
+            desk.feed(&["seal", "-q", "-a", "--format", format, "-r", &desk.recipient], b"attack at dawn");
+        good(&armored);
+        assert!(armored.stdout.starts_with(b"-----BEGIN "));
+        let opened = desk.feed(&["open", "-q", "-i", "key.txt"], &armored.stdout);
+        good(&opened);
+        assert_eq!(opened.stdout, b"attack at dawn");
+    }
+}
+
+#[test]
+fn a_passphrase_from_a_file_opens_what_it_sealed_and_nothing_else_does() {
+    let desk = Desk::new();
+    desk.write("right", b"correct horse\n");
+    desk.write("wrong", b"battery staple\n");
+    desk.write("a", b"secret");
+    good(&desk.run(&["seal", "-q", "--passphrase-file", "right", "a"]));
+    let opened = desk.run(&["open", "-q", "--passphrase-file", "right", "-o", "-", "a.sealed"]);
+    good(&opened);
+    assert_eq!(opened.stdout, b"secret");
+    assert_eq!(refused(&desk.run(&["open", "-q", "--passphrase-file", "wrong", "-o", "-", "a.sealed"])), 14);
+}
+
+#[test]
+fn each_mistake_has_its_own_exit_code_and_leaves_nothing_behind() {
+    let desk = Desk::new();
+    desk.write("a", &[7; 40_000]);
+    good(&desk.seal(&["a"]));
+    let sealed = fs::read(desk.at("a.sealed")).unwrap();
+    let open = |name: &str| desk.run(&["open", "-q", "-i", "key.txt", "-o", "out", name]);
+
+    assert_eq!(refused(&desk.run(&["seal", "-q", "a"])), 2, "no recipient");
+    assert_eq!(refused(&desk.run(&["seal", "-q", "-r", "age1nonsense", "a"])), 10);
+    assert_eq!(refused(&desk.run(&["open", "-q", "-i", "a", "a.sealed"])), 11, "no identity in that file");
+    good(&desk.run(&["keygen", "-o", "other"]));
+    assert_eq!(refused(&desk.run(&["open", "-q", "-i", "other", "-o", "out", "a.sealed"])), 12);
+    assert_eq!(refused(&desk.run(&["keygen", "-o", "other"])), 40, "a key is never replaced");
+    desk.write("empty", b"");
+    assert_eq!(refused(&open("empty")), 20);
+    desk.write("text", b"this is no sealed file, whatever you say");
+    assert_eq!(refused(&open("text")), 21);
+    desk.write("cut", &sealed[..sealed.len() - (40_000 - 2 * 16_384 + 16)]);
+    assert_eq!(refused(&open("cut")), 30);
+    let mut flipped = sealed.clone();
+    flipped[sealed.len() - 20_000] ^= 1;
+    desk.write("flipped", &flipped);
+    assert_eq!(refused(&open("flipped")), 32);
+    desk.write("extended", &[&sealed[..], b"more"].concat());
+    assert_eq!(refused(&open("extended")), 34);
+    assert_eq!(refused(&desk.seal(&["a"])), 40, "a.sealed exists");
+    assert_eq!(fs::read(desk.at("a.sealed")).unwrap(), sealed, "and is what it was");
+    fs::create_dir(desk.at("folder")).unwrap();
+    assert_eq!(refused(&desk.seal(&["-o", "x", "folder"])), 41);
+    assert_eq!(refused(&desk.seal(&["-o", "x", "nowhere"])), 42);
+    assert_eq!(refused(&open("a")), 21, "plaintext is not a sealed file");
+    let here = names(desk.folder.path());
+    assert_eq!(here, ["a", "a.sealed", "cut", "empty", "extended", "flipped", "folder", "other", "text"]);
+    good(&desk.seal(&["-f", "a"]));
+}
+
+#[test]
+fn one_bad_file_among_several_does_not_stop_the_others() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    desk.write("c", b"3");
+    let output = desk.seal(&["a", "missing", "c"]);
+    assert_eq!(refused(&output), 42);
+    assert_eq!(names(desk.folder.path()), ["a", "a.sealed", "c", "c.sealed"]);
+}
+
+#[test]
+fn an_interrupt_stops_the_work_and_leaves_nothing() {
+    let desk = Desk::new();
+    let mut command = desk.command(&["seal", "-q", "-r", &desk.recipient, "-o", "out"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // Enough that it has begun to write, and then nothing more: it waits for input when the signal comes.
+    stdin.write_all(&vec![1; 8 << 20]).unwrap();
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    drop(stdin);
+    assert_eq!(output.status.code(), Some(130));
+    assert!(names(desk.folder.path()).is_empty(), "{:?}", names(desk.folder.path()));
+}
+
+#[test]
+fn the_first_use_keeps_a_profile_and_the_second_says_nothing() {
+    let desk = Desk::new();
+    let seal = || desk.feed(&["seal", "-r", &desk.recipient], b"x");
+    let first = seal();
+    good(&first);
+    assert!(String::from_utf8_lossy(&first.stderr).contains("calibrating"));
+    assert!(desk.at("profile.json").exists());
+    assert!(seal().stderr.is_empty());
+}
+
+#[test]
+fn engines_and_status_answer_in_json() {
+    let desk = Desk::new();
+    let engines = desk.run(&["engines", "--json"]);
+    good(&engines);
+    let engines: serde_json::Value = serde_json::from_slice(&engines.stdout).unwrap();
+    assert_eq!(engines["engines"][0]["name"], "instruction");
+    assert_eq!(engines["choices"]["aes-256-gcm-seal"][0]["engine"], "instruction");
+    let emulated = desk.run(&["engines", "--emulate", "dh8970", "--policy", "eeca", "--json"]);
+    good(&emulated);
+    let emulated: serde_json::Value = serde_json::from_slice(&emulated.stdout).unwrap();
+    let choices = emulated["choices"]["aes-256-cbc-encrypt"].as_array().unwrap();
+    let engine = |bytes: u64| &choices.iter().find(|choice| choice["bytes"] == bytes).unwrap()["engine"];
+    assert_eq!(
+        (engine(4096), engine(16_384)),
+        (&"instruction".into(), &"emulated".into()),
+        "the published threshold"
+    );
+    good(&desk.run(&["status"]));
+    let status = desk.run(&["status", "--json"]);
+    assert!(serde_json::from_slice::<serde_json::Value>(&status.stdout).unwrap().is_array());
+}
+
+#[test]
+fn status_sees_a_running_program_and_what_it_did_where() {
+    let desk = Desk::new();
+    let mut command = desk.command(&["seal", "-q", "-r", &desk.recipient, "-o", "out"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&vec![1; 8 << 20]).unwrap();
+    let mut seen = serde_json::Value::Null;
+    for _ in 0..200 {
+        let all: serde_json::Value = serde_json::from_slice(&desk.run(&["status", "--json"]).stdout).unwrap();
+        let mine = all.as_array().unwrap().iter().find(|one| one["header"]["pid"] == child.id());
+        if let Some(one) = mine.filter(|one| one["cells"].to_string().contains("aes-256-gcm-seal")) {
+            seen = one.clone();
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    let cells = seen["cells"].as_array().expect("the program was seen");
+    let seals = cells.iter().find(|cell| cell["kind"] == "aes-256-gcm-seal").unwrap();
+    assert_eq!(seals["engine"], "instruction");
+    assert!(seals["requests"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn every_policy_seals_the_same_plaintext_also_on_an_emulated_card() {
+    let desk = Desk::new();
+    let content: Vec<u8> = (0..700_000_u32).map(|n| (n % 251) as u8).collect();
+    desk.write("a", &content);
+    for policy in
+        ["software", "instruction", "offload", "eeca", "aca-sds", "qweb", "lecpaes", "eep", "adaptive"]
+    {
+        let card = ["--policy", policy, "--emulate", "dh8970"];
+        good(&desk.run(&[&["seal", "-q", "-f", "-r", &desk.recipient, "a"], &card[..]].concat()));
+        let opened = desk.run(&[&["open", "-q", "-i", "key.txt", "-o", "-", "a.sealed"], &card[..]].concat());
+        good(&opened);
+        assert!(opened.stdout == content, "{policy}");
+    }
+}
+
+#[test]
+fn nonsense_settings_are_refused_with_what_is_allowed() {
+    let desk = Desk::new();
+    let output = desk.run(&["seal", "-q", "-r", &desk.recipient, "--set", "hold_ns=soon"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("hold_ns"));
+    let output = desk.run(&["engines", "--policy", "fastest"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("adaptive"), "the known policies are named");
+    let output = desk.run(&["engines", "--emulate", "nowhere"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("dh8970"), "the known models are named");
+}
+
+#[test]
+fn benchmarks_print_an_object_a_line() {
+    let desk = Desk::new();
+    let arguments: [&[&str]; 3] = [
+        &["bench", "engines", "--json", "--no-openssl", "--kind", "sha-256", "--size", "1K"],
+        &["bench", "dispatch", "--json", "--size", "1K", "--rounds", "3"],
+        &["bench", "files", "--json", "--size", "2M", "--rounds", "1", "--dir", "."],
+    ];
+    for arguments in arguments {
+        let output = desk.run(arguments);
+        good(&output);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(!text.is_empty());
+        for line in text.lines() {
+            let row: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert!(row["machine"].is_string(), "{arguments:?}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The calibration page in a real browser: it opens from disk, without a network, and shows what it should.
+
+use std::path::Path;
+use std::process::Command;
+
+fn browser() -> Option<&'static str> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    names
+        .into_iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success()))
+}
+
+fn chromium(folder: &Path, arguments: &[&str]) -> std::process::Output {
+    let profile = folder.join("browser");
+    Command::new(browser().unwrap())
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1300,2400"])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_report_opens_in_a_browser_from_disk() {
+    if browser().is_none() {
+        println!("skipped: no Chromium installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("out.html");
+    let profile = folder.path().join("profile.json");
+    let made = Command::new(env!("CARGO_BIN_EXE_wattlock"))
+        .args([
+            "calibrate",
+            "--kind",
+            "aes-256-gcm-seal",
+            "--kind",
+            "rsa-2048-private",
+            "--per-point-ms",
+            "1",
+        ])
+        .args(["--emulate", "dh8970", "--out"])
+        .arg(&profile)
+        .arg("--report")
+        .arg(&page)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+
+    let url = format!("file://{}", page.display());
+    let seen = chromium(folder.path(), &["--dump-dom", &url]);
+    let dom = String::from_utf8_lossy(&seen.stdout);
+    for wanted in
+        ["<svg", "throughput, MB/s", "latency, us", "aes-256-gcm-seal", "rsa-2048-private", "emulated"]
+    {
+        assert!(dom.contains(wanted), "the browser shows no {wanted:?}");
+    }
+    let picture = folder.path().join("page.png");
+    chromium(folder.path(), &[&format!("--screenshot={}", picture.display()), &url]);
+    assert!(std::fs::metadata(&picture).unwrap().len() > 20_000, "the page is not blank");
+}

@@ -1,0 +1,96 @@
+//! The runtime with the emulated accelerator, in real time: threads, rings, and faults declared in advance.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{assert_right, digest, seal};
+use wattlock::policy::Settings;
+use wattlock::{Runtime, Submitted};
+use wattlock_core::Engine;
+use wattlock_cpu::instruction::Instruction;
+use wattlock_cpu::software::Software;
+use wattlock_emul::{Effect, Emulated, Fault, Model, Pace, Trigger};
+
+fn runtime(policy: &str, faults: Vec<Fault>) -> Runtime {
+    let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
+    let card =
+        Emulated::new(Model::qat_dh8970(), instruction.clone(), Pace::RealTime).unwrap().with_faults(faults);
+    Runtime::builder()
+        .engines(vec![instruction, Arc::new(Software::new()), Arc::new(card)])
+        .policy(policy, Settings::default())
+        .give_up_after_ns(3_000_000)
+        .verify_one_in(1)
+        .telemetry(false)
+        .profile(wattlock::Profile::built_in())
+        .build()
+        .unwrap()
+}
+
+/// Sends `count` requests, a few at a time, and checks every result.
+fn work(runtime: &Runtime, count: u64) -> u64 {
+    let mut dispatcher = runtime.dispatcher();
+    let (mut sent, mut back) = (0, 0);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while back < count {
+        assert!(std::time::Instant::now() < deadline, "{back} of {count} came back");
+        while sent < count && dispatcher.in_flight() < 16 {
+            sent += 1;
+            if let Submitted::Done(done) =
+                dispatcher.submit(if sent % 2 == 0 { seal(sent) } else { digest(sent) })
+            {
+                assert_right(&done);
+                back += 1;
+            }
+        }
+        dispatcher.flush();
+        let mut arrived = Vec::new();
+        dispatcher.poll(&mut |completion| arrived.push(completion));
+        arrived.iter().for_each(assert_right);
+        back += arrived.len() as u64;
+        std::thread::yield_now();
+    }
+    assert_eq!((back, dispatcher.in_flight()), (count, 0));
+    println!("{:?}", runtime.snapshot().engines);
+    requests_on_card(runtime)
+}
+
+fn requests_on_card(runtime: &Runtime) -> u64 {
+    let cells = runtime.snapshot().cells;
+    cells.iter().filter(|cell| cell.engine == "emulated").map(|cell| cell.requests).sum()
+}
+
+#[test]
+fn a_good_card_does_the_work_it_is_given() {
+    let runtime = runtime("offload", Vec::new());
+    assert!(work(&runtime, 2000) > 1000);
+}
+
+#[test]
+fn every_policy_returns_every_request_whatever_the_card_does() {
+    let faults = [
+        Fault::new(Effect::Error, Trigger::Every(7)),
+        Fault::new(Effect::Silence, Trigger::Every(50)),
+        Fault::new(Effect::WrongResult, Trigger::Every(11)),
+        Fault::new(Effect::Slow { permille: 20_000 }, Trigger::Every(5)),
+        Fault::new(Effect::Lost { back_after_ns: Some(20_000_000) }, Trigger::nth(100)),
+        Fault::new(Effect::Lost { back_after_ns: None }, Trigger::nth(40)),
+    ];
+    for policy in wattlock::policy::NAMES {
+        for fault in faults {
+            work(&runtime(policy, vec![fault]), 300);
+        }
+    }
+}
+
+#[test]
+fn four_threads_share_an_engine_and_not_a_queue() {
+    let runtime = runtime("offload", vec![Fault::new(Effect::Error, Trigger::Every(13))]);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| work(&runtime, 500));
+        }
+    });
+    let total: u64 = runtime.snapshot().cells.iter().map(|cell| cell.requests).sum();
+    assert_eq!(total, 2000, "every request is counted once");
+}

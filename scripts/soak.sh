@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The long versions of what `make test` does shortly: random histories on a faulty device, the conformance suite with
+# fresh seeds, fuzzing. SOAK_MINUTES=30 by default.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+minutes=${SOAK_MINUTES:-30}
+end=$((SECONDS + minutes * 60))
+round=0
+while [ $SECONDS -lt $end ]; do
+    round=$((round + 1))
+    export WATTLOCK_SOAK_SEED=$((RANDOM * 32768 + RANDOM)) WATTLOCK_SOAK_ROUNDS=2000
+    echo "== round $round, seed $WATTLOCK_SOAK_SEED"
+    cargo test --release --locked -p wattlock --test queued random_work
+    cargo test --release --locked -p wattlock --test emulated
+    SECONDS_EACH=60 scripts/fuzz-smoke.sh
+done
