@@ -1,6 +1,6 @@
 //! What this CPU can do, found once and carried as values.
 //!
-//! A witness ([`Vaes512`], [`Vaes256`], [`AesNi`]) is a zero-sized proof that its instructions were found. Only
+//! A witness ([`Vaes512`], [`Vaes256`], [`AesNi`], [`Ifma512`]) is a zero-sized proof that its instructions were found. Only
 //! [`Cpu::detect`] makes one, and every kernel that needs the instructions demands one as an argument, so a call
 //! without them does not type-check. This module refuses to ask who made the CPU: only what it can do.
 
@@ -16,6 +16,10 @@ pub struct Vaes256(());
 #[derive(Debug, Clone, Copy)]
 pub struct AesNi(());
 
+/// Proof of 512-bit multiply-add on 52-bit integers: `avx512f`, `avx512bw`, `avx512ifma`.
+#[derive(Debug, Clone, Copy)]
+pub struct Ifma512(());
+
 /// The witnesses this machine gave. Fields can be emptied, to run the siblings on a machine that has better.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpu {
@@ -25,11 +29,13 @@ pub struct Cpu {
     pub vaes256: Option<Vaes256>,
     /// 128-bit AES, if there is any.
     pub aes_ni: Option<AesNi>,
+    /// 512-bit multiply-add on 52-bit integers, if there is any.
+    pub ifma512: Option<Ifma512>,
 }
 
 impl Cpu {
     /// A CPU of which nothing is known.
-    pub const PLAIN: Cpu = Cpu { vaes512: None, vaes256: None, aes_ni: None };
+    pub const PLAIN: Cpu = Cpu { vaes512: None, vaes256: None, aes_ni: None, ifma512: None };
 
     /// Asks the CPU (and the operating system, which must save the wide registers).
     #[cfg(target_arch = "x86_64")]
@@ -38,10 +44,12 @@ impl Cpu {
         let aes_ni = has!("aes") && has!("pclmulqdq") && has!("ssse3") && has!("sse4.1");
         let vaes256 = aes_ni && has!("vaes") && has!("vpclmulqdq") && has!("avx2");
         let vaes512 = vaes256 && has!("avx512f") && has!("avx512bw") && has!("avx512vl");
+        let ifma512 = has!("avx512f") && has!("avx512bw") && has!("avx512ifma");
         Cpu {
             vaes512: vaes512.then_some(Vaes512(())),
             vaes256: vaes256.then_some(Vaes256(())),
             aes_ni: aes_ni.then_some(AesNi(())),
+            ifma512: ifma512.then_some(Ifma512(())),
         }
     }
 

@@ -4,6 +4,7 @@ use wattlock_core::{Algorithm, Curve, Error, Key, Material};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::aes::{CbcKey, CtrKey, XtsKey};
+use super::chacha::ChaChaKey;
 use super::mac::{Hmac, InSecret, Secret};
 use super::sys::aead::{AeadKey, Cipher};
 use super::sys::ec::EcPrivate;
@@ -41,11 +42,15 @@ pub(super) fn aead(key: &Key) -> Result<&AeadKey, Error> {
             Algorithm::Aes128Gcm => Cipher::Aes128Gcm,
             Algorithm::Aes192Gcm => Cipher::Aes192Gcm,
             Algorithm::Aes256Gcm => Cipher::Aes256Gcm,
-            Algorithm::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
             _ => return Err(Error::Invalid("key algorithm")),
         };
         AeadKey::new(cipher, bytes(material)?)
     })
+}
+
+#[inline]
+pub(super) fn chacha<'k>(cpu: &Cpu, key: &'k Key) -> Result<&'k ChaChaKey, Error> {
+    key.expanded(|material| ChaChaKey::new(cpu, bytes(material)?))
 }
 
 #[inline]

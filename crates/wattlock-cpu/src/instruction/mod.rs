@@ -1,14 +1,15 @@
 //! The `instruction` engine: every kind, one request at a time, inside the call, at the speed of the CPU's
 //! instructions.
 //!
-//! AWS-LC does what it does best (GCM and ChaCha20-Poly1305, hashes, RSA, elliptic curves, CBC encryption); AES-CTR, XTS
-//! and CBC decryption are our own kernels on the widest AES instructions the CPU has; deflate is zlib-rs. The engine
-//! refuses to queue, to hold a request, to start a thread, or to choose by anything but what the CPU can do.
+//! AWS-LC does what it does best (GCM, hashes, RSA, elliptic curves, CBC encryption); AES-CTR, XTS and CBC decryption
+//! are our own kernels on the widest AES instructions the CPU has; so is ChaCha20-Poly1305 where there is AVX-512 with
+//! 52-bit multiply-add, and AWS-LC's elsewhere; deflate is zlib-rs. The engine refuses to queue, to hold a request, to start a thread, or to choose by anything but what the CPU can do.
 //!
 //! Allocation: none of Rust's per request once a key is expanded, except for deflate's first use on a thread. AWS-LC
 //! allocates inside public-key operations (its big numbers), and nowhere else.
 
 mod aes;
+mod chacha;
 mod check;
 mod deflate;
 mod expand;
@@ -55,9 +56,10 @@ impl Instruction {
             queued: KindSet::EMPTY,
             width: 1,
             detail: format!(
-                "AWS-LC {}; AES-CTR, XTS and CBC decryption by {}; deflate by zlib-rs",
+                "AWS-LC {}; AES-CTR, XTS and CBC decryption by {}; ChaCha20-Poly1305 by {}; deflate by zlib-rs",
                 sys::version(),
-                aes::kernel_name(&cpu)
+                aes::kernel_name(&cpu),
+                chacha::kernel_name(&cpu)
             ),
         };
         Instruction { cpu, description }
@@ -71,8 +73,10 @@ impl Instruction {
             return Err(Error::Invalid("key algorithm"));
         }
         match kind {
-            Aes128GcmSeal | Aes192GcmSeal | Aes256GcmSeal | ChaCha20Poly1305Seal => seal(request),
-            Aes128GcmOpen | Aes192GcmOpen | Aes256GcmOpen | ChaCha20Poly1305Open => open(request),
+            Aes128GcmSeal | Aes192GcmSeal | Aes256GcmSeal => galois(request, true),
+            Aes128GcmOpen | Aes192GcmOpen | Aes256GcmOpen => galois(request, false),
+            ChaCha20Poly1305Seal => self.chacha(request, true),
+            ChaCha20Poly1305Open => self.chacha(request, false),
             Aes128Ctr | Aes192Ctr | Aes256Ctr => {
                 let key = expand::ctr(&self.cpu, request.key)?;
                 let data = Span::of(&mut request.data)?;
@@ -86,6 +90,19 @@ impl Instruction {
             Aes128XtsDecrypt | Aes256XtsDecrypt => self.xts(request, false),
             _ => apart(request),
         }
+    }
+
+    #[inline]
+    fn chacha(&self, request: &mut Request<'_>, seal: bool) -> Result<usize, Error> {
+        let key = expand::chacha(&self.cpu, request.key)?;
+        let (nonce, aad, data, tag) = sealed(request)?;
+        let len = data.len();
+        if seal {
+            key.seal(nonce, aad, data, tag)?
+        } else {
+            key.open(nonce, aad, data, tag)?
+        }
+        Ok(len)
     }
 
     fn cbc(&self, request: &mut Request<'_>, encrypt: bool) -> Result<usize, Error> {
@@ -129,25 +146,26 @@ fn block(nonce: &[u8]) -> Result<&aes::Block, Error> {
     nonce.try_into().map_err(|_| Error::Invalid("nonce length"))
 }
 
+/// What every AEAD takes: nonce, associated data, message, and the tag to write or to compare.
+type Sealed<'a> = (&'a [u8; 12], &'a [u8], Span<'a>, &'a mut [u8; 16]);
+
 #[inline]
-fn seal(request: &mut Request<'_>) -> Result<usize, Error> {
-    let key = expand::aead(request.key)?;
+fn sealed<'a>(request: &'a mut Request<'_>) -> Result<Sealed<'a>, Error> {
     let nonce = request.nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
     let tag = (&mut *request.tag).try_into().map_err(|_| Error::Invalid("tag length"))?;
-    let data = Span::of(&mut request.data)?;
-    let len = data.len();
-    key.seal(nonce, request.aad, data, tag)?;
-    Ok(len)
+    Ok((nonce, request.aad, Span::of(&mut request.data)?, tag))
 }
 
 #[inline]
-fn open(request: &mut Request<'_>) -> Result<usize, Error> {
+fn galois(request: &mut Request<'_>, seal: bool) -> Result<usize, Error> {
     let key = expand::aead(request.key)?;
-    let nonce = request.nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
-    let tag = (&*request.tag).try_into().map_err(|_| Error::Invalid("tag length"))?;
-    let data = Span::of(&mut request.data)?;
+    let (nonce, aad, data, tag) = sealed(request)?;
     let len = data.len();
-    key.open(nonce, request.aad, data, tag)?;
+    if seal {
+        key.seal(nonce, aad, data, tag)?
+    } else {
+        key.open(nonce, aad, data, tag)?
+    }
     Ok(len)
 }
 

@@ -1,0 +1,100 @@
+//! Poly1305 (RFC 8439 section 2.5) one block at a time, in limbs of 44, 44 and 42 bits: powers of the multiplier, the
+//! associated data, the last few blocks and the tag. Safe code; the many blocks between are
+//! [`poly512`](super::poly512)'s.
+//!
+//! A number is `l0 + l1 * 2^44 + l2 * 2^88`. *Near* limbs are what a product leaves: `l0 < 2^44`, `l1 < 2^44 + 2^12`,
+//! `l2 < 2^42`. Products are modulo 2^130 - 5: limb 3 would stand for 2^132 = 4 * 2^130, hence comes back times 20, and
+//! what passes bit 42 of limb 2 comes back times 5.
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+/// A number modulo 2^130 - 5.
+pub(super) type Limbs = [u64; 3];
+
+pub(super) const M44: u64 = (1 << 44) - 1;
+pub(super) const M42: u64 = (1 << 42) - 1;
+
+/// The bit above a whole block, within limb 2: 2^128 = 2^40 * 2^88.
+pub(super) const ABOVE: u64 = 1 << 40;
+
+/// A running hash. Wipes itself.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(super) struct Poly1305 {
+    pub(super) r: Limbs,
+    pub(super) sum: Limbs,
+    mask: u128,
+}
+
+/// 128 bits as limbs.
+fn limbs(x: u128) -> Limbs {
+    [x as u64 & M44, (x >> 44) as u64 & M44, (x >> 88) as u64]
+}
+
+/// The product of `a`, limbs below 2^49, and `b`, near; near itself. Nothing is lost: `20 * b` stays below 2^49, three
+/// terms and a carry below 2^100, `d2` (no term of which comes back times 20) below 2^95.5, so that five times what
+/// passes its bit 42 fits 64 bits (below 2^56), and limb 1 takes less than 2^12 from it.
+#[inline]
+pub(super) fn times(a: &Limbs, b: &Limbs) -> Limbs {
+    let wide = |x: u64, y: u64| u128::from(x) * u128::from(y);
+    let (back1, back2) = (20 * b[1], 20 * b[2]);
+    let d0 = wide(a[0], b[0]) + wide(a[1], back2) + wide(a[2], back1);
+    let d1 = wide(a[0], b[1]) + wide(a[1], b[0]) + wide(a[2], back2) + (d0 >> 44);
+    let d2 = wide(a[0], b[2]) + wide(a[1], b[1]) + wide(a[2], b[0]) + (d1 >> 44);
+    let low = (d0 as u64 & M44) + 5 * (d2 >> 42) as u64;
+    [low & M44, (d1 as u64 & M44) + (low >> 44), d2 as u64 & M42]
+}
+
+impl Poly1305 {
+    /// From a one-time key: the multiplier, clamped, then the mask.
+    pub(super) fn new(key: &[u8; 32]) -> Poly1305 {
+        let (words, _) = key.as_chunks::<16>();
+        let r = u128::from_le_bytes(words[0]) & 0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff;
+        Poly1305 { r: limbs(r), sum: [0; 3], mask: u128::from_le_bytes(words[1]) }
+    }
+
+    /// Takes `bytes`, padded with zeros to whole blocks.
+    pub(super) fn absorb(&mut self, bytes: &[u8]) {
+        let (blocks, tail) = bytes.as_chunks::<16>();
+        for block in blocks {
+            self.block(u128::from_le_bytes(*block));
+        }
+        if !tail.is_empty() {
+            let mut block = [0; 16];
+            block[..tail.len()].copy_from_slice(tail);
+            self.block(u128::from_le_bytes(block));
+        }
+    }
+
+    /// `sum = (sum + block + 2^128) * r`.
+    #[inline]
+    pub(super) fn block(&mut self, block: u128) {
+        let add = limbs(block);
+        let sum = [self.sum[0] + add[0], self.sum[1] + add[1], self.sum[2] + add[2] + ABOVE];
+        self.sum = times(&sum, &self.r);
+    }
+
+    /// The tag.
+    pub(super) fn finish(&self) -> [u8; 16] {
+        let [mut h0, mut h1, mut h2] = self.sum;
+        // Two rounds of carries: after them every limb is in its range and the number is below 2^130.
+        for _ in 0..2 {
+            h1 += h0 >> 44;
+            h0 &= M44;
+            h2 += h1 >> 44;
+            h1 &= M44;
+            h0 += 5 * (h2 >> 42);
+            h2 &= M42;
+        }
+        h1 += h0 >> 44;
+        h0 &= M44;
+        // The number less 2^130 - 5, chosen by mask if it is not negative.
+        let g0 = h0 + 5;
+        let g1 = h1 + (g0 >> 44);
+        let g2 = h2 + (g1 >> 44);
+        let over = (g2 >> 42).wrapping_neg();
+        let pick = |h: u64, g: u64, mask: u64| (h & !over) | (g & mask & over);
+        let [h0, h1, h2] = [pick(h0, g0, M44), pick(h1, g1, M44), pick(h2, g2, M42)];
+        let number = u128::from(h0) | u128::from(h1) << 44 | u128::from(h2) << 88;
+        number.wrapping_add(self.mask).to_le_bytes()
+    }
+}
