@@ -1,7 +1,8 @@
 //! One error type for sealing and opening. Each variant is one line for a person and one exit code for a script.
 
+use std::borrow::Cow;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What went wrong. The message is one line; [`Error::exit_code`] is stable between versions.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +27,7 @@ pub enum Error {
     #[error("wrong passphrase (or the header was altered)")]
     BadPassphrase,
     /// The file is locked with a passphrase and none could be had.
-    #[error("this file needs a passphrase")]
+    #[error("a passphrase is needed, and there is nobody to ask")]
     PassphraseNeeded,
     /// The file asks for more scrypt work than allowed.
     #[error("passphrase work factor 2^{required} is above the limit of 2^{limit}")]
@@ -92,13 +93,13 @@ pub enum Error {
     #[error("the content is longer than the format allows")]
     TooLong,
     /// The output is there and may not be replaced.
-    #[error("{} exists (replacing it needs --force)", .0.display())]
+    #[error("{} exists (replacing it needs --force)", one_line(.0))]
     OutputExists(PathBuf),
     /// A directory, device or socket where a file was wanted.
-    #[error("{} is not a regular file", .0.display())]
+    #[error("{} is not a regular file", one_line(.0))]
     NotRegular(PathBuf),
     /// The input is not there.
-    #[error("{} does not exist", .0.display())]
+    #[error("{} does not exist", one_line(.0))]
     NotFound(PathBuf),
     /// No room for the output: disk, quota or file-size limit.
     #[error("no room left for the output")]
@@ -106,14 +107,14 @@ pub enum Error {
     /// The reader of our output went away.
     #[error("the output pipe was closed")]
     ClosedPipe,
-    /// The input changed its length while it was read.
+    /// The input is shorter than it was when reading began. One that grows is taken as long as it was then.
     #[error("the input changed while it was read")]
     InputChanged,
     /// Any other failure of the operating system.
     #[error("{what}: {source}")]
     Io {
         /// What was being done.
-        what: &'static str,
+        what: Cow<'static, str>,
         /// What the system said.
         source: io::Error,
     },
@@ -200,15 +201,15 @@ impl Error {
     }
 
     /// An I/O error while doing `what`. Errors of ours that travelled through a `Read` come out again as they were.
-    pub(crate) fn io(what: &'static str, source: io::Error) -> Error {
+    pub(crate) fn io(what: impl Into<Cow<'static, str>>, source: io::Error) -> Error {
         match source.downcast::<Error>() {
             Ok(ours) => ours,
-            Err(source) => Error::Io { what, source },
+            Err(source) => Error::Io { what: what.into(), source },
         }
     }
 
     /// An I/O error while writing: a full disk and a closed pipe are not "other".
-    pub(crate) fn writing(source: io::Error) -> Error {
+    pub fn writing(source: io::Error) -> Error {
         use io::ErrorKind::{BrokenPipe, FileTooLarge, QuotaExceeded, StorageFull};
         match source.kind() {
             StorageFull | QuotaExceeded | FileTooLarge => Error::DiskFull,
@@ -216,6 +217,19 @@ impl Error {
             _ => Error::io("writing the output", source),
         }
     }
+}
+
+/// A path as one line of text: a name with a line feed or a terminal's control sequences in it shows them escaped.
+pub fn one_line(path: &Path) -> String {
+    let mut line = String::new();
+    for character in path.to_string_lossy().chars() {
+        if character.is_control() {
+            line.extend(character.escape_debug());
+        } else {
+            line.push(character);
+        }
+    }
+    line
 }
 
 /// So that an error of ours can pass through a `Read` or `Write` that knows only the system's.
@@ -256,8 +270,16 @@ mod tests {
 
     #[test]
     fn every_message_is_one_line() {
-        for error in [Error::Empty, Error::Truncated, Error::OutputExists("a".into()), Error::NoMatchingKey] {
-            assert!(!error.to_string().contains('\n'));
+        let hostile = "a\nb\u{1b}[31m";
+        for error in [
+            Error::Empty,
+            Error::NoMatchingKey,
+            Error::OutputExists(hostile.into()),
+            Error::NotRegular(hostile.into()),
+            Error::NotFound(hostile.into()),
+        ] {
+            assert!(!error.to_string().contains(char::is_control), "{error}");
         }
+        assert_eq!(one_line(Path::new("b\u{e4}r\nx")), "b\u{e4}r\\nx");
     }
 }

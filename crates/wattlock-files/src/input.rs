@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 
 use crate::error::Error;
 use crate::format::armor;
@@ -73,6 +74,13 @@ impl<'a> Source<'a> {
         if !kind.is_file() && !kind.is_fifo() {
             return Err(Error::NotRegular(path.to_owned()));
         }
+        if kind.is_fifo() {
+            // Opened at once: waiting for somebody who writes must not be deaf to the cancel flag, which [`wait`] is not.
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let fd = open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+            fcntl_setfl(&fd, OFlags::empty()).map_err(|error| failed(error.into()))?;
+            return Source::from_fd(fd, cancel);
+        }
         Source::from_fd(File::open(path).map_err(failed)?.into(), cancel)
     }
 
@@ -86,7 +94,9 @@ impl<'a> Source<'a> {
             }
             let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
             let mode = meta.is_file().then(|| meta.mode());
-            return Ok(Source { mode, ..Source::from_stream(Box::new(FdReader { file, cancel })) });
+            let identity = meta.is_file().then(|| (meta.dev(), meta.ino()));
+            let stream = Source::from_stream(Box::new(FdReader { file, cancel }));
+            return Ok(Source { mode, identity, ..stream });
         }
         let at = file.stream_position().map_err(|error| Error::io("looking at the input", error))?;
         Ok(Source {

@@ -50,6 +50,15 @@ impl Recipients {
     /// [`Error::BadRecipient`], quoting `text` only as far as a public key does no harm.
     pub fn add(&mut self, text: &str) -> Result<(), Error> {
         let text = text.trim();
+        self.try_add(text).map_err(|why| {
+            let quoted =
+                || if text.len() <= 100 { text.escape_debug().to_string() } else { "unknown kind".into() };
+            Error::BadRecipient(why.unwrap_or_else(quoted))
+        })
+    }
+
+    /// Adds the recipient that `text` names, or says what is wrong with it if it is of a known kind.
+    fn try_add(&mut self, text: &str) -> Result<(), Option<String>> {
         if let Ok(recipient) = text.parse::<x25519::Recipient>() {
             self.native.push(Box::new(recipient));
         } else if let Ok(recipient) = text.parse::<tag::Recipient>() {
@@ -79,7 +88,11 @@ impl Recipients {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            self.add(line).map_err(|_| Error::BadRecipient(format!("line {}", number + 1)))?;
+            // A line that is no recipient may be anything: it is not quoted. A known kind says what is wrong with it.
+            self.try_add(line).map_err(|why| {
+                let reason = why.map(|why| format!(": {why}")).unwrap_or_default();
+                Error::BadRecipient(format!("line {}{reason}", number + 1))
+            })?;
         }
         Ok(())
     }
@@ -113,20 +126,17 @@ impl Recipients {
     }
 }
 
-fn ssh_recipient(text: &str) -> Result<ssh::Recipient, Error> {
+fn ssh_recipient(text: &str) -> Result<ssh::Recipient, Option<String>> {
     if text.to_ascii_uppercase().contains("SECRET") {
-        return Err(Error::BadRecipient("this is an identity; it must stay secret".into()));
+        return Err(Some("this is an identity; it must stay secret".into()));
     }
     use ssh::ParseRecipientKeyError::{Ignore, RsaModulusTooLarge, RsaModulusTooSmall, Unsupported};
-    text.parse().map_err(|error| {
-        Error::BadRecipient(match error {
-            RsaModulusTooLarge => "RSA key of more than 4096 bits".into(),
-            RsaModulusTooSmall => "RSA key of less than 2048 bits".into(),
-            Unsupported(kind) => format!("unsupported SSH key type {}", kind.escape_debug()),
-            Ignore => "unsupported SSH key type".into(),
-            _ if text.len() <= 100 => text.escape_debug().to_string(),
-            _ => "unknown kind".into(),
-        })
+    text.parse().map_err(|error| match error {
+        RsaModulusTooLarge => Some("RSA key of more than 4096 bits".into()),
+        RsaModulusTooSmall => Some("RSA key of less than 2048 bits".into()),
+        Unsupported(kind) => Some(format!("unsupported SSH key type {}", kind.escape_debug())),
+        Ignore => Some("unsupported SSH key type".into()),
+        _ => None,
     })
 }
 
@@ -289,9 +299,10 @@ pub(crate) fn unwrapping(error: DecryptError) -> Error {
     }
 }
 
-/// age writes some messages over several lines.
+/// age writes some messages over several lines, and its translations put invisible isolates around names.
 fn one_line(error: &dyn std::fmt::Display) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    let visible = error.to_string().replace(['\u{2068}', '\u{2069}'], "");
+    visible.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -323,6 +334,21 @@ mod tests {
         assert!(matches!(recipients.add("hello"), Err(Error::BadRecipient(_))));
         assert!(matches!(recipients.add_file(&[0xff; 4]), Err(Error::BadRecipient(_))));
         assert!(matches!(recipients.add_file(&vec![b'\n'; FILE_MAX + 1]), Err(Error::BadRecipient(_))));
+    }
+
+    #[test]
+    fn bad_line_of_a_known_kind_says_what_is_wrong_with_it() {
+        let key = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBFIe3quXjN5vTF4\
+                   xIBLWQE6XX6UwbK3BO7xJo8O2wYVMXNI7lVEaWAgzCqtgWTDmKVD2wVUKnFDZ3ESBaS0YdHo= x@y";
+        let error = count(&format!("{key}\n")).unwrap_err().to_string();
+        assert!(error.contains("line 1: unsupported SSH key type ecdsa-sha2-nistp256"), "{error}");
+    }
+
+    #[test]
+    fn missing_plugin_is_named_in_plain_text() {
+        const PLUGIN: &str = "age1foo1qqqqqqqq7h0uur";
+        let Error::Plugin(text) = count(PLUGIN).unwrap_err() else { panic!("not a plugin") };
+        assert!(text.contains("'age-plugin-foo'"), "{text:?}");
     }
 
     #[test]

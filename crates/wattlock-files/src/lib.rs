@@ -24,7 +24,7 @@ mod seal;
 
 pub use age;
 pub use crypto::{Crypto, CryptoSource};
-pub use error::{Error, exit_codes};
+pub use error::{Error, exit_codes, one_line};
 pub use input::Input;
 pub use open::{Opened, Opener};
 pub use output::Output;

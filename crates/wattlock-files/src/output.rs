@@ -9,15 +9,22 @@ use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::event::PollFlags;
-use rustix::fs::{CWD, RenameFlags, linkat, renameat_with};
-use rustix::io::Errno;
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use crate::crypto::random;
 use crate::error::Error;
 use crate::input::{PIPE_BYTES, wait};
+
+/// Most parts that one system call takes (`IOV_MAX`).
+const PARTS_MAX: usize = 1024;
+
+/// How often to look whether somebody has begun to read a pipe.
+const NO_READER_POLL: Duration = Duration::from_millis(20);
 
 /// Where to put the result.
 pub enum Output {
@@ -82,7 +89,10 @@ impl<'a> Target<'a> {
             Err(error) => return Err(Error::io("looking at the output", error)),
         };
         let kind = meta.file_type();
-        if kind.is_char_device() || kind.is_fifo() {
+        if kind.is_fifo() {
+            return Ok(Target::from_fd(open_pipe(&path, cancel)?, cancel));
+        }
+        if kind.is_char_device() {
             let file = OpenOptions::new().write(true).open(&path);
             let file = file.map_err(|error| Error::io("opening the output", error))?;
             return Ok(Target::from_fd(file.into(), cancel));
@@ -103,25 +113,60 @@ impl<'a> Target<'a> {
 
     fn from_fd(fd: OwnedFd, cancel: &'a AtomicBool) -> Target<'a> {
         let _ = rustix::pipe::fcntl_setpipe_size(&fd, PIPE_BYTES);
-        Target::Stream(Box::new(FdWriter { file: File::from(fd), cancel }))
+        let file = File::from(fd);
+        let pipe = file.metadata().is_ok_and(|meta| meta.file_type().is_fifo());
+        Target::Stream(Box::new(FdWriter { file, pipe, cancel }))
     }
 }
 
-/// A descriptor that is written without being deaf to the cancel flag between two writes.
+/// Opens a pipe with a name as soon as somebody reads it, or fails when the flag is raised.
+fn open_pipe(path: &Path, cancel: &AtomicBool) -> Result<OwnedFd, Error> {
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    loop {
+        match open(path, flags, Mode::empty()) {
+            Ok(fd) => return Ok(fd),
+            Err(Errno::NXIO | Errno::INTR) => {}
+            Err(error) => return Err(Error::io("opening the output", error.into())),
+        }
+        if cancel.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        std::thread::sleep(NO_READER_POLL);
+    }
+}
+
+/// A descriptor that is written without being deaf to the cancel flag.
+///
+/// A pipe with room for one page counts as ready, and a larger write would then wait for a reader who may never come.
+/// So pipes are asked to take what they can and no more, which changes nothing for others who have them open.
 struct FdWriter<'a> {
     file: File,
+    pipe: bool,
     cancel: &'a AtomicBool,
 }
 
 impl Write for FdWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        wait(&self.file, PollFlags::OUT, self.cancel)?;
-        self.file.write(bytes)
+        self.write_vectored(&[IoSlice::new(bytes)])
     }
 
     fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        wait(&self.file, PollFlags::OUT, self.cancel)?;
-        self.file.write_vectored(bytes)
+        /// Says that the descriptor's own position counts (pwritev2(2)).
+        const NOWHERE: u64 = u64::MAX;
+        loop {
+            wait(&self.file, PollFlags::OUT, self.cancel)?;
+            if !self.pipe {
+                return self.file.write_vectored(bytes);
+            }
+            let bytes = &bytes[..bytes.len().min(PARTS_MAX)];
+            match pwritev2(&self.file, bytes, NOWHERE, ReadWriteFlags::NOWAIT) {
+                Ok(len) => return Ok(len),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // A kernel whose pipes do not know this: they wait, as they always did.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.pipe = false,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -151,7 +196,9 @@ impl AtomicFile {
         match file {
             Ok(file) => Ok(AtomicFile { file, temporary, target, force, committed: false }),
             Err(error) => match Error::writing(error) {
-                Error::Io { source, .. } => Err(Error::io("creating the output", source)),
+                Error::Io { source, .. } => {
+                    Err(Error::io(format!("creating {}", crate::one_line(&target)), source))
+                }
                 other => Err(other),
             },
         }

@@ -305,3 +305,20 @@ fn no_plaintext_of_an_unverified_chunk_is_streamed() {
     assert!(matches!(result, Err(Error::Corrupted { chunk: 70 })));
     assert!(streamed.len() <= 70 * CHUNK && plain.starts_with(&streamed));
 }
+
+#[test]
+fn armor_may_follow_as_much_white_space_as_the_format_says() {
+    let pair = Pair::new();
+    let text = seal(&pair.sealer().armor(true), b"secret");
+    let after = |space: usize| [&vec![b'\n'; space][..], &text].concat();
+    assert_eq!(open(&pair.opener(), &after(1024)).unwrap(), b"secret");
+    assert!(open(&pair.opener(), &after(1025)).is_err());
+}
+
+#[test]
+fn damaged_version_line_is_damage_and_not_a_version() {
+    let pair = Pair::new();
+    let mut sealed = seal(&pair.sealer().format(Format::Age), b"secret");
+    sealed[21] ^= 0x20;
+    assert!(matches!(open(&pair.opener(), &sealed), Err(Error::BadHeader(_))));
+}

@@ -231,3 +231,84 @@ fn output_is_no_more_readable_than_its_input() {
     Pair::new().sealer().seal(Input::Path(from), to_file(&to), &Double, progress()).unwrap();
     assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
 }
+
+#[test]
+fn empty_input_is_not_replaced_by_its_own_output() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("empty");
+    fs::write(&path, b"").unwrap();
+    let output = Output::Path { path: path.clone(), force: true };
+    let result = Pair::new().sealer().seal(Input::Path(path.clone()), output, &Double, progress());
+    assert!(matches!(result, Err(Error::Usage(_))), "{result:?}");
+    assert_eq!(fs::read(&path).unwrap(), b"");
+}
+
+fn pipe_in(directory: &Path) -> std::path::PathBuf {
+    let pipe = directory.join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    pipe
+}
+
+/// Seals with a flag that is raised after a moment. `meanwhile` runs beside it and ends long after.
+fn seal_until_told(input: Input, output: Output, meanwhile: impl FnOnce() + Send) -> Result<(), Error> {
+    let cancel = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(meanwhile);
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            cancel.store(true, Ordering::Relaxed);
+        });
+        Pair::new().sealer().seal(input, output, &Double, Progress::new(&cancel))
+    })
+}
+
+const LONG_AFTER: std::time::Duration = std::time::Duration::from_secs(2);
+
+#[test]
+fn waiting_for_somebody_who_reads_a_full_pipe_can_be_interrupted() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, pipe) = (directory.path().join("in"), pipe_in(directory.path()));
+    fs::write(&from, content(8 * SEGMENT)).unwrap();
+    let output = Output::Path { path: pipe.clone(), force: false };
+    let result = seal_until_told(Input::Path(from), output, || {
+        let _reader = fs::File::open(&pipe).unwrap();
+        std::thread::sleep(LONG_AFTER);
+    });
+    assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+}
+
+#[test]
+fn waiting_for_the_other_end_of_a_pipe_can_be_interrupted() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = pipe_in(directory.path());
+    let output = to_file(&directory.path().join("out"));
+    let result = seal_until_told(Input::Path(pipe.clone()), output, || {
+        std::thread::sleep(LONG_AFTER);
+        drop(fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap());
+    });
+    assert!(matches!(result, Err(Error::Interrupted)), "no writer: {result:?}");
+    let output = Output::Path { path: pipe.clone(), force: false };
+    let result = seal_until_told(stream(b"x"), output, || {
+        std::thread::sleep(LONG_AFTER);
+        drop(fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap());
+    });
+    assert!(matches!(result, Err(Error::Interrupted)), "no reader: {result:?}");
+    assert_eq!(names(directory.path()), ["pipe"]);
+}
+
+#[test]
+fn pipe_with_a_name_carries_a_file_in_both_directions() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, pipe) = (directory.path().join("in"), pipe_in(directory.path()));
+    let pair = Pair::new();
+    fs::write(&from, content(3 * SEGMENT + 5)).unwrap();
+    let to = directory.path().join("out");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let output = Output::Path { path: pipe.clone(), force: false };
+            pair.sealer().seal(Input::Path(from.clone()), output, &Double, progress()).unwrap();
+        });
+        pair.opener().open(Input::Path(pipe.clone()), to_file(&to), &Double, progress()).unwrap();
+    });
+    assert!(fs::read(&from).unwrap() == fs::read(&to).unwrap());
+}

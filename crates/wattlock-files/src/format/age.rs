@@ -22,6 +22,9 @@ pub const MAGIC: &[u8] = b"age-encryption.org/";
 /// First line of the version this crate writes, and the only one it reads.
 const VERSION_LINE: &[u8] = b"age-encryption.org/v1\n";
 
+/// Longest version that is quoted as one. Anything longer is damage.
+const VERSION_MAX: usize = 16;
+
 /// Longest header accepted or written, in bytes.
 pub const MAX_LEN: usize = 1 << 20;
 
@@ -125,10 +128,14 @@ fn check_version(bytes: &[u8]) -> Result<(), Error> {
         return Ok(());
     }
     match bytes.iter().take(80).position(|byte| *byte == b'\n') {
-        Some(end) => Err(Error::UnknownVersion {
-            format: "age",
-            version: String::from_utf8_lossy(&bytes[MAGIC.len().min(end)..end]).escape_debug().to_string(),
-        }),
+        Some(end) => match &bytes[MAGIC.len().min(end)..end] {
+            version @ [b'v', ..]
+                if version.len() <= VERSION_MAX && version.iter().all(u8::is_ascii_graphic) =>
+            {
+                Err(Error::UnknownVersion { format: "age", version: String::from_utf8_lossy(version).into() })
+            }
+            _ => Err(Error::BadHeader("first line")),
+        },
         None if bytes.len() < 80 => Err(Error::Truncated),
         None => Err(Error::BadHeader("first line")),
     }

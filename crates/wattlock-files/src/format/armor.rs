@@ -17,7 +17,7 @@ pub const DASHES_BEGIN: &[u8] = b"-----BEGIN ";
 const COLUMNS: usize = 64;
 const COLUMN_BYTES: usize = 48;
 /// White space accepted before and after: enough for any mail program's blank lines.
-const SPACE_MAX: usize = 1024;
+pub const SPACE_MAX: usize = 1024;
 /// A line with its line end; anything longer cannot be armor.
 const LINE_MAX: usize = 80;
 

@@ -22,8 +22,9 @@ pub enum Guess {
     Unknown,
 }
 
-/// Bytes that [`guess`] needs to see, if the file has as many.
-pub const GUESS_LEN: usize = 32;
+/// Bytes that [`guess`] needs to see, if the file has as many: all the white space that may precede armor, and a first
+/// line's beginning.
+pub const GUESS_LEN: usize = armor::SPACE_MAX + 32;
 
 /// Says what a file is by its first [`GUESS_LEN`] bytes.
 pub fn guess(start: &[u8]) -> Guess {
@@ -48,6 +49,8 @@ mod tests {
         assert_eq!(guess(&header::MAGIC), Guess::Sealed);
         assert_eq!(guess(b"age-encryption.org/v1\n-> X25519"), Guess::Age);
         assert_eq!(guess(b" \r\n-----BEGIN AGE ENCRYPTED FILE"), Guess::Armored);
+        let far = [&[b'\n'; armor::SPACE_MAX][..], b"-----BEGIN AGE ENCRYPTED FILE"].concat();
+        assert_eq!(guess(&far), Guess::Armored);
         assert_eq!(guess(b"%PDF-1.7"), Guess::Unknown);
         assert_eq!(guess(b""), Guess::Unknown);
     }
