@@ -77,10 +77,17 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Authentication`] with the output wiped; [`Error::Invalid`]; [`Error::Unsupported`] for a kind that is
-    /// not in [`Description::inline`].
+    /// not in [`Description::inline`], with everything untouched so that another engine can do the request. After
+    /// [`Error::Device`] an output buffer holds nothing of use, and with [`crate::Data::InPlace`] the input is gone:
+    /// such a request cannot be repeated.
     fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
         let _ = request;
         Err(Error::Unsupported)
+    }
+
+    /// How much may be in flight in one instance, known before one is opened; nothing for an engine without queues.
+    fn window(&self) -> Window {
+        Window { requests: 0, bytes: 0 }
     }
 
     /// Opens a queue pair for the calling thread.

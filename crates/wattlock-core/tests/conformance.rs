@@ -32,6 +32,8 @@ enum Flaw {
     DeflateCut,
     DeflateNeverEnds,
     ClaimsNothingRefuses,
+    DeclinesTooLate,
+    WindowMisannounced,
     CompletesTwice,
     LosesOne,
     ChangesInput,
@@ -62,9 +64,18 @@ impl Engine for Toy {
 
     fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
         if !self.description.inline.contains(request.kind) {
+            if self.flaw == Flaw::DeclinesTooLate {
+                request.data.output().fill(0);
+            }
             return if self.flaw == Flaw::ClaimsNothingRefuses { Ok(0) } else { Err(Error::Unsupported) };
         }
         compute(self.flaw, request)
+    }
+
+    fn window(&self) -> Window {
+        let requests =
+            if matches!(self.flaw, Flaw::WindowExceeded | Flaw::WindowMisannounced) { 7 } else { 8 };
+        Window { requests, bytes: 4 << 20 }
     }
 
     fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
@@ -348,6 +359,16 @@ fn stream_that_never_ends_is_found() {
 #[test]
 fn execution_of_an_unclaimed_kind_is_found() {
     fails_with(Flaw::ClaimsNothingRefuses, false, &["unclaimed"]);
+}
+
+#[test]
+fn declining_after_touching_the_buffers_is_found() {
+    fails_with(Flaw::DeclinesTooLate, false, &["touched"]);
+}
+
+#[test]
+fn another_window_than_announced_is_found() {
+    fails_with(Flaw::WindowMisannounced, true, &["announced"]);
 }
 
 #[test]

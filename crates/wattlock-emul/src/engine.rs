@@ -94,6 +94,10 @@ impl Engine for Emulated {
         &self.description
     }
 
+    fn window(&self) -> Window {
+        self.model.window
+    }
+
     fn open(&self, now: Nanos) -> Result<Box<dyn Instance>, Error> {
         let lost = Error::Device(CoreFault::Lost);
         let membership = self.machine.join(now).ok_or(lost)?;

@@ -7,7 +7,8 @@
 //!    [`Dispatcher::poll`], or by [`Dispatcher::cancel`].
 //! 2. An engine does a kind only after passing that kind's known-answer tests here.
 //! 3. Whatever goes wrong in an engine, the request is repeated, identical, by a CPU engine in `elsewhere`; nothing
-//!    else falls back. A door sees such a fault as latency only.
+//!    else falls back. A door sees such a fault as latency only, with two exceptions where repeating would need an input that
+//!    no longer exists: an inline engine that failed midway in place, and an instance that kept what it took.
 //! 4. What an engine that is not the CPU says about a request (rejected, forged) is not believed unless the CPU says
 //!    so too, and a share of its good results is checked.
 //! 5. After a fork nothing opened before is used. Requests in flight then belong to the parent, which completes them;
@@ -19,10 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wattlock_core::{
-    Completion, Cost, Data, Engine, Error, Fault, Instance, Kind, KnownAnswer, Nanos, OwnedRequest, Request,
-    Shape, Token, known_answers,
+    Completion, Cost, Data, Engine, Error, Fault, Instance, Key, Kind, KnownAnswer, Nanos, OwnedRequest,
+    Refused, Request, Shape, Token, known_answers,
 };
-use wattlock_policy::{Choice, EngineId, Migration, Outcome, Policy, Weather};
+use wattlock_policy::{Choice, EngineId, EngineWeather, Migration, Outcome, Policy, Weather};
 
 use crate::health::{Health, Reason};
 use crate::inflight::{Entry, InFlight, Purpose};
@@ -58,7 +59,9 @@ struct Station {
 struct Testing {
     engine: EngineId,
     kind: Kind,
-    left: u32,
+    /// Not submitted yet: the window had no room.
+    waiting: Vec<KnownAnswer>,
+    in_flight: u32,
     good: bool,
     /// The engine failed during a test: that says nothing about the kind, which will be tested again.
     aborted: bool,
@@ -81,10 +84,13 @@ pub struct Dispatcher {
     row: Row,
     generation: u32,
     ticks: u32,
-    checks: u32,
+    /// State of the generator that picks which results are checked.
+    checks: u64,
     now: Nanos,
     /// No entry's time is up before this.
     next_expiry: Nanos,
+    /// An instance was stopped and may have kept something; looked into at the end of the next poll.
+    stopped_one: bool,
 }
 
 impl Dispatcher {
@@ -112,6 +118,7 @@ impl Dispatcher {
             checks: 0,
             now: runtime.clock().now(),
             next_expiry: Nanos::MAX,
+            stopped_one: false,
             runtime,
         }
     }
@@ -188,7 +195,7 @@ impl Dispatcher {
         error: Error,
         request: &mut Request<'_>,
     ) -> Result<usize, Error> {
-        if error.another_engine_may_help() {
+        if may_repeat(&error, request) {
             return self.elsewhere(chosen, Reason::of(&error), request);
         }
         self.row.add(chosen, shape.kind, Counter::Errors, 1);
@@ -220,7 +227,7 @@ impl Dispatcher {
                     self.row.done(id, kind, bytes);
                     return Ok(len);
                 }
-                Err(error) if error.another_engine_may_help() => {}
+                Err(error) if may_repeat(&error, request) => {}
                 Err(error) => {
                     self.row.add(id, kind, Counter::Errors, 1);
                     return Err(error);
@@ -271,7 +278,7 @@ impl Dispatcher {
             return self.done_now(EngineId(0), shape, request, Err(Error::Unsupported), now);
         }
         if !self.stations[choice.engine.index()].engine.description().queued.contains(shape.kind) {
-            let result = self.run_chosen(choice.engine, &shape, &mut request.view());
+            let result = self.run_with_care(choice.engine, &shape, &mut request.view());
             return self.done_now(choice.engine, shape, request, result, now);
         }
         match self.enqueue(&choice, &shape, request, now) {
@@ -281,10 +288,6 @@ impl Dispatcher {
                 self.done_now(choice.engine, shape, request, result, now)
             }
         }
-    }
-
-    fn run_chosen(&mut self, id: EngineId, shape: &Shape, request: &mut Request<'_>) -> Result<usize, Error> {
-        self.run_with_care(id, shape, request)
     }
 
     /// A completion for a request that never entered an instance.
@@ -300,6 +303,7 @@ impl Dispatcher {
             engine,
             shape,
             purpose: Purpose::Door,
+            mark: request.mark,
             submitted_ns: since,
             give_up_ns: Nanos::MAX,
             depth: 1,
@@ -323,14 +327,14 @@ impl Dispatcher {
         if !self.prove_queued(id, shape.kind, now) {
             return Err((self.stations[id.index()].health.reason(shape.kind), request));
         }
-        let token = self.enter(id, shape, Purpose::Door, choice.hold_ns, now);
+        let token = self.enter(id, shape, Purpose::Door, request.mark, choice.hold_ns, now);
         let Some(instance) = self.stations[id.index()].instance.as_mut() else {
             self.leave(token);
             return Err((Reason::Lost, request));
         };
         match instance.submit(token, request, now) {
             Ok(()) => {
-                self.note_held(id, now + choice.hold_ns, now);
+                self.note_held(id, now.saturating_add(choice.hold_ns), now);
                 Ok(token)
             }
             Err(refused) => {
@@ -338,14 +342,26 @@ impl Dispatcher {
                 let reason = Reason::of(&refused.error);
                 if matches!(refused.error, Error::Device(_)) {
                     self.failed(id, reason, now);
+                } else if refused.error == Error::Full && self.in_flight_on(id) == 0 && self.hostages(id) > 0
+                {
+                    // Nothing but hostages fills the window, and they may never leave by themselves.
+                    self.failed(id, Reason::Lost, now);
                 }
                 Err((reason, refused.request))
             }
         }
     }
 
-    fn enter(&mut self, id: EngineId, shape: &Shape, purpose: Purpose, hold_ns: Nanos, now: Nanos) -> Token {
-        let give_up_ns = now + hold_ns + self.runtime.give_up_after_ns();
+    fn enter(
+        &mut self,
+        id: EngineId,
+        shape: &Shape,
+        purpose: Purpose,
+        mark: u64,
+        hold_ns: Nanos,
+        now: Nanos,
+    ) -> Token {
+        let give_up_ns = now.saturating_add(hold_ns).saturating_add(self.runtime.give_up_after_ns());
         self.next_expiry = self.next_expiry.min(give_up_ns);
         let weather = &mut self.weather.engines[id.index()];
         weather.in_flight_bytes += shape.bytes as u64;
@@ -355,6 +371,7 @@ impl Dispatcher {
             engine: id,
             shape: *shape,
             purpose,
+            mark,
             submitted_ns: now,
             give_up_ns,
             depth,
@@ -365,8 +382,9 @@ impl Dispatcher {
     fn note_held(&mut self, id: EngineId, flush_by: Nanos, now: Nanos) {
         let station = &mut self.stations[id.index()];
         let held = station.instance.as_ref().map_or(0, |instance| instance.held());
-        station.flush_by =
-            if held == 0 { None } else { Some(station.flush_by.map_or(flush_by, |by| by.min(flush_by))) };
+        if held > 0 {
+            station.flush_by = Some(station.flush_by.map_or(flush_by, |by| by.min(flush_by)));
+        }
         let full = held >= u32::from(station.engine.description().width.max(1)) && held > 0;
         if full && station.engine.description().width > 1 || station.flush_by.is_some_and(|by| by <= now) {
             station.flush(now);
@@ -379,7 +397,23 @@ impl Dispatcher {
 
     /// Whether a door says how many are active, and all of them wait for us: nobody is left who could join a batch.
     fn everyone_waits(&self) -> bool {
-        self.weather.active > 0 && self.in_flight.len() as u32 >= self.weather.active
+        self.weather.active > 0 && self.doors_in_flight() as u32 >= self.weather.active
+    }
+
+    /// Requests of doors that instances have: everything in flight but the runtime's own tests.
+    fn doors_in_flight(&self) -> usize {
+        let tests: u32 = self.testing.iter().map(|test| test.in_flight).sum();
+        self.in_flight.len().saturating_sub(tests as usize)
+    }
+
+    fn in_flight_on(&self, id: EngineId) -> u32 {
+        self.in_flight.iter().filter(|(_, entry)| entry.engine == id).count() as u32
+    }
+
+    /// What an engine still has of requests that were withdrawn from it.
+    fn hostages(&self, id: EngineId) -> u32 {
+        let instance = self.stations[id.index()].instance.as_ref();
+        instance.map_or(0, |instance| instance.in_flight()).saturating_sub(self.in_flight_on(id))
     }
 
     /// Whether an engine's instance is open and has proved a kind. If the proof is missing it is started, and this
@@ -420,50 +454,91 @@ impl Dispatcher {
     }
 
     fn start_test(&mut self, id: EngineId, kind: Kind, now: Nanos) {
-        let mut left = 0;
-        for KnownAnswer { request, expected, .. } in known_answers(kind) {
-            let token = self.enter(id, &request.shape(), Purpose::Test(expected), 0, now);
-            let Some(instance) = self.stations[id.index()].instance.as_mut() else { return };
-            if instance.submit(token, request, now).is_ok() {
-                left += 1;
-                self.row.add_engine(id, EngineCounter::Tests, 1);
-            } else {
-                self.leave(token);
-            }
-        }
-        if left == 0 {
+        let instance = self.stations[id.index()].instance.as_ref();
+        if instance.is_none_or(|instance| instance.in_flight() >= instance.window().requests) {
             return; // No room now; the next request of this kind tries again.
         }
         self.stations[id.index()].health.test_started(kind);
-        self.testing.push(Testing { engine: id, kind, left, good: true, aborted: false });
-        self.stations[id.index()].flush(now);
-        self.count_in_flight(id);
+        let waiting = known_answers(kind);
+        self.continue_test(
+            Testing { engine: id, kind, waiting, in_flight: 0, good: true, aborted: false },
+            now,
+        );
     }
 
-    fn test_came_back(&mut self, id: EngineId, kind: Kind, good: bool, aborted: bool) {
+    /// Submits as many of a test's known answers as there is room for, and ends the test when nothing is left of it.
+    fn continue_test(&mut self, mut test: Testing, now: Nanos) {
+        let (id, mut fault) = (test.engine, None);
+        while test.good && !test.aborted {
+            let Some(KnownAnswer { request, expected, source }) = test.waiting.pop() else { break };
+            let token = self.enter(id, &request.shape(), Purpose::Test(expected), 0, 0, now);
+            let instance = self.stations[id.index()].instance.as_mut();
+            let lost = Error::Device(Fault::Lost);
+            let submitted = match instance {
+                Some(instance) => instance.submit(token, request, now),
+                None => Err(Refused { error: lost, request }),
+            };
+            let Err(Refused { error, request }) = submitted else {
+                test.in_flight += 1;
+                self.row.add_engine(id, EngineCounter::Tests, 1);
+                continue;
+            };
+            let entry = self.leave(token);
+            match error {
+                Error::Full if test.in_flight > 0 => {
+                    if let Some(Entry { purpose: Purpose::Test(expected), .. }) = entry {
+                        test.waiting.push(KnownAnswer { request, expected, source });
+                    }
+                    break;
+                }
+                Error::Full => test.aborted = true,
+                Error::Device(_) => (test.aborted, fault) = (true, Some(error)),
+                // It claims the kind and declines a request of it.
+                _ => test.good = false,
+            }
+        }
+        self.stations[id.index()].flush(now);
+        if test.in_flight > 0 {
+            self.testing.push(test);
+        } else {
+            self.end_test(&test);
+        }
+        self.count_in_flight(id);
+        if let Some(error) = fault {
+            self.failed(id, Reason::of(&error), now);
+        }
+    }
+
+    fn end_test(&mut self, test: &Testing) {
+        let Testing { engine, kind, good, aborted, .. } = *test;
+        let health = &mut self.stations[engine.index()].health;
+        if aborted {
+            health.test_aborted(kind);
+            return;
+        }
+        health.test_ended(kind, good);
+        if !good {
+            tracing::error!(engine = self.name(engine), kind = kind.name(), "known-answer test failed");
+        }
+    }
+
+    fn test_came_back(&mut self, id: EngineId, kind: Kind, good: bool, aborted: bool, now: Nanos) {
         let Some(at) = self.testing.iter().position(|test| test.engine == id && test.kind == kind) else {
             return;
         };
-        let test = &mut self.testing[at];
-        test.left -= 1;
+        let mut test = self.testing.swap_remove(at);
+        test.in_flight -= 1;
         test.good &= good;
         test.aborted |= aborted;
-        if test.left > 0 {
-            return;
-        }
-        let Testing { good, aborted, .. } = self.testing.swap_remove(at);
-        if aborted {
-            self.stations[id.index()].health.test_aborted(kind);
-            return;
-        }
-        self.stations[id.index()].health.test_ended(kind, good);
-        if !good {
-            tracing::error!(engine = self.name(id), kind = kind.name(), "known-answer test failed");
-        }
+        self.continue_test(test, now);
     }
 
     /// Ends holding: rings every doorbell that has somebody waiting.
     pub fn flush(&mut self) {
+        if self.in_flight.len() == 0 {
+            return;
+        }
+        self.now = self.runtime.clock().now();
         let now = self.now;
         self.stations.iter_mut().for_each(|station| station.flush(now));
     }
@@ -480,6 +555,9 @@ impl Dispatcher {
             self.migrate(now);
             self.collect(now);
             self.expire(now);
+            if mem::take(&mut self.stopped_one) {
+                self.write_off(now);
+            }
         }
         let count = self.ready.len();
         while let Some(completion) = self.ready.pop_front() {
@@ -494,12 +572,15 @@ impl Dispatcher {
             return true;
         }
         let now = self.look();
-        self.policy.poll_due(&self.weather, now)
+        self.next_deadline().is_some_and(|at| at <= now) || self.policy.poll_due(&self.weather, now)
     }
 
-    /// When [`Dispatcher::poll`] next has something to do by itself (a hold deadline, a time-out), on the runtime's
-    /// clock. `None` with nothing in flight. Completions can come earlier.
+    /// When [`Dispatcher::poll`] next has something to do by itself (a hold deadline, a time-out, at once if something
+    /// is done already), on the runtime's clock. `None` with nothing in flight. Completions can come earlier.
     pub fn next_deadline(&self) -> Option<Nanos> {
+        if !self.ready.is_empty() {
+            return Some(self.now);
+        }
         if self.in_flight.len() == 0 {
             return None;
         }
@@ -509,8 +590,7 @@ impl Dispatcher {
 
     /// Requests of doors in flight; tests of the runtime's own are not counted.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.iter().filter(|(_, entry)| matches!(entry.purpose, Purpose::Door)).count()
-            + self.ready.len()
+        self.doors_in_flight() + self.ready.len()
     }
 
     /// A door says how many connections, files or streams it has open and not idle; 0 if it does not know.
@@ -543,7 +623,7 @@ impl Dispatcher {
     pub fn run_all(&mut self, requests: &mut [Request<'_>], results: &mut [Result<usize, Error>]) {
         assert_eq!(requests.len(), results.len(), "one result for each request");
         let queued_kinds = self.runtime.queued_kinds();
-        let mut pending: Vec<(Token, usize)> = Vec::new();
+        let mut pending: Vec<(Token, EngineId, usize)> = Vec::new();
         for (index, request) in requests.iter_mut().enumerate() {
             if !queued_kinds.contains(request.kind) {
                 results[index] = self.run(request);
@@ -551,7 +631,7 @@ impl Dispatcher {
             }
             match self.run_or_enqueue(request) {
                 Ok(result) => results[index] = result,
-                Err(token) => pending.push((token, index)),
+                Err((token, engine)) => pending.push((token, engine, index)),
             }
         }
         self.flush();
@@ -565,10 +645,16 @@ impl Dispatcher {
             }
             patience = Patience::default();
             for completion in arrived {
-                match pending.iter().position(|(token, _)| *token == completion.token) {
+                match pending.iter().position(|(token, ..)| *token == completion.token) {
                     Some(at) => {
-                        let (_, index) = pending.swap_remove(at);
-                        results[index] = deliver(&completion, &mut requests[index]);
+                        let (_, engine, index) = pending.swap_remove(at);
+                        results[index] = match completion.result {
+                            // Its copy was lost; the original is here.
+                            Err(Error::Device(_)) => {
+                                self.elsewhere(engine, Reason::Lost, &mut requests[index])
+                            }
+                            _ => deliver(&completion, &mut requests[index]),
+                        };
                     }
                     None => strangers.push_back(completion),
                 }
@@ -580,7 +666,10 @@ impl Dispatcher {
     }
 
     /// Does a borrowed request now, or enqueues a copy of it.
-    fn run_or_enqueue(&mut self, request: &mut Request<'_>) -> Result<Result<usize, Error>, Token> {
+    fn run_or_enqueue(
+        &mut self,
+        request: &mut Request<'_>,
+    ) -> Result<Result<usize, Error>, (Token, EngineId)> {
         if let Err(error) = request.validate() {
             return Ok(Err(error));
         }
@@ -594,7 +683,7 @@ impl Dispatcher {
             return Ok(Err(Error::Unsupported));
         };
         if !station.engine.description().queued.contains(shape.kind) {
-            return Ok(self.run_chosen(choice.engine, &shape, request));
+            return Ok(self.run_with_care(choice.engine, &shape, request));
         }
         let key = Arc::new(request.key.clone());
         let mut copy =
@@ -607,7 +696,7 @@ impl Dispatcher {
             tag.copy_from_slice(request.tag);
         }
         match self.enqueue(&choice, &shape, copy, now) {
-            Ok(token) => Err(token),
+            Ok(token) => Err((token, choice.engine)),
             Err((reason, _)) => Ok(self.elsewhere(choice.engine, reason, request)),
         }
     }
@@ -649,6 +738,9 @@ impl Dispatcher {
     /// Moves one held request that may move, the youngest, to another engine. What an engine has begun cannot be moved.
     fn migrate_one(&mut self, migration: &Migration, now: Nanos) -> bool {
         let Migration { from, to } = *migration;
+        if to.index() >= self.stations.len() {
+            return false;
+        }
         let Some(station) = self.stations.get_mut(from.index()) else { return false };
         let Some(instance) = station.instance.as_mut() else { return false };
         // Held requests are the youngest: an instance hands everything older to the machine with each doorbell.
@@ -668,7 +760,7 @@ impl Dispatcher {
         let result = match self.prove_inline(to, entry.shape.kind) {
             true => {
                 self.row.fell_back(from, Reason::Migrated);
-                self.run_chosen(to, &entry.shape, &mut request.view())
+                self.run_with_care(to, &entry.shape, &mut request.view())
             }
             false => self.elsewhere(from, Reason::Migrated, &mut request.view()),
         };
@@ -683,9 +775,6 @@ impl Dispatcher {
             let id = EngineId(index as u8);
             if let Some(instance) = station.instance.as_mut() {
                 instance.poll(now, &mut |completion| polled.push((id, completion)));
-                if instance.held() == 0 {
-                    station.flush_by = None;
-                }
             }
         }
         for (id, completion) in polled.drain(..) {
@@ -708,14 +797,49 @@ impl Dispatcher {
             .map(|(token, entry)| (token, entry.engine))
             .collect();
         for (token, id) in late {
+            if self.in_flight.get(token).is_none() {
+                continue; // It came back when its engine was stopped on account of another.
+            }
             let instance = self.stations[id.index()].instance.as_mut();
-            let Some(request) = instance.and_then(|instance| instance.withdraw(token, now)) else { continue };
-            let result = Err(Error::Device(Fault::Silent));
-            self.settle(id, Completion { token, request, result, cost: Cost::default() }, now);
+            match instance.and_then(|instance| instance.withdraw(token, now)) {
+                Some(request) => {
+                    let result = Err(Error::Device(Fault::Silent));
+                    self.settle(id, Completion { token, request, result, cost: Cost::default() }, now);
+                }
+                // It neither answers nor gives back what it took.
+                None => self.failed(id, Reason::Lost, now),
+            }
+            let window =
+                self.stations[id.index()].instance.as_ref().map(|instance| instance.window().requests);
+            if window.is_some_and(|window| self.hostages(id) > window / 2) {
+                // Answers that never come would fill the window for good. Stopping frees them.
+                self.failed(id, Reason::Lost, now);
+            }
             self.count_in_flight(id);
         }
         self.next_expiry =
             self.in_flight.iter().map(|(_, entry)| entry.give_up_ns).min().unwrap_or(Nanos::MAX);
+    }
+
+    /// Ends requests that a stopped instance did not give back, as it had promised to. Their buffers went with it, so
+    /// nobody here can repeat them; but whoever waits must not wait for ever.
+    fn write_off(&mut self, now: Nanos) {
+        let gone = |id: EngineId| self.stations[id.index()].instance.is_none();
+        let lost: Vec<(Token, EngineId)> = self
+            .in_flight
+            .iter()
+            .filter(|(_, entry)| gone(entry.engine))
+            .map(|(token, entry)| (token, entry.engine))
+            .collect();
+        for (token, id) in lost {
+            let Some(entry) = self.leave(token).filter(Entry::is_door) else { continue };
+            tracing::error!(engine = self.name(id), "a stopped instance kept a request");
+            self.row.add(id, entry.shape.kind, Counter::Errors, 1);
+            let mut request = OwnedRequest::new(entry.shape.kind, Arc::new(Key::none_owned()), Vec::new(), 0);
+            request.mark = entry.mark;
+            let result = Err(Error::Device(Fault::Lost));
+            self.finish(token, &entry, request, result, Cost::default(), now);
+        }
     }
 
     /// What to make of an instance's answer: believe it, check it, or have the CPU do the request.
@@ -729,12 +853,11 @@ impl Dispatcher {
             return;
         };
         if let Purpose::Test(expected) = &entry.purpose {
-            let good = match self.checker(entry.shape.kind) {
-                Some(checker) => expected.verdict(&request, &result, &*checker).is_ok(),
-                None => false,
-            };
+            let checker = self.runtime.cpu_engines(entry.shape.kind).next().unwrap_or(id);
+            let checker = self.stations[checker.index()].engine.clone();
+            let good = expected.verdict(&request, &result, &*checker).is_ok();
             let fault = result.err().filter(|error| matches!(error, Error::Device(_)));
-            self.test_came_back(id, entry.shape.kind, good, fault.is_some());
+            self.test_came_back(id, entry.shape.kind, good, fault.is_some(), now);
             match fault {
                 Some(error) => self.failed(id, Reason::of(&error), now),
                 None if !good => self.failed(id, Reason::WrongResult, now),
@@ -748,8 +871,10 @@ impl Dispatcher {
         };
         let result = match verdict {
             Ok(len) => {
-                self.stations[id.index()].health.succeeded();
-                self.row.done(id, entry.shape.kind, entry.shape.bytes);
+                if self.stations[id.index()].instance.is_some() {
+                    self.stations[id.index()].health.succeeded();
+                }
+                self.count_done(id, &entry, &cost, now);
                 Ok(len)
             }
             Err(error) if self.stations[id.index()].is_cpu && !error.another_engine_may_help() => Err(error),
@@ -765,7 +890,7 @@ impl Dispatcher {
         self.finish(token, &entry, request, result, cost, now);
     }
 
-    /// Checks a share of the results of engines that are not the CPU.
+    /// Checks a share of the results of engines that are not the CPU, and every RSA result.
     fn verify(&mut self, id: EngineId, request: &OwnedRequest, len: usize) -> Result<(), Error> {
         if self.stations[id.index()].is_cpu {
             return Ok(());
@@ -773,26 +898,41 @@ impl Dispatcher {
         if len > request.output.len() {
             return Err(Error::Device(Fault::WrongResult));
         }
-        let one_in = self.runtime.verify_one_in();
         // An RSA result that is wrong gives the key away (Boneh, DeMillo, Lipton 1997): those are all checked.
         let always = request.kind.info().algorithm.modulus_len().is_some();
-        self.checks = self.checks.wrapping_add(1);
-        if !always && (one_in == 0 || !self.checks.is_multiple_of(one_in)) {
+        if !always && !self.sampled() {
             return Ok(());
         }
-        let Some(checker) = self.checker(request.kind) else { return Ok(()) };
         self.row.add_engine(id, EngineCounter::Verified, 1);
-        match checker.check(request, len) {
-            Err(Error::Unsupported) => Ok(()),
-            Err(_) => Err(Error::Device(Fault::WrongResult)),
-            Ok(()) => Ok(()),
+        for checker in self.runtime.cpu_engines(request.kind) {
+            match self.stations[checker.index()].engine.check(request, len) {
+                Err(Error::Unsupported) => {}
+                Err(_) => return Err(Error::Device(Fault::WrongResult)),
+                Ok(()) => return Ok(()),
+            }
         }
+        if always { Err(Error::Unsupported) } else { Ok(()) }
     }
 
-    /// The CPU engine that checks results of a kind.
-    fn checker(&self, kind: Kind) -> Option<Arc<dyn Engine>> {
-        let id = self.runtime.cpu_engines(kind).next()?;
-        Some(self.stations[id.index()].engine.clone())
+    /// Whether this result is one of those to be checked. Pseudo-random (the multiplier is Knuth's, for MMIX), because
+    /// counting would fall into step with whatever comes in turns: a record's cipher always, its MAC never.
+    fn sampled(&mut self) -> bool {
+        let one_in = self.runtime.verify_one_in();
+        self.checks =
+            self.checks.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        one_in > 0 && ((self.checks >> 32) * u64::from(one_in)) >> 32 == 0
+    }
+
+    /// Counts a request that the engine it was queued on has done, and tells the policy.
+    fn count_done(&mut self, id: EngineId, entry: &Entry, cost: &Cost, now: Nanos) {
+        let kind = entry.shape.kind;
+        self.row.done(id, kind, entry.shape.bytes);
+        self.row.add(id, kind, Counter::Timed, 1);
+        self.row.add(id, kind, Counter::TimedNs, now.saturating_sub(entry.submitted_ns));
+        self.row.add(id, kind, Counter::HeldNs, cost.held_ns);
+        self.row.add(id, kind, Counter::BatchSum, u64::from(cost.batch.max(1)));
+        self.row.add(id, kind, Counter::EnergyNj, cost.energy_nj.unwrap_or(0));
+        self.observe(entry, cost, now, false);
     }
 
     fn finish(
@@ -806,15 +946,6 @@ impl Dispatcher {
     ) {
         let cost =
             Cost { latency_ns: now.saturating_sub(entry.submitted_ns), batch: cost.batch.max(1), ..cost };
-        if result.is_ok() {
-            let (id, kind) = (entry.engine, entry.shape.kind);
-            self.row.add(id, kind, Counter::Timed, 1);
-            self.row.add(id, kind, Counter::TimedNs, cost.latency_ns);
-            self.row.add(id, kind, Counter::HeldNs, cost.held_ns);
-            self.row.add(id, kind, Counter::BatchSum, u64::from(cost.batch));
-            self.row.add(id, kind, Counter::EnergyNj, cost.energy_nj.unwrap_or(0));
-            self.observe(entry, &cost, now, false);
-        }
         self.ready.push_back(Completion { token, request, result, cost });
     }
 
@@ -844,6 +975,7 @@ impl Dispatcher {
         let station = &mut self.stations[id.index()];
         station.flush_by = None;
         let Some(mut old) = station.instance.take() else { return };
+        self.stopped_one = true;
         old.stop(now);
         let mut given_back = Vec::new();
         old.poll(now, &mut |completion| given_back.push(completion));
@@ -866,9 +998,13 @@ impl Dispatcher {
     /// Keeps the weather's view of an engine's queue, and the gauge that others can read.
     fn count_in_flight(&mut self, id: EngineId) {
         let weather = &mut self.weather.engines[id.index()];
-        let instance = self.stations[id.index()].instance.as_ref();
+        let station = &mut self.stations[id.index()];
+        let instance = station.instance.as_ref();
         weather.in_flight = instance.map_or(0, |instance| instance.in_flight());
         weather.held = instance.map_or(0, |instance| instance.held());
+        if weather.held == 0 {
+            station.flush_by = None;
+        }
         self.row.in_flight(id, weather.in_flight);
     }
 
@@ -887,9 +1023,10 @@ impl Dispatcher {
         }
         mem::forget(mem::take(&mut self.in_flight));
         self.testing.clear();
+        self.ready.clear();
         self.next_expiry = Nanos::MAX;
-        for weather in &mut self.weather.engines {
-            *weather = wattlock_policy::EngineWeather { available: weather.available, ..Default::default() };
+        for (weather, _) in self.weather.engines.iter_mut().zip(&self.stations) {
+            *weather = EngineWeather { available: true, ..EngineWeather::default() };
         }
         self.row = self.runtime.row();
     }
@@ -931,6 +1068,13 @@ impl Station {
             instance.flush(now);
         }
     }
+}
+
+/// Whether another engine can be given the identical request: not if one that failed midway may have overwritten its
+/// input. An engine that declines (no such kind, no room) has touched nothing.
+fn may_repeat(error: &Error, request: &Request<'_>) -> bool {
+    let midway = matches!(error, Error::Device(_)) && matches!(request.data, Data::InPlace(_));
+    error.another_engine_may_help() && !midway
 }
 
 /// Copies a completion's result into the borrowed request it was made from.

@@ -22,6 +22,8 @@ pub(crate) struct Entry {
     pub(crate) engine: EngineId,
     pub(crate) shape: Shape,
     pub(crate) purpose: Purpose,
+    /// The door's own mark.
+    pub(crate) mark: u64,
     pub(crate) submitted_ns: Nanos,
     /// When the runtime stops waiting for it.
     pub(crate) give_up_ns: Nanos,
@@ -109,6 +111,7 @@ mod tests {
             engine: EngineId(0),
             shape: Shape { kind: Kind::Sha1, bytes: 1, class: LatencyClass::Bulk },
             purpose: Purpose::Door,
+            mark: 0,
             submitted_ns: 0,
             give_up_ns: 0,
             depth: 1,

@@ -7,7 +7,7 @@
 //! [`Dispatcher::submit`], [`Dispatcher::flush`] and [`Dispatcher::poll`].
 //!
 //! This crate refuses to know who asked (no door is named here), to do cryptography itself, and to decide by size or
-//! watts (that is policy). Fallback is decided here, in one place (`dispatcher::settle`), and nowhere else.
+//! watts (that is policy). Fallback is decided here, in one place (`dispatcher::elsewhere`), and nowhere else.
 //! Loading it starts no thread, opens no instance and calibrates nothing.
 //!
 //! Unsafe code lives in `sys` (the telemetry mapping, the fork hook) and nowhere else.

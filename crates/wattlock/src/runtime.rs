@@ -242,7 +242,7 @@ fn view(at: usize, engine: &dyn Engine) -> EngineView {
         inline: description.inline,
         queued: description.queued,
         width: description.width,
-        window: 0,
+        window: engine.window().requests,
     }
 }
 

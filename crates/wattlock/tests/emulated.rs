@@ -1,4 +1,5 @@
 //! The runtime with the emulated accelerator, in real time: threads, rings, and faults declared in advance.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

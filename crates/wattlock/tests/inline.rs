@@ -1,4 +1,5 @@
 //! Inline work: right results, no allocation, counted; and what loading does not do.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 
@@ -165,6 +166,55 @@ fn run_all_mixes_queued_and_inline_work_and_returns_all_of_it() {
         assert_eq!((result, &buffers[n], &tags[n]), (&Ok(500), &plain, &tag), "request {n}");
     }
     assert!(requests_on(&runtime, "scripted") > 0, "the device took part");
+}
+
+#[test]
+fn run_all_repeats_what_a_device_lost_for_good() {
+    let (device, clock) = (Scripted::new(4), HandClock::default());
+    let real = wattlock::Clock::real();
+    let runtime = builder(&device, &clock, 0).clock(real).give_up_after_ns(0).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    device.will(&[Act::Vanish; 2]);
+    let (mut one, mut two) = ([0; 32], [0; 32]);
+    let digest = |to| Request::new(Kind::Sha256, Key::none(), Data::Apart { from: b"abc", to });
+    let mut results = [Ok(0); 2];
+    dispatcher.run_all(&mut [digest(&mut one), digest(&mut two)], &mut results);
+    assert_eq!(results, [Ok(32); 2]);
+    assert!(one == two && one[..4] == [0xba, 0x78, 0x16, 0xbf]);
+}
+
+#[test]
+fn a_request_in_place_that_an_engine_began_to_overwrite_is_not_repeated() {
+    let key = Key::symmetric(Algorithm::Aes256Gcm, &[1; 32]).unwrap();
+    for (error, outcome) in [
+        (Error::Device(wattlock_core::Fault::Reported), Err(Error::Device(wattlock_core::Fault::Reported))),
+        (Error::Authentication, Err(Error::Authentication)),
+    ] {
+        let mut broken = Cpu::new("broken", wattlock_core::KindSet::ALL);
+        broken.fails = Some((20, error));
+        let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(broken), Arc::new(Software::new())];
+        let settings = wattlock::policy::Settings::default();
+        let runtime = Runtime::builder()
+            .engines(engines)
+            .policy("instruction", settings)
+            .telemetry(false)
+            .profile(wattlock::Profile::built_in())
+            .build()
+            .unwrap();
+        let mut dispatcher = runtime.dispatcher();
+        let mut ended = None;
+        for _ in 0..100 {
+            let mut buffer = [7; 64];
+            let result = seal_in_place(&mut dispatcher, &key, &[0; 12], &mut buffer);
+            if result.is_err() {
+                ended = Some(result.map(|_| ()));
+                break;
+            }
+        }
+        // Whoever repeated it would have sealed what is left of the plaintext, and called it a success.
+        assert_eq!(ended, Some(outcome));
+    }
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! What concerns whole processes: telemetry files, forks. One test, because it forks and changes the environment.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

@@ -1,12 +1,14 @@
 //! Queued work: every request comes back exactly once and right, whatever the device does.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use common::*;
 use wattlock::Submitted;
-use wattlock_core::{Error, Fault, Kind};
+use wattlock_core::{Error, Fault, Kind, KindSet};
 
 /// Seeds for random histories: a few by default, as many as `scripts/soak.sh` asks for.
 fn soak_seeds(few: u64) -> std::ops::Range<u64> {
@@ -258,6 +260,203 @@ fn a_late_answer_changes_nothing() {
         clock.advance(GIVE_UP_NS);
         dispatcher.poll(&mut |_| panic!("completed twice"));
     }
+}
+
+#[test]
+fn a_request_that_a_device_denies_having_had_still_completes() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    device.will(&[Act::Vanish, Act::Right]);
+    let (lost, kept) = (pending(dispatcher.submit(digest(1))), pending(dispatcher.submit(digest(2))));
+    let back = drain(&mut dispatcher, &clock);
+    let of = |token| back.iter().find(|completion| completion.token == token).unwrap();
+    assert_eq!(back.len(), 2);
+    assert_right(of(kept));
+    assert_eq!(
+        of(lost).result,
+        Err(Error::Device(Fault::Lost)),
+        "its buffers are gone, so nobody can repeat it"
+    );
+    assert_eq!(of(lost).request.mark, 1);
+    assert_eq!(device.script.lock().unwrap().stopped, 1, "such a queue is not used again");
+    assert_eq!(dispatcher.next_deadline(), None);
+}
+
+#[test]
+fn hostages_do_not_close_a_device_for_ever() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    device.script.lock().unwrap().window = 4;
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    for mark in 1..=40 {
+        // Never often enough in a row for the patience with a silent device to end.
+        device.will(&[if mark % 2 == 0 { Act::Hang } else { Act::Right }]);
+        if let Submitted::Pending(_) = dispatcher.submit(digest(mark)) {
+            drain(&mut dispatcher, &clock).iter().for_each(assert_right);
+        }
+        clock.advance(20_000_000);
+    }
+    device.script.lock().unwrap().acts.clear();
+    clock.advance(60_000_000_000);
+    let before = requests_on(&runtime, "scripted");
+    for mark in 100..110 {
+        if let Submitted::Pending(_) = dispatcher.submit(digest(mark)) {
+            drain(&mut dispatcher, &clock).iter().for_each(assert_right);
+        }
+        dispatcher.poll(&mut |_| panic!("nothing is in flight"));
+    }
+    assert!(requests_on(&runtime, "scripted") > before + 5, "it is used again: {:?}", fallbacks(&runtime));
+}
+
+#[test]
+fn a_kind_is_proved_by_all_of_its_known_answers_however_small_the_window() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    device.script.lock().unwrap().window = 1;
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    let sample = || wattlock_core::known_answers(Kind::Aes256GcmOpen).remove(0).request;
+    assert!(matches!(dispatcher.submit(sample()), Submitted::Done(_)));
+    for _ in 0..20 {
+        dispatcher.poll(&mut |_| panic!("nothing of a door's is in flight"));
+        clock.advance(1000);
+    }
+    let answers = wattlock_core::known_answers(Kind::Aes256GcmOpen).len() as u64;
+    assert_eq!(device.script.lock().unwrap().submitted, answers);
+    pending(dispatcher.submit(sample()));
+    assert_eq!(drain(&mut dispatcher, &clock)[0].result.map(|_| ()), Ok(()));
+}
+
+#[test]
+fn a_fallback_is_the_other_engines_work_and_time() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    device.will(&[Act::Right, Act::Hang]);
+    for mark in 1..=2 {
+        pending(dispatcher.submit(digest(mark)));
+        drain(&mut dispatcher, &clock).iter().for_each(assert_right);
+    }
+    let cells = runtime.snapshot().cells;
+    let cell = cells.iter().find(|cell| cell.engine == "scripted").unwrap();
+    assert_eq!((cell.requests, cell.timed, cell.batch_sum), (1, 1, 1), "it did one of the two");
+    assert!(cell.timed_ns < GIVE_UP_NS, "and has not to answer for the other's time-out");
+}
+
+#[test]
+fn what_came_back_while_submitting_is_due_at_once() {
+    let (device, clock) = (Scripted::new(8), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    pending(dispatcher.submit(digest(1)));
+    device.script.lock().unwrap().refuses = Some(Error::Device(Fault::Lost));
+    assert!(matches!(dispatcher.submit(digest(2)), Submitted::Done(_)));
+    // The queue was stopped, and the CPU has done what it held.
+    assert_eq!(dispatcher.in_flight(), 1);
+    assert!(dispatcher.next_deadline().is_some_and(|at| at <= runtime.clock().now()), "nobody would poll");
+    let mut back = Vec::new();
+    dispatcher.poll(&mut |completion| back.push(completion));
+    assert_eq!(back.len(), 1);
+    assert_right(&back[0]);
+}
+
+#[test]
+fn a_flush_rings_at_the_time_of_the_flush() {
+    let (device, clock) = (Scripted::new(8), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    pending(dispatcher.submit(digest(1)));
+    clock.advance(5000);
+    dispatcher.flush();
+    assert_eq!(device.script.lock().unwrap().rung_at, runtime.clock().now());
+    drain(&mut dispatcher, &clock);
+}
+
+#[test]
+fn the_deadline_of_a_cancelled_request_goes_with_it() {
+    let (device, clock) = (Scripted::new(8), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    let first = pending(dispatcher.submit(digest(1)));
+    clock.advance(HOLD_NS - 1000);
+    dispatcher.cancel(first).unwrap();
+    device.script.lock().unwrap().doorbells.clear();
+    clock.advance(2000);
+    pending(dispatcher.submit(digest(2)));
+    assert!(device.script.lock().unwrap().doorbells.is_empty(), "held for its own time");
+    drain(&mut dispatcher, &clock);
+}
+
+#[test]
+fn known_answer_tests_do_not_count_as_people_who_wait() {
+    let (device, clock) = (Scripted::new(8), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    dispatcher.set_active(2);
+    // Starts the tests of another kind, which stay in flight until somebody polls.
+    assert!(matches!(dispatcher.submit(seal(1)), Submitted::Done(_)));
+    device.script.lock().unwrap().doorbells.clear();
+    pending(dispatcher.submit(digest(2)));
+    assert!(device.script.lock().unwrap().doorbells.is_empty(), "one of two waits");
+    drain(&mut dispatcher, &clock);
+}
+
+#[test]
+fn every_kind_has_its_share_of_checks_whatever_the_pattern() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 2);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    prove(&mut dispatcher, &clock, seal(0));
+    let mut verified = [0; 2];
+    for mark in 0..200 {
+        let before = verified_on(&runtime);
+        pending(dispatcher.submit(if mark % 2 == 0 { digest(mark) } else { seal(mark) }));
+        drain(&mut dispatcher, &clock).iter().for_each(assert_right);
+        verified[mark as usize % 2] += verified_on(&runtime) - before;
+    }
+    assert!(verified.iter().all(|share| (25..=75).contains(share)), "of 100 each: {verified:?}");
+}
+
+#[test]
+fn an_rsa_result_that_nobody_can_check_does_not_leave() {
+    let device = Scripted::with_kinds(1, KindSet::of(&[Kind::Rsa2048Private]));
+    let clock = HandClock::default();
+    let no_rsa = KindSet::ALL.without(Kind::Rsa2048Private);
+    let (first, second) = (Arc::new(Cpu::new("first", no_rsa)), Arc::new(Cpu::new("second", no_rsa)));
+    let runtime = builder_with(vec![first, second, device.clone()], &clock, 0).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    let sample = || wattlock_core::known_answers(Kind::Rsa2048Private).remove(0).request;
+    dispatcher.submit(sample());
+    for _ in 0..3 {
+        dispatcher.poll(&mut |_| panic!("nothing of ours is in flight"));
+        clock.advance(1000);
+    }
+    device.will(&[Act::Wrong]);
+    pending(dispatcher.submit(sample()));
+    let back = drain(&mut dispatcher, &clock);
+    assert_eq!(back[0].result, Err(Error::Unsupported));
+}
+
+#[test]
+fn a_time_out_of_for_ever_is_not_a_time_out_of_nothing() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = builder(&device, &clock, 0).give_up_after_ns(u64::MAX).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    clock.advance(1000);
+    device.will(&[Act::Hang]);
+    pending(dispatcher.submit(digest(1)));
+    clock.advance(1 << 50);
+    assert_eq!(dispatcher.poll(&mut |_| {}), 0);
+    assert_eq!(dispatcher.in_flight(), 1);
 }
 
 #[test]

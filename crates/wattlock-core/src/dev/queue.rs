@@ -117,6 +117,8 @@ impl Queue<'_, '_> {
             "has something in flight",
         );
         self.show("an empty instance", instance.window().requests > 0, "has no window");
+        let announced = self.suite.engine.window() == instance.window();
+        self.show("an empty instance", announced, "has another window than its engine announced");
     }
 
     fn every_request_comes_back_once_and_the_window_holds(&self) {

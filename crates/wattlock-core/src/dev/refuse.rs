@@ -275,9 +275,14 @@ pub(super) fn malformed(kind: Kind) {
 /// What the engine does not claim it must decline, and hand back untouched.
 pub(super) fn unclaimed(suite: &Suite<'_>, kind: Kind) {
     let mut request = known_answers(kind).swap_remove(0).request;
+    request.output.fill(CANARY);
     let before = again(&request);
     if !unsupported(&suite.engine.execute(&mut request.view())) {
         suite.fail(kind, "an unclaimed kind", "executed anyway");
+    }
+    let after = [&request.input, &request.output, &request.tag.to_vec()];
+    if after != [&before.input, &before.output, &before.tag.to_vec()] {
+        suite.fail(kind, "an unclaimed kind", "declined, but its buffers are touched");
     }
     if !suite.ways(kind).any(|way| way == Way::Queued) && !suite.engine.description().queued.is_empty() {
         let now = (suite.harness.clock)();

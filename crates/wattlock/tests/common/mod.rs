@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use wattlock::policy::{Choice, EngineId, Policy, Weather};
-use wattlock::{Clock, Dispatcher, Runtime};
+use wattlock::{Builder, Clock, Dispatcher, Runtime};
 use wattlock_core::{
     Algorithm, Completion, Cost, Description, Engine, EngineClass, Error, Fault, Instance, Key, Kind,
-    KindSet, Nanos, OwnedRequest, Refused, Shape, Token, Window,
+    KindSet, Nanos, OwnedRequest, Refused, Request, Shape, Token, Window,
 };
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -25,6 +25,8 @@ pub enum Act {
     Fail(Error),
     /// Nothing, ever.
     Hang,
+    /// Nothing, ever, and it denies having had the request: against every promise of an instance.
+    Vanish,
 }
 
 #[derive(Debug)]
@@ -34,10 +36,14 @@ pub struct Script {
     pub window: u32,
     pub opens: u32,
     pub open_fails: bool,
+    /// The next submission is refused with this.
+    pub refuses: Option<Error>,
     pub doorbells: Vec<usize>,
     pub submitted: u64,
     pub withdrawn: u64,
     pub stopped: u64,
+    /// When the doorbell last rang.
+    pub rung_at: Nanos,
 }
 
 /// The device: a queue whose answers come at the poll after the doorbell.
@@ -59,12 +65,16 @@ pub fn queued_kinds() -> KindSet {
 
 impl Scripted {
     pub fn new(width: u16) -> Arc<Scripted> {
+        Scripted::with_kinds(width, queued_kinds())
+    }
+
+    pub fn with_kinds(width: u16, queued: KindSet) -> Arc<Scripted> {
         Arc::new(Scripted {
             description: Description {
                 name: "scripted",
                 class: EngineClass::Accelerator,
                 inline: KindSet::EMPTY,
-                queued: queued_kinds(),
+                queued,
                 width,
                 detail: "a test's device".into(),
             },
@@ -73,10 +83,12 @@ impl Scripted {
                 window: 64,
                 opens: 0,
                 open_fails: false,
+                refuses: None,
                 doorbells: Vec::new(),
                 submitted: 0,
                 withdrawn: 0,
                 stopped: 0,
+                rung_at: 0,
             })),
             compute: Arc::new(Instruction::new()),
         })
@@ -90,6 +102,10 @@ impl Scripted {
 impl Engine for Scripted {
     fn description(&self) -> &Description {
         &self.description
+    }
+
+    fn window(&self) -> Window {
+        Window { requests: self.script.lock().unwrap().window, bytes: 1 << 20 }
     }
 
     fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
@@ -135,6 +151,9 @@ impl Instance for Queue {
         if self.stopped {
             return Err(Refused { error: Error::Device(Fault::Lost), request });
         }
+        if let Some(error) = self.script.lock().unwrap().refuses.take() {
+            return Err(Refused { error, request });
+        }
         if self.in_flight() >= self.window().requests {
             return Err(Refused { error: Error::Full, request });
         }
@@ -143,8 +162,9 @@ impl Instance for Queue {
         Ok(())
     }
 
-    fn flush(&mut self, _: Nanos) {
+    fn flush(&mut self, now: Nanos) {
         let batch = self.held.len() as u16;
+        self.script.lock().unwrap().rung_at = now;
         self.script.lock().unwrap().doorbells.push(self.held.len());
         self.given.extend(self.held.drain(..).map(|(token, request, at)| (token, request, at, batch)));
     }
@@ -169,6 +189,7 @@ impl Instance for Queue {
                     hung.push((token, request, at, batch));
                     continue;
                 }
+                Act::Vanish => continue,
                 Act::Fail(error) => Err(error),
                 Act::Right => self.compute.execute(&mut request.view()),
                 Act::Wrong => {
@@ -230,7 +251,7 @@ pub const HOLD_NS: Nanos = 100_000;
 pub const GIVE_UP_NS: Nanos = 5_000_000;
 
 /// Queues whatever the device can do, held for `HOLD_NS`.
-struct HoldEverything;
+struct HoldEverything(KindSet);
 
 impl Policy for HoldEverything {
     fn name(&self) -> &'static str {
@@ -238,7 +259,7 @@ impl Policy for HoldEverything {
     }
 
     fn choose(&mut self, shape: &Shape, weather: &Weather, _: Nanos) -> Choice {
-        let device = queued_kinds().contains(shape.kind) && weather.engines[2].available;
+        let device = self.0.contains(shape.kind) && weather.engines[2].available;
         let engine = EngineId(if device { 2 } else { 0 });
         Choice { engine, hold_ns: if device { HOLD_NS } else { 0 }, clock: None }
     }
@@ -250,16 +271,63 @@ impl Policy for HoldEverything {
 
 /// A runtime that offloads everything it can to the scripted device.
 pub fn runtime(device: &Arc<Scripted>, clock: &HandClock, verify_one_in: u32) -> Runtime {
+    builder(device, clock, verify_one_in).build().unwrap()
+}
+
+/// What [`runtime`] builds.
+pub fn builder(device: &Arc<Scripted>, clock: &HandClock, verify_one_in: u32) -> Builder {
+    let engines: Vec<Arc<dyn Engine>> =
+        vec![Arc::new(Instruction::new()), Arc::new(Software::new()), device.clone()];
+    builder_with(engines, clock, verify_one_in)
+}
+
+/// The same with other engines, the device at place 2.
+pub fn builder_with(engines: Vec<Arc<dyn Engine>>, clock: &HandClock, verify_one_in: u32) -> Builder {
+    let queued = engines[2].description().queued;
     Runtime::builder()
-        .engines(vec![Arc::new(Instruction::new()), Arc::new(Software::new()), device.clone()])
-        .own_policy("hold everything", |_| Box::new(HoldEverything))
+        .engines(engines)
+        .own_policy("hold everything", move |_| Box::new(HoldEverything(queued)))
         .clock(clock.clock())
         .give_up_after_ns(GIVE_UP_NS)
         .verify_one_in(verify_one_in)
         .telemetry(false)
         .profile(wattlock::Profile::built_in())
-        .build()
-        .unwrap()
+}
+
+/// A CPU engine of another description.
+pub struct Cpu {
+    description: Description,
+    /// What it answers instead of working, once it has worked this often.
+    pub fails: Option<(u64, Error)>,
+    pub worked: AtomicU64,
+    inner: Instruction,
+}
+
+impl Cpu {
+    /// Does these kinds.
+    pub fn new(name: &'static str, inline: KindSet) -> Cpu {
+        let inner = Instruction::new();
+        let description = Description { name, inline, ..inner.description().clone() };
+        Cpu { description, fails: None, worked: AtomicU64::new(0), inner }
+    }
+}
+
+impl Engine for Cpu {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        let worked = self.worked.fetch_add(1, Ordering::SeqCst);
+        match self.fails {
+            Some((after, error)) if worked >= after => {
+                // An engine that fails midway has begun to write.
+                request.data.output().iter_mut().take(3).for_each(|byte| *byte = 0);
+                Err(error)
+            }
+            _ => self.inner.execute(request),
+        }
+    }
 }
 
 pub fn digest(mark: u64) -> OwnedRequest {
@@ -328,4 +396,9 @@ pub fn fallbacks(runtime: &Runtime) -> Vec<(String, u64)> {
 
 pub fn requests_on(runtime: &Runtime, engine: &str) -> u64 {
     runtime.snapshot().cells.iter().filter(|cell| cell.engine == engine).map(|cell| cell.requests).sum()
+}
+
+/// Results of the scripted device that were checked.
+pub fn verified_on(runtime: &Runtime) -> u64 {
+    runtime.snapshot().engines.iter().find(|engine| engine.engine == "scripted").unwrap().verified
 }
