@@ -307,7 +307,8 @@ impl Instance for Queue {
         self.ids.insert(token, id);
         let entry = Entry { token, request: Some(request), bytes, submitted: now, rung: now, batch: 1 };
         self.entries.insert(id, entry);
-        if self.held.len() >= self.width {
+        // Where one request makes a batch, holding is up to the owner alone.
+        if self.width > 1 && self.held.len() >= self.width {
             self.flush(now);
         }
         Ok(())

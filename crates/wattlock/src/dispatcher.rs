@@ -744,16 +744,16 @@ impl Dispatcher {
         let Some(station) = self.stations.get_mut(from.index()) else { return false };
         let Some(instance) = station.instance.as_mut() else { return false };
         // Held requests are the youngest: an instance hands everything older to the machine with each doorbell.
-        let mut waiting: Vec<(Nanos, Token, Shape)> = self
+        let mut waiting: Vec<(Token, Shape)> = self
             .in_flight
             .iter()
             .filter(|(_, entry)| entry.engine == from && entry.is_door())
-            .map(|(token, entry)| (entry.submitted_ns, token, entry.shape))
+            .map(|(token, entry)| (token, entry.shape))
             .collect();
-        waiting.sort_by_key(|(submitted, token, _)| std::cmp::Reverse((*submitted, *token)));
+        waiting.sort_by_key(|(token, _)| std::cmp::Reverse(*token));
         waiting.truncate(instance.held() as usize);
-        let mut movable = waiting.iter().filter(|(_, _, shape)| self.policy.may_move(shape, migration));
-        let Some(token) = movable.next().map(|(_, token, _)| *token) else { return false };
+        let mut movable = waiting.iter().filter(|(_, shape)| self.policy.may_move(shape, migration));
+        let Some(token) = movable.next().map(|(token, _)| *token) else { return false };
         let Some(mut request) = instance.withdraw(token, now) else { return false };
         let Some(entry) = self.leave(token) else { return false };
         self.count_in_flight(from);

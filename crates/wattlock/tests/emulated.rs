@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{assert_right, digest, seal};
+use common::{HandClock, assert_right, digest, seal};
 use wattlock::policy::Settings;
 use wattlock::{Runtime, Submitted};
 use wattlock_core::Engine;
@@ -89,6 +89,41 @@ fn every_policy_returns_every_request_whatever_the_card_does() {
             work(&runtime(policy, vec![fault]), 300);
         }
     }
+}
+
+#[test]
+fn eeca_moves_what_waits_for_a_full_card_to_the_cpu() {
+    let clock = HandClock::default();
+    let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
+    let card = Emulated::new(Model::qat_dh8970(), instruction.clone(), Pace::Stepped).unwrap();
+    let window = u64::from(card.window().requests);
+    let runtime = Runtime::builder()
+        .engines(vec![instruction, Arc::new(Software::new()), Arc::new(card)])
+        .policy("eeca", Settings { eeca_threshold_bytes: 0, ..Settings::default() })
+        .clock(clock.clock())
+        .telemetry(false)
+        .profile(wattlock::Profile::built_in())
+        .build()
+        .unwrap();
+    assert_eq!(u64::from(runtime.machine().engines[2].window), window, "policies know the window");
+    let mut dispatcher = runtime.dispatcher();
+    assert!(matches!(dispatcher.submit(digest(0)), Submitted::Done(_)));
+    clock.advance(10_000_000);
+    dispatcher.poll(&mut |_| panic!("only tests are in flight"));
+    // Time stands still: the card answers nothing, and three quarters of its window count as all it can do.
+    let full = window * 3 / 4;
+    for mark in 1..=full + 2 {
+        assert!(matches!(dispatcher.submit(digest(mark)), Submitted::Pending(_)), "{mark}");
+    }
+    let mut back = Vec::new();
+    dispatcher.poll(&mut |completion| back.push(completion));
+    back.iter().for_each(assert_right);
+    let mut marks: Vec<u64> = back.iter().map(|completion| completion.request.mark).collect();
+    marks.sort_unstable();
+    assert_eq!(marks, [full + 1, full + 2], "the two that waited, and no other");
+    clock.advance(1_000_000_000);
+    dispatcher.poll(&mut |completion| assert_right(&completion));
+    assert_eq!((dispatcher.in_flight(), requests_on_card(&runtime)), (0, full));
 }
 
 #[test]
