@@ -7,7 +7,8 @@ use crate::machine::{EngineId, MAX_ENGINES};
 /// One engine's present state, as the deciding thread sees it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EngineWeather {
-    /// Passed its known-answer tests, not quarantined, and open (or an engine that needs no opening).
+    /// Not in quarantine. Whether it is open and has proved a kind is the runtime's to see to: it starts both when a
+    /// policy first names the engine, and has the CPU do that request.
     pub available: bool,
     /// Requests in flight, held ones included.
     pub in_flight: u32,

@@ -93,6 +93,16 @@ fn telemetry_files_and_forks() {
         let completed = drain(&mut dispatcher, &clock);
         nothing_inherited && own && completed.len() == 1 && completed[0].request.mark == 3
     }));
+    // What had come back already, but was not handed out, is the parent's alone as well.
+    let mut out = [0; 32];
+    let inline = Request::new(Kind::Sha256, Key::none(), Data::Apart { from: b"abc", to: &mut out });
+    dispatcher.run_all(&mut [inline], &mut [Ok(0)]);
+    assert!(dispatcher.next_deadline().is_some(), "it waits to be handed out");
+    assert!(in_child(|| {
+        let mut back = 0;
+        dispatcher.poll(&mut |_| back += 1);
+        back == 0 && dispatcher.in_flight() == 0
+    }));
     let completed = drain(&mut dispatcher, &clock);
     assert_eq!(completed.iter().map(|completion| completion.request.mark).collect::<Vec<_>>(), [1]);
     completed.iter().for_each(assert_right);

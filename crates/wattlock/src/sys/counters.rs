@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -20,11 +21,16 @@ impl Counters {
         Counters::Private((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// The part of `file` from byte `offset` (a multiple of the page size), `words` long. The file must already have
-    /// that length and must never shrink; ours are created by this process under a name of its own.
+    /// The part of `file` from byte `offset` (a multiple of the page size), `words` long. The file is extended to that
+    /// length with room that is really there: a page that a full file system cannot provide when it is first touched
+    /// would end the process (SIGBUS). It must never shrink; ours are created by this process under a name of its own.
     pub(crate) fn shared(file: &File, offset: u64, words: usize) -> io::Result<Counters> {
-        if file.metadata()?.len() < offset + words as u64 * 8 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "counter file too short"));
+        let too_long = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let end = libc::off_t::try_from(offset + words as u64 * 8).map_err(too_long)?;
+        // SAFETY: the descriptor is open for as long as `file` is borrowed; the call touches no memory of ours.
+        let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, end) };
+        if error != 0 {
+            return Err(io::Error::from_raw_os_error(error));
         }
         let map = MmapOptions::new().offset(offset).len(words * 8).map_raw(file)?;
         Ok(Counters::Shared(map, words))
@@ -48,6 +54,7 @@ impl Counters {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
     use std::sync::atomic::Ordering::Relaxed;
 
     use super::*;
@@ -55,7 +62,6 @@ mod tests {
     #[test]
     fn two_mappings_of_one_file_see_each_other() {
         let file = tempfile::tempfile().unwrap();
-        file.set_len(4096 + 80).unwrap();
         let (one, two) =
             (Counters::shared(&file, 4096, 10).unwrap(), Counters::shared(&file, 4096, 10).unwrap());
         one.words()[9].store(7, Relaxed);
@@ -63,9 +69,20 @@ mod tests {
     }
 
     #[test]
-    fn short_file_is_refused() {
+    fn all_room_is_there_before_anything_is_counted() {
         let file = tempfile::tempfile().unwrap();
-        file.set_len(100).unwrap();
-        assert!(Counters::shared(&file, 0, 13).is_err());
+        let words = 100_000;
+        Counters::shared(&file, 4096, words).unwrap();
+        let metadata = file.metadata().unwrap();
+        assert_eq!(metadata.len(), 4096 + words as u64 * 8);
+        assert!(metadata.blocks() * 512 >= metadata.len(), "{} blocks", metadata.blocks());
+    }
+
+    #[test]
+    fn file_that_cannot_be_extended_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("read-only");
+        std::fs::write(&path, b"").unwrap();
+        assert!(Counters::shared(&File::open(&path).unwrap(), 0, 13).is_err());
     }
 }

@@ -48,13 +48,16 @@ fn effective_uid() -> u32 {
     fs::metadata("/proc/self").map_or(0, |entry| entry.uid())
 }
 
+/// Whether it is a real folder of the calling user's. In a world-writable place somebody else may have been first.
+pub(super) fn is_ours(folder: &Path) -> bool {
+    fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == effective_uid())
+}
+
 /// A new file for this process and its counters. `None` wherever anything stands in the way.
 pub(super) fn create(header: &Header, words: usize) -> Option<(Counters, Owned)> {
     let folder = folder();
     let _ = DirBuilder::new().mode(0o700).create(&folder);
-    // In a world-writable place somebody else may have been first: only a real folder of our own will do.
-    let found = fs::symlink_metadata(&folder).ok()?;
-    if !found.is_dir() || found.uid() != effective_uid() {
+    if !is_ours(&folder) {
         return None;
     }
     let pid = std::process::id();
@@ -62,9 +65,10 @@ pub(super) fn create(header: &Header, words: usize) -> Option<(Counters, Owned)>
     let owned = Owned { path: path.clone(), pid };
     let file = new_file(&path)?;
     let text = serde_json::to_vec(header).ok().filter(|text| text.len() < HEADER_BYTES as usize)?;
-    file.set_len(HEADER_BYTES + words as u64 * 8).ok()?;
+    // The header comes last: whoever reads the file before that finds none, and passes it over.
+    let counters = Counters::shared(&file, HEADER_BYTES, words).ok()?;
     (&file).write_all(&text).ok()?;
-    Some((Counters::shared(&file, HEADER_BYTES, words).ok()?, owned))
+    Some((counters, owned))
 }
 
 fn new_file(path: &Path) -> Option<File> {

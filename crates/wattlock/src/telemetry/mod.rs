@@ -12,7 +12,10 @@ mod file;
 mod read;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use serde::{Deserialize, Serialize};
 use wattlock_core::Kind;
@@ -178,7 +181,7 @@ impl Telemetry {
         let last = ROWS - 1;
         let free = |taken: u64| (0..last).find(|row| taken >> row & 1 == 0);
         let claim = |taken| free(taken).map(|row| taken | 1 << row);
-        let row = match self.taken.fetch_update(Relaxed, Relaxed, claim) {
+        let row = match self.taken.fetch_update(Acquire, Relaxed, claim) {
             Ok(before) => free(before).unwrap_or(last),
             Err(_) => last,
         };
@@ -196,7 +199,8 @@ fn row_words(engines: usize) -> usize {
     (engines * (Kind::COUNT * CELL_WORDS + ENGINE_WORDS)).next_multiple_of(8)
 }
 
-/// One dispatcher's row. Dropping it frees the row for another; what it counted stays counted.
+/// One dispatcher's row. Dropping it frees the row for another; what it counted stays counted, what it had in flight
+/// does not.
 pub(crate) struct Row {
     telemetry: Arc<Telemetry>,
     base: usize,
@@ -266,7 +270,11 @@ impl Row {
 impl Drop for Row {
     fn drop(&mut self) {
         if self.exclusive {
-            self.telemetry.taken.fetch_and(!(1 << self.row), Relaxed);
+            for engine in 0..self.telemetry.engines {
+                self.in_flight(EngineId(engine as u8), 0);
+            }
+            // Whoever claims the row adds plainly to what stands there, so it must see all of it.
+            self.telemetry.taken.fetch_and(!(1 << self.row), Release);
         }
     }
 }
@@ -294,6 +302,17 @@ mod tests {
         assert_eq!((cell.kind.as_str(), cell.requests, cell.bytes), ("sha-1", 2, 15));
         assert_eq!(seen.engines[1].fallbacks, [("silent".to_owned(), 1)]);
         assert_eq!(seen.cells.len(), 2);
+    }
+
+    #[test]
+    fn a_dispatcher_that_is_gone_has_nothing_in_flight() {
+        let telemetry = Arc::new(Telemetry::create(&identity(), false));
+        let row = telemetry.row();
+        row.in_flight(EngineId(1), 7);
+        let in_flight = || telemetry.sum(&identity().header()).engines[1].in_flight;
+        assert_eq!(in_flight(), 7);
+        drop(row);
+        assert_eq!(in_flight(), 0);
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
 
 use super::Header;
-use super::file::{HEADER_BYTES, folder};
+use super::file::{HEADER_BYTES, folder, is_ours};
 
 /// One engine's counts of one kind; only those with anything in them are listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -70,10 +71,10 @@ pub(super) fn sum(header: &Header, words: &[AtomicU64]) -> Snapshot {
     let (engines, kinds) = (header.engines.len(), header.kinds.len());
     let (cell, engine_words) = (header.cell.len(), header.engine.len());
     let row = (engines * (kinds * cell + engine_words)).next_multiple_of(8);
+    // The header may be anybody's: no more rows than there are.
+    let rows = header.rows.min(words.len().checked_div(row).unwrap_or(0));
     let total = |at: usize| -> u64 {
-        (0..header.rows)
-            .filter_map(|r| words.get(r * row + at))
-            .fold(0, |sum, w| sum.wrapping_add(w.load(Relaxed)))
+        (0..rows).filter_map(|r| words.get(r * row + at)).fold(0, |sum, w| sum.wrapping_add(w.load(Relaxed)))
     };
     let in_cell = |engine: usize, kind: usize, name: &str| {
         let place = header.cell.iter().position(|known| known == name)?;
@@ -127,7 +128,12 @@ pub(super) fn sum(header: &Header, words: &[AtomicU64]) -> Snapshot {
 const MOST_BYTES: u64 = 64 << 20;
 
 fn read(path: &Path) -> Option<Snapshot> {
-    let file = fs::File::open(path).ok()?;
+    // Not through a link, and not a pipe that would keep the reader waiting.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
     let mut bytes = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
     let (head, counters) = bytes.split_at_checked(HEADER_BYTES as usize)?;
@@ -139,7 +145,8 @@ fn read(path: &Path) -> Option<Snapshot> {
 }
 
 /// Every living process's counts, of the calling user's or (for those who may read them) everybody's processes.
-/// Files of processes that are gone are removed where that is allowed. Unreadable ones are passed over.
+/// The calling user's files of processes that are gone are removed; nobody else's are, because whoever owns a folder
+/// decides what its names lead to. Unreadable ones are passed over.
 pub fn read_all() -> Vec<Snapshot> {
     let mut found: Vec<Snapshot> = folders().iter().flat_map(|folder| read_folder(folder)).collect();
     found.sort_by_key(|snapshot| snapshot.header.pid);
@@ -160,16 +167,57 @@ fn folders() -> Vec<PathBuf> {
 }
 
 fn read_folder(folder: &Path) -> Vec<Snapshot> {
+    let ours = is_ours(folder);
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found = Vec::new();
     for path in entries.map(|entry| entry.path()) {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let Some(pid) = name.split('-').next().and_then(|pid| pid.parse::<u32>().ok()) else { continue };
         if !Path::new(&format!("/proc/{pid}")).exists() {
-            let _ = fs::remove_file(&path);
+            if ours {
+                let _ = fs::remove_file(&path);
+            }
             continue;
         }
         found.extend(read(&path));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Identity;
+
+    #[test]
+    fn a_header_that_claims_endless_rows_costs_no_more_than_the_file() {
+        let identity = Identity { engines: vec!["a".into()], ..Identity::default() };
+        let header = Header { rows: usize::MAX, ..identity.header() };
+        let words: Vec<AtomicU64> = (0..5000).map(|_| AtomicU64::new(1)).collect();
+        assert!(sum(&header, &words).cells[0].requests > 0);
+        let nobody = Header { engines: Vec::new(), ..header };
+        assert!(sum(&nobody, &words).cells.is_empty());
+    }
+
+    #[test]
+    fn what_lies_behind_a_link_is_neither_read_nor_removed() {
+        let (target, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let precious = target.path().join("4194303-0");
+        fs::write(&precious, b"precious").unwrap();
+        let linked = place.path().join("wattlock-0");
+        std::os::unix::fs::symlink(target.path(), &linked).unwrap();
+        assert!(read_folder(&linked).is_empty());
+        assert!(precious.exists());
+        let link = target.path().join(format!("{}-7", std::process::id()));
+        std::os::unix::fs::symlink(&precious, &link).unwrap();
+        assert!(read(&link).is_none());
+    }
+
+    #[test]
+    fn a_pipe_keeps_no_reader_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1-0");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success() && read(&path).is_none());
+    }
 }
