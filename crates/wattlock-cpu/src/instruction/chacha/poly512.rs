@@ -1,5 +1,5 @@
 //! Poly1305 over many blocks with 512-bit multiply-add on 52-bit integers (AVX-512 IFMA): eight blocks to a vector, up
-//! to four vectors to a reduction.
+//! to eight vectors to a reduction.
 //!
 //! Eight sums run side by side, each over every eighth block, and each step multiplies them by r^(8 N) while the blocks
 //! that arrive with it are multiplied by what power they still lack. The last group of eight gets r^8 to r^1, lane by
@@ -15,14 +15,14 @@
 //!   below 2^44, 2^44 and 2^41 ([`whole_limbs`]), they stay below 2^45, 2^45 + 2^16 and 2^43.
 //! - Blocks that meet no sum come with limb 0 as the low 52 bits of 64, whose upper 12 the instruction ignores, and
 //!   limb 1 with its lowest 8 bits, which limb 0 holds already, cleared ([`long_limbs`]): below 2^52, 2^44, 2^41.
-//! - Each of three accumulator pairs takes at most 4 * 3 products a step. Low parts: 12 * 2^52 < 2^55.6. High parts: a
+//! - Each of three pairs of sums takes at most 8 * 3 products a step. Low parts: 24 * 2^52 < 2^56.6. High parts: a
 //!   product is below 2^52 * (2^44 + 2^12) (limb 0) or 2^45.1 * 2^48.4 (the others), thus its high part below 2^44.1,
-//!   12 of them below 2^47.7.
-//! - Carrying: a high part weighs 2^52, which is 2^8 in the next limb's 2^44: below 2^55.7. d1 = lo1 + (hi0 << 8) +
-//!   (lo0 >> 44) < 2^56.7, and d2 likewise. What leaves limb 2 weighs 2^130 = 5: d2 >> 42 below 2^15, and hi2 << 10 (for
-//!   88 + 52 = 130 + 10), where hi2 is twelve high parts of products with r2 < 2^42 or with narrower limbs, below 2^42.1
-//!   each: below 2^55.7. Five times their sum and 44 bits of lo0 stay below 2^58.2, of which less than 2^14.2 goes to
-//!   limb 1. That is where we came in.
+//!   24 of them below 2^48.7.
+//! - Carrying: a high part weighs 2^52, which is 2^8 in the next limb's 2^44: below 2^56.7. d1 = lo1 + (hi0 << 8) +
+//!   (lo0 >> 44) < 2^57.7, and d2 likewise. What leaves limb 2 weighs 2^130 = 5: d2 >> 42 below 2^16, and hi2 << 10 (for
+//!   88 + 52 = 130 + 10), where hi2 is 24 high parts of products with r2 < 2^42 or with narrower limbs, below 2^42.1
+//!   each: below 2^56.7. Five times their sum and 44 bits of lo0 stay below 2^59.2, of which less than 2^15.2 goes to
+//!   limb 1, within the 2^16 with which we came in.
 #![allow(unsafe_code, reason = "loads through raw pointers, of exactly the bytes the callers vouch for")]
 
 use std::arch::x86_64::*;
@@ -34,7 +34,7 @@ use super::poly1305::{ABOVE, Limbs, M42, M44, Poly1305, times};
 /// Bytes of a group: a block in each lane.
 const GROUP: usize = 128;
 /// Groups to a reduction.
-const GROUPS: usize = 4;
+const GROUPS: usize = 8;
 
 /// What a block in each lane becomes when its words are unpacked: lane 1 holds block 4, and so on.
 const ORDER: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
@@ -47,7 +47,7 @@ type Factor<T> = [T; 5];
 pub(super) struct Hash {
     plain: Poly1305,
     sum: [[u64; 8]; 3],
-    /// r^8, r^16, r^24, r^32.
+    /// r^8, r^16 and so on to r^64.
     powers: [Factor<u64>; GROUPS],
     /// For each lane of the last group the power that its block lacks.
     last: Factor<[u64; 8]>,
@@ -82,9 +82,19 @@ impl Hash {
             }
         }
         if len >= 2 * GROUP {
-            let r8 = powers[7];
-            let r16 = times(&r8, &r8);
-            self.powers = [r8, r16, times(&r16, &r8), times(&r16, &r16)].map(|power| factor(&power));
+            let e1 = powers[7];
+            let e2 = times(&e1, &e1);
+            let (e3, e4) = (times(&e2, &e1), times(&e2, &e2));
+            powers = [e1, e2, e3, e4, [0; 3], [0; 3], [0; 3], [0; 3]];
+            // The longest step is over all groups but the last.
+            if len >= 6 * GROUP {
+                for k in 0..4 {
+                    powers[4 + k] = times(&e4, &powers[k]);
+                }
+            }
+            for (place, power) in self.powers.iter_mut().zip(&powers) {
+                *place = factor(power);
+            }
         }
         powers.zeroize();
         for (lanes, limb) in self.sum.iter_mut().zip(self.plain.sum) {
@@ -109,7 +119,7 @@ impl Hash {
         let mut sum = self.sums();
         while done + GROUPS * GROUP <= end {
             // SAFETY: the bytes lie before `end`.
-            sum = unsafe { self.step::<GROUPS>(sum, message.add(done)) };
+            sum = unsafe { Hash::step::<GROUPS>(std::hint::black_box(&*self), sum, message.add(done)) };
             done += GROUPS * GROUP;
         }
         self.sum = [words(sum[0]), words(sum[1]), words(sum[2])];
@@ -135,11 +145,16 @@ impl Hash {
                 let mut at = self.take(message, done, len, len);
                 let sum = self.sums();
                 let left = (whole - at) / GROUP - 1;
+                let from = message.add(at);
                 let sum = match left {
                     0 => sum,
-                    1 => self.step::<1>(sum, message.add(at)),
-                    2 => self.step::<2>(sum, message.add(at)),
-                    _ => self.step::<3>(sum, message.add(at)),
+                    1 => self.step::<1>(sum, from),
+                    2 => self.step::<2>(sum, from),
+                    3 => self.step::<3>(sum, from),
+                    4 => self.step::<4>(sum, from),
+                    5 => self.step::<5>(sum, from),
+                    6 => self.step::<6>(sum, from),
+                    _ => self.step::<7>(sum, from),
                 };
                 at += left * GROUP;
                 self.join(sum, message.add(at));
@@ -164,17 +179,25 @@ impl Hash {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
     unsafe fn step<const N: usize>(&self, sum: [__m512i; 3], from: *const u8) -> [__m512i; 3] {
-        let mut product = Product::zero();
+        // Two, by turns: every product of one waits four cycles for the one before.
+        let (mut odd, mut even) = (Product::zero(), Product::zero());
         // Group 0 waits for the step before; the others need not.
-        for k in 1..N {
+        let mut k = 1;
+        while k < N {
             // SAFETY: group k of N.
             let group = unsafe { long_limbs(from.add(k * GROUP)) };
-            product.add(group, broadcast(&self.powers[N - 1 - k]));
+            odd.add(group, broadcast(&self.powers[N - 1 - k]));
+            if k + 1 < N {
+                // SAFETY: group k + 1 of N.
+                let group = unsafe { long_limbs(from.add((k + 1) * GROUP)) };
+                even.add(group, broadcast(&self.powers[N - 2 - k]));
+            }
+            k += 2;
         }
         // SAFETY: group 0 of N.
         let group = unsafe { whole_limbs(from) };
-        product.add(plus(sum, group), broadcast(&self.powers[N - 1]));
-        product.carried()
+        even.add(plus(sum, group), broadcast(&self.powers[N - 1]));
+        Product { low: plus(odd.low, even.low), high: plus(odd.high, even.high) }.carried()
     }
 
     /// Takes the last group, and makes one sum of eight.
@@ -338,5 +361,121 @@ impl Product {
         let d0 = _mm512_add_epi64(_mm512_and_si512(d0, m44), five);
         let d1 = _mm512_add_epi64(_mm512_and_si512(d1, m44), _mm512_srli_epi64::<44>(d0));
         [_mm512_and_si512(d0, m44), d1, _mm512_and_si512(d2, m42)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use num_bigint::BigUint;
+
+    use super::*;
+    use crate::detect::Cpu;
+
+    /// RFC 8439 section 2.5.1 on section 2.8's padded layout, in numbers of any size.
+    fn model(key: &[u8; 32], aad: &[u8], message: &[u8]) -> [u8; 16] {
+        let p = (BigUint::from(1u8) << 130) - 5u8;
+        let clamp = BigUint::from(0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff_u128);
+        let r = BigUint::from_bytes_le(&key[..16]) & clamp;
+        let mut sum = BigUint::ZERO;
+        let mut lengths = [0; 16];
+        lengths[..8].copy_from_slice(&(aad.len() as u64).to_le_bytes());
+        lengths[8..].copy_from_slice(&(message.len() as u64).to_le_bytes());
+        for block in aad.chunks(16).chain(message.chunks(16)).chain([&lengths[..]]) {
+            sum = (sum + BigUint::from_bytes_le(block) + (BigUint::from(1u8) << 128)) * &r % &p;
+        }
+        let tag = sum + BigUint::from_bytes_le(&key[16..]);
+        let mut bytes = tag.to_bytes_le();
+        bytes.resize(16, 0);
+        bytes[..16].try_into().unwrap()
+    }
+
+    /// The hash of a message that becomes readable `cut` bytes at a time, as sealing has it.
+    fn hashed(key: &[u8; 32], aad: &[u8], message: &[u8], cut: usize) -> [u8; 16] {
+        let mut hash = Hash::new(key, aad, message.len());
+        let (mut done, mut ready) = (0, 0);
+        // SAFETY: the callers found the instructions; the message is all readable.
+        unsafe {
+            while ready < message.len() {
+                ready = message.len().min(ready + cut);
+                done = hash.take(message.as_ptr(), done, ready, message.len());
+            }
+            hash.finish(message.as_ptr(), done, message.len(), aad.len())
+        }
+    }
+
+    fn key(r: u128, mask: u128) -> [u8; 32] {
+        let mut key = [0; 32];
+        key[..16].copy_from_slice(&r.to_le_bytes());
+        key[16..].copy_from_slice(&mask.to_le_bytes());
+        key
+    }
+
+    /// Multipliers at the ends of what clamping leaves, of every limb, and some without a pattern.
+    const MULTIPLIERS: [u128; 9] = [
+        0,
+        1,
+        4,
+        u128::MAX,
+        0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff,
+        0x0fff_fffc_0000_0000_0000_0000_0000_0000,
+        0x0000_0000_0fff_fffc_0fff_fffc_0000_0000,
+        0x0000_0000_0000_0000_0000_0fff_0fff_ffff,
+        0x9b1c_55d3_80f7_24ae_13c9_6e02_bd48_7a51,
+    ];
+
+    /// Blocks that fill every limb, that lie at the modulus (with the bit above: 2^129 - 5 and its neighbours), that sum
+    /// to it, and that are nothing.
+    const BLOCKS: [u128; 7] = [
+        u128::MAX,
+        0,
+        u128::MAX - 4,
+        u128::MAX - 5,
+        0xffff_ffff_ffff_ffff_ffff_ffff_ffff_fff0,
+        0x0000_0000_00ff_ffff_ffff_f000_0000_0000,
+        0xffff_ffff_ff00_0000_0000_0fff_ffff_ffff,
+    ];
+
+    fn available() -> bool {
+        let there = Cpu::detect().ifma512.is_some();
+        if !there {
+            println!("not tested: this CPU has no 52-bit multiply-add");
+        }
+        there
+    }
+
+    #[test]
+    fn extreme_limbs_lose_no_carry() {
+        if !available() {
+            return;
+        }
+        let lengths = [0, 16, 127, 128, 129, 256, 1024, 1152, 1280, 2048, 2176, 4096 + 15, 9 * 1024 + 896];
+        for r in MULTIPLIERS {
+            for block in BLOCKS {
+                let message = block.to_le_bytes().repeat(640);
+                for len in lengths {
+                    for mask in [0, u128::MAX] {
+                        let (key, message) = (key(r, mask), &message[..len]);
+                        let wanted = model(&key, b"", message);
+                        assert_eq!(hashed(&key, b"", message, 1024), wanted, "r {r:#x} {block:#x} {len}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_length_and_every_cut_hashes_alike() {
+        if !available() {
+            return;
+        }
+        let key = key(MULTIPLIERS[8], 0x1234_5678_9abc_def0_0fed_cba9_8765_4321);
+        let message: Vec<u8> = (0..3400u32).map(|i| (i * 167 + i / 253) as u8).collect();
+        for len in (0..=1300).chain([2047, 2048, 2176, 3071, 3072, 3073, 3400]) {
+            let aad = &message[7..7 + len % 40];
+            let wanted = model(&key, aad, &message[..len]);
+            for cut in [960, 1024, 333, 4096] {
+                assert_eq!(hashed(&key, aad, &message[..len], cut), wanted, "{len} by {cut}");
+            }
+        }
     }
 }

@@ -7,17 +7,13 @@
 
 use subtle::ConstantTimeEq;
 use wattlock_core::Error;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::super::span::Span;
 use super::poly512::Hash;
 use super::stream512::{self, BLOCK, Buffer, STEP, State};
 use super::{NONCE, TAG};
 use crate::detect::{Cpu, Ifma512};
-
-/// Bytes encrypted before they are hashed. One step: while its blocks are transposed, which only one of the two vector
-/// ports can do, the other multiplies. Four steps were a tenth slower.
-const PIECE: usize = STEP;
 
 /// An expanded key. Wipes itself.
 pub(in super::super) struct Key {
@@ -59,64 +55,57 @@ impl Key {
     }
 }
 
-/// What a key and a nonce come to: the first blocks, of which number 0 is the hash's key, and how to make the others.
-/// Wipes itself.
+/// What a key and a nonce come to, a stretch at a time. Wipes itself.
 struct Stream {
     state: State,
-    first: Buffer,
+    buffer: Buffer,
+    /// Where the unused part of the buffer begins and ends.
+    used: usize,
     made: usize,
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.state.zeroize();
-        self.first.wipe();
+        self.buffer.wipe();
     }
 }
 
 impl Stream {
-    /// With no more first blocks than a message of `len` bytes has use for.
+    /// Begun, with block 0, which is the hash's key, and no more others than a message of `len` bytes has use for.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
     fn new(key: &[u32; 8], nonce: &[u8; NONCE], len: usize) -> Stream {
-        let mut stream = Stream { state: stream512::state(key, nonce), first: Buffer([0; STEP]), made: 0 };
-        stream.made = stream512::fill(&mut stream.state, &mut stream.first, STEP.min(BLOCK + len.min(STEP)));
+        let mut stream =
+            Stream { state: State::new(key, nonce), buffer: Buffer([0; STEP]), used: 0, made: 0 };
+        stream.refill(BLOCK + len.min(STEP));
+        stream.used = BLOCK;
         stream
     }
 
     fn hash_key(&self) -> &[u8; 32] {
-        self.first.0.first_chunk().unwrap_or(&[0; 32])
+        self.buffer.0.first_chunk().unwrap_or(&[0; 32])
     }
 
-    /// Adds what is left of the first blocks to the beginning of a message; returns how far they reached.
+    /// Makes the next stretch, as much as `len` bytes have use for and the buffer has room for.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
+    fn refill(&mut self, len: usize) {
+        self.made = stream512::fill(&mut self.state, &mut self.buffer, len.min(STEP));
+        self.used = 0;
+    }
+
+    /// Adds what was made to as many of `len` bytes as it reaches, and returns how many that were.
     ///
     /// # Safety
     /// `len` bytes must be readable at `from` and writable at `to`, equal or disjoint.
+    #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
-    unsafe fn begin(&self, from: *const u8, to: *mut u8, len: usize) -> usize {
-        let len = len.min(self.made - BLOCK);
+    unsafe fn add(&mut self, from: *const u8, to: *mut u8, len: usize) -> usize {
+        let len = len.min(self.made - self.used);
         // SAFETY: no more than the caller's bytes.
-        unsafe { stream512::add(&self.first.0[BLOCK..], from, to, len) };
+        unsafe { stream512::add(&self.buffer.0[self.used..self.made], from, to, len) };
+        self.used += len;
         len
-    }
-
-    /// Adds the next stretch of the stream to `len` bytes, and leaves off in a block only if `len` does.
-    ///
-    /// # Safety
-    /// As [`Stream::begin`].
-    #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
-    unsafe fn go_on(&mut self, from: *const u8, to: *mut u8, len: usize) {
-        let whole = len - len % STEP;
-        // SAFETY: no more than the caller's bytes.
-        unsafe {
-            for at in (0..whole).step_by(STEP) {
-                stream512::sixteen::<true>(&mut self.state, from.add(at), to.add(at));
-            }
-            if whole < len {
-                stream512::fill(&mut self.state, &mut self.first, len - whole);
-                stream512::add(&self.first.0, from.add(whole), to.add(whole), len - whole);
-            }
-        }
     }
 }
 
@@ -127,18 +116,19 @@ unsafe fn seal(key: &[u32; 8], nonce: &[u8; NONCE], aad: &[u8], data: Span<'_>) 
     let (from, to, len) = (data.from(), data.to(), data.len());
     let mut stream = Stream::new(key, nonce, len);
     let mut hash = Hash::new(stream.hash_key(), aad, len);
+    let (mut ready, mut done) = (0, 0);
     // SAFETY: the span's sides are valid for `len` bytes, equal or disjoint; `ready` never exceeds it, and the hash
     // reads what was written.
     unsafe {
-        let mut ready = stream.begin(from, to, len);
-        let mut done = 0;
-        while ready < len {
-            let piece = PIECE.min(len - ready);
-            stream.go_on(from.add(ready), to.add(ready), piece);
-            ready += piece;
+        loop {
+            ready += stream.add(from.add(ready), to.add(ready), len - ready);
+            if ready == len {
+                return hash.finish(to, done, len, aad.len());
+            }
+            // The hash is between the two, so that each finds written what it reads.
+            stream.refill(len - ready);
             done = hash.take(to, done, ready, len);
         }
-        hash.finish(to, done, len, aad.len())
     }
 }
 
@@ -163,8 +153,11 @@ unsafe fn open(
             to.write_bytes(0, len);
             return Err(Error::Authentication);
         }
-        let begun = stream.begin(from, to, len);
-        stream.go_on(from.add(begun), to.add(begun), len - begun);
+        let mut done = stream.add(from, to, len);
+        while done < len {
+            stream.refill(len - done);
+            done += stream.add(from.add(done), to.add(done), len - done);
+        }
     }
     Ok(())
 }
