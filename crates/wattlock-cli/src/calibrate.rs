@@ -14,13 +14,16 @@ use crate::engines::parse_kind;
 use crate::setup::{self, Choice};
 use crate::{report, text};
 
+/// Time for one point of a quick calibration.
+const QUICK_POINT: Duration = Duration::from_millis(3);
+
 /// Measure every engine by operation, size and concurrency, and keep the profile
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  wattlock calibrate\n  wattlock calibrate --report out.html\n  wattlock calibrate --quick --kind aes-256-gcm-seal --out /tmp/profile.json"
 )]
 pub struct Command {
-    /// A few sizes in about a second, instead of everything in some minutes
+    /// A few sizes in a few seconds, instead of everything in some minutes
     #[arg(long)]
     quick: bool,
     /// Only these kinds; may be repeated
@@ -52,13 +55,13 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     } else {
         let profile = measure(command, choice)?;
         profile.save(&path)?;
-        summarise(&profile);
-        println!("Profile: {}", path.display());
+        summarise(&profile)?;
+        say!("Profile: {}", path.display());
         profile
     };
     if let Some(page) = &command.report {
         std::fs::write(page, report::page(&profile)?).with_context(|| page.display().to_string())?;
-        println!("Report: {}", page.display());
+        say!("Report: {}", page.display());
     }
     Ok(())
 }
@@ -67,25 +70,30 @@ fn measure(command: &Command, choice: &Choice) -> Result<Profile> {
     let engines = setup::engines(choice)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u16);
     let kinds = if command.kinds.is_empty() { KindSet::ALL } else { command.kinds.iter().copied().collect() };
-    let mut plan = if command.quick { Plan::quick(kinds) } else { Plan { kinds, ..Plan::full(cores) } };
+    let mut plan = if command.quick {
+        // Shorter points instead of a deadline: who asks for a calibration wants every kind in it.
+        Plan { per_point: QUICK_POINT, within: None, ..Plan::quick(kinds) }
+    } else {
+        Plan { kinds, ..Plan::full(cores) }
+    };
     if let Some(ms) = command.per_point_ms {
         plan.per_point = Duration::from_millis(ms);
-        plan.within = None;
     }
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}  {eta} left") {
         bar.set_style(style);
     }
-    let profile = calibrate(&engines, &plan, &mut |progress| {
+    let mut profile = calibrate(&engines, &plan, &mut |progress| {
         bar.set_length(progress.of as u64);
         bar.set_position(progress.done as u64);
         bar.set_message(format!("{} on {}", progress.kind.name(), progress.engine));
     });
     bar.finish_and_clear();
+    profile.quick = command.quick;
     Ok(profile)
 }
 
-fn summarise(profile: &Profile) {
+fn summarise(profile: &Profile) -> Result<()> {
     let rows: Vec<Vec<String>> = profile
         .fits
         .iter()
@@ -100,8 +108,9 @@ fn summarise(profile: &Profile) {
             ]
         })
         .collect();
-    println!(
+    say!(
         "latency = setup + bytes / rate, one request at a time; error: root mean square relative deviation of the fit"
     );
-    print!("{}", text::table(&["kind", "engine", "setup", "rate", "error"], &rows));
+    put!("{}", text::table(&["kind", "engine", "setup", "rate", "error"], &rows));
+    Ok(())
 }

@@ -41,7 +41,9 @@ pub fn parse_kind(name: &str) -> Result<Kind, String> {
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     if command.models {
-        Model::presets().iter().for_each(|model| println!("{model}"));
+        for model in Model::presets() {
+            say!("{model}");
+        }
         return Ok(());
     }
     let runtime = setup::runtime(choice, None, true)?;
@@ -50,7 +52,6 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         (false, Some(kind)) => print_kind(&runtime, kind),
         (false, None) => print_all(&runtime),
     }
-    Ok(())
 }
 
 const SIZES: [usize; 6] = [64, 1024, 4096, 16 << 10, 256 << 10, 4 << 20];
@@ -101,8 +102,8 @@ fn why(runtime: &Runtime, kind: Kind, bytes: usize, id: EngineId) -> String {
     why
 }
 
-fn print_all(runtime: &Runtime) {
-    println!("Engines");
+fn print_all(runtime: &Runtime) -> Result<()> {
+    say!("Engines");
     for engine in runtime.engines() {
         let description = engine.description();
         let how = match (description.inline.is_empty(), description.queued.is_empty()) {
@@ -110,13 +111,13 @@ fn print_all(runtime: &Runtime) {
             (true, false) => format!("queued, {} a doorbell", description.width),
             _ => format!("inside the call or queued, {} a doorbell", description.width),
         };
-        println!("  {:<12} {} kinds, {how}", description.name, description.kinds().iter().count());
-        println!("  {:<12} {}", "", description.detail);
+        say!("  {:<12} {} kinds, {how}", description.name, description.kinds().iter().count());
+        say!("  {:<12} {}", "", description.detail);
     }
-    println!("Not here: {}", absent());
-    println!("Policy    {}", runtime.policy());
-    println!("Profile   {}", runtime.profile_origin());
-    println!("\nChosen for one request alone (and what the others would cost)");
+    say!("Not here: {}", absent());
+    say!("Policy    {}", runtime.policy());
+    say!("Profile   {}", runtime.profile_origin());
+    say!("\nChosen for one request alone (and what the others would cost)");
     let mut rows = Vec::new();
     for kind in Kind::ALL {
         for (bytes, id) in turning_points(runtime, *kind) {
@@ -132,7 +133,8 @@ fn print_all(runtime: &Runtime) {
             ]);
         }
     }
-    print!("{}", text::table(&["kind", "size", "engine", "why"], &rows));
+    put!("{}", text::table(&["kind", "size", "engine", "why"], &rows));
+    Ok(())
 }
 
 /// What a machine could have and this one has not, for the engines that exist.
@@ -153,8 +155,8 @@ fn turning_points(runtime: &Runtime, kind: Kind) -> Vec<(usize, EngineId)> {
     points
 }
 
-fn print_kind(runtime: &Runtime, kind: Kind) {
-    println!("{} under {} ({})", kind.name(), runtime.policy(), runtime.profile_origin());
+fn print_kind(runtime: &Runtime, kind: Kind) -> Result<()> {
+    say!("{} under {} ({})", kind.name(), runtime.policy(), runtime.profile_origin());
     let rows: Vec<Vec<String>> = sizes_of(kind)
         .into_iter()
         .filter_map(|bytes| {
@@ -162,10 +164,11 @@ fn print_kind(runtime: &Runtime, kind: Kind) {
             Some(vec![text::bytes(bytes as u64), name(runtime, id).into(), why(runtime, kind, bytes, id)])
         })
         .collect();
-    print!("{}", text::table(&["size", "engine", "why"], &rows));
+    put!("{}", text::table(&["size", "engine", "why"], &rows));
+    Ok(())
 }
 
-fn print_json(runtime: &Runtime) {
+fn print_json(runtime: &Runtime) -> Result<()> {
     let engines: Vec<_> = runtime
         .engines()
         .iter()
@@ -188,5 +191,6 @@ fn print_json(runtime: &Runtime) {
         .collect();
     let all = json!({"engines": engines, "policy": runtime.policy(), "profile": runtime.profile_origin(),
                      "choices": choices});
-    println!("{all:#}");
+    say!("{all:#}");
+    Ok(())
 }

@@ -1,22 +1,23 @@
 //! `wattlock seal` and `wattlock open`: files in, files out, many at a time.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use age::Callbacks;
-use age::cli_common::{UiCallbacks, read_secret};
 use age::secrecy::SecretString;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use wattlock::Runtime;
-use wattlock_core::{Kind, KindSet};
+use wattlock_core::{Family, Kind, KindSet};
 use wattlock_files::keys::{self, AskPassphrase, BoxedIdentity, FILE_MAX, Recipients, WORK_FACTOR};
-use wattlock_files::{Error, Format, Input, Opener, Output, Progress, Sealer};
+use wattlock_files::{Error, Format, Input, Opener, Output, Progress, Sealer, one_line};
 use zeroize::Zeroizing;
 
+use crate::ask::{self, Terminal};
 use crate::setup::{self, Choice};
 use crate::text;
 
@@ -123,6 +124,11 @@ impl FormatName {
 
 /// Runs `wattlock seal`.
 pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
+    let common = &command.common;
+    standard_input_once(common, &[&command.recipient_files, &command.identities])?;
+    let pairs = outputs(common, &|input| with_suffix(input, command.format.suffix()), !command.armor)?;
+    let terminal = Terminal::default();
+    let told = |error| terminal.explain(error);
     let mut recipients = Recipients::new();
     for recipient in &command.recipients {
         recipients.add(recipient)?;
@@ -132,44 +138,50 @@ pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     }
     for path in &command.identities {
         recipients
-            .add_identity_file(&read_key_file(path)?, UiCallbacks)
-            .map_err(|error| within(path, error))?;
+            .add_identity_file(&read_key_file(path)?, terminal.clone())
+            .map_err(|error| within(path, told(error)))?;
     }
-    let mut recipients = recipients.finish(UiCallbacks)?;
-    if command.passphrase || command.common.passphrase_file.is_some() {
+    let mut recipients = recipients.finish(terminal.clone()).map_err(told)?;
+    if command.passphrase || common.passphrase_file.is_some() {
         if !recipients.is_empty() {
             return Err(Error::Usage("a passphrase must be alone: no recipients beside it".into()).into());
         }
-        recipients.push(keys::passphrase_recipient(new_passphrase(&command.common)?, WORK_FACTOR)?);
+        refuse_all_in_the_way(common, &pairs)?;
+        recipients.push(keys::passphrase_recipient(new_passphrase(common)?, WORK_FACTOR)?);
     }
     if recipients.is_empty() {
         return Err(Error::Usage("to whom? give -r, -R, -i or -p".into()).into());
     }
     let format = if matches!(command.format, FormatName::Age) { Format::Age } else { Format::Sealed };
     let sealer = Sealer::new(recipients)?.format(format).armor(command.armor);
-    let suffix = command.format.suffix();
-    let name = |input: &Path| {
-        let mut name = input.file_name().unwrap_or_default().to_owned();
-        name.push(suffix);
-        Ok(name)
-    };
-    let binary_to_terminal = !command.armor;
-    each(&command.common, choice, "sealed", &name, binary_to_terminal, |input, output, runtime, progress| {
-        sealer.seal(input, output, runtime, progress)
+    each(common, choice, "sealed", pairs, |input, output, runtime, progress| {
+        sealer.seal(input, output, runtime, progress).map_err(told)
     })
+}
+
+/// What a file is called when it is sealed.
+fn with_suffix(input: &Path, suffix: &str) -> Result<OsString, Error> {
+    let mut name = input.file_name().ok_or_else(|| Error::NotRegular(input.to_owned()))?.to_owned();
+    name.push(suffix);
+    Ok(name)
 }
 
 /// Runs `wattlock open`.
 pub fn open(command: &Open, choice: &Choice) -> anyhow::Result<()> {
+    let common = &command.common;
+    standard_input_once(common, &[&command.identities])?;
+    let pairs = outputs(common, &without_suffix, false)?;
+    let terminal = Terminal::default();
     let mut identities: Vec<BoxedIdentity> = Vec::new();
     for path in &command.identities {
         identities.extend(
-            keys::identities(&read_key_file(path)?, UiCallbacks).map_err(|error| within(path, error))?,
+            keys::identities(&read_key_file(path)?, terminal.clone())
+                .map_err(|error| within(path, terminal.explain(error)))?,
         );
     }
-    let opener = Opener::new(identities).passphrase(ask_passphrase(&command.common)?);
-    each(&command.common, choice, "opened", &without_suffix, false, |input, output, runtime, progress| {
-        opener.open(input, output, runtime, progress).map(|_| ())
+    let opener = Opener::new(identities).passphrase(ask_passphrase(common, &terminal)?);
+    each(common, choice, "opened", pairs, |input, output, runtime, progress| {
+        opener.open(input, output, runtime, progress).map(|_| ()).map_err(|error| terminal.explain(error))
     })
 }
 
@@ -181,10 +193,13 @@ fn without_suffix(input: &Path) -> Result<OsString, Error> {
         Some(stem) if known => Ok(stem.to_owned()),
         _ => Err(Error::Usage(format!(
             "{}: no .sealed or .age at the end, so the result needs a name: -o FILE",
-            input.display()
+            one_line(input)
         ))),
     }
 }
+
+/// An input, and the file its result goes to; none for standard output.
+type Pair = (PathBuf, Option<PathBuf>);
 
 type Work<'a> = dyn Fn(Input, Output, &Runtime, Progress<'_>) -> Result<(), Error> + 'a;
 
@@ -193,20 +208,18 @@ fn each(
     common: &Common,
     choice: &Choice,
     done: &str,
-    name: &dyn Fn(&Path) -> Result<OsString, Error>,
-    binary_to_terminal: bool,
+    pairs: Vec<Pair>,
     work: impl Fn(Input, Output, &Runtime, Progress<'_>) -> Result<(), Error>,
 ) -> anyhow::Result<()> {
-    let inputs = if common.inputs.is_empty() { vec![PathBuf::from("-")] } else { common.inputs.clone() };
-    let pairs = outputs(common, &inputs, name, binary_to_terminal)?;
     let runtime = setup::runtime(choice, Some(kinds()), common.quiet)?;
     let start = Instant::now();
+    let bytes = AtomicU64::new(0);
     let mut failure = None;
     for (input, output) in pairs {
-        let result = one(common, &input, output, &runtime, &work);
+        let result = one(common, &input, output, &runtime, &bytes, &work);
         if let Err(error) = result {
             let stop = matches!(error, Error::Interrupted | Error::ClosedPipe | Error::DiskFull);
-            eprintln!("wattlock: {}: {error}", shown(&input));
+            eprintln!("wattlock: {}", about(&input, &error));
             failure = failure.or(Some(error));
             if stop {
                 break;
@@ -214,7 +227,7 @@ fn each(
         }
     }
     if common.stats {
-        print_stats(done, &runtime, start.elapsed().as_secs_f64());
+        print_stats(done, bytes.into_inner(), &runtime, start.elapsed().as_secs_f64());
     }
     match failure {
         None => Ok(()),
@@ -233,19 +246,56 @@ impl std::fmt::Display for Told {
 }
 
 fn shown(path: &Path) -> String {
-    if is_dash(path) { "standard input".into() } else { path.display().to_string() }
+    if is_dash(path) { "standard input".into() } else { one_line(path) }
+}
+
+/// An error about an input. Some name it themselves.
+fn about(input: &Path, error: &Error) -> String {
+    match error {
+        Error::NotFound(path) | Error::NotRegular(path) if path == input => error.to_string(),
+        _ => format!("{}: {error}", shown(input)),
+    }
 }
 
 fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
+/// Two readers of standard input would each get a part of it, or one of them nothing.
+fn standard_input_once(common: &Common, keys: &[&Vec<PathBuf>]) -> Result<(), Error> {
+    let as_input = if common.inputs.is_empty() { 1 } else { count_dashes(&common.inputs) };
+    let as_keys: usize = keys.iter().map(|paths| count_dashes(paths)).sum();
+    let as_passphrase = common.passphrase_file.as_deref().is_some_and(is_dash);
+    if as_input + as_keys + usize::from(as_passphrase) > 1 {
+        return Err(Error::Usage(
+            "standard input can be only one thing: a file, keys or a passphrase".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn count_dashes(paths: &[PathBuf]) -> usize {
+    paths.iter().filter(|path| is_dash(path)).count()
+}
+
+/// Saves a person from typing a new passphrase for nothing.
+fn refuse_all_in_the_way(common: &Common, pairs: &[Pair]) -> Result<(), Error> {
+    let in_the_way = |pair: &Pair| pair.1.as_ref().filter(|path| !common.force && path.is_file()).cloned();
+    let mut all = pairs.iter().map(in_the_way);
+    match all.next().flatten() {
+        Some(first) if all.all(|path| path.is_some()) => Err(Error::OutputExists(first)),
+        _ => Ok(()),
+    }
+}
+
+/// Where the result of each input goes.
 fn outputs(
     common: &Common,
-    inputs: &[PathBuf],
     name: &dyn Fn(&Path) -> Result<OsString, Error>,
     binary_to_terminal: bool,
-) -> Result<Vec<(PathBuf, Option<PathBuf>)>, Error> {
+) -> Result<Vec<Pair>, Error> {
+    let dash = [PathBuf::from("-")];
+    let inputs = if common.inputs.is_empty() { &dash[..] } else { &common.inputs[..] };
     if let Some(output) = &common.output {
         if inputs.len() > 1 {
             return Err(Error::Usage("-o names one result, and there are several files; use --dir".into()));
@@ -262,7 +312,12 @@ fn outputs(
         (false, Some(dir)) => Ok((input.clone(), Some(dir.join(name(input)?)))),
         (false, None) => Ok((input.clone(), Some(input.with_file_name(name(input)?)))),
     };
-    inputs.iter().map(beside).collect()
+    let pairs: Vec<Pair> = inputs.iter().map(beside).collect::<Result<_, _>>()?;
+    let mut taken = HashSet::new();
+    match pairs.iter().filter_map(|pair| pair.1.as_ref()).find(|path| !taken.insert(*path)) {
+        Some(twice) => Err(Error::Usage(format!("two results would be called {}", one_line(twice)))),
+        None => Ok(pairs),
+    }
 }
 
 fn refuse_terminal(binary: bool) -> Result<(), Error> {
@@ -277,10 +332,14 @@ fn one(
     input: &Path,
     output: Option<PathBuf>,
     runtime: &Runtime,
+    done: &AtomicU64,
     work: &Work<'_>,
 ) -> Result<(), Error> {
     let bar = bar(common, input, output.as_deref());
-    let on_bytes = |bytes: u64| bar.inc(bytes);
+    let on_bytes = |bytes: u64| {
+        done.fetch_add(bytes, Ordering::Relaxed);
+        bar.inc(bytes);
+    };
     let progress = Progress::new(&INTERRUPTED).on_bytes(&on_bytes);
     let from = if is_dash(input) { Input::Stdin } else { Input::Path(input.to_owned()) };
     let to = match output {
@@ -312,36 +371,28 @@ fn bar(common: &Common, input: &Path, output: Option<&Path>) -> ProgressBar {
     bar
 }
 
-fn print_stats(done: &str, runtime: &Runtime, seconds: f64) {
-    let snapshot = runtime.snapshot();
-    for cell in snapshot
-        .cells
-        .iter()
-        .filter(|cell| cell.bytes >= 1 << 10 || cell.kind.contains("poly") || cell.kind.contains("gcm"))
-    {
-        eprintln!(
-            "{} on {}: {} requests, {}",
-            cell.kind,
-            cell.engine,
-            cell.requests,
-            text::bytes(cell.bytes)
-        );
-    }
-    let bytes: u64 = snapshot
-        .cells
-        .iter()
-        .filter(|c| c.kind.contains("gcm") || c.kind.contains("poly"))
-        .map(|c| c.bytes)
-        .sum();
+/// What was done, how fast, where, and in how much memory.
+fn print_stats(done: &str, bytes: u64, runtime: &Runtime, seconds: f64) {
     eprintln!(
-        "{done} {} in {seconds:.3} s, {}; costs from {}",
+        "{done} {} in {seconds:.3} s, {}",
         text::bytes(bytes),
-        text::rate(bytes as f64 / seconds.max(1e-9)),
-        runtime.profile_origin()
+        text::rate(bytes as f64 / seconds.max(1e-9))
     );
+    // The chunks: everything else was for the key.
+    let cells = runtime.snapshot().cells;
+    for cell in cells.iter().filter(|cell| Kind::from_name(&cell.kind).is_some_and(is_aead)) {
+        let requests = if cell.requests == 1 { "request" } else { "requests" };
+        let size = text::bytes(cell.bytes);
+        eprintln!("{} on {}: {} {requests}, {size}", cell.kind, cell.engine, cell.requests);
+    }
+    eprintln!("costs from {}", runtime.profile_origin());
     if let Some(peak) = peak_memory() {
         eprintln!("peak resident memory {}", text::bytes(peak));
     }
+}
+
+fn is_aead(kind: Kind) -> bool {
+    matches!(kind.info().family, Family::Seal | Family::Open)
 }
 
 /// This process's peak resident memory in bytes (`VmHWM` in proc(5)).
@@ -352,7 +403,7 @@ pub fn peak_memory() -> Option<u64> {
 }
 
 fn within(path: &Path, error: Error) -> anyhow::Error {
-    anyhow::Error::new(error).context(path.display().to_string())
+    anyhow::Error::new(error).context(shown(path))
 }
 
 /// Reads a file of keys, up to the length that is accepted. `-` is standard input.
@@ -369,7 +420,7 @@ fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
         Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
             Err(Error::NotFound(path.to_owned()).into())
         }
-        Err(source) => Err(within(path, Error::Io { what: "reading a key file", source })),
+        Err(source) => Err(within(path, Error::Io { what: "reading a key file".into(), source })),
     }
 }
 
@@ -386,17 +437,17 @@ fn first_line(path: &Path) -> anyhow::Result<SecretString> {
 }
 
 fn new_passphrase(common: &Common) -> anyhow::Result<SecretString> {
-    if let Some(path) = &common.passphrase_file {
-        return first_line(path);
+    match &common.passphrase_file {
+        Some(path) => first_line(path),
+        None => Ok(ask::new_passphrase()?),
     }
-    read_secret("Type a passphrase", "Passphrase", Some("Confirm passphrase"))
-        .map_err(|error| Error::Usage(format!("no passphrase: {error}")).into())
 }
 
-fn ask_passphrase(common: &Common) -> anyhow::Result<AskPassphrase> {
+fn ask_passphrase(common: &Common, terminal: &Terminal) -> anyhow::Result<AskPassphrase> {
     if let Some(path) = &common.passphrase_file {
         let passphrase = first_line(path)?;
         return Ok(Box::new(move || Some(passphrase.clone())));
     }
-    Ok(Box::new(|| UiCallbacks.request_passphrase("Type the passphrase")))
+    let terminal = terminal.clone();
+    Ok(Box::new(move || terminal.request_passphrase("Passphrase")))
 }

@@ -27,16 +27,20 @@ pub fn run(command: &Command) -> Result<()> {
     let public = identity.to_public();
     let text = Zeroizing::new(format!("# public key: {public}\n{}\n", identity.to_string().expose_secret()));
     let Some(path) = &command.output else {
-        return Ok(std::io::stdout().write_all(text.as_bytes())?);
+        return Ok(std::io::stdout().write_all(text.as_bytes()).map_err(Error::writing)?);
     };
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let mut file = options.open(path).map_err(|source| match source.kind() {
         std::io::ErrorKind::AlreadyExists => Error::OutputExists(path.clone()),
-        _ => Error::Io { what: "writing the key", source },
+        _ => Error::Io { what: "writing the key".into(), source },
     })?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
+    // Half a key is worse than none: the next try would find it in the way.
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    if let Err(error) = written {
+        let _ = std::fs::remove_file(path);
+        return Err(Error::writing(error).into());
+    }
     eprintln!("Public key: {public}");
     Ok(())
 }

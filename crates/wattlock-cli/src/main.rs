@@ -3,6 +3,10 @@
 //! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod text;
+
+mod ask;
 mod bench;
 mod calibrate;
 mod engines;
@@ -11,8 +15,8 @@ mod keygen;
 mod report;
 mod setup;
 mod status;
-mod text;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
@@ -82,7 +86,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Engines(command) => engines::run(command, choice),
         Command::Status(command) => status::run(command),
         Command::ExitCodes => {
-            print!("{}", exit_codes());
+            put!("{}", exit_codes());
             Ok(())
         }
     }
@@ -103,7 +107,7 @@ fn exit_codes() -> String {
 fn fail(error: &anyhow::Error) -> ExitCode {
     let known = error.downcast_ref::<wattlock_files::Error>();
     if error.downcast_ref::<files::Told>().is_none() {
-        eprintln!("wattlock: {error:#}");
+        eprintln!("wattlock: {}", line(error));
     }
     if let Some(wattlock_files::Error::Usage(_)) = known {
         eprintln!("Try '{} --help'.", Arguments::command().get_name());
@@ -111,16 +115,38 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     known.map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
 }
 
+/// Everything an error says, once: our own errors already quote what caused them.
+fn line(error: &anyhow::Error) -> String {
+    let mut said: Vec<String> = Vec::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !said.last().is_some_and(|last| last.ends_with(&cause)) {
+            said.push(cause);
+        }
+    }
+    said.join(": ").replace(char::is_control, " ")
+}
+
 /// Warnings to standard error; more with `WATTLOCK_LOG=debug`.
 fn log_to_stderr() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_env("WATTLOCK_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    lines.with_ansi(colours).without_time().init();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_says_each_thing_once() {
+        let cause = std::io::Error::from_raw_os_error(21);
+        let error = wattlock_files::Error::Io { what: "reading a key file".into(), source: cause };
+        let error = anyhow::Error::new(error).context("/tmp");
+        assert_eq!(line(&error), "/tmp: reading a key file: Is a directory (os error 21)");
+    }
 
     #[test]
     fn arguments_are_well_formed_and_every_command_has_an_example() {

@@ -16,7 +16,7 @@ pub struct Command {
     #[arg(long)]
     json: bool,
     /// Print again every so many seconds, until interrupted
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = text::parse_seconds)]
     watch: Option<f64>,
 }
 
@@ -25,20 +25,23 @@ pub fn run(command: &Command) -> Result<()> {
     loop {
         let found = read_all();
         if command.json {
-            println!("{}", serde_json::to_string_pretty(&found)?);
+            say!("{}", serde_json::to_string_pretty(&found)?);
         } else {
-            print_people(&found);
+            print_people(&found)?;
         }
         let Some(seconds) = command.watch else { return Ok(()) };
-        std::thread::sleep(std::time::Duration::from_secs_f64(seconds.clamp(0.1, 3600.0)));
+        std::thread::sleep(std::time::Duration::from_secs_f64(seconds));
     }
 }
 
-fn print_people(found: &[Snapshot]) {
+fn print_people(found: &[Snapshot]) -> Result<()> {
     if found.is_empty() {
-        println!("No running program uses Wattlock (or none whose counters you may read).");
+        say!("No running program uses Wattlock (or none whose counters you may read).");
     }
-    found.iter().for_each(|snapshot| print!("{}", describe(snapshot)));
+    for snapshot in found {
+        put!("{}", describe(snapshot));
+    }
+    Ok(())
 }
 
 /// One process, for people.

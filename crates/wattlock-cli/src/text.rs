@@ -1,4 +1,27 @@
-//! Numbers and tables for people.
+//! Numbers and tables for people, and the way they get to standard output.
+
+use std::fmt::Arguments;
+use std::io::Write;
+
+use wattlock_files::Error;
+
+/// Like `print!`, but a closed pipe or a full disk is an error of the calling function's and not a panic.
+macro_rules! put {
+    ($($text:tt)*) => { $crate::text::write(format_args!($($text)*))? };
+}
+
+/// Like `println!`, in the manner of [`put!`].
+macro_rules! say {
+    ($($text:tt)*) => { $crate::text::write(format_args!("{}\n", format_args!($($text)*)))? };
+}
+
+/// Writes to standard output.
+///
+/// # Errors
+/// [`Error::ClosedPipe`] and its like.
+pub fn write(text: Arguments<'_>) -> Result<(), Error> {
+    std::io::stdout().lock().write_fmt(text).map_err(Error::writing)
+}
 
 /// Bytes with a binary prefix: `64 B`, `16 KiB`, `2.5 MiB`.
 pub fn bytes(count: u64) -> String {
@@ -62,6 +85,20 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     rows.iter().fold(line(&head), |out, row| out + &line(row))
 }
 
+/// Parses the size of one request: at least a byte, at most 1 GiB.
+pub fn parse_request_bytes(text: &str) -> Result<usize, String> {
+    match parse_bytes(text)? {
+        bytes @ 1..=0x4000_0000 => Ok(bytes),
+        _ => Err(format!("{text}: a request has between 1 byte and 1 GiB")),
+    }
+}
+
+/// Parses a pause in seconds: a tenth to an hour.
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| format!("{text}: not a number of seconds between 0.1 and 3600"))
+}
+
 /// Parses `64`, `16K`, `2M`, `1G` (binary prefixes; an ending `iB` or `B` is allowed).
 pub fn parse_bytes(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -98,6 +135,16 @@ mod tests {
             (bytes(16_384), bytes(100), bytes(2_621_440)),
             ("16 KiB".into(), "100 B".into(), "2.5 MiB".into())
         );
+    }
+
+    #[test]
+    fn absurd_sizes_and_pauses_are_refused() {
+        assert_eq!(parse_request_bytes("1G"), Ok(1 << 30));
+        assert!(parse_request_bytes("0").is_err() && parse_request_bytes("2G").is_err());
+        assert_eq!(parse_seconds("0.5"), Ok(0.5));
+        for absurd in ["nan", "inf", "-1", "0", "1e9", ""] {
+            assert!(parse_seconds(absurd).is_err(), "{absurd}");
+        }
     }
 
     #[test]

@@ -297,3 +297,188 @@ fn benchmarks_print_an_object_a_line() {
         }
     }
 }
+
+#[test]
+fn standard_input_cannot_be_a_file_and_a_key_at_once() {
+    let desk = Desk::new();
+    let recipients = format!("{}\n", desk.recipient);
+    let twice = desk.feed(&["seal", "-q", "-R", "-", "-o", "out"], recipients.as_bytes());
+    assert_eq!(refused(&twice), 2, "it would seal what the recipients left over: nothing");
+    let twice = desk.feed(&["open", "-q", "--passphrase-file", "-", "-i", "-", "x.sealed"], b"");
+    assert_eq!(refused(&twice), 2);
+    assert!(names(desk.folder.path()).is_empty());
+    desk.write("a", b"secret");
+    good(&desk.feed(&["seal", "-q", "-R", "-", "a"], recipients.as_bytes()));
+}
+
+#[test]
+fn two_inputs_never_share_an_output_even_by_force() {
+    let desk = Desk::new();
+    for folder in ["x", "y", "out"] {
+        fs::create_dir(desk.at(folder)).unwrap();
+    }
+    desk.write("x/a", b"1");
+    desk.write("y/a", b"2");
+    assert_eq!(refused(&desk.seal(&["-f", "--dir", "out", "x/a", "y/a"])), 2);
+    assert!(names(&desk.at("out")).is_empty());
+}
+
+#[test]
+fn statistics_count_the_content_and_not_the_key() {
+    let desk = Desk::new();
+    desk.write("a", b"hello\n");
+    let output = desk.seal(&["--stats", "a"]);
+    good(&output);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.lines().any(|line| line.starts_with("sealed 6 B in ")), "{said}");
+    assert!(said.contains("aes-256-gcm-seal on instruction: 1 request, 6 B\n"), "{said}");
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_is_no_panic() {
+    let desk = Desk::new();
+    for arguments in [&["engines"][..], &["engines", "--json"], &["engines", "--models"], &["exit-codes"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = desk.command(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(refused(&output), 44, "{arguments:?}");
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = desk.command(arguments).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(refused(&output), 43, "{arguments:?}");
+    }
+}
+
+#[test]
+fn nonsense_numbers_are_refused_and_nothing_panics() {
+    let desk = Desk::new();
+    for arguments in [
+        &["status", "--watch", "nan"][..],
+        &["bench", "dispatch", "--size", "9999999G"],
+        &["bench", "engines", "--size", "0"],
+    ] {
+        assert_eq!(desk.run(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn names_that_are_no_plain_text_stay_on_one_line() {
+    let desk = Desk::new();
+    let hostile = "a\nb\u{1b}[31m.sealed";
+    assert_eq!(refused(&desk.run(&["open", "-q", "-i", "key.txt", hostile])), 42);
+    desk.write(hostile, b"");
+    let output = desk.run(&["open", "-q", "-i", "key.txt", hostile]);
+    assert_eq!(refused(&output), 20);
+    assert!(!output.stderr.contains(&0x1b));
+}
+
+#[test]
+fn a_failure_names_the_folder_or_file_it_is_about_once() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    let said = |output: &Output| String::from_utf8(output.stderr.clone()).unwrap();
+    let output = desk.seal(&["--dir", "nowhere", "a"]);
+    assert_eq!(refused(&output), 46);
+    assert!(said(&output).contains("nowhere/a.sealed"), "{}", said(&output));
+    let output = desk.run(&["open", "-q", "-i", ".", "a.sealed"]);
+    assert_eq!(said(&output).matches("os error").count(), 1, "{}", said(&output));
+    assert_eq!(said(&desk.seal(&["missing"])), "wattlock: missing does not exist\n");
+}
+
+#[test]
+fn calibrating_quickly_measures_every_kind() {
+    let desk = Desk::new();
+    good(&desk.run(&["calibrate", "--quick"]));
+    let profile: serde_json::Value =
+        serde_json::from_slice(&fs::read(desk.at("profile.json")).unwrap()).unwrap();
+    let points = profile["points"].as_array().unwrap();
+    let measured: std::collections::BTreeSet<&str> =
+        points.iter().map(|point| point["kind"].as_str().unwrap()).collect();
+    for kind in wattlock_core::Kind::ALL {
+        assert!(measured.contains(kind.name()), "{} is missing", kind.name());
+    }
+    assert_eq!(profile["quick"], true);
+}
+
+/// The program on a terminal of its own. `answers` are typed one after the other, each when a question has come.
+fn on_a_terminal(desk: &Desk, arguments: &[&str], answers: &[&str]) -> (i32, String, bool) {
+    let script = r#"
+import os, pty, select, sys, termios, time
+command, answers = sys.argv[1].split("\x1f"), [a for a in sys.argv[2].split("\x1f") if a]
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(command[0], command)
+said, asked, until = b"", 0, time.time() + 60
+while time.time() < until:
+    if select.select([terminal], [], [], 0.1)[0]:
+        try:
+            some = os.read(terminal, 4096)
+        except OSError:
+            break
+        said += some
+    if answers and said.count(b": ") > asked:
+        asked = said.count(b": ")
+        os.write(terminal, answers.pop(0).encode())
+echo = termios.tcgetattr(terminal)[3] & termios.ECHO
+_, status = os.waitpid(pid, 0)
+print(os.waitstatus_to_exitcode(status), "echo" if echo else "silent")
+sys.stdout.flush()
+sys.stdout.buffer.write(said)
+"#;
+    let program = [&[env!("CARGO_BIN_EXE_wattlock")], arguments].concat().join("\x1f");
+    let output = Command::new("python3")
+        .args(["-c", script, &program, &answers.join("\x1f")])
+        .current_dir(desk.folder.path())
+        .env("WATTLOCK_PROFILE", desk.at("profile.json"))
+        .env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (first, said) = text.split_once('\n').expect("the script has an answer");
+    let (code, echo) = first.split_once(' ').unwrap();
+    (code.parse().unwrap(), said.to_owned(), echo == "echo")
+}
+
+#[test]
+fn a_passphrase_is_asked_for_twice_and_never_shown() {
+    let desk = Desk::new();
+    desk.write("a", b"secret");
+    let seal = ["seal", "-q", "-p", "a"];
+    let (code, said, echo) = on_a_terminal(&desk, &seal, &["correct horse\n", "correct horsf\n"]);
+    assert_eq!((code, echo), (2, true), "{said}");
+    let (code, said, echo) = on_a_terminal(&desk, &seal, &["correct horse\n", "correct horse\n"]);
+    assert_eq!((code, echo), (0, true), "{said}");
+    assert!(!said.contains("horse"), "{said}");
+    let (code, said, _) = on_a_terminal(&desk, &["open", "-q", "-o", "b", "a.sealed"], &["correct horse\n"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(fs::read(desk.at("b")).unwrap(), b"secret");
+    let (code, said, _) = on_a_terminal(&desk, &seal, &[]);
+    assert_eq!(code, 40, "nobody types a passphrase for an output that is in the way: {said}");
+}
+
+#[test]
+fn an_interrupt_at_a_question_is_one_and_the_terminal_shows_again_what_is_typed() {
+    let desk = Desk::new();
+    desk.write("a", b"secret");
+    desk.write("right", b"correct horse\n");
+    good(&desk.run(&["seal", "-q", "--passphrase-file", "right", "a"]));
+    let (code, said, echo) = on_a_terminal(&desk, &["open", "-q", "-o", "b", "a.sealed"], &["corr\x03"]);
+    assert_eq!((code, echo), (130, true), "{said}");
+    assert!(!desk.at("b").exists());
+}
+
+#[test]
+fn without_a_terminal_a_locked_key_says_that_a_passphrase_is_needed() {
+    let desk = Desk::new();
+    desk.write("a", b"secret");
+    desk.write("right", b"correct horse\n");
+    good(&desk.seal(&["a"]));
+    good(&desk.run(&["seal", "-q", "--format", "age", "--passphrase-file", "right", "key.txt"]));
+    let alone = |arguments: &[&str]| {
+        let mut command = Command::new("setsid");
+        command.args(["-w", env!("CARGO_BIN_EXE_wattlock")]).args(arguments).current_dir(desk.folder.path());
+        command.env("WATTLOCK_PROFILE", desk.at("profile.json")).stdin(Stdio::null()).output().unwrap()
+    };
+    assert_eq!(refused(&alone(&["open", "-q", "-i", "key.txt.age", "-o", "-", "a.sealed"])), 15);
+    assert_eq!(refused(&alone(&["seal", "-q", "-p", "-o", "b", "a"])), 15);
+    assert!(!desk.at("b").exists());
+}

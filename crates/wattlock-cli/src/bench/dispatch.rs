@@ -18,7 +18,7 @@ use crate::text;
 #[derive(Debug, Args)]
 pub struct Settings {
     /// Request sizes
-    #[arg(long = "size", value_parser = text::parse_bytes, value_delimiter = ',',
+    #[arg(long = "size", value_parser = text::parse_request_bytes, value_delimiter = ',',
           default_values_t = [16, 64, 256, 1024, 4096, 16_384])]
     sizes: Vec<usize>,
     /// Rounds of each, in turn
@@ -65,7 +65,7 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
         if json {
             let row = json!({"bench": "dispatch", "kind": "aes-256-gcm-seal", "bytes": size, "engine_ns": ours,
                 "added_ns": added, "through_over_aws_lc_rs": against, "machine": machine_line()});
-            println!("{row}");
+            say!("{row}");
         }
         rows.push(vec![
             text::bytes(size as u64),
@@ -77,10 +77,10 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
         ]);
     }
     if !json {
-        println!("aes-256-gcm-seal in place; {}", machine_line());
+        say!("aes-256-gcm-seal in place; {}", machine_line());
         let header =
             ["size", "engine alone", "through the runtime", "added", "aws-lc-rs", "runtime / aws-lc-rs"];
-        print!("{}", text::table(&header, &rows));
+        put!("{}", text::table(&header, &rows));
     }
     Ok(())
 }

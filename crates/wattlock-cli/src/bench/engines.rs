@@ -21,7 +21,7 @@ pub struct Settings {
     #[arg(long = "kind", value_parser = parse_kind)]
     kinds: Vec<Kind>,
     /// Request sizes, for kinds that have any
-    #[arg(long = "size", value_parser = text::parse_bytes, value_delimiter = ',', default_values_t = [1024, 16_384, 65_536])]
+    #[arg(long = "size", value_parser = text::parse_request_bytes, value_delimiter = ',', default_values_t = [1024, 16_384, 65_536])]
     sizes: Vec<usize>,
     /// Leave `openssl speed` out
     #[arg(long)]
@@ -60,8 +60,8 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
     let kinds = if settings.kinds.is_empty() { DEFAULT.to_vec() } else { settings.kinds.clone() };
     let names: Vec<&str> = inline.iter().map(|engine| engine.description().name).collect();
     if !json {
-        println!("{}", machine_line());
-        println!(
+        say!("{}", machine_line());
+        say!(
             "One core. Ratio: the fastest engine here against `openssl speed` of the system, in the same run."
         );
     }
@@ -79,7 +79,7 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
                     names.iter().zip(&ns).map(|(name, ns)| ((*name).to_owned(), json!(ns))).collect();
                 let row = json!({"bench": "engines", "kind": kind.name(), "bytes": bytes, "ns": by_engine,
                     "openssl_ns": theirs, "ratio": ratio, "machine": machine_line()});
-                println!("{row}");
+                say!("{row}");
             }
             let shown = |ns: f64| {
                 if size.is_some() { text::rate(bytes as f64 / ns * 1e9) } else { text::per_second(ns) }
@@ -97,7 +97,7 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
     if !json {
         let header: Vec<&str> =
             ["kind", "size"].into_iter().chain(names).chain(["openssl", "ratio"]).collect();
-        print!("{}", text::table(&header, &rows));
+        put!("{}", text::table(&header, &rows));
     }
     Ok(())
 }

@@ -97,8 +97,7 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
             contestant.peak = contestant.peak.max(peak);
         }
     }
-    report(&all, bytes, settings, json);
-    Ok(())
+    report(&all, bytes, settings, json)
 }
 
 impl Contestant {
@@ -132,7 +131,7 @@ fn parse_peak(line: &str) -> Option<u64> {
     Some((value * f64::from(1_u32 << shift)) as u64)
 }
 
-fn report(all: &[Contestant], bytes: u64, settings: &Settings, json: bool) {
+fn report(all: &[Contestant], bytes: u64, settings: &Settings, json: bool) -> Result<()> {
     let find = |name: &str| all.iter().find(|contestant| contestant.name == name);
     let peer = |name: &str| match name {
         n if n.ends_with("to a file") => find("cp"),
@@ -155,7 +154,7 @@ fn report(all: &[Contestant], bytes: u64, settings: &Settings, json: bool) {
             let row = json!({"bench": "files", "what": contestant.name, "bytes": bytes, "seconds": seconds,
                 "runs": contestant.seconds, "peak_bytes": contestant.peak, "peer": against.as_ref().map(|a| a.1),
                 "ratio": against.as_ref().map(|a| a.2), "machine": machine_line()});
-            println!("{row}");
+            say!("{row}");
         }
         rows.push(vec![
             contestant.name.to_owned(),
@@ -166,15 +165,16 @@ fn report(all: &[Contestant], bytes: u64, settings: &Settings, json: bool) {
         ]);
     }
     if !json {
-        println!(
+        say!(
             "{} in {}; {} rounds in turn, medians; {}",
             text::bytes(bytes),
             settings.dir.display(),
             settings.rounds,
             machine_line()
         );
-        print!("{}", text::table(&["whole process", "time", "rate", "peak memory", "ratio (peer)"], &rows));
+        put!("{}", text::table(&["whole process", "time", "rate", "peak memory", "ratio (peer)"], &rows));
     }
+    Ok(())
 }
 
 fn run_once(command: &[&str]) -> Result<()> {

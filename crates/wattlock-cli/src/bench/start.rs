@@ -57,18 +57,18 @@ pub fn run(choice: &Choice, json: bool) -> Result<()> {
         let row = json!({"bench": "start", "first_use_s": first, "later_use_s": later, "load_s": load,
             "load_median_s": pair::median(loads), "first_dispatcher_s": dispatcher, "threads_started": new_threads,
             "machine": machine_line()});
-        println!("{row}");
+        say!("{row}");
         return Ok(());
     }
     let show = |seconds: f64| text::nanos(seconds * 1e9);
-    println!("{}", machine_line());
-    println!("seal of nothing, no profile (calibrates)   {}", show(first));
-    println!("the same with a profile                    {}", show(later));
-    println!("first use adds                             {}", show(first - later));
-    println!("loading the runtime, first in the process  {}", show(load));
-    println!("                     median of {}          {}", loads.len(), show(pair::median(loads)));
-    println!("a thread's first dispatcher                {}", show(dispatcher));
-    println!("threads started by loading                 {new_threads}");
+    say!("{}", machine_line());
+    say!("seal of nothing, no profile (calibrates)   {}", show(first));
+    say!("the same with a profile                    {}", show(later));
+    say!("first use adds                             {}", show(first - later));
+    say!("loading the runtime, first in the process  {}", show(load));
+    say!("                     median of {}          {}", loads.len(), show(pair::median(loads)));
+    say!("a thread's first dispatcher                {}", show(dispatcher));
+    say!("threads started by loading                 {new_threads}");
     Ok(())
 }
 
