@@ -12,5 +12,6 @@ while [ $SECONDS -lt $end ]; do
     echo "== round $round, seed $WATTLOCK_SOAK_SEED"
     cargo test --release --locked -p wattlock --test queued random_work
     cargo test --release --locked -p wattlock --test emulated
+    cargo test --release --locked -p wattlock-cpu --test guarded_conforms
     SECONDS_EACH=60 scripts/fuzz-smoke.sh
 done
