@@ -94,18 +94,20 @@ pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<R
         .program(&std::env::args().take(2).collect::<Vec<_>>().join(" "));
     let missing = kinds.filter(|_| !Profile::exists_for(&engines));
     let builder = match missing {
-        Some(kinds) => builder.profile(first_use(&engines, kinds, quiet)),
+        Some(kinds) => builder.profile(first_use(&engines, kinds, choice.emulate.is_none(), quiet)),
         None => builder,
     };
     Ok(builder.build()?)
 }
 
-fn first_use(engines: &[Arc<dyn Engine>], kinds: KindSet, quiet: bool) -> Profile {
+/// `keep`: whether the profile may take the place of what is on disk. One with an emulated card must not: it would push
+/// out the real machine's.
+fn first_use(engines: &[Arc<dyn Engine>], kinds: KindSet, keep: bool, quiet: bool) -> Profile {
     if !quiet {
         eprintln!("wattlock: no profile of this machine yet: calibrating for about a second");
     }
     let profile = calibrate(engines, &Plan::quick(kinds), &mut |_| {});
-    let saved = Profile::path().map(|path: PathBuf| profile.save(&path));
+    let saved = Profile::path().filter(|_| keep).map(|path: PathBuf| profile.save(&path));
     if let (Some(Err(error)), false) = (saved, quiet) {
         eprintln!("wattlock: the profile could not be kept ({error}); `wattlock calibrate --out FILE` can");
     }

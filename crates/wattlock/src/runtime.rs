@@ -246,11 +246,19 @@ fn view(at: usize, engine: &dyn Engine) -> EngineView {
     }
 }
 
+/// The profile's figures; for kinds that it says nothing of, the built-in table's. Figures of two machines are never
+/// mixed within one kind.
 fn costs(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Costs {
+    // Read only if it is needed: it takes as long as everything else here together.
+    let built_in = std::cell::OnceCell::new();
     let mut costs = Costs::new();
-    for (at, engine) in engines.iter().enumerate() {
-        for kind in engine.description().kinds().iter() {
-            costs.set(EngineId(at as u8), kind, profile.curve(engine.description().name, kind));
+    for kind in Kind::ALL {
+        let known = profile.points.iter().any(|point| point.kind == kind.name());
+        let source = if known { profile } else { built_in.get_or_init(Profile::built_in) };
+        for (at, engine) in engines.iter().enumerate() {
+            if engine.description().kinds().contains(*kind) {
+                costs.set(EngineId(at as u8), *kind, source.curve(engine.description().name, *kind));
+            }
         }
     }
     costs

@@ -218,6 +218,24 @@ fn a_request_in_place_that_an_engine_began_to_overwrite_is_not_repeated() {
 }
 
 #[test]
+fn a_device_proves_itself_to_a_caller_that_uses_run_all_alone() {
+    let (device, clock) = (Scripted::new(4), HandClock::default());
+    let runtime = runtime(&device, &clock, 1);
+    let mut dispatcher = runtime.dispatcher();
+    for round in 0..3_u8 {
+        let (mut buffer, mut tag, key) = (vec![round; 100], [0; 16], seal_key());
+        let mut request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(&mut buffer));
+        let nonce = [round; 12];
+        request.nonce = &nonce;
+        request.tag = &mut tag;
+        let mut results = [Ok(0)];
+        dispatcher.run_all(&mut [request], &mut results);
+        assert_eq!(results, [Ok(100)]);
+    }
+    assert!(requests_on(&runtime, "scripted") > 0, "the device was never heard");
+}
+
+#[test]
 fn building_a_runtime_starts_no_thread_and_opens_nothing() {
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     let device = Scripted::new(1);
