@@ -89,11 +89,13 @@ fn costs(machine: &Machine, kind: Kind, bytes: usize) -> Vec<(EngineId, f64)> {
     costs
 }
 
+const NO_COST: &str = "no calibrated cost";
+
 /// Why, in figures: what the chosen engine costs and what the next one would.
 fn why(runtime: &Runtime, kind: Kind, bytes: usize, id: EngineId) -> String {
     let costs = costs(runtime.machine(), kind, bytes);
     let Some(mine) = costs.iter().find(|(engine, _)| *engine == id) else {
-        return "no calibrated cost".into();
+        return NO_COST.into();
     };
     let mut why = text::nanos(mine.1);
     for (other, ns) in costs.iter().filter(|(engine, _)| *engine != id) {
@@ -134,6 +136,9 @@ fn print_all(runtime: &Runtime) -> Result<()> {
         }
     }
     put!("{}", text::table(&["kind", "size", "engine", "why"], &rows));
+    if rows.iter().any(|row| row[3] == NO_COST) {
+        say!("\n`wattlock calibrate` measures what has no calibrated cost (a few seconds with --quick)");
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use anyhow::Result;
 use plotters::prelude::*;
 use plotters::style::RGBColor;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use wattlock::Profile;
 use wattlock_core::Kind;
 
@@ -29,7 +30,7 @@ h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem;border-top:1px solid 
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .9rem .15rem 0;text-align:right}\
 td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}th{border-bottom:1px solid #888}\
 .pair{display:flex;flex-wrap:wrap;gap:1rem}.pair svg{max-width:100%;height:auto;background:#fff}\
-.cross{color:#8a2300}nav a{margin-right:.8rem;white-space:nowrap}.key{display:inline-block;width:.9em;height:.9em;margin:0 .35em 0 1em;vertical-align:-.1em}\
+.cross{color:#8a2300}td.text{text-align:left}.key{margin-right:1.2em;white-space:nowrap}.key i{display:inline-block;width:.9em;height:.9em;margin-right:.35em;vertical-align:-.1em}\
 footer{margin-top:3rem;color:#57606a}";
 
 /// The whole page.
@@ -38,8 +39,7 @@ pub fn page(profile: &Profile) -> Result<String> {
     let sized: Vec<(Kind, Series)> =
         Kind::ALL.iter().map(|kind| (*kind, series(profile, *kind))).filter(|(_, s)| has_sizes(s)).collect();
     write!(body, "<h1>What each engine costs on this machine</h1>{}", summary(profile))?;
-    let links = sized.iter().map(|(kind, _)| format!("<a href=\"#{0}\">{0}</a>", kind.name()));
-    write!(body, "<nav>{}</nav>", links.collect::<Vec<_>>().join(" "))?;
+    write!(body, "{}", overview(&sized))?;
     for (kind, series) in &sized {
         write!(body, "{}", section(profile, *kind, series)?)?;
     }
@@ -90,6 +90,36 @@ fn has_sizes(series: &Series) -> bool {
     series.values().any(|points| points.len() > 1)
 }
 
+/// Every kind in one table: who is fastest where, and how fast it gets.
+fn overview(sized: &[(Kind, Series)]) -> String {
+    let row = |(kind, series): &(Kind, Series)| {
+        let crossings = crossings(series);
+        let first = fastest(series, series.values().flatten().map(|point| point.0).fold(f64::MAX, f64::min));
+        let who = crossings.iter().fold(escape(&first.unwrap_or_default()), |who, c| {
+            format!("{who}, from {} {}", text::bytes(c.bytes.round() as u64), escape(&c.above))
+        });
+        let rate = series.values().flatten().map(|(bytes, ns)| bytes / ns * 1e9).fold(0.0, f64::max);
+        format!(
+            "<tr><td><a href=\"#{0}\">{0}</a></td><td>{who}</td><td>{1}</td></tr>",
+            kind.name(),
+            text::rate(rate)
+        )
+    };
+    let rows: String = sized.iter().map(row).collect();
+    format!("<table><tr><th>kind</th><th>fastest engine</th><th>at its best</th></tr>{rows}</table>")
+}
+
+/// One engine's cost at a measured size.
+fn cost(points: &[(f64, f64)], bytes: f64) -> Option<f64> {
+    points.iter().find(|point| point.0 == bytes).map(|point| point.1)
+}
+
+/// Who costs least at a measured size.
+fn fastest(series: &Series, bytes: f64) -> Option<String> {
+    let costs = series.iter().filter_map(|(name, points)| Some((name, cost(points, bytes)?)));
+    costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name.clone())
+}
+
 /// A size at which another engine becomes the fastest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crossing {
@@ -106,18 +136,15 @@ pub fn crossings(series: &BTreeMap<String, Vec<(f64, f64)>>) -> Vec<Crossing> {
     let mut sizes: Vec<f64> = series.values().flatten().map(|point| point.0).collect();
     sizes.sort_by(f64::total_cmp);
     sizes.dedup();
-    let at = |points: &[(f64, f64)], x: f64| points.iter().find(|point| point.0 == x).map(|point| point.1);
-    let fastest = |x: f64| {
-        let costs = series.iter().filter_map(|(name, points)| Some((name, at(points, x)?)));
-        costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name.clone())
-    };
     let mut found = Vec::new();
     for pair in sizes.windows(2) {
-        let (Some(below), Some(above)) = (fastest(pair[0]), fastest(pair[1])) else { continue };
+        let (Some(below), Some(above)) = (fastest(series, pair[0]), fastest(series, pair[1])) else {
+            continue;
+        };
         if below == above {
             continue;
         }
-        let gap = |x: f64| Some((at(&series[&below], x)? / at(&series[&above], x)?).ln());
+        let gap = |x: f64| Some((cost(&series[&below], x)? / cost(&series[&above], x)?).ln());
         // Between two sizes both logarithms run straight: the gap is zero at this share of the way.
         let share = match (gap(pair[0]), gap(pair[1])) {
             (Some(first), Some(last)) if last != first => (-first / (last - first)).clamp(0.0, 1.0),
@@ -131,7 +158,7 @@ pub fn crossings(series: &BTreeMap<String, Vec<(f64, f64)>>) -> Vec<Crossing> {
 
 fn section(profile: &Profile, kind: Kind, series: &Series) -> Result<String> {
     let crossings = crossings(series);
-    let mut told: Vec<String> = crossings
+    let told: Vec<String> = crossings
         .iter()
         .map(|c| {
             let place = text::bytes(c.bytes.round() as u64);
@@ -142,76 +169,108 @@ fn section(profile: &Profile, kind: Kind, series: &Series) -> Result<String> {
             )
         })
         .collect();
-    if told.is_empty() {
-        told.push("no crossing: the same engine is fastest at every size".into());
-    }
+    let told = match told.is_empty() {
+        true => "<p>The same engine is fastest at every size.</p>".to_owned(),
+        false => format!("<p class=\"cross\">{}</p>", told.join("; ")),
+    };
     let key: Vec<String> = series
         .keys()
-        .enumerate()
-        .map(|(at, name)| {
-            let RGBColor(r, g, b) = COLOURS[at % COLOURS.len()];
-            format!("<span class=\"key\" style=\"background:rgb({r},{g},{b})\"></span>{}", escape(name))
+        .map(|name| {
+            let RGBColor(r, g, b) = colour(profile, name);
+            let square = format!("<i style=\"background:rgb({r},{g},{b})\"></i>");
+            format!("<span class=\"key\">{square}{}</span>", escape(name))
         })
         .collect();
     let throughput: Series = series
         .iter()
-        .map(|(name, points)| (name.clone(), points.iter().map(|(x, ns)| (*x, x / ns * 1e3)).collect()))
+        .map(|(name, points)| (name.clone(), points.iter().map(|(x, ns)| (*x, x / ns * 1e9)).collect()))
         .collect();
-    let latency: Series = series
-        .iter()
-        .map(|(name, points)| (name.clone(), points.iter().map(|(x, ns)| (*x, ns / 1e3)).collect()))
-        .collect();
+    let latency = series;
+    let colour = |name: &str| colour(profile, name);
     Ok(format!(
-        "<h2 id=\"{0}\">{0}</h2><p>{1}</p><p class=\"cross\">{2}</p><div class=\"pair\">{3}{4}</div>{5}",
+        "<h2 id=\"{0}\">{0}</h2><p>{1}</p>{2}<div class=\"pair\">{3}{4}</div>{5}",
         kind.name(),
         key.concat(),
-        told.join("; "),
-        chart("throughput, MB/s", &throughput, &crossings)?,
-        chart("latency, us", &latency, &crossings)?,
+        told,
+        chart("throughput, one request at a time", &throughput, &crossings, colour, |y| short(text::rate(
+            y
+        )))?,
+        chart("latency, one request at a time", latency, &crossings, colour, |y| short(text::nanos(y)))?,
         concurrency(profile, kind)
     ))
 }
 
-fn chart(title: &str, series: &Series, crossings: &[Crossing]) -> Result<String> {
+/// An engine's colour: the same for every kind, whichever engines do it.
+fn colour(profile: &Profile, engine: &str) -> RGBColor {
+    let at = profile.machine.engines.keys().position(|name| name == engine).unwrap_or_default();
+    COLOURS[at % COLOURS.len()]
+}
+
+/// A figure without the zeros that say nothing: `10.00 GB/s` is `10 GB/s`.
+fn short(figure: String) -> String {
+    match figure.split_once(' ') {
+        Some((value, unit)) if value.contains('.') => {
+            format!("{} {unit}", value.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => figure,
+    }
+}
+
+fn chart(
+    title: &str,
+    series: &Series,
+    crossings: &[Crossing],
+    colour: impl Fn(&str) -> RGBColor,
+    y_label: impl Fn(f64) -> String,
+) -> Result<String> {
     let points = || series.values().flatten();
     let range = |of: fn(&(f64, f64)) -> f64| {
         let values = points().map(of);
         values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)))
     };
     let ((x0, x1), (y0, y1)) = (range(|p| p.0), range(|p| p.1));
+    // Whole decades, so that there are always two lines with a figure to read a height by.
+    // Above them a little room for the marks' labels.
+    let (bottom, top) = (10_f64.powf(y0.log10().floor()), 10_f64.powf((y1 * 1.05).log10().ceil() + 0.4));
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (560, 340)).into_drawing_area();
         let failed = |error| anyhow::anyhow!("drawing: {error}");
         let mut chart = ChartBuilder::on(&root)
-            .caption(title, ("sans-serif", 15))
+            .caption(title, ("sans-serif", 16))
             .margin(8)
-            .x_label_area_size(34)
-            .y_label_area_size(64)
-            .build_cartesian_2d((x0..x1 * 1.05).log_scale().base(4.0), (y0 / 1.3..y1 * 1.3).log_scale())
+            .margin_right(36)
+            .x_label_area_size(38)
+            .y_label_area_size(72)
+            .build_cartesian_2d((x0..x1 * 1.05).log_scale().base(4.0), (bottom..top).log_scale())
             .map_err(|error| failed(error.to_string()))?;
         chart
             .configure_mesh()
-            .light_line_style(TRANSPARENT)
+            .light_line_style(RGBColor(238, 240, 243))
+            .bold_line_style(RGBColor(200, 205, 212))
+            .label_style(("sans-serif", 13))
             .x_desc("request size")
             .x_label_formatter(&|x| text::bytes(x.round() as u64))
-            .y_label_formatter(&|y| {
-                if *y >= 100.0 {
-                    format!("{y:.0}")
-                } else {
-                    format!("{y:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
-                }
-            })
+            .y_label_formatter(&|y| y_label(*y))
             .draw()
             .map_err(|error| failed(error.to_string()))?;
-        for crossing in crossings {
-            let line = [(crossing.bytes, y0 / 1.3), (crossing.bytes, y1 * 1.3)];
+        for (at, crossing) in crossings.iter().enumerate() {
+            const RED: RGBColor = RGBColor(138, 35, 0);
+            let line = [(crossing.bytes, bottom), (crossing.bytes, top)];
             chart
-                .draw_series(DashedLineSeries::new(line, 5, 4, RGBColor(138, 35, 0).into()))
+                .draw_series(DashedLineSeries::new(line, 5, 4, RED.into()))
+                .map_err(|error| failed(error.to_string()))?;
+            // Each label on a line of its own, on the side of its mark that has the room.
+            let left = crossing.bytes.ln() > (x0.ln() + x1.ln()) / 2.0;
+            let side = if left { HPos::Right } else { HPos::Left };
+            let (x, y) = chart.backend_coord(&(crossing.bytes, top));
+            let place = (x + if left { -5 } else { 5 }, y + 3 + 14 * (at % 4) as i32);
+            let style = ("sans-serif", 13).into_text_style(&root).color(&RED).pos(Pos::new(side, VPos::Top));
+            root.draw_text(&text::bytes(crossing.bytes.round() as u64), &style, place)
                 .map_err(|error| failed(error.to_string()))?;
         }
-        for (at, points) in series.values().enumerate() {
-            let colour = COLOURS[at % COLOURS.len()];
+        for (name, points) in series {
+            let colour = colour(name);
             chart
                 .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))
                 .map_err(|error| failed(error.to_string()))?;
@@ -317,6 +376,21 @@ mod tests {
     #[test]
     fn no_crossing_where_one_engine_always_leads() {
         assert!(crossings(&two(&[(1.0, 1.0), (2.0, 2.0)], &[(1.0, 3.0), (2.0, 4.0)])).is_empty());
+    }
+
+    #[test]
+    fn figures_on_axes_have_no_idle_zeros() {
+        assert_eq!(short("10.00 GB/s".into()), "10 GB/s");
+        assert_eq!(short("1.50 us".into()), "1.5 us");
+        assert_eq!(short("100 ns".into()), "100 ns");
+    }
+
+    #[test]
+    fn crossings_are_marked_with_their_size() {
+        let series = two(&[(64.0, 10.0), (65536.0, 1e5)], &[(64.0, 1000.0), (65536.0, 2e3)]);
+        let drawn = chart("x", &series, &crossings(&series), |_| BLACK, |y| format!("{y}")).unwrap();
+        let label = text::bytes(crossings(&series)[0].bytes.round() as u64);
+        assert!(drawn.contains(&label), "{label}");
     }
 
     #[test]

@@ -66,18 +66,24 @@ pub fn per_second(ns: f64) -> String {
     }
 }
 
-/// A table with a header, columns as wide as their widest cell, the first left-aligned and the others right.
+/// A table with a header, columns as wide as their widest cell, words left-aligned and figures right.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([header[column].chars().count()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    // Figures stand right, so that their units line up; words stand left.
+    let is_words = |cell: &String| cell.starts_with(char::is_alphabetic) || cell.contains(", ");
+    let words: Vec<bool> = (0..header.len())
+        .map(|at| at == 0 || rows.iter().filter_map(|row| row.get(at)).any(is_words))
+        .collect();
     let line = |cells: &[String]| {
         let mut out = String::new();
         for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
             let pad = " ".repeat(width - cell.chars().count());
-            out += &if column == 0 { format!("{cell}{pad}") } else { format!("  {pad}{cell}") };
+            let gap = if column == 0 { "" } else { "  " };
+            out += &if words[column] { format!("{gap}{cell}{pad}") } else { format!("{gap}{pad}{cell}") };
         }
         out.trim_end().to_owned() + "\n"
     };
@@ -151,5 +157,7 @@ mod tests {
     fn columns_line_up() {
         let out = table(&["a", "bb"], &[vec!["long".into(), "1".into()]]);
         assert_eq!(out, "a     bb\nlong   1\n");
+        let out = table(&["a", "why", "n"], &[vec!["x".into(), "so".into(), "10".into()]]);
+        assert_eq!(out, "a  why   n\nx  so   10\n", "words stand left, figures right");
     }
 }

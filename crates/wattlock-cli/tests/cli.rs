@@ -1,4 +1,5 @@
 //! The program as a person or a script meets it: exit codes, one-line errors, what is left on disk.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
 use std::io::Write;
