@@ -26,7 +26,7 @@
 //!
 //! *Energy.* Joules of a request alone, divided by `b`. `Balanced` weighs time times joules; `Energy` takes the
 //! fewest joules among engines within 4 times (interactive), 16 times (stream) or any multiple (bulk) of the shortest
-//! time. Where nobody metered, time decides; an unmetered engine loses to metered ones.
+//! time. Unless all of the engines in question are metered, time decides.
 //!
 //! *Company.* `b` counts those already held, the asker, and the `w` who can join at once, times the share of the
 //! predicted company that used to come. A door that does not say how many are active leaves only arrivals: those
@@ -602,12 +602,11 @@ impl Scoring {
             LatencyClass::Stream => 16.0,
             LatencyClass::Bulk => f32::INFINITY,
         };
-        let metered = || known().filter(|way| way.nj.is_some());
-        // The shortest among those that can be compared: else nothing might be left.
-        let shortest = metered().map(|way| way.across_ns).min_by(f32::total_cmp);
+        let shortest = known().map(|way| way.across_ns).min_by(f32::total_cmp);
         Scoring {
             objective: sky.rules.objective,
-            metered: shortest.is_some(),
+            // Joules that are known of some only compare nothing: a card that reports its own would always win.
+            metered: known().all(|way| way.nj.is_some()),
             longest_ns: shortest.unwrap_or(0.0) * patience,
         }
     }
@@ -656,6 +655,16 @@ mod tests {
     fn ask(machine: Machine, class: LatencyClass) -> EngineId {
         let shape = Shape { kind: Kind::Sha256, bytes: 100, class };
         Adaptive::new(machine, &Settings::default()).choose(&shape, &weather(), 0).engine
+    }
+
+    #[test]
+    fn joules_known_of_some_engines_only_decide_nothing() {
+        let points = [(0, 90_000.0, 50.0), (1, 10_000.0, 400.0), (2, 12_000.0, 200.0)];
+        for objective in [Objective::Balanced, Objective::Energy] {
+            let mut machine = calibrated(&points, objective);
+            machine.costs.set(EngineId(1), Kind::Sha256, vec![(0, 10_000.0, None)]);
+            assert_eq!(ask(machine, LatencyClass::Bulk), EngineId(1), "{objective:?}");
+        }
     }
 
     #[test]
