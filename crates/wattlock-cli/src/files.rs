@@ -378,7 +378,7 @@ fn print_stats(done: &str, bytes: u64, runtime: &Runtime, seconds: f64) {
         text::bytes(bytes),
         text::rate(bytes as f64 / seconds.max(1e-9))
     );
-    // The chunks: everything else was for the key.
+    // The chunks, the one that carries the key among them.
     let cells = runtime.snapshot().cells;
     for cell in cells.iter().filter(|cell| Kind::from_name(&cell.kind).is_some_and(is_aead)) {
         let requests = if cell.requests == 1 { "request" } else { "requests" };
