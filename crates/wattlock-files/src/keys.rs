@@ -12,6 +12,8 @@ use age::{
 };
 use age_core::format::FileKey;
 
+use zeroize::Zeroizing;
+
 use crate::crypto::Crypto;
 use crate::error::Error;
 use crate::format::age::Header;
@@ -130,6 +132,10 @@ fn ssh_recipient(text: &str) -> Result<ssh::Recipient, Option<String>> {
     if text.to_ascii_uppercase().contains("SECRET") {
         return Err(Some("this is an identity; it must stay secret".into()));
     }
+    let blob = text.split_once(' ').map_or(&[][..], |(_, rest)| rest.trim_start().as_bytes());
+    if has_zero_string(&decode_what_is_base64(blob)) {
+        return Err(Some("an SSH key with a malformed number".into()));
+    }
     use ssh::ParseRecipientKeyError::{Ignore, RsaModulusTooLarge, RsaModulusTooSmall, Unsupported};
     text.parse().map_err(|error| match error {
         RsaModulusTooLarge => Some("RSA key of more than 4096 bits".into()),
@@ -138,6 +144,57 @@ fn ssh_recipient(text: &str) -> Result<ssh::Recipient, Option<String>> {
         Ignore => Some("unsupported SSH key type".into()),
         _ => None,
     })
+}
+
+/// Whether data in SSH's wire format (RFC 4251 section 5: strings behind 32-bit lengths) contains a string of zeroes
+/// alone. The age crate (0.12.1) reads integers from such strings and runs off the end of one that is all zero, so it
+/// must never be shown one; a canonical integer never is.
+fn has_zero_string(mut wire: &[u8]) -> bool {
+    while let Some((string, rest)) = split_string(wire) {
+        if !string.is_empty() && string.iter().all(|byte| *byte == 0) {
+            return true;
+        }
+        wire = rest;
+    }
+    false
+}
+
+/// The string that SSH's wire format begins with, and what follows it.
+fn split_string(wire: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = wire.split_first_chunk::<4>()?;
+    rest.split_at_checked(u32::from_be_bytes(*len) as usize)
+}
+
+/// The same question of an OpenSSH private key: its public part, and its private part unless that is encrypted.
+fn private_key_has_zero_string(pem: &[u8]) -> bool {
+    let lines = pem.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().starts_with(b"-----"));
+    let body: Vec<u8> = lines.flatten().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let binary = Zeroizing::new(decode_what_is_base64(&body));
+    let parts = || {
+        let wire = binary.strip_prefix(b"openssh-key-v1\0")?;
+        let (cipher, wire) = split_string(wire)?;
+        let (_kdf, wire) = split_string(wire)?;
+        let (_options, wire) = split_string(wire)?;
+        let (public, wire) = split_string(wire.get(4..)?)?;
+        // Two check words precede the private part's strings.
+        let private = split_string(wire).and_then(|(private, _)| private.get(8..));
+        Some((public, private.filter(|_| cipher == b"none").unwrap_or_default()))
+    };
+    parts().is_some_and(|(public, private)| has_zero_string(public) || has_zero_string(private))
+}
+
+/// Decodes as much as is base64: at least what any parser would see of it.
+fn decode_what_is_base64(text: &[u8]) -> Vec<u8> {
+    use base64::Engine;
+    use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+    let lenient = GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent);
+    let known = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let mut len = text.iter().take_while(|byte| known(byte)).count();
+    // One symbol alone at the end stands for no byte.
+    len -= usize::from(len % 4 == 1);
+    GeneralPurpose::new(&base64::alphabet::STANDARD, lenient).decode(&text[..len]).unwrap_or_default()
 }
 
 /// A passphrase as the only recipient. `work_factor` is the base-two logarithm of scrypt's cost.
@@ -173,6 +230,9 @@ impl<C: Callbacks> IdentityFile<C> {
                 std::io::Read::read_to_end(&mut reader, &mut binary)
                     .map_err(|error| Error::io("reading an identity file", error))?;
                 return IdentityFile::locked(binary, callbacks);
+            }
+            Guess::Armored if private_key_has_zero_string(content) => {
+                return Err(bad_identity("an SSH key with a malformed number"));
             }
             Guess::Armored => {
                 let identity = ssh::Identity::from_buffer(BufReader::new(content), None);
@@ -308,6 +368,39 @@ fn one_line(error: &dyn std::fmt::Display) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A string in SSH's wire format.
+    fn wire(bytes: &[u8]) -> Vec<u8> {
+        [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
+    }
+
+    fn base64(bytes: &[u8]) -> String {
+        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes)
+    }
+
+    #[test]
+    fn an_ssh_key_whose_number_is_all_zero_is_refused() {
+        let public = [wire(b"ssh-rsa"), wire(&[0]), wire(&[0, 0xff])].concat();
+        let line = format!("ssh-rsa {}", base64(&public));
+        let added = Recipients::new().add(&line);
+        assert!(matches!(added, Err(Error::BadRecipient(why)) if why.contains("malformed number")));
+        // What a fuzzer found: the rest need not even be base64.
+        let found = b"ssh-rsa AAAAB3NzaC1yc2EAAAABACLI7Qc/8n8Rd8+tAsgtQ1jZ3sshRkI-";
+        assert!(matches!(Recipients::new().add_file(found), Err(Error::BadRecipient(_))));
+
+        let good = [wire(b"ssh-rsa"), wire(&[1, 0, 1]), wire(&[0, 0xff])].concat();
+        let secret = [vec![7; 8], wire(b"ssh-rsa"), wire(&[0, 0xff]), wire(&[0, 0])].concat();
+        for (public, secret) in [(&public, &good), (&good, &secret)] {
+            let none = [wire(b"none"), wire(b"none"), wire(b""), vec![0, 0, 0, 1]].concat();
+            let key = [&b"openssh-key-v1\0"[..], &none, &wire(public), &wire(secret)].concat();
+            let pem = format!(
+                "-----BEGIN OPENSSH PRIVATE KEY-----\n{}\n-----END OPENSSH PRIVATE KEY-----\n",
+                base64(&key)
+            );
+            let read = identities(pem.as_bytes(), age::NoCallbacks);
+            assert!(matches!(read, Err(Error::BadIdentity(why)) if why.contains("malformed number")));
+        }
+    }
     use age::NoCallbacks;
 
     const RECIPIENT: &str = "age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj";
