@@ -267,15 +267,18 @@ fn energy_is_within_5_percent_of_the_most_frugal_engine() {
     }
 }
 
-/// Machines nobody thought of: any service times, servers, widths and sizes.
+/// Machines nobody thought of: any service times, servers, widths and sizes. `WATTLOCK_MORE_MACHINES=n` adds n times
+/// 120 from seeds that nothing was tuned on; with enough of them it fails, as the header of `adaptive.rs` says.
 #[test]
 fn on_random_machines_it_is_within_5_percent_of_the_best_fixed_engine() {
-    let (mut worst, mut sum) = ((f64::INFINITY, String::new()), 0.0);
-    let machines = 360;
+    let (mut worst, mut sum, mut below) = ((f64::INFINITY, String::new()), 0.0, 0);
+    let more = std::env::var("WATTLOCK_MORE_MACHINES").ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds: Vec<u64> = [2024, 4, 7].into_iter().chain((0..more.unwrap_or(0)).map(|n| 1000 + n)).collect();
+    let machines = 120 * seeds.len() as u32;
     let mut dice = Dice(0);
     for number in 0..machines {
         if number % 120 == 0 {
-            dice = Dice([2024, 4, 7][number as usize / 120]);
+            dice = Dice(seeds[number as usize / 120]);
         }
         let mut about = |low: f64, high: f64| low * (high / low).powf(dice.unit());
         let cpu = Model::cpu(about(200.0, 200_000.0), about(0.01, 1.0));
@@ -292,11 +295,12 @@ fn on_random_machines_it_is_within_5_percent_of_the_best_fixed_engine() {
         let load = load(Kind::Aes128Ctr, &sizes, Ok(clients));
         let ratio = adaptive(&models, &load, &[]).throughput / best_throughput(&models, &load);
         sum += ratio;
+        below += u32::from(ratio < 0.95);
         if ratio < worst.0 {
             let engines: Vec<_> = models.iter().map(|one| (one.setup_ns as u64, one.servers)).collect();
             worst = (ratio, format!("machine {number}, {clients} clients, {engines:?}, sizes {sizes:?}"));
         }
     }
-    println!("worst: {worst:?}, mean {:.3}", sum / f64::from(machines));
+    println!("{machines} machines, {below} below 0.95, worst: {worst:?}, mean {:.3}", sum / f64::from(machines));
     assert!(worst.0 >= 0.95, "{worst:?}");
 }

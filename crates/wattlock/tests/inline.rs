@@ -236,14 +236,10 @@ fn a_device_proves_itself_to_a_caller_that_uses_run_all_alone() {
 }
 
 #[test]
-fn building_a_runtime_starts_no_thread_and_opens_nothing() {
-    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+fn building_a_runtime_and_a_dispatcher_opens_no_device() {
     let device = Scripted::new(1);
-    let before = threads();
     let built = runtime(&device, &HandClock::default(), 0);
     let dispatcher = built.dispatcher();
-    // Other tests of this file come and go meanwhile, each on a thread of its own: fewer is possible, more is ours.
-    assert!(threads() <= before.max(8) + 8);
     assert_eq!(device.script.lock().unwrap().opens, 0);
     drop(dispatcher);
 }

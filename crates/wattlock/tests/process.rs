@@ -10,7 +10,7 @@ use wattlock_core::{Data, Key, Kind, Request};
 
 /// Forks; the child runs `child` and exits with 0 if it returned true. Returns whether it did.
 fn in_child(child: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the test has one thread at this point, so the child may do anything a process may.
+    // SAFETY: the only other thread is the harness's, which waits and holds no lock the child needs.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
@@ -33,9 +33,15 @@ fn digest_inline(dispatcher: &mut wattlock::Dispatcher) -> bool {
 #[test]
 fn telemetry_files_and_forks() {
     let folder = tempfile::tempdir().unwrap();
-    // SAFETY: no other thread runs in this test process yet.
+    // SAFETY: the only other thread is the harness's, which waits for this test and reads no environment meanwhile.
     unsafe { std::env::set_var("WATTLOCK_TELEMETRY_DIR", folder.path()) };
     let mine = |pid: u32| read_all().into_iter().find(|snapshot| snapshot.header.pid == pid);
+
+    // Loading starts no thread. Nothing else runs in this process, so the count is exact.
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    drop(Runtime::new().unwrap().dispatcher());
+    assert_eq!(threads(), before);
 
     // A process's file is there while its runtime is, readable by others, and gone after.
     let runtime = Runtime::builder().program("a test").build().unwrap();
