@@ -301,6 +301,9 @@ fn on_random_machines_it_is_within_5_percent_of_the_best_fixed_engine() {
             worst = (ratio, format!("machine {number}, {clients} clients, {engines:?}, sizes {sizes:?}"));
         }
     }
-    println!("{machines} machines, {below} below 0.95, worst: {worst:?}, mean {:.3}", sum / f64::from(machines));
+    println!(
+        "{machines} machines, {below} below 0.95, worst: {worst:?}, mean {:.3}",
+        sum / f64::from(machines)
+    );
     assert!(worst.0 >= 0.95, "{worst:?}");
 }
