@@ -1,0 +1,90 @@
+//! What a study says: rows, and the parameters they rest on. Prints nothing.
+
+use serde::Serialize;
+
+/// Which way a quantity is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Throughput.
+    More,
+    /// Latency, joules.
+    Less,
+    /// Neither: a share, a turning point.
+    Neither,
+}
+
+/// One quantity of one row of a published table, or of a row that no table has. Serialises to one JSON object.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// `eeca`, `qweb`, `lecpaes`, `aca-sds`, `eep`.
+    pub paper: &'static str,
+    /// Which table or experiment, for systems with several: `cipher`, `https`.
+    pub experiment: &'static str,
+    /// What tells the row from others, as the CSV has it: `block_kib=16`.
+    pub row: String,
+    /// `throughput`, `power_w`, `ppw`, `energy_j`, `retransmission_rate`, `handshakes_per_s`, `latency_us` …
+    pub quantity: &'static str,
+    /// As in the CSV.
+    pub unit: &'static str,
+    /// The published system's own figure; `None` where no table has it.
+    pub published: Option<f64>,
+    /// Published as an interval ("about twice", "15 to 25 %").
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub published_interval: Option<(f64, f64)>,
+    /// The published rule on the modelled machine. Simulated.
+    pub simulated: f64,
+    /// The same machine and work under `adaptive`. Simulated. `None` where the quantity has no meaning under it.
+    pub adaptive: Option<f64>,
+    /// Which way it is better.
+    pub better: Better,
+    /// Whether this is the quantity that the row is about, the one `adaptive` must not lose in.
+    pub own: bool,
+}
+
+impl Row {
+    /// Simulated against published, as a share: 0.05 is 5 % above.
+    pub fn deviation(&self) -> Option<f64> {
+        self.published.filter(|published| *published != 0.0).map(|published| self.simulated / published - 1.0)
+    }
+
+    /// How much better `adaptive` is than the published rule, as a share of the latter; negative where it is worse.
+    pub fn gain(&self) -> Option<f64> {
+        let adaptive = self.adaptive?;
+        match self.better {
+            Better::Neither => None,
+            _ if adaptive == self.simulated => Some(0.0),
+            Better::More => Some(adaptive / self.simulated - 1.0),
+            Better::Less => Some(1.0 - adaptive / self.simulated),
+        }
+    }
+}
+
+/// A number the model needs and the platform's description does not give.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Parameter {
+    /// Its name, as in the study's documentation.
+    pub name: &'static str,
+    /// Its value.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What it was fitted on, or why nothing published determines it.
+    pub source: &'static str,
+    /// Whether published baselines determine it.
+    pub determined: bool,
+    /// For one that is not determined: what it was varied between, and how far the prediction moved, as a share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sensitivity: Option<(f64, f64, f64)>,
+}
+
+/// A study's whole outcome.
+#[derive(Debug, Clone, Default)]
+pub struct Study {
+    /// In the order of the tables.
+    pub rows: Vec<Row>,
+    /// What the model rests on.
+    pub parameters: Vec<Parameter>,
+    /// Contradictions in what was published, with the arithmetic, and what the data do not determine.
+    pub remarks: Vec<String>,
+}
