@@ -64,6 +64,11 @@ impl<E> Events<E> {
         self.at(self.now.saturating_add(ns), event);
     }
 
+    /// When the next event is due.
+    pub fn peek(&self) -> Option<Nanos> {
+        self.heap.peek().map(|Reverse(entry)| entry.at)
+    }
+
     /// Takes the next event and moves time to it.
     pub fn take(&mut self) -> Option<E> {
         let Reverse(entry) = self.heap.pop()?;
