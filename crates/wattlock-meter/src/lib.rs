@@ -1,0 +1,43 @@
+//! The **Meter**: joules, and what they are worth.
+//!
+//! A [`Meter`] finds what counters a machine has (powercap, perf, NVML, hwmon), reads them at the ends of a window and
+//! now and then in between, and answers with a [`Reading`]: one [`Figure`] for each counter, with its source, its
+//! boundary, its window and its quality. For a machine without counters there is a [`Model`] of the CPU's power.
+//!
+//! It refuses:
+//! - to add modelled joules to metered ones: they are different types, and [`Reading::total`] knows only the metered;
+//! - to count the same joules twice: a package contains its cores, a node its packages, and perf reads the register
+//!   that powercap reads; [`Reading::total`] takes figures that do not overlap;
+//! - to call nothing zero: a counter that did not move has no figure but a reason, one that stopped gives a lower
+//!   bound with a reason;
+//! - to start a thread, to read a clock (the caller says what time it is), to keep anybody waiting.
+//!
+//! Missing permission is a normal state: it is one [`Meter::notices`] line and no error.
+//!
+//! Unsafe code lives in `sys` (one system call) and nowhere else.
+#![deny(unsafe_code)]
+
+mod account;
+mod figure;
+mod hwmon;
+mod meter;
+mod model;
+#[cfg(feature = "nvml")]
+mod nvml;
+mod perf;
+mod powercap;
+mod reading;
+mod sensor;
+mod sys;
+mod tree;
+
+pub use figure::{Boundary, Figure, Metered, Modelled, Quality, Range, Record, Value, Window};
+pub use meter::{EVERY_NS, Meter, Places};
+pub use model::{Model, ModelError, Rung};
+pub use perf::{Events, Kernel};
+pub use reading::{Above, Reading, Total};
+pub use sensor::{About, Gone, Measures, Sensor};
+pub use tree::{Folder, Tree};
+
+/// Nanoseconds on the caller's clock, which must not run backwards.
+pub type Nanos = u64;
