@@ -3,8 +3,8 @@
 //!
 //! There is no queue and no dedicated reader or writer. A regular file is read and written at positions, so threads
 //! meet only in the kernel, and one seals while another writes. A stream is read by whoever comes next and written in
-//! order by whoever's turn it is. Memory is one segment for each thread (two when opening a stream), whatever the
-//! file's length.
+//! order by whoever's turn it is; who is early parks its segment and goes on. Memory is one segment for each thread (two
+//! when opening from a stream), and when writing a stream one more for each, at most eight, whatever the file's length.
 //!
 //! Of several failures the one with the lowest position is reported: segments are claimed in order, and a claimed
 //! segment is always finished.
@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::format::payload::{PayloadKey, TAG_LEN};
 
 pub(crate) use drain::Drain;
+use drain::{Buffer, Finished, Shape};
 pub(crate) use feed::Feed;
 
 /// Bytes of plaintext in a full segment: sixty-four Cobblestone chunks or sixteen of age's. Large enough that a system
@@ -145,6 +146,7 @@ pub(crate) fn run(
         Work { key, segments, feed, drain, progress, stop: AtomicBool::new(false), failed: Mutex::new(None) };
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_WORKERS);
     let workers = feed.segment_count(segments).map_or(workers, |count| workers.min(count as usize));
+    drain.park_at_most(workers);
     std::thread::scope(|scope| {
         // A thread that cannot be had is done without: this one does all the work if it must.
         for _ in 1..workers {
@@ -165,7 +167,7 @@ impl Work<'_, '_, '_> {
     fn work(&self, crypto: &mut impl Crypto) {
         let _alarm = Alarm(self.drain, &self.stop);
         let len = self.feed.longest(self.segments).min(self.segments.buffer_len());
-        let mut buffer = Zeroizing::new(vec![0; len]);
+        let mut buffer: Buffer = Zeroizing::new(vec![0; len]);
         let mut copy = Zeroizing::new(Vec::new());
         while !self.stop.load(Ordering::Relaxed) {
             let segment = match self.feed.claim(self.segments, &mut buffer) {
@@ -176,8 +178,12 @@ impl Work<'_, '_, '_> {
             if self.progress.cancel.load(Ordering::Relaxed) {
                 return self.fail(segment.index, Error::Interrupted);
             }
-            if let Err(error) = self.finish(&segment, &mut buffer, &mut copy, crypto) {
-                return self.fail(segment.index, error);
+            let finished = match self.finish(&segment, &mut buffer, &mut copy, crypto) {
+                Ok(shape) => Finished { index: segment.index, shape },
+                Err(error) => return self.fail(segment.index, error),
+            };
+            if let Err((index, error)) = self.drain.put(self.segments, finished, &mut buffer) {
+                return self.fail(index, error);
             }
             if let Some(on_bytes) = self.progress.on_bytes {
                 on_bytes(segment.len as u64);
@@ -191,14 +197,14 @@ impl Work<'_, '_, '_> {
         buffer: &mut [u8],
         copy: &mut Vec<u8>,
         crypto: &mut impl Crypto,
-    ) -> Result<(), Error> {
+    ) -> Result<Shape, Error> {
         match self.segments.direction {
             Direction::Seal => self.seal(segment, buffer, crypto),
             Direction::Open => self.open(segment, buffer, copy, crypto),
         }
     }
 
-    fn seal(&self, segment: &Segment, buffer: &mut [u8], crypto: &mut impl Crypto) -> Result<(), Error> {
+    fn seal(&self, segment: &Segment, buffer: &mut [u8], crypto: &mut impl Crypto) -> Result<Shape, Error> {
         let layout = self.key.layout();
         let first = segment.index * self.segments.chunks as u64;
         // Only the last segment can have a chunk more than its length needs. Only an empty content has an empty one.
@@ -206,7 +212,7 @@ impl Work<'_, '_, '_> {
             if segment.last { layout.chunks(segment.len as u64) as usize } else { self.segments.chunks };
         let sealed = segment.len + chunks * TAG_LEN;
         self.key.seal(first, &mut buffer[..sealed], segment.last, crypto)?;
-        self.drain.put_whole(self.segments, segment.index, &buffer[..sealed])
+        Ok(Shape::Whole(sealed))
     }
 
     fn open(
@@ -215,7 +221,7 @@ impl Work<'_, '_, '_> {
         buffer: &mut [u8],
         copy: &mut Vec<u8>,
         crypto: &mut impl Crypto,
-    ) -> Result<(), Error> {
+    ) -> Result<Shape, Error> {
         let first = segment.index * self.segments.chunks as u64;
         let sealed = &mut buffer[..segment.len];
         // A failed attempt wipes what it worked on. A file can be read again to find out more; a stream cannot.
@@ -232,7 +238,7 @@ impl Work<'_, '_, '_> {
         }
         let chunks = segment.len.div_ceil(self.segments.stride);
         let plain = segment.len - chunks * TAG_LEN;
-        self.drain.put_gapped(self.segments, segment.index, sealed, plain)
+        Ok(Shape::Gapped(plain))
     }
 
     /// Remembers a failure, unless one with a lower position is known, and lets everybody finish.
