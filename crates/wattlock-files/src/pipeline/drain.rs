@@ -1,8 +1,8 @@
 //! Writing segments: at their position in a file, or in their order into a stream.
 //!
 //! Who finishes a segment of a stream before its turn does not wait: it parks the segment in a spare buffer, and whoever
-//! writes the one before writes it too. Waiting would cost a sleep and a wake-up for most segments, each of them a good
-//! part of the time that sealing a segment takes.
+//! writes the one before writes it too. Waiting put a worker to sleep for about one segment in five (two cores, 1 GiB
+//! sealed to `/dev/null`).
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
