@@ -1,0 +1,794 @@
+//! An event-driven server in virtual time: workers with one loop each, connections that follow scripts, and one card
+//! that all of them share. The policy it runs is the production one; what a step costs comes from outside.
+//!
+//! Two ways to offload. *Straight*: the loop waits for each answer and serves nobody meanwhile. *Asynchronous*: the
+//! connection pauses, the loop serves others, and answers are found by polling, in the loop when the policy says so
+//! or by a thread on a timer.
+//!
+//! Hyper-threads: worker `w` is a thread of core `w % cores`. Costs are those of a thread alone on its core; while
+//! another worker of that core runs or spins, a step takes `1 / shared_speed` times as long. The state when a step
+//! begins decides for all of it, which steps of some microseconds allow. A worker that waits straight does not run.
+//!
+//! Refuses to model: the network's rate, memory, and the clients' machine; a client answers after a fixed time.
+//! Invariants: one policy, one queue pair and one step under way per worker; every request completes once; events at
+//! a time come in the order of scheduling, so a run is a function of its inputs.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
+use wattlock_emul::{Device, Model, Work};
+use wattlock_policy::{EngineId, EngineWeather, Outcome, Policy, Weather};
+
+use super::{Events, Random};
+
+/// The CPU's place in the machine that policies see.
+pub const CPU: EngineId = EngineId(0);
+/// The card's.
+pub const CARD: EngineId = EngineId(1);
+/// Steps of one run; a server that serves nobody ends here instead of never.
+const STEPS_MOST: u64 = 20_000_000;
+
+/// One thing a connection needs. Nanoseconds are those of a thread alone on its core.
+#[derive(Debug, Clone, Copy)]
+pub enum Step {
+    /// CPU time that nothing can take away: protocol, kernel, copies.
+    Compute(f64),
+    /// `count` like requests that may be in flight together.
+    Request {
+        /// Which operation.
+        kind: Kind,
+        /// Input bytes of each (output bytes for key derivation).
+        bytes: usize,
+        /// How many.
+        count: u32,
+        /// What one takes on the CPU.
+        software_ns: f64,
+    },
+    /// The other side's turn, for so long.
+    Client(f64),
+}
+
+/// What a connection does from beginning to end, and how often this is what connections do.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// Relative frequency.
+    pub weight: f64,
+    /// One after the other.
+    pub steps: Vec<Step>,
+}
+
+/// What the loop's own mechanisms cost, in nanoseconds of a thread alone on its core.
+#[derive(Debug, Clone, Copy)]
+pub struct LoopCosts {
+    /// To build a request and put it into a ring.
+    pub submit_ns: f64,
+    /// To leave a paused connection and come back to it.
+    pub resume_ns: f64,
+    /// To tell the loop of one answer: 0 where that is an entry in a queue of its own, a system call or two where it
+    /// is a file descriptor.
+    pub notify_ns: f64,
+    /// To look whether there are answers.
+    pub poll_ns: f64,
+    /// To take one answer.
+    pub take_ns: f64,
+    /// One turn of a loop that finds nothing to do.
+    pub turn_ns: f64,
+}
+
+/// How answers are found.
+#[derive(Debug, Clone, Copy)]
+pub enum Offload {
+    /// Waiting for each.
+    Straight,
+    /// Asynchronous, polled by the loop when the policy says that it is time.
+    InLoop,
+    /// Asynchronous, polled by a thread that wakes on the worker's own CPU.
+    Thread {
+        /// From one wake-up to the next.
+        every_ns: f64,
+        /// What one takes from the worker.
+        tick_ns: f64,
+    },
+}
+
+/// The machine.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Event loops.
+    pub workers: usize,
+    /// Cores they share.
+    pub cores: usize,
+    /// Speed of a thread while another runs on its core, against one alone.
+    pub shared_speed: f64,
+    /// The loop's costs.
+    pub costs: LoopCosts,
+    /// How it offloads.
+    pub offload: Offload,
+    /// The card.
+    pub card: Model,
+}
+
+/// What is asked of it.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// Connections open at any time; each begins anew when it has ended (a closed loop).
+    pub connections: usize,
+    /// What they do.
+    pub scripts: Vec<Script>,
+    /// Connections served before the measurement begins.
+    pub warm_up: u64,
+    /// Connections measured.
+    pub measured: u64,
+    /// Of the streams of chance.
+    pub seed: u64,
+}
+
+/// What came out.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Measured {
+    /// Connections a second.
+    pub per_second: f64,
+    /// Mean from beginning to end of a connection, in nanoseconds.
+    pub latency_ns: f64,
+    /// Share of requests that went to the card.
+    pub offloaded: f64,
+}
+
+/// Runs it. `policy` is called once for each worker.
+pub fn run(server: &Server, load: &Load, policy: &mut dyn FnMut() -> Box<dyn Policy>) -> Measured {
+    let mut run = Run::new(server, load, policy);
+    for conn in 0..load.connections {
+        // Not all at once: a server under load is in no particular phase.
+        let at = run.random.between(0.0, 1e6);
+        run.events.at(at as Nanos, Event::Ready(conn));
+    }
+    let mut steps = 0;
+    while let Some(event) = run.events.take() {
+        steps += 1;
+        if run.finished >= load.warm_up + load.measured || steps >= STEPS_MOST {
+            break;
+        }
+        run.handle(event);
+    }
+    run.measured()
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    /// It is a connection's turn again.
+    Ready(usize),
+    /// A worker's step ends.
+    Done(usize, After),
+    /// A worker that waits looks again; void if it did something else since.
+    Look(usize, u64),
+    /// The card has finished something.
+    Card,
+}
+
+/// What a worker does when its step ends.
+#[derive(Debug, Clone, Copy)]
+enum After {
+    /// This connection's next step.
+    Next(usize),
+    /// Hands this connection's requests to the card.
+    Submit(usize),
+    /// Takes what answers there are.
+    Collect,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    Running,
+    /// Turning without anything to do, since requests are in flight.
+    Spinning,
+    /// Asleep in the kernel, or waiting straight.
+    Asleep,
+}
+
+struct Connection {
+    worker: usize,
+    script: usize,
+    at: usize,
+    began: Option<Nanos>,
+    /// Requests in flight.
+    outstanding: u32,
+    /// Requests of this step still to be submitted one by one, when straight.
+    left: u32,
+    /// CPU time owed for being resumed.
+    debt_ns: f64,
+}
+
+struct Answer {
+    conn: usize,
+    shape: Shape,
+    submitted: Nanos,
+    depth: u32,
+    /// When the card had it.
+    at: Nanos,
+}
+
+struct Worker {
+    policy: Box<dyn Policy>,
+    state: State,
+    ready: VecDeque<usize>,
+    ring: VecDeque<Answer>,
+    in_flight: u32,
+    in_flight_bytes: u64,
+    asymmetric: u32,
+    active: u32,
+    /// Something changed that the policy's polling rule wants to hear of.
+    changed: bool,
+    /// Which [`Event::Look`] counts.
+    look: u64,
+    /// Whether one is under way.
+    told: bool,
+    /// Waiting straight for this connection's answer.
+    waits_for: Option<usize>,
+    inline_seen: u32,
+}
+
+struct Run<'a> {
+    server: &'a Server,
+    load: &'a Load,
+    events: Events<Event>,
+    random: Random,
+    device: Device,
+    workers: Vec<Worker>,
+    connections: Vec<Connection>,
+    pending: BTreeMap<u64, (usize, Answer)>,
+    number: u64,
+    finished: u64,
+    latency_ns: f64,
+    asked: u64,
+    sent: u64,
+    /// When the card is to be looked at for those who wait; void if it has something sooner.
+    card_at: Option<Nanos>,
+}
+
+impl<'a> Run<'a> {
+    fn new(server: &'a Server, load: &'a Load, policy: &mut dyn FnMut() -> Box<dyn Policy>) -> Run<'a> {
+        let worker = |_| Worker {
+            policy: policy(),
+            state: State::Asleep,
+            ready: VecDeque::new(),
+            ring: VecDeque::new(),
+            in_flight: 0,
+            in_flight_bytes: 0,
+            asymmetric: 0,
+            active: 0,
+            changed: false,
+            look: 0,
+            told: false,
+            waits_for: None,
+            inline_seen: 0,
+        };
+        let workers: Vec<Worker> = (0..server.workers.max(1)).map(worker).collect();
+        let connection = |conn| Connection {
+            worker: conn % workers.len(),
+            script: 0,
+            at: 0,
+            began: None,
+            outstanding: 0,
+            left: 0,
+            debt_ns: 0.0,
+        };
+        Run {
+            server,
+            load,
+            events: Events::new(),
+            random: Random::new(load.seed),
+            device: Device::new(server.card.clone(), 0),
+            connections: (0..load.connections).map(connection).collect(),
+            workers,
+            pending: BTreeMap::new(),
+            number: 0,
+            finished: 0,
+            latency_ns: 0.0,
+            asked: 0,
+            sent: 0,
+            card_at: None,
+        }
+    }
+
+    /// The rate is Little's law, connections over latency: connections that began together end together, so counting
+    /// those that ended within a time depends on where the time ends, and the mean latency does not.
+    fn measured(&self) -> Measured {
+        let count = self.finished.saturating_sub(self.load.warm_up) as f64;
+        if count == 0.0 || self.latency_ns == 0.0 {
+            return Measured::default();
+        }
+        let latency_ns = self.latency_ns / count;
+        Measured {
+            per_second: self.load.connections as f64 / latency_ns * 1e9,
+            latency_ns,
+            offloaded: self.sent as f64 / self.asked.max(1) as f64,
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Ready(conn) => self.on_ready(conn),
+            Event::Done(worker, after) => self.on_done(worker, after),
+            Event::Look(worker, look) if look == self.workers[worker].look => self.on_look(worker),
+            Event::Look(..) => {}
+            Event::Card => self.on_card(),
+        }
+    }
+
+    /// The card has finished something: workers that do nothing but wait for that are told. What a spinning loop does
+    /// meanwhile, polling in vain, changes nothing but heat, and is left out.
+    fn on_card(&mut self) {
+        if self.card_at != Some(self.events.now()) {
+            return;
+        }
+        self.card_at = None;
+        self.advance();
+        for worker in 0..self.workers.len() {
+            let state = &self.workers[worker];
+            let Some(first) = state.ring.front().filter(|_| state.state != State::Running && !state.told)
+            else {
+                continue;
+            };
+            let at = match self.server.offload {
+                Offload::Straight => self.events.now(),
+                Offload::InLoop => self.next_turn(),
+                Offload::Thread { every_ns, .. } => tick_after(first.at, every_ns),
+            };
+            self.look_at(worker, at);
+        }
+        self.watch_card();
+    }
+
+    fn next_turn(&self) -> Nanos {
+        self.events.now() + self.server.costs.turn_ns.max(1.0) as Nanos
+    }
+
+    /// Sees to it that there is an event when the card finishes something.
+    fn watch_card(&mut self) {
+        let Some(next) = self.device.next_event() else { return };
+        if self.card_at.is_none_or(|at| next < at) {
+            self.card_at = Some(next);
+            self.events.at(next, Event::Card);
+        }
+    }
+
+    fn on_ready(&mut self, conn: usize) {
+        let worker = self.connections[conn].worker;
+        if self.connections[conn].began.is_none() {
+            self.begin(conn);
+            self.workers[worker].active += 1;
+            self.workers[worker].changed = true;
+        }
+        self.workers[worker].ready.push_back(conn);
+        if self.workers[worker].state != State::Running && self.workers[worker].waits_for.is_none() {
+            self.turn(worker);
+        }
+    }
+
+    fn begin(&mut self, conn: usize) {
+        let total: f64 = self.load.scripts.iter().map(|script| script.weight).sum();
+        let mut point = self.random.unit() * total;
+        let heavier = |script: &Script| {
+            point -= script.weight;
+            point < 0.0
+        };
+        let last = self.load.scripts.len().saturating_sub(1);
+        let script = self.load.scripts.iter().position(heavier).unwrap_or(last);
+        let connection = &mut self.connections[conn];
+        (connection.script, connection.at, connection.began) = (script, 0, Some(self.events.now()));
+    }
+
+    fn on_done(&mut self, worker: usize, after: After) {
+        match after {
+            After::Next(conn) => {
+                self.connections[conn].at += 1;
+                self.workers[worker].ready.push_front(conn);
+            }
+            After::Submit(conn) => {
+                self.submit(worker, conn);
+                if matches!(self.server.offload, Offload::Straight) {
+                    self.workers[worker].waits_for = Some(conn);
+                    self.on_look(worker);
+                    return;
+                }
+            }
+            After::Collect => self.collect(worker),
+        }
+        self.turn(worker);
+    }
+
+    /// A worker that waits looks.
+    fn on_look(&mut self, worker: usize) {
+        let Some(conn) = self.workers[worker].waits_for else { return self.turn(worker) };
+        self.advance();
+        if self.workers[worker].ring.is_empty() {
+            self.workers[worker].state = State::Asleep;
+            return;
+        }
+        self.workers[worker].waits_for = None;
+        self.collect(worker);
+        // The answer is this connection's: it goes on at once.
+        self.workers[worker].ready.retain(|ready| *ready != conn);
+        self.workers[worker].ready.push_front(conn);
+        self.turn(worker);
+    }
+
+    fn look_at(&mut self, worker: usize, at: Nanos) {
+        self.workers[worker].told = true;
+        self.workers[worker].look += 1;
+        self.events.at(at, Event::Look(worker, self.workers[worker].look));
+    }
+
+    /// A free worker chooses what to do: poll if it is due, else the next connection, else wait.
+    fn turn(&mut self, worker: usize) {
+        self.workers[worker].look += 1;
+        self.workers[worker].told = false;
+        if let Offload::Thread { every_ns, .. } = self.server.offload {
+            self.advance();
+            self.collect_until(worker, ticks_before(self.events.now(), every_ns));
+        }
+        if matches!(self.server.offload, Offload::InLoop) && self.may_poll(worker) && self.poll_due(worker) {
+            return self.start(worker, self.server.costs.poll_ns, After::Collect);
+        }
+        match self.workers[worker].ready.pop_front() {
+            Some(conn) => self.advance_connection(worker, conn),
+            None => self.wait(worker),
+        }
+    }
+
+    /// The rule is asked when something changed, and by a loop with nothing else to do if that is not in vain.
+    fn may_poll(&mut self, worker: usize) -> bool {
+        if !self.workers[worker].ready.is_empty() {
+            return self.workers[worker].changed;
+        }
+        self.advance();
+        !self.workers[worker].ring.is_empty()
+    }
+
+    fn poll_due(&mut self, worker: usize) -> bool {
+        let weather = self.weather(worker);
+        self.workers[worker].changed = false;
+        self.workers[worker].policy.poll_due(&weather, self.events.now())
+    }
+
+    /// Nothing to do: asleep, or spinning while requests are in flight, until the card or a client has something.
+    fn wait(&mut self, worker: usize) {
+        let state = &mut self.workers[worker];
+        let spins = matches!(self.server.offload, Offload::InLoop) && state.in_flight > 0;
+        state.state = if spins { State::Spinning } else { State::Asleep };
+        let Some(first) = state.ring.front().map(|answer| answer.at) else { return };
+        match self.server.offload {
+            Offload::Thread { every_ns, .. } => self.look_at(worker, tick_after(first, every_ns)),
+            _ => self.look_at(worker, self.next_turn()),
+        }
+    }
+
+    /// Lets the card's time pass and puts what it finished into the workers' rings.
+    fn advance(&mut self) {
+        let Run { device, pending, workers, events, .. } = self;
+        device.advance(events.now(), &mut |done| {
+            if let Some((worker, answer)) = pending.remove(&done.id) {
+                workers[worker].ring.push_back(Answer { at: done.at, ..answer });
+            }
+        });
+    }
+
+    /// Takes every answer that is there.
+    fn collect(&mut self, worker: usize) {
+        self.advance();
+        self.collect_until(worker, self.events.now());
+    }
+
+    /// Takes the answers that the card had by then.
+    fn collect_until(&mut self, worker: usize, by: Nanos) {
+        let costs = self.server.costs;
+        while self.workers[worker].ring.front().is_some_and(|answer| answer.at <= by) {
+            let Some(answer) = self.workers[worker].ring.pop_front() else { return };
+            let state = &mut self.workers[worker];
+            state.in_flight -= 1;
+            state.in_flight_bytes -= answer.shape.bytes as u64;
+            state.asymmetric -= u32::from(answer.shape.kind.is_asymmetric());
+            let outcome = Outcome {
+                engine: CARD,
+                latency_ns: answer.at.max(by) - answer.submitted,
+                held_ns: 0,
+                batch: 1,
+                depth: answer.depth,
+                energy_nj: None,
+                failed: false,
+            };
+            state.policy.observe(&answer.shape, &outcome, self.events.now());
+            let connection = &mut self.connections[answer.conn];
+            connection.outstanding -= 1;
+            connection.debt_ns += costs.take_ns;
+            let straight = matches!(self.server.offload, Offload::Straight);
+            if !straight {
+                connection.debt_ns += costs.notify_ns;
+            }
+            if connection.outstanding > 0 {
+                continue;
+            }
+            if connection.left == 0 {
+                connection.at += 1;
+            }
+            if !straight {
+                connection.debt_ns += costs.resume_ns;
+            }
+            state.ready.push_back(answer.conn);
+        }
+    }
+
+    fn advance_connection(&mut self, worker: usize, conn: usize) {
+        let debt = std::mem::take(&mut self.connections[conn].debt_ns);
+        let Connection { script, at, left, .. } = self.connections[conn];
+        match self.load.scripts[script].steps.get(at).copied() {
+            None => self.finish(worker, conn, debt),
+            Some(Step::Compute(ns)) => self.start(worker, ns + debt, After::Next(conn)),
+            Some(Step::Client(ns)) => {
+                self.connections[conn].at += 1;
+                // Being resumed comes before the answer to the client leaves.
+                self.connections[conn].debt_ns = debt;
+                self.events.after(ns as Nanos, Event::Ready(conn));
+                self.turn(worker);
+            }
+            Some(Step::Request { kind, bytes, count, software_ns }) => {
+                let shape = Shape { kind, bytes, class: LatencyClass::Interactive };
+                let count = if left > 0 { left } else { count.max(1) };
+                self.request(worker, conn, &shape, count, software_ns, debt);
+            }
+        }
+    }
+
+    /// Asks the policy, once for a step: its requests are alike and come at the same time.
+    fn request(
+        &mut self,
+        worker: usize,
+        conn: usize,
+        shape: &Shape,
+        count: u32,
+        software_ns: f64,
+        debt: f64,
+    ) {
+        let weather = self.weather(worker);
+        let now = self.events.now();
+        let state = &mut self.workers[worker];
+        state.changed = true;
+        let choice = state.policy.choose(shape, &weather, now);
+        self.asked += u64::from(count);
+        let room = state.in_flight + count <= self.server.card.window.requests;
+        if choice.engine == CARD && room {
+            self.sent += u64::from(count);
+            let at_once = if matches!(self.server.offload, Offload::Straight) { 1 } else { count };
+            self.connections[conn].left = count - at_once;
+            let ns = self.server.costs.submit_ns * f64::from(at_once);
+            return self.start(worker, ns + debt, After::Submit(conn));
+        }
+        let all_ns = software_ns * f64::from(count);
+        // As in the runtime: one inline outcome in 64 is told.
+        state.inline_seen += 1;
+        if state.inline_seen.is_multiple_of(64) {
+            let outcome = Outcome {
+                engine: CPU,
+                latency_ns: (software_ns * self.stretch(worker)) as Nanos,
+                held_ns: 0,
+                batch: 1,
+                depth: 1,
+                energy_nj: None,
+                failed: false,
+            };
+            self.workers[worker].policy.observe(shape, &outcome, now);
+        }
+        self.connections[conn].left = 0;
+        self.start(worker, all_ns + debt, After::Next(conn));
+    }
+
+    fn submit(&mut self, worker: usize, conn: usize) {
+        let now = self.events.now();
+        let Connection { script, at, left, .. } = self.connections[conn];
+        let Some(Step::Request { kind, bytes, count, .. }) = self.load.scripts[script].steps.get(at).copied()
+        else {
+            return;
+        };
+        self.advance();
+        let count = if matches!(self.server.offload, Offload::Straight) { 1 } else { count.max(1) - left };
+        for _ in 0..count {
+            let state = &mut self.workers[worker];
+            state.in_flight += 1;
+            state.in_flight_bytes += bytes as u64;
+            state.asymmetric += u32::from(kind.is_asymmetric());
+            let shape = Shape { kind, bytes, class: LatencyClass::Interactive };
+            let answer = Answer { conn, shape, submitted: now, depth: state.in_flight, at: now };
+            self.connections[conn].outstanding += 1;
+            self.pending.insert(self.number, (worker, answer));
+            let taken = self.device.accept(now, &[Work::new(self.number, kind, bytes as u64)]);
+            debug_assert!(taken.is_ok(), "policies name only engines that do the kind");
+            self.number += 1;
+        }
+        self.watch_card();
+        self.workers[worker].changed = true;
+    }
+
+    fn finish(&mut self, worker: usize, conn: usize, debt: f64) {
+        let now = self.events.now();
+        let began = self.connections[conn].began.take().unwrap_or(now);
+        self.connections[conn].debt_ns = debt;
+        self.finished += 1;
+        if self.finished > self.load.warm_up {
+            self.latency_ns += (now - began) as f64;
+        }
+        self.workers[worker].active -= 1;
+        self.workers[worker].changed = true;
+        self.events.after(0, Event::Ready(conn));
+        self.turn(worker);
+    }
+
+    /// The worker is busy for so long, more where the core is shared and where a thread takes its share.
+    fn start(&mut self, worker: usize, ns: f64, after: After) {
+        let ns = ns * self.stretch(worker);
+        self.workers[worker].state = State::Running;
+        self.events.after(ns.round() as Nanos, Event::Done(worker, after));
+    }
+
+    fn stretch(&self, worker: usize) -> f64 {
+        let cores = self.server.cores.max(1);
+        let on_core = (worker % cores..self.workers.len()).step_by(cores);
+        let shared =
+            on_core.filter(|other| *other != worker).any(|other| self.workers[other].state != State::Asleep);
+        let core = if shared { 1.0 / self.server.shared_speed } else { 1.0 };
+        match self.server.offload {
+            Offload::Thread { every_ns, tick_ns } => core * (1.0 + tick_ns / every_ns),
+            _ => core,
+        }
+    }
+
+    fn weather(&self, worker: usize) -> Weather {
+        let state = &self.workers[worker];
+        let mut weather = Weather {
+            submitters: self.workers.len() as u16,
+            active: state.active,
+            idle_permille: 0,
+            ..Weather::default()
+        };
+        weather.engines[CPU.index()].available = true;
+        weather.engines[CARD.index()] = EngineWeather {
+            available: true,
+            in_flight: state.in_flight,
+            in_flight_bytes: state.in_flight_bytes,
+            held: 0,
+            asymmetric: state.asymmetric,
+            window_bytes: self.server.card.window.bytes,
+        };
+        weather
+    }
+}
+
+/// The last tick at or before `now`.
+fn ticks_before(now: Nanos, every_ns: f64) -> Nanos {
+    let every = every_ns.max(1.0) as Nanos;
+    now / every * every
+}
+
+/// The first tick after `now`.
+fn tick_after(now: Nanos, every_ns: f64) -> Nanos {
+    ticks_before(now, every_ns) + every_ns.max(1.0) as Nanos
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wattlock_core::{EngineClass, KindSet};
+    use wattlock_policy::{EngineView, Machine, Settings, by_name};
+
+    const FREE: LoopCosts = LoopCosts {
+        submit_ns: 0.0,
+        resume_ns: 0.0,
+        notify_ns: 0.0,
+        poll_ns: 0.0,
+        take_ns: 0.0,
+        turn_ns: 1.0,
+    };
+
+    fn measure(policy: &str, server: &Server, steps: Vec<Step>, connections: usize) -> Measured {
+        let engine =
+            |id, class, inline, queued, window| EngineView { id, class, inline, queued, width: 1, window };
+        let machine = Machine {
+            engines: vec![
+                engine(CPU, EngineClass::Instruction, KindSet::ALL, KindSet::EMPTY, 0),
+                engine(CARD, EngineClass::Accelerator, KindSet::EMPTY, KindSet::ALL, 256),
+            ],
+            cores: 8,
+            ..Machine::default()
+        };
+        let load = Load {
+            connections,
+            scripts: vec![Script { weight: 1.0, steps }],
+            warm_up: 500,
+            measured: 2000,
+            seed: 7,
+        };
+        run(server, &load, &mut || by_name(policy, machine.clone(), &Settings::default()).unwrap())
+    }
+
+    fn server(workers: usize, cores: usize, offload: Offload) -> Server {
+        let card =
+            "name test\nwindow 256 requests 1000000 bytes\npool all 3 servers\ntable sha-256 0:30000\n";
+        let card = Model::parse(card).unwrap();
+        Server { workers, cores, shared_speed: 0.7, costs: FREE, offload, card }
+    }
+
+    fn hash(count: u32) -> Step {
+        Step::Request { kind: Kind::Sha256, bytes: 64, count, software_ns: 50_000.0 }
+    }
+
+    fn near(measured: f64, theory: f64) {
+        assert!((measured / theory - 1.0).abs() < 0.01, "{measured} against {theory}");
+    }
+
+    #[test]
+    fn software_is_threads_over_time_and_a_shared_core_is_slower() {
+        let steps = || vec![Step::Compute(50_000.0), hash(1)];
+        let rate = |workers, cores| {
+            measure("instruction", &server(workers, cores, Offload::InLoop), steps(), 32).per_second
+        };
+        near(rate(1, 1), 1e4);
+        near(rate(4, 4), 4e4);
+        near(rate(4, 2), 4e4 * 0.7);
+    }
+
+    #[test]
+    fn straight_takes_the_sum_and_asynchronous_the_longer() {
+        let steps = || vec![Step::Compute(20_000.0), hash(1)];
+        let rate = |offload| measure("offload", &server(1, 1, offload), steps(), 32).per_second;
+        near(rate(Offload::Straight), 1e9 / 50_000.0);
+        near(rate(Offload::InLoop), 1e9 / 20_000.0);
+    }
+
+    #[test]
+    fn a_full_card_gives_servers_over_service_time() {
+        let measured =
+            measure("offload", &server(4, 4, Offload::InLoop), vec![Step::Compute(1000.0), hash(1)], 64);
+        near(measured.per_second, 3.0 * 1e9 / 30_000.0);
+        near(measured.latency_ns, 64.0 * 10_000.0);
+        assert_eq!(measured.offloaded, 1.0);
+    }
+
+    #[test]
+    fn requests_of_one_step_are_in_flight_together() {
+        let steps = || vec![Step::Client(10_000.0), hash(3)];
+        let latency = |offload| measure("offload", &server(1, 1, offload), steps(), 1).latency_ns;
+        assert!((latency(Offload::InLoop) - 40_000.0).abs() < 10.0);
+        assert!((latency(Offload::Straight) - 100_000.0).abs() < 10.0);
+    }
+
+    #[test]
+    fn a_polling_thread_delays_answers_to_its_next_tick() {
+        let thread = Offload::Thread { every_ns: 100_000.0, tick_ns: 0.0 };
+        let measured = measure("offload", &server(1, 1, thread), vec![hash(1)], 1);
+        near(measured.latency_ns, 100_000.0);
+    }
+
+    #[test]
+    fn frequencies_of_scripts_are_their_weights() {
+        let engine = server(1, 1, Offload::InLoop);
+        let script = |weight, ns| Script { weight, steps: vec![Step::Compute(ns)] };
+        let load = Load {
+            connections: 4,
+            scripts: vec![script(3.0, 10_000.0), script(1.0, 50_000.0)],
+            warm_up: 100,
+            measured: 20_000,
+            seed: 3,
+        };
+        let cpu = EngineView {
+            id: CPU,
+            class: EngineClass::Instruction,
+            inline: KindSet::ALL,
+            queued: KindSet::EMPTY,
+            width: 1,
+            window: 0,
+        };
+        let machine = Machine { engines: vec![cpu], cores: 1, ..Machine::default() };
+        let mut policy = || by_name("instruction", machine.clone(), &Settings::default()).unwrap();
+        let rate = run(&engine, &load, &mut policy).per_second;
+        assert!((rate / 50_000.0 - 1.0).abs() < 0.02, "{rate}");
+    }
+}
