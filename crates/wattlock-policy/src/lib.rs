@@ -13,6 +13,8 @@
 mod aca_sds;
 mod adaptive;
 mod catalogue;
+#[allow(dead_code)]
+mod clocks;
 mod eeca;
 mod eep;
 mod error;
@@ -30,6 +32,7 @@ mod weather;
 pub use aca_sds::AcaSds;
 pub use adaptive::Adaptive;
 pub use catalogue::{NAMES, by_name};
+pub use clocks::ClockCost;
 pub use eeca::Eeca;
 pub use eep::{Eep, Platform};
 pub use error::PolicyError;

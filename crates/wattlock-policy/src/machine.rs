@@ -2,6 +2,8 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet};
 
+use crate::clocks::ClockCost;
+
 /// Most engines one machine may have; weather is an array of this length.
 pub const MAX_ENGINES: usize = 8;
 
@@ -57,6 +59,7 @@ pub enum Objective {
 #[derive(Debug, Clone, Default)]
 pub struct Costs {
     curves: Vec<Curve>,
+    clocks: Vec<(EngineId, Vec<ClockCost>)>,
 }
 
 /// One engine's cost of one kind: points in ascending size, linear between them and beyond the last.
@@ -98,6 +101,20 @@ impl Costs {
         }
         let metered = curve.points.iter().map(|point| (point.0 as f64, point.2.unwrap_or(0.0)));
         Some(interpolate(metered, bytes as f64))
+    }
+
+    /// Sets what a device costs at each of its clocks, lowest first, over all kinds; an empty list means "not known".
+    pub fn set_clocks(&mut self, engine: EngineId, steps: Vec<ClockCost>) {
+        self.clocks.retain(|(id, _)| *id != engine);
+        if !steps.is_empty() {
+            self.clocks.push((engine, steps));
+        }
+    }
+
+    /// What a device costs at each of its clocks, lowest first; empty if nobody measured.
+    pub fn clocks(&self, engine: EngineId) -> &[ClockCost] {
+        let found = self.clocks.iter().find(|(id, _)| *id == engine);
+        found.map_or(&[], |(_, steps)| steps)
     }
 
     fn curve(&self, engine: EngineId, kind: Kind) -> Option<&Curve> {
