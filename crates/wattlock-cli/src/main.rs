@@ -1,4 +1,4 @@
-//! `wattlock`: seal, open, calibrate, bench, engines, status.
+//! `wattlock`: seal, open, calibrate, energy, bench, engines, status.
 //!
 //! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@ mod text;
 mod ask;
 mod bench;
 mod calibrate;
+mod energy;
 mod engines;
 mod files;
 mod keygen;
@@ -44,6 +45,7 @@ enum Command {
     Open(files::Open),
     Keygen(keygen::Command),
     Calibrate(calibrate::Command),
+    Energy(energy::Command),
     Bench(bench::Command),
     Engines(engines::Command),
     Status(status::Command),
@@ -56,11 +58,9 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     log_to_stderr();
     // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
-    let handled = ctrlc::set_handler(|| {
-        if files::INTERRUPTED.swap(true, Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-    });
+    // `energy` hands signals on to the command it measures.
+    let own_signals = matches!(arguments.command, Command::Energy(_));
+    let handled = if own_signals { Ok(()) } else { handle_interrupts() };
     if let Err(error) = handled {
         tracing::debug!(%error, "no interrupt handler");
     }
@@ -68,6 +68,14 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
+}
+
+fn handle_interrupts() -> Result<(), ctrlc::Error> {
+    ctrlc::set_handler(|| {
+        if files::INTERRUPTED.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    })
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -82,6 +90,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Open(command) => files::open(command, choice),
         Command::Keygen(command) => keygen::run(command),
         Command::Calibrate(command) => calibrate::run(command, choice),
+        Command::Energy(command) => energy::run(command),
         Command::Bench(command) => bench::run(command, choice),
         Command::Engines(command) => engines::run(command, choice),
         Command::Status(command) => status::run(command),
@@ -99,12 +108,15 @@ fn ignore_first_interrupt() {
 
 fn exit_codes() -> String {
     let own = [(0_u8, "done"), (1, "any other failure")];
-    let all = own.iter().chain(wattlock_files::exit_codes());
+    let all = own.iter().chain(wattlock_files::exit_codes()).chain(energy::exit_codes());
     all.map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
 }
 
 /// One line on standard error, and the exit code that belongs to it.
 fn fail(error: &anyhow::Error) -> ExitCode {
+    if let Some(energy::Exit(code)) = error.downcast_ref() {
+        return ExitCode::from(*code);
+    }
     let known = error.downcast_ref::<wattlock_files::Error>();
     if error.downcast_ref::<files::Told>().is_none() {
         eprintln!("wattlock: {}", line(error));

@@ -33,7 +33,7 @@ mod tree;
 
 pub use figure::{Boundary, Figure, Metered, Modelled, Quality, Range, Record, Value, Window};
 pub use meter::{EVERY_NS, Meter, Places};
-pub use model::{Model, ModelError, Rung};
+pub use model::{Model, ModelError, Rung, Ticks};
 pub use perf::{Events, Kernel};
 pub use reading::{Above, Reading, Total};
 pub use sensor::{About, Gone, Measures, Sensor};

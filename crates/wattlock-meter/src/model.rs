@@ -316,13 +316,14 @@ impl Machine {
 
 /// Clock ticks of all CPUs since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ticks {
+pub struct Ticks {
     busy: u64,
     all: u64,
 }
 
 impl Ticks {
-    pub(crate) fn read(tree: &dyn Tree) -> Option<Ticks> {
+    /// The count now; `None` where `/proc/stat` cannot be read.
+    pub fn read(tree: &dyn Tree) -> Option<Ticks> {
         Ticks::parse(&tree.text("proc/stat").ok()?)
     }
 
@@ -337,8 +338,8 @@ impl Ticks {
         Some(Ticks { busy: all - rest, all })
     }
 
-    /// Utilisation between two looks; `None` if no tick has passed.
-    pub(crate) fn since(self, before: Ticks) -> Option<f64> {
+    /// Utilisation between two looks, 0 to 1; `None` if no tick has passed.
+    pub fn since(self, before: Ticks) -> Option<f64> {
         let (busy, all) = (self.busy.saturating_sub(before.busy), self.all.saturating_sub(before.all));
         (all > 0).then(|| busy as f64 / all as f64)
     }

@@ -40,11 +40,24 @@ impl Reading {
     pub fn total(&self) -> Option<Total> {
         use Boundary::{Board, Dram, Node, Package};
         let has = |boundary| self.metered(boundary).next().is_some();
-        let wanted: &[Boundary] = match (has(Package), has(Node)) {
-            (true, _) => &[Package, Dram, Board],
-            (false, true) => &[Node],
-            (false, false) => &[Board],
-        };
+        match (has(Package), has(Node)) {
+            (true, _) => self.sum(&[Package, Dram, Board]),
+            (false, true) => self.sum(&[Node]),
+            (false, false) => self.sum(&[Board]),
+        }
+    }
+
+    /// As [`Reading::total`], without boards: what follows the processors' load. `None` if only boards are metered.
+    pub fn processors(&self) -> Option<Total> {
+        use Boundary::{Dram, Node, Package};
+        match self.metered(Package).next() {
+            Some(_) => self.sum(&[Package, Dram]),
+            None => self.sum(&[Node]),
+        }
+    }
+
+    fn sum(&self, wanted: &[Boundary]) -> Option<Total> {
+        use Boundary::Node;
         let mut figures = wanted.iter().flat_map(|boundary| self.metered(*boundary));
         // Two sensors of a node (two supplies, a platform counter and a power meter) may well see the same joules.
         let one = if wanted == [Node] { 1 } else { usize::MAX };
@@ -158,6 +171,7 @@ mod tests {
         let total = seen.total().unwrap();
         assert_eq!(total.value.joules(), 132.0);
         assert_eq!(total.parts, ["package-0", "package-1", "package-0 dram", "gpu-0"]);
+        assert_eq!(seen.processors().unwrap().value.joules(), 32.0);
     }
 
     #[test]
@@ -171,7 +185,7 @@ mod tests {
         assert_eq!(seen.total().unwrap().value, Metered::new(300.0, false, None));
         let boards = reading(vec![figure(Boundary::Board, "gpu-0", 100.0)]);
         assert_eq!(boards.total().unwrap().parts, ["gpu-0"]);
-        assert!(!boards.has_processor());
+        assert!(!boards.has_processor() && boards.processors().is_none());
     }
 
     #[test]
