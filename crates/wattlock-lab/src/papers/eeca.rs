@@ -276,6 +276,7 @@ impl Setting<'_> {
             kind: KIND,
             own_ns: self.own_ns / options.cpu_speed,
             rounds: vec![self.requests.clone()],
+            told_bytes: None,
             inline: vec![(CPU, &inline_ns)],
             card: Some((ACCELERATOR, card)),
             view: if self.policy == "adaptive" { View::Own } else { View::Driver },

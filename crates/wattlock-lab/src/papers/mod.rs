@@ -2,8 +2,10 @@
 
 pub mod qweb;
 
-mod k20m;
+pub mod k20m;
 pub mod lecpaes;
 
+pub mod aca_sds;
 pub mod eeca;
 pub mod eep;
+pub mod velocity;

@@ -49,6 +49,9 @@ pub struct Closed<'a> {
     pub own_ns: f64,
     /// Bytes of each request of a round; round n of a client is `rounds[n % len]`. A round may have none.
     pub rounds: Vec<Vec<usize>>,
+    /// What the policy is told a request's size is, where it is told something else than its bytes: a file system that
+    /// encrypts page by page knows the write its page belongs to.
+    pub told_bytes: Option<usize>,
     /// The CPU's engines; the first does what the card has no room for.
     pub inline: Vec<Inline<'a>>,
     /// The card and its id.
@@ -274,7 +277,7 @@ impl Run<'_> {
                 energy_nj: None,
                 failed: false,
             };
-            let shape = self.shape(index);
+            let shape = self.told(index);
             self.system.policies[core].observe(&shape, &outcome, self.now);
             self.clients[index].next = Next::Complete;
             self.cores[core].ready.push_back(index);
@@ -287,8 +290,7 @@ impl Run<'_> {
             let Some(migration) = self.system.policies[core].migrate(&weather, self.now) else { return };
             let Migration { from, to } = migration;
             let movable = |client: &usize| {
-                from == self.card_id()
-                    && self.system.policies[core].may_move(&self.shape(*client), &migration)
+                from == self.card_id() && self.system.policies[core].may_move(&self.told(*client), &migration)
             };
             let Some(place) = self.cores[core].held.iter().rposition(movable) else { return };
             let client = self.cores[core].held.remove(place);
@@ -346,7 +348,7 @@ impl Run<'_> {
     }
 
     fn ask(&mut self, index: usize) {
-        let (core, shape) = (self.clients[index].core, self.shape(index));
+        let (core, shape) = (self.clients[index].core, self.told(index));
         let weather = self.weather(core);
         let choice = self.system.policies[core].choose(&shape, &weather, self.now);
         self.tally.requests += 1;
@@ -425,17 +427,27 @@ impl Run<'_> {
         Shape { kind: self.system.kind, bytes, class: LatencyClass::Stream }
     }
 
+    /// What the policy sees of it.
+    fn told(&self, index: usize) -> Shape {
+        let shape = self.shape(index);
+        Shape { bytes: self.system.told_bytes.unwrap_or(shape.bytes), ..shape }
+    }
+
     fn card_id(&self) -> EngineId {
         self.system.card.as_ref().map_or(EngineId(u8::MAX), |(id, _)| *id)
     }
 
     fn weather(&mut self, core: usize) -> Weather {
-        let cores = self.cores.len() as u16;
         let on_core = self.system.clients.iter().filter(|one| **one == core).count() as u32;
+        let (clients, cores) = (self.clients.len(), self.cores.len());
+        let (submitters, active) = match self.system.view {
+            View::Driver => (clients, clients as u32),
+            View::Own => (clients.min(cores), on_core),
+        };
         let mut weather = Weather {
             idle_permille: self.idle_permille(),
-            submitters: cores.min(self.clients.len() as u16),
-            active: if self.system.view == View::Own { on_core } else { self.clients.len() as u32 },
+            submitters: submitters.min(usize::from(u16::MAX)) as u16,
+            active,
             ..Weather::default()
         };
         for (id, _) in &self.system.inline {
