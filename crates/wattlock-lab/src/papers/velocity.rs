@@ -1,0 +1,255 @@
+//! Streams whose velocity changes while they run, which the stream paper leaves open: its rule against the controller
+//! of `adaptive`, on the machine of its tables. Nothing here was published; every figure is simulated.
+
+use crate::error::Error;
+use crate::papers::k20m::{self, StreamPlatform, between};
+use crate::row::{Better, Parameter, Row, Study};
+use crate::sim::Random;
+use crate::sim::stream::{Message, Passage, Sample, pass};
+
+/// How a stream's velocity changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "args", derive(clap::ValueEnum))]
+pub enum Pattern {
+    /// It does not.
+    Steady,
+    /// A trickle, and now and then most of what the GPU can do, for a fraction of a second.
+    Bursts,
+    /// From a trickle to three times the mean and back.
+    Day,
+    /// Either nothing or two and a half times the mean.
+    OnOff,
+    /// Gaps between messages with infinite variance (Pareto, exponent 1.5).
+    HeavyTail,
+}
+
+impl Pattern {
+    /// All of them.
+    pub const ALL: [Pattern; 5] =
+        [Pattern::Steady, Pattern::Bursts, Pattern::Day, Pattern::OnOff, Pattern::HeavyTail];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pattern::Steady => "steady",
+            Pattern::Bursts => "bursts",
+            Pattern::Day => "day",
+            Pattern::OnOff => "on-off",
+            Pattern::HeavyTail => "heavy-tail",
+        }
+    }
+}
+
+/// Platform and workload.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "args", derive(clap::Args))]
+pub struct Options {
+    /// How the velocity changes; may be repeated. Default: every pattern.
+    #[cfg_attr(feature = "args", arg(long))]
+    pub pattern: Vec<Pattern>,
+    /// Length of the stream.
+    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seconds))]
+    pub seconds: f64,
+    /// Mean velocity, MB/s.
+    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().mean_mb_s))]
+    pub mean_mb_s: f64,
+    /// Shortest message, in KB.
+    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().shortest_kb))]
+    pub shortest_kb: f64,
+    /// Longest message, in KB.
+    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().longest_kb))]
+    pub longest_kb: f64,
+    /// Points of the picture.
+    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().points))]
+    pub points: u32,
+    /// The machine.
+    #[cfg_attr(feature = "args", command(flatten))]
+    pub platform: StreamPlatform,
+    /// Of everything random.
+    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            pattern: Vec::new(),
+            seconds: 30.0,
+            mean_mb_s: 70.0,
+            shortest_kb: 35.0,
+            longest_kb: 150.0,
+            points: 300,
+            platform: StreamPlatform::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// One stream under one rule, for a picture.
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// How the velocity changed.
+    pub pattern: Pattern,
+    /// `lecpaes` or `adaptive`.
+    pub policy: &'static str,
+    /// Velocity, fill, clock and watts over time.
+    pub samples: Vec<Sample>,
+}
+
+const MOST_MESSAGES: f64 = 2e6;
+
+impl Options {
+    fn check(&self) -> Result<(), Error> {
+        between("--seconds", self.seconds, 0.01, 1e5)?;
+        between("--mean-mb-s", self.mean_mb_s, 0.001, 1e5)?;
+        between("--shortest-kb", self.shortest_kb, 0.001, 1e6)?;
+        between("--longest-kb", self.longest_kb, self.shortest_kb, 1e6)?;
+        between("--points", self.points.into(), 2.0, 1e5)?;
+        let messages = self.seconds * self.mean_mb_s * 1e3 / ((self.shortest_kb + self.longest_kb) / 2.0);
+        if messages > MOST_MESSAGES {
+            let bounds = format!("short enough for {MOST_MESSAGES} messages");
+            return Err(Error::Option { option: "--seconds", bounds });
+        }
+        self.platform.check(self.longest_kb * 1000.0)
+    }
+
+    fn patterns(&self) -> Vec<Pattern> {
+        if self.pattern.is_empty() { Pattern::ALL.to_vec() } else { self.pattern.clone() }
+    }
+
+    /// The stream, the same for every rule.
+    fn messages(&self, pattern: Pattern) -> Vec<Message> {
+        let mut random = Random::new(self.seed);
+        let mut source = Source::new(pattern, self.seconds, self.mean_mb_s);
+        let (mut messages, mut at) = (Vec::new(), 0.0);
+        while at < self.seconds && messages.len() < 2 * MOST_MESSAGES as usize {
+            let bytes = random.between(self.shortest_kb, self.longest_kb) * 1e3;
+            let (gap, usual) = source.gap(at, bytes, &mut random);
+            at += gap;
+            messages.push(Message { bytes: bytes as u64, gap_ns: gap * 1e9, wait_ns: 2e9 * usual });
+        }
+        messages
+    }
+}
+
+/// Draws gaps.
+struct Source {
+    pattern: Pattern,
+    seconds: f64,
+    mean: f64,
+    fast: bool,
+    until: f64,
+}
+
+impl Source {
+    fn new(pattern: Pattern, seconds: f64, mean_mb_s: f64) -> Source {
+        Source { pattern, seconds, mean: mean_mb_s * 1e6, fast: true, until: 0.0 }
+    }
+
+    /// The gap after a message at that time, and what gap is usual at that moment, in seconds.
+    fn gap(&mut self, at: f64, bytes: f64, random: &mut Random) -> (f64, f64) {
+        let even = |velocity: f64| (bytes / velocity, bytes / velocity);
+        match self.pattern {
+            Pattern::Steady => even(self.mean),
+            Pattern::Day => {
+                let turn = (1.0 - (2.0 * std::f64::consts::TAU * at / self.seconds).cos()) / 2.0;
+                even(self.mean * (0.1 + 2.6 * turn * turn))
+            }
+            Pattern::Bursts => {
+                self.turn(at, random, 0.4, 1.2);
+                even(self.mean * if self.fast { 3.2 } else { 0.2667 })
+            }
+            Pattern::OnOff => {
+                let rest = self.turn(at, random, 0.6, 0.9);
+                let gap = bytes / (2.5 * self.mean);
+                (if self.fast { gap } else { rest.max(gap) }, gap)
+            }
+            Pattern::HeavyTail => {
+                // Pareto with exponent 1.5 has three times its least value as mean.
+                let usual = bytes / self.mean;
+                (usual / 3.0 * (1.0 - random.unit()).powf(-1.0 / 1.5), usual)
+            }
+        }
+    }
+
+    /// Changes between fast and slow with exponential lengths; how long the present state has left.
+    fn turn(&mut self, at: f64, random: &mut Random, fast: f64, slow: f64) -> f64 {
+        if at >= self.until {
+            self.fast = !self.fast;
+            self.until = at + random.exponential(if self.fast { fast } else { slow });
+        }
+        self.until - at
+    }
+}
+
+fn run(options: &Options, pattern: Pattern, name: &str, sampled: bool) -> Result<Passage, Error> {
+    let station = options.platform.station();
+    let mut policy = k20m::policy(name, &station, options.longest_kb * 1e3)?;
+    let every = sampled.then(|| (options.seconds * 1e9 / f64::from(options.points)) as u64);
+    Ok(pass(&station, &options.messages(pattern), policy.as_mut(), options.seed, every))
+}
+
+/// LECPAES's rule and ours on every pattern. Nothing is published; `simulated` is LECPAES.
+///
+/// # Errors
+/// [`Error::Option`] for an option out of its bounds.
+pub fn study(options: &Options) -> Result<Study, Error> {
+    options.check()?;
+    let mut rows = Vec::new();
+    for pattern in options.patterns() {
+        let rule = run(options, pattern, "lecpaes", false)?;
+        let ours = run(options, pattern, "adaptive", false)?;
+        let row = |quantity, unit, simulated, adaptive, better, own| Row {
+            paper: "lecpaes",
+            experiment: "velocity",
+            row: format!("pattern={}", pattern.name()),
+            quantity,
+            unit,
+            published: None,
+            published_interval: None,
+            simulated,
+            adaptive: Some(adaptive),
+            better,
+            own,
+        };
+        rows.push(row("energy_j", "J", rule.joules, ours.joules, Better::Less, true));
+        let (before, after) = (rule.retransmission_rate(), ours.retransmission_rate());
+        rows.push(row("retransmission_rate", "1/submission", before, after, Better::Less, false));
+        rows.push(row("throughput", "MB/s", rule.throughput(), ours.throughput(), Better::More, false));
+        let (before, after) = (rule.latency_ns / 1e3, ours.latency_ns / 1e3);
+        rows.push(row("latency_us", "us", before, after, Better::Less, false));
+        let (before, after) = (rule.clock_changes as f64, ours.clock_changes as f64);
+        rows.push(row("clock_changes", "", before, after, Better::Neither, false));
+    }
+    let remark =
+        "Nothing of this is published: the patterns and their parameters are ours, the machine is LECPAES's.";
+    Ok(Study { rows, parameters: fit(options), remarks: vec![remark.to_owned()] })
+}
+
+/// Velocity, fill, clock and watts over time, for every pattern under both rules.
+///
+/// # Errors
+/// [`Error::Option`] for an option out of its bounds.
+pub fn series(options: &Options) -> Result<Vec<Series>, Error> {
+    options.check()?;
+    let mut all = Vec::new();
+    for pattern in options.patterns() {
+        for policy in ["lecpaes", "adaptive"] {
+            all.push(Series { pattern, policy, samples: run(options, pattern, policy, true)?.samples });
+        }
+    }
+    Ok(all)
+}
+
+/// The machine's parameters are LECPAES's; the streams' are chosen, not fitted.
+pub fn fit(options: &Options) -> Vec<Parameter> {
+    let chosen = |name, value, unit| Parameter {
+        name,
+        value,
+        unit,
+        source: "ours: nothing is published of such streams",
+        determined: false,
+        sensitivity: None,
+    };
+    vec![chosen("mean_mb_s", options.mean_mb_s, "MB/s"), chosen("seconds", options.seconds, "s")]
+}
