@@ -59,6 +59,7 @@ pub enum Objective {
 #[derive(Debug, Clone, Default)]
 pub struct Costs {
     curves: Vec<Curve>,
+    submits: Vec<(EngineId, f64)>,
     clocks: Vec<(EngineId, Vec<ClockCost>)>,
 }
 
@@ -101,6 +102,21 @@ impl Costs {
         }
         let metered = curve.points.iter().map(|point| (point.0 as f64, point.2.unwrap_or(0.0)));
         Some(interpolate(metered, bytes as f64))
+    }
+
+    /// Sets what one request through an engine's queue costs the thread that submits it, in nanoseconds: the call, the
+    /// copies, taking its completion. It is part of [`Costs::latency_ns`], which counts from submission to completion;
+    /// a value that is not a number, or negative, means "not known".
+    pub fn set_submit(&mut self, engine: EngineId, ns: f64) {
+        self.submits.retain(|(id, _)| *id != engine);
+        if ns.is_finite() && ns >= 0.0 {
+            self.submits.push((engine, ns));
+        }
+    }
+
+    /// Nanoseconds of the submitting thread for one request through that engine's queue; `None` if nobody measured.
+    pub fn submit_ns(&self, engine: EngineId) -> Option<f64> {
+        self.submits.iter().find(|(id, _)| *id == engine).map(|(_, ns)| *ns)
     }
 
     /// Sets what a device costs at each of its clocks, lowest first, over all kinds; an empty list means "not known".
