@@ -117,6 +117,8 @@ pub(crate) struct Candidate {
     waited: bool,
     /// Mean nanoseconds of the requests submitted lately, alone.
     mean_ns: f32,
+    /// Requests of the pass last heard of whose outcomes are still to come.
+    heard: u16,
     /// Share of the predicted company that comes.
     pub(crate) company: f32,
     /// Company last predicted, before [`Candidate::company`].
@@ -149,6 +151,7 @@ impl Candidate {
             hoped: engine.window as f32 / 2.0,
             waited: false,
             mean_ns: 0.0,
+            heard: 0,
             company: 1.0,
             predicted: 0.0,
             skip: 0,
@@ -228,7 +231,10 @@ impl Candidate {
         };
         if on_thread {
             // A pass that waited behind another pass says nothing of its own length.
-            if depth <= f32::from(self.width) || self.inline {
+            // One that several shared is one observation, not several.
+            let again = self.heard > 0;
+            self.heard = if again { self.heard - 1 } else { batch.max(1) - 1 };
+            if !again && (depth <= f32::from(self.width) || self.inline) {
                 cell.ns.learn(bytes, service);
             }
         } else if depth <= (self.servers / 2.0).max(f32::from(self.width)) {

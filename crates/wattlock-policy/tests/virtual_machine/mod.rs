@@ -36,7 +36,7 @@ impl Dice {
 }
 
 /// One engine's true behaviour: `setup + bytes * per_byte`, times a random factor within `1 +- noise`.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub struct Model {
     pub class: EngineClass,
     pub setup_ns: f64,
