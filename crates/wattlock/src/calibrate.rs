@@ -2,6 +2,10 @@
 //!
 //! Each point is the median of several short runs, so that a neighbour's burst of work on a shared machine costs a run
 //! and not the figure. The work is real: the requests are the known answers', with inputs of the size in question.
+//!
+//! Where a meter is handed in and its counters measure the processors, each point of one request at a time also gets
+//! joules above idle power. Modelled joules and integrated power never get in: the one follows from time, which is
+//! there already, the other is too slow for windows this short.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +13,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wattlock_core::{
-    Engine, Error, Family, Instance, Kind, KindSet, LatencyClass, OwnedRequest, Token, known_answers,
+    Engine, EngineClass, Error, Family, Instance, Kind, KindSet, LatencyClass, OwnedRequest, Token,
+    known_answers,
 };
 
-use crate::profile::{Fit, Point, Profile};
+use wattlock_meter::{Meter, Quality, Reading};
+
+use crate::profile::{EnergyNote, Fit, Point, Profile};
 
 /// What to measure, and for how long.
 #[derive(Debug, Clone)]
@@ -76,6 +83,25 @@ pub fn calibrate(
     plan: &Plan,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Profile {
+    measure(engines, plan, None, progress)
+}
+
+/// As [`calibrate`], with joules where the meter's counters measure some. Reads idle power for half a second first.
+pub fn calibrate_metered(
+    engines: &[Arc<dyn Engine>],
+    plan: &Plan,
+    meter: &mut Meter,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Profile {
+    measure(engines, plan, Joules::new(meter), progress)
+}
+
+fn measure(
+    engines: &[Arc<dyn Engine>],
+    plan: &Plan,
+    mut joules: Option<Joules<'_>>,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Profile {
     let start = Instant::now();
     let mut profile = Profile::empty(engines);
     profile.quick = plan.within.is_some();
@@ -92,7 +118,7 @@ pub fn calibrate(
         let name = engine.description().name;
         progress(Progress { engine: name, kind: *kind, done, of: pairs.len() });
         let before = profile.points.len();
-        measure_kind(engine, *kind, plan, &mut profile.points);
+        measure_kind(engine, *kind, plan, &mut joules, &mut profile.points);
         let alone: Vec<(f64, f64)> = profile.points[before..]
             .iter()
             .filter(|point| point.concurrency == 1)
@@ -108,10 +134,93 @@ pub fn calibrate(
             });
         }
     }
+    if profile.points.iter().any(|point| point.energy_nj.is_some()) {
+        profile.energy = joules.map(|joules| joules.note);
+    }
     profile
 }
 
-fn measure_kind(engine: &Arc<dyn Engine>, kind: Kind, plan: &Plan, points: &mut Vec<Point>) {
+/// A meter whose counters measure the processors, and what they say of the idle machine.
+struct Joules<'a> {
+    meter: &'a mut Meter,
+    start: Instant,
+    idle: Reading,
+    note: EnergyNote,
+}
+
+/// How long idle power is watched.
+const IDLE: Duration = Duration::from_millis(500);
+/// Counters step in time (RAPL each millisecond): a shorter window would be mostly rounding.
+const LEAST_WINDOW: Duration = Duration::from_millis(20);
+
+impl<'a> Joules<'a> {
+    /// `None` if the meter measures no processor, or only in part.
+    fn new(meter: &'a mut Meter) -> Option<Joules<'a>> {
+        let start = Instant::now();
+        meter.start(0);
+        thread::sleep(IDLE);
+        let idle = meter.finish(start.elapsed().as_nanos() as u64);
+        let total = idle.total().filter(|_| idle.has_processor())?;
+        if total.value.quality() != Quality::Measured || total.value.at_least().is_some() {
+            return None;
+        }
+        let note = EnergyNote {
+            sources: total.sources.iter().map(|source| (*source).to_owned()).collect(),
+            boundaries: total.boundaries,
+            parts: total.parts,
+            quality: Quality::Derived,
+            idle_w: total.value.joules() / idle.window.seconds(),
+        };
+        Some(Joules { meter, start, idle, note })
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Nanojoules above idle of one request, one after the other for a while. `None` if the counters gave nothing
+    /// whole or the machine was no busier than when idle.
+    fn of(&mut self, engine: &dyn Engine, request: &OwnedRequest, per_point: Duration) -> Option<f64> {
+        let class = engine.description().class;
+        if !class.is_cpu() && class != EngineClass::Gpu {
+            return None; // Neither these counters nor we see an accelerator's joules; its completions may say.
+        }
+        let window = LEAST_WINDOW.max(6 * per_point);
+        let now = self.now();
+        self.meter.start(now);
+        let done = repeat(engine, request, window).ok()?;
+        let reading = self.meter.finish(self.now());
+        let above = reading.total_above(&self.idle)?.value;
+        let nanojoules = above.joules() * 1e9 / done as f64;
+        (above.at_least().is_none() && nanojoules > 0.0).then_some(nanojoules)
+    }
+}
+
+/// Does a request again and again for a while: how often.
+fn repeat(engine: &dyn Engine, request: &OwnedRequest, window: Duration) -> Result<u64, Error> {
+    let start = Instant::now();
+    let mut done = 0;
+    if !engine.description().inline.contains(request.kind) {
+        let ns = time_queued(engine, request, 1, window)?;
+        return Ok((start.elapsed().as_nanos() as f64 / ns).max(1.0) as u64);
+    }
+    let mut mine = copy_of(request);
+    while done == 0 || start.elapsed() < window {
+        for _ in 0..8 {
+            engine.execute(&mut mine.view())?;
+        }
+        done += 8;
+    }
+    Ok(done)
+}
+
+fn measure_kind(
+    engine: &Arc<dyn Engine>,
+    kind: Kind,
+    plan: &Plan,
+    joules: &mut Option<Joules<'_>>,
+    points: &mut Vec<Point>,
+) {
     let sizes: Vec<Option<usize>> =
         if has_sizes(kind) { plan.sizes.iter().copied().map(Some).collect() } else { vec![None] };
     for concurrency in &plan.concurrency {
@@ -124,8 +233,12 @@ fn measure_kind(engine: &Arc<dyn Engine>, kind: Kind, plan: &Plan, points: &mut 
                 time_queued(engine.as_ref(), &request, *concurrency, plan.per_point)
             };
             if let Ok(ns) = measured {
+                let energy_nj = joules
+                    .as_mut()
+                    .filter(|_| *concurrency == 1)
+                    .and_then(|joules| joules.of(engine.as_ref(), &request, plan.per_point));
                 let (engine, kind) = (engine.description().name.to_owned(), kind.name().to_owned());
-                points.push(Point { engine, kind, concurrency: *concurrency, bytes, ns, energy_nj: None });
+                points.push(Point { engine, kind, concurrency: *concurrency, bytes, ns, energy_nj });
             }
         }
     }

@@ -171,6 +171,8 @@ impl Dispatcher {
                 self.row.done(chosen, shape.kind, shape.bytes);
                 self.row.add(chosen, shape.kind, Counter::Timed, 1);
                 self.row.add(chosen, shape.kind, Counter::TimedNs, latency_ns);
+                let energy_nj = self.runtime.energy_nj(chosen, shape.kind, shape.bytes);
+                self.row.add(chosen, shape.kind, Counter::EnergyNj, energy_nj);
                 let outcome = Outcome {
                     engine: chosen,
                     latency_ns,
@@ -935,7 +937,8 @@ impl Dispatcher {
         self.row.add(id, kind, Counter::TimedNs, now.saturating_sub(entry.submitted_ns));
         self.row.add(id, kind, Counter::HeldNs, cost.held_ns);
         self.row.add(id, kind, Counter::BatchSum, u64::from(cost.batch.max(1)));
-        self.row.add(id, kind, Counter::EnergyNj, cost.energy_nj.unwrap_or(0));
+        let by_profile = || self.runtime.energy_nj(id, kind, entry.shape.bytes);
+        self.row.add(id, kind, Counter::EnergyNj, cost.energy_nj.unwrap_or_else(by_profile));
         self.observe(entry, cost, now, false);
     }
 

@@ -8,7 +8,8 @@
 //!
 //! This crate refuses to know who asked (no door is named here), to do cryptography itself, and to decide by size or
 //! watts (that is policy). Fallback is decided here, in one place (`dispatcher::elsewhere`), and nowhere else.
-//! Loading it starts no thread, opens no instance and calibrates nothing.
+//! Loading it starts no thread, opens no instance and calibrates nothing. It looks for no counter of joules: who wants
+//! joules hands a [`meter::Meter`] to the builder or to calibration.
 //!
 //! Unsafe code lives in `sys` (the telemetry mapping, the fork hook) and nowhere else.
 #![deny(unsafe_code)]
@@ -30,4 +31,5 @@ pub use health::Reason;
 pub use profile::Profile;
 pub use runtime::{BuildError, Builder, Runtime};
 pub use wattlock_core as core;
+pub use wattlock_meter as meter;
 pub use wattlock_policy as policy;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use wattlock_core::{Engine, Kind};
+use wattlock_meter::{Boundary, Quality};
 
 /// One measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,7 +28,7 @@ pub struct Point {
     pub bytes: usize,
     /// Nanoseconds from submission to completion of one request.
     pub ns: f64,
-    /// Nanojoules a request, where a meter exists.
+    /// Nanojoules a request above idle power, where a counter measured them; never modelled ones.
     pub energy_nj: Option<f64>,
 }
 
@@ -59,6 +60,21 @@ pub struct MachineKey {
     pub version: String,
 }
 
+/// Where a profile's joules come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EnergyNote {
+    /// The counters: `powercap`, `perf`, `nvml`.
+    pub sources: Vec<String>,
+    /// What is inside.
+    pub boundaries: Vec<Boundary>,
+    /// Which of them.
+    pub parts: Vec<String>,
+    /// What the points' joules are worth: counters' differences less idle power, so `derived`.
+    pub quality: Quality,
+    /// Idle power that was subtracted, in watts; measured just before.
+    pub idle_w: f64,
+}
+
 /// What calibration found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
@@ -72,6 +88,9 @@ pub struct Profile {
     pub cores: u16,
     /// Whether it was made in about a second (few sizes) or in full.
     pub quick: bool,
+    /// Where the points' joules come from; `None` if they have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy: Option<EnergyNote>,
     /// The measurements.
     pub points: Vec<Point>,
     /// What was fitted to them.
@@ -130,6 +149,7 @@ impl Profile {
                 .map_or(0, |since| since.as_secs()),
             cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u16),
             quick: false,
+            energy: None,
             points: Vec::new(),
             fits: Vec::new(),
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wattlock_core::{Engine, EngineClass, Kind, KindSet, Nanos};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
+use wattlock_meter::{EVERY_NS, Meter, Reading};
 use wattlock_policy::{
     Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Policy, PolicyError, Settings, by_name,
 };
@@ -54,6 +55,7 @@ pub struct Builder {
     telemetry: bool,
     give_up_after_ns: Nanos,
     verify_one_in: u32,
+    meter: Option<Meter>,
 }
 
 impl Default for Builder {
@@ -71,6 +73,7 @@ impl Default for Builder {
             telemetry: true,
             give_up_after_ns: 200_000_000,
             verify_one_in: 64,
+            meter: None,
         }
     }
 }
@@ -167,6 +170,14 @@ impl Builder {
         self
     }
 
+    /// Hands the runtime a meter. It is read when [`Runtime::energy`] or [`Runtime::snapshot`] is called, ten times a
+    /// second at most, and by nobody else: no thread, nothing on a request's way.
+    #[must_use]
+    pub fn meter(mut self, meter: Meter) -> Builder {
+        self.meter = Some(meter);
+        self
+    }
+
     /// Builds it. Reads the profile from disk unless one was given; takes well under a millisecond.
     ///
     /// # Errors
@@ -202,8 +213,14 @@ impl Builder {
             profile: found.origin,
             engines: names.iter().map(|name| (*name).to_owned()).collect(),
             details: self.engines.iter().map(|engine| engine.description().detail.clone()).collect(),
+            energy: self.engines.iter().map(|engine| worth(&**engine, &found.profile)).collect(),
             inactive: self.inactive,
         };
+        let metered = self.meter.map(|mut meter| {
+            let now = self.clock.now();
+            meter.start(now);
+            Mutex::new(Metered { meter, at: now, last: None })
+        });
         fork::watch();
         Ok(Runtime {
             inner: Arc::new(Inner {
@@ -224,9 +241,24 @@ impl Builder {
                 give_up_after_ns: self.give_up_after_ns,
                 verify_one_in: self.verify_one_in,
                 submitters: AtomicU16::new(0),
+                metered,
                 born: fork::generation(),
             }),
         })
+    }
+}
+
+/// What an engine's joules in telemetry are worth. The CPU engines' are the calibration's, times the work; another
+/// engine's are what its completions say, which no counter of ours has confirmed.
+fn worth(engine: &dyn Engine, profile: &Profile) -> String {
+    let description = engine.description();
+    if !description.class.is_cpu() {
+        return "modelled: the engine's own figures, error band unknown".to_owned();
+    }
+    let known = profile.points.iter().any(|p| p.engine == description.name && p.energy_nj.is_some());
+    match profile.energy.as_ref().filter(|_| known) {
+        Some(note) => format!("{}: calibrated with {}, above idle", note.quality, note.sources.join(", ")),
+        None => String::new(),
     }
 }
 
@@ -306,8 +338,29 @@ pub(crate) struct Inner {
     give_up_after_ns: Nanos,
     verify_one_in: u32,
     submitters: AtomicU16,
+    metered: Option<Mutex<Metered>>,
     /// Which fork of its ancestors this runtime was built in.
     born: u32,
+}
+
+/// The meter a runtime was given, and what it said last.
+struct Metered {
+    meter: Meter,
+    at: Nanos,
+    last: Option<Reading>,
+}
+
+impl Metered {
+    fn reading(&mut self, now: Nanos) -> Reading {
+        match &self.last {
+            Some(last) if now.saturating_sub(self.at) < EVERY_NS => last.clone(),
+            _ => {
+                let reading = self.meter.finish(now);
+                self.at = now;
+                self.last.insert(reading).clone()
+            }
+        }
+    }
 }
 
 impl Runtime {
@@ -362,7 +415,22 @@ impl Runtime {
     /// Everything counted so far in this process.
     pub fn snapshot(&self) -> Snapshot {
         let telemetry = self.inner.telemetry();
-        telemetry.sum(&self.header())
+        let mut snapshot = telemetry.sum(&self.header());
+        if let Some(reading) = self.energy() {
+            snapshot.energy = reading.figures.iter().map(wattlock_meter::Figure::record).collect();
+        }
+        snapshot
+    }
+
+    /// What the machine used since the runtime was built, by the meter it was given; at most a tenth of a second old.
+    /// `None` without a meter, and in a child after a fork: the window is its parent's.
+    pub fn energy(&self) -> Option<Reading> {
+        let inner = &self.inner;
+        if fork::generation() != inner.born {
+            return None;
+        }
+        let mut metered = inner.metered.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(metered.reading(inner.clock.now()))
     }
 
     /// The telemetry file, if one could be made.
@@ -392,6 +460,11 @@ impl Inner {
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Nanojoules of a request by the profile; 0 where it has none.
+    pub(crate) fn energy_nj(&self, engine: EngineId, kind: Kind, bytes: usize) -> u64 {
+        self.machine.costs.energy_nj(engine, kind, bytes).map_or(0, |energy_nj| energy_nj as u64)
     }
 
     pub(crate) fn queued_kinds(&self) -> KindSet {

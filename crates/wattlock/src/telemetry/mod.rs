@@ -44,7 +44,7 @@ pub enum Counter {
     HeldNs,
     /// Size of the batch each queued request was in, summed over requests.
     BatchSum,
-    /// Nanojoules, where known.
+    /// Nanojoules of the requests whose time was taken, where known; the header says what they are worth.
     EnergyNj,
 }
 
@@ -94,6 +94,9 @@ pub struct Header {
     pub engines: Vec<String>,
     /// What each engine rests on, by id.
     pub details: Vec<String>,
+    /// What each engine's joules are worth and where they come from, by id; empty where there are none.
+    #[serde(default)]
+    pub energy: Vec<String>,
     /// Engines that are off, with the reason.
     pub inactive: Vec<(String, String)>,
     /// Kind names, by index.
@@ -117,6 +120,7 @@ pub(crate) struct Identity {
     pub(crate) profile: String,
     pub(crate) engines: Vec<String>,
     pub(crate) details: Vec<String>,
+    pub(crate) energy: Vec<String>,
     pub(crate) inactive: Vec<(String, String)>,
 }
 
@@ -135,6 +139,7 @@ impl Identity {
             profile: self.profile.clone(),
             engines: self.engines.clone(),
             details: self.details.clone(),
+            energy: self.energy.clone(),
             inactive: self.inactive.clone(),
             kinds: Kind::ALL.iter().map(|kind| kind.name().to_owned()).collect(),
             cell: names(&CELL_NAMES),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::Serialize;
+use wattlock_meter::Record;
 
 use super::Header;
 use super::file::{HEADER_BYTES, folder, is_ours};
@@ -32,7 +33,7 @@ pub struct Cell {
     pub held_ns: u64,
     /// Batch sizes, summed over queued requests.
     pub batch_sum: u64,
-    /// Nanojoules.
+    /// Nanojoules of the requests counted in `timed`; the header's `energy` says what they are worth.
     pub energy_nj: u64,
 }
 
@@ -64,6 +65,9 @@ pub struct Snapshot {
     pub engines: Vec<EngineCounts>,
     /// By engine and kind.
     pub cells: Vec<Cell>,
+    /// What the machine used since the runtime was built, if the process has a meter and asks itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub energy: Vec<Record>,
 }
 
 /// Adds up the rows that follow a header.
@@ -121,7 +125,7 @@ pub(super) fn sum(header: &Header, words: &[AtomicU64]) -> Snapshot {
             }
         }
     }
-    Snapshot { header: header.clone(), engines: by_engine, cells }
+    Snapshot { header: header.clone(), engines: by_engine, cells, energy: Vec::new() }
 }
 
 /// Largest file that is read: far above ours, low enough that a stray file cannot fill memory.

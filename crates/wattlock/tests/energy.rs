@@ -1,0 +1,172 @@
+//! Joules in calibration, in the runtime and in telemetry, by counters that a test drives.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use wattlock::calibrate::{Plan, calibrate, calibrate_metered};
+use wattlock::meter::{About, Boundary, Gone, Measures, Meter, Places, Quality, Sensor, Value};
+use wattlock::profile::{EnergyNote, Point};
+use wattlock::{Clock, Profile, Runtime};
+use wattlock_core::{Data, Engine, Key, Kind, KindSet, Request};
+use wattlock_cpu::instruction::Instruction;
+
+/// A package that draws 10 W, and 20 W more while the thread that reads it works.
+struct Package {
+    about: About,
+    start: Instant,
+}
+
+impl Package {
+    fn with(measures: Measures) -> Box<dyn Sensor> {
+        let (source, part) = ("powercap", "package-0".to_owned());
+        let about = About { source, boundary: Boundary::Package, part, detail: "a test".into(), measures };
+        Box::new(Package { about, start: Instant::now() })
+    }
+}
+
+impl Sensor for Package {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn read(&mut self) -> Result<u64, Gone> {
+        let text = fs::read_to_string("/proc/thread-self/schedstat")?;
+        let busy_ns: u64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        Ok(10 * self.start.elapsed().as_nanos() as u64 + 20 * busy_ns)
+    }
+}
+
+/// A counter that says what a test wants.
+struct Given(About, Arc<AtomicU64>);
+
+impl Sensor for Given {
+    fn about(&self) -> &About {
+        &self.0
+    }
+
+    fn read(&mut self) -> Result<u64, Gone> {
+        Ok(self.1.load(Relaxed))
+    }
+}
+
+const NANOJOULES: Measures = Measures::Energy { joules: 1e-9, wraps_after: None };
+
+fn engines() -> Vec<Arc<dyn Engine>> {
+    vec![Arc::new(Instruction::new())]
+}
+
+fn plan() -> Plan {
+    Plan {
+        sizes: vec![16 << 10, 64 << 10],
+        concurrency: vec![1, 2],
+        per_point: Duration::from_millis(2),
+        ..Plan::quick([Kind::Sha256].into_iter().collect::<KindSet>())
+    }
+}
+
+#[test]
+fn calibration_with_a_counter_writes_joules_above_idle_and_where_they_come_from() {
+    let mut meter = Meter::of(vec![Package::with(NANOJOULES)]);
+    let profile = calibrate_metered(&engines(), &plan(), &mut meter, &mut |_| {});
+    for point in &profile.points {
+        assert_eq!(point.energy_nj.is_some(), point.concurrency == 1, "{point:?}");
+        assert!(point.energy_nj.is_none_or(|energy_nj| energy_nj > 0.0));
+    }
+    let note = profile.energy.as_ref().unwrap();
+    assert_eq!(
+        (note.quality, note.parts.as_slice()),
+        (Quality::Derived, ["package-0".to_owned()].as_slice())
+    );
+    assert!(note.idle_w > 9.0, "the counter's own 10 W at least: {}", note.idle_w);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("profile.json");
+    profile.save(&path).unwrap();
+    let loaded = Profile::load(&path).unwrap();
+    let known = |profile: &Profile| profile.points.iter().filter(|point| point.energy_nj.is_some()).count();
+    assert_eq!((known(&loaded), loaded.energy.unwrap().parts), (known(&profile), note.parts.clone()));
+}
+
+#[test]
+fn no_modelled_and_no_integrated_joules_get_into_a_profile() {
+    let nothing = tempfile::tempdir().unwrap();
+    let without = [
+        Meter::discover(&Places::recorded(nothing.path())),
+        Meter::of(vec![Package::with(Measures::Power { watts: 1e-9 })]),
+        Meter::of(Vec::new()),
+    ];
+    for mut meter in without {
+        let profile = calibrate_metered(&engines(), &plan(), &mut meter, &mut |_| {});
+        assert!(profile.energy.is_none() && profile.points.iter().all(|point| point.energy_nj.is_none()));
+        assert!(!profile.points.is_empty());
+    }
+    assert!(calibrate(&engines(), &plan(), &mut |_| {}).energy.is_none());
+}
+
+#[test]
+fn a_runtime_reads_its_meter_when_asked_and_ten_times_a_second_at_most() {
+    let (count, time) = (Arc::new(AtomicU64::new(5)), Arc::new(AtomicU64::new(0)));
+    let about = Package::with(NANOJOULES).about().clone();
+    let clock = time.clone();
+    let runtime = Runtime::builder()
+        .telemetry(false)
+        .profile(Profile::built_in())
+        .clock(Clock::given(move || clock.load(Relaxed)))
+        .meter(Meter::of(vec![Box::new(Given(about, count.clone()))]))
+        .build()
+        .unwrap();
+    let joules = || runtime.energy().unwrap().total().map(|total| total.value.joules());
+    time.store(1_000_000_000, Relaxed);
+    count.store(3_000_000_005, Relaxed);
+    assert_eq!(joules(), Some(3.0));
+    time.store(1_050_000_000, Relaxed);
+    count.store(4_000_000_005, Relaxed);
+    assert_eq!(joules(), Some(3.0), "asked again too soon");
+    time.store(1_100_000_000, Relaxed);
+    assert_eq!(joules(), Some(4.0));
+    let record = &runtime.snapshot().energy[0];
+    assert_eq!((record.quality, record.joules, record.to_s), (Some(Quality::Measured), Some(4.0), 1.1));
+    assert!(Runtime::builder().telemetry(false).build().unwrap().energy().is_none());
+}
+
+#[test]
+fn telemetry_carries_joules_by_the_profile_and_says_what_they_are_worth() {
+    let mut profile = Profile::empty(&engines());
+    profile.energy = Some(EnergyNote {
+        sources: vec!["powercap".into()],
+        boundaries: vec![Boundary::Package],
+        parts: vec!["package-0".into()],
+        quality: Quality::Derived,
+        idle_w: 10.0,
+    });
+    let (engine, kind) = ("instruction".to_owned(), "sha-256".to_owned());
+    profile.points.push(Point { engine, kind, concurrency: 1, bytes: 3, ns: 100.0, energy_nj: Some(2000.0) });
+    let runtime = Runtime::builder().telemetry(false).engines(engines()).profile(profile).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    let mut out = [0; 32];
+    for _ in 0..200 {
+        let data = Data::Apart { from: b"abc", to: &mut out };
+        dispatcher.run(&mut Request::new(Kind::Sha256, Key::none(), data)).unwrap();
+    }
+    let snapshot = runtime.snapshot();
+    assert_eq!(snapshot.header.energy, ["derived: calibrated with powercap, above idle"]);
+    let cell = &snapshot.cells[0];
+    assert!(cell.timed > 0 && cell.energy_nj == 2000 * cell.timed, "{cell:?}");
+    assert!(snapshot.energy.is_empty());
+
+    let plain =
+        Runtime::builder().telemetry(false).engines(engines()).profile(Profile::built_in()).build().unwrap();
+    assert_eq!(plain.snapshot().header.energy, [""], "no joules, no claim");
+}
+
+#[test]
+fn a_model_in_a_runtimes_meter_stays_a_model() {
+    let nothing = tempfile::tempdir().unwrap();
+    let meter = Meter::discover(&Places::recorded(nothing.path()));
+    let runtime = Runtime::builder().telemetry(false).meter(meter).build().unwrap();
+    let reading = runtime.energy().unwrap();
+    assert!(reading.total().is_none());
+    assert!(reading.figures.iter().all(|figure| !matches!(figure.value, Value::Metered(_))));
+}
