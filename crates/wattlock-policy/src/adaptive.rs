@@ -75,6 +75,8 @@ const SOFTEN_NS: Nanos = 250_000_000;
 const BACKOFF_MOST: u32 = 1024;
 /// A thread counts as saturated when arrivals leave it less than this multiple of its service time.
 const SATURATED: f32 = 1.0 / 0.9;
+/// Polls of a thread with other work are at least so far apart (QWEB's published fail-safe).
+const POLL_GAP_NS: Nanos = 5_000;
 /// Longer gaps between requests say nothing more.
 const GAP_MOST_NS: f32 = 1e7;
 /// Slots of the inline table: quarters of a size bucket.
@@ -88,6 +90,7 @@ pub struct Adaptive {
     inline: Ranking,
     distrust: [Distrust; MAX_ENGINES],
     tables: Vec<Option<Box<Table>>>,
+    last_poll: Nanos,
 }
 
 /// What does not change after construction.
@@ -122,6 +125,7 @@ impl Adaptive {
             rules,
             distrust: Default::default(),
             tables: Kind::ALL.iter().map(|_| None).collect(),
+            last_poll: 0,
         }
     }
 
@@ -165,6 +169,23 @@ impl Policy for Adaptive {
             }
         }
         self.choose_inline_slowly(shape, weather)
+    }
+
+    /// A thread with other work looks for answers now and then and not after everything it does: a look in vain costs
+    /// what it costs, and an answer that lies for [`POLL_GAP_NS`] delays one caller only. A door that does not say how
+    /// many are active, or held requests whose time may be over, are polled for whenever asked.
+    fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
+        let in_flight = weather.in_flight();
+        if in_flight == 0 {
+            return false;
+        }
+        let nobody_else = in_flight >= weather.active;
+        let held = weather.engines.iter().any(|engine| engine.held > 0);
+        if !nobody_else && !held && now.saturating_sub(self.last_poll) < POLL_GAP_NS {
+            return false;
+        }
+        self.last_poll = now;
+        true
     }
 
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
@@ -734,6 +755,22 @@ mod tests {
         assert_eq!(with(Objective::Balanced, LatencyClass::Bulk), EngineId(2));
         assert_eq!(with(Objective::Energy, LatencyClass::Bulk), EngineId(0));
         assert_eq!(with(Objective::Energy, LatencyClass::Interactive), EngineId(2), "nine times is too slow");
+    }
+
+    #[test]
+    fn a_thread_with_other_work_polls_now_and_then() {
+        let mut adaptive = Adaptive::new(server(), &Settings::default());
+        let mut at = |in_flight, held, active, now| {
+            let mut weather = Weather { active, ..weather() };
+            (weather.engines[2].in_flight, weather.engines[2].held) = (in_flight, held);
+            adaptive.poll_due(&weather, now)
+        };
+        assert!(!at(0, 0, 9, 100_000), "nothing to poll for");
+        assert!(at(3, 0, 9, 100_000));
+        assert!(!at(3, 0, 9, 104_999) && at(3, 0, 9, 105_000));
+        assert!(at(9, 0, 9, 105_001), "everyone waits");
+        assert!(at(3, 1, 9, 105_002), "a hold may be over");
+        assert!(at(3, 0, 0, 105_003), "the door does not say who is active");
     }
 
     #[test]
