@@ -11,12 +11,20 @@
 //!   `P + P/b * D*(w+1-b) + submit * (1 + D*w)`, because those who share the pass are not delayed by it;
 //! - on a device with `q` in flight and `k` servers: `P + D * max(0, q+1-k) * mean/k + submit * (1 + D*w)`.
 //!
+//! `submit` is what a request through the engine's queue costs this thread: by calibration
+//! ([`Costs::submit_ns`](crate::Costs::submit_ns)), and then part of P, which counts from submission; else
+//! `adaptive.submit_ns`, beyond P.
+//!
 //! On the thread, completions that mature on devices meanwhile (`min(q, k) * T/mean`, each delayed by half of T or
 //! more) count as waiting too. With D = 1 this would be join-the-shortest-queue; D = 2 because whoever is delayed
 //! delays others again: a device with room is used a little before it is the faster one, as EECA fills its
 //! accelerator first and gives the CPU the rest. T, P and k are calibrated values corrected by outcomes
 //! (`estimate.rs`). It follows that offload *pays* where a request returns sooner from the device than from behind
 //! those already waiting; where by calibration it never does, nothing is ever offloaded, not even to find out.
+//!
+//! A device much slower than calibrated is *crowded*: other threads' requests wait there too, as many as ours. It has
+//! no server for everyone, whatever its latencies suggest, and it does not fall idle while this thread is busy. (Found
+//! in the lab: eight threads that each take a shared card's latency for its capacity all wait for it.)
 //!
 //! Lanes beside a device are a case of their own: company is worth more together than one at a time, so the steady
 //! rates of either are compared first and the loser left out, unless there are requests enough for both
@@ -57,7 +65,7 @@
 
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
 
-use crate::estimate::{BUCKETS, Candidate, Distrust, bucket};
+use crate::estimate::{BUCKETS, Candidate, Distrust, Submit, bucket};
 use crate::machine::{EngineId, MAX_ENGINES, Machine, Objective};
 use crate::ranking::Ranking;
 use crate::settings::Settings;
@@ -360,7 +368,7 @@ impl Table {
         if sky.weather.active == 0 || sky.rules.objective != Objective::Performance {
             return;
         }
-        let (n, submit) = (sky.weather.active as f32, sky.rules.submit_ns.max(1.0));
+        let n = sky.weather.active as f32;
         let present = || self.candidates.iter().zip(ways.iter()).filter(|(_, way)| way.is_some());
         let known = present().filter_map(|(one, _)| Some((one, self.trusted_ns(one, sky)?)));
         let (mut inline, mut lanes, mut enough_lanes) = (0.0f32, 0.0f32, (0.0f32, 0.0f32));
@@ -368,15 +376,19 @@ impl Table {
             let batch = n.min(f32::from(one.width));
             if one.inline {
                 inline = inline.max(1.0 / ns);
-            } else if batch / (ns + batch * submit) > lanes {
-                lanes = batch / (ns + batch * submit);
+            } else if batch / (ns + batch * one.submit(sky.rules.submit_ns).beyond) > lanes {
+                lanes = batch / (ns + batch * one.submit(sky.rules.submit_ns).beyond);
                 enough_lanes = (2.0 * f32::from(one.width), ns);
             }
         }
         let (mut devices, mut enough) = (0.0f32, 0.0f32);
         for (one, ns) in known.filter(|(one, _)| !one.on_thread()) {
-            let (alone, both) =
-                device_rates(n, (ns, one.servers()), submit, (inline > 0.0).then_some(1.0 / inline));
+            let (alone, both) = device_rates(
+                n,
+                (ns, one.servers()),
+                one.submit(sky.rules.submit_ns),
+                (inline > 0.0).then_some(1.0 / inline),
+            );
             devices = devices.max(alone).max(both);
             enough = enough.max(enough_lanes.0 + one.servers() * (enough_lanes.1 / ns).max(1.0));
         }
@@ -399,7 +411,7 @@ impl Table {
         if sky.weather.active == 0 || sky.rules.objective != Objective::Performance {
             return;
         }
-        let (n, submit) = (sky.weather.active as f32, sky.rules.submit_ns.max(1.0));
+        let n = sky.weather.active as f32;
         let present = || self.candidates.iter().zip(ways.iter()).filter(|(_, way)| way.is_some());
         let times = |keep: fn(&Candidate) -> bool| {
             present()
@@ -408,11 +420,13 @@ impl Table {
         };
         let shared = |(one, ns): (&Candidate, f32)| match one.inline {
             true => ns,
-            false => ns / n.min(f32::from(one.width)) + submit,
+            false => ns / n.min(f32::from(one.width)) + one.submit(sky.rules.submit_ns).beyond,
         };
         let Some(own) = times(Candidate::on_thread).map(shared).min_by(f32::total_cmp) else { return };
-        let free = times(|one| !one.on_thread()).any(|(one, ns)| {
-            let (alone, mixed) = device_rates(n, (ns, one.servers()), submit, Some(own));
+        let roomy = |one: &Candidate| !one.is_crowded(sky.shape.bytes);
+        let free = times(|one| !one.on_thread()).filter(|(one, _)| roomy(one)).any(|(one, ns)| {
+            let (alone, mixed) =
+                device_rates(n, (ns, one.servers()), one.submit(sky.rules.submit_ns), Some(own));
             alone > PROMISE * mixed
         });
         if free {
@@ -450,7 +464,7 @@ impl Table {
             let pass = alone * sky.dilation();
             let maturing = self.maturing(alone, sky);
             let left_out = (sky.waiting() + 1.0 - batch).max(0.0);
-            let through = if candidate.inline { 0.0 } else { sky.rules.submit_ns };
+            let through = if candidate.inline { 0.0 } else { candidate.submit(sky.rules.submit_ns).ns };
             let mine = pass / batch + through;
             let rest = pass / batch * (DELAY_WEIGHT * left_out + maturing);
             (mine * (pressure + maturing), pass + through * pressure + rest)
@@ -461,7 +475,8 @@ impl Table {
                 }
                 Belief::Calibrated => alone,
             };
-            let ns = queued + sky.rules.submit_ns * pressure;
+            let submit = candidate.submit(sky.rules.submit_ns);
+            let ns = queued - submit.within() + submit.ns * pressure;
             (ns, ns)
         };
         let distrust = match belief {
@@ -481,8 +496,9 @@ impl Table {
             let in_flight = sky.weather.engines[device.id.index()].in_flight as f32;
             let rounds = busy_ns / device.mean_ns();
             let late = if rounds <= 1.0 { 0.5 } else { 1.0 - 0.5 / rounds };
-            // A device with requests queued works on while nobody collects.
-            let weight = if in_flight > device.servers() { 1.0 } else { DELAY_WEIGHT };
+            // A device with requests queued works on while nobody collects, whosever they are.
+            let queued = in_flight > device.servers() || device.is_crowded(sky.shape.bytes);
+            let weight = if queued { 1.0 } else { DELAY_WEIGHT };
             weight * late * (in_flight.min(device.servers()) * rounds).min(in_flight)
         });
         each.sum()
@@ -658,13 +674,14 @@ fn is_usable(candidate: &Candidate, weather: &Weather) -> bool {
 /// `w = (P/(T - submit) - 1) / D` wait, as the formulas of the header have it. That settles at
 /// `x = (n - 1 - w) / (P + submit + T/2)` on the device, for completions are collected half a T late, and
 /// `(1 - submit*x) / T` inline.
-fn device_rates(n: f32, (ns, servers): (f32, f32), submit: f32, inline: Option<f32>) -> (f32, f32) {
-    let most = (servers / ns).min(1.0 / submit);
-    let alone = most.min(n / (ns + submit));
+fn device_rates(n: f32, (ns, servers): (f32, f32), submit: Submit, inline: Option<f32>) -> (f32, f32) {
+    let most = (servers / ns).min(1.0 / submit.ns.max(1.0));
+    let alone = most.min(n / (ns + submit.beyond));
     let Some(inline) = inline else { return (alone, alone) };
-    let waiting = ((ns / (inline - submit).max(1.0) - 1.0) / DELAY_WEIGHT).max(0.0);
-    let beside = most.min((n - 1.0 - waiting).max(0.0) / (ns + submit + inline / 2.0));
-    (alone, beside + (1.0 - submit * beside).max(0.0) / inline)
+    let away = ns - submit.within();
+    let waiting = ((away / (inline - submit.ns).max(1.0) - 1.0) / DELAY_WEIGHT).max(0.0);
+    let beside = most.min((n - 1.0 - waiting).max(0.0) / (ns + submit.beyond + inline / 2.0));
+    (alone, beside + (1.0 - submit.ns * beside).max(0.0) / inline)
 }
 
 /// How ways compare under the objective.

@@ -15,6 +15,9 @@ pub(crate) const BUCKETS: usize = 26;
 /// A new belief follows its first observations fast and settles at this weight of one observation.
 const SETTLED: f32 = 1.0 / 32.0;
 
+/// A device this many times slower than calibrated works for others too.
+const CROWDED: f32 = 1.25;
+
 /// A calibrated value counts as this many observations.
 const CALIBRATED: u8 = 3;
 
@@ -100,6 +103,22 @@ struct Cell {
     nj: Belief,
 }
 
+/// What a request through a queue costs the thread that submits it.
+#[derive(Clone, Copy)]
+pub(crate) struct Submit {
+    pub(crate) ns: f32,
+    /// The part of it that an engine's own time does not contain.
+    pub(crate) beyond: f32,
+}
+
+impl Submit {
+    /// The part that an engine's own time contains.
+    #[inline]
+    pub(crate) fn within(self) -> f32 {
+        self.ns - self.beyond
+    }
+}
+
 /// One engine's work of one kind.
 pub(crate) struct Candidate {
     pub(crate) id: EngineId,
@@ -108,6 +127,8 @@ pub(crate) struct Candidate {
     pub(crate) width: u16,
     pub(crate) window: u32,
     is_cpu: bool,
+    /// Calibrated cost of its queue to the submitting thread.
+    submit_ns: Option<f32>,
     cells: [Cell; BUCKETS],
     /// Requests it works on at once, as far as anyone has seen.
     servers: f32,
@@ -146,6 +167,7 @@ impl Candidate {
             width: engine.width.max(1),
             window: engine.window,
             is_cpu: engine.class.is_cpu(),
+            submit_ns: costs.submit_ns(engine.id).map(|ns| ns as f32),
             cells,
             servers: f32::from(engine.width.max(1)),
             hoped: engine.window as f32 / 2.0,
@@ -167,6 +189,15 @@ impl Candidate {
         self.is_cpu || self.inline
     }
 
+    /// What its queue costs the submitting thread: calibrated, and then part of its time, or `otherwise` beyond it.
+    #[inline]
+    pub(crate) fn submit(&self, otherwise: f32) -> Submit {
+        match self.submit_ns {
+            Some(ns) => Submit { ns, beyond: 0.0 },
+            None => Submit { ns: otherwise, beyond: otherwise },
+        }
+    }
+
     /// Nanoseconds of one request alone, if anyone knows.
     #[inline]
     pub(crate) fn ns(&self, bytes: usize) -> Option<f32> {
@@ -176,6 +207,11 @@ impl Candidate {
     /// The same by calibration only.
     pub(crate) fn calibrated_ns(&self, bytes: usize) -> Option<f32> {
         self.cells[bucket(bytes)].ns.calibrated(bytes)
+    }
+
+    /// Whether even requests that met little of our own take a quarter longer than calibrated.
+    pub(crate) fn is_crowded(&self, bytes: usize) -> bool {
+        self.ns(bytes).zip(self.calibrated_ns(bytes)).is_some_and(|(live, alone)| live > CROWDED * alone)
     }
 
     /// Nanojoules of one request alone, if anyone knows.
