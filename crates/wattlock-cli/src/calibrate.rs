@@ -7,9 +7,11 @@ use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use wattlock::Profile;
-use wattlock::calibrate::{Plan, calibrate};
+use wattlock::calibrate::{Plan, calibrate, calibrate_metered};
+use wattlock::meter::Meter;
 use wattlock_core::{Kind, KindSet};
 
+use crate::energy;
 use crate::engines::parse_kind;
 use crate::setup::{self, Choice};
 use crate::{report, text};
@@ -38,6 +40,9 @@ pub struct Command {
     /// Write the page from the profile that is already there, measuring nothing
     #[arg(long, requires = "report")]
     report_only: bool,
+    /// Leave joules out even where a counter measures them
+    #[arg(long)]
+    no_joules: bool,
     /// Milliseconds for each measured point
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     per_point_ms: Option<u64>,
@@ -83,11 +88,17 @@ fn measure(command: &Command, choice: &Choice) -> Result<Profile> {
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}  {eta} left") {
         bar.set_style(style);
     }
-    let mut profile = calibrate(&engines, &plan, &mut |progress| {
+    let mut show = |progress: wattlock::calibrate::Progress<'_>| {
         bar.set_length(progress.of as u64);
         bar.set_position(progress.done as u64);
         bar.set_message(format!("{} on {}", progress.kind.name(), progress.engine));
-    });
+    };
+    let mut profile = if command.no_joules {
+        calibrate(&engines, &plan, &mut show)
+    } else {
+        let mut meter = Meter::discover(&energy::places());
+        calibrate_metered(&engines, &plan, &mut meter, &mut show)
+    };
     bar.finish_and_clear();
     profile.quick = command.quick;
     Ok(profile)
@@ -112,5 +123,15 @@ fn summarise(profile: &Profile) -> Result<()> {
         "latency = setup + bytes / rate, one request at a time; error: root mean square relative deviation of the fit"
     );
     put!("{}", text::table(&["kind", "engine", "setup", "rate", "error"], &rows));
+    match &profile.energy {
+        Some(note) => say!(
+            "Joules: {}, above idle power of {:.2} W; {} ({})",
+            note.quality,
+            note.idle_w,
+            note.parts.join(" + "),
+            note.sources.join(", ")
+        ),
+        None => say!("Joules: none in the profile; only a counter's would be (wattlock energy sources)"),
+    }
     Ok(())
 }

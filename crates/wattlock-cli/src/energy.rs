@@ -4,6 +4,7 @@
 //! modelled joules stand apart, and every modelled figure has the word beside it.
 
 mod child;
+mod gauge;
 mod ladder;
 
 use std::ffi::OsString;
@@ -19,6 +20,8 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 use wattlock_meter::{Above, Figure, Meter, Metered, Places, Range, Reading, Value};
+
+pub use gauge::{Gauge, Spent};
 
 use crate::text;
 

@@ -43,7 +43,7 @@ pub fn page(profile: &Profile) -> Result<String> {
     for (kind, series) in &sized {
         write!(body, "{}", section(profile, *kind, series)?)?;
     }
-    write!(body, "{}{}", operations(profile), fits(profile))?;
+    write!(body, "{}{}{}", operations(profile), joules(profile), fits(profile))?;
     Ok(format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width\"><title>Wattlock calibration</title><style>{STYLE}</style></head><body>{body}\
@@ -338,6 +338,33 @@ fn operations(profile: &Profile) -> String {
     )
 }
 
+/// What a joule above idle does, by kind, size and engine: only where counters measured, and with their names.
+fn joules(profile: &Profile) -> String {
+    let Some(note) = &profile.energy else { return String::new() };
+    let row = |point: &wattlock::profile::Point| {
+        let nanojoules = point.energy_nj?;
+        let (size, rate) = if point.bytes > 0 {
+            (text::bytes(point.bytes as u64), format!("{:.1} MB/J", point.bytes as f64 * 1e3 / nanojoules))
+        } else {
+            ("-".to_owned(), "-".to_owned())
+        };
+        Some(format!(
+            "<tr><td>{}</td><td>{}</td><td>{size}</td><td>{:.2} uJ</td><td>{rate}</td></tr>",
+            escape(&point.kind),
+            escape(&point.engine),
+            nanojoules / 1e3
+        ))
+    };
+    let rows: String = profile.points.iter().filter_map(row).collect();
+    format!(
+        "<h2 id=\"joules\">Joules of one request at a time</h2><p>{}: {} ({}), above idle power of {:.2} W.</p><table><tr><th>kind</th><th>engine</th><th>size</th><th>a request</th><th>work by each joule</th></tr>{rows}</table>",
+        note.quality,
+        escape(&note.parts.join(" + ")),
+        escape(&note.sources.join(", ")),
+        note.idle_w
+    )
+}
+
 fn fits(profile: &Profile) -> String {
     let row = |fit: &wattlock::profile::Fit| {
         let rate = fit.bytes_per_second.map_or_else(|| "-".into(), text::rate);
@@ -391,6 +418,25 @@ mod tests {
         let drawn = chart("x", &series, &crossings(&series), |_| BLACK, |y| format!("{y}")).unwrap();
         let label = text::bytes(crossings(&series)[0].bytes.round() as u64);
         assert!(drawn.contains(&label), "{label}");
+    }
+
+    #[test]
+    fn joules_are_on_the_page_with_their_source_or_not_at_all() {
+        let mut profile = Profile::built_in();
+        assert!(!page(&profile).unwrap().contains("MB/J"));
+        profile.energy = Some(wattlock::profile::EnergyNote {
+            sources: vec!["powercap".into()],
+            boundaries: vec![wattlock::meter::Boundary::Package],
+            parts: vec!["package-0".into()],
+            quality: wattlock::meter::Quality::Derived,
+            idle_w: 10.0,
+        });
+        profile.points.truncate(1);
+        (profile.points[0].bytes, profile.points[0].energy_nj) = (1000, Some(2000.0));
+        let page = page(&profile).unwrap();
+        for wanted in ["derived: package-0 (powercap)", "2.00 uJ", "500.0 MB/J"] {
+            assert!(page.contains(wanted), "{wanted}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use wattlock::telemetry::{Snapshot, read_all};
+use wattlock::telemetry::{Cell, Snapshot, read_all};
 
 use crate::text;
 
@@ -42,6 +42,24 @@ fn print_people(found: &[Snapshot]) -> Result<()> {
         put!("{}", describe(snapshot));
     }
     Ok(())
+}
+
+/// A request's mean joules and what they are worth; the header says it for each engine.
+fn joules(snapshot: &Snapshot, cell: &Cell) -> String {
+    if cell.energy_nj == 0 || cell.timed == 0 {
+        return "-".to_owned();
+    }
+    let at = snapshot.header.engines.iter().position(|engine| *engine == cell.engine);
+    let worth = at.and_then(|at| snapshot.header.energy.get(at)).filter(|worth| !worth.is_empty());
+    // An older process does not say: then it is nothing better than a model's.
+    let worth = worth.map_or("modelled: by an older version, error band unknown", String::as_str);
+    let each = cell.energy_nj as f64 / cell.timed as f64;
+    let shown = match each {
+        nj if nj >= 1e6 => format!("{:.2} mJ", nj / 1e6),
+        nj if nj >= 1e3 => format!("{:.2} uJ", nj / 1e3),
+        nj => format!("{nj:.0} nJ"),
+    };
+    format!("{shown} {worth}")
 }
 
 /// One process, for people.
@@ -87,14 +105,62 @@ pub fn describe(snapshot: &Snapshot) -> String {
                 mean(cell.held_ns),
                 batch,
                 cell.errors.to_string(),
+                joules(snapshot, cell),
             ]
         })
         .collect();
     if !rows.is_empty() {
         out += &text::table(
-            &["  kind", "engine", "requests", "bytes", "mean time", "held", "batch", "errors"],
+            &[
+                "  kind",
+                "engine",
+                "requests",
+                "bytes",
+                "mean time",
+                "held",
+                "batch",
+                "errors",
+                "joules a request",
+            ],
             &rows,
         );
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot() -> Snapshot {
+        let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
+        let mut snapshot = runtime.snapshot();
+        snapshot.header.energy = vec!["derived: calibrated with powercap, above idle".into(), String::new()];
+        let cell = |engine: &str, energy_nj| Cell {
+            engine: engine.into(),
+            kind: "sha-256".into(),
+            requests: 640,
+            timed: 10,
+            energy_nj,
+            ..Cell::default()
+        };
+        snapshot.cells = vec![cell("instruction", 25_000), cell("software", 0)];
+        snapshot
+    }
+
+    #[test]
+    fn joules_are_shown_with_what_they_are_worth_or_not_at_all() {
+        let shown = describe(&snapshot());
+        let line = |engine: &str| {
+            shown.lines().find(|line| line.contains("sha-256") && line.contains(engine)).unwrap()
+        };
+        assert!(
+            line("instruction").ends_with("2.50 uJ derived: calibrated with powercap, above idle"),
+            "{shown}"
+        );
+        assert!(line("software").trim_end().ends_with('-'), "{shown}");
+        let mut old = snapshot();
+        old.header.energy.clear();
+        assert!(describe(&old).contains("2.50 uJ modelled"));
+    }
 }

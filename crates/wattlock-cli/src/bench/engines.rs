@@ -10,6 +10,7 @@ use wattlock::calibrate::sample;
 use wattlock_core::{Engine, Family, Kind};
 
 use super::{machine_line, pair};
+use crate::energy::{Gauge, Spent};
 use crate::engines::parse_kind;
 use crate::setup::{self, Choice};
 use crate::text;
@@ -26,11 +27,14 @@ pub struct Settings {
     /// Leave `openssl speed` out
     #[arg(long)]
     no_openssl: bool,
+    /// Leave joules out
+    #[arg(long)]
+    no_joules: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { kinds: Vec::new(), sizes: vec![1024, 16_384, 65_536], no_openssl: false }
+        Settings { kinds: Vec::new(), sizes: vec![1024, 16_384, 65_536], no_openssl: false, no_joules: false }
     }
 }
 
@@ -59,25 +63,40 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
         engines.iter().filter(|engine| !engine.description().inline.is_empty()).collect();
     let kinds = if settings.kinds.is_empty() { DEFAULT.to_vec() } else { settings.kinds.clone() };
     let names: Vec<&str> = inline.iter().map(|engine| engine.description().name).collect();
+    let mut gauge = (!settings.no_joules).then(Gauge::new);
     if !json {
         say!("{}", machine_line());
         say!(
             "One core. Ratio: the fastest engine here against `openssl speed` of the system, in the same run."
         );
+        if let Some(gauge) = &gauge {
+            say!("{}", gauge.line());
+        }
     }
     let mut rows = Vec::new();
     for kind in kinds {
         for size in sizes(kind, &settings.sizes) {
+            let timed: Vec<Option<Timed>> =
+                inline.iter().map(|engine| time(engine.as_ref(), kind, size, gauge.as_mut())).collect();
             let ns: Vec<Option<f64>> =
-                inline.iter().map(|engine| time(engine.as_ref(), kind, size)).collect();
+                timed.iter().map(|timed| timed.as_ref().map(|timed| timed.ns)).collect();
             let bytes = size.unwrap_or(0);
+            // What each joule is divided into: megabytes, or operations where there are no sizes.
+            let (work, unit) = size.map_or((1.0, "op/J"), |size| (size as f64 / 1e6, "MB/J"));
             let theirs = if settings.no_openssl { None } else { openssl(kind, size) };
             let best = ns.iter().flatten().copied().fold(f64::MAX, f64::min);
             let ratio = theirs.map(|theirs| theirs / best);
             if json {
                 let by_engine: serde_json::Map<String, serde_json::Value> =
                     names.iter().zip(&ns).map(|(name, ns)| ((*name).to_owned(), json!(ns))).collect();
-                let row = json!({"bench": "engines", "kind": kind.name(), "bytes": bytes, "ns": by_engine,
+                let spent =
+                    |timed: &Option<Timed>| timed.as_ref().map(|timed| timed.spent.json(work * timed.calls));
+                let energy: serde_json::Map<String, serde_json::Value> = names
+                    .iter()
+                    .zip(&timed)
+                    .map(|(name, timed)| ((*name).to_owned(), json!(spent(timed))))
+                    .collect();
+                let row = json!({"bench": "engines", "kind": kind.name(), "bytes": bytes, "ns": by_engine, "energy": energy, "energy_unit": unit,
                     "openssl_ns": theirs, "ratio": ratio, "machine": machine_line()});
                 say!("{row}");
             }
@@ -91,12 +110,18 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
             row.extend(ns.iter().map(|ns| ns.map_or_else(|| "-".into(), shown)));
             row.push(theirs.map_or_else(|| "-".into(), shown));
             row.push(ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")));
+            if gauge.is_some() {
+                let spent = |timed: &Timed| timed.spent.per_joule(work * timed.calls, unit);
+                row.extend(timed.iter().map(|timed| timed.as_ref().map_or_else(|| "-".into(), spent)));
+            }
             rows.push(row);
         }
     }
     if !json {
-        let header: Vec<&str> =
-            ["kind", "size"].into_iter().chain(names).chain(["openssl", "ratio"]).collect();
+        let joules: Vec<String> =
+            names.iter().filter(|_| gauge.is_some()).map(|name| format!("{name}, a joule")).collect();
+        let header = ["kind", "size"].into_iter().chain(names).chain(["openssl", "ratio"]);
+        let header: Vec<&str> = header.chain(joules.iter().map(String::as_str)).collect();
         put!("{}", text::table(&header, &rows));
     }
     Ok(())
@@ -110,15 +135,34 @@ fn sizes(kind: Kind, wanted: &[usize]) -> Vec<Option<usize>> {
     }
 }
 
-/// Nanoseconds a request, the median of several rounds; `None` if the engine does not do it.
-fn time(engine: &dyn Engine, kind: Kind, size: Option<usize>) -> Option<f64> {
+/// One engine's time and joules for one kind and size.
+struct Timed {
+    /// Nanoseconds a request, the median of several rounds.
+    ns: f64,
+    /// Joules of all calls.
+    spent: Spent,
+    /// How many those were.
+    calls: f64,
+}
+
+/// Rounds that are counted; one more warms up.
+const ROUNDS: u32 = 9;
+
+/// `None` if the engine does not do it.
+fn time(engine: &dyn Engine, kind: Kind, size: Option<usize>, gauge: Option<&mut Gauge>) -> Option<Timed> {
     let mut request = sample(engine, kind, size)?;
     engine.execute(&mut request.view()).ok()?;
     let mut call = || {
         std::hint::black_box(engine.execute(&mut request.view()).is_ok());
     };
     let calls = pair::calls_for(10e6, &mut call);
-    pair::in_turn(&mut [&mut call], calls, 9).pop().map(pair::median)
+    let mut rounds = || pair::in_turn(&mut [&mut call], calls, ROUNDS).pop();
+    let (times, spent) = match gauge {
+        Some(gauge) => gauge.around(rounds),
+        None => (rounds(), Spent::Unknown),
+    };
+    let ns = times.map(pair::median)?;
+    Some(Timed { ns, spent, calls: f64::from(calls) * f64::from(ROUNDS + 1) })
 }
 
 /// What `openssl speed` says of the same kind and size, in nanoseconds a request.

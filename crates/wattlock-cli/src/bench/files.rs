@@ -14,6 +14,7 @@ use wattlock_core::{Algorithm, Data, Engine, Key, Kind, Request};
 use wattlock_cpu::instruction::Instruction;
 
 use super::{machine_line, pair};
+use crate::energy::{Gauge, Spent};
 use crate::text;
 
 /// What to seal.
@@ -46,6 +47,8 @@ struct Contestant {
     command: Vec<String>,
     seconds: Vec<f64>,
     peak: Option<u64>,
+    /// Joules of the last round.
+    spent: Spent,
 }
 
 /// Runs the benchmark.
@@ -70,7 +73,7 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
     let mut all = Vec::new();
     let mut add = |name, command: &[&str]| {
         let command = command.iter().map(|part| (*part).to_owned()).collect();
-        all.push(Contestant { name, command, seconds: Vec::new(), peak: None });
+        all.push(Contestant { name, command, seconds: Vec::new(), peak: None, spent: Spent::Unknown });
     };
     add("cp", &["cp", &plain, &out]);
     add("seal to a file", &[&own, "seal", "-q", "-f", "--stats", "-r", &recipient, "-o", &out, &plain]);
@@ -87,17 +90,20 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
         add("age to /dev/null", &["age", "-r", &recipient, "-o", "/dev/null", &plain]);
         add("age -d to /dev/null", &["age", "-d", "-i", &key, "-o", "/dev/null", &aged]);
     }
+    let mut gauge = Gauge::new();
     for round in 0..=settings.rounds {
         for contestant in &mut all {
             let _ = std::fs::remove_file(&out);
-            let (seconds, peak) = contestant.time()?;
+            let (timed, spent) = gauge.around(|| contestant.time());
+            let (seconds, peak) = timed?;
+            contestant.spent = spent;
             if round > 0 {
                 contestant.seconds.push(seconds); // The first round brings the memory in.
             }
             contestant.peak = contestant.peak.max(peak);
         }
     }
-    report(&all, bytes, settings, json)
+    report(&all, bytes, settings, &gauge.line(), json)
 }
 
 impl Contestant {
@@ -131,7 +137,7 @@ fn parse_peak(line: &str) -> Option<u64> {
     Some((value * f64::from(1_u32 << shift)) as u64)
 }
 
-fn report(all: &[Contestant], bytes: u64, settings: &Settings, json: bool) -> Result<()> {
+fn report(all: &[Contestant], bytes: u64, settings: &Settings, joules: &str, json: bool) -> Result<()> {
     let find = |name: &str| all.iter().find(|contestant| contestant.name == name);
     let peer = |name: &str| match name {
         n if n.ends_with("to a file") => find("cp"),
@@ -153,7 +159,8 @@ fn report(all: &[Contestant], bytes: u64, settings: &Settings, json: bool) -> Re
         if json {
             let row = json!({"bench": "files", "what": contestant.name, "bytes": bytes, "seconds": seconds,
                 "runs": contestant.seconds, "peak_bytes": contestant.peak, "peer": against.as_ref().map(|a| a.1),
-                "ratio": against.as_ref().map(|a| a.2), "machine": machine_line()});
+                "ratio": against.as_ref().map(|a| a.2), "energy": contestant.spent.json(bytes as f64 / 1e6), "energy_unit": "MB/J",
+                "machine": machine_line()});
             say!("{row}");
         }
         rows.push(vec![
@@ -162,6 +169,7 @@ fn report(all: &[Contestant], bytes: u64, settings: &Settings, json: bool) -> Re
             text::rate(bytes as f64 / seconds),
             contestant.peak.map_or_else(|| "-".into(), text::bytes),
             against.map_or_else(|| "-".into(), |(ratio, peer, _)| format!("{ratio} ({peer})")),
+            contestant.spent.per_joule(bytes as f64 / 1e6, "MB/J"),
         ]);
     }
     if !json {
@@ -172,7 +180,9 @@ fn report(all: &[Contestant], bytes: u64, settings: &Settings, json: bool) -> Re
             settings.rounds,
             machine_line()
         );
-        put!("{}", text::table(&["whole process", "time", "rate", "peak memory", "ratio (peer)"], &rows));
+        say!("{joules} Last round.");
+        let header = ["whole process", "time", "rate", "peak memory", "ratio (peer)", "a joule"];
+        put!("{}", text::table(&header, &rows));
     }
     Ok(())
 }
