@@ -13,6 +13,7 @@ mod energy;
 mod engines;
 mod files;
 mod keygen;
+mod lab;
 mod report;
 mod setup;
 mod status;
@@ -47,6 +48,7 @@ enum Command {
     Calibrate(calibrate::Command),
     Energy(energy::Command),
     Bench(bench::Command),
+    Lab(lab::Command),
     Engines(engines::Command),
     Status(status::Command),
     /// List what each exit code means
@@ -55,7 +57,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return lab::refusal(&error).unwrap_or_else(|| error.exit()),
+    };
     log_to_stderr();
     // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
     // `energy` hands signals on to the command it measures.
@@ -92,6 +97,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Calibrate(command) => calibrate::run(command, choice),
         Command::Energy(command) => energy::run(command),
         Command::Bench(command) => bench::run(command, choice),
+        Command::Lab(command) => lab::run(command, choice),
         Command::Engines(command) => engines::run(command, choice),
         Command::Status(command) => status::run(command),
         Command::ExitCodes => {
@@ -108,7 +114,7 @@ fn ignore_first_interrupt() {
 
 fn exit_codes() -> String {
     let own = [(0_u8, "done"), (1, "any other failure")];
-    let all = own.iter().chain(wattlock_files::exit_codes()).chain(energy::exit_codes());
+    let all = own.iter().chain(wattlock_files::exit_codes()).chain(energy::exit_codes()).chain([&lab::NONSENSE]);
     all.map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
 }
 
@@ -116,6 +122,10 @@ fn exit_codes() -> String {
 fn fail(error: &anyhow::Error) -> ExitCode {
     if let Some(energy::Exit(code)) = error.downcast_ref() {
         return ExitCode::from(*code);
+    }
+    if error.downcast_ref::<wattlock_lab::Error>().is_some() {
+        eprintln!("wattlock: {}", line(error));
+        return ExitCode::from(lab::NONSENSE.0);
     }
     let known = error.downcast_ref::<wattlock_files::Error>();
     if error.downcast_ref::<files::Told>().is_none() {

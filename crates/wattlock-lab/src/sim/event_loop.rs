@@ -654,9 +654,9 @@ impl<'a> Run<'a> {
             available: true,
             in_flight: state.in_flight,
             in_flight_bytes: state.in_flight_bytes,
-            held: 0,
             asymmetric: state.asymmetric,
             window_bytes: self.server.card.window.bytes,
+            ..EngineWeather::default()
         };
         weather
     }

@@ -1,0 +1,244 @@
+//! `wattlock lab`: the published systems on modelled machines in virtual time. Parses, runs and prints; every figure it
+//! prints is simulated and says so, but for the published ones beside them.
+
+mod page;
+mod plot;
+mod print;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::error::ErrorKind;
+use clap::{Args, Subcommand, ValueEnum};
+use wattlock_lab::papers::{aca_sds, eeca, eep, lecpaes, qweb, velocity};
+use wattlock_lab::{Error, Parameter, Study};
+
+use crate::setup::{Choice, Goal};
+
+/// Exit code for options that make no sense.
+pub const NONSENSE: (u8, &str) = (60, "lab: an option or a policy's setting makes no sense");
+
+/// Reproduce published systems on modelled machines in virtual time: published, simulated and improved side by side
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:\n  wattlock lab qweb\n  wattlock lab eeca --json\n  wattlock lab all --report out.html\n  wattlock lab fit lecpaes\n\nEvery figure that is not published is simulated. docs/lab.md says from what."
+)]
+pub struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// HTTPS with instruction sets and an accelerator together (Xiao et al. 2019)
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "Example:\n  wattlock lab eeca --block-kib 16,64 --cores 4"
+    )]
+    Eeca(One<eeca::Options>),
+    /// An event-driven web server with asynchronous offload (Li et al. 2020)
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "Examples:\n  wattlock lab qweb --workers 16 --cores 8 --concurrency 800\n  wattlock lab qweb --poll-asym 8 --timer-us 20 --set adaptive.margin_permille=0"
+    )]
+    Qweb(Qweb),
+    /// Stream encryption that follows the stream's velocity (Fei et al. 2017)
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "Example:\n  wattlock lab lecpaes --latency-us 100 --latency-us 750"
+    )]
+    Lecpaes(One<lecpaes::Options>),
+    /// Encrypted storage (Xiao et al. 2018)
+    #[command(allow_negative_numbers = true, after_help = "Example:\n  wattlock lab aca-sds --json")]
+    AcaSds(One<aca_sds::Options>),
+    /// One bulk job split over CPU and GPU (Fei et al. 2020)
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "Example:\n  wattlock lab eep --megabytes 100 --megabytes 300"
+    )]
+    Eep(One<eep::Options>),
+    /// Streams whose velocity changes while they run, which the stream paper leaves open
+    #[command(
+        allow_negative_numbers = true,
+        after_help = "Example:\n  wattlock lab velocity --pattern bursts --report bursts.html"
+    )]
+    Velocity(One<velocity::Options>),
+    /// All of them, as published
+    #[command(after_help = "Examples:\n  wattlock lab all --json\n  wattlock lab all --report out.html")]
+    All(Output),
+    /// A model's free parameters, what they were fitted on, and what the data do not determine
+    #[command(after_help = "Example:\n  wattlock lab fit qweb")]
+    Fit(Fit),
+}
+
+/// One paper's options and where its outcome goes.
+#[derive(Debug, Args)]
+struct One<T: Args> {
+    #[command(flatten)]
+    options: T,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+struct Qweb {
+    #[command(flatten)]
+    one: One<qweb::Options>,
+    /// What `adaptive` minimises in its column
+    #[arg(long, value_enum, default_value_t)]
+    adaptive_objective: Goal,
+}
+
+#[derive(Debug, Args)]
+struct Output {
+    /// One JSON object a line, one for each row and quantity
+    #[arg(long)]
+    json: bool,
+    /// Also write a page with plots; it opens from disk, without a network
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Fit {
+    /// Whose model
+    #[arg(value_enum)]
+    paper: Name,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// The papers by name, in the order of the documentation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Name {
+    Eeca,
+    Qweb,
+    Lecpaes,
+    AcaSds,
+    Eep,
+    Velocity,
+}
+
+impl Name {
+    const fn title(self) -> &'static str {
+        match self {
+            Name::Eeca => "EECA, Xiao et al. 2019: HTTPS with instruction sets and an accelerator together",
+            Name::Qweb => "QWEB, Li et al. 2020: an event-driven web server with asynchronous offload",
+            Name::Lecpaes => "LECPAES, Fei et al. 2017: stream encryption that follows the stream's velocity",
+            Name::AcaSds => "ACA-SDS, Xiao et al. 2018: encrypted storage",
+            Name::Eep => "EEP, Fei et al. 2020: one bulk job split over CPU and GPU",
+            Name::Velocity => "Streams whose velocity changes: LECPAES's rule and ours",
+        }
+    }
+
+    fn as_published(self) -> Result<Study, Error> {
+        match self {
+            Name::Eeca => eeca::study(&Default::default()),
+            Name::Qweb => qweb::study(&Default::default()),
+            Name::Lecpaes => lecpaes::study(&Default::default()),
+            Name::AcaSds => aca_sds::study(&Default::default()),
+            Name::Eep => eep::study(&Default::default()),
+            Name::Velocity => velocity::study(&Default::default()),
+        }
+    }
+
+    fn fit(self) -> Vec<Parameter> {
+        match self {
+            Name::Eeca => eeca::fit(&Default::default()),
+            Name::Qweb => qweb::fit(&Default::default()),
+            Name::Lecpaes => lecpaes::fit(&Default::default()),
+            Name::AcaSds => aca_sds::fit(&Default::default()),
+            Name::Eep => eep::fit(&Default::default()),
+            Name::Velocity => velocity::fit(&Default::default()),
+        }
+    }
+}
+
+/// A value for `lab` that is no number at all is refused like one out of its bounds; `None` for every other mistake.
+pub fn refusal(error: &clap::Error) -> Option<ExitCode> {
+    let value = matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue);
+    if !value || !std::env::args_os().any(|word| word == "lab") {
+        return None;
+    }
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    eprintln!("wattlock: {}", line.strip_prefix("error: ").unwrap_or(line));
+    Some(ExitCode::from(NONSENSE.0))
+}
+
+/// Runs the command.
+pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    if !choice.settings.is_empty() && !matches!(command.what, What::Qweb(_)) {
+        let text = "--set is for `lab qweb`; the others have an option for everything".to_owned();
+        return Err(Error::Policy(text).into());
+    }
+    let (studies, output) = match &command.what {
+        What::Eeca(one) => (vec![(Name::Eeca, eeca::study(&one.options)?)], &one.output),
+        What::Qweb(qweb) => (vec![(Name::Qweb, study_of_qweb(qweb, choice)?)], &qweb.one.output),
+        What::Lecpaes(one) => (vec![(Name::Lecpaes, lecpaes::study(&one.options)?)], &one.output),
+        What::AcaSds(one) => (vec![(Name::AcaSds, aca_sds::study(&one.options)?)], &one.output),
+        What::Eep(one) => (vec![(Name::Eep, eep::study(&one.options)?)], &one.output),
+        What::Velocity(one) => (vec![(Name::Velocity, velocity::study(&one.options)?)], &one.output),
+        What::All(output) => (everything()?, output),
+        What::Fit(fit) => return print::parameters(&fit.paper.fit(), fit.json),
+    };
+    if let Some(path) = &output.report {
+        let streams = match &command.what {
+            What::Velocity(one) => velocity::series(&one.options)?,
+            What::All(_) => velocity::series(&Default::default())?,
+            _ => Vec::new(),
+        };
+        write_whole(path, &page::page(&studies, &streams)).with_context(|| path.display().to_string())?;
+    }
+    for (name, study) in &studies {
+        match output.json {
+            true => print::json(study)?,
+            false => print::study(name.title(), study)?,
+        }
+    }
+    if let (Some(path), false) = (&output.report, output.json) {
+        say!("Report: {}", path.display());
+    }
+    Ok(())
+}
+
+fn study_of_qweb(command: &Qweb, choice: &Choice) -> Result<Study, Error> {
+    let mut options = command.one.options.clone();
+    options.settings.clone_from(&choice.settings);
+    options.objective = command.adaptive_objective.into();
+    qweb::study(&options)
+}
+
+/// Every study as published, side by side on the cores there are; each is a function of its options alone.
+fn everything() -> Result<Vec<(Name, Study)>> {
+    std::thread::scope(|scope| {
+        let running: Vec<_> =
+            Name::value_variants().iter().map(|name| (*name, scope.spawn(|| name.as_published()))).collect();
+        let finished = running.into_iter().map(|(name, thread)| match thread.join() {
+            Ok(study) => Ok((name, study?)),
+            Err(_) => anyhow::bail!("the simulation of {name:?} failed"),
+        });
+        finished.collect()
+    })
+}
+
+/// All of the page or none: written beside its place and moved there. What is not a regular file (a terminal, a pipe)
+/// has no place to move to and is written as it is.
+fn write_whole(path: &Path, text: &str) -> Result<()> {
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        return Ok(std::fs::write(path, text)?);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut file = builder.prefix(".wattlock-lab").tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! Plots as inline SVG. Colours come from the page's style sheet, so that they follow light and dark.
+
+use std::fmt::Write;
+
+use super::print::figure;
+
+/// What a series looks like; also its class in the style sheet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Open circles, no line: measured by others.
+    Published,
+    /// A line with dots.
+    Simulated,
+    /// A broken line with squares.
+    Adaptive,
+}
+
+impl Look {
+    const fn class(self) -> &'static str {
+        match self {
+            Look::Published => "p",
+            Look::Simulated => "s",
+            Look::Adaptive => "a",
+        }
+    }
+}
+
+/// One series of a chart.
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// For the key and for tool tips.
+    pub name: &'static str,
+    /// How it looks.
+    pub look: Look,
+    /// Ascending in x.
+    pub points: Vec<(f64, f64)>,
+}
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 320.0;
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 46.0;
+const BOTTOM: f64 = 44.0;
+
+/// One direction of a chart.
+struct Axis {
+    low: f64,
+    high: f64,
+    logarithmic: bool,
+    /// Where it begins and ends, in pixels.
+    from: f64,
+    to: f64,
+}
+
+impl Axis {
+    fn new(values: impl Iterator<Item = f64> + Clone, from: f64, to: f64, far: f64, whole: bool) -> Axis {
+        let low = values.clone().fold(f64::INFINITY, f64::min);
+        let high = values.fold(f64::NEG_INFINITY, f64::max);
+        if low > 0.0 && high / low > far {
+            let (low, high) = if whole {
+                (
+                    10_f64.powf((low.log10() * 2.0).floor() / 2.0),
+                    10_f64.powf((high.log10() * 2.0).ceil() / 2.0),
+                )
+            } else {
+                (low, high)
+            };
+            return Axis { low, high, logarithmic: true, from, to };
+        }
+        let low = if whole { low.min(0.0) } else { low };
+        let room = if whole { (high - low) * 0.08 } else { 0.0 };
+        let high = if high > low { high + room } else { low + 1.0 };
+        Axis { low, high, logarithmic: false, from, to }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        let share = match self.logarithmic {
+            true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
+            false => (value - self.low) / (self.high - self.low),
+        };
+        self.from + share * (self.to - self.from)
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        if self.logarithmic {
+            let decades = (self.high / self.low).log10();
+            let steps: &[f64] = if decades < 1.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+            let first = self.low.log10().floor() as i32;
+            let last = self.high.log10().ceil() as i32;
+            let all =
+                (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
+            return all.filter(|tick| (self.low * 0.999..=self.high * 1.001).contains(tick)).collect();
+        }
+        let rough = (self.high - self.low) / 5.0;
+        let magnitude = 10_f64.powf(rough.log10().floor());
+        let step =
+            [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * magnitude).find(|step| *step >= rough);
+        let step = step.unwrap_or(rough);
+        let first = (self.low / step).ceil() as i64;
+        (first..first + 12)
+            .map(|at| at as f64 * step)
+            .take_while(|tick| *tick <= self.high * 1.0001)
+            .collect()
+    }
+}
+
+/// Series over a numeric x.
+pub fn chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) -> String {
+    let points = || series.iter().flat_map(|one| one.points.iter().copied()).filter(|p| p.1.is_finite());
+    if points().next().is_none() {
+        return String::new();
+    }
+    let x = Axis::new(points().map(|p| p.0), LEFT, WIDTH - RIGHT, 12.0, false);
+    let y = Axis::new(points().map(|p| p.1), HEIGHT - BOTTOM, TOP, 30.0, true);
+    let mut body = String::new();
+    for tick in y.ticks() {
+        let at = y.place(tick);
+        let _ = write!(body, "<path class=\"g\" d=\"M{LEFT} {at:.1}H{}\"/>", WIDTH - RIGHT);
+        let _ = write!(
+            body,
+            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 6.0,
+            at + 4.0,
+            short(tick)
+        );
+    }
+    for tick in x.ticks() {
+        let at = x.place(tick);
+        let _ = write!(body, "<path class=\"g\" d=\"M{at:.1} {}v5\"/>", HEIGHT - BOTTOM);
+        let _ = write!(
+            body,
+            "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            HEIGHT - BOTTOM + 18.0,
+            short(tick)
+        );
+    }
+    for one in series {
+        body += &line(one, &x, &y);
+    }
+    let middle = (LEFT + WIDTH - RIGHT) / 2.0;
+    let _ = write!(
+        body,
+        "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+        HEIGHT - 6.0,
+        escape(x_label)
+    );
+    frame(title, y_label, HEIGHT, &body)
+}
+
+fn line(series: &Series, x: &Axis, y: &Axis) -> String {
+    let mut out = format!("<g class=\"{}\">", series.look.class());
+    let at = |p: &(f64, f64)| (x.place(p.0), y.place(p.1));
+    let there = || series.points.iter().filter(|p| p.1.is_finite());
+    if series.look != Look::Published {
+        let path: Vec<String> = there().map(at).map(|(px, py)| format!("{px:.1} {py:.1}")).collect();
+        let _ = write!(out, "<path d=\"M{}\"/>", path.join("L"));
+    }
+    // A dense line needs no marks.
+    if there().count() <= 40 {
+        for point in there() {
+            let (px, py) = at(point);
+            let mark = match series.look {
+                Look::Adaptive => {
+                    format!("<rect x=\"{:.1}\" y=\"{:.1}\" width=\"6\" height=\"6\">", px - 3.0, py - 3.0)
+                }
+                _ => format!(
+                    "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"{}\">",
+                    if series.look == Look::Published { 5 } else { 3 }
+                ),
+            };
+            let end = if series.look == Look::Adaptive { "</rect>" } else { "</circle>" };
+            let _ = write!(
+                out,
+                "{mark}<title>{}: {} at {}</title>{end}",
+                series.name,
+                figure(point.1),
+                figure(point.0)
+            );
+        }
+    }
+    out + "</g>"
+}
+
+/// One row of a bar chart.
+#[derive(Debug, Clone)]
+pub struct Bars {
+    /// Its name.
+    pub name: String,
+    /// Published: a value or an interval.
+    pub published: Option<(f64, f64)>,
+    /// The published rule, simulated.
+    pub simulated: f64,
+    /// Ours, simulated.
+    pub adaptive: Option<f64>,
+}
+
+/// Rows whose names are no numbers, each on a scale of its own.
+pub fn bars(title: &str, unit: &str, rows: &[Bars]) -> String {
+    const ROW: f64 = 62.0;
+    const SPAN: f64 = 370.0;
+    let mut body = String::new();
+    for (at, row) in rows.iter().enumerate() {
+        let top = TOP + at as f64 * ROW;
+        let most = [
+            row.published.map(|p| if p.1.is_finite() { p.1 } else { p.0 }),
+            Some(row.simulated),
+            row.adaptive,
+        ];
+        let most = most.into_iter().flatten().fold(f64::MIN_POSITIVE, f64::max);
+        let width = |value: f64| (value / most).clamp(0.0, 1.0) * SPAN;
+        let _ = write!(body, "<text x=\"8\" y=\"{}\" class=\"n\">{}</text>", top + 10.0, escape(&row.name));
+        let mut bar = |place: f64, class: &str, from: f64, value: f64, label: &str| {
+            let _ = write!(
+                body,
+                "<g class=\"{class}\"><rect class=\"b\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"9\"/></g>\
+                 <text x=\"{:.1}\" y=\"{:.1}\">{label}</text>",
+                8.0 + width(from),
+                top + place,
+                (width(value) - width(from)).max(2.0),
+                14.0 + width(value),
+                top + place + 9.0
+            );
+        };
+        match row.published {
+            Some((low, high)) if low == high => {
+                bar(14.0, "p", 0.0, low, &format!("{} published", figure(low)))
+            }
+            Some((low, high)) if high.is_infinite() => {
+                bar(14.0, "p", 0.0, low, &format!("more than {} published", figure(low)))
+            }
+            Some((low, high)) => {
+                bar(14.0, "p", low, high, &format!("{} to {} published", figure(low), figure(high)))
+            }
+            None => {}
+        }
+        bar(26.0, "s", 0.0, row.simulated, &format!("{} simulated", figure(row.simulated)));
+        if let Some(adaptive) = row.adaptive {
+            bar(38.0, "a", 0.0, adaptive, &format!("{} adaptive, simulated", figure(adaptive)));
+        }
+    }
+    frame(title, unit, TOP + rows.len() as f64 * ROW + 4.0, &body)
+}
+
+fn frame(title: &str, unit: &str, height: f64, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" role=\"img\" aria-label=\"{title}, simulated\">\
+         <text x=\"8\" y=\"16\" class=\"t\">{title}, simulated</text><text x=\"8\" y=\"33\">{}</text>{body}</svg>",
+        escape(unit)
+    )
+}
+
+/// A tick's label.
+fn short(value: f64) -> String {
+    match value.abs() {
+        x if x >= 1e6 => format!("{}M", figure(value / 1e6)),
+        x if x >= 1e4 => format!("{}k", figure(value / 1e3)),
+        _ => figure(value),
+    }
+}
+
+/// Text for HTML.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_lies_between_its_ticks() {
+        for (values, far) in [(vec![1.0, 1024.0], 12.0), (vec![3.0, 7.0], 12.0), (vec![0.0, 0.4], 30.0)] {
+            let axis = Axis::new(values.iter().copied(), 0.0, 100.0, far, true);
+            let ticks = axis.ticks();
+            assert!(ticks.len() >= 3, "{ticks:?}");
+            for value in values {
+                assert!((0.0..=100.0).contains(&axis.place(value)), "{value}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_figure_says_simulated_and_marks_what_was_published() {
+        let series = |look| Series { name: "x", look, points: vec![(1.0, 2.0), (2.0, 3.0)] };
+        let drawn = chart("t", "x", "y", &[series(Look::Published), series(Look::Simulated)]);
+        assert!(drawn.contains("t, simulated") && drawn.contains("class=\"p\"") && drawn.contains("<circle"));
+        let row = Bars { name: "<r>".into(), published: Some((1.0, 2.0)), simulated: 1.5, adaptive: None };
+        let drawn = bars("b", "x", &[row]);
+        assert!(
+            drawn.contains("b, simulated")
+                && drawn.contains("1 to 2 published")
+                && drawn.contains("&lt;r&gt;")
+        );
+    }
+}
