@@ -367,6 +367,7 @@ impl<'a> Setting<'a> {
         let mut costs = Costs::new();
         costs.set(CPU, kind, vec![(0, inline_ns, None)]);
         costs.set(CARD, kind, vec![(0, alone, None)]);
+        costs.set_submit(CARD, platform.call_ns / self.options.cpu_speed);
         let engine =
             |id, class, inline, queued, window| EngineView { id, class, inline, queued, width: 1, window };
         let (all, none) = (KindSet::of(&[kind]), KindSet::EMPTY);
@@ -561,10 +562,10 @@ fn system_rows(
     let name = format!("block_kib={block_kib} operation={} processes={processes}", operation.name());
     // Reads and small blocks are published to be the CPU's own.
     let large = operation == Operation::Write && block_kib > options.beta_kib;
-    let published = (!large && options.is_published())
-        .then(|| {
-            cell(&format!("aesni_{}_{processes}", operation.name()).replace("read_32", "read_12"), block_kib)
-        })
+    let column = format!("aesni_{}_{processes}", operation.name());
+    let tabled = table("aca-sds-table1").columns().contains(&column.as_str());
+    let published = (!large && tabled && options.is_published())
+        .then(|| cell(&column, block_kib))
         .filter(|us| us.is_finite());
     let mut rows = vec![
         Row {

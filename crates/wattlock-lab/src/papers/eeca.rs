@@ -1,10 +1,11 @@
 //! `eeca`: Xiao et al., "Energy-efficient crypto acceleration with HW/SW co-design for HTTPS", 2019
 //! (`papers/README.md` section 1, `eeca-table1.csv`, `eeca-table2.csv`).
 //!
-//! *Cipher* (table 1): on each core a process encrypts blocks for ever, as `openssl speed` does; under EECA it has one
-//! block for each of the two engines that the scheduler holds. *HTTPS* (table 2): on each core a worker serves its share
-//! of the connections; a response costs own work, which is what the instruction column leaves when its cipher time is
-//! taken out, and its encryption, which EECA asks for in one call instead of one a fragment.
+//! *Cipher* (table 1): on each core a process encrypts blocks for ever, as `openssl speed` does; under EECA, and under
+//! `adaptive`, a core has several blocks in hand, for with one the scheduler would have no queues to move between.
+//! *HTTPS* (table 2): on each core a worker serves its share of the connections; a response costs own work, which is
+//! what the instruction column leaves when its cipher time is taken out, and its encryption, which EECA asks for in one
+//! call instead of one a fragment.
 //!
 //! Inputs are the platform and the columns software, instruction and accelerator. Fitted: what a call costs a core, on
 //! the accelerator column; the accelerator's bandwidth is that column's plateau; watts are least squares over the
@@ -44,7 +45,7 @@ pub struct Options {
     /// Cores
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().cores))]
     pub cores: usize,
-    /// Blocks a core has in hand in the cipher experiment: one for each engine that EECA's scheduler holds
+    /// Blocks a core has in hand in the cipher experiment: enough that neither of EECA's queues is empty
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().blocks_in_hand))]
     pub blocks_in_hand: usize,
     /// Connections of the HTTPS experiment, over all cores
@@ -53,7 +54,7 @@ pub struct Options {
     /// EECA's T in KiB
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().threshold_kib))]
     pub threshold_kib: f64,
-    /// Requests with which the accelerator counts as fully used
+    /// Requests with which the accelerator counts as fully used: one at work and one that waits
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().full_at))]
     pub full_at: u32,
     /// Requests the accelerator's driver takes
@@ -297,6 +298,7 @@ impl Setting<'_> {
         costs.set(CPU, KIND, sizes.iter().map(|size| (*size, inline_ns(*size), None)).collect());
         let alone = |size: &usize| (*size, call_ns + device_ns(*size), None);
         costs.set(ACCELERATOR, KIND, sizes.iter().map(alone).collect());
+        costs.set_submit(ACCELERATOR, call_ns);
         let engine =
             |id, class, inline, queued, window| EngineView { id, class, inline, queued, width: 1, window };
         let (all, none) = (KindSet::of(&[KIND]), KindSet::EMPTY);
@@ -684,13 +686,13 @@ fn parameters(options: &Options, watts: Watts) -> Result<Vec<Parameter>, Error> 
     };
     let (full, hand) = (options.full_at, options.blocks_in_hand);
     let fulls = ((full / 2).max(1), (full * 2).min(options.window));
-    let hands = (hand.max(2), (hand * 2).min(64));
+    let hands = ((hand / 2).max(1), (hand * 2).min(64));
     let of = |full_at, blocks_in_hand| Options { full_at, blocks_in_hand, ..options.clone() };
     all.push(Parameter {
         name: "full at",
         value: f64::from(full),
         unit: "requests",
-        source: "not published: the paper asks its driver; one for each core that feeds it",
+        source: "not published: the paper asks its driver; one at work and one that waits",
         determined: false,
         sensitivity: Some((
             f64::from(fulls.0),
@@ -702,7 +704,7 @@ fn parameters(options: &Options, watts: Watts) -> Result<Vec<Parameter>, Error> 
         name: "blocks in hand",
         value: hand as f64,
         unit: "requests a core",
-        source: "not published: one for each engine that the scheduler holds",
+        source: "not published: enough that neither of the scheduler's queues is ever empty",
         determined: false,
         sensitivity: Some((
             hands.0 as f64,

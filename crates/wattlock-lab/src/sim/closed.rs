@@ -125,10 +125,12 @@ enum Doing {
 struct Core {
     doing: Option<Doing>,
     ready: VecDeque<usize>,
-    /// Completions not taken yet.
-    inbox: VecDeque<usize>,
+    /// Completions not taken yet, and when the card had them: that is what a response says of its latency.
+    inbox: VecDeque<(usize, Nanos)>,
     held: Vec<usize>,
     in_flight: u32,
+    /// How many are bound to it.
+    clients: u32,
 }
 
 /// How often the idle share is looked at.
@@ -146,6 +148,9 @@ struct Run<'a> {
     power: Power,
     idle: (Nanos, u128, u16),
     tally: Tally,
+    /// Emptied within each step; kept for their room.
+    ended: Vec<Ended>,
+    finished: Vec<(usize, Nanos)>,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -183,12 +188,16 @@ impl Closed<'_> {
             power: Power::new(self.watts.0, &parts),
             idle: (0, 0, 0),
             tally: Tally::default(),
+            ended: Vec::new(),
+            finished: Vec::new(),
             system: self,
         };
         for index in 0..run.clients.len() {
             // Clients begin at different places of the cycle, or all of them would do the same round together.
             run.clients[index].round = index as u64;
-            run.cores[run.clients[index].core].ready.push_back(index);
+            let core = &mut run.cores[run.clients[index].core];
+            core.ready.push_back(index);
+            core.clients += 1;
         }
         (0..cores).for_each(|core| run.turn(core));
         run.until(run.system.warm);
@@ -224,20 +233,20 @@ impl Run<'_> {
 
     fn step(&mut self) {
         let now = self.now;
-        let mut ended: Vec<Ended> = Vec::new();
+        let (mut ended, mut finished) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.finished));
         self.cpu.advance(now, &mut |one| ended.push(one));
-        let mut finished: Vec<usize> = Vec::new();
         if let Some((_, card)) = &mut self.system.card {
-            card.advance(now, &mut |one| finished.push(one.id as usize));
+            card.advance(now, &mut |one| finished.push((one.id as usize, one.at)));
         }
-        for client in finished {
+        for (client, at) in finished.drain(..) {
             let core = self.clients[client].core;
-            self.cores[core].inbox.push_back(client);
+            self.cores[core].inbox.push_back((client, at));
             self.turn(core);
         }
-        for one in ended {
+        for one in ended.drain(..) {
             self.ended(one.core);
         }
+        (self.ended, self.finished) = (ended, finished);
         while self.deadlines.peek().is_some_and(|at| at <= now) {
             let Some((client, submitted)) = self.deadlines.take() else { break };
             self.expire(client, submitted);
@@ -265,12 +274,12 @@ impl Run<'_> {
     }
 
     fn collect(&mut self, core: usize) {
-        while let Some(index) = self.cores[core].inbox.pop_front() {
+        while let Some((index, finished)) = self.cores[core].inbox.pop_front() {
             self.cores[core].in_flight -= 1;
             let client = self.clients[index];
             let outcome = Outcome {
                 engine: self.card_id(),
-                latency_ns: self.now - client.submitted,
+                latency_ns: finished - client.submitted,
                 held_ns: 0,
                 batch: 1,
                 depth: client.depth,
@@ -438,11 +447,10 @@ impl Run<'_> {
     }
 
     fn weather(&mut self, core: usize) -> Weather {
-        let on_core = self.system.clients.iter().filter(|one| **one == core).count() as u32;
         let (clients, cores) = (self.clients.len(), self.cores.len());
         let (submitters, active) = match self.system.view {
             View::Driver => (clients, clients as u32),
-            View::Own => (clients.min(cores), on_core),
+            View::Own => (clients.min(cores), self.cores[core].clients),
         };
         let mut weather = Weather {
             idle_permille: self.idle_permille(),
