@@ -60,16 +60,20 @@
 //! *Faults.* A failure multiplies an engine's cost by 9, the next ones by 17, 33 and so on, and half of that is
 //! forgiven every 100 ms.
 //!
+//! *Clocks.* A device with calibrated clocks ([`crate::ClockCost`]) is told the cheapest one that keeps up, unless time
+//! is all that counts: then the fastest (`clocks.rs`).
+//!
 //! A table per kind is built when the kind is first seen (one allocation, as a key's first expansion is one).
 //! [`Policy::choose_inline`] then is a look-up by kind and quarter-octave of size.
 
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
 
+use crate::clocks::Governor;
 use crate::estimate::{BUCKETS, Candidate, Distrust, Submit, bucket};
 use crate::machine::{EngineId, MAX_ENGINES, Machine, Objective};
 use crate::ranking::Ranking;
 use crate::settings::Settings;
-use crate::weather::{Choice, Outcome, Policy, Weather};
+use crate::weather::{Choice, ClockStep, Outcome, Policy, Weather};
 
 /// D above: what a nanosecond of somebody else's delay weighs against one's own.
 const DELAY_WEIGHT: f32 = 2.0;
@@ -99,6 +103,7 @@ pub struct Adaptive {
     distrust: [Distrust; MAX_ENGINES],
     tables: Vec<Option<Box<Table>>>,
     last_poll: Nanos,
+    governors: Vec<(EngineId, Governor)>,
 }
 
 /// What does not change after construction.
@@ -126,7 +131,10 @@ impl Adaptive {
             explore_every: settings.adaptive_explore_every,
             half_life_ns: settings.adaptive_fault_half_life_ns.max(1),
         };
+        let clocks = |id| Some((id, Governor::new(machine.costs.clocks(id))?));
+        let governors = machine.engines.iter().filter_map(|engine| clocks(engine.id)).collect();
         Adaptive {
+            governors,
             any: Ranking::any(&machine, &[]),
             inline: Ranking::inline(&machine, &[]),
             machine,
@@ -140,6 +148,20 @@ impl Adaptive {
     fn table(&mut self, kind: Kind) -> &mut Table {
         let Adaptive { machine, rules, any, tables, .. } = self;
         tables[kind.index()].get_or_insert_with(|| Box::new(Table::new(machine, any.of(kind), kind, rules)))
+    }
+
+    /// The choice with a clock, if the engine has any to choose from.
+    fn clocked(&mut self, choice: Choice, shape: &Shape, weather: &Weather, now: Nanos) -> Choice {
+        let governor = self.governors.iter_mut().find(|(id, _)| *id == choice.engine);
+        let Some((_, governor)) = governor else { return choice };
+        if self.rules.objective == Objective::Performance {
+            return Choice { clock: Some(governor.fastest()), ..choice };
+        }
+        let state = &weather.engines[choice.engine.index()];
+        let patience_ns = f64::from(self.rules.hold_ns);
+        let fill = state.in_flight_bytes.max(shape.bytes as u64);
+        let order = governor.on_message(shape.bytes, fill, state.window_bytes, patience_ns, now);
+        Choice { hold_ns: choice.hold_ns.max(order.hold_ns), clock: Some(order.clock), ..choice }
     }
 
     #[cold]
@@ -162,10 +184,11 @@ impl Policy for Adaptive {
         let table = self.table(shape.kind);
         table.on_arrival(now);
         let sky = Sky { rules: &rules, distrust: &distrust, shape, weather, now };
-        match table.choose(&sky) {
+        let choice = match table.choose(&sky) {
             Some(choice) => choice,
             None => Choice::now(self.any.pick(shape.kind, weather)),
-        }
+        };
+        self.clocked(choice, shape, weather, now)
     }
 
     #[inline]
@@ -194,6 +217,29 @@ impl Policy for Adaptive {
         }
         self.last_poll = now;
         true
+    }
+
+    /// Where the company that a pass was held for did not come, those who did are done one by one.
+    fn take_over(
+        &mut self,
+        shape: &Shape,
+        lanes: EngineId,
+        count: u32,
+        weather: &Weather,
+    ) -> Option<EngineId> {
+        let table = self.tables[shape.kind.index()].as_mut()?;
+        let to = table.quicker_one_by_one(shape.bytes, lanes, count, weather)?;
+        if let Some(left) = table.candidates.iter_mut().find(|one| one.id == lanes) {
+            (0..count).for_each(|_| left.learn_company(count as u16));
+        }
+        Some(to)
+    }
+
+    fn rest(&self, engine: EngineId) -> Option<ClockStep> {
+        if self.rules.objective == Objective::Performance {
+            return None;
+        }
+        self.governors.iter().find(|(id, _)| *id == engine).map(|(_, governor)| governor.resting())
     }
 
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
@@ -457,7 +503,7 @@ impl Table {
         let (mut predicted, mut batch) = (0.0, 1.0);
         if candidate.queued && candidate.width > 1 {
             predicted = self.company(sky);
-            let held = state.held % u32::from(candidate.width);
+            let held = state.held_alike % u32::from(candidate.width);
             batch = (1.0 + held as f32 + share * predicted).min(f32::from(candidate.width));
         }
         let (ns, across_ns) = if candidate.on_thread() {
@@ -517,6 +563,21 @@ impl Table {
         0.0
     }
 
+    /// Who does `count` requests inside the call in less time than a pass of those lanes takes, if anyone does.
+    fn quicker_one_by_one(
+        &self,
+        bytes: usize,
+        lanes: EngineId,
+        count: u32,
+        weather: &Weather,
+    ) -> Option<EngineId> {
+        let pass = self.candidates.iter().find(|one| one.id == lanes)?.ns(bytes)?;
+        let inline = self.candidates.iter().filter(|one| one.inline && is_usable(one, weather));
+        let timed = inline.filter_map(|one| Some((one.id, one.ns(bytes)?)));
+        let (id, one) = timed.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        (one * count as f32 <= pass).then_some(id)
+    }
+
     /// What one request takes inside the call, at best.
     fn inline_ns(&self, bytes: usize) -> Option<f32> {
         let inline = self.candidates.iter().filter(|candidate| candidate.inline);
@@ -527,7 +588,7 @@ impl Table {
     /// against one-by-one work, but at least an eighth of a pass, so that those who are coming can come.
     fn hold_ns(&self, candidate: &Candidate, way: &Way, sky: &Sky<'_>) -> Nanos {
         let state = &sky.weather.engines[candidate.id.index()];
-        let missing = u32::from(candidate.width) - 1 > state.held % u32::from(candidate.width);
+        let missing = u32::from(candidate.width) - 1 > state.held_alike % u32::from(candidate.width);
         if !candidate.queued || way.batch < 1.5 || !missing {
             return 0;
         }

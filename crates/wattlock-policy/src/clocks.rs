@@ -47,21 +47,29 @@ impl ClockCost {
     }
 }
 
-/// Share of the window that may be full when a pass ends, the largest message aside.
-const FULL: f64 = 0.70;
-/// Of that, the share that a slower clock must promise before it is taken again.
-const CALM: f64 = 0.5;
+/// Share of the window that a pass may need, what it holds and what comes meanwhile.
+const ROOM: f64 = 1.0;
+/// The same for a clock between the plan's and the fastest.
+const HARD: f64 = 1.5;
+/// The same before a raised clock comes down again.
+const CALM: f64 = 0.8;
+/// The last few messages count where they are this many times as fast as the last few dozen.
+const SURGE: f64 = 1.3;
+/// Share of the window that passes hold when there is always work.
+const PASS: f64 = 0.75;
+/// Where no clock keeps up, one this near the fastest will do.
+const NEAR: f64 = 0.93;
 /// A plan is left for one that costs this much of it.
 const BETTER: f64 = 0.97;
 /// A clock keeps up if it has this much to spare.
-const SPARE: f64 = 0.97;
+const SPARE: f64 = 0.93;
 /// Waiting for company must save this much of the watts.
 const WORTH: f64 = 0.98;
 /// Longer gaps say nothing more.
 const GAP_MOST_NS: f64 = 1e9;
 
 /// The clock for the next pass, and how long to wait for company.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Order {
     pub(crate) clock: ClockStep,
     pub(crate) hold_ns: Nanos,
@@ -81,10 +89,11 @@ pub(crate) struct Governor {
     /// Means over about 32 messages, and over about 4.
     slow: Flow,
     fast: Flow,
-    largest: f64,
     last: Option<Nanos>,
     plan: Plan,
     planned_at: f64,
+    /// Whether no clock keeps up.
+    overrun: bool,
     raised: bool,
 }
 
@@ -121,10 +130,10 @@ impl Governor {
             steps: steps.to_vec(),
             slow: Flow::default(),
             fast: Flow::default(),
-            largest: 0.0,
             last: None,
             plan: Plan { low: 0, high: 0 },
             planned_at: 0.0,
+            overrun: false,
             raised: false,
         })
     }
@@ -136,6 +145,13 @@ impl Governor {
             rate(*a).total_cmp(&rate(*b))
         });
         ClockStep(fastest.unwrap_or(0) as u8)
+    }
+
+    /// The clock that takes least while there is nothing to do.
+    pub(crate) fn resting(&self) -> ClockStep {
+        let idle = |step: usize| self.steps[step].idle_w;
+        let least = (0..self.steps.len()).min_by(|a, b| idle(*a).total_cmp(&idle(*b)));
+        ClockStep(least.unwrap_or(0) as u8)
     }
 
     /// A message of `bytes` has come; the window holds `fill` of `window` bytes with it.
@@ -161,7 +177,6 @@ impl Governor {
     fn learn(&mut self, bytes: f64, now: Nanos) {
         let gap = self.last.map(|last| (now.saturating_sub(last) as f64).min(GAP_MOST_NS));
         self.last = Some(now);
-        self.largest = bytes.max(self.largest - self.largest / 64.0);
         let Some(gap) = gap else {
             // Nothing is known of the velocity: as if the next message came after a second.
             (self.slow, self.fast) =
@@ -177,7 +192,7 @@ impl Governor {
 
     /// Bytes of the largest pass worth counting on.
     fn most(&self, window: f64) -> f64 {
-        (FULL * window / 2.0).max(self.slow.bytes).max(1.0)
+        (PASS * window).max(self.slow.bytes).max(1.0)
     }
 
     /// Watts of a plan, `None` if it does not keep up.
@@ -196,6 +211,14 @@ impl Governor {
         Some((1.0 - share) * low.busy_w + share * high.busy_w)
     }
 
+    /// The clock of fewest joules a byte among those that are about as fast as the fastest.
+    fn near(&self, pass: f64) -> usize {
+        let fastest = self.steps[usize::from(self.fastest().0)].capacity(pass);
+        let fast = (0..self.steps.len()).filter(|step| self.steps[*step].capacity(pass) >= NEAR * fastest);
+        let joules = |step: usize| self.steps[step].busy_w / self.steps[step].capacity(pass);
+        fast.min_by(|a, b| joules(*a).total_cmp(&joules(*b))).unwrap_or(0)
+    }
+
     fn replan(&mut self, window: f64) {
         let velocity = self.slow.velocity();
         if (velocity / self.planned_at - 1.0).abs() < 0.05 {
@@ -207,39 +230,45 @@ impl Governor {
         let count = self.steps.len();
         let plans = (0..count).flat_map(|low| (low..count).map(move |high| Plan { low, high }));
         let cheapest = plans.filter_map(|plan| Some((plan, of(plan)?))).min_by(|a, b| a.1.total_cmp(&b.1));
-        let top = usize::from(self.fastest().0);
-        let (best, watts) = cheapest.unwrap_or((Plan { low: top, high: top }, 0.0));
-        if of(self.plan).is_none_or(|present| watts < BETTER * present) {
+        let Some((best, watts)) = cheapest else {
+            let near = self.near(self.most(window));
+            (self.plan, self.overrun) = (Plan { low: near, high: near }, true);
+            return;
+        };
+        if self.overrun || of(self.plan).is_none_or(|present| watts < BETTER * present) {
             self.plan = best;
         }
+        self.overrun = false;
     }
 
-    /// Share of the window that would be full at the end of a pass begun now at that clock. What the pass holds counts
-    /// until it is done only if that is more: some rings free what has been copied, others what has been completed.
-    fn ends_with(&self, step: usize, fill: f64, window: f64) -> f64 {
-        let velocity = self.slow.velocity().max(self.fast.velocity());
-        let comes = velocity * self.steps[step].pass_ns(fill) / 1e9;
-        (comes.max(fill) + self.largest) / window
+    /// Bytes a second; the short mean counts only where it is far above the long one.
+    fn velocity(&self) -> f64 {
+        let (slow, fast) = (self.slow.velocity(), self.fast.velocity());
+        if fast > SURGE * slow { fast } else { slow }
+    }
+
+    /// Share of the window that a pass begun now at that clock would need: what it holds, and what comes meanwhile.
+    fn needs(&self, step: usize, fill: f64, window: f64) -> f64 {
+        let velocity = self.velocity();
+        (fill + velocity * self.steps[step].pass_ns(fill) / 1e9) / window
     }
 
     /// The plan's clock, or the first above it that leaves room.
     fn guarded(&mut self, fill: f64, window: f64) -> usize {
-        let room = FULL.max(2.0 * self.largest / window).min(1.0);
-        let bound =
-            if self.raised { self.largest / window + CALM * (room - self.largest / window) } else { room };
-        if self.ends_with(self.plan.low, fill, window) <= bound {
-            self.raised = false;
-            return self.plan.low;
+        let Plan { low, high } = self.plan;
+        let bound = if self.raised { CALM } else { ROOM };
+        self.raised = !self.overrun && self.needs(low, fill, window) > bound;
+        if !self.raised {
+            return low;
         }
-        self.raised = true;
-        let top = usize::from(self.fastest().0);
-        let from = if self.plan.high > self.plan.low { self.plan.high } else { self.plan.low + 1 };
-        (from..self.steps.len()).find(|step| self.ends_with(*step, fill, window) <= room).unwrap_or(top)
+        let from = high.max(low + 1);
+        let found = (from..self.steps.len()).find(|step| self.needs(*step, fill, window) <= HARD);
+        found.unwrap_or(usize::from(self.fastest().0))
     }
 
     fn hold_ns(&self, step: usize, fill: f64, window: f64, patience_ns: f64) -> Nanos {
         let velocity = self.slow.velocity();
-        let together = (velocity * patience_ns / 1e9).min(self.most(window) / 2.0);
+        let together = (velocity * patience_ns / 1e9).min(window / 4.0);
         let plan = Plan { low: step, high: step };
         if together < fill + self.slow.bytes {
             return 0;

@@ -304,7 +304,7 @@ impl Candidate {
         self.servers = self.servers.clamp(least, least.max(self.window as f32));
     }
 
-    fn learn_company(&mut self, batch: u16) {
+    pub(crate) fn learn_company(&mut self, batch: u16) {
         let expected = self.predicted.min(f32::from(self.width) - 1.0);
         if self.width == 1 || expected < 0.5 {
             return;

@@ -13,7 +13,6 @@
 mod aca_sds;
 mod adaptive;
 mod catalogue;
-#[allow(dead_code)]
 mod clocks;
 mod eeca;
 mod eep;

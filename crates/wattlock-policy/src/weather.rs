@@ -16,6 +16,8 @@ pub struct EngineWeather {
     pub in_flight_bytes: u64,
     /// Of the requests in flight, those not yet handed to the machine.
     pub held: u32,
+    /// Of those held, the ones that would share a pass with the request in question: for lanes, those of its kind.
+    pub held_alike: u32,
     /// Of the requests in flight, public-key operations.
     pub asymmetric: u32,
     /// Input bytes that may be in flight at once; the fill level is `in_flight_bytes / window_bytes`.
@@ -124,10 +126,30 @@ pub trait Policy: Send {
         true
     }
 
+    /// A batch of lanes is about to go, `count` requests of this shape's kind: who should do them one by one, inside
+    /// the call, instead? `None` to let them go.
+    fn take_over(
+        &mut self,
+        shape: &Shape,
+        lanes: EngineId,
+        count: u32,
+        weather: &Weather,
+    ) -> Option<EngineId> {
+        let _ = (shape, lanes, count, weather);
+        None
+    }
+
     /// Whether it is time to poll for completions.
     fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
         let _ = now;
         weather.in_flight() > 0
+    }
+
+    /// The clock an engine should rest at that has had nothing in flight for a few milliseconds. The next
+    /// [`Choice::clock`] says what to work at. `None`: leave it.
+    fn rest(&self, engine: EngineId) -> Option<ClockStep> {
+        let _ = engine;
+        None
     }
 
     /// What became of a request.

@@ -53,6 +53,9 @@ struct Station {
     /// When what the instance holds must go; `None` while it holds nothing.
     flush_by: Option<Nanos>,
     is_cpu: bool,
+    /// What an instance of CPU lanes holds, by kind: lanes share a pass with their own kind only, and a batch that
+    /// stayed thin is better done one by one. Empty for every other engine.
+    held: Vec<(Token, Shape)>,
 }
 
 /// A kind's known-answer tests under way on an instance.
@@ -275,7 +278,7 @@ impl Dispatcher {
         if let Err(error) = request.view().validate() {
             return self.done_now(EngineId(0), shape, request, Err(error), now);
         }
-        let choice = self.policy.choose(&shape, &self.weather, now);
+        let choice = self.choose(&shape, now);
         if choice.engine.index() >= self.stations.len() {
             return self.done_now(EngineId(0), shape, request, Err(Error::Unsupported), now);
         }
@@ -290,6 +293,14 @@ impl Dispatcher {
                 self.done_now(choice.engine, shape, request, result, now)
             }
         }
+    }
+
+    /// Asks the policy, once the weather says who would keep this request company.
+    fn choose(&mut self, shape: &Shape, now: Nanos) -> Choice {
+        for (station, weather) in self.stations.iter().zip(&mut self.weather.engines) {
+            weather.held_alike = if weather.held > 0 { station.held_alike(shape.kind) } else { 0 };
+        }
+        self.policy.choose(shape, &self.weather, now)
     }
 
     /// A completion for a request that never entered an instance.
@@ -336,6 +347,7 @@ impl Dispatcher {
         };
         match instance.submit(token, request, now) {
             Ok(()) => {
+                self.stations[id.index()].note_held(token, shape);
                 self.note_held(id, now.saturating_add(choice.hold_ns), now);
                 Ok(token)
             }
@@ -381,15 +393,17 @@ impl Dispatcher {
     }
 
     /// After a submission: the deadline counts from the oldest request held; a batch that is full or may not wait goes.
+    /// (Lanes begin a full one by themselves: only they know how many are of a kind.)
     fn note_held(&mut self, id: EngineId, flush_by: Nanos, now: Nanos) {
         let station = &mut self.stations[id.index()];
         let held = station.instance.as_ref().map_or(0, |instance| instance.held());
         if held > 0 {
             station.flush_by = Some(station.flush_by.map_or(flush_by, |by| by.min(flush_by)));
         }
-        let full = held >= u32::from(station.engine.description().width.max(1)) && held > 0;
-        if full && station.engine.description().width > 1 || station.flush_by.is_some_and(|by| by <= now) {
-            station.flush(now);
+        let width = u32::from(station.engine.description().width);
+        let full = width > 1 && held >= width && !station.is_lanes();
+        if full || station.flush_by.is_some_and(|by| by <= now) {
+            self.ring(id, now);
         }
         self.count_in_flight(id);
         if self.everyone_waits() {
@@ -541,8 +555,48 @@ impl Dispatcher {
             return;
         }
         self.now = self.runtime.clock().now();
-        let now = self.now;
-        self.stations.iter_mut().for_each(|station| station.flush(now));
+        (0..self.stations.len()).for_each(|index| self.ring(EngineId(index as u8), self.now));
+    }
+
+    /// Rings an engine's doorbell, unless lanes hold batches so thin that the policy would rather have them done one
+    /// by one. What lanes do, they do here: time passes.
+    fn ring(&mut self, id: EngineId, now: Nanos) {
+        while let Some((_, shape)) = self.stations[id.index()].held.first().copied() {
+            let station = &mut self.stations[id.index()];
+            let alike: Vec<Token> =
+                station.held.iter().filter(|held| held.1.kind == shape.kind).map(|held| held.0).collect();
+            station.held.retain(|held| held.1.kind != shape.kind);
+            if let Some(to) = self.policy.take_over(&shape, id, alike.len() as u32, &self.weather) {
+                alike.into_iter().for_each(|token| self.take_over(token, to, now));
+            }
+        }
+        let station = &mut self.stations[id.index()];
+        let works_here = station.is_lanes() && station.instance.as_ref().is_some_and(|one| one.held() > 0);
+        station.flush(now);
+        if works_here {
+            self.now = self.runtime.clock().now();
+        }
+    }
+
+    /// Has a held request done inside the call by somebody else.
+    fn take_over(&mut self, token: Token, to: EngineId, now: Nanos) {
+        let Some(from) = self.in_flight.get(token).filter(|entry| entry.is_door()).map(|entry| entry.engine)
+        else {
+            return;
+        };
+        let instance = self.stations[from.index()].instance.as_mut();
+        let Some(mut request) = instance.and_then(|instance| instance.withdraw(token, now)) else { return };
+        let Some(entry) = self.leave(token) else { return };
+        self.count_in_flight(from);
+        let held_ns = now.saturating_sub(entry.submitted_ns);
+        let result = match to.index() < self.stations.len() && self.prove_inline(to, entry.shape.kind) {
+            true => {
+                self.row.fell_back(from, Reason::Migrated);
+                self.run_with_care(to, &entry.shape, &mut request.view())
+            }
+            false => self.elsewhere(from, Reason::Migrated, &mut request.view()),
+        };
+        self.finish(token, &entry, request, result, Cost { batch: 1, held_ns, ..Cost::default() }, self.now);
     }
 
     /// Hands every finished request to `done` and returns how many there were. Also flushes what was held long
@@ -555,6 +609,8 @@ impl Dispatcher {
             let now = self.look();
             self.flush_due(now);
             self.migrate(now);
+            // Lanes, and whatever was moved here, worked meanwhile.
+            let now = self.now;
             self.collect(now);
             self.expire(now);
             if mem::take(&mut self.stopped_one) {
@@ -611,6 +667,7 @@ impl Dispatcher {
         }
         let id = self.in_flight.get(token)?.engine;
         let request = self.stations[id.index()].instance.as_mut()?.withdraw(token, self.now)?;
+        self.stations[id.index()].held.retain(|(held, _)| *held != token);
         self.leave(token);
         self.count_in_flight(id);
         Some(request)
@@ -684,7 +741,7 @@ impl Dispatcher {
         }
         let now = self.look();
         let shape = request.shape();
-        let choice = self.policy.choose(&shape, &self.weather, now);
+        let choice = self.choose(&shape, now);
         let Some(station) = self.stations.get(choice.engine.index()) else {
             return Ok(Err(Error::Unsupported));
         };
@@ -723,9 +780,9 @@ impl Dispatcher {
 
     fn flush_due(&mut self, now: Nanos) {
         let all = self.everyone_waits();
-        for station in &mut self.stations {
-            if all || station.flush_by.is_some_and(|by| by <= now) {
-                station.flush(now);
+        for index in 0..self.stations.len() {
+            if all || self.stations[index].flush_by.is_some_and(|by| by <= now) {
+                self.ring(EngineId(index as u8), now);
             }
         }
     }
@@ -760,18 +817,10 @@ impl Dispatcher {
         waiting.truncate(instance.held() as usize);
         let mut movable = waiting.iter().filter(|(_, shape)| self.policy.may_move(shape, migration));
         let Some(token) = movable.next().map(|(token, _)| *token) else { return false };
-        let Some(mut request) = instance.withdraw(token, now) else { return false };
-        let Some(entry) = self.leave(token) else { return false };
-        self.count_in_flight(from);
-        let result = match self.prove_inline(to, entry.shape.kind) {
-            true => {
-                self.row.fell_back(from, Reason::Migrated);
-                self.run_with_care(to, &entry.shape, &mut request.view())
-            }
-            false => self.elsewhere(from, Reason::Migrated, &mut request.view()),
-        };
-        self.finish(token, &entry, request, result, Cost { batch: 1, ..Cost::default() }, now);
-        true
+        self.stations[from.index()].held.retain(|(held, _)| *held != token);
+        let before = self.in_flight.len();
+        self.take_over(token, to, now);
+        self.in_flight.len() < before
     }
 
     /// Takes what the instances have finished.
@@ -981,6 +1030,7 @@ impl Dispatcher {
         self.testing.retain(|test| test.engine != id);
         let station = &mut self.stations[id.index()];
         station.flush_by = None;
+        station.held.clear();
         let Some(mut old) = station.instance.take() else { return };
         self.stopped_one = true;
         old.stop(now);
@@ -1026,6 +1076,7 @@ impl Dispatcher {
         for station in &mut self.stations {
             mem::forget(station.instance.take());
             station.flush_by = None;
+            station.held.clear();
             station.health = Health::default();
         }
         mem::forget(mem::take(&mut self.in_flight));
@@ -1066,11 +1117,38 @@ impl Station {
             instance: None,
             flush_by: None,
             is_cpu: engine.description().class.is_cpu(),
+            held: Vec::new(),
         }
+    }
+
+    /// Whether requests wait here for company of their own kind, to be done on this thread.
+    fn is_lanes(&self) -> bool {
+        self.is_cpu && self.engine.description().width > 1
+    }
+
+    /// Lanes have taken a request in. They do a batch by themselves once it is full.
+    fn note_held(&mut self, token: Token, shape: &Shape) {
+        if !self.is_lanes() {
+            return;
+        }
+        self.held.push((token, *shape));
+        let alike = self.held.iter().filter(|(_, held)| held.kind == shape.kind).count();
+        if alike >= usize::from(self.engine.description().width) {
+            self.held.retain(|(_, held)| held.kind != shape.kind);
+        }
+    }
+
+    /// Requests held that a request of this kind would share a pass with.
+    fn held_alike(&self, kind: Kind) -> u32 {
+        if self.is_lanes() {
+            return self.held.iter().filter(|(_, held)| held.kind == kind).count() as u32;
+        }
+        self.instance.as_ref().map_or(0, |instance| instance.held())
     }
 
     fn flush(&mut self, now: Nanos) {
         self.flush_by = None;
+        self.held.clear();
         if let Some(instance) = self.instance.as_mut().filter(|instance| instance.held() > 0) {
             instance.flush(now);
         }

@@ -350,6 +350,7 @@ impl State<'_> {
             state.in_flight = self.in_flight[index];
             if self.models[index].is_lanes() {
                 state.held = self.held.len() as u32;
+                state.held_alike = state.held;
             }
         }
         if self.load.says_active {
@@ -403,6 +404,14 @@ impl State<'_> {
 
     fn pass(&mut self, engine: usize) {
         let bytes = self.held.iter().map(|(asked, _)| asked.bytes).max().unwrap_or(0);
+        let (shape, count) = (self.shape(bytes), self.held.len() as u32);
+        if let Some(to) = self.policy.take_over(&shape, EngineId(engine as u8), count, &self.weather()) {
+            self.in_flight[engine] -= count;
+            for (asked, _) in std::mem::take(&mut self.held) {
+                self.execute(to.index(), asked);
+            }
+            return;
+        }
         let service = self.service(engine, bytes);
         self.now += service;
         let batch = std::mem::take(&mut self.held);
