@@ -180,6 +180,23 @@ fn signals_reach_the_command_and_the_report_still_comes() {
 }
 
 #[test]
+fn a_signal_that_was_ignored_stays_ignored_for_the_command() {
+    let machine = Machine::bare();
+    let script = "trap '' HUP; \"$0\" energy --idle-ms 0 -- sh -c 'kill -HUP $$; echo alive'";
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", script, env!("CARGO_BIN_EXE_wattlock")])
+        .env("WATTLOCK_METER_ROOT", machine.folder.path());
+    let output = shell.output().unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(0), b"alive\n".as_slice()),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
 fn a_report_goes_to_a_file_if_asked() {
     let machine = Machine::metered();
     let output = machine.run(&["--idle-ms", "0", "-o", "report", "--json", "--", "sh", "-c", USES]);

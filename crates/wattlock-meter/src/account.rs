@@ -64,7 +64,8 @@ impl Account {
         match about.measures {
             Measures::Power { watts } => {
                 self.joules += watts * (before as f64 + count as f64) / 2.0 * gap as f64 / 1e9;
-                if count != 0 || before != 0 {
+                // 0 W is a sensor that does not work, until it has shown that it does.
+                if count != 0 || before != 0 || self.moved_at.is_some() {
                     self.moved_at = Some(now);
                 }
             }
@@ -285,6 +286,8 @@ mod tests {
             About { measures: Measures::Power { watts: 1e-3 }, boundary: Boundary::Board, ..package(None) };
         let (_, value) = after(&about, &[Ok(100_000), Ok(300_000), Ok(300_000)]);
         assert_eq!((metered(&value).joules(), metered(&value).quality()), (500.0, Quality::Derived));
+        let resting = [Ok(2000), Ok(0), Ok(0), Ok(0), Ok(0), Ok(0), Ok(0)];
+        assert_eq!(metered(&after(&about, &resting).1), &Metered::new(1.0, true, None), "a rail may be off");
         let (_, value) = after(&about, &[Ok(0), Ok(0)]);
         assert!(matches!(value, Value::Unknown(_)), "0 W is a sensor that does not work");
     }

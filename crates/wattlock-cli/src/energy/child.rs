@@ -28,7 +28,9 @@ pub struct Ended {
 /// Starts a command and waits for its end; `tick` is called every `interval` meanwhile. Signals sent to us are sent on
 /// to it; those of the terminal it gets from the terminal.
 pub fn run(command: &[OsString], interval: Duration, mut tick: impl FnMut()) -> Result<io::Result<Ended>> {
-    let mut signals = SignalsInfo::<WithOrigin>::new(FORWARDED).context("no signal handlers")?;
+    let ignored = ignored();
+    let heard = FORWARDED.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let mut signals = SignalsInfo::<WithOrigin>::new(heard).context("no signal handlers")?;
     let before = children_cpu_s()?;
     let (program, arguments) = command.split_first().context("no command")?;
     let child = match Command::new(program).args(arguments).spawn() {
@@ -48,6 +50,14 @@ pub fn run(command: &[OsString], interval: Duration, mut tick: impl FnMut()) -> 
     });
     let status = wait(child, interval, &mut tick)?;
     Ok(Ok(Ended { status, cpu_s: children_cpu_s()? - before }))
+}
+
+/// Signals that whoever started us had us ignore (`nohup`), bit n for signal n + 1: a handler of ours would undo that for
+/// the command too.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 fn pid(child: &Child) -> Result<Pid> {
