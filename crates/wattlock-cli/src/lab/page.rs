@@ -10,14 +10,14 @@ use wattlock_lab::{Row, Study};
 
 use super::Name;
 use super::plot::{Bars, Look, Series, bars, chart, escape};
-use super::print::{HEADER, cells, figure, moved};
+use super::print::{HEADER, SUMMARY, cells, figure, moved, summary};
 
 const STYLE: &str = ":root{color-scheme:light dark;--ink:#1b1f24;--paper:#fff;--faint:#d5dae0;--soft:#57606a;--p:#1b1f24;--s:#0072b2;--a:#d55e00}\
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ed;--paper:#14171a;--faint:#3a4048;--soft:#9aa4af;--p:#e6e9ed;--s:#56b4e9;--a:#f0955a}}\
 body{font:16px/1.5 system-ui,sans-serif;max-width:1180px;margin:2rem auto;padding:0 1rem;color:var(--ink);background:var(--paper)}\
-h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2.4rem;border-top:1px solid var(--faint);padding-top:1rem}\
+h1{font-size:1.6rem}h3{font-size:1rem}h2{font-size:1.2rem;margin-top:2.4rem;border-top:1px solid var(--faint);padding-top:1rem}\
 table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}\
-td,th{padding:.12rem .8rem .12rem 0;text-align:right;white-space:nowrap}td:nth-child(-n+4),th:nth-child(-n+4){text-align:left}\
+td,th{padding:.12rem .8rem .12rem 0;text-align:right;white-space:nowrap}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}\
 th{border-bottom:1px solid var(--soft)}.all{display:flex;flex-wrap:wrap;gap:1.2rem}svg{max-width:100%;height:auto}\
 svg text{font:12px system-ui,sans-serif;fill:var(--soft)}svg text.t{font-weight:600;font-size:13px;fill:var(--ink)}svg text.n{fill:var(--ink)}\
 svg path{fill:none;stroke-width:2}svg .g{stroke:var(--faint);stroke-width:1}\
@@ -54,15 +54,11 @@ fn section(name: Name, study: &Study, pictures: &str) -> String {
         out += &figures_of(&group);
     }
     out += pictures;
-    out += "</div><details><summary>All figures, simulated</summary><table><tr>";
-    HEADER.iter().for_each(|head| out += &format!("<th>{head}</th>"));
-    out += "</tr>";
-    for row in &study.rows {
-        out += "<tr>";
-        cells(row).iter().for_each(|cell| out += &format!("<td>{}</td>", escape(cell)));
-        out += "</tr>";
-    }
-    out += "</table></details><details><summary>Free parameters</summary><ul>";
+    out += "</div><h3>How far from what was published, and what adaptive makes of it; simulated</h3>";
+    out += &table(&SUMMARY, &summary(&study.rows));
+    out += "<details><summary>All figures, simulated</summary>";
+    out += &table(&HEADER, &study.rows.iter().map(|row| cells(row).to_vec()).collect::<Vec<_>>());
+    out += "</details><details><summary>Free parameters</summary><ul>";
     for parameter in &study.parameters {
         let origin = if parameter.determined { "fitted" } else { "not determined" };
         let text = format!(
@@ -78,6 +74,15 @@ fn section(name: Name, study: &Study, pictures: &str) -> String {
     out += "</ul></details><details><summary>Contradictions and what the data do not determine</summary><ul>";
     study.remarks.iter().for_each(|remark| out += &format!("<li>{}</li>", escape(remark)));
     out + "</ul></details>"
+}
+
+fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let cells = |tag: &str, row: &[String]| -> String {
+        row.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect()
+    };
+    let head: Vec<String> = header.iter().map(|head| (*head).to_owned()).collect();
+    let body: String = rows.iter().map(|row| format!("<tr>{}</tr>", cells("td", row))).collect();
+    format!("<table><tr>{}</tr>{body}</table>", cells("th", &head))
 }
 
 /// Streams over time: velocity, and what either rule made of it.

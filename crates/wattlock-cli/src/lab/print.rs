@@ -29,12 +29,62 @@ pub fn study(title: &str, study: &Study) -> Result<()> {
     say!("{title} (simulated)\n");
     put!("{}", text::table(&HEADER, &study.rows.iter().map(|row| cells(row).to_vec()).collect::<Vec<_>>()));
     say!("");
+    put!("{}", text::table(&SUMMARY, &summary(&study.rows)));
+    say!("");
     parameters(&study.parameters, false)?;
     for remark in &study.remarks {
         say!("\n{}", wrapped(remark));
     }
     say!("");
     Ok(())
+}
+
+/// Columns of a study's summary.
+pub const SUMMARY: [&str; 7] = [
+    "experiment",
+    "quantity",
+    "published",
+    "median deviation",
+    "worst",
+    "adaptive's least gain",
+    "mean gain",
+];
+
+/// For each experiment and quantity: how many rows have a published figure, how far the simulation is from it, and
+/// what `adaptive` makes of it.
+pub fn summary(rows: &[Row]) -> Vec<Vec<String>> {
+    let percent =
+        |share: Option<f64>| share.map_or_else(|| "-".into(), |share| format!("{:+.1} %", share * 100.0));
+    let mut keys: Vec<(&str, &str)> = Vec::new();
+    for row in rows.iter().map(|row| (row.experiment, row.quantity)) {
+        if !keys.contains(&row) {
+            keys.push(row);
+        }
+    }
+    let line = |(experiment, quantity): (&str, &str)| {
+        let mine = || rows.iter().filter(|row| (row.experiment, row.quantity) == (experiment, quantity));
+        let mut off: Vec<f64> = mine().filter_map(|row| row.deviation().or_else(|| outside(row))).collect();
+        off.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
+        let gains: Vec<f64> = mine().filter_map(Row::gain).collect();
+        let mean = (!gains.is_empty()).then(|| gains.iter().sum::<f64>() / gains.len() as f64);
+        vec![
+            experiment.to_owned(),
+            quantity.to_owned(),
+            off.len().to_string(),
+            percent(median(&off)).trim_start_matches('+').to_owned(),
+            percent(off.last().copied()),
+            percent(gains.iter().copied().min_by(f64::total_cmp)),
+            percent(mean),
+        ]
+    };
+    keys.into_iter().map(line).collect()
+}
+
+/// The middle one of values ascending in size, or the mean size of the two in the middle.
+fn median(off: &[f64]) -> Option<f64> {
+    let upper = off.get(off.len() / 2)?.abs();
+    let lower = off.get((off.len() - 1) / 2)?.abs();
+    Some((upper + lower) / 2.0)
 }
 
 /// Columns of a study.
@@ -154,6 +204,32 @@ mod tests {
         ] {
             assert_eq!(figure(value), text);
         }
+    }
+
+    #[test]
+    fn a_summary_has_the_median_and_the_worst_of_what_was_published() {
+        let row = |simulated, published, adaptive| Row {
+            paper: "eeca",
+            experiment: "cipher",
+            row: String::new(),
+            quantity: "ppw",
+            unit: "",
+            published,
+            published_interval: None,
+            simulated,
+            adaptive: Some(adaptive),
+            better: wattlock_lab::Better::More,
+            own: true,
+        };
+        let rows = [
+            row(110.0, Some(100.0), 110.0),
+            row(98.0, Some(100.0), 98.0),
+            row(101.0, Some(100.0), 111.1),
+            row(104.0, Some(100.0), 52.0),
+            row(7.0, None, 7.0),
+        ];
+        let lines = summary(&rows);
+        assert_eq!(lines, [["cipher", "ppw", "4", "3.0 %", "+10.0 %", "-50.0 %", "-8.0 %"]]);
     }
 
     #[test]

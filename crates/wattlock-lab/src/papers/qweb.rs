@@ -698,7 +698,7 @@ fn resumption(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     let published = percent == 10.0;
     speedup(
         lab,
-        "resumption",
+        ("resumption", "handshakes_per_s"),
         &format!("full_percent={percent}"),
         &work,
         published.then_some((2.0, f64::INFINITY)),
@@ -710,7 +710,14 @@ fn transfer(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     let work = Work::transfer(&lab.costs, lab.options);
     let name = format!("transfer_kib={}", lab.options.transfer_kib);
     let published = lab.options.transfer_kib == 128;
-    speedup(lab, "transfer", &name, &work, published.then_some((2.0, f64::INFINITY)), rows)?;
+    speedup(
+        lab,
+        ("transfer", "responses_per_s"),
+        &name,
+        &work,
+        published.then_some((2.0, f64::INFINITY)),
+        rows,
+    )?;
     let software = lab.software(&work, lab.place());
     rows.push(Row {
         published_interval: published.then_some((0.0, 1.0)),
@@ -723,7 +730,7 @@ fn transfer(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
 
 fn speedup(
     lab: &Lab<'_>,
-    experiment: &'static str,
+    (experiment, rate): (&'static str, &'static str),
     name: &str,
     work: &Work,
     interval: Option<(f64, f64)>,
@@ -732,9 +739,7 @@ fn speedup(
     let software = lab.software(work, lab.place());
     let qweb = lab.run(work, lab.place(), QWEB)?.per_second;
     let ours = lab.run(work, lab.place(), ADAPTIVE)?.per_second;
-    for (quantity, unit, interval, by) in
-        [("speedup", "x", interval, software), ("responses_per_s", "1/s", None, 1.0)]
-    {
+    for (quantity, unit, interval, by) in [("speedup", "x", interval, software), (rate, "1/s", None, 1.0)] {
         rows.push(Row {
             published_interval: interval,
             simulated: qweb / by,
