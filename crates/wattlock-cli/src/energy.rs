@@ -388,6 +388,12 @@ fn figures(reading: &Reading, idle: Option<&Reading>) -> String {
                     figure.boundary.to_string(),
                     figure.source.to_owned(),
                 ]);
+                if figure.window.to_ns < reading.window.to_ns
+                    || figure.window.from_ns > reading.window.from_ns
+                {
+                    let (seen, all) = (figure.window.seconds(), reading.window.seconds());
+                    let _ = writeln!(without, " {}: seen for {seen:.3} s of {all:.3} s", figure.part);
+                }
                 for why in metered.at_least().into_iter().chain(figure.note.as_deref()) {
                     let _ = writeln!(without, " {}: {why}", figure.part);
                 }

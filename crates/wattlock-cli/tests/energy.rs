@@ -206,6 +206,16 @@ fn a_report_goes_to_a_file_if_asked() {
 }
 
 #[test]
+fn a_socket_that_disappears_during_the_command_is_said_to() {
+    let machine = Machine::metered();
+    let script = format!("{USES}; sleep 1; rm -r sys/class/powercap/intel-rapl:1; sleep 0.3");
+    let people = said(&machine.run(&["--idle-ms", "0", "--", "sh", "-c", &script]));
+    for wanted in ["package-1: seen for ", "could not be read any more", "at least 38.00 J measured"] {
+        assert!(people.contains(wanted), "{wanted}: {people}");
+    }
+}
+
+#[test]
 fn sources_say_what_is_read_and_what_is_not() {
     let machine = Machine::metered();
     machine.set("sys/class/hwmon/hwmon0/name", "amd_energy");
