@@ -41,7 +41,7 @@ fn both_tables_are_predicted() {
 fn best_gains_are_near_the_published_ones() {
     let study = default();
     let mut gains = 0;
-    for row in study.rows.iter().filter(|row| row.row == "best") {
+    for row in study.rows.iter().filter(|row| row.row.starts_with("best")) {
         // As ratios of throughput per watt: a gain of 40 % is a ratio of 1.4.
         let ratio = (100.0 + row.simulated) / (100.0 + row.published.expect("published"));
         assert!((ratio - 1.0).abs() < 0.15, "{} {}: {ratio}", row.experiment, row.quantity);
@@ -60,7 +60,7 @@ fn adaptive_is_at_least_as_good_in_every_row() {
         if row.own {
             assert!(gain >= -0.01, "{} {} {}: {gain}", row.experiment, row.row, row.quantity);
             own.push(gain);
-        } else if row.row != "best" {
+        } else if !row.row.starts_with("best") {
             assert!(gain >= -0.02, "{} {} {}: {gain}", row.experiment, row.row, row.quantity);
         }
     }

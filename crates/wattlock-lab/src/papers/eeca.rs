@@ -618,7 +618,7 @@ fn best_gains(experiment: Experiment, ppw: &[(usize, f64, f64)]) -> Vec<Row> {
         Row {
             paper: "eeca",
             experiment: experiment.name(),
-            row: "best".into(),
+            row: format!("best experiment={}", experiment.name()),
             quantity,
             unit: "%",
             published: Some(published),
