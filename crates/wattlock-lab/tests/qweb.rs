@@ -1,10 +1,15 @@
 //! What QWEB published, on the modelled machine. Simulated figures throughout.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::OnceLock;
+
 use wattlock_lab::papers::qweb::{Options, fit, study};
 use wattlock_lab::{Better, Error, Row, Study};
 
-fn defaults() -> Study {
-    study(&Options::default()).unwrap()
+fn defaults() -> &'static Study {
+    static STUDY: OnceLock<Study> = OnceLock::new();
+    STUDY.get_or_init(|| study(&Options::default()).unwrap())
 }
 
 fn row<'a>(study: &'a Study, name: &str, quantity: &str) -> &'a Row {
@@ -20,8 +25,8 @@ fn rate(study: &Study, name: &str) -> f64 {
 fn straight_is_below_asynchronous_is_below_the_cards_limit() {
     let study = defaults();
     for (suite, limit) in [("rsa-2048", 100_000.0), ("ecdhe-rsa", 40_000.0)] {
-        let straight = rate(&study, &format!("suite={suite} offload=straight"));
-        let asynchronous = rate(&study, &format!("suite={suite}"));
+        let straight = rate(study, &format!("suite={suite} offload=straight"));
+        let asynchronous = rate(study, &format!("suite={suite}"));
         assert!(1.5 * straight < asynchronous && 1.2 * asynchronous < limit, "{straight} {asynchronous}");
     }
 }
@@ -30,7 +35,7 @@ fn straight_is_below_asynchronous_is_below_the_cards_limit() {
 fn the_whole_machine_reaches_the_cards_limits_and_no_more() {
     let study = defaults();
     for (suite, limit) in [("rsa-2048", 100_000.0), ("ecdhe-rsa", 40_000.0)] {
-        let reached = rate(&study, &format!("suite={suite} workers=88"));
+        let reached = rate(study, &format!("suite={suite} workers=88"));
         assert!((reached / limit - 1.0).abs() < 0.02, "{suite}: {reached}");
     }
 }
@@ -45,15 +50,15 @@ fn the_published_gains_are_met_or_within_a_sixth() {
         ("suite=ecdhe-ecdsa-p384", "speedup", 13.0),
         ("page_kb=1100 responses=10000", "seconds", 66.5),
     ] {
-        let row = row(&study, name, quantity);
+        let row = row(study, name, quantity);
         assert_eq!(row.published, Some(published));
         let deviation = row.deviation().unwrap();
         assert!(deviation.abs() < 1.0 / 6.0, "{name}: {deviation}");
     }
     // The two figures that the baselines determine least; the remarks say why.
-    let text = row(&study, "text_kib=512", "responses_per_s");
+    let text = row(study, "text_kib=512", "responses_per_s");
     assert!(text.simulated > 107.0 * 3.5, "{}", text.simulated);
-    assert!(row(&study, "text_kib=512 cipher=aes128-sha", "speedup").simulated > 4.0);
+    assert!(row(study, "text_kib=512 cipher=aes128-sha", "speedup").simulated > 4.0);
 }
 
 #[test]
@@ -90,7 +95,7 @@ fn adaptive_loses_no_row_by_more_than_a_percent_and_wins_on_average() {
 #[test]
 fn the_fit_reproduces_the_baselines_it_was_made_of() {
     let study = defaults();
-    let straight = row(&study, "suite=rsa-2048 offload=straight", "speedup").simulated;
+    let straight = row(study, "suite=rsa-2048 offload=straight", "speedup").simulated;
     assert!((straight / 2.0 - 1.0).abs() < 0.02, "the closed form and the simulation differ: {straight}");
     let parameters = fit(&Options::default());
     let rest = parameters.iter().find(|one| one.name == "rest").unwrap();
@@ -163,7 +168,8 @@ fn every_row_and_quantity_is_there_once_and_is_a_number() {
 
 #[test]
 fn nonsense_is_refused_by_the_name_of_its_option() {
-    let cases: [(fn(&mut Options), &str); 8] = [
+    type Change = fn(&mut Options);
+    let cases: [(Change, &str); 8] = [
         (|o| o.workers = 0, "--workers"),
         (|o| o.workers = 9, "--cores"),
         (|o| o.concurrency = 3, "--concurrency"),
