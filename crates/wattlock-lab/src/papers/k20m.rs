@@ -286,7 +286,7 @@ impl StreamPlatform {
     }
 
     /// The machine.
-    pub(crate) fn station(&self) -> Station {
+    pub fn station(&self) -> Station {
         let baseline = baseline();
         let kernel = kernel_mb_s(baseline.alone_us, FITTED.setup_us, StreamPlatform::default().copy_mb_s);
         let mut knobs = Knobs {
@@ -354,7 +354,10 @@ fn clock_costs(gpu: &GpuModel) -> Vec<ClockCost> {
 }
 
 /// The production policy of that name, told of the station.
-pub(crate) fn policy(name: &str, station: &Station, longest_bytes: f64) -> Result<Box<dyn Policy>, Error> {
+///
+/// # Errors
+/// [`Error::Policy`] for a name that no policy has.
+pub fn policy(name: &str, station: &Station, longest_bytes: f64) -> Result<Box<dyn Policy>, Error> {
     by_name(name, machine(station, longest_bytes), &Settings::default())
         .map_err(|error| Error::Policy(error.to_string()))
 }

@@ -57,7 +57,7 @@ impl Default for Options {
             longest_kb: 150.0,
             platform: StreamPlatform::default(),
             seed: 1,
-            runs: 4,
+            runs: 8,
         }
     }
 }

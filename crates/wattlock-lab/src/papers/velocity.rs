@@ -59,6 +59,9 @@ pub struct Options {
     /// Longest message, in KB.
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().longest_kb))]
     pub longest_kb: f64,
+    /// Streams with consecutive seeds over which figures are summed up.
+    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().runs))]
+    pub runs: u32,
     /// Points of the picture.
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().points))]
     pub points: u32,
@@ -78,6 +81,7 @@ impl Default for Options {
             mean_mb_s: 70.0,
             shortest_kb: 35.0,
             longest_kb: 150.0,
+            runs: 4,
             points: 300,
             platform: StreamPlatform::default(),
             seed: 1,
@@ -96,7 +100,7 @@ pub struct Series {
     pub samples: Vec<Sample>,
 }
 
-const MOST_MESSAGES: f64 = 2e6;
+const MOST_MESSAGES: f64 = 1e6;
 
 impl Options {
     fn check(&self) -> Result<(), Error> {
@@ -104,6 +108,7 @@ impl Options {
         between("--mean-mb-s", self.mean_mb_s, 0.001, 1e5)?;
         between("--shortest-kb", self.shortest_kb, 0.001, 1e6)?;
         between("--longest-kb", self.longest_kb, self.shortest_kb, 1e6)?;
+        between("--runs", self.runs.into(), 1.0, 100.0)?;
         between("--points", self.points.into(), 2.0, 1e5)?;
         let messages = self.seconds * self.mean_mb_s * 1e3 / ((self.shortest_kb + self.longest_kb) / 2.0);
         if messages > MOST_MESSAGES {
@@ -118,8 +123,8 @@ impl Options {
     }
 
     /// The stream, the same for every rule.
-    fn messages(&self, pattern: Pattern) -> Vec<Message> {
-        let mut random = Random::new(self.seed);
+    fn messages(&self, pattern: Pattern, seed: u64) -> Vec<Message> {
+        let mut random = Random::new(seed);
         let mut source = Source::new(pattern, self.seconds, self.mean_mb_s);
         let (mut messages, mut at) = (Vec::new(), 0.0);
         while at < self.seconds && messages.len() < 2 * MOST_MESSAGES as usize {
@@ -182,11 +187,33 @@ impl Source {
     }
 }
 
-fn run(options: &Options, pattern: Pattern, name: &str, sampled: bool) -> Result<Passage, Error> {
+/// The streams of all runs, one after the other; samples are the first one's.
+fn run(options: &Options, pattern: Pattern, name: &str) -> Result<Passage, Error> {
+    let mut all = one(options, pattern, name, options.seed, None)?;
+    for nth in 1..u64::from(options.runs) {
+        let next = one(options, pattern, name, options.seed.wrapping_add(nth), None)?;
+        let messages = (all.messages + next.messages) as f64;
+        all.latency_ns += (next.latency_ns - all.latency_ns) * next.messages as f64 / messages;
+        all.seconds += next.seconds;
+        all.bytes += next.bytes;
+        all.messages += next.messages;
+        all.retransmissions += next.retransmissions;
+        all.joules += next.joules;
+        all.clock_changes += next.clock_changes;
+    }
+    Ok(all)
+}
+
+fn one(
+    options: &Options,
+    pattern: Pattern,
+    name: &str,
+    seed: u64,
+    every: Option<u64>,
+) -> Result<Passage, Error> {
     let station = options.platform.station();
     let mut policy = k20m::policy(name, &station, options.longest_kb * 1e3)?;
-    let every = sampled.then(|| (options.seconds * 1e9 / f64::from(options.points)) as u64);
-    Ok(pass(&station, &options.messages(pattern), policy.as_mut(), options.seed, every))
+    Ok(pass(&station, &options.messages(pattern, seed), policy.as_mut(), seed, every))
 }
 
 /// LECPAES's rule and ours on every pattern. Nothing is published; `simulated` is LECPAES.
@@ -197,8 +224,8 @@ pub fn study(options: &Options) -> Result<Study, Error> {
     options.check()?;
     let mut rows = Vec::new();
     for pattern in options.patterns() {
-        let rule = run(options, pattern, "lecpaes", false)?;
-        let ours = run(options, pattern, "adaptive", false)?;
+        let rule = run(options, pattern, "lecpaes")?;
+        let ours = run(options, pattern, "adaptive")?;
         let row = |quantity, unit, simulated, adaptive, better, own| Row {
             paper: "lecpaes",
             experiment: "velocity",
@@ -235,7 +262,9 @@ pub fn series(options: &Options) -> Result<Vec<Series>, Error> {
     let mut all = Vec::new();
     for pattern in options.patterns() {
         for policy in ["lecpaes", "adaptive"] {
-            all.push(Series { pattern, policy, samples: run(options, pattern, policy, true)?.samples });
+            let every = Some((options.seconds * 1e9 / f64::from(options.points)) as u64);
+            let passage = one(options, pattern, policy, options.seed, every)?;
+            all.push(Series { pattern, policy, samples: passage.samples });
         }
     }
     Ok(all)

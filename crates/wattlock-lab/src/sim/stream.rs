@@ -6,8 +6,9 @@
 //! - A message is asked about when it has entered: the weather's fill level is the ring's, this message included. What
 //!   is given to the CPU is done there, one message at a time with all cores, and keeps its place in the ring meanwhile.
 //! - An encryptor with a stream to spare takes everything that waits for the GPU as soon as one of the messages may not be held longer,
-//!   at the clock last named. Ring space is free again when the GPU has copied it in.
-//! - Now and then the encryptor *stalls* (the operating system had other plans): nothing is taken for `stall_ns`.
+//!   at the clock last named; one idle for 5 ms asks which clock to rest at. Ring space is free again when the GPU has copied it in.
+//! - Now and then the process *stalls* (the operating system had other plans): neither the encryptor nor the CPU begins
+//!   anything for `stall_ns`.
 
 use std::collections::VecDeque;
 
@@ -15,6 +16,9 @@ use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
 use wattlock_policy::{EngineId, Outcome, Policy, Weather};
 
 use super::{Events, Gpu, GpuModel, Random};
+
+/// A GPU idle for so long may rest.
+const REST_NS: Nanos = 5_000_000;
 
 /// The CPU's place in the machine's description.
 pub const CPU: EngineId = EngineId(0);
@@ -108,6 +112,8 @@ enum Event {
     Look,
     CopiedIn(u64),
     WindowDone,
+    Rest(u64),
+    CpuMay,
     CpuDone,
     Sample,
 }
@@ -200,6 +206,8 @@ impl Run<'_> {
             Event::Look => self.take_window(),
             Event::CopiedIn(bytes) => self.fill -= bytes,
             Event::WindowDone => self.on_window_done(),
+            Event::Rest(windows) => self.on_rest(windows),
+            Event::CpuMay => self.start_cpu(),
             Event::CpuDone => self.on_cpu_done(),
             Event::Sample => self.on_sample(),
         }
@@ -269,11 +277,8 @@ impl Run<'_> {
         if self.windows.len() >= self.station.gpu.streams.max(1) {
             return;
         }
-        while now >= self.stall.1 {
-            self.next_stall(self.stall.1);
-        }
-        if now >= self.stall.0 {
-            self.events.at(self.stall.1, Event::Look);
+        if let Some(until) = self.stalled(now) {
+            self.events.at(until, Event::Look);
             return;
         }
         if now < due {
@@ -296,6 +301,14 @@ impl Run<'_> {
         self.events.at(piece.done, Event::WindowDone);
     }
 
+    /// Until when nothing is begun.
+    fn stalled(&mut self, now: Nanos) -> Option<Nanos> {
+        while now >= self.stall.1 {
+            self.next_stall(self.stall.1);
+        }
+        (now >= self.stall.0).then_some(self.stall.1)
+    }
+
     fn next_stall(&mut self, after: Nanos) {
         if self.station.stalls_per_s <= 0.0 || self.station.stall_ns <= 0.0 {
             self.stall = (Nanos::MAX, Nanos::MAX);
@@ -314,11 +327,30 @@ impl Run<'_> {
             self.report(GPU, one, batch, now);
         }
         self.take_window();
+        if self.windows.is_empty() && self.ring.is_empty() {
+            self.events.after(REST_NS, Event::Rest(self.passage.windows.iter().sum()));
+        }
+    }
+
+    /// The GPU has had nothing to do since that many windows: the policy may let it rest at another clock.
+    fn on_rest(&mut self, windows: u64) {
+        if self.passage.windows.iter().sum::<u64>() != windows || !self.ring.is_empty() {
+            return;
+        }
+        if let Some(step) = self.policy.rest(GPU) {
+            self.gpu.set_clock(self.events.now(), usize::from(step.0));
+        }
     }
 
     fn start_cpu(&mut self) {
+        let now = self.events.now();
         let Some(first) = self.cpu.front() else { return };
-        let length = first.bytes as f64 * 1e9 / self.station.cpu_bytes_per_s;
+        let bytes = first.bytes;
+        if let Some(until) = self.stalled(now) {
+            self.events.at(until, Event::CpuMay);
+            return;
+        }
+        let length = bytes as f64 * 1e9 / self.station.cpu_bytes_per_s;
         self.cpu_busy_ns += length;
         self.events.after(length as Nanos, Event::CpuDone);
     }

@@ -1,0 +1,144 @@
+//! What the reproduction of LECPAES claims.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use wattlock_lab::papers::k20m;
+use wattlock_lab::papers::lecpaes::{Options, fit, study};
+use wattlock_lab::{Error, Row, table};
+
+fn rows(quantity: &str) -> Vec<Row> {
+    let rows = study(&Options::default()).unwrap().rows;
+    rows.into_iter().filter(|row| row.quantity == quantity).collect()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[test]
+fn energy_is_within_6_percent_at_the_median_and_20_at_worst() {
+    // The row at 3000 us fixes the power at the lowest clock and predicts nothing.
+    let predicted = rows("energy_j").into_iter().filter(|row| row.row != "latency_us=3000");
+    let off: Vec<f64> = predicted.map(|row| row.deviation().unwrap().abs()).collect();
+    assert_eq!(off.len(), 4);
+    assert!(off.iter().all(|off| *off <= 0.20), "{off:?}");
+    assert!(median(off.clone()) <= 0.06, "{off:?}");
+}
+
+#[test]
+fn retransmissions_at_100_and_500_us_are_within_a_factor_of_one_and_a_half() {
+    for row in rows("retransmission_rate") {
+        if ["latency_us=100", "latency_us=500"].contains(&row.row.as_str()) {
+            let ratio = row.simulated / row.published.unwrap();
+            assert!((1.0 / 1.5..=1.5).contains(&ratio), "{}: {ratio}", row.row);
+        }
+    }
+}
+
+#[test]
+fn throughput_at_both_published_velocities_is_within_5_percent() {
+    let known: Vec<Row> = rows("throughput").into_iter().filter(|row| row.published.is_some()).collect();
+    assert_eq!(known.len(), 2);
+    assert!(known.iter().all(|row| row.deviation().unwrap().abs() < 0.05));
+}
+
+#[test]
+fn adaptive_needs_no_more_energy_in_any_row_and_less_on_average() {
+    let gains: Vec<f64> = rows("energy_j").iter().map(|row| row.gain().unwrap()).collect();
+    assert!(gains.iter().all(|gain| *gain >= -0.01), "{gains:?}");
+    assert!(gains.iter().sum::<f64>() / gains.len() as f64 > 0.003, "{gains:?}");
+}
+
+#[test]
+fn adaptive_is_worse_in_no_other_quantity() {
+    for row in rows("retransmission_rate").into_iter().chain(rows("throughput")) {
+        assert!(row.gain().unwrap() >= -0.02, "{} {}: {:?}", row.row, row.quantity, row);
+    }
+}
+
+#[test]
+fn same_seed_same_output_and_another_seed_another() {
+    let at = |seed| study(&Options { seed, latency_us: vec![500.0], ..Options::default() }).unwrap().rows;
+    assert_eq!(at(7), at(7));
+    assert_ne!(at(7), at(8));
+}
+
+#[test]
+fn values_no_table_has_are_simulated_and_compared_with_nothing() {
+    let mut options =
+        Options { latency_us: vec![800.0], users: 3000, longest_kb: 90.0, ..Options::default() };
+    options.platform.window_kib = 200.0;
+    let rows = study(&options).unwrap().rows;
+    assert_eq!(rows.len(), 3);
+    assert!(rows.iter().all(|row| row.published.is_none() && row.simulated.is_finite()));
+    assert!(rows[0].simulated > 0.0);
+}
+
+#[test]
+fn a_larger_window_retransmits_less_and_a_slower_gpu_more() {
+    let rate = |change: fn(&mut Options)| {
+        let mut options = Options { latency_us: vec![500.0], ..Options::default() };
+        change(&mut options);
+        study(&options).unwrap().rows[1].simulated
+    };
+    let plain = rate(|_| {});
+    assert!(rate(|options| options.platform.window_kib *= 4.0) < 0.7 * plain);
+    assert!(rate(|options| options.platform.kernel_mb_s = Some(100.0)) > 5.0 * plain);
+}
+
+#[test]
+fn nonsense_is_refused_by_the_name_of_the_option() {
+    let refused = |change: fn(&mut Options)| {
+        let mut options = Options::default();
+        change(&mut options);
+        match study(&options) {
+            Err(Error::Option { option, .. }) => option,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(refused(|options| options.latency_us = vec![0.0]), "--latency-us");
+    assert_eq!(refused(|options| options.latency_us = vec![f64::NAN]), "--latency-us");
+    assert_eq!(refused(|options| options.users = 0), "--users");
+    assert_eq!(refused(|options| options.longest_kb = 10.0), "--longest-kb");
+    assert_eq!(refused(|options| options.platform.window_kib = 64.0), "--window-kib");
+    assert_eq!(refused(|options| options.platform.alpha = -1.0), "--alpha");
+    assert_eq!(refused(|options| options.platform.kernel_mb_s = Some(0.0)), "--kernel-mb-s");
+    assert_eq!(refused(|options| options.platform.stalls_per_s = 1000.0), "--stalls-per-s");
+}
+
+#[test]
+fn the_fit_gives_the_parameters_the_study_uses() {
+    let fitted = fit(&Options::default());
+    let value = |name| fitted.iter().find(|one| one.name == name).unwrap().value;
+    let used = k20m::FITTED;
+    for (name, used) in [
+        ("window_kib", used.window_kib),
+        ("setup_us", used.setup_us),
+        ("stall_ms", used.stall_ms),
+        ("stalls_per_s", used.stalls_per_s),
+    ] {
+        assert!((value(name) / used - 1.0).abs() < 0.01, "{name}: {} against {used}", value(name));
+    }
+}
+
+#[test]
+fn baselines_are_explained_by_what_is_fitted_on_them() {
+    let baseline = k20m::baseline();
+    let energy = table("lecpaes-energy");
+    let rate = table("lecpaes-retransmission").column("gpu_fixed");
+    for ((latency, joules), rate) in
+        energy.column("latency_us").into_iter().zip(energy.column("gpu_fixed_J")).zip(rate).skip(1)
+    {
+        let us = latency + baseline.slack_us + rate * (2.0 * latency + baseline.slack_us);
+        let watts = baseline.idle_w + baseline.gpu_w * baseline.alone_us / us;
+        assert!((watts * us * k20m::USERS * 1e-6 / joules - 1.0).abs() < 0.01, "{latency}");
+    }
+}
+
+#[test]
+fn contradictions_are_shown_with_their_arithmetic() {
+    let remarks = study(&Options { users: 100, ..Options::default() }).unwrap().remarks.join("\n");
+    for figure in ["1259.91", "1295.9", "35.99", "0.00233", "0.08675", "29.32", "alpha"] {
+        assert!(remarks.contains(figure), "{figure}");
+    }
+}
