@@ -22,9 +22,11 @@
 //! (`estimate.rs`). It follows that offload *pays* where a request returns sooner from the device than from behind
 //! those already waiting; where by calibration it never does, nothing is ever offloaded, not even to find out.
 //!
-//! A device much slower than calibrated is *crowded*: other threads' requests wait there too, as many as ours. It has
-//! no server for everyone, whatever its latencies suggest, and it does not fall idle while this thread is busy. (Found
-//! in the lab: eight threads that each take a shared card's latency for its capacity all wait for it.)
+//! A device slower than calibrated is *crowded* where other threads submit too: their requests wait there as well as
+//! ours. What it takes beyond calibration then is waiting like any other, and weighs D; it has no server for everyone,
+//! whatever its latencies suggest; and it does not fall idle while this thread is busy. (Found in the lab: eight
+//! threads that each take a shared card's latency for its capacity all wait for it, up to 40 % behind a rule that asks
+//! the driver.) Where the calibration was too low instead, this offloads later than it might.
 //!
 //! Lanes beside a device are a case of their own: company is worth more together than one at a time, so the steady
 //! rates of either are compared first and the loser left out, unless there are requests enough for both
@@ -286,6 +288,12 @@ impl Sky<'_> {
         self.weather.active.saturating_sub(self.weather.in_flight()).saturating_sub(1) as f32
     }
 
+    /// Whether other threads' requests wait on this device: there are other threads, and even requests that met little
+    /// of our own take longer than calibrated.
+    fn is_crowded(&self, device: &Candidate) -> bool {
+        self.weather.submitters > 1 && device.is_slow(self.shape.bytes)
+    }
+
     /// How much slower a CPU is that more threads want than there are cores.
     fn dilation(&self) -> f32 {
         (f32::from(self.weather.submitters) / self.rules.cores).max(1.0)
@@ -469,7 +477,7 @@ impl Table {
             false => ns / n.min(f32::from(one.width)) + one.submit(sky.rules.submit_ns).beyond,
         };
         let Some(own) = times(Candidate::on_thread).map(shared).min_by(f32::total_cmp) else { return };
-        let roomy = |one: &Candidate| !one.is_crowded(sky.shape.bytes);
+        let roomy = |one: &Candidate| !sky.is_crowded(one);
         let free = times(|one| !one.on_thread()).filter(|(one, _)| roomy(one)).any(|(one, ns)| {
             let (alone, mixed) =
                 device_rates(n, (ns, one.servers()), one.submit(sky.rules.submit_ns), Some(own));
@@ -517,7 +525,9 @@ impl Table {
         } else {
             let queued = match belief {
                 Belief::Live => {
-                    alone + DELAY_WEIGHT * (candidate.queue_ns(alone, state.in_flight as f32) - alone)
+                    let calibrated = candidate.calibrated_ns(bytes).filter(|_| sky.is_crowded(candidate));
+                    let free = calibrated.unwrap_or(alone);
+                    free + DELAY_WEIGHT * (candidate.queue_ns(alone, state.in_flight as f32) - free)
                 }
                 Belief::Calibrated => alone,
             };
@@ -543,7 +553,7 @@ impl Table {
             let rounds = busy_ns / device.mean_ns();
             let late = if rounds <= 1.0 { 0.5 } else { 1.0 - 0.5 / rounds };
             // A device with requests queued works on while nobody collects, whosever they are.
-            let queued = in_flight > device.servers() || device.is_crowded(sky.shape.bytes);
+            let queued = in_flight > device.servers() || sky.is_crowded(device);
             let weight = if queued { 1.0 } else { DELAY_WEIGHT };
             weight * late * (in_flight.min(device.servers()) * rounds).min(in_flight)
         });

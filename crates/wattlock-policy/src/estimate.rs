@@ -15,8 +15,8 @@ pub(crate) const BUCKETS: usize = 26;
 /// A new belief follows its first observations fast and settles at this weight of one observation.
 const SETTLED: f32 = 1.0 / 32.0;
 
-/// A device this many times slower than calibrated works for others too.
-const CROWDED: f32 = 1.25;
+/// What more than the noise of a calibration is.
+const SLOW: f32 = 1.1;
 
 /// A calibrated value counts as this many observations.
 const CALIBRATED: u8 = 3;
@@ -209,9 +209,9 @@ impl Candidate {
         self.cells[bucket(bytes)].ns.calibrated(bytes)
     }
 
-    /// Whether even requests that met little of our own take a quarter longer than calibrated.
-    pub(crate) fn is_crowded(&self, bytes: usize) -> bool {
-        self.ns(bytes).zip(self.calibrated_ns(bytes)).is_some_and(|(live, alone)| live > CROWDED * alone)
+    /// Whether even requests that met little of our own take longer than calibrated.
+    pub(crate) fn is_slow(&self, bytes: usize) -> bool {
+        self.ns(bytes).zip(self.calibrated_ns(bytes)).is_some_and(|(live, alone)| live > SLOW * alone)
     }
 
     /// Nanojoules of one request alone, if anyone knows.
