@@ -107,6 +107,45 @@ fn nonsense_is_refused_by_the_name_of_the_option() {
 }
 
 #[test]
+fn a_machine_too_slow_for_its_work_is_refused_and_not_simulated_for_hours() {
+    let mut options = Options::default();
+    options.platform.kernel_mb_s = Some(0.001);
+    let error = study(&options).err().unwrap().to_string();
+    assert!(error.contains("--kernel-mb-s") && error.contains("tries"), "{error}");
+}
+
+#[test]
+fn any_options_within_bounds_are_simulated() {
+    let mut seed = 1u64;
+    let mut pick = |values: &[f64]| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        values[(seed >> 33) as usize % values.len()]
+    };
+    for _ in 0..60 {
+        let longest_kb = pick(&[0.01, 35.0, 150.0, 1000.0]);
+        let mut options = Options {
+            latency_us: vec![pick(&[1.0, 77.0, 800.0, 100_000.0])],
+            users: pick(&[1.0, 2.0, 500.0]) as u32,
+            shortest_kb: longest_kb * pick(&[0.1, 1.0]),
+            longest_kb,
+            runs: 1,
+            ..Options::default()
+        };
+        let platform = &mut options.platform;
+        platform.window_kib = (longest_kb * pick(&[1.0, 3.0, 100.0])).max(1.0);
+        platform.streams = pick(&[1.0, 2.0, 64.0]) as u32;
+        platform.setup_us = pick(&[0.0, 200.0]);
+        platform.alpha = pick(&[0.0, 3.0, 10.0]);
+        platform.set_clock_us = pick(&[0.0, 50.0]);
+        platform.cores = pick(&[1.0, 16.0, 4096.0]) as u32;
+        platform.stall_ms = pick(&[0.0, 5.0]);
+        let study = study(&options).unwrap();
+        assert!(study.rows.iter().all(|row| row.simulated.is_finite() && row.adaptive.unwrap().is_finite()));
+        assert!(study.rows[0].simulated > 0.0, "{options:?}");
+    }
+}
+
+#[test]
 fn the_fit_gives_the_parameters_the_study_uses() {
     let fitted = fit(&Options::default());
     let value = |name| fitted.iter().find(|one| one.name == name).unwrap().value;

@@ -285,6 +285,25 @@ impl StreamPlatform {
         optional.into_iter().try_for_each(|(name, value, low)| between(name, value.unwrap_or(1.0), low, 1e6))
     }
 
+    /// Refuses a machine so slow for its work that simulating every try would take minutes: `messages` of that mean
+    /// size, each of which is tried again after `wait_us` as long as there is no room.
+    pub(crate) fn check_tries(&self, messages: f64, mean_bytes: f64, wait_us: f64) -> Result<(), Error> {
+        const MOST_TRIES: f64 = 1e8;
+        let station = self.station();
+        let service_us = station.gpu.alone_ns(mean_bytes, 0) / 1e3 + self.set_clock_us;
+        let tries = messages * (1.0 + service_us / (wait_us + station.slack_ns / 1e3).max(0.1));
+        if tries <= MOST_TRIES {
+            return Ok(());
+        }
+        let bounds = format!(
+            "fast enough for the work: this would be about {tries:.0e} tries (most {MOST_TRIES:.0e})"
+        );
+        Err(Error::Option {
+            option: "the machine (--kernel-mb-s, --setup-us, --set-clock-us, --users, --runs)",
+            bounds,
+        })
+    }
+
     /// The machine.
     pub fn station(&self) -> Station {
         let baseline = baseline();

@@ -69,7 +69,11 @@ impl Options {
         between("--shortest-kb", self.shortest_kb, 0.001, 1e6)?;
         between("--longest-kb", self.longest_kb, self.shortest_kb, 1e6)?;
         between("--runs", self.runs.into(), 1.0, 100.0)?;
-        self.platform.check(self.longest_kb * 1000.0)
+        self.platform.check(self.longest_kb * 1000.0)?;
+        let mean = (self.shortest_kb + self.longest_kb) * 500.0;
+        let messages = f64::from(self.users) * f64::from(self.runs);
+        let waits = self.latencies().into_iter().map(|latency| 2.0 * latency);
+        waits.into_iter().try_for_each(|wait_us| self.platform.check_tries(messages, mean, wait_us))
     }
 
     fn latencies(&self) -> Vec<f64> {

@@ -115,7 +115,11 @@ impl Options {
             let bounds = format!("short enough for {MOST_MESSAGES} messages");
             return Err(Error::Option { option: "--seconds", bounds });
         }
-        self.platform.check(self.longest_kb * 1000.0)
+        self.platform.check(self.longest_kb * 1000.0)?;
+        let mean = (self.shortest_kb + self.longest_kb) * 500.0;
+        // The shortest waits are those of bursts.
+        let wait_us = 2.0 * mean / (3.2 * self.mean_mb_s);
+        self.platform.check_tries(messages * f64::from(self.runs), mean, wait_us)
     }
 
     fn patterns(&self) -> Vec<Pattern> {
