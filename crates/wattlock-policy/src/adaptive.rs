@@ -22,8 +22,8 @@
 //! (`estimate.rs`). It follows that offload *pays* where a request returns sooner from the device than from behind
 //! those already waiting; where by calibration it never does, nothing is ever offloaded, not even to find out.
 //!
-//! A device slower than calibrated is *crowded* where other threads submit too: their requests wait there as well as
-//! ours. What it takes beyond calibration then is waiting like any other, and weighs D; it has no server for everyone,
+//! A device slower than calibrated is *crowded* where there are more other threads than this one has requests there:
+//! theirs wait there as well. What it takes beyond calibration then is waiting like any other, and weighs D; it has no server for everyone,
 //! whatever its latencies suggest; and it does not fall idle while this thread is busy. (Found in the lab: eight
 //! threads that each take a shared card's latency for its capacity all wait for it, up to 40 % behind a rule that asks
 //! the driver.) Where the calibration was too low instead, this offloads later than it might.
@@ -105,6 +105,7 @@ pub struct Adaptive {
     distrust: [Distrust; MAX_ENGINES],
     tables: Vec<Option<Box<Table>>>,
     last_poll: Nanos,
+    poll_before: Nanos,
     governors: Vec<(EngineId, Governor)>,
 }
 
@@ -144,6 +145,7 @@ impl Adaptive {
             distrust: Default::default(),
             tables: Kind::ALL.iter().map(|_| None).collect(),
             last_poll: 0,
+            poll_before: 0,
         }
     }
 
@@ -164,6 +166,15 @@ impl Adaptive {
         let fill = state.in_flight_bytes.max(shape.bytes as u64);
         let order = governor.on_message(shape.bytes, fill, state.window_bytes, patience_ns, now);
         Choice { hold_ns: choice.hold_ns.max(order.hold_ns), clock: Some(order.clock), ..choice }
+    }
+
+    /// How long an answer taken now has lain there, on average: half the time between the poll that found it and the
+    /// one before. That is this thread's doing and not the device's. 0 for a caller that polls without asking.
+    fn lain_ns(&self, now: Nanos) -> f32 {
+        if now.saturating_sub(self.last_poll) > POLL_GAP_NS {
+            return 0.0;
+        }
+        self.last_poll.saturating_sub(self.poll_before) as f32 / 2.0
     }
 
     #[cold]
@@ -217,6 +228,7 @@ impl Policy for Adaptive {
         if !nobody_else && !held && now.saturating_sub(self.last_poll) < POLL_GAP_NS {
             return false;
         }
+        self.poll_before = self.last_poll;
         self.last_poll = now;
         true
     }
@@ -252,7 +264,8 @@ impl Policy for Adaptive {
             }
             return;
         }
-        self.table(shape.kind).observe(shape.bytes, outcome, &rules);
+        let lain_ns = self.lain_ns(now);
+        self.table(shape.kind).observe(shape.bytes, outcome, lain_ns, &rules);
     }
 }
 
@@ -288,10 +301,12 @@ impl Sky<'_> {
         self.weather.active.saturating_sub(self.weather.in_flight()).saturating_sub(1) as f32
     }
 
-    /// Whether other threads' requests wait on this device: there are other threads, and even requests that met little
-    /// of our own take longer than calibrated.
+    /// Whether other threads' requests wait on this device: there are more other threads than we have requests there, and
+    /// even those that met little of our own take longer than calibrated.
     fn is_crowded(&self, device: &Candidate) -> bool {
-        self.weather.submitters > 1 && device.is_slow(self.shape.bytes)
+        let ours = self.weather.engines[device.id.index()].in_flight;
+        let others = u32::from(self.weather.submitters.saturating_sub(1));
+        ours < others && device.is_slow(self.shape.bytes)
     }
 
     /// How much slower a CPU is that more threads want than there are cores.
@@ -686,9 +701,13 @@ impl Table {
         false
     }
 
-    fn observe(&mut self, bytes: usize, outcome: &Outcome, rules: &Rules) {
+    fn observe(&mut self, bytes: usize, outcome: &Outcome, lain_ns: f32, rules: &Rules) {
         let Some(candidate) = self.candidates.iter_mut().find(|one| one.id == outcome.engine) else { return };
-        let service = outcome.latency_ns.saturating_sub(outcome.held_ns) as f32;
+        let seen = outcome.latency_ns.saturating_sub(outcome.held_ns) as f32;
+        let service = match candidate.calibrated_ns(bytes) {
+            Some(alone) if !candidate.on_thread() => (seen - lain_ns).max(alone.min(seen)),
+            _ => seen,
+        };
         candidate.on_outcome(bytes, service, outcome.batch, outcome.depth, outcome.energy_nj);
         if candidate.inline {
             let first = 4 * bucket(bytes);
@@ -859,6 +878,38 @@ mod tests {
         assert!(at(9, 0, 9, 105_001), "everyone waits");
         assert!(at(3, 1, 9, 105_002), "a hold may be over");
         assert!(at(3, 0, 0, 105_003), "the door does not say who is active");
+    }
+
+    #[test]
+    fn an_answer_that_lay_until_the_next_poll_does_not_make_its_device_slow() {
+        let machine = || calibrated(&[(1, 90_000.0, 1.0), (2, 10_000.0, 1.0)], Objective::Performance);
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+        let believed = |asks: bool| {
+            let mut adaptive = Adaptive::new(machine(), &Settings::default());
+            let mut weather = Weather { active: 9, ..weather() };
+            weather.engines[2].in_flight = 1;
+            for round in 1..200u64 {
+                // Polls are 80 us apart, and what was found came at any moment between them: 50 us on average.
+                let now = round * 80_000;
+                assert!(!asks || adaptive.poll_due(&weather, now));
+                let latency_ns = 10_000 + round % 9 * 10_000;
+                let outcome = Outcome {
+                    engine: EngineId(2),
+                    latency_ns,
+                    held_ns: 0,
+                    batch: 1,
+                    depth: 1,
+                    energy_nj: None,
+                    failed: false,
+                };
+                adaptive.observe(&shape, &outcome, now + 200);
+            }
+            let table = adaptive.table(Kind::Sha256);
+            let device = table.candidates.iter().find(|one| one.id == EngineId(2)).unwrap();
+            device.ns(100).unwrap()
+        };
+        assert!(believed(true) < 25_000.0, "{}", believed(true));
+        assert!(believed(false) > 40_000.0, "a caller that does not ask is believed: {}", believed(false));
     }
 
     #[test]
