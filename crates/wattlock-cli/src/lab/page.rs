@@ -18,7 +18,7 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:1180px;margin:2rem auto;paddin
 h1{font-size:1.6rem}h3{font-size:1rem}h2{font-size:1.2rem;margin-top:2.4rem;border-top:1px solid var(--faint);padding-top:1rem}\
 table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}\
 td,th{padding:.12rem .8rem .12rem 0;text-align:right;white-space:nowrap}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}\
-th{border-bottom:1px solid var(--soft)}.all{display:flex;flex-wrap:wrap;gap:1.2rem}svg{max-width:100%;height:auto}\
+th{border-bottom:1px solid var(--soft)}.all{display:flex;flex-wrap:wrap;align-items:start;gap:1.2rem}svg{max-width:100%;height:auto}\
 svg text{font:12px system-ui,sans-serif;fill:var(--soft)}svg text.t{font-weight:600;font-size:13px;fill:var(--ink)}svg text.n{fill:var(--ink)}\
 svg path{fill:none;stroke-width:2}svg .g{stroke:var(--faint);stroke-width:1}\
 .p circle{fill:none;stroke:var(--p);stroke-width:1.6}.p .b{fill:var(--p)}\

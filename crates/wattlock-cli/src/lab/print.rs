@@ -53,8 +53,6 @@ pub const SUMMARY: [&str; 7] = [
 /// For each experiment and quantity: how many rows have a published figure, how far the simulation is from it, and
 /// what `adaptive` makes of it.
 pub fn summary(rows: &[Row]) -> Vec<Vec<String>> {
-    let percent =
-        |share: Option<f64>| share.map_or_else(|| "-".into(), |share| format!("{:+.1} %", share * 100.0));
     let mut keys: Vec<(&str, &str)> = Vec::new();
     for row in rows.iter().map(|row| (row.experiment, row.quantity)) {
         if !keys.contains(&row) {
@@ -63,7 +61,8 @@ pub fn summary(rows: &[Row]) -> Vec<Vec<String>> {
     }
     let line = |(experiment, quantity): (&str, &str)| {
         let mine = || rows.iter().filter(|row| (row.experiment, row.quantity) == (experiment, quantity));
-        let mut off: Vec<f64> = mine().filter_map(|row| row.deviation().or_else(|| outside(row))).collect();
+        let mut off: Vec<f64> = mine().filter_map(apart).collect();
+        let unit = mine().next().map_or("", |row| row.unit);
         off.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
         let gains: Vec<f64> = mine().filter_map(Row::gain).collect();
         let mean = (!gains.is_empty()).then(|| gains.iter().sum::<f64>() / gains.len() as f64);
@@ -71,8 +70,8 @@ pub fn summary(rows: &[Row]) -> Vec<Vec<String>> {
             experiment.to_owned(),
             quantity.to_owned(),
             off.len().to_string(),
-            percent(median(&off)).trim_start_matches('+').to_owned(),
-            percent(off.last().copied()),
+            distance(median(&off), unit).trim_start_matches('+').to_owned(),
+            distance(off.last().copied(), unit),
             percent(gains.iter().copied().min_by(f64::total_cmp)),
             percent(mean),
         ]
@@ -102,8 +101,6 @@ pub const HEADER: [&str; 9] = [
 
 /// A row's cells under [`HEADER`].
 pub fn cells(row: &Row) -> [String; 9] {
-    let percent =
-        |share: Option<f64>| share.map_or_else(|| "-".into(), |share| format!("{:+.1} %", share * 100.0));
     [
         row.row.clone(),
         row.experiment.to_owned(),
@@ -111,7 +108,7 @@ pub fn cells(row: &Row) -> [String; 9] {
         row.unit.to_owned(),
         published(row),
         figure(row.simulated),
-        percent(row.deviation().or_else(|| outside(row))),
+        distance(apart(row), row.unit),
         row.adaptive.map_or_else(|| "-".into(), figure),
         percent(row.gain()),
     ]
@@ -126,11 +123,30 @@ fn published(row: &Row) -> String {
     }
 }
 
-/// How far from the nearer end of a published interval; 0 within it.
-fn outside(row: &Row) -> Option<f64> {
-    let (low, high) = row.published_interval?;
-    let nearest = row.simulated.clamp(low, high);
-    (nearest != 0.0).then(|| row.simulated / nearest - 1.0)
+/// How far the simulation is from what was published, or from the nearer end of an interval: a share, or points
+/// where the quantity is a percentage itself.
+fn apart(row: &Row) -> Option<f64> {
+    let published = match (row.published, row.published_interval) {
+        (Some(value), _) => value,
+        (None, Some((low, high))) => row.simulated.clamp(low, high),
+        (None, None) => return None,
+    };
+    if row.unit == "%" {
+        return Some(row.simulated - published);
+    }
+    (published != 0.0).then(|| row.simulated / published - 1.0)
+}
+
+/// What [`apart`] gave, in words.
+fn distance(apart: Option<f64>, unit: &str) -> String {
+    match apart {
+        Some(points) if unit == "%" => format!("{points:+.1} points"),
+        share => percent(share),
+    }
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".into(), |share| format!("{:+.1} %", share * 100.0))
 }
 
 /// Four significant digits, or all before the point.
@@ -230,6 +246,13 @@ mod tests {
         ];
         let lines = summary(&rows);
         assert_eq!(lines, [["cipher", "ppw", "4", "3.0 %", "+10.0 %", "-50.0 %", "-8.0 %"]]);
+    }
+
+    #[test]
+    fn percentages_differ_by_points() {
+        assert_eq!(distance(Some(4.58), "%"), "+4.6 points");
+        assert_eq!(distance(Some(-0.05), "x"), "-5.0 %");
+        assert_eq!(distance(None, "%"), "-");
     }
 
     #[test]
