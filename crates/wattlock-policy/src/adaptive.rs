@@ -23,10 +23,10 @@
 //! those already waiting; where by calibration it never does, nothing is ever offloaded, not even to find out.
 //!
 //! A device slower than calibrated is *crowded* where there are more other threads than this one has requests there:
-//! theirs wait there as well. What it takes beyond calibration then is waiting like any other, and weighs D; it has no server for everyone,
-//! whatever its latencies suggest; and it does not fall idle while this thread is busy. (Found in the lab: eight
-//! threads that each take a shared card's latency for its capacity all wait for it, up to 40 % behind a rule that asks
-//! the driver.) Where the calibration was too low instead, this offloads later than it might.
+//! theirs wait there as well. What it takes beyond calibration then is waiting like any other, and weighs D; it has no
+//! server for everyone, whatever its latencies suggest; and it does not fall idle while this thread is busy. (Found in
+//! the lab: eight threads that each take a shared card's latency for its capacity all wait for it, up to 40 % behind a
+//! rule that asks the driver.) Where the calibration was too low instead, this offloads later than it might.
 //!
 //! Lanes beside a device are a case of their own: company is worth more together than one at a time, so the steady
 //! rates of either are compared first and the loser left out, unless there are requests enough for both
