@@ -16,6 +16,7 @@
 //! in the tests.
 
 mod queue;
+mod rsa;
 #[allow(unsafe_code)]
 pub mod vector;
 
@@ -40,7 +41,11 @@ pub struct Item<'a> {
 type Pass = fn(Ifma512, &mut [Item<'_>]);
 
 /// Which pass does which kind.
-const KERNELS: &[(Kind, Pass)] = &[];
+const KERNELS: &[(Kind, Pass)] = &[
+    (Kind::Rsa2048Private, rsa::private_2048),
+    (Kind::Rsa3072Private, rsa::private_3072),
+    (Kind::Rsa4096Private, rsa::private_4096),
+];
 
 fn pass_of(kind: Kind) -> Option<Pass> {
     KERNELS.iter().find(|row| row.0 == kind).map(|row| row.1)

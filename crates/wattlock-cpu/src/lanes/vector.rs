@@ -60,6 +60,9 @@ pub trait Vector: Copy {
     /// `self` plus the high 52 bits of the 104-bit product of the low 52 bits of `a` and `b`.
     fn mul_hi(self, a: Self, b: Self) -> Self;
 
+    /// Lanes 4 to 7, then lanes 0 to 3.
+    fn swap_halves(self) -> Self;
+
     /// Where lanes are equal.
     fn is_equal(self, other: Self) -> Self::Mask;
 
@@ -68,6 +71,10 @@ pub trait Vector: Copy {
 
     /// `yes` where the mask is set, else `no`.
     fn choose(mask: Self::Mask, yes: Self, no: Self) -> Self;
+
+    /// In each lane, which of sixteen numbers (`low`, then `high`) its own low four bits name. All sixteen are read
+    /// whatever the lane says: this is a permutation of registers, not a load.
+    fn pick(self, low: Self, high: Self) -> Self;
 
     /// Where either is set.
     fn either(a: Self::Mask, b: Self::Mask) -> Self::Mask;
@@ -97,10 +104,10 @@ mod ifma {
     pub struct Ifma(pub(in crate::lanes) __m512i);
 
     macro_rules! op {
-        ($intrinsic:ident ( $($argument:expr),* )) => {
+        ($intrinsic:ident $(::<$constant:literal>)? ( $($argument:expr),* )) => {
             // SAFETY: values of this type exist only inside entries whose witness proves avx512f and avx512ifma, which
             // is all that these intrinsics ask.
-            unsafe { $intrinsic($($argument),*) }
+            unsafe { $intrinsic $(::<$constant>)? ($($argument),*) }
         };
     }
 
@@ -180,6 +187,11 @@ mod ifma {
         }
 
         #[inline(always)]
+        fn swap_halves(self) -> Self {
+            Ifma(op!(_mm512_shuffle_i64x2::<0b01_00_11_10>(self.0, self.0)))
+        }
+
+        #[inline(always)]
         fn is_equal(self, other: Self) -> __mmask8 {
             op!(_mm512_cmpeq_epu64_mask(self.0, other.0))
         }
@@ -192,6 +204,11 @@ mod ifma {
         #[inline(always)]
         fn choose(mask: __mmask8, yes: Self, no: Self) -> Self {
             Ifma(op!(_mm512_mask_blend_epi64(mask, no.0, yes.0)))
+        }
+
+        #[inline(always)]
+        fn pick(self, low: Self, high: Self) -> Self {
+            Ifma(op!(_mm512_permutex2var_epi64(low.0, self.0, high.0)))
         }
 
         #[inline(always)]
@@ -302,6 +319,7 @@ pub mod model {
             self.numbers
         }
 
+        #[inline(never)]
         fn add(self, other: Model) -> Model {
             self.zip(other, u64::wrapping_add)
         }
@@ -338,12 +356,18 @@ pub mod model {
             self.map(|a| ((a as i64) >> BITS.min(63)) as u64)
         }
 
+        #[inline(never)]
         fn mul_lo(self, a: Model, b: Model) -> Model {
             self.accumulate(a, b, |product| product as u64 & MASK52)
         }
 
+        #[inline(never)]
         fn mul_hi(self, a: Model, b: Model) -> Model {
             self.accumulate(a, b, |product| (product >> 52) as u64)
+        }
+
+        fn swap_halves(self) -> Model {
+            Model { numbers: std::array::from_fn(|lane| self.numbers[lane ^ 4]), ..self }
         }
 
         fn is_equal(self, other: Model) -> ModelMask {
@@ -359,6 +383,17 @@ pub mod model {
             Model {
                 numbers: std::array::from_fn(choice),
                 poisoned: mask.poisoned | yes.poisoned | no.poisoned,
+            }
+        }
+
+        fn pick(self, low: Model, high: Model) -> Model {
+            let pick = |number: u64| {
+                let at = number as usize & 15;
+                if at < LANES { low.numbers[at] } else { high.numbers[at - LANES] }
+            };
+            Model {
+                numbers: self.numbers.map(pick),
+                poisoned: self.poisoned | low.poisoned | high.poisoned,
             }
         }
 
@@ -413,7 +448,9 @@ mod tests {
             a.mul_lo(a, b),
             b.mul_hi(a, b),
             V::splat(9),
+            a.swap_halves(),
             V::choose(less, a, b),
+            a.pick(a, b),
         ];
         let masks = [less, equal, V::either(less, equal), V::both(less, equal), V::not(less)];
         let mut all: Vec<u64> = vectors.into_iter().flat_map(V::reveal).collect();
