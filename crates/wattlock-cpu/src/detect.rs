@@ -16,7 +16,7 @@ pub struct Vaes256(());
 #[derive(Debug, Clone, Copy)]
 pub struct AesNi(());
 
-/// Proof of 512-bit multiply-add on 52-bit integers: `avx512f`, `avx512bw`, `avx512ifma`.
+/// Proof of 512-bit multiply-add on 52-bit integers: `avx512f`, `avx512bw`, `avx512dq`, `avx512vl`, `avx512ifma`.
 #[derive(Debug, Clone, Copy)]
 pub struct Ifma512(());
 
@@ -44,7 +44,8 @@ impl Cpu {
         let aes_ni = has!("aes") && has!("pclmulqdq") && has!("ssse3") && has!("sse4.1");
         let vaes256 = aes_ni && has!("vaes") && has!("vpclmulqdq") && has!("avx2");
         let vaes512 = vaes256 && has!("avx512f") && has!("avx512bw") && has!("avx512vl");
-        let ifma512 = has!("avx512f") && has!("avx512bw") && has!("avx512ifma");
+        let avx512 = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
+        let ifma512 = avx512 && has!("avx512ifma");
         Cpu {
             vaes512: vaes512.then_some(Vaes512(())),
             vaes256: vaes256.then_some(Vaes256(())),

@@ -15,10 +15,12 @@
 //! world is found by searching for one word; a vector type that panics when a secret is revealed runs the same kernels
 //! in the tests.
 
+mod nist;
 mod queue;
 mod rsa;
 #[allow(unsafe_code)]
 pub mod vector;
+mod x25519;
 
 use wattlock_core::{
     Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, Request, Window,
@@ -45,6 +47,13 @@ const KERNELS: &[(Kind, Pass)] = &[
     (Kind::Rsa2048Private, rsa::private_2048),
     (Kind::Rsa3072Private, rsa::private_3072),
     (Kind::Rsa4096Private, rsa::private_4096),
+    (Kind::X25519Derive, x25519::derive),
+    (Kind::P256Derive, nist::p256_derive),
+    (Kind::P384Derive, nist::p384_derive),
+    (Kind::EcdsaP256Sign, nist::p256_sign),
+    (Kind::EcdsaP384Sign, nist::p384_sign),
+    (Kind::P256Generate, nist::p256_generate),
+    (Kind::P384Generate, nist::p384_generate),
 ];
 
 fn pass_of(kind: Kind) -> Option<Pass> {

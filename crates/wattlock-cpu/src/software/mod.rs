@@ -22,7 +22,7 @@ mod gcm;
 mod ghash;
 mod hash;
 mod hmac;
-mod nist;
+pub(crate) mod nist;
 mod poly1305;
 mod random;
 mod rsa;

@@ -158,6 +158,16 @@ impl<C: Nist> Signer<C> {
         self.sign_hedged(digest, &*fresh, out)
     }
 
+    /// The nonce with which [`Signer::sign`] would sign, given its random bytes: for engines that sign elsewhere. Big-endian, in
+    /// `[1, n)`.
+    pub fn nonce(&self, digest: &[u8], fresh: &[u8], out: &mut [u8]) {
+        let mut k = Nonces::<C>::new(&self.scalar, &digest_scalar::<C>(digest), fresh).next();
+        let mut repr = k.to_repr();
+        out.copy_from_slice(&repr);
+        k.zeroize();
+        repr.as_mut_slice().zeroize();
+    }
+
     fn sign_hedged(&self, digest: &[u8], fresh: &[u8], out: &mut [u8]) -> usize {
         let z = digest_scalar::<C>(digest);
         let mut nonces = Nonces::<C>::new(&self.scalar, &z, fresh);

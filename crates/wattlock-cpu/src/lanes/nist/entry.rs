@@ -1,0 +1,66 @@
+//! The thin entries: kernels compiled with AVX-512 IFMA, from and to plain numbers. What they leave in memory is wiped.
+
+use zeroize::Zeroizing;
+
+use super::super::vector::{Ifma, LANES, Vector};
+use super::curve::Curve;
+use super::field::Limbs;
+use super::kernel;
+use super::multiply::empty_table;
+use super::words::{gather, scatter};
+use crate::detect::Ifma512;
+
+/// One number for each lane.
+type Numbers<const N: usize> = Zeroizing<[Limbs<N>; LANES]>;
+
+/// Coordinates x or r, and y or s, for each lane.
+type Pairs<const N: usize> = [Numbers<N>; 2];
+
+macro_rules! entries {
+    ($($(#[$doc:meta])* fn $name:ident / $inner:ident ($($argument:ident: $type:ty),*) -> $out:ty $body:block)*) => {$(
+        $(#[$doc])*
+        #[inline(never)]
+        pub fn $name<C: Curve<N>, const N: usize>(_: Ifma512, $($argument: $type),*) -> $out {
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")]
+            fn $inner<C: Curve<N>, const N: usize>($($argument: $type),*) -> $out $body
+
+            // SAFETY: the witness proves these instructions.
+            let out = unsafe { $inner::<C, N>($($argument),*) };
+            scrub();
+            out
+        }
+    )*};
+}
+
+entries! {
+    /// [`kernel::derive`], and in whose lanes (lane 0 lowest) the peer was on the curve.
+    fn derive / derive_ifma (scalars: &[Limbs<N>; LANES], peers: &[[Limbs<N>; LANES]; 2]) -> (Numbers<N>, u8) {
+        let mut table = empty_table::<Ifma, N>();
+        let peer = [gather(&peers[0]), gather(&peers[1])];
+        let (x, good) = kernel::derive::<C, Ifma, N>(gather(scalars), peer, &mut table);
+        (Zeroizing::new(scatter(x)), Ifma::reveal_mask(good))
+    }
+
+    /// [`kernel::sign`], and in whose lanes neither `r` nor `s` is zero.
+    fn sign / sign_ifma (nonces: &[Limbs<N>; LANES], keys: &[Limbs<N>; LANES], digests: &[Limbs<N>; LANES]) -> (Pairs<N>, u8) {
+        let ([r, s], good) = kernel::sign::<C, Ifma, N>(gather(nonces), gather(keys), gather(digests));
+        ([Zeroizing::new(scatter(r)), Zeroizing::new(scatter(s))], Ifma::reveal_mask(good))
+    }
+
+    /// [`kernel::generate`].
+    fn generate / generate_ifma (scalars: &[Limbs<N>; LANES]) -> Pairs<N> {
+        let [x, y] = kernel::generate::<C, Ifma, N>(gather(scalars));
+        [Zeroizing::new(scatter(x)), Zeroizing::new(scatter(y))]
+    }
+}
+
+/// Overwrites the stack that a kernel has just used, with its tables and spilled registers: a kernel's own variables could be
+/// wiped one by one, what the compiler spilled could not.
+#[inline(never)]
+fn scrub() {
+    let mut stack = [const { std::mem::MaybeUninit::<[u64; 8]>::uninit() }; 1152];
+    for line in &mut stack {
+        // SAFETY: a write to our own variable; volatile, so that it is not left out.
+        unsafe { std::ptr::write_volatile(line, std::mem::MaybeUninit::new([0; 8])) };
+    }
+}

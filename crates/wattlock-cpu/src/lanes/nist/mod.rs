@@ -1,0 +1,218 @@
+//! P-256 and P-384 in eight lanes: ECDSA signing, ECDH and key generation.
+//!
+//! [`field`] has the arithmetic and its bounds, [`point`] the formulas, [`multiply`] the proof that they are never used
+//! where they are wrong, [`pieces`] what is compiled for each instruction set, [`kernel`] the three operations from
+//! numbers to numbers. This file goes from requests to numbers and back: it refuses to do arithmetic.
+//!
+//! *What is wrong with one request stays with it*: its lane works on the generator and a scalar of one instead, and its
+//! error is its own.
+
+mod comb;
+mod curve;
+#[allow(unsafe_code)]
+mod entry;
+mod field;
+mod kernel;
+mod multiply;
+#[allow(unsafe_code)]
+mod pieces;
+mod point;
+mod words;
+
+use wattlock_core::{Error, Fault, Material};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
+
+use super::{Item, WIDTH};
+use crate::detect::Ifma512;
+use crate::software::nist::{Agreer, Signer};
+use curve::{Curve, P256, P384};
+use field::{Limbs, Modulus};
+use multiply::alignment;
+use words::{is_less, is_nonzero, limbs_of, write};
+
+const BAD_PEER: Error = Error::Invalid("peer's public key");
+const BAD_KEY: Error = Error::Invalid("elliptic-curve key");
+
+/// One number for each lane, wiped.
+type Lanes<const N: usize> = Zeroizing<[Limbs<N>; WIDTH]>;
+
+/// ECDH over P-256.
+pub fn p256_derive(isa: Ifma512, items: &mut [Item<'_>]) {
+    derive::<P256, 5>(isa, items);
+}
+
+/// ECDH over P-384.
+pub fn p384_derive(isa: Ifma512, items: &mut [Item<'_>]) {
+    derive::<P384, 8>(isa, items);
+}
+
+/// ECDSA over P-256.
+pub fn p256_sign(isa: Ifma512, items: &mut [Item<'_>]) {
+    sign::<P256, 5>(isa, items);
+}
+
+/// ECDSA over P-384.
+pub fn p384_sign(isa: Ifma512, items: &mut [Item<'_>]) {
+    sign::<P384, 8>(isa, items);
+}
+
+/// A key pair on P-256.
+pub fn p256_generate(isa: Ifma512, items: &mut [Item<'_>]) {
+    generate::<P256, 5>(isa, items);
+}
+
+/// A key pair on P-384.
+pub fn p384_generate(isa: Ifma512, items: &mut [Item<'_>]) {
+    generate::<P384, 8>(isa, items);
+}
+
+/// What a lane works on whose request is wrong or missing: one, in its place for a multiplication.
+fn dummy<const N: usize>(shift: usize) -> Limbs<N> {
+    limbs_of(&[1], shift)
+}
+
+/// A key for ECDH: its scalar as the kernel takes it.
+#[derive(Zeroize, ZeroizeOnDrop)]
+struct Agreeing<const N: usize>(Limbs<N>);
+
+impl<const N: usize> Agreeing<N> {
+    fn new<C: Curve<N>>(material: &Material) -> Result<Agreeing<N>, Error> {
+        let Material::Ec(key) = material else { return Err(BAD_KEY) };
+        Agreer::<C::Portable>::new(material)?;
+        Ok(Agreeing(limbs_of(&key.scalar, alignment::<N>(C::BITS))))
+    }
+}
+
+fn derive<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
+    let mut scalars: Lanes<N> = Zeroizing::new([dummy(alignment::<N>(C::BITS)); WIDTH]);
+    let mut peers = [[C::GENERATOR[0]; WIDTH], [C::GENERATOR[1]; WIDTH]];
+    for (lane, item) in items.iter_mut().enumerate() {
+        item.result = prepare::<C, N>(item).map(|(scalar, peer)| {
+            scalars[lane] = *scalar;
+            (peers[0][lane], peers[1][lane]) = (peer[0], peer[1]);
+            C::BYTES
+        });
+    }
+    let (shared, good) = entry::derive::<C, N>(isa, &scalars, &peers);
+    for (lane, item) in items.iter_mut().enumerate() {
+        if item.result.is_ok() && good >> lane & 1 == 0 {
+            item.result = Err(BAD_PEER);
+        }
+        if item.result.is_ok() {
+            write(&shared[lane], &mut item.request.data.output()[..C::BYTES]);
+        }
+    }
+}
+
+/// A key's scalar and the peer's coordinates, which are public.
+fn prepare<'k, C: Curve<N>, const N: usize>(item: &Item<'k>) -> Result<(&'k Limbs<N>, [Limbs<N>; 2]), Error> {
+    let key = item.request.key.expanded(Agreeing::<N>::new::<C>)?;
+    let input = item.request.data.input();
+    if input.len() != 1 + 2 * C::BYTES || input[0] != 4 {
+        return Err(BAD_PEER);
+    }
+    let (x, y) = input[1..].split_at(C::BYTES);
+    let peer = [limbs_of(x, 0), limbs_of(y, 0)];
+    let reduced = |coordinate| is_less(coordinate, &C::Field::PRIME) == 1;
+    if !peer.iter().all(reduced) {
+        return Err(BAD_PEER);
+    }
+    Ok((&key.0, peer))
+}
+
+/// A key for ECDSA.
+struct Signing<C: Curve<N>, const N: usize> {
+    signer: Signer<C::Portable>,
+    /// The scalar in Montgomery's form.
+    scalar: Limbs<N>,
+}
+
+impl<C: Curve<N>, const N: usize> Drop for Signing<C, N> {
+    fn drop(&mut self) {
+        self.scalar.zeroize();
+    }
+}
+
+impl<C: Curve<N>, const N: usize> Signing<C, N> {
+    fn new(material: &Material) -> Result<Signing<C, N>, Error> {
+        let Material::Ec(key) = material else { return Err(BAD_KEY) };
+        let signer = Signer::new(material)?;
+        let mut plain = limbs_of(&key.scalar, 0);
+        let scalar = kernel::scalar_to_montgomery::<C, N>(&plain);
+        plain.zeroize();
+        Ok(Signing { signer, scalar })
+    }
+}
+
+fn sign<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
+    let mut fresh = Zeroizing::new([[0; 32]; WIDTH]);
+    // Without randomness the nonces are RFC 6979's own, and still safe.
+    let _ = getrandom::fill(fresh.as_flattened_mut());
+    let one: Lanes<N> = Zeroizing::new([dummy(0); WIDTH]);
+    let (mut nonces, mut scalars, mut digests) = (one.clone(), one.clone(), one);
+    for (lane, item) in items.iter_mut().enumerate() {
+        let key = match item.request.key.expanded(Signing::<C, N>::new) {
+            Ok(key) => key,
+            Err(error) => {
+                item.result = Err(error);
+                continue;
+            }
+        };
+        let digest = item.request.data.input();
+        let digest = &digest[..digest.len().min(C::BYTES)];
+        let mut nonce = Zeroizing::new([0; 48]);
+        key.signer.nonce(digest, &fresh[lane], &mut nonce[..C::BYTES]);
+        nonces[lane] = limbs_of(&nonce[..C::BYTES], 0);
+        scalars[lane] = key.scalar;
+        digests[lane] = limbs_of(digest, 0);
+        item.result = Ok(2 * C::BYTES);
+    }
+    let (signatures, good) = entry::sign::<C, N>(isa, &nonces, &scalars, &digests);
+    for (lane, item) in items.iter_mut().enumerate() {
+        if item.result.is_ok() && good >> lane & 1 == 0 {
+            // `r` or `s` is zero: as likely as guessing the key. Another engine draws another nonce.
+            item.result = Err(Error::Device(Fault::Reported));
+        }
+        if item.result.is_ok() {
+            let (r, s) = item.request.data.output()[..2 * C::BYTES].split_at_mut(C::BYTES);
+            write(&signatures[0][lane], r);
+            write(&signatures[1][lane], s);
+        }
+    }
+}
+
+fn generate<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
+    let mut scalars: Lanes<N> = Zeroizing::new([dummy(0); WIDTH]);
+    let drawn = draw::<C, N>(&mut scalars[..items.len()]);
+    let publics = entry::generate::<C, N>(isa, &scalars);
+    for (lane, item) in items.iter_mut().enumerate() {
+        item.result = drawn.clone().map(|()| 1 + 3 * C::BYTES);
+        if item.result.is_ok() {
+            let (scalar, public) = item.request.data.output()[..1 + 3 * C::BYTES].split_at_mut(C::BYTES);
+            write(&scalars[lane], scalar);
+            public[0] = 4;
+            write(&publics[0][lane], &mut public[1..=C::BYTES]);
+            write(&publics[1][lane], &mut public[1 + C::BYTES..]);
+        }
+    }
+}
+
+/// Fresh scalars in `[1, n)`, by rejection (FIPS 186-5 A.2.2): all at once, and anew those that are not in range, which
+/// for P-256 is one in 2^32.
+fn draw<C: Curve<N>, const N: usize>(scalars: &mut [Limbs<N>]) -> Result<(), Error> {
+    let mut bytes = Zeroizing::new([[0u8; 48]; WIDTH]);
+    let mut wanted: Vec<&mut Limbs<N>> = scalars.iter_mut().collect();
+    for _ in 0..64 {
+        getrandom::fill(bytes[..wanted.len()].as_flattened_mut()).map_err(|_| Error::Device(Fault::Reported))?;
+        let mut lanes = bytes.iter();
+        wanted.retain_mut(|scalar| {
+            let Some(bytes) = lanes.next() else { return true };
+            **scalar = limbs_of(&bytes[..C::BYTES], 0);
+            is_less(scalar, &C::Order::PRIME) & is_nonzero(scalar) == 0
+        });
+        if wanted.is_empty() {
+            return Ok(());
+        }
+    }
+    Err(Error::Device(Fault::Reported))
+}
