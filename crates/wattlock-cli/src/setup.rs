@@ -7,10 +7,9 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use wattlock::calibrate::{Plan, calibrate};
 use wattlock::policy::{NAMES, Objective, Settings};
-use wattlock::{Profile, Runtime};
+use wattlock::{Profile, Runtime, own_engines};
 use wattlock_core::{Engine, KindSet};
 use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::software::Software;
 use wattlock_emul::{Emulated, Model, Pace};
 
 /// Who does the work, and by what rule. The same for every command.
@@ -56,9 +55,9 @@ impl From<Goal> for Objective {
 
 /// Every engine this command can use, in order of id.
 pub fn engines(choice: &Choice) -> Result<Vec<Arc<dyn Engine>>> {
-    let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
-    let mut engines = vec![instruction.clone(), Arc::new(Software::new())];
+    let mut engines = own_engines();
     if let Some(model) = &choice.emulate {
+        let instruction = Arc::new(Instruction::new());
         engines.push(Arc::new(Emulated::new(load_model(model)?, instruction, Pace::RealTime)?));
     }
     Ok(engines)

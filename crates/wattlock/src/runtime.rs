@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wattlock_core::{Engine, EngineClass, Kind, KindSet, Nanos};
-use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::software::Software;
 use wattlock_meter::{EVERY_NS, Meter, Reading};
 use wattlock_policy::{
     Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Policy, PolicyError, Settings, by_name,
@@ -16,6 +14,7 @@ use wattlock_policy::{
 
 use crate::clock::Clock;
 use crate::dispatcher::Dispatcher;
+use crate::own::{missing_engines, own_engines};
 use crate::profile::{Found, Profile};
 use crate::sys::fork;
 use crate::telemetry::{Header, Identity, Row, Snapshot, Telemetry};
@@ -61,8 +60,8 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Builder {
         Builder {
-            engines: vec![Arc::new(Instruction::new()), Arc::new(Software::new())],
-            inactive: Vec::new(),
+            engines: own_engines(),
+            inactive: own_missing(),
             policy: "adaptive".to_owned(),
             settings: Settings::default(),
             maker: None,
@@ -76,6 +75,10 @@ impl Default for Builder {
             meter: None,
         }
     }
+}
+
+fn own_missing() -> Vec<(String, String)> {
+    missing_engines().into_iter().map(|(name, why)| (name.to_owned(), why.to_owned())).collect()
 }
 
 impl Builder {

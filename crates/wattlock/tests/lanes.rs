@@ -1,0 +1,169 @@
+//! CPU lanes through the runtime: batches by kind, thin batches, and nobody waiting for company that cannot come.
+#![cfg(target_arch = "x86_64")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{HOLD_NS, HandClock};
+use wattlock::policy::{Choice, EngineId, Policy, Weather};
+use wattlock::{Builder, Dispatcher, Profile, Runtime, Submitted, own_engines};
+use wattlock_core::{Completion, Kind, Nanos, OwnedRequest, Shape, known_answers};
+
+const INSTRUCTION: EngineId = EngineId(0);
+const LANES: EngineId = EngineId(2);
+
+/// Everything to lanes, held for `HOLD_NS`; one or two are done one by one.
+struct ToLanes;
+
+impl Policy for ToLanes {
+    fn name(&self) -> &'static str {
+        "to lanes"
+    }
+
+    fn choose(&mut self, _: &Shape, weather: &Weather, _: Nanos) -> Choice {
+        assert!(weather.engines[2].held_alike <= weather.engines[2].held);
+        Choice { engine: LANES, hold_ns: HOLD_NS, clock: None }
+    }
+
+    fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
+        INSTRUCTION
+    }
+
+    fn take_over(&mut self, _: &Shape, from: EngineId, count: u32, _: &Weather) -> Option<EngineId> {
+        assert_eq!(from, LANES);
+        (count < 3).then_some(INSTRUCTION)
+    }
+}
+
+fn builder(clock: &HandClock) -> Builder {
+    Runtime::builder()
+        .own_policy("to lanes", |_| Box::new(ToLanes))
+        .clock(clock.clock())
+        .telemetry(false)
+        .profile(Profile::built_in())
+}
+
+/// A dispatcher whose lanes have proved these kinds; `None` where there are no lanes.
+fn dispatcher(clock: &HandClock, kinds: &[Kind]) -> Option<Dispatcher> {
+    if own_engines().len() < 3 {
+        println!("no lanes on this machine: not tried");
+        return None;
+    }
+    let runtime = builder(clock).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    for kind in kinds {
+        assert!(
+            matches!(dispatcher.submit(question(*kind, 0)), Submitted::Done(_)),
+            "the first request starts the test and is done elsewhere"
+        );
+        dispatcher.poll(&mut |_| {});
+    }
+    Some(dispatcher)
+}
+
+fn question(kind: Kind, mark: u64) -> OwnedRequest {
+    let mut request = known_answers(kind).swap_remove(0).request;
+    request.mark = mark;
+    request
+}
+
+fn pending(submitted: Submitted) {
+    assert!(matches!(submitted, Submitted::Pending(_)), "{submitted:?}");
+}
+
+/// What has come back: its batch, and whether it is the known answer.
+fn back(dispatcher: &mut Dispatcher) -> Vec<(u64, u16)> {
+    let mut all: Vec<Completion> = Vec::new();
+    dispatcher.poll(&mut |completion| all.push(completion));
+    let check = |completion: &Completion| {
+        let answer = known_answers(completion.request.kind).swap_remove(0);
+        let checker = wattlock_cpu::software::Software::new();
+        answer.expected.verdict(&completion.request, &completion.result, &checker).unwrap();
+        (completion.request.mark, completion.cost.batch)
+    };
+    let mut back: Vec<_> = all.iter().map(check).collect();
+    back.sort_unstable();
+    back
+}
+
+#[test]
+fn a_full_batch_of_one_kind_is_one_pass() {
+    let clock = HandClock::default();
+    let Some(mut dispatcher) = dispatcher(&clock, &[Kind::X25519Derive]) else { return };
+    dispatcher.set_active(100);
+    (1..8).for_each(|mark| pending(dispatcher.submit(question(Kind::X25519Derive, mark))));
+    assert_eq!(back(&mut dispatcher), [], "company may still come");
+    pending(dispatcher.submit(question(Kind::X25519Derive, 8)));
+    assert_eq!(back(&mut dispatcher), (1..=8).map(|mark| (mark, 8)).collect::<Vec<_>>());
+    assert_eq!(dispatcher.in_flight(), 0);
+}
+
+#[test]
+fn two_kinds_do_not_fill_each_others_batch() {
+    let (clock, kinds) = (HandClock::default(), [Kind::X25519Derive, Kind::P256Derive]);
+    let Some(mut dispatcher) = dispatcher(&clock, &kinds) else { return };
+    dispatcher.set_active(100);
+    for mark in 1..=4 {
+        kinds.iter().for_each(|kind| pending(dispatcher.submit(question(*kind, mark))));
+    }
+    assert_eq!(back(&mut dispatcher), [], "four of each are not a batch");
+    clock.advance(HOLD_NS);
+    let expected: Vec<_> = (1..=4).flat_map(|mark| [(mark, 4), (mark, 4)]).collect();
+    assert_eq!(back(&mut dispatcher), expected);
+}
+
+#[test]
+fn a_batch_that_stayed_thin_is_done_one_by_one() {
+    let clock = HandClock::default();
+    let Some(mut dispatcher) = dispatcher(&clock, &[Kind::X25519Derive]) else { return };
+    dispatcher.set_active(100);
+    (1..=2).for_each(|mark| pending(dispatcher.submit(question(Kind::X25519Derive, mark))));
+    clock.advance(HOLD_NS - 1);
+    assert_eq!(back(&mut dispatcher), []);
+    clock.advance(1);
+    assert_eq!(back(&mut dispatcher), [(1, 1), (2, 1)]);
+}
+
+#[test]
+fn when_everyone_waits_nobody_waits_for_more() {
+    let clock = HandClock::default();
+    let Some(mut dispatcher) = dispatcher(&clock, &[Kind::X25519Derive]) else { return };
+    dispatcher.set_active(5);
+    (1..=4).for_each(|mark| pending(dispatcher.submit(question(Kind::X25519Derive, mark))));
+    assert_eq!(back(&mut dispatcher), []);
+    dispatcher.set_active(4);
+    assert_eq!(back(&mut dispatcher), (1..=4).map(|mark| (mark, 4)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_cancelled_request_leaves_its_batch() {
+    let clock = HandClock::default();
+    let Some(mut dispatcher) = dispatcher(&clock, &[Kind::X25519Derive]) else { return };
+    dispatcher.set_active(100);
+    let Submitted::Pending(first) = dispatcher.submit(question(Kind::X25519Derive, 1)) else {
+        panic!("done at once")
+    };
+    (2..=4).for_each(|mark| pending(dispatcher.submit(question(Kind::X25519Derive, mark))));
+    assert_eq!(dispatcher.cancel(first).unwrap().mark, 1);
+    clock.advance(HOLD_NS);
+    assert_eq!(back(&mut dispatcher), [(2, 3), (3, 3), (4, 3)]);
+}
+
+/// With the calibrated costs of lanes and one client, `adaptive` never queues: there is nobody to wait for.
+#[test]
+fn one_request_alone_is_done_inside_the_call() {
+    if own_engines().len() < 3 {
+        println!("no lanes on this machine: not tried");
+        return;
+    }
+    let runtime = Runtime::builder().telemetry(false).profile(Profile::built_in()).build().unwrap();
+    let lanes = Arc::clone(&runtime.engines()[LANES.index()]);
+    for kind in lanes.description().queued.iter() {
+        let mut dispatcher = runtime.dispatcher();
+        dispatcher.set_active(1);
+        for mark in 0..300 {
+            assert!(matches!(dispatcher.submit(question(kind, mark)), Submitted::Done(_)), "{}", kind.name());
+        }
+    }
+}
