@@ -63,9 +63,15 @@ impl Account {
         self.longest_gap_ns = self.longest_gap_ns.max(gap);
         match about.measures {
             Measures::Power { watts } => {
-                self.joules += watts * (before as f64 + count as f64) / 2.0 * gap as f64 / 1e9;
+                let most = about.boundary.most_watts();
+                if before.max(count) as f64 * watts > most {
+                    self.or_more("it showed more than anything can draw");
+                }
+                let believed = |count: u64| Some(count as f64 * watts).filter(|watts| *watts <= most);
+                let ends = [before, count].map(|count| believed(count).unwrap_or(0.0));
+                self.joules += (ends[0] + ends[1]) / 2.0 * gap as f64 / 1e9;
                 // 0 W is a sensor that does not work, until it has shown that it does.
-                if count != 0 || before != 0 || self.moved_at.is_some() {
+                if ends != [0.0; 2] || self.moved_at.is_some() {
                     self.moved_at = Some(now);
                 }
             }
@@ -290,6 +296,26 @@ mod tests {
         assert_eq!(metered(&after(&about, &resting).1), &Metered::new(1.0, true, None), "a rail may be off");
         let (_, value) = after(&about, &[Ok(0), Ok(0)]);
         assert!(matches!(value, Value::Unknown(_)), "0 W is a sensor that does not work");
+    }
+
+    #[test]
+    fn power_that_nothing_can_draw_is_left_out() {
+        let about =
+            About { measures: Measures::Power { watts: 1e-6 }, boundary: Boundary::Board, ..package(None) };
+        let (_, value) = after(
+            &about,
+            &[Ok(100_000_000), Ok(100_000_000), Ok(u64::MAX), Ok(100_000_000), Ok(100_000_000)],
+        );
+        assert_eq!(metered(&value).joules(), 300.0, "two whole seconds, and two halves beside the nonsense");
+        assert!(metered(&value).at_least().unwrap().contains("more than anything"));
+        let (_, value) = after(&about, &[Ok(u64::MAX), Ok(u64::MAX)]);
+        assert!(matches!(value, Value::Unknown(_)));
+    }
+
+    #[test]
+    fn a_wrap_exactly_at_the_end_of_the_range_loses_nothing() {
+        let (_, value) = after(&package(Some(TOP)), &[Ok(TOP - 5_000_000), Ok(TOP), Ok(0), Ok(7_000_000)]);
+        assert_eq!(metered(&value), &Metered::new(12.0, false, None));
     }
 
     proptest! {

@@ -44,8 +44,21 @@ pub(crate) fn find(tree: &Arc<dyn Tree>) -> Vec<Box<dyn Sensor>> {
                 .filter_map(|file| power(&**tree, &folder, &driver, &chip, file, &files))
                 .collect();
         }
+        if driver == "amdgpu" && files.iter().any(|file| file == "in1_input") {
+            own.iter_mut().for_each(processor_too);
+        }
+        own.iter_mut()
+            .filter(|about| is_one(about))
+            .skip(1)
+            .for_each(|about| about.boundary = Boundary::Rail);
         found.extend(own);
     }
+    // An older driver may count the same package.
+    let counted = found.iter().any(|about| about.boundary == Boundary::Package && !of_graphics(about));
+    found
+        .iter_mut()
+        .filter(|about| counted && about.boundary == Boundary::Package && of_graphics(about))
+        .for_each(|about| about.boundary = Boundary::Rail);
     // Cores last, so that the limit cuts them and not a package.
     found.sort_by_key(|about| about.boundary == Boundary::Core);
     found.truncate(MOST);
@@ -53,6 +66,21 @@ pub(crate) fn find(tree: &Arc<dyn Tree>) -> Vec<Box<dyn Sensor>> {
         .into_iter()
         .map(|about| Box::new(Channel { tree: tree.clone(), about }) as Box<dyn Sensor>)
         .collect()
+}
+
+/// The kernel's page on amdgpu: "On APUs this includes the CPU"; and only those have a northbridge voltage, `in1`. So it
+/// is the package that the processor's own counters see too, and no board beside it.
+fn processor_too(about: &mut About) {
+    about.boundary = Boundary::Package;
+}
+
+/// Whether a chip's first channel is the whole thing. What follows is inside it: xe counts `card`, then `pkg`.
+fn is_one(about: &About) -> bool {
+    matches!(about.boundary, Boundary::Board) || of_graphics(about)
+}
+
+fn of_graphics(about: &About) -> bool {
+    about.part.starts_with("amdgpu ")
 }
 
 fn energy(tree: &dyn Tree, folder: &str, driver: &str, chip: &str, file: &str) -> Option<About> {
@@ -87,16 +115,18 @@ fn about(driver: &str, chip: &str, label: &str, number: &str, detail: String, me
             None => (Boundary::Core, label.to_owned()),
         },
         "fam15h_power" => (Boundary::Package, chip.to_owned()),
-        // The ACPI power meter and IBM's: what the supplies deliver.
-        "power_meter" | "ibmpowernv" | "ibmaem" => (Boundary::Node, named(driver, label, number)),
+        // The ACPI power meter and IBM's: what the supplies deliver. There may be one for each supply.
+        "power_meter" | "ibmaem" => (Boundary::Node, named(driver, chip, label, number)),
+        // The machine beside its processors, its memory and its fans: its name tells.
+        "ibmpowernv" if label.starts_with("System") => (Boundary::Node, named(driver, chip, label, number)),
         "amdgpu" | "i915" | "xe" | "nouveau" | "habanalabs" => {
             (Boundary::Board, format!("{driver} {chip} {label}").trim().to_owned())
         }
-        _ => (Boundary::Rail, format!("{driver} {chip} {}", if label.is_empty() { number } else { label })),
+        _ => (Boundary::Rail, named(driver, chip, label, number)),
     };
     About { source: "hwmon", boundary, part, detail, measures }
 }
 
-fn named(driver: &str, label: &str, number: &str) -> String {
-    format!("{driver} {}", if label.is_empty() { number } else { label })
+fn named(driver: &str, chip: &str, label: &str, number: &str) -> String {
+    format!("{driver} {chip} {}", if label.is_empty() { number } else { label })
 }

@@ -332,16 +332,21 @@ impl Ticks {
     fn parse(text: &str) -> Option<Ticks> {
         let fields = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
         let fields: Vec<u64> = fields.map_while(|field| field.parse().ok()).collect();
-        let at = |place: usize| fields.get(place).copied().unwrap_or(0);
-        let rest = fields.get(3)? + at(4) + at(7);
-        let all = fields.iter().sum();
-        Some(Ticks { busy: all - rest, all })
+        fields.get(3)?;
+        let sum = |wanted: &[usize]| {
+            wanted
+                .iter()
+                .filter_map(|at| fields.get(*at))
+                .fold(0, |sum: u64, ticks| sum.saturating_add(*ticks))
+        };
+        Some(Ticks { busy: sum(&[0, 1, 2, 5, 6]), all: sum(&[0, 1, 2, 3, 4, 5, 6, 7]) })
     }
 
-    /// Utilisation between two looks, 0 to 1; `None` if no tick has passed.
+    /// Utilisation between two looks, 0 to 1; `None` if no tick has passed. The kernel lets idle and waiting time fall now
+    /// and then (proc(5)); then busy time seems longer than all.
     pub fn since(self, before: Ticks) -> Option<f64> {
         let (busy, all) = (self.busy.saturating_sub(before.busy), self.all.saturating_sub(before.all));
-        (all > 0).then(|| busy as f64 / all as f64)
+        (all > 0).then(|| (busy as f64 / all as f64).min(1.0))
     }
 }
 
@@ -396,14 +401,15 @@ impl Estimate {
         }
     }
 
-    /// The band: the model's own, and one clock tick of every CPU, which utilisation is rounded to.
+    /// The band: the model's own, and one clock tick of every CPU, which utilisation is rounded to. The model's own is a
+    /// share of all joules, idle ones included: that is what a counter was compared with. So what is above idle, a
+    /// difference of two such figures, has as many joules of doubt and not as large a share.
     fn modelled(&self, window: Window) -> Modelled {
         let tick = self.model.above_idle_w(1.0) * TICK_SECONDS;
-        let around = |joules: f64| {
-            let half = joules * self.model.band + tick;
-            Range { low: (joules - half).max(0.0), expected: joules, high: joules + half }
-        };
         let idle = self.model.idle_w * window.seconds();
+        let half = (idle + self.above_idle) * self.model.band + tick;
+        let around =
+            |joules: f64| Range { low: (joules - half).max(0.0), expected: joules, high: joules + half };
         Modelled::new(around(idle + self.above_idle), around(self.above_idle), self.model.version.clone())
     }
 }
@@ -480,6 +486,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_above_idle_has_as_many_joules_of_doubt_as_all_of_it() {
+        // 100 W idle and 10 W more at full load, 5 % of doubt: 110 J within 5.5 J, and so 10 J within 5.5 J.
+        let tree = Arc::new(Proc(MILAN, TWO));
+        let model = Model {
+            idle_w: 100.0,
+            table: vec![(0.0, 0.0), (1.0, 10.0)],
+            band: 0.05,
+            ..Model::built_in(&*tree)
+        };
+        let mut estimate = Estimate::new(model, tree);
+        (estimate.above_idle, estimate.ticked) = (10.0, true);
+        let modelled = estimate.modelled(Window { from_ns: 0, to_ns: 1_000_000_000 });
+        for (range, expected) in [(modelled.range(), 110.0), (modelled.above_idle(), 10.0)] {
+            assert!((range.expected - expected).abs() < 1e-9, "{range:?}");
+            assert!((range.high - expected - 5.6).abs() < 1e-9 && (expected - range.low - 5.6).abs() < 1e-9);
+        }
+    }
+
+    #[test]
     fn ladders_that_determine_nothing_are_refused() {
         let fit = |rungs: &[Rung]| Model::fit(&Proc(MILAN, TWO), rungs, "x", Boundary::Package, 0);
         for bad in [
@@ -523,6 +548,10 @@ mod tests {
         let (before, after) = (ticks("cpu  10 0 0 10 0 0 0 0"), ticks("cpu  20 0 0 15 5 0 0 20"));
         assert_eq!(after.since(before), Some(0.25));
         assert_eq!(before.since(before), None);
+        let waited_less = ticks("cpu  20 0 0 10 0 0 0 0").since(ticks("cpu  10 0 0 10 5 0 0 0"));
+        assert_eq!(waited_less, Some(1.0));
+        let nonsense = format!("cpu  {max} {max} {max} {max} {max}", max = u64::MAX);
+        assert!(Ticks::parse(&nonsense).is_some());
         assert!(Ticks::parse("cpu  1 2").is_none() && Ticks::parse("").is_none());
     }
 }

@@ -95,7 +95,7 @@ fn describe(tree: &dyn Tree, name: &str) -> Option<(Boundary, &'static str, u64,
     let event = |ending: &str| word(tree, &format!("{PLACE}/events/{name}{ending}"));
     let code = event("");
     let config = u64::from_str_radix(code.strip_prefix("event=")?.trim_start_matches("0x"), 16).ok()?;
-    let scale: f64 = event(".scale").parse().ok().filter(|scale| *scale > 0.0)?;
+    let scale: f64 = event(".scale").parse().ok().filter(|scale: &f64| scale.is_normal() && *scale > 0.0)?;
     (event(".unit") == "Joules").then_some((boundary, suffix, config, scale))
 }
 

@@ -4,6 +4,7 @@
 //! `core`, `uncore`, `dram`, `psys` (kernel: Documentation/power/powercap). Counters are microjoules in `energy_uj`
 //! and start again at 0 after `max_energy_range_uj`. Only root may read them since Linux 5.10 (CVE-2020-8694).
 
+use std::io::ErrorKind::NotFound;
 use std::sync::Arc;
 
 use crate::figure::Boundary;
@@ -46,8 +47,12 @@ fn about(tree: &dyn Tree, zone: &str) -> Option<About> {
         return None; // Idle injection and thermal zones are listed here too; they count nothing.
     }
     let folder = format!("{PLACE}/{zone}");
-    let wraps_after =
-        number(tree, &format!("{folder}/max_energy_range_uj")).ok().filter(|range| *range > 0)?;
+    let counter = format!("{folder}/energy_uj");
+    // Without a range a fall is no wrap-around but a step that nobody can size: a lower bound.
+    let wraps_after = number(tree, &format!("{folder}/max_energy_range_uj")).ok().filter(|range| *range > 0);
+    if wraps_after.is_none() && number(tree, &counter).is_err_and(|error| error.kind() == NotFound) {
+        return None;
+    }
     let name = word(tree, &format!("{folder}/name"));
     let part = match numbers.rsplit_once(':') {
         Some((parent, _)) => format!("{} {name}", word(tree, &format!("{PLACE}/{control}:{parent}/name"))),
@@ -61,6 +66,6 @@ fn about(tree: &dyn Tree, zone: &str) -> Option<About> {
         package if package.starts_with("package-") => Boundary::Package,
         _ => Boundary::Rail,
     };
-    let measures = Measures::Energy { joules: 1e-6, wraps_after: Some(wraps_after) };
-    Some(About { source: "powercap", boundary, part, detail: format!("{folder}/energy_uj"), measures })
+    let measures = Measures::Energy { joules: 1e-6, wraps_after };
+    Some(About { source: "powercap", boundary, part, detail: counter, measures })
 }

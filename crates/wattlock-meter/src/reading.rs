@@ -103,17 +103,25 @@ impl Reading {
         let same = |other: &&Figure| {
             (other.source, other.boundary, &other.part) == (figure.source, figure.boundary, &figure.part)
         };
-        let calm = idle.figures.iter().find(same)?;
+        // Two may have one name (each socket may have its `psys`): a meter has them in the same order each time.
+        let nth = self.figures.iter().filter(same).position(|other| std::ptr::eq(other, figure)).unwrap_or(0);
+        let calm = idle.figures.iter().filter(same).nth(nth)?;
         subtract(figure.metered()?, figure.window, calm.metered()?, calm.window)
     }
 
     /// The total without idle power. `None` as for [`Reading::above`], or if the two totals hold different parts.
     pub fn total_above(&self, idle: &Reading) -> Option<Above> {
-        let (mine, calm) = (self.total()?, idle.total()?);
-        if mine.parts != calm.parts {
-            return None;
-        }
-        subtract(&mine.value, self.window, &calm.value, idle.window)
+        self.sum_above(&self.total()?, idle, &idle.total()?)
+    }
+
+    /// What [`Reading::processors`] gives, without idle power. `None` as for [`Reading::total_above`].
+    pub fn processors_above(&self, idle: &Reading) -> Option<Above> {
+        self.sum_above(&self.processors()?, idle, &idle.processors()?)
+    }
+
+    fn sum_above(&self, mine: &Total, idle: &Reading, calm: &Total) -> Option<Above> {
+        let same = mine.parts == calm.parts && mine.sources == calm.sources;
+        if same { subtract(&mine.value, self.window, &calm.value, idle.window) } else { None }
     }
 
     fn metered(&self, boundary: Boundary) -> impl Iterator<Item = (&Figure, &Metered)> {
@@ -217,6 +225,28 @@ mod tests {
                 .joules(),
             9.0
         );
+    }
+
+    #[test]
+    fn a_board_has_no_part_in_what_the_processors_took() {
+        let with = |package: f64, board: f64| {
+            reading(vec![
+                figure(Boundary::Package, "package-0", package),
+                figure(Boundary::Board, "gpu-0", board),
+            ])
+        };
+        let above = with(30.0, 500.0).processors_above(&with(10.0, 400.0)).unwrap();
+        assert_eq!((above.value.joules(), above.idle_watts), (20.0, 10.0));
+    }
+
+    #[test]
+    fn of_two_with_one_name_each_has_its_own_idle_power() {
+        let with = |a: f64, b: f64| {
+            reading(vec![figure(Boundary::Node, "psys", a), figure(Boundary::Node, "psys", b)])
+        };
+        let (busy, idle) = (with(30.0, 300.0), with(10.0, 100.0));
+        let left = busy.figures.iter().map(|figure| busy.above(figure, &idle).unwrap().value.joules());
+        assert_eq!(left.collect::<Vec<f64>>(), [20.0, 200.0]);
     }
 
     #[test]

@@ -279,6 +279,76 @@ fn both_permissions_missing_are_one_line_each() {
 }
 
 #[test]
+fn a_counter_without_a_range_counts_until_it_falls() {
+    for range in [None, Some("0"), Some("nonsense")] {
+        let machine = Recorded::new(NOTHING);
+        machine.set("sys/class/powercap/intel-rapl:0/name", "package-0");
+        machine.set(PACKAGE_0, "1000000");
+        if let Some(range) = range {
+            machine.set("sys/class/powercap/intel-rapl:0/max_energy_range_uj", range);
+        }
+        let mut meter = machine.meter();
+        assert_eq!(meter.longest_gap_ns(), None);
+        meter.start(0);
+        machine.set(PACKAGE_0, "6000000");
+        let whole = meter.finish(SECOND).total().unwrap().value;
+        assert_eq!((whole.joules(), whole.at_least()), (5.0, None));
+        machine.set(PACKAGE_0, "1");
+        let fallen = meter.finish(2 * SECOND).total().unwrap().value;
+        assert_eq!((fallen.joules(), fallen.at_least()), (5.0, Some("it went backwards")));
+    }
+}
+
+#[test]
+fn a_processors_own_graphics_are_not_added_to_it() {
+    let machine = Recorded::new(HWMON);
+    machine.remove("sys/class/hwmon/hwmon0");
+    machine.set("sys/class/hwmon/hwmon1/in1_input", "900");
+    let mut alone = machine.meter();
+    alone.start(0);
+    let total = alone.finish(SECOND).total().unwrap();
+    assert_eq!((total.value.joules(), total.boundaries), (30.0, vec![Boundary::Package]));
+    machine.set("sys/class/powercap/intel-rapl:0/name", "package-0");
+    machine.set(PACKAGE_0, "1000000");
+    let mut beside = machine.meter();
+    beside.start(0);
+    machine.set(PACKAGE_0, "29000000");
+    let total = beside.finish(SECOND).total().unwrap();
+    assert_eq!((total.value.joules(), total.sources), (28.0, vec!["powercap"]));
+}
+
+#[test]
+fn a_cards_chip_is_inside_its_card() {
+    let machine = Recorded::new(NOTHING);
+    machine.set("sys/class/hwmon/hwmon0/name", "xe");
+    for (number, label) in [("1", "card"), ("2", "pkg")] {
+        machine.set(&format!("sys/class/hwmon/hwmon0/energy{number}_label"), label);
+        machine.set(&format!("sys/class/hwmon/hwmon0/energy{number}_input"), "1000000");
+    }
+    let mut meter = machine.meter();
+    meter.start(0);
+    machine.add("sys/class/hwmon/hwmon0/energy1_input", 9_000_000);
+    machine.add("sys/class/hwmon/hwmon0/energy2_input", 7_000_000);
+    let reading = meter.finish(SECOND);
+    assert!((joules(&reading, "xe hwmon0 pkg") - 7.0).abs() < 1e-9, "shown");
+    assert!((reading.total().unwrap().value.joules() - 9.0).abs() < 1e-9, "and not added");
+}
+
+#[test]
+fn a_machines_power_is_not_one_of_its_processors() {
+    let machine = Recorded::new(NOTHING);
+    machine.set("sys/class/hwmon/hwmon0/name", "ibmpowernv");
+    for (number, label, power) in [("1", "System", "500000000"), ("10", "Proc 0", "90000000")] {
+        machine.set(&format!("sys/class/hwmon/hwmon0/power{number}_label"), label);
+        machine.set(&format!("sys/class/hwmon/hwmon0/power{number}_input"), power);
+    }
+    let mut meter = machine.meter();
+    meter.start(0);
+    let total = meter.finish(SECOND).total().unwrap();
+    assert_eq!((total.value.joules(), total.boundaries), (500.0, vec![Boundary::Node]));
+}
+
+#[test]
 fn files_full_of_nonsense_are_no_sources() {
     let machine = Recorded::new(NOTHING);
     for (path, content) in [
@@ -286,8 +356,11 @@ fn files_full_of_nonsense_are_no_sources() {
         ("sys/class/powercap/intel-rapl:0/energy_uj", "-5"),
         ("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "262143328850"),
         ("sys/class/powercap/intel-rapl:1/name", "package-1"),
-        ("sys/class/powercap/intel-rapl:1/energy_uj", "5"),
-        ("sys/class/powercap/intel-rapl:1/max_energy_range_uj", "0"),
+        ("sys/class/powercap/intel-rapl:1/energy_uj", "0x5"),
+        ("sys/class/powercap/intel-rapl:2/name", "package-2"),
+        ("sys/bus/event_source/devices/power/events/energy-ram", "event=0x03"),
+        ("sys/bus/event_source/devices/power/events/energy-ram.unit", "Joules"),
+        ("sys/bus/event_source/devices/power/events/energy-ram.scale", "inf"),
         ("sys/bus/event_source/devices/power/type", "13"),
         ("sys/bus/event_source/devices/power/cpumask", "x"),
         ("sys/bus/event_source/devices/power/events/energy-pkg", "event=zz"),
