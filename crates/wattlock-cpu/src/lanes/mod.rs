@@ -48,6 +48,7 @@ const KERNELS: &[(Kind, Pass)] = &[
     (Kind::Rsa3072Private, rsa::private_3072),
     (Kind::Rsa4096Private, rsa::private_4096),
     (Kind::X25519Derive, x25519::derive),
+    (Kind::X25519Generate, x25519::generate),
     (Kind::P256Derive, nist::p256_derive),
     (Kind::P384Derive, nist::p384_derive),
     (Kind::EcdsaP256Sign, nist::p256_sign),
