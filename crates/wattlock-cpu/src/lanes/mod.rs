@@ -18,6 +18,7 @@
 mod nist;
 mod queue;
 mod rsa;
+mod sha2;
 #[allow(unsafe_code)]
 pub mod vector;
 mod x25519;

@@ -54,6 +54,18 @@ pub trait Vector: Copy {
     /// Towards lower bits, copies of the highest bit from above.
     fn sar<const BITS: u32>(self) -> Self;
 
+    /// Sum of 32-bit halves, each wrapping.
+    fn add32(self, other: Self) -> Self;
+
+    /// 32-bit halves, towards lower bits, zeros from above.
+    fn shr32<const BITS: u32>(self) -> Self;
+
+    /// Towards lower bits, around.
+    fn ror<const BITS: i32>(self) -> Self;
+
+    /// 32-bit halves, towards lower bits, around.
+    fn ror32<const BITS: i32>(self) -> Self;
+
     /// `self` plus the low 52 bits of the 104-bit product of the low 52 bits of `a` and `b`.
     fn mul_lo(self, a: Self, b: Self) -> Self;
 
@@ -177,6 +189,26 @@ mod ifma {
         }
 
         #[inline(always)]
+        fn add32(self, other: Self) -> Self {
+            Ifma(op!(_mm512_add_epi32(self.0, other.0)))
+        }
+
+        #[inline(always)]
+        fn shr32<const BITS: u32>(self) -> Self {
+            Ifma(op!(_mm512_srli_epi32(self.0, BITS)))
+        }
+
+        #[inline(always)]
+        fn ror<const BITS: i32>(self) -> Self {
+            Ifma(op!(_mm512_ror_epi64(self.0, BITS)))
+        }
+
+        #[inline(always)]
+        fn ror32<const BITS: i32>(self) -> Self {
+            Ifma(op!(_mm512_ror_epi32(self.0, BITS)))
+        }
+
+        #[inline(always)]
         fn mul_lo(self, a: Self, b: Self) -> Self {
             Ifma(op!(_mm512_madd52lo_epu64(self.0, a.0, b.0)))
         }
@@ -294,6 +326,11 @@ pub mod model {
         }
     }
 
+    /// Each 32-bit half for itself, with where it begins.
+    fn halves(number: u64, f: impl Fn(u32, u32) -> u32) -> u64 {
+        u64::from(f(number as u32, 0)) | u64::from(f((number >> 32) as u32, 32)) << 32
+    }
+
     impl ModelMask {
         fn zip(self, other: ModelMask, f: impl Fn(bool, bool) -> bool) -> ModelMask {
             ModelMask {
@@ -357,6 +394,22 @@ pub mod model {
         }
 
         #[inline(never)]
+        fn add32(self, other: Model) -> Model {
+            self.zip(other, |a, b| halves(a, |a, at| a.wrapping_add((b >> at) as u32)))
+        }
+
+        fn shr32<const BITS: u32>(self) -> Model {
+            self.map(|a| halves(a, |a, _| a.checked_shr(BITS).unwrap_or(0)))
+        }
+
+        fn ror<const BITS: i32>(self) -> Model {
+            self.map(|a| a.rotate_right(BITS as u32))
+        }
+
+        fn ror32<const BITS: i32>(self) -> Model {
+            self.map(|a| halves(a, |a, _| a.rotate_right(BITS as u32)))
+        }
+
         fn mul_lo(self, a: Model, b: Model) -> Model {
             self.accumulate(a, b, |product| product as u64 & MASK52)
         }
@@ -445,6 +498,10 @@ mod tests {
             a.shl::<13>(),
             a.shr::<52>(),
             a.sar::<12>(),
+            a.add32(b),
+            a.shr32::<7>(),
+            a.ror::<19>(),
+            a.ror32::<11>(),
             a.mul_lo(a, b),
             b.mul_hi(a, b),
             V::splat(9),

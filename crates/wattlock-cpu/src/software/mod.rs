@@ -28,7 +28,7 @@ mod random;
 mod rsa;
 mod sha1;
 mod sha256;
-mod sha512;
+pub(crate) mod sha512;
 mod x25519;
 mod xts;
 

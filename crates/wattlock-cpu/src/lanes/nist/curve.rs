@@ -11,6 +11,7 @@ use super::comb::{self, Comb};
 use super::field::{
     COLUMNS, Field, Limbs, Modulus, add, carry, general_step, limbs, negated_inverse, shifted, splat, times,
 };
+use super::nonce::{NonceHash, WithSha256, WithSha384};
 use crate::software::nist::Nist;
 
 /// The multiples of a curve's generator that a [`Comb`] holds, by the portable arithmetic: a millisecond or two, once in a
@@ -38,6 +39,8 @@ pub trait Curve<const N: usize>: Sized + 'static {
     type Field: Field<N>;
     /// Scalars.
     type Order: Modulus<N>;
+    /// What nonces are made with.
+    type Hash: NonceHash;
     /// The same curve in the portable engine.
     type Portable: Nist;
 
@@ -75,6 +78,7 @@ pub struct P384Order;
 impl Curve<5> for P256 {
     type Field = P256Field;
     type Order = P256Order;
+    type Hash = WithSha256;
     type Portable = p256::NistP256;
 
     const BITS: usize = 256;
@@ -145,6 +149,7 @@ impl Modulus<5> for P256Order {
 impl Curve<8> for P384 {
     type Field = P384Field;
     type Order = P384Order;
+    type Hash = WithSha384;
     type Portable = p384::NistP384;
 
     const BITS: usize = 384;

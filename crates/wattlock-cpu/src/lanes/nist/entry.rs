@@ -7,6 +7,7 @@ use super::curve::Curve;
 use super::field::Limbs;
 use super::kernel;
 use super::multiply::empty_table;
+use super::nonce::{self, SEED};
 use super::words::{gather, scatter};
 use crate::detect::Ifma512;
 
@@ -45,6 +46,16 @@ entries! {
     fn sign / sign_ifma (nonces: &[Limbs<N>; LANES], keys: &[Limbs<N>; LANES], digests: &[Limbs<N>; LANES]) -> (Pairs<N>, u8) {
         let ([r, s], good) = kernel::sign::<C, Ifma, N>(gather(nonces), gather(keys), gather(digests));
         ([Zeroizing::new(scatter(r)), Zeroizing::new(scatter(s))], Ifma::reveal_mask(good))
+    }
+
+    /// [`nonce::candidate`], word by word.
+    fn nonces / nonces_ifma (seeds: &[[u64; SEED]; LANES]) -> Zeroizing<[[u64; LANES]; 8]> {
+        let words = nonce::candidate::<C, Ifma, N>(&gather(seeds));
+        let mut out = Zeroizing::new([[0; LANES]; 8]);
+        for (numbers, word) in out.iter_mut().zip(words) {
+            *numbers = word.reveal();
+        }
+        out
     }
 
     /// [`kernel::generate`].

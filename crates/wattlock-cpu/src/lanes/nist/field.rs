@@ -74,7 +74,7 @@ const fn one<const N: usize>() -> Limbs<N> {
 }
 
 /// `a - b` and whether it borrowed.
-const fn minus<const N: usize>(a: &Limbs<N>, b: &Limbs<N>) -> (Limbs<N>, bool) {
+pub const fn minus<const N: usize>(a: &Limbs<N>, b: &Limbs<N>) -> (Limbs<N>, bool) {
     let (mut out, mut borrow, mut at) = ([0; N], 0, 0);
     while at < N {
         let difference = a[at].wrapping_sub(b[at]).wrapping_sub(borrow);
@@ -197,14 +197,27 @@ pub fn carry<V: Vector, const N: usize>(loose: [V; N]) -> [V; N] {
     out
 }
 
+/// For each limb: a loop that is written out, because the compiler keeps large ones.
+macro_rules! each_limb {
+    ($i:ident => $body:block) => {
+        each_limb!(@ $i $body 0 1 2 3 4 5 6 7)
+    };
+    (@ $i:ident $body:block $($at:literal)*) => {$(
+        if $at < N {
+            let $i: usize = $at;
+            $body
+        }
+    )*};
+}
+
 /// The loose product of tight numbers, reduced.
 #[inline(always)]
 pub fn mul<M: Modulus<N>, V: Vector, const N: usize>(a: [V; N], b: [V; N]) -> [V; N] {
     let mut columns = [V::splat(0); COLUMNS];
-    for i in 0..N {
+    each_limb!(i => {
         row(&mut columns, i, a[i], &b);
         M::step(&mut columns, i);
-    }
+    });
     upper(&columns)
 }
 
@@ -215,11 +228,11 @@ pub fn mul_sum<M: Modulus<N>, V: Vector, const N: usize>(
     [c, d]: [[V; N]; 2],
 ) -> [V; N] {
     let mut columns = [V::splat(0); COLUMNS];
-    for i in 0..N {
+    each_limb!(i => {
         row(&mut columns, i, a[i], &b);
         row(&mut columns, i, c[i], &d);
         M::step(&mut columns, i);
-    }
+    });
     upper(&columns)
 }
 
@@ -237,24 +250,24 @@ fn row<V: Vector, const N: usize>(columns: &mut [V; COLUMNS], i: usize, a: V, b:
 #[inline(always)]
 pub fn square<M: Modulus<N>, V: Vector, const N: usize>(a: [V; N]) -> [V; N] {
     let mut columns = [V::splat(0); COLUMNS];
-    for i in 0..N {
+    each_limb!(i => {
         for j in i + 1..N {
             columns[i + j] = columns[i + j].mul_lo(a[i], a[j]);
         }
         for j in i + 1..N {
             columns[i + j + 1] = columns[i + j + 1].mul_hi(a[i], a[j]);
         }
-    }
+    });
     for column in columns.iter_mut().take(2 * N - 1).skip(1) {
         *column = column.add(*column);
     }
-    for i in 0..N {
+    each_limb!(i => {
         columns[2 * i] = columns[2 * i].mul_lo(a[i], a[i]);
         columns[2 * i + 1] = columns[2 * i + 1].mul_hi(a[i], a[i]);
-    }
-    for i in 0..N {
+    });
+    each_limb!(i => {
         M::step(&mut columns, i);
-    }
+    });
     upper(&columns)
 }
 

@@ -14,6 +14,7 @@ mod entry;
 mod field;
 mod kernel;
 mod multiply;
+mod nonce;
 #[allow(unsafe_code)]
 mod pieces;
 mod point;
@@ -26,12 +27,16 @@ use super::{Item, WIDTH};
 use crate::detect::Ifma512;
 use crate::software::nist::{Agreer, Signer};
 use curve::{Curve, P256, P384};
-use field::{Limbs, Modulus};
+use field::{Limbs, Modulus, minus};
 use multiply::alignment;
+use nonce::{FRESH, SEED};
 use words::{is_less, is_nonzero, limbs_of, write};
 
 const BAD_PEER: Error = Error::Invalid("peer's public key");
 const BAD_KEY: Error = Error::Invalid("elliptic-curve key");
+
+/// Bytes of the longest scalar.
+const BYTES_MAX: usize = 48;
 
 /// One number for each lane, wiped.
 type Lanes<const N: usize> = Zeroizing<[Limbs<N>; WIDTH]>;
@@ -123,12 +128,15 @@ fn prepare<'k, C: Curve<N>, const N: usize>(item: &Item<'k>) -> Result<(&'k Limb
 /// A key for ECDSA.
 struct Signing<C: Curve<N>, const N: usize> {
     signer: Signer<C::Portable>,
+    /// The scalar, big-endian.
+    bytes: [u8; BYTES_MAX],
     /// The scalar in Montgomery's form.
     scalar: Limbs<N>,
 }
 
 impl<C: Curve<N>, const N: usize> Drop for Signing<C, N> {
     fn drop(&mut self) {
+        self.bytes.zeroize();
         self.scalar.zeroize();
     }
 }
@@ -140,34 +148,34 @@ impl<C: Curve<N>, const N: usize> Signing<C, N> {
         let mut plain = limbs_of(&key.scalar, 0);
         let scalar = kernel::scalar_to_montgomery::<C, N>(&plain);
         plain.zeroize();
-        Ok(Signing { signer, scalar })
+        let mut bytes = [0; BYTES_MAX];
+        bytes[..C::BYTES].copy_from_slice(&key.scalar);
+        Ok(Signing { signer, bytes, scalar })
     }
 }
 
 fn sign<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
-    let mut fresh = Zeroizing::new([[0; 32]; WIDTH]);
+    let mut fresh = Zeroizing::new([[0; FRESH]; WIDTH]);
     // Without randomness the nonces are RFC 6979's own, and still safe.
-    let _ = getrandom::fill(fresh.as_flattened_mut());
-    let one: Lanes<N> = Zeroizing::new([dummy(0); WIDTH]);
-    let (mut nonces, mut scalars, mut digests) = (one.clone(), one.clone(), one);
+    let _ = getrandom::fill(fresh[..items.len()].as_flattened_mut());
+    let mut seeds = Zeroizing::new([[0; SEED]; WIDTH]);
+    let (mut scalars, mut digests) = ([None; WIDTH], [[0; N]; WIDTH]);
     for (lane, item) in items.iter_mut().enumerate() {
-        let key = match item.request.key.expanded(Signing::<C, N>::new) {
-            Ok(key) => key,
-            Err(error) => {
-                item.result = Err(error);
-                continue;
+        match item.request.key.expanded(Signing::<C, N>::new) {
+            Ok(key) => {
+                let digest = digest::<C, N>(item.request.data.input());
+                let mut bytes = [0; BYTES_MAX];
+                write(&digest, &mut bytes[..C::BYTES]);
+                seeds[lane] = nonce::seed::<C::Hash>(&key.bytes[..C::BYTES], &bytes[..C::BYTES], &fresh[lane]);
+                (scalars[lane], digests[lane]) = (Some(key), digest);
+                item.result = Ok(2 * C::BYTES);
             }
-        };
-        let digest = item.request.data.input();
-        let digest = &digest[..digest.len().min(C::BYTES)];
-        let mut nonce = Zeroizing::new([0; 48]);
-        key.signer.nonce(digest, &fresh[lane], &mut nonce[..C::BYTES]);
-        nonces[lane] = limbs_of(&nonce[..C::BYTES], 0);
-        scalars[lane] = key.scalar;
-        digests[lane] = limbs_of(digest, 0);
-        item.result = Ok(2 * C::BYTES);
+            Err(error) => item.result = Err(error),
+        }
     }
-    let (signatures, good) = entry::sign::<C, N>(isa, &nonces, &scalars, &digests);
+    let nonces = nonces::<C, N>(isa, &seeds, &fresh, &scalars, &digests);
+    let keys: Lanes<N> = Zeroizing::new(scalars.map(|key| key.map_or(dummy(0), |key| key.scalar)));
+    let (signatures, good) = entry::sign::<C, N>(isa, &nonces, &keys, &digests);
     for (lane, item) in items.iter_mut().enumerate() {
         if item.result.is_ok() && good >> lane & 1 == 0 {
             // `r` or `s` is zero: as likely as guessing the key. Another engine draws another nonce.
@@ -179,6 +187,47 @@ fn sign<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
             write(&signatures[1][lane], s);
         }
     }
+}
+
+/// A digest's leftmost bits, modulo the order (FIPS 186-5 section 6.4.1 step 2, RFC 6979 section 2.3.4). Digests are whole bytes, the orders
+/// whole bytes long. Less than twice the order: it starts with 32 ones.
+fn digest<C: Curve<N>, const N: usize>(digest: &[u8]) -> Limbs<N> {
+    let number = limbs_of(&digest[..digest.len().min(C::BYTES)], 0);
+    let (reduced, borrowed) = minus(&number, &C::Order::PRIME);
+    let keep = u64::from(borrowed).wrapping_neg();
+    std::array::from_fn(|at| (number[at] & keep) | (reduced[at] & !keep))
+}
+
+/// A nonce for each lane, in range.
+fn nonces<C: Curve<N>, const N: usize>(
+    isa: Ifma512,
+    seeds: &[[u64; SEED]; WIDTH],
+    fresh: &[[u8; FRESH]; WIDTH],
+    keys: &[Option<&Signing<C, N>>; WIDTH],
+    digests: &[Limbs<N>; WIDTH],
+) -> Lanes<N> {
+    let words = entry::nonces::<C, N>(isa, seeds);
+    let mut out: Lanes<N> = Zeroizing::new([dummy(0); WIDTH]);
+    for (lane, key) in keys.iter().enumerate() {
+        let Some(key) = key else { continue };
+        let mut bytes = Zeroizing::new([0; BYTES_MAX]);
+        let bytes = &mut bytes[..C::BYTES];
+        nonce::write::<C::Hash>(&words, lane, bytes);
+        out[lane] = limbs_of(bytes, 0);
+        if !in_range::<C, N>(&out[lane]) {
+            // For P-256 once in 2^32 nonces. The portable engine makes the same one first, and then the next.
+            let mut digest = [0; BYTES_MAX];
+            write(&digests[lane], &mut digest[..C::BYTES]);
+            key.signer.nonce(&digest[..C::BYTES], &fresh[lane], bytes);
+            out[lane] = limbs_of(bytes, 0);
+        }
+    }
+    out
+}
+
+/// Whether a scalar is in `[1, n)`. Only the answer is public: a scalar that is not is thrown away.
+fn in_range<C: Curve<N>, const N: usize>(scalar: &Limbs<N>) -> bool {
+    is_less(scalar, &C::Order::PRIME) & is_nonzero(scalar) == 1
 }
 
 fn generate<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
@@ -208,7 +257,7 @@ fn draw<C: Curve<N>, const N: usize>(scalars: &mut [Limbs<N>]) -> Result<(), Err
         wanted.retain_mut(|scalar| {
             let Some(bytes) = lanes.next() else { return true };
             **scalar = limbs_of(&bytes[..C::BYTES], 0);
-            is_less(scalar, &C::Order::PRIME) & is_nonzero(scalar) == 0
+            !in_range::<C, N>(scalar)
         });
         if wanted.is_empty() {
             return Ok(());

@@ -1,10 +1,12 @@
 //! The large pieces of the kernels, each compiled once for each curve and vector type instead of everywhere it is used: on
 //! [`Ifma`] they are functions with its instructions enabled, on the model they are plain.
 
+use super::super::sha2::{self, Block, State};
 use super::super::vector::Vector;
 use super::curve::Curve;
 use super::field::{Modulus, carry, choose, mul, splat, square, sub};
 use super::multiply::scan;
+use super::nonce::NonceHash;
 use super::point::{Addend, Point, addend, double, one, sum, sum_affine};
 
 /// Multiples of a lane's point: 1 to 16.
@@ -39,6 +41,9 @@ pub trait Pieces<C: Curve<N>, const N: usize>: Vector {
         negative: Self::Mask,
         empty: &mut Self::Mask,
     );
+
+    /// Takes a block into a state of the curve's nonce hash.
+    fn compress(state: &mut State<Self>, block: &Block<Self>);
 
     /// `a <- a b`, coordinates.
     fn field_times(a: &mut [Self; N], b: &[Self; N]);
@@ -127,6 +132,11 @@ mod generic {
     }
 
     #[inline(always)]
+    pub fn compress<C: Curve<N>, V: Vector, const N: usize>(state: &mut State<V>, block: &Block<V>) {
+        sha2::compress::<<C::Hash as NonceHash>::Family, V>(state, block);
+    }
+
+    #[inline(always)]
     pub fn field_times<C: Curve<N>, V: Vector, const N: usize>(a: &mut [V; N], b: &[V; N]) {
         *a = carry(mul::<C::Field, V, N>(*a, *b));
     }
@@ -160,6 +170,7 @@ macro_rules! pieces {
             addend_into(point: &Point<V, N>, out: &mut Addend<V, N>);
             add_picked(point: &mut Point<V, N>, table: &Table<V, N>, magnitude: V, negative: Mask, empty: &mut Mask);
             add_from_comb(point: &mut Point<V, N>, window: usize, magnitude: V, negative: Mask, empty: &mut Mask);
+            compress(state: &mut State<V>, block: &Block<V>);
             field_times(a: &mut [V; N], b: &[V; N]);
             field_squares(a: &mut [V; N], times: usize);
             order_times(a: &mut [V; N], b: &[V; N]);
@@ -168,7 +179,7 @@ macro_rules! pieces {
     };
     (@all $enable:tt $($name:ident($($argument:ident: $type:ty),*);)*) => {
         mod entries {
-            use super::{Addend, Curve, Mask, Point, Table, V, generic};
+            use super::{Addend, Block, Curve, Mask, Point, State, Table, V, generic};
             $( pieces! { @entry $enable $name($($argument: $type),*) } )*
         }
 
