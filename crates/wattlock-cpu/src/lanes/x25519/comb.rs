@@ -33,6 +33,7 @@
 //! ([`crate::lanes::vector::Vector::pick`]).
 
 use super::field::{Columns, LIMBS, Machine, Operand};
+use super::inverse::inverse;
 use super::ladder::WORDS;
 use crate::lanes::vector::LANES;
 
@@ -239,7 +240,7 @@ impl<V: Machine> Point<V> {
         let h = b.plus(a).carried();
         let one = Operand::small(1);
         let (f, h) = (f.times_biased(&one), h.times(&one));
-        f.plus(&h).carried().times(&f.minus(&h).carried().inverted()).carried()
+        f.plus(&h).carried().times(&inverse(&f.minus(&h).carried())).carried()
     }
 
     /// X = EF, Y = GH, T = EH, Z = FG.
@@ -269,7 +270,7 @@ impl<V: Machine> Point<V> {
     /// The point as an entry.
     #[inline(always)]
     fn entry(&self) -> Entry<V> {
-        let inverse = self.z.carried().inverted();
+        let inverse = inverse(&self.z.carried());
         let half = inverse.times(&Operand::splat(&HALF)).carried();
         let d = inverse.times(&Operand::splat(&D)).carried();
         let times = |a: &Operand<V>, b: &Operand<V>| a.times(b).carried();

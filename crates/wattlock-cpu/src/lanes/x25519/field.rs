@@ -188,37 +188,29 @@ impl<V: Machine> Operand<V> {
         V::square(Some(biased()), self)
     }
 
-    /// The square, carried, `times` times over.
+    /// Fresh columns of `self` times one limb of 52 bits.
     #[inline(always)]
-    pub(super) fn squared_times(self, times: u32) -> Operand<V> {
-        let mut power = self;
-        for _ in 0..times {
-            power = power.squared().carried();
-        }
-        power
-    }
-
-    /// The inverse modulo p; zero for zero. By Fermat: the power p - 2, in 254 squares and 11 products.
-    #[inline(always)]
-    pub(super) fn inverted(&self) -> Operand<V> {
-        let times = |a: &Operand<V>, b: &Operand<V>| a.times(b).carried();
-        let z2 = self.squared().carried();
-        let z9 = times(&z2.squared_times(2), self);
-        let z11 = times(&z9, &z2);
-        // From here `zN` is the power 2^N - 1.
-        let z5 = times(&z11.squared().carried(), &z9);
-        let z10 = times(&z5.squared_times(5), &z5);
-        let z20 = times(&z10.squared_times(10), &z10);
-        let z40 = times(&z20.squared_times(20), &z20);
-        let z50 = times(&z40.squared_times(10), &z10);
-        let z100 = times(&z50.squared_times(50), &z50);
-        let z200 = times(&z100.squared_times(100), &z100);
-        let z250 = times(&z200.squared_times(50), &z50);
-        times(&z250.squared_times(5), &z11)
+    pub(super) fn times_limb(&self, limb: V) -> Columns<V> {
+        let (zero, a) = (V::splat(0), &self.0);
+        // Less than 2^48, with the weight 2^260.
+        let top = zero.mul_hi(a[4], limb);
+        Columns([
+            zero.mul_lo(a[0], limb).mul_lo(top, V::splat(FOLD)),
+            zero.mul_lo(a[1], limb).mul_hi(a[0], limb).mul_hi(top, V::splat(FOLD)),
+            zero.mul_lo(a[2], limb).mul_hi(a[1], limb),
+            zero.mul_lo(a[3], limb).mul_hi(a[2], limb),
+            zero.mul_lo(a[4], limb).mul_hi(a[3], limb),
+        ])
     }
 }
 
 impl<V: Machine> Columns<V> {
+    /// Zero, biased.
+    #[inline(always)]
+    pub(super) fn bias() -> Columns<V> {
+        Columns(biased())
+    }
+
     /// The columns themselves, for tests.
     #[cfg(test)]
     pub(super) fn limbs(&self) -> [V; LIMBS] {

@@ -24,6 +24,7 @@
 //! multiple of 8 (addition may give (0 : 0) on the way, which stays so). Then x/z comes out as zero, as the RFC's does.
 
 use super::field::{Columns, Machine, Operand, Rows};
+use super::inverse::inverse;
 
 /// Words of a scalar or a coordinate.
 pub(super) const WORDS: usize = 4;
@@ -64,7 +65,7 @@ pub(super) fn multiply<V: Machine>(scalar: [V; WORDS], u: [V; WORDS]) -> [V; WOR
         point = Point::of(point.doubled());
     }
     let [x, z] = point.doubled();
-    x.carried().times(&z.carried().inverted()).carried().to_words()
+    x.carried().times(&inverse(&z.carried())).carried().to_words()
 }
 
 impl<V: Machine> Point<V> {

@@ -13,6 +13,7 @@ mod comb;
 mod field;
 #[allow(unsafe_code)]
 mod ifma;
+mod inverse;
 mod ladder;
 #[cfg(test)]
 #[allow(unsafe_code)]
