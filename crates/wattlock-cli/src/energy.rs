@@ -9,6 +9,7 @@ mod ladder;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ pub struct Command {
     #[command(subcommand)]
     what: Option<What>,
     /// Bytes the command works on, for MB/J
-    #[arg(long, value_parser = text::parse_bytes)]
+    #[arg(long, value_parser = parse_work_bytes)]
     bytes: Option<usize>,
     /// Operations the command does, for J/op
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
@@ -97,6 +98,13 @@ pub fn exit_codes() -> &'static [(u8, &'static str)] {
     ]
 }
 
+fn parse_work_bytes(text: &str) -> Result<usize, String> {
+    match text::parse_bytes(text)? {
+        0 => Err("no work at all has no MB/J".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 fn parse_cost_seconds(text: &str) -> Result<f64, String> {
     text::parse_seconds(text.strip_suffix('s').unwrap_or(text))
 }
@@ -112,9 +120,12 @@ pub fn places() -> Places {
         places.nvml = Some(library);
         places.boards = true;
     }
-    places.model = model_path();
+    places.model = model_path().filter(|path| path.exists()).or_else(|| Some(SYSTEM_MODEL.into()));
     places
 }
+
+/// Where a model is looked for if the user has none: who calibrates as root keeps it here for everybody.
+const SYSTEM_MODEL: &str = "/var/lib/wattlock/energy-model.json";
 
 /// Where the model that `energy calibrate` makes is kept: beside the profile.
 fn model_path() -> Option<PathBuf> {
@@ -147,6 +158,9 @@ struct Run<'a> {
 }
 
 fn measure(command: &Command) -> Result<()> {
+    // Before the command runs: what took hours must not end with a report that has no place.
+    let create = |path: &PathBuf| File::create(path).with_context(|| path.display().to_string());
+    let output = command.output.as_ref().map(create).transpose()?;
     let mut meter = Meter::discover(&places());
     let start = Instant::now();
     let mut notices = meter.notices().to_vec();
@@ -166,8 +180,8 @@ fn measure(command: &Command) -> Result<()> {
     let reading = meter.finish(now_ns(start));
     let run = Run { command, status: ended.status, cpu_s: ended.cpu_s, reading, idle, notices };
     let report = if command.json { format!("{}\n", run.json()) } else { run.text() };
-    match &command.output {
-        Some(path) => std::fs::write(path, report).with_context(|| path.display().to_string())?,
+    match output {
+        Some(mut file) => file.write_all(report.as_bytes()).context("writing the report")?,
         // A reader that has gone away must not change the command's exit code.
         None => drop(std::io::stderr().write_all(report.as_bytes())),
     }
@@ -279,19 +293,20 @@ impl Run<'_> {
             return out;
         }
         if let Some(bytes) = self.command.bytes {
-            let _ =
-                writeln!(out, " {bound}{:.3} MB/J {what}, {quality}", bytes as f64 / 1e6 / joules.joules());
+            let rate = number(bytes as f64 / 1e6 / joules.joules(), 3);
+            let _ = writeln!(out, " {bound}{rate} MB/J {what}, {quality}");
         }
         if let Some(ops) = self.command.ops {
             let bound = if joules.at_least().is_some() { "at least " } else { "" };
-            let _ = writeln!(out, " {bound}{:.6} J/op {what}, {quality}", joules.joules() / ops as f64);
+            let each = number(joules.joules() / ops as f64, 6);
+            let _ = writeln!(out, " {bound}{each} J/op {what}, {quality}");
         }
         out
     }
 
     fn modelled(&self) -> String {
         let Some(modelled) = self.reading.modelled() else { return String::new() };
-        let mut out = format!("\n {modelled}\n {}\n", above_idle(modelled.above_idle()));
+        let mut out = format!("\n {modelled}, {WHOLE}\n {}\n", above_idle(modelled.above_idle()));
         for (what, joules) in [("total", modelled.range()), ("above idle", modelled.above_idle())] {
             if let Some(bytes) = self.command.bytes {
                 let _ =
@@ -343,13 +358,14 @@ impl Run<'_> {
         let positive = joules.joules() > 0.0;
         let per = |work: Option<f64>| work.filter(|_| positive).map(|work| work / joules.joules());
         json!({"mb_per_joule": per(self.command.bytes.map(|bytes| bytes as f64 / 1e6)),
-            "joules_per_op": self.command.ops.map(|ops| joules.joules() / ops as f64), "quality": joules.quality()})
+            "joules_per_op": self.command.ops.filter(|_| positive).map(|ops| joules.joules() / ops as f64), "quality": joules.quality()})
     }
 }
 
 fn above_json(above: Option<&Above>) -> Json {
     above.map_or(Json::Null, |above| {
-        json!({"joules": above.value.joules(), "quality": above.value.quality(), "idle_watts": above.idle_watts})
+        json!({"joules": above.value.joules(), "quality": above.value.quality(), "at_least": above.value.at_least(),
+            "idle_watts": above.idle_watts})
     })
 }
 
@@ -359,15 +375,32 @@ fn range_json(range: Range) -> Json {
     json!({"low": number(range.low), "expected": number(range.expected), "high": number(range.high)})
 }
 
+/// A model knows the machine's utilisation and not whose it is.
+const WHOLE: &str = "all processors, whoever kept them busy";
+
 fn above_idle(range: Range) -> String {
     format!("{} above the model's idle power", band(range, "J", 2))
 }
 
 /// A modelled figure: never without the word and its ends.
 pub fn band(range: Range, unit: &str, digits: usize) -> String {
-    let number =
-        |value: f64| if value.is_finite() { format!("{value:.digits$}") } else { "any number of".to_owned() };
-    format!("{} {unit} modelled ({} to {})", number(range.expected), number(range.low), number(range.high))
+    let [low, expected, high] = [range.low, range.expected, range.high].map(|value| number(value, digits));
+    format!("{expected} {unit} modelled ({low} to {high})")
+}
+
+/// So many digits behind the point, or more where fewer than three would tell anything.
+fn number(value: f64, digits: usize) -> String {
+    if !value.is_finite() {
+        return "any number of".to_owned();
+    }
+    match value.abs() {
+        size if size >= 100.0 || size == 0.0 => format!("{value:.digits$}"),
+        size if size < 1e-5 => format!("{value:.2e}"),
+        size => {
+            let wanted = (2.0 - size.log10().floor()) as usize;
+            format!("{value:.places$}", places = digits.max(wanted))
+        }
+    }
 }
 
 /// A line for each source.
@@ -382,8 +415,8 @@ fn figures(reading: &Reading, idle: Option<&Reading>) -> String {
                 rows.push(vec![
                     format!(" {}", figure.part),
                     format!("{bound}{:.3} J", metered.joules()),
-                    above.map_or_else(|| "-".into(), |above| format!("{:.3} J", above.value.joules())),
-                    format!("{:.2} W", metered.joules() / figure.window.seconds()),
+                    above.map_or_else(|| "-".into(), |above| format!("{bound}{:.3} J", above.value.joules())),
+                    format!("{bound}{:.2} W", metered.joules() / figure.window.seconds()),
                     metered.quality().to_string(),
                     figure.boundary.to_string(),
                     figure.source.to_owned(),
@@ -470,4 +503,26 @@ fn self_cost(command: &Command, seconds: f64) -> Result<()> {
     say!("{:.3} ms of CPU time: {share:.4} % of one core", cpu_s * 1e3);
     say!("looking for sources, once: {:.2} ms, {:.2} ms of them CPU time", found_s * 1e3, found_cpu_s * 1e3);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_figures_keep_three_digits() {
+        for (value, digits, wanted) in [
+            (1.5e-8, 6, "1.50e-8"),
+            (0.000_012_34, 6, "0.0000123"),
+            (0.001, 3, "0.00100"),
+            (5.4, 0, "5.40"),
+            (540.4, 0, "540"),
+            (12.3456, 3, "12.346"),
+            (0.0, 3, "0.000"),
+            (-0.25, 2, "-0.250"),
+            (f64::INFINITY, 3, "any number of"),
+        ] {
+            assert_eq!(number(value, digits), wanted);
+        }
+    }
 }

@@ -105,7 +105,7 @@ pub fn parse_seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| format!("{text}: not a number of seconds between 0.1 and 3600"))
 }
 
-/// Parses `64`, `16K`, `2M`, `1G` (binary prefixes; an ending `iB` or `B` is allowed).
+/// Parses `64`, `16K`, `2M`, `1G`, `1T` (binary prefixes; an ending `iB` or `B` is allowed).
 pub fn parse_bytes(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = text[digits.len()..].to_ascii_lowercase();
@@ -114,6 +114,7 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
         "k" => 10,
         "m" => 20,
         "g" => 30,
+        "t" => 40,
         _ => return Err(format!("{text}: not a size (try 64, 16K, 2M, 1G)")),
     };
     let count: usize = digits.parse().map_err(|_| format!("{text}: not a size (try 64, 16K, 2M, 1G)"))?;

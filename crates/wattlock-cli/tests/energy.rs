@@ -206,6 +206,29 @@ fn a_report_goes_to_a_file_if_asked() {
 }
 
 #[test]
+fn a_report_without_a_place_is_refused_before_the_command_runs() {
+    let machine = Machine::bare();
+    let output = machine.run(&["--idle-ms", "0", "-o", "no/such/folder", "--", "echo", "ran"]);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), b"".as_slice()));
+    assert!(said(&output).contains("no/such/folder"));
+}
+
+#[test]
+fn an_interrupt_ends_the_command_and_not_the_report() {
+    let machine = Machine::bare();
+    let script = "trap 'exit 4' INT; echo ready; while :; do sleep 0.05; done";
+    let mut command = machine.command(&["--idle-ms", "0", "--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.code() == Some(4) && said(&output).contains("elapsed"), "{}", said(&output));
+}
+
+#[test]
 fn a_socket_that_disappears_during_the_command_is_said_to() {
     let machine = Machine::metered();
     let script = format!("{USES}; sleep 1; rm -r sys/class/powercap/intel-rapl:1; sleep 0.3");
@@ -330,6 +353,22 @@ fn a_model_is_calibrated_against_a_counter_and_used_where_there_is_none() {
     assert!(String::from_utf8_lossy(&listed.stdout).contains("calibrated "));
 }
 
+#[test]
+fn a_lower_bound_stays_one_without_idle_power() {
+    let machine = Machine::metered();
+    let second = machine.at("sys/class/powercap/intel-rapl:1/energy_uj");
+    let _tide = Tide::on(machine.folder.path(), rising);
+    let above = soon(|| {
+        let _ = fs::remove_file(&second);
+        std::os::unix::fs::symlink("../intel-rapl:0/energy_uj", &second).unwrap();
+        let script = "sleep 0.5; rm sys/class/powercap/intel-rapl:1/energy_uj; sleep 0.3";
+        let report = json(&machine.run(&["--json", "--", "sh", "-c", script]));
+        let above = report["total"]["above_idle"].clone();
+        if above.is_null() { Err(report.to_string()) } else { Ok(above) }
+    });
+    assert!(above["at_least"].as_str().is_some_and(|why| why.contains("any more")), "{above}");
+}
+
 const BENCH: [&str; 8] = ["bench", "engines", "--kind", "sha-256", "--size", "1K", "--no-openssl", "--json"];
 
 #[test]
@@ -349,7 +388,7 @@ fn benches_give_work_by_the_joule_measured_or_modelled() {
         energy("derived")
     });
     assert!(counted["per_joule"].as_f64().unwrap() > 0.0 && counted["modelled_per_joule"].is_null());
-    fs::remove_file(machine.at("sys/class/powercap/intel-rapl:0/max_energy_range_uj")).unwrap();
+    machine.set("sys/class/powercap/intel-rapl:0/name", "of nobody knows what");
     let tide = Tide::on(machine.folder.path(), rising);
     let modelled = soon(|| energy("modelled"));
     assert!(
@@ -383,7 +422,7 @@ fn calibration_keeps_a_counters_joules_and_no_modelled_ones() {
     });
     assert_eq!(metered["energy"]["quality"], "derived");
     assert!(metered["points"].as_array().unwrap().iter().any(|point| point["energy_nj"].is_f64()));
-    fs::remove_file(machine.at("sys/class/powercap/intel-rapl:0/max_energy_range_uj")).unwrap();
+    machine.set("sys/class/powercap/intel-rapl:0/name", "of nobody knows what");
     let without = profile();
     assert!(without["energy"].is_null());
     assert!(without["points"].as_array().unwrap().iter().all(|point| point["energy_nj"].is_null()));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::resource::{UsageWho, getrusage};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -38,13 +38,18 @@ pub fn run(command: &[OsString], interval: Duration, mut tick: impl FnMut()) -> 
         Err(error) => return Ok(Err(error)),
     };
     // By descriptor and not by number: the number may be another process's by the time a signal comes.
-    let handle = pidfd_open(pid(&child)?, PidfdFlags::empty()).context("no handle on the command")?;
+    // Kernels before 5.3 have no such descriptors; the number must do there.
+    let pid = pid(&child)?;
+    let handle = pidfd_open(pid, PidfdFlags::empty());
     thread::spawn(move || {
         for origin in &mut signals {
             if !matches!(origin.cause, Cause::Kernel)
                 && let Some(signal) = Signal::from_named_raw(origin.signal)
             {
-                let _ = pidfd_send_signal(&handle, signal);
+                let _ = match &handle {
+                    Ok(handle) => pidfd_send_signal(handle, signal),
+                    Err(_) => kill_process(pid, signal),
+                };
             }
         }
     });

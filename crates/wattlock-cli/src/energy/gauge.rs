@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
-use wattlock_meter::{Meter, Metered, Modelled, Quality, Range, Reading};
+use wattlock_meter::{Meter, Metered, Modelled, Quality, Range, Reading, Total};
 
 use super::{band, now_ns, places, range_json};
 
@@ -16,6 +16,12 @@ pub struct Gauge {
     meter: Meter,
     idle: Reading,
     start: Instant,
+    /// Whether boards are in it. One that tells its power only would make all of it too slow.
+    boards: bool,
+}
+
+fn is_measured(total: Option<&Total>) -> bool {
+    total.is_some_and(|total| total.value.quality() == Quality::Measured)
 }
 
 /// Joules above idle of a piece of work.
@@ -36,14 +42,16 @@ impl Gauge {
         meter.start(now_ns(start));
         thread::sleep(IDLE);
         let idle = meter.finish(now_ns(start));
-        Gauge { meter, idle, start }
+        let boards = is_measured(idle.total().as_ref());
+        Gauge { meter, idle, start, boards }
     }
 
     /// What its figures are, in a line for above a table.
     pub fn line(&self) -> String {
         if self.measures() {
-            let total = self.idle.total().map(|total| total.parts.join(" + ")).unwrap_or_default();
-            return format!("Joules: derived, counters' joules above idle power, {total}.");
+            let total = if self.boards { self.idle.total() } else { self.idle.processors() };
+            let parts = total.map(|total| total.parts.join(" + ")).unwrap_or_default();
+            return format!("Joules: derived, counters' joules above idle power, {parts}.");
         }
         match self.idle.modelled() {
             Some(modelled) => format!(
@@ -56,8 +64,7 @@ impl Gauge {
 
     /// Whether counters measure the processors here. Power that has to be integrated is too slow for short windows.
     fn measures(&self) -> bool {
-        self.idle.has_processor()
-            && self.idle.total().is_some_and(|total| total.value.quality() == Quality::Measured)
+        self.idle.has_processor() && (self.boards || is_measured(self.idle.processors().as_ref()))
     }
 
     /// Does the work and says what it took.
@@ -66,7 +73,9 @@ impl Gauge {
         let result = work();
         let reading = self.meter.finish(now_ns(self.start));
         let spent = if self.measures() {
-            let above = reading.total_above(&self.idle).map(|above| above.value);
+            let idle = &self.idle;
+            let above = if self.boards { reading.total_above(idle) } else { reading.processors_above(idle) };
+            let above = above.map(|above| above.value);
             above.filter(|joules| joules.joules() > 0.0).map_or(Spent::Unknown, Spent::Metered)
         } else {
             reading.modelled().cloned().map_or(Spent::Unknown, Spent::Modelled)

@@ -10,20 +10,20 @@ use clap::Args;
 use serde_json::json;
 use wattlock_core::{Engine, Kind};
 use wattlock_cpu::instruction::Instruction;
-use wattlock_meter::{Meter, Model, Rung, Ticks, Tree};
+use wattlock_meter::{Boundary, Meter, Model, Rung, Ticks, Total, Tree};
 
 use super::{Exit, NOTHING_TO_CALIBRATE, model_path, now_ns, places};
 
 /// Fit the model of this machine's power to a counter, so that it serves where the counter may not be read
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  sudo wattlock energy calibrate --out /var/tmp/model.json\n\nWithout a counter there is nothing to calibrate against: exit code 51."
+    after_help = "Example:\n  sudo wattlock energy calibrate --out /var/lib/wattlock/energy-model.json\n\nWithout a counter there is nothing to calibrate against: exit code 51."
 )]
 pub struct Settings {
     /// Milliseconds on each rung of load
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(200..=60_000))]
     rung_ms: u64,
-    /// Where to keep the model (default: beside the profile, where every command looks for it)
+    /// Where to keep the model (default: beside the profile, where every command looks for it, and then in /var/lib/wattlock)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// One JSON object: the model and the rungs
@@ -49,19 +49,27 @@ pub fn run(settings: &Settings) -> Result<()> {
     let start = Instant::now();
     let rung = Duration::from_millis(settings.rung_ms);
     let mut rungs = Vec::new();
-    let mut counter = String::new();
+    let mut against: Option<Total> = None;
     for load in LOADS {
-        let Some((seen, source)) = climb(&mut meter, &*tree, load, rung, start) else {
+        let Some((seen, total)) = climb(&mut meter, &*tree, load, rung, start) else {
             return nothing(&meter);
         };
-        counter = source;
+        let first = against.get_or_insert_with(|| total.clone());
+        anyhow::ensure!(
+            (&first.parts, &first.sources) == (&total.parts, &total.sources),
+            "counters came or went on the way: {} first, then {}",
+            named(first),
+            named(&total)
+        );
+        let counter = named(first);
         if !settings.json {
             say!("{:>3.0} % busy  {:8.2} W  {counter}", seen.utilisation * 100.0, seen.watts);
         }
         rungs.push(seen);
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let model = Model::fit(&*tree, &rungs, &counter, wattlock_meter::Boundary::Package, now)?;
+    let against = against.context("no rung")?;
+    let model = Model::fit(&*tree, &rungs, &named(&against), boundary(&against), now)?;
     model.save(&path)?;
     if settings.json {
         let steps: Vec<_> =
@@ -78,6 +86,15 @@ pub fn run(settings: &Settings) -> Result<()> {
     );
     say!("Kept in {}", path.display());
     Ok(())
+}
+
+fn named(total: &Total) -> String {
+    format!("{} ({})", total.sources.join(", "), total.parts.join(" + "))
+}
+
+/// What the model's figures will contain: what the counter's did.
+fn boundary(total: &Total) -> Boundary {
+    if total.boundaries.contains(&Boundary::Node) { Boundary::Node } else { Boundary::Package }
 }
 
 fn nothing(meter: &Meter) -> Result<()> {
@@ -98,7 +115,7 @@ fn climb(
     load: f64,
     rung: Duration,
     start: Instant,
-) -> Option<(Rung, String)> {
+) -> Option<(Rung, Total)> {
     let stop = AtomicBool::new(false);
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     thread::scope(|scope| {
@@ -118,8 +135,7 @@ fn climb(
         stop.store(true, Ordering::Relaxed);
         let total = reading.processors().filter(|total| total.value.at_least().is_none())?;
         let utilisation = after?.since(before?)?;
-        let source = format!("{} ({})", total.sources.join(", "), total.parts.join(" + "));
-        Some((Rung { utilisation, watts: total.value.joules() / reading.window.seconds() }, source))
+        Some((Rung { utilisation, watts: total.value.joules() / reading.window.seconds() }, total))
     })
 }
 
