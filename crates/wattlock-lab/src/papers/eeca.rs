@@ -270,7 +270,8 @@ impl Setting<'_> {
             (0..options.cores).map(|_| by_name(self.policy, machine.clone(), &settings)).collect();
         let policies = policies.map_err(|error| Error::Policy(error.to_string()))?;
         let requests = self.requests.len() as u64;
-        let measured = (ROUNDS / requests).max(50 * options.cores as u64);
+        let cores = options.cores as u64;
+        let measured = (ROUNDS / requests).max(50 * cores.min(80)).max(20 * cores);
         let system = Closed {
             policies,
             clients: (0..options.cores * self.clients).map(|client| client % options.cores).collect(),

@@ -144,6 +144,8 @@ struct Run<'a> {
     clients: Vec<Client>,
     /// End of a hold, and which submission it was for.
     deadlines: Events<(usize, Nanos)>,
+    /// Held requests of all cores.
+    held: u32,
     random: Random,
     power: Power,
     idle: (Nanos, u128, u16),
@@ -184,6 +186,7 @@ impl Closed<'_> {
             cores: (0..cores).map(|_| Core::default()).collect(),
             clients: self.clients.iter().map(client).collect(),
             deadlines: Events::new(),
+            held: 0,
             random: Random::new(self.seed),
             power: Power::new(self.watts.0, &parts),
             idle: (0, 0, 0),
@@ -303,6 +306,7 @@ impl Run<'_> {
             };
             let Some(place) = self.cores[core].held.iter().rposition(movable) else { return };
             let client = self.cores[core].held.remove(place);
+            self.held -= 1;
             self.cores[core].in_flight -= 1;
             self.clients[client].next = Next::Inline(to);
             self.cores[core].ready.push_front(client);
@@ -315,6 +319,7 @@ impl Run<'_> {
         let place = self.cores[core].held.iter().position(|one| *one == client);
         let Some(place) = place.filter(|_| self.clients[client].submitted == submitted) else { return };
         self.cores[core].held.remove(place);
+        self.held -= 1;
         self.clients[client].next = Next::Submit;
         self.cores[core].ready.push_front(client);
         self.turn(core);
@@ -370,6 +375,7 @@ impl Run<'_> {
             return self.call(index);
         }
         self.cores[core].held.push(index);
+        self.held += 1;
         self.deadlines.at(self.now + choice.hold_ns, (index, self.now));
     }
 
@@ -464,10 +470,9 @@ impl Run<'_> {
         let Some((id, card)) = &self.system.card else { return weather };
         let state = &mut weather.engines[id.index()];
         state.available = true;
-        let held = |cores: &[Core]| -> u32 { cores.iter().map(|one| one.held.len() as u32).sum() };
         (state.in_flight, state.held) = match self.system.view {
-            View::Driver => (card.in_flight() + held(&self.cores), held(&self.cores)),
-            View::Own => (self.cores[core].in_flight, held(&self.cores[core..=core])),
+            View::Driver => (card.in_flight() + self.held, self.held),
+            View::Own => (self.cores[core].in_flight, self.cores[core].held.len() as u32),
         };
         state.in_flight_bytes = card.in_flight_bytes();
         state.window_bytes = card.model().window.bytes;

@@ -4,7 +4,8 @@
 //! Memory is shared by slowing down: while the bursts that run ask for more bytes a second than the memory moves, those
 //! that move any are slowed in the same proportion; a burst that moves none is not.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 use wattlock_core::Nanos;
 
@@ -55,6 +56,10 @@ pub struct Ended {
 #[derive(Debug)]
 pub struct Cpu {
     running: Vec<Option<Running>>,
+    /// When each of them ends at the present pace, and its core.
+    ends: BinaryHeap<Reverse<(Nanos, usize)>>,
+    /// Cores at work, by use.
+    at_work: [usize; USES],
     waiting: VecDeque<Burst>,
     memory_bytes_per_ns: f64,
     /// How fast bursts that use memory run: 1 while there is enough.
@@ -68,13 +73,23 @@ pub struct Cpu {
 struct Running {
     burst: Burst,
     started: Nanos,
-    /// Nanoseconds left at full pace.
+    /// Nanoseconds left at full pace when the pace last changed, and when that was.
     left: f64,
+    since: Nanos,
 }
 
 impl Running {
     fn bytes_per_ns(&self) -> f64 {
         self.burst.memory_bytes as f64 / self.burst.ns.max(1) as f64
+    }
+
+    /// How fast it runs when those who use memory run at `pace`.
+    fn pace(&self, pace: f64) -> f64 {
+        if self.burst.memory_bytes > 0 { pace } else { 1.0 }
+    }
+
+    fn ends(&self, pace: f64) -> Nanos {
+        self.since.saturating_add((self.left / self.pace(pace)).ceil().max(0.0) as Nanos)
     }
 }
 
@@ -83,6 +98,8 @@ impl Cpu {
     pub fn new(cores: usize) -> Cpu {
         Cpu {
             running: vec![None; cores.max(1)],
+            ends: BinaryHeap::new(),
+            at_work: [0; USES],
             waiting: VecDeque::new(),
             memory_bytes_per_ns: f64::INFINITY,
             pace: 1.0,
@@ -115,11 +132,7 @@ impl Cpu {
 
     /// When the next burst ends, if nothing is started before.
     pub fn next_event(&self) -> Option<Nanos> {
-        let ends = self.running.iter().flatten().map(|one| {
-            let pace = if one.burst.memory_bytes > 0 { self.pace } else { 1.0 };
-            self.now.saturating_add((one.left / pace).ceil().max(0.0) as Nanos)
-        });
-        ends.min()
+        self.ends.peek().map(|Reverse((at, _))| *at)
     }
 
     /// Lets time pass up to `now`, and reports what ended, in the order of time.
@@ -130,12 +143,12 @@ impl Cpu {
 
     /// Cores at work.
     pub fn busy(&self) -> usize {
-        self.running.iter().flatten().count()
+        self.at_work.iter().sum()
     }
 
     /// Cores at work of that use.
     pub fn busy_with(&self, usage: usize) -> usize {
-        self.running.iter().flatten().filter(|one| one.burst.usage == usage).count()
+        self.at_work[usage]
     }
 
     /// Bursts that no core has begun.
@@ -156,9 +169,10 @@ impl Cpu {
     fn settle(&mut self, now: Nanos) {
         while let Some(at) = self.next_event().filter(|at| *at <= now) {
             self.pass(at);
-            for core in 0..self.cores() {
-                let Some(one) = self.running[core].filter(|one| one.left < 0.5) else { continue };
-                self.running[core] = None;
+            while let Some(Reverse((_, core))) = self.ends.peek().copied().filter(|next| next.0.0 <= at) {
+                self.ends.pop();
+                let Some(one) = self.running[core].take() else { continue };
+                self.at_work[one.burst.usage] -= 1;
                 self.done.push(Ended { id: one.burst.id, core, started: one.started, at });
             }
             self.fill();
@@ -170,10 +184,8 @@ impl Cpu {
     fn pass(&mut self, now: Nanos) {
         let ns = now.saturating_sub(self.now);
         self.now = self.now.max(now);
-        for one in self.running.iter_mut().flatten() {
-            let pace = if one.burst.memory_bytes > 0 { self.pace } else { 1.0 };
-            one.left -= ns as f64 * pace;
-            self.busy_ns[one.burst.usage] += u128::from(ns);
+        for (busy_ns, at_work) in self.busy_ns.iter_mut().zip(self.at_work) {
+            *busy_ns += u128::from(ns) * at_work as u128;
         }
     }
 
@@ -191,10 +203,31 @@ impl Cpu {
                 continue;
             };
             self.waiting.remove(index);
-            self.running[core] = Some(Running { burst, started: self.now, left: burst.ns as f64 });
+            self.at_work[burst.usage] += 1;
+            let one = Running { burst, started: self.now, left: burst.ns as f64, since: self.now };
+            self.ends.push(Reverse((one.ends(self.pace), core)));
+            self.running[core] = Some(one);
         }
+        if self.memory_bytes_per_ns.is_finite() {
+            self.share_memory();
+        }
+    }
+
+    /// Sets the pace of those who use memory now.
+    fn share_memory(&mut self) {
         let asked: f64 = self.running.iter().flatten().map(Running::bytes_per_ns).sum();
-        self.pace = if asked > self.memory_bytes_per_ns { self.memory_bytes_per_ns / asked } else { 1.0 };
+        let pace = if asked > self.memory_bytes_per_ns { self.memory_bytes_per_ns / asked } else { 1.0 };
+        if pace == self.pace {
+            return;
+        }
+        for one in self.running.iter_mut().flatten() {
+            let passed = self.now.saturating_sub(one.since) as f64;
+            one.left -= passed * one.pace(self.pace);
+            one.since = self.now;
+        }
+        self.pace = pace;
+        let running = self.running.iter().enumerate();
+        self.ends = running.filter_map(|(core, one)| Some(Reverse((one.as_ref()?.ends(pace), core)))).collect();
     }
 }
 
