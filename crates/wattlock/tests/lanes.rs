@@ -167,3 +167,19 @@ fn one_request_alone_is_done_inside_the_call() {
         }
     }
 }
+
+/// A door whose requests are all done inside the call has nothing to poll for; the engine's tests end all the same.
+#[test]
+fn lanes_are_proved_without_anybody_polling() {
+    if own_engines().len() < 3 {
+        println!("no lanes on this machine: not tried");
+        return;
+    }
+    let clock = HandClock::default();
+    let mut dispatcher = builder(&clock).build().unwrap().dispatcher();
+    dispatcher.set_active(100);
+    assert!(matches!(dispatcher.submit(question(Kind::X25519Derive, 0)), Submitted::Done(_)));
+    pending(dispatcher.submit(question(Kind::X25519Derive, 1)));
+    clock.advance(HOLD_NS);
+    assert_eq!(back(&mut dispatcher), [(1, 1)]);
+}
