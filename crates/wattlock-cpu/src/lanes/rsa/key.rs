@@ -12,10 +12,10 @@ use super::mont::T;
 use crate::lanes::vector::MASK52;
 
 /// Bits of an exponent that one multiplication takes up.
-pub(super) const DIGIT: u32 = 5;
+pub(super) const DIGIT: u32 = 4;
 
 /// Digits in a word of an exponent, which stand at its upper end.
-pub(super) const DIGITS: usize = 12;
+pub(super) const DIGITS: usize = 16;
 
 const BAD_KEY: Error = Error::Invalid("RSA key");
 
@@ -169,26 +169,25 @@ fn limbs_of<const WORDS: usize>(number: &Uint<WORDS>) -> Vec<u64> {
     limbs
 }
 
+/// Bytes of two limbs.
+const PAIR: usize = 13;
+
 /// A big-endian integer in 52-bit limbs.
 pub(super) fn limbs_of_bytes(bytes: &[u8], limbs: &mut [u64]) {
     limbs.fill(0);
-    for (index, byte) in bytes.iter().rev().enumerate() {
-        let (limb, bit) = (8 * index / 52, 8 * index % 52);
-        limbs[limb] |= u64::from(*byte) << bit & MASK52;
-        if bit > 44 {
-            limbs[limb + 1] |= u64::from(*byte) >> (52 - bit);
-        }
+    for (pair, bytes) in limbs.chunks_exact_mut(2).zip(bytes.rchunks(PAIR)) {
+        let mut padded = [0; 16];
+        padded[16 - bytes.len()..].copy_from_slice(bytes);
+        let both = u128::from_be_bytes(padded);
+        (pair[0], pair[1]) = (both as u64 & MASK52, (both >> 52) as u64);
     }
 }
 
 /// The reverse; the limbs are below 2^52.
 pub(super) fn bytes_of_limbs(limbs: &[u64], bytes: &mut [u8]) {
-    for (index, byte) in bytes.iter_mut().rev().enumerate() {
-        let (limb, bit) = (8 * index / 52, 8 * index % 52);
-        *byte = (limbs[limb] >> bit) as u8;
-        if bit > 44 {
-            *byte |= (limbs[limb + 1] << (52 - bit)) as u8;
-        }
+    for (pair, bytes) in limbs.chunks_exact(2).zip(bytes.rchunks_mut(PAIR)) {
+        let both = u128::from(pair[1]) << 52 | u128::from(pair[0]);
+        bytes.copy_from_slice(&both.to_be_bytes()[16 - bytes.len()..]);
     }
 }
 

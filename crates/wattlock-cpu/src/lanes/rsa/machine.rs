@@ -23,7 +23,12 @@ pub(super) unsafe trait Machine: Vector {
     );
 
     /// [`mont::select`].
-    fn select<const B: usize>(out: &mut Number<Self, B>, table: &[Number<Self, B>], digit: Self);
+    fn select<const B: usize>(
+        out: &mut Number<Self, B>,
+        table: &[Number<Self, B>],
+        digit: Self,
+        block: usize,
+    );
 }
 
 #[allow(unsafe_code)]
@@ -49,8 +54,13 @@ unsafe impl Machine for Model {
     }
 
     #[inline(never)]
-    fn select<const B: usize>(out: &mut Number<Model, B>, table: &[Number<Model, B>], digit: Model) {
-        mont::select(out, table, digit);
+    fn select<const B: usize>(
+        out: &mut Number<Model, B>,
+        table: &[Number<Model, B>],
+        digit: Model,
+        block: usize,
+    ) {
+        mont::select(out, table, digit, block);
     }
 }
 
@@ -83,8 +93,13 @@ mod ifma {
 
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
-    fn select<const B: usize>(out: &mut Number<Ifma, B>, table: &[Number<Ifma, B>], digit: Ifma) {
-        mont::select(out, table, digit);
+    fn select<const B: usize>(
+        out: &mut Number<Ifma, B>,
+        table: &[Number<Ifma, B>],
+        digit: Ifma,
+        block: usize,
+    ) {
+        mont::select(out, table, digit, block);
     }
 
     // SAFETY: 64 bytes of integers.
@@ -112,9 +127,14 @@ mod ifma {
         }
 
         #[inline(always)]
-        fn select<const B: usize>(out: &mut Number<Ifma, B>, table: &[Number<Ifma, B>], digit: Ifma) {
+        fn select<const B: usize>(
+            out: &mut Number<Ifma, B>,
+            table: &[Number<Ifma, B>],
+            digit: Ifma,
+            block: usize,
+        ) {
             // SAFETY: as above.
-            unsafe { select(out, table, digit) }
+            unsafe { select(out, table, digit, block) }
         }
     }
 }

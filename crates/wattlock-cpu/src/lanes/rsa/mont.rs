@@ -77,7 +77,27 @@ macro_rules! ten {
         })*
     };
 }
-pub(super) use ten;
+
+/// Repeats a body for the eight values of a constant.
+macro_rules! eight {
+    ($i:ident => $body:block) => {{
+        ten!(@ $i $body 0 1 2 3 4 5 6 7);
+    }};
+}
+
+/// Repeats a body for the five values of a constant.
+macro_rules! five {
+    ($i:ident => $body:block) => {{
+        ten!(@ $i $body 0 1 2 3 4);
+    }};
+}
+
+/// Repeats a body for the twenty values of a constant.
+macro_rules! twenty {
+    ($i:ident => $body:block) => {{
+        ten!(@ $i $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
+    }};
+}
 
 /// The parts of `row` times `by`, lowest part to column `at`.
 macro_rules! add_row {
@@ -132,6 +152,9 @@ pub(super) fn product<V: Vector, const B: usize>(wide: &mut [Block<V>], a: &Numb
 /// `wide = a a`, as columns.
 #[inline(always)]
 pub(super) fn square<V: Vector, const B: usize>(wide: &mut [Block<V>], a: &Number<V, B>) {
+    if let ([low, high], true) = (a.as_slice(), B == 2) {
+        return square_short(wide, low, high);
+    }
     let mut columns = [V::splat(0); 2 * T];
     let wide = &mut wide[..2 * B];
     for (k, lower) in wide.iter_mut().enumerate() {
@@ -151,6 +174,49 @@ pub(super) fn square<V: Vector, const B: usize>(wide: &mut [Block<V>], a: &Numbe
             lower[C] = if C % 2 == 0 { twice.mul_lo(limb, limb) } else { twice.mul_hi(limb, limb) };
         });
     }
+}
+
+/// Product `S` of column `C` of the square of 20 limbs: different limbs `i < j` with `i + j = C`. None beyond the last.
+const fn pair(column: usize, s: usize) -> Option<(usize, usize)> {
+    let i = column.saturating_sub(2 * T - 1) + s;
+    if 2 * i < column { Some((i, column - i)) } else { None }
+}
+
+/// [`square`] of 20 limbs, all of which stay in registers. Eight columns at a time, by turns, hide the latency.
+#[inline(always)]
+fn square_short<V: Vector>(wide: &mut [Block<V>], low: &Block<V>, high: &Block<V>) {
+    let wide = &mut wide[..4];
+    let mut a = [V::splat(0); 2 * T];
+    ten!(I => {
+        a[I] = low[I];
+        a[I + T] = high[I];
+    });
+    five!(GROUP => {
+        let mut columns = [V::splat(0); 8];
+        ten!(S => {
+            eight!(C => {
+                // The first column takes no high part, as the column below it would have no pair.
+                const PAIR: Option<(usize, usize)> = pair((8 * GROUP + C).saturating_sub(1), S);
+                if let Some((i, j)) = PAIR {
+                    columns[C] = columns[C].mul_hi(a[i], a[j]);
+                }
+            });
+        });
+        ten!(S => {
+            eight!(C => {
+                const PAIR: Option<(usize, usize)> = pair(8 * GROUP + C, S);
+                if let Some((i, j)) = PAIR {
+                    columns[C] = columns[C].mul_lo(a[i], a[j]);
+                }
+            });
+        });
+        eight!(C => {
+            const COLUMN: usize = 8 * GROUP + C;
+            let (twice, limb) = (columns[C].add(columns[C]), a[COLUMN / 2]);
+            wide[COLUMN / T][COLUMN % T] =
+                if C % 2 == 0 { twice.mul_lo(limb, limb) } else { twice.mul_hi(limb, limb) };
+        });
+    });
 }
 
 /// Columns in the window of a reduction: quotients of one block times one block of M reach one column further.
@@ -186,6 +252,9 @@ pub(super) fn reduce<V: Vector, const B: usize>(
     wide: &mut [Block<V>],
     modulus: &Modulus<V, B>,
 ) {
+    if B == 2 {
+        return reduce_short(out, wide, modulus);
+    }
     let wide = &mut wide[..2 * B + MARGIN];
     let mut columns = [V::splat(0); WINDOW];
     ten!(I => {
@@ -240,6 +309,50 @@ pub(super) fn reduce<V: Vector, const B: usize>(
     }
 }
 
+/// The parts of `row` times the 20 limbs of `by`, lowest part to column `at`. Only five limbs of `by` need registers.
+macro_rules! add_long_row {
+    ($columns:ident, $at:expr, $row:expr, $by:expr) => {{
+        let (row, by) = ($row, $by);
+        ten!(@ G {
+            five!(J => { $columns[$at + G + J] = $columns[$at + G + J].mul_lo(row, by[G / T][G % T + J]); });
+            five!(J => { $columns[$at + G + J + 1] = $columns[$at + G + J + 1].mul_hi(row, by[G / T][G % T + J]); });
+        } 0 5 10 15);
+    }};
+}
+
+/// [`reduce`] for 20 limbs, whose columns all stay in registers: quotient by quotient, with the modulus from memory.
+/// `B` is 2.
+#[inline(always)]
+fn reduce_short<V: Vector, const B: usize>(
+    out: &mut Number<V, B>,
+    wide: &[Block<V>],
+    modulus: &Modulus<V, B>,
+) {
+    const LAST: usize = 2 * T - 1;
+    let wide = &wide[..5];
+    let mut columns = [V::splat(0); 4 * T + 1];
+    twenty!(I => { columns[I] = wide[I / T][I % T]; });
+    columns[2 * T] = wide[2][0];
+    twenty!(I => {
+        columns[I + 21] = wide[(I + 21) / T][(I + 21) % T];
+        if I < LAST {
+            // Opaque, or all limbs of the modulus would be loaded first and the columns moved out for them.
+            let friendly = std::hint::black_box(&modulus.friendly);
+            columns[I + 1] = columns[I + 1].add(columns[I].shr::<52>());
+            add_long_row!(columns, I + 1, columns[I], friendly);
+        }
+    });
+    let q = V::splat(0).mul_lo(columns[LAST], modulus.factor);
+    let lowest = modulus.number[0][0];
+    columns[LAST] = columns[LAST].mul_lo(q, lowest);
+    columns[LAST + 1] = columns[LAST + 1].add(columns[LAST].shr::<52>()).mul_hi(q, lowest);
+    add_long_row!(columns, LAST + 1, q, &modulus.upper);
+    twenty!(I => {
+        out[I / T][I % T] = columns[2 * T + I];
+        columns[2 * T + I + 1] = columns[2 * T + I + 1].add(columns[2 * T + I].shr::<52>());
+    });
+}
+
 /// Brings in the columns that follow those of window `k`.
 #[inline(always)]
 fn advance_from<V: Vector>(columns: &mut [V; WINDOW], wide: &[Block<V>], k: usize) {
@@ -248,17 +361,20 @@ fn advance_from<V: Vector>(columns: &mut [V; WINDOW], wide: &[Block<V>], k: usiz
     advance(columns, &next);
 }
 
-/// The entry of `table` that `digit` names in each lane. Every entry is read.
+/// Block `block` of the entry of `table` that `digit` names in each lane. The block is read of every entry.
 #[inline(always)]
-pub(super) fn select<V: Vector, const B: usize>(out: &mut Number<V, B>, table: &[Number<V, B>], digit: V) {
-    for (b, out) in out.iter_mut().enumerate() {
-        let mut chosen = [V::splat(0); T];
-        let (mut number, one) = (V::splat(0), V::splat(1));
-        for entry in table {
-            let here = digit.is_equal(number);
-            ten!(I => { chosen[I] = V::choose(here, entry[b][I], chosen[I]); });
-            number = number.add(one);
-        }
-        *out = chosen;
+pub(super) fn select<V: Vector, const B: usize>(
+    out: &mut Number<V, B>,
+    table: &[Number<V, B>],
+    digit: V,
+    block: usize,
+) {
+    let mut chosen = [V::splat(0); T];
+    let (mut number, one) = (V::splat(0), V::splat(1));
+    for entry in table {
+        let (here, entry) = (digit.is_equal(number), &entry[block]);
+        ten!(I => { chosen[I] = V::choose(here, entry[I], chosen[I]); });
+        number = number.add(one);
     }
+    out[block] = chosen;
 }

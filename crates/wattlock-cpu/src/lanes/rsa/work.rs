@@ -16,10 +16,11 @@
 //! The public exponent decides branches; nothing else does. [`Work`] holds every intermediate and is wiped.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::key::{DIGIT, DIGITS, Expanded, KeyModulus, KeyPrime, digit_count};
 use super::machine::Machine;
-use super::mont::{Block, MARGIN, Modulus, Number, T, ten};
+use super::mont::{Block, MARGIN, Modulus, Number, T};
 use crate::lanes::vector::{LANES, MASK52, Vector};
 
 /// Entries of a table of powers.
@@ -78,7 +79,7 @@ pub(super) struct Wiped<V: Machine, const B: usize, const F: usize>(Box<Work<V, 
 #[allow(unsafe_code)]
 impl<V: Machine, const B: usize, const F: usize> Wiped<V, B, F> {
     pub(super) fn new() -> Wiped<V, B, F> {
-        const { assert!(F == 2 * B && F <= LONGEST) };
+        const { assert!(F == 2 * B && F <= LONGEST && B <= DIGIT as usize) };
         let layout = Layout::new::<Work<V, B, F>>();
         // SAFETY: the layout is not of size zero.
         let work = unsafe { alloc_zeroed(layout) }.cast::<Work<V, B, F>>();
@@ -92,9 +93,16 @@ impl<V: Machine, const B: usize, const F: usize> Wiped<V, B, F> {
 
 #[allow(unsafe_code)]
 impl<V: Machine, const B: usize, const F: usize> Wiped<V, B, F> {
+    /// Word by word: `zeroize` would write each byte by itself, which shows beside a pass.
     pub(super) fn wipe(&mut self) {
-        // SAFETY: zeros are a value of every field, and nothing inside has a destructor or owns anything.
-        unsafe { zeroize::zeroize_flat_type::<Work<V, B, F>>(&raw mut *self.0) }
+        const { assert!(size_of::<Work<V, B, F>>() % 8 == 0 && align_of::<Work<V, B, F>>() % 8 == 0) };
+        let words = (&raw mut *self.0).cast::<u64>();
+        for word in 0..size_of::<Work<V, B, F>>() / 8 {
+            // SAFETY: inside the allocation, and aligned; zeros are a value of every field, and nothing inside has a
+            // destructor or owns anything. Volatile, so that it happens though nobody reads it.
+            unsafe { words.add(word).write_volatile(0) }
+        }
+        compiler_fence(Ordering::SeqCst);
     }
 }
 
@@ -197,7 +205,7 @@ impl<V: Machine, const B: usize, const F: usize> Work<V, B, F> {
         V::product(aside, as_number(low), &side.square);
         V::product(narrow, as_number(high), &side.cube);
         for (sum, other) in narrow.iter_mut().zip(&*aside).take(2 * B) {
-            ten!(I => { sum[I] = sum[I].add(other[I]); });
+            sum.iter_mut().zip(other).for_each(|(sum, other)| *sum = sum.add(*other));
         }
         self.table[0] = side.one;
         V::reduce(&mut self.table[1], narrow, &side.modulus);
@@ -298,14 +306,17 @@ fn raise<V: Machine, const B: usize>(
             let digit = word.shr::<{ 64 - DIGIT }>();
             word = word.shl::<DIGIT>();
             if index + place == 0 {
-                V::select(power, table, digit);
+                (0..B).for_each(|block| V::select(power, table, digit, block));
                 continue;
             }
-            for _ in 0..DIGIT {
+            // The table is larger than the first cache: read block by block, it arrives while the CPU still squares.
+            for block in 0..DIGIT as usize {
                 V::square(wide, power);
                 V::reduce(power, wide, &side.modulus);
+                if block < B {
+                    V::select(factor, table, digit, block);
+                }
             }
-            V::select(factor, table, digit);
             V::product(wide, power, factor);
             V::reduce(power, wide, &side.modulus);
         }
@@ -320,7 +331,7 @@ fn leave<V: Machine, const B: usize>(
     modulus: &Modulus<V, B>,
 ) {
     for (b, column) in wide.iter_mut().take(2 * B).enumerate() {
-        ten!(I => { column[I] = if b < B { mask(number[b][I]) } else { V::splat(0) }; });
+        *column = if b < B { number[b].map(mask) } else { [V::splat(0); T] };
     }
     V::reduce(number, wide, modulus);
 }
