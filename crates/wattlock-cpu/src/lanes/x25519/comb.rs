@@ -311,11 +311,10 @@ impl Table {
 /// Writes each lane's entry to that lane's window.
 #[inline(always)]
 fn scatter<V: Machine>(entry: &Entry<V>, at: usize, windows: &mut [Window]) {
-    for part in 0..PARTS {
-        let limbs = entry.0[part].reduced().map(V::reveal);
-        for (lane, window) in windows.iter_mut().enumerate() {
-            for limb in 0..LIMBS {
-                window.0[part][limb][at / LANES][at % LANES] = limbs[limb][lane];
+    for (part, number) in entry.0.iter().enumerate() {
+        for (limb, numbers) in number.reduced().into_iter().map(V::reveal).enumerate() {
+            for (window, number) in windows.iter_mut().zip(numbers) {
+                window.0[part][limb][at / LANES][at % LANES] = number;
             }
         }
     }

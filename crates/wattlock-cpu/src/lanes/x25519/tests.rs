@@ -41,13 +41,8 @@ fn operand_value(limbs: &Limbs, lane: usize) -> BigUint {
 /// Operands random and extreme, mixed by lane and limb, with rubbish where it may be.
 fn operands(random: &Random) -> Limbs {
     let limb = |k: usize| {
-        let limb = match random.below(4) {
-            0 => 0,
-            1 => u64::MAX,
-            2 => MASK52,
-            _ => random.next(),
-        };
-        if k < LIMBS - 1 { limb } else { limb.min(TOP).min(limb >> 16 | limb << 48) }
+        let (largest, full) = if k < LIMBS - 1 { (u64::MAX, MASK52) } else { (TOP, (1 << 47) - 1) };
+        *random.pick(&[0, largest, full, random.next() & full])
     };
     let mut limbs: Limbs = std::array::from_fn(|k| std::array::from_fn(|_| limb(k)));
     // One lane at every bound, one at p, one at p - 1.

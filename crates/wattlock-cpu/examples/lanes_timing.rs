@@ -1,0 +1,306 @@
+//! Does a pass take longer for some secrets than for others? A statistical test of every kind of lanes.
+//!
+//! `cargo run --release -p wattlock-cpu --example lanes_timing [--seconds N] [KIND]...`
+//!
+//! After dudect (Reparaz, Balasch, Verbauwhede, "Dude, is my code constant time?", 2017). A measurement is one full batch.
+//! Its class is drawn at random: in the *fixed* class all eight lanes have one secret, always the same; in the *random*
+//! class each has another. Welch's t-test compares the two classes' times, raw and cropped at percentiles of both
+//! together (what an interrupt does to a time is of no interest, and a leak may hide below it). |t| above 4.5 is
+//! worth a second look, above 10 it is a leak. Both classes have equally many keys, each a memory of its own, used
+//! equally often, and the same inputs, so that only the secrets differ.
+//!
+//! *Control.* A function that leaks on purpose is measured first, the same way. If it goes unnoticed, this machine is too
+//! noisy or the test is broken, and nothing else it says counts: the program fails. So does it for a leak.
+//!
+//! What it cannot show: key generation draws its secret inside the pass and has no classes. Its kernels are run over
+//! poisoned secrets in the unit tests, as all are.
+
+use std::hint::black_box;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wattlock_core::dev::Random;
+use wattlock_core::{Curve, Data, EcKey, Engine, Error, Family, Key, Kind, OwnedRequest, Request, RsaKey};
+use wattlock_cpu::detect::Cpu;
+use wattlock_cpu::lanes::{Item, Lanes, WIDTH};
+use wattlock_cpu::software::Software;
+
+/// Batches that a class goes round.
+const BATCHES: usize = 8;
+
+/// Different keys in the random class of RSA, for which making keys takes long.
+const RSA_KEYS: usize = 16;
+
+/// From here on it is a leak.
+const LEAK: f64 = 10.0;
+
+/// From here on it is worth a second look.
+const SUSPECT: f64 = 4.5;
+
+/// Upper percentiles to crop at.
+const CROPS: [f64; 6] = [1.0, 0.99, 0.9, 0.75, 0.5, 0.25];
+
+/// Fewer measurements than this in a class say nothing.
+const LEAST: usize = 100;
+
+fn main() -> ExitCode {
+    let Some(isa) = Cpu::detect().ifma512 else {
+        println!("no AVX-512 IFMA here: no lanes to time");
+        return ExitCode::SUCCESS;
+    };
+    let (mut seconds, mut kinds) = (10u64, Vec::new());
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--seconds" => match words.next().and_then(|word| word.parse().ok()) {
+                Some(number) => seconds = number,
+                None => return usage("--seconds takes a number"),
+            },
+            word => match Kind::from_name(word) {
+                Some(kind) => kinds.push(kind),
+                None => return usage(&format!("{word} is no kind")),
+            },
+        }
+    }
+    let (lanes, spell) = (Lanes::new(isa), Duration::from_secs(seconds));
+    if kinds.is_empty() {
+        kinds = lanes.description().queued.iter().collect();
+    }
+    println!(
+        "{seconds} s each; fixed against random secrets; |t| above {SUSPECT} is suspect, above {LEAK} a leak"
+    );
+    println!("{:20} {:>8} {:>8} {:>8} {:>6}", "", "passes", "t raw", "t worst", "up to");
+    let random = Random::new(seed());
+    if !control(&random, spell) {
+        println!("the control went unnoticed: this run says nothing");
+        return ExitCode::FAILURE;
+    }
+    let mut leaks = 0;
+    for kind in kinds {
+        match classes(kind, &random) {
+            Ok(classes) => leaks += u32::from(measure_kind(&lanes, kind, classes, &random, spell)),
+            Err(why) => println!("{:20} not timed: {why}", kind.name()),
+        }
+    }
+    if leaks == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn usage(why: &str) -> ExitCode {
+    println!("{why}\nlanes_timing [--seconds N] [KIND]...");
+    ExitCode::FAILURE
+}
+
+fn seed() -> u64 {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the system has randomness");
+    u64::from_ne_bytes(bytes)
+}
+
+/// A comparison of eight keys that stops at the first byte that differs: the mistake that this test is for, at its
+/// smallest. Whether the test sees it.
+fn control(random: &Random, spell: Duration) -> bool {
+    let stored = [0u8; 32];
+    let keys: Vec<[u8; 32]> = (0..BATCHES).map(|_| random.bytes(32).try_into().expect("32 bytes")).collect();
+    let (fixed, varied) = (vec![stored; BATCHES], keys);
+    let times = measure(random, spell, |class, at| {
+        let key = if class == 0 { &fixed[at] } else { &varied[at] };
+        // As long as a pass of the fastest kernel would be out of reach for so small a leak: a few comparisons.
+        for _ in 0..WIDTH {
+            black_box(black_box(key).iter().zip(black_box(&stored)).all(|(a, b)| a == b));
+        }
+    });
+    report("leaky control", &times) >= LEAK
+}
+
+/// The two classes' batches.
+type Classes = [Vec<Vec<OwnedRequest>>; 2];
+
+fn classes(kind: Kind, random: &Random) -> Result<Classes, String> {
+    let keys = keys(kind)?;
+    let room = kind.info().output.unwrap_or(0);
+    // The same inputs in both classes.
+    let inputs: Vec<Vec<u8>> = (0..BATCHES * WIDTH).map(|_| input(kind, random)).collect::<Result<_, _>>()?;
+    let class = |random_class: bool| {
+        let request = |slot: usize| {
+            let at = if random_class { 1 + slot % (keys.len() - 1) } else { 0 };
+            // A key of its own even if the secret is not.
+            OwnedRequest::new(kind, Arc::new(keys[at].key()), inputs[slot].clone(), room)
+        };
+        (0..BATCHES).map(|batch| (0..WIDTH).map(|lane| request(batch * WIDTH + lane)).collect()).collect()
+    };
+    Ok([class(false), class(true)])
+}
+
+/// A secret from which keys are made.
+enum Secret {
+    Ec(Curve, Vec<u8>, Vec<u8>),
+    Rsa([Vec<u8>; 8]),
+}
+
+impl Secret {
+    fn key(&self) -> Key {
+        match self {
+            Secret::Ec(curve, scalar, public) => {
+                Key::ec(*curve, EcKey { scalar: scalar.clone(), public: public.clone() })
+            }
+            Secret::Rsa(parts) => {
+                let [n, e, d, p, q, dp, dq, qinv] = parts.clone();
+                Key::rsa(RsaKey { n, e, d, p, q, dp, dq, qinv })
+            }
+        }
+        .expect("the parts belong together")
+    }
+}
+
+/// The fixed secret first, then the random ones.
+fn keys(kind: Kind) -> Result<Vec<Secret>, String> {
+    let info = kind.info();
+    match (info.family, info.algorithm.curve()) {
+        (Family::Sign | Family::Agree, Some(curve)) => (0..=BATCHES * WIDTH)
+            .map(|_| pair(curve).map(|(scalar, public)| Secret::Ec(curve, scalar, public)))
+            .collect(),
+        (Family::Sign, None) => {
+            let bits = 8 * info.output.unwrap_or(0);
+            (0..=RSA_KEYS)
+                .map(|_| rsa(bits).map(Secret::Rsa).ok_or("no RSA keys from openssl".into()))
+                .collect()
+        }
+        _ => Err("its secrets are made inside".into()),
+    }
+}
+
+/// A fresh scalar and its public key.
+fn pair(curve: Curve) -> Result<(Vec<u8>, Vec<u8>), String> {
+    let kind = match curve {
+        Curve::P256 => Kind::P256Generate,
+        Curve::P384 => Kind::P384Generate,
+        Curve::X25519 => Kind::X25519Generate,
+    };
+    let mut pair = vec![0; kind.info().output.unwrap_or(0)];
+    let mut request = Request::new(kind, Key::none(), Data::Apart { from: &[], to: &mut pair });
+    Software::new().execute(&mut request).map_err(|error| error.to_string())?;
+    let public = pair.split_off(curve.scalar_len());
+    Ok((pair, public))
+}
+
+/// An input, the same for both classes: a peer's key, a digest, a number below every modulus.
+fn input(kind: Kind, random: &Random) -> Result<Vec<u8>, String> {
+    let info = kind.info();
+    match (info.family, info.algorithm.curve()) {
+        (Family::Agree, Some(curve)) => pair(curve).map(|(_, public)| public),
+        (_, Some(curve)) => Ok(random.bytes(curve.scalar_len())),
+        _ => {
+            let mut input = random.bytes(info.output.unwrap_or(0));
+            input[0] = 0;
+            Ok(input)
+        }
+    }
+}
+
+/// n, e, d, p, q, dp, dq, qinv of a fresh key, as `openssl genrsa` writes it.
+fn rsa(bits: usize) -> Option<[Vec<u8>; 8]> {
+    let script =
+        format!("openssl genrsa {bits} 2>/dev/null | openssl rsa -traditional -outform DER 2>/dev/null");
+    let der = Command::new("sh").args(["-c", &script]).output().ok()?.stdout;
+    // RSAPrivateKey (RFC 8017 appendix A.1.2): a sequence of the version and eight numbers.
+    let (mut rest, _) = der_body(&der)?;
+    let mut parts = Vec::new();
+    while !rest.is_empty() {
+        let (body, after) = der_body(rest)?;
+        parts.push(body[body.iter().take_while(|byte| **byte == 0).count()..].to_vec());
+        rest = after;
+    }
+    let parts: [Vec<u8>; 9] = parts.try_into().ok()?;
+    let [_, n, e, d, p, q, dp, dq, qinv] = parts;
+    Some([n, e, d, p, q, dp, dq, qinv])
+}
+
+/// A value's body and what follows the value.
+fn der_body(der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&first, rest) = der.get(1..)?.split_first()?;
+    let (len, rest) = match first {
+        0..=127 => (usize::from(first), rest),
+        _ => {
+            let (len, rest) = rest.split_at_checked(usize::from(first & 127))?;
+            (len.iter().fold(0, |len, byte| len << 8 | usize::from(*byte)), rest)
+        }
+    };
+    rest.split_at_checked(len)
+}
+
+/// Whether it leaks.
+fn measure_kind(lanes: &Lanes, kind: Kind, mut classes: Classes, random: &Random, spell: Duration) -> bool {
+    let mut pass = |class: usize, at: usize| {
+        let batch: &mut Vec<OwnedRequest> = &mut classes[class][at];
+        let mut items: Vec<Item<'_>> = batch
+            .iter_mut()
+            .map(|request| Item { request: request.view(), result: Err(Error::Unsupported) })
+            .collect();
+        lanes.pass(kind, &mut items).expect("a full batch of a kind they do");
+        assert!(items.iter().all(|item| item.result.is_ok()), "{} failed", kind.name());
+    };
+    // Keys are expanded at first use.
+    (0..BATCHES).for_each(|at| (0..2).for_each(|class| pass(class, at)));
+    report(kind.name(), &measure(random, spell, pass)) >= LEAK
+}
+
+/// Nanoseconds of each measurement, by class.
+fn measure(random: &Random, spell: Duration, mut run: impl FnMut(usize, usize)) -> [Vec<f64>; 2] {
+    let (start, mut times) = (Instant::now(), [Vec::new(), Vec::new()]);
+    let (mut next, mut enough) = ([0usize; 2], false);
+    while !enough || start.elapsed() < spell {
+        // High bits: a generator's low bits may be poor.
+        let class = (random.next() >> 63) as usize;
+        let at = next[class] % BATCHES;
+        next[class] += 1;
+        let before = Instant::now();
+        run(class, at);
+        times[class].push(before.elapsed().as_nanos() as f64);
+        enough = times.iter().all(|times| times.len() >= LEAST);
+    }
+    times
+}
+
+/// Prints a line; returns the largest |t|.
+fn report(name: &str, times: &[Vec<f64>; 2]) -> f64 {
+    let mut all: Vec<f64> = times.iter().flatten().copied().collect();
+    all.sort_unstable_by(f64::total_cmp);
+    let (mut raw, mut worst, mut at) = (0.0, 0f64, 1.0);
+    for crop in CROPS {
+        let limit = all[((all.len() as f64 * crop) as usize).min(all.len() - 1)];
+        let kept = times
+            .each_ref()
+            .map(|times| times.iter().copied().filter(|time| *time <= limit).collect::<Vec<_>>());
+        if kept.iter().any(|kept| kept.len() < LEAST / 4) {
+            continue;
+        }
+        let t = welch(&kept[0], &kept[1]);
+        if crop == 1.0 {
+            raw = t;
+        }
+        if t.abs() > worst.abs() {
+            (worst, at) = (t, crop);
+        }
+    }
+    let verdict = match worst.abs() {
+        t if t >= LEAK => "LEAK",
+        t if t >= SUSPECT => "suspect",
+        _ => "",
+    };
+    println!("{name:20} {:>8} {raw:>8.2} {worst:>8.2} {:>5.0}% {verdict}", all.len(), at * 100.0);
+    worst.abs()
+}
+
+/// Welch's t: the difference of the means in units of its standard error.
+fn welch(a: &[f64], b: &[f64]) -> f64 {
+    let moments = |sample: &[f64]| {
+        let count = sample.len() as f64;
+        let mean = sample.iter().sum::<f64>() / count;
+        let variance = sample.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        (mean, variance / count)
+    };
+    let ((mean_a, error_a), (mean_b, error_b)) = (moments(a), moments(b));
+    let error = (error_a + error_b).sqrt();
+    if error == 0.0 { if mean_a == mean_b { 0.0 } else { f64::INFINITY } } else { (mean_a - mean_b) / error }
+}
