@@ -3,6 +3,11 @@
 mod dispatch;
 mod engines;
 mod files;
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "lanes_absent.rs"]
+mod lanes;
 mod pair;
 mod start;
 
@@ -14,7 +19,7 @@ use crate::setup::Choice;
 /// Measure engines, dispatch, sealed files and start-up, with peers beside them
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start"
+    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start\n  wattlock bench lanes --operation x25519"
 )]
 pub struct Command {
     #[command(subcommand)]
@@ -34,6 +39,8 @@ enum What {
     Files(files::Settings),
     /// First use without a profile, and loading the runtime
     Start,
+    /// Full batches of public-key operations in lanes, with OpenSSL beside them
+    Lanes(lanes::Settings),
 }
 
 /// Runs the command.
@@ -44,6 +51,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Some(What::Dispatch(settings)) => dispatch::run(settings, choice, command.json),
         Some(What::Files(settings)) => files::run(settings, command.json),
         Some(What::Start) => start::run(choice, command.json),
+        Some(What::Lanes(settings)) => lanes::run(settings, command.json),
     }
 }
 

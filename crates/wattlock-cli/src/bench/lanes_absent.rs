@@ -1,0 +1,13 @@
+//! Lanes where there are no kernels for the architecture yet: the command says so.
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+/// Nothing to choose.
+#[derive(Debug, Args)]
+pub struct Settings {}
+
+/// Says why not.
+pub fn run(_: &Settings, _: bool) -> Result<()> {
+    bail!("there are no lanes for this architecture yet")
+}
