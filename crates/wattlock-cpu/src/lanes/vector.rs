@@ -18,6 +18,10 @@ pub trait Vector: Copy {
     /// A truth value for each lane.
     type Mask: Copy;
 
+    /// Whether large pieces of a kernel should be functions instead of being inlined wherever they are used: said by a
+    /// type whose operations are not single instructions.
+    const OUTLINED: bool = false;
+
     /// The same number in every lane.
     fn splat(number: u64) -> Self;
 
@@ -270,6 +274,9 @@ mod ifma {
 pub mod model {
     use super::{LANES, MASK52, Vector};
 
+    // Its operations are not inlined: kernels written out for registers would become thousands of loops, and minutes to
+    // compile.
+
     /// Eight plain integers and whether they are secret.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Model {
@@ -295,6 +302,7 @@ pub mod model {
             self.numbers
         }
 
+        #[inline(never)]
         fn zip(self, other: Model, f: impl Fn(u64, u64) -> u64) -> Model {
             Model {
                 numbers: std::array::from_fn(|lane| f(self.numbers[lane], other.numbers[lane])),
@@ -302,10 +310,12 @@ pub mod model {
             }
         }
 
+        #[inline(never)]
         fn map(self, f: impl Fn(u64) -> u64) -> Model {
             Model { numbers: self.numbers.map(f), ..self }
         }
 
+        #[inline(never)]
         fn compare(self, other: Model, f: impl Fn(u64, u64) -> bool) -> ModelMask {
             ModelMask {
                 bits: std::array::from_fn(|lane| f(self.numbers[lane], other.numbers[lane])),
@@ -317,6 +327,7 @@ pub mod model {
             move |lane| u128::from(a.numbers[lane] & MASK52) * u128::from(b.numbers[lane] & MASK52)
         }
 
+        #[inline(never)]
         fn accumulate(self, a: Model, b: Model, f: impl Fn(u128) -> u64) -> Model {
             let product = Model::product(a, b);
             Model {
@@ -342,6 +353,7 @@ pub mod model {
 
     impl Vector for Model {
         type Mask = ModelMask;
+        const OUTLINED: bool = true;
 
         fn splat(number: u64) -> Model {
             Model { numbers: [number; LANES], poisoned: false }
@@ -431,6 +443,7 @@ pub mod model {
             self.compare(other, |a, b| a < b)
         }
 
+        #[inline(never)]
         fn choose(mask: ModelMask, yes: Model, no: Model) -> Model {
             let choice = |lane: usize| if mask.bits[lane] { yes.numbers[lane] } else { no.numbers[lane] };
             Model {
@@ -439,6 +452,7 @@ pub mod model {
             }
         }
 
+        #[inline(never)]
         fn pick(self, low: Model, high: Model) -> Model {
             let pick = |number: u64| {
                 let at = number as usize & 15;

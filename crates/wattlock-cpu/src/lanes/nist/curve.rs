@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
+use p256::elliptic_curve::BatchNormalize;
 use p256::elliptic_curve::group::Group;
 use p256::elliptic_curve::point::AffineCoordinates;
-use p256::elliptic_curve::BatchNormalize;
 
 use super::super::vector::Vector;
 use super::comb::{self, Comb};

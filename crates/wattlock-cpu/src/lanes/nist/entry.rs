@@ -1,5 +1,8 @@
 //! The thin entries: kernels compiled with AVX-512 IFMA, from and to plain numbers. What they leave in memory is wiped.
 
+use core::arch::x86_64::{__m512i, _mm512_setzero_si512};
+use std::mem::MaybeUninit;
+
 use zeroize::Zeroizing;
 
 use super::super::vector::{Ifma, LANES, Vector};
@@ -18,24 +21,27 @@ type Numbers<const N: usize> = Zeroizing<[Limbs<N>; LANES]>;
 type Pairs<const N: usize> = [Numbers<N>; 2];
 
 macro_rules! entries {
-    ($($(#[$doc:meta])* fn $name:ident / $inner:ident ($($argument:ident: $type:ty),*) -> $out:ty $body:block)*) => {$(
+    ($($(#[$doc:meta])* fn $name:ident / $inner:ident ($($argument:ident: $type:ty),*) -> $out:ty, scrubs $kib:expr, $body:block)*) => {$(
         $(#[$doc])*
         #[inline(never)]
         pub fn $name<C: Curve<N>, const N: usize>(_: Ifma512, $($argument: $type),*) -> $out {
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512ifma")]
+            #[inline(never)]
             fn $inner<C: Curve<N>, const N: usize>($($argument: $type),*) -> $out $body
 
             // SAFETY: the witness proves these instructions.
-            let out = unsafe { $inner::<C, N>($($argument),*) };
-            scrub();
-            out
+            unsafe {
+                let out = $inner::<C, N>($($argument),*);
+                if N == 5 { scrub::<{ $kib.0 * 16 }>() } else { scrub::<{ $kib.1 * 16 }>() }
+                out
+            }
         }
     )*};
 }
 
 entries! {
     /// [`kernel::derive`], and in whose lanes (lane 0 lowest) the peer was on the curve.
-    fn derive / derive_ifma (scalars: &[Limbs<N>; LANES], peers: &[[Limbs<N>; LANES]; 2]) -> (Numbers<N>, u8) {
+    fn derive / derive_ifma (scalars: &[Limbs<N>; LANES], peers: &[[Limbs<N>; LANES]; 2]) -> (Numbers<N>, u8), scrubs (44, 64), {
         let mut table = empty_table::<Ifma, N>();
         let peer = [gather(&peers[0]), gather(&peers[1])];
         let (x, good) = kernel::derive::<C, Ifma, N>(gather(scalars), peer, &mut table);
@@ -43,13 +49,13 @@ entries! {
     }
 
     /// [`kernel::sign`], and in whose lanes neither `r` nor `s` is zero.
-    fn sign / sign_ifma (nonces: &[Limbs<N>; LANES], keys: &[Limbs<N>; LANES], digests: &[Limbs<N>; LANES]) -> (Pairs<N>, u8) {
+    fn sign / sign_ifma (nonces: &[Limbs<N>; LANES], keys: &[Limbs<N>; LANES], digests: &[Limbs<N>; LANES]) -> (Pairs<N>, u8), scrubs (24, 36), {
         let ([r, s], good) = kernel::sign::<C, Ifma, N>(gather(nonces), gather(keys), gather(digests));
         ([Zeroizing::new(scatter(r)), Zeroizing::new(scatter(s))], Ifma::reveal_mask(good))
     }
 
     /// [`nonce::candidate`], word by word.
-    fn nonces / nonces_ifma (seeds: &[[u64; SEED]; LANES]) -> Zeroizing<[[u64; LANES]; 8]> {
+    fn nonces / nonces_ifma (seeds: &[[u64; SEED]; LANES]) -> Zeroizing<[[u64; LANES]; 8]>, scrubs (12, 12), {
         let words = nonce::candidate::<C, Ifma, N>(&gather(seeds));
         let mut out = Zeroizing::new([[0; LANES]; 8]);
         for (numbers, word) in out.iter_mut().zip(words) {
@@ -59,19 +65,21 @@ entries! {
     }
 
     /// [`kernel::generate`].
-    fn generate / generate_ifma (scalars: &[Limbs<N>; LANES]) -> Pairs<N> {
+    fn generate / generate_ifma (scalars: &[Limbs<N>; LANES]) -> Pairs<N>, scrubs (20, 28), {
         let [x, y] = kernel::generate::<C, Ifma, N>(gather(scalars));
         [Zeroizing::new(scatter(x)), Zeroizing::new(scatter(y))]
     }
 }
 
-/// Overwrites the stack that a kernel has just used, with its tables and spilled registers: a kernel's own variables could be
-/// wiped one by one, what the compiler spilled could not.
+/// Overwrites the stack that a kernel has just used, with its tables and spilled registers, as many lines of 64 bytes as it has
+/// at most: a kernel's own variables could be wiped one by one, what the compiler spilled could not.
+#[target_feature(enable = "avx512f")]
 #[inline(never)]
-fn scrub() {
-    let mut stack = [const { std::mem::MaybeUninit::<[u64; 8]>::uninit() }; 1152];
-    for line in &mut stack {
-        // SAFETY: a write to our own variable; volatile, so that it is not left out.
-        unsafe { std::ptr::write_volatile(line, std::mem::MaybeUninit::new([0; 8])) };
+fn scrub<const LINES: usize>() {
+    let mut stack = MaybeUninit::<[__m512i; LINES]>::uninit();
+    let line = stack.as_mut_ptr().cast::<__m512i>();
+    for at in 0..LINES {
+        // SAFETY: a write within our own variable, aligned as it asks; volatile, so that it is not left out.
+        unsafe { line.add(at).write_volatile(_mm512_setzero_si512()) };
     }
 }

@@ -213,27 +213,86 @@ macro_rules! each_limb {
 /// The loose product of tight numbers, reduced.
 #[inline(always)]
 pub fn mul<M: Modulus<N>, V: Vector, const N: usize>(a: [V; N], b: [V; N]) -> [V; N] {
-    let mut columns = [V::splat(0); COLUMNS];
-    each_limb!(i => {
-        row(&mut columns, i, a[i], &b);
-        M::step(&mut columns, i);
-    });
-    upper(&columns)
+    if V::OUTLINED { outlined::mul::<M, V, N>(a, b) } else { inlined::mul::<M, V, N>(a, b) }
 }
 
 /// `a b + c d` of tight numbers, loose, reduced once.
 #[inline(always)]
-pub fn mul_sum<M: Modulus<N>, V: Vector, const N: usize>(
-    [a, b]: [[V; N]; 2],
-    [c, d]: [[V; N]; 2],
-) -> [V; N] {
-    let mut columns = [V::splat(0); COLUMNS];
-    each_limb!(i => {
-        row(&mut columns, i, a[i], &b);
-        row(&mut columns, i, c[i], &d);
-        M::step(&mut columns, i);
-    });
-    upper(&columns)
+pub fn mul_sum<M: Modulus<N>, V: Vector, const N: usize>(ab: [[V; N]; 2], cd: [[V; N]; 2]) -> [V; N] {
+    if V::OUTLINED { outlined::mul_sum::<M, V, N>(ab, cd) } else { inlined::mul_sum::<M, V, N>(ab, cd) }
+}
+
+/// The bodies of the three.
+mod inlined {
+    use super::*;
+
+    #[inline(always)]
+    pub fn mul<M: Modulus<N>, V: Vector, const N: usize>(a: [V; N], b: [V; N]) -> [V; N] {
+        let mut columns = [V::splat(0); COLUMNS];
+        each_limb!(i => {
+            row(&mut columns, i, a[i], &b);
+            M::step(&mut columns, i);
+        });
+        upper(&columns)
+    }
+
+    #[inline(always)]
+    pub fn mul_sum<M: Modulus<N>, V: Vector, const N: usize>(
+        [a, b]: [[V; N]; 2],
+        [c, d]: [[V; N]; 2],
+    ) -> [V; N] {
+        let mut columns = [V::splat(0); COLUMNS];
+        each_limb!(i => {
+            row(&mut columns, i, a[i], &b);
+            row(&mut columns, i, c[i], &d);
+            M::step(&mut columns, i);
+        });
+        upper(&columns)
+    }
+
+    #[inline(always)]
+    pub fn square<M: Modulus<N>, V: Vector, const N: usize>(a: [V; N]) -> [V; N] {
+        let mut columns = [V::splat(0); COLUMNS];
+        each_limb!(i => {
+            for j in i + 1..N {
+                columns[i + j] = columns[i + j].mul_lo(a[i], a[j]);
+            }
+            for j in i + 1..N {
+                columns[i + j + 1] = columns[i + j + 1].mul_hi(a[i], a[j]);
+            }
+        });
+        for column in columns.iter_mut().take(2 * N - 1).skip(1) {
+            *column = column.add(*column);
+        }
+        each_limb!(i => {
+            columns[2 * i] = columns[2 * i].mul_lo(a[i], a[i]);
+            columns[2 * i + 1] = columns[2 * i + 1].mul_hi(a[i], a[i]);
+        });
+        each_limb!(i => {
+            M::step(&mut columns, i);
+        });
+        upper(&columns)
+    }
+}
+
+/// The same as functions.
+mod outlined {
+    use super::{Modulus, Vector, inlined};
+
+    #[inline(never)]
+    pub fn mul<M: Modulus<N>, V: Vector, const N: usize>(a: [V; N], b: [V; N]) -> [V; N] {
+        inlined::mul::<M, V, N>(a, b)
+    }
+
+    #[inline(never)]
+    pub fn mul_sum<M: Modulus<N>, V: Vector, const N: usize>(ab: [[V; N]; 2], cd: [[V; N]; 2]) -> [V; N] {
+        inlined::mul_sum::<M, V, N>(ab, cd)
+    }
+
+    #[inline(never)]
+    pub fn square<M: Modulus<N>, V: Vector, const N: usize>(a: [V; N]) -> [V; N] {
+        inlined::square::<M, V, N>(a)
+    }
 }
 
 #[inline(always)]
@@ -249,26 +308,7 @@ fn row<V: Vector, const N: usize>(columns: &mut [V; COLUMNS], i: usize, a: V, b:
 /// The loose square of a tight number, reduced.
 #[inline(always)]
 pub fn square<M: Modulus<N>, V: Vector, const N: usize>(a: [V; N]) -> [V; N] {
-    let mut columns = [V::splat(0); COLUMNS];
-    each_limb!(i => {
-        for j in i + 1..N {
-            columns[i + j] = columns[i + j].mul_lo(a[i], a[j]);
-        }
-        for j in i + 1..N {
-            columns[i + j + 1] = columns[i + j + 1].mul_hi(a[i], a[j]);
-        }
-    });
-    for column in columns.iter_mut().take(2 * N - 1).skip(1) {
-        *column = column.add(*column);
-    }
-    each_limb!(i => {
-        columns[2 * i] = columns[2 * i].mul_lo(a[i], a[i]);
-        columns[2 * i + 1] = columns[2 * i + 1].mul_hi(a[i], a[i]);
-    });
-    each_limb!(i => {
-        M::step(&mut columns, i);
-    });
-    upper(&columns)
+    if V::OUTLINED { outlined::square::<M, V, N>(a) } else { inlined::square::<M, V, N>(a) }
 }
 
 #[inline(always)]

@@ -18,6 +18,8 @@ mod nonce;
 #[allow(unsafe_code)]
 mod pieces;
 mod point;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use wattlock_core::{Error, Fault, Material};
@@ -166,7 +168,8 @@ fn sign<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
                 let digest = digest::<C, N>(item.request.data.input());
                 let mut bytes = [0; BYTES_MAX];
                 write(&digest, &mut bytes[..C::BYTES]);
-                seeds[lane] = nonce::seed::<C::Hash>(&key.bytes[..C::BYTES], &bytes[..C::BYTES], &fresh[lane]);
+                seeds[lane] =
+                    nonce::seed::<C::Hash>(&key.bytes[..C::BYTES], &bytes[..C::BYTES], &fresh[lane]);
                 (scalars[lane], digests[lane]) = (Some(key), digest);
                 item.result = Ok(2 * C::BYTES);
             }
@@ -252,7 +255,8 @@ fn draw<C: Curve<N>, const N: usize>(scalars: &mut [Limbs<N>]) -> Result<(), Err
     let mut bytes = Zeroizing::new([[0u8; 48]; WIDTH]);
     let mut wanted: Vec<&mut Limbs<N>> = scalars.iter_mut().collect();
     for _ in 0..64 {
-        getrandom::fill(bytes[..wanted.len()].as_flattened_mut()).map_err(|_| Error::Device(Fault::Reported))?;
+        getrandom::fill(bytes[..wanted.len()].as_flattened_mut())
+            .map_err(|_| Error::Device(Fault::Reported))?;
         let mut lanes = bytes.iter();
         wanted.retain_mut(|scalar| {
             let Some(bytes) = lanes.next() else { return true };

@@ -23,7 +23,7 @@
 use super::super::vector::{MASK52, Vector};
 use super::comb;
 use super::curve::Curve;
-use super::field::{Modulus, choose, splat};
+use super::field::{Limbs, Modulus, choose, splat};
 use super::pieces::{Pieces, Table};
 use super::point::{Addend, Point, one};
 
@@ -42,9 +42,6 @@ const fn windows(bits: usize) -> usize {
 pub const fn alignment<const N: usize>(bits: usize) -> usize {
     52 * N - WINDOW * windows(bits)
 }
-
-/// How far to the left a scalar for [`fixed`] is shifted: the lowest window's bit below.
-pub const FIXED_ALIGNMENT: usize = 1;
 
 /// A digit's magnitude and where it is negative, from a window of `w` bits and the bit below.
 #[inline(always)]
@@ -79,10 +76,7 @@ pub fn variable<C: Curve<N>, V: Pieces<C, N>, const N: usize>(
 
 /// `P` to `16 P`.
 #[inline(always)]
-fn multiples<C: Curve<N>, V: Pieces<C, N>, const N: usize>(
-    [x, y]: [[V; N]; 2],
-    table: &mut Table<V, N>,
-) {
+fn multiples<C: Curve<N>, V: Pieces<C, N>, const N: usize>([x, y]: [[V; N]; 2], table: &mut Table<V, N>) {
     let one = one::<C::Field, V, N>();
     table[0] = Addend { point: Point { x, y, z: one }, zz: one, zzz: one };
     let positive = V::splat(1).is_equal(V::splat(0));
@@ -127,7 +121,7 @@ fn shift_down<V: Vector, const N: usize>(k: &mut [V; N]) {
     k[N - 1] = k[N - 1].shr::<6>();
 }
 
-/// `k G` for `0 < k < n` shifted by [`FIXED_ALIGNMENT`].
+/// `k G` for `0 < k < n`, doubled: the lowest window has a bit below it.
 #[inline(always)]
 pub fn fixed<C: Curve<N>, V: Pieces<C, N>, const N: usize>(mut k: [V; N]) -> Point<V, N> {
     let mut point = Point::none();
@@ -141,53 +135,82 @@ pub fn fixed<C: Curve<N>, V: Pieces<C, N>, const N: usize>(mut k: [V; N]) -> Poi
     point
 }
 
-/// The inverse of a coordinate in Montgomery's form, zero of zero.
+/// The inverse of a coordinate in Montgomery's form, tight and below 2 p; zero of zero (Fermat: `a^(p - 2)`).
 #[inline(always)]
 pub fn field_inverse<C: Curve<N>, V: Pieces<C, N>, const N: usize>(a: [V; N]) -> [V; N] {
-    power::<C::Field, V, N>(a, V::field_times, V::field_squares)
+    let powers = odd_powers::<V, N>(a, V::field_times, V::field_squares);
+    let mut power = splat(&<C::Field as Modulus<N>>::ONE);
+    let mut top = C::BITS;
+    while let Some(next) = window(&<C::Field as Modulus<N>>::INVERSION, top) {
+        V::field_squares(&mut power, top - next.low);
+        V::field_times(&mut power, &powers[next.half]);
+        top = next.low;
+    }
+    V::field_squares(&mut power, top);
+    power
 }
 
-/// The inverse of a scalar in Montgomery's form, zero of zero.
+/// The inverses of a coordinate and of a scalar: their chains of squarings, each too serial to fill the machine, run
+/// side by side.
 #[inline(always)]
-pub fn order_inverse<C: Curve<N>, V: Pieces<C, N>, const N: usize>(a: [V; N]) -> [V; N] {
-    power::<C::Order, V, N>(a, V::order_times, V::order_squares)
+pub fn both_inverses<C: Curve<N>, V: Pieces<C, N>, const N: usize>(a: [V; N], b: [V; N]) -> [[V; N]; 2] {
+    let field = odd_powers::<V, N>(a, V::field_times, V::field_squares);
+    let order = odd_powers::<V, N>(b, V::order_times, V::order_squares);
+    let (mut a, mut b) = (splat(&<C::Field as Modulus<N>>::ONE), splat(&<C::Order as Modulus<N>>::ONE));
+    let mut next_a = window(&<C::Field as Modulus<N>>::INVERSION, C::BITS);
+    let mut next_b = window(&<C::Order as Modulus<N>>::INVERSION, C::BITS);
+    let mut top = C::BITS;
+    while next_a.is_some() || next_b.is_some() {
+        let low = next_a.map_or(0, |next| next.low).max(next_b.map_or(0, |next| next.low));
+        V::both_squares(&mut a, &mut b, top - low);
+        top = low;
+        if let Some(next) = next_a.filter(|next| next.low == low) {
+            V::field_times(&mut a, &field[next.half]);
+            next_a = window(&<C::Field as Modulus<N>>::INVERSION, low);
+        }
+        if let Some(next) = next_b.filter(|next| next.low == low) {
+            V::order_times(&mut b, &order[next.half]);
+            next_b = window(&<C::Order as Modulus<N>>::INVERSION, low);
+        }
+    }
+    V::both_squares(&mut a, &mut b, top);
+    [a, b]
 }
 
-/// `a^(p - 2)` in Montgomery's form, tight and below 2 p: the inverse, or zero of zero. The exponent is public: windows of up to
-/// five bits slide over it.
+/// `a`, `a^3`, to `a^31`.
 #[inline(always)]
-fn power<M: Modulus<N>, V: Vector, const N: usize>(
+fn odd_powers<V: Vector, const N: usize>(
     a: [V; N],
-    times: impl Fn(&mut [V; N], &[V; N]),
-    squares: impl Fn(&mut [V; N], usize),
-) -> [V; N] {
-    let mut odd = [a; 16];
+    times: fn(&mut [V; N], &[V; N]),
+    squares: fn(&mut [V; N], usize),
+) -> [[V; N]; 16] {
+    let mut powers = [a; 16];
     let mut twice = a;
     squares(&mut twice, 1);
     for at in 1..16 {
-        let mut power = odd[at - 1];
+        let mut power = powers[at - 1];
         times(&mut power, &twice);
-        odd[at] = power;
+        powers[at] = power;
     }
-    let bit = |at: usize| M::INVERSION[at / 52] >> (at % 52) & 1;
-    let mut top = 52 * N;
-    let mut power = splat(&M::ONE);
-    while top > 0 {
-        if bit(top - 1) == 0 {
-            squares(&mut power, 1);
-            top -= 1;
-            continue;
-        }
-        let mut low = top.saturating_sub(5);
-        while bit(low) == 0 {
-            low += 1;
-        }
-        let window = (low..top).rev().fold(0, |window, at| window << 1 | bit(at));
-        squares(&mut power, top - low);
-        times(&mut power, &odd[window as usize / 2]);
-        top = low;
-    }
-    power
+    powers
+}
+
+/// Up to five bits of an exponent, of which the lowest is set.
+#[derive(Clone, Copy)]
+struct Window {
+    /// Where the lowest is.
+    low: usize,
+    /// The bits above it.
+    half: usize,
+}
+
+/// The highest window below bit `top`. Exponents are public: primes less two.
+fn window<const N: usize>(exponent: &Limbs<N>, top: usize) -> Option<Window> {
+    let bit = |at: usize| (exponent[at / 52] >> (at % 52) & 1) as usize;
+    let highest = (0..top).rev().find(|at| bit(*at) == 1)?;
+    let low = (highest.saturating_sub(4)..=highest).find(|at| bit(*at) == 1)?;
+    let half = (low + 1..=highest).rev().fold(0, |half, at| half << 1 | bit(at));
+    Some(Window { low, half })
 }
 
 /// A table that holds nothing yet.

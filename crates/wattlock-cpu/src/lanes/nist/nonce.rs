@@ -60,14 +60,19 @@ const fn seed_words<H: NonceHash>() -> usize {
 pub fn seed<H: NonceHash>(secret: &[u8], digest: &[u8], fresh: &[u8; FRESH]) -> [u64; SEED] {
     let word = H::Family::BYTES;
     let mut bytes = [0u8; SEED * 8];
-    let len = 1 + secret.len() + digest.len() + FRESH;
-    for (to, from) in bytes[1..].iter_mut().zip(secret.iter().chain(digest).chain(fresh)) {
-        *to = *from;
-    }
+    let (middle, end) = (1 + secret.len(), 1 + secret.len() + digest.len());
+    let len = end + FRESH;
+    bytes[1..middle].copy_from_slice(secret);
+    bytes[middle..end].copy_from_slice(digest);
+    bytes[end..len].copy_from_slice(fresh);
     bytes[len] = 0x80;
     let mut out = [0; SEED];
     for (out, bytes) in out.iter_mut().zip(bytes.chunks_exact(word)) {
-        *out = bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        *out = if let Ok(long) = bytes.try_into() {
+            u64::from_be_bytes(long)
+        } else {
+            bytes.try_into().map_or(0, |short| u64::from(u32::from_be_bytes(short)))
+        };
     }
     zeroize::Zeroize::zeroize(&mut bytes);
     out[seed_words::<H>() - 1] = 8 * ((16 + H::DIGEST) * word + len) as u64;

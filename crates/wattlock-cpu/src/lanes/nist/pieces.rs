@@ -51,6 +51,9 @@ pub trait Pieces<C: Curve<N>, const N: usize>: Vector {
     /// `a <- a^(2^times)`, coordinates.
     fn field_squares(a: &mut [Self; N], times: usize);
 
+    /// `a <- a^(2^times)`, coordinates, and `b <- b^(2^times)`, scalars.
+    fn both_squares(a: &mut [Self; N], b: &mut [Self; N], times: usize);
+
     /// `a <- a b`, scalars.
     fn order_times(a: &mut [Self; N], b: &[Self; N]);
 
@@ -149,6 +152,18 @@ mod generic {
     }
 
     #[inline(always)]
+    pub fn both_squares<C: Curve<N>, V: Vector, const N: usize>(
+        a: &mut [V; N],
+        b: &mut [V; N],
+        times: usize,
+    ) {
+        for _ in 0..times {
+            *a = carry(square::<C::Field, V, N>(*a));
+            *b = carry(square::<C::Order, V, N>(*b));
+        }
+    }
+
+    #[inline(always)]
     pub fn order_times<C: Curve<N>, V: Vector, const N: usize>(a: &mut [V; N], b: &[V; N]) {
         *a = carry(mul::<C::Order, V, N>(*a, *b));
     }
@@ -173,6 +188,7 @@ macro_rules! pieces {
             compress(state: &mut State<V>, block: &Block<V>);
             field_times(a: &mut [V; N], b: &[V; N]);
             field_squares(a: &mut [V; N], times: usize);
+            both_squares(a: &mut [V; N], b: &mut [V; N], times: usize);
             order_times(a: &mut [V; N], b: &[V; N]);
             order_squares(a: &mut [V; N], times: usize);
         }

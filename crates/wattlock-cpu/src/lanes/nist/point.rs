@@ -13,9 +13,7 @@
 
 use super::super::vector::Vector;
 use super::curve::Curve;
-use super::field::{
-    Field, Modulus, add, carry, choose, mul, mul_sum, negate_if, shl, splat, square, sub,
-};
+use super::field::{Field, Modulus, add, carry, choose, mul, mul_sum, negate_if, shl, splat, square, sub};
 
 /// A Jacobian point.
 #[derive(Clone, Copy)]

@@ -12,7 +12,10 @@ const WORDS: usize = 9;
 pub fn limbs_of<const N: usize>(bytes: &[u8], shift: usize) -> Limbs<N> {
     let mut words = [0u64; WORDS];
     for (word, chunk) in words[1..].iter_mut().zip(bytes.rchunks(8)) {
-        *word = chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        *word = match chunk.try_into() {
+            Ok(whole) => u64::from_be_bytes(whole),
+            Err(_) => chunk.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        };
     }
     let mut out = [0; N];
     for (at, limb) in out.iter_mut().enumerate() {
@@ -24,12 +27,17 @@ pub fn limbs_of<const N: usize>(bytes: &[u8], shift: usize) -> Limbs<N> {
     out
 }
 
-/// Limbs as a big-endian number of as many bytes as `out` has.
+/// Limbs as a big-endian number of as many bytes as `out` has, a multiple of eight.
 pub fn write<const N: usize>(limbs: &Limbs<N>, out: &mut [u8]) {
-    for (at, byte) in out.iter_mut().rev().enumerate() {
-        let (limb, bit) = (8 * at / 52, 8 * at % 52);
-        let above = limbs.get(limb + 1).copied().unwrap_or(0);
-        *byte = (limbs[limb] >> bit | above << (52 - bit)) as u8;
+    let (mut bits, mut held, mut limbs) = (0u128, 0, limbs.iter());
+    for word in out.rchunks_exact_mut(8) {
+        while held < 64 {
+            bits |= u128::from(limbs.next().copied().unwrap_or(0)) << held;
+            held += 52;
+        }
+        word.copy_from_slice(&(bits as u64).to_be_bytes());
+        bits >>= 64;
+        held -= 64;
     }
 }
 
