@@ -34,6 +34,13 @@
 //! `A B <= 2^16` the result is below `3 N`, and with both below `3 N` below `2 N + 9 N 2^-16`. No subtraction is needed
 //! between multiplications, and `T2 < R`, so the carry out of the top column is zero.
 //!
+//! *Cost*, in instructions that only two ports take, for `n` limbs: a product `2 n^2`, a square `n^2 + n` and `2 n` additions, a
+//! reduction `2 n^2 + 1` and `4 n` for carries. Square and reduction of 20 limbs are 1,341 in all, 40 limbs 5,081. An RSA-2048
+//! pass raises twice with 1,027 squares, 262 products, as many reductions and 256 scans of 16 times 20 limbs: with all the
+//! rest 3.9 million, 3.4 of them multiply-adds (3072 bits: 12.5 and 11.4; 4096 bits: 28.7 and 26.9).
+//! 20 limbs have forms of their own ([`square_short`], [`reduce_short`]), because a window
+//! of blocks leaves too little to do between its ends.
+//!
 //! *No carry is lost.* A column of the reduction takes at most `2 n` parts of the product, `2 n` parts of the quotients
 //! times `M` or `N`, and the carry of the column below: less than `(4 n + 1) 2^52 + 2^12 < 2^61` for `n <= 80`. A sum of two
 //! products (`reduce` of `a b + c d`) adds `2 n 2^52`: still below `2^61`.

@@ -13,7 +13,8 @@
 //!   and two conditional subtractions make `h < p`. So `m < q + q (p - 1) = n`.
 //! - Check: the last multiplication is by `m < n`, `T / R < 3 n (n / R) < n`: below `3 n`, two subtractions.
 //!
-//! The public exponent decides branches; nothing else does. [`Work`] holds every intermediate and is wiped.
+//! The public exponent decides branches; nothing else does. [`Work`] holds every intermediate and is wiped. Unsafe here is
+//! its allocation, which must not pass through the stack, and its wiping.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::sync::atomic::{Ordering, compiler_fence};
