@@ -458,10 +458,7 @@ pub mod model {
                 let at = number as usize & 15;
                 if at < LANES { low.numbers[at] } else { high.numbers[at - LANES] }
             };
-            Model {
-                numbers: self.numbers.map(pick),
-                poisoned: self.poisoned | low.poisoned | high.poisoned,
-            }
+            Model { numbers: self.numbers.map(pick), poisoned: self.poisoned | low.poisoned | high.poisoned }
         }
 
         fn either(a: ModelMask, b: ModelMask) -> ModelMask {

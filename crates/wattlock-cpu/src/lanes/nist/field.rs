@@ -312,6 +312,7 @@ pub fn square<M: Modulus<N>, V: Vector, const N: usize>(a: [V; N]) -> [V; N] {
 }
 
 #[inline(always)]
+#[allow(clippy::manual_memcpy, reason = "registers, not memory")]
 fn upper<V: Vector, const N: usize>(columns: &[V; COLUMNS]) -> [V; N] {
     let mut out = [V::splat(0); N];
     for at in 0..N {

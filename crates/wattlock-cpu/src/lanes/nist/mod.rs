@@ -238,7 +238,7 @@ fn generate<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
     let drawn = draw::<C, N>(&mut scalars[..items.len()]);
     let publics = entry::generate::<C, N>(isa, &scalars);
     for (lane, item) in items.iter_mut().enumerate() {
-        item.result = drawn.clone().map(|()| 1 + 3 * C::BYTES);
+        item.result = drawn.map(|()| 1 + 3 * C::BYTES);
         if item.result.is_ok() {
             let (scalar, public) = item.request.data.output()[..1 + 3 * C::BYTES].split_at_mut(C::BYTES);
             write(&scalars[lane], scalar);

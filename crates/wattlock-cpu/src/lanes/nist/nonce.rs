@@ -88,7 +88,7 @@ struct Pads<V> {
 
 /// A word of a pad: its byte, repeated.
 fn pad<H: NonceHash>(byte: u64) -> u64 {
-    byte * 0x0101_0101_0101_0101 & (u64::MAX >> (64 - 8 * H::Family::BYTES))
+    (byte * 0x0101_0101_0101_0101) & (u64::MAX >> (64 - 8 * H::Family::BYTES))
 }
 
 #[inline(always)]
@@ -109,11 +109,7 @@ fn padded<C: Curve<N>, V: Pieces<C, N>, const N: usize>(key: &State<V>, byte: u6
 
 #[inline(always)]
 fn initial<H: NonceHash, V: Vector>() -> State<V> {
-    let mut state = [V::splat(0); 8];
-    for at in 0..8 {
-        state[at] = V::splat(H::INITIAL[at]);
-    }
-    state
+    super::field::splat(&H::INITIAL)
 }
 
 /// The code from the inner digest: a digest, then the padding of a block of pad and a digest.
