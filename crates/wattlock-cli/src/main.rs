@@ -114,7 +114,8 @@ fn ignore_first_interrupt() {
 
 fn exit_codes() -> String {
     let own = [(0_u8, "done"), (1, "any other failure")];
-    let all = own.iter().chain(wattlock_files::exit_codes()).chain(energy::exit_codes()).chain([&lab::NONSENSE]);
+    let all =
+        own.iter().chain(wattlock_files::exit_codes()).chain(energy::exit_codes()).chain([&lab::NONSENSE]);
     all.map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
 }
 

@@ -16,6 +16,7 @@ use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::lanes::{Item, Lanes, WIDTH};
 
 use super::machine_line;
+use super::through::{Through, through};
 use crate::text;
 
 /// What to measure.
@@ -27,9 +28,19 @@ pub struct Settings {
     /// Turns of each side, of which the best counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: u32,
+    /// Leave out what the runtime makes of it
+    #[arg(long)]
+    no_runtime: bool,
     /// Leave OpenSSL out
     #[arg(long)]
     no_openssl: bool,
+}
+
+impl Settings {
+    fn wants(&self, operation: &Operation) -> bool {
+        self.operations.is_empty()
+            || self.operations.iter().any(|word| operation.name.contains(word.as_str()))
+    }
 }
 
 /// One operation: a pass of each of its kinds.
@@ -77,12 +88,8 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
             settings.turns
         );
     }
-    let wanted = |operation: &&Operation| {
-        settings.operations.is_empty()
-            || settings.operations.iter().any(|word| operation.name.contains(word.as_str()))
-    };
     let mut rows = Vec::new();
-    for operation in OPERATIONS.iter().filter(wanted) {
+    for operation in OPERATIONS.iter().filter(|operation| settings.wants(operation)) {
         let (ours, theirs) = in_turn(&lanes, peers.as_ref(), operation, settings.turns)?;
         let ratio = ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
         if json {
@@ -104,6 +111,37 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
     }
     if !json {
         let header = ["operation", "lanes/s", "openssl/s", "ratio", "floor", "goal", "peer"];
+        put!("{}", text::table(&header, &rows));
+    }
+    if settings.no_runtime { Ok(()) } else { runtime(settings, json) }
+}
+
+/// What submit, hold and poll leave of the kernel, and what they cost a request without company.
+fn runtime(settings: &Settings, json: bool) -> Result<()> {
+    let mut rows = Vec::new();
+    for operation in OPERATIONS.iter().filter(|operation| settings.wants(operation)) {
+        let [kind] = operation.kinds else { continue };
+        let Through { of_kernel, alone } = through(*kind)?;
+        if json {
+            let row = json!({"bench": "lanes-runtime", "kind": kind.name(), "of_kernel": of_kernel, "floor": 0.97,
+                "alone_over_instruction": alone, "most": 1.02, "machine": machine_line()});
+            say!("{row}");
+        }
+        rows.push(vec![
+            kind.name().to_owned(),
+            format!("{:.1} %", 100.0 * of_kernel),
+            "97 %".to_owned(),
+            format!("{alone:.3}"),
+            "1.020".to_owned(),
+        ]);
+    }
+    if !json {
+        say!("");
+        say!(
+            "Through the runtime under `adaptive`: the rate of full batches over the bare kernel's, and the time of one"
+        );
+        say!("request alone over that of `instruction` called directly. Medians of rounds in turn.");
+        let header = ["kind", "of the kernel", "floor", "alone", "at most"];
         put!("{}", text::table(&header, &rows));
     }
     Ok(())

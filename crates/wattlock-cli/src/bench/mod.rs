@@ -10,6 +10,8 @@ mod lanes;
 mod lanes;
 mod pair;
 mod start;
+#[cfg(target_arch = "x86_64")]
+mod through;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
