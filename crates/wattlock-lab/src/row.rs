@@ -48,14 +48,16 @@ impl Row {
         self.published.filter(|published| *published != 0.0).map(|published| self.simulated / published - 1.0)
     }
 
-    /// How much better `adaptive` is than the published rule, as a share of the latter; negative where it is worse.
+    /// How much better `adaptive` is than the published rule, as a share of the latter's size; negative where it is
+    /// worse. `None` where the rule's own figure is 0 and no share of it says anything.
     pub fn gain(&self) -> Option<f64> {
         let adaptive = self.adaptive?;
         match self.better {
             Better::Neither => None,
             _ if adaptive == self.simulated => Some(0.0),
-            Better::More => Some(adaptive / self.simulated - 1.0),
-            Better::Less => Some(1.0 - adaptive / self.simulated),
+            _ if self.simulated == 0.0 => None,
+            Better::More => Some((adaptive - self.simulated) / self.simulated.abs()),
+            Better::Less => Some((self.simulated - adaptive) / self.simulated.abs()),
         }
     }
 }
@@ -87,4 +89,31 @@ pub struct Study {
     pub parameters: Vec<Parameter>,
     /// Contradictions in what was published, with the arithmetic, and what the data do not determine.
     pub remarks: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_negative_and_rises_is_a_gain() {
+        let row = |simulated, adaptive, better| Row {
+            paper: "aca-sds",
+            experiment: "storage",
+            row: String::new(),
+            quantity: "write_gain",
+            unit: "%",
+            published: None,
+            published_interval: None,
+            simulated,
+            adaptive: Some(adaptive),
+            better,
+            own: false,
+        };
+        assert_eq!(row(-30.0, 0.0, Better::More).gain(), Some(1.0));
+        assert_eq!(row(-30.0, -60.0, Better::More).gain(), Some(-1.0));
+        assert_eq!(row(100.0, 90.0, Better::Less).gain(), Some(0.1));
+        assert_eq!(row(0.0, 0.0, Better::Less).gain(), Some(0.0));
+        assert_eq!(row(0.0, 0.1, Better::Less).gain(), None);
+    }
 }

@@ -147,11 +147,12 @@ fn nonsense_is_refused_by_the_options_name() {
         ("--page-kib", Options { page_kib: 0.1, ..base.clone() }),
         ("--window", Options { window: 0, ..base.clone() }),
         ("--call-us", Options { call_us: Some(-1.0), ..base.clone() }),
+        ("--block-kib", Options { block_kib: vec![65_536.0], processes: vec![4096], ..base.clone() }),
     ] {
         match study(&options) {
             Err(Error::Option { option: named, bounds }) => {
                 assert_eq!(named, option);
-                assert!(bounds.contains(" to "), "{bounds}");
+                assert!(bounds.contains(" to ") || bounds.contains("at most"), "{bounds}");
             }
             other => panic!("{option}: {:?}", other.map(|study| study.rows.len())),
         }

@@ -49,7 +49,7 @@ fn dynamic_splitting_adjusts_itself_to_a_cpu_the_ratio_does_not_know() {
     let options = Options { thread_mb_s: Some(1.0), megabytes: vec![400.0], ..Options::default() };
     let row = study(&options).unwrap().rows.remove(0);
     assert!(row.gain().unwrap() > 0.2, "{row:?}");
-    assert_eq!(row.published, Some(666.97885));
+    assert_eq!(row.published, None, "another machine than the published one");
 }
 
 #[test]

@@ -75,6 +75,17 @@ fn values_no_table_has_are_simulated_and_compared_with_nothing() {
 }
 
 #[test]
+fn another_machine_has_no_published_figures_and_another_seed_has() {
+    let published = |options: Options| study(&options).unwrap().rows[0].published;
+    let base = || Options { latency_us: vec![1500.0], runs: 1, ..Options::default() };
+    assert_eq!(published(Options { seed: 5, ..base() }), Some(1067.36));
+    assert_eq!(published(Options { users: 11_000, ..base() }), None);
+    let mut larger = base();
+    larger.platform.window_kib = 512.0;
+    assert_eq!(published(larger), None);
+}
+
+#[test]
 fn a_larger_window_retransmits_less_and_a_slower_gpu_more() {
     let rate = |change: fn(&mut Options)| {
         let mut options = Options { latency_us: vec![500.0], ..Options::default() };

@@ -48,7 +48,7 @@ enum What {
     /// Stream encryption that follows the stream's velocity (Fei et al. 2017)
     #[command(
         allow_negative_numbers = true,
-        after_help = "Example:\n  wattlock lab lecpaes --latency-us 100 --latency-us 750"
+        after_help = "Example:\n  wattlock lab lecpaes --latency-us 100,750"
     )]
     Lecpaes(One<lecpaes::Options>),
     /// Encrypted storage (Xiao et al. 2018)
@@ -57,7 +57,7 @@ enum What {
     /// One bulk job split over CPU and GPU (Fei et al. 2020)
     #[command(
         allow_negative_numbers = true,
-        after_help = "Example:\n  wattlock lab eep --megabytes 100 --megabytes 300"
+        after_help = "Example:\n  wattlock lab eep --megabytes 100,300"
     )]
     Eep(One<eep::Options>),
     /// Streams whose velocity changes while they run, which the stream paper leaves open

@@ -31,6 +31,10 @@ const PUBLISHED_CORES: f64 = 8.0;
 const PER_FEEDER: [(usize, f64); 2] = [(4, 464.5), (5, 416.4)];
 /// Pages of a run that are measured; half as many go before.
 const PAGES: u64 = 4000;
+/// Most pages of a run that are measured, unless two blocks of each process are more.
+const MOST_PAGES: f64 = 200_000.0;
+/// Most pages that all processes' blocks may have together: more would be simulated for minutes.
+const MOST_AT_ONCE: f64 = 600_000.0;
 
 /// The platform and the work. The default is the paper's.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,7 +122,16 @@ impl Options {
         within("--window", self.window, 1, 65_536)?;
         within("--call-us", self.call_us.unwrap_or(0.0), 0.0, 1e6)?;
         within("--cpu-speed", self.cpu_speed, 0.001, 1000.0)?;
-        within("--jitter-permille", self.jitter_permille, 0, 500)
+        within("--jitter-permille", self.jitter_permille, 0, 500)?;
+        let largest = self.blocks().into_iter().fold(0.0, f64::max);
+        let processes = self.writers().into_iter().max().unwrap_or(1);
+        if (largest / self.page_kib).ceil() * processes as f64 <= MOST_AT_ONCE {
+            return Ok(());
+        }
+        let bounds = format!(
+            "such that all processes write at most {MOST_AT_ONCE} pages at a time (--page-kib, --processes)"
+        );
+        Err(Error::Option { option: "--block-kib", bounds })
     }
 
     /// Whether this is the published platform, so that published figures can stand beside it.
@@ -337,7 +350,9 @@ impl<'a> Setting<'a> {
             .collect();
         let rounds = self.rounds();
         let each = rounds.iter().map(Vec::len).sum::<usize>() as f64 / rounds.len() as f64;
-        let measured = ((PAGES as f64 / each) as u64).max(40 * self.processes as u64);
+        let processes = self.processes as u64;
+        let most = ((MOST_PAGES / each) as u64).max(2 * processes);
+        let measured = ((PAGES as f64 / each) as u64).max(40 * processes).min(most);
         let system = Closed {
             policies: policies.map_err(|error| Error::Policy(error.to_string()))?,
             clients: (0..self.processes).map(|process| process % self.cores).collect(),
@@ -415,7 +430,7 @@ pub fn study(options: &Options) -> Result<Study, Error> {
     let mut study = Study { parameters: parameters(options, platform)?, ..Study::default() };
     if options.block_kib.is_empty() && options.is_published() {
         study.rows.extend(baseline_rows(options, platform)?);
-        study.rows.push(turning_point(options, platform)?);
+        study.rows.extend(turning_point(options, platform)?);
     }
     if options.block_kib.is_empty() {
         study.rows.extend(feeder_rows(options, platform)?);
@@ -487,8 +502,8 @@ fn baseline_rows(options: &Options, platform: Platform) -> Result<Vec<Row>, Erro
     Ok(rows)
 }
 
-/// The smallest of the table's blocks that 12 processes write faster by the card alone.
-fn turning_point(options: &Options, platform: Platform) -> Result<Row, Error> {
+/// The smallest of the table's blocks that 12 processes write faster by the card alone, if there is one.
+fn turning_point(options: &Options, platform: Platform) -> Result<Option<Row>, Error> {
     let mut found = f64::INFINITY;
     for block_kib in options.blocks() {
         let of = |policy| {
@@ -500,11 +515,11 @@ fn turning_point(options: &Options, platform: Platform) -> Result<Row, Error> {
             found = found.min(block_kib);
         }
     }
-    Ok(Row {
+    Ok(found.is_finite().then(|| Row {
         published: Some(4.0),
         simulated: found,
         ..row("turning point", "processes=12".into(), "turning_point_kib", "KiB")
-    })
+    }))
 }
 
 /// Bandwidth per feeding core, four processes on each, and where it peaks: the most cores that keep it within 2 % of the

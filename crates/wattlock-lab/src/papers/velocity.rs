@@ -44,8 +44,8 @@ impl Pattern {
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "args", derive(clap::Args))]
 pub struct Options {
-    /// How the velocity changes; may be repeated. Default: every pattern.
-    #[cfg_attr(feature = "args", arg(long))]
+    /// How the velocity changes, comma-separated [default: every pattern]
+    #[cfg_attr(feature = "args", arg(long, value_delimiter = ','))]
     pub pattern: Vec<Pattern>,
     /// Length of the stream.
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seconds))]

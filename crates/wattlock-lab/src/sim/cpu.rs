@@ -227,7 +227,8 @@ impl Cpu {
         }
         self.pace = pace;
         let running = self.running.iter().enumerate();
-        self.ends = running.filter_map(|(core, one)| Some(Reverse((one.as_ref()?.ends(pace), core)))).collect();
+        self.ends =
+            running.filter_map(|(core, one)| Some(Reverse((one.as_ref()?.ends(pace), core)))).collect();
     }
 }
 
