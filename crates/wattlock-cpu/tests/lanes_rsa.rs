@@ -47,7 +47,9 @@ impl Random {
             (3..2000).step_by(2).filter(|n| (3..*n).all(|d| d * d > *n || n % d != 0)).collect();
         loop {
             let mut number = self.number(bits);
-            [0, bits - 1, bits - 2].map(|bit| number.set_bit(bit, true));
+            for bit in [0, bits - 1, bits - 2] {
+                number.set_bit(bit, true);
+            }
             let sieved = small.iter().all(|prime| &number % prime != BigUint::ZERO);
             if sieved && two.modpow(&(&number - 1u8), &number) == BigUint::from(1u8) {
                 return number;

@@ -355,14 +355,17 @@ pub mod model {
         type Mask = ModelMask;
         const OUTLINED: bool = true;
 
+        #[inline(never)]
         fn splat(number: u64) -> Model {
             Model { numbers: [number; LANES], poisoned: false }
         }
 
+        #[inline(never)]
         fn new(numbers: &[u64; LANES]) -> Model {
             Model { numbers: *numbers, poisoned: false }
         }
 
+        #[inline(never)]
         fn reveal(self) -> [u64; LANES] {
             assert!(!self.poisoned, "a secret was revealed");
             self.numbers
@@ -373,34 +376,42 @@ pub mod model {
             self.zip(other, u64::wrapping_add)
         }
 
+        #[inline(never)]
         fn sub(self, other: Model) -> Model {
             self.zip(other, u64::wrapping_sub)
         }
 
+        #[inline(never)]
         fn and(self, other: Model) -> Model {
             self.zip(other, |a, b| a & b)
         }
 
+        #[inline(never)]
         fn or(self, other: Model) -> Model {
             self.zip(other, |a, b| a | b)
         }
 
+        #[inline(never)]
         fn xor(self, other: Model) -> Model {
             self.zip(other, |a, b| a ^ b)
         }
 
+        #[inline(never)]
         fn andnot(self, other: Model) -> Model {
             self.zip(other, |a, b| !a & b)
         }
 
+        #[inline(never)]
         fn shl<const BITS: u32>(self) -> Model {
             self.map(|a| a.checked_shl(BITS).unwrap_or(0))
         }
 
+        #[inline(never)]
         fn shr<const BITS: u32>(self) -> Model {
             self.map(|a| a.checked_shr(BITS).unwrap_or(0))
         }
 
+        #[inline(never)]
         fn sar<const BITS: u32>(self) -> Model {
             self.map(|a| ((a as i64) >> BITS.min(63)) as u64)
         }
@@ -410,18 +421,22 @@ pub mod model {
             self.zip(other, |a, b| halves(a, |a, at| a.wrapping_add((b >> at) as u32)))
         }
 
+        #[inline(never)]
         fn shr32<const BITS: u32>(self) -> Model {
             self.map(|a| halves(a, |a, _| a.checked_shr(BITS).unwrap_or(0)))
         }
 
+        #[inline(never)]
         fn ror<const BITS: i32>(self) -> Model {
             self.map(|a| a.rotate_right(BITS as u32))
         }
 
+        #[inline(never)]
         fn ror32<const BITS: i32>(self) -> Model {
             self.map(|a| halves(a, |a, _| a.rotate_right(BITS as u32)))
         }
 
+        #[inline(never)]
         fn mul_lo(self, a: Model, b: Model) -> Model {
             self.accumulate(a, b, |product| product as u64 & MASK52)
         }
@@ -431,14 +446,17 @@ pub mod model {
             self.accumulate(a, b, |product| (product >> 52) as u64)
         }
 
+        #[inline(never)]
         fn swap_halves(self) -> Model {
             Model { numbers: std::array::from_fn(|lane| self.numbers[lane ^ 4]), ..self }
         }
 
+        #[inline(never)]
         fn is_equal(self, other: Model) -> ModelMask {
             self.compare(other, |a, b| a == b)
         }
 
+        #[inline(never)]
         fn is_less(self, other: Model) -> ModelMask {
             self.compare(other, |a, b| a < b)
         }
@@ -461,18 +479,22 @@ pub mod model {
             Model { numbers: self.numbers.map(pick), poisoned: self.poisoned | low.poisoned | high.poisoned }
         }
 
+        #[inline(never)]
         fn either(a: ModelMask, b: ModelMask) -> ModelMask {
             a.zip(b, |a, b| a | b)
         }
 
+        #[inline(never)]
         fn both(a: ModelMask, b: ModelMask) -> ModelMask {
             a.zip(b, |a, b| a & b)
         }
 
+        #[inline(never)]
         fn not(a: ModelMask) -> ModelMask {
             ModelMask { bits: a.bits.map(|bit| !bit), ..a }
         }
 
+        #[inline(never)]
         fn reveal_mask(mask: ModelMask) -> u8 {
             assert!(!mask.poisoned, "a secret was revealed");
             (0..LANES).fold(0, |bits, lane| bits | u8::from(mask.bits[lane]) << lane)

@@ -122,6 +122,7 @@ fn add_product<V: Vector>(columns: &mut [V; 2 * T], a: &Block<V>, b: &Block<V>) 
 }
 
 /// `columns += ` the products of different limbs of `a`, each once.
+#[allow(clippy::absurd_extreme_comparisons, reason = "every pair is written out, the first ones too")]
 #[inline(always)]
 fn add_triangle<V: Vector>(columns: &mut [V; 2 * T], a: &Block<V>) {
     ten!(I => {
@@ -178,7 +179,7 @@ pub(super) fn square<V: Vector, const B: usize>(wide: &mut [Block<V>], a: &Numbe
         let half = if k % 2 == 0 { 0 } else { T / 2 };
         ten!(C => {
             let (twice, limb) = (once[C].add(once[C]), of[half + C / 2]);
-            lower[C] = if C % 2 == 0 { twice.mul_lo(limb, limb) } else { twice.mul_hi(limb, limb) };
+            lower[C] = if C.is_multiple_of(2) { twice.mul_lo(limb, limb) } else { twice.mul_hi(limb, limb) };
         });
     }
 }
@@ -221,7 +222,7 @@ fn square_short<V: Vector>(wide: &mut [Block<V>], low: &Block<V>, high: &Block<V
             const COLUMN: usize = 8 * GROUP + C;
             let (twice, limb) = (columns[C].add(columns[C]), a[COLUMN / 2]);
             wide[COLUMN / T][COLUMN % T] =
-                if C % 2 == 0 { twice.mul_lo(limb, limb) } else { twice.mul_hi(limb, limb) };
+                if C.is_multiple_of(2) { twice.mul_lo(limb, limb) } else { twice.mul_hi(limb, limb) };
         });
     });
 }

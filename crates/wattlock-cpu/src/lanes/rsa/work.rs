@@ -96,7 +96,11 @@ impl<V: Machine, const B: usize, const F: usize> Wiped<V, B, F> {
 impl<V: Machine, const B: usize, const F: usize> Wiped<V, B, F> {
     /// Word by word: `zeroize` would write each byte by itself, which shows beside a pass.
     pub(super) fn wipe(&mut self) {
-        const { assert!(size_of::<Work<V, B, F>>() % 8 == 0 && align_of::<Work<V, B, F>>() % 8 == 0) };
+        const {
+            assert!(
+                size_of::<Work<V, B, F>>().is_multiple_of(8) && align_of::<Work<V, B, F>>().is_multiple_of(8)
+            )
+        };
         let words = (&raw mut *self.0).cast::<u64>();
         for word in 0..size_of::<Work<V, B, F>>() / 8 {
             // SAFETY: inside the allocation, and aligned; zeros are a value of every field, and nothing inside has a
