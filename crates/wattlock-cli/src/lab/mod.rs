@@ -55,10 +55,7 @@ enum What {
     #[command(allow_negative_numbers = true, after_help = "Example:\n  wattlock lab aca-sds --json")]
     AcaSds(One<aca_sds::Options>),
     /// One bulk job split over CPU and GPU (Fei et al. 2020)
-    #[command(
-        allow_negative_numbers = true,
-        after_help = "Example:\n  wattlock lab eep --megabytes 100,300"
-    )]
+    #[command(allow_negative_numbers = true, after_help = "Example:\n  wattlock lab eep --megabytes 100,300")]
     Eep(One<eep::Options>),
     /// Streams whose velocity changes while they run, which the stream paper leaves open
     #[command(
