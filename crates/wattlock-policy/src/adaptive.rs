@@ -216,7 +216,7 @@ impl Policy for Adaptive {
     }
 
     /// A thread with other work looks for answers now and then and not after everything it does: a look in vain costs
-    /// what it costs, and an answer that lies for [`POLL_GAP_NS`] delays one caller only. A door that does not say how
+    /// what it costs, and an answer that lies for `POLL_GAP_NS` delays one caller only. A door that does not say how
     /// many are active, or held requests whose time may be over, are polled for whenever asked.
     fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
         let in_flight = weather.in_flight();

@@ -8,7 +8,7 @@
 //!
 //! *Layout.* [`vector`] is what a kernel may ask of a machine; a kernel is generic over it and has a thin entry for
 //! each instruction set, for which it demands that set's witness ([`Ifma512`]). Narrower siblings are further
-//! implementations of [`vector::Vector`]. A kind is one row of [`KERNELS`]: which pass does it. Kinds with another
+//! implementations of [`vector::Vector`]. A kind is one row of `KERNELS`: which pass does it. Kinds with another
 //! layout of batches (records through AES-CBC, HMAC, SHA) are further rows; holding, filling and flushing do not change.
 //!
 //! *Secrets.* Kernels read lanes back only through [`vector::Vector::reveal`], so whatever leaves the constant-time
