@@ -16,3 +16,5 @@ say $wattlock bench start
 say $wattlock bench files --size 2G --rounds 5
 say $wattlock bench engines --size 1K,16K,64K
 say cargo run --quiet --release --locked -p wattlock-cpu --example instruction_speed
+say $wattlock bench lanes
+say scripts/timing.sh
