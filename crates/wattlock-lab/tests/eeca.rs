@@ -168,3 +168,16 @@ fn contradictions_come_with_their_arithmetic() {
         assert!(remarks.contains(figure), "{figure} in\n{remarks}");
     }
 }
+
+#[test]
+fn a_crowd_of_connections_has_watts_and_a_throughput_of_its_own() {
+    let rows = |concurrency| {
+        let options = Options { page_kib: vec![16.0], concurrency, ..Options::default() };
+        study(&options).expect("sensible").rows
+    };
+    let (few, many) = (rows(64), rows(20_000));
+    for (few, many) in few.iter().zip(&many) {
+        let ratio = many.adaptive.unwrap() / few.adaptive.unwrap();
+        assert!((0.8..1.2).contains(&ratio), "{many:?}");
+    }
+}

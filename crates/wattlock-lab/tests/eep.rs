@@ -101,3 +101,12 @@ fn what_the_data_leave_open_is_named_with_its_weight() {
     let remarks = study(&Options::default()).unwrap().remarks.join("\n");
     assert!(remarks.contains("4.12 MB/J") && remarks.contains("11.4 %"));
 }
+
+#[test]
+fn a_cpu_too_slow_to_help_is_left_alone_though_the_gpu_is_full() {
+    for cores in [1, 2, 3] {
+        let options = Options { cores, megabytes: vec![100.0], ..Options::default() };
+        let row = study(&options).unwrap().rows.remove(0);
+        assert!(row.gain().unwrap() > 0.0, "{cores}: {row:?}");
+    }
+}

@@ -192,3 +192,17 @@ fn contradictions_are_shown_with_their_arithmetic() {
         assert!(remarks.contains(figure), "{figure}");
     }
 }
+
+#[test]
+fn a_gpu_that_gets_no_work_rests() {
+    // A message of 1 KB is not worth the GPU's set-up, so the CPU does them all.
+    let options = Options {
+        shortest_kb: 1.0,
+        longest_kb: 1.0,
+        latency_us: vec![1500.0],
+        runs: 1,
+        ..Options::default()
+    };
+    let row = study(&options).unwrap().rows.remove(0);
+    assert!(row.gain().unwrap() > -0.01, "{row:?}");
+}

@@ -273,7 +273,9 @@ impl Setting<'_> {
         let policies = policies.map_err(|error| Error::Policy(error.to_string()))?;
         let requests = self.requests.len() as u64;
         let cores = options.cores as u64;
-        let measured = (ROUNDS / requests).max(50 * cores.min(80)).max(20 * cores);
+        // Every client has a few rounds measured, or a crowd would be looked at while it forms.
+        let least = (20 * cores).max(2 * cores * self.clients as u64);
+        let measured = (ROUNDS / requests).max(50 * cores.min(80)).max(least);
         let system = Closed {
             policies,
             clients: (0..options.cores * self.clients).map(|client| client % options.cores).collect(),

@@ -317,7 +317,8 @@ fn policy(name: &str, options: &Options, node: &Node, step: usize) -> Result<Box
     let machine = Machine {
         engines: vec![
             engine(CPU, EngineClass::Software, all, none, 0),
-            engine(GPU, EngineClass::Gpu, none, all, 2 * gpu.streams as u32),
+            // One more than it takes: who deals a job may wait for room, so a full GPU is no reason to leave it.
+            engine(GPU, EngineClass::Gpu, none, all, 2 * gpu.streams as u32 + 1),
         ],
         costs,
         cores: 1,

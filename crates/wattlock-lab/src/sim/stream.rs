@@ -6,7 +6,7 @@
 //! - A message is asked about when it has entered: the weather's fill level is the ring's, this message included. What
 //!   is given to the CPU is done there, one message at a time with all cores, and keeps its place in the ring meanwhile.
 //! - An encryptor with a stream to spare takes everything that waits for the GPU as soon as one of the messages may not be held longer,
-//!   at the clock last named; one idle for 5 ms asks which clock to rest at. Ring space is free again when the GPU has copied it in.
+//!   at the clock last named; one idle for 5 ms, from the start too, asks which clock to rest at. Ring space is free again when the GPU has copied it in.
 //! - Now and then the process *stalls* (the operating system had other plans): neither the encryptor nor the CPU begins
 //!   anything for `stall_ns`.
 
@@ -190,6 +190,7 @@ pub fn pass(
     };
     run.next_stall(0);
     run.events.at(0, Event::Try);
+    run.events.at(REST_NS, Event::Rest(0));
     if let Some(sampling) = &run.sampling {
         run.events.at(sampling.every, Event::Sample);
     }
