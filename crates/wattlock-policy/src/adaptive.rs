@@ -408,8 +408,7 @@ impl Table {
     }
 
     /// Joins the batch that lanes hold already. Where there are only this CPU's engines that needs no reckoning: the pass
-    /// will be made, and one more in it costs next to nothing. (It takes a tenth of the time a reckoning takes, which
-    /// counts where a pass takes 5 us a request.)
+    /// will be made, and one more in it costs next to nothing. (A reckoning counts where a pass takes 5 us a request.)
     fn join(&mut self, sky: &Sky<'_>) -> Option<Choice> {
         let (index, size, hold_ns) = self.open?;
         let every = sky.rules.explore_every;
@@ -438,6 +437,9 @@ impl Table {
         }
         if ways[first].is_none() {
             return Some(first);
+        }
+        for (index, way) in ways.iter_mut().enumerate() {
+            *way = way.filter(|way| !self.is_vain(index, way, sky));
         }
         self.keep_one_regime(&mut ways, sky);
         self.keep_the_thread_free(&mut ways, sky);
@@ -622,6 +624,18 @@ impl Table {
         0.0
     }
 
+    /// Whether a pass would be made for one request alone that by calibration is quicker inside the call. What was
+    /// observed has no say here: one slow moment of the thread must not cost the next request several times its time.
+    fn is_vain(&self, index: usize, way: &Way, sky: &Sky<'_>) -> bool {
+        let Some(lanes) = self.candidates.get(index).filter(|one| one.on_thread() && !one.inline) else {
+            return false;
+        };
+        let bytes = sky.shape.bytes;
+        let inline = self.candidates.iter().filter(|one| one.inline && is_usable(one, sky.weather));
+        let quickest = inline.filter_map(|one| one.calibrated_ns(bytes)).min_by(f32::total_cmp);
+        way.batch < 1.5 && lanes.calibrated_ns(bytes).zip(quickest).is_some_and(|(pass, one)| one <= pass)
+    }
+
     /// Who does `count` requests inside the call in less time than a pass of those lanes takes, if anyone does.
     fn quicker_one_by_one(
         &self,
@@ -714,6 +728,9 @@ impl Table {
         }
         let live = self.way(&self.candidates[index], sky, Belief::Live);
         let Some(live) = live else { return true };
+        if self.is_vain(index, &live, sky) {
+            return false;
+        }
         let hoped = self.way(&self.candidates[index], sky, Belief::Calibrated);
         let across = self.candidates[index].on_thread() != self.candidates[best].on_thread();
         let Some(best) = self.way(&self.candidates[best], sky, Belief::Live) else { return false };
