@@ -672,7 +672,6 @@ impl Dispatcher {
         }
         let id = self.in_flight.get(token)?.engine;
         let request = self.stations[id.index()].instance.as_mut()?.withdraw(token, self.now)?;
-        self.stations[id.index()].held.retain(|(held, _)| *held != token);
         self.leave(token);
         self.count_in_flight(id);
         Some(request)
@@ -822,7 +821,6 @@ impl Dispatcher {
         waiting.truncate(instance.held() as usize);
         let mut movable = waiting.iter().filter(|(_, shape)| self.policy.may_move(shape, migration));
         let Some(token) = movable.next().map(|(token, _)| *token) else { return false };
-        self.stations[from.index()].held.retain(|(held, _)| *held != token);
         let before = self.in_flight.len();
         self.take_over(token, to, now);
         self.in_flight.len() < before
@@ -1054,6 +1052,8 @@ impl Dispatcher {
         let weather = &mut self.weather.engines[entry.engine.index()];
         weather.in_flight_bytes = weather.in_flight_bytes.saturating_sub(entry.shape.bytes as u64);
         weather.asymmetric = weather.asymmetric.saturating_sub(u32::from(entry.shape.kind.is_asymmetric()));
+        // However it left, it keeps nobody company any more.
+        self.stations[entry.engine.index()].held.retain(|(held, _)| *held != token);
         Some(entry)
     }
 
