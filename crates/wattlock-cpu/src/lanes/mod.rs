@@ -6,12 +6,12 @@
 //! what it is given until it is flushed or a batch of one kind is full, and works then, on the caller's thread, in the
 //! requests' own buffers.
 //!
-//! *Layout.* [`vector`] is what a kernel may ask of a machine; a kernel is generic over it and has a thin entry for
+//! *Layout.* `vector` is what a kernel may ask of a machine; a kernel is generic over it and has a thin entry for
 //! each instruction set, for which it demands that set's witness ([`Ifma512`]). Narrower siblings are further
-//! implementations of [`vector::Vector`]. A kind is one row of `KERNELS`: which pass does it. Kinds with another
+//! implementations of `vector::Vector`. A kind is one row of `KERNELS`: which pass does it. Kinds with another
 //! layout of batches (records through AES-CBC, HMAC, SHA) are further rows; holding, filling and flushing do not change.
 //!
-//! *Secrets.* Kernels read lanes back only through [`vector::Vector::reveal`], so whatever leaves the constant-time
+//! *Secrets.* Kernels read lanes back only through `vector::Vector::reveal`, so whatever leaves the constant-time
 //! world is found by searching for one word; a vector type that panics when a secret is revealed runs the same kernels
 //! in the tests.
 
@@ -20,7 +20,7 @@ mod queue;
 mod rsa;
 mod sha2;
 #[allow(unsafe_code)]
-pub mod vector;
+mod vector;
 mod x25519;
 
 use wattlock_core::{

@@ -121,7 +121,8 @@ mod ifma {
 
     macro_rules! op {
         ($intrinsic:ident $(::<$constant:literal>)? ( $($argument:expr),* )) => {
-            // SAFETY: values of this type exist only inside entries whose witness proves avx512f and avx512ifma, which
+            // SAFETY: this type cannot be named outside `lanes`, and there only the kernels' entries, each called with the
+            // witness `Ifma512` that `Cpu::detect` made, choose it. The witness proves avx512f and avx512ifma, which
             // is all that these intrinsics ask.
             unsafe { $intrinsic $(::<$constant>)? ($($argument),*) }
         };
@@ -293,11 +294,13 @@ pub mod model {
 
     impl Model {
         /// A secret: revealing it, or anything computed from it, panics until it is declassified.
+        #[cfg(test)]
         pub fn secret(numbers: &[u64; LANES]) -> Model {
             Model { numbers: *numbers, poisoned: true }
         }
 
         /// The numbers, secret or not: where a test says that a result is meant to be public.
+        #[cfg(test)]
         pub fn declassified(self) -> [u64; LANES] {
             self.numbers
         }
