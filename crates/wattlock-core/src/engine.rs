@@ -3,8 +3,10 @@
 use std::fmt;
 
 use crate::error::Error;
-use crate::kind::KindSet;
+use crate::key::Key;
+use crate::kind::{Kind, KindSet};
 use crate::request::{OwnedRequest, Request};
+use crate::stream::Stream;
 
 /// Nanoseconds on a clock that the runtime owns; only differences mean anything.
 pub type Nanos = u64;
@@ -82,6 +84,17 @@ pub trait Engine: Send + Sync {
     /// such a request cannot be repeated.
     fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
         let _ = request;
+        Err(Error::Unsupported)
+    }
+
+    /// A cipher for messages of `kind` under `key` that come in pieces, on the caller's thread and buffers. Expands the
+    /// key; the messages themselves then allocate nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a kind whose messages the engine takes only whole; [`Error::Invalid`] if the key is
+    /// not one of the kind's.
+    fn stream(&self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
+        let _ = (kind, key);
         Err(Error::Unsupported)
     }
 

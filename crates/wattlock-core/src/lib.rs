@@ -1,7 +1,7 @@
 //! Wattlock's words: what a unit of work is, what its outcome is, and what an engine must be able to do.
 //!
-//! This crate holds nouns ([`Request`], [`Completion`], [`Key`], [`Kind`]) and two traits ([`Engine`],
-//! [`Instance`]). It refuses to know the time, to start a thread, to do I/O, to use `unsafe`, or to have heard of
+//! This crate holds nouns ([`Request`], [`Completion`], [`Key`], [`Kind`]) and the traits of engines ([`Engine`],
+//! [`Instance`], and [`Stream`] for messages that come in pieces). It refuses to know the time, to start a thread, to do I/O, to use `unsafe`, or to have heard of
 //! any vendor, any door or any policy. Time is an argument ([`Nanos`]) wherever it matters.
 //!
 //! Two forms of the same request exist because two ways of doing work exist. [`Request`] borrows: an engine that
@@ -18,6 +18,7 @@ mod kat;
 mod key;
 mod kind;
 mod request;
+mod stream;
 
 pub use engine::{
     Completion, Cost, Description, Engine, EngineClass, Instance, Nanos, Refused, Token, Window,
@@ -27,3 +28,4 @@ pub use kat::{Expected, KnownAnswer, known_answers};
 pub use key::{Algorithm, Curve, EcKey, Key, Material, RsaKey};
 pub use kind::{Family, Kind, KindInfo, KindSet, NonceLen};
 pub use request::{Data, LatencyClass, Options, OwnedRequest, Request, Shape};
+pub use stream::{Progress, Stream, stream_known_answers};

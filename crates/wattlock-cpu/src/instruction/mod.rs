@@ -15,10 +15,11 @@ mod deflate;
 mod expand;
 mod mac;
 mod span;
+mod stream;
 mod sys;
 
 use wattlock_core::{
-    Curve, Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, OwnedRequest, Request,
+    Curve, Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, OwnedRequest, Request, Stream,
 };
 
 use crate::detect::Cpu;
@@ -134,6 +135,10 @@ impl Engine for Instruction {
     #[inline]
     fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
         self.run(request)
+    }
+
+    fn stream(&self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
+        stream::open(&self.cpu, kind, key)
     }
 
     fn check(&self, request: &OwnedRequest, len: usize) -> Result<(), Error> {

@@ -7,6 +7,7 @@
 
 pub(super) mod aead;
 pub(super) mod aes;
+pub(super) mod cipher;
 pub(super) mod ec;
 pub(super) mod hash;
 mod raw;

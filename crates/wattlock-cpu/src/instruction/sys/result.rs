@@ -60,6 +60,7 @@ freed_by! {
     EC_KEY: EC_KEY_free;
     EC_POINT: EC_POINT_free;
     EVP_AEAD_CTX: EVP_AEAD_CTX_free;
+    EVP_CIPHER_CTX: EVP_CIPHER_CTX_free;
     RSA: RSA_free;
 }
 

@@ -1,0 +1,98 @@
+//! Messages in pieces: GCM through AWS-LC, every other mode through the kernels that whole messages take.
+//!
+//! A stream holds a clone of its key, whose expansion it shares with every request under that key; GCM alone has an
+//! expansion of its own, because AWS-LC keeps key and message in one object. Beside the key, what is kept between
+//! pieces is public: a counter, or the last block of ciphertext.
+
+use std::fmt;
+
+use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Stream};
+
+use super::span::Span;
+use super::sys::aead::Cipher;
+use super::sys::cipher::GcmState;
+use crate::detect::Cpu;
+
+/// A stream of `kind` under `key`.
+///
+/// # Errors
+/// As [`wattlock_core::Engine::stream`].
+pub(super) fn open(_cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
+    let progress = Progress::new(kind)?;
+    if key.algorithm() != kind.info().algorithm {
+        return Err(Error::Invalid("key algorithm"));
+    }
+    let gcm = |cipher| -> Result<Box<dyn Stream>, Error> {
+        let seal = kind.info().family == Family::Seal;
+        Ok(Box::new(Gcm {
+            state: GcmState::new(cipher, key.bytes(), seal)?,
+            seal,
+            progress: progress.clone(),
+        }))
+    };
+    match key.algorithm() {
+        Algorithm::Aes128Gcm => gcm(Cipher::Aes128Gcm),
+        Algorithm::Aes192Gcm => gcm(Cipher::Aes192Gcm),
+        Algorithm::Aes256Gcm => gcm(Cipher::Aes256Gcm),
+        _ => Err(Error::Unsupported),
+    }
+}
+
+/// AES-GCM.
+struct Gcm {
+    state: GcmState,
+    seal: bool,
+    progress: Progress,
+}
+
+impl Gcm {
+    /// A fault of the library ends the message.
+    #[inline]
+    fn noted(&mut self, result: Result<(), Error>) -> Result<(), Error> {
+        if result.is_err() {
+            self.progress.failed();
+        }
+        result
+    }
+}
+
+impl Stream for Gcm {
+    fn kind(&self) -> Kind {
+        self.progress.kind()
+    }
+
+    fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
+        self.progress.start(nonce.len())?;
+        let started = self.state.start(nonce);
+        self.noted(started)
+    }
+
+    fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.progress.aad(bytes.len())?;
+        let taken = self.state.aad(bytes);
+        self.noted(taken)
+    }
+
+    fn update(&mut self, mut data: Data<'_>) -> Result<usize, Error> {
+        let len = self.progress.update(&data)?;
+        let done = self.state.update(Span::of(&mut data)?);
+        self.noted(done)?;
+        Ok(len)
+    }
+
+    fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
+        self.progress.finish(tag.len())?;
+        if self.seal { self.state.tag(tag) } else { self.state.verify(tag) }
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
+        let state = self.state.try_clone()?;
+        Ok(Box::new(Gcm { state, seal: self.seal, progress: self.progress.clone() }))
+    }
+}
+
+impl fmt::Debug for Gcm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gcm").field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
