@@ -36,6 +36,14 @@
 //! Likewise a thread that works inline beside a device with a server for everyone keeps others from being handed
 //! over: where the device alone promises clearly more, it does nothing but hand over (`keep_the_thread_free`).
 //!
+//! *Jobs.* Of a bulk job's pieces (class bulk, and a door that does not say how many are active) only the sum counts,
+//! and nobody waits for one of them: D is 1, and of a device's own time P only what the job will have to wait for at its
+//! end is charged, `P * P / (P + 2 * lasted)`, for a job goes on about as long as it has lasted. So a piece that a device
+//! takes several times as long for is handed over once the job has gone on for a few P, and the device is filled until
+//! its backlog covers the thread's next piece: `P * P / (P + 2 * lasted) + max(0, q-k) * mean/k < T`. A full window is
+//! waited for where that earns more than working inline meanwhile: `(q+1) * mean/k < T`. (Found in the lab: a GPU whose
+//! pieces take 5 ms beside a CPU that takes 1 ms for one was never used.)
+//!
 //! `tests/adaptive.rs` holds it within 5 % of the best single engine on 1,200 random machines, most of which nobody
 //! looked at while this was made. Of 22,800 (`WATTLOCK_MORE_MACHINES=180`) one fell below, to 88.5 %: a device with one server,
 //! quick, beside lanes that seven clients nearly fill.
@@ -195,8 +203,8 @@ impl Policy for Adaptive {
     fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice {
         let (rules, distrust) = (self.rules, self.distrust);
         let table = self.table(shape.kind);
-        table.on_arrival(now);
         let sky = Sky { rules: &rules, distrust: &distrust, shape, weather, now };
+        table.on_arrival(&sky);
         let choice = match table.choose(&sky) {
             Some(choice) => choice,
             None => Choice::now(self.any.pick(shape.kind, weather)),
@@ -309,6 +317,11 @@ impl Sky<'_> {
         ours < others && device.is_slow(self.shape.bytes)
     }
 
+    /// Whether requests are pieces of a job whose sum counts: bulk, and no door that says who else waits.
+    fn is_job(&self) -> bool {
+        self.shape.class == LatencyClass::Bulk && self.weather.active == 0
+    }
+
     /// How much slower a CPU is that more threads want than there are cores.
     fn dilation(&self) -> f32 {
         (f32::from(self.weather.submitters) / self.rules.cores).max(1.0)
@@ -350,6 +363,8 @@ struct Table {
     trial: (u8, u16),
     /// The batch that lanes were last asked to hold: candidate, size bucket, hold.
     open: Option<(u8, u8, Nanos)>,
+    /// When the present job began.
+    job_since: Option<Nanos>,
 }
 
 impl Table {
@@ -364,6 +379,7 @@ impl Table {
             gap_ns: GAP_MOST_NS,
             trial: (0, 0),
             open: None,
+            job_since: None,
         };
         for slot in 0..SLOTS {
             table.settle_inline(slot, rules);
@@ -371,13 +387,26 @@ impl Table {
         table
     }
 
-    fn on_arrival(&mut self, now: Nanos) {
+    fn on_arrival(&mut self, sky: &Sky<'_>) {
         self.asked = self.asked.wrapping_add(1);
-        if let Some(last) = self.last {
-            let gap = (now.saturating_sub(last) as f32).min(GAP_MOST_NS);
-            self.gap_ns += (gap - self.gap_ns) / 8.0;
+        let gap = self.last.map(|last| sky.now.saturating_sub(last));
+        self.on_piece(gap.unwrap_or(Nanos::MAX), sky);
+        if let Some(gap) = gap {
+            self.gap_ns += ((gap as f32).min(GAP_MOST_NS) - self.gap_ns) / 8.0;
         }
-        self.last = Some(now);
+        self.last = Some(sky.now);
+    }
+
+    /// Takes note of a job's piece: how long the job has lasted says how long it will last. A new one begins where
+    /// nothing is in flight and nothing came for longer than two pieces take.
+    fn on_piece(&mut self, gap: Nanos, sky: &Sky<'_>) {
+        let pause = self.inline_ns(sky.shape.bytes).is_none_or(|one| gap as f32 > 2.0 * one);
+        if !sky.is_job() || pause && sky.weather.in_flight() == 0 {
+            self.job_since = None;
+        }
+        if sky.is_job() {
+            self.job_since.get_or_insert(sky.now);
+        }
     }
 
     fn choose(&mut self, sky: &Sky<'_>) -> Option<Choice> {
@@ -575,6 +604,7 @@ impl Table {
             (mine * (pressure + maturing), pass + through * pressure + rest)
         } else {
             let queued = match belief {
+                Belief::Live if sky.is_job() => self.job_ns(candidate, alone, sky),
                 Belief::Live => {
                     let calibrated = candidate.calibrated_ns(bytes).filter(|_| sky.is_crowded(candidate));
                     let free = calibrated.unwrap_or(alone);
@@ -583,7 +613,7 @@ impl Table {
                 Belief::Calibrated => alone,
             };
             let submit = candidate.submit(sky.rules.submit_ns);
-            let ns = queued - submit.within() + submit.ns * pressure;
+            let ns = (queued - submit.within()).max(0.0) + submit.ns * pressure;
             (ns, ns)
         };
         let distrust = match belief {
@@ -595,9 +625,25 @@ impl Table {
         Some(Way { ns: ns * distrust, across_ns: across_ns * distrust, nj, predicted, batch })
     }
 
+    /// What a piece of a job costs on a device: "Jobs" in the header. The 2 says that work is handed over a little before
+    /// it is even: what a device does not do while nobody dares is lost as well.
+    fn job_ns(&self, device: &Candidate, alone: f32, sky: &Sky<'_>) -> f32 {
+        let lasted = self.job_since.map_or(0.0, |since| sky.now.saturating_sub(since) as f32);
+        let state = &sky.weather.engines[device.id.index()];
+        let in_flight = state.in_flight as f32;
+        if state.window_bytes > 0 && state.in_flight_bytes + sky.shape.bytes as u64 > state.window_bytes {
+            return (in_flight + 1.0) * device.mean_ns() / device.servers();
+        }
+        let backlog = device.queue_ns(alone, in_flight - 1.0) - alone;
+        alone * alone / (alone + 2.0 * lasted) + backlog
+    }
+
     /// Completions that will come from devices while the thread is busy for so long, times the share of that time they
     /// lie there and the weight of delaying somebody.
     fn maturing(&self, busy_ns: f32, sky: &Sky<'_>) -> f32 {
+        if sky.is_job() {
+            return 0.0;
+        }
         let devices = self.candidates.iter().filter(|one| !one.on_thread());
         let each = devices.map(|device| {
             let in_flight = sky.weather.engines[device.id.index()].in_flight as f32;
