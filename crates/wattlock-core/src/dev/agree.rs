@@ -130,7 +130,7 @@ fn bulk(suite: &Suite<'_>, kind: Kind) -> Vec<OwnedRequest> {
 }
 
 /// One random request.
-fn one(suite: &Suite<'_>, kind: Kind, len: usize, aad: usize) -> OwnedRequest {
+pub(super) fn one(suite: &Suite<'_>, kind: Kind, len: usize, aad: usize) -> OwnedRequest {
     let info = kind.info();
     let make = |kind: Kind| {
         let mut request = suite.request(kind, suite.key(info.algorithm), suite.random.bytes(len));

@@ -69,8 +69,8 @@ impl<'a> Suite<'a> {
         Suite { engine, reference, harness, random: Random::new(harness.seed), requests: Cell::new(0) }
     }
 
-    pub(super) fn summary(&self, kinds: usize) -> super::Summary {
-        super::Summary { kinds, requests: self.requests.get() }
+    pub(super) fn summary(&self, kinds: usize, streams: usize) -> super::Summary {
+        super::Summary { kinds, streams, requests: self.requests.get() }
     }
 
     pub(super) fn count(&self, requests: usize) {

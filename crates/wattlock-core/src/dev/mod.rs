@@ -10,7 +10,8 @@
 //!
 //! It covers: known answers; Wycheproof; agreement with the reference on pseudo-random inputs at awkward lengths;
 //! misaligned, guard-paged and in-place buffers; forgeries, bad keys, bad points and bad lengths; results that differ
-//! from run to run, by the reference's [`Engine::check`]; the subject's own `check`; and the queue's promises (exactly
+//! from run to run, by the reference's [`Engine::check`]; the subject's own `check`; messages in pieces, where the
+//! engine has a [`Stream`](crate::Stream) for the kind; and the queue's promises (exactly
 //! once, window, withdrawal, stop). The first failure panics with kind, case and seed.
 
 mod agree;
@@ -19,6 +20,7 @@ mod make;
 mod queue;
 mod random;
 mod refuse;
+mod stream;
 mod subject;
 mod vary;
 mod wycheproof;
@@ -85,6 +87,8 @@ impl Default for Harness<'_> {
 pub struct Summary {
     /// Kinds.
     pub kinds: usize,
+    /// Of these, kinds whose messages may also come in pieces.
+    pub streams: usize,
     /// Requests.
     pub requests: usize,
 }
@@ -100,6 +104,7 @@ pub fn conform(engine: &dyn Engine, reference: &dyn Engine, harness: &Harness<'_
     let kinds = engine.description().kinds();
     assert!(!kinds.is_empty(), "{} does nothing", engine.description().name);
     assert!(engine.description().width > 0, "{} has no width", engine.description().name);
+    let mut streams = 0;
     for kind in kinds.iter() {
         suite.run(kind, Case::known(kind));
         suite.run(kind, wycheproof::cases(&suite, kind));
@@ -109,6 +114,10 @@ pub fn conform(engine: &dyn Engine, reference: &dyn Engine, harness: &Harness<'_
         agree::buffers(&suite, kind);
         refuse::malformed(kind);
         vary::joined(&suite, kind);
+        if stream::pieces(&suite, kind) {
+            wycheproof::nonces(&suite, kind);
+            streams += 1;
+        }
     }
     wycheproof::signatures(&suite);
     for kind in Kind::ALL.iter().copied().filter(|kind| !kinds.contains(*kind)) {
@@ -117,5 +126,5 @@ pub fn conform(engine: &dyn Engine, reference: &dyn Engine, harness: &Harness<'_
     if !engine.description().queued.is_empty() {
         queue::promises(&suite);
     }
-    suite.summary(kinds.iter().count())
+    suite.summary(kinds.iter().count(), streams)
 }

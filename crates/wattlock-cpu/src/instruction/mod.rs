@@ -78,18 +78,7 @@ impl Instruction {
             Aes128GcmOpen | Aes192GcmOpen | Aes256GcmOpen => galois(request, false),
             ChaCha20Poly1305Seal => self.chacha(request, true),
             ChaCha20Poly1305Open => self.chacha(request, false),
-            Aes128Ctr | Aes192Ctr | Aes256Ctr => {
-                let key = expand::ctr(&self.cpu, request.key)?;
-                let data = Span::of(&mut request.data)?;
-                let len = data.len();
-                key.apply(block(request.nonce)?, data);
-                Ok(len)
-            }
-            Aes128CbcEncrypt | Aes192CbcEncrypt | Aes256CbcEncrypt => self.cbc(request, true),
-            Aes128CbcDecrypt | Aes192CbcDecrypt | Aes256CbcDecrypt => self.cbc(request, false),
-            Aes128XtsEncrypt | Aes256XtsEncrypt => self.xts(request, true),
-            Aes128XtsDecrypt | Aes256XtsDecrypt => self.xts(request, false),
-            _ => apart(request),
+            _ => cipher(&self.cpu, request).unwrap_or_else(|| apart(request)),
         }
     }
 
@@ -103,26 +92,6 @@ impl Instruction {
         } else {
             key.open(nonce, aad, data, tag)?
         }
-        Ok(len)
-    }
-
-    fn cbc(&self, request: &mut Request<'_>, encrypt: bool) -> Result<usize, Error> {
-        let key = expand::cbc(&self.cpu, request.key)?;
-        let (iv, data) = (block(request.nonce)?, Span::of(&mut request.data)?);
-        let len = data.len();
-        if encrypt {
-            key.encrypt(iv, data)?
-        } else {
-            key.decrypt(iv, data)?
-        }
-        Ok(len)
-    }
-
-    fn xts(&self, request: &mut Request<'_>, encrypt: bool) -> Result<usize, Error> {
-        let key = expand::xts(&self.cpu, request.key)?;
-        let (tweak, data) = (block(request.nonce)?, Span::of(&mut request.data)?);
-        let len = data.len();
-        key.apply(tweak, data, encrypt)?;
         Ok(len)
     }
 }
@@ -144,6 +113,49 @@ impl Engine for Instruction {
     fn check(&self, request: &OwnedRequest, len: usize) -> Result<(), Error> {
         check::check(self, request, len)
     }
+}
+
+/// The kinds without a tag; `None` for any other.
+#[inline]
+fn cipher(cpu: &Cpu, request: &mut Request<'_>) -> Option<Result<usize, Error>> {
+    use Kind::*;
+    Some(match request.kind {
+        Aes128Ctr | Aes192Ctr | Aes256Ctr => ctr(cpu, request),
+        Aes128CbcEncrypt | Aes192CbcEncrypt | Aes256CbcEncrypt => cbc(cpu, request, true),
+        Aes128CbcDecrypt | Aes192CbcDecrypt | Aes256CbcDecrypt => cbc(cpu, request, false),
+        Aes128XtsEncrypt | Aes256XtsEncrypt => xts(cpu, request, true),
+        Aes128XtsDecrypt | Aes256XtsDecrypt => xts(cpu, request, false),
+        _ => return None,
+    })
+}
+
+#[inline]
+fn ctr(cpu: &Cpu, request: &mut Request<'_>) -> Result<usize, Error> {
+    let key = expand::ctr(cpu, request.key)?;
+    let data = Span::of(&mut request.data)?;
+    let len = data.len();
+    key.apply(block(request.nonce)?, data);
+    Ok(len)
+}
+
+fn cbc(cpu: &Cpu, request: &mut Request<'_>, encrypt: bool) -> Result<usize, Error> {
+    let key = expand::cbc(cpu, request.key)?;
+    let (iv, data) = (block(request.nonce)?, Span::of(&mut request.data)?);
+    let len = data.len();
+    if encrypt {
+        key.encrypt(iv, data)?
+    } else {
+        key.decrypt(iv, data)?
+    }
+    Ok(len)
+}
+
+fn xts(cpu: &Cpu, request: &mut Request<'_>, encrypt: bool) -> Result<usize, Error> {
+    let key = expand::xts(cpu, request.key)?;
+    let (tweak, data) = (block(request.nonce)?, Span::of(&mut request.data)?);
+    let len = data.len();
+    key.apply(tweak, data, encrypt)?;
+    Ok(len)
 }
 
 #[inline]

@@ -1,23 +1,23 @@
 //! Messages in pieces: GCM through AWS-LC, every other mode through the kernels that whole messages take.
 //!
-//! A stream holds a clone of its key, whose expansion it shares with every request under that key; GCM alone has an
-//! expansion of its own, because AWS-LC keeps key and message in one object. Beside the key, what is kept between
-//! pieces is public: a counter, or the last block of ciphertext.
+//! A stream of the other modes holds a clone of its key, whose expansion it shares with every request under that key.
+//! GCM has an expansion of its own, because AWS-LC keeps key and message in one object.
 
 use std::fmt;
 
-use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Stream};
+use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Request, Stream};
 
 use super::span::Span;
 use super::sys::aead::Cipher;
 use super::sys::cipher::GcmState;
+use crate::chained::{Chained, Whole};
 use crate::detect::Cpu;
 
 /// A stream of `kind` under `key`.
 ///
 /// # Errors
 /// As [`wattlock_core::Engine::stream`].
-pub(super) fn open(_cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
+pub(super) fn open(cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
     let progress = Progress::new(kind)?;
     if key.algorithm() != kind.info().algorithm {
         return Err(Error::Invalid("key algorithm"));
@@ -34,7 +34,18 @@ pub(super) fn open(_cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>,
         Algorithm::Aes128Gcm => gcm(Cipher::Aes128Gcm),
         Algorithm::Aes192Gcm => gcm(Cipher::Aes192Gcm),
         Algorithm::Aes256Gcm => gcm(Cipher::Aes256Gcm),
-        _ => Err(Error::Unsupported),
+        _ => Ok(Box::new(Chained::new(Kernels(*cpu), kind, key)?)),
+    }
+}
+
+/// The modes that this engine's own kernels do.
+#[derive(Clone, Copy)]
+struct Kernels(Cpu);
+
+impl Whole for Kernels {
+    #[inline]
+    fn apply(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        super::cipher(&self.0, request).unwrap_or(Err(Error::Unsupported))
     }
 }
 

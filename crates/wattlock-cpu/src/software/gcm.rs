@@ -27,6 +27,18 @@ impl Gcm {
         h.zeroize();
         Ok(Gcm { aes, hash })
     }
+
+    /// The block cipher, for messages in pieces.
+    pub fn aes(&self) -> &Aes {
+        &self.aes
+    }
+
+    /// The hash that was `sum`, after `bytes`, padded with zeros to whole blocks.
+    pub fn hashed(&self, sum: u128, bytes: &[u8]) -> u128 {
+        let mut hash = Ghash::resumed(&self.hash, sum);
+        hash.update_padded(bytes);
+        hash.sum()
+    }
 }
 
 /// Counters 1 and up, encrypted side by side: the tag's mask comes free with the first data blocks.

@@ -91,7 +91,17 @@ impl Drop for Ghash<'_> {
 impl<'a> Ghash<'a> {
     /// Of nothing yet.
     pub fn new(key: &'a GhashKey) -> Ghash<'a> {
-        Ghash { key, sum: 0 }
+        Ghash::resumed(key, 0)
+    }
+
+    /// Goes on from what [`Ghash::sum`] gave.
+    pub fn resumed(key: &'a GhashKey, sum: u128) -> Ghash<'a> {
+        Ghash { key, sum }
+    }
+
+    /// The state so far.
+    pub fn sum(&self) -> u128 {
+        self.sum
     }
 
     /// Takes `bytes`, padded with zeros to whole blocks.

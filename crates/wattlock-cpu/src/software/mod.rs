@@ -29,6 +29,7 @@ mod rsa;
 mod sha1;
 mod sha256;
 pub(crate) mod sha512;
+mod stream;
 mod x25519;
 mod xts;
 
@@ -36,6 +37,7 @@ use p256::NistP256;
 use p384::NistP384;
 use wattlock_core::{
     Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, Material, OwnedRequest, Request,
+    Stream,
 };
 
 use aead::Aead;
@@ -86,6 +88,10 @@ impl Engine for Software {
 
     fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
         compute(request)
+    }
+
+    fn stream(&self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
+        stream::open(kind, key)
     }
 
     fn check(&self, request: &OwnedRequest, len: usize) -> Result<(), Error> {
