@@ -14,6 +14,8 @@
 //! 5. After a fork nothing opened before is used. Requests in flight then belong to the parent, which completes them;
 //!    the child forgets them.
 
+mod stream;
+
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
@@ -31,6 +33,7 @@ use crate::runtime::Inner;
 use crate::sys::fork;
 use crate::telemetry::{Counter, EngineCounter, Row};
 use crate::weather::IdleShare;
+use stream::Streams;
 
 /// One inline request in this many is timed, for telemetry and for the policy. Reading the clock twice costs about as
 /// much as everything else on the inline path together.
@@ -85,6 +88,7 @@ pub struct Dispatcher {
     polled: Vec<(EngineId, Completion)>,
     idle: IdleShare,
     row: Row,
+    streams: Streams,
     generation: u32,
     ticks: u32,
     /// State of the generator that picks which results are checked.
@@ -116,6 +120,7 @@ impl Dispatcher {
             polled: Vec::new(),
             idle: IdleShare::default(),
             row,
+            streams: Streams::default(),
             generation: fork::generation(),
             ticks: 0,
             checks: 0,
@@ -1092,6 +1097,7 @@ impl Dispatcher {
             *weather = EngineWeather { available: true, ..EngineWeather::default() };
         }
         self.row = self.runtime.row();
+        self.streams = Streams::default();
     }
 }
 

@@ -1,0 +1,105 @@
+//! Messages in pieces through the runtime: who makes the stream, and what is counted of it.
+//!
+//! A message that has begun cannot move: neither its state nor what it has already given back can be had from another
+//! engine. So the choice is made once for each kind, before there is a stream, and only among CPU engines, which
+//! cannot fail midway: first the one the policy names, then the others, the fastest first. An engine must give the
+//! kind's known answers in pieces before it makes the first stream for a dispatcher, whatever it proved whole.
+//!
+//! A stream holds nothing of the dispatcher. It may go to another thread and outlive it.
+
+use wattlock_core::{Error, Key, Kind, LatencyClass, Shape, Stream, stream_known_answers};
+use wattlock_policy::EngineId;
+
+use super::Dispatcher;
+use crate::sys::fork;
+use crate::telemetry::{Counter, EngineCounter};
+
+/// The size that the policy is asked about: nobody knows how long a message in pieces will be. A TLS record's.
+const TYPICAL_BYTES: usize = 16 * 1024;
+
+/// Who makes streams, by kind.
+pub(super) struct Streams([Maker; Kind::COUNT]);
+
+#[derive(Clone, Copy)]
+enum Maker {
+    Unknown,
+    Nobody,
+    Engine(EngineId),
+}
+
+impl Default for Streams {
+    fn default() -> Streams {
+        Streams([Maker::Unknown; Kind::COUNT])
+    }
+}
+
+impl Dispatcher {
+    /// A cipher of `kind` under `key` for messages that come in pieces, on the CPU engine that the policy names, or on
+    /// the fastest that has one and has proved it. Allocates, and tests an engine on its first use for a kind; does
+    /// not block. What is done with the stream is counted only if its owner says so ([`Dispatcher::streamed`]).
+    ///
+    /// A stream that opens gives out plaintext before its tag was checked: see [`Stream`] for who may use one.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if no engine here has streams of the kind; [`Error::Invalid`] if the key is not one of
+    /// the kind's.
+    pub fn open_stream(&mut self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
+        if key.algorithm() != kind.info().algorithm {
+            return Err(Error::Invalid("key algorithm"));
+        }
+        let maker = self.stream_maker(kind).ok_or(Error::Unsupported)?;
+        self.stations[maker.index()].engine.stream(kind, key)
+    }
+
+    /// Counts what streams of `kind` did since this was last called for them: whole messages, and bytes of data. Two
+    /// plain additions to this dispatcher's own counters, under the engine that makes its streams; a stream's owner
+    /// may gather many messages first. Nothing is counted for a kind without streams.
+    #[inline]
+    pub fn streamed(&mut self, kind: Kind, messages: u64, bytes: u64) {
+        if let Some(maker) = self.stream_maker(kind) {
+            self.row.add(maker, kind, Counter::Requests, messages);
+            self.row.add(maker, kind, Counter::Bytes, bytes);
+        }
+    }
+
+    #[inline]
+    fn stream_maker(&mut self, kind: Kind) -> Option<EngineId> {
+        if self.generation != fork::generation() {
+            self.after_fork();
+        }
+        match self.streams.0[kind.index()] {
+            Maker::Engine(id) => Some(id),
+            Maker::Nobody => None,
+            Maker::Unknown => self.choose_stream_maker(kind),
+        }
+    }
+
+    #[cold]
+    fn choose_stream_maker(&mut self, kind: Kind) -> Option<EngineId> {
+        let shape = Shape { kind, bytes: TYPICAL_BYTES, class: LatencyClass::Stream };
+        let named = self.policy.choose_inline(&shape, &self.weather, self.now);
+        let others = self.runtime.cpu_engines(kind).filter(|id| *id != named);
+        let found = std::iter::once(named).chain(others).find(|id| self.proves_stream(*id, kind));
+        self.streams.0[kind.index()] = found.map_or(Maker::Nobody, Maker::Engine);
+        found
+    }
+
+    /// Whether an engine gives a kind's known answers in pieces.
+    fn proves_stream(&self, id: EngineId, kind: Kind) -> bool {
+        let Some(station) = self.stations.get(id.index()).filter(|station| station.is_cpu) else {
+            return false;
+        };
+        match stream_known_answers(&*station.engine, kind) {
+            Ok(answers) => {
+                self.row.add_engine(id, EngineCounter::Tests, answers as u64);
+                true
+            }
+            Err(Error::Unsupported) => false,
+            Err(error) => {
+                let engine = station.engine.description().name;
+                tracing::error!(engine, kind = kind.name(), %error, "known-answer test in pieces failed");
+                false
+            }
+        }
+    }
+}
