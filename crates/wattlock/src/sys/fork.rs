@@ -24,8 +24,10 @@ pub(crate) fn watch() {
     });
 }
 
-/// How many forks lie between this process and the first that called [`watch`].
+/// How many forks lie between this process and the first that built a runtime: whoever keeps something that a fork
+/// spoils (a lock another thread may hold, a thread) remembers the number and makes it anew when the number differs.
+/// One relaxed load.
 #[inline]
-pub(crate) fn generation() -> u32 {
+pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }

@@ -1,0 +1,28 @@
+//! Where Wattlock is faster than OpenSSL's own code, group by group: what is offered unless the operator says otherwise.
+
+use std::sync::Arc;
+
+use wattlock::core::Engine;
+
+/// Whether a group is worth offering on this machine.
+///
+/// # Errors
+/// Why it is not, for people.
+pub fn of(group: &str, _engines: &[Arc<dyn Engine>]) -> Result<(), String> {
+    let wide = wide_aes();
+    match group {
+        "gcm" | "ctr" | "xts" if !wide => Err("this CPU has no 512-bit AES".to_owned()),
+        "cbc" | "kdf" => Err("OpenSSL's own is as fast".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn wide_aes() -> bool {
+    std::arch::is_x86_feature_detected!("vaes") && std::arch::is_x86_feature_detected!("avx512f")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn wide_aes() -> bool {
+    false
+}

@@ -1,0 +1,295 @@
+//! A child library context and public EVP calls in it: what Wattlock does not accelerate is done there, by whoever
+//! else the host has loaded.
+//!
+//! The child mirrors the providers and properties of the context that loaded us. Every fetch says
+//! `provider!=wattlock`, so nothing comes back to us. Wrappers here own what they hold and are otherwise thin: the
+//! calls' own results decide.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int};
+use std::ptr::{NonNull, null, null_mut};
+
+use crate::params::Params;
+use crate::sys;
+
+/// The property query of every fetch in a child context.
+pub const ELSEWHERE: &CStr = c"provider!=wattlock";
+
+/// The child library context of one loaded provider.
+pub struct Child(NonNull<sys::OSSL_LIB_CTX>);
+
+// SAFETY: a library context may be used from any thread (OSSL_LIB_CTX(3)).
+unsafe impl Send for Child {}
+// SAFETY: as above.
+unsafe impl Sync for Child {}
+
+impl Child {
+    /// # Safety
+    /// `handle` and `table` are what the provider's init function was given.
+    pub unsafe fn new(
+        handle: *const sys::OSSL_CORE_HANDLE,
+        table: *const sys::OSSL_DISPATCH,
+    ) -> Option<Child> {
+        // SAFETY: the caller's.
+        NonNull::new(unsafe { sys::OSSL_LIB_CTX_new_child(handle, table) }).map(Child)
+    }
+
+    /// For calls that take it.
+    pub fn as_ptr(&self) -> *mut sys::OSSL_LIB_CTX {
+        self.0.as_ptr()
+    }
+
+    /// A digest by name, from anybody but us. `properties` are the caller's own, usually none.
+    pub fn digest(&self, name: &CStr) -> Option<Digest> {
+        // SAFETY: live context, C strings.
+        NonNull::new(unsafe { sys::EVP_MD_fetch(self.as_ptr(), name.as_ptr(), ELSEWHERE.as_ptr()) })
+            .map(Digest)
+    }
+
+    /// Fills `out` with random bytes from the host's generator for secrets.
+    #[must_use]
+    pub fn random(&self, out: &mut [u8]) -> bool {
+        // SAFETY: live context, writable bytes.
+        unsafe { sys::RAND_priv_bytes_ex(self.as_ptr(), out.as_mut_ptr(), out.len(), 0) == 1 }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: ours, freed once.
+        unsafe { sys::OSSL_LIB_CTX_free(self.as_ptr()) }
+    }
+}
+
+/// A fetched digest.
+pub struct Digest(NonNull<sys::EVP_MD>);
+
+// SAFETY: fetched methods are reference-counted and immutable (EVP_MD_fetch(3)).
+unsafe impl Send for Digest {}
+// SAFETY: as above.
+unsafe impl Sync for Digest {}
+
+impl Digest {
+    /// For calls that take it.
+    pub fn as_ptr(&self) -> *mut sys::EVP_MD {
+        self.0.as_ptr()
+    }
+
+    /// Output bytes; 0 if it has no fixed length.
+    pub fn size(&self) -> usize {
+        // SAFETY: a live digest.
+        usize::try_from(unsafe { sys::EVP_MD_get_size(self.as_ptr()) }).unwrap_or(0)
+    }
+
+    /// Whether it goes by that name or is the same under another.
+    pub fn is(&self, name: &CStr) -> bool {
+        // SAFETY: a live digest, a C string.
+        unsafe { sys::EVP_MD_is_a(self.as_ptr(), name.as_ptr()) == 1 }
+    }
+
+    /// Hashes the pieces one after the other into `out`, which must have room for [`Digest::size`] bytes.
+    #[must_use]
+    pub fn hash(&self, pieces: &[&[u8]], out: &mut [u8]) -> bool {
+        if out.len() < self.size() {
+            return false;
+        }
+        Hashing::begin(self).is_some_and(|mut hashing| {
+            pieces.iter().all(|piece| hashing.update(piece)) && hashing.finish(out).is_some()
+        })
+    }
+}
+
+impl Clone for Digest {
+    fn clone(&self) -> Digest {
+        // SAFETY: a live digest gains a reference, which the clone owns.
+        unsafe { sys::EVP_MD_up_ref(self.as_ptr()) };
+        Digest(self.0)
+    }
+}
+
+impl Drop for Digest {
+    fn drop(&mut self) {
+        // SAFETY: one reference is ours.
+        unsafe { sys::EVP_MD_free(self.as_ptr()) }
+    }
+}
+
+/// A digest under way.
+pub struct Hashing(NonNull<sys::EVP_MD_CTX>);
+
+// SAFETY: used by one thread at a time, as every operation context.
+unsafe impl Send for Hashing {}
+
+impl Hashing {
+    /// Begins.
+    pub fn begin(digest: &Digest) -> Option<Hashing> {
+        // SAFETY: public call without arguments.
+        let hashing = Hashing(NonNull::new(unsafe { sys::EVP_MD_CTX_new() })?);
+        // SAFETY: live context and digest; no parameters.
+        let began = unsafe { sys::EVP_DigestInit_ex2(hashing.as_ptr(), digest.as_ptr(), null()) };
+        (began == 1).then_some(hashing)
+    }
+
+    /// Begins again with the same context.
+    pub fn restart(&mut self, digest: &Digest) -> bool {
+        // SAFETY: live context and digest.
+        unsafe { sys::EVP_DigestInit_ex2(self.as_ptr(), digest.as_ptr(), null()) == 1 }
+    }
+
+    /// For calls that take it.
+    pub fn as_ptr(&self) -> *mut sys::EVP_MD_CTX {
+        self.0.as_ptr()
+    }
+
+    /// Takes in more.
+    pub fn update(&mut self, data: &[u8]) -> bool {
+        // SAFETY: live context, readable bytes.
+        unsafe { sys::EVP_DigestUpdate(self.as_ptr(), data.as_ptr().cast(), data.len()) == 1 }
+    }
+
+    /// Writes the hash and returns its length. `out` must have room for the digest's size.
+    pub fn finish(&mut self, out: &mut [u8]) -> Option<usize> {
+        let mut room = [0_u8; 64];
+        let mut len = 0;
+        // SAFETY: live context; no digest is longer than EVP_MAX_MD_SIZE, 64 bytes.
+        let done = unsafe { sys::EVP_DigestFinal_ex(self.as_ptr(), room.as_mut_ptr(), &raw mut len) };
+        let len = len as usize;
+        if done != 1 || len > room.len() || len > out.len() {
+            return None;
+        }
+        out[..len].copy_from_slice(&room[..len]);
+        zeroize::Zeroize::zeroize(&mut room);
+        Some(len)
+    }
+
+    /// The same state once more.
+    pub fn duplicate(&self) -> Option<Hashing> {
+        // SAFETY: public call without arguments.
+        let copy = Hashing(NonNull::new(unsafe { sys::EVP_MD_CTX_new() })?);
+        // SAFETY: two live contexts.
+        (unsafe { sys::EVP_MD_CTX_copy_ex(copy.as_ptr(), self.as_ptr()) } == 1).then_some(copy)
+    }
+}
+
+impl Drop for Hashing {
+    fn drop(&mut self) {
+        // SAFETY: ours, freed once.
+        unsafe { sys::EVP_MD_CTX_free(self.as_ptr()) }
+    }
+}
+
+/// A key that another provider holds.
+pub struct Pkey(NonNull<sys::EVP_PKEY>);
+
+// SAFETY: EVP_PKEY is reference-counted with atomic counts; operations on it go through contexts of their own.
+unsafe impl Send for Pkey {}
+// SAFETY: as above; what is written through `EVP_PKEY_set_params` is done by whoever owns the only reference.
+unsafe impl Sync for Pkey {}
+
+impl Pkey {
+    /// Takes over a reference.
+    ///
+    /// # Safety
+    /// `key` is null or a live key with one reference that now becomes ours.
+    pub unsafe fn adopt(key: *mut sys::EVP_PKEY) -> Option<Pkey> {
+        NonNull::new(key).map(Pkey)
+    }
+
+    /// Makes a key of that type from parameters (`EVP_PKEY_fromdata`).
+    pub fn from_data(child: &Child, name: &CStr, selection: c_int, params: Params<'_>) -> Option<Pkey> {
+        let making = PkeyCtx::by_name(child, name)?;
+        let mut key = null_mut();
+        // SAFETY: live context; the list is only read, whatever its type says.
+        let made = unsafe {
+            sys::EVP_PKEY_fromdata_init(making.as_ptr()) == 1
+                && sys::EVP_PKEY_fromdata(
+                    making.as_ptr(),
+                    &raw mut key,
+                    selection,
+                    params.as_ptr().cast_mut(),
+                ) == 1
+        };
+        // SAFETY: on success the key is ours.
+        if made { unsafe { Pkey::adopt(key) } } else { None }
+    }
+
+    /// For calls that take it.
+    pub fn as_ptr(&self) -> *mut sys::EVP_PKEY {
+        self.0.as_ptr()
+    }
+
+    /// A copy that shares nothing.
+    pub fn duplicate(&self) -> Option<Pkey> {
+        // SAFETY: a live key; the copy is ours.
+        unsafe { Pkey::adopt(sys::EVP_PKEY_dup(self.as_ptr())) }
+    }
+
+    /// Modulus or field size in bits.
+    pub fn bits(&self) -> usize {
+        // SAFETY: a live key.
+        usize::try_from(unsafe { sys::EVP_PKEY_get_bits(self.as_ptr()) }).unwrap_or(0)
+    }
+
+    /// Bytes of the largest output.
+    pub fn size(&self) -> usize {
+        // SAFETY: a live key.
+        usize::try_from(unsafe { sys::EVP_PKEY_get_size(self.as_ptr()) }).unwrap_or(0)
+    }
+}
+
+impl Clone for Pkey {
+    fn clone(&self) -> Pkey {
+        // SAFETY: a live key gains a reference, which the clone owns.
+        unsafe { sys::EVP_PKEY_up_ref(self.as_ptr()) };
+        Pkey(self.0)
+    }
+}
+
+impl Drop for Pkey {
+    fn drop(&mut self) {
+        // SAFETY: one reference is ours.
+        unsafe { sys::EVP_PKEY_free(self.as_ptr()) }
+    }
+}
+
+/// An operation on a key of another provider's.
+pub struct PkeyCtx(NonNull<sys::EVP_PKEY_CTX>);
+
+// SAFETY: used by one thread at a time, as every operation context.
+unsafe impl Send for PkeyCtx {}
+
+impl PkeyCtx {
+    /// For making keys of a type.
+    pub fn by_name(child: &Child, name: &CStr) -> Option<PkeyCtx> {
+        // SAFETY: live context, C strings.
+        let made =
+            unsafe { sys::EVP_PKEY_CTX_new_from_name(child.as_ptr(), name.as_ptr(), ELSEWHERE.as_ptr()) };
+        NonNull::new(made).map(PkeyCtx)
+    }
+
+    /// For using a key.
+    pub fn by_key(child: &Child, key: &Pkey) -> Option<PkeyCtx> {
+        // SAFETY: live context and key, a C string.
+        let made =
+            unsafe { sys::EVP_PKEY_CTX_new_from_pkey(child.as_ptr(), key.as_ptr(), ELSEWHERE.as_ptr()) };
+        NonNull::new(made).map(PkeyCtx)
+    }
+
+    /// For calls that take it.
+    pub fn as_ptr(&self) -> *mut sys::EVP_PKEY_CTX {
+        self.0.as_ptr()
+    }
+
+    /// The same operation, in the same state, once more.
+    pub fn duplicate(&self) -> Option<PkeyCtx> {
+        // SAFETY: a live context; the copy is ours.
+        NonNull::new(unsafe { sys::EVP_PKEY_CTX_dup(self.as_ptr()) }).map(PkeyCtx)
+    }
+}
+
+impl Drop for PkeyCtx {
+    fn drop(&mut self) {
+        // SAFETY: ours, freed once.
+        unsafe { sys::EVP_PKEY_CTX_free(self.as_ptr()) }
+    }
+}

@@ -1,0 +1,607 @@
+//! AES-GCM: streaming with associated data, and TLS 1.2 records (explicit nonce in front, tag behind, in place).
+//!
+//! States and errors are those of OpenSSL's own GCM: a nonce is used for one message, and an encryption without one
+//! makes a random one. Decryption in pieces gives out plaintext before the tag is known, as EVP_DecryptUpdate(3)
+//! says; a TLS record is verified first, and wiped if it is forged.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use wattlock::core::{Algorithm, Data, Error, Key, Kind, Stream};
+use zeroize::Zeroize;
+
+use super::{Facts, bytes, dispatch, gettable_params, provider, say, symmetric, with_buffers};
+use crate::error::{Reason, entry, raise};
+use crate::params::{Answers, END, Params, Table, describe};
+use crate::provider::Provider;
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED, id};
+
+const TAG: usize = 16;
+/// Longest nonce, as OpenSSL's.
+const NONCE_MAX: usize = 128;
+/// A TLS 1.2 record's nonce: 4 bytes fixed, 8 sent with the record (RFC 5288 section 3).
+const TLS_FIXED: usize = 4;
+const TLS_EXPLICIT: usize = 8;
+/// Sequence number, type, version, length (RFC 5246 section 6.2.3.3).
+const TLS_AAD: usize = 13;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NonceState {
+    None,
+    /// Given, the message not begun.
+    Ready,
+    /// The message has begun.
+    Used,
+    /// The message is over: this nonce must not serve again.
+    Spent,
+}
+
+struct Context {
+    provider: &'static Provider,
+    bits: usize,
+    key: Option<Key>,
+    /// By direction: open, seal. Made when first needed.
+    streams: [Option<Box<dyn Stream>>; 2],
+    seal: bool,
+    nonce: [u8; NONCE_MAX],
+    nonce_len: usize,
+    state: NonceState,
+    /// Whether nonces are counted by us (TLS 1.2).
+    counted: bool,
+    tag: [u8; TAG],
+    tag_len: Option<usize>,
+    /// Associated data of the next TLS record.
+    tls: Option<[u8; TLS_AAD]>,
+    /// Records sealed under this key.
+    records: u64,
+}
+
+fn kinds(bits: usize) -> (Algorithm, [Kind; 2]) {
+    match bits {
+        128 => (Algorithm::Aes128Gcm, [Kind::Aes128GcmOpen, Kind::Aes128GcmSeal]),
+        192 => (Algorithm::Aes192Gcm, [Kind::Aes192GcmOpen, Kind::Aes192GcmSeal]),
+        _ => (Algorithm::Aes256Gcm, [Kind::Aes256GcmOpen, Kind::Aes256GcmSeal]),
+    }
+}
+
+impl Context {
+    fn new(provider: &'static Provider, bits: usize) -> Context {
+        Context {
+            provider,
+            bits,
+            key: None,
+            streams: [None, None],
+            seal: true,
+            nonce: [0; NONCE_MAX],
+            nonce_len: 12,
+            state: NonceState::None,
+            counted: false,
+            tag: [0; TAG],
+            tag_len: None,
+            tls: None,
+            records: 0,
+        }
+    }
+
+    fn duplicate(&self) -> Option<Context> {
+        let mut copy = Context::new(self.provider, self.bits);
+        for (to, from) in copy.streams.iter_mut().zip(&self.streams) {
+            *to = match from {
+                Some(stream) => Some(stream.try_clone().ok()?),
+                None => None,
+            };
+        }
+        Some(Context {
+            key: self.key.clone(),
+            seal: self.seal,
+            nonce: self.nonce,
+            nonce_len: self.nonce_len,
+            state: self.state,
+            counted: self.counted,
+            tag: self.tag,
+            tag_len: self.tag_len,
+            tls: self.tls,
+            records: self.records,
+            streams: std::mem::take(&mut copy.streams),
+            ..copy
+        })
+    }
+
+    fn init(&mut self, seal: bool, key: Option<&[u8]>, nonce: Option<&[u8]>, params: Params<'_>) -> bool {
+        self.seal = seal;
+        if let Some(nonce) = nonce {
+            if nonce.is_empty() || nonce.len() > NONCE_MAX {
+                raise(Reason::InvalidIvLength);
+                return false;
+            }
+            self.nonce[..nonce.len()].copy_from_slice(nonce);
+            self.nonce_len = nonce.len();
+            self.state = NonceState::Ready;
+        }
+        if let Some(key) = key {
+            if key.len() * 8 != self.bits {
+                raise(Reason::InvalidKeyLength);
+                return false;
+            }
+            self.streams = [None, None];
+            self.key = symmetric(kinds(self.bits).0, key);
+            self.records = 0;
+        }
+        self.set(params)
+    }
+
+    fn stream(&mut self) -> Result<&mut Box<dyn Stream>, Error> {
+        let place = &mut self.streams[usize::from(self.seal)];
+        if place.is_none() {
+            let key = self.key.as_ref().ok_or(Error::Invalid("no key"))?;
+            *place = Some(self.provider.open_stream(kinds(self.bits).1[usize::from(self.seal)], key)?);
+        }
+        place.as_mut().ok_or(Error::Unsupported)
+    }
+
+    fn start(&mut self) -> Result<&mut Box<dyn Stream>, Error> {
+        let (nonce, len) = (self.nonce, self.nonce_len);
+        let stream = self.stream()?;
+        stream.start(&nonce[..len])?;
+        Ok(stream)
+    }
+
+    /// Begins the message if it has not begun.
+    fn begin(&mut self) -> Result<(), Error> {
+        match self.state {
+            NonceState::Used => return Ok(()),
+            NonceState::Spent => return Err(Error::Invalid("the nonce was used")),
+            NonceState::None => {
+                let len = self.nonce_len;
+                if !self.seal || !self.provider.child.random(&mut self.nonce[..len]) {
+                    return Err(Error::Invalid("no nonce"));
+                }
+            }
+            NonceState::Ready => {}
+        }
+        self.start()?;
+        self.state = NonceState::Used;
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`with_buffers`]; `out` may be null, and then the input is associated data.
+    unsafe fn update(&mut self, out: *mut u8, input: *const u8, len: usize) -> Result<usize, Error> {
+        if self.key.is_none() {
+            return Err(Error::Invalid("no key"));
+        }
+        self.begin()?;
+        let stream = self.stream()?;
+        // SAFETY: the caller's.
+        unsafe {
+            if out.is_null() {
+                stream.aad(bytes(input, len))?;
+                return Ok(len);
+            }
+            with_buffers(out, input, len, |data| stream.update(data))
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        if self.key.is_none() {
+            return Err(Error::Invalid("no key"));
+        }
+        self.begin()?;
+        let mut tag = self.tag;
+        let len = if self.seal { TAG } else { self.tag_len.ok_or(Error::Invalid("no tag"))? };
+        // As OpenSSL's: whatever comes of it, the nonce is spent.
+        self.state = NonceState::Spent;
+        let verdict = self.stream()?.finish(&mut tag[..len.clamp(4, TAG)]);
+        if self.seal {
+            self.tag = tag;
+            self.tag_len = Some(TAG);
+        } else if len < 4 {
+            // No mode allows so short a tag (SP 800-38D section 5.2.1.2).
+            return Err(Error::Authentication);
+        }
+        verdict
+    }
+
+    /// One TLS 1.2 record, in place: nonce, text, tag. Returns the bytes of the result.
+    fn record(&mut self, aad: &[u8; TLS_AAD], record: &mut [u8]) -> Option<usize> {
+        let outcome = self.try_record(aad, record);
+        self.state = NonceState::Spent;
+        outcome
+    }
+
+    fn try_record(&mut self, aad: &[u8; TLS_AAD], record: &mut [u8]) -> Option<usize> {
+        if record.len() < TLS_EXPLICIT + TAG || self.key.is_none() || !self.counted {
+            return None;
+        }
+        let (explicit, rest) = record.split_at_mut(TLS_EXPLICIT);
+        let place = self.nonce_len.checked_sub(TLS_EXPLICIT)?;
+        if self.seal {
+            // SP 800-38D section 8.3: no key is used for more than 2^32 nonces chosen without a counter; ours counts,
+            // and 2^64 cannot be reached before it repeats.
+            self.records = self.records.checked_add(1)?;
+            explicit.copy_from_slice(&self.nonce[place..self.nonce_len]);
+        } else {
+            self.nonce[place..self.nonce_len].copy_from_slice(explicit);
+        }
+        let (text, tag) = rest.split_at_mut(rest.len() - TAG);
+        let len = text.len();
+        let stream = self.start().ok()?;
+        let done = stream
+            .aad(aad)
+            .and_then(|()| stream.update(Data::InPlace(text)))
+            .and_then(|_| stream.finish(tag));
+        if self.seal {
+            self.count();
+            done.ok()?;
+            return Some(TLS_EXPLICIT + len + TAG);
+        }
+        if done.is_err() {
+            text.zeroize();
+            return None;
+        }
+        Some(len)
+    }
+
+    /// The next nonce.
+    fn count(&mut self) {
+        for byte in self.nonce[self.nonce_len - TLS_EXPLICIT..self.nonce_len].iter_mut().rev() {
+            *byte = byte.wrapping_add(1);
+            if *byte != 0 {
+                break;
+            }
+        }
+    }
+
+    fn set(&mut self, params: Params<'_>) -> bool {
+        for param in params.iter() {
+            let good = match param.key().to_bytes() {
+                b"tag" => self.set_tag(param.octets(), param.len()),
+                b"ivlen" => self.set_nonce_len(param.size()),
+                b"tlsaad" => param.octets().is_some_and(|aad| self.set_tls_aad(aad)),
+                b"tlsivfixed" => param.octets().is_some_and(|fixed| self.set_fixed(fixed, param.len())),
+                b"tlsivinv" => param.octets().is_some_and(|explicit| self.set_explicit(explicit)),
+                _ => true,
+            };
+            if !good {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn set_tag(&mut self, tag: Option<&[u8]>, len: usize) -> bool {
+        if len == 0 || len > TAG || (self.seal && tag.is_some()) {
+            raise(Reason::InvalidTag);
+            return false;
+        }
+        if let Some(tag) = tag {
+            self.tag[..len].copy_from_slice(tag);
+        }
+        self.tag_len = Some(len);
+        true
+    }
+
+    fn set_nonce_len(&mut self, len: Option<usize>) -> bool {
+        match len {
+            Some(len) if (1..=NONCE_MAX).contains(&len) => {
+                if len != self.nonce_len && self.state != NonceState::None {
+                    self.state = NonceState::Spent;
+                }
+                self.nonce_len = len;
+                true
+            }
+            _ => {
+                raise(Reason::InvalidIvLength);
+                false
+            }
+        }
+    }
+
+    fn set_tls_aad(&mut self, aad: &[u8]) -> bool {
+        let Ok(mut aad) = <[u8; TLS_AAD]>::try_from(aad) else {
+            raise(Reason::InvalidData);
+            return false;
+        };
+        // The length counts the explicit nonce and, when opening, the tag; what is authenticated counts the text.
+        let len = usize::from(u16::from_be_bytes([aad[11], aad[12]]));
+        let extra = TLS_EXPLICIT + if self.seal { 0 } else { TAG };
+        let Some(text) = len.checked_sub(extra) else {
+            raise(Reason::InvalidData);
+            return false;
+        };
+        aad[11..].copy_from_slice(&(text as u16).to_be_bytes());
+        self.tls = Some(aad);
+        true
+    }
+
+    fn set_fixed(&mut self, fixed: &[u8], len: usize) -> bool {
+        // OpenSSL's convention for "restore the whole nonce".
+        if len == usize::MAX {
+            return false;
+        }
+        if fixed.len() < TLS_FIXED || self.nonce_len < fixed.len() + TLS_EXPLICIT {
+            raise(Reason::InvalidIvLength);
+            return false;
+        }
+        self.nonce[..fixed.len()].copy_from_slice(fixed);
+        if self.seal && !self.provider.child.random(&mut self.nonce[fixed.len()..self.nonce_len]) {
+            return false;
+        }
+        self.counted = true;
+        self.state = NonceState::Ready;
+        true
+    }
+
+    fn set_explicit(&mut self, explicit: &[u8]) -> bool {
+        if !self.counted || self.key.is_none() || self.seal || explicit.len() > self.nonce_len {
+            return false;
+        }
+        let place = self.nonce_len - explicit.len();
+        self.nonce[place..self.nonce_len].copy_from_slice(explicit);
+        let begun = self.start().is_ok();
+        self.state = NonceState::Used;
+        begun
+    }
+
+    /// The next counted nonce, whose last bytes go out with the record.
+    fn next_nonce(&mut self, out: &mut [u8]) -> bool {
+        if !self.counted || self.key.is_none() || self.nonce_len < TLS_EXPLICIT || self.start().is_err() {
+            return false;
+        }
+        let len = if out.is_empty() { self.nonce_len } else { out.len().min(self.nonce_len) };
+        let from = self.nonce_len - len;
+        let take = len.min(out.len());
+        out[..take].copy_from_slice(&self.nonce[from..from + take]);
+        self.count();
+        self.state = NonceState::Used;
+        true
+    }
+
+    fn get(&mut self, answers: &mut Answers<'_>) -> bool {
+        if answers.wants(c"iv") || answers.wants(c"updated-iv") {
+            if self.state == NonceState::None {
+                return false;
+            }
+            let nonce = &self.nonce[..self.nonce_len];
+            if !answers.set_octets(c"iv", nonce) || !answers.set_octets(c"updated-iv", nonce) {
+                raise(Reason::InvalidIvLength);
+                return false;
+            }
+        }
+        if let Some(room) = answers.room(c"tag") {
+            if room == 0 || room > TAG || !self.seal || self.tag_len.is_none() {
+                raise(Reason::InvalidTag);
+                return false;
+            }
+            if !answers.set_octets(c"tag", &self.tag[..room]) {
+                return false;
+            }
+        }
+        if let Some(room) = answers.room(c"tlsivgen") {
+            let mut nonce = [0; NONCE_MAX];
+            let len = room.min(self.nonce_len);
+            if !self.next_nonce(&mut nonce[..len]) || !answers.set_octets(c"tlsivgen", &nonce[..len]) {
+                return false;
+            }
+        }
+        answers.set_size(c"keylen", self.bits / 8)
+            && answers.set_size(c"ivlen", self.nonce_len)
+            && answers.set_size(c"taglen", self.tag_len.unwrap_or(TAG))
+            && answers.set_size(c"tlsaadpad", TAG)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.nonce.zeroize();
+    }
+}
+
+/// # Safety
+/// `context` came from [`new_context`] or [`dup_context`] and is not freed; OpenSSL lets one thread at a time use it.
+unsafe fn of<'a>(context: *mut c_void) -> &'a mut Context {
+    // SAFETY: the caller's.
+    unsafe { &mut *context.cast::<Context>() }
+}
+
+unsafe extern "C" fn new_context<const BITS: usize>(context: *mut c_void) -> *mut c_void {
+    entry(|| {
+        // SAFETY: a live provctx, which outlives every context made from it.
+        let provider = unsafe { provider(context) };
+        Box::into_raw(Box::new(Context::new(provider, BITS))).cast()
+    })
+}
+
+unsafe extern "C" fn free_context(context: *mut c_void) {
+    if !context.is_null() {
+        // SAFETY: made by us, freed once.
+        entry(|| drop(unsafe { Box::from_raw(context.cast::<Context>()) }));
+    }
+}
+
+unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
+    entry(|| {
+        // SAFETY: a live context.
+        let copy = unsafe { of(context) }.duplicate();
+        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
+    })
+}
+
+unsafe extern "C" fn init<const SEAL: bool>(
+    context: *mut c_void,
+    key: *const u8,
+    key_len: usize,
+    nonce: *const u8,
+    nonce_len: usize,
+    params: *const OSSL_PARAM,
+) -> c_int {
+    entry(|| {
+        // SAFETY: by contract a live context and readable buffers, either of which may be missing.
+        unsafe {
+            let key = (!key.is_null()).then(|| bytes(key, key_len));
+            let nonce = (!nonce.is_null()).then(|| bytes(nonce, nonce_len));
+            c_int::from(of(context).init(SEAL, key, nonce, Params::new(params)))
+        }
+    })
+}
+
+unsafe extern "C" fn update(
+    context: *mut c_void,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    input: *const u8,
+    len: usize,
+) -> c_int {
+    entry(|| {
+        // SAFETY: by contract a live context and buffers of these lengths.
+        unsafe {
+            let context = of(context);
+            if let Some(aad) = context.tls.take() {
+                return tls(context, &aad, out, out_len, input, len);
+            }
+            if len == 0 {
+                return say(out_len, 0);
+            }
+            if !out.is_null() && room < len {
+                raise(Reason::OutputBufferTooSmall);
+                return 0;
+            }
+            match context.update(out, input, len) {
+                Ok(done) => say(out_len, done),
+                Err(_) => {
+                    raise(Reason::CipherOperationFailed);
+                    0
+                }
+            }
+        }
+    })
+}
+
+/// # Safety
+/// As [`update`].
+unsafe fn tls(
+    context: &mut Context,
+    aad: &[u8; TLS_AAD],
+    out: *mut u8,
+    out_len: *mut usize,
+    input: *const u8,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller's; a record is worked on in place only.
+    unsafe {
+        if out.is_null() || out.cast_const() != input {
+            context.state = NonceState::Spent;
+            say(out_len, 0);
+            return 0;
+        }
+        match context.record(aad, std::slice::from_raw_parts_mut(out, len)) {
+            Some(done) => say(out_len, done),
+            None => {
+                say(out_len, 0);
+                raise(Reason::CipherOperationFailed);
+                0
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn finish(context: *mut c_void, _: *mut u8, out_len: *mut usize, _: usize) -> c_int {
+    entry(|| {
+        // SAFETY: a live context.
+        let done = unsafe { of(context) }.finish();
+        if done.is_err() {
+            return 0;
+        }
+        // SAFETY: OpenSSL's own variable.
+        unsafe { say(out_len, 0) }
+    })
+}
+
+unsafe extern "C" fn whole(
+    context: *mut c_void,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    input: *const u8,
+    len: usize,
+) -> c_int {
+    if input.is_null() {
+        // SAFETY: as in `finish`.
+        return unsafe { finish(context, out, out_len, room) };
+    }
+    // SAFETY: the same contract.
+    unsafe { update(context, out, out_len, room, input, len) }
+}
+
+unsafe extern "C" fn get_params<const BITS: usize>(params: *mut OSSL_PARAM) -> c_int {
+    const GCM_MODE: usize = 6;
+    let facts = Facts { mode: GCM_MODE, key: BITS / 8, iv: 12, block: 1, aead: true, custom_iv: true };
+    // SAFETY: a list to fill.
+    entry(|| c_int::from(facts.answer(&mut unsafe { Answers::new(params) })))
+}
+
+unsafe extern "C" fn get_context_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
+    // SAFETY: a live context and a list to fill.
+    entry(|| unsafe { c_int::from(of(context).get(&mut Answers::new(params))) })
+}
+
+unsafe extern "C" fn set_context_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
+    // SAFETY: a live context and a list.
+    entry(|| unsafe { c_int::from(of(context).set(Params::new(params))) })
+}
+
+static GETTABLE: Table<OSSL_PARAM, 9> = Table([
+    describe(c"keylen", PARAM_UNSIGNED),
+    describe(c"ivlen", PARAM_UNSIGNED),
+    describe(c"taglen", PARAM_UNSIGNED),
+    describe(c"iv", PARAM_OCTETS),
+    describe(c"updated-iv", PARAM_OCTETS),
+    describe(c"tag", PARAM_OCTETS),
+    describe(c"tlsaadpad", PARAM_UNSIGNED),
+    describe(c"tlsivgen", PARAM_OCTETS),
+    END,
+]);
+
+static SETTABLE: Table<OSSL_PARAM, 6> = Table([
+    describe(c"ivlen", PARAM_UNSIGNED),
+    describe(c"tag", PARAM_OCTETS),
+    describe(c"tlsaad", PARAM_OCTETS),
+    describe(c"tlsivfixed", PARAM_OCTETS),
+    describe(c"tlsivinv", PARAM_OCTETS),
+    END,
+]);
+
+unsafe extern "C" fn gettable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
+    GETTABLE.as_ptr()
+}
+
+unsafe extern "C" fn settable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
+    SETTABLE.as_ptr()
+}
+
+const fn table<const BITS: usize>() -> Table<OSSL_DISPATCH, 15> {
+    dispatch![
+        id::CIPHER_NEWCTX => new_context::<BITS>,
+        id::CIPHER_FREECTX => free_context,
+        id::CIPHER_DUPCTX => dup_context,
+        id::CIPHER_ENCRYPT_INIT => init::<true>,
+        id::CIPHER_DECRYPT_INIT => init::<false>,
+        id::CIPHER_UPDATE => update,
+        id::CIPHER_FINAL => finish,
+        id::CIPHER_CIPHER => whole,
+        id::CIPHER_GET_PARAMS => get_params::<BITS>,
+        id::CIPHER_GETTABLE_PARAMS => gettable_params,
+        id::CIPHER_GET_CTX_PARAMS => get_context_params,
+        id::CIPHER_SET_CTX_PARAMS => set_context_params,
+        id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params,
+        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params,
+    ]
+}
+
+/// AES-128-GCM.
+pub static AES_128: Table<OSSL_DISPATCH, 15> = table::<128>();
+/// AES-192-GCM.
+pub static AES_192: Table<OSSL_DISPATCH, 15> = table::<192>();
+/// AES-256-GCM.
+pub static AES_256: Table<OSSL_DISPATCH, 15> = table::<256>();

@@ -1,0 +1,141 @@
+//! Symmetric ciphers as OpenSSL's EVP interface wants them: a context gets a key once and then message after message
+//! in pieces. Each is a thin layer over the runtime's streams.
+#![allow(unsafe_code)]
+
+mod gcm;
+mod plain;
+
+use std::ffi::{c_int, c_void};
+
+use wattlock::core::{Algorithm as KeyAlgorithm, Data, Key};
+
+use crate::offer::Algorithm;
+use crate::params::{Answers, END, Table, describe};
+use crate::provider::Provider;
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_UNSIGNED, id};
+
+/// Every cipher there is.
+pub static ALGORITHMS: &[Algorithm] = &[
+    cipher("gcm", c"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46", gcm::AES_256.as_ptr()),
+    cipher("gcm", c"AES-192-GCM:id-aes192-GCM:2.16.840.1.101.3.4.1.26", gcm::AES_192.as_ptr()),
+    cipher("gcm", c"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", gcm::AES_128.as_ptr()),
+    cipher("ctr", c"AES-256-CTR", plain::CTR_256.as_ptr()),
+    cipher("ctr", c"AES-192-CTR", plain::CTR_192.as_ptr()),
+    cipher("ctr", c"AES-128-CTR", plain::CTR_128.as_ptr()),
+    cipher("xts", c"AES-256-XTS:1.3.111.2.1619.0.1.2", plain::XTS_256.as_ptr()),
+    cipher("xts", c"AES-128-XTS:1.3.111.2.1619.0.1.1", plain::XTS_128.as_ptr()),
+];
+
+const fn cipher(
+    group: &'static str,
+    names: &'static std::ffi::CStr,
+    functions: *const OSSL_DISPATCH,
+) -> Algorithm {
+    Algorithm { group, operation: id::OP_CIPHER, names, functions, description: c"Wattlock" }
+}
+
+/// What never changes about a cipher.
+struct Facts {
+    /// `EVP_CIPH_..._MODE`
+    mode: usize,
+    key: usize,
+    iv: usize,
+    block: usize,
+    aead: bool,
+    custom_iv: bool,
+}
+
+static GETTABLE: Table<OSSL_PARAM, 10> = Table([
+    describe(c"mode", PARAM_UNSIGNED),
+    describe(c"keylen", PARAM_UNSIGNED),
+    describe(c"ivlen", PARAM_UNSIGNED),
+    describe(c"blocksize", PARAM_UNSIGNED),
+    describe(c"aead", PARAM_INTEGER),
+    describe(c"custom-iv", PARAM_INTEGER),
+    describe(c"cts", PARAM_INTEGER),
+    describe(c"tls-multi", PARAM_INTEGER),
+    describe(c"has-randkey", PARAM_INTEGER),
+    END,
+]);
+
+unsafe extern "C" fn gettable_params(_: *mut c_void) -> *const OSSL_PARAM {
+    GETTABLE.as_ptr()
+}
+
+impl Facts {
+    fn answer(&self, answers: &mut Answers<'_>) -> bool {
+        answers.set_size(c"mode", self.mode)
+            && answers.set_size(c"keylen", self.key)
+            && answers.set_size(c"ivlen", self.iv)
+            && answers.set_size(c"blocksize", self.block)
+            && answers.set_size(c"aead", usize::from(self.aead))
+            && answers.set_size(c"custom-iv", usize::from(self.custom_iv))
+            && answers.set_size(c"cts", 0)
+            && answers.set_size(c"tls-multi", 0)
+            && answers.set_size(c"has-randkey", 0)
+    }
+}
+
+/// The buffers of one call: one slice where they are the same, else two.
+///
+/// Buffers that overlap without being the same would make two overlapping slices: such a call gets its input copied.
+///
+/// # Safety
+/// `input` has `len` readable bytes and `out` as many writable ones; nobody else uses them meanwhile.
+unsafe fn with_buffers<R>(out: *mut u8, input: *const u8, len: usize, work: impl FnOnce(Data<'_>) -> R) -> R {
+    // SAFETY: the caller's; the ranges of the two slices do not overlap where two are made.
+    unsafe {
+        if out.cast_const() == input {
+            return work(Data::InPlace(std::slice::from_raw_parts_mut(out, len)));
+        }
+        let to = std::slice::from_raw_parts_mut(out, len);
+        if (out as usize).abs_diff(input as usize) < len {
+            let copy = zeroize::Zeroizing::new(std::slice::from_raw_parts(input, len).to_vec());
+            return work(Data::Apart { from: &copy, to });
+        }
+        work(Data::Apart { from: std::slice::from_raw_parts(input, len), to })
+    }
+}
+
+/// # Safety
+/// `at` has `len` readable bytes, or `len` is 0.
+unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
+    if at.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's.
+    unsafe { std::slice::from_raw_parts(at, len) }
+}
+
+fn symmetric(algorithm: KeyAlgorithm, key: &[u8]) -> Option<Key> {
+    Key::symmetric(algorithm, key).ok()
+}
+
+/// # Safety
+/// `context` is a live `provctx`.
+unsafe fn provider<'a>(context: *mut c_void) -> &'a Provider {
+    // SAFETY: the caller's.
+    unsafe { Provider::of(context) }
+}
+
+/// Writes how many bytes came out.
+///
+/// # Safety
+/// `at` is null or writable.
+unsafe fn say(at: *mut usize, len: usize) -> c_int {
+    if !at.is_null() {
+        // SAFETY: the caller's.
+        unsafe { *at = len };
+    }
+    1
+}
+
+macro_rules! dispatch {
+    ($($number:expr => $function:expr),* $(,)?) => {
+        crate::params::Table([
+            $(crate::sys::OSSL_DISPATCH { function_id: $number, function: $function as *const std::ffi::c_void },)*
+            crate::sys::OSSL_DISPATCH { function_id: 0, function: std::ptr::null() },
+        ])
+    };
+}
+pub(crate) use dispatch;

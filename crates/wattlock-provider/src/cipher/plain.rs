@@ -1,0 +1,357 @@
+//! AES in counter mode and XTS: no padding, no tag, as many bytes out as in.
+//!
+//! CTR takes pieces of any length and goes on where it was. XTS takes each call's input as one data unit (IEEE 1619,
+//! at most 2^20 blocks) under the tweak last given, as OpenSSL's own does.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use wattlock::core::{Algorithm, Error, Key, Kind, Stream};
+use zeroize::Zeroize;
+
+use super::{Facts, bytes, dispatch, gettable_params, provider, say, symmetric, with_buffers};
+use crate::error::{Reason, entry, raise};
+use crate::params::{Answers, END, Params, Table, describe};
+use crate::provider::Provider;
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED, id};
+
+const NONCE: usize = 16;
+/// IEEE 1619 section 5.1: a data unit has at most 2^20 blocks.
+const XTS_MOST: usize = 16 << 20;
+
+struct Context {
+    provider: &'static Provider,
+    cipher: u8,
+    key: Option<Key>,
+    /// By direction: decryption, encryption. Counter mode has one direction and uses the second.
+    streams: [Option<Box<dyn Stream>>; 2],
+    encrypt: bool,
+    given: [u8; NONCE],
+    has_nonce: bool,
+    begun: bool,
+    /// Bytes since the nonce was given.
+    done: u64,
+}
+
+/// Ciphers of this file, as const arguments of the entries.
+const CTR128: u8 = 0;
+const CTR192: u8 = 1;
+const CTR256: u8 = 2;
+const XTS128: u8 = 3;
+const XTS256: u8 = 4;
+
+fn facts(cipher: u8) -> Facts {
+    const CTR_MODE: usize = 5;
+    const XTS_MODE: usize = 0x1_0001;
+    let (mode, key) = match cipher {
+        CTR128 => (CTR_MODE, 16),
+        CTR192 => (CTR_MODE, 24),
+        CTR256 => (CTR_MODE, 32),
+        XTS128 => (XTS_MODE, 32),
+        _ => (XTS_MODE, 64),
+    };
+    Facts { mode, key, iv: NONCE, block: 1, aead: false, custom_iv: mode == XTS_MODE }
+}
+
+fn kinds(cipher: u8) -> (Algorithm, [Kind; 2]) {
+    match cipher {
+        CTR128 => (Algorithm::Aes128Ctr, [Kind::Aes128Ctr; 2]),
+        CTR192 => (Algorithm::Aes192Ctr, [Kind::Aes192Ctr; 2]),
+        CTR256 => (Algorithm::Aes256Ctr, [Kind::Aes256Ctr; 2]),
+        XTS128 => (Algorithm::Aes128Xts, [Kind::Aes128XtsDecrypt, Kind::Aes128XtsEncrypt]),
+        _ => (Algorithm::Aes256Xts, [Kind::Aes256XtsDecrypt, Kind::Aes256XtsEncrypt]),
+    }
+}
+
+impl Context {
+    fn new(provider: &'static Provider, cipher: u8) -> Context {
+        Context {
+            provider,
+            cipher,
+            key: None,
+            streams: [None, None],
+            encrypt: true,
+            given: [0; NONCE],
+            has_nonce: false,
+            begun: false,
+            done: 0,
+        }
+    }
+
+    fn is_xts(&self) -> bool {
+        self.cipher >= XTS128
+    }
+
+    fn duplicate(&self) -> Option<Context> {
+        let mut copy = Context::new(self.provider, self.cipher);
+        for (to, from) in copy.streams.iter_mut().zip(&self.streams) {
+            *to = match from {
+                Some(stream) => Some(stream.try_clone().ok()?),
+                None => None,
+            };
+        }
+        (copy.key, copy.encrypt) = (self.key.clone(), self.encrypt);
+        (copy.given, copy.has_nonce, copy.begun, copy.done) =
+            (self.given, self.has_nonce, self.begun, self.done);
+        Some(copy)
+    }
+
+    fn init(&mut self, encrypt: bool, key: Option<&[u8]>, nonce: Option<&[u8]>, params: Params<'_>) -> bool {
+        self.encrypt = encrypt || !self.is_xts();
+        if let Some(nonce) = nonce {
+            let Ok(nonce) = <[u8; NONCE]>::try_from(nonce) else {
+                raise(Reason::InvalidIvLength);
+                return false;
+            };
+            (self.given, self.has_nonce) = (nonce, true);
+        }
+        // Begun anew with the same nonce where none is given, as OpenSSL's.
+        (self.begun, self.done) = (false, 0);
+        if let Some(key) = key {
+            if key.len() != facts(self.cipher).key {
+                raise(Reason::InvalidKeyLength);
+                return false;
+            }
+            self.streams = [None, None];
+            self.key = symmetric(kinds(self.cipher).0, key);
+            if self.key.is_none() {
+                raise(Reason::XtsDuplicatedKeys);
+                return false;
+            }
+        }
+        self.set(params)
+    }
+
+    fn stream(&mut self) -> Result<&mut Box<dyn Stream>, Error> {
+        let place = &mut self.streams[usize::from(self.encrypt)];
+        if place.is_none() {
+            let key = self.key.as_ref().ok_or(Error::Invalid("no key"))?;
+            *place = Some(self.provider.open_stream(kinds(self.cipher).1[usize::from(self.encrypt)], key)?);
+        }
+        place.as_mut().ok_or(Error::Unsupported)
+    }
+
+    /// # Safety
+    /// As [`with_buffers`].
+    unsafe fn update(&mut self, out: *mut u8, input: *const u8, len: usize) -> Result<usize, Reason> {
+        if self.key.is_none() {
+            return Err(Reason::NoKeySet);
+        }
+        if self.is_xts() {
+            if len < 16 {
+                return Err(Reason::InvalidInputLength);
+            }
+            if len > XTS_MOST {
+                return Err(Reason::XtsDataUnitIsTooLarge);
+            }
+        }
+        if self.is_xts() && !self.has_nonce || out.is_null() {
+            return Err(Reason::CipherOperationFailed);
+        }
+        let (given, begun) = (self.given, self.begun);
+        let failed = |_| Reason::CipherOperationFailed;
+        let stream = self.stream().map_err(failed)?;
+        if !begun {
+            stream.start(&given).map_err(failed)?;
+        }
+        // SAFETY: the caller's.
+        let done = unsafe { with_buffers(out, input, len, |data| stream.update(data)) }.map_err(failed)?;
+        self.begun = !self.is_xts();
+        self.done += len as u64;
+        Ok(done)
+    }
+
+    /// The counter as it stands.
+    fn counter(&self) -> [u8; NONCE] {
+        if self.is_xts() {
+            return self.given;
+        }
+        let blocks = u128::from(self.done.div_ceil(16));
+        u128::from_be_bytes(self.given).wrapping_add(blocks).to_be_bytes()
+    }
+
+    fn set(&mut self, params: Params<'_>) -> bool {
+        params.iter().all(|param| match param.key().to_bytes() {
+            b"keylen" if param.size() != Some(facts(self.cipher).key) => {
+                raise(Reason::InvalidKeyLength);
+                false
+            }
+            // Bytes of a block already used: somebody goes on where another left off.
+            b"num" => param.size().is_some_and(|num| num < 16 && self.skip(num)),
+            _ => true,
+        })
+    }
+
+    fn skip(&mut self, num: usize) -> bool {
+        if self.is_xts() || num == (self.done % 16) as usize {
+            return true;
+        }
+        let mut rest = [0; 16];
+        let at = rest.as_mut_ptr();
+        // The counter given is that of the block in use.
+        let begun_before = self.begun;
+        // SAFETY: a buffer of our own, in place.
+        !begun_before && unsafe { self.update(at, at, num) }.is_ok()
+    }
+
+    fn get(&self, answers: &mut Answers<'_>) -> bool {
+        answers.set_size(c"keylen", facts(self.cipher).key)
+            && answers.set_size(c"ivlen", NONCE)
+            && answers.set_size(c"num", (self.done % 16) as usize)
+            && answers.set_octets(c"iv", &self.given)
+            && answers.set_octets(c"updated-iv", &self.counter())
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.given.zeroize();
+    }
+}
+
+/// # Safety
+/// `context` came from [`new_context`] or [`dup_context`] and is not freed; one thread at a time uses it.
+unsafe fn of<'a>(context: *mut c_void) -> &'a mut Context {
+    // SAFETY: the caller's.
+    unsafe { &mut *context.cast::<Context>() }
+}
+
+unsafe extern "C" fn new_context<const CIPHER: u8>(context: *mut c_void) -> *mut c_void {
+    entry(|| {
+        // SAFETY: a live provctx, which outlives every context made from it.
+        let provider = unsafe { provider(context) };
+        Box::into_raw(Box::new(Context::new(provider, CIPHER))).cast()
+    })
+}
+
+unsafe extern "C" fn free_context(context: *mut c_void) {
+    if !context.is_null() {
+        // SAFETY: made by us, freed once.
+        entry(|| drop(unsafe { Box::from_raw(context.cast::<Context>()) }));
+    }
+}
+
+unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
+    entry(|| {
+        // SAFETY: a live context.
+        let copy = unsafe { of(context) }.duplicate();
+        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
+    })
+}
+
+unsafe extern "C" fn init<const ENCRYPT: bool>(
+    context: *mut c_void,
+    key: *const u8,
+    key_len: usize,
+    nonce: *const u8,
+    nonce_len: usize,
+    params: *const OSSL_PARAM,
+) -> c_int {
+    entry(|| {
+        // SAFETY: by contract a live context and readable buffers, either of which may be missing.
+        unsafe {
+            let key = (!key.is_null()).then(|| bytes(key, key_len));
+            let nonce = (!nonce.is_null()).then(|| bytes(nonce, nonce_len));
+            c_int::from(of(context).init(ENCRYPT, key, nonce, Params::new(params)))
+        }
+    })
+}
+
+unsafe extern "C" fn update(
+    context: *mut c_void,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    input: *const u8,
+    len: usize,
+) -> c_int {
+    entry(|| {
+        // SAFETY: by contract a live context and buffers of these lengths.
+        unsafe {
+            if len == 0 {
+                return say(out_len, 0);
+            }
+            if room < len {
+                raise(Reason::OutputBufferTooSmall);
+                return 0;
+            }
+            match of(context).update(out, input, len) {
+                Ok(done) => say(out_len, done),
+                Err(reason) => {
+                    raise(reason);
+                    0
+                }
+            }
+        }
+    })
+}
+
+unsafe extern "C" fn finish(_: *mut c_void, _: *mut u8, out_len: *mut usize, _: usize) -> c_int {
+    // SAFETY: OpenSSL's own variable.
+    unsafe { say(out_len, 0) }
+}
+
+unsafe extern "C" fn get_params<const CIPHER: u8>(params: *mut OSSL_PARAM) -> c_int {
+    // SAFETY: a list to fill.
+    entry(|| c_int::from(facts(CIPHER).answer(&mut unsafe { Answers::new(params) })))
+}
+
+unsafe extern "C" fn get_context_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
+    // SAFETY: a live context and a list to fill.
+    entry(|| unsafe { c_int::from(of(context).get(&mut Answers::new(params))) })
+}
+
+unsafe extern "C" fn set_context_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
+    // SAFETY: a live context and a list.
+    entry(|| unsafe { c_int::from(of(context).set(Params::new(params))) })
+}
+
+static GETTABLE: Table<OSSL_PARAM, 6> = Table([
+    describe(c"keylen", PARAM_UNSIGNED),
+    describe(c"ivlen", PARAM_UNSIGNED),
+    describe(c"num", PARAM_UNSIGNED),
+    describe(c"iv", PARAM_OCTETS),
+    describe(c"updated-iv", PARAM_OCTETS),
+    END,
+]);
+
+static SETTABLE: Table<OSSL_PARAM, 3> =
+    Table([describe(c"keylen", PARAM_UNSIGNED), describe(c"num", PARAM_UNSIGNED), END]);
+
+unsafe extern "C" fn gettable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
+    GETTABLE.as_ptr()
+}
+
+unsafe extern "C" fn settable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
+    SETTABLE.as_ptr()
+}
+
+const fn table<const CIPHER: u8>() -> Table<OSSL_DISPATCH, 15> {
+    dispatch![
+        id::CIPHER_NEWCTX => new_context::<CIPHER>,
+        id::CIPHER_FREECTX => free_context,
+        id::CIPHER_DUPCTX => dup_context,
+        id::CIPHER_ENCRYPT_INIT => init::<true>,
+        id::CIPHER_DECRYPT_INIT => init::<false>,
+        id::CIPHER_UPDATE => update,
+        id::CIPHER_FINAL => finish,
+        id::CIPHER_CIPHER => update,
+        id::CIPHER_GET_PARAMS => get_params::<CIPHER>,
+        id::CIPHER_GETTABLE_PARAMS => gettable_params,
+        id::CIPHER_GET_CTX_PARAMS => get_context_params,
+        id::CIPHER_SET_CTX_PARAMS => set_context_params,
+        id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params,
+        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params,
+    ]
+}
+
+/// AES-128-CTR.
+pub static CTR_128: Table<OSSL_DISPATCH, 15> = table::<CTR128>();
+/// AES-192-CTR.
+pub static CTR_192: Table<OSSL_DISPATCH, 15> = table::<CTR192>();
+/// AES-256-CTR.
+pub static CTR_256: Table<OSSL_DISPATCH, 15> = table::<CTR256>();
+/// XTS-AES-128.
+pub static XTS_128: Table<OSSL_DISPATCH, 15> = table::<XTS128>();
+/// XTS-AES-256.
+pub static XTS_256: Table<OSSL_DISPATCH, 15> = table::<XTS256>();

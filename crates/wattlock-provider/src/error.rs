@@ -1,0 +1,101 @@
+//! OpenSSL's error queue, and the boundary that no panic crosses.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::sys::{ERR_LIB_PROV, ERR_new, ERR_set_debug, ERR_set_error};
+
+/// Why an entry failed, in the words of `openssl/proverr.h`: programs that look for a reason find the one they know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are OpenSSL's own")]
+#[repr(i32)]
+pub enum Reason {
+    BadDecrypt = 100,
+    WrongFinalBlockLength = 107,
+    OutputBufferTooSmall = 106,
+    InvalidKeyLength = 105,
+    InvalidIvLength = 109,
+    InvalidTag = 110,
+    InvalidTagLength = 118,
+    InvalidKey = 158,
+    InvalidDigest = 122,
+    InvalidDigestLength = 166,
+    InvalidPaddingMode = 168,
+    InvalidSaltLength = 112,
+    InvalidSignatureSize = 179,
+    NoKeySet = 114,
+    TagNotSet = 119,
+    TagNotNeeded = 120,
+    NotSupported = 136,
+    FailedToGetParameter = 103,
+    FailedToSetParameter = 104,
+    FailedToSign = 175,
+    FailedToDecrypt = 162,
+    FailedDuringDerivation = 164,
+    FailedToGenerateKey = 121,
+    CipherOperationFailed = 102,
+    BadTlsClientVersion = 161,
+    InvalidData = 115,
+    NotAPrivateKey = 221,
+    InvalidMode = 125,
+    MismatchingDomainParameters = 203,
+    InvalidInputLength = 230,
+    XtsDuplicatedKeys = 149,
+    XtsDataUnitIsTooLarge = 148,
+}
+
+/// Puts an error on the calling thread's queue.
+#[track_caller]
+pub fn raise(reason: Reason) {
+    push(reason as c_int, None);
+}
+
+/// Puts an error with words on the calling thread's queue.
+#[track_caller]
+pub fn raise_with(reason: Reason, words: &str) {
+    push(reason as c_int, CString::new(words).ok().as_deref());
+}
+
+#[track_caller]
+fn push(reason: c_int, words: Option<&CStr>) {
+    let line = std::panic::Location::caller().line() as c_int;
+    // SAFETY: public error calls with C strings that outlive them; the queue copies the words.
+    unsafe {
+        ERR_new();
+        ERR_set_debug(c"wattlock-provider".as_ptr(), line, c"".as_ptr());
+        match words {
+            Some(words) => ERR_set_error(ERR_LIB_PROV, reason, c"%s".as_ptr(), words.as_ptr()),
+            None => ERR_set_error(ERR_LIB_PROV, reason, std::ptr::null()),
+        }
+    }
+}
+
+/// Runs an entry. A panic, which would be a defect of ours, becomes a failure of this one call (`R::default()`: 0 or
+/// null) instead of ending the host.
+#[inline]
+pub fn entry<R: Nothing>(work: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(R::NOTHING)
+}
+
+/// What an entry returns when it has nothing to return.
+pub trait Nothing {
+    /// Failure.
+    const NOTHING: Self;
+}
+
+impl Nothing for c_int {
+    const NOTHING: c_int = 0;
+}
+
+impl<T> Nothing for *mut T {
+    const NOTHING: *mut T = std::ptr::null_mut();
+}
+
+impl<T> Nothing for *const T {
+    const NOTHING: *const T = std::ptr::null();
+}
+
+impl Nothing for () {
+    const NOTHING: () = ();
+}

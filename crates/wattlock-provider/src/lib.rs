@@ -1,0 +1,38 @@
+//! The OpenSSL 3 door: a provider (`provider=wattlock`) that libcrypto of OpenSSL 3.0 and later loads, so that programs
+//! which know nothing of Wattlock use it.
+//!
+//! This crate is C entries, parameters and asynchronous pauses, and nothing else. It refuses to do cryptography (the
+//! runtime's engines do; what they do not, OpenSSL's own providers do through public EVP calls in a child library
+//! context), to name an engine, to know OpenSSL's private structures, and to set a global property.
+//!
+//! How it is put together:
+//!
+//! - [`provider`]: one loaded instance: settings, runtime, child context; what it offers.
+//! - [`seat`]: a thread's way into the runtime, and operations inside an `ASYNC_JOB`.
+//! - [`child`]: public EVP calls with `provider!=wattlock`, for everything that is not accelerated.
+//! - [`cipher`], [`key`], [`sign`], [`agree`], [`decrypt`]: the entries, one file an algorithm.
+//! - [`params`], [`error`], [`sys`]: OpenSSL's parameter lists, error queue and declarations.
+//!
+//! Rules: no entry lets a panic out; no entry keeps a pointer of its caller's beyond the call, except those OpenSSL
+//! promises to keep; loading starts no thread, calibrates nothing and tests nothing; nothing but private-key,
+//! key-agreement and key-generation operations may pause.
+//!
+//! Unsafe code is unavoidable in a C door; each file that has any says what it relies on.
+#![warn(clippy::undocumented_unsafe_blocks)]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "entries are called by OpenSSL by its provider contract, nobody else"
+)]
+
+mod advantage;
+pub mod child;
+pub mod cipher;
+mod emulate;
+pub mod error;
+pub mod offer;
+pub mod params;
+pub mod provider;
+pub mod seat;
+pub mod settings;
+pub mod sys;
+pub mod table;

@@ -1,0 +1,142 @@
+//! What a loaded provider offers: groups of algorithms, of which only those are on that Wattlock does faster here, or
+//! that the operator asked for.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int};
+use std::ptr::null;
+use std::sync::Arc;
+
+use wattlock::Runtime;
+use wattlock::core::{Engine, Kind, KindSet};
+
+use crate::cipher;
+use crate::settings::{GROUPS, Settings};
+use crate::sys::{OSSL_ALGORITHM, OSSL_DISPATCH, id};
+
+const PROPERTIES: &CStr = c"provider=wattlock";
+
+/// One algorithm as OpenSSL sees it.
+#[derive(Clone, Copy)]
+pub struct Algorithm {
+    /// Group that turns it on.
+    pub group: &'static str,
+    /// `OP_...`
+    pub operation: c_int,
+    /// Names, joined by colons.
+    pub names: &'static CStr,
+    /// Functions.
+    pub functions: *const OSSL_DISPATCH,
+    /// Words for people.
+    pub description: &'static CStr,
+}
+
+// SAFETY: points to constants of this library.
+unsafe impl Sync for Algorithm {}
+// SAFETY: as above.
+unsafe impl Send for Algorithm {}
+
+/// The tables of one loaded provider.
+pub struct Offer {
+    on: Vec<&'static str>,
+    off: Vec<(&'static str, String)>,
+    tables: Vec<(c_int, Vec<OSSL_ALGORITHM>)>,
+}
+
+// SAFETY: pointers to constants of this library.
+unsafe impl Send for Offer {}
+// SAFETY: as above.
+unsafe impl Sync for Offer {}
+
+impl Offer {
+    /// What these settings and engines make of it.
+    pub fn new(settings: &Settings, engines: &[Arc<dyn Engine>]) -> Offer {
+        let (mut on, mut off) = (Vec::new(), Vec::new());
+        for group in GROUPS.iter().copied() {
+            let verdict = match &settings.algorithms {
+                Some(wanted) if wanted.iter().any(|name| name == group) => Ok(()),
+                Some(_) => Err("not asked for".to_owned()),
+                None => crate::advantage::of(group, engines),
+            };
+            match verdict {
+                Ok(()) => on.push(group),
+                Err(why) => off.push((group, why)),
+            }
+        }
+        let mut tables: Vec<(c_int, Vec<OSSL_ALGORITHM>)> = Vec::new();
+        for algorithm in everything().filter(|algorithm| on.contains(&algorithm.group)) {
+            let entry = OSSL_ALGORITHM {
+                names: algorithm.names.as_ptr(),
+                properties: PROPERTIES.as_ptr(),
+                implementation: algorithm.functions,
+                description: algorithm.description.as_ptr(),
+            };
+            match tables.iter_mut().find(|(operation, _)| *operation == algorithm.operation) {
+                Some((_, table)) => table.push(entry),
+                None => tables.push((algorithm.operation, vec![entry])),
+            }
+        }
+        let end =
+            OSSL_ALGORITHM { names: null(), properties: null(), implementation: null(), description: null() };
+        tables.iter_mut().for_each(|(_, table)| table.push(end));
+        Offer { on, off, tables }
+    }
+
+    /// The table of an operation; null if there is nothing of it.
+    pub fn algorithms(&self, operation: c_int) -> *const OSSL_ALGORITHM {
+        self.tables.iter().find(|(one, _)| *one == operation).map_or(null(), |(_, table)| table.as_ptr())
+    }
+
+    /// Kinds of request that what is offered can lead to.
+    pub fn kinds(&self) -> KindSet {
+        Kind::ALL.iter().copied().filter(|kind| self.on.iter().any(|group| belongs(*kind, group))).collect()
+    }
+
+    /// What is on, what is not, and why; for people.
+    pub fn describe(&self, runtime: &Runtime) -> String {
+        let engines: Vec<&str> = runtime.engines().iter().map(|engine| engine.description().name).collect();
+        let mut text = format!(
+            "policy {}; engines {}; offers {}",
+            runtime.policy(),
+            engines.join(", "),
+            self.on.join(", ")
+        );
+        for (group, why) in &self.off {
+            text.push_str(&format!("; not {group}: {why}"));
+        }
+        text
+    }
+}
+
+fn everything() -> impl Iterator<Item = &'static Algorithm> {
+    let lists: [&'static [Algorithm]; 1] = [cipher::ALGORITHMS];
+    lists.into_iter().flatten()
+}
+
+fn belongs(kind: Kind, group: &str) -> bool {
+    let name = kind.name();
+    match group {
+        "gcm" => name.contains("-gcm-"),
+        "ctr" => name.ends_with("-ctr"),
+        "xts" => name.contains("-xts-"),
+        "cbc" => name.contains("-cbc-"),
+        "rsa" => name.starts_with("rsa-"),
+        "ec" => name.contains("p256-") || name.contains("p384-"),
+        "x25519" => name.starts_with("x25519-"),
+        "kdf" => name.starts_with("tls12-prf") || name.starts_with("hkdf"),
+        _ => false,
+    }
+}
+
+const _: c_int = id::OP_CIPHER;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_group_leads_to_kinds() {
+        for group in GROUPS {
+            assert!(Kind::ALL.iter().any(|kind| belongs(*kind, group)), "{group}");
+        }
+    }
+}

@@ -1,0 +1,860 @@
+//! A thread's way into the runtime, and what happens inside an `ASYNC_JOB`.
+//!
+//! *Seats.* A [`Seat`] is one thread's dispatcher for one loaded provider. It has a lock because two others may come
+//! to it: our helper thread, and whoever frees a wait context. Its own thread finds the lock free but for those.
+//!
+//! *Jobs.* A private-key, derive or generate operation inside a job is *gathered* with others of its thread and the
+//! job paused. A batch that is full is done at once, by whoever filled it. Otherwise everyone who could join has come
+//! when the event loop has been round once: so the first of a gathering (its *leader*) wakes itself at once, and when
+//! the loop resumes it, it releases all that has gathered meanwhile to the policy, which then knows how many there
+//! are. No timer is waited for and no other thread is needed. Where the application polls (see [`crate::table`])
+//! nobody wakes itself, and the application's flush releases.
+//!
+//! *Company.* A program may run jobs one at a time. Where gathering brought nobody whose company helped, the
+//! operations of that thread are done inside the call, and gathering is tried again after a millisecond, then two,
+//! up to 16: a trial costs one turn of the loop.
+//!
+//! *The helper thread* is started when something first pauses and nobody has said that it polls. While anything is
+//! in flight it looks every millisecond (every 50 us where an engine with queues works), releases what a loop has
+//! not come back for, and else sleeps.
+//!
+//! *Stacks.* A job runs on a fiber of 32 KiB, less than one big multiplication takes. What is computed inside a job is
+//! therefore computed on a stack of the seat's own, with a guard page.
+//!
+//! *Lifetimes.* A request owns its buffers, so nothing here touches an application's memory after a connection is
+//! gone. The wait context holds a [`Link`]; its cleanup withdraws the request and silences the notification before
+//! anything of the connection's is freed.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use wattlock::core::{
+    Completion, Data, Error, Fault, Key, Kind, Nanos, OwnedRequest, Request, Stream, Token,
+};
+use wattlock::{Clock, Dispatcher, Submitted};
+
+use crate::error::entry;
+use crate::provider::Provider;
+use crate::sys;
+
+/// How often the helper looks while requests wait for a loop to come round.
+const TICK: Duration = Duration::from_millis(1);
+/// How often it looks while an engine with queues has something.
+const QUEUE_TICK: Duration = Duration::from_micros(50);
+/// First and last pause between trials of gathering where nobody comes.
+const TRIAL_NS: (Nanos, Nanos) = (1_000_000, 16_000_000);
+/// Gatherings in vain before a thread is taken to be alone.
+const IN_VAIN: u32 = 2;
+/// A pause that returns sooner than this did not pause.
+const BLOCKED_NS: Nanos = 400;
+/// Bytes of the stack on which operations of jobs are computed.
+const STACK: usize = 1 << 20;
+
+thread_local! {
+    /// This thread's seats. A plain pointer without a destructor, which would keep the library from being unloaded;
+    /// freed by OpenSSL's own call at a thread's end.
+    static SEATS: Cell<*mut Vec<(u64, Arc<Seat>)>> = const { Cell::new(null_mut()) };
+}
+
+/// One thread's way into one provider's runtime.
+pub struct Seat {
+    forks: u32,
+    state: Mutex<State>,
+    /// Whether the application said that it polls this thread's requests.
+    claimed: AtomicBool,
+    /// How many could be waiting at once, if the application says so; 0 if it does not.
+    active: AtomicU32,
+}
+
+struct State {
+    dispatcher: Dispatcher,
+    clock: Clock,
+    /// Not yet released, oldest first.
+    gathered: Vec<(OwnedRequest, Arc<Waiter>)>,
+    since: Nanos,
+    /// Whoever waits for a request that the dispatcher has, by the request's mark.
+    waiting: Vec<Option<(Token, Arc<Waiter>)>>,
+    arrived: Vec<Completion>,
+    /// Who is to be told once the lock is free: a callback may call us.
+    tell: Vec<Arc<Waiter>>,
+    company: Company,
+    stack: Option<Stack>,
+}
+
+/// Whether gathering helps this thread.
+#[derive(Debug)]
+struct Company {
+    in_vain: u32,
+    next_trial: Nanos,
+    pause: Nanos,
+}
+
+impl Default for Company {
+    fn default() -> Company {
+        Company { in_vain: 0, next_trial: 0, pause: TRIAL_NS.0 }
+    }
+}
+
+impl Company {
+    fn expected(&self, now: Nanos) -> bool {
+        self.in_vain < IN_VAIN || now >= self.next_trial
+    }
+
+    fn learned(&mut self, helped: bool, now: Nanos) {
+        if helped {
+            *self = Company::default();
+            return;
+        }
+        self.in_vain = self.in_vain.saturating_add(1);
+        if self.in_vain >= IN_VAIN {
+            self.next_trial = now.saturating_add(self.pause);
+            self.pause = (self.pause * 2).min(TRIAL_NS.1);
+        }
+    }
+}
+
+/// Who is told when a request is done.
+enum Notify {
+    Nobody,
+    Fd(c_int),
+    Callback(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void),
+}
+
+/// One paused operation.
+struct Waiter {
+    seat: Arc<Seat>,
+    inner: Mutex<Waiting>,
+}
+
+struct Waiting {
+    outcome: Option<(Result<usize, Error>, OwnedRequest)>,
+    notify: Notify,
+    /// The wait context has gone.
+    gone: bool,
+    /// Written to the descriptor and not yet read.
+    signalled: bool,
+}
+
+// SAFETY: the callback's argument is handed to the callback and nothing else; OpenSSL's contract lets it be called from
+// any thread.
+unsafe impl Send for Waiting {}
+
+/// Frees the lock, then tells whoever has something to be told.
+fn unlock(mut state: MutexGuard<'_, State>) {
+    let mut tell = std::mem::take(&mut state.tell);
+    drop(state);
+    tell.drain(..).for_each(|waiter| waiter.wake());
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Waiter {
+    fn done(&self) -> bool {
+        let inner = lock(&self.inner);
+        inner.outcome.is_some() || inner.gone
+    }
+
+    /// Tells the application that the job can go on.
+    fn signal(inner: &mut Waiting) {
+        match inner.notify {
+            Notify::Nobody => {}
+            Notify::Fd(fd) => {
+                if !inner.signalled {
+                    let one = 1_u64;
+                    // SAFETY: an eventfd that stays open while `notify` names it; 8 bytes as it wants.
+                    unsafe { libc::write(fd, (&raw const one).cast(), 8) };
+                    inner.signalled = true;
+                }
+            }
+            Notify::Callback(callback, argument) => {
+                // SAFETY: the application's callback with its own argument; the wait context is alive, or `notify`
+                // would say nobody.
+                unsafe { callback(argument) };
+            }
+        }
+    }
+
+    fn wake(&self) {
+        Waiter::signal(&mut lock(&self.inner));
+    }
+
+    fn finish(&self, result: Result<usize, Error>, request: OwnedRequest) {
+        lock(&self.inner).outcome = Some((result, request));
+    }
+
+    fn clear(inner: &mut Waiting) {
+        if let (true, Notify::Fd(fd)) = (inner.signalled, &inner.notify) {
+            let mut count = 0_u64;
+            // SAFETY: as in `signal`; the descriptor does not block.
+            unsafe { libc::read(*fd, (&raw mut count).cast(), 8) };
+        }
+        inner.signalled = false;
+    }
+
+    fn take(&self) -> Option<(Result<usize, Error>, OwnedRequest)> {
+        let mut inner = lock(&self.inner);
+        Waiter::clear(&mut inner);
+        inner.outcome.take()
+    }
+}
+
+/// What a wait context holds of ours.
+struct Link {
+    current: Mutex<Option<Arc<Waiter>>>,
+    fd: c_int,
+}
+
+/// Names our entry in a wait context: its address is what counts.
+static KEY: u8 = 0;
+
+fn key() -> *const c_void {
+    (&raw const KEY).cast()
+}
+
+impl Link {
+    /// The link of a wait context, made on first use.
+    ///
+    /// # Safety
+    /// `context` is live, and stays so during the call.
+    unsafe fn of<'a>(context: *mut sys::ASYNC_WAIT_CTX, with_fd: bool) -> Option<&'a Link> {
+        let (mut fd, mut custom) = (0, null_mut());
+        // SAFETY: a live context; what was set under our key is a `Link`.
+        unsafe {
+            if sys::ASYNC_WAIT_CTX_get_fd(context, key(), &raw mut fd, &raw mut custom) == 1 {
+                return custom.cast::<Link>().as_ref();
+            }
+            let fd = if with_fd { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) } else { -1 };
+            if with_fd && fd < 0 {
+                return None;
+            }
+            let link = Box::into_raw(Box::new(Link { current: Mutex::default(), fd }));
+            if sys::ASYNC_WAIT_CTX_set_wait_fd(context, key(), fd, link.cast(), Some(unlink)) != 1 {
+                unlink(context, key(), fd, link.cast());
+                return None;
+            }
+            link.as_ref()
+        }
+    }
+}
+
+/// Cleanup of a wait context: withdraws what is in flight, then lets the link go.
+unsafe extern "C" fn unlink(_: *mut sys::ASYNC_WAIT_CTX, _: *const c_void, fd: c_int, custom: *mut c_void) {
+    entry(|| {
+        // SAFETY: made by `Link::of`; OpenSSL calls this once for it.
+        let link = unsafe { Box::from_raw(custom.cast::<Link>()) };
+        if let Some(waiter) = lock(&link.current).take() {
+            waiter.seat.withdraw(&waiter);
+        }
+        if fd >= 0 {
+            // SAFETY: ours; nobody signals on it any more.
+            unsafe { libc::close(fd) };
+        }
+    });
+}
+
+/// A stack of the seat's own, with a guard page below.
+struct Stack {
+    base: *mut u8,
+    size: usize,
+}
+
+// SAFETY: plain memory.
+unsafe impl Send for Stack {}
+
+impl Stack {
+    fn new() -> Option<Stack> {
+        const GUARD: usize = 4096;
+        let size = STACK + GUARD;
+        // SAFETY: a fresh anonymous mapping; its lowest page is made untouchable.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK | libc::MAP_NORESERVE;
+            let base = libc::mmap(null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            if base == libc::MAP_FAILED {
+                return None;
+            }
+            libc::mprotect(base, GUARD, libc::PROT_NONE);
+            Some(Stack { base: base.cast(), size })
+        }
+    }
+
+    /// Runs `work` on this stack.
+    fn run<R>(&mut self, work: impl FnOnce() -> R) -> Option<R> {
+        // SAFETY: mapped, writable, page-aligned, used by one caller at a time (`&mut`); no panic leaves `work`.
+        unsafe {
+            psm::on_stack(self.base, self.size, || {
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).ok()
+            })
+        }
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: ours, unmapped once. Nothing secret is left on it: engines wipe theirs.
+        unsafe { libc::munmap(self.base.cast(), self.size) };
+    }
+}
+
+impl State {
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    fn finished(&mut self, waiter: Arc<Waiter>, completion: Completion, me: Option<&Arc<Waiter>>) {
+        waiter.finish(completion.result, completion.request);
+        if me.is_none_or(|me| !Arc::ptr_eq(me, &waiter)) {
+            self.tell.push(waiter);
+        }
+    }
+
+    /// Hands everything gathered to the policy and does what can be done at once. Returns whether gathering helped:
+    /// somebody had company, or an engine with queues has something.
+    fn release(&mut self, me: Option<&Arc<Waiter>>) -> bool {
+        let gathered = std::mem::take(&mut self.gathered);
+        let others = self.dispatcher.in_flight() as u32;
+        self.dispatcher.set_active(others + gathered.len() as u32);
+        for (mut request, waiter) in gathered {
+            let slot = self.waiting.iter().position(Option::is_none).unwrap_or_else(|| {
+                self.waiting.push(None);
+                self.waiting.len() - 1
+            });
+            request.mark = slot as u64;
+            match self.dispatcher.submit(request) {
+                Submitted::Done(done) => self.finished(waiter, done, me),
+                Submitted::Pending(token) => self.waiting[slot] = Some((token, waiter)),
+            }
+        }
+        self.dispatcher.flush();
+        self.collect(me) || self.waiting.iter().any(Option::is_some)
+    }
+
+    /// Takes in what is done. Returns whether any of it was done in company.
+    fn collect(&mut self, me: Option<&Arc<Waiter>>) -> bool {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.dispatcher.poll(&mut |completion| arrived.push(completion));
+        let mut helped = false;
+        for completion in arrived.drain(..) {
+            helped |= completion.cost.batch > 1;
+            let place = self.waiting.get_mut(completion.request.mark as usize);
+            let Some((_, waiter)) = place.and_then(Option::take) else { continue };
+            self.finished(waiter, completion, me);
+        }
+        self.arrived = arrived;
+        helped
+    }
+
+    /// Runs `work` on the seat's own stack.
+    fn deep<R>(&mut self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
+        let mut stack = self.stack.take().or_else(Stack::new)?;
+        let done = stack.run(|| work(self));
+        self.stack = Some(stack);
+        done
+    }
+
+    fn close(&mut self) {
+        // Nothing of ours is in use any more when OpenSSL unloads a provider: whoever waited here has gone.
+        self.gathered.clear();
+        self.waiting.clear();
+        self.stack = None;
+    }
+}
+
+impl Seat {
+    fn new(provider: &Provider) -> Seat {
+        Seat {
+            forks: wattlock::forks(),
+            state: Mutex::new(State {
+                dispatcher: provider.runtime.dispatcher(),
+                clock: provider.runtime.clock().clone(),
+                gathered: Vec::new(),
+                since: 0,
+                waiting: Vec::new(),
+                arrived: Vec::new(),
+                tell: Vec::new(),
+                company: Company::default(),
+                stack: None,
+            }),
+            claimed: AtomicBool::new(false),
+            active: AtomicU32::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Takes a request back, wherever it is, and silences its waiter.
+    fn withdraw(&self, waiter: &Arc<Waiter>) {
+        {
+            let mut inner = lock(&waiter.inner);
+            inner.notify = Notify::Nobody;
+            inner.gone = true;
+        }
+        if self.forks != wattlock::forks() {
+            return; // It belongs to the parent.
+        }
+        let mut state = self.lock();
+        state.gathered.retain(|(_, one)| !Arc::ptr_eq(one, waiter));
+        let mine = |place: &Option<(Token, Arc<Waiter>)>| {
+            place.as_ref().is_some_and(|(_, one)| Arc::ptr_eq(one, waiter))
+        };
+        if let Some(slot) = state.waiting.iter().position(mine)
+            && let Some((token, _)) = state.waiting[slot].as_ref()
+        {
+            let token = *token;
+            if state.dispatcher.cancel(token).is_some() {
+                state.waiting[slot] = None;
+            }
+        }
+    }
+
+    /// An operation inside a job.
+    fn perform_in_job(
+        self: &Arc<Seat>,
+        provider: &Provider,
+        job: *mut sys::ASYNC_JOB,
+        kind: Kind,
+        key: &Key,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, Error> {
+        let broken = Error::Device(Fault::Lost);
+        let claimed = self.claimed.load(Relaxed);
+        let mut state = self.lock();
+        let now = state.now();
+        let alone = if claimed {
+            self.active.load(Relaxed) == 1 && state.gathered.is_empty()
+        } else {
+            state.gathered.is_empty() && !state.company.expected(now)
+        };
+        // SAFETY: called inside a live job.
+        let link = if alone { None } else { unsafe { self.link(job) } };
+        let Some((link, notify)) = link else {
+            let request = Request::new(kind, key, Data::Apart { from: input, to: output });
+            let mut request = Some(request);
+            let run = |state: &mut State| {
+                request.as_mut().map_or(Err(broken), |request| state.dispatcher.run(request))
+            };
+            return state.deep(run).unwrap_or(Err(broken));
+        };
+        let inner = Waiting { outcome: None, notify, gone: false, signalled: false };
+        let waiter = Arc::new(Waiter { seat: self.clone(), inner: Mutex::new(inner) });
+        *lock(&link.current) = Some(waiter.clone());
+        if state.gathered.is_empty() {
+            state.since = now;
+        }
+        let request = OwnedRequest::new(kind, Arc::new(key.clone()), input.to_vec(), output.len());
+        state.gathered.push((request, waiter.clone()));
+        let alike = state.gathered.iter().filter(|(request, _)| request.kind == kind).count();
+        if alike >= provider.width(kind) {
+            let helped = state.deep(|state| state.release(Some(&waiter))).unwrap_or(false);
+            state.company.learned(helped, now);
+        } else if state.gathered.len() == 1 && !claimed {
+            let leader = waiter.clone();
+            state.tell.push(leader);
+        }
+        unlock(state);
+        if !claimed {
+            provider.watch();
+        }
+        self.wait(&waiter);
+        // From here the wait context may be gone; the waiter is ours.
+        if !lock(&waiter.inner).gone {
+            *lock(&link.current) = None;
+        }
+        let (result, request) = waiter.take().ok_or(broken)?;
+        let len = result?;
+        let done = request.output.get(..len).ok_or(broken)?;
+        output.get_mut(..len).ok_or(broken)?.copy_from_slice(done);
+        Ok(len)
+    }
+
+    /// # Safety
+    /// Called inside `job`.
+    unsafe fn link<'a>(&self, job: *mut sys::ASYNC_JOB) -> Option<(&'a Link, Notify)> {
+        // SAFETY: a live job has a live wait context.
+        unsafe {
+            let context = sys::ASYNC_get_wait_ctx(job);
+            if context.is_null() {
+                return None;
+            }
+            let (mut callback, mut argument) = (None, null_mut());
+            let has = sys::ASYNC_WAIT_CTX_get_callback(context, &raw mut callback, &raw mut argument) == 1;
+            let callback = callback.filter(|_| has);
+            let link = Link::of(context, callback.is_none())?;
+            let notify = match callback {
+                Some(callback) => Notify::Callback(callback, argument),
+                None if link.fd >= 0 => Notify::Fd(link.fd),
+                None => return None,
+            };
+            Some((link, notify))
+        }
+    }
+
+    /// Pauses until a request is done. A job resumed too early looks whether it is its turn to release what has
+    /// gathered, and pauses again. Where pausing is blocked the request is released at once and, if an engine with
+    /// queues still has it then, taken back and done here.
+    fn wait(self: &Arc<Seat>, waiter: &Arc<Waiter>) {
+        let mut early = 0;
+        while !waiter.done() {
+            let before = self.lock().now();
+            // SAFETY: inside a job; where it is not, or pausing is blocked, this returns at once.
+            if unsafe { sys::ASYNC_pause_job() } != 1 {
+                self.give_up(waiter);
+                return;
+            }
+            if waiter.done() {
+                return;
+            }
+            let mut state = self.lock();
+            let now = state.now();
+            Waiter::clear(&mut lock(&waiter.inner));
+            let mine = state.gathered.iter().any(|(_, one)| Arc::ptr_eq(one, waiter));
+            if mine {
+                let helped = state.deep(|state| state.release(Some(waiter))).unwrap_or(false);
+                state.company.learned(helped, now);
+            } else {
+                state.deep(|state| {
+                    state.dispatcher.flush();
+                    state.collect(Some(waiter))
+                });
+            }
+            unlock(state);
+            early = if now.saturating_sub(before) < BLOCKED_NS { early + 1 } else { 0 };
+            if early >= 2 && !waiter.done() {
+                self.give_up(waiter);
+                return;
+            }
+        }
+    }
+
+    /// Takes the request back and does it here.
+    fn give_up(self: &Arc<Seat>, waiter: &Arc<Waiter>) {
+        let mut state = self.lock();
+        let mut request = None;
+        if let Some(at) = state.gathered.iter().position(|(_, one)| Arc::ptr_eq(one, waiter)) {
+            request = Some(state.gathered.remove(at).0);
+        }
+        let mine = |place: &Option<(Token, Arc<Waiter>)>| {
+            place.as_ref().is_some_and(|(_, one)| Arc::ptr_eq(one, waiter))
+        };
+        if let Some(slot) = state.waiting.iter().position(mine)
+            && let Some((token, _)) = state.waiting[slot].take()
+        {
+            request = state.dispatcher.cancel(token).or(request);
+        }
+        let Some(mut request) = request else { return };
+        let broken = Error::Device(Fault::Lost);
+        let result = state.deep(|state| state.dispatcher.run(&mut request.view())).unwrap_or(Err(broken));
+        unlock(state);
+        waiter.finish(result, request);
+    }
+
+    /// The helper's look: releases what a loop has not come back for, and takes in what is done. Returns whether
+    /// anything is still in flight, and whether an engine with queues has it.
+    fn look_after(&self, overdue_ns: Nanos) -> (bool, bool) {
+        let Ok(mut state) = self.state.try_lock() else { return (true, false) };
+        if self.claimed.load(Relaxed) {
+            return (false, false);
+        }
+        let now = state.now();
+        if !state.gathered.is_empty() && now.saturating_sub(state.since) >= overdue_ns {
+            state.release(None);
+        } else if state.dispatcher.in_flight() > 0 {
+            state.collect(None);
+        }
+        let queued = state.waiting.iter().any(Option::is_some);
+        let busy = queued || !state.gathered.is_empty();
+        unlock(state);
+        (busy, queued)
+    }
+
+    /// The application polls: takes in what is done and returns how much is still in flight.
+    pub(crate) fn poll(&self) -> usize {
+        let mut state = self.lock();
+        let due =
+            !state.gathered.is_empty() && state.now().saturating_sub(state.since) >= TICK.as_nanos() as u64;
+        if due {
+            state.release(None);
+        } else {
+            state.collect(None);
+        }
+        let left = state.gathered.len() + state.dispatcher.in_flight();
+        unlock(state);
+        left
+    }
+
+    /// The application's loop has nothing else to do: releases what has gathered. Returns how much is in flight.
+    pub(crate) fn flush(&self) -> usize {
+        let mut state = self.lock();
+        state.release(None);
+        let left = state.dispatcher.in_flight();
+        unlock(state);
+        left
+    }
+
+    /// Requests in flight, gathered ones included.
+    pub(crate) fn in_flight(&self) -> usize {
+        let state = self.lock();
+        state.gathered.len() + state.dispatcher.in_flight()
+    }
+
+    /// The application polls this thread's requests from now on, or no longer.
+    pub(crate) fn claim(&self, yes: bool) {
+        self.claimed.store(yes, Relaxed);
+    }
+
+    /// How many could be waiting at once; 0 if unknown.
+    pub(crate) fn set_active(&self, active: u32) {
+        self.active.store(active, Relaxed);
+    }
+
+    /// Withdraws what a wait context has in flight.
+    ///
+    /// # Safety
+    /// `context` is live.
+    pub(crate) unsafe fn cancel(context: *mut sys::ASYNC_WAIT_CTX) -> bool {
+        let (mut fd, mut custom) = (0, null_mut());
+        // SAFETY: a live context; what was set under our key is a `Link`.
+        let link = unsafe {
+            if sys::ASYNC_WAIT_CTX_get_fd(context, key(), &raw mut fd, &raw mut custom) != 1 {
+                return false;
+            }
+            custom.cast::<Link>().as_ref()
+        };
+        let waiter = link.and_then(|link| lock(&link.current).take());
+        waiter.map(|waiter| waiter.seat.withdraw(&waiter)).is_some()
+    }
+}
+
+impl Provider {
+    /// The calling thread's seat.
+    pub(crate) fn seat(&self) -> Arc<Seat> {
+        let place = SEATS.get();
+        // SAFETY: null or this thread's own vector, which only this function and `thread_ended` touch, on this thread.
+        if let Some(seats) = unsafe { place.as_ref() }
+            && let Some((_, seat)) = seats.iter().find(|(id, _)| *id == self.id)
+            && seat.forks == wattlock::forks()
+        {
+            return seat.clone();
+        }
+        self.new_seat()
+    }
+
+    #[cold]
+    fn new_seat(&self) -> Arc<Seat> {
+        let seat = Arc::new(Seat::new(self));
+        let mut place = SEATS.get();
+        if place.is_null() {
+            place = Box::into_raw(Box::default());
+            SEATS.set(place);
+        }
+        // SAFETY: as in `seat`.
+        let seats = unsafe { &mut *place };
+        let known = seats.iter().position(|(id, _)| *id == self.id);
+        match known {
+            Some(at) => {
+                // Of before a fork: its lock may be held for ever by a thread that did not come along.
+                std::mem::forget(std::mem::replace(&mut seats[at].1, seat.clone()));
+            }
+            None => {
+                seats.push((self.id, seat.clone()));
+                self.at_thread_end(Some(thread_ended));
+            }
+        }
+        let life = self.life();
+        lock(&life.seats).push(seat.clone());
+        seat
+    }
+
+    /// Does an operation and returns the output's length. Inside an `ASYNC_JOB` it may pause the job meanwhile.
+    ///
+    /// # Errors
+    /// As [`Dispatcher::run`]; [`Error::Device`] if the wait context was freed meanwhile.
+    pub fn perform(&self, kind: Kind, key: &Key, input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+        // SAFETY: public call without arguments.
+        let job = unsafe { sys::ASYNC_get_current_job() };
+        let seat = self.seat();
+        if job.is_null() {
+            let mut request = Request::new(kind, key, Data::Apart { from: input, to: output });
+            return seat.lock().dispatcher.run(&mut request);
+        }
+        seat.perform_in_job(self, job, kind, key, input, output)
+    }
+
+    /// A cipher for messages in pieces. Always inline; never pauses.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if no engine here has it; [`Error::Invalid`].
+    pub fn open_stream(&self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
+        self.seat().lock().dispatcher.open_stream(kind, key)
+    }
+
+    /// How many requests of a kind make a full batch.
+    fn width(&self, kind: Kind) -> usize {
+        let engines = self.runtime.engines().iter();
+        let widths = engines
+            .map(|engine| engine.description())
+            .filter(|description| description.queued.contains(kind) && description.class.is_cpu())
+            .map(|description| usize::from(description.width));
+        widths.max().unwrap_or(usize::MAX)
+    }
+
+    /// Sees to it that somebody looks after what is paused.
+    fn watch(&self) {
+        let life = self.life();
+        if life.awake.swap(true, SeqCst) {
+            return;
+        }
+        let mut helper = lock(&life.helper);
+        match &*helper {
+            Some(_) => life.bell.notify_one(),
+            None => *helper = Helper::start(life.clone(), self.settings.hold),
+        }
+    }
+
+    /// Ends the helper and takes everything back from the seats.
+    pub(crate) fn close(&self) {
+        let life = self.life();
+        life.stop.store(true, Relaxed);
+        let helper = lock(&life.helper).take();
+        life.bell.notify_all();
+        if let Some(helper) = helper {
+            let _ = helper.0.join();
+        }
+        for seat in lock(&life.seats).drain(..) {
+            seat.lock().close();
+        }
+    }
+}
+
+/// What a process has of one provider that does not survive a fork.
+pub(crate) struct Life {
+    pub(crate) forks: u32,
+    seats: Mutex<Vec<Arc<Seat>>>,
+    helper: Mutex<Option<Helper>>,
+    bell: Condvar,
+    awake: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Life {
+    pub(crate) fn new() -> Life {
+        Life {
+            forks: wattlock::forks(),
+            seats: Mutex::default(),
+            helper: Mutex::default(),
+            bell: Condvar::new(),
+            awake: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    fn forget(&self, gone: &Arc<Seat>) {
+        lock(&self.seats).retain(|seat| !Arc::ptr_eq(seat, gone));
+    }
+}
+
+/// The helper thread.
+pub(crate) struct Helper(std::thread::JoinHandle<()>);
+
+impl Helper {
+    fn start(life: Arc<Life>, hold: Duration) -> Option<Helper> {
+        let work = move || Helper::run(&life, hold.max(TICK));
+        std::thread::Builder::new().name("wattlock".to_owned()).spawn(work).map(Helper).ok()
+    }
+
+    fn run(life: &Life, overdue: Duration) {
+        let mut tick = TICK;
+        while !life.stop.load(Relaxed) {
+            std::thread::sleep(tick);
+            let seats: Vec<Arc<Seat>> = lock(&life.seats).clone();
+            let (mut busy, mut queued) = (false, false);
+            for seat in seats {
+                let (one_busy, one_queued) = seat.look_after(overdue.as_nanos() as u64);
+                busy |= one_busy;
+                queued |= one_queued;
+            }
+            tick = if queued { QUEUE_TICK } else { TICK };
+            if busy || life.awake.swap(false, SeqCst) && Helper::anything(life) {
+                life.awake.store(true, SeqCst);
+                continue;
+            }
+            let mut helper = lock(&life.helper);
+            while !life.awake.load(SeqCst) && !life.stop.load(Relaxed) {
+                helper = life.bell.wait(helper).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// Whether somebody paused while the helper made up its mind to sleep.
+    fn anything(life: &Life) -> bool {
+        let seats: Vec<Arc<Seat>> = lock(&life.seats).clone();
+        seats.iter().any(|seat| !seat.claimed.load(Relaxed) && seat.in_flight() > 0)
+    }
+}
+
+/// OpenSSL's call at a thread's end, or when it stops using libcrypto.
+unsafe extern "C" fn thread_ended(context: *mut c_void) {
+    entry(|| {
+        // SAFETY: registered with our own provctx.
+        let provider = unsafe { Provider::of(context) };
+        let place = SEATS.get();
+        // SAFETY: as in `Provider::seat`.
+        let Some(seats) = (unsafe { place.as_mut() }) else { return };
+        if let Some(at) = seats.iter().position(|(id, _)| *id == provider.id) {
+            let (_, seat) = seats.swap_remove(at);
+            provider.life().forget(&seat);
+        }
+        if seats.is_empty() {
+            SEATS.set(null_mut());
+            // SAFETY: made by `new_seat`, and out of reach now.
+            drop(unsafe { Box::from_raw(place) });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_finds_no_company_tries_again_ever_more_rarely() {
+        let mut company = Company::default();
+        assert!(company.expected(0));
+        company.learned(false, 10);
+        assert!(company.expected(10), "once is no rule");
+        company.learned(false, 20);
+        assert!(!company.expected(20 + TRIAL_NS.0 - 1) && company.expected(20 + TRIAL_NS.0));
+        for _ in 0..20 {
+            company.learned(false, 1000);
+        }
+        assert_eq!(company.next_trial, 1000 + TRIAL_NS.1);
+        company.learned(true, 2000);
+        assert!(company.expected(2000));
+    }
+
+    #[test]
+    fn work_is_done_on_a_stack_of_its_own_and_a_panic_stays_there() {
+        let mut stack = Stack::new().unwrap();
+        let here = &raw const stack as usize;
+        let there = stack.run(|| {
+            let local = 0_u8;
+            (&raw const local) as usize
+        });
+        assert!(there.is_some_and(|there| there.abs_diff(here) > STACK));
+        assert!(stack.run(|| panic!("a defect")).map(|never: ()| never).is_none());
+        // Half a MiB of it can be used.
+        assert_eq!(stack.run(|| std::hint::black_box([7_u8; STACK / 2])[STACK / 2 - 1]), Some(7));
+    }
+}

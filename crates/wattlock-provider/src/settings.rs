@@ -1,0 +1,188 @@
+//! What an operator may set in the provider's section of `openssl.cnf`, checked before anything starts.
+//!
+//! ```text
+//! [wattlock_sect]
+//! module = /usr/lib/wattlock/libwattlock_provider.so
+//! activate = 1
+//! policy = adaptive
+//! objective = performance
+//! ```
+
+use std::time::Duration;
+
+use wattlock::policy::{NAMES, Objective, Settings as PolicySettings};
+
+/// Everything that can be set. Names of parameters are in [`KEYS`].
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Which rule chooses an engine.
+    pub policy: String,
+    /// What it minimises.
+    pub objective: Objective,
+    /// Settings of the policy.
+    pub thresholds: PolicySettings,
+    /// Engines that may be used, by name; all if empty.
+    pub engines: Vec<String>,
+    /// An emulated accelerator to add, by the model's name or file: for trying things out.
+    pub emulate: Option<String>,
+    /// Groups of algorithms to offer; by default those in which Wattlock is faster here.
+    pub algorithms: Option<Vec<String>>,
+    /// The longest time a request is held for company where nobody polls but us.
+    pub hold: Duration,
+    /// How long an engine may take before the CPU does the request instead.
+    pub give_up: Duration,
+    /// Whether counters are published for `wattlock status`.
+    pub telemetry: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            policy: "adaptive".to_owned(),
+            objective: Objective::default(),
+            thresholds: PolicySettings::default(),
+            engines: Vec::new(),
+            emulate: None,
+            algorithms: None,
+            hold: Duration::from_micros(200),
+            give_up: Duration::from_millis(200),
+            telemetry: true,
+        }
+    }
+}
+
+/// Names of the parameters, each with what it takes.
+pub const KEYS: &[(&std::ffi::CStr, &str)] = &[
+    (
+        c"policy",
+        "name of a policy: adaptive (default), instruction, software, offload, eeca, aca-sds, qweb, lecpaes, eep",
+    ),
+    (c"objective", "performance (default), balanced or energy"),
+    (c"thresholds", "settings of the policy, key=value, several joined by commas"),
+    (c"engines", "engines that may be used, joined by commas; all by default"),
+    (c"emulate", "adds an emulated accelerator: a model's name or a file with one; for trying things out"),
+    (
+        c"algorithms",
+        "what to offer, joined by commas: gcm, ctr, xts, cbc, rsa, ec, x25519, kdf; what is faster by default",
+    ),
+    (c"hold-us", "microseconds a request may be held for company, 0 to 10000; 200 by default"),
+    (
+        c"give-up-ms",
+        "milliseconds an engine may take before the CPU does its request, 1 to 60000; 200 by default",
+    ),
+    (c"telemetry", "yes (default) or no: counters for `wattlock status`"),
+];
+
+/// Names of groups of algorithms.
+pub const GROUPS: &[&str] = &["gcm", "ctr", "xts", "cbc", "rsa", "ec", "x25519", "kdf"];
+
+/// A setting that makes no sense.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{key} = {value}: {why}")]
+pub struct Nonsense {
+    /// Whose value.
+    pub key: String,
+    /// The value.
+    pub value: String,
+    /// What was expected.
+    pub why: String,
+}
+
+fn nonsense(key: &str, value: &str, why: impl Into<String>) -> Nonsense {
+    Nonsense { key: key.to_owned(), value: value.to_owned(), why: why.into() }
+}
+
+fn number(key: &str, value: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, Nonsense> {
+    let parsed = value.trim().parse().ok().filter(|number| range.contains(number));
+    parsed.ok_or_else(|| {
+        nonsense(key, value, format!("a whole number from {} to {}", range.start(), range.end()))
+    })
+}
+
+fn list(value: &str) -> Vec<String> {
+    value.split(',').map(|part| part.trim().to_ascii_lowercase()).filter(|part| !part.is_empty()).collect()
+}
+
+impl Settings {
+    /// Takes one setting in.
+    ///
+    /// # Errors
+    /// [`Nonsense`], with what was expected.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), Nonsense> {
+        match key {
+            "policy" => {
+                if !NAMES.contains(&value) {
+                    return Err(nonsense(key, value, format!("one of {}", NAMES.join(", "))));
+                }
+                self.policy = value.to_owned();
+            }
+            "objective" => {
+                self.objective = match value {
+                    "performance" => Objective::Performance,
+                    "balanced" => Objective::Balanced,
+                    "energy" => Objective::Energy,
+                    _ => return Err(nonsense(key, value, "performance, balanced or energy")),
+                }
+            }
+            "thresholds" => {
+                for pair in list(value) {
+                    self.thresholds.set(&pair).map_err(|error| nonsense(key, value, error.to_string()))?;
+                }
+            }
+            "engines" => {
+                self.engines = list(value);
+                if self.engines.is_empty() {
+                    return Err(nonsense(key, value, "at least one engine"));
+                }
+            }
+            "emulate" => self.emulate = Some(value.to_owned()),
+            "algorithms" => {
+                let groups = list(value);
+                if let Some(stranger) = groups.iter().find(|group| !GROUPS.contains(&group.as_str())) {
+                    return Err(nonsense(key, stranger, format!("any of {}", GROUPS.join(", "))));
+                }
+                self.algorithms = Some(groups);
+            }
+            "hold-us" => self.hold = Duration::from_micros(number(key, value, 0..=10_000)?),
+            "give-up-ms" => self.give_up = Duration::from_millis(number(key, value, 1..=60_000)?),
+            "telemetry" => {
+                self.telemetry = match value {
+                    "yes" | "1" | "on" => true,
+                    "no" | "0" | "off" => false,
+                    _ => return Err(nonsense(key, value, "yes or no")),
+                }
+            }
+            _ => return Err(nonsense(key, value, "no such setting")),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_known_and_takes_something() {
+        let good = ["eeca", "energy", "", "instruction", "dh8970", "gcm, rsa", "50", "10", "no"];
+        for ((key, _), value) in KEYS.iter().zip(good) {
+            let key = key.to_str().unwrap();
+            assert_eq!(Settings::default().set(key, value), Ok(()), "{key}");
+        }
+        assert_eq!(KEYS.len(), good.len());
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_was_expected() {
+        let told = |key, value| Settings::default().set(key, value).unwrap_err().to_string();
+        assert!(told("policy", "fastest").contains("adaptive"));
+        assert!(told("objective", "speed").contains("balanced"));
+        assert!(told("thresholds", "no-such=1").contains("no-such"));
+        assert!(told("algorithms", "gcm,rot13").contains("rot13"));
+        assert!(told("hold-us", "10001").contains("0 to 10000"));
+        assert!(told("hold-us", "soon").contains("whole number"));
+        assert!(told("give-up-ms", "0").contains("1 to 60000"));
+        assert!(told("engines", " , ").contains("at least one"));
+        assert!(told("speed", "1").contains("no such setting"));
+    }
+}

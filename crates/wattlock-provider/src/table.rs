@@ -1,0 +1,111 @@
+//! The function table for applications that poll by themselves (provider parameter `wattlock-table`; the C side is
+//! `include/wattlock.h`).
+//!
+//! Functions act on the calling thread's requests. They may be called from any thread with a live provider, never
+//! block longer than the work they do, and never let a panic out.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::error::entry;
+use crate::provider::Provider;
+use crate::seat::Seat;
+use crate::sys;
+
+/// Rises whenever a function changes its meaning or place; new ones at the end raise `size` only.
+pub const VERSION: u32 = 1;
+
+/// What `wattlock-table` points to. Every function takes `provider` first.
+#[repr(C)]
+pub struct FunctionTable {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Bytes of this structure.
+    pub size: u32,
+    /// First argument of every function.
+    pub provider: *mut c_void,
+    /// Says that this thread polls its own requests (1) or no longer does (0).
+    pub claim: unsafe extern "C" fn(*mut c_void, c_int),
+    /// Takes in what is done and tells who waits; returns how many requests of this thread are still in flight.
+    pub poll: unsafe extern "C" fn(*mut c_void) -> c_uint,
+    /// Releases what has gathered: nobody else can join now. Returns as `poll`.
+    pub flush: unsafe extern "C" fn(*mut c_void) -> c_uint,
+    /// Requests of this thread in flight.
+    pub in_flight: unsafe extern "C" fn(*mut c_void) -> c_uint,
+    /// Says how many connections could be waiting at once; 0 if unknown.
+    pub set_active: unsafe extern "C" fn(*mut c_void, c_uint),
+    /// Withdraws what a wait context has in flight; 1 if there was something. Its job fails when it is resumed.
+    pub cancel: unsafe extern "C" fn(*mut c_void, *mut sys::ASYNC_WAIT_CTX) -> c_int,
+    /// Writes this process's counters as one JSON object, terminated, into `room` bytes, and returns the bytes it
+    /// needs with the terminator; writes nothing if they do not fit.
+    pub status: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> usize,
+}
+
+// SAFETY: function pointers and a pointer to the provider, which is Sync.
+unsafe impl Send for FunctionTable {}
+// SAFETY: as above.
+unsafe impl Sync for FunctionTable {}
+
+/// A provider's table.
+pub(crate) fn make(provider: &Provider) -> FunctionTable {
+    FunctionTable {
+        version: VERSION,
+        size: size_of::<FunctionTable>() as u32,
+        provider: std::ptr::from_ref(provider).cast_mut().cast(),
+        claim,
+        poll,
+        flush,
+        in_flight,
+        set_active,
+        cancel,
+        status,
+    }
+}
+
+unsafe extern "C" fn claim(provider: *mut c_void, yes: c_int) {
+    // SAFETY: the table's own pointer, of a live provider.
+    entry(|| unsafe { Provider::of(provider) }.seat().claim(yes != 0));
+}
+
+unsafe extern "C" fn poll(provider: *mut c_void) -> c_uint {
+    // SAFETY: as in `claim`.
+    entry(|| unsafe { Provider::of(provider) }.seat().poll() as c_int) as c_uint
+}
+
+unsafe extern "C" fn flush(provider: *mut c_void) -> c_uint {
+    // SAFETY: as in `claim`.
+    entry(|| unsafe { Provider::of(provider) }.seat().flush() as c_int) as c_uint
+}
+
+unsafe extern "C" fn in_flight(provider: *mut c_void) -> c_uint {
+    // SAFETY: as in `claim`.
+    entry(|| unsafe { Provider::of(provider) }.seat().in_flight() as c_int) as c_uint
+}
+
+unsafe extern "C" fn set_active(provider: *mut c_void, active: c_uint) {
+    // SAFETY: as in `claim`.
+    entry(|| unsafe { Provider::of(provider) }.seat().set_active(active));
+}
+
+unsafe extern "C" fn cancel(_: *mut c_void, context: *mut sys::ASYNC_WAIT_CTX) -> c_int {
+    // SAFETY: the caller's wait context is live.
+    entry(|| c_int::from(!context.is_null() && unsafe { Seat::cancel(context) }))
+}
+
+unsafe extern "C" fn status(provider: *mut c_void, room: *mut c_char, len: usize) -> usize {
+    let mut need = 0;
+    entry(|| {
+        // SAFETY: as in `claim`.
+        let text = unsafe { Provider::of(provider) }.runtime.snapshot();
+        let text = serde_json::to_string(&text).unwrap_or_default();
+        need = text.len() + 1;
+        if !room.is_null() && need <= len {
+            // SAFETY: `len` writable bytes, of which `need` are written.
+            unsafe {
+                std::ptr::copy_nonoverlapping(text.as_ptr(), room.cast::<u8>(), text.len());
+                *room.add(text.len()) = 0;
+            }
+        }
+    });
+    need
+}
