@@ -3,9 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use wattlock_core::{Data, Engine, Error, Key, Kind, Request, Stream, stream_known_answers};
+use wattlock_core::dev::{Harness, conform};
+use wattlock_core::{
+    Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, Request, Stream, stream_known_answers,
+};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -33,6 +37,138 @@ fn a_stream_shows_no_secrets() {
             let text = format!("{:?}", engine.stream(kind, &key).unwrap());
             assert!(!text.contains("a7") && !text.contains("167"), "{text}");
         }
+    }
+}
+
+/// What a stream does wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    None,
+    EachPieceBeginsAnew,
+    AnyTagIsRight,
+    ShortTagsAreRight,
+    CopyHasNoMessage,
+    LateAssociatedDataIsIgnored,
+    EndComesTwice,
+    NonceCutTo12,
+    InPlaceOnly,
+}
+
+/// `instruction` for three kinds, with a flaw in its streams.
+struct Flawed {
+    inner: Instruction,
+    description: Description,
+    flaw: Flaw,
+}
+
+impl Engine for Flawed {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        if !self.description.inline.contains(request.kind) {
+            return Err(Error::Unsupported);
+        }
+        self.inner.execute(request)
+    }
+
+    fn stream(&self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
+        let inner = self.inner.stream(kind, key)?;
+        Ok(Box::new(FlawedStream { inner, flaw: self.flaw, nonce: Vec::new() }))
+    }
+}
+
+#[derive(Debug)]
+struct FlawedStream {
+    inner: Box<dyn Stream>,
+    flaw: Flaw,
+    nonce: Vec<u8>,
+}
+
+impl Stream for FlawedStream {
+    fn kind(&self) -> Kind {
+        self.inner.kind()
+    }
+
+    fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
+        let gcm = self.kind().info().tag > 0;
+        let cut = self.flaw == Flaw::NonceCutTo12 && gcm && nonce.len() > 12;
+        self.nonce = if cut { nonce[..12].to_vec() } else { nonce.to_vec() };
+        self.inner.start(&self.nonce)
+    }
+
+    fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let taken = self.inner.aad(bytes);
+        match taken {
+            Err(Error::Invalid("associated data after data"))
+                if self.flaw == Flaw::LateAssociatedDataIsIgnored =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn update(&mut self, data: Data<'_>) -> Result<usize, Error> {
+        let short = matches!(&data, Data::Apart { from, to } if to.len() < from.len());
+        if self.flaw == Flaw::EachPieceBeginsAnew && self.kind() == Kind::Aes128Ctr && !self.nonce.is_empty()
+        {
+            self.inner.start(&self.nonce)?;
+        }
+        match data {
+            Data::Apart { from, to } if self.flaw == Flaw::InPlaceOnly && !short => {
+                to[..from.len()].copy_from_slice(from);
+                let len = (from.len() + 1).min(to.len());
+                self.inner.update(Data::InPlace(&mut to[..len])).map(|_| from.len())
+            }
+            data => self.inner.update(data),
+        }
+    }
+
+    fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
+        let ended = self.inner.finish(tag);
+        match (ended, self.flaw) {
+            (Err(Error::Authentication), Flaw::AnyTagIsRight) => Ok(()),
+            (Err(Error::Authentication), Flaw::ShortTagsAreRight) if tag.len() < 16 => Ok(()),
+            (Err(Error::Invalid("no message was begun")), Flaw::EndComesTwice) => Ok(()),
+            (ended, _) => ended,
+        }
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
+        let mut inner = self.inner.try_clone()?;
+        if self.flaw == Flaw::CopyHasNoMessage {
+            inner.start(&self.nonce)?;
+        }
+        Ok(Box::new(FlawedStream { inner, flaw: self.flaw, nonce: self.nonce.clone() }))
+    }
+}
+
+#[test]
+fn the_suite_finds_every_flaw_of_a_stream_and_none_where_there_is_none() {
+    let find = |flaw| {
+        let inline = KindSet::of(&[Kind::Aes128Ctr, Kind::Aes128GcmSeal, Kind::Aes128GcmOpen]);
+        let (class, queued, detail) = (EngineClass::Instruction, KindSet::EMPTY, String::new());
+        let description = Description { name: "flawed", class, inline, queued, width: 1, detail };
+        let engine = Flawed { inner: Instruction::new(), description, flaw };
+        let harness = Harness { longest: 20_000, ..Harness::default() };
+        catch_unwind(AssertUnwindSafe(|| conform(&engine, &Software::new(), &harness)))
+            .map_err(|panic| panic.downcast_ref::<String>().cloned().unwrap_or_default())
+    };
+    assert_eq!(find(Flaw::None).unwrap().streams, 3);
+    for (flaw, word) in [
+        (Flaw::EachPieceBeginsAnew, "known answers in pieces"),
+        (Flaw::AnyTagIsRight, "known answers in pieces"),
+        (Flaw::ShortTagsAreRight, "bytes of tag"),
+        (Flaw::CopyHasNoMessage, "in pieces"),
+        (Flaw::LateAssociatedDataIsIgnored, "associated data after data"),
+        (Flaw::EndComesTwice, "an end before a message"),
+        (Flaw::NonceCutTo12, "of nonce"),
+        (Flaw::InPlaceOnly, "apart"),
+    ] {
+        let found = find(flaw).expect_err("a flaw must be found");
+        assert!(found.contains(word), "{flaw:?} was found as: {found}");
     }
 }
 
