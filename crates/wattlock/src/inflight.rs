@@ -63,6 +63,13 @@ impl InFlight {
         token
     }
 
+    /// Names a request that is done already. The slot in its name is one that nobody uses.
+    pub(crate) fn name(&mut self) -> Token {
+        let token = Token(self.serial << SLOT_BITS | ((1 << SLOT_BITS) - 1));
+        self.serial += 1;
+        token
+    }
+
     /// Takes a request out: `Some` exactly once for each token that was entered.
     pub(crate) fn take(&mut self, token: Token) -> Option<Entry> {
         let slot = slot_of(token);
@@ -121,7 +128,10 @@ mod tests {
         let first = table.enter(entry());
         assert!(table.get(first).is_some());
         assert!(table.take(first).is_some() && table.take(first).is_none());
+        let done = table.name();
+        assert!(first < done && table.take(done).is_none() && table.get(done).is_none());
         let second = table.enter(entry());
+        assert!(done < second);
         assert!(first < second, "tokens ascend, whatever slot they use");
         assert!(table.take(first).is_none() && table.get(first).is_none());
         assert_eq!(table.iter().map(|(token, _)| token).collect::<Vec<_>>(), [second]);

@@ -1,5 +1,7 @@
 //! What the runtime leaves of the lanes' speed, and what it costs a request that has no company.
 
+use std::mem;
+
 use anyhow::{Context, Result, bail};
 use wattlock::{Dispatcher, Runtime, Submitted, own_engines};
 use wattlock_core::Engine;
@@ -56,9 +58,10 @@ fn of_kernel(runtime: &Runtime, lanes: &Lanes, kind: Kind) -> Result<f64> {
     let mut dispatcher = runtime.dispatcher();
     dispatcher.set_active(WIDTH as u32);
     let mut waiting: Vec<OwnedRequest> = (0..WIDTH).map(|_| request(kind)).collect::<Result<_>>()?;
+    let mut back = Vec::with_capacity(WIDTH);
     // The first requests prove the engine.
     for _ in 0..4 {
-        turn(&mut dispatcher, &mut waiting);
+        turn(&mut dispatcher, &mut waiting, &mut back);
     }
     let mut kernel = || {
         let mut items: Vec<Item<'_>> = bare
@@ -69,23 +72,22 @@ fn of_kernel(runtime: &Runtime, lanes: &Lanes, kind: Kind) -> Result<f64> {
         assert!(done.is_ok() && items.iter().all(|item| item.result.is_ok()), "{done:?}");
     };
     let inner = pair::calls_for(ROUND_NS, &mut kernel);
-    let mut through = || turn(&mut dispatcher, &mut waiting);
+    let mut through = || turn(&mut dispatcher, &mut waiting, &mut back);
     let times = pair::in_turn(&mut [&mut kernel, &mut through], inner, ROUNDS);
     Ok(pair::ratio(&times[0], &times[1]))
 }
 
-/// Submits all and polls until all are back, which then wait for the next turn.
-fn turn(dispatcher: &mut Dispatcher, waiting: &mut Vec<OwnedRequest>) {
-    let mut back = Vec::with_capacity(WIDTH);
+/// Submits all and polls until all are back, which then wait for the next turn. `back` is scratch.
+fn turn(dispatcher: &mut Dispatcher, waiting: &mut Vec<OwnedRequest>, back: &mut Vec<OwnedRequest>) {
     for request in waiting.drain(..) {
         if let Submitted::Done(completion) = dispatcher.submit(request) {
-            back.push(completion);
+            back.push(completion.request);
         }
     }
     while back.len() < WIDTH {
-        dispatcher.poll(&mut |completion| back.push(completion));
+        dispatcher.poll(&mut |completion| back.push(completion.request));
     }
-    waiting.extend(back.into_iter().map(|completion| completion.request));
+    mem::swap(waiting, back);
 }
 
 fn alone(runtime: &Runtime, kind: Kind) -> Result<f64> {
