@@ -43,7 +43,7 @@ impl<'a> Params<'a> {
 
     /// The first entry of that name.
     pub fn get(&self, key: &CStr) -> Option<Param<'a>> {
-        self.iter().find(|param| param.key() == key)
+        self.iter().find(|param| is_named(param.0, key))
     }
 
     /// Whether there is none.
@@ -204,71 +204,121 @@ impl<'a> Answers<'a> {
         self.0.is_empty()
     }
 
+    /// What is asked, one after the other.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = Answer<'_>> {
+        self.0.iter_mut().map(Answer)
+    }
+
+    fn find(&mut self, key: &CStr) -> Option<Answer<'_>> {
+        self.0.iter_mut().find(|param| is_named(param, key)).map(Answer)
+    }
+
     /// Whether that is asked.
     pub fn wants(&self, key: &CStr) -> bool {
-        self.0.iter().any(|param| Param(param).key() == key)
+        self.0.iter().any(|param| is_named(param, key))
     }
 
     /// How much room an answer has, if it is asked for.
     pub fn room(&self, key: &CStr) -> Option<usize> {
-        self.0.iter().find(|param| Param(param).key() == key).map(|param| param.data_size)
+        self.0.iter().find(|param| is_named(param, key)).map(|param| param.data_size)
     }
 
-    fn find(&mut self, key: &CStr) -> Option<&mut OSSL_PARAM> {
-        self.0.iter_mut().find(|param| Param(param).key() == key)
-    }
-
-    /// Answers with a number. `true` also where nobody asked.
+    /// Answers with a number. `true` also where nobody asked; so for all of these.
     pub fn set_size(&mut self, key: &CStr, value: usize) -> bool {
-        self.find(key).is_none_or(|param| match param.data_type {
-            PARAM_INTEGER | PARAM_UNSIGNED => {
-                let signed = param.data_type == PARAM_INTEGER;
-                let bytes = value.to_le_bytes();
-                let need = 8
-                    - (value.leading_zeros() as usize - usize::from(signed && value.leading_zeros() > 0)) / 8;
-                fill_integer(param, &bytes, need.max(1))
-            }
-            _ => false,
-        })
+        self.find(key).is_none_or(|mut answer| answer.set_size(value))
     }
 
     /// Answers with an unsigned integer given big-endian.
     pub fn set_number(&mut self, key: &CStr, big_endian: &[u8]) -> bool {
-        self.find(key).is_none_or(|param| {
-            if param.data_type != PARAM_UNSIGNED {
-                return false;
-            }
-            let little: zeroize::Zeroizing<Vec<u8>> =
-                zeroize::Zeroizing::new(big_endian.iter().rev().copied().collect());
-            let need = little.len() - little.iter().rev().take_while(|byte| **byte == 0).count();
-            fill_integer(param, &little, need.max(1))
-        })
+        self.find(key).is_none_or(|mut answer| answer.set_number(big_endian))
     }
 
     /// Answers with bytes.
     pub fn set_octets(&mut self, key: &CStr, value: &[u8]) -> bool {
-        self.find(key).is_none_or(|param| match param.data_type {
-            PARAM_OCTETS => fill(param, value),
-            PARAM_OCTETS_PTR => fill_pointer(param, value.as_ptr().cast(), value.len()),
-            _ => false,
-        })
+        self.find(key).is_none_or(|mut answer| answer.set_octets(value))
     }
 
     /// Answers with a text that lives as long as the provider does.
     pub fn set_text(&mut self, key: &CStr, value: &'static CStr) -> bool {
-        self.find(key).is_none_or(|param| match param.data_type {
-            PARAM_UTF8 => fill_text(param, value),
-            PARAM_UTF8_PTR => fill_pointer(param, value.as_ptr().cast(), value.count_bytes()),
-            _ => false,
-        })
+        self.find(key).is_none_or(|mut answer| answer.set_text(value))
     }
 
     /// Answers with a pointer, for entries of type `octet_ptr`.
     pub fn set_pointer(&mut self, key: &CStr, value: *const c_void, size: usize) -> bool {
-        self.find(key).is_none_or(|param| match param.data_type {
-            PARAM_OCTETS_PTR => fill_pointer(param, value, size),
+        self.find(key).is_none_or(|mut answer| answer.set_pointer(value, size))
+    }
+}
+
+/// Compares names without first measuring them: lists are searched many times a message.
+#[inline]
+fn is_named(param: &OSSL_PARAM, key: &CStr) -> bool {
+    for (at, byte) in key.to_bytes_with_nul().iter().enumerate() {
+        // SAFETY: the entry's name is a C string; nothing behind its terminator is read, since the first difference
+        // ends this.
+        if unsafe { *param.key.add(at) } as u8 != *byte {
+            return false;
+        }
+    }
+    true
+}
+
+/// One value that a caller wants.
+pub struct Answer<'a>(&'a mut OSSL_PARAM);
+
+impl Answer<'_> {
+    /// Its name.
+    pub fn key(&self) -> &CStr {
+        Param(self.0).key()
+    }
+
+    /// Bytes of room.
+    pub fn room(&self) -> usize {
+        self.0.data_size
+    }
+
+    /// Answers with a number.
+    pub fn set_size(&mut self, value: usize) -> bool {
+        let signed = match self.0.data_type {
+            PARAM_INTEGER => 1,
+            PARAM_UNSIGNED => 0,
+            _ => return false,
+        };
+        let bits = usize::BITS as usize - value.leading_zeros() as usize + signed;
+        fill_integer(self.0, &value.to_le_bytes(), bits.div_ceil(8).max(1))
+    }
+
+    /// Answers with an unsigned integer given big-endian.
+    pub fn set_number(&mut self, big_endian: &[u8]) -> bool {
+        if self.0.data_type != PARAM_UNSIGNED {
+            return false;
+        }
+        let little: zeroize::Zeroizing<Vec<u8>> =
+            zeroize::Zeroizing::new(big_endian.iter().rev().copied().collect());
+        let need = little.len() - little.iter().rev().take_while(|byte| **byte == 0).count();
+        fill_integer(self.0, &little, need.max(1))
+    }
+
+    /// Answers with bytes.
+    pub fn set_octets(&mut self, value: &[u8]) -> bool {
+        match self.0.data_type {
+            PARAM_OCTETS => fill(self.0, value),
+            PARAM_OCTETS_PTR => fill_pointer(self.0, value.as_ptr().cast(), value.len()),
             _ => false,
-        })
+        }
+    }
+
+    /// Answers with a text that lives as long as the provider does.
+    pub fn set_text(&mut self, value: &'static CStr) -> bool {
+        match self.0.data_type {
+            PARAM_UTF8 => fill_text(self.0, value),
+            PARAM_UTF8_PTR => fill_pointer(self.0, value.as_ptr().cast(), value.count_bytes()),
+            _ => false,
+        }
+    }
+
+    /// Answers with a pointer, for entries of type `octet_ptr`.
+    pub fn set_pointer(&mut self, value: *const c_void, size: usize) -> bool {
+        self.0.data_type == PARAM_OCTETS_PTR && fill_pointer(self.0, value, size)
     }
 }
 
@@ -432,7 +482,7 @@ impl<'a> List<'a> {
 
     /// How many bytes the call said the answer of that name has.
     pub fn returned(&self, key: &CStr) -> Option<usize> {
-        let entry = self.entries.iter().find(|entry| !entry.key.is_null() && Param(entry).key() == key)?;
+        let entry = self.entries.iter().find(|entry| !entry.key.is_null() && is_named(entry, key))?;
         (entry.return_size != UNMODIFIED).then_some(entry.return_size)
     }
 }
@@ -487,6 +537,7 @@ mod tests {
         let mut answers = unsafe { Answers::new(list.as_mut_ptr()) };
         assert!(answers.set_size(c"a", 127));
         assert!(!answers.set_size(c"a", 128));
+        assert!(!answers.set_size(c"a", 256) && answers.set_size(c"a", 0));
     }
 
     #[test]

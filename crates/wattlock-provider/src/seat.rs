@@ -640,15 +640,14 @@ impl Seat {
 impl Provider {
     /// The calling thread's seat.
     pub(crate) fn seat(&self) -> Arc<Seat> {
+        self.known_seat().unwrap_or_else(|| self.new_seat())
+    }
+
+    fn known_seat(&self) -> Option<Arc<Seat>> {
         let place = SEATS.get();
-        // SAFETY: null or this thread's own vector, which only this function and `thread_ended` touch, on this thread.
-        if let Some(seats) = unsafe { place.as_ref() }
-            && let Some((_, seat)) = seats.iter().find(|(id, _)| *id == self.id)
-            && seat.forks == wattlock::forks()
-        {
-            return seat.clone();
-        }
-        self.new_seat()
+        // SAFETY: null or this thread's own vector, which only this file touches, on this thread.
+        let (_, seat) = unsafe { place.as_ref() }?.iter().find(|(id, _)| *id == self.id)?;
+        (seat.forks == wattlock::forks()).then(|| seat.clone())
     }
 
     #[cold]
@@ -698,6 +697,13 @@ impl Provider {
     /// [`Error::Unsupported`] if no engine here has it; [`Error::Invalid`].
     pub fn open_stream(&self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
         self.seat().lock().dispatcher.open_stream(kind, key)
+    }
+
+    /// Counts what streams did, where the thread still has a seat: contexts may be freed after a thread's end.
+    pub(crate) fn streamed(&self, kind: Kind, messages: u64, bytes: u64) {
+        if let Some(seat) = self.known_seat() {
+            seat.lock().dispatcher.streamed(kind, messages, bytes);
+        }
     }
 
     /// How many requests of a kind make a full batch.

@@ -10,7 +10,9 @@ use std::ffi::{c_int, c_void};
 use wattlock::core::{Algorithm, Data, Error, Key, Kind, Stream};
 use zeroize::Zeroize;
 
-use super::{Facts, bytes, dispatch, gettable_params, provider, say, symmetric, with_buffers};
+use super::{
+    Facts, Tally, bytes, dispatch, gettable_params, is_known, provider, say, symmetric, with_buffers,
+};
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answers, END, Params, Table, describe};
 use crate::provider::Provider;
@@ -38,6 +40,7 @@ enum NonceState {
 
 struct Context {
     provider: &'static Provider,
+    tally: Tally,
     bits: usize,
     key: Option<Key>,
     /// By direction: open, seal. Made when first needed.
@@ -52,6 +55,8 @@ struct Context {
     tag_len: Option<usize>,
     /// Associated data of the next TLS record.
     tls: Option<[u8; TLS_AAD]>,
+    /// Bytes of this message.
+    bytes: usize,
     /// Records sealed under this key.
     records: u64,
 }
@@ -68,6 +73,7 @@ impl Context {
     fn new(provider: &'static Provider, bits: usize) -> Context {
         Context {
             provider,
+            tally: Tally::default(),
             bits,
             key: None,
             streams: [None, None],
@@ -79,6 +85,7 @@ impl Context {
             tag: [0; TAG],
             tag_len: None,
             tls: None,
+            bytes: 0,
             records: 0,
         }
     }
@@ -91,20 +98,12 @@ impl Context {
                 None => None,
             };
         }
-        Some(Context {
-            key: self.key.clone(),
-            seal: self.seal,
-            nonce: self.nonce,
-            nonce_len: self.nonce_len,
-            state: self.state,
-            counted: self.counted,
-            tag: self.tag,
-            tag_len: self.tag_len,
-            tls: self.tls,
-            records: self.records,
-            streams: std::mem::take(&mut copy.streams),
-            ..copy
-        })
+        (copy.key, copy.seal) = (self.key.clone(), self.seal);
+        (copy.nonce, copy.nonce_len, copy.state, copy.counted) =
+            (self.nonce, self.nonce_len, self.state, self.counted);
+        (copy.tag, copy.tag_len, copy.tls) = (self.tag, self.tag_len, self.tls);
+        (copy.bytes, copy.records) = (self.bytes, self.records);
+        Some(copy)
     }
 
     fn init(&mut self, seal: bool, key: Option<&[u8]>, nonce: Option<&[u8]>, params: Params<'_>) -> bool {
@@ -123,9 +122,12 @@ impl Context {
                 raise(Reason::InvalidKeyLength);
                 return false;
             }
-            self.streams = [None, None];
-            self.key = symmetric(kinds(self.bits).0, key);
-            self.records = 0;
+            // Many programs set the same key again before each message.
+            if !is_known(self.key.as_ref(), key) {
+                self.streams = [None, None];
+                self.key = symmetric(kinds(self.bits).0, key);
+                self.records = 0;
+            }
         }
         self.set(params)
     }
@@ -178,7 +180,9 @@ impl Context {
                 stream.aad(bytes(input, len))?;
                 return Ok(len);
             }
-            with_buffers(out, input, len, |data| stream.update(data))
+            let done = with_buffers(out, input, len, |data| stream.update(data))?;
+            self.bytes += done;
+            Ok(done)
         }
     }
 
@@ -192,6 +196,8 @@ impl Context {
         // As OpenSSL's: whatever comes of it, the nonce is spent.
         self.state = NonceState::Spent;
         let verdict = self.stream()?.finish(&mut tag[..len.clamp(4, TAG)]);
+        let bytes = std::mem::take(&mut self.bytes);
+        self.tally.add(self.provider, kinds(self.bits).1[usize::from(self.seal)], bytes);
         if self.seal {
             self.tag = tag;
             self.tag_len = Some(TAG);
@@ -230,6 +236,7 @@ impl Context {
             .aad(aad)
             .and_then(|()| stream.update(Data::InPlace(text)))
             .and_then(|_| stream.finish(tag));
+        self.tally.add(self.provider, kinds(self.bits).1[usize::from(self.seal)], len);
         if self.seal {
             self.count();
             done.ok()?;
@@ -358,42 +365,41 @@ impl Context {
     }
 
     fn get(&mut self, answers: &mut Answers<'_>) -> bool {
-        if answers.wants(c"iv") || answers.wants(c"updated-iv") {
-            if self.state == NonceState::None {
-                return false;
-            }
-            let nonce = &self.nonce[..self.nonce_len];
-            if !answers.set_octets(c"iv", nonce) || !answers.set_octets(c"updated-iv", nonce) {
+        answers.iter_mut().all(|mut answer| match answer.key().to_bytes() {
+            b"keylen" => answer.set_size(self.bits / 8),
+            b"ivlen" => answer.set_size(self.nonce_len),
+            b"taglen" => answer.set_size(self.tag_len.unwrap_or(TAG)),
+            b"tlsaadpad" => answer.set_size(TAG),
+            b"iv" | b"updated-iv" => {
+                let good = self.state != NonceState::None;
+                if good && answer.set_octets(&self.nonce[..self.nonce_len]) {
+                    return true;
+                }
                 raise(Reason::InvalidIvLength);
-                return false;
+                false
             }
-        }
-        if let Some(room) = answers.room(c"tag") {
-            if room == 0 || room > TAG || !self.seal || self.tag_len.is_none() {
-                raise(Reason::InvalidTag);
-                return false;
+            b"tag" => {
+                let room = answer.room();
+                if room == 0 || room > TAG || !self.seal || self.tag_len.is_none() {
+                    raise(Reason::InvalidTag);
+                    return false;
+                }
+                answer.set_octets(&self.tag[..room])
             }
-            if !answers.set_octets(c"tag", &self.tag[..room]) {
-                return false;
+            b"tlsivgen" => {
+                let mut nonce = [0; NONCE_MAX];
+                let len = answer.room().min(self.nonce_len);
+                self.next_nonce(&mut nonce[..len]) && answer.set_octets(&nonce[..len])
             }
-        }
-        if let Some(room) = answers.room(c"tlsivgen") {
-            let mut nonce = [0; NONCE_MAX];
-            let len = room.min(self.nonce_len);
-            if !self.next_nonce(&mut nonce[..len]) || !answers.set_octets(c"tlsivgen", &nonce[..len]) {
-                return false;
-            }
-        }
-        answers.set_size(c"keylen", self.bits / 8)
-            && answers.set_size(c"ivlen", self.nonce_len)
-            && answers.set_size(c"taglen", self.tag_len.unwrap_or(TAG))
-            && answers.set_size(c"tlsaadpad", TAG)
+            _ => true,
+        })
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
         self.nonce.zeroize();
+        self.tally.hand_over(self.provider, kinds(self.bits).1[usize::from(self.seal)]);
     }
 }
 

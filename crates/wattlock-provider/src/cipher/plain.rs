@@ -9,7 +9,9 @@ use std::ffi::{c_int, c_void};
 use wattlock::core::{Algorithm, Error, Key, Kind, Stream};
 use zeroize::Zeroize;
 
-use super::{Facts, bytes, dispatch, gettable_params, provider, say, symmetric, with_buffers};
+use super::{
+    Facts, Tally, bytes, dispatch, gettable_params, is_known, provider, say, symmetric, with_buffers,
+};
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answers, END, Params, Table, describe};
 use crate::provider::Provider;
@@ -21,6 +23,7 @@ const XTS_MOST: usize = 16 << 20;
 
 struct Context {
     provider: &'static Provider,
+    tally: Tally,
     cipher: u8,
     key: Option<Key>,
     /// By direction: decryption, encryption. Counter mode has one direction and uses the second.
@@ -67,6 +70,7 @@ impl Context {
     fn new(provider: &'static Provider, cipher: u8) -> Context {
         Context {
             provider,
+            tally: Tally::default(),
             cipher,
             key: None,
             streams: [None, None],
@@ -112,8 +116,11 @@ impl Context {
                 raise(Reason::InvalidKeyLength);
                 return false;
             }
-            self.streams = [None, None];
-            self.key = symmetric(kinds(self.cipher).0, key);
+            // Many programs set the same key again before each message.
+            if !is_known(self.key.as_ref(), key) {
+                self.streams = [None, None];
+                self.key = symmetric(kinds(self.cipher).0, key);
+            }
             if self.key.is_none() {
                 raise(Reason::XtsDuplicatedKeys);
                 return false;
@@ -156,6 +163,7 @@ impl Context {
         }
         // SAFETY: the caller's.
         let done = unsafe { with_buffers(out, input, len, |data| stream.update(data)) }.map_err(failed)?;
+        self.tally.add(self.provider, kinds(self.cipher).1[usize::from(self.encrypt)], len);
         self.begun = !self.is_xts();
         self.done += len as u64;
         Ok(done)
@@ -206,6 +214,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         self.given.zeroize();
+        self.tally.hand_over(self.provider, kinds(self.cipher).1[usize::from(self.encrypt)]);
     }
 }
 

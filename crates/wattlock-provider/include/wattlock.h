@@ -1,0 +1,49 @@
+/*
+ * Wattlock's function table for programs that poll their own cryptography.
+ *
+ * A provider that is loaded hands it out as the parameter "wattlock-table" (octet pointer) of
+ * OSSL_PROVIDER_get_params(3); "wattlock-abi" (integer) is its version. No library needs to be linked.
+ *
+ *     const struct wattlock_table *t = NULL;
+ *     OSSL_PARAM p[] = { OSSL_PARAM_octet_ptr(WATTLOCK_TABLE, (void **)&t, 0), OSSL_PARAM_END };
+ *     if (OSSL_PROVIDER_get_params(provider, p) == 1 && t != NULL
+ *         && t->version == WATTLOCK_TABLE_VERSION && t->size >= sizeof(*t))
+ *         t->claim(t->provider, 1);
+ *
+ * Functions act on the requests of the calling thread. None blocks longer than the work it does. The table lives as
+ * long as the provider is loaded.
+ */
+#ifndef WATTLOCK_H
+#define WATTLOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <openssl/async.h>
+
+#define WATTLOCK_TABLE "wattlock-table"
+#define WATTLOCK_ABI "wattlock-abi"
+#define WATTLOCK_TABLE_VERSION 1
+
+struct wattlock_table {
+    uint32_t version; /* WATTLOCK_TABLE_VERSION; another number: do not use the rest */
+    uint32_t size;    /* bytes of this structure; it grows at its end */
+    void *provider;   /* first argument of every function */
+
+    /* 1: this thread polls its own requests. 0: it no longer does. */
+    void (*claim)(void *provider, int yes);
+    /* Takes in what is done and calls the callbacks of those who wait. Returns requests still in flight. */
+    unsigned (*poll)(void *provider);
+    /* Nobody else can join: what was gathered is done or sent to its engine now. Returns as poll. */
+    unsigned (*flush)(void *provider);
+    /* Requests of this thread in flight, gathered ones included. */
+    unsigned (*in_flight)(void *provider);
+    /* How many connections could be waiting at once; 0: not known. With 1 nothing is ever held back. */
+    void (*set_active)(void *provider, unsigned active);
+    /* Withdraws what a wait context has in flight; 1 if there was something. Its job fails when it is resumed. */
+    int (*cancel)(void *provider, ASYNC_WAIT_CTX *context);
+    /* This process's counters as one JSON object. Returns the bytes it needs, terminator included; writes nothing
+     * if `room` is less. */
+    size_t (*status)(void *provider, char *out, size_t room);
+};
+
+#endif
