@@ -41,6 +41,8 @@ struct wattlock_table {
     void (*set_active)(void *provider, unsigned active);
     /* Withdraws what a wait context has in flight; 1 if there was something. Its job fails when it is resumed. */
     int (*cancel)(void *provider, ASYNC_WAIT_CTX *context);
+    /* The same for the argument of a wait context's callback, which for libssl is the SSL. */
+    int (*cancel_for)(void *provider, const void *argument);
     /* This process's counters as one JSON object. Returns the bytes it needs, terminator included; writes nothing
      * if `room` is less. */
     size_t (*status)(void *provider, char *out, size_t room);

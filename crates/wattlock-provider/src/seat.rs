@@ -520,7 +520,9 @@ impl Seat {
             let now = state.now();
             Waiter::clear(&mut lock(&waiter.inner));
             let mine = state.gathered.iter().any(|(_, one)| Arc::ptr_eq(one, waiter));
-            if mine {
+            if self.claimed.load(Relaxed) && early == 0 {
+                // Something else woke this connection; the application releases when its loop has been round.
+            } else if mine {
                 let helped = state.deep(|state| state.release(Some(waiter))).unwrap_or(false);
                 state.company.learned(helped, now);
             } else {
@@ -617,6 +619,20 @@ impl Seat {
     /// How many could be waiting at once; 0 if unknown.
     pub(crate) fn set_active(&self, active: u32) {
         self.active.store(active, Relaxed);
+    }
+
+    /// Withdraws what this thread has in flight for a callback's argument (for libssl that is the `SSL`).
+    pub(crate) fn cancel_for(&self, argument: *const c_void) -> bool {
+        let is_it = |waiter: &Arc<Waiter>| {
+            matches!(lock(&waiter.inner).notify, Notify::Callback(_, of) if of.cast_const() == argument)
+        };
+        let found = {
+            let state = self.lock();
+            let gathered = state.gathered.iter().map(|(_, waiter)| waiter);
+            let waiting = state.waiting.iter().flatten().map(|(_, waiter)| waiter);
+            gathered.chain(waiting).find(|waiter| is_it(waiter)).cloned()
+        };
+        found.map(|waiter| self.withdraw(&waiter)).is_some()
     }
 
     /// Withdraws what a wait context has in flight.

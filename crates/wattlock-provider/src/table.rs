@@ -36,6 +36,8 @@ pub struct FunctionTable {
     pub set_active: unsafe extern "C" fn(*mut c_void, c_uint),
     /// Withdraws what a wait context has in flight; 1 if there was something. Its job fails when it is resumed.
     pub cancel: unsafe extern "C" fn(*mut c_void, *mut sys::ASYNC_WAIT_CTX) -> c_int,
+    /// As `cancel`, for the argument of a wait context's callback: for libssl's that is the `SSL`.
+    pub cancel_for: unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int,
     /// Writes this process's counters as one JSON object, terminated, into `room` bytes, and returns the bytes it
     /// needs with the terminator; writes nothing if they do not fit.
     pub status: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> usize,
@@ -58,6 +60,7 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         in_flight,
         set_active,
         cancel,
+        cancel_for,
         status,
     }
 }
@@ -90,6 +93,11 @@ unsafe extern "C" fn set_active(provider: *mut c_void, active: c_uint) {
 unsafe extern "C" fn cancel(_: *mut c_void, context: *mut sys::ASYNC_WAIT_CTX) -> c_int {
     // SAFETY: the caller's wait context is live.
     entry(|| c_int::from(!context.is_null() && unsafe { Seat::cancel(context) }))
+}
+
+unsafe extern "C" fn cancel_for(provider: *mut c_void, argument: *const c_void) -> c_int {
+    // SAFETY: as in `claim`; the argument is compared, not followed.
+    entry(|| c_int::from(unsafe { Provider::of(provider) }.seat().cancel_for(argument)))
 }
 
 unsafe extern "C" fn status(provider: *mut c_void, room: *mut c_char, len: usize) -> usize {
