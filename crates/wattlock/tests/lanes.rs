@@ -168,6 +168,30 @@ fn one_request_alone_is_done_inside_the_call() {
     }
 }
 
+/// The library never calibrates: what most users get is the built-in table, and it must know what lanes are worth.
+#[test]
+fn eight_that_wait_share_a_pass_by_the_built_in_table() {
+    if own_engines().len() < 3 {
+        println!("no lanes on this machine: not tried");
+        return;
+    }
+    let clock = HandClock::default();
+    let built_in = Profile::built_in();
+    let runtime = Runtime::builder().telemetry(false).clock(clock.clock()).profile(built_in).build().unwrap();
+    let lanes = Arc::clone(&runtime.engines()[LANES.index()]);
+
+    for kind in lanes.description().queued.iter() {
+        let mut dispatcher = runtime.dispatcher();
+        dispatcher.set_active(8);
+        let first = dispatcher.submit(question(kind, 0));
+        assert!(matches!(first, Submitted::Done(_)), "the first request starts the test");
+        dispatcher.poll(&mut |_| {});
+        (1..=8).for_each(|mark| pending(dispatcher.submit(question(kind, mark))));
+        let expected: Vec<_> = (1..=8).map(|mark| (mark, 8)).collect();
+        assert_eq!(back(&mut dispatcher), expected, "{}", kind.name());
+    }
+}
+
 /// A door whose requests are all done inside the call has nothing to poll for; the engine's tests end all the same.
 #[test]
 fn lanes_are_proved_without_anybody_polling() {
