@@ -11,6 +11,7 @@ use super::field::Limbs;
 use super::kernel;
 use super::multiply::empty_table;
 use super::nonce::{self, SEED};
+use super::point::Point;
 use super::words::{gather, scatter};
 use crate::detect::Ifma512;
 
@@ -40,18 +41,18 @@ macro_rules! entries {
 }
 
 entries! {
-    /// [`kernel::derive`], and in whose lanes (lane 0 lowest) the peer was on the curve.
-    fn derive / derive_ifma (scalars: &[Limbs<N>; LANES], peers: &[[Limbs<N>; LANES]; 2]) -> (Numbers<N>, u8), scrubs (44, 64), {
+    /// [`kernel::derive`], and in whose lanes (lane 0 lowest) the peer was on the curve and the result is sound.
+    fn derive / derive_ifma (scalars: &[Limbs<N>; LANES], peers: &[[Limbs<N>; LANES]; 2]) -> (Numbers<N>, [u8; 2]), scrubs (46, 66), {
         let mut table = empty_table::<Ifma, N>();
         let peer = [gather(&peers[0]), gather(&peers[1])];
-        let (x, good) = kernel::derive::<C, Ifma, N>(gather(scalars), peer, &mut table);
-        (Zeroizing::new(scatter(x)), Ifma::reveal_mask(good))
+        let (x, good) = kernel::derive::<C, Ifma, N>(gather(scalars), peer, &mut table, undisturbed);
+        (Zeroizing::new(scatter(x)), good.map(Ifma::reveal_mask))
     }
 
-    /// [`kernel::sign`], and in whose lanes neither `r` nor `s` is zero.
-    fn sign / sign_ifma (nonces: &[Limbs<N>; LANES], keys: &[Limbs<N>; LANES], digests: &[Limbs<N>; LANES]) -> (Pairs<N>, u8), scrubs (24, 36), {
-        let ([r, s], good) = kernel::sign::<C, Ifma, N>(gather(nonces), gather(keys), gather(digests));
-        ([Zeroizing::new(scatter(r)), Zeroizing::new(scatter(s))], Ifma::reveal_mask(good))
+    /// [`kernel::sign`], and in whose lanes neither `r` nor `s` is zero and both are sound.
+    fn sign / sign_ifma (nonces: &[Limbs<N>; LANES], keys: &[Limbs<N>; LANES], digests: &[Limbs<N>; LANES]) -> (Pairs<N>, [u8; 2]), scrubs (26, 38), {
+        let ([r, s], good) = kernel::sign::<C, Ifma, N>(gather(nonces), gather(keys), gather(digests), undisturbed);
+        ([Zeroizing::new(scatter(r)), Zeroizing::new(scatter(s))], good.map(Ifma::reveal_mask))
     }
 
     /// [`nonce::candidate`], word by word.
@@ -64,12 +65,16 @@ entries! {
         out
     }
 
-    /// [`kernel::generate`].
-    fn generate / generate_ifma (scalars: &[Limbs<N>; LANES]) -> Pairs<N>, scrubs (20, 28), {
-        let [x, y] = kernel::generate::<C, Ifma, N>(gather(scalars));
-        [Zeroizing::new(scatter(x)), Zeroizing::new(scatter(y))]
+    /// [`kernel::generate`], and in whose lanes it is sound.
+    fn generate / generate_ifma (scalars: &[Limbs<N>; LANES]) -> (Pairs<N>, u8), scrubs (22, 30), {
+        let ([x, y], sound) = kernel::generate::<C, Ifma, N>(gather(scalars), undisturbed);
+        ([Zeroizing::new(scatter(x)), Zeroizing::new(scatter(y))], Ifma::reveal_mask(sound))
     }
 }
+
+/// What happens to a point between windows, unless a test says otherwise.
+#[inline(always)]
+fn undisturbed<const N: usize>(_: usize, _: &mut Point<Ifma, N>) {}
 
 /// Overwrites the stack that a kernel has just used, with its tables and spilled registers, as many lines of 64 bytes as it has
 /// at most: a kernel's own variables could be wiped one by one, what the compiler spilled could not.

@@ -5,7 +5,7 @@
 //! numbers to numbers. This file goes from requests to numbers and back: it refuses to do arithmetic.
 //!
 //! *What is wrong with one request stays with it*: its lane works on the generator and a scalar of one instead, and its
-//! error is its own.
+//! error is its own. So it is with a lane whose computation was faulted: see [`kernel`].
 
 mod comb;
 mod curve;
@@ -73,6 +73,16 @@ pub fn p384_generate(isa: Ifma512, items: &mut [Item<'_>]) {
     generate::<P384, 8>(isa, items);
 }
 
+/// What is to become of a request whose lane has been worked on: `bad` where the first mask says that it was wrong itself,
+/// and a fault where the second says that its result is not sound.
+fn verdict(item: &mut Item<'_>, lane: usize, [good, sound]: [u8; 2], bad: Error) {
+    if item.result.is_ok() && good >> lane & 1 == 0 {
+        item.result = Err(bad);
+    } else if item.result.is_ok() && sound >> lane & 1 == 0 {
+        item.result = Err(Error::Device(Fault::WrongResult));
+    }
+}
+
 /// What a lane works on whose request is wrong or missing: one, in its place for a multiplication.
 fn dummy<const N: usize>(shift: usize) -> Limbs<N> {
     limbs_of(&[1], shift)
@@ -100,11 +110,9 @@ fn derive<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
             C::BYTES
         });
     }
-    let (shared, good) = entry::derive::<C, N>(isa, &scalars, &peers);
+    let (shared, masks) = entry::derive::<C, N>(isa, &scalars, &peers);
     for (lane, item) in items.iter_mut().enumerate() {
-        if item.result.is_ok() && good >> lane & 1 == 0 {
-            item.result = Err(BAD_PEER);
-        }
+        verdict(item, lane, masks, BAD_PEER);
         if item.result.is_ok() {
             write(&shared[lane], &mut item.request.data.output()[..C::BYTES]);
         }
@@ -178,12 +186,10 @@ fn sign<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
     }
     let nonces = nonces::<C, N>(isa, &seeds, &fresh, &scalars, &digests);
     let keys: Lanes<N> = Zeroizing::new(scalars.map(|key| key.map_or(dummy(0), |key| key.scalar)));
-    let (signatures, good) = entry::sign::<C, N>(isa, &nonces, &keys, &digests);
+    let (signatures, masks) = entry::sign::<C, N>(isa, &nonces, &keys, &digests);
     for (lane, item) in items.iter_mut().enumerate() {
-        if item.result.is_ok() && good >> lane & 1 == 0 {
-            // `r` or `s` is zero: as likely as guessing the key. Another engine draws another nonce.
-            item.result = Err(Error::Device(Fault::Reported));
-        }
+        // `r` or `s` is zero: as likely as guessing the key. Another engine draws another nonce.
+        verdict(item, lane, masks, Error::Device(Fault::Reported));
         if item.result.is_ok() {
             let (r, s) = item.request.data.output()[..2 * C::BYTES].split_at_mut(C::BYTES);
             write(&signatures[0][lane], r);
@@ -236,9 +242,10 @@ fn in_range<C: Curve<N>, const N: usize>(scalar: &Limbs<N>) -> bool {
 fn generate<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
     let mut scalars: Lanes<N> = Zeroizing::new([dummy(0); WIDTH]);
     let drawn = draw::<C, N>(&mut scalars[..items.len()]);
-    let publics = entry::generate::<C, N>(isa, &scalars);
+    let (publics, sound) = entry::generate::<C, N>(isa, &scalars);
     for (lane, item) in items.iter_mut().enumerate() {
         item.result = drawn.map(|()| 1 + 3 * C::BYTES);
+        verdict(item, lane, [u8::MAX, sound], BAD_KEY);
         if item.result.is_ok() {
             let (scalar, public) = item.request.data.output()[..1 + 3 * C::BYTES].split_at_mut(C::BYTES);
             write(&scalars[lane], scalar);

@@ -53,12 +53,13 @@ fn digit<V: Vector>(window: V, half: u64) -> (V, V::Mask) {
 }
 
 /// `k P` for an affine point in Montgomery's form, on the curve, tight and below 2 p, and `0 < k < n` shifted by
-/// [`alignment`].
+/// [`alignment`]. `disturb` may change the point after a window: a test's fault.
 #[inline(always)]
 pub fn variable<C: Curve<N>, V: Pieces<C, N>, const N: usize>(
     mut k: [V; N],
     [x, y]: [[V; N]; 2],
     table: &mut Table<V, N>,
+    disturb: impl Fn(usize, &mut Point<V, N>),
 ) -> Point<V, N> {
     multiples::<C, V, N>([x, y], table);
     let mut point = Point::none();
@@ -70,6 +71,7 @@ pub fn variable<C: Curve<N>, V: Pieces<C, N>, const N: usize>(
         let (magnitude, negative) = digit(k[N - 1].shr::<46>(), 1 << (WINDOW - 1));
         shift_up(&mut k);
         V::add_picked(&mut point, table, magnitude, negative, &mut empty);
+        disturb(window, &mut point);
     }
     point
 }
@@ -121,9 +123,13 @@ fn shift_down<V: Vector, const N: usize>(k: &mut [V; N]) {
     k[N - 1] = k[N - 1].shr::<6>();
 }
 
-/// `k G` for `0 < k < n`, doubled: the lowest window has a bit below it.
+/// `k G` for `0 < k < n`, doubled: the lowest window has a bit below it. `disturb` may change the point after a window: a
+/// test's fault.
 #[inline(always)]
-pub fn fixed<C: Curve<N>, V: Pieces<C, N>, const N: usize>(mut k: [V; N]) -> Point<V, N> {
+pub fn fixed<C: Curve<N>, V: Pieces<C, N>, const N: usize>(
+    mut k: [V; N],
+    disturb: impl Fn(usize, &mut Point<V, N>),
+) -> Point<V, N> {
     let mut point = Point::none();
     let mut empty = V::splat(0).is_equal(V::splat(0));
     for window in 0..comb::windows(C::BITS) {
@@ -131,6 +137,7 @@ pub fn fixed<C: Curve<N>, V: Pieces<C, N>, const N: usize>(mut k: [V; N]) -> Poi
         let (magnitude, negative) = digit(bits, comb::ENTRIES as u64);
         shift_down(&mut k);
         V::add_from_comb(&mut point, window, magnitude, negative, &mut empty);
+        disturb(window, &mut point);
     }
     point
 }

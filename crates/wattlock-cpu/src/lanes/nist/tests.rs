@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use num_bigint::BigUint;
-use wattlock_core::{EcKey, Engine, Key, Kind, OwnedRequest};
+use wattlock_core::{EcKey, Engine, Error, Fault, Key, Kind, OwnedRequest};
 
 use super::super::vector::LANES;
 use super::super::vector::Vector;
@@ -13,6 +13,7 @@ use super::super::{Item, Lanes};
 use super::curve::{Curve, P256, P256Field, P256Order, P384, P384Field, P384Order};
 use super::field::{Field, Limbs, Modulus, add, below, canonical, carry, mul, mul_sum, shl, square, sub};
 use super::multiply::{alignment, both_inverses, empty_table};
+use super::point::Point;
 use super::words::{gather, limbs_of, scatter, write};
 use super::{entry, kernel, nonce};
 use crate::detect::{Cpu, Ifma512};
@@ -206,21 +207,23 @@ fn multiples<C: Curve<N>, const N: usize>(kind: Kind) {
             }
         };
         if let Some(isa) = isa {
-            let [x, y] = entry::generate::<C, N>(isa, &plain);
+            let ([x, y], sound) = entry::generate::<C, N>(isa, &plain);
+            assert_eq!(sound, 0xff);
             check(&x, 0);
             check(&y, 1);
             let (x, good) = entry::derive::<C, N>(isa, &aligned, &generator);
-            assert_eq!(good, 0xff);
+            assert_eq!(good, [0xff; 2]);
             check(&x, 0);
         }
         // The model is slow: every edge once would take a minute.
         if turn % 8 == 0 {
-            let [x, y] = kernel::generate::<C, Model, N>(gather(&plain));
+            let ([x, y], sound) = kernel::generate::<C, Model, N>(gather(&plain), undisturbed);
+            assert_eq!(Model::reveal_mask(sound), 0xff);
             check(&scatter(x), 0);
             check(&scatter(y), 1);
             let mut table = empty_table::<Model, N>();
             let peer = [gather(&generator[0]), gather(&generator[1])];
-            let (x, _) = kernel::derive::<C, Model, N>(gather(&aligned), peer, &mut table);
+            let (x, _) = kernel::derive::<C, Model, N>(gather(&aligned), peer, &mut table, undisturbed);
             check(&scatter(x), 0);
         }
     }
@@ -243,14 +246,16 @@ fn poisoned<C: Curve<N>, const N: usize>() {
     let scalar = small::<N>(&(big(&C::Order::PRIME) / 3u32));
     let mut table = empty_table::<Model, N>();
     let aligned = small::<N>(&(big(&scalar) << alignment::<N>(C::BITS)));
-    let (x, good) = kernel::derive::<C, Model, N>(secret(&aligned), peer, &mut table);
+    let (x, [good, sound]) = kernel::derive::<C, Model, N>(secret(&aligned), peer, &mut table, undisturbed);
+    assert!(std::panic::catch_unwind(|| Model::reveal_mask(sound)).is_err(), "until the entry says so");
     assert_eq!(Model::reveal_mask(good), 0xff, "whether a peer is on the curve is public");
-    let of_generator = kernel::generate::<C, Model, N>(secret(&scalar));
+    let (of_generator, _) = kernel::generate::<C, Model, N>(secret(&scalar), undisturbed);
     assert_eq!(x.map(Model::declassified), of_generator[0].map(Model::declassified));
     let seed = [Model::secret(&[7; LANES]); nonce::SEED];
     let words = nonce::candidate::<C, Model, N>(&seed);
     assert_ne!(words[0].declassified(), words[1].declassified());
-    let ([r, s], _) = kernel::sign::<C, Model, N>(secret(&scalar), secret(&scalar), secret(&scalar));
+    let ([r, s], _) =
+        kernel::sign::<C, Model, N>(secret(&scalar), secret(&scalar), secret(&scalar), undisturbed);
     for found in [x[0], of_generator[1][0], words[0], r[0], s[0]] {
         assert!(std::panic::catch_unwind(|| found.reveal()).is_err(), "results of secrets are secret");
     }
@@ -260,6 +265,84 @@ fn poisoned<C: Curve<N>, const N: usize>() {
 fn kernels_reveal_nothing() {
     poisoned::<P256, 5>();
     poisoned::<P384, 8>();
+}
+
+/// No fault.
+fn undisturbed<const N: usize>(_: usize, _: &mut Point<Model, N>) {}
+
+/// A bit of a coordinate is flipped in one lane, early, in the middle, or late: that lane's result is found unsound, and the
+/// others are what they are without.
+fn faults<C: Curve<N>, const N: usize>() {
+    let mut numbers = Numbers(11);
+    let n = big(&C::Order::PRIME);
+    let draw = |numbers: &mut Numbers| -> [Limbs<N>; LANES] {
+        std::array::from_fn(|_| small(&(numbers.below(&(&n - 1u32)) + 1u32)))
+    };
+    let (plain, keys) = (draw(&mut numbers), draw(&mut numbers));
+    let aligned = plain.map(|scalar| small::<N>(&(big(&scalar) << alignment::<N>(C::BITS))));
+    let peer = [gather(&[C::GENERATOR[0]; LANES]), gather(&[C::GENERATOR[1]; LANES])];
+    let keys = keys.map(|key| kernel::scalar_to_montgomery::<C, N>(&key));
+    let derive = |disturb: &dyn Fn(usize, &mut Point<Model, N>)| {
+        let mut table = empty_table::<Model, N>();
+        let (x, [_, sound]) = kernel::derive::<C, Model, N>(gather(&aligned), peer, &mut table, disturb);
+        (vec![scatter(x)], Model::reveal_mask(sound))
+    };
+    let generate = |disturb: &dyn Fn(usize, &mut Point<Model, N>)| {
+        let (found, sound) = kernel::generate::<C, Model, N>(gather(&plain), disturb);
+        (found.map(scatter).to_vec(), Model::reveal_mask(sound))
+    };
+    let sign = |disturb: &dyn Fn(usize, &mut Point<Model, N>)| {
+        let (found, [_, sound]) =
+            kernel::sign::<C, Model, N>(gather(&plain), gather(&keys), gather(&plain), disturb);
+        (found.map(scatter).to_vec(), Model::reveal_mask(sound))
+    };
+    type Operation<'a, const N: usize> =
+        &'a dyn Fn(&dyn Fn(usize, &mut Point<Model, N>)) -> (Vec<[Limbs<N>; LANES]>, u8);
+    // The last but one of a signature's is its last point, the last the inverse of its nonce.
+    let last = super::comb::windows(C::BITS);
+    let cases: [(Operation<'_, N>, [usize; 3]); 3] =
+        [(&derive, [3, 20, C::BITS / 5]), (&generate, [3, 20, last - 1]), (&sign, [20, last - 1, last])];
+    for (operation, windows) in cases {
+        let (right, sound) = operation(&undisturbed);
+        assert_eq!(sound, 0xff);
+        for (turn, at) in windows.into_iter().enumerate() {
+            let faulty = (3 * turn + 1) % LANES;
+            let flip: [u64; LANES] = std::array::from_fn(|lane| u64::from(lane == faulty) << (7 * turn));
+            let (found, sound) = operation(&|window, point| {
+                if window == at {
+                    point.x[turn] = point.x[turn].xor(Model::new(&flip));
+                }
+            });
+            assert_eq!(sound, !(1u8 << faulty), "window {at}");
+            for lane in 0..LANES {
+                let same = right.iter().zip(&found).all(|(right, found)| right[lane] == found[lane]);
+                assert_eq!(same, lane != faulty, "window {at}, lane {lane}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_faulted_lane_alone_is_found_unsound() {
+    faults::<P256, 5>();
+    faults::<P384, 8>();
+}
+
+/// What is not sound does not leave, and only that request fails.
+#[test]
+fn what_is_not_sound_is_an_error_of_its_own_request() {
+    let (mut requests, _) = batch(Kind::P256Derive, 8, 0);
+    for (lane, request) in requests.iter_mut().enumerate() {
+        for (masks, expected) in [
+            ([0xff, !(1 << 3)], Err(Error::Device(Fault::WrongResult))),
+            ([!(1 << 3), 0xff], Err(super::BAD_PEER)),
+            ([!(1 << 3), !(1 << 3)], Err(super::BAD_PEER)),
+        ] {
+            let mut item = Item { request: request.view(), result: Ok(32) };
+            super::verdict(&mut item, lane, masks, super::BAD_PEER);
+            assert_eq!(item.result, if lane == 3 { expected } else { Ok(32) });
+        }
+    }
 }
 
 fn pair(kind: Kind) -> EcKey {
@@ -472,10 +555,14 @@ fn a_signature_with_a_zero_is_reported_in_its_lane() {
     let digests: [Limbs<5>; LANES] =
         std::array::from_fn(|lane| if lane == 3 { small(&zero) } else { small(&(&zero + 1u32)) });
     let one: Limbs<5> = limbs_of(&[1], 0);
-    let (_, good) =
-        kernel::sign::<P256, Model, 5>(gather(&[one; LANES]), gather(&[key; LANES]), gather(&digests));
-    assert_eq!(Model::reveal_mask(good), !(1 << 3));
+    let (_, good) = kernel::sign::<P256, Model, 5>(
+        gather(&[one; LANES]),
+        gather(&[key; LANES]),
+        gather(&digests),
+        undisturbed,
+    );
+    assert_eq!(good.map(Model::reveal_mask), [!(1 << 3), 0xff]);
     if let Some(isa) = isa() {
-        assert_eq!(entry::sign::<P256, 5>(isa, &[one; LANES], &[key; LANES], &digests).1, !(1 << 3));
+        assert_eq!(entry::sign::<P256, 5>(isa, &[one; LANES], &[key; LANES], &digests).1, [!(1 << 3), 0xff]);
     }
 }
