@@ -24,6 +24,10 @@
 #define WATTLOCK_ABI "wattlock-abi"
 #define WATTLOCK_TABLE_VERSION 1
 
+#define WATTLOCK_JSON       0
+#define WATTLOCK_PROMETHEUS 1
+#define WATTLOCK_HTML       2
+
 struct wattlock_table {
     uint32_t version; /* WATTLOCK_TABLE_VERSION; another number: do not use the rest */
     uint32_t size;    /* bytes of this structure; it grows at its end */
@@ -43,9 +47,13 @@ struct wattlock_table {
     int (*cancel)(void *provider, ASYNC_WAIT_CTX *context);
     /* The same for the argument of a wait context's callback, which for libssl is the SSL. */
     int (*cancel_for)(void *provider, const void *argument);
-    /* This process's counters as one JSON object. Returns the bytes it needs, terminator included; writes nothing
-     * if `room` is less. */
-    size_t (*status)(void *provider, char *out, size_t room);
+    /* This process's counters as text in one of the forms below. Returns the bytes it needs, terminator included;
+     * writes nothing if `room` is less. */
+    size_t (*status)(void *provider, int form, char *out, size_t room);
+    /* Whether a setting of openssl.cnf's provider section makes sense (1), else why not, in words. */
+    int (*check)(void *provider, const char *key, const char *value, char *words, size_t room);
+    /* Changes a setting, for requests that begin from now on. As `check`. What OpenSSL has been offered stays. */
+    int (*set)(void *provider, const char *key, const char *value, char *words, size_t room);
 };
 
 #endif

@@ -6,8 +6,8 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use wattlock::core::{Engine, known_answers};
 use wattlock::{Runtime, own_engines};
@@ -31,13 +31,21 @@ pub struct Provider {
     handle: *const OSSL_CORE_HANDLE,
     thread_start: Option<ThreadStart>,
     pub(crate) child: Child,
-    pub(crate) runtime: Runtime,
-    pub(crate) settings: Settings,
+    current: Mutex<Current>,
+    /// Rises when settings change; seats of before are left.
+    pub(crate) epoch: AtomicU32,
     /// What does not survive a fork: this process's seats and helper thread. One reference is ours.
     life: AtomicPtr<Life>,
     offer: Offer,
     build: CString,
     table: OnceLock<Box<FunctionTable>>,
+}
+
+/// Settings and the runtime made from them.
+#[derive(Clone)]
+pub(crate) struct Current {
+    pub(crate) settings: Settings,
+    pub(crate) runtime: Runtime,
 }
 
 // SAFETY: `handle` is OpenSSL's and may be used from any thread; everything else is Sync by itself.
@@ -79,15 +87,7 @@ impl Provider {
         let child = unsafe { Child::new(handle, table) }.ok_or("no child library context could be made")?;
         let engines = engines(&settings)?;
         let offer = Offer::new(&settings, &engines);
-        let runtime = Runtime::builder()
-            .engines(engines)
-            .policy(&settings.policy, settings.thresholds.clone())
-            .objective(settings.objective)
-            .give_up_after_ns(settings.give_up.as_nanos() as u64)
-            .telemetry(settings.telemetry)
-            .program(&program())
-            .build()
-            .map_err(|error| error.to_string())?;
+        let runtime = runtime(&settings, engines)?;
         let build =
             CString::new(format!("wattlock {} ({})", env!("CARGO_PKG_VERSION"), offer.describe(&runtime)));
         Ok(Provider {
@@ -95,8 +95,8 @@ impl Provider {
             handle,
             thread_start,
             child,
-            runtime,
-            settings,
+            current: Mutex::new(Current { settings, runtime }),
+            epoch: AtomicU32::new(0),
             life: AtomicPtr::new(Arc::into_raw(Arc::new(Life::new())).cast_mut()),
             offer,
             build: build.unwrap_or_default(),
@@ -127,12 +127,38 @@ impl Provider {
         }
     }
 
+    /// Settings and runtime as they are now.
+    pub(crate) fn current(&self) -> Current {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a setting makes sense here.
+    pub(crate) fn check(&self, key: &str, value: &str) -> Result<(), String> {
+        self.with(key, value).map(|_| ())
+    }
+
+    /// Changes a setting. Threads go over to it with their next request; what is in flight ends as it began.
+    pub(crate) fn set(&self, key: &str, value: &str) -> Result<(), String> {
+        let changed = self.with(key, value)?;
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = changed;
+        self.epoch.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    fn with(&self, key: &str, value: &str) -> Result<Current, String> {
+        let mut settings = self.current().settings;
+        settings.set(key, value).map_err(|error| error.to_string())?;
+        let runtime = runtime(&settings, engines(&settings)?)?;
+        Ok(Current { settings, runtime })
+    }
+
     /// Tries the known answers of everything that is offered.
     fn prove_everything(&self) -> bool {
-        let mut dispatcher = self.runtime.dispatcher();
+        let runtime = self.current().runtime;
+        let mut dispatcher = runtime.dispatcher();
         self.offer.kinds().iter().flat_map(known_answers).all(|mut answer| {
             let result = dispatcher.run(&mut answer.request.view());
-            let mut engines = self.runtime.engines().iter();
+            let mut engines = runtime.engines().iter();
             engines.any(|checker| answer.expected.verdict(&answer.request, &result, &**checker).is_ok())
         })
     }
@@ -143,6 +169,17 @@ impl Drop for Provider {
         // SAFETY: the reference that `new` left there, or `life` after a fork.
         drop(unsafe { Arc::from_raw(self.life.load(Ordering::Acquire)) });
     }
+}
+
+fn runtime(settings: &Settings, engines: Vec<Arc<dyn Engine>>) -> Result<Runtime, String> {
+    let builder = Runtime::builder()
+        .engines(engines)
+        .policy(&settings.policy, settings.thresholds.clone())
+        .objective(settings.objective)
+        .give_up_after_ns(settings.give_up.as_nanos() as u64)
+        .telemetry(settings.telemetry)
+        .program(&program());
+    builder.build().map_err(|error| error.to_string())
 }
 
 /// The engines that may be used here.

@@ -31,7 +31,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{
     AtomicBool, AtomicU32,
-    Ordering::{Relaxed, SeqCst},
+    Ordering::{Acquire, Relaxed, SeqCst},
 };
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -67,6 +67,9 @@ thread_local! {
 /// One thread's way into one provider's runtime.
 pub struct Seat {
     forks: u32,
+    epoch: u32,
+    /// How many requests of a kind make a full batch.
+    widths: [u16; Kind::COUNT],
     state: Mutex<State>,
     /// Whether the application said that it polls this thread's requests.
     claimed: AtomicBool,
@@ -371,11 +374,21 @@ impl State {
 
 impl Seat {
     fn new(provider: &Provider) -> Seat {
+        let epoch = provider.epoch.load(Acquire);
+        let runtime = provider.current().runtime;
+        let mut widths = [u16::MAX; Kind::COUNT];
+        for description in runtime.engines().iter().map(|engine| engine.description()) {
+            for kind in description.queued.iter().filter(|_| description.class.is_cpu()) {
+                widths[kind.index()] = description.width;
+            }
+        }
         Seat {
             forks: wattlock::forks(),
+            epoch,
+            widths,
             state: Mutex::new(State {
-                dispatcher: provider.runtime.dispatcher(),
-                clock: provider.runtime.clock().clone(),
+                dispatcher: runtime.dispatcher(),
+                clock: runtime.clock().clone(),
                 gathered: Vec::new(),
                 since: 0,
                 waiting: Vec::new(),
@@ -456,7 +469,7 @@ impl Seat {
         let request = OwnedRequest::new(kind, Arc::new(key.clone()), input.to_vec(), output.len());
         state.gathered.push((request, waiter.clone()));
         let alike = state.gathered.iter().filter(|(request, _)| request.kind == kind).count();
-        if alike >= provider.width(kind) {
+        if alike >= usize::from(self.widths[kind.index()]) {
             let helped = state.deep(|state| state.release(Some(&waiter))).unwrap_or(false);
             state.company.learned(helped, now);
         } else if state.gathered.len() == 1 && !claimed {
@@ -623,9 +636,7 @@ impl Seat {
 
     /// Withdraws what this thread has in flight for a callback's argument (for libssl that is the `SSL`).
     pub(crate) fn cancel_for(&self, argument: *const c_void) -> bool {
-        let is_it = |waiter: &Arc<Waiter>| {
-            matches!(lock(&waiter.inner).notify, Notify::Callback(_, of) if of.cast_const() == argument)
-        };
+        let is_it = |waiter: &Arc<Waiter>| matches!(lock(&waiter.inner).notify, Notify::Callback(_, of) if of.cast_const() == argument);
         let found = {
             let state = self.lock();
             let gathered = state.gathered.iter().map(|(_, waiter)| waiter);
@@ -663,7 +674,8 @@ impl Provider {
         let place = SEATS.get();
         // SAFETY: null or this thread's own vector, which only this file touches, on this thread.
         let (_, seat) = unsafe { place.as_ref() }?.iter().find(|(id, _)| *id == self.id)?;
-        (seat.forks == wattlock::forks()).then(|| seat.clone())
+        let current = seat.forks == wattlock::forks() && seat.epoch == self.epoch.load(Relaxed);
+        current.then(|| seat.clone())
     }
 
     #[cold]
@@ -679,8 +691,15 @@ impl Provider {
         let known = seats.iter().position(|(id, _)| *id == self.id);
         match known {
             Some(at) => {
-                // Of before a fork: its lock may be held for ever by a thread that did not come along.
-                std::mem::forget(std::mem::replace(&mut seats[at].1, seat.clone()));
+                let before = std::mem::replace(&mut seats[at].1, seat.clone());
+                if before.forks != seat.forks {
+                    // Of before a fork: its lock may be held for ever by a thread that did not come along.
+                    std::mem::forget(before);
+                } else {
+                    // Of before a setting changed. Who waits in it holds it; the helper may still find it.
+                    seat.claim(before.claimed.load(Relaxed));
+                    seat.set_active(before.active.load(Relaxed));
+                }
             }
             None => {
                 seats.push((self.id, seat.clone()));
@@ -722,16 +741,6 @@ impl Provider {
         }
     }
 
-    /// How many requests of a kind make a full batch.
-    fn width(&self, kind: Kind) -> usize {
-        let engines = self.runtime.engines().iter();
-        let widths = engines
-            .map(|engine| engine.description())
-            .filter(|description| description.queued.contains(kind) && description.class.is_cpu())
-            .map(|description| usize::from(description.width));
-        widths.max().unwrap_or(usize::MAX)
-    }
-
     /// Sees to it that somebody looks after what is paused.
     fn watch(&self) {
         let life = self.life();
@@ -741,7 +750,7 @@ impl Provider {
         let mut helper = lock(&life.helper);
         match &*helper {
             Some(_) => life.bell.notify_one(),
-            None => *helper = Helper::start(life.clone(), self.settings.hold),
+            None => *helper = Helper::start(life.clone(), self.current().settings.hold),
         }
     }
 

@@ -5,7 +5,7 @@
 //! block longer than the work they do, and never let a panic out.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::error::entry;
 use crate::provider::Provider;
@@ -38,9 +38,13 @@ pub struct FunctionTable {
     pub cancel: unsafe extern "C" fn(*mut c_void, *mut sys::ASYNC_WAIT_CTX) -> c_int,
     /// As `cancel`, for the argument of a wait context's callback: for libssl's that is the `SSL`.
     pub cancel_for: unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int,
-    /// Writes this process's counters as one JSON object, terminated, into `room` bytes, and returns the bytes it
-    /// needs with the terminator; writes nothing if they do not fit.
-    pub status: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> usize,
+    /// Writes this process's counters, terminated, into `room` bytes in a form (0 JSON, 1 Prometheus, 2 HTML), and
+    /// returns the bytes it needs with the terminator; writes nothing if they do not fit.
+    pub status: unsafe extern "C" fn(*mut c_void, c_int, *mut c_char, usize) -> usize,
+    /// Whether a setting makes sense; if not, why, in words.
+    pub check: unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char, *mut c_char, usize) -> c_int,
+    /// Changes a setting for requests that begin from now on. What OpenSSL was offered stays.
+    pub set: unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char, *mut c_char, usize) -> c_int,
 }
 
 // SAFETY: function pointers and a pointer to the provider, which is Sync.
@@ -62,6 +66,8 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         cancel,
         cancel_for,
         status,
+        check,
+        set,
     }
 }
 
@@ -100,20 +106,75 @@ unsafe extern "C" fn cancel_for(provider: *mut c_void, argument: *const c_void) 
     entry(|| c_int::from(unsafe { Provider::of(provider) }.seat().cancel_for(argument)))
 }
 
-unsafe extern "C" fn status(provider: *mut c_void, room: *mut c_char, len: usize) -> usize {
+unsafe extern "C" fn status(provider: *mut c_void, form: c_int, room: *mut c_char, len: usize) -> usize {
     let mut need = 0;
     entry(|| {
         // SAFETY: as in `claim`.
-        let text = unsafe { Provider::of(provider) }.runtime.snapshot();
-        let text = serde_json::to_string(&text).unwrap_or_default();
-        need = text.len() + 1;
-        if !room.is_null() && need <= len {
-            // SAFETY: `len` writable bytes, of which `need` are written.
-            unsafe {
-                std::ptr::copy_nonoverlapping(text.as_ptr(), room.cast::<u8>(), text.len());
-                *room.add(text.len()) = 0;
-            }
-        }
+        let text = crate::status::text(unsafe { Provider::of(provider) }, form);
+        // SAFETY: `len` writable bytes.
+        need = unsafe { hand_out(&text, room, len) };
     });
     need
+}
+
+/// Copies a text and its terminator if they fit; returns the bytes that needs.
+///
+/// # Safety
+/// `room` is null or has `len` writable bytes.
+unsafe fn hand_out(text: &str, room: *mut c_char, len: usize) -> usize {
+    if !room.is_null() && text.len() < len {
+        // SAFETY: the caller's; the text and one byte more fit.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), room.cast::<u8>(), text.len());
+            *room.add(text.len()) = 0;
+        }
+    }
+    text.len() + 1
+}
+
+unsafe extern "C" fn check(
+    provider: *mut c_void,
+    key: *const c_char,
+    value: *const c_char,
+    words: *mut c_char,
+    len: usize,
+) -> c_int {
+    // SAFETY: as in `claim`; two C strings and room for words.
+    entry(|| unsafe { configure(Provider::of(provider), key, value, words, len, Provider::check) })
+}
+
+unsafe extern "C" fn set(
+    provider: *mut c_void,
+    key: *const c_char,
+    value: *const c_char,
+    words: *mut c_char,
+    len: usize,
+) -> c_int {
+    // SAFETY: as in `check`.
+    entry(|| unsafe { configure(Provider::of(provider), key, value, words, len, Provider::set) })
+}
+
+/// # Safety
+/// `key` and `value` are C strings; `words` is null or has `len` writable bytes.
+unsafe fn configure(
+    provider: &Provider,
+    key: *const c_char,
+    value: *const c_char,
+    words: *mut c_char,
+    len: usize,
+    act: fn(&Provider, &str, &str) -> Result<(), String>,
+) -> c_int {
+    // SAFETY: the caller's.
+    let (key, value) = unsafe { (CStr::from_ptr(key), CStr::from_ptr(value)) };
+    let (Ok(key), Ok(value)) = (key.to_str(), value.to_str()) else { return 0 };
+    match act(provider, key, value) {
+        Ok(()) => 1,
+        Err(why) => {
+            let cut = why.len().min(len.saturating_sub(1));
+            let cut = (0..=cut).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
+            // SAFETY: the caller's.
+            unsafe { hand_out(&why[..cut], words, len) };
+            0
+        }
+    }
 }

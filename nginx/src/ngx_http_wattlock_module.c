@@ -1,0 +1,547 @@
+/*
+ * Directives, status page, and the module's life in nginx's processes.
+ *
+ * Configuration is read by the master; each worker takes the provider's function table and raises the bridge for
+ * itself when it starts, and says once what it found.
+ */
+#include "wattlock_nginx.h"
+#include <ngx_http.h>
+#include <openssl/provider.h>
+
+typedef struct {
+    wattlock_polling_t  polling;
+    ngx_flag_t          upstream;
+    ngx_array_t         settings;   /* of wattlock_setting_t */
+} wattlock_main_conf_t;
+
+typedef struct {
+    ngx_flag_t          enable;
+} wattlock_server_conf_t;
+
+typedef struct {
+    ngx_str_t           key;
+    ngx_str_t           value;
+} wattlock_setting_t;
+
+static void *wattlock_create_main_conf(ngx_conf_t *cf);
+static char *wattlock_init_main_conf(ngx_conf_t *cf, void *conf);
+static void *wattlock_create_server_conf(ngx_conf_t *cf);
+static char *wattlock_merge_server_conf(ngx_conf_t *cf, void *parent, void *child);
+static ngx_int_t wattlock_postconfiguration(ngx_conf_t *cf);
+static ngx_int_t wattlock_init_process(ngx_cycle_t *cycle);
+static void wattlock_exit_process(ngx_cycle_t *cycle);
+static char *wattlock_set_poll(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+static char *wattlock_set_provider(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+static char *wattlock_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+static ngx_int_t wattlock_status_handler(ngx_http_request_t *r);
+
+static const struct wattlock_table  *table;
+static const char                   *inactive = "no server has `wattlock on`";
+
+static ngx_command_t  wattlock_commands[] = {
+
+    { ngx_string("wattlock"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_SRV_CONF_OFFSET,
+      offsetof(wattlock_server_conf_t, enable),
+      NULL },
+
+    { ngx_string("wattlock_upstream"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(wattlock_main_conf_t, upstream),
+      NULL },
+
+    { ngx_string("wattlock_poll"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      wattlock_set_poll,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("wattlock_set"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE2,
+      wattlock_set_provider,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("wattlock_status"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      wattlock_set_status,
+      0,
+      0,
+      NULL },
+
+      ngx_null_command
+};
+
+static ngx_http_module_t  wattlock_http = {
+    NULL,                             /* preconfiguration */
+    wattlock_postconfiguration,       /* postconfiguration */
+    wattlock_create_main_conf,        /* create main configuration */
+    wattlock_init_main_conf,          /* init main configuration */
+    wattlock_create_server_conf,      /* create server configuration */
+    wattlock_merge_server_conf,       /* merge server configuration */
+    NULL,                             /* create location configuration */
+    NULL                              /* merge location configuration */
+};
+
+ngx_module_t  ngx_http_wattlock_module = {
+    NGX_MODULE_V1,
+    &wattlock_http,                   /* module context */
+    wattlock_commands,                /* module directives */
+    NGX_HTTP_MODULE,                  /* module type */
+    NULL,                             /* init master */
+    NULL,                             /* init module */
+    wattlock_init_process,            /* init process */
+    NULL,                             /* init thread */
+    NULL,                             /* exit thread */
+    wattlock_exit_process,            /* exit process */
+    NULL,                             /* exit master */
+    NGX_MODULE_V1_PADDING
+};
+
+
+/* The provider among those that are loaded, by its name in openssl.cnf or by the table it has. */
+static int
+wattlock_look(OSSL_PROVIDER *provider, void *data)
+{
+    const struct wattlock_table  **found = data;
+    const struct wattlock_table   *candidate = NULL;
+    OSSL_PARAM                     params[2];
+
+    params[0] = OSSL_PARAM_construct_octet_ptr(WATTLOCK_TABLE, (void **) &candidate, 0);
+    params[1] = OSSL_PARAM_construct_end();
+
+    if (OSSL_PROVIDER_get_params(provider, params) == 1 && candidate != NULL) {
+        *found = candidate;
+        return 0;
+    }
+
+    return 1;
+}
+
+
+static const struct wattlock_table *
+wattlock_find_table(const char **why)
+{
+    const struct wattlock_table  *found = NULL;
+
+    (void) OSSL_PROVIDER_do_all(NULL, wattlock_look, &found);
+    ERR_clear_error();
+
+    if (found == NULL) {
+        *why = "the provider `wattlock` is not loaded (see `wattlock openssl check`)";
+        return NULL;
+    }
+
+    if (found->version != WATTLOCK_TABLE_VERSION || found->size < sizeof(struct wattlock_table)) {
+        *why = "the provider's function table is of another version than this module";
+        return NULL;
+    }
+
+    return found;
+}
+
+
+static void *
+wattlock_create_main_conf(ngx_conf_t *cf)
+{
+    wattlock_main_conf_t  *conf = ngx_pcalloc(cf->pool, sizeof(wattlock_main_conf_t));
+
+    if (conf == NULL
+        || ngx_array_init(&conf->settings, cf->pool, 4, sizeof(wattlock_setting_t)) != NGX_OK)
+    {
+        return NULL;
+    }
+
+    conf->upstream = NGX_CONF_UNSET;
+    conf->polling.mode = NGX_CONF_UNSET_UINT;
+
+    return conf;
+}
+
+
+static char *
+wattlock_init_main_conf(ngx_conf_t *cf, void *conf)
+{
+    wattlock_main_conf_t  *main_conf = conf;
+
+    (void) cf;
+    ngx_conf_init_value(main_conf->upstream, 0);
+
+    if (main_conf->polling.mode == NGX_CONF_UNSET_UINT) {
+        main_conf->polling.mode = WATTLOCK_POLL_ADAPTIVE;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static void *
+wattlock_create_server_conf(ngx_conf_t *cf)
+{
+    wattlock_server_conf_t  *conf = ngx_pcalloc(cf->pool, sizeof(wattlock_server_conf_t));
+
+    if (conf != NULL) {
+        conf->enable = NGX_CONF_UNSET;
+    }
+
+    return conf;
+}
+
+
+static char *
+wattlock_merge_server_conf(ngx_conf_t *cf, void *parent, void *child)
+{
+    wattlock_server_conf_t  *from = parent, *to = child;
+
+    (void) cf;
+    ngx_conf_merge_value(to->enable, from->enable, 0);
+
+    return NGX_CONF_OK;
+}
+
+
+/* wattlock_poll adaptive | heuristic [asymmetric=48] [symmetric=24] [timer=5ms] */
+static char *
+wattlock_set_poll(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    wattlock_main_conf_t  *main_conf = conf;
+    ngx_str_t             *value = cf->args->elts, rest;
+    ngx_uint_t             i;
+    ngx_int_t              number;
+
+    (void) cmd;
+
+    if (main_conf->polling.mode != NGX_CONF_UNSET_UINT) {
+        return "is duplicate";
+    }
+
+    main_conf->polling.asymmetric = 48;
+    main_conf->polling.symmetric = 24;
+    main_conf->polling.timer = 5;
+
+    if (ngx_strcmp(value[1].data, "adaptive") == 0) {
+        main_conf->polling.mode = WATTLOCK_POLL_ADAPTIVE;
+
+        return cf->args->nelts == 2 ? NGX_CONF_OK : "adaptive takes no thresholds";
+    }
+
+    if (ngx_strcmp(value[1].data, "heuristic") != 0) {
+        return "takes adaptive or heuristic";
+    }
+
+    main_conf->polling.mode = WATTLOCK_POLL_HEURISTIC;
+
+    for (i = 2; i < cf->args->nelts; i++) {
+        if (ngx_strncmp(value[i].data, "asymmetric=", 11) == 0) {
+            number = ngx_atoi(value[i].data + 11, value[i].len - 11);
+
+            if (number < 1 || number > 65535) {
+                return "asymmetric= takes 1 to 65535";
+            }
+
+            main_conf->polling.asymmetric = number;
+
+        } else if (ngx_strncmp(value[i].data, "symmetric=", 10) == 0) {
+            number = ngx_atoi(value[i].data + 10, value[i].len - 10);
+
+            if (number < 1 || number > 65535) {
+                return "symmetric= takes 1 to 65535";
+            }
+
+            main_conf->polling.symmetric = number;
+
+        } else if (ngx_strncmp(value[i].data, "timer=", 6) == 0) {
+            rest.data = value[i].data + 6;
+            rest.len = value[i].len - 6;
+            number = ngx_parse_time(&rest, 0);
+
+            if (number < 1 || number > 1000) {
+                return "timer= takes 1ms to 1s";
+            }
+
+            main_conf->polling.timer = number;
+
+        } else {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "unknown parameter \"%V\"", &value[i]);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+/* wattlock_set KEY VALUE: a setting of the provider (docs/provider.md), tried here, in force in every worker. */
+static char *
+wattlock_set_provider(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    wattlock_main_conf_t         *main_conf = conf;
+    ngx_str_t                    *value = cf->args->elts;
+    wattlock_setting_t           *setting = ngx_array_push(&main_conf->settings);
+    const char                   *why = NULL;
+    const struct wattlock_table  *found = wattlock_find_table(&why);
+    char                          words[256];
+
+    (void) cmd;
+
+    if (setting == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    setting->key = value[1];
+    setting->value = value[2];
+
+    if (found != NULL
+        && found->check(found->provider, (char *) value[1].data, (char *) value[2].data, words, sizeof(words)) != 1)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "wattlock_set: %s", words);
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static ngx_int_t
+wattlock_postconfiguration(ngx_conf_t *cf)
+{
+    ngx_uint_t                   i;
+    const char                  *why;
+    ngx_http_ssl_srv_conf_t     *ssl;
+    ngx_http_core_srv_conf_t   **servers;
+    wattlock_server_conf_t      *server;
+    ngx_http_core_main_conf_t   *core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+
+    if (wattlock_loop_prepare(&why) != NGX_OK) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "wattlock: %s", why);
+        return NGX_ERROR;
+    }
+
+    servers = core->servers.elts;
+
+    for (i = 0; i < core->servers.nelts; i++) {
+        ssl = servers[i]->ctx->srv_conf[ngx_http_ssl_module.ctx_index];
+        server = servers[i]->ctx->srv_conf[ngx_http_wattlock_module.ctx_index];
+
+        if (ssl != NULL && ssl->ssl.ctx != NULL && wattlock_mark(ssl->ssl.ctx, server->enable) != 1) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_uint_t
+wattlock_wanted(ngx_cycle_t *cycle, wattlock_main_conf_t *main_conf)
+{
+    ngx_uint_t                   i;
+    wattlock_server_conf_t      *server;
+    ngx_http_core_srv_conf_t   **servers;
+    ngx_http_core_main_conf_t   *core = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_core_module);
+
+    if (main_conf->upstream) {
+        return 1;
+    }
+
+    servers = core->servers.elts;
+
+    for (i = 0; i < core->servers.nelts; i++) {
+        server = servers[i]->ctx->srv_conf[ngx_http_wattlock_module.ctx_index];
+
+        if (server->enable == 1) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static ngx_int_t
+wattlock_init_process(ngx_cycle_t *cycle)
+{
+    ngx_uint_t             i;
+    wattlock_setting_t    *settings;
+    wattlock_main_conf_t  *main_conf;
+    char                   words[256];
+
+    if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE) {
+        return NGX_OK;
+    }
+
+    if (ngx_get_conf(cycle->conf_ctx, ngx_http_module) == NULL) {
+        inactive = "there is no http block";
+        return NGX_OK;
+    }
+
+    main_conf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_wattlock_module);
+
+    if (!wattlock_wanted(cycle, main_conf)) {
+        return NGX_OK;
+    }
+
+    table = wattlock_find_table(&inactive);
+
+    if (table == NULL || wattlock_bridge_raise(&inactive) != NGX_OK) {
+        table = NULL;
+        ngx_log_error(NGX_LOG_WARN, cycle->log, 0, "wattlock: inactive: %s", inactive);
+        return NGX_OK;
+    }
+
+    settings = main_conf->settings.elts;
+
+    for (i = 0; i < main_conf->settings.nelts; i++) {
+        if (table->set(table->provider, (char *) settings[i].key.data, (char *) settings[i].value.data,
+                       words, sizeof(words)) != 1)
+        {
+            ngx_log_error(NGX_LOG_WARN, cycle->log, 0, "wattlock: %s", words);
+        }
+    }
+
+    inactive = NULL;
+    ngx_log_error(NGX_LOG_NOTICE, cycle->log, 0, "wattlock: active, %s polling",
+                  main_conf->polling.mode == WATTLOCK_POLL_ADAPTIVE ? "adaptive" : "heuristic");
+
+    return wattlock_loop_start(cycle, table, &main_conf->polling, main_conf->upstream);
+}
+
+
+static void
+wattlock_exit_process(ngx_cycle_t *cycle)
+{
+    (void) cycle;
+    wattlock_loop_stop();
+    wattlock_bridge_lower();
+    table = NULL;
+}
+
+
+static char *
+wattlock_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_core_loc_conf_t  *location = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    (void) cmd;
+    (void) conf;
+    location->handler = wattlock_status_handler;
+
+    return NGX_CONF_OK;
+}
+
+
+/* ?format=json (default), prometheus or html. */
+static ngx_int_t
+wattlock_status_handler(ngx_http_request_t *r)
+{
+    ngx_int_t    rc;
+    ngx_str_t    format = ngx_string("json"), type;
+    ngx_buf_t   *b;
+    ngx_chain_t  out;
+    size_t       need, room;
+    u_char      *text, *end;
+    int          which = WATTLOCK_JSON;
+
+    if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
+        return NGX_HTTP_NOT_ALLOWED;
+    }
+
+    rc = ngx_http_discard_request_body(r);
+
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    (void) ngx_http_arg(r, (u_char *) "format", 6, &format);
+    ngx_str_set(&type, "application/json");
+
+    if (format.len == 10 && ngx_strncmp(format.data, "prometheus", 10) == 0) {
+        which = WATTLOCK_PROMETHEUS;
+        ngx_str_set(&type, "text/plain; version=0.0.4");
+
+    } else if (format.len == 4 && ngx_strncmp(format.data, "html", 4) == 0) {
+        which = WATTLOCK_HTML;
+        ngx_str_set(&type, "text/html; charset=utf-8");
+
+    } else if (format.len != 4 || ngx_strncmp(format.data, "json", 4) != 0) {
+        return NGX_HTTP_BAD_REQUEST;
+    }
+
+    room = 1024;
+    need = table != NULL ? table->status(table->provider, which, NULL, 0) + 4096 : 0;
+    room += need;
+    text = ngx_palloc(r->pool, room);
+
+    if (text == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    end = text;
+
+    if (which == WATTLOCK_JSON) {
+        end = ngx_slprintf(end, text + room,
+            "{\"active\":%s,\"why\":\"%s\",\"worker\":%P,\"handshakes\":%ui,\"in_handshake\":%ui,\"paused\":%ui,"
+            "\"completed\":%ui,\"aborted\":%ui,\"polls\":%ui,\"flushes\":%ui,\"runtime\":",
+            table != NULL ? "true" : "false", inactive != NULL ? inactive : "", ngx_pid,
+            wattlock_counts.handshakes, wattlock_counts.in_handshake, wattlock_counts.paused,
+            wattlock_counts.completed, wattlock_counts.aborted, wattlock_counts.polls, wattlock_counts.flushes);
+
+    } else if (which == WATTLOCK_PROMETHEUS) {
+        end = ngx_slprintf(end, text + room,
+            "# TYPE wattlock_nginx_active gauge\nwattlock_nginx_active %d\n"
+            "# TYPE wattlock_nginx_handshakes_total counter\nwattlock_nginx_handshakes_total %ui\n"
+            "# TYPE wattlock_nginx_in_handshake gauge\nwattlock_nginx_in_handshake %ui\n"
+            "# TYPE wattlock_nginx_paused_total counter\nwattlock_nginx_paused_total %ui\n"
+            "# TYPE wattlock_nginx_aborted_total counter\nwattlock_nginx_aborted_total %ui\n"
+            "# TYPE wattlock_nginx_flushes_total counter\nwattlock_nginx_flushes_total %ui\n",
+            table != NULL, wattlock_counts.handshakes, wattlock_counts.in_handshake, wattlock_counts.paused,
+            wattlock_counts.aborted, wattlock_counts.flushes);
+
+    } else if (table == NULL) {
+        end = ngx_slprintf(end, text + room, "<!doctype html><title>Wattlock</title><p>inactive: %s", inactive);
+    }
+
+    if (table != NULL) {
+        need = table->status(table->provider, which, (char *) end, text + room - end);
+        end += need <= (size_t) (text + room - end) && need > 0 ? need - 1 : 0;
+
+    } else if (which == WATTLOCK_JSON) {
+        end = ngx_slprintf(end, text + room, "null");
+    }
+
+    if (which == WATTLOCK_JSON) {
+        end = ngx_slprintf(end, text + room, "}\n");
+    }
+
+    r->headers_out.status = NGX_HTTP_OK;
+    r->headers_out.content_length_n = end - text;
+    r->headers_out.content_type = type;
+    r->headers_out.content_type_len = type.len;
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
+    }
+
+    b = ngx_calloc_buf(r->pool);
+
+    if (b == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    b->pos = text;
+    b->last = end;
+    b->memory = 1;
+    b->last_buf = (r == r->main);
+    b->last_in_chain = 1;
+    out.buf = b;
+    out.next = NULL;
+
+    return ngx_http_output_filter(r, &out);
+}

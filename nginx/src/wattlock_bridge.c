@@ -1,0 +1,199 @@
+/*
+ * The bridge: the nginx program's own import slots of two libssl functions point to ours.
+ *
+ * nginx takes SSL_ERROR_WANT_ASYNC for a failure; ours says SSL_ERROR_WANT_READ instead, and the waiting connection's
+ * read event comes from us. And it creates every TLS connection, also those to upstreams, by SSL_new.
+ *
+ * A slot is an entry of the program's relocation tables (ELF gABI, "Relocation"); which one is found by the symbol's
+ * name. After RELRO the page is read-only: it is made writable for one aligned store of a pointer, and read-only
+ * again. Only the program's slots are changed: libraries, and this module, keep calling libssl.
+ */
+#define _GNU_SOURCE
+#include "wattlock_nginx.h"
+#include <elf.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#define IS_SLOT(type) ((type) == R_X86_64_JUMP_SLOT || (type) == R_X86_64_GLOB_DAT)
+#elif defined(__aarch64__)
+#define IS_SLOT(type) ((type) == R_AARCH64_JUMP_SLOT || (type) == R_AARCH64_GLOB_DAT)
+#else
+#define IS_SLOT(type) 0
+#endif
+
+#define MOST_SLOTS 8
+
+typedef struct {
+    const char  *name;
+    void        *ours;
+} wattlock_wanted_t;
+
+typedef struct {
+    void       **slot;
+    void        *before;
+    void        *ours;
+} wattlock_slot_t;
+
+static const wattlock_wanted_t  wanted[] = {
+    { "SSL_get_error", (void *) wattlock_get_error },
+    { "SSL_new", (void *) wattlock_new },
+};
+
+#define WANTED (sizeof(wanted) / sizeof(wanted[0]))
+
+static wattlock_slot_t  slots[MOST_SLOTS];
+static size_t           slot_count;
+
+
+static int
+wattlock_store(void **slot, void *value)
+{
+    long   page = sysconf(_SC_PAGESIZE);
+    void  *start = (void *) ((uintptr_t) slot & ~((uintptr_t) page - 1));
+
+    if (mprotect(start, page, PROT_READ|PROT_WRITE) != 0) {
+        return -1;
+    }
+
+    __atomic_store_n(slot, value, __ATOMIC_RELEASE);
+
+    /* Lazily bound programs keep their slots writable; where they are not, this puts RELRO back. A page that holds
+     * both is left writable by neither. */
+    return mprotect(start, page, PROT_READ|PROT_WRITE);
+}
+
+
+static void
+wattlock_scan(const ElfW(Rela) *rela, size_t bytes, const ElfW(Sym) *symbols, const char *strings, ElfW(Addr) base)
+{
+    size_t  i, w;
+
+    for (i = 0; rela != NULL && i < bytes / sizeof(*rela); i++) {
+        const char  *name = strings + symbols[ELF64_R_SYM(rela[i].r_info)].st_name;
+
+        if (!IS_SLOT(ELF64_R_TYPE(rela[i].r_info))) {
+            continue;
+        }
+
+        for (w = 0; w < WANTED; w++) {
+            if (strcmp(name, wanted[w].name) == 0 && slot_count < MOST_SLOTS) {
+                slots[slot_count].slot = (void **) (base + rela[i].r_offset);
+                slots[slot_count].before = *slots[slot_count].slot;
+                slots[slot_count++].ours = wanted[w].ours;
+            }
+        }
+    }
+}
+
+
+/* The first object is the program itself: dl_iterate_phdr(3). */
+static int
+wattlock_program(struct dl_phdr_info *info, size_t size, void *data)
+{
+    const ElfW(Dyn)   *dynamic = NULL;
+    const ElfW(Sym)   *symbols = NULL;
+    const char        *strings = NULL;
+    const ElfW(Rela)  *plt = NULL, *rela = NULL;
+    size_t             plt_bytes = 0, rela_bytes = 0;
+    int                i;
+
+    (void) size;
+    (void) data;
+
+    for (i = 0; i < info->dlpi_phnum; i++) {
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
+            dynamic = (const ElfW(Dyn) *) (info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+        }
+    }
+
+    for ( ; dynamic != NULL && dynamic->d_tag != DT_NULL; dynamic++) {
+        switch (dynamic->d_tag) {
+        case DT_SYMTAB:   symbols = (const void *) dynamic->d_un.d_ptr; break;
+        case DT_STRTAB:   strings = (const void *) dynamic->d_un.d_ptr; break;
+        case DT_JMPREL:   plt = (const void *) dynamic->d_un.d_ptr; break;
+        case DT_PLTRELSZ: plt_bytes = dynamic->d_un.d_val; break;
+        case DT_RELA:     rela = (const void *) dynamic->d_un.d_ptr; break;
+        case DT_RELASZ:   rela_bytes = dynamic->d_un.d_val; break;
+        }
+    }
+
+    if (symbols != NULL && strings != NULL) {
+        wattlock_scan(plt, plt_bytes, symbols, strings, info->dlpi_addr);
+        wattlock_scan(rela, rela_bytes, symbols, strings, info->dlpi_addr);
+    }
+
+    return 1;
+}
+
+
+/*
+ * Finds the slots and points them to us. May be called again (after a reload of the configuration).
+ * Returns NGX_OK, or NGX_DECLINED with the reason.
+ */
+ngx_int_t
+wattlock_bridge_raise(const char **why)
+{
+    size_t  i;
+
+    if (wattlock_bridge_stands()) {
+        return NGX_OK;
+    }
+
+    slot_count = 0;
+    (void) dl_iterate_phdr(wattlock_program, NULL);
+
+    for (i = 0; i < WANTED; i++) {
+        size_t  s;
+
+        for (s = 0; s < slot_count && slots[s].ours != wanted[i].ours; s++) { /* void */ }
+
+        if (s == slot_count) {
+            slot_count = 0;
+            *why = "this nginx does not import SSL_get_error and SSL_new: libssl is linked in statically";
+            return NGX_DECLINED;
+        }
+    }
+
+    for (i = 0; i < slot_count; i++) {
+        if (slots[i].before == slots[i].ours || wattlock_store(slots[i].slot, slots[i].ours) != 0) {
+            wattlock_bridge_lower();
+            *why = "an import slot of the nginx program cannot be written";
+            return NGX_DECLINED;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+int
+wattlock_bridge_stands(void)
+{
+    size_t  i;
+
+    for (i = 0; i < slot_count; i++) {
+        if (*slots[i].slot != slots[i].ours) {
+            return 0;
+        }
+    }
+
+    return slot_count > 0;
+}
+
+
+/* Puts everything back, before the module is unloaded. */
+void
+wattlock_bridge_lower(void)
+{
+    size_t  i;
+
+    for (i = 0; i < slot_count; i++) {
+        if (*slots[i].slot == slots[i].ours) {
+            (void) wattlock_store(slots[i].slot, slots[i].before);
+        }
+    }
+
+    slot_count = 0;
+}

@@ -1,0 +1,337 @@
+/*
+ * Connections, completions and polling inside nginx's event loop. One worker, one thread: nothing here is shared.
+ *
+ * A handshake that pauses has been gathered by the provider. When this turn of the loop has nothing else to do, nobody
+ * can join any more: that is when `turn` flushes (its event goes to the end of the posted queue as long as there is
+ * anything behind which it can go). What lanes do is done then and there; completions post the waiting connections'
+ * read events, which run in the same turn and may gather again. What an engine with queues has is polled for in each
+ * turn of the loop, which does not sleep meanwhile. With nothing in flight nothing here runs.
+ *
+ * Only handshakes pause: an SSL has one job slot, and any other call while a job is paused would resume that job and
+ * return its result. So the mode is cleared when the handshake is done.
+ */
+#include "wattlock_nginx.h"
+
+#define MOST_TURNS 64
+
+typedef struct {
+    ngx_connection_t  *connection;
+    void             (*info)(const SSL *ssl, int where, int ret);
+    unsigned           in_handshake:1;
+} wattlock_ssl_t;
+
+wattlock_counts_t                   wattlock_counts;
+
+static int                          ssl_index = -1;
+static int                          context_index = -1;
+static const struct wattlock_table *table;
+static wattlock_polling_t           polling;
+static ngx_flag_t                   for_upstream;
+static ngx_event_t                  turn_event;
+static ngx_connection_t             turn_connection;
+static ngx_uint_t                   turns;
+static ngx_event_t                  timer_event;
+
+static void wattlock_turn(ngx_event_t *event);
+
+
+/* Marks in SSL_CTX ex_data; absent where nobody decided. */
+static char  mark_on, mark_off;
+
+
+static void
+wattlock_handshake_over(wattlock_ssl_t *state)
+{
+    if (state->in_handshake) {
+        state->in_handshake = 0;
+        wattlock_counts.in_handshake--;
+
+        if (table != NULL) {
+            table->set_active(table->provider, (unsigned) wattlock_counts.in_handshake);
+        }
+    }
+}
+
+
+static void
+wattlock_info(const SSL *ssl, int where, int ret)
+{
+    wattlock_ssl_t  *state = SSL_get_ex_data(ssl, ssl_index);
+
+    if (state == NULL) {
+        return;
+    }
+
+    if (state->info != NULL) {
+        state->info(ssl, where, ret);
+    }
+
+    if (where & SSL_CB_HANDSHAKE_DONE) {
+        SSL_clear_mode((SSL *) ssl, SSL_MODE_ASYNC);
+        wattlock_handshake_over(state);
+    }
+}
+
+
+/*
+ * libssl frees an SSL's ex_data before anything else of it. A job that waits is ended here: its request is withdrawn,
+ * and the call repeated until the job has returned, so that its fiber and whatever lies on it is released.
+ */
+static void
+wattlock_ssl_free(void *parent, void *data, CRYPTO_EX_DATA *ex, int index, long argl, void *argp)
+{
+    SSL             *ssl = parent;
+    wattlock_ssl_t  *state = data;
+    ngx_uint_t       tries;
+
+    (void) ex;
+    (void) index;
+    (void) argl;
+    (void) argp;
+
+    if (state == NULL) {
+        return;
+    }
+
+    if (table != NULL && SSL_waiting_for_async(ssl)) {
+        wattlock_counts.aborted++;
+        SSL_set_quiet_shutdown(ssl, 1);
+
+        for (tries = 0; tries < 16 && SSL_waiting_for_async(ssl); tries++) {
+            (void) table->cancel_for(table->provider, ssl);
+            (void) SSL_do_handshake(ssl);
+        }
+
+        ERR_clear_error();
+    }
+
+    wattlock_handshake_over(state);
+    ngx_free(state);
+}
+
+
+ngx_int_t
+wattlock_loop_prepare(const char **why)
+{
+    if (ssl_index == -1) {
+        ssl_index = SSL_get_ex_new_index(0, NULL, NULL, NULL, wattlock_ssl_free);
+        context_index = SSL_CTX_get_ex_new_index(0, NULL, NULL, NULL, NULL);
+    }
+
+    if (ssl_index == -1 || context_index == -1) {
+        *why = "no memory for an ex_data index";
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+int
+wattlock_mark(SSL_CTX *context, int on)
+{
+    return SSL_CTX_set_ex_data(context, context_index, on ? &mark_on : &mark_off);
+}
+
+
+/* A completion: the connection goes on in this turn of the loop. */
+static int
+wattlock_completed(SSL *ssl, void *argument)
+{
+    ngx_connection_t  *c = SSL_get_ex_data(ssl, ngx_ssl_connection_index);
+
+    (void) argument;
+    wattlock_counts.completed++;
+
+    if (c != NULL && c->read != NULL && !c->close) {
+        ngx_post_event(c->read, &ngx_posted_events);
+    }
+
+    return 1;
+}
+
+
+SSL *
+wattlock_new(SSL_CTX *context)
+{
+    SSL             *ssl = SSL_new(context);
+    void            *mark;
+    wattlock_ssl_t  *state;
+
+    if (ssl == NULL || table == NULL) {
+        return ssl;
+    }
+
+    mark = SSL_CTX_get_ex_data(context, context_index);
+
+    if (mark == &mark_off || (mark == NULL && !for_upstream)) {
+        return ssl;
+    }
+
+    state = ngx_calloc(sizeof(wattlock_ssl_t), ngx_cycle->log);
+
+    if (state == NULL) {
+        return ssl;
+    }
+
+    state->info = SSL_get_info_callback(ssl);
+
+    if (SSL_set_ex_data(ssl, ssl_index, state) != 1) {
+        ngx_free(state);
+        return ssl;
+    }
+
+    SSL_set_info_callback(ssl, wattlock_info);
+    SSL_set_async_callback(ssl, wattlock_completed);
+    SSL_set_async_callback_arg(ssl, ssl);
+    SSL_set_mode(ssl, SSL_MODE_ASYNC);
+
+    state->in_handshake = 1;
+    wattlock_counts.handshakes++;
+    wattlock_counts.in_handshake++;
+    table->set_active(table->provider, (unsigned) wattlock_counts.in_handshake);
+
+    return ssl;
+}
+
+
+int
+wattlock_get_error(const SSL *ssl, int ret)
+{
+    int                error = SSL_get_error(ssl, ret);
+    ngx_connection_t  *c;
+
+    if (error == SSL_ERROR_WANT_ASYNC) {
+        wattlock_counts.paused++;
+
+        if (!turn_event.posted) {
+            ngx_post_event(&turn_event, &ngx_posted_events);
+        }
+
+        return SSL_ERROR_WANT_READ;
+    }
+
+    if (error == SSL_ERROR_WANT_ASYNC_JOB) {
+        /* No job was to be had: once more in the next turn. */
+        c = SSL_get_ex_data(ssl, ngx_ssl_connection_index);
+
+        if (c != NULL && !c->read->posted) {
+            ngx_post_event(c->read, &ngx_posted_next_events);
+        }
+
+        return SSL_ERROR_WANT_READ;
+    }
+
+    return error;
+}
+
+
+static void
+wattlock_next_turn(unsigned in_flight)
+{
+    if (in_flight > 0 && !turn_event.posted) {
+        ngx_post_event(&turn_event, &ngx_posted_next_events);
+    }
+}
+
+
+/* Published rule: poll when enough is in flight, or when everyone waits; a timer is the fail-safe. */
+static void
+wattlock_heuristic(void)
+{
+    unsigned  in_flight = table->in_flight(table->provider);
+
+    if (in_flight >= polling.asymmetric || in_flight >= wattlock_counts.in_handshake) {
+        wattlock_counts.flushes++;
+        in_flight = table->flush(table->provider);
+        wattlock_next_turn(in_flight);
+        return;
+    }
+
+    if (in_flight > 0 && !timer_event.timer_set) {
+        ngx_add_timer(&timer_event, polling.timer);
+    }
+}
+
+
+static void
+wattlock_timer(ngx_event_t *event)
+{
+    (void) event;
+    wattlock_counts.flushes++;
+    wattlock_next_turn(table->flush(table->provider));
+}
+
+
+static void
+wattlock_turn(ngx_event_t *event)
+{
+    (void) event;
+
+    if (table == NULL) {
+        return;
+    }
+
+    wattlock_counts.polls++;
+
+    /* Others of this turn may still gather: behind them. */
+    if (!ngx_queue_empty(&ngx_posted_events) && turns++ < MOST_TURNS) {
+        ngx_post_event(&turn_event, &ngx_posted_events);
+        return;
+    }
+
+    turns = 0;
+
+    if (polling.mode == WATTLOCK_POLL_HEURISTIC) {
+        wattlock_heuristic();
+        return;
+    }
+
+    wattlock_counts.flushes++;
+    wattlock_next_turn(table->flush(table->provider));
+}
+
+
+ngx_int_t
+wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *found, const wattlock_polling_t *how,
+    ngx_flag_t upstream)
+{
+    ngx_memzero(&turn_event, sizeof(ngx_event_t));
+    ngx_memzero(&timer_event, sizeof(ngx_event_t));
+    ngx_memzero(&turn_connection, sizeof(ngx_connection_t));
+
+    turn_connection.fd = (ngx_socket_t) -1;
+    turn_event.handler = wattlock_turn;
+    turn_event.log = cycle->log;
+    turn_event.data = &turn_connection;
+    timer_event.handler = wattlock_timer;
+    timer_event.log = cycle->log;
+    timer_event.data = &turn_connection;
+    timer_event.cancelable = 1;
+
+    polling = *how;
+    for_upstream = upstream;
+    table = found;
+    table->claim(table->provider, 1);
+
+    return NGX_OK;
+}
+
+
+void
+wattlock_loop_stop(void)
+{
+    if (timer_event.timer_set) {
+        ngx_del_timer(&timer_event);
+    }
+
+    if (turn_event.posted) {
+        ngx_delete_posted_event(&turn_event);
+    }
+
+    if (table != NULL) {
+        table->claim(table->provider, 0);
+    }
+
+    table = NULL;
+}

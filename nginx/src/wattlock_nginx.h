@@ -1,0 +1,61 @@
+/*
+ * Wattlock's module for the stock nginx: what its three files say to each other.
+ *
+ *   ngx_http_wattlock_module.c  directives, status page, life of the processes
+ *   wattlock_bridge.c           the import slots of the nginx program that stand between it and libssl
+ *   wattlock_loop.c             connections, completions, polling inside the event loop
+ *
+ * The module knows no engine and no policy: those are the provider's, which it reaches through the function table of
+ * wattlock.h. It is active only if the table is there and the bridge is in force in this process; if not it says why,
+ * once, and nginx works as if it were not loaded.
+ */
+#ifndef WATTLOCK_NGINX_H
+#define WATTLOCK_NGINX_H
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+#include <openssl/ssl.h>
+#include <wattlock.h>
+
+#define WATTLOCK_POLL_ADAPTIVE   0
+#define WATTLOCK_POLL_HEURISTIC  1
+
+/* How the loop polls; in the configuration's pool, read only once workers run. */
+typedef struct {
+    ngx_uint_t  mode;        /* WATTLOCK_POLL_... */
+    ngx_uint_t  asymmetric;  /* heuristic: in flight before a poll, with a public-key operation among them */
+    ngx_uint_t  symmetric;   /* heuristic: the same without one */
+    ngx_msec_t  timer;       /* heuristic: fail-safe, milliseconds */
+} wattlock_polling_t;
+
+/* Counted by this worker. */
+typedef struct {
+    ngx_uint_t  handshakes;  /* begun with asynchrony on */
+    ngx_uint_t  paused;      /* times a handshake waited */
+    ngx_uint_t  completed;   /* completions that arrived */
+    ngx_uint_t  aborted;     /* connections that went away while they waited */
+    ngx_uint_t  polls;
+    ngx_uint_t  flushes;
+    ngx_uint_t  in_handshake;/* now */
+} wattlock_counts_t;
+
+extern wattlock_counts_t  wattlock_counts;
+
+/* Bridge. All of it is for the main thread of one process. */
+ngx_int_t wattlock_bridge_raise(const char **why);
+int wattlock_bridge_stands(void);
+void wattlock_bridge_lower(void);
+
+/* Loop. */
+ngx_int_t wattlock_loop_prepare(const char **why);
+ngx_int_t wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *table,
+    const wattlock_polling_t *polling, ngx_flag_t upstream);
+void wattlock_loop_stop(void);
+int wattlock_mark(SSL_CTX *context, int on);
+
+/* What the bridge calls in place of libssl's. */
+SSL *wattlock_new(SSL_CTX *context);
+int wattlock_get_error(const SSL *ssl, int ret);
+
+#endif
