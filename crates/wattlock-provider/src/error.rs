@@ -21,6 +21,7 @@ pub enum Reason {
     InvalidKey = 158,
     InvalidDigest = 122,
     InvalidDigestLength = 166,
+    DigestNotAllowed = 174,
     InvalidPaddingMode = 168,
     InvalidSaltLength = 112,
     InvalidSignatureSize = 179,

@@ -32,6 +32,7 @@ pub mod error;
 pub mod offer;
 pub mod params;
 pub mod provider;
+pub mod rsa;
 pub mod seat;
 pub mod settings;
 pub mod sys;

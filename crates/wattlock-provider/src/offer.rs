@@ -10,6 +10,7 @@ use wattlock::Runtime;
 use wattlock::core::{Engine, Kind, KindSet};
 
 use crate::cipher;
+use crate::rsa;
 use crate::settings::{GROUPS, Settings};
 use crate::sys::{OSSL_ALGORITHM, OSSL_DISPATCH, id};
 
@@ -108,7 +109,7 @@ impl Offer {
 }
 
 fn everything() -> impl Iterator<Item = &'static Algorithm> {
-    let lists: [&'static [Algorithm]; 1] = [cipher::ALGORITHMS];
+    let lists: [&'static [Algorithm]; 2] = [cipher::ALGORITHMS, rsa::ALGORITHMS];
     lists.into_iter().flatten()
 }
 
