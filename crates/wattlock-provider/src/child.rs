@@ -46,6 +46,12 @@ impl Child {
             .map(Digest)
     }
 
+    /// A digest by name that has these properties too (a whole query; it must say [`ELSEWHERE`] itself).
+    pub fn digest_matching(&self, name: &CStr, query: &CStr) -> Option<Digest> {
+        // SAFETY: live context, C strings.
+        NonNull::new(unsafe { sys::EVP_MD_fetch(self.as_ptr(), name.as_ptr(), query.as_ptr()) }).map(Digest)
+    }
+
     /// Fills `out` with random bytes from the host's generator for secrets.
     #[must_use]
     pub fn random(&self, out: &mut [u8]) -> bool {

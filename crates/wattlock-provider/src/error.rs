@@ -26,6 +26,8 @@ pub enum Reason {
     InvalidSaltLength = 112,
     InvalidSignatureSize = 179,
     NoKeySet = 114,
+    NoParametersSet = 177,
+    MissingKey = 128,
     TagNotSet = 119,
     TagNotNeeded = 120,
     NotSupported = 136,

@@ -27,6 +27,7 @@
 mod advantage;
 pub mod child;
 pub mod cipher;
+pub mod ec;
 mod emulate;
 pub mod error;
 pub mod offer;
@@ -35,5 +36,7 @@ pub mod provider;
 pub mod rsa;
 pub mod seat;
 pub mod settings;
+mod status;
 pub mod sys;
 pub mod table;
+pub mod x25519;

@@ -10,9 +10,11 @@ use wattlock::Runtime;
 use wattlock::core::{Engine, Kind, KindSet};
 
 use crate::cipher;
+use crate::ec;
 use crate::rsa;
 use crate::settings::{GROUPS, Settings};
 use crate::sys::{OSSL_ALGORITHM, OSSL_DISPATCH, id};
+use crate::x25519;
 
 const PROPERTIES: &CStr = c"provider=wattlock";
 
@@ -109,7 +111,8 @@ impl Offer {
 }
 
 fn everything() -> impl Iterator<Item = &'static Algorithm> {
-    let lists: [&'static [Algorithm]; 2] = [cipher::ALGORITHMS, rsa::ALGORITHMS];
+    let lists: [&'static [Algorithm]; 4] =
+        [cipher::ALGORITHMS, rsa::ALGORITHMS, ec::ALGORITHMS, x25519::ALGORITHMS];
     lists.into_iter().flatten()
 }
 
