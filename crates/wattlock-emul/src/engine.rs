@@ -72,7 +72,7 @@ impl Emulated {
             width: model.width,
             detail,
         };
-        let machine = Arc::new(Machine::new(compute, Vec::new()));
+        let machine = Arc::new(Machine::new(compute, model.faults.clone()));
         Ok(Emulated { description, model, machine, pace })
     }
 

@@ -1,6 +1,10 @@
 //! Declared faults: what goes wrong, and when. Pure; requests are counted and time is an argument.
 
+use std::fmt;
+
 use wattlock_core::Nanos;
+
+use crate::model::number;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +82,55 @@ impl Fault {
     /// A fault.
     pub const fn new(effect: Effect, trigger: Trigger) -> Fault {
         Fault { effect, trigger }
+    }
+}
+
+impl Fault {
+    /// Reads a fault from the words of a model's line: an effect (`error`, `silence`, `wrong-result`, `slow PERMILLE`,
+    /// `lost` for good or `lost NANOSECONDS`) and when (`every N`, `requests A B`, `after NS until NS`).
+    ///
+    /// # Errors
+    /// Says what is not understood.
+    pub fn parse(words: &[&str]) -> Result<Fault, &'static str> {
+        let (effect, when) = match words {
+            ["error", when @ ..] => (Effect::Error, when),
+            ["silence", when @ ..] => (Effect::Silence, when),
+            ["wrong-result", when @ ..] => (Effect::WrongResult, when),
+            ["slow", permille, when @ ..] if permille.parse::<u32>().is_ok() => {
+                (Effect::Slow { permille: number(permille)? }, when)
+            }
+            ["lost", back, when @ ..] if back.parse::<Nanos>().is_ok() => {
+                (Effect::Lost { back_after_ns: Some(number(back)?) }, when)
+            }
+            ["lost", when @ ..] => (Effect::Lost { back_after_ns: None }, when),
+            _ => return Err("no such fault"),
+        };
+        let trigger = match when {
+            ["every", n] => Trigger::Every(number(n)?),
+            ["requests", from, to] => Trigger::Requests { from: number(from)?, to: number(to)? },
+            ["after", from, "until", to] => Trigger::Time { from_ns: number(from)?, to_ns: number(to)? },
+            _ => return Err("when is missing: every N, requests A B, or after A until B"),
+        };
+        Ok(Fault { effect, trigger })
+    }
+}
+
+impl fmt::Display for Fault {
+    /// The words that [`Fault::parse`] reads.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.effect {
+            Effect::Error => write!(f, "error")?,
+            Effect::Silence => write!(f, "silence")?,
+            Effect::WrongResult => write!(f, "wrong-result")?,
+            Effect::Slow { permille } => write!(f, "slow {permille}")?,
+            Effect::Lost { back_after_ns: None } => write!(f, "lost")?,
+            Effect::Lost { back_after_ns: Some(after) } => write!(f, "lost {after}")?,
+        }
+        match self.trigger {
+            Trigger::Every(n) => write!(f, " every {n}"),
+            Trigger::Requests { from, to } => write!(f, " requests {from} {to}"),
+            Trigger::Time { from_ns, to_ns } => write!(f, " after {from_ns} until {to_ns}"),
+        }
     }
 }
 

@@ -19,9 +19,12 @@ use std::fmt;
 
 use wattlock_core::{Kind, KindSet, Nanos, Window};
 
+use crate::fault::Fault;
+
 /// Longest model file, in bytes.
 pub const FILE_MAX: usize = 64 << 10;
 const SERVERS_MAX: u32 = 4096;
+const FAULTS_MAX: usize = 64;
 const POINTS_MAX: usize = 64;
 const WINDOW_MAX: u32 = 1 << 16;
 const WINDOW_BYTES_MAX: u64 = 1 << 32;
@@ -41,6 +44,8 @@ pub struct Model {
     pub width: u16,
     /// Watts, where somebody knows them.
     pub power: Option<Power>,
+    /// Faults to come.
+    pub faults: Vec<Fault>,
 }
 
 /// Like servers that share one queue, as a card's public-key units do.
@@ -157,6 +162,7 @@ impl Model {
             window: Window { requests: 0, bytes: 0 },
             width: 1,
             power: None,
+            faults: Vec::new(),
         };
         for (index, line) in text.lines().enumerate() {
             let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
@@ -188,6 +194,12 @@ impl Model {
                 let table = Table { kinds: kinds_of(kinds)?, points: points_of(points)? };
                 self.pools.last_mut().ok_or("a table before any pool")?.tables.push(table);
             }
+            ["fault", fault @ ..] => {
+                if self.faults.len() == FAULTS_MAX {
+                    return Err("at most 64 faults");
+                }
+                self.faults.push(Fault::parse(fault)?);
+            }
             _ => return Err("not understood"),
         }
         Ok(())
@@ -215,11 +227,14 @@ impl fmt::Display for Model {
                 writeln!(f)?;
             }
         }
+        for fault in &self.faults {
+            writeln!(f, "fault {fault}")?;
+        }
         Ok(())
     }
 }
 
-fn number<T: std::str::FromStr>(word: &str) -> Result<T, &'static str> {
+pub(crate) fn number<T: std::str::FromStr>(word: &str) -> Result<T, &'static str> {
     word.parse().map_err(|_| "not a number, or out of range")
 }
 
@@ -291,11 +306,25 @@ mod tests {
             ("table sha-1 1", "a point is bytes:nanoseconds"),
             ("width 70000", "not a number, or out of range"),
             ("colour blue", "not understood"),
+            ("fault error", "when is missing: every N, requests A B, or after A until B"),
+            ("fault smoke every 3", "no such fault"),
+            ("fault slow every 3", "no such fault"),
         ] {
             let error = Model::parse(&format!("{good}{extra}\n")).unwrap_err();
             assert_eq!((error.line, error.what), (lines + 1, what));
         }
         assert_eq!(Model::parse("table sha-1 1:2").unwrap_err().what, "a table before any pool");
+    }
+
+    #[test]
+    fn faults_survive_print_and_parse() {
+        let faults = "fault error every 10\nfault silence requests 5 5\nfault wrong-result after 10 until 20\n\
+                      fault slow 3000 every 2\nfault lost after 1000 until 2000\nfault lost 500 requests 7 7\n";
+        let text = format!("{}{faults}", Model::qat_dh8970());
+        let model = Model::parse(&text).unwrap();
+        assert_eq!(model.faults.len(), 6);
+        assert!(model.to_string().ends_with(faults));
+        assert_eq!(Model::parse(&model.to_string()).unwrap(), model);
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl Model {
             window: Window { requests: 256, bytes: 16 << 20 },
             width: 1,
             power: Some(Power { idle_mw: 15_000, active_mw: 25_000 }),
+            faults: Vec::new(),
         }
     }
 
@@ -95,6 +96,7 @@ impl Model {
             window: Window { requests: 64, bytes: 16 << 20 },
             width: 1,
             power: None,
+            faults: Vec::new(),
         }
     }
 }

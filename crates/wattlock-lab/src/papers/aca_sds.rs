@@ -278,6 +278,7 @@ impl Platform {
             window: Window { requests: options.window, bytes: 1 << 32 },
             width: 1,
             power: None,
+            faults: Vec::new(),
         };
         let call = Call { setup_ns: self.call_ns / options.cpu_speed, ..Call::default() };
         Card::new(model, call, Some(Link { bytes_per_s: PAGE * 1e9 / self.link_ns, latency_ns: 0 }))

@@ -219,6 +219,7 @@ impl Platform {
             window: Window { requests: window, bytes: 1 << 32 },
             width: 1,
             power: None,
+            faults: Vec::new(),
         }
     }
 }
