@@ -3,13 +3,19 @@
 //! somebody measured, and to experiment at the caller's expense beyond the bounds below.
 //!
 //! *Time.* Three ways of doing work are compared in one currency, the request's own nanoseconds plus the delay it
-//! causes to those who wait for this thread. With `w` others waiting (`active - in flight - 1`):
+//! causes to those who wait for this thread. With `w` others waiting (`active - in flight - 1`), `u` that usually wait
+//! (the mean of w over about 32 requests) and `W(w) = D * (w + (w+1) * u)`:
 //!
-//! - inside the call: `T * (1 + D*w)`;
-//! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `(P/b + submit) * (1 + D*w)`, which
+//! - inside the call: `T * (1 + W(w))`;
+//! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `(P/b + submit) * (1 + W(w))`, which
 //!   against the first is the question whether a pass is worth its while; against a device it is
-//!   `P + P/b * D*(w+1-b) + submit * (1 + D*w)`, because those who share the pass are not delayed by it;
-//! - on a device with `q` in flight and `k` servers: `P + D * max(0, q+1-k) * mean/k + submit * (1 + D*w)`.
+//!   `P + P/b * W(w+1-b) + submit * (1 + W(w))`, because those who share the pass are not delayed by it;
+//! - on a device with `q` in flight and `k` servers: `P + D * max(0, q+1-k) * mean/k + submit * (1 + W(w))`.
+//!
+//! W is more than the `D*w` of those who wait now: a thread for which some usually wait is near its limit, and what it
+//! does longer delays those who come while it catches up (in M/M/1 work costs others as `(1 + w) / (1 - utilisation)`).
+//! (Found in the lab: event loops with 6 to 12 connections each did elliptic curves themselves whenever nobody happened
+//! to wait, and served 12 % fewer handshakes.) Where a device is crowded, u counts as 0.
 //!
 //! `submit` is what a request through the engine's queue costs this thread: by calibration
 //! ([`Costs::submit_ns`](crate::Costs::submit_ns)), and then part of P, which counts from submission; else
@@ -28,6 +34,14 @@
 //! the lab: eight threads that each take a shared card's latency for its capacity all wait for it, up to 40 % behind a
 //! rule that asks the driver.) Where the calibration was too low instead, this offloads later than it might.
 //!
+//! Polling is told from waiting: an answer may have lain since the poll before the one that found it, so a device has
+//! only waited for what its time exceeds that gap by. (Otherwise a thread that works long inline makes its device slow,
+//! and then works inline more.)
+//!
+//! A request named for a device and not in flight there at the next question was *refused*: others fill its window. Then
+//! fewer are sent, one in `2^r` of those it would be best for. A refusal raises r by `2 * submit / (T - P)`, at most 2;
+//! a request it does lowers r by 1/4. So calls in vain cost about an eighth of what the others gain.
+//!
 //! Lanes beside a device are a case of their own: company is worth more together than one at a time, so the steady
 //! rates of either are compared first and the loser left out, unless there are requests enough for both
 //! (`keep_one_regime`; found on random machines, where greedy choices lost up to a third). That comparison is itself
@@ -45,8 +59,8 @@
 //! pieces take 5 ms beside a CPU that takes 1 ms for one was never used.)
 //!
 //! `tests/adaptive.rs` holds it within 5 % of the best single engine on 1,200 random machines, most of which nobody
-//! looked at while this was made. Of 22,800 (`WATTLOCK_MORE_MACHINES=180`) one fell below, to 88.5 %: a device with one server,
-//! quick, beside lanes that seven clients nearly fill.
+//! looked at while this was made. Of 22,800 (`WATTLOCK_MORE_MACHINES=180`) two fell below, to 88.5
+//! and 90.3 %: a device with one server, quick, beside lanes that five or seven clients nearly fill.
 //!
 //! *Energy.* Joules of a request alone, divided by `b`. `Balanced` weighs time times joules; `Energy` takes the
 //! fewest joules among engines within 4 times (interactive), 16 times (stream) or any multiple (bulk) of the shortest
@@ -114,7 +128,22 @@ pub struct Adaptive {
     tables: Vec<Option<Box<Table>>>,
     last_poll: Nanos,
     poll_before: Nanos,
+    /// Requests that wait for this thread when it is asked for another, on average.
+    usual: f32,
+    /// The last answer, until it shows whether the engine took the request.
+    named: Option<Named>,
     governors: Vec<(EngineId, Governor)>,
+}
+
+/// An answer, and what was in flight on the engine then.
+struct Named {
+    engine: EngineId,
+    kind: Kind,
+    bytes: usize,
+    before: u32,
+    /// Outcomes heard from it since.
+    back: u32,
+    now: Nanos,
 }
 
 /// What does not change after construction.
@@ -154,12 +183,28 @@ impl Adaptive {
             tables: Kind::ALL.iter().map(|_| None).collect(),
             last_poll: 0,
             poll_before: 0,
+            usual: 0.0,
+            named: None,
         }
     }
 
     fn table(&mut self, kind: Kind) -> &mut Table {
         let Adaptive { machine, rules, any, tables, .. } = self;
         tables[kind.index()].get_or_insert_with(|| Box::new(Table::new(machine, any.of(kind), kind, rules)))
+    }
+
+    /// A request named for a device that is not in flight there by the next question was refused: its window is full
+    /// of others' requests. (Where no time has passed since, nobody submitted anything: somebody only asks.)
+    fn notice_refusal(&mut self, weather: &Weather, now: Nanos) {
+        let Some(named) = self.named.take().filter(|named| named.now < now) else { return };
+        let present = weather.engines[named.engine.index()].in_flight + named.back;
+        if present > named.before {
+            return;
+        }
+        let submit_ns = self.rules.submit_ns;
+        if let Some(table) = self.tables[named.kind.index()].as_mut() {
+            table.on_refusal(&named, submit_ns);
+        }
     }
 
     /// The choice with a clock, if the engine has any to choose from.
@@ -182,7 +227,7 @@ impl Adaptive {
         if now.saturating_sub(self.last_poll) > POLL_GAP_NS {
             return 0.0;
         }
-        self.last_poll.saturating_sub(self.poll_before) as f32 / 2.0
+        self.last_poll.saturating_sub(self.poll_before) as f32
     }
 
     #[cold]
@@ -202,13 +247,21 @@ impl Policy for Adaptive {
 
     fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice {
         let (rules, distrust) = (self.rules, self.distrust);
+        let mut sky = Sky { rules: &rules, distrust: &distrust, shape, weather, now, usual: 0.0 };
+        self.usual += (sky.waiting() - self.usual) / 32.0;
+        let crowded =
+            self.table(shape.kind).candidates.iter().any(|one| !one.on_thread() && sky.is_crowded(one));
+        sky.usual = if crowded { 0.0 } else { self.usual };
+        self.notice_refusal(weather, now);
         let table = self.table(shape.kind);
-        let sky = Sky { rules: &rules, distrust: &distrust, shape, weather, now };
         table.on_arrival(&sky);
         let choice = match table.choose(&sky) {
             Some(choice) => choice,
             None => Choice::now(self.any.pick(shape.kind, weather)),
         };
+        let before = weather.engines[choice.engine.index()].in_flight;
+        let (engine, kind, bytes) = (choice.engine, shape.kind, shape.bytes);
+        self.named = Some(Named { engine, kind, bytes, before, back: 0, now });
         self.clocked(choice, shape, weather, now)
     }
 
@@ -266,6 +319,9 @@ impl Policy for Adaptive {
 
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
         let rules = self.rules;
+        if let Some(named) = self.named.as_mut().filter(|named| named.engine == outcome.engine) {
+            named.back += 1;
+        }
         if outcome.failed {
             if let Some(distrust) = self.distrust.get_mut(outcome.engine.index()) {
                 distrust.on_failure(now, rules.half_life_ns);
@@ -301,6 +357,8 @@ struct Sky<'a> {
     shape: &'a Shape,
     weather: &'a Weather,
     now: Nanos,
+    /// Requests that usually wait for this thread.
+    usual: f32,
 }
 
 impl Sky<'_> {
@@ -413,6 +471,7 @@ impl Table {
         if let Some(choice) = self.join(sky) {
             return Some(choice);
         }
+        self.candidates.iter_mut().for_each(Candidate::on_ask);
         let best = self.cheapest(sky)?;
         let chosen = match self.experiment(best, sky) {
             Some(other) => other,
@@ -430,6 +489,7 @@ impl Table {
         if let Some(alone) = candidate.ns(sky.shape.bytes) {
             candidate.on_submit(alone);
         }
+        candidate.take_turn();
         let choice = Choice { engine: candidate.id, hold_ns, clock: None };
         let held = hold_ns > 0 && self.candidates.iter().all(Candidate::on_thread);
         self.open = held.then_some((chosen as u8, bucket(sky.shape.bytes) as u8, hold_ns));
@@ -468,7 +528,7 @@ impl Table {
             return Some(first);
         }
         for (index, way) in ways.iter_mut().enumerate() {
-            *way = way.filter(|way| !self.is_vain(index, way, sky));
+            *way = way.filter(|way| !self.is_vain(index, way, sky) && !self.must_pass(index));
         }
         self.keep_one_regime(&mut ways, sky);
         self.keep_the_thread_free(&mut ways, sky);
@@ -587,7 +647,7 @@ impl Table {
             Belief::Calibrated => (candidate.calibrated_ns(bytes)?, 1.0),
         };
         let alone = alone.max(1.0);
-        let pressure = 1.0 + DELAY_WEIGHT * sky.waiting();
+        let pressure = 1.0 + delay(sky.waiting(), sky.usual);
         let (mut predicted, mut batch) = (0.0, 1.0);
         if candidate.queued && candidate.width > 1 {
             predicted = self.company(sky);
@@ -600,7 +660,8 @@ impl Table {
             let left_out = (sky.waiting() + 1.0 - batch).max(0.0);
             let through = if candidate.inline { 0.0 } else { candidate.submit(sky.rules.submit_ns).ns };
             let mine = pass / batch + through;
-            let rest = pass / batch * (DELAY_WEIGHT * left_out + maturing);
+            let usual = if candidate.inline { sky.usual } else { sky.usual.min(left_out) };
+            let rest = pass / batch * (delay(left_out, usual) + maturing);
             (mine * (pressure + maturing), pass + through * pressure + rest)
         } else {
             let queued = match belief {
@@ -668,6 +729,20 @@ impl Table {
             return sky.rules.hold_ns / self.gap_ns.max(1.0);
         }
         0.0
+    }
+
+    fn on_refusal(&mut self, named: &Named, submit_ns: f32) {
+        let inline_ns = self.inline_ns(named.bytes).unwrap_or(0.0);
+        let device = self.candidates.iter_mut().find(|one| one.id == named.engine && !one.on_thread());
+        if let Some(device) = device {
+            let gain = inline_ns - device.calibrated_ns(named.bytes).unwrap_or(inline_ns);
+            device.on_refusal(device.submit(submit_ns).ns / gain.max(1.0));
+        }
+    }
+
+    /// Whether this request is one of those that a device which used to have no room is spared.
+    fn must_pass(&self, index: usize) -> bool {
+        self.candidates.get(index).is_some_and(|one| !one.has_turn())
     }
 
     /// Whether a pass would be made for one request alone that by calibration is quicker inside the call. What was
@@ -850,6 +925,12 @@ impl Table {
     }
 }
 
+/// What a nanosecond of this thread costs others: the `w` who wait, and those who come while they are served, by how
+/// many usually wait (in M/M/1 the cost of more work is as `(1 + w) / (1 - utilisation)`).
+fn delay(w: f32, usual: f32) -> f32 {
+    DELAY_WEIGHT * (w + (w + 1.0) * usual)
+}
+
 /// Available, and with room for one more.
 fn is_usable(candidate: &Candidate, weather: &Weather) -> bool {
     let state = &weather.engines[candidate.id.index()];
@@ -1007,6 +1088,33 @@ mod tests {
         };
         assert!(believed(true) < 25_000.0, "{}", believed(true));
         assert!(believed(false) > 40_000.0, "a caller that does not ask is believed: {}", believed(false));
+    }
+
+    #[test]
+    fn a_long_job_hands_over_pieces_that_take_the_device_longer_and_a_single_one_does_not() {
+        let machine = calibrated(&[(1, 10_000.0, 1.0), (2, 50_000.0, 1.0)], Objective::Performance);
+        let mut adaptive = Adaptive::new(machine, &Settings::default());
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Bulk };
+        let mut device_at = |now| adaptive.choose(&shape, &weather(), now).engine == EngineId(2);
+        assert!(!device_at(0));
+        let first = (1..100).find(|piece| device_at(piece * 10_000));
+        assert!(first.is_some_and(|piece| (5..30).contains(&piece)), "{first:?}");
+        assert!(!device_at(10_000_000), "another job");
+    }
+
+    #[test]
+    fn only_a_question_that_time_followed_can_have_been_refused() {
+        let machine = calibrated(&[(1, 90_000.0, 1.0), (2, 80_000.0, 1.0)], Objective::Performance);
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+        let sent = |step: u64| {
+            let mut adaptive = Adaptive::new(machine.clone(), &Settings::default());
+            // Nothing is ever in flight: nobody took what was named for the device.
+            let asked =
+                (0..100).filter(|n| adaptive.choose(&shape, &weather(), n * step).engine == EngineId(2));
+            asked.count()
+        };
+        assert_eq!(sent(0), 100, "somebody only asks");
+        assert!(sent(100_000) < 100, "refused");
     }
 
     #[test]

@@ -18,6 +18,12 @@ const SETTLED: f32 = 1.0 / 32.0;
 /// What more than the noise of a calibration is.
 const SLOW: f32 = 1.1;
 
+/// How far a request that a device does lowers the restraint, how far a refusal raises it at most, and the most there
+/// is: logarithms to base 2.
+const TAKEN: f32 = 0.25;
+const REFUSED: f32 = 2.0;
+const RESTRAINT_MOST: f32 = 10.0;
+
 /// A calibrated value counts as this many observations.
 const CALIBRATED: u8 = 3;
 
@@ -151,6 +157,10 @@ pub(crate) struct Candidate {
     pub(crate) explored: Option<f32>,
     /// When a hopeless belief was last softened.
     pub(crate) softened: Nanos,
+    /// A device that refused is sent one request in `2^restraint` of those it would be best for.
+    restraint: f32,
+    /// Grows by that share with each request, and is spent.
+    turn: f32,
 }
 
 impl Candidate {
@@ -180,6 +190,8 @@ impl Candidate {
             backoff: 1,
             explored: None,
             softened: 0,
+            restraint: 0.0,
+            turn: 0.0,
         }
     }
 
@@ -258,6 +270,7 @@ impl Candidate {
             let alone = nj as f32 * f32::from(batch.clamp(1, self.width));
             cell.nj.learn(bytes, alone);
         }
+        self.restraint = (self.restraint - TAKEN).max(0.0);
         let depth = depth.max(1) as f32;
         let Some(alone) = cell.ns.value(bytes) else {
             if depth <= f32::from(self.width) {
@@ -302,6 +315,26 @@ impl Candidate {
         }
         let least = f32::from(self.width);
         self.servers = self.servers.clamp(least, least.max(self.window as f32));
+    }
+
+    /// Whether restraint lets the request now asked for go there.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.turn >= 1.0
+    }
+
+    /// Takes note that a request is asked for.
+    pub(crate) fn on_ask(&mut self) {
+        self.turn = (self.turn + (-self.restraint).exp2()).min(2.0);
+    }
+
+    /// Takes note that the request was sent here.
+    pub(crate) fn take_turn(&mut self) {
+        self.turn = (self.turn - 1.0).max(0.0);
+    }
+
+    /// A device had no room. That was a call for nothing, whose `cost` is given as a share of what a request gains there.
+    pub(crate) fn on_refusal(&mut self, cost: f32) {
+        self.restraint = (self.restraint + REFUSED * cost.min(1.0)).min(RESTRAINT_MOST);
     }
 
     pub(crate) fn learn_company(&mut self, batch: u16) {
@@ -393,6 +426,29 @@ mod tests {
         }
         assert!((device.ns(64).unwrap() / 3000.0 - 1.0).abs() < 0.02);
         assert_eq!(device.calibrated_ns(64), Some(1000.0));
+    }
+
+    #[test]
+    fn a_device_that_refuses_is_sent_fewer_until_it_takes_them_again() {
+        let mut device = device(vec![(0, 1000.0, None)]);
+        let sent = |device: &mut Candidate| {
+            let mut count = 0;
+            for _ in 0..64 {
+                device.on_ask();
+                if device.has_turn() {
+                    device.take_turn();
+                    count += 1;
+                }
+            }
+            count
+        };
+        assert_eq!(sent(&mut device), 64);
+        (0..2).for_each(|_| device.on_refusal(3.0));
+        assert_eq!(sent(&mut device), 4, "a call in vain costs more than one that succeeds gains");
+        (0..16).for_each(|_| device.on_outcome(64, 1000.0, 1, 1, None));
+        assert_eq!(sent(&mut device), 64);
+        device.on_refusal(0.01);
+        assert!(sent(&mut device) >= 62, "a cheap call in vain matters little");
     }
 
     #[test]
