@@ -1,0 +1,106 @@
+//! The real `openssl` program with the built provider, and without it.
+#![allow(dead_code, reason = "every test program uses its own part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A folder with a configuration that loads the provider, one that does not, and the files of one test.
+pub struct Host {
+    folder: tempfile::TempDir,
+}
+
+impl Host {
+    pub fn new() -> Host {
+        let folder = tempfile::tempdir().unwrap();
+        let module = module();
+        let config = format!(
+            "openssl_conf = openssl_init\n\
+             [openssl_init]\nproviders = providers\nalg_section = properties\n\
+             [properties]\ndefault_properties = ?provider=wattlock\n\
+             [providers]\ndefault = default_section\nwattlock = wattlock_section\n\
+             [default_section]\nactivate = 1\n\
+             [wattlock_section]\nmodule = {}\nactivate = 1\n\
+             [req]\ndistinguished_name = name\nx509_extensions = extensions\n\
+             [name]\n[extensions]\nbasicConstraints = CA:TRUE\n",
+            module.display()
+        );
+        let plain = "[req]\ndistinguished_name = name\nx509_extensions = extensions\n[name]\n\
+                     [extensions]\nbasicConstraints = CA:TRUE\n";
+        std::fs::write(folder.path().join("with.cnf"), config).unwrap();
+        std::fs::write(folder.path().join("without.cnf"), plain).unwrap();
+        Host { folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap_or_default()
+    }
+
+    /// A program in this folder, with the provider or without it.
+    pub fn command(&self, provider: bool, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let config = if provider { "with.cnf" } else { "without.cnf" };
+        command.current_dir(self.folder.path()).env("OPENSSL_CONF", self.path(config)).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `openssl` with these arguments, separated by spaces.
+    pub fn openssl(&self, provider: bool, arguments: &str) -> Output {
+        self.command(provider, "openssl").args(arguments.split_whitespace()).output().unwrap()
+    }
+
+    /// The same, which must succeed; what it printed.
+    pub fn good(&self, provider: bool, arguments: &str) -> String {
+        let output = self.openssl(provider, arguments);
+        assert!(
+            output.status.success(),
+            "provider {provider}: openssl {arguments}\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Runs it with and without the provider: exit status and what is printed are the same. Returns what is printed.
+    pub fn same(&self, arguments: &str) -> String {
+        let (with, without) = (self.openssl(true, arguments), self.openssl(false, arguments));
+        let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(
+            (with.status.code(), text(&with)),
+            (without.status.code(), text(&without)),
+            "openssl {arguments}\nwith: {}\nwithout: {}",
+            String::from_utf8_lossy(&with.stderr),
+            String::from_utf8_lossy(&without.stderr)
+        );
+        text(&with)
+    }
+}
+
+/// The provider that was built together with this test.
+fn module() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.parent().unwrap();
+    let places = [folder, folder.parent().unwrap()].map(|folder| folder.join("libwattlock_provider.so"));
+    let found = places.iter().find(|place| Path::exists(place));
+    found.expect("the provider is built with its tests").clone()
+}
+
+/// Reasons of the error queue in what `openssl` printed: the numbers between the first and the second colon.
+pub fn reasons(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let code = |line: &str| {
+        line.split_once(":error:").and_then(|(_, rest)| rest.split(':').next().map(str::to_owned))
+    };
+    text.lines().filter_map(code).collect()
+}
+
+/// A port that was free a moment ago.
+pub fn port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
