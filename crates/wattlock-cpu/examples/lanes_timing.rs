@@ -7,7 +7,8 @@
 //! class each has another. Welch's t-test compares the two classes' times, raw and cropped at percentiles of both
 //! together (what an interrupt does to a time is of no interest, and a leak may hide below it). |t| above 4.5 is
 //! worth a second look, above 10 it is a leak. Both classes have equally many keys, each a memory of its own, used
-//! equally often, and the same inputs, so that only the secrets differ.
+//! equally often, and the same inputs, so that only the secrets differ. Where that memory lies makes a pass some 0.02 %
+//! faster or slower, which a long enough test finds: so all of it is laid out anew several times, the classes in turns.
 //!
 //! *Control.* A function that leaks on purpose is measured first, the same way. If it goes unnoticed, this machine is too
 //! noisy or the test is broken, and nothing else it says counts: the program fails. So does it for a leak.
@@ -29,6 +30,9 @@ use wattlock_cpu::software::Software;
 /// Batches that a class goes round.
 const BATCHES: usize = 8;
 
+/// Times that keys and requests are laid out in memory.
+const LAYOUTS: u32 = 16;
+
 /// Different keys in the random class of RSA, for which making keys takes long.
 const RSA_KEYS: usize = 16;
 
@@ -41,8 +45,8 @@ const SUSPECT: f64 = 4.5;
 /// Upper percentiles to crop at.
 const CROPS: [f64; 6] = [1.0, 0.99, 0.9, 0.75, 0.5, 0.25];
 
-/// Fewer measurements than this in a class say nothing.
-const LEAST: usize = 100;
+/// Measurements of a class in one layout, at least.
+const LEAST: usize = 20;
 
 fn main() -> ExitCode {
     let Some(isa) = Cpu::detect().ifma512 else {
@@ -78,8 +82,10 @@ fn main() -> ExitCode {
     }
     let mut leaks = 0;
     for kind in kinds {
-        match classes(kind, &random) {
-            Ok(classes) => leaks += u32::from(measure_kind(&lanes, kind, classes, &random, spell)),
+        match material(kind, &random) {
+            Ok((keys, inputs)) => {
+                leaks += u32::from(measure_kind(&lanes, kind, &keys, &inputs, &random, spell))
+            }
             Err(why) => println!("{:20} not timed: {why}", kind.name()),
         }
     }
@@ -116,20 +122,22 @@ fn control(random: &Random, spell: Duration) -> bool {
 /// The two classes' batches.
 type Classes = [Vec<Vec<OwnedRequest>>; 2];
 
-fn classes(kind: Kind, random: &Random) -> Result<Classes, String> {
-    let keys = keys(kind)?;
+/// Requests with these inputs, the same in both classes, laid out in memory batch by batch, whichever class comes first.
+fn classes(kind: Kind, keys: &[Secret], inputs: &[Vec<u8>], random: &Random) -> Classes {
     let room = kind.info().output.unwrap_or(0);
-    // The same inputs in both classes.
-    let inputs: Vec<Vec<u8>> = (0..BATCHES * WIDTH).map(|_| input(kind, random)).collect::<Result<_, _>>()?;
-    let class = |random_class: bool| {
-        let request = |slot: usize| {
-            let at = if random_class { 1 + slot % (keys.len() - 1) } else { 0 };
-            // A key of its own even if the secret is not.
-            OwnedRequest::new(kind, Arc::new(keys[at].key()), inputs[slot].clone(), room)
-        };
-        (0..BATCHES).map(|batch| (0..WIDTH).map(|lane| request(batch * WIDTH + lane)).collect()).collect()
+    let request = |class: usize, slot: usize| {
+        let at = if class == 1 { 1 + slot % (keys.len() - 1) } else { 0 };
+        // A key of its own even if the secret is not.
+        OwnedRequest::new(kind, Arc::new(keys[at].key()), inputs[slot].clone(), room)
     };
-    Ok([class(false), class(true)])
+    let mut classes: Classes = [Vec::new(), Vec::new()];
+    for batch in 0..BATCHES {
+        let first = (random.next() >> 63) as usize;
+        for class in [first, 1 - first] {
+            classes[class].push((0..WIDTH).map(|lane| request(class, batch * WIDTH + lane)).collect());
+        }
+    }
+    classes
 }
 
 /// A secret from which keys are made.
@@ -168,6 +176,12 @@ fn keys(kind: Kind) -> Result<Vec<Secret>, String> {
         }
         _ => Err("its secrets are made inside".into()),
     }
+}
+
+/// Secrets, the fixed one first, and inputs.
+fn material(kind: Kind, random: &Random) -> Result<(Vec<Secret>, Vec<Vec<u8>>), String> {
+    let inputs = (0..BATCHES * WIDTH).map(|_| input(kind, random)).collect::<Result<_, _>>()?;
+    Ok((keys(kind)?, inputs))
 }
 
 /// A fresh scalar and its public key.
@@ -230,19 +244,36 @@ fn der_body(der: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Whether it leaks.
-fn measure_kind(lanes: &Lanes, kind: Kind, mut classes: Classes, random: &Random, spell: Duration) -> bool {
-    let mut pass = |class: usize, at: usize| {
-        let batch: &mut Vec<OwnedRequest> = &mut classes[class][at];
-        let mut items: Vec<Item<'_>> = batch
-            .iter_mut()
-            .map(|request| Item { request: request.view(), result: Err(Error::Unsupported) })
-            .collect();
-        lanes.pass(kind, &mut items).expect("a full batch of a kind they do");
-        assert!(items.iter().all(|item| item.result.is_ok()), "{} failed", kind.name());
-    };
-    // Keys are expanded at first use.
-    (0..BATCHES).for_each(|at| (0..2).for_each(|class| pass(class, at)));
-    report(kind.name(), &measure(random, spell, pass)) >= LEAK
+fn measure_kind(
+    lanes: &Lanes,
+    kind: Kind,
+    keys: &[Secret],
+    inputs: &[Vec<u8>],
+    random: &Random,
+    spell: Duration,
+) -> bool {
+    let mut times = [Vec::new(), Vec::new()];
+    // The last layout lives until the next is there, or the allocator would hand out the same places again.
+    let mut last = None;
+    for _ in 0..LAYOUTS {
+        let mut classes = classes(kind, keys, inputs, random);
+        let mut pass = |class: usize, at: usize| {
+            let batch: &mut Vec<OwnedRequest> = &mut classes[class][at];
+            let mut items: Vec<Item<'_>> = batch
+                .iter_mut()
+                .map(|request| Item { request: request.view(), result: Err(Error::Unsupported) })
+                .collect();
+            lanes.pass(kind, &mut items).expect("a full batch of a kind they do");
+            assert!(items.iter().all(|item| item.result.is_ok()), "{} failed", kind.name());
+        };
+        // Keys are expanded at first use.
+        (0..BATCHES).for_each(|at| (0..2).for_each(|class| pass(class, at)));
+        let [fixed, varied] = measure(random, spell / LAYOUTS, pass);
+        times[0].extend(fixed);
+        times[1].extend(varied);
+        last.replace(classes);
+    }
+    report(kind.name(), &times) >= LEAK
 }
 
 /// Nanoseconds of each measurement, by class.
@@ -272,7 +303,7 @@ fn report(name: &str, times: &[Vec<f64>; 2]) -> f64 {
         let kept = times
             .each_ref()
             .map(|times| times.iter().copied().filter(|time| *time <= limit).collect::<Vec<_>>());
-        if kept.iter().any(|kept| kept.len() < LEAST / 4) {
+        if kept.iter().any(|kept| kept.len() < LEAST) {
             continue;
         }
         let t = welch(&kept[0], &kept[1]);
