@@ -561,3 +561,21 @@ fn handshakes_succeed_with_either_side_ours() {
         handshake(&host, (Side::Default, &options), (Side::Ours, &client));
     }
 }
+
+#[test]
+fn an_application_sees_no_difference() {
+    let host = with_one_key();
+    make(&host, ("1024", 1024, 2), Side::Default);
+    host.write("api.py", include_bytes!("rsa/api.py"));
+    for keys in [["2048.pem", "1024.pem"], ["1024.pem", "2048.pem"]] {
+        let [ours, default] = BOTH.map(|side| {
+            let output = host.program(side, "python3").arg("api.py").args(keys).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let holder = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(holder.trim(), if side == Side::Ours { "wattlock" } else { "default" });
+            String::from_utf8(output.stdout).unwrap()
+        });
+        assert_eq!(ours, default);
+        assert!(ours.lines().count() > 100);
+    }
+}
