@@ -89,6 +89,11 @@ impl Offer {
         self.tables.iter().find(|(one, _)| *one == operation).map_or(null(), |(_, table)| table.as_ptr())
     }
 
+    /// Whether a group of algorithms is on.
+    pub fn has(&self, group: &str) -> bool {
+        self.on.contains(&group)
+    }
+
     /// Kinds of request that what is offered can lead to.
     pub fn kinds(&self) -> KindSet {
         Kind::ALL.iter().copied().filter(|kind| self.on.iter().any(|group| belongs(*kind, group))).collect()

@@ -13,14 +13,15 @@ use wattlock::core::{Engine, known_answers};
 use wattlock::{Runtime, own_engines};
 
 use crate::child::Child;
+use crate::ec::groups;
 use crate::error::{Reason, entry, raise_with};
 use crate::offer::Offer;
 use crate::params::{Answers, END, Table, describe};
 use crate::seat::Life;
 use crate::settings::{KEYS, Settings};
 use crate::sys::{
-    OSSL_ALGORITHM, OSSL_CORE_HANDLE, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS_PTR,
-    PARAM_UTF8_PTR, ThreadStop, UNMODIFIED, id,
+    OSSL_ALGORITHM, OSSL_CALLBACK, OSSL_CORE_HANDLE, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER,
+    PARAM_OCTETS_PTR, PARAM_UTF8_PTR, ThreadStop, UNMODIFIED, id,
 };
 use crate::table::{self, FunctionTable};
 
@@ -289,11 +290,12 @@ unsafe fn read_settings(handle: *const OSSL_CORE_HANDLE, get: GetParams) -> Resu
     Ok(settings)
 }
 
-static FUNCTIONS: Table<OSSL_DISPATCH, 6> = Table([
+static FUNCTIONS: Table<OSSL_DISPATCH, 7> = Table([
     OSSL_DISPATCH { function_id: id::PROVIDER_TEARDOWN, function: teardown as *const c_void },
     OSSL_DISPATCH { function_id: id::PROVIDER_GETTABLE_PARAMS, function: gettable_params as *const c_void },
     OSSL_DISPATCH { function_id: id::PROVIDER_GET_PARAMS, function: get_params as *const c_void },
     OSSL_DISPATCH { function_id: id::PROVIDER_QUERY_OPERATION, function: query_operation as *const c_void },
+    OSSL_DISPATCH { function_id: id::PROVIDER_GET_CAPABILITIES, function: get_capabilities as *const c_void },
     OSSL_DISPATCH { function_id: id::PROVIDER_SELF_TEST, function: self_test as *const c_void },
     OSSL_DISPATCH { function_id: 0, function: null() },
 ]);
@@ -359,6 +361,25 @@ unsafe extern "C" fn query_operation(
         // SAFETY: a live provctx.
         let provider = unsafe { Provider::of(context) };
         provider.offer.algorithms(operation)
+    })
+}
+
+unsafe extern "C" fn get_capabilities(
+    context: *mut c_void,
+    capability: *const c_char,
+    callback: OSSL_CALLBACK,
+    argument: *mut c_void,
+) -> c_int {
+    entry(|| {
+        // SAFETY: by contract a live provctx and a C string.
+        let (provider, capability) = unsafe { (Provider::of(context), CStr::from_ptr(capability)) };
+        if capability != groups::CAPABILITY {
+            return 0;
+        }
+        let types = [("ec", c"EC"), ("x25519", c"X25519")];
+        let mut on = types.iter().filter(|(group, _)| provider.offer.has(group));
+        // SAFETY: the caller's callback and argument.
+        c_int::from(on.all(|(_, name)| unsafe { groups::tls(&provider.child, name, callback, argument) }))
     })
 }
 

@@ -9,6 +9,7 @@
 //! may pause is called under a lock.
 
 mod agree;
+pub mod groups;
 mod key;
 mod native;
 mod sign;

@@ -1,4 +1,5 @@
 //! The real `openssl` program with the built provider, and without it.
+#![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 #![allow(dead_code, reason = "every test program uses its own part")]
 
 use std::path::{Path, PathBuf};
