@@ -256,6 +256,27 @@ fn raw_digests_of_any_length_are_signed() {
 }
 
 #[test]
+fn repeatable_nonces_give_the_same_signature() {
+    let host = Host::new();
+    host.write("digest", &[7; 32]);
+    for curve in ["P-256", "P-384", "P-521"] {
+        host.good(true, &format!("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:{curve} -out one.pem"));
+        // Where OpenSSL has them (3.2 and later); before, both refuse.
+        let options = "-pkeyopt digest:SHA256 -pkeyopt nonce-type:1";
+        for round in ["first", "second"] {
+            for provider in BOTH {
+                let command =
+                    format!("pkeyutl -sign -inkey one.pem -in digest -out {round}{provider} {options}");
+                let repeatable = host.openssl(provider, &command).status.success();
+                assert_eq!(repeatable, !host.read(&format!("{round}{provider}")).is_empty());
+            }
+        }
+        let all = ["firsttrue", "firstfalse", "secondtrue", "secondfalse"].map(|name| host.read(name));
+        assert!(all.iter().all(|one| *one == all[0]), "{curve}");
+    }
+}
+
+#[test]
 fn cofactor_mode_and_key_derivation_give_the_same_bytes() {
     let host = Host::new();
     for curve in ["P-256", "P-384", "P-521", "sect283r1", "brainpoolP384r1"] {
@@ -396,12 +417,18 @@ fn tls_works_with_every_certificate_and_group_with_either_side_ours() {
     for (curve, version, group, said) in cases {
         host.good(true, &format!("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:{curve} -out key.pem"));
         host.good(true, "req -x509 -config with.cnf -key key.pem -subj /CN=test -days 30 -out cert.pem");
-        for sides in [(true, true), (true, false), (false, true)] {
-            let client = format!("{version} -groups {group} -cert cert.pem -key key.pem");
-            let server = format!("-groups {group} -Verify 1 -CAfile cert.pem");
+        for (sides, asynchronous) in [
+            ((true, true), ""),
+            ((true, false), ""),
+            ((false, true), ""),
+            ((true, false), "-async"),
+            ((false, true), "-async"),
+        ] {
+            let client = format!("{version} -groups {group} -cert cert.pem -key key.pem {asynchronous}");
+            let server = format!("-groups {group} -Verify 1 -CAfile cert.pem {asynchronous}");
             let text = connect(&host, sides, &server, &client);
             assert!(text.contains("CONNECTION ESTABLISHED"), "{curve} {version} {group} {sides:?}\n{text}");
-            assert!(text.contains(&format!("Server Temp Key: {said}")), "{curve} {group} {sides:?}\n{text}");
+            assert!(text.contains(&format!(" Temp Key: {said}")), "{curve} {group} {sides:?}\n{text}");
         }
     }
 }

@@ -360,6 +360,12 @@ fn only_point(params: Params<'_>) -> Option<&[u8]> {
     first.octets()
 }
 
+/// OpenSSL's version, as it runs.
+pub fn version() -> (c_uint, c_uint) {
+    // SAFETY: public calls without arguments.
+    unsafe { (sys::OPENSSL_version_major(), sys::OPENSSL_version_minor()) }
+}
+
 /// Answers what is often asked; `None` if it takes a child.
 fn answer(native: &Native, answers: &mut Answers<'_>) -> Option<bool> {
     let group = native.group;
@@ -385,8 +391,7 @@ fn answer(native: &Native, answers: &mut Answers<'_>) -> Option<bool> {
 }
 
 fn has_categories() -> bool {
-    // SAFETY: public calls without arguments.
-    unsafe { (sys::OPENSSL_version_major(), sys::OPENSSL_version_minor()) >= (3, 5) }
+    version() >= (3, 5)
 }
 
 /// Whether every setting is one that native keys have.
@@ -687,6 +692,12 @@ lists! {
         (c"order", PARAM_UNSIGNED), (c"cofactor", PARAM_UNSIGNED), (c"seed", PARAM_OCTETS),
         (c"dhkem-ikm", PARAM_OCTETS),
     ];
+    MAKING_BEFORE_3_2: [
+        (c"group", PARAM_UTF8), (c"use-cofactor-flag", PARAM_INTEGER), (c"encoding", PARAM_UTF8),
+        (c"point-format", PARAM_UTF8), (c"group-check", PARAM_UTF8), (c"field-type", PARAM_UTF8),
+        (c"p", PARAM_UNSIGNED), (c"a", PARAM_UNSIGNED), (c"b", PARAM_UNSIGNED), (c"generator", PARAM_OCTETS),
+        (c"order", PARAM_UNSIGNED), (c"cofactor", PARAM_UNSIGNED), (c"seed", PARAM_OCTETS),
+    ];
     IMPORTED: [
         (c"pub", PARAM_OCTETS), (c"priv", PARAM_UNSIGNED), (c"group", PARAM_UTF8), (c"encoding", PARAM_UTF8),
         (c"point-format", PARAM_UTF8), (c"field-type", PARAM_UTF8), (c"p", PARAM_UNSIGNED), (c"a", PARAM_UNSIGNED),
@@ -705,7 +716,7 @@ unsafe extern "C" fn settable(_: *mut c_void) -> *const OSSL_PARAM {
 }
 
 unsafe extern "C" fn making_settable(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    MAKING.as_ptr()
+    if version() >= (3, 2) { MAKING.as_ptr() } else { MAKING_BEFORE_3_2.as_ptr() }
 }
 
 /// One list for every selection: what is not selected is passed over.

@@ -14,6 +14,8 @@ mod key;
 mod native;
 mod sign;
 
+pub(crate) use key::version;
+
 use std::ffi::CStr;
 
 use crate::offer::Algorithm;

@@ -7,16 +7,14 @@ use std::ptr::{null, null_mut};
 use wattlock::core::Error;
 use zeroize::Zeroizing;
 
-use super::key::{Form, Held, Recorded};
+use super::key::{Form, Held, Recorded, version};
 use super::native::Native;
 use crate::child::{Digest, ELSEWHERE, Hashing, PkeyCtx};
 use crate::cipher::dispatch;
 use crate::error::{Reason, entry, raise, raise_with};
 use crate::params::{Answers, END, List, Params, Table, describe};
 use crate::provider::Provider;
-use crate::sys::{
-    self, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_UNSIGNED, PARAM_UTF8, id,
-};
+use crate::sys::{self, OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED, PARAM_UTF8, id};
 
 /// `EVP_MAX_MD_SIZE`
 const DIGEST_MAX: usize = 64;
@@ -613,6 +611,14 @@ static GETTABLE: Table<OSSL_PARAM, 4> = Table([
     END,
 ]);
 
+static SETTABLE_BEFORE_3_2: Table<OSSL_PARAM, 5> = Table([
+    describe(c"digest", PARAM_UTF8),
+    describe(c"digest-size", PARAM_UNSIGNED),
+    describe(c"properties", PARAM_UTF8),
+    describe(c"kat", PARAM_UNSIGNED),
+    END,
+]);
+
 static SETTABLE: Table<OSSL_PARAM, 6> = Table([
     describe(c"digest", PARAM_UTF8),
     describe(c"digest-size", PARAM_UNSIGNED),
@@ -623,7 +629,7 @@ static SETTABLE: Table<OSSL_PARAM, 6> = Table([
 ]);
 
 /// While a message is under way its digest is not to be changed.
-static SETTABLE_LATER: Table<OSSL_PARAM, 2> = Table([describe(c"kat", PARAM_INTEGER), END]);
+static SETTABLE_LATER: Table<OSSL_PARAM, 2> = Table([describe(c"kat", PARAM_UNSIGNED), END]);
 
 unsafe extern "C" fn gettable(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
     GETTABLE.as_ptr()
@@ -632,7 +638,11 @@ unsafe extern "C" fn gettable(_: *mut c_void, _: *mut c_void) -> *const OSSL_PAR
 unsafe extern "C" fn settable(context: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
     // SAFETY: null, or a live context.
     let fixed = !context.is_null() && unsafe { of(context) }.fixed;
-    if fixed { SETTABLE_LATER.as_ptr() } else { SETTABLE.as_ptr() }
+    match fixed {
+        true => SETTABLE_LATER.as_ptr(),
+        false if version() >= (3, 2) => SETTABLE.as_ptr(),
+        false => SETTABLE_BEFORE_3_2.as_ptr(),
+    }
 }
 
 /// ECDSA.

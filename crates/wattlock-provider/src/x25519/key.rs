@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 use super::LEN;
 use crate::child::{Pkey, PkeyCtx};
 use crate::cipher::dispatch;
+use crate::ec::version;
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answers, END, List, Params, Table, describe};
 use crate::provider::Provider;
@@ -400,6 +401,9 @@ static MAKING: Table<OSSL_PARAM, 4> = Table([
     END,
 ]);
 
+static MAKING_BEFORE_3_2: Table<OSSL_PARAM, 3> =
+    Table([describe(c"group", PARAM_UTF8), describe(c"properties", PARAM_UTF8), END]);
+
 static TYPES: Table<OSSL_PARAM, 3> =
     Table([describe(c"pub", PARAM_OCTETS), describe(c"priv", PARAM_OCTETS), END]);
 
@@ -412,7 +416,7 @@ unsafe extern "C" fn settable(_: *mut c_void) -> *const OSSL_PARAM {
 }
 
 unsafe extern "C" fn making_settable(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    MAKING.as_ptr()
+    if version() >= (3, 2) { MAKING.as_ptr() } else { MAKING_BEFORE_3_2.as_ptr() }
 }
 
 unsafe extern "C" fn types(selection: c_int) -> *const OSSL_PARAM {
