@@ -1,4 +1,4 @@
-//! `wattlock`: seal, open, calibrate, energy, bench, engines, status.
+//! `wattlock`: seal, open, calibrate, energy, bench, engines, status, openssl.
 //!
 //! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod engines;
 mod files;
 mod keygen;
 mod lab;
+mod openssl;
 mod report;
 mod setup;
 mod status;
@@ -51,6 +52,7 @@ enum Command {
     Lab(lab::Command),
     Engines(engines::Command),
     Status(status::Command),
+    Openssl(openssl::Command),
     /// List what each exit code means
     #[command(after_help = "Example:\n  wattlock exit-codes")]
     ExitCodes,
@@ -100,6 +102,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Lab(command) => lab::run(command, choice),
         Command::Engines(command) => engines::run(command, choice),
         Command::Status(command) => status::run(command),
+        Command::Openssl(command) => openssl::run(command, choice),
         Command::ExitCodes => {
             put!("{}", exit_codes());
             Ok(())
@@ -114,8 +117,8 @@ fn ignore_first_interrupt() {
 
 fn exit_codes() -> String {
     let own = [(0_u8, "done"), (1, "any other failure")];
-    let all =
-        own.iter().chain(wattlock_files::exit_codes()).chain(energy::exit_codes()).chain([&lab::NONSENSE]);
+    let commands = energy::exit_codes().iter().chain([&lab::NONSENSE]).chain(openssl::exit_codes());
+    let all = own.iter().chain(wattlock_files::exit_codes()).chain(commands);
     all.map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
 }
 

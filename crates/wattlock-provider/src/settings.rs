@@ -1,5 +1,8 @@
 //! What an operator may set in the provider's section of `openssl.cnf`, checked before anything starts.
 //!
+//! The command line compiles this very file in (`wattlock openssl`), so that it knows the settings without linking
+//! libcrypto: nothing of this crate may be imported here.
+//!
 //! ```text
 //! [wattlock_sect]
 //! module = /usr/lib/wattlock/libwattlock_provider.so

@@ -1,0 +1,259 @@
+//! `wattlock openssl`: has programs that use OpenSSL use Wattlock, undoes it, and says how things stand.
+//!
+//! It edits one file, `openssl.cnf`, and shows what it changes. A changed file is tried before it takes the old one's
+//! place. It loads no module into this process and links no libcrypto.
+
+mod check;
+mod conf;
+mod diff;
+mod elf;
+mod place;
+mod plan;
+#[allow(dead_code, unreachable_pub, reason = "the provider's file; this program needs only names and checks")]
+// Compiled in rather than linked: the provider's crate links libcrypto, which this program does not need.
+#[path = "../../../wattlock-provider/src/settings.rs"]
+mod settings;
+mod trial;
+
+use std::path::PathBuf;
+
+use age::Callbacks;
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+
+use crate::ask::Terminal;
+use crate::energy::Exit;
+use crate::setup::{Choice, Goal};
+use place::Source;
+use plan::{State, Wish};
+
+const PROBLEMS: u8 = 70;
+const TRIAL_FAILED: u8 = 71;
+
+/// Exit codes of these commands, with what they mean.
+pub fn exit_codes() -> &'static [(u8, &'static str)] {
+    &[
+        (PROBLEMS, "openssl check: something keeps Wattlock from being used as configured"),
+        (TRIAL_FAILED, "openssl enable: the trial failed, and the file is as it was"),
+    ]
+}
+
+/// Have programs that use OpenSSL 3 use Wattlock, undo it, or see whether it works
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --set policy=adaptive\n  wattlock openssl check --program /usr/sbin/nginx\n  wattlock openssl disable\n\ndocs/provider.md has the settings and says what is offered, and why."
+)]
+pub struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Enable(Enable),
+    Disable(Disable),
+    Check(check::Command),
+}
+
+/// Which file, and how to go about it.
+#[derive(Debug, Args)]
+struct Common {
+    /// The file to change; without it that of OPENSSL_CONF, else the system's
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// Add Wattlock to openssl.cnf
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --yes --set objective=energy --set algorithms=gcm,rsa\n\nA block of lines is added at the file's end; no other line changes. The new file is tried in fresh\nprocesses before it takes the old one's place."
+)]
+struct Enable {
+    #[command(flatten)]
+    common: Common,
+    /// The module, libwattlock_provider.so; without it the one beside this program or in ../lib/wattlock
+    #[arg(long, value_name = "PATH")]
+    module: Option<PathBuf>,
+    /// A setting of the provider (docs/provider.md lists them); may be repeated
+    // Takes the place of the option of that name that every command has.
+    #[arg(id = "settings", long = "set", value_name = "KEY=VALUE", value_parser = pair)]
+    sets: Vec<String>,
+}
+
+/// Take out of openssl.cnf what `enable` added
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wattlock openssl disable --dry-run")]
+struct Disable {
+    #[command(flatten)]
+    common: Common,
+}
+
+fn pair(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((key, _)) if !key.trim().is_empty() => Ok(text.to_owned()),
+        _ => Err("not KEY=VALUE".to_owned()),
+    }
+}
+
+/// Runs the command.
+pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    match &command.what {
+        What::Enable(command) => enable(command, choice),
+        What::Disable(command) => disable(command),
+        What::Check(command) => check::run(command),
+    }
+}
+
+fn enable(command: &Enable, choice: &Choice) -> Result<()> {
+    let source = Source::read(&place::configuration(command.common.config.as_deref())?)?;
+    let shown = source.path.display().to_string();
+    let named = |error: anyhow::Error| error.context(shown.clone());
+    let split = plan::split(&source.text).map_err(named)?;
+    let before = State::of(&conf::Conf::read(&source.text).map_err(named)?).map_err(named)?;
+    // What stands in our block is kept unless something else is asked for.
+    let mut settings: Vec<(String, String)> = Vec::new();
+    if split.found {
+        settings.extend(before.settings.iter().map(|entry| (entry.name.clone(), entry.value.clone())));
+    }
+    for (key, value) in asked(command, choice) {
+        settings.retain(|(known, _)| *known != key);
+        settings.push((key, value));
+    }
+    plan::check_settings(&settings)?;
+    let kept = before.module.as_deref().map(PathBuf::from).filter(|path| split.found && path.is_file());
+    let module = match (&command.module, kept) {
+        (None, Some(kept)) => kept,
+        (given, _) => place::module(given.as_deref())?,
+    };
+    let wish = Wish { module: &module, settings: &settings };
+    let text = plan::with_block(&split.rest, &wish).map_err(named)?;
+    if text == source.text {
+        say!("{shown}: enabled already, nothing to change; `wattlock openssl check` says whether it works");
+        return Ok(());
+    }
+    put!("{}", diff::unified(&source.path, &source.text, &text));
+    if before.fips() {
+        eprintln!(
+            "wattlock: {shown} asks for fips=yes, which Wattlock's algorithms are not: they will not be used"
+        );
+    }
+    if command.common.dry_run || !agreed(&command.common)? {
+        return Ok(());
+    }
+    let candidate = source.candidate(&text)?;
+    if let Err(error) = tried(candidate.path(), &wish) {
+        return Err(failed(&error));
+    }
+    let backup = source.back_up(&split.rest)?;
+    source.replace(candidate)?;
+    if let Err(error) = tried(&source.path, &wish) {
+        // It worked beside the file and not in its place: whoever guards that place should not be left with it.
+        let now = Source::read(&source.path)?;
+        now.replace(now.candidate(&source.text)?)?;
+        return Err(failed(&error));
+    }
+    say!("Enabled in {shown}, tried and found good. What was there is in {}.", backup.display());
+    say!("Programs that are started from now on use it.");
+    Ok(())
+}
+
+/// Settings asked for on the command line; the options every command has count too, where they say something else
+/// than usual.
+fn asked(command: &Enable, choice: &Choice) -> Vec<(String, String)> {
+    let mut asked: Vec<(String, String)> = Vec::new();
+    if choice.policy != "adaptive" {
+        asked.push(("policy".to_owned(), choice.policy.clone()));
+    }
+    match choice.objective {
+        Goal::Performance => {}
+        Goal::Balanced => asked.push(("objective".to_owned(), "balanced".to_owned())),
+        Goal::Energy => asked.push(("objective".to_owned(), "energy".to_owned())),
+    }
+    if let Some(model) = &choice.emulate {
+        asked.push(("emulate".to_owned(), model.clone()));
+    }
+    let sets = command.sets.iter().filter_map(|set| set.split_once('='));
+    asked.extend(sets.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())));
+    asked
+}
+
+/// Whether the module loads under a configuration and does what it should.
+fn tried(configuration: &std::path::Path, wish: &Wish<'_>) -> Result<()> {
+    if trial::loaded(configuration)?.is_none() {
+        let module = wish.module.display().to_string();
+        match trial::refusal(&module, wish.settings)? {
+            Some(why) => bail!("the module does not load: {why}"),
+            None => bail!("the module loads by itself, but not with this file"),
+        }
+    }
+    trial::rehearse(configuration)
+}
+
+/// Tells that a trial failed.
+fn failed(error: &anyhow::Error) -> anyhow::Error {
+    eprintln!("wattlock: not enabled, the file is as it was: {}", crate::line(error));
+    anyhow::Error::new(Exit(TRIAL_FAILED))
+}
+
+fn disable(command: &Disable) -> Result<()> {
+    let source = Source::read(&place::configuration(command.common.config.as_deref())?)?;
+    let shown = source.path.display().to_string();
+    let split = plan::split(&source.text).map_err(|error| error.context(shown.clone()))?;
+    if !split.found {
+        let conf = conf::Conf::read(&source.text).and_then(|conf| State::of(&conf));
+        if let Ok(State { section: Some(section), place, .. }) = conf {
+            bail!(
+                "{shown}: {place} lists wattlock by hand, in [{section}]; what a person wrote is theirs to remove"
+            );
+        }
+        say!("{shown}: not enabled, nothing to change");
+        return Ok(());
+    }
+    put!("{}", diff::unified(&source.path, &source.text, &split.rest));
+    if command.common.dry_run || !agreed(&command.common)? {
+        return Ok(());
+    }
+    source.replace(source.candidate(&split.rest)?)?;
+    match source.backup_of(&split.rest) {
+        Some(backup) if std::fs::remove_file(&backup).is_ok() => {
+            say!("Disabled; {shown} is byte for byte what it was, and the backup is gone.");
+        }
+        _ => say!("Disabled in {shown}; other lines have changed since it was enabled and stay as they are."),
+    }
+    Ok(())
+}
+
+/// Asks, unless told not to.
+fn agreed(common: &Common) -> Result<bool> {
+    if common.yes {
+        return Ok(true);
+    }
+    match Terminal::default().confirm("Change the file?", "yes", Some("no")) {
+        Some(answer) => Ok(answer),
+        None => {
+            bail!("nothing changed: nobody answered; --yes changes it without asking, --dry-run only shows")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_setting_and_every_group_is_documented() {
+        let page = include_str!("../../../../docs/provider.md");
+        let table = page.split("## Settings").nth(1).unwrap();
+        for (key, _) in super::settings::KEYS {
+            assert!(table.contains(&format!("\n| `{}` | ", key.to_str().unwrap())), "{key:?}");
+        }
+        for group in super::settings::GROUPS {
+            assert!(page.contains(&format!("`{group}`")), "{group}");
+        }
+    }
+}
