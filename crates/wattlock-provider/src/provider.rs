@@ -31,6 +31,8 @@ pub struct Provider {
     pub(crate) id: u64,
     handle: *const OSSL_CORE_HANDLE,
     thread_start: Option<ThreadStart>,
+    /// In the child context, and therefore freed before it.
+    pub(crate) groups: crate::ec::Groups,
     pub(crate) child: Child,
     current: Mutex<Current>,
     /// Rises when settings change; seats of before are left.
@@ -95,6 +97,7 @@ impl Provider {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             handle,
             thread_start,
+            groups: crate::ec::Groups::default(),
             child,
             current: Mutex::new(Current { settings, runtime }),
             epoch: AtomicU32::new(0),

@@ -273,6 +273,9 @@ fn repeatable_nonces_give_the_same_signature() {
         }
         let all = ["firsttrue", "firstfalse", "secondtrue", "secondfalse"].map(|name| host.read(name));
         assert!(all.iter().all(|one| *one == all[0]), "{curve}");
+        let sign =
+            "pkeyutl -sign -inkey one.pem -rawin -digest sha256 -in digest -hexdump -pkeyopt nonce-type:1";
+        host.same(sign);
     }
 }
 

@@ -15,6 +15,7 @@ mod native;
 mod sign;
 
 pub(crate) use key::version;
+pub(crate) use native::Groups;
 
 use std::ffi::CStr;
 

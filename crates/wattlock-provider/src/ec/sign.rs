@@ -628,21 +628,12 @@ static SETTABLE: Table<OSSL_PARAM, 6> = Table([
     END,
 ]);
 
-/// While a message is under way its digest is not to be changed.
-static SETTABLE_LATER: Table<OSSL_PARAM, 2> = Table([describe(c"kat", PARAM_UNSIGNED), END]);
-
 unsafe extern "C" fn gettable(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
     GETTABLE.as_ptr()
 }
 
-unsafe extern "C" fn settable(context: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    // SAFETY: null, or a live context.
-    let fixed = !context.is_null() && unsafe { of(context) }.fixed;
-    match fixed {
-        true => SETTABLE_LATER.as_ptr(),
-        false if version() >= (3, 2) => SETTABLE.as_ptr(),
-        false => SETTABLE_BEFORE_3_2.as_ptr(),
-    }
+unsafe extern "C" fn settable(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
+    if version() >= (3, 2) { SETTABLE.as_ptr() } else { SETTABLE_BEFORE_3_2.as_ptr() }
 }
 
 /// ECDSA.
