@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use subtle::ConstantTimeEq;
 use wattlock::core::{self as core, Kind, RsaKey};
@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 use super::FAST_MAX;
 use super::mirror::entry as param;
 use super::pad::{HASHES, Hash};
+use super::sign::Facts;
 use crate::child::{Child, Digest, Pkey, PkeyCtx};
 use crate::cipher::dispatch;
 use crate::error::entry;
@@ -46,7 +47,12 @@ struct Filled {
     fast: OnceLock<Option<Fast>>,
     digests: [OnceLock<Option<Digest>>; HASHES.len()],
     exponent_hash: OnceLock<Option<Zeroizing<[u8; 32]>>>,
+    /// Verifications that are set up and not in use. The lock is held to put one in or take one out only.
+    ready: Mutex<Vec<(Facts, PkeyCtx)>>,
 }
+
+/// Most verifications that a key keeps ready.
+const READY: usize = 4;
 
 /// The private half in the runtime's terms.
 pub struct Fast {
@@ -128,6 +134,23 @@ impl Key {
         let size = self.size();
         output.len() == size
             && self.provider.perform(fast.kind, &fast.key, input, output).is_ok_and(|len| len == size)
+    }
+
+    /// A verification with these parameters that was kept: making one costs a tenth of a verification.
+    pub fn ready(&self, facts: Facts) -> Option<PkeyCtx> {
+        let mut ready = self.filled.get()?.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = ready.iter().position(|(kept, _)| *kept == facts)?;
+        Some(ready.swap_remove(place).1)
+    }
+
+    /// Keeps a verification for the next one with the same parameters.
+    pub fn keep(&self, facts: Facts, context: PkeyCtx) {
+        let Some(filled) = self.filled.get() else { return };
+        let mut ready = filled.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let spare = if ready.len() < READY { None } else { Some(ready.remove(0)) };
+        ready.push((facts, context));
+        drop(ready);
+        drop(spare);
     }
 
     fn has(&self, selection: c_int) -> bool {
@@ -228,6 +251,7 @@ impl Filled {
             fast: OnceLock::new(),
             digests: [const { OnceLock::new() }; HASHES.len()],
             exponent_hash: OnceLock::new(),
+            ready: Mutex::default(),
         };
         let mut salt: c_int = 0;
         let mut list = [

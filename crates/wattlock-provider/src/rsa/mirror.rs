@@ -96,6 +96,26 @@ impl Mirror {
         self.made.as_ref()
     }
 
+    /// Whether it is made.
+    pub fn is_made(&self) -> bool {
+        self.made.is_some()
+    }
+
+    /// Uses an operation that is in the state this one would be made in.
+    pub fn adopt(&mut self, context: PkeyCtx) {
+        self.made = Some(context);
+    }
+
+    /// Gives the operation away. It is made anew if it is needed again.
+    pub fn release(&mut self) -> Option<PkeyCtx> {
+        self.made.take()
+    }
+
+    /// What it is for.
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
     /// Sets parameters there, as far as the other provider accepts them.
     pub fn set(&mut self, params: Params<'_>) -> bool {
         if params.is_empty() {

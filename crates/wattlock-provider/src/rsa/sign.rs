@@ -51,8 +51,8 @@ impl Named {
 }
 
 /// What the parameters amount to.
-#[derive(Debug, Clone, Copy)]
-struct Facts {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
     padding: i64,
     hash: Named,
     /// The mask's; the other one if it is not named.
@@ -83,7 +83,16 @@ impl Facts {
                     };
                 }
                 b"saltlen" => {
-                    self.salt = Some(param.int().filter(|salt| (SALT_MAX..=FAST_MAX as i64).contains(salt))?);
+                    // libcrypto writes what a program gives as a number in words.
+                    let len = match param.text() {
+                        Some("digest") => SALT_DIGEST,
+                        Some("auto") => SALT_AUTO,
+                        Some("max") => SALT_MAX,
+                        Some(digits) => digits.parse().ok().filter(|len| *len >= 0)?,
+                        None => param.int()?,
+                    };
+                    self.salt = Some(len).filter(|len| (SALT_MAX..=FAST_MAX as i64).contains(len));
+                    self.salt?;
                     salt = true;
                 }
                 b"mgf1-digest" => {
@@ -281,6 +290,13 @@ impl Context {
     }
 
     fn verify(&mut self, signature: &[u8], input: &[u8]) -> c_int {
+        if let (Some(facts), Some(mirror)) = (self.facts, self.mirror.as_mut())
+            && mirror.operation() == Operation::Verify
+            && !mirror.is_made()
+            && let Some(context) = mirror.key().ready(facts)
+        {
+            mirror.adopt(context);
+        }
         let Some(context) = self.mirror.as_mut().and_then(Mirror::context) else { return 0 };
         // SAFETY: a live context and readable bytes.
         let outcome = unsafe {
@@ -309,7 +325,7 @@ impl Context {
         }
         let named = match name.map(CStr::to_owned).or(before) {
             Some(name) => {
-                if !self.set(unsafe_params(&List::new().text(c"digest", &name))) {
+                if !self.set(list_params(&List::new().text(c"digest", &name))) {
                     return false;
                 }
                 Some(name)
@@ -373,8 +389,20 @@ impl Context {
     }
 }
 
+impl Drop for Context {
+    fn drop(&mut self) {
+        // A verification's facts are known only where every parameter was understood: they are all its state.
+        if let (Some(facts), Some(mirror)) = (self.facts, self.mirror.as_mut())
+            && mirror.operation() == Operation::Verify
+            && let Some(context) = mirror.release()
+        {
+            mirror.key().keep(facts, context);
+        }
+    }
+}
+
 /// A list of ours as one to read.
-fn unsafe_params<'a>(list: &'a List<'_>) -> Params<'a> {
+fn list_params<'a>(list: &'a List<'_>) -> Params<'a> {
     // SAFETY: our lists are terminated and outlive what borrows them.
     unsafe { Params::new(list.as_ptr()) }
 }
