@@ -37,9 +37,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use wattlock::core::{
-    Completion, Data, Error, Fault, Key, Kind, Nanos, OwnedRequest, Request, Stream, Token,
+    Completion, Data, Error, Fault, Key, Kind, KindSet, Nanos, OwnedRequest, Request, Stream, Token,
 };
-use wattlock::{Clock, Dispatcher, Submitted};
+use wattlock::{Clock, Dispatcher, Runtime, Submitted};
 
 use crate::error::entry;
 use crate::provider::Provider;
@@ -70,6 +70,8 @@ pub struct Seat {
     epoch: u32,
     /// How many requests of a kind make a full batch.
     widths: [u16; Kind::COUNT],
+    /// Kinds that something besides this CPU does: there even a lone request may be better off.
+    devices: KindSet,
     state: Mutex<State>,
     /// Whether the application said that it polls this thread's requests.
     claimed: AtomicBool,
@@ -372,6 +374,12 @@ impl State {
     }
 }
 
+/// Kinds that engines with queues do which are not this CPU.
+fn device_kinds(runtime: &Runtime) -> KindSet {
+    let devices = runtime.engines().iter().map(|engine| engine.description());
+    devices.filter(|one| !one.class.is_cpu()).fold(KindSet::EMPTY, |kinds, one| kinds.union(one.queued))
+}
+
 impl Seat {
     fn new(provider: &Provider) -> Seat {
         let epoch = provider.epoch.load(Acquire);
@@ -386,6 +394,7 @@ impl Seat {
             forks: wattlock::forks(),
             epoch,
             widths,
+            devices: device_kinds(&runtime),
             state: Mutex::new(State {
                 dispatcher: runtime.dispatcher(),
                 clock: runtime.clock().clone(),
@@ -445,7 +454,9 @@ impl Seat {
         let claimed = self.claimed.load(Relaxed);
         let mut state = self.lock();
         let now = state.now();
-        let alone = if claimed {
+        let alone = if self.devices.contains(kind) {
+            false
+        } else if claimed {
             self.active.load(Relaxed) == 1 && state.gathered.is_empty()
         } else {
             state.gathered.is_empty() && !state.company.expected(now)

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Builds the module for an nginx, by that nginx's own `configure --add-dynamic-module`, and puts it into target/nginx.
+#
+#   nginx/build.sh                  for Debian's nginx: sources and settings are in the package nginx-dev
+#   nginx/build.sh SOURCES NGINX    for a tree of nginx's sources and the program built from it; its own settings are
+#                                   taken from `NGINX -V`. Goes into target/nginx/VERSION
+#
+# Does nothing where the module is newer than everything it is made of.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+repo=$PWD
+out=${CARGO_TARGET_DIR:-target}/nginx
+sources=${1:-/usr/share/nginx/src}
+nginx=${2:-}
+if [ -n "$nginx" ]; then
+    version=$("$nginx" -v 2>&1 | sed 's,.*/,,; s/ .*//')
+    out=$out/$version
+fi
+name=ngx_http_wattlock_module.so
+module=$out/$name
+
+if [ ! -e "$sources/configure" ] && [ ! -e "$sources/auto/configure" ]; then
+    echo "no sources of nginx in $sources: install nginx-dev (Debian, Ubuntu), or name a folder with them" >&2
+    exit 1
+fi
+made_of=(nginx/config nginx/build.sh nginx/src crates/wattlock-provider/include Cargo.toml "$sources/src")
+if [ -e "$module" ] && [ -z "$(find "${made_of[@]}" -newer "$module" -print -quit)" ]; then
+    exit 0
+fi
+
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/wattlock-nginx.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+cp -r "$sources" "$scratch/src"
+cd "$scratch/src"
+configure=./configure
+[ -e "$configure" ] || configure=auto/configure
+NGX_CONF_FLAGS=()
+if [ -n "$nginx" ]; then
+    eval "NGX_CONF_FLAGS=($("$nginx" -V 2>&1 | sed -n 's/^configure arguments: //p'))"
+elif [ -e conf_flags ]; then
+    . ./conf_flags
+else
+    NGX_CONF_FLAGS=(--with-compat --with-http_ssl_module)
+fi
+log=$scratch/log
+if ! { "$configure" "${NGX_CONF_FLAGS[@]}" --add-dynamic-module="$repo/nginx" && make -f objs/Makefile modules; } >"$log" 2>&1; then
+    tail -n 30 "$log" >&2
+    echo "the module could not be built (it needs libssl-dev, libpcre2-dev and zlib1g-dev)" >&2
+    exit 1
+fi
+
+# `wattlock nginx check` reads from this section which version the module is of.
+sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$repo/Cargo.toml" | tr -d '\n' >"$scratch/version"
+objcopy --add-section .wattlock.version="$scratch/version" "objs/$name"
+cd "$repo"
+mkdir -p "$out"
+# Beside and over, so that an nginx that has the old one mapped keeps it.
+cp "$scratch/src/objs/$name" "$module.new"
+mv "$module.new" "$module"
+echo "built $module"

@@ -1,0 +1,637 @@
+#!/usr/bin/env python3
+"""What nginx with the Wattlock module must survive, against the real nginx.
+
+    survive.py NAME [--module M.so] [--provider P.so] [--count N]
+
+Each scenario starts an nginx of its own on a loopback port, does its worst, and then demands: no failed request that
+was not provoked, no handshake left over, nothing left in flight, and a worker that still serves. Standard library only.
+Scenarios are the functions whose names begin with `case_`; `survive.py list` names them.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ARGS = None
+CLIENT = ssl.create_default_context()
+CLIENT.check_hostname = False
+CLIENT.verify_mode = ssl.CERT_NONE
+
+# A card that takes 20 ms: whoever waits for it can be interrupted.
+SLOW_CARD = """name slow-card
+window 256 requests 4194304 bytes
+pool public-key 64 servers
+table rsa-2048-private,ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate 0:20000000
+"""
+# One that answers in 200 us, to be broken.
+CARD = SLOW_CARD.replace("20000000", "200000").replace("slow-card", "card")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Nginx:
+    """One nginx in a folder of its own."""
+
+    def __init__(self, http="", server="", main="", events="worker_connections 2048;", provider="", module=None,
+                 workers=1, certificate="rsa:2048"):
+        self.folder = Path(tempfile.mkdtemp(prefix="wattlock-nginx-"))
+        self.folder.chmod(0o755)
+        self.port = free_port()
+        (self.folder / "logs").mkdir()
+        (self.folder / "html").mkdir()
+        (self.folder / "html/index.html").write_text("ok\n")
+        (self.folder / "html/big").write_bytes(os.urandom(300_000))
+        (self.folder / "openssl.cnf").write_text(
+            "openssl_conf = init\n[init]\nproviders = providers\nalg_section = properties\n"
+            "[properties]\ndefault_properties = ?provider=wattlock\n"
+            "[providers]\ndefault = default_provider\nwattlock = wattlock_provider\n[default_provider]\nactivate = 1\n"
+            f"[wattlock_provider]\nmodule = {ARGS.provider}\nactivate = 1\n{provider}\n")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", certificate, "-nodes", "-keyout",
+                        self.folder / "key.pem", "-out", self.folder / "cert.pem", "-subj", "/CN=localhost",
+                        "-days", "2"], check=True, capture_output=True)
+        self.conf = self.folder / "nginx.conf"
+        self.write(http, server, main, events, module or ARGS.module, workers)
+        self.env = {**os.environ, "OPENSSL_CONF": str(self.folder / "openssl.cnf")}
+
+    def write(self, http, server, main, events, module, workers):
+        d = self.folder
+        self.conf.write_text(f"""
+load_module {module};
+worker_processes {workers};
+pid {d}/nginx.pid;
+error_log {d}/logs/error.log notice;
+env OPENSSL_CONF;
+{main}
+events {{ {events} }}
+http {{
+  access_log off;
+  client_body_temp_path {d}/body; proxy_temp_path {d}/proxy; fastcgi_temp_path {d}/fastcgi;
+  uwsgi_temp_path {d}/uwsgi; scgi_temp_path {d}/scgi;
+  wattlock on;
+  {http}
+  server {{
+    listen 127.0.0.1:{self.port} ssl;
+    ssl_certificate {d}/cert.pem;
+    ssl_certificate_key {d}/key.pem;
+    ssl_protocols TLSv1.2 TLSv1.3;
+    ssl_session_cache off;
+    root {d}/html;
+    location = /status {{ wattlock_status; }}
+    {server}
+  }}
+}}
+""")
+
+    def __enter__(self):
+        # A binary upgrade executes the name it was started by: a path.
+        started = subprocess.run([shutil.which("nginx"), "-c", self.conf, "-p", self.folder], env=self.env, capture_output=True,
+                                 text=True)
+        if started.returncode != 0:
+            raise SystemExit(f"nginx did not start: {started.stderr}")
+        wait_for(lambda: self.get("/") == b"ok\n", "nginx to serve")
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(self.pid(), signal.SIGTERM)
+        time.sleep(0.2)
+        if sys.exc_info()[0] is not None:
+            print(self.log()[-4000:], file=sys.stderr)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def pid(self):
+        return int((self.folder / "nginx.pid").read_text())
+
+    def log(self):
+        return (self.folder / "logs/error.log").read_text()
+
+    def connect(self, version=None, timeout=20):
+        context = CLIENT
+        if version is not None:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.minimum_version = context.maximum_version = version
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+        return context.wrap_socket(raw)
+
+    def get(self, path, version=None):
+        try:
+            with self.connect(version) as tls:
+                tls.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+                return read_answer(tls)
+        except OSError:
+            return None
+
+    def status(self):
+        return json.loads(self.get("/status"))
+
+    def settled(self):
+        """Nothing of earlier clients is left: only the connection that asks. What a card still has of requests that
+        were taken back from it is the card's; a silent one keeps it."""
+        def calm():
+            status = self.status()
+            engines = status["runtime"]["engines"]
+            flying = sum(engine["in_flight"] for engine in engines if engine["engine"] != "emulated")
+            return status["active"] and status["in_handshake"] == 0 and flying == 0
+        wait_for(calm, "everything to settle")
+
+
+def read_answer(tls):
+    answer = http.client.HTTPResponse(tls)
+    answer.begin()
+    body = answer.read()
+    return body if answer.status == 200 else None
+
+
+def wait_for(what, words, seconds=15):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if what():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"waited {seconds} s in vain for {words}")
+
+
+def hello(groups=None):
+    """A ClientHello and the rest of a client that has not sent it."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = CLIENT.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read(), client, incoming, outgoing
+
+
+def reset(sock):
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+class Load:
+    """Clients that ask again and again until told to stop."""
+
+    def __init__(self, nginx, clients=8, version=None):
+        self.nginx, self.version, self.good, self.bad = nginx, version, 0, 0
+        self.stop = threading.Event()
+        self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
+
+    def run(self):
+        while not self.stop.is_set():
+            if self.nginx.get("/", self.version) == b"ok\n":
+                self.good += 1
+            else:
+                self.bad += 1
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+
+    def none_failed(self, at_least):
+        assert self.bad == 0, f"{self.bad} of {self.good + self.bad} requests failed"
+        assert self.good >= at_least, f"only {self.good} requests"
+
+
+def with_card(folder_text, policy="offload"):
+    """Provider settings with an emulated card."""
+    path = Path(tempfile.mkstemp(prefix="wattlock-card-")[1])
+    path.write_text(folder_text)
+    return f"emulate = {path}\npolicy = {policy}\n"
+
+
+def case_serves_every_version_and_shows_what_it_did():
+    with Nginx() as nginx, Load(nginx, 16) as load:
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            for _ in range(20):
+                assert nginx.get("/", version) == b"ok\n"
+        wait_for(lambda: load.good > 200, "200 answers", 60)
+        load.stop.set()
+        load.none_failed(200)
+        nginx.settled()
+        status = nginx.status()
+        assert status["paused"] > 0 and status["completed"] == status["paused"], status
+        kinds = {cell["kind"] for cell in status["runtime"]["cells"]}
+        assert {"rsa-2048-private", "aes-256-gcm-seal"} <= kinds, kinds
+        assert b"# TYPE wattlock_requests_total counter" in nginx.get("/status?format=prometheus")
+        assert b"<table>" in nginx.get("/status?format=html")
+        assert nginx.get("/status?format=xml") is None
+
+
+def case_client_goes_away_with_its_request_in_flight():
+    impatient = free_port()
+    nginx = Nginx(provider=with_card(SLOW_CARD))
+    nginx.write(f"""server {{ listen 127.0.0.1:{impatient} ssl; client_header_timeout 5ms;
+      ssl_certificate_key {nginx.folder}/key.pem; ssl_certificate {nginx.folder}/cert.pem; }}""", "", "",
+                "worker_connections 2048;", ARGS.module, 1)
+    with nginx:
+        nginx.settled()
+        for turn in range(ARGS.count or 6):
+            socks = []
+            for at in range(30):
+                # The client goes, or nginx loses patience: either way a job waits for an answer nobody wants.
+                sock = socket.create_connection(("127.0.0.1", nginx.port if at % 2 else impatient))
+                sock.sendall(hello()[0])
+                socks.append(sock)
+            time.sleep(random.uniform(0, 0.03))
+            for sock in socks:
+                reset(sock) if turn % 2 else sock.close()
+        nginx.settled()
+        assert nginx.status()["aborted"] > 0, nginx.status()
+        assert nginx.get("/") == b"ok\n"
+
+
+def case_upstream_is_abandoned_while_its_handshake_waits():
+    inner = free_port()
+    http = f"""wattlock_upstream on;
+  server {{ listen 127.0.0.1:{inner} ssl; ssl_certificate_key %s/key.pem; ssl_certificate %s/cert.pem;
+    location / {{ return 200 "inner\\n"; }} }}"""
+    nginx = Nginx(provider=with_card(SLOW_CARD))
+    nginx.write(http % (nginx.folder, nginx.folder),
+                f"location /up {{ proxy_pass https://127.0.0.1:{inner}/; proxy_ssl_session_reuse off; }}", "",
+                "worker_connections 2048;", ARGS.module, 1)
+    with nginx:
+        assert nginx.get("/up") == b"inner\n"
+        for _ in range(ARGS.count or 30):
+            tls = nginx.connect()
+            tls.sendall(b"GET /up HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            time.sleep(random.uniform(0, 0.05))
+            reset(tls)
+        nginx.settled()
+        assert nginx.get("/up") == b"inner\n"
+
+
+def case_reload_under_load():
+    with Nginx() as nginx:
+        with Load(nginx, 8) as load:
+            for _ in range(4):
+                time.sleep(0.5)
+                os.kill(nginx.pid(), signal.SIGHUP)
+            time.sleep(0.5)
+        load.none_failed(20)
+        nginx.settled()
+
+        def workers():
+            out = subprocess.run(["pgrep", "-P", str(nginx.pid())], capture_output=True, text=True).stdout
+            return len(out.split())
+        wait_for(lambda: workers() == 1, "old workers to leave")
+
+
+def case_binary_upgrade_keeps_the_module_active():
+    with Nginx() as nginx:
+        old = nginx.pid()
+        with Load(nginx, 4) as load:
+            os.kill(old, signal.SIGUSR2)
+            wait_for(lambda: (nginx.folder / "nginx.pid.oldbin").exists() and nginx.pid() != old, "a new master")
+            os.kill(old, signal.SIGQUIT)
+            wait_for(lambda: not (nginx.folder / "nginx.pid.oldbin").exists(), "the old master to leave")
+            time.sleep(0.5)
+        load.none_failed(10)
+        nginx.settled()
+        assert nginx.status()["active"]
+
+
+def case_worker_is_killed():
+    with Nginx() as nginx:
+        for _ in range(3):
+            worker = nginx.status()["worker"]
+            os.kill(worker, signal.SIGKILL)
+            wait_for(lambda: (nginx.get("/status") or b"{}") != b"{}" and nginx.status()["worker"] != worker,
+                     "another worker")
+        nginx.settled()
+
+
+def case_descriptors_run_out():
+    with Nginx(main="worker_rlimit_nofile 48;", events="worker_connections 40;") as nginx:
+        socks = []
+        for _ in range(80):
+            with contextlib.suppress(OSError):
+                sock = socket.create_connection(("127.0.0.1", nginx.port), timeout=2)
+                sock.sendall(hello()[0])
+                socks.append(sock)
+        time.sleep(0.5)
+        for sock in socks:
+            sock.close()
+        nginx.settled()
+        assert nginx.get("/") == b"ok\n"
+
+
+def case_many_idle_connections():
+    count = ARGS.count or 2000
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(count * 2 + 500, 20000),) * 2)
+    with Nginx(events=f"worker_connections {count + 500};", main=f"worker_rlimit_nofile {count + 600};") as nginx:
+        socks = [socket.create_connection(("127.0.0.1", nginx.port)) for _ in range(count - 100)]
+        socks += [nginx.connect() for _ in range(100)]
+        for _ in range(20):
+            assert nginx.get("/") == b"ok\n"
+        for sock in socks:
+            sock.close()
+        nginx.settled()
+
+
+def case_slow_clients():
+    with Nginx() as nginx:
+        first, client, incoming, outgoing = hello()
+        with socket.create_connection(("127.0.0.1", nginx.port)) as sock:
+            sock.settimeout(10)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for byte in first:
+                sock.sendall(bytes([byte]))
+                time.sleep(0.0005)
+            finish(sock, client, incoming, outgoing)
+        nginx.settled()
+
+
+def finish(sock, client, incoming, outgoing):
+    """The rest of a handshake and one request."""
+    done = False
+    while not done:
+        try:
+            client.do_handshake()
+            done = True
+        except ssl.SSLWantReadError:
+            pass
+        out = outgoing.read()
+        if out:
+            sock.sendall(out)
+        if not done:
+            got = sock.recv(65536)
+            assert got, "the server hung up"
+            incoming.write(got)
+    client.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    sock.sendall(outgoing.read())
+    body = b""
+    while b"ok\n" not in body:
+        try:
+            body += client.read(65536)
+        except ssl.SSLWantReadError:
+            got = sock.recv(65536)
+            assert got, "the server hung up"
+            incoming.write(got)
+    assert body.startswith(b"HTTP/1.1 200"), body
+
+
+def case_events_come_while_a_job_is_paused():
+    with Nginx(provider=with_card(SLOW_CARD)) as nginx, Load(nginx, 2) as load:
+        for _ in range(ARGS.count or 20):
+            first, client, incoming, outgoing = hello()
+            with socket.create_connection(("127.0.0.1", nginx.port)) as sock:
+                sock.settimeout(10)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.sendall(first)
+                time.sleep(0.004)
+                # A change-cipher-spec record, which TLS 1.3 allows here and ignores: a read event for nothing.
+                sock.sendall(b"\x14\x03\x03\x00\x01\x01")
+                time.sleep(0.004)
+                finish(sock, client, incoming, outgoing)
+        load.stop.set()
+        load.none_failed(2)
+        nginx.settled()
+        status = nginx.status()
+        assert status["paused"] > status["completed"] >= (ARGS.count or 20), status
+
+
+def case_garbage():
+    rng = random.Random(7)
+    with Nginx() as nginx:
+        pattern = hello()[0]
+        for turn in range(ARGS.count or 600):
+            data = bytearray(pattern)
+            if turn % 10 == 0:
+                data = bytearray(rng.randbytes(rng.randrange(1, 2000)))
+            for _ in range(rng.randrange(1, 8)):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            if turn % 3 == 0:
+                data = data[:rng.randrange(1, len(data))]
+            with socket.create_connection(("127.0.0.1", nginx.port)) as sock:
+                sock.settimeout(0.05)
+                with contextlib.suppress(OSError):
+                    sock.sendall(data)
+                    sock.shutdown(socket.SHUT_WR)
+                    sock.recv(4096)
+        nginx.settled()
+        assert nginx.get("/") == b"ok\n"
+        assert "signal" not in nginx.log().replace("signal process started", ""), nginx.log()[-2000:]
+
+
+def case_web_socket_reads_and_writes_at_once():
+    backend = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        conn, _ = backend.accept()
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += conn.recv(4096)
+        conn.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+        while data := conn.recv(65536):
+            conn.sendall(data)
+        conn.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    server = f"""location /ws {{ proxy_pass http://127.0.0.1:{backend.getsockname()[1]}; proxy_http_version 1.1;
+      proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection "upgrade"; }}"""
+    with Nginx(server=server) as nginx:
+        tls = nginx.connect()
+        tls.sendall(b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += tls.recv(1)
+        assert b" 101 " in head
+        sent = random.Random(1).randbytes(2_000_000)
+        tls.settimeout(20)
+        writer = threading.Thread(target=lambda: tls.sendall(sent))
+        writer.start()
+        with Load(nginx, 4):
+            echoed = bytearray()
+            while len(echoed) < len(sent):
+                got = tls.recv(65536)
+                assert got, "the tunnel closed"
+                echoed += got
+            writer.join()
+        assert bytes(echoed) == sent
+        tls.close()
+        nginx.settled()
+
+
+# Signatures are all checked before they leave; of agreed secrets, which only doing the work again could check, a share.
+SIGNING_CARD = CARD.replace(",ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate", "")
+
+
+def broken(fault, version=None, seconds=3.0, card=CARD):
+    with Nginx(provider=with_card(card + fault + "\n") + "give-up-ms = 50\n") as nginx:
+        with Load(nginx, 8, version) as load:
+            time.sleep(seconds)
+        load.none_failed(10)
+        nginx.settled()
+        engines = {engine["engine"]: engine for engine in nginx.status()["runtime"]["engines"]}
+        assert engines["emulated"]["fallbacks"], engines
+
+
+def case_card_reports_errors():
+    broken("fault error every 5")
+
+
+def case_card_hangs():
+    broken("fault silence every 7")
+
+
+def case_card_signs_wrongly():
+    broken("fault wrong-result every 3", ssl.TLSVersion.TLSv1_2, card=SIGNING_CARD)
+    broken("fault wrong-result every 3", ssl.TLSVersion.TLSv1_3, card=SIGNING_CARD)
+
+
+def case_card_disappears_and_comes_back():
+    broken("fault lost after 700000000 until 1500000000", seconds=4.0)
+
+
+def case_keep_alive_connections_are_used_again():
+    with Nginx() as nginx:
+        with nginx.connect() as tls:
+            connection = http.client.HTTPSConnection("localhost")
+            connection.sock = tls
+            for turn in range(200):
+                connection.request("GET", "/big" if turn % 10 == 0 else "/")
+                body = connection.getresponse().read()
+                assert len(body) == (300_000 if turn % 10 == 0 else 3)
+        nginx.settled()
+
+
+def case_certificate_with_a_variable():
+    with Nginx(http="map $ssl_server_name $name { default cert; }") as plain:
+        folder = plain.folder
+        # With a variable the worker reads it, not the master.
+        (folder / "key.pem").chmod(0o644)
+        conf = plain.conf.read_text().replace(f"{folder}/cert.pem", f"{folder}/$name.pem")
+        plain.conf.write_text(conf)
+        os.kill(plain.pid(), signal.SIGHUP)
+        time.sleep(0.5)
+        with Load(plain, 8) as load:
+            time.sleep(1.5)
+        load.none_failed(10)
+        plain.settled()
+
+
+def case_versions_that_do_not_match_leave_it_inactive():
+    with Nginx(module=ARGS.other_module) as nginx:
+        status = nginx.status()
+        assert not status["active"] and "another version" in status["why"], status
+        assert "inactive" in nginx.log()
+        assert nginx.get("/", ssl.TLSVersion.TLSv1_2) == b"ok\n"
+
+
+def case_without_a_provider_it_says_so():
+    nginx = Nginx()
+    (nginx.folder / "openssl.cnf").write_text("")
+    with nginx:
+        status = nginx.status()
+        assert not status["active"] and "not loaded" in status["why"], status
+
+
+def case_heuristic_polling():
+    with Nginx(http="wattlock_poll heuristic asymmetric=4 timer=2ms;") as nginx:
+        with Load(nginx, 12) as load:
+            time.sleep(2)
+        load.none_failed(20)
+        nginx.settled()
+
+
+def case_nonsense_is_refused_by_the_configuration_test():
+    for http, words in (("wattlock_poll sometimes;", "adaptive or heuristic"),
+                        ("wattlock_poll heuristic asymmetric=0;", "1 to 65535"),
+                        ("wattlock_poll adaptive timer=1ms;", "no thresholds"),
+                        ("wattlock_poll heuristic loud=1;", "unknown parameter"),
+                        ("wattlock_set policy fastest;", "adaptive"),
+                        ("wattlock_set speed 1;", "no such setting"),
+                        ("wattlock maybe;", "must be")):
+        nginx = Nginx()
+        nginx.write(http if http.startswith("wattlock_") else "", "" if http.startswith("wattlock_") else http, "",
+                    "", ARGS.module, 1)
+        tested = subprocess.run(["nginx", "-t", "-c", nginx.conf, "-p", nginx.folder], env=nginx.env,
+                                capture_output=True, text=True)
+        shutil.rmtree(nginx.folder)
+        assert tested.returncode != 0 and words in tested.stderr, (http, tested.stderr)
+
+
+def case_memory_stays_flat():
+    """Handshakes with aborts among them; the worker's memory after a warm-up must not grow with their number."""
+    count = ARGS.count or 3000
+
+    def resident(pid):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+    def descriptors(pid):
+        return len(os.listdir(f"/proc/{pid}/fd"))
+
+    with Nginx() as nginx:
+        def rounds(number):
+            for turn in range(number // 50):
+                with contextlib.ExitStack() as stack:
+                    socks = [socket.create_connection(("127.0.0.1", nginx.port)) for _ in range(50)]
+                    for at, sock in enumerate(socks):
+                        sock.sendall(hello()[0])
+                        if at % 5 == turn % 5:
+                            reset(sock)
+                        else:
+                            stack.enter_context(sock)
+                    for at, sock in enumerate(socks):
+                        if at % 5 != turn % 5:
+                            sock.settimeout(10)
+                            with contextlib.suppress(OSError):
+                                sock.recv(4096)
+            nginx.settled()
+        rounds(max(count // 4, 1000))
+        worker = nginx.status()["worker"]
+        before, fds = resident(worker), descriptors(worker)
+        rounds(count)
+        after = resident(worker)
+        assert nginx.status()["worker"] == worker, "the worker was replaced"
+        assert descriptors(worker) <= fds + 4, (fds, descriptors(worker))
+        assert after - before < 4 << 20, f"{count} handshakes: {before} to {after} bytes"
+        print(f"{count} handshakes: resident {before} to {after} bytes, descriptors {fds} to {descriptors(worker)}")
+
+
+CASES = {name[5:]: function for name, function in globals().items() if name.startswith("case_")}
+
+
+def main():
+    global ARGS
+    here = Path(__file__).resolve().parents[2]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=[*CASES, "list", "all"])
+    parser.add_argument("--module", default=here / "target/nginx/ngx_http_wattlock_module.so")
+    parser.add_argument("--other-module", default=here / "target/nginx/other/ngx_http_wattlock_module.so")
+    parser.add_argument("--provider", default=here / "target/release/libwattlock_provider.so")
+    parser.add_argument("--count", type=int)
+    ARGS = parser.parse_args()
+    if ARGS.name == "list":
+        print("\n".join(CASES))
+        return
+    for name in CASES if ARGS.name == "all" else [ARGS.name]:
+        CASES[name]()
+        print(f"{name}: good", flush=True)
+
+
+if __name__ == "__main__":
+    main()
