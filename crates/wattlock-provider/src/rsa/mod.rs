@@ -1,8 +1,8 @@
 //! RSA: key management for `RSA` and `RSA-PSS`, the signature `RSA` and the asymmetric cipher `RSA`.
 //!
 //! What is accelerated is one thing, the private operation of keys of two primes with 2048, 3072 or 4096 bits and CRT
-//! parts: padding goes on before it ([`pad`]), and comes off after it, on our side. Everything else is done by a key
-//! of another provider's in the child context, with the parameters the caller gave ([`mirror`]): other sizes,
+//! parts: padding goes on before it (`pad`), and comes off after it, on our side. Everything else is done by a key
+//! of another provider's in the child context, with the parameters the caller gave (`mirror`): other sizes,
 //! verification, public encryption, generation, validation, and every error, so that results and reasons are the ones
 //! programs know. Nothing here knows a rule of RSA parameters that the other provider does not apply too.
 //!
