@@ -56,7 +56,7 @@ unsafe impl Send for Provider {}
 // SAFETY: as above.
 unsafe impl Sync for Provider {}
 
-type ThreadStart = unsafe extern "C" fn(*const OSSL_CORE_HANDLE, ThreadStop) -> c_int;
+type ThreadStart = unsafe extern "C" fn(*const OSSL_CORE_HANDLE, ThreadStop, *mut c_void) -> c_int;
 type GetParams = unsafe extern "C" fn(*const OSSL_CORE_HANDLE, *mut OSSL_PARAM) -> c_int;
 
 static IDS: AtomicU64 = AtomicU64::new(1);
@@ -76,7 +76,7 @@ impl Provider {
     pub(crate) fn at_thread_end(&self, stop: ThreadStop) {
         if let Some(thread_start) = self.thread_start {
             // SAFETY: OpenSSL's own function with the handle it belongs to.
-            unsafe { thread_start(self.handle, stop) };
+            unsafe { thread_start(self.handle, stop, std::ptr::from_ref(self).cast_mut().cast()) };
         }
     }
 
