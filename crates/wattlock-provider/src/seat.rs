@@ -59,9 +59,10 @@ const BLOCKED_NS: Nanos = 400;
 const STACK: usize = 1 << 20;
 
 thread_local! {
-    /// This thread's seats. A plain pointer without a destructor, which would keep the library from being unloaded;
-    /// freed by OpenSSL's own call at a thread's end.
-    static SEATS: Cell<*mut Vec<(u64, Arc<Seat>)>> = const { Cell::new(null_mut()) };
+    /// This thread's seats, each with its provider's id and one reference. A plain pointer without a destructor:
+    /// OpenSSL's own call at a thread's end frees it. A provider that is unloaded takes the references of all threads
+    /// back ([`Provider::close`]); what stays here then has an id that nobody asks for again.
+    static SEATS: Cell<*mut Vec<(u64, *const Seat)>> = const { Cell::new(null_mut()) };
 }
 
 /// One thread's way into one provider's runtime.
@@ -685,8 +686,13 @@ impl Provider {
         let place = SEATS.get();
         // SAFETY: null or this thread's own vector, which only this file touches, on this thread.
         let (_, seat) = unsafe { place.as_ref() }?.iter().find(|(id, _)| *id == self.id)?;
+        // SAFETY: entries of a provider that is loaded hold a reference; another is made for the caller.
+        let seat = unsafe {
+            Arc::increment_strong_count(*seat);
+            Arc::from_raw(*seat)
+        };
         let current = seat.forks == wattlock::forks() && seat.epoch == self.epoch.load(Relaxed);
-        current.then(|| seat.clone())
+        current.then_some(seat)
     }
 
     #[cold]
@@ -702,18 +708,21 @@ impl Provider {
         let known = seats.iter().position(|(id, _)| *id == self.id);
         match known {
             Some(at) => {
-                let before = std::mem::replace(&mut seats[at].1, seat.clone());
+                let before = std::mem::replace(&mut seats[at].1, Arc::into_raw(seat.clone()));
+                // SAFETY: the reference that the entry held.
+                let before = unsafe { Arc::from_raw(before) };
                 if before.forks != seat.forks {
                     // Of before a fork: its lock may be held for ever by a thread that did not come along.
                     std::mem::forget(before);
                 } else {
-                    // Of before a setting changed. Who waits in it holds it; the helper may still find it.
+                    // Of before a setting changed. Whoever waits in it holds it.
                     seat.claim(before.claimed.load(Relaxed));
                     seat.set_active(before.active.load(Relaxed));
+                    self.life().forget(&before);
                 }
             }
             None => {
-                seats.push((self.id, seat.clone()));
+                seats.push((self.id, Arc::into_raw(seat.clone())));
                 self.at_thread_end(Some(thread_ended));
             }
         }
@@ -774,9 +783,14 @@ impl Provider {
         if let Some(helper) = helper {
             let _ = helper.0.join();
         }
-        for seat in lock(&life.seats).drain(..) {
+        let seats: Vec<Arc<Seat>> = lock(&life.seats).drain(..).collect();
+        for seat in seats {
             seat.lock().close();
+            // SAFETY: each of these is named by one thread's entry, which holds a reference and is not looked at again:
+            // its id is this provider's.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&seat)) };
         }
+        forget_entry(self.id);
     }
 }
 
@@ -851,19 +865,26 @@ unsafe extern "C" fn thread_ended(context: *mut c_void) {
     entry(|| {
         // SAFETY: registered with our own provctx.
         let provider = unsafe { Provider::of(context) };
-        let place = SEATS.get();
-        // SAFETY: as in `Provider::seat`.
-        let Some(seats) = (unsafe { place.as_mut() }) else { return };
-        if let Some(at) = seats.iter().position(|(id, _)| *id == provider.id) {
-            let (_, seat) = seats.swap_remove(at);
+        if let Some(seat) = forget_entry(provider.id) {
+            // SAFETY: the reference that the entry held; this thread's seat is dropped with it.
+            let seat = unsafe { Arc::from_raw(seat) };
             provider.life().forget(&seat);
         }
-        if seats.is_empty() {
-            SEATS.set(null_mut());
-            // SAFETY: made by `new_seat`, and out of reach now.
-            drop(unsafe { Box::from_raw(place) });
-        }
     });
+}
+
+/// Takes this thread's entry for a provider out, and returns what it named.
+fn forget_entry(id: u64) -> Option<*const Seat> {
+    let place = SEATS.get();
+    // SAFETY: as in `Provider::known_seat`.
+    let seats = unsafe { place.as_mut() }?;
+    let found = seats.iter().position(|(one, _)| *one == id).map(|at| seats.swap_remove(at).1);
+    if seats.is_empty() {
+        SEATS.set(null_mut());
+        // SAFETY: made by `new_seat`, and out of reach now.
+        drop(unsafe { Box::from_raw(place) });
+    }
+    found
 }
 
 #[cfg(test)]

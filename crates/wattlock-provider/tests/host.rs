@@ -1,0 +1,99 @@
+//! A program of our own in C (`host.c`) uses the provider as programs do: threads, forks, loading and unloading, and
+//! `ASYNC_JOB`s in every order, each also with the address sanitizer.
+#![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The program, compiled once, with or without the address sanitizer.
+fn host(sanitizer: bool) -> &'static Path {
+    static BUILT: OnceLock<(tempfile::TempDir, PathBuf, PathBuf)> = OnceLock::new();
+    let (_, plain, checked) = BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host.c");
+        let build = |name: &str, flags: &[&str]| {
+            let out = folder.path().join(name);
+            let built = Command::new("cc")
+                .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"])
+                .args(flags)
+                .arg("-o")
+                .args([&out, &source])
+                .args(["-lcrypto", "-lpthread"])
+                .status();
+            assert!(built.unwrap().success(), "host.c was not compiled");
+            out
+        };
+        let (plain, checked) = (build("plain", &[]), build("checked", &["-fsanitize=address"]));
+        (folder, plain, checked)
+    });
+    if sanitizer { checked } else { plain }
+}
+
+fn run(sanitizer: bool, scenario: &str, count: u32) {
+    let module = common::module();
+    let output = Command::new(host(sanitizer))
+        .args([scenario, module.parent().unwrap().to_str().unwrap(), &count.to_string()])
+        .env("OPENSSL_CONF", "/dev/null")
+        // A child forgets what a fork spoiled, one seat a fork, on purpose: a lock in it may be held for ever.
+        .env("ASAN_OPTIONS", if scenario == "forks" { "detect_leaks=0" } else { "detect_leaks=1" })
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{scenario} {count}: {}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn loading_starts_no_thread_and_leaves_nothing_open() {
+    run(false, "quiet", 1);
+    run(true, "quiet", 1);
+}
+
+#[test]
+fn threads_come_and_go() {
+    run(false, "threads", 10);
+    run(true, "threads", 2);
+}
+
+#[test]
+fn what_was_used_before_a_fork_is_used_after_it_two_levels_deep() {
+    run(false, "forks", 1);
+    run(true, "forks", 1);
+}
+
+#[test]
+fn it_is_loaded_and_unloaded_again_and_again() {
+    run(false, "reload", 40);
+    run(true, "reload", 5);
+}
+
+#[test]
+fn jobs_side_by_side_are_right_whenever_they_are_resumed() {
+    for count in [1, 2, 4, 7, 8, 64, 200] {
+        run(false, "jobs", count);
+    }
+    run(true, "jobs", 100);
+}
+
+#[test]
+fn where_pausing_is_blocked_work_is_done_inside_the_call() {
+    run(false, "blocked", 20);
+    run(true, "blocked", 5);
+}
+
+#[test]
+fn a_wait_context_may_go_away_under_a_job() {
+    run(false, "abandon", 30);
+}
+
+#[test]
+fn whoever_asked_for_a_callback_gets_one() {
+    run(false, "callbacks", 64);
+    run(true, "callbacks", 20);
+}
