@@ -14,8 +14,10 @@ mod engines;
 mod files;
 mod keygen;
 mod lab;
+mod nginx;
 mod openssl;
 mod report;
+mod serve;
 mod setup;
 mod status;
 
@@ -50,6 +52,8 @@ enum Command {
     Energy(energy::Command),
     Bench(bench::Command),
     Lab(lab::Command),
+    Serve(serve::Command),
+    Nginx(nginx::Command),
     Engines(engines::Command),
     Status(status::Command),
     Openssl(openssl::Command),
@@ -87,7 +91,11 @@ fn handle_interrupts() -> Result<(), ctrlc::Error> {
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let choice = &arguments.choice;
-    let interruptible = matches!(arguments.command, Command::Seal(_) | Command::Open(_));
+    let interruptible = match &arguments.command {
+        Command::Seal(_) | Command::Open(_) | Command::Serve(_) | Command::Nginx(_) => true,
+        Command::Bench(command) => command.cleans_up(),
+        _ => false,
+    };
     if !interruptible {
         // Nothing to clean up: stop at once.
         ignore_first_interrupt();
@@ -100,6 +108,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Energy(command) => energy::run(command),
         Command::Bench(command) => bench::run(command, choice),
         Command::Lab(command) => lab::run(command, choice),
+        Command::Serve(command) => serve::run(command, choice),
+        Command::Nginx(command) => nginx::run(command, choice),
         Command::Engines(command) => engines::run(command, choice),
         Command::Status(command) => status::run(command),
         Command::Openssl(command) => openssl::run(command, choice),

@@ -3,6 +3,7 @@
 mod dispatch;
 mod engines;
 mod files;
+pub mod https;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 #[cfg(not(target_arch = "x86_64"))]
@@ -21,7 +22,7 @@ use crate::setup::Choice;
 /// Measure engines, dispatch, sealed files and start-up, with peers beside them
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start\n  wattlock bench lanes --operation x25519"
+    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start\n  wattlock bench lanes --operation x25519\n  wattlock bench https --rows tls13"
 )]
 pub struct Command {
     #[command(subcommand)]
@@ -43,6 +44,8 @@ enum What {
     Start,
     /// Full batches of public-key operations in lanes, with OpenSSL beside them
     Lanes(lanes::Settings),
+    /// HTTPS by the installed nginx, with Wattlock and without
+    Https(https::Settings),
 }
 
 /// Runs the command.
@@ -54,6 +57,14 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Some(What::Files(settings)) => files::run(settings, command.json),
         Some(What::Start) => start::run(choice, command.json),
         Some(What::Lanes(settings)) => lanes::run(settings, command.json),
+        Some(What::Https(settings)) => https::run(settings, choice, command.json),
+    }
+}
+
+impl Command {
+    /// Whether it has something to clean up when it is interrupted.
+    pub fn cleans_up(&self) -> bool {
+        matches!(self.what, Some(What::Https(_)))
     }
 }
 

@@ -1,0 +1,501 @@
+//! A TLS client that costs little, so that the server is what is measured: one thread, many connections, no signature
+//! verified, no certificate looked at, key exchanges that cost next to nothing (see `groups`).
+//!
+//! It trusts everybody. It is for measuring servers on loopback and for nothing else.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ClientConnection, Resumption};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CipherSuite, ClientConfig, DigitallySignedStruct, Error, HandshakeKind, SignatureScheme,
+    SupportedProtocolVersion,
+};
+
+use super::groups::Group;
+use crate::files::INTERRUPTED;
+
+/// Time after which a connection without an answer is a failure.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time before counting starts: every connection is under way by then.
+const WARM_UP: Duration = Duration::from_millis(200);
+/// Failures without a single success that are enough.
+const HOPELESS: u64 = 64;
+
+/// Says yes to every certificate and every signature.
+#[derive(Debug)]
+struct TrustsEverybody;
+
+impl ServerCertVerifier for TrustsEverybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![
+            SignatureScheme::ECDSA_NISTP256_SHA256,
+            SignatureScheme::ECDSA_NISTP384_SHA384,
+            SignatureScheme::RSA_PSS_SHA256,
+            SignatureScheme::RSA_PSS_SHA384,
+            SignatureScheme::RSA_PKCS1_SHA256,
+            SignatureScheme::RSA_PKCS1_SHA384,
+        ]
+    }
+}
+
+/// A client's settings: one version, groups in order of preference, AES-256-GCM, sessions kept or not.
+///
+/// # Errors
+/// A version without a cipher suite.
+pub fn config(
+    version: &'static SupportedProtocolVersion,
+    groups: &[Group],
+    resume: bool,
+) -> Result<Arc<ClientConfig>> {
+    let mut provider: CryptoProvider = aws_lc_rs::default_provider();
+    provider.kx_groups = groups.iter().map(|group| group.fixed()).collect();
+    provider.cipher_suites.retain(|suite| {
+        matches!(
+            suite.suite(),
+            CipherSuite::TLS13_AES_256_GCM_SHA384
+                | CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
+                | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+        )
+    });
+    let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[version])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(TrustsEverybody))
+        .with_no_client_auth();
+    config.resumption = if resume { Resumption::in_memory_sessions(16) } else { Resumption::disabled() };
+    Ok(Arc::new(config))
+}
+
+/// What to do to a server.
+#[derive(Debug)]
+pub struct Load<'a> {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// How to talk to it.
+    pub config: Arc<ClientConfig>,
+    /// Every so many connections use these settings instead: for a share of handshakes that resume nothing.
+    pub other: Option<(u64, Arc<ClientConfig>)>,
+    /// Connections at once.
+    pub connections: usize,
+    /// Paths to request in turn over connections that stay; empty: handshakes, and each connection is closed.
+    pub paths: &'a [String],
+    /// How long to count.
+    pub time: Duration,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Handshakes, or responses.
+    pub done: u64,
+    /// Of those, handshakes that resumed a session.
+    pub resumed: u64,
+    /// Connections that ended otherwise than they should.
+    pub failed: u64,
+    /// Why the first of them did.
+    pub failure: Option<String>,
+    /// Bytes of response bodies.
+    pub bytes: u64,
+    /// Time counted.
+    pub wall: Duration,
+    /// Processor time of the server meanwhile.
+    pub cpu: Duration,
+    /// Nanoseconds from connecting to the end of the handshake, or from a request to the end of its response.
+    pub latencies: Vec<u64>,
+}
+
+impl Tally {
+    /// A second's worth.
+    pub fn rate(&self) -> f64 {
+        self.done as f64 / self.wall.as_secs_f64()
+    }
+
+    /// The server's processor time for each, microseconds.
+    pub fn cpu_us(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.done.max(1) as f64
+    }
+
+    /// Share of the time that the server computed; 1 is one core.
+    pub fn share(&self) -> f64 {
+        self.cpu.as_secs_f64() / self.wall.as_secs_f64()
+    }
+
+    /// A latency by rank, microseconds: 0.5 is the median.
+    pub fn latency_us(&self, rank: f64) -> f64 {
+        let mut sorted = self.latencies.clone();
+        sorted.sort_unstable();
+        let at = ((sorted.len() as f64 * rank) as usize).min(sorted.len().saturating_sub(1));
+        sorted.get(at).map_or(0.0, |ns| *ns as f64 / 1e3)
+    }
+}
+
+/// Puts a load on a server. `cpu` says how much processor time the server has used so far.
+///
+/// # Errors
+/// The server cannot be reached, nothing succeeds, or the user interrupts.
+pub fn drive(load: &Load<'_>, cpu: &dyn Fn() -> Result<Duration>) -> Result<Tally> {
+    let mut crowd = Crowd {
+        load,
+        epoll: epoll::create(CreateFlags::CLOEXEC)?,
+        opened: 0,
+        asked: 0,
+        tally: Tally::default(),
+        buffer: vec![0; 256 << 10],
+    };
+    let mut slots: Vec<Connection> =
+        (0..load.connections).map(|slot| crowd.open(slot)).collect::<Result<_>>()?;
+    let (start, mut counting, mut swept) = (Instant::now(), None, Instant::now());
+    let mut events = Vec::with_capacity(load.connections);
+    loop {
+        let now = Instant::now();
+        match counting {
+            None if now - start >= WARM_UP => {
+                let failed = std::mem::take(&mut crowd.tally);
+                crowd.tally = Tally { failed: failed.failed, failure: failed.failure, ..Tally::default() };
+                counting = Some((now, cpu()?));
+            }
+            Some((since, before)) if now - since >= load.time => {
+                crowd.tally.cpu = cpu()?.saturating_sub(before);
+                crowd.tally.wall = now - since;
+                break;
+            }
+            _ => {}
+        }
+        ensure!(!INTERRUPTED.load(Ordering::Relaxed), "interrupted");
+        if now - swept > Duration::from_secs(1) {
+            swept = now;
+            for (slot, connection) in slots.iter_mut().enumerate() {
+                if now - connection.since > PATIENCE {
+                    crowd.failed("no answer in ten seconds".to_owned())?;
+                    *connection = crowd.open(slot)?;
+                }
+            }
+        }
+        events.clear();
+        let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        epoll::wait(&crowd.epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait))?;
+        for event in events.drain(..) {
+            let slot = event.data.u64() as usize;
+            match crowd.advance(&mut slots[slot]) {
+                Ok(false) => {}
+                Ok(true) => slots[slot] = crowd.open(slot)?,
+                Err(why) => {
+                    crowd.failed(why)?;
+                    slots[slot] = crowd.open(slot)?;
+                }
+            }
+        }
+    }
+    Ok(crowd.tally)
+}
+
+/// All connections' common things.
+struct Crowd<'a> {
+    load: &'a Load<'a>,
+    epoll: OwnedFd,
+    opened: u64,
+    asked: usize,
+    tally: Tally,
+    buffer: Vec<u8>,
+}
+
+/// One connection.
+struct Connection {
+    stream: TcpStream,
+    tls: ClientConnection,
+    /// When the handshake, or the request, began.
+    since: Instant,
+    shaken: bool,
+    answer: Answer,
+}
+
+/// What of a response has come.
+#[derive(Default)]
+struct Answer {
+    head: Vec<u8>,
+    /// Bytes of the body still to come, once the head is whole.
+    missing: Option<u64>,
+}
+
+impl Crowd<'_> {
+    fn open(&mut self, slot: usize) -> Result<Connection> {
+        let load = self.load;
+        let config = match &load.other {
+            Some((each, other)) if self.opened.is_multiple_of(*each) => other,
+            _ => &load.config,
+        };
+        self.opened += 1;
+        let since = Instant::now();
+        let stream = TcpStream::connect(load.address).with_context(|| load.address.to_string())?;
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::try_from("localhost").context("localhost is a name")?;
+        let mut tls = ClientConnection::new(Arc::clone(config), name)?;
+        let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(&self.epoll, &stream, EventData::new_u64(slot as u64), events)?;
+        // A hello or a request fits into an empty send buffer: nobody ever waits for room to write.
+        let mut writer = &stream;
+        tls.write_tls(&mut writer)?;
+        Ok(Connection { stream, tls, since, shaken: false, answer: Answer::default() })
+    }
+
+    fn failed(&mut self, why: String) -> Result<()> {
+        self.tally.failed += 1;
+        if self.tally.done == 0 && self.tally.failed >= HOPELESS {
+            bail!("{}: {why}", self.load.address);
+        }
+        self.tally.failure.get_or_insert(why);
+        Ok(())
+    }
+
+    /// Reads and writes what can be; `true` when the connection has done what it was for.
+    fn advance(&mut self, connection: &mut Connection) -> Result<bool, String> {
+        loop {
+            write(connection)?;
+            let read = match connection.stream.read(&mut self.buffer) {
+                Ok(0) => return Err(format!("closed by the server{}", whereabouts(connection))),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(format!("{error}{}", whereabouts(connection))),
+            };
+            let buffer = std::mem::take(&mut self.buffer);
+            let taken = self.take(connection, &buffer[..read]);
+            let drained = read < buffer.len();
+            self.buffer = buffer;
+            if taken? {
+                return Ok(true);
+            }
+            write(connection)?;
+            // A stream that gave less than was asked for has no more (epoll(7)); what comes later is a new event.
+            if drained {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Takes bytes of the server in.
+    fn take(&mut self, connection: &mut Connection, mut bytes: &[u8]) -> Result<bool, String> {
+        while !bytes.is_empty() {
+            connection.tls.read_tls(&mut bytes).map_err(|error| error.to_string())?;
+            connection.tls.process_new_packets().map_err(|error| error.to_string())?;
+            if !connection.shaken && !connection.tls.is_handshaking() {
+                connection.shaken = true;
+                if self.load.paths.is_empty() {
+                    self.tally.latencies.push(elapsed(connection.since));
+                } else {
+                    self.ask(connection)?;
+                }
+            }
+            if connection.shaken && !self.load.paths.is_empty() {
+                self.listen(connection)?;
+            }
+        }
+        Ok(connection.shaken && self.load.paths.is_empty() && self.shaken(connection)?)
+    }
+
+    /// Whether the *server* is done with the handshake too: with TLS 1.2 its last flight says so, with TLS 1.3 the
+    /// tickets that follow it.
+    fn shaken(&mut self, connection: &mut Connection) -> Result<bool, String> {
+        let new = connection.tls.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3);
+        if new && connection.tls.tls13_tickets_received() == 0 {
+            return Ok(false);
+        }
+        self.tally.done += 1;
+        if connection.tls.handshake_kind() == Some(HandshakeKind::Resumed) {
+            self.tally.resumed += 1;
+        }
+        write(connection)?;
+        Ok(true)
+    }
+
+    fn ask(&mut self, connection: &mut Connection) -> Result<(), String> {
+        let path = &self.load.paths[self.asked % self.load.paths.len()];
+        self.asked += 1;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        connection.answer = Answer::default();
+        connection.since = Instant::now();
+        connection.tls.writer().write_all(request.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    /// Takes plain bytes of responses in, and asks anew after each whole one.
+    fn listen(&mut self, connection: &mut Connection) -> Result<(), String> {
+        let mut plain = [0; 32 << 10];
+        loop {
+            let read = match connection.tls.reader().read(&mut plain) {
+                Ok(0) => return Ok(()),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            };
+            if let Some(body) = connection.answer.take(&plain[..read])? {
+                self.tally.done += 1;
+                self.tally.bytes += body;
+                self.tally.latencies.push(elapsed(connection.since));
+                self.ask(connection)?;
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// Takes bytes in; the body's length once all of it has come. One response at a time: there is no pipelining.
+    fn take(&mut self, bytes: &[u8]) -> Result<Option<u64>, String> {
+        let mut body = bytes;
+        if self.missing.is_none() {
+            let before = self.head.len();
+            self.head.extend_from_slice(bytes);
+            let Some(end) = self.head.windows(4).position(|four| four == b"\r\n\r\n") else {
+                return if self.head.len() > 64 << 10 {
+                    Err("a head without end".to_owned())
+                } else {
+                    Ok(None)
+                };
+            };
+            body = &bytes[end + 4 - before..];
+            self.head.truncate(end);
+            self.missing = Some(length(&self.head)?);
+        }
+        let missing = self.missing.get_or_insert(0);
+        *missing = missing.checked_sub(body.len() as u64).ok_or("more body than was announced")?;
+        if *missing > 0 { Ok(None) } else { length(&self.head).map(Some) }
+    }
+}
+
+/// `Content-Length` of a response that says 200.
+fn length(head: &[u8]) -> Result<u64, String> {
+    let text = String::from_utf8_lossy(head);
+    let mut lines = text.split("\r\n");
+    let status = lines.next().unwrap_or_default();
+    if status.split(' ').nth(1) != Some("200") {
+        return Err(format!("the server answered `{}`", status.escape_debug()));
+    }
+    let value = lines
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, value)| value.trim().parse().ok());
+    value.ok_or_else(|| "an answer without Content-Length".to_owned())
+}
+
+fn write(connection: &mut Connection) -> Result<(), String> {
+    while connection.tls.wants_write() {
+        match connection.tls.write_tls(&mut connection.stream) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(())
+}
+
+fn whereabouts(connection: &Connection) -> &'static str {
+    if connection.shaken { "" } else { ", in the handshake" }
+}
+
+fn elapsed(since: Instant) -> u64 {
+    since.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
+}
+
+/// Fetches one page, whatever certificate is shown.
+///
+/// # Errors
+/// As [`drive`], or another answer than 200.
+pub fn fetch(address: SocketAddr, path: &str) -> Result<String> {
+    let config = config(&rustls::version::TLS13, &[Group::X25519, Group::P256, Group::P384], false)?;
+    let name = ServerName::try_from("localhost").context("localhost is a name")?;
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).with_context(|| address.to_string())?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut tls = rustls::StreamOwned::new(ClientConnection::new(config, name)?, stream);
+    read_page(&mut tls, path).with_context(|| format!("https://{address}{path}"))
+}
+
+/// Requests a page over a stream and returns its body.
+///
+/// # Errors
+/// The stream's, or another answer than 200.
+pub fn read_page(stream: &mut (impl Read + Write), path: &str) -> Result<String> {
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = Vec::new();
+    // nginx closes an HTTP/1.0 connection; whether it says so in TLS does not matter once the length is right.
+    if let Err(error) = stream.read_to_end(&mut answer) {
+        ensure!(error.kind() == ErrorKind::UnexpectedEof, error);
+    }
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").context("no HTTP answer")?;
+    let wanted = length(&answer[..end]).map_err(anyhow::Error::msg)?;
+    let body = &answer[end + 4..];
+    ensure!(body.len() as u64 == wanted, "the answer was cut off");
+    Ok(String::from_utf8_lossy(body).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_in_any_pieces_is_one_answer() {
+        let whole = b"HTTP/1.1 200 OK\r\nServer: x\r\ncontent-length: 5\r\n\r\nhello";
+        for cut in 0..whole.len() {
+            let mut answer = Answer::default();
+            assert_eq!(answer.take(&whole[..cut]).unwrap(), None, "{cut}");
+            assert_eq!(answer.take(&whole[cut..]).unwrap(), Some(5), "{cut}");
+        }
+        assert!(Answer::default().take(b"HTTP/1.1 404 Not Found\r\n\r\n").is_err());
+        assert!(Answer::default().take(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxy").is_err());
+        assert!(Answer::default().take(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn latencies_are_found_by_rank() {
+        let tally = Tally { latencies: (1..=100).rev().map(|n| n * 1000).collect(), ..Tally::default() };
+        assert_eq!((tally.latency_us(0.5), tally.latency_us(0.99)), (51.0, 100.0));
+        assert_eq!(Tally::default().latency_us(0.99), 0.0);
+    }
+
+    #[test]
+    fn every_version_has_a_suite_and_takes_any_key_of_a_server() {
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let config = config(version, &[Group::P384], false).unwrap();
+            assert!(!config.crypto_provider().cipher_suites.is_empty());
+            assert_eq!(config.crypto_provider().kx_groups[0].name(), rustls::NamedGroup::secp384r1);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What `enable` adds to an nginx configuration, and how `disable` finds it again: whole lines that end with [`MARK`].
+//!
+//! The file is read as nginx reads it as far as blocks, words, quotes and comments go (ngx_conf_read_token); includes
+//! are not followed. Files with braces of another language in them (Lua blocks) can be refused, never spoilt: after
+//! every change nginx itself tests the result.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Ends every line of ours.
+pub const MARK: &str = "# by `wattlock nginx enable`";
+
+/// Lines shown around a change.
+const AROUND: usize = 2;
+
+/// A directive: its words, and how deep in blocks it stands.
+#[derive(Debug, PartialEq, Eq)]
+struct Directive {
+    words: Vec<String>,
+    depth: usize,
+    /// Where its block begins, behind the brace, if it has one.
+    block: Option<usize>,
+    /// Where it stands: the names of the blocks around it.
+    inside: Vec<String>,
+}
+
+fn parse(text: &str) -> Result<Vec<Directive>> {
+    let mut found = Vec::new();
+    let (mut words, mut inside): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut rest = text.char_indices().peekable();
+    let line = |at: usize| text[..at].matches('\n').count() + 1;
+    while let Some((at, c)) = rest.next() {
+        match c {
+            c if c.is_whitespace() => {}
+            '#' => while rest.next_if(|(_, c)| *c != '\n').is_some() {},
+            ';' => {
+                ensure!(!words.is_empty(), "line {}: a `;` without a directive", line(at));
+                found.push(Directive {
+                    words: std::mem::take(&mut words),
+                    depth: inside.len(),
+                    block: None,
+                    inside: inside.clone(),
+                });
+            }
+            '{' => {
+                let name = words
+                    .first()
+                    .cloned()
+                    .with_context(|| format!("line {}: a `{{` without a name", line(at)))?;
+                let words = std::mem::take(&mut words);
+                found.push(Directive {
+                    words,
+                    depth: inside.len(),
+                    block: Some(at + 1),
+                    inside: inside.clone(),
+                });
+                inside.push(name);
+            }
+            '}' => {
+                ensure!(words.is_empty(), "line {}: a `}}` in a directive", line(at));
+                inside.pop().with_context(|| format!("line {}: a `}}` too many", line(at)))?;
+            }
+            '"' | '\'' => {
+                let mut word = String::new();
+                loop {
+                    match rest.next() {
+                        Some((_, end)) if end == c => break,
+                        Some((_, '\\')) => word.extend(rest.next().map(|(_, c)| c)),
+                        Some((_, c)) => word.push(c),
+                        None => bail!("line {}: a quote that does not end", line(at)),
+                    }
+                }
+                words.push(word);
+            }
+            c => words.push(bare(c, &mut rest)),
+        }
+    }
+    ensure!(words.is_empty() && inside.is_empty(), "it ends in the middle of a block or directive");
+    Ok(found)
+}
+
+/// A word without quotes; `${` begins no block.
+fn bare(first: char, rest: &mut std::iter::Peekable<std::str::CharIndices<'_>>) -> String {
+    let (mut word, mut last, mut variable) = (String::from(first), first, false);
+    while let Some((_, c)) = rest.next_if(|(_, c)| {
+        let opens = *c == '{' && last == '$';
+        let closes = *c == '}' && variable;
+        opens || closes || last == '\\' || !(c.is_whitespace() || matches!(c, ';' | '{' | '}'))
+    }) {
+        variable = (variable || (c == '{' && last == '$')) && c != '}';
+        last = c;
+        word.push(c);
+    }
+    word
+}
+
+/// The text with our lines. Lines that an earlier call left are replaced.
+///
+/// # Errors
+/// A configuration that already has Wattlock by somebody else's hand, that has no `http` block of its own, or that is
+/// not whole.
+pub fn enabled(text: &str, module: &Path, environment: bool) -> Result<String> {
+    let text = disabled(text);
+    let directives = parse(&text)?;
+    let theirs = directives.iter().find(|one| {
+        let module =
+            one.words[0] == "load_module" && one.words.get(1).is_some_and(|path| path.contains("wattlock"));
+        module || one.words[0] == "wattlock" && one.inside == ["http"]
+    });
+    if let Some(theirs) = theirs {
+        bail!("`{}` is there already, written by hand: change that", theirs.words.join(" "));
+    }
+    let http = directives.iter().find(|one| one.depth == 0 && one.words == ["http"]);
+    let block = http
+        .and_then(|one| one.block)
+        .context("it has no http block (an included file may have it: name that one's parent)")?;
+    let rest = &text[block..];
+    let (tail, _) = rest
+        .split_once('\n')
+        .context("its http block begins and ends on one line: break the line behind `{`")?;
+    ensure!(
+        tail.trim().is_empty() || tail.trim_start().starts_with('#'),
+        "behind `http {{` more stands on the same line: break the line behind `{{`"
+    );
+    let end = if tail.ends_with('\r') { "\r\n" } else { "\n" };
+    let module = module.to_str().context("the module's path is not printable")?;
+    super::place::plain(module)?;
+    let mut out = format!("load_module \"{module}\"; {MARK}{end}");
+    let set = |one: &Directive| {
+        one.depth == 0
+            && one.words[0] == "env"
+            && one.words.get(1).is_some_and(|v| v.starts_with("OPENSSL_CONF"))
+    };
+    if environment && !directives.iter().any(set) {
+        let _ = write!(out, "env OPENSSL_CONF; {MARK}{end}");
+    }
+    let at = block + tail.len() + 1;
+    let _ = write!(out, "{}    wattlock on; {MARK}{end}{}", &text[..at], &text[at..]);
+    Ok(out)
+}
+
+/// The text without our lines.
+pub fn disabled(text: &str) -> String {
+    text.split_inclusive('\n').filter(|line| !marked(line)).collect()
+}
+
+/// Whether the text has lines of ours.
+pub fn is_enabled(text: &str) -> bool {
+    text.lines().any(marked)
+}
+
+fn marked(line: &str) -> bool {
+    line.trim_end().ends_with(MARK)
+}
+
+/// What changes, for people: lines with `+` and `-`, and some around them.
+pub fn diff(path: &Path, before: &str, after: &str) -> String {
+    let mut lines: Vec<(char, &str)> = Vec::new();
+    let (mut old, mut new) = (before.lines().peekable(), after.lines().peekable());
+    loop {
+        // Only lines of ours differ.
+        match (old.peek().copied(), new.peek().copied()) {
+            (None, None) => break,
+            (Some(a), Some(b)) if a == b => {
+                lines.push((' ', a));
+                old.next();
+                new.next();
+            }
+            (Some(a), _) if marked(a) => {
+                lines.push(('-', a));
+                old.next();
+            }
+            (_, Some(b)) => {
+                lines.push(('+', b));
+                new.next();
+            }
+            (Some(a), None) => {
+                lines.push(('-', a));
+                old.next();
+            }
+        }
+    }
+    let mut out = format!("--- {0}\n+++ {0}\n", path.display());
+    let near = |at: usize| {
+        lines[at.saturating_sub(AROUND)..lines.len().min(at + AROUND + 1)]
+            .iter()
+            .any(|(sign, _)| *sign != ' ')
+    };
+    let (mut number, mut shown) = (0, false);
+    for (at, (sign, line)) in lines.iter().enumerate() {
+        number += usize::from(*sign != '+');
+        if !near(at) {
+            shown = false;
+            continue;
+        }
+        if !shown {
+            let _ = writeln!(out, "@@ line {} @@", number.max(1));
+        }
+        shown = true;
+        let _ = writeln!(out, "{sign}{line}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEBIAN: &str = "user www-data;\n# http {\nevents { worker_connections 768; }\n\nhttp { # all\n\tlog_format \
+                          main '$a \"{\\'}';\n\tinclude x;\n\tserver { root /${b}; wattlock off; }\n}\n";
+
+    #[test]
+    fn what_enable_adds_disable_removes() {
+        let text = enabled(DEBIAN, Path::new("/m/wattlock.so"), true).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[0].starts_with("load_module \"/m/wattlock.so\";")
+                && lines[1].starts_with("env OPENSSL_CONF;")
+        );
+        let at = lines.iter().position(|line| line.starts_with("http {")).unwrap();
+        assert_eq!(lines[at + 1], format!("    wattlock on; {MARK}"));
+        assert!(is_enabled(&text) && !is_enabled(DEBIAN));
+        assert_eq!(disabled(&text), DEBIAN);
+        assert_eq!(
+            enabled(&text, Path::new("/m/wattlock.so"), true).unwrap(),
+            text,
+            "a second time changes nothing"
+        );
+        let moved = enabled(&text, Path::new("/n/wattlock.so"), false).unwrap();
+        assert!(!moved.contains("/m/") && !moved.contains("env "));
+        assert_eq!(disabled(&moved), DEBIAN);
+    }
+
+    #[test]
+    fn line_ends_of_another_system_are_kept() {
+        let text = DEBIAN.replace('\n', "\r\n");
+        let on = enabled(&text, Path::new("/m.so"), false).unwrap();
+        assert_eq!(on.matches('\n').count(), on.matches("\r\n").count());
+        assert_eq!(disabled(&on), text);
+    }
+
+    #[test]
+    fn what_cannot_be_changed_safely_is_refused() {
+        let told = |text: &str| enabled(text, Path::new("/m.so"), false).unwrap_err().to_string();
+        assert!(told("events {}\n").contains("no http block"));
+        assert!(told("events {}\nhttp { include x; }\n").contains("same line"));
+        assert!(told("http {}").contains("one line"));
+        assert!(told("http {\n").contains("middle"));
+        assert!(told("http {\n}}\n").contains("line 2"));
+        assert!(told("http {\nroot \"x;\n}\n").contains("line 2"));
+        assert!(told("http {\n wattlock on;\n}\n").contains("by hand"));
+        assert!(told("load_module a/ngx_http_wattlock_module.so;\nhttp {\n}\n").contains("by hand"));
+        assert!(enabled("http {\n}\n", Path::new("/m\".so"), false).is_err());
+    }
+
+    #[test]
+    fn an_environment_line_of_theirs_is_enough() {
+        let text = "env OPENSSL_CONF=/x;\nhttp {\n}\n";
+        assert_eq!(enabled(text, Path::new("/m.so"), true).unwrap().matches("env ").count(), 1);
+    }
+
+    #[test]
+    fn a_diff_shows_what_changes_and_a_little_around_it() {
+        let before = "a\nb\nc\nd\nhttp {\n}\n";
+        let after = enabled(before, Path::new("/m.so"), false);
+        assert!(after.is_err(), "a word without an end is no directive");
+        let before = "a;\nb;\nc;\nd;\nhttp {\n}\n";
+        let after = enabled(before, Path::new("/m.so"), false).unwrap();
+        let shown = diff(Path::new("f"), before, &after);
+        let wanted = format!(
+            "--- f\n+++ f\n@@ line 1 @@\n+load_module \"/m.so\"; {MARK}\n a;\n b;\n@@ line 4 @@\n d;\n http {{\n+    wattlock on; {MARK}\n }}\n"
+        );
+        assert_eq!(shown, wanted);
+        assert!(diff(Path::new("f"), &after, before).contains("\n-load_module"));
+    }
+}

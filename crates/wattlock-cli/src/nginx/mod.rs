@@ -1,0 +1,343 @@
+//! `wattlock nginx`: an installed nginx is made to use Wattlock, or not to; and what stands in the way is said.
+//!
+//! A configuration is never left in a state that nginx itself refuses: after each change `nginx -t` reads it, and what
+//! it does not accept is put back.
+
+mod edit;
+pub mod place;
+pub mod server;
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use self::place::{Nginx, Parts, Places};
+use self::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
+use crate::bench::https::client;
+use crate::setup::Choice;
+
+/// Make an installed nginx use Wattlock, or check what stands in the way
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  wattlock nginx check\n  wattlock nginx enable --dry-run\n  wattlock nginx enable --config /etc/nginx/nginx.conf\n  wattlock nginx disable\n  wattlock nginx check --status http://127.0.0.1/wattlock_status"
+)]
+pub struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Add the module to a configuration and turn it on for all its servers
+    Enable(Change),
+    /// Take out what `enable` added
+    Disable(Change),
+    /// Say whether this nginx can use Wattlock, and does
+    Check(Check),
+}
+
+#[derive(Debug, Args)]
+struct Change {
+    #[command(flatten)]
+    about: About,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+struct About {
+    /// The configuration; without it, the one that nginx was built for
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// nginx's prefix, as its own option -p
+    #[arg(long, value_name = "DIR")]
+    prefix: Option<PathBuf>,
+    #[command(flatten)]
+    places: Places,
+}
+
+#[derive(Debug, Args)]
+struct Check {
+    #[command(flatten)]
+    about: About,
+    /// Status page of a running nginx, whose words are shown (http or https; any certificate is accepted)
+    #[arg(long, value_name = "URL")]
+    status: Option<String>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    match &command.what {
+        What::Enable(change) => enable(change),
+        What::Disable(change) => disable(change),
+        What::Check(wanted) => check(wanted, choice),
+    }
+}
+
+fn enable(change: &Change) -> Result<()> {
+    let nginx = change.about.places.nginx()?;
+    if let Some(why) = nginx.obstacle()? {
+        bail!("{}: {why}", nginx.program.display());
+    }
+    let module = change.about.places.module(&nginx)?;
+    let environment = std::env::var_os("OPENSSL_CONF").is_some();
+    let file = change.about.file(&nginx)?;
+    let before = read(&file)?;
+    let after = edit::enabled(&before, &module, environment).with_context(|| file.display().to_string())?;
+    if !change.carry_out(&nginx, &file, &before, &after)? {
+        return Ok(());
+    }
+    match probe(
+        &nginx,
+        OpenSsl::AsInstalled(&Parts { module, provider: PathBuf::new(), settings: Vec::new() }),
+    ) {
+        Ok(status) if status["active"] == true => {
+            say!(
+                "to take effect: restart nginx (`nginx -s reload` is enough where its OpenSSL had the provider at its start)"
+            );
+        }
+        Ok(status) => {
+            say!("not yet active: {}; then restart nginx", status["why"].as_str().unwrap_or("unknown"))
+        }
+        Err(error) => say!("could not be tried: {error:#}"),
+    }
+    if environment {
+        say!("OPENSSL_CONF is set here; nginx's own service must set it, too");
+    }
+    Ok(())
+}
+
+fn disable(change: &Change) -> Result<()> {
+    let nginx = change.about.places.nginx()?;
+    let file = change.about.file(&nginx)?;
+    let before = read(&file)?;
+    if change.carry_out(&nginx, &file, &before, &edit::disabled(&before))? {
+        say!("to take effect: nginx -s reload");
+    }
+    Ok(())
+}
+
+impl Change {
+    /// Shows a change, makes it, lets nginx test it, and undoes it if nginx refuses. `false`: nothing was changed.
+    fn carry_out(&self, nginx: &Nginx, file: &Path, before: &str, after: &str) -> Result<bool> {
+        if before == after {
+            say!("{}: nothing to change", file.display());
+            return Ok(false);
+        }
+        put!("{}", edit::diff(file, before, after));
+        if self.dry_run {
+            return Ok(false);
+        }
+        let backup = back_up(file, before)?;
+        let replaced = replace(file, after);
+        let tested = replaced.and_then(|()| test(nginx, file, self.about.prefix.as_deref()));
+        if let Err(error) = tested {
+            replace(file, before)
+                .with_context(|| format!("undoing; what was there before is in {}", backup.display()))?;
+            let _ = std::fs::remove_file(&backup);
+            return Err(error.context(format!("{} is as it was", file.display())));
+        }
+        say!("nginx -t accepts it; what was there before is in {}", backup.display());
+        Ok(true)
+    }
+}
+
+impl About {
+    /// The configuration, links resolved: what is replaced must be the file and not a link to it.
+    fn file(&self, nginx: &Nginx) -> Result<PathBuf> {
+        let built = nginx.built.split("--conf-path=").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let file =
+            self.config.clone().unwrap_or_else(|| PathBuf::from(built.unwrap_or("/etc/nginx/nginx.conf")));
+        file.canonicalize().with_context(|| file.display().to_string())
+    }
+}
+
+fn read(file: &Path) -> Result<String> {
+    let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
+    String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("{}: not UTF-8", file.display()))
+}
+
+/// Keeps a copy beside the file, under a name that is free.
+fn back_up(file: &Path, text: &str) -> Result<PathBuf> {
+    let name = file.file_name().context("a file has a name")?.to_string_lossy().into_owned();
+    for number in 0..1000_u32 {
+        let more = if number == 0 { String::new() } else { format!(".{number}") };
+        let path = file.with_file_name(format!("{name}.before-wattlock{more}"));
+        let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
+        match made {
+            Ok(mut out) => {
+                out.set_permissions(std::fs::metadata(file)?.permissions())?;
+                out.write_all(text.as_bytes()).and_then(|()| out.sync_all()).context("writing a backup")?;
+                return Ok(path);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).with_context(|| format!("a backup, {}", path.display())),
+        }
+    }
+    bail!("{}: a thousand backups lie beside it", file.display())
+}
+
+/// Puts a new text in the place of a file at once, with the same permissions and owner.
+fn replace(file: &Path, text: &str) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let folder = file.parent().context("a file lies in a folder")?;
+    let about = std::fs::metadata(file)?;
+    let mut new = tempfile::Builder::new()
+        .prefix(".wattlock-")
+        .tempfile_in(folder)
+        .with_context(|| folder.display().to_string())?;
+    new.write_all(text.as_bytes())?;
+    new.as_file().set_permissions(about.permissions())?;
+    std::os::unix::fs::fchown(new.as_file(), Some(about.uid()), Some(about.gid()))?;
+    new.as_file().sync_all()?;
+    new.persist(file).with_context(|| file.display().to_string())?;
+    Ok(())
+}
+
+/// `nginx -t`.
+fn test(nginx: &Nginx, file: &Path, prefix: Option<&Path>) -> Result<()> {
+    let mut command = nginx.command();
+    command.arg("-t").arg("-q").arg("-c").arg(file);
+    if let Some(prefix) = prefix {
+        command.arg("-p").arg(prefix);
+    }
+    let output = command.output().with_context(|| nginx.program.display().to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let wrong = said.lines().find(|line| line.contains("[emerg]")).or(said.lines().next());
+    ensure!(output.status.success(), "nginx -t refuses it: {}", wrong.unwrap_or("no reason given"));
+    Ok(())
+}
+
+/// Starts an nginx of our own for a moment, and returns what its status page says.
+fn probe(nginx: &Nginx, openssl: OpenSsl<'_>) -> Result<Value> {
+    let folder = tempfile::Builder::new().prefix("wattlock-check-").tempdir()?;
+    let listeners =
+        vec![Listener { port: 0, certificate: Certificate::self_signed(KeyType::P256, folder.path())? }];
+    let root = folder.path();
+    let server =
+        Server::start(&Plan { nginx, openssl, root, listeners, workers: 1, core: None, http2: false })?;
+    let text = client::fetch(server.addresses[0], "/wattlock_status")?;
+    serde_json::from_str(&text).context("the status page is no JSON")
+}
+
+/// One thing that was looked at.
+struct Finding {
+    what: &'static str,
+    good: bool,
+    words: String,
+}
+
+fn check(wanted: &Check, choice: &Choice) -> Result<()> {
+    let nginx = wanted.about.places.nginx()?;
+    let mut findings = Vec::new();
+    let mut find = |what, good, words: String| findings.push(Finding { what, good, words });
+    let [major, minor, patch] = nginx.version;
+    find("nginx", true, format!("{}, {major}.{minor}.{patch}, with TLS", nginx.program.display()));
+    let obstacle = nginx.obstacle()?;
+    let shared = obstacle.is_none();
+    find("libssl", shared, obstacle.unwrap_or_else(|| "a shared library to it".to_owned()));
+    let parts = wanted.about.places.parts(&nginx, choice);
+    match &parts {
+        Err(error) => find("module and provider", false, format!("{error:#}")),
+        Ok(parts) => {
+            let version = place::module_version(&parts.module);
+            let same = version.as_deref() == Some(env!("CARGO_PKG_VERSION"));
+            let told = version.unwrap_or_else(|| "unknown".to_owned());
+            let own = env!("CARGO_PKG_VERSION");
+            let words = format!("{}, version {told}", parts.module.display());
+            find("module", same, if same { words } else { format!("{words}, but this program is {own}") });
+            find("provider", true, parts.provider.display().to_string());
+        }
+    }
+    if let (Ok(parts), true) = (&parts, shared) {
+        let (good, words) = judge(probe(&nginx, OpenSsl::Wattlock(parts)));
+        find("together", good, words);
+        let (good, words) = judge(probe(&nginx, OpenSsl::AsInstalled(parts)));
+        let words =
+            if good { words } else { format!("{words} (`wattlock openssl enable`, or OPENSSL_CONF)") };
+        find("with this machine's openssl.cnf", good, words);
+    }
+    match wanted.about.file(&nginx).and_then(|file| Ok((read(&file)?, file))) {
+        Ok((text, file)) => {
+            let on = edit::is_enabled(&text);
+            let words = if on { "has Wattlock" } else { "has no line of `wattlock nginx enable`" };
+            find("configuration", on, format!("{} {words}", file.display()));
+        }
+        Err(error) => find("configuration", false, format!("{error:#}")),
+    }
+    if let Some(url) = &wanted.status {
+        let (good, words) = judge(fetch(url).and_then(|text| Ok(serde_json::from_str(&text)?)));
+        find("running", good, words);
+    }
+    for finding in &findings {
+        if wanted.json {
+            say!("{}", json!({"what": finding.what, "good": finding.good, "words": finding.words}));
+        } else {
+            say!("{} {}: {}", if finding.good { "ok     " } else { "PROBLEM" }, finding.what, finding.words);
+        }
+    }
+    let bad = findings.iter().filter(|finding| !finding.good).count();
+    ensure!(bad == 0, "{bad} of {} things looked at stand in the way", findings.len());
+    Ok(())
+}
+
+/// What a status page, or its absence, means.
+fn judge(status: Result<Value>) -> (bool, String) {
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => return (false, format!("{error:#}")),
+    };
+    if status["active"] != true {
+        return (false, format!("inactive: {}", status["why"].as_str().unwrap_or("unknown")));
+    }
+    let version = status["runtime"]["header"]["version"].as_str().unwrap_or("unknown");
+    let count = |key: &str| status[key].as_u64().unwrap_or(0);
+    let words = format!(
+        "active, provider of version {version}, {} handshakes, {} waited",
+        count("handshakes"),
+        count("paused")
+    );
+    if version == env!("CARGO_PKG_VERSION") {
+        (true, words)
+    } else {
+        (false, format!("{words}; this program is {}", env!("CARGO_PKG_VERSION")))
+    }
+}
+
+/// A page of somebody's server.
+fn fetch(url: &str) -> Result<String> {
+    let (scheme, rest) =
+        url.split_once("://").with_context(|| format!("{url}: not an http or https address"))?;
+    let (host, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+    let usual = match scheme {
+        "http" => 80,
+        "https" => 443,
+        _ => bail!("{url}: not an http or https address"),
+    };
+    let named = if host.rsplit(']').next().unwrap_or(host).contains(':') {
+        host.to_owned()
+    } else {
+        format!("{host}:{usual}")
+    };
+    let address: SocketAddr = named
+        .to_socket_addrs()
+        .with_context(|| url.to_owned())?
+        .next()
+        .with_context(|| format!("{host}: no address"))?;
+    if scheme == "https" {
+        return client::fetch(address, path);
+    }
+    let patience = Duration::from_secs(10);
+    let stream = TcpStream::connect_timeout(&address, patience).with_context(|| url.to_owned())?;
+    stream.set_read_timeout(Some(patience))?;
+    client::read_page(&mut &stream, path).with_context(|| url.to_owned())
+}

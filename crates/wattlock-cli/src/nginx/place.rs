@@ -1,0 +1,260 @@
+//! Where things are: the nginx program and what it was built with, the module, the provider.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection};
+
+use crate::setup::{Choice, Goal};
+
+const MODULE: &str = "ngx_http_wattlock_module.so";
+const PROVIDER: &str = "libwattlock_provider.so";
+
+/// What every command about nginx may be told.
+#[derive(Debug, Clone, Args)]
+pub struct Places {
+    /// The nginx program; without it, what PATH and the usual folders have
+    #[arg(long, value_name = "PATH")]
+    pub nginx: Option<PathBuf>,
+    /// Wattlock's module for that nginx; without it, beside this program or where `nginx/build.sh` puts it
+    #[arg(long, value_name = "PATH")]
+    pub module: Option<PathBuf>,
+    /// Wattlock's provider; without it, beside this program
+    #[arg(long, value_name = "PATH")]
+    pub provider: Option<PathBuf>,
+    /// Folder with the libssl and libcrypto that nginx is to load, in place of the system's
+    #[arg(long, value_name = "DIR")]
+    pub openssl_lib: Option<PathBuf>,
+}
+
+/// An nginx program and what it says of itself.
+#[derive(Debug, Clone)]
+pub struct Nginx {
+    /// The program.
+    pub program: PathBuf,
+    /// Its version: major, minor, patch.
+    pub version: [u32; 3],
+    /// What `nginx -V` prints.
+    pub built: String,
+    /// Folder of the libssl it is to load, if not the system's.
+    pub libraries: Option<PathBuf>,
+}
+
+/// The two files that make an nginx use Wattlock.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// nginx's module.
+    pub module: PathBuf,
+    /// OpenSSL's provider.
+    pub provider: PathBuf,
+    /// Further lines of the provider's section in `openssl.cnf`.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Places {
+    /// Finds nginx and asks it what it is.
+    ///
+    /// # Errors
+    /// None found, or what was found is no nginx that can do TLS.
+    pub fn nginx(&self) -> Result<Nginx> {
+        let program = match &self.nginx {
+            Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
+            None => search("nginx").context(
+                "no nginx found: install it (Debian, Ubuntu: `apt-get install nginx`; `make run` does so without \
+                 letting its service start), or say --nginx PATH",
+            )?,
+        };
+        Nginx::ask(program, self.openssl_lib.clone())
+    }
+
+    /// Finds the module and the provider.
+    ///
+    /// # Errors
+    /// One is missing.
+    pub fn parts(&self, nginx: &Nginx, choice: &Choice) -> Result<Parts> {
+        Ok(Parts { module: self.module(nginx)?, provider: self.provider()?, settings: settings(choice)? })
+    }
+
+    /// Finds the module: one built for this very version first.
+    ///
+    /// # Errors
+    /// It is missing.
+    pub fn module(&self, nginx: &Nginx) -> Result<PathBuf> {
+        let [major, minor, patch] = nginx.version;
+        let built = Path::new("../nginx");
+        let places = [
+            built.join(format!("{major}.{minor}.{patch}")),
+            PathBuf::new(),
+            built.to_owned(),
+            "../lib/wattlock".into(),
+        ];
+        own(self.module.as_deref(), MODULE, &places)
+            .context("`nginx/build.sh` builds it (`make run` does, too)")
+    }
+
+    /// Finds the provider.
+    ///
+    /// # Errors
+    /// It is missing.
+    pub fn provider(&self) -> Result<PathBuf> {
+        own(self.provider.as_deref(), PROVIDER, &[PathBuf::new(), "../lib/wattlock".into()])
+            .context("`cargo build --release -p wattlock-provider` builds it (`make run` does, too)")
+    }
+}
+
+/// A file named by the user, or the first in folders relative to this program's.
+fn own(named: Option<&Path>, name: &str, folders: &[PathBuf]) -> Result<PathBuf> {
+    if let Some(path) = named {
+        return path.canonicalize().with_context(|| path.display().to_string());
+    }
+    let here = std::env::current_exe()?.canonicalize()?;
+    let here = here.parent().context("this program lies in no folder")?;
+    let found = folders.iter().map(|folder| here.join(folder).join(name)).find(|path| path.is_file());
+    let found = found.with_context(|| format!("no {name} beside this program"))?;
+    Ok(found.canonicalize()?)
+}
+
+/// The command line's engines and policy, as settings of the provider.
+fn settings(choice: &Choice) -> Result<Vec<(String, String)>> {
+    let objective = match choice.objective {
+        Goal::Performance => "performance",
+        Goal::Balanced => "balanced",
+        Goal::Energy => "energy",
+    };
+    let mut settings = vec![("policy", choice.policy.clone()), ("objective", objective.to_owned())];
+    if !choice.settings.is_empty() {
+        settings.push(("thresholds", choice.settings.join(",")));
+    }
+    if let Some(model) = &choice.emulate {
+        let file = Path::new(model).canonicalize().ok().filter(|file| file.is_file());
+        settings.push((
+            "emulate",
+            file.map_or_else(|| model.clone(), |file| file.to_string_lossy().into_owned()),
+        ));
+    }
+    for (key, value) in &settings {
+        plain(value).with_context(|| format!("setting {key}"))?;
+    }
+    Ok(settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+}
+
+/// Refuses text that means something else inside a configuration of nginx or OpenSSL than what it says.
+///
+/// # Errors
+/// The text and the character.
+pub fn plain(text: &str) -> Result<()> {
+    let odd = text.chars().find(|c| c.is_control() || "\"'`$#;{}\\".contains(*c));
+    match odd {
+        Some(odd) => {
+            bail!("`{}` contains {odd:?}, which cannot stand in a configuration", text.escape_debug())
+        }
+        None => Ok(()),
+    }
+}
+
+/// A program on PATH, or where daemons live.
+fn search(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/local/sbin", "/usr/local/nginx/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(usual).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+impl Nginx {
+    fn ask(program: PathBuf, libraries: Option<PathBuf>) -> Result<Nginx> {
+        let mut nginx = Nginx { program, version: [0; 3], built: String::new(), libraries };
+        let said = nginx.command().arg("-V").output().with_context(|| nginx.program.display().to_string())?;
+        nginx.built = String::from_utf8_lossy(&said.stderr).into_owned();
+        nginx.version = version(&nginx.built)
+            .with_context(|| format!("{}: `-V` does not answer as nginx does", nginx.program.display()))?;
+        ensure!(
+            nginx.built.contains("--with-http_ssl_module"),
+            "{}: built without TLS (--with-http_ssl_module)",
+            nginx.program.display()
+        );
+        Ok(nginx)
+    }
+
+    /// The program, with the libraries it is to load.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        if let Some(folder) = &self.libraries {
+            command.env("LD_LIBRARY_PATH", folder);
+        }
+        command
+    }
+
+    /// Whether it was built without a module that is otherwise always there.
+    pub fn lacks(&self, module: &str) -> bool {
+        self.built.contains(&format!("--without-{module}"))
+    }
+
+    /// What stands between this program and the module's bridge, if anything.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn obstacle(&self) -> Result<Option<String>> {
+        let data = std::fs::read(&self.program).with_context(|| self.program.display().to_string())?;
+        Ok(obstacle(&data))
+    }
+}
+
+/// Why a program's libssl calls cannot be bridged: nginx must import what the module's bridge replaces, and it does so
+/// only if libssl is a shared library to it.
+fn obstacle(program: &[u8]) -> Option<String> {
+    let Ok(elf) = ElfFile64::<object::Endianness>::parse(program) else {
+        return Some("it is no 64-bit ELF program".to_owned());
+    };
+    let imports = elf.imports().unwrap_or_default();
+    let missing = ["SSL_get_error", "SSL_new"]
+        .into_iter()
+        .find(|name| !imports.iter().any(|import| import.name() == name.as_bytes()));
+    missing.map(|name| {
+        format!(
+            "it does not import {name}: libssl is linked in statically, and Wattlock cannot reach it there"
+        )
+    })
+}
+
+/// Which version of Wattlock a module is of; `nginx/build.sh` writes it into a section of its own.
+pub fn module_version(module: &Path) -> Option<String> {
+    let data = std::fs::read(module).ok()?;
+    let elf = ElfFile64::<object::Endianness>::parse(&*data).ok()?;
+    let section = elf.section_by_name(".wattlock.version")?;
+    Some(String::from_utf8_lossy(section.data().ok()?).into_owned())
+}
+
+fn version(text: &str) -> Option<[u32; 3]> {
+    let rest = text.split_once("nginx/")?.1;
+    let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
+    Some([numbers.next()??, numbers.next()??, numbers.next()??])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        assert_eq!(version("nginx version: nginx/1.22.1\nbuilt"), Some([1, 22, 1]));
+        assert_eq!(version("nginx version: nginx/1.29.0 (Ubuntu)"), Some([1, 29, 0]));
+        assert_eq!(version("Apache/2.4"), None);
+    }
+
+    #[test]
+    fn a_program_that_imports_no_libssl_is_an_obstacle() {
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(obstacle(&own).unwrap().contains("SSL_get_error"));
+        assert!(obstacle(b"#!/bin/sh").unwrap().contains("ELF"));
+    }
+
+    #[test]
+    fn what_would_change_a_configuration_is_refused() {
+        assert!(plain("/srv/my files/a-b_c.d,e=f").is_ok());
+        for odd in ["a;b", "a\nb", "$x", "a#b", "\"", "a\\", "}"] {
+            assert!(plain(odd).is_err(), "{odd}");
+        }
+    }
+}
