@@ -1,5 +1,6 @@
 # Two targets do everything on a fresh Debian or Ubuntu machine with a Rust toolchain:
-#   make run    sets up, builds, seals and opens real input and prints what was chosen and how fast (INPUT=file or folder)
+#   make run    sets up, builds, seals and opens real input and prints what was chosen and how fast (INPUT=file or folder;
+#               a folder is served over HTTPS, too, with Wattlock and without)
 #   make test   sets up, builds, passes all tests
 # Others: make build, make soak (long), make bench, make setup.
 
@@ -10,7 +11,8 @@ export WATTLOCK := target/release/wattlock
 
 run:
 	scripts/setup.sh run
-	cargo build --release --locked -p wattlock-cli
+	cargo build --release --locked -p wattlock-cli -p wattlock-provider
+	nginx/build.sh || echo 'without the module for nginx, folders cannot be served'
 	scripts/run.sh "$(INPUT)"
 
 test:

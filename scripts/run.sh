@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # The main job on real input: calibrates, seals and opens it, checks that what comes back is what went in, and prints
-# what was chosen and how fast it was against the alternatives. INPUT: a file or a folder, else one is made.
+# what was chosen and how fast it was against the alternatives. INPUT: a file or a folder, else one is made. A folder is
+# served over HTTPS, too, by the same nginx with Wattlock and without.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 wattlock=$PWD/${WATTLOCK:-target/release/wattlock}
 input=${1:-}
+served=
 
 # In memory where there is room, so that the figures are the work's and not a disk's.
 base=/dev/shm
@@ -18,6 +20,7 @@ if [ -z "$input" ]; then
     head -c $((512 << 20)) /dev/urandom >"$folder/input"
     input=$folder/input
 elif [ -d "$input" ]; then
+    served=$input
     say "INPUT is a folder: packing it first"
     tar -cf "$folder/input.tar" -C "$(dirname "$input")" "$(basename "$input")"
     input=$folder/input.tar
@@ -70,3 +73,9 @@ say "What starting costs"
 
 say "Whole files, with cp and age beside them"
 "$wattlock" bench files --dir "$folder" --input "$input" --rounds 3
+
+if [ -n "$served" ]; then
+    say "The folder over HTTPS: nginx with Wattlock, and the same nginx without"
+    "$wattlock" serve "$served" --port 0 --compare --seconds 3
+    echo "to look at it: $wattlock serve $served"
+fi

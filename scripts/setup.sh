@@ -25,11 +25,18 @@ need cc build-essential
 if [ "$purpose" != build ]; then
     need openssl openssl
     need age age
+    # nginx, and what its module is built with. Other systems than Debian's have no nginx-dev: see nginx/build.sh.
+    PATH=$PATH:/usr/sbin need nginx nginx
+    [ -e /usr/share/nginx/src/configure ] || missing+=(nginx-dev)
+    [ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev)
+    [ -e /usr/include/pcre2.h ] || missing+=(libpcre2-dev)
+    [ -e /usr/include/zlib.h ] || missing+=(zlib1g-dev)
 fi
 if [ "$purpose" = test ]; then
     need chromium chromium
     need ssh-keygen openssh-client
     need python3 python3
+    need curl curl
     [ -x .venv/bin/python3 ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 fi
 if [ ${#missing[@]} -gt 0 ]; then
@@ -40,7 +47,27 @@ if [ ${#missing[@]} -gt 0 ]; then
         exit 1
     fi
     $sudo apt-get update -qq
+    if [[ " ${missing[*]} " = *" nginx-dev "* ]] && ! apt-cache show nginx-dev >/dev/null 2>&1; then
+        echo "no package nginx-dev here: the module for nginx cannot be built (nginx/build.sh takes sources, too)" >&2
+        for at in "${!missing[@]}"; do [ "${missing[at]}" != nginx-dev ] || unset "missing[at]"; done
+    fi
+    # A server that is installed to be run by us must not start by itself: invoke-rc.d asks this file.
+    policy=/usr/sbin/policy-rc.d
+    own_policy=
+    if [[ " ${missing[*]} " = *" nginx "* ]] && [ ! -e "$policy" ]; then
+        own_policy=yes
+        printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
+        $sudo chmod +x "$policy"
+        trap '$sudo rm -f "$policy"' EXIT
+    fi
     DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    if [ -n "$own_policy" ]; then
+        $sudo rm -f "$policy"
+        trap - EXIT
+        # Nor at the next boot.
+        if command -v systemctl >/dev/null; then $sudo systemctl --quiet disable nginx 2>/dev/null || true; fi
+        echo "nginx is installed, its own service is off (systemctl enable --now nginx turns it on)"
+    fi
 fi
 
 # The independent reader of sealed files wants a current `cryptography`, which distributions rarely have.
