@@ -79,7 +79,6 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         ours.check()?;
         std::thread::sleep(Duration::from_millis(50));
     }
-    say!("stopped");
     Ok(())
 }
 

@@ -1,0 +1,409 @@
+//! `wattlock serve`, `wattlock nginx` and `wattlock bench https` with the real nginx, the real module and provider, and
+//! curl. Everything lies in folders of the tests' own and listens on 127.0.0.1.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The program, with the provider and the module where it looks for them.
+fn program() -> &'static Path {
+    static BUILT: OnceLock<&Path> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let program = Path::new(env!("CARGO_BIN_EXE_wattlock"));
+        let folder = program.parent().unwrap();
+        let target = folder.parent().unwrap();
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+        // Always: a provider that an earlier build left may be of another version than the module.
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--locked", "-p", "wattlock-provider", "--target-dir"]).arg(target);
+        if folder.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.current_dir(repository).status().unwrap().success(), "the provider cannot be built");
+        let build = Command::new(repository.join("nginx/build.sh")).env("CARGO_TARGET_DIR", target).status();
+        assert!(build.unwrap().success(), "the module cannot be built");
+        program
+    })
+}
+
+/// A folder of its own for what the program makes while it runs, and for a test's files.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let place = Place(tempfile::tempdir().unwrap());
+        fs::create_dir(place.path("tmp")).unwrap();
+        fs::create_dir(place.path("www")).unwrap();
+        fs::write(place.path("www/page.txt"), "what is served is what lies there\n".repeat(3000)).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command
+            .args(arguments)
+            .env("TMPDIR", self.path("tmp"))
+            .env_remove("OPENSSL_CONF")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// What the program made while it ran and left.
+    fn left(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path("tmp")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// `wattlock serve` on a free port, once it says that it is up.
+    fn serve(&self, more: &[&str]) -> Serving {
+        let www = self.path("www");
+        let mut arguments = vec!["serve", www.to_str().unwrap(), "--port", "0", "--workers", "1"];
+        arguments.extend(more);
+        let mut child = self.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = Vec::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        while !said.last().is_some_and(|line: &String| line == "until Ctrl-C") {
+            said.push(lines.next().expect("it serves until it is interrupted").unwrap());
+        }
+        let url = said[0].split_whitespace().next().unwrap().trim_end_matches('/').to_owned();
+        Serving { child, url, said }
+    }
+}
+
+/// A running `wattlock serve`.
+struct Serving {
+    child: Child,
+    url: String,
+    said: Vec<String>,
+}
+
+impl Serving {
+    fn get(&self, path: &str, more: &[&str]) -> Vec<u8> {
+        let mut curl = Command::new("curl");
+        curl.args(["-sSk", "--fail", "--max-time", "20"]).args(more).arg(format!("{}{path}", self.url));
+        let output = curl.output().unwrap();
+        assert!(output.status.success(), "{path}: {}", words(&output));
+        output.stdout
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_slice(&self.get("/wattlock_status", &[])).unwrap()
+    }
+
+    fn listens(&self) -> bool {
+        TcpStream::connect(self.url.trim_start_matches("https://")).is_ok()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // Already ended in most tests.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn words(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn a_folder_is_served_as_it_lies_there_with_wattlock_in_force_and_nothing_stays_behind() {
+    let place = Place::new();
+    let mut serving = place.serve(&[]);
+    assert!(serving.url.starts_with("https://127.0.0.1:"), "{:?}", serving.said);
+    assert!(serving.said.iter().any(|line| line == "Wattlock is active"), "{:?}", serving.said);
+    let page = fs::read(place.path("www/page.txt")).unwrap();
+    for more in [
+        &["--tlsv1.3"][..],
+        &["--tls-max", "1.2"],
+        &["--tls-max", "1.2", "--curves", "P-256"],
+        &["--http1.1"],
+    ] {
+        assert!(serving.get("/page.txt", more) == page, "{more:?}");
+    }
+    let status = serving.status();
+    assert_eq!(status["active"], true, "{status}");
+    assert!(status["handshakes"].as_u64().unwrap() >= 5, "{status}");
+    let kinds: Vec<&str> = status["runtime"]["cells"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cell| cell["kind"].as_str().unwrap())
+        .collect();
+    assert!(kinds.contains(&"rsa-2048-private"), "{kinds:?}");
+    assert!(
+        String::from_utf8(serving.get("/wattlock_status?format=html", &[])).unwrap().contains("<h1>Wattlock")
+    );
+    serving.signal("INT");
+    assert!(serving.child.wait().unwrap().success());
+    assert!(!serving.listens());
+    assert_eq!(place.left(), [""; 0]);
+}
+
+#[test]
+fn nginx_ends_even_when_its_owner_is_killed() {
+    let place = Place::new();
+    let mut serving = place.serve(&["--key-type", "p256"]);
+    serving.signal("KILL");
+    serving.child.wait().unwrap();
+    let start = Instant::now();
+    while serving.listens() {
+        assert!(start.elapsed() < Duration::from_secs(20), "nginx goes on without its owner");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn settings_of_the_command_line_reach_the_provider() {
+    let place = Place::new();
+    let serving = place.serve(&["--policy", "instruction", "--key-type", "p384"]);
+    let status = serving.status();
+    assert_eq!(status["runtime"]["header"]["policy"], "instruction", "{status}");
+}
+
+#[test]
+fn a_comparison_prints_both_sides_and_ends() {
+    let place = Place::new();
+    let www = place.path("www");
+    let output = place.run(&[
+        "serve",
+        www.to_str().unwrap(),
+        "--port",
+        "0",
+        "--compare",
+        "--seconds",
+        "0.6",
+        "--key-type",
+        "p256",
+    ]);
+    assert!(output.status.success(), "{}", words(&output));
+    let text = words(&output);
+    for what in ["handshakes, TLS 1.2", "handshakes, TLS 1.3", "requests, TLS 1.3, keep-alive"] {
+        let line =
+            text.lines().find(|line| line.starts_with(what)).unwrap_or_else(|| panic!("{what}: {text}"));
+        let rates: Vec<f64> = line
+            .split(" /s")
+            .take(2)
+            .map(|part| part.split_whitespace().last().unwrap().parse().unwrap())
+            .collect();
+        assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 0.0), "{line}");
+    }
+    assert_eq!(place.left(), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_served_is_one_line() {
+    let place = Place::new();
+    let (www, file) = (place.path("www"), place.path("www/page.txt"));
+    let (www, file) = (www.to_str().unwrap(), file.to_str().unwrap());
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for (arguments, wanted) in [
+        (vec!["serve", file], "not a folder"),
+        (vec!["serve", www, "--port", &port], port.as_str()),
+        (vec!["serve", www, "--port", "0", "--cert", file, "--key", file], "nginx ended"),
+        (vec!["serve", www, "--nginx", file], "page.txt"),
+        (vec!["serve", www, "--nginx", "/bin/true"], "does not answer as nginx does"),
+        (vec!["serve", www, "--module", "/nowhere.so"], "/nowhere.so"),
+    ] {
+        let output = place.run(&arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(wanted), "{arguments:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let output = place.run(&["serve", www, "--cert", file]);
+    assert!(!output.status.success() && words(&output).contains("--key"), "{}", words(&output));
+    assert_eq!(place.left(), [""; 0]);
+}
+
+/// A small configuration of nginx that needs nothing of the system's.
+fn configuration(place: &Place, more: &str) -> PathBuf {
+    let at = place.0.path().display().to_string();
+    let file = place.path("nginx.conf");
+    let text = format!(
+        "pid {at}/pid;\nerror_log {at}/log;\nevents {{\n}}\n\nhttp {{ # all of it\n  access_log off;\n  \
+         client_body_temp_path {at}/b; proxy_temp_path {at}/p; fastcgi_temp_path {at}/f;\n  uwsgi_temp_path {at}/u; \
+         scgi_temp_path {at}/s;\n{more}}}\n"
+    );
+    fs::write(&file, text).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    file
+}
+
+fn nginx(place: &Place, what: &str, file: &Path, more: &[&str]) -> Output {
+    let mut arguments = vec!["nginx", what, "--config", file.to_str().unwrap()];
+    arguments.extend(more);
+    place.run(&arguments)
+}
+
+#[test]
+fn enable_shows_what_it_adds_keeps_a_backup_and_disable_takes_it_out_to_the_byte() {
+    let place = Place::new();
+    let file = configuration(&place, "");
+    let before = fs::read_to_string(&file).unwrap();
+    let output = nginx(&place, "enable", &file, &["--dry-run"]);
+    assert!(output.status.success() && words(&output).contains("+    wattlock on;"), "{}", words(&output));
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+
+    let output = nginx(&place, "enable", &file, &[]);
+    assert!(output.status.success(), "{}", words(&output));
+    let said = words(&output);
+    assert!(
+        said.contains("+load_module")
+            && said.contains("not yet active: the provider `wattlock` is not loaded"),
+        "{said}"
+    );
+    let after = fs::read_to_string(&file).unwrap();
+    assert!(after.contains("load_module \"") && after.contains("\n    wattlock on;"), "{after}");
+    assert_eq!(fs::read_to_string(place.path("nginx.conf.before-wattlock")).unwrap(), before);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+
+    let output = nginx(&place, "enable", &file, &[]);
+    assert!(output.status.success() && words(&output).contains("nothing to change"), "{}", words(&output));
+    assert_eq!(fs::read_to_string(&file).unwrap(), after);
+
+    let output = nginx(&place, "disable", &file, &[]);
+    assert!(output.status.success() && words(&output).contains("-    wattlock on;"), "{}", words(&output));
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    assert_eq!(fs::read_to_string(place.path("nginx.conf.before-wattlock.1")).unwrap(), after);
+}
+
+#[test]
+fn what_nginx_refuses_is_put_back() {
+    let place = Place::new();
+    let file = configuration(&place, "  no_such_directive on;\n");
+    let before = fs::read_to_string(&file).unwrap();
+    let output = nginx(&place, "enable", &file, &[]);
+    let said = words(&output);
+    assert!(
+        !output.status.success() && said.contains("no_such_directive") && said.contains("is as it was"),
+        "{said}"
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    assert!(!place.path("nginx.conf.before-wattlock").exists());
+}
+
+#[test]
+fn a_change_goes_through_a_link_and_leaves_the_link() {
+    let place = Place::new();
+    let file = configuration(&place, "");
+    let link = place.path("link.conf");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    assert!(nginx(&place, "enable", &link, &[]).status.success());
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(fs::read_to_string(&file).unwrap().contains("wattlock on;"));
+}
+
+#[test]
+fn an_nginx_without_libssl_of_its_own_is_refused() {
+    let place = Place::new();
+    let fake = place.path("nginx");
+    fs::write(&fake, "#!/bin/sh\necho 'nginx version: nginx/1.22.1 --with-http_ssl_module' >&2\n").unwrap();
+    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    let file = configuration(&place, "");
+    let before = fs::read(&file).unwrap();
+    for what in ["enable", "check"] {
+        let output = nginx(&place, what, &file, &["--nginx", fake.to_str().unwrap()]);
+        assert!(!output.status.success() && words(&output).contains("ELF"), "{what}: {}", words(&output));
+    }
+    assert_eq!(fs::read(&file).unwrap(), before);
+}
+
+#[test]
+fn check_is_content_only_when_everything_is_in_place() {
+    let place = Place::new();
+    let file = configuration(&place, "");
+    let output = nginx(&place, "check", &file, &["--json"]);
+    let findings = |output: &Output| -> Vec<Value> {
+        String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    let good =
+        |found: &[Value], what: &str| found.iter().find(|one| one["what"] == what).unwrap()["good"].clone();
+    let found = findings(&output);
+    assert!(!output.status.success(), "{found:?}");
+    for (what, wanted) in [
+        ("libssl", true),
+        ("module", true),
+        ("together", true),
+        ("with this machine's openssl.cnf", false),
+        ("configuration", false),
+    ] {
+        assert_eq!(good(&found, what), wanted, "{what}: {found:?}");
+    }
+
+    assert!(nginx(&place, "enable", &file, &[]).status.success());
+    let provider = program().with_file_name("libwattlock_provider.so");
+    let text = format!(
+        "openssl_conf = a\n[a]\nproviders = b\nalg_section = c\n[b]\ndefault = d\nwattlock = e\n[c]\n\
+         default_properties = ?provider=wattlock\n[d]\nactivate = 1\n[e]\nmodule = {}\nactivate = 1\n",
+        provider.display()
+    );
+    fs::write(place.path("openssl.cnf"), text).unwrap();
+    let serving = place.serve(&["--key-type", "p256"]);
+    let status = format!("{}/wattlock_status", serving.url);
+    let arguments = ["nginx", "check", "--json", "--config", file.to_str().unwrap(), "--status", &status];
+    let output = place.command(&arguments).env("OPENSSL_CONF", place.path("openssl.cnf")).output().unwrap();
+    let found = findings(&output);
+    assert!(output.status.success(), "{found:?}");
+    assert_eq!(good(&found, "running"), true, "{found:?}");
+
+    let garbage = place.path("www/page.txt");
+    let output = nginx(&place, "check", &file, &["--json", "--provider", garbage.to_str().unwrap()]);
+    assert_eq!(good(&findings(&output), "together"), false, "a text is no provider");
+}
+
+#[test]
+fn bench_https_measures_both_sides_without_a_failed_connection() {
+    let place = Place::new();
+    let arguments =
+        ["bench", "https", "--json", "--cores", "0,0", "--seconds", "0.5", "--rounds", "1", "--rows"];
+    let rows = "tls13-ecdsa256-x25519,tls12-rsa2048-x25519-resumed,tls13-ecdsa384-p384,response-1m";
+    let output = place.command(&arguments).arg(rows).output().unwrap();
+    assert!(output.status.success(), "{}", words(&output));
+    let all: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let names: Vec<&str> = all.iter().map(|row| row["row"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    for row in &all {
+        assert!(!row["engines"].as_array().unwrap().is_empty(), "nothing went through Wattlock: {row}");
+        for side in ["stock", "ours"] {
+            let count = |key: &str| row[side][key].as_u64().unwrap();
+            assert!(count("done") > 0 && count("failed") == 0, "{row}");
+            assert_eq!(count("bytes") > 0, row["row"] == "response-1m", "{row}");
+            // Nine of ten, once the first ticket is there.
+            let resumed = count("resumed") as f64 / count("done") as f64;
+            let wanted = row["row"] == "tls12-rsa2048-x25519-resumed";
+            assert!(if wanted { (0.8..0.95).contains(&resumed) } else { resumed == 0.0 }, "{row}");
+        }
+    }
+    assert_eq!(place.left(), [""; 0]);
+    let output = place.run(&["bench", "https", "--rows", "no-such-row"]);
+    assert!(!output.status.success() && words(&output).contains("no-such-row"));
+}
