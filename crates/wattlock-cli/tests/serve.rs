@@ -78,7 +78,7 @@ impl Place {
         let mut child = self.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = Vec::new();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        while !said.last().is_some_and(|line: &String| line == "until Ctrl-C") {
+        while said.last().is_none_or(|line: &String| line != "until Ctrl-C") {
             said.push(lines.next().expect("it serves until it is interrupted").unwrap());
         }
         let url = said[0].split_whitespace().next().unwrap().trim_end_matches('/').to_owned();
@@ -406,4 +406,19 @@ fn bench_https_measures_both_sides_without_a_failed_connection() {
     assert_eq!(place.left(), [""; 0]);
     let output = place.run(&["bench", "https", "--rows", "no-such-row"]);
     assert!(!output.status.success() && words(&output).contains("no-such-row"));
+}
+
+#[test]
+fn a_benchmark_that_is_interrupted_leaves_nothing_behind() {
+    let place = Place::new();
+    let arguments =
+        ["bench", "https", "--cores", "0,0", "--seconds", "600", "--rows", "tls13-ecdsa256-x25519"];
+    let mut child = place.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("tls13-ecdsa256-x25519"), "it says what it measures");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(!child.wait().unwrap().success());
+    assert!(rest.iter().any(|line| line.contains("interrupted")), "{rest:?}");
+    assert_eq!(place.left(), [""; 0]);
 }

@@ -238,9 +238,11 @@ fn engines(before: &Done, after: &Done) -> Vec<String> {
         let (old_requests, old_batches) = before.get(place).copied().unwrap_or_default();
         let (requests, batches) =
             (requests.saturating_sub(old_requests), batches.saturating_sub(old_batches));
-        let mean = batches as f64 / requests.max(1) as f64;
         let (engine, kind) = place;
-        (requests > 0).then(|| format!("{engine} {kind} {requests}, mean batch {mean:.1}"))
+        // What is done inline is in no batch.
+        let mean = batches as f64 / requests.max(1) as f64;
+        let batch = if batches == 0 { String::new() } else { format!(" in batches of {mean:.1}") };
+        (requests > 0).then(|| format!("{engine} {kind} {requests}{batch}"))
     };
     after.iter().filter_map(since).collect()
 }
@@ -387,7 +389,8 @@ mod tests {
     fn only_what_was_done_meanwhile_counts() {
         let done =
             |requests, batches| Done::from([(("lanes".to_owned(), "rsa".to_owned()), (requests, batches))]);
-        assert_eq!(engines(&done(10, 80), &done(14, 112)), ["lanes rsa 4, mean batch 8.0"]);
+        assert_eq!(engines(&done(10, 80), &done(14, 112)), ["lanes rsa 4 in batches of 8.0"]);
+        assert_eq!(engines(&done(10, 0), &done(14, 0)), ["lanes rsa 4"]);
         assert!(engines(&done(10, 80), &done(10, 80)).is_empty());
     }
 
