@@ -1,11 +1,13 @@
 /*
  * Connections, completions and polling inside nginx's event loop. One worker, one thread: nothing here is shared.
  *
- * A handshake that pauses has been gathered by the provider. When this turn of the loop has nothing else to do, nobody
- * can join any more: that is when `turn` flushes (its event goes to the end of the posted queue as long as there is
- * anything behind which it can go). What lanes do is done then and there; completions post the waiting connections'
- * read events, which run in the same turn and may gather again. What an engine with queues has is polled for in each
- * turn of the loop, which does not sleep meanwhile. With nothing in flight nothing here runs.
+ * A handshake that pauses has been gathered by the provider; whoever fills a batch has it done. A batch that is not
+ * full goes when nobody else can join: when every handshake of this worker waits, or when a turn of the loop, which does
+ * not sleep meanwhile, brought no handshake any further. (nginx accepts one connection a turn: under load many turns
+ * pass between the first and the eighth, and each of them finds something to do.) The provider's own limit of a
+ * millisecond ends the wait in any case. Completions post the waiting connections' read events, which run in the same
+ * turn and may gather again. What an engine with queues has is polled for in each turn. With nothing in flight nothing
+ * here runs.
  *
  * Only handshakes pause: an SSL has one job slot, and any other call while a job is paused would resume that job and
  * return its result. So the mode is cleared when the handshake is done.
@@ -30,6 +32,8 @@ static ngx_flag_t                   for_upstream;
 static ngx_event_t                  turn_event;
 static ngx_connection_t             turn_connection;
 static ngx_uint_t                   turns;
+static ngx_uint_t                   progress;   /* rises with whatever brings a handshake further */
+static ngx_uint_t                   seen;
 static ngx_event_t                  timer_event;
 
 static void wattlock_turn(ngx_event_t *event);
@@ -43,6 +47,7 @@ static void
 wattlock_handshake_over(wattlock_ssl_t *state)
 {
     if (state->in_handshake) {
+        progress++;
         state->in_handshake = 0;
         wattlock_counts.in_handshake--;
 
@@ -186,6 +191,7 @@ wattlock_new(SSL_CTX *context)
     SSL_set_async_callback_arg(ssl, ssl);
     SSL_set_mode(ssl, SSL_MODE_ASYNC);
 
+    progress++;
     state->in_handshake = 1;
     wattlock_counts.handshakes++;
     wattlock_counts.in_handshake++;
@@ -200,6 +206,8 @@ wattlock_get_error(const SSL *ssl, int ret)
 {
     int                error = SSL_get_error(ssl, ret);
     ngx_connection_t  *c;
+
+    progress++;
 
     if (error == SSL_ERROR_WANT_ASYNC) {
         wattlock_counts.paused++;
@@ -266,6 +274,8 @@ wattlock_timer(ngx_event_t *event)
 static void
 wattlock_turn(ngx_event_t *event)
 {
+    unsigned  in_flight;
+
     (void) event;
 
     if (table == NULL) {
@@ -287,8 +297,20 @@ wattlock_turn(ngx_event_t *event)
         return;
     }
 
-    wattlock_counts.flushes++;
-    wattlock_next_turn(table->flush(table->provider));
+    in_flight = table->poll(table->provider);
+
+    if (in_flight > 0 && in_flight < wattlock_counts.in_handshake && progress != seen) {
+        seen = progress;
+        wattlock_next_turn(in_flight);
+        return;
+    }
+
+    if (in_flight > 0) {
+        wattlock_counts.flushes++;
+        in_flight = table->flush(table->provider);
+    }
+
+    wattlock_next_turn(in_flight);
 }
 
 

@@ -107,7 +107,11 @@ http {{
                                  text=True)
         if started.returncode != 0:
             raise SystemExit(f"nginx did not start: {started.stderr}")
-        wait_for(lambda: self.get("/") == b"ok\n", "nginx to serve")
+        try:
+            wait_for(lambda: self.get("/") == b"ok\n", "nginx to serve")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):

@@ -326,22 +326,35 @@ impl State {
     /// Hands everything gathered to the policy and does what can be done at once. Returns whether gathering helped:
     /// somebody had company, or an engine with queues has something.
     fn release(&mut self, me: Option<&Arc<Waiter>>) -> bool {
-        let gathered = std::mem::take(&mut self.gathered);
-        let others = self.dispatcher.in_flight() as u32;
-        self.dispatcher.set_active(others + gathered.len() as u32);
-        for (mut request, waiter) in gathered {
-            let slot = self.waiting.iter().position(Option::is_none).unwrap_or_else(|| {
-                self.waiting.push(None);
-                self.waiting.len() - 1
-            });
-            request.mark = slot as u64;
-            match self.dispatcher.submit(request) {
-                Submitted::Done(done) => self.finished(waiter, done, me),
-                Submitted::Pending(token) => self.waiting[slot] = Some((token, waiter)),
+        let mut gathered = std::mem::take(&mut self.gathered);
+        // Only like requests share a pass: kind by kind the policy is told how many there are, which is exact.
+        gathered.sort_by_key(|(request, _)| request.kind);
+        let mut rest = gathered.into_iter().peekable();
+        let mut helped = false;
+        while let Some(kind) = rest.peek().map(|(request, _)| request.kind) {
+            let alike: Vec<_> =
+                std::iter::from_fn(|| rest.next_if(|(request, _)| request.kind == kind)).collect();
+            self.dispatcher.set_active((self.dispatcher.in_flight() + alike.len()) as u32);
+            for (request, waiter) in alike {
+                self.submit(request, waiter, me);
             }
+            self.dispatcher.flush();
+            helped |= self.collect(me);
         }
-        self.dispatcher.flush();
-        self.collect(me) || self.waiting.iter().any(Option::is_some)
+        helped || self.waiting.iter().any(Option::is_some)
+    }
+
+    fn submit(&mut self, mut request: OwnedRequest, waiter: Arc<Waiter>, me: Option<&Arc<Waiter>>) {
+        let free = self.waiting.iter().position(Option::is_none);
+        let slot = free.unwrap_or_else(|| {
+            self.waiting.push(None);
+            self.waiting.len() - 1
+        });
+        request.mark = slot as u64;
+        match self.dispatcher.submit(request) {
+            Submitted::Done(done) => self.finished(waiter, done, me),
+            Submitted::Pending(token) => self.waiting[slot] = Some((token, waiter)),
+        }
     }
 
     /// Takes in what is done. Returns whether any of it was done in company.
