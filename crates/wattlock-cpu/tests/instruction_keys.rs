@@ -75,38 +75,99 @@ fn rsa_input_must_be_below_the_modulus() {
     assert_ne!(run(Kind::Rsa2048Private, &key, &zero, 256).unwrap(), zero);
 }
 
+/// The kinds of a curve: generate, derive, sign.
+const NIST: [(Curve, [Kind; 3]); 2] = [
+    (Curve::P256, [Kind::P256Generate, Kind::P256Derive, Kind::EcdsaP256Sign]),
+    (Curve::P384, [Kind::P384Generate, Kind::P384Derive, Kind::EcdsaP384Sign]),
+];
+
+fn pair(curve: Curve, generate: Kind) -> EcKey {
+    let both =
+        run(generate, Key::none(), &[], curve.scalar_len() + curve.public_len()).expect("it generates");
+    let (scalar, public) = both.split_at(curve.scalar_len());
+    EcKey { scalar: scalar.to_vec(), public: public.to_vec() }
+}
+
+/// The bytes with one bit of the last one changed: a point off the curve, the order's neighbour.
+fn spoiled(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    *bytes.last_mut().expect("there are bytes") ^= 1;
+    bytes
+}
+
+/// A curve's order (SP 800-186 section 3.2.1), big-endian.
+fn order(curve: Curve) -> Vec<u8> {
+    let words: &[u64] = match curve {
+        Curve::P256 => &[0xffffffff00000000, 0xffffffffffffffff, 0xbce6faada7179e84, 0xf3b9cac2fc632551],
+        Curve::P384 => {
+            &[u64::MAX, u64::MAX, u64::MAX, 0xc7634d81f4372ddf, 0x581a0db248b0a77a, 0xecec196accc52973]
+        }
+        Curve::X25519 => panic!("its scalars are not taken modulo an order"),
+    };
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
 #[test]
-fn scalar_out_of_range_or_point_of_another_scalar_is_refused() {
-    for (curve, generate, derive) in [
-        (Curve::P256, Kind::P256Generate, Kind::P256Derive),
-        (Curve::P384, Kind::P384Generate, Kind::P384Derive),
-    ] {
-        let pair = || {
-            let both = run(generate, Key::none(), &[], curve.scalar_len() + curve.public_len()).unwrap();
-            let (scalar, public) = both.split_at(curve.scalar_len());
-            EcKey { scalar: scalar.to_vec(), public: public.to_vec() }
-        };
-        let (mine, other) = (pair(), pair());
-        let agree = |scalar: &[u8], public: &[u8], peer: &[u8]| {
-            let key = EcKey { scalar: scalar.to_vec(), public: public.to_vec() };
-            run(derive, &Key::ec(curve, key).unwrap(), peer, curve.scalar_len())
-        };
-        let shared = agree(&mine.scalar, &mine.public, &other.public).unwrap();
-        assert_eq!(agree(&other.scalar, &other.public, &mine.public).unwrap(), shared);
+fn scalar_out_of_range_is_refused_by_derive_and_by_sign() {
+    for (curve, [generate, derive, sign]) in NIST {
+        let (mine, peer) = (pair(curve, generate), pair(curve, generate).public.clone());
+        let len = curve.scalar_len();
+        let order = order(curve);
+        let mut above = order.clone();
+        above[len - 1] += 1;
+        for scalar in [vec![0; len], order.clone(), above, vec![0xff; len]] {
+            let key =
+                || Key::ec(curve, EcKey { scalar: scalar.clone(), public: mine.public.clone() }).unwrap();
+            let invalid = Err(Error::Invalid("elliptic-curve key"));
+            assert_eq!(run(derive, &key(), &peer, len), invalid, "{scalar:02x?}");
+            assert_eq!(run(sign, &key(), &[7; 32], 2 * len), invalid, "{scalar:02x?}");
+        }
+        // The largest scalar is in range, and n - 1 times a point is the point's negative: the same x coordinate.
+        let largest = Key::ec(curve, EcKey { scalar: spoiled(&order), public: mine.public.clone() }).unwrap();
+        assert_eq!(run(derive, &largest, &peer, len).unwrap(), peer[1..1 + len]);
+    }
+}
+
+/// Agreement does not look at the public point, and a key share is used once: multiplying to check it would be a
+/// large part of the work. A signature that nobody could verify is another matter.
+#[test]
+fn point_of_another_scalar_is_refused_by_sign_and_changes_nothing_for_derive() {
+    for (curve, [generate, derive, sign]) in NIST {
+        let (mine, other) = (pair(curve, generate), pair(curve, generate));
+        let len = curve.scalar_len();
+        let right = || Key::ec(curve, mine.clone()).unwrap();
+        let mixed =
+            || Key::ec(curve, EcKey { scalar: mine.scalar.clone(), public: other.public.clone() }).unwrap();
+        let shared = run(derive, &right(), &other.public, len).unwrap();
+        assert_eq!(run(derive, &Key::ec(curve, other.clone()).unwrap(), &mine.public, len).unwrap(), shared);
+        assert_eq!(run(derive, &mixed(), &other.public, len).unwrap(), shared);
         let invalid = Err(Error::Invalid("elliptic-curve key"));
-        assert_eq!(agree(&mine.scalar, &other.public, &other.public), invalid);
-        assert_eq!(agree(&vec![0; curve.scalar_len()], &mine.public, &other.public), invalid);
-        assert_eq!(agree(&vec![0xff; curve.scalar_len()], &mine.public, &other.public), invalid);
-        let mut off = other.public.clone();
-        *off.last_mut().unwrap() ^= 1;
-        assert_eq!(agree(&mine.scalar, &mine.public, &off), Err(Error::Invalid("point")));
-        let mut hybrid = other.public.clone();
+        assert_eq!(run(sign, &mixed(), &[7; 32], 2 * len), invalid);
+        assert!(run(sign, &right(), &[7; 32], 2 * len).is_ok());
+        // What derive left in a key does not pass for what sign demands.
+        let key = mixed();
+        assert!(run(derive, &key, &other.public, len).is_ok());
+        assert_eq!(run(sign, &key, &[7; 32], 2 * len), invalid);
+    }
+}
+
+#[test]
+fn what_is_no_uncompressed_point_on_the_curve_is_refused_as_peer_and_as_own() {
+    for (curve, [generate, derive, sign]) in NIST {
+        let (mine, other) = (pair(curve, generate), pair(curve, generate).public.clone());
+        let len = curve.scalar_len();
+        let good = Key::ec(curve, mine.clone()).unwrap();
+        let mut hybrid = other.clone();
         hybrid[0] = 6 | (hybrid.last().unwrap() & 1);
-        assert_eq!(agree(&mine.scalar, &mine.public, &hybrid), Err(Error::Invalid("point")));
-        assert_eq!(
-            agree(&mine.scalar, &mine.public, &vec![0; curve.public_len()]),
-            Err(Error::Invalid("point"))
-        );
+        let mut infinity = other.clone();
+        infinity[0] = 0;
+        for bad in [spoiled(&other), hybrid, infinity, vec![0; curve.public_len()]] {
+            assert_eq!(run(derive, &good, &bad, len), Err(Error::Invalid("point")));
+            let key = || Key::ec(curve, EcKey { scalar: mine.scalar.clone(), public: bad.clone() }).unwrap();
+            let invalid = Err(Error::Invalid("elliptic-curve key"));
+            assert_eq!(run(derive, &key(), &other, len), invalid);
+            assert_eq!(run(sign, &key(), &[7; 32], 2 * len), invalid);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use subtle::ConstantTimeEq;
 use wattlock_core::{Curve, Data, EcKey, Error, Family, Fault, Kind, Material, OwnedRequest, Request};
 use zeroize::Zeroizing;
 
-use super::sys::ec::{self, EcPrivate};
+use super::sys::ec::{self, EcSigner};
 use super::sys::x25519;
 use super::{Instruction, deflate, expand};
 
@@ -72,5 +72,5 @@ fn is_key_pair(kind: Kind, pair: &[u8]) -> bool {
             .is_ok_and(|scalar| bool::from(x25519::public(scalar).ct_eq(public)));
     }
     let key = EcKey { scalar: scalar.to_vec(), public: public.to_vec() };
-    EcPrivate::new(curve, &key).is_ok()
+    EcSigner::new(curve, &key).is_ok()
 }

@@ -1,13 +1,12 @@
 //! What this engine makes of a key, once: one type per sort of key, left in the key's own slots.
 
-use wattlock_core::{Algorithm, Curve, Error, Key, Material};
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use wattlock_core::{Algorithm, Curve, EcKey, Error, Key, Material};
 
 use super::aes::{CbcKey, CtrKey, XtsKey};
 use super::chacha::ChaChaKey;
 use super::mac::{Hmac, InSecret, Secret};
 use super::sys::aead::{AeadKey, Cipher};
-use super::sys::ec::EcPrivate;
+use super::sys::ec::{EcAgreer, EcSigner};
 use super::sys::rsa::RsaPrivate;
 use crate::detect::Cpu;
 
@@ -66,24 +65,30 @@ pub(super) fn rsa(key: &Key) -> Result<&RsaPrivate, Error> {
     })
 }
 
-pub(super) fn ec(key: &Key) -> Result<&EcPrivate, Error> {
-    let curve = key.algorithm().curve().ok_or(Error::Invalid("key algorithm"))?;
-    key.expanded(|material| match material {
-        Material::Ec(pair) => EcPrivate::new(curve, pair),
+/// The pair of an elliptic-curve key, and its curve.
+fn pair(material: &Material, algorithm: Algorithm) -> Result<(Curve, &EcKey), Error> {
+    match (algorithm.curve(), material) {
+        (Some(curve), Material::Ec(pair)) => Ok((curve, pair)),
         _ => Err(Error::Invalid("key algorithm")),
-    })
+    }
 }
 
-/// An X25519 scalar. Every 32 bytes are one (RFC 7748 section 5), and agreement does not use the public key.
-#[derive(Zeroize, ZeroizeOnDrop)]
-pub(super) struct X25519Scalar(pub(super) [u8; 32]);
+pub(super) fn signer(key: &Key) -> Result<&EcSigner, Error> {
+    let algorithm = key.algorithm();
+    key.expanded(|material| pair(material, algorithm).and_then(|(curve, pair)| EcSigner::new(curve, pair)))
+}
 
-pub(super) fn x25519(key: &Key) -> Result<&X25519Scalar, Error> {
-    key.expanded(|material| match (material, key.algorithm().curve()) {
-        (Material::Ec(pair), Some(Curve::X25519)) => {
-            let scalar = <[u8; 32]>::try_from(&pair.scalar[..]).map_err(|_| Error::Invalid("scalar"))?;
-            Ok(X25519Scalar(scalar))
-        }
-        _ => Err(Error::Invalid("key algorithm")),
-    })
+pub(super) fn agreer(key: &Key) -> Result<&EcAgreer, Error> {
+    let algorithm = key.algorithm();
+    key.expanded(|material| pair(material, algorithm).and_then(|(curve, pair)| EcAgreer::new(curve, pair)))
+}
+
+/// An X25519 scalar. Every 32 bytes are one (RFC 7748 section 5), and agreement does not use the public key: there is
+/// nothing to expand or to check, so this is the key's own material and no slot is filled.
+pub(super) fn x25519(key: &Key) -> Result<&[u8; 32], Error> {
+    let (curve, pair) = pair(key.material(), key.algorithm())?;
+    if curve != Curve::X25519 {
+        return Err(Error::Invalid("key algorithm"));
+    }
+    pair.scalar[..].try_into().map_err(|_| Error::Invalid("scalar"))
 }

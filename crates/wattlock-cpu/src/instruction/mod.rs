@@ -25,7 +25,7 @@ use wattlock_core::{
 use crate::detect::Cpu;
 use mac::InSecret;
 use span::Span;
-use sys::ec::EcPrivate;
+use sys::ec;
 use sys::hash::{Sha1, Sha256, Sha384, Sha512};
 use sys::x25519;
 
@@ -216,8 +216,8 @@ fn apart(request: &mut Request<'_>) -> Result<usize, Error> {
         Kind::Rsa2048Private | Kind::Rsa3072Private | Kind::Rsa4096Private => {
             expand::rsa(key)?.apply(from, to)?
         }
-        Kind::EcdsaP256Sign | Kind::EcdsaP384Sign => expand::ec(key)?.sign(from, to)?,
-        Kind::P256Derive | Kind::P384Derive => expand::ec(key)?.agree(from, to)?,
+        Kind::EcdsaP256Sign | Kind::EcdsaP384Sign => expand::signer(key)?.sign(from, to)?,
+        Kind::P256Derive | Kind::P384Derive => expand::agreer(key)?.agree(from, to)?,
         Kind::X25519Derive => x25519_agree(key, from, to)?,
         Kind::P256Generate => generate(Curve::P256, to)?,
         Kind::P384Generate => generate(Curve::P384, to)?,
@@ -235,14 +235,14 @@ fn prf<H: InSecret>(key: &Key, seed: &[u8], out: &mut [u8]) -> Result<(), Error>
 
 fn generate(curve: Curve, out: &mut [u8]) -> Result<(), Error> {
     let (scalar, public) = out.split_at_mut(curve.scalar_len());
-    EcPrivate::generate(curve, scalar, public)
+    ec::generate(curve, scalar, public)
 }
 
 fn x25519_agree(key: &Key, peer: &[u8], out: &mut [u8]) -> Result<(), Error> {
     let scalar = expand::x25519(key)?;
     let peer = peer.try_into().map_err(|_| Error::Invalid("input length"))?;
     let shared = out.try_into().map_err(|_| Error::Invalid("output length"))?;
-    x25519::agree(&scalar.0, peer, shared)
+    x25519::agree(scalar, peer, shared)
 }
 
 fn x25519_generate(out: &mut [u8]) -> Result<(), Error> {

@@ -12,17 +12,31 @@ use super::result::{Failed, Owned, done, write_number};
 const UNCOMPRESSED: raw::point_conversion_form_t =
     raw::point_conversion_form_t::POINT_CONVERSION_UNCOMPRESSED;
 
-/// A key pair on P-256 or P-384, scalar and point known to belong together. AWS-LC wipes it when it is freed.
-pub(in super::super) struct EcPrivate {
+/// A key for ECDSA: the scalar in range, the point on the curve and the scalar's. AWS-LC wipes it when it is freed.
+pub(in super::super) struct EcSigner {
+    key: Owned<raw::EC_KEY>,
+    curve: Curve,
+}
+
+/// A key for ECDH: the scalar in range. AWS-LC wipes it when it is freed.
+///
+/// Agreement multiplies the peer's point by the scalar and never looks at our own public point, so a wrong one does no
+/// harm, and whether it is the scalar's is not asked: the answer costs a multiplication by the scalar, for a key that
+/// TLS generates for one handshake and uses once.
+pub(in super::super) struct EcAgreer {
     key: Owned<raw::EC_KEY>,
     curve: Curve,
 }
 
 // SAFETY: the header allows concurrent use of one key by operations that do not set its fields; we set none after
 // construction.
-unsafe impl Send for EcPrivate {}
+unsafe impl Send for EcSigner {}
 // SAFETY: as above.
-unsafe impl Sync for EcPrivate {}
+unsafe impl Sync for EcSigner {}
+// SAFETY: as above.
+unsafe impl Send for EcAgreer {}
+// SAFETY: as above.
+unsafe impl Sync for EcAgreer {}
 
 /// AWS-LC's constant for the curve.
 fn group(curve: Curve) -> Result<*const raw::EC_GROUP, Error> {
@@ -69,57 +83,64 @@ fn empty(curve: Curve) -> Result<Owned<raw::EC_KEY>, Error> {
     }
 }
 
-impl EcPrivate {
+/// What a key that cannot be used is called, whatever is wrong with it.
+const BAD_KEY: Error = Error::Invalid("elliptic-curve key");
+
+/// A key object with the scalar, which must be from 1 to the order less one, and, not in it, the public point, which
+/// must be on the curve. Whether the two belong together is not asked.
+fn halves(curve: Curve, key: &EcKey) -> Result<(Owned<raw::EC_KEY>, Owned<raw::EC_POINT>), Error> {
+    if key.scalar.len() != curve.scalar_len() {
+        return Err(BAD_KEY);
+    }
+    let public = point(curve, &key.public).map_err(|_| BAD_KEY)?;
+    let object = empty(curve)?;
+    let scalar = Owned::number(&key.scalar).map_err(|_| BAD_KEY)?;
+    // SAFETY: the key is ours and not shared yet; the call copies the scalar, which is live, and refuses zero and what
+    // is not below the order.
+    done(unsafe { raw::EC_KEY_set_private_key(object.get_mut(), scalar.get()) }).map_err(|_| BAD_KEY)?;
+    Ok((object, public))
+}
+
+/// A fresh key pair: scalar, then uncompressed point.
+///
+/// # Errors
+/// [`Error::Device`] if the library has no randomness.
+pub(in super::super) fn generate(curve: Curve, scalar: &mut [u8], public: &mut [u8]) -> Result<(), Error> {
+    let (group, key) = (group(curve)?, empty(curve)?);
+    (|| -> Result<_, Failed> {
+        // SAFETY: the key is ours; scalar and point belong to it and live as long; the point call writes at most
+        // `public.len()` bytes.
+        unsafe {
+            done(raw::EC_KEY_generate_key(key.get_mut()))?;
+            write_number(raw::EC_KEY_get0_private_key(key.get()), scalar)?;
+            let len = raw::EC_POINT_point2oct(
+                group,
+                raw::EC_KEY_get0_public_key(key.get()),
+                UNCOMPRESSED,
+                public.as_mut_ptr(),
+                public.len(),
+                ptr::null_mut(),
+            );
+            if len == public.len() { Ok(()) } else { Err(Failed) }
+        }
+    })()
+    .map_err(|_| Error::Device(Fault::Reported))
+}
+
+impl EcSigner {
     /// # Errors
     /// [`Error::Invalid`] if the scalar is zero or not below the order, if the point is not on the curve, or if it is
-    /// not the scalar's.
-    pub(in super::super) fn new(curve: Curve, key: &EcKey) -> Result<EcPrivate, Error> {
-        if key.scalar.len() != curve.scalar_len() {
-            return Err(Error::Invalid("scalar"));
-        }
-        let public = point(curve, &key.public)?;
-        let object = empty(curve)?;
-        (|| -> Result<_, Failed> {
-            let scalar = Owned::number(&key.scalar)?;
-            // SAFETY: the key is ours and not shared yet; the calls copy scalar and point, which are live.
-            unsafe {
-                done(raw::EC_KEY_set_private_key(object.get_mut(), scalar.get()))?;
-                done(raw::EC_KEY_set_public_key(object.get_mut(), public.get()))?;
-                done(raw::EC_KEY_check_key(object.get()))
-            }
-        })()
-        .map_err(|_| Error::Invalid("elliptic-curve key"))?;
-        Ok(EcPrivate { key: object, curve })
-    }
-
-    /// A fresh key pair: scalar, then uncompressed point.
-    ///
-    /// # Errors
-    /// [`Error::Device`] if the library has no randomness.
-    pub(in super::super) fn generate(
-        curve: Curve,
-        scalar: &mut [u8],
-        public: &mut [u8],
-    ) -> Result<(), Error> {
-        let (group, key) = (group(curve)?, empty(curve)?);
-        (|| -> Result<_, Failed> {
-            // SAFETY: the key is ours; scalar and point belong to it and live as long; the point call writes at most
-            // `public.len()` bytes.
-            unsafe {
-                done(raw::EC_KEY_generate_key(key.get_mut()))?;
-                write_number(raw::EC_KEY_get0_private_key(key.get()), scalar)?;
-                let len = raw::EC_POINT_point2oct(
-                    group,
-                    raw::EC_KEY_get0_public_key(key.get()),
-                    UNCOMPRESSED,
-                    public.as_mut_ptr(),
-                    public.len(),
-                    ptr::null_mut(),
-                );
-                if len == public.len() { Ok(()) } else { Err(Failed) }
-            }
-        })()
-        .map_err(|_| Error::Device(Fault::Reported))
+    /// not the scalar's: nobody could verify a signature.
+    pub(in super::super) fn new(curve: Curve, key: &EcKey) -> Result<EcSigner, Error> {
+        let (object, public) = halves(curve, key)?;
+        // SAFETY: the key is ours and not shared yet; the call copies the point, which is live. The check multiplies
+        // the base point by the scalar and compares.
+        let checked = unsafe {
+            done(raw::EC_KEY_set_public_key(object.get_mut(), public.get()))
+                .and_then(|()| done(raw::EC_KEY_check_key(object.get())))
+        };
+        checked.map_err(|_| BAD_KEY)?;
+        Ok(EcSigner { key: object, curve })
     }
 
     /// ECDSA (FIPS 186-5): `r || s` for a message digest, of which the leftmost bits count.
@@ -143,6 +164,15 @@ impl EcPrivate {
             }
         })()
         .map_err(|_| Error::Device(Fault::Reported))
+    }
+}
+
+impl EcAgreer {
+    /// # Errors
+    /// [`Error::Invalid`] if the scalar is zero or not below the order, or if the point is not on the curve.
+    pub(in super::super) fn new(curve: Curve, key: &EcKey) -> Result<EcAgreer, Error> {
+        let (object, _) = halves(curve, key)?;
+        Ok(EcAgreer { key: object, curve })
     }
 
     /// ECDH (SP 800-56A 5.7.1.2): the shared x coordinate.
