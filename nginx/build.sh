@@ -5,6 +5,7 @@
 #   nginx/build.sh SOURCES NGINX    for a tree of nginx's sources and the program built from it; its own settings are
 #                                   taken from `NGINX -V`. Goes into target/nginx/VERSION
 #
+# For tests: OUT= another folder to put it in, DEFINES= further flags of the compiler.
 # Does nothing where the module is newer than everything it is made of.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,6 +17,7 @@ if [ -n "$nginx" ]; then
     version=$("$nginx" -v 2>&1 | sed 's,.*/,,; s/ .*//')
     out=$out/$version
 fi
+out=${OUT:-$out}
 name=ngx_http_wattlock_module.so
 module=$out/$name
 
@@ -43,7 +45,8 @@ else
     NGX_CONF_FLAGS=(--with-compat --with-http_ssl_module)
 fi
 log=$scratch/log
-if ! { "$configure" "${NGX_CONF_FLAGS[@]}" --add-dynamic-module="$repo/nginx" && make -f objs/Makefile modules; } >"$log" 2>&1; then
+if ! { "$configure" "${NGX_CONF_FLAGS[@]}" --add-dynamic-module="$repo/nginx" &&
+    sed -i "s|^CFLAGS = |CFLAGS = ${DEFINES:-} |" objs/Makefile && make -f objs/Makefile modules; } >"$log" 2>&1; then
     tail -n 30 "$log" >&2
     echo "the module could not be built (it needs libssl-dev, libpcre2-dev and zlib1g-dev)" >&2
     exit 1

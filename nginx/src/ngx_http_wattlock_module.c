@@ -206,7 +206,8 @@ wattlock_merge_server_conf(ngx_conf_t *cf, void *parent, void *child)
 }
 
 
-/* wattlock_poll adaptive | heuristic [asymmetric=48] [symmetric=24] [timer=5ms] */
+/* wattlock_poll adaptive | heuristic [asymmetric=48] [timer=5ms]: the published thresholds; the one for rings without a
+ * public-key operation has no use here, since nothing else pauses. */
 static char *
 wattlock_set_poll(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
@@ -222,7 +223,6 @@ wattlock_set_poll(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     main_conf->polling.asymmetric = 48;
-    main_conf->polling.symmetric = 24;
     main_conf->polling.timer = 5;
 
     if (ngx_strcmp(value[1].data, "adaptive") == 0) {
@@ -246,15 +246,6 @@ wattlock_set_poll(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
             }
 
             main_conf->polling.asymmetric = number;
-
-        } else if (ngx_strncmp(value[i].data, "symmetric=", 10) == 0) {
-            number = ngx_atoi(value[i].data + 10, value[i].len - 10);
-
-            if (number < 1 || number > 65535) {
-                return "symmetric= takes 1 to 65535";
-            }
-
-            main_conf->polling.symmetric = number;
 
         } else if (ngx_strncmp(value[i].data, "timer=", 6) == 0) {
             rest.data = value[i].data + 6;

@@ -24,8 +24,7 @@
 /* How the loop polls; in the configuration's pool, read only once workers run. */
 typedef struct {
     ngx_uint_t  mode;        /* WATTLOCK_POLL_... */
-    ngx_uint_t  asymmetric;  /* heuristic: in flight before a poll, with a public-key operation among them */
-    ngx_uint_t  symmetric;   /* heuristic: the same without one */
+    ngx_uint_t  asymmetric;  /* heuristic: in flight before a poll */
     ngx_msec_t  timer;       /* heuristic: fail-safe, milliseconds */
 } wattlock_polling_t;
 

@@ -114,7 +114,7 @@ fn enabling_and_disabling_leave_every_byte_as_it_was() {
     for text in [DISTRIBUTION, "", "# no end", &DISTRIBUTION.replace('\n', "\r\n")] {
         let desk = Desk::new(text);
         fs::set_permissions(desk.file(), fs::Permissions::from_mode(0o640)).unwrap();
-        desk.enable(&["--set", "objective=balanced"]);
+        desk.enable(&["--set", "telemetry=no"]);
         assert!(
             desk.providers().contains("Wattlock") && desk.providers().contains("Default"),
             "{}",

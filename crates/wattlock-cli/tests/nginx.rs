@@ -1,0 +1,105 @@
+//! What nginx with the module must survive (`nginx/tests/survive.py`), scenario by scenario, against the installed nginx.
+#![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+fn repo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+struct Built {
+    _folder: tempfile::TempDir,
+    module: PathBuf,
+    other: PathBuf,
+    provider: PathBuf,
+}
+
+/// The module, the same module expecting another table, and the provider; built once.
+fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let build = |name: &str, defines: &str| {
+            let out = folder.path().join(name);
+            let built = Command::new(repo().join("nginx/build.sh"))
+                .env("OUT", &out)
+                .env("DEFINES", defines)
+                .output()
+                .unwrap();
+            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+            out.join("ngx_http_wattlock_module.so")
+        };
+        let module = build("module", "");
+        let other = build("other", "-DWATTLOCK_TABLE_VERSION=99");
+        // Beside the program under test, where `cargo test --workspace` builds it; by itself this crate does not.
+        let profile = Path::new(env!("CARGO_BIN_EXE_wattlock")).parent().unwrap();
+        let provider = profile.join("libwattlock_provider.so");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--locked", "-p", "wattlock-provider"]).current_dir(repo());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().unwrap().success(), "the provider was not built");
+        assert!(provider.exists(), "{} is not there", provider.display());
+        Built { _folder: folder, module, other, provider }
+    })
+}
+
+fn survive(scenario: &str) {
+    let built = built();
+    let output = Command::new("python3")
+        .arg(repo().join("nginx/tests/survive.py"))
+        .arg(scenario)
+        .arg("--module")
+        .arg(&built.module)
+        .arg("--other-module")
+        .arg(&built.other)
+        .arg("--provider")
+        .arg(&built.provider)
+        .env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()))
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+macro_rules! scenarios {
+    ($($name:ident),* $(,)?) => {
+        $(#[test] fn $name() { survive(stringify!($name)); })*
+
+        #[test]
+        fn every_scenario_has_a_test() {
+            let listed = Command::new("python3").arg(repo().join("nginx/tests/survive.py")).arg("list").output().unwrap();
+            let listed = String::from_utf8(listed.stdout).unwrap();
+            assert_eq!(listed.lines().collect::<Vec<_>>(), [$(stringify!($name)),*]);
+        }
+    };
+}
+
+scenarios!(
+    serves_every_version_and_shows_what_it_did,
+    client_goes_away_with_its_request_in_flight,
+    upstream_is_abandoned_while_its_handshake_waits,
+    reload_under_load,
+    binary_upgrade_keeps_the_module_active,
+    worker_is_killed,
+    descriptors_run_out,
+    many_idle_connections,
+    slow_clients,
+    events_come_while_a_job_is_paused,
+    garbage,
+    web_socket_reads_and_writes_at_once,
+    card_reports_errors,
+    card_hangs,
+    card_signs_wrongly,
+    card_disappears_and_comes_back,
+    keep_alive_connections_are_used_again,
+    certificate_with_a_variable,
+    versions_that_do_not_match_leave_it_inactive,
+    without_a_provider_it_says_so,
+    heuristic_polling,
+    nonsense_is_refused_by_the_configuration_test,
+    memory_stays_flat,
+);
