@@ -37,6 +37,8 @@ if [ "$purpose" = test ]; then
     need ssh-keygen openssh-client
     need python3 python3
     need curl curl
+    need gnutls-cli gnutls-bin
+    PATH=$PATH:/usr/sbin need haproxy haproxy
     [ -x .venv/bin/python3 ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 fi
 if [ ${#missing[@]} -gt 0 ]; then
@@ -54,7 +56,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     # A server that is installed to be run by us must not start by itself: invoke-rc.d asks this file.
     policy=/usr/sbin/policy-rc.d
     own_policy=
-    if [[ " ${missing[*]} " = *" nginx "* ]] && [ ! -e "$policy" ]; then
+    if [[ " ${missing[*]} " =~ " nginx "|" haproxy " ]] && [ ! -e "$policy" ]; then
         own_policy=yes
         printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
         $sudo chmod +x "$policy"
@@ -65,8 +67,11 @@ if [ ${#missing[@]} -gt 0 ]; then
         $sudo rm -f "$policy"
         trap - EXIT
         # Nor at the next boot.
-        if command -v systemctl >/dev/null; then $sudo systemctl --quiet disable nginx 2>/dev/null || true; fi
-        echo "nginx is installed, its own service is off (systemctl enable --now nginx turns it on)"
+        for server in nginx haproxy; do
+            [[ " ${missing[*]} " = *" $server "* ]] || continue
+            if command -v systemctl >/dev/null; then $sudo systemctl --quiet disable "$server" 2>/dev/null || true; fi
+            echo "$server is installed, its own service is off (systemctl enable --now $server turns it on)"
+        done
     fi
 fi
 
