@@ -12,6 +12,7 @@
 #include "wattlock_nginx.h"
 #include <elf.h>
 #include <link.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -47,21 +48,47 @@ static wattlock_slot_t  slots[MOST_SLOTS];
 static size_t           slot_count;
 
 
+/* How a page is protected now, by proc(5)'s maps; -1 if that cannot be read. */
+static int
+wattlock_protection(const void *page)
+{
+    unsigned long  from, to;
+    int            protection = -1;
+    char           line[512], perms[5];
+    FILE          *maps = fopen("/proc/self/maps", "re");
+
+    while (maps != NULL && protection == -1 && fgets(line, sizeof(line), maps) != NULL) {
+        if (sscanf(line, "%lx-%lx %4s", &from, &to, perms) == 3
+            && (uintptr_t) page >= from && (uintptr_t) page < to)
+        {
+            protection = (perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0)
+                         | (perms[2] == 'x' ? PROT_EXEC : 0);
+        }
+    }
+
+    if (maps != NULL) {
+        fclose(maps);
+    }
+
+    return protection;
+}
+
+
 static int
 wattlock_store(void **slot, void *value)
 {
     long   page = sysconf(_SC_PAGESIZE);
     void  *start = (void *) ((uintptr_t) slot & ~((uintptr_t) page - 1));
+    int    before = wattlock_protection(start);
 
-    if (mprotect(start, page, PROT_READ|PROT_WRITE) != 0) {
+    if (before == -1 || mprotect(start, page, PROT_READ|PROT_WRITE) != 0) {
         return -1;
     }
 
     __atomic_store_n(slot, value, __ATOMIC_RELEASE);
 
-    /* Lazily bound programs keep their slots writable; where they are not, this puts RELRO back. A page that holds
-     * both is left writable by neither. */
-    return mprotect(start, page, PROT_READ|PROT_WRITE);
+    /* A program bound at its start has its slots read-only (RELRO), and has them so again now. */
+    return mprotect(start, page, before);
 }
 
 

@@ -10,7 +10,8 @@
 //! - [`provider`]: one loaded instance: settings, runtime, child context; what it offers.
 //! - [`seat`]: a thread's way into the runtime, and operations inside an `ASYNC_JOB`.
 //! - [`child`]: public EVP calls with `provider!=wattlock`, for everything that is not accelerated.
-//! - [`cipher`], [`key`], [`sign`], [`agree`], [`decrypt`]: the entries, one file an algorithm.
+//! - [`cipher`], [`rsa`], [`ec`], [`x25519`]: the entries.
+//! - [`table`]: what applications call that poll by themselves.
 //! - [`params`], [`error`], [`sys`]: OpenSSL's parameter lists, error queue and declarations.
 //!
 //! Rules: no entry lets a panic out; no entry keeps a pointer of its caller's beyond the call, except those OpenSSL

@@ -127,11 +127,9 @@ fn belongs(kind: Kind, group: &str) -> bool {
         "gcm" => name.contains("-gcm-"),
         "ctr" => name.ends_with("-ctr"),
         "xts" => name.contains("-xts-"),
-        "cbc" => name.contains("-cbc-"),
         "rsa" => name.starts_with("rsa-"),
         "ec" => name.contains("p256-") || name.contains("p384-"),
         "x25519" => name.starts_with("x25519-"),
-        "kdf" => name.starts_with("tls12-prf") || name.starts_with("hkdf"),
         _ => false,
     }
 }

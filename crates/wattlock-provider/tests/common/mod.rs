@@ -84,7 +84,7 @@ impl Host {
 }
 
 /// The provider that was built together with this test.
-fn module() -> PathBuf {
+pub fn module() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let folder = program.parent().unwrap();
     let places = [folder, folder.parent().unwrap()].map(|folder| folder.join("libwattlock_provider.so"));
