@@ -1,0 +1,458 @@
+//! Programs that know nothing of Wattlock meet each other over TLS, with the provider on either side: curl, Python's
+//! `ssl`, GnuTLS, the `openssl` program; and an accelerator that dies while `openssl speed` and `s_server` work.
+//!
+//! Everything listens on loopback only, for as long as one test lasts.
+#![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
+
+mod common;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Host, port};
+
+/// Who has the provider: server, client.
+const SIDES: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
+const CERTIFICATES: [&str; 2] = ["rsa", "ec"];
+const TLS13: [&str; 3] = ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];
+/// Endings of TLS 1.2 suites as OpenSSL names them, and GnuTLS's names of the ciphers.
+const CIPHERS: [(&str, &str); 3] = [
+    ("AES128-GCM-SHA256", "AES-128-GCM"),
+    ("AES256-GCM-SHA384", "AES-256-GCM"),
+    ("CHACHA20-POLY1305", "CHACHA20-POLY1305"),
+];
+
+/// A server, killed at the end of its test.
+struct Server(Child);
+
+impl Server {
+    /// Starts it and waits until it listens.
+    fn start(command: &mut Command, port: u16) -> Server {
+        let mut server = Server(command.stdin(Stdio::piped()).spawn().unwrap());
+        within(Duration::from_secs(20), "a server listens", || {
+            assert_eq!(server.0.try_wait().unwrap(), None, "{command:?} ended");
+            listens(port)
+        });
+        server
+    }
+
+    fn loaded(&self) -> bool {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0.id()));
+        maps.unwrap_or_default().contains("libwattlock_provider")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn within(limit: Duration, what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    while !so() {
+        assert!(Instant::now() < end, "not within {limit:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether somebody listens on a TCP port. Nobody is connected to for it.
+fn listens(port: u16) -> bool {
+    let table =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let ending = format!(":{port:04X}");
+    table.iter().flat_map(|text| text.lines()).any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next().is_some_and(|local| local.ends_with(&ending)) && fields.nth(1) == Some("0A")
+    })
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign").join(name)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Runs a client, which must end well within a minute; what it printed.
+fn client(host: &Host, provider: bool, line: &str) -> String {
+    let mut command = host.command(provider, "timeout");
+    let output = command.args(["60"]).args(line.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "provider {provider}: {line}: {}\n{}", output.status, text(&output));
+    text(&output)
+}
+
+/// A host with two certificates: `rsa.pem` and `ec.pem` have key and certificate of localhost.
+fn host() -> Host {
+    let host = Host::new();
+    for (name, key) in [("rsa", "rsa:2048"), ("ec", "ec -pkeyopt ec_paramgen_curve:P-256")] {
+        host.good(
+            false,
+            &format!(
+                "req -x509 -newkey {key} -nodes -keyout {name}.key -out {name}.crt -days 2 -subj /CN=localhost \
+                 -addext subjectAltName=DNS:localhost,IP:127.0.0.1"
+            ),
+        );
+        let both = [host.read(&format!("{name}.key")), host.read(&format!("{name}.crt"))].concat();
+        host.write(&format!("{name}.pem"), &both);
+    }
+    host.write("all.crt", &[host.read("rsa.crt"), host.read("ec.crt")].concat());
+    host.write("page", b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nover TLS\r\nwhole\n");
+    host
+}
+
+fn s_server(host: &Host, provider: bool, port: u16, more: &str) -> Server {
+    let mut command = host.command(provider, "openssl");
+    command.args(["s_server", "-accept", &format!("127.0.0.1:{port}")]).args(more.split_whitespace());
+    let server = Server::start(command.stdout(Stdio::null()).stderr(Stdio::null()), port);
+    assert_eq!(server.loaded(), provider);
+    server
+}
+
+/// Priorities for GnuTLS.
+fn priority(version: &str, cipher: &str) -> String {
+    format!("NORMAL:-VERS-ALL:+VERS-TLS{version}:-CIPHER-ALL:+{cipher}")
+}
+
+#[test]
+fn curl_and_s_server_agree_on_every_suite_with_either_side_ours() {
+    let host = host();
+    for (server, ours) in SIDES {
+        for certificate in CERTIFICATES {
+            let port = port();
+            let _server = s_server(
+                &host,
+                server,
+                port,
+                &format!("-HTTP -cert {certificate}.pem -key {certificate}.key"),
+            );
+            let kind = if certificate == "rsa" { "RSA" } else { "ECDSA" };
+            let old = CIPHERS.map(|(ending, _)| format!("ECDHE-{kind}-{ending}"));
+            let get = |version: &str, suite: &str| {
+                let line = format!(
+                    "curl -sv --cacert all.crt --connect-timeout 20 {version} {suite} https://127.0.0.1:{port}/page"
+                );
+                let told = client(&host, ours, &line);
+                let suite = suite.split(' ').nth(1).unwrap();
+                assert!(told.contains("whole") && told.contains(suite), "{line}: {told}");
+            };
+            old.iter().for_each(|suite| get("--tls-max 1.2", &format!("--ciphers {suite}")));
+            TLS13.iter().for_each(|suite| get("--tlsv1.3", &format!("--tls13-ciphers {suite}")));
+        }
+    }
+}
+
+#[test]
+fn a_client_certificate_is_asked_for_shown_and_checked() {
+    let host = host();
+    for (server, ours) in SIDES {
+        for certificate in CERTIFICATES {
+            let port = port();
+            let more =
+                format!("-HTTP -cert rsa.pem -CAfile {certificate}.crt -Verify 1 -verify_return_error");
+            let _server = s_server(&host, server, port, &more);
+            for version in ["--tls-max 1.2", "--tlsv1.3"] {
+                let curl = format!("curl -sS --cacert all.crt {version} https://127.0.0.1:{port}/page");
+                let told = client(&host, ours, &format!("{curl} --cert {certificate}.pem"));
+                assert!(told.contains("whole"), "{told}");
+                let other = if certificate == "rsa" { "ec" } else { "rsa" };
+                for refused in ["".to_owned(), format!("--cert {other}.pem")] {
+                    let mut command = host.command(ours, "timeout");
+                    let line = format!("60 {curl} {refused}");
+                    let output = command.args(line.split_whitespace()).output().unwrap();
+                    assert!(!output.status.success(), "{line}: {}", text(&output));
+                }
+            }
+        }
+    }
+}
+
+fn python(host: &Host, provider: bool, port: u16, more: &str) -> serde_json::Value {
+    let line = format!("python3 {} {port} --ca all.crt {more}", script("client.py").display());
+    let told = client(host, provider, &line);
+    let found: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(found["loaded"], provider, "{told}");
+    assert_eq!(found["bad"], serde_json::json!([]), "{told}");
+    found
+}
+
+#[test]
+fn python_serves_and_asks_and_resumes_with_either_side_ours() {
+    let host = host();
+    for (server, ours) in SIDES {
+        for certificate in CERTIFICATES {
+            let port = port();
+            let mut command = host.command(server, "python3");
+            command.arg(script("server.py")).arg(port.to_string());
+            command.args(["--cert", &format!("{certificate}.pem"), "--clients", "ec.crt"]);
+            let running = Server::start(&mut command, port);
+            assert_eq!(running.loaded(), server);
+            for version in ["1.2", "1.3"] {
+                let found = python(&host, ours, port, &format!("--version {version} --cert ec.pem --resume"));
+                assert_eq!(found["seen"][0][0], format!("TLSv{version}"));
+                assert_eq!((&found["seen"][0][2], &found["seen"][1][2]), (&false.into(), &true.into()));
+                let more = format!("--version {version} --cert ec.pem --handshakes 24 --threads 8");
+                assert_eq!(python(&host, ours, port, &more)["good"], 24);
+            }
+        }
+    }
+}
+
+#[test]
+fn gnutls_asks_s_server_and_resumes() {
+    let host = host();
+    for certificate in CERTIFICATES {
+        let port = port();
+        let _server = s_server(&host, true, port, &format!("-HTTP -cert {certificate}.pem"));
+        for version in ["1.2", "1.3"] {
+            for (_, cipher) in CIPHERS {
+                // It connects twice, the second time with the ticket of the first.
+                let mut command = host.command(false, "timeout");
+                command.args(["60", "gnutls-cli", "--x509cafile", "all.crt", "--resume", "--priority"]);
+                command.args([&priority(version, cipher), "-p", &port.to_string(), "localhost"]);
+                let mut child = command
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .unwrap();
+                std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"GET /page HTTP/1.0\r\n\r\n")
+                    .unwrap();
+                let told = text(&child.wait_with_output().unwrap());
+                assert!(told.contains("(TLS") && told.contains(cipher), "{told}");
+                assert!(told.contains("This is a resumed session"), "{version} {cipher}: {told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn gnutls_answers_curl() {
+    let host = host();
+    for certificate in CERTIFICATES {
+        for (version, option) in [("1.2", "--tls-max 1.2"), ("1.3", "--tlsv1.3")] {
+            for (_, cipher) in CIPHERS {
+                let port = port();
+                let alone = script("alone.py");
+                let line = format!(
+                    "python3 {} {port} gnutls-serv --http --port {port} --x509certfile {certificate}.crt \
+                     --x509keyfile {certificate}.key --priority {} -- \
+                     curl -sS --cacert all.crt {option} https://127.0.0.1:{port}/",
+                    alone.display(),
+                    priority(version, cipher)
+                );
+                let told = client(&host, true, &line);
+                assert!(told.contains(cipher) && told.contains(&format!("TLS{version}")), "{told}");
+            }
+        }
+    }
+}
+
+/// Talks to a server through `s_client`: what is typed, then what both printed.
+fn converse(host: &Host, provider: bool, port: u16, more: &str, typed: &[&str]) -> String {
+    let mut command = host.command(provider, "timeout");
+    command.args([
+        "30",
+        "openssl",
+        "s_client",
+        "-connect",
+        &format!("127.0.0.1:{port}"),
+        "-CAfile",
+        "all.crt",
+    ]);
+    command.args(more.split_whitespace()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for line in typed {
+        // A command letter counts only when it is read by itself.
+        std::thread::sleep(Duration::from_millis(300));
+        std::io::Write::write_all(&mut input, line.as_bytes()).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    drop(input);
+    text(&child.wait_with_output().unwrap())
+}
+
+#[test]
+fn keys_are_updated_by_both_ends_in_the_middle_of_a_connection() {
+    let host = host();
+    for (server, ours) in SIDES {
+        for suite in TLS13 {
+            let port = port();
+            let mut command = host.command(server, "openssl");
+            command.args(["s_server", "-accept", &format!("127.0.0.1:{port}"), "-cert", "ec.pem"]);
+            let heard = std::fs::File::create(host.path("heard")).unwrap();
+            let mut running = Server::start(command.stdout(heard).stderr(Stdio::null()), port);
+            let mut input = running.0.stdin.take().unwrap();
+            let answers = std::thread::spawn(move || {
+                // The server reads its own commands between those of the client.
+                for line in ["K\n", "answer\n"] {
+                    std::thread::sleep(Duration::from_millis(1100));
+                    std::io::Write::write_all(&mut input, line.as_bytes()).unwrap();
+                }
+                input
+            });
+            let more = format!("-ciphersuites {suite}");
+            let told = converse(
+                &host,
+                ours,
+                port,
+                &more,
+                &["", "before\n", "K\n", "after\n", "", "", "", "", "", "Q\n"],
+            );
+            drop(answers.join().unwrap());
+            let heard = String::from_utf8_lossy(&host.read("heard")).into_owned();
+            assert!(told.contains("KEYUPDATE") && told.contains("answer"), "{suite}: {told}");
+            assert!(heard.contains("before") && heard.contains("after"), "{suite}: {heard}");
+        }
+    }
+}
+
+#[test]
+fn early_data_is_taken() {
+    let host = host();
+    host.write("early", b"said before the handshake was over\n");
+    for (server, ours) in SIDES {
+        let port = port();
+        let mut command = host.command(server, "openssl");
+        command.args(["s_server", "-accept", &format!("127.0.0.1:{port}"), "-cert", "ec.pem", "-early_data"]);
+        let heard = std::fs::File::create(host.path("heard")).unwrap();
+        let _server = Server::start(command.stdout(heard).stderr(Stdio::null()), port);
+        converse(&host, ours, port, "-tls1_3 -sess_out ticket", &["Q\n"]);
+        assert!(!host.read("ticket").is_empty());
+        let told = converse(&host, ours, port, "-tls1_3 -sess_in ticket -early_data early", &["Q\n"]);
+        assert!(told.contains("Early data was accepted"), "{told}");
+        let heard = String::from_utf8_lossy(&host.read("heard")).into_owned();
+        assert!(heard.contains("said before the handshake was over"), "{heard}");
+    }
+}
+
+/// Ways to fail: the model's lines, and the counter that says that it came to that.
+const DEATHS: [(&str, &str); 3] = [
+    ("fault lost requests 40 40", "lost"),
+    ("fault error every 5", "reported-error"),
+    ("fault silence every 20", "silent"),
+];
+
+/// Settings under which everything goes to an accelerator that fails.
+fn with_accelerator(host: &Host, fault: &str) {
+    host.write(
+        "card",
+        format!(
+            "name dying-card\nwindow 128 requests 4194304 bytes\nwidth 1\npool public-key 8 servers\n\
+             table rsa-2048-private 256:200000\n\
+             table ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate 0:100000\n{fault}\n"
+        )
+        .as_bytes(),
+    );
+    let config = String::from_utf8(host.read("with.cnf")).unwrap();
+    let settings = format!(
+        "[wattlock_section]\nemulate = {}\npolicy = offload\ngive-up-ms = 20\n",
+        host.path("card").display()
+    );
+    host.write("with.cnf", config.replacen("[wattlock_section]\n", &settings, 1).as_bytes());
+}
+
+/// What a living process counts for the accelerator: the sums over its threads' rows, by name. `requests` is there,
+/// too. The layout is in docs/architecture.md under "Telemetry".
+fn counters(folder: &Path, process: u32) -> HashMap<String, u64> {
+    let mine =
+        |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&format!("{process}-"));
+    let mut sums = HashMap::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten().filter(mine) {
+        let Ok(bytes) = std::fs::read(entry.path()) else { continue };
+        let Some((header, rows)) = bytes.split_at_checked(65536) else { continue };
+        let end = header.iter().position(|byte| *byte == 0).unwrap_or(header.len());
+        let Ok(header) = serde_json::from_slice::<serde_json::Value>(&header[..end]) else { continue };
+        let names = |key: &str| -> Vec<String> {
+            let list = header[key].as_array().into_iter().flatten();
+            list.map(|name| name.as_str().unwrap().to_owned()).collect()
+        };
+        let (engines, kinds, cells, tallies) =
+            (names("engines"), names("kinds"), names("cell"), names("engine"));
+        let Some(at) = engines.iter().position(|name| name == "emulated") else { continue };
+        let words: Vec<u64> =
+            rows.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
+        let row = (engines.len() * (kinds.len() * cells.len() + tallies.len())).next_multiple_of(8);
+        for row in words.chunks_exact(row) {
+            let first = engines.len() * kinds.len() * cells.len() + at * tallies.len();
+            for (place, name) in tallies.iter().enumerate() {
+                *sums.entry(name.clone()).or_default() += row[first + place];
+            }
+            let own = &row[at * kinds.len() * cells.len()..(at + 1) * kinds.len() * cells.len()];
+            let requests = own.chunks_exact(cells.len()).map(|cell| cell[0]).sum::<u64>();
+            *sums.entry("requests".to_owned()).or_default() += requests;
+        }
+    }
+    sums
+}
+
+#[test]
+fn speed_fails_no_operation_when_the_accelerator_dies() {
+    for (fault, counter) in DEATHS {
+        for jobs in ["16", "64"] {
+            let host = host();
+            with_accelerator(&host, fault);
+            let folder = host.path("telemetry");
+            let mut command = host.command(true, "openssl");
+            command.env("WATTLOCK_TELEMETRY_DIR", &folder);
+            command.args([
+                "speed",
+                "-seconds",
+                "1",
+                "-async_jobs",
+                jobs,
+                "rsa2048",
+                "ecdsap256",
+                "ecdhx25519",
+            ]);
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut last = HashMap::new();
+            within(Duration::from_secs(60), "speed ends", || {
+                let now = counters(&folder, child.id());
+                if !now.is_empty() {
+                    last = now;
+                }
+                child.try_wait().unwrap().is_some()
+            });
+            let output = child.wait_with_output().unwrap();
+            let told = text(&output);
+            assert!(output.status.success(), "{fault}, {jobs} jobs: {told}");
+            // What goes wrong is on stderr; the compiler's options, on stdout, have the word error in them.
+            let lower = String::from_utf8_lossy(&output.stderr).to_lowercase();
+            assert!(!lower.contains("fail") && !lower.contains("error"), "{fault}, {jobs} jobs: {told}");
+            assert!(last["requests"] > 0 && last[counter] > 0, "{fault}, {jobs} jobs: {last:?}");
+        }
+    }
+}
+
+#[test]
+fn s_server_async_completes_every_handshake_when_the_accelerator_dies() {
+    for (fault, counter) in DEATHS {
+        let host = host();
+        with_accelerator(&host, fault);
+        let folder = host.path("telemetry");
+        let port = port();
+        let mut command = host.command(true, "openssl");
+        // Not -WWW: there s_server sleeps for a second whenever a job is paused.
+        command.env("WATTLOCK_TELEMETRY_DIR", &folder).args(["s_server", "-async", "-cert", "rsa.pem"]);
+        command.args(["-accept", &format!("127.0.0.1:{port}")]).stderr(Stdio::null());
+        let heard = std::fs::File::create(host.path("heard")).unwrap();
+        let server = Server::start(command.stdout(heard), port);
+        for version in ["1.2", "1.3"] {
+            let more = format!("--version {version} --handshakes 60 --threads 4 --say arrived");
+            assert_eq!(python(&host, false, port, &more)["good"], 60);
+        }
+        within(Duration::from_secs(20), "everything said is heard", || {
+            String::from_utf8_lossy(&host.read("heard")).matches("arrived\n").count() == 120
+        });
+        let counted = counters(&folder, server.0.id());
+        // What is never answered stays in flight when the job was resumed, and its work done here, before its time.
+        let unanswered = if counter == "silent" { counted["in_flight"] } else { 0 };
+        assert!(counted["tests"] > 0 && counted[counter] + unanswered > 0, "{fault}: {counted:?}");
+    }
+}
