@@ -240,6 +240,9 @@ def case_serves_every_version_and_shows_what_it_did():
         kinds = {cell["kind"] for cell in status["runtime"]["cells"]}
         assert {"rsa-2048-private", "aes-256-gcm-seal"} <= kinds, kinds
         assert b"# TYPE wattlock_requests_total counter" in nginx.get("/status?format=prometheus")
+        energy = nginx.status()["runtime"]["energy"]
+        assert any(one.get("joules") or one.get("modelled") for one in energy), energy
+        assert b"machine_modelled_joules_total" in nginx.get("/status?format=prometheus")
         assert b"<table>" in nginx.get("/status?format=html")
         assert nginx.get("/status?format=xml") is None
 

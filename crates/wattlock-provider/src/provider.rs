@@ -41,6 +41,7 @@ pub struct Provider {
     life: AtomicPtr<Life>,
     offer: Offer,
     build: CString,
+    pub(crate) energy: crate::status::Energy,
     table: OnceLock<Box<FunctionTable>>,
 }
 
@@ -104,6 +105,7 @@ impl Provider {
             life: AtomicPtr::new(Arc::into_raw(Arc::new(Life::new())).cast_mut()),
             offer,
             build: build.unwrap_or_default(),
+            energy: crate::status::Energy::default(),
             table: OnceLock::new(),
         })
     }

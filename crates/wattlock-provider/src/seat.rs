@@ -22,7 +22,7 @@
 //! therefore computed on a stack of the seat's own, with a guard page.
 //!
 //! *Lifetimes.* A request owns its buffers, so nothing here touches an application's memory after a connection is
-//! gone. The wait context holds a [`Link`]; its cleanup withdraws the request and silences the notification before
+//! gone. The wait context holds a `Link`; its cleanup withdraws the request and silences the notification before
 //! anything of the connection's is freed.
 #![allow(unsafe_code)]
 

@@ -1,20 +1,63 @@
-//! This process's counters as text: JSON, Prometheus' exposition format, or a page.
+//! This process's counters as text: JSON, Prometheus' exposition format, or a page; with joules of the machine since the
+//! process was first asked.
 
 use std::ffi::c_int;
 use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
 
+use wattlock::meter::{EVERY_NS, Figure, Meter, Places, Reading, Record};
 use wattlock::telemetry::{Cell, Snapshot};
 
 use crate::provider::Provider;
 
 /// The counters in a form: 0 JSON, 1 Prometheus (text format 0.0.4), 2 HTML. Empty for any other.
 pub fn text(provider: &Provider, form: c_int) -> String {
-    let snapshot = provider.current().runtime.snapshot();
+    let runtime = provider.current().runtime;
+    let mut snapshot = runtime.snapshot();
+    snapshot.energy = provider.energy.records(runtime.clock().now());
     match form {
         0 => serde_json::to_string(&snapshot).unwrap_or_default(),
         1 => prometheus(&snapshot),
         2 => html(&snapshot),
         _ => String::new(),
+    }
+}
+
+/// The machine's joules. Sources are looked for when somebody first asks, so that a program nobody asks pays nothing; from
+/// then on they are read when asked, ten times a second at most. No thread.
+#[derive(Default)]
+pub struct Energy(Mutex<Option<Metering>>);
+
+struct Metering {
+    /// A child after a fork begins anew: the window is its parent's.
+    forks: u32,
+    meter: Meter,
+    at: u64,
+    last: Option<Reading>,
+}
+
+impl Energy {
+    fn records(&self, now: u64) -> Vec<Record> {
+        // Not waited for: a thread that a fork did not bring along may have held it.
+        let mut place = match self.0.try_lock() {
+            Ok(place) => place,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            Err(std::sync::TryLockError::WouldBlock) => return Vec::new(),
+        };
+        let forks = wattlock::forks();
+        let metering = match &mut *place {
+            Some(metering) if metering.forks == forks => metering,
+            place => {
+                let mut meter = Meter::discover(&Places::here());
+                meter.start(now);
+                place.insert(Metering { forks, meter, at: now, last: None })
+            }
+        };
+        if metering.last.is_none() || now.saturating_sub(metering.at) >= EVERY_NS {
+            metering.last = Some(metering.meter.finish(now));
+            metering.at = now;
+        }
+        metering.last.iter().flat_map(|reading| reading.figures.iter().map(Figure::record)).collect()
     }
 }
 
@@ -64,6 +107,18 @@ fn prometheus(snapshot: &Snapshot) -> String {
         .iter()
         .map(|engine| (format!("engine=\"{}\"", engine.engine), engine.in_flight as f64))
         .collect();
+    let joules = |modelled: bool| -> Vec<(String, f64)> {
+        let rows = snapshot.energy.iter().filter_map(|record| {
+            let value =
+                if modelled { record.modelled.as_ref().map(|range| range.expected) } else { record.joules }?;
+            Some((format!("source=\"{}\",part=\"{}\"", record.source, record.part), value))
+        });
+        rows.collect()
+    };
+    let help = "Joules by counters since this process was first asked.";
+    family(&mut out, "machine_joules_total", "counter", help, &joules(false));
+    let help = "Modelled joules since this process was first asked; the JSON form has their error band.";
+    family(&mut out, "machine_modelled_joules_total", "counter", help, &joules(true));
     family(&mut out, "in_flight", "gauge", "Requests in flight.", &in_flight);
     out
 }
@@ -120,6 +175,23 @@ fn html(snapshot: &Snapshot) -> String {
             engine.quarantines,
             engine.verified,
             escaped(&reasons.join(", "))
+        );
+    }
+    out.push_str("</table><table><tr><th>joules from<th>part<th>seconds<th>joules<th>worth");
+    for record in &snapshot.energy {
+        let (value, worth) = match (&record.joules, &record.modelled) {
+            (Some(joules), _) => (format!("{joules:.1}"), "by counter".to_owned()),
+            (None, Some(range)) => {
+                (format!("{:.1}", range.expected), format!("modelled, {:.1} to {:.1}", range.low, range.high))
+            }
+            (None, None) => continue,
+        };
+        let _ = write!(
+            out,
+            "<tr><td>{}<td>{}<td>{:.1}<td>{value}<td>{worth}",
+            escaped(&record.source),
+            escaped(&record.part),
+            record.to_s - record.from_s
         );
     }
     out.push_str("</table></html>\n");
