@@ -207,9 +207,11 @@ impl Waiter {
         inner.signalled = false;
     }
 
+    /// The outcome. Nobody is told from here on: whoever was about to would write to a descriptor that may be closed.
     fn take(&self) -> Option<(Result<usize, Error>, OwnedRequest)> {
         let mut inner = lock(&self.inner);
         Waiter::clear(&mut inner);
+        inner.notify = Notify::Nobody;
         inner.outcome.take()
     }
 }
@@ -218,6 +220,8 @@ impl Waiter {
 struct Link {
     current: Mutex<Option<Arc<Waiter>>>,
     fd: c_int,
+    /// A job was paused with it: whoever asks OpenSSL for changed descriptors has been told of `fd`.
+    told: AtomicBool,
 }
 
 /// Names our entry in a wait context: its address is what counts.
@@ -243,12 +247,33 @@ impl Link {
             if with_fd && fd < 0 {
                 return None;
             }
-            let link = Box::into_raw(Box::new(Link { current: Mutex::default(), fd }));
+            let link =
+                Box::into_raw(Box::new(Link { current: Mutex::default(), fd, told: AtomicBool::new(false) }));
             if sys::ASYNC_WAIT_CTX_set_wait_fd(context, key(), fd, link.cast(), Some(unlink)) != 1 {
                 unlink(context, key(), fd, link.cast());
                 return None;
             }
             link.as_ref()
+        }
+    }
+}
+
+/// Takes a link whose descriptor nobody has been told of out of its wait context again. OpenSSL lists a descriptor as
+/// new only until the next job starts, so a program that hears of descriptors when a job is paused would never hear
+/// of it. HAProxy believes that it knows each one that is left at a connection's end, and crashes.
+///
+/// # Safety
+/// Called inside the job whose wait context has the link; nobody waits by it.
+unsafe fn forget_untold(link: &Link) {
+    if link.fd < 0 || link.told.load(Relaxed) {
+        return;
+    }
+    // SAFETY: public calls inside a live job; OpenSSL leaves cleaning up to whoever clears a descriptor.
+    unsafe {
+        let context = sys::ASYNC_get_wait_ctx(sys::ASYNC_get_current_job());
+        let (fd, custom) = (link.fd, std::ptr::from_ref(link).cast_mut().cast());
+        if !context.is_null() && sys::ASYNC_WAIT_CTX_clear_fd(context, key()) == 1 {
+            unlink(context, key(), fd, custom);
         }
     }
 }
@@ -505,12 +530,19 @@ impl Seat {
         if !claimed {
             provider.watch();
         }
-        self.wait(&waiter);
+        let paused = self.wait(&waiter);
+        let taken = waiter.take();
         // From here the wait context may be gone; the waiter is ours.
         if !lock(&waiter.inner).gone {
             *lock(&link.current) = None;
+            if paused {
+                link.told.store(true, Relaxed);
+            } else {
+                // SAFETY: inside the job; its only operation waits no longer. The link is not used from here on.
+                unsafe { forget_untold(link) };
+            }
         }
-        let (result, request) = waiter.take().ok_or(broken)?;
+        let (result, request) = taken.ok_or(broken)?;
         let len = result?;
         let done = request.output.get(..len).ok_or(broken)?;
         output.get_mut(..len).ok_or(broken)?.copy_from_slice(done);
@@ -541,21 +573,22 @@ impl Seat {
 
     /// Pauses until a request is done. A job resumed too early looks whether it is its turn to release what has
     /// gathered, and pauses again. Where pausing is blocked the request is released at once and, if an engine with
-    /// queues still has it then, taken back and done here.
-    fn wait(self: &Arc<Seat>, waiter: &Arc<Waiter>) {
-        let mut early = 0;
+    /// queues still has it then, taken back and done here. Returns whether the job was paused.
+    fn wait(self: &Arc<Seat>, waiter: &Arc<Waiter>) -> bool {
+        let (mut early, mut paused) = (0, false);
         while !waiter.done() {
             let before = self.lock().now();
             // SAFETY: inside a job; where it is not, or pausing is blocked, this returns at once.
             if unsafe { sys::ASYNC_pause_job() } != 1 {
                 self.give_up(waiter);
-                return;
-            }
-            if waiter.done() {
-                return;
+                return paused;
             }
             let mut state = self.lock();
             let now = state.now();
+            paused |= now.saturating_sub(before) >= BLOCKED_NS;
+            if waiter.done() {
+                return paused;
+            }
             Waiter::clear(&mut lock(&waiter.inner));
             let mine = state.gathered.iter().any(|(_, one)| Arc::ptr_eq(one, waiter));
             if self.claimed.load(Relaxed) && early == 0 {
@@ -573,9 +606,10 @@ impl Seat {
             early = if now.saturating_sub(before) < BLOCKED_NS { early + 1 } else { 0 };
             if early >= 2 && !waiter.done() {
                 self.give_up(waiter);
-                return;
+                return paused;
             }
         }
+        paused
     }
 
     /// Takes the request back and does it here.

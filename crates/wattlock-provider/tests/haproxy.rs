@@ -1,0 +1,107 @@
+//! Debian's HAProxy with `ssl-mode-async` and the provider, before a server without TLS. On loopback only.
+#![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Host, port};
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign").join(name)
+}
+
+/// Starts it and waits until it listens, without connecting.
+fn start(command: &mut Command, port: u16) -> Running {
+    let running = Running(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+    let end = Instant::now() + Duration::from_secs(20);
+    let listening = format!("0100007F:{port:04X} 00000000:0000 0A");
+    while !std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&listening) {
+        assert!(Instant::now() < end, "{command:?} does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running
+}
+
+/// HAProxy and the server behind it; the port of its frontend.
+fn proxy(host: &Host, maxconn: u32, frontend: &str) -> (Running, Running, u16) {
+    let (behind, before) = (port(), port());
+    let server =
+        start(host.command(false, "python3").arg(script("server.py")).arg(behind.to_string()), behind);
+    host.write(
+        "haproxy.cfg",
+        format!(
+            "global\n maxconn {maxconn}\n ssl-mode-async\n nbthread 1\ndefaults\n mode http\n timeout connect 5s\n \
+             timeout client 20s\n timeout server 20s\nfrontend front\n {frontend}\n bind 127.0.0.1:{before} ssl crt \
+             rsa.pem\n default_backend back\nbackend back\n server one 127.0.0.1:{behind}\n"
+        )
+        .as_bytes(),
+    );
+    let mut command = host.command(true, "haproxy");
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin")).args(["-db", "-f", "haproxy.cfg"]);
+    let proxy = start(&mut command, before);
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", proxy.0.id())).unwrap();
+    assert!(maps.contains("libwattlock_provider"));
+    (proxy, server, before)
+}
+
+fn host() -> Host {
+    let host = Host::new();
+    host.good(
+        false,
+        "req -x509 -newkey rsa:2048 -nodes -keyout rsa.key -out rsa.crt -days 2 -subj /CN=localhost -addext \
+         subjectAltName=DNS:localhost",
+    );
+    host.write("rsa.pem", &[host.read("rsa.key"), host.read("rsa.crt")].concat());
+    host
+}
+
+/// Clients that ask as `more` says; what they found is in `all_good`.
+fn clients(host: &Host, port: u16, more: &str) -> Child {
+    let mut command = host.command(false, "timeout");
+    command.args(["60", "python3"]).arg(script("client.py")).args([&port.to_string(), "--ca", "rsa.crt"]);
+    command.args(more.split_whitespace()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+fn all_good(clients: Child, count: u64) {
+    let told = String::from_utf8(clients.wait_with_output().unwrap().stdout).unwrap();
+    let found: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&found["good"], &found["bad"]), (&count.into(), &serde_json::json!([])), "{told}");
+}
+
+#[test]
+fn three_hundred_handshakes_of_sixteen_clients_succeed_and_pause() {
+    let host = host();
+    let (proxy, _server, port) = proxy(&host, 60, "maxconn 40");
+    for version in ["1.2", "1.3"] {
+        all_good(clients(&host, port, &format!("--version {version} --handshakes 304 --threads 16")), 304);
+    }
+    // The thread is started when something first pauses, and not before.
+    let threads = std::fs::read_dir(format!("/proc/{}/task", proxy.0.id())).unwrap().flatten();
+    let names = threads.map(|thread| std::fs::read_to_string(thread.path().join("comm")).unwrap());
+    assert!(names.collect::<String>().contains("wattlock"));
+}
+
+#[test]
+fn eventfds_fit_into_a_table_that_was_made_large_enough() {
+    let host = host();
+    let (mut proxy, _server, port) = proxy(&host, 60, "maxconn 40");
+    let first = clients(&host, port, "--handshakes 28 --threads 28 --path /slow");
+    std::thread::sleep(Duration::from_millis(1500));
+    let second = clients(&host, port, "--handshakes 11 --threads 11 --path /slow");
+    all_good(first, 28);
+    all_good(second, 11);
+    assert_eq!(proxy.0.try_wait().unwrap(), None);
+}
