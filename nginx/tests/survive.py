@@ -169,8 +169,10 @@ def read_answer(tls):
 def wait_for(what, words, seconds=15):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if what():
-            return
+        # A file that is just being replaced is not there yet.
+        with contextlib.suppress(OSError, ValueError):
+            if what():
+                return
         time.sleep(0.05)
     raise AssertionError(f"waited {seconds} s in vain for {words}")
 
