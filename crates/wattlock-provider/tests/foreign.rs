@@ -453,7 +453,7 @@ fn s_server_async_completes_every_handshake_when_the_accelerator_dies() {
         let counted = counters(&folder, server.0.id());
         // Whether a fault strikes here depends on how soon s_server resumes a job, whose work is then done inside the
         // call: that it does strike is shown by `speed` above. Here the card was used, and nobody noticed.
-        let used = counted["requests"] + counted["in_flight"];
-        assert!(counted["tests"] > 0 && used > 0, "{fault}: {counted:?}");
+        let all: u64 = counted.values().sum();
+        assert!(counted["tests"] > 0 && all > counted["tests"], "{fault}: {counted:?}");
     }
 }
