@@ -2,10 +2,10 @@
  * Connections, completions and polling inside nginx's event loop. One worker, one thread: nothing here is shared.
  *
  * A handshake that pauses has been gathered by the provider; whoever fills a batch has it done. A batch that is not
- * full goes when nobody else can join: when every handshake of this worker waits, or when a turn of the loop, which does
- * not sleep meanwhile, brought no handshake any further. (nginx accepts one connection a turn: under load many turns
- * pass between the first and the eighth, and each of them finds something to do.) The provider's own limit of a
- * millisecond ends the wait in any case. Completions post the waiting connections' read events, which run in the same
+ * full goes when nobody else can join: when every handshake of this worker waits, or when a few turns of the loop, which
+ * does not sleep meanwhile, brought no handshake any further. (nginx accepts one connection a turn: under load many turns
+ * pass between the first and the eighth, and each of them finds something to do.) The provider's own limit of
+ * a millisecond ends the wait in any case. Completions post the waiting connections' read events, which run in the same
  * turn and may gather again. What an engine with queues has is polled for in each turn. With nothing in flight nothing
  * here runs.
  *
@@ -15,6 +15,10 @@
 #include "wattlock_nginx.h"
 
 #define MOST_TURNS 64
+
+/* Turns without progress before a batch goes: a turn may do nothing but accept a connection whose ClientHello the next
+ * one reads. An empty turn takes about a microsecond. */
+#define IDLE_TURNS 4
 
 typedef struct {
     ngx_connection_t  *connection;
@@ -34,6 +38,7 @@ static ngx_connection_t             turn_connection;
 static ngx_uint_t                   turns;
 static ngx_uint_t                   progress;   /* rises with whatever brings a handshake further */
 static ngx_uint_t                   seen;
+static ngx_uint_t                   idle;
 static ngx_event_t                  timer_event;
 
 static void wattlock_turn(ngx_event_t *event);
@@ -299,11 +304,15 @@ wattlock_turn(ngx_event_t *event)
 
     in_flight = table->poll(table->provider);
 
-    if (in_flight > 0 && in_flight < wattlock_counts.in_handshake && progress != seen) {
-        seen = progress;
+    idle = progress == seen ? idle + 1 : 0;
+    seen = progress;
+
+    if (in_flight > 0 && in_flight < wattlock_counts.in_handshake && idle < IDLE_TURNS) {
         wattlock_next_turn(in_flight);
         return;
     }
+
+    idle = 0;
 
     if (in_flight > 0) {
         wattlock_counts.flushes++;
