@@ -1,5 +1,6 @@
 //! The emulated accelerator, added where a setting asks for one: for trying out what happens when a card fails.
 
+use std::io::Read;
 use std::sync::Arc;
 
 use wattlock::core::Engine;
@@ -14,7 +15,10 @@ pub fn accelerator(model: &str) -> Result<Arc<dyn Engine>, String> {
     let parsed = match Model::preset(model) {
         Some(preset) => preset,
         None => {
-            let text = std::fs::read_to_string(model)
+            // A model has at most 64 KiB, which its own reader checks.
+            let mut text = String::new();
+            std::fs::File::open(model)
+                .and_then(|file| file.take(1 << 17).read_to_string(&mut text))
                 .map_err(|error| format!("emulate = {model}: no model's name, and as a file: {error}"))?;
             Model::parse(&text).map_err(|error| format!("emulate = {model}: {error}"))?
         }

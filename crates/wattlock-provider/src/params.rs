@@ -72,7 +72,8 @@ impl<'a> Param<'a> {
         if self.0.data_size == 0 {
             return Some(&[]);
         }
-        if self.0.data.is_null() {
+        // No object is longer than half the address space; some of OpenSSL's calls use -1 as a sign.
+        if self.0.data.is_null() || self.0.data_size > isize::MAX as usize {
             return None;
         }
         // SAFETY: the entry declares `data_size` readable bytes.
@@ -143,6 +144,18 @@ impl<'a> Param<'a> {
             }
             _ => None,
         }
+    }
+
+    /// The `len` bytes of an entry whose declared size is -1, by which `EVP_CTRL_GCM_SET_IV_FIXED` says "all of it".
+    ///
+    /// # Safety
+    /// The caller of this entry has `len` readable bytes there.
+    pub unsafe fn whole(&self, len: usize) -> Option<&'a [u8]> {
+        if self.0.data_type != PARAM_OCTETS || self.0.data_size != usize::MAX || self.0.data.is_null() {
+            return None;
+        }
+        // SAFETY: the caller's.
+        Some(unsafe { std::slice::from_raw_parts(self.0.data.cast::<u8>(), len) })
     }
 
     /// A text without its terminator, if it is UTF-8.
@@ -513,6 +526,15 @@ mod tests {
         assert_eq!(read(PARAM_UNSIGNED, &[0, 0, 0, 0, 0, 0, 0, 0, 1]), None);
         assert_eq!(read(PARAM_UNSIGNED, &[]), None);
         assert_eq!(read(PARAM_OCTETS, &[5]), None);
+    }
+
+    #[test]
+    fn a_size_of_minus_one_makes_no_slice() {
+        let mut bytes = [1, 2, 3];
+        let param = OSSL_PARAM { data_size: usize::MAX, ..entry(c"x", PARAM_OCTETS, &mut bytes) };
+        assert_eq!(Param(&param).octets(), None);
+        // SAFETY: three bytes are there.
+        assert_eq!(unsafe { Param(&param).whole(3) }, Some(&[1, 2, 3][..]));
     }
 
     #[test]

@@ -265,7 +265,11 @@ impl Context {
                 b"tag" => self.set_tag(param.octets(), param.len()),
                 b"ivlen" => self.set_nonce_len(param.size()),
                 b"tlsaad" => param.octets().is_some_and(|aad| self.set_tls_aad(aad)),
-                b"tlsivfixed" => param.octets().is_some_and(|fixed| self.set_fixed(fixed, param.len())),
+                // SAFETY: whoever sets a whole nonce (a size of -1) has as many bytes as the nonce's length was set to.
+                b"tlsivfixed" => match unsafe { param.whole(self.nonce_len) } {
+                    Some(nonce) => self.set_whole(nonce),
+                    None => param.octets().is_some_and(|fixed| self.set_fixed(fixed)),
+                },
                 b"tlsivinv" => param.octets().is_some_and(|explicit| self.set_explicit(explicit)),
                 _ => true,
             };
@@ -321,11 +325,14 @@ impl Context {
         true
     }
 
-    fn set_fixed(&mut self, fixed: &[u8], len: usize) -> bool {
-        // OpenSSL's convention for "restore the whole nonce".
-        if len == usize::MAX {
-            return false;
-        }
+    /// A nonce to count on from, all of it.
+    fn set_whole(&mut self, nonce: &[u8]) -> bool {
+        self.nonce[..nonce.len()].copy_from_slice(nonce);
+        (self.counted, self.state) = (true, NonceState::Ready);
+        true
+    }
+
+    fn set_fixed(&mut self, fixed: &[u8]) -> bool {
         if fixed.len() < TLS_FIXED || self.nonce_len < fixed.len() + TLS_EXPLICIT {
             raise(Reason::InvalidIvLength);
             return false;
