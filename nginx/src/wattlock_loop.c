@@ -4,10 +4,10 @@
  * A handshake that pauses has been gathered by the provider; whoever fills a batch has it done. A batch that is not
  * full goes when nobody else can join: when every handshake of this worker waits, or when a few turns of the loop, which
  * does not sleep meanwhile, brought no handshake any further. (nginx accepts one connection a turn: under load many turns
- * pass between the first and the eighth, and each of them finds something to do.) The provider's own limit of
- * a millisecond ends the wait in any case. Completions post the waiting connections' read events, which run in the same
- * turn and may gather again. What an engine with queues has is polled for in each turn. With nothing in flight nothing
- * here runs.
+ * pass between the first and the eighth, and each of them finds something to do.) Of several kinds that wait then, the
+ * one that takes least goes first, for those who waited for it may join the others. The provider's own limit ends the
+ * wait in any case. Completions post the waiting connections' read events, which run in the same turn and may gather
+ * again. What an engine with queues has is polled for in each turn. With nothing in flight nothing here runs.
  *
  * Only handshakes pause: an SSL has one job slot, and any other call while a job is paused would resume that job and
  * return its result. So the mode is cleared when the handshake is done.
@@ -316,7 +316,7 @@ wattlock_turn(ngx_event_t *event)
 
     if (in_flight > 0) {
         wattlock_counts.flushes++;
-        in_flight = table->flush(table->provider);
+        in_flight = table->step(table->provider);
     }
 
     wattlock_next_turn(in_flight);

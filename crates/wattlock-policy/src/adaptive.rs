@@ -72,6 +72,11 @@
 //! as one thread could serve them. Below break-even (`P/b + submit >= T`) a request runs inline at once. A hold never exceeds
 //! what the batch saves, nor `hold_ns`.
 //!
+//! *Together.* A door that has `n` requests of a kind in hand, which nobody else will join, needs no prediction: where
+//! this CPU's engines are all there is, the least of `T` and `P/min(n, width) + submit` for each is taken, once for the
+//! whole pass ([`Policy::choose_together`]). P is a pass for one, times what a pass more than half full has been seen to
+//! cost beyond that (lanes do RSA in half the time for four).
+//!
 //! *Stability.* The engine last chosen for a size bucket is left only for one that looks `margin` (4 %) better, so
 //! noise below the margin changes nothing and staying costs no more than the margin.
 //!
@@ -294,6 +299,18 @@ impl Policy for Adaptive {
         true
     }
 
+    fn choose_together(
+        &mut self,
+        shape: &Shape,
+        count: u32,
+        weather: &Weather,
+        now: Nanos,
+    ) -> Option<(EngineId, u32)> {
+        let (rules, distrust) = (self.rules, self.distrust);
+        let sky = Sky { rules: &rules, distrust: &distrust, shape, weather, now, usual: 0.0 };
+        self.table(shape.kind).choose_together(&sky, count)
+    }
+
     /// Where the company that a pass was held for did not come, those who did are done one by one.
     fn take_over(
         &mut self,
@@ -496,6 +513,78 @@ impl Table {
         Some(choice)
     }
 
+    /// The header's "Together".
+    fn choose_together(&mut self, sky: &Sky<'_>, count: u32) -> Option<(EngineId, u32)> {
+        if !self.candidates.iter().all(Candidate::on_thread) {
+            return None;
+        }
+        let (best, size) = self.best_together(sky, count, Belief::Live)?;
+        let before = self.asked;
+        self.asked = before.wrapping_add(size);
+        let every = sky.rules.explore_every;
+        let due = every > 0 && before / every != self.asked / every;
+        if due && let Some(other) = self.try_together(best, size, sky, count) {
+            return Some(other);
+        }
+        self.candidates[best].predicted = 0.0;
+        Some((self.candidates[best].id, size))
+    }
+
+    /// What calibration would have instead, once in a while: unless it is believed hopeless, which is softened.
+    fn try_together(&mut self, best: usize, size: u32, sky: &Sky<'_>, count: u32) -> Option<(EngineId, u32)> {
+        let bytes = sky.shape.bytes;
+        let (hoped, together) = self.best_together(sky, count, Belief::Calibrated)?;
+        let each = |index: usize, size: u32| {
+            Some(self.candidates[index].pass_ns(bytes, size as f32)? / size.max(1) as f32)
+        };
+        if hoped == best {
+            return None;
+        }
+        let hopeless = each(hoped, together)? > HOPELESS * each(best, size)?;
+        let candidate = &mut self.candidates[hoped];
+        if !hopeless {
+            candidate.refresh(bytes);
+            candidate.predicted = 0.0;
+            return Some((candidate.id, together));
+        }
+        if sky.now.saturating_sub(candidate.softened) >= SOFTEN_NS {
+            candidate.softened = sky.now;
+            candidate.soften(bytes);
+        }
+        None
+    }
+
+    /// The candidate that does its share of `count` requests at the lowest cost for each, and how many that share is;
+    /// `None` if nothing is known of the first in the order of preference.
+    fn best_together(&self, sky: &Sky<'_>, count: u32, belief: Belief) -> Option<(usize, u32)> {
+        let mut ways = [None; MAX_ENGINES];
+        for (way, one) in ways.iter_mut().zip(&self.candidates) {
+            if is_usable(one, sky.weather) {
+                *way = self.way_together(one, sky, count, belief);
+            }
+        }
+        let scoring = Scoring::new(&ways, sky);
+        let scored = ways.iter().enumerate().filter_map(|(index, way)| {
+            let way = way.as_ref()?;
+            Some((index, way.batch as u32, scoring.of(way, false)?))
+        });
+        scored.min_by(|a, b| a.2.total_cmp(&b.2)).map(|(index, size, _)| (index, size))
+    }
+
+    fn way_together(&self, one: &Candidate, sky: &Sky<'_>, count: u32, belief: Belief) -> Option<Way> {
+        let bytes = sky.shape.bytes;
+        let alone = match belief {
+            Belief::Live => one.ns(bytes)?,
+            Belief::Calibrated => one.calibrated_ns(bytes)?,
+        };
+        let batch = if one.inline { 1.0 } else { count.min(u32::from(one.width)) as f32 };
+        let through = if one.inline { 0.0 } else { one.submit(sky.rules.submit_ns).ns };
+        let distrust = sky.distrust[one.id.index()].factor(sky.now, sky.rules.half_life_ns);
+        let ns = (alone * one.fullness(batch) / batch + through) * distrust;
+        let nj = one.nj(bytes).map(|nj| nj / batch * distrust);
+        Some(Way { ns, across_ns: ns, nj, predicted: 0.0, batch })
+    }
+
     /// Joins the batch that lanes hold already. Where there are only this CPU's engines that needs no reckoning: the pass
     /// will be made, and one more in it costs next to nothing. (A reckoning counts where a pass takes 5 us a request.)
     fn join(&mut self, sky: &Sky<'_>) -> Option<Choice> {
@@ -563,6 +652,7 @@ impl Table {
         let (mut inline, mut lanes, mut enough_lanes) = (0.0f32, 0.0f32, (0.0f32, 0.0f32));
         for (one, ns) in known.clone().filter(|(one, _)| one.on_thread()) {
             let batch = n.min(f32::from(one.width));
+            let ns = ns * one.fullness(batch);
             if one.inline {
                 inline = inline.max(1.0 / ns);
             } else if batch / (ns + batch * one.submit(sky.rules.submit_ns).beyond) > lanes {
@@ -614,7 +704,10 @@ impl Table {
         };
         let shared = |(one, ns): (&Candidate, f32)| match one.inline {
             true => ns,
-            false => ns / n.min(f32::from(one.width)) + one.submit(sky.rules.submit_ns).beyond,
+            false => {
+                let batch = n.min(f32::from(one.width));
+                ns * one.fullness(batch) / batch + one.submit(sky.rules.submit_ns).beyond
+            }
         };
         let Some(own) = times(Candidate::on_thread).map(shared).min_by(f32::total_cmp) else { return };
         let roomy = |one: &Candidate| !sky.is_crowded(one);
@@ -655,7 +748,7 @@ impl Table {
             batch = (1.0 + held as f32 + share * predicted).min(f32::from(candidate.width));
         }
         let (ns, across_ns) = if candidate.on_thread() {
-            let pass = alone * sky.dilation();
+            let pass = alone * candidate.fullness(batch) * sky.dilation();
             let maturing = self.maturing(alone, sky);
             let left_out = (sky.waiting() + 1.0 - batch).max(0.0);
             let through = if candidate.inline { 0.0 } else { candidate.submit(sky.rules.submit_ns).ns };
@@ -765,7 +858,7 @@ impl Table {
         count: u32,
         weather: &Weather,
     ) -> Option<EngineId> {
-        let pass = self.candidates.iter().find(|one| one.id == lanes)?.ns(bytes)?;
+        let pass = self.candidates.iter().find(|one| one.id == lanes)?.pass_ns(bytes, count as f32)?;
         let inline = self.candidates.iter().filter(|one| one.inline && is_usable(one, weather));
         let timed = inline.filter_map(|one| Some((one.id, one.ns(bytes)?)));
         let (id, one) = timed.min_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -786,7 +879,7 @@ impl Table {
         if !candidate.queued || way.batch < 1.5 || !missing {
             return 0;
         }
-        let pass = candidate.ns(sky.shape.bytes).unwrap_or(0.0);
+        let pass = candidate.pass_ns(sky.shape.bytes, way.batch).unwrap_or(0.0);
         let saved = self.inline_ns(sky.shape.bytes).map_or(0.0, |one| one * way.batch - pass);
         let worth = match sky.rules.objective {
             Objective::Performance => saved.max(pass / 8.0),
@@ -996,6 +1089,7 @@ impl Scoring {
 mod tests {
     use super::*;
     use crate::ranking::tests::{server, weather};
+    use wattlock_core::EngineClass;
 
     #[test]
     fn slots_hold_their_middles() {
@@ -1100,6 +1194,75 @@ mod tests {
         let first = (1..100).find(|piece| device_at(piece * 10_000));
         assert!(first.is_some_and(|piece| (5..30).contains(&piece)), "{first:?}");
         assert!(!device_at(10_000_000), "another job");
+    }
+
+    /// Instructions (1) and lanes of eight (2): 600 us for one, 640 us for a pass of one.
+    fn lanes() -> Machine {
+        let mut machine = calibrated(&[(1, 600_000.0, 1.0), (2, 640_000.0, 1.0)], Objective::Performance);
+        let lanes = &mut machine.engines[2];
+        (lanes.class, lanes.width) = (EngineClass::Lanes, 8);
+        machine.engines.remove(0);
+        machine
+    }
+
+    fn together(adaptive: &mut Adaptive, count: u32) -> (u8, u32) {
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+        let (engine, size) = adaptive.choose_together(&shape, count, &weather(), 0).unwrap();
+        (engine.0, size)
+    }
+
+    fn pass(adaptive: &mut Adaptive, batch: u16, latency_ns: Nanos) {
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+        let outcome = Outcome {
+            engine: EngineId(2),
+            latency_ns,
+            held_ns: 0,
+            batch,
+            depth: 1,
+            energy_nj: None,
+            failed: false,
+        };
+        (0..batch).for_each(|_| adaptive.observe(&shape, &outcome, 0));
+    }
+
+    #[test]
+    fn requests_in_hand_share_a_pass_where_that_takes_less() {
+        let mut adaptive = Adaptive::new(lanes(), &Settings::default());
+        assert_eq!(together(&mut adaptive, 1), (1, 1));
+        for count in 2..=8 {
+            assert_eq!(together(&mut adaptive, count), (2, count));
+        }
+        assert_eq!(together(&mut adaptive, 20), (2, 8));
+    }
+
+    #[test]
+    fn a_fuller_pass_that_costs_twice_a_thin_one_is_known_as_such() {
+        let mut adaptive = Adaptive::new(lanes(), &Settings::default());
+        (0..40).for_each(|_| pass(&mut adaptive, 8, 1_900_000));
+        assert_eq!(together(&mut adaptive, 2), (2, 2), "a thin pass costs what it did");
+        (0..40).for_each(|_| pass(&mut adaptive, 4, 1_900_000));
+        assert_eq!(together(&mut adaptive, 2), (1, 1), "a thin pass costs as much as a full one");
+        assert_eq!(together(&mut adaptive, 4), (2, 4));
+        (0..40).for_each(|_| pass(&mut adaptive, 8, 8_000_000));
+        assert_eq!(together(&mut adaptive, 8), (1, 1), "a full pass is too slow");
+    }
+
+    #[test]
+    fn a_bad_belief_about_passes_is_tried_again() {
+        let mut adaptive = Adaptive::new(lanes(), &Settings::default());
+        (0..40).for_each(|_| pass(&mut adaptive, 4, 2_400_000));
+        assert_eq!(together(&mut adaptive, 2), (1, 1));
+        let every = Settings::default().adaptive_explore_every;
+        let tried = (0..every).filter(|_| together(&mut adaptive, 2).0 == 2).count();
+        assert_eq!(tried, 1);
+    }
+
+    #[test]
+    fn with_a_device_each_request_is_asked_for() {
+        let machine = calibrated(&[(1, 600_000.0, 1.0), (2, 640_000.0, 1.0)], Objective::Performance);
+        let mut adaptive = Adaptive::new(machine, &Settings::default());
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+        assert_eq!(adaptive.choose_together(&shape, 8, &weather(), 0), None);
     }
 
     #[test]

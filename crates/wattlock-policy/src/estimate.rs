@@ -146,6 +146,8 @@ pub(crate) struct Candidate {
     mean_ns: f32,
     /// Requests of the pass last heard of whose outcomes are still to come.
     heard: u16,
+    /// What a pass more than half full takes, in passes of one: CPU lanes may do a thin batch in half the time.
+    full: f32,
     /// Share of the predicted company that comes.
     pub(crate) company: f32,
     /// Company last predicted, before [`Candidate::company`].
@@ -184,6 +186,7 @@ impl Candidate {
             waited: false,
             mean_ns: 0.0,
             heard: 0,
+            full: 1.0,
             company: 1.0,
             predicted: 0.0,
             skip: 0,
@@ -210,10 +213,21 @@ impl Candidate {
         }
     }
 
-    /// Nanoseconds of one request alone, if anyone knows.
+    /// Nanoseconds of one request alone, if anyone knows: for lanes, of the pass that it has for itself.
     #[inline]
     pub(crate) fn ns(&self, bytes: usize) -> Option<f32> {
         self.cells[bucket(bytes)].ns.value(bytes)
+    }
+
+    /// Nanoseconds of a pass that so many share.
+    pub(crate) fn pass_ns(&self, bytes: usize, batch: f32) -> Option<f32> {
+        Some(self.ns(bytes)? * self.fullness(batch))
+    }
+
+    /// What is multiplied with the time of a request alone where so many share its pass.
+    #[inline]
+    pub(crate) fn fullness(&self, batch: f32) -> f32 {
+        if 2.0 * batch > f32::from(self.width) { self.full } else { 1.0 }
     }
 
     /// The same by calibration only.
@@ -284,7 +298,12 @@ impl Candidate {
             let again = self.heard > 0;
             self.heard = if again { self.heard - 1 } else { batch.max(1) - 1 };
             if !again && (depth <= f32::from(self.width) || self.inline) {
-                cell.ns.learn(bytes, service);
+                if self.width > 1 && 2 * batch > self.width {
+                    let passes = (service / alone.max(1.0)).clamp(self.full / 4.0, self.full * 4.0);
+                    self.full += (passes.clamp(1.0, 8.0) - self.full) / 8.0;
+                } else {
+                    cell.ns.learn(bytes, service);
+                }
             }
         } else if depth <= (self.servers / 2.0).max(f32::from(self.width)) {
             cell.ns.learn(bytes, service);

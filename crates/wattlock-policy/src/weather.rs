@@ -108,6 +108,19 @@ pub trait Policy: Send {
     /// not available while another is.
     fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice;
 
+    /// `count` (at least 1) requests of this shape are in the caller's hands and nobody else will join them: who does
+    /// the next of them, and how many together, 1 to `count`. `None`: each is to be asked for by [`Policy::choose`].
+    fn choose_together(
+        &mut self,
+        shape: &Shape,
+        count: u32,
+        weather: &Weather,
+        now: Nanos,
+    ) -> Option<(EngineId, u32)> {
+        let _ = (shape, count, weather, now);
+        None
+    }
+
     /// Who does a request of this shape if it must finish inside the call (nobody can wait for a completion). Never
     /// an engine that does not do the kind inline.
     fn choose_inline(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> EngineId;

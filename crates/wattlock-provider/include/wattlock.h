@@ -56,6 +56,9 @@ struct wattlock_table {
     int (*check)(void *provider, const char *key, const char *value, char *words, size_t room);
     /* Changes a setting, for requests that begin from now on. As `check`. What OpenSSL has been offered stays. */
     int (*set)(void *provider, const char *key, const char *value, char *words, size_t room);
+    /* Releases what has gathered of one kind, the one that takes least: who waited for that may join the others after it.
+     * Returns as poll. */
+    unsigned (*step)(void *provider);
 };
 
 #endif

@@ -47,6 +47,9 @@ use crate::sys;
 
 /// How often the helper looks while requests wait for a loop to come round.
 const TICK: Duration = Duration::from_millis(1);
+/// The longest that something waits for company where the application says when nobody else can join: a loop that is
+/// never idle may never say so, and a pass of RSA takes 1 to 15 ms.
+const PATIENCE: Duration = Duration::from_millis(5);
 /// How often it looks while an engine with queues has something.
 const QUEUE_TICK: Duration = Duration::from_micros(50);
 /// First and last pause between trials of gathering where nobody comes.
@@ -71,6 +74,8 @@ pub struct Seat {
     epoch: u32,
     /// How many requests of a kind make a full batch.
     widths: [u16; Kind::COUNT],
+    /// What one request of a kind takes inside the call by calibration, in nanoseconds; 0 where nobody knows.
+    alone_ns: [u64; Kind::COUNT],
     /// Kinds that something besides this CPU does: there even a lone request may be better off.
     devices: KindSet,
     state: Mutex<State>,
@@ -84,15 +89,27 @@ struct State {
     dispatcher: Dispatcher,
     clock: Clock,
     /// Not yet released, oldest first.
-    gathered: Vec<(OwnedRequest, Arc<Waiter>)>,
-    since: Nanos,
+    gathered: Vec<Gathered>,
     /// Whoever waits for a request that the dispatcher has, by the request's mark.
-    waiting: Vec<Option<(Token, Arc<Waiter>)>>,
+    waiting: Vec<Option<(Option<Token>, Arc<Waiter>)>>,
     arrived: Vec<Completion>,
     /// Who is to be told once the lock is free: a callback may call us.
     tell: Vec<Arc<Waiter>>,
     company: Company,
     stack: Option<Stack>,
+}
+
+/// One of those that wait for company.
+struct Gathered {
+    request: OwnedRequest,
+    waiter: Arc<Waiter>,
+    since: Nanos,
+}
+
+impl Gathered {
+    fn kind(&self) -> Kind {
+        self.request.kind
+    }
 }
 
 /// Whether gathering helps this thread.
@@ -293,6 +310,19 @@ unsafe extern "C" fn unlink(_: *mut sys::ASYNC_WAIT_CTX, _: *const c_void, fd: c
     });
 }
 
+/// Keeps a request's result for its waiter, who is to be told, unless it is `me`.
+fn finished(
+    tell: &mut Vec<Arc<Waiter>>,
+    waiter: Arc<Waiter>,
+    completion: Completion,
+    me: Option<&Arc<Waiter>>,
+) {
+    waiter.finish(completion.result, completion.request);
+    if me.is_none_or(|me| !Arc::ptr_eq(me, &waiter)) {
+        tell.push(waiter);
+    }
+}
+
 /// A stack of the seat's own, with a guard page below.
 struct Stack {
     base: *mut u8,
@@ -341,45 +371,38 @@ impl State {
         self.clock.now()
     }
 
-    fn finished(&mut self, waiter: Arc<Waiter>, completion: Completion, me: Option<&Arc<Waiter>>) {
-        waiter.finish(completion.result, completion.request);
-        if me.is_none_or(|me| !Arc::ptr_eq(me, &waiter)) {
-            self.tell.push(waiter);
-        }
-    }
-
-    /// Hands everything gathered to the policy and does what can be done at once. Returns whether gathering helped:
-    /// somebody had company, or an engine with queues has something.
-    fn release(&mut self, me: Option<&Arc<Waiter>>) -> bool {
-        let mut gathered = std::mem::take(&mut self.gathered);
-        // Only like requests share a pass: kind by kind the policy is told how many there are, which is exact.
-        gathered.sort_by_key(|(request, _)| request.kind);
-        let mut rest = gathered.into_iter().peekable();
+    /// Hands what has gathered, of one kind or of all, to the policy and does what can be done at once. Returns whether
+    /// gathering helped: somebody had company, or an engine with queues has something.
+    fn release(&mut self, only: Option<Kind>, me: Option<&Arc<Waiter>>) -> bool {
         let mut helped = false;
-        while let Some(kind) = rest.peek().map(|(request, _)| request.kind) {
-            let alike: Vec<_> =
-                std::iter::from_fn(|| rest.next_if(|(request, _)| request.kind == kind)).collect();
-            self.dispatcher.set_active((self.dispatcher.in_flight() + alike.len()) as u32);
-            for (request, waiter) in alike {
-                self.submit(request, waiter, me);
+        while let Some(kind) = only.or(self.gathered.first().map(Gathered::kind)) {
+            let mut alike = Vec::new();
+            for mut one in self.gathered.extract_if(.., |one| one.kind() == kind) {
+                let free = self.waiting.iter().position(Option::is_none);
+                let slot = free.unwrap_or(self.waiting.len());
+                self.waiting.resize_with(self.waiting.len().max(slot + 1), || None);
+                self.waiting[slot] = Some((None, one.waiter));
+                one.request.mark = slot as u64;
+                alike.push(one.request);
             }
-            self.dispatcher.flush();
+            let State { dispatcher, waiting, tell, .. } = self;
+            dispatcher.submit_together(&mut alike, &mut |mark, submitted| {
+                let place = &mut waiting[mark as usize];
+                match submitted {
+                    Submitted::Pending(token) => place.iter_mut().for_each(|(name, _)| *name = Some(token)),
+                    Submitted::Done(done) => {
+                        if let Some((_, waiter)) = place.take() {
+                            finished(tell, waiter, done, me);
+                        }
+                    }
+                }
+            });
             helped |= self.collect(me);
+            if only.is_some() {
+                break;
+            }
         }
         helped || self.waiting.iter().any(Option::is_some)
-    }
-
-    fn submit(&mut self, mut request: OwnedRequest, waiter: Arc<Waiter>, me: Option<&Arc<Waiter>>) {
-        let free = self.waiting.iter().position(Option::is_none);
-        let slot = free.unwrap_or_else(|| {
-            self.waiting.push(None);
-            self.waiting.len() - 1
-        });
-        request.mark = slot as u64;
-        match self.dispatcher.submit(request) {
-            Submitted::Done(done) => self.finished(waiter, done, me),
-            Submitted::Pending(token) => self.waiting[slot] = Some((token, waiter)),
-        }
     }
 
     /// Takes in what is done. Returns whether any of it was done in company.
@@ -391,7 +414,7 @@ impl State {
             helped |= completion.cost.batch > 1;
             let place = self.waiting.get_mut(completion.request.mark as usize);
             let Some((_, waiter)) = place.and_then(Option::take) else { continue };
-            self.finished(waiter, completion, me);
+            finished(&mut self.tell, waiter, completion, me);
         }
         self.arrived = arrived;
         helped
@@ -433,12 +456,12 @@ impl Seat {
             forks: wattlock::forks(),
             epoch,
             widths,
+            alone_ns: std::array::from_fn(|at| runtime.alone_ns(Kind::ALL[at])),
             devices: device_kinds(&runtime),
             state: Mutex::new(State {
                 dispatcher: runtime.dispatcher(),
                 clock: runtime.clock().clone(),
                 gathered: Vec::new(),
-                since: 0,
                 waiting: Vec::new(),
                 arrived: Vec::new(),
                 tell: Vec::new(),
@@ -465,12 +488,12 @@ impl Seat {
             return; // It belongs to the parent.
         }
         let mut state = self.lock();
-        state.gathered.retain(|(_, one)| !Arc::ptr_eq(one, waiter));
-        let mine = |place: &Option<(Token, Arc<Waiter>)>| {
+        state.gathered.retain(|one| !Arc::ptr_eq(&one.waiter, waiter));
+        let mine = |place: &Option<(Option<Token>, Arc<Waiter>)>| {
             place.as_ref().is_some_and(|(_, one)| Arc::ptr_eq(one, waiter))
         };
         if let Some(slot) = state.waiting.iter().position(mine)
-            && let Some((token, _)) = state.waiting[slot].as_ref()
+            && let Some((Some(token), _)) = state.waiting[slot].as_ref()
         {
             let token = *token;
             if state.dispatcher.cancel(token).is_some() {
@@ -513,14 +536,11 @@ impl Seat {
         let inner = Waiting { outcome: None, notify, gone: false, signalled: false };
         let waiter = Arc::new(Waiter { seat: self.clone(), inner: Mutex::new(inner) });
         *lock(&link.current) = Some(waiter.clone());
-        if state.gathered.is_empty() {
-            state.since = now;
-        }
         let request = OwnedRequest::new(kind, Arc::new(key.clone()), input.to_vec(), output.len());
-        state.gathered.push((request, waiter.clone()));
-        let alike = state.gathered.iter().filter(|(request, _)| request.kind == kind).count();
+        state.gathered.push(Gathered { request, waiter: waiter.clone(), since: now });
+        let alike = state.gathered.iter().filter(|one| one.kind() == kind).count();
         if alike >= usize::from(self.widths[kind.index()]) {
-            let helped = state.deep(|state| state.release(Some(&waiter))).unwrap_or(false);
+            let helped = state.deep(|state| state.release(Some(kind), Some(&waiter))).unwrap_or(false);
             state.company.learned(helped, now);
         } else if state.gathered.len() == 1 && !claimed {
             let leader = waiter.clone();
@@ -590,11 +610,11 @@ impl Seat {
                 return paused;
             }
             Waiter::clear(&mut lock(&waiter.inner));
-            let mine = state.gathered.iter().any(|(_, one)| Arc::ptr_eq(one, waiter));
+            let mine = state.gathered.iter().any(|one| Arc::ptr_eq(&one.waiter, waiter));
             if self.claimed.load(Relaxed) && early == 0 {
                 // Something else woke this connection; the application releases when its loop has been round.
             } else if mine {
-                let helped = state.deep(|state| state.release(Some(waiter))).unwrap_or(false);
+                let helped = state.deep(|state| state.release(None, Some(waiter))).unwrap_or(false);
                 state.company.learned(helped, now);
             } else {
                 state.deep(|state| {
@@ -616,14 +636,14 @@ impl Seat {
     fn give_up(self: &Arc<Seat>, waiter: &Arc<Waiter>) {
         let mut state = self.lock();
         let mut request = None;
-        if let Some(at) = state.gathered.iter().position(|(_, one)| Arc::ptr_eq(one, waiter)) {
-            request = Some(state.gathered.remove(at).0);
+        if let Some(at) = state.gathered.iter().position(|one| Arc::ptr_eq(&one.waiter, waiter)) {
+            request = Some(state.gathered.remove(at).request);
         }
-        let mine = |place: &Option<(Token, Arc<Waiter>)>| {
+        let mine = |place: &Option<(Option<Token>, Arc<Waiter>)>| {
             place.as_ref().is_some_and(|(_, one)| Arc::ptr_eq(one, waiter))
         };
         if let Some(slot) = state.waiting.iter().position(mine)
-            && let Some((token, _)) = state.waiting[slot].take()
+            && let Some((Some(token), _)) = state.waiting[slot].take()
         {
             request = state.dispatcher.cancel(token).or(request);
         }
@@ -642,8 +662,8 @@ impl Seat {
             return (false, false);
         }
         let now = state.now();
-        if !state.gathered.is_empty() && now.saturating_sub(state.since) >= overdue_ns {
-            state.release(None);
+        if state.gathered.first().is_some_and(|one| now.saturating_sub(one.since) >= overdue_ns) {
+            state.release(None, None);
         } else if state.dispatcher.in_flight() > 0 {
             state.collect(None);
         }
@@ -656,13 +676,12 @@ impl Seat {
     /// The application polls: takes in what is done and returns how much is still in flight.
     pub(crate) fn poll(&self) -> usize {
         let mut state = self.lock();
-        let due =
-            !state.gathered.is_empty() && state.now().saturating_sub(state.since) >= TICK.as_nanos() as u64;
-        if due {
-            state.release(None);
-        } else {
-            state.collect(None);
+        let now = state.now();
+        let is_late = |one: &Gathered| now.saturating_sub(one.since) >= PATIENCE.as_nanos() as u64;
+        while let Some(late) = state.gathered.first().filter(|one| is_late(one)).map(Gathered::kind) {
+            state.release(Some(late), None);
         }
+        state.collect(None);
         let left = state.gathered.len() + state.dispatcher.in_flight();
         unlock(state);
         left
@@ -671,8 +690,22 @@ impl Seat {
     /// The application's loop has nothing else to do: releases what has gathered. Returns how much is in flight.
     pub(crate) fn flush(&self) -> usize {
         let mut state = self.lock();
-        state.release(None);
+        state.release(None, None);
         let left = state.dispatcher.in_flight();
+        unlock(state);
+        left
+    }
+
+    /// Releases what has gathered of the kind that takes the least time; who waits for that may join the others after
+    /// it. Returns how much is in flight, what is still gathered included.
+    pub(crate) fn step(&self) -> usize {
+        let mut state = self.lock();
+        let cheapest =
+            state.gathered.iter().map(Gathered::kind).min_by_key(|kind| self.alone_ns[kind.index()]);
+        if cheapest.is_some() {
+            state.release(cheapest, None);
+        }
+        let left = state.gathered.len() + state.dispatcher.in_flight();
         unlock(state);
         left
     }
@@ -698,7 +731,7 @@ impl Seat {
         let is_it = |waiter: &Arc<Waiter>| matches!(lock(&waiter.inner).notify, Notify::Callback(_, of) if of.cast_const() == argument);
         let found = {
             let state = self.lock();
-            let gathered = state.gathered.iter().map(|(_, waiter)| waiter);
+            let gathered = state.gathered.iter().map(|one| &one.waiter);
             let waiting = state.waiting.iter().flatten().map(|(_, waiter)| waiter);
             gathered.chain(waiting).find(|waiter| is_it(waiter)).cloned()
         };

@@ -45,6 +45,9 @@ pub struct FunctionTable {
     pub check: unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char, *mut c_char, usize) -> c_int,
     /// Changes a setting for requests that begin from now on. What OpenSSL was offered stays.
     pub set: unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char, *mut c_char, usize) -> c_int,
+    /// Releases what has gathered of one kind, the one that takes least, whose waiters may join the others after it.
+    /// Returns as `poll`.
+    pub step: unsafe extern "C" fn(*mut c_void) -> c_uint,
 }
 
 // SAFETY: function pointers and a pointer to the provider, which is Sync.
@@ -68,6 +71,7 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         status,
         check,
         set,
+        step,
     }
 }
 
@@ -84,6 +88,11 @@ unsafe extern "C" fn poll(provider: *mut c_void) -> c_uint {
 unsafe extern "C" fn flush(provider: *mut c_void) -> c_uint {
     // SAFETY: as in `claim`.
     entry(|| unsafe { Provider::of(provider) }.seat().flush() as c_int) as c_uint
+}
+
+unsafe extern "C" fn step(provider: *mut c_void) -> c_uint {
+    // SAFETY: as in `claim`.
+    entry(|| unsafe { Provider::of(provider) }.seat().step() as c_int) as c_uint
 }
 
 unsafe extern "C" fn in_flight(provider: *mut c_void) -> c_uint {

@@ -332,25 +332,106 @@ impl Dispatcher {
         if choice.engine.index() >= self.stations.len() {
             return self.done_now(request, Err(Error::Unsupported), now, now);
         }
-        let station = &self.stations[choice.engine.index()];
-        if !station.queued.contains(shape.kind) {
-            if station.health.ready(shape.kind) {
-                self.note_lone(choice.engine, &shape);
-                let result = self.run_timed(choice.engine, &shape, now, &mut request.view());
-                return self.done_now(request, result, now, self.now);
-            }
-            let result = self.run_with_care(choice.engine, &shape, &mut request.view());
-            let until = self.runtime.clock().now();
-            return self.done_now(request, result, now, until);
+        if !self.stations[choice.engine.index()].queued.contains(shape.kind) {
+            return self.submit_inline(choice.engine, &shape, request, now);
         }
         match self.enqueue(&choice, &shape, request, now) {
             Ok(token) => Submitted::Pending(token),
-            Err((reason, mut request)) => {
-                let result = self.elsewhere(choice.engine, reason, &mut request.view());
-                let until = self.runtime.clock().now();
-                self.done_now(request, result, now, until)
+            Err((reason, request)) => self.submit_elsewhere(choice.engine, reason, request, now),
+        }
+    }
+
+    /// Submits requests of one kind that are all there are: nobody else will join them. Says of each, by its mark, what
+    /// became of it. Nothing is held when this returns. Never blocks.
+    pub fn submit_together(
+        &mut self,
+        requests: &mut Vec<OwnedRequest>,
+        each: &mut dyn FnMut(u64, Submitted),
+    ) {
+        if self.generation != fork::generation() {
+            self.after_fork();
+        }
+        let active = self.weather.active;
+        while let Some(first) = requests.first() {
+            let (shape, count) = (first.shape(), requests.len() as u32);
+            let now = self.look();
+            if !self.testing.is_empty() {
+                self.collect(now);
+            }
+            match self.policy.choose_together(&shape, count, &self.weather, now) {
+                Some((lanes, size)) if self.has_lanes(lanes, shape.kind) => {
+                    // The policy has been asked about all of them: no batch goes early, and none is reconsidered.
+                    self.weather.active = 0;
+                    let pass = requests.drain(..(size.max(1) as usize).min(count as usize));
+                    pass.for_each(|request| each(request.mark, self.submit_to(lanes, request, now)));
+                    self.stations[lanes.index()].flush(now);
+                    self.now = self.runtime.clock().now();
+                    self.count_in_flight(lanes);
+                }
+                Some((engine, _)) if engine.index() < self.stations.len() => {
+                    let mut request = requests.remove(0);
+                    let mark = request.mark;
+                    let submitted = match request.view().validate() {
+                        Ok(()) => self.submit_inline(engine, &shape, request, now),
+                        Err(error) => self.done_now(request, Err(error), now, now),
+                    };
+                    each(mark, submitted);
+                }
+                _ => {
+                    self.weather.active = self.doors_in_flight() as u32 + count;
+                    requests.drain(..).for_each(|request| each(request.mark, self.submit(request)));
+                    self.flush();
+                }
             }
         }
+        self.weather.active = active;
+    }
+
+    /// Whether an engine is lanes of this CPU that do a kind.
+    fn has_lanes(&self, id: EngineId, kind: Kind) -> bool {
+        self.stations.get(id.index()).is_some_and(|one| one.is_lanes && one.queued.contains(kind))
+    }
+
+    /// Puts a request into an engine's instance, to be held there until somebody flushes.
+    fn submit_to(&mut self, engine: EngineId, mut request: OwnedRequest, now: Nanos) -> Submitted {
+        if let Err(error) = request.view().validate() {
+            return self.done_now(request, Err(error), now, now);
+        }
+        let (shape, choice) = (request.shape(), Choice { hold_ns: 1, ..Choice::now(engine) });
+        match self.enqueue(&choice, &shape, request, now) {
+            Ok(token) => Submitted::Pending(token),
+            Err((reason, request)) => self.submit_elsewhere(engine, reason, request, now),
+        }
+    }
+
+    fn submit_elsewhere(
+        &mut self,
+        from: EngineId,
+        reason: Reason,
+        mut request: OwnedRequest,
+        now: Nanos,
+    ) -> Submitted {
+        let result = self.elsewhere(from, reason, &mut request.view());
+        let until = self.runtime.clock().now();
+        self.done_now(request, result, now, until)
+    }
+
+    /// Does a request inside the call, and takes the time.
+    fn submit_inline(
+        &mut self,
+        engine: EngineId,
+        shape: &Shape,
+        mut request: OwnedRequest,
+        now: Nanos,
+    ) -> Submitted {
+        if self.stations[engine.index()].health.ready(shape.kind) {
+            self.note_lone(engine, shape);
+            let result = self.run_timed(engine, shape, now, &mut request.view());
+            return self.done_now(request, result, now, self.now);
+        }
+        let result = self.run_with_care(engine, shape, &mut request.view());
+        let until = self.runtime.clock().now();
+        self.done_now(request, result, now, until)
     }
 
     /// Asks the policy, once the weather says who would keep this request company.

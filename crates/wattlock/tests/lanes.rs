@@ -137,6 +137,70 @@ fn when_everyone_waits_nobody_waits_for_more() {
 }
 
 #[test]
+fn requests_together_share_passes_as_the_policy_says_and_none_is_held() {
+    struct Eight;
+    impl Policy for Eight {
+        fn name(&self) -> &'static str {
+            "eight"
+        }
+        fn choose(&mut self, _: &Shape, _: &Weather, _: Nanos) -> Choice {
+            panic!("it has been asked about all of them")
+        }
+        fn choose_together(
+            &mut self,
+            _: &Shape,
+            count: u32,
+            _: &Weather,
+            _: Nanos,
+        ) -> Option<(EngineId, u32)> {
+            Some(if count > 1 { (LANES, count.min(8)) } else { (INSTRUCTION, 1) })
+        }
+        fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
+            INSTRUCTION
+        }
+        fn take_over(&mut self, _: &Shape, _: EngineId, _: u32, _: &Weather) -> Option<EngineId> {
+            panic!("nothing is reconsidered")
+        }
+    }
+    if own_engines().len() < 3 {
+        println!("no lanes on this machine: not tried");
+        return;
+    }
+    let runtime = Runtime::builder()
+        .own_policy("eight", |_| Box::new(Eight))
+        .telemetry(false)
+        .profile(Profile::built_in())
+        .build()
+        .unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    let mut together = |count: u64| {
+        let mut requests: Vec<_> = (0..count).map(|mark| question(Kind::X25519Derive, mark)).collect();
+        let (mut at_once, mut promised) = (Vec::new(), Vec::new());
+        dispatcher.submit_together(&mut requests, &mut |mark, submitted| match submitted {
+            Submitted::Done(completion) => at_once.push((mark, completion.result.is_ok())),
+            Submitted::Pending(_) => promised.push(mark),
+        });
+        assert_eq!(requests.len(), 0);
+        let back = back(&mut dispatcher);
+        assert_eq!(dispatcher.in_flight(), 0);
+        assert_eq!(back.iter().map(|one| one.0).collect::<Vec<_>>(), promised);
+        (back, at_once)
+    };
+    let (back, at_once) = together(3);
+    assert_eq!(
+        (back.len(), at_once.len()),
+        (0, 3),
+        "the first start the test of lanes and are done elsewhere"
+    );
+    let (back, at_once) = together(11);
+    let expected: Vec<_> = (0..8).map(|mark| (mark, 8)).chain((8..11).map(|mark| (mark, 3))).collect();
+    assert_eq!((back, at_once), (expected, vec![]));
+    let (back, at_once) = together(9);
+    assert_eq!(back.len(), 8);
+    assert_eq!(at_once, [(8, true)]);
+}
+
+#[test]
 fn a_cancelled_request_leaves_its_batch() {
     let clock = HandClock::default();
     let Some(mut dispatcher) = dispatcher(&clock, &[Kind::X25519Derive]) else { return };
