@@ -2,9 +2,9 @@
  * Connections, completions and polling inside nginx's event loop. One worker, one thread: nothing here is shared.
  *
  * A handshake that pauses has been gathered by the provider; whoever fills a batch has it done. A batch that is not
- * full goes when nobody else can join: when every handshake of this worker waits, or when a few turns of the loop, which
- * does not sleep meanwhile, brought no handshake any further. (nginx accepts one connection a turn: under load many turns
- * pass between the first and the eighth, and each of them finds something to do.) Of several kinds that wait then, the
+ * full goes when nobody else can join: when a few turns of the loop, which does not sleep meanwhile, brought no handshake
+ * any further; fewer where every handshake of this worker waits. (nginx accepts one connection a turn: under load many
+ * turns pass between the first and the eighth, and each of them finds something to do.) Of several kinds that wait then, the
  * one that takes least goes first, for those who waited for it may join the others. The provider's own limit ends the
  * wait in any case. Completions post the waiting connections' read events, which run in the same turn and may gather
  * again. What an engine with queues has is polled for in each turn. With nothing in flight nothing here runs.
@@ -19,6 +19,9 @@
 /* Turns without progress before a batch goes: a turn may do nothing but accept a connection whose ClientHello the next
  * one reads. An empty turn takes about a microsecond. */
 #define IDLE_TURNS 4
+
+/* The same where every handshake waits: others may not have been accepted yet. */
+#define IDLE_TURNS_ALL 2
 
 typedef struct {
     ngx_connection_t  *connection;
@@ -279,7 +282,8 @@ wattlock_timer(ngx_event_t *event)
 static void
 wattlock_turn(ngx_event_t *event)
 {
-    unsigned  in_flight;
+    unsigned    in_flight;
+    ngx_uint_t  enough;
 
     (void) event;
 
@@ -307,7 +311,9 @@ wattlock_turn(ngx_event_t *event)
     idle = progress == seen ? idle + 1 : 0;
     seen = progress;
 
-    if (in_flight > 0 && in_flight < wattlock_counts.in_handshake && idle < IDLE_TURNS) {
+    enough = in_flight < wattlock_counts.in_handshake ? IDLE_TURNS : IDLE_TURNS_ALL;
+
+    if (in_flight > 0 && idle < enough) {
         wattlock_next_turn(in_flight);
         return;
     }
