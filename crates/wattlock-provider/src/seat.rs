@@ -79,6 +79,8 @@ pub struct Seat {
     /// Kinds that something besides this CPU does: there even a lone request may be better off.
     devices: KindSet,
     state: Mutex<State>,
+    /// Whether something was gathered or in flight when the state was last let go.
+    waited_for: Arc<AtomicBool>,
     /// Whether the application said that it polls this thread's requests.
     claimed: AtomicBool,
     /// How many could be waiting at once, if the application says so; 0 if it does not.
@@ -97,6 +99,8 @@ struct State {
     tell: Vec<Arc<Waiter>>,
     company: Company,
     stack: Option<Stack>,
+    /// The seat's.
+    waited_for: Arc<AtomicBool>,
 }
 
 /// One of those that wait for company.
@@ -172,6 +176,8 @@ unsafe impl Send for Waiting {}
 
 /// Frees the lock, then tells whoever has something to be told.
 fn unlock(mut state: MutexGuard<'_, State>) {
+    let somebody = !state.gathered.is_empty() || state.waiting.iter().any(Option::is_some);
+    state.waited_for.store(somebody, Relaxed);
     let mut tell = std::mem::take(&mut state.tell);
     drop(state);
     tell.drain(..).for_each(|waiter| waiter.wake());
@@ -452,6 +458,7 @@ impl Seat {
                 widths[kind.index()] = description.width;
             }
         }
+        let waited_for = Arc::new(AtomicBool::new(false));
         Seat {
             forks: wattlock::forks(),
             epoch,
@@ -467,7 +474,9 @@ impl Seat {
                 tell: Vec::new(),
                 company: Company::default(),
                 stack: None,
+                waited_for: waited_for.clone(),
             }),
+            waited_for,
             claimed: AtomicBool::new(false),
             active: AtomicU32::new(0),
         }
@@ -657,7 +666,8 @@ impl Seat {
     /// The helper's look: releases what a loop has not come back for, and takes in what is done. Returns whether
     /// anything is still in flight, and whether an engine with queues has it.
     fn look_after(&self, overdue_ns: Nanos) -> (bool, bool) {
-        let Ok(mut state) = self.state.try_lock() else { return (true, false) };
+        // Its thread is at work, which may take long and may have nothing to do with who waits.
+        let Ok(mut state) = self.state.try_lock() else { return (self.waited_for.load(Relaxed), false) };
         if self.claimed.load(Relaxed) {
             return (false, false);
         }
