@@ -68,6 +68,12 @@ impl<'a> Param<'a> {
         unsafe { CStr::from_ptr(self.0.key) }
     }
 
+    /// Whether that is its name.
+    #[inline]
+    pub fn is(&self, key: &CStr) -> bool {
+        is_named(self.0, key)
+    }
+
     fn bytes(&self) -> Option<&'a [u8]> {
         if self.0.data_size == 0 {
             return Some(&[]);
@@ -282,6 +288,12 @@ impl Answer<'_> {
     /// Its name.
     pub fn key(&self) -> &CStr {
         Param(self.0).key()
+    }
+
+    /// Whether that is its name.
+    #[inline]
+    pub fn is(&self, key: &CStr) -> bool {
+        is_named(self.0, key)
     }
 
     /// Bytes of room.

@@ -14,7 +14,7 @@ use super::{
     Facts, Tally, bytes, dispatch, gettable_params, is_known, provider, say, symmetric, with_buffers,
 };
 use crate::error::{Reason, entry, raise};
-use crate::params::{Answers, END, Params, Table, describe};
+use crate::params::{Answer, Answers, END, Params, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED, id};
 
@@ -132,19 +132,24 @@ impl Context {
         self.set(params)
     }
 
+    #[inline]
     fn stream(&mut self) -> Result<&mut Box<dyn Stream>, Error> {
+        self.stream_and_nonce().map(|(stream, _)| stream)
+    }
+
+    fn stream_and_nonce(&mut self) -> Result<(&mut Box<dyn Stream>, &[u8]), Error> {
         let place = &mut self.streams[usize::from(self.seal)];
         if place.is_none() {
             let key = self.key.as_ref().ok_or(Error::Invalid("no key"))?;
             *place = Some(self.provider.open_stream(kinds(self.bits).1[usize::from(self.seal)], key)?);
         }
-        place.as_mut().ok_or(Error::Unsupported)
+        let stream = place.as_mut().ok_or(Error::Unsupported)?;
+        Ok((stream, &self.nonce[..self.nonce_len]))
     }
 
     fn start(&mut self) -> Result<&mut Box<dyn Stream>, Error> {
-        let (nonce, len) = (self.nonce, self.nonce_len);
-        let stream = self.stream()?;
-        stream.start(&nonce[..len])?;
+        let (stream, nonce) = self.stream_and_nonce()?;
+        stream.start(nonce)?;
         Ok(stream)
     }
 
@@ -260,24 +265,23 @@ impl Context {
     }
 
     fn set(&mut self, params: Params<'_>) -> bool {
-        for param in params.iter() {
-            let good = match param.key().to_bytes() {
-                b"tag" => self.set_tag(param.octets(), param.len()),
-                b"ivlen" => self.set_nonce_len(param.size()),
-                b"tlsaad" => param.octets().is_some_and(|aad| self.set_tls_aad(aad)),
+        params.iter().all(|param| {
+            if param.is(c"tag") {
+                self.set_tag(param.octets(), param.len())
+            } else if param.is(c"ivlen") {
+                self.set_nonce_len(param.size())
+            } else if param.is(c"tlsaad") {
+                param.octets().is_some_and(|aad| self.set_tls_aad(aad))
+            } else if param.is(c"tlsivfixed") {
                 // SAFETY: whoever sets a whole nonce (a size of -1) has as many bytes as the nonce's length was set to.
-                b"tlsivfixed" => match unsafe { param.whole(self.nonce_len) } {
+                match unsafe { param.whole(self.nonce_len) } {
                     Some(nonce) => self.set_whole(nonce),
                     None => param.octets().is_some_and(|fixed| self.set_fixed(fixed)),
-                },
-                b"tlsivinv" => param.octets().is_some_and(|explicit| self.set_explicit(explicit)),
-                _ => true,
-            };
-            if !good {
-                return false;
+                }
+            } else {
+                !param.is(c"tlsivinv") || param.octets().is_some_and(|explicit| self.set_explicit(explicit))
             }
-        }
-        true
+        })
     }
 
     fn set_tag(&mut self, tag: Option<&[u8]>, len: usize) -> bool {
@@ -371,35 +375,42 @@ impl Context {
         true
     }
 
+    /// The two lengths are asked for with each message.
     fn get(&mut self, answers: &mut Answers<'_>) -> bool {
-        answers.iter_mut().all(|mut answer| match answer.key().to_bytes() {
-            b"keylen" => answer.set_size(self.bits / 8),
-            b"ivlen" => answer.set_size(self.nonce_len),
-            b"taglen" => answer.set_size(self.tag_len.unwrap_or(TAG)),
-            b"tlsaadpad" => answer.set_size(TAG),
-            b"iv" | b"updated-iv" => {
-                let good = self.state != NonceState::None;
-                if good && answer.set_octets(&self.nonce[..self.nonce_len]) {
-                    return true;
+        answers.iter_mut().all(|mut answer| {
+            if answer.is(c"ivlen") {
+                answer.set_size(self.nonce_len)
+            } else if answer.is(c"keylen") {
+                answer.set_size(self.bits / 8)
+            } else if answer.is(c"tag") {
+                self.hand_out_tag(&mut answer)
+            } else if answer.is(c"taglen") {
+                answer.set_size(self.tag_len.unwrap_or(TAG))
+            } else if answer.is(c"tlsaadpad") {
+                answer.set_size(TAG)
+            } else if answer.is(c"iv") || answer.is(c"updated-iv") {
+                let good = self.state != NonceState::None && answer.set_octets(&self.nonce[..self.nonce_len]);
+                if !good {
+                    raise(Reason::InvalidIvLength);
                 }
-                raise(Reason::InvalidIvLength);
-                false
-            }
-            b"tag" => {
-                let room = answer.room();
-                if room == 0 || room > TAG || !self.seal || self.tag_len.is_none() {
-                    raise(Reason::InvalidTag);
-                    return false;
-                }
-                answer.set_octets(&self.tag[..room])
-            }
-            b"tlsivgen" => {
+                good
+            } else if answer.is(c"tlsivgen") {
                 let mut nonce = [0; NONCE_MAX];
                 let len = answer.room().min(self.nonce_len);
                 self.next_nonce(&mut nonce[..len]) && answer.set_octets(&nonce[..len])
+            } else {
+                true
             }
-            _ => true,
         })
+    }
+
+    fn hand_out_tag(&self, answer: &mut Answer<'_>) -> bool {
+        let room = answer.room();
+        if room == 0 || room > TAG || !self.seal || self.tag_len.is_none() {
+            raise(Reason::InvalidTag);
+            return false;
+        }
+        answer.set_octets(&self.tag[..room])
     }
 }
 
