@@ -2,18 +2,24 @@
 
 use std::sync::Arc;
 
-use wattlock::core::Engine;
+use wattlock::core::{Engine, KindSet};
 
 /// Whether a group is worth offering on this machine.
 ///
 /// # Errors
 /// Why it is not, for people.
-pub fn of(group: &str, _engines: &[Arc<dyn Engine>]) -> Result<(), String> {
+pub fn of(group: &str, engines: &[Arc<dyn Engine>]) -> Result<(), String> {
     let wide = wide_aes();
     match group {
         "gcm" | "ctr" | "xts" if !wide => Err("this CPU has no 512-bit AES".to_owned()),
+        "kdf" if !derives(engines) => Err("no engine here derives keys inside the call".to_owned()),
         _ => Ok(()),
     }
+}
+
+fn derives(engines: &[Arc<dyn Engine>]) -> bool {
+    let inline = engines.iter().map(|engine| engine.description().inline);
+    crate::kdf::is_done_by(inline.fold(KindSet::EMPTY, KindSet::union))
 }
 
 #[cfg(target_arch = "x86_64")]

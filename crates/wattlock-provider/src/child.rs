@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_int};
 use std::ptr::{NonNull, null, null_mut};
 
 use crate::params::Params;
-use crate::sys;
+use crate::sys::{self, OSSL_PARAM};
 
 /// The property query of every fetch in a child context.
 pub const ELSEWHERE: &CStr = c"provider!=wattlock";
@@ -50,6 +50,12 @@ impl Child {
     pub fn digest_matching(&self, name: &CStr, query: &CStr) -> Option<Digest> {
         // SAFETY: live context, C strings.
         NonNull::new(unsafe { sys::EVP_MD_fetch(self.as_ptr(), name.as_ptr(), query.as_ptr()) }).map(Digest)
+    }
+
+    /// A key derivation by name, from anybody but us.
+    pub fn kdf(&self, name: &CStr) -> Option<Kdf> {
+        // SAFETY: live context, C strings.
+        NonNull::new(unsafe { sys::EVP_KDF_fetch(self.as_ptr(), name.as_ptr(), ELSEWHERE.as_ptr()) }).map(Kdf)
     }
 
     /// Fills `out` with random bytes from the host's generator for secrets.
@@ -181,6 +187,89 @@ impl Drop for Hashing {
     fn drop(&mut self) {
         // SAFETY: ours, freed once.
         unsafe { sys::EVP_MD_CTX_free(self.as_ptr()) }
+    }
+}
+
+/// A fetched key derivation.
+pub struct Kdf(NonNull<sys::EVP_KDF>);
+
+// SAFETY: fetched methods are reference-counted and immutable (EVP_KDF(3)).
+unsafe impl Send for Kdf {}
+// SAFETY: as above.
+unsafe impl Sync for Kdf {}
+
+impl Kdf {
+    /// A derivation in which nothing is set.
+    pub fn context(&self) -> Option<KdfCtx> {
+        // SAFETY: a live method.
+        NonNull::new(unsafe { sys::EVP_KDF_CTX_new(self.0.as_ptr()) }).map(KdfCtx)
+    }
+
+    /// What contexts answer. The list lives as long as this does.
+    pub fn gettable(&self) -> *const OSSL_PARAM {
+        // SAFETY: a live method.
+        unsafe { sys::EVP_KDF_gettable_ctx_params(self.0.as_ptr()) }
+    }
+
+    /// What contexts take. The list lives as long as this does.
+    pub fn settable(&self) -> *const OSSL_PARAM {
+        // SAFETY: a live method.
+        unsafe { sys::EVP_KDF_settable_ctx_params(self.0.as_ptr()) }
+    }
+}
+
+impl Drop for Kdf {
+    fn drop(&mut self) {
+        // SAFETY: one reference is ours.
+        unsafe { sys::EVP_KDF_free(self.0.as_ptr()) }
+    }
+}
+
+/// A derivation under way.
+pub struct KdfCtx(NonNull<sys::EVP_KDF_CTX>);
+
+// SAFETY: used by one thread at a time, as every operation context.
+unsafe impl Send for KdfCtx {}
+
+impl KdfCtx {
+    /// Sets parameters; the call's own result.
+    ///
+    /// # Safety
+    /// `params` is null or a live list.
+    pub unsafe fn set(&mut self, params: *const OSSL_PARAM) -> c_int {
+        // SAFETY: a live context; the caller's list.
+        unsafe { sys::EVP_KDF_CTX_set_params(self.0.as_ptr(), params) }
+    }
+
+    /// Answers questions; the call's own result.
+    ///
+    /// # Safety
+    /// `params` is null or a list to fill.
+    pub unsafe fn get(&mut self, params: *mut OSSL_PARAM) -> c_int {
+        // SAFETY: a live context; the caller's list.
+        unsafe { sys::EVP_KDF_CTX_get_params(self.0.as_ptr(), params) }
+    }
+
+    /// Derives; the call's own result.
+    ///
+    /// # Safety
+    /// `out` is null or has room for `len` bytes; `params` is null or a live list.
+    pub unsafe fn derive(&mut self, out: *mut u8, len: usize, params: *const OSSL_PARAM) -> c_int {
+        // SAFETY: a live context; the caller's room and list.
+        unsafe { sys::EVP_KDF_derive(self.0.as_ptr(), out, len, params) }
+    }
+
+    /// The same in the same state, if its provider can.
+    pub fn duplicate(&self) -> Option<KdfCtx> {
+        // SAFETY: a live context; the copy is ours.
+        NonNull::new(unsafe { sys::EVP_KDF_CTX_dup(self.0.as_ptr()) }).map(KdfCtx)
+    }
+}
+
+impl Drop for KdfCtx {
+    fn drop(&mut self) {
+        // SAFETY: ours, freed once.
+        unsafe { sys::EVP_KDF_CTX_free(self.0.as_ptr()) }
     }
 }
 

@@ -11,6 +11,7 @@ use wattlock::core::{Engine, Kind, KindSet};
 
 use crate::cipher;
 use crate::ec;
+use crate::kdf;
 use crate::rsa;
 use crate::settings::{GROUPS, Settings};
 use crate::sys::{OSSL_ALGORITHM, OSSL_DISPATCH, id};
@@ -116,8 +117,8 @@ impl Offer {
 }
 
 fn everything() -> impl Iterator<Item = &'static Algorithm> {
-    let lists: [&'static [Algorithm]; 4] =
-        [cipher::ALGORITHMS, rsa::ALGORITHMS, ec::ALGORITHMS, x25519::ALGORITHMS];
+    let lists: [&'static [Algorithm]; 5] =
+        [cipher::ALGORITHMS, rsa::ALGORITHMS, ec::ALGORITHMS, x25519::ALGORITHMS, kdf::ALGORITHMS];
     lists.into_iter().flatten()
 }
 
@@ -130,6 +131,7 @@ fn belongs(kind: Kind, group: &str) -> bool {
         "rsa" => name.starts_with("rsa-"),
         "ec" => name.contains("p256-") || name.contains("p384-"),
         "x25519" => name.starts_with("x25519-"),
+        "kdf" => kdf::KINDS.contains(&kind),
         _ => false,
     }
 }

@@ -96,6 +96,21 @@ impl<'a> Param<'a> {
         self.0.data_size == 0
     }
 
+    /// Whether it is a text in place, not a pointer to one.
+    pub fn is_text(&self) -> bool {
+        self.0.data_type == PARAM_UTF8
+    }
+
+    /// Whether it is a byte string in place, not a pointer to one.
+    pub fn is_octets(&self) -> bool {
+        self.0.data_type == PARAM_OCTETS
+    }
+
+    /// Whether it points nowhere.
+    pub fn is_null(&self) -> bool {
+        self.0.data.is_null()
+    }
+
     /// A signed or unsigned integer of any width that fits.
     pub fn int(&self) -> Option<i64> {
         let bytes = self.bytes().filter(|bytes| !bytes.is_empty())?;
@@ -235,6 +250,11 @@ impl<'a> Answers<'a> {
     /// Whether that is asked.
     pub fn wants(&self, key: &CStr) -> bool {
         self.0.iter().any(|param| is_named(param, key))
+    }
+
+    /// Whether that is asked once, and nothing else.
+    pub fn only(&self, key: &CStr) -> bool {
+        matches!(&*self.0, [param] if is_named(param, key))
     }
 
     /// How much room an answer has, if it is asked for.

@@ -33,6 +33,8 @@ pub struct Provider {
     thread_start: Option<ThreadStart>,
     /// In the child context, and therefore freed before it.
     pub(crate) groups: crate::ec::Groups,
+    /// In the child context too.
+    pub(crate) kdfs: crate::kdf::Kdfs,
     pub(crate) child: Child,
     current: Mutex<Current>,
     /// Rises when settings change; seats of before are left.
@@ -99,6 +101,7 @@ impl Provider {
             handle,
             thread_start,
             groups: crate::ec::Groups::default(),
+            kdfs: crate::kdf::Kdfs::default(),
             child,
             current: Mutex::new(Current { settings, runtime }),
             epoch: AtomicU32::new(0),

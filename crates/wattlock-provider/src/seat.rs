@@ -836,6 +836,14 @@ impl Provider {
         seat.perform_in_job(self, job, kind, key, input, output)
     }
 
+    /// Does a request inside the call, also inside an `ASYNC_JOB`. Never pauses.
+    ///
+    /// # Errors
+    /// As [`Dispatcher::run`].
+    pub fn run(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        self.seat().lock().dispatcher.run(request)
+    }
+
     /// A cipher for messages in pieces. Always inline; never pauses.
     ///
     /// # Errors

@@ -3,12 +3,10 @@
 //! A key's two pads are hashed once; a request then costs two forks of a hash state and no allocation. Intermediate
 //! secrets live in [`Zeroizing`] arrays and in hash states that wipe themselves.
 
-use std::sync::OnceLock;
-
 use wattlock_core::Error;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
-use super::sys::hash::{Hash, Sha1, Sha256, Sha384, Sha512};
+use super::sys::hash::Hash;
 
 /// Longest digest and longest block, in bytes.
 const MOST: usize = 64;
@@ -22,8 +20,8 @@ pub(super) struct Hmac<H> {
 
 impl<H: Hash> Hmac<H> {
     pub(super) fn new(key: &[u8]) -> Hmac<H> {
-        let mut pad = Zeroizing::new([0u8; MOST_BLOCK]);
-        let pad = &mut pad[..H::BLOCK];
+        let mut room = [0u8; MOST_BLOCK];
+        let pad = &mut room[..H::BLOCK];
         if key.len() > H::BLOCK {
             digest::<H>(key, pad);
         } else {
@@ -34,47 +32,29 @@ impl<H: Hash> Hmac<H> {
         hmac.inner.update(pad);
         pad.iter_mut().for_each(|byte| *byte ^= 0x36 ^ 0x5c);
         hmac.outer.update(pad);
+        pad.zeroize();
         hmac
     }
 
     /// The code of the parts, joined, into the first [`Hash::LEN`] bytes of `out`.
     #[inline]
     pub(super) fn mac(&self, parts: &[&[u8]], out: &mut [u8]) {
-        let (mut inner, mut outer) = (self.inner.clone(), self.outer.clone());
+        let mut inner = self.inner.clone();
         for part in parts {
             inner.update(part);
         }
+        self.close(inner, out);
+    }
+
+    /// The code of what `inner` has absorbed, into the first [`Hash::LEN`] bytes of `out`.
+    #[inline]
+    fn close(&self, inner: H, out: &mut [u8]) {
         inner.finish(out);
+        let mut outer = self.outer.clone();
         outer.update(&out[..H::LEN]);
         outer.finish(out);
     }
 }
-
-/// What a secret becomes: an HMAC for each hash, made when first asked for.
-#[derive(Default)]
-pub(super) struct Secret {
-    sha1: OnceLock<Hmac<Sha1>>,
-    sha256: OnceLock<Hmac<Sha256>>,
-    sha384: OnceLock<Hmac<Sha384>>,
-    sha512: OnceLock<Hmac<Sha512>>,
-}
-
-/// The hash that a kind names.
-pub(super) trait InSecret: Hash {
-    fn hmac<'a>(secret: &'a Secret, bytes: &[u8]) -> &'a Hmac<Self>;
-}
-
-macro_rules! in_secret {
-    ($($hash:ident: $field:ident;)*) => {$(
-        impl InSecret for $hash {
-            #[inline]
-            fn hmac<'a>(secret: &'a Secret, bytes: &[u8]) -> &'a Hmac<$hash> {
-                secret.$field.get_or_init(|| Hmac::new(bytes))
-            }
-        }
-    )*};
-}
-in_secret! { Sha1: sha1; Sha256: sha256; Sha384: sha384; Sha512: sha512; }
 
 /// The digest of `input` into the first [`Hash::LEN`] bytes of `out`.
 #[inline]
@@ -88,11 +68,14 @@ pub(super) fn digest<H: Hash>(input: &[u8], out: &mut [u8]) {
 pub(super) fn tls12_prf<H: Hash>(secret: &Hmac<H>, seed: &[u8], out: &mut [u8]) {
     let (mut a, mut block) = (Zeroizing::new([0u8; MOST]), Zeroizing::new([0u8; MOST]));
     secret.mac(&[seed], &mut a[..]);
-    for piece in out.chunks_mut(H::LEN) {
+    for (number, piece) in out.chunks_mut(H::LEN).enumerate() {
+        // One block is all that most of TLS asks for: the next A would be a third of the work, for nothing.
+        if number > 0 {
+            secret.mac(&[&a[..H::LEN]], &mut block[..]);
+            a.copy_from_slice(&block[..]);
+        }
         secret.mac(&[&a[..H::LEN], seed], &mut block[..]);
         piece.copy_from_slice(&block[..piece.len()]);
-        secret.mac(&[&a[..H::LEN]], &mut block[..]);
-        a.copy_from_slice(&block[..]);
     }
 }
 
@@ -105,13 +88,15 @@ pub(super) fn hkdf_expand<H: Hash>(key: &Hmac<H>, info: &[u8], out: &mut [u8]) -
         return Err(Error::Invalid("output length"));
     }
     let mut block = Zeroizing::new([0u8; MOST]);
+    let mut before = 0;
     for (number, piece) in (1..=255u8).zip(out.chunks_mut(H::LEN)) {
-        let before = block;
-        let before = if number == 1 { &[][..] } else { &before[..H::LEN] };
-        let mut next = Zeroizing::new([0u8; MOST]);
-        key.mac(&[before, info, &[number]], &mut next[..]);
-        piece.copy_from_slice(&next[..piece.len()]);
-        block = next;
+        let mut inner = key.inner.clone();
+        for part in [&block[..before], info, &[number]] {
+            inner.update(part);
+        }
+        key.close(inner, &mut block[..]);
+        piece.copy_from_slice(&block[..piece.len()]);
+        before = H::LEN;
     }
     Ok(())
 }

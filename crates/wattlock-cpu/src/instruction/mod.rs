@@ -23,10 +23,9 @@ use wattlock_core::{
 };
 
 use crate::detect::Cpu;
-use mac::InSecret;
 use span::Span;
 use sys::ec;
-use sys::hash::{Sha1, Sha256, Sha384, Sha512};
+use sys::hash::{Hash, Sha1, Sha256, Sha384, Sha512};
 use sys::x25519;
 
 /// The engine. Cheap to make, shared by all threads, without state of its own.
@@ -228,7 +227,7 @@ fn apart(request: &mut Request<'_>) -> Result<usize, Error> {
     Ok(to.len())
 }
 
-fn prf<H: InSecret>(key: &Key, seed: &[u8], out: &mut [u8]) -> Result<(), Error> {
+fn prf<H: Hash + Send + Sync + 'static>(key: &Key, seed: &[u8], out: &mut [u8]) -> Result<(), Error> {
     mac::tls12_prf(expand::hmac::<H>(key)?, seed, out);
     Ok(())
 }

@@ -269,6 +269,10 @@ unsafe extern "C" {
     pub fn EVP_KDF_CTX_new(kdf: *const EVP_KDF) -> *mut EVP_KDF_CTX;
     pub fn EVP_KDF_CTX_free(context: *mut EVP_KDF_CTX);
     pub fn EVP_KDF_CTX_dup(context: *const EVP_KDF_CTX) -> *mut EVP_KDF_CTX;
+    pub fn EVP_KDF_gettable_ctx_params(kdf: *const EVP_KDF) -> *const OSSL_PARAM;
+    pub fn EVP_KDF_settable_ctx_params(kdf: *const EVP_KDF) -> *const OSSL_PARAM;
+    pub fn EVP_KDF_CTX_get_params(context: *mut EVP_KDF_CTX, params: *mut OSSL_PARAM) -> c_int;
+    pub fn EVP_KDF_CTX_set_params(context: *mut EVP_KDF_CTX, params: *const OSSL_PARAM) -> c_int;
     pub fn EVP_KDF_derive(
         context: *mut EVP_KDF_CTX,
         key: *mut c_uchar,

@@ -1,0 +1,221 @@
+//! Derivations as requests to the runtime. Only what cannot fail for a reason of the caller's is done here: for
+//! everything else the answer is `None`, and OpenSSL's own says what is wrong.
+
+use wattlock::core::{Algorithm, Data, Error, Key, Kind, Request};
+use zeroize::Zeroizing;
+
+use super::Flavour;
+use super::given::{Hash, Mode, Part};
+use super::state::State;
+use crate::provider::Provider;
+
+/// Kinds that derivations are made of.
+pub const KINDS: &[Kind] = &[
+    Kind::Tls12PrfSha256,
+    Kind::Tls12PrfSha384,
+    Kind::HkdfSha256,
+    Kind::HkdfSha384,
+    Kind::HkdfSha512,
+    Kind::HkdfExpandSha256,
+    Kind::HkdfExpandSha384,
+    Kind::HkdfExpandSha512,
+    Kind::HmacSha256,
+    Kind::HmacSha384,
+    Kind::HmacSha512,
+];
+
+/// Most output bytes of the PRF. It has no limit; whoever needs more gets it from OpenSSL.
+const PRF_MOST: usize = 1 << 16;
+/// Bytes of the longest `HkdfLabel` (RFC 8446 section 7.1): length, label and context with their lengths.
+const LABEL_MOST: usize = 2 + 1 + 255 + 1 + 255;
+
+impl Hash {
+    /// Bytes of a digest.
+    pub const fn len(self) -> usize {
+        match self {
+            Hash::Sha256 => 32,
+            Hash::Sha384 => 48,
+            Hash::Sha512 => 64,
+        }
+    }
+
+    const fn prf(self) -> Option<Kind> {
+        match self {
+            Hash::Sha256 => Some(Kind::Tls12PrfSha256),
+            Hash::Sha384 => Some(Kind::Tls12PrfSha384),
+            Hash::Sha512 => None,
+        }
+    }
+
+    const fn hkdf(self) -> Kind {
+        match self {
+            Hash::Sha256 => Kind::HkdfSha256,
+            Hash::Sha384 => Kind::HkdfSha384,
+            Hash::Sha512 => Kind::HkdfSha512,
+        }
+    }
+
+    const fn expand(self) -> Kind {
+        match self {
+            Hash::Sha256 => Kind::HkdfExpandSha256,
+            Hash::Sha384 => Kind::HkdfExpandSha384,
+            Hash::Sha512 => Kind::HkdfExpandSha512,
+        }
+    }
+
+    const fn mac(self) -> Kind {
+        match self {
+            Hash::Sha256 => Kind::HmacSha256,
+            Hash::Sha384 => Kind::HmacSha384,
+            Hash::Sha512 => Kind::HmacSha512,
+        }
+    }
+
+    /// The digest of nothing, the context of the label `derived`.
+    const fn of_nothing(self) -> &'static [u8] {
+        match self {
+            Hash::Sha256 => b"\xe3\xb0\xc4\x42\x98\xfc\x1c\x14\x9a\xfb\xf4\xc8\x99\x6f\xb9\x24\x27\xae\x41\xe4\x64\x9b\x93\x4c\xa4\x95\x99\x1b\x78\x52\xb8\x55",
+            Hash::Sha384 => b"\x38\xb0\x60\xa7\x51\xac\x96\x38\x4c\xd9\x32\x7e\xb1\xb1\xe3\x6a\x21\xfd\xb7\x11\x14\xbe\x07\x43\x4c\x0c\xc7\xbf\x63\xf6\xe1\xda\x27\x4e\xde\xbf\xe7\x6f\x65\xfb\xd5\x1a\xd2\xf1\x48\x98\xb9\x5b",
+            Hash::Sha512 => b"\xcf\x83\xe1\x35\x7e\xef\xb8\xbd\xf1\x54\x28\x50\xd6\x6d\x80\x07\xd6\x20\xe4\x05\x0b\x57\x15\xdc\x83\xf4\xa9\x21\xd3\x6c\xe9\xce\x47\xd0\xd1\x3c\x5d\x85\xf2\xb0\xff\x83\x18\xd2\x87\x7e\xec\x2f\x63\xb9\x31\xbd\x47\x41\x7a\x81\xa5\x38\x32\x7a\xf9\x27\xda\x3e",
+        }
+    }
+}
+
+/// Fills `out`. `None`, with nothing written, if OpenSSL's own has to do it.
+pub fn derive(
+    provider: &Provider,
+    flavour: Flavour,
+    state: &State,
+    out: &mut [u8],
+) -> Option<Result<(), Error>> {
+    let with = With { provider, hash: state.digest?, state };
+    if out.is_empty() {
+        return None;
+    }
+    match flavour {
+        Flavour::Hkdf => with.hkdf(out),
+        Flavour::Tls13 => with.tls13(out),
+        Flavour::Prf => with.prf(out),
+    }
+}
+
+/// Everything that a derivation works with.
+struct With<'a> {
+    provider: &'a Provider,
+    hash: Hash,
+    state: &'a State,
+}
+
+impl With<'_> {
+    fn hkdf(&self, out: &mut [u8]) -> Option<Result<(), Error>> {
+        let (key, salt) = (self.key()?, self.state.part(Part::Salt));
+        let info = self.state.joined();
+        match self.state.mode.unwrap_or(Mode::ExtractAndExpand) {
+            Mode::ExtractAndExpand => {
+                self.fits(out).then(|| self.run(self.hash.hkdf(), key, (salt, info), &[], out))
+            }
+            Mode::Extract => self.is_one(out).then(|| self.run(self.hash.mac(), salt, NONE, key, out)),
+            Mode::Expand => self.fits(out).then(|| self.expand(key, info, out)),
+        }
+    }
+
+    fn tls13(&self, out: &mut [u8]) -> Option<Result<(), Error>> {
+        match self.state.mode? {
+            Mode::Extract => self.is_one(out).then(|| self.next_secret(out)).flatten(),
+            Mode::Expand => {
+                let len = u16::try_from(out.len()).ok().filter(|_| self.fits(out))?;
+                let mut room = [0; LABEL_MOST];
+                let info = self.label(len, self.state.part(Part::Data), &mut room)?;
+                Some(self.expand(self.key()?, info, out))
+            }
+            Mode::ExtractAndExpand => None,
+        }
+    }
+
+    /// One step down the key schedule: the secret before, if there is one, is derived once more and becomes the salt.
+    fn next_secret(&self, out: &mut [u8]) -> Option<Result<(), Error>> {
+        let len = self.hash.len();
+        let (before, new) = (self.state.part(Part::Salt), self.state.part(Part::Key));
+        let new = if new.is_empty() { &[0; 64][..len] } else { new };
+        if before.is_empty() {
+            return Some(self.run(self.hash.mac(), &[], NONE, new, out));
+        }
+        // OpenSSL's own takes a salt to be as long as the digest, whatever it is.
+        if before.len() != len {
+            return None;
+        }
+        let mut room = [0; LABEL_MOST];
+        let info = self.label(u16::try_from(len).ok()?, self.hash.of_nothing(), &mut room)?;
+        let mut salt = Zeroizing::new([0; 64]);
+        let derived = self.expand(before, info, &mut salt[..len]);
+        Some(derived.and_then(|()| self.run(self.hash.mac(), &salt[..len], NONE, new, out)))
+    }
+
+    /// The `HkdfLabel` for `len` bytes of output.
+    fn label<'r>(&self, len: u16, data: &[u8], room: &'r mut [u8; LABEL_MOST]) -> Option<&'r [u8]> {
+        let (prefix, label) = (self.state.part(Part::Prefix), self.state.part(Part::Label));
+        let label_len = [u8::try_from(prefix.len() + label.len()).ok()?];
+        let data_len = [u8::try_from(data.len()).ok()?];
+        let mut at = 0;
+        for piece in [&len.to_be_bytes()[..], &label_len, prefix, label, &data_len, data] {
+            room[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        Some(&room[..at])
+    }
+
+    fn prf(&self, out: &mut [u8]) -> Option<Result<(), Error>> {
+        let (kind, key, seed) = (self.hash.prf()?, self.key()?, self.state.joined());
+        (!seed.is_empty() && out.len() <= PRF_MOST).then(|| self.run(kind, key, NONE, seed, out))
+    }
+
+    fn key(&self) -> Option<&[u8]> {
+        Some(self.state.part(Part::Key)).filter(|key| !key.is_empty())
+    }
+
+    /// Whether HKDF-Expand can give that much (RFC 5869 section 2.3).
+    fn fits(&self, out: &[u8]) -> bool {
+        out.len() <= 255 * self.hash.len()
+    }
+
+    fn is_one(&self, out: &[u8]) -> bool {
+        out.len() == self.hash.len()
+    }
+
+    fn expand(&self, key: &[u8], info: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        self.run(self.hash.expand(), key, (&[], info), &[], out)
+    }
+
+    fn run(
+        &self,
+        kind: Kind,
+        secret: &[u8],
+        (salt, info): (&[u8], &[u8]),
+        from: &[u8],
+        to: &mut [u8],
+    ) -> Result<(), Error> {
+        let key = Key::symmetric(Algorithm::Secret, secret)?;
+        let mut request = Request::new(kind, &key, Data::Apart { from, to });
+        (request.nonce, request.aad) = (salt, info);
+        self.provider.run(&mut request).map(|_| ())
+    }
+}
+
+/// Neither salt nor info.
+const NONE: (&[u8], &[u8]) = (&[], &[]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_of_nothing_is_what_an_engine_makes_of_nothing() {
+        let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
+        for (hash, kind) in Hash::ALL.into_iter().zip([Kind::Sha256, Kind::Sha384, Kind::Sha512]) {
+            let mut out = vec![0; hash.len()];
+            let mut request = Request::new(kind, Key::none(), Data::Apart { from: &[], to: &mut out });
+            runtime.dispatcher().run(&mut request).unwrap();
+            assert_eq!(out, hash.of_nothing());
+        }
+    }
+}

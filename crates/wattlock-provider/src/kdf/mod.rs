@@ -1,0 +1,179 @@
+//! Key derivation: HKDF (RFC 5869), the TLS 1.3 key schedule's steps (RFC 8446 section 7.1, `TLS13-KDF`) and the PRF of
+//! TLS 1.2 and before (RFC 5246 section 5, `TLS1-PRF`).
+//!
+//! A context either has a [`State`] that every OpenSSL understands alike, and then derives with the runtime's engines,
+//! or it is *elsewhere*: whatever is unusual (another digest, a property query, a repeated or oversized parameter,
+//! something missing) is done by OpenSSL's own KDF in the child context, which is given the same parameters and so
+//! gives the same results and the same errors, as its version has them. A context that went elsewhere stays there until
+//! it is reset.
+//!
+//! Derivations are inline and never pause. Secrets are copied on the way in, since an output may lie over its key, and
+//! wiped.
+#![allow(unsafe_code)]
+
+mod context;
+mod derive;
+mod given;
+mod state;
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::OnceLock;
+
+use wattlock::core::KindSet;
+
+use crate::child::{Child, Kdf};
+use crate::cipher::dispatch;
+use crate::error::entry;
+use crate::offer::Algorithm;
+use crate::params::{Answers, Table};
+use crate::provider::Provider;
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, id};
+use context::Context;
+pub use derive::KINDS;
+
+/// Every key derivation there is.
+pub static ALGORITHMS: &[Algorithm] = &[
+    kdf(Flavour::Hkdf.name(), HKDF.as_ptr()),
+    kdf(Flavour::Tls13.name(), TLS13.as_ptr()),
+    kdf(Flavour::Prf.name(), PRF.as_ptr()),
+];
+
+const fn kdf(names: &'static CStr, functions: *const OSSL_DISPATCH) -> Algorithm {
+    Algorithm { group: "kdf", operation: id::OP_KDF, names, functions, description: c"Wattlock" }
+}
+
+/// Which derivation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flavour {
+    Hkdf,
+    Tls13,
+    Prf,
+}
+
+impl Flavour {
+    const fn name(self) -> &'static CStr {
+        match self {
+            Flavour::Hkdf => c"HKDF",
+            Flavour::Tls13 => c"TLS13-KDF",
+            Flavour::Prf => c"TLS1-PRF",
+        }
+    }
+
+    const fn of(number: u8) -> Flavour {
+        match number {
+            0 => Flavour::Hkdf,
+            1 => Flavour::Tls13,
+            _ => Flavour::Prf,
+        }
+    }
+}
+
+/// OpenSSL's own derivations, fetched when one is first needed and kept: lists of parameters that we hand on are theirs.
+#[derive(Default)]
+pub(crate) struct Kdfs([OnceLock<Option<Kdf>>; 3]);
+
+impl Kdfs {
+    fn get(&self, child: &Child, flavour: Flavour) -> Option<&Kdf> {
+        self.0[flavour as usize].get_or_init(|| child.kdf(flavour.name())).as_ref()
+    }
+}
+
+/// Whether these engines have, inside the call, what a derivation needs.
+pub fn is_done_by(inline: KindSet) -> bool {
+    KINDS.iter().all(|kind| inline.contains(*kind))
+}
+
+/// # Safety
+/// `context` came from [`new_context`] or [`dup_context`] and is not freed; OpenSSL lets one thread at a time use it.
+unsafe fn of<'a>(context: *mut c_void) -> &'a mut Context {
+    // SAFETY: the caller's.
+    unsafe { &mut *context.cast::<Context>() }
+}
+
+unsafe extern "C" fn new_context<const FLAVOUR: u8>(context: *mut c_void) -> *mut c_void {
+    entry(|| {
+        // SAFETY: a live provctx, which outlives every context made from it.
+        let provider = unsafe { Provider::of(context) };
+        Box::into_raw(Box::new(Context::new(provider, Flavour::of(FLAVOUR)))).cast()
+    })
+}
+
+unsafe extern "C" fn free_context(context: *mut c_void) {
+    if !context.is_null() {
+        // SAFETY: made by us, freed once.
+        entry(|| drop(unsafe { Box::from_raw(context.cast::<Context>()) }));
+    }
+}
+
+unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
+    entry(|| {
+        // SAFETY: a live context.
+        let copy = unsafe { of(context) }.duplicate();
+        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
+    })
+}
+
+unsafe extern "C" fn reset(context: *mut c_void) {
+    // SAFETY: a live context.
+    entry(|| unsafe { of(context) }.reset());
+}
+
+unsafe extern "C" fn derive(
+    context: *mut c_void,
+    out: *mut u8,
+    len: usize,
+    params: *const OSSL_PARAM,
+) -> c_int {
+    // SAFETY: a live context, a list of parameters, and room for `len` bytes if `out` is not null.
+    entry(|| unsafe { of(context).derive(out, len, params) })
+}
+
+unsafe extern "C" fn set_context_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
+    // SAFETY: a live context and a list of parameters.
+    entry(|| unsafe { of(context).set(params) })
+}
+
+unsafe extern "C" fn get_context_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
+    // SAFETY: a live context and a list to fill.
+    entry(|| unsafe { of(context).get(Answers::new(params)) })
+}
+
+unsafe extern "C" fn gettable_context_params<const FLAVOUR: u8>(
+    _: *mut c_void,
+    context: *mut c_void,
+) -> *const OSSL_PARAM {
+    entry(|| {
+        // SAFETY: a live provctx.
+        let provider = unsafe { Provider::of(context) };
+        provider.kdfs.get(&provider.child, Flavour::of(FLAVOUR)).map_or(std::ptr::null(), Kdf::gettable)
+    })
+}
+
+unsafe extern "C" fn settable_context_params<const FLAVOUR: u8>(
+    _: *mut c_void,
+    context: *mut c_void,
+) -> *const OSSL_PARAM {
+    entry(|| {
+        // SAFETY: a live provctx.
+        let provider = unsafe { Provider::of(context) };
+        provider.kdfs.get(&provider.child, Flavour::of(FLAVOUR)).map_or(std::ptr::null(), Kdf::settable)
+    })
+}
+
+const fn table<const FLAVOUR: u8>() -> Table<OSSL_DISPATCH, 10> {
+    dispatch![
+        id::KDF_NEWCTX => new_context::<FLAVOUR>,
+        id::KDF_FREECTX => free_context,
+        id::KDF_DUPCTX => dup_context,
+        id::KDF_RESET => reset,
+        id::KDF_DERIVE => derive,
+        id::KDF_SET_CTX_PARAMS => set_context_params,
+        id::KDF_GET_CTX_PARAMS => get_context_params,
+        id::KDF_GETTABLE_CTX_PARAMS => gettable_context_params::<FLAVOUR>,
+        id::KDF_SETTABLE_CTX_PARAMS => settable_context_params::<FLAVOUR>,
+    ]
+}
+
+static HKDF: Table<OSSL_DISPATCH, 10> = table::<{ Flavour::Hkdf as u8 }>();
+static TLS13: Table<OSSL_DISPATCH, 10> = table::<{ Flavour::Tls13 as u8 }>();
+static PRF: Table<OSSL_DISPATCH, 10> = table::<{ Flavour::Prf as u8 }>();
