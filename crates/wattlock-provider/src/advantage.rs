@@ -31,3 +31,17 @@ fn wide_aes() -> bool {
 fn wide_aes() -> bool {
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn derivations_are_offered_only_where_an_engine_does_them_all() {
+        let engines = wattlock::own_engines();
+        assert_eq!(of("kdf", &engines), Ok(()));
+        let queued = |engine: &Arc<dyn Engine>| !crate::kdf::is_done_by(engine.description().inline);
+        let lacking: Vec<_> = engines.into_iter().filter(queued).collect();
+        assert!(of("kdf", &lacking).is_err());
+    }
+}

@@ -3,6 +3,7 @@
  *
  *     kdf random FOLDER-OF-THE-MODULE SEED COUNT      the same random calls on both, and everything they return
  *     kdf vectors FOLDER-OF-THE-MODULE                published answers; prints the provider's counters
+ *     kdf speed FOLDER-OF-THE-MODULE                  derivations made as libssl makes them, both in turn; asserts nothing
  *
  * Exit status 0 if all was right; else a line says what was not. `random` prints how many derivations succeeded.
  */
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../include/wattlock.h"
 
@@ -582,12 +584,116 @@ vectors(const char *folder)
     leave(&home);
 }
 
+typedef struct {
+    const char  *what;
+    int          kdf;
+    const char  *digest;
+    int          mode;
+    /* Bytes of key, salt, the first seed or the label, the second seed or data or info, and output. */
+    size_t       key, salt, first, second, out;
+} Row;
+
+/* As tls1_PRF and tls13_hkdf_expand do it: each derivation fetches, makes a context, and frees both. */
+static double
+derivations(OSSL_LIB_CTX *ctx, const Row *row, int count)
+{
+    struct timespec  from, to;
+    unsigned char    out[4096];
+    int              i, good = 1, kdf = row->kdf, mode = row->mode;
+
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    for (i = 0; i < count; i++) {
+        EVP_KDF      *fetched = EVP_KDF_fetch(ctx, names[kdf], NULL);
+        EVP_KDF_CTX  *kctx = EVP_KDF_CTX_new(fetched);
+        OSSL_PARAM    list[8], *p = list;
+
+        EVP_KDF_free(fetched);
+        *p++ = OSSL_PARAM_construct_utf8_string("digest", (char *) row->digest, 0);
+        if (kdf != PRF) {
+            *p++ = OSSL_PARAM_construct_int("mode", &mode);
+        }
+        if (row->key > 0) {
+            *p++ = OSSL_PARAM_construct_octet_string(kdf == PRF ? "secret" : "key", pool, row->key);
+        }
+        if (row->salt > 0) {
+            *p++ = OSSL_PARAM_construct_octet_string("salt", pool + 100, row->salt);
+        }
+        if (kdf == TLS13) {
+            *p++ = OSSL_PARAM_construct_octet_string("prefix", "tls13 ", 6);
+        }
+        if (row->first > 0) {
+            *p++ = OSSL_PARAM_construct_octet_string(kdf == PRF ? "seed" : "label", pool + 200, row->first);
+        }
+        if (row->second > 0) {
+            *p++ = OSSL_PARAM_construct_octet_string(kdf == PRF ? "seed" : kdf == HKDF ? "info" : "data", pool + 300,
+                                                     row->second);
+        }
+        *p = OSSL_PARAM_construct_end();
+        good = good && EVP_KDF_derive(kctx, out, row->out, list) == 1;
+        EVP_KDF_CTX_free(kctx);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &to);
+
+    MUST(good);
+    return ((double) (to.tv_sec - from.tv_sec) * 1e9 + (double) (to.tv_nsec - from.tv_nsec)) / count;
+}
+
+static void
+speed(const char *folder)
+{
+    static const Row  rows[] = {
+        { "TLS 1.3, a traffic secret", TLS13, "SHA256", 2, 32, 0, 12, 32, 32 },
+        { "TLS 1.3, a traffic secret", TLS13, "SHA384", 2, 48, 0, 12, 48, 48 },
+        { "TLS 1.3, a key", TLS13, "SHA256", 2, 32, 0, 3, 0, 16 },
+        { "TLS 1.3, a key", TLS13, "SHA384", 2, 48, 0, 3, 0, 32 },
+        { "TLS 1.3, early secret", TLS13, "SHA256", 1, 0, 0, 7, 0, 32 },
+        { "TLS 1.3, handshake secret", TLS13, "SHA256", 1, 32, 32, 7, 0, 32 },
+        { "TLS 1.3, handshake secret", TLS13, "SHA384", 1, 32, 48, 7, 0, 48 },
+        { "TLS 1.2, finished", PRF, "SHA256", 0, 48, 0, 15, 32, 12 },
+        { "TLS 1.2, master secret", PRF, "SHA256", 0, 32, 0, 22, 32, 48 },
+        { "TLS 1.2, keys of AES-128-GCM", PRF, "SHA256", 0, 48, 0, 13, 64, 40 },
+        { "TLS 1.2, keys of AES-256-CBC", PRF, "SHA256", 0, 48, 0, 13, 64, 128 },
+        { "TLS 1.2, finished", PRF, "SHA384", 0, 48, 0, 15, 48, 12 },
+        { "TLS 1.2, master secret", PRF, "SHA384", 0, 32, 0, 22, 48, 48 },
+        { "TLS 1.2, keys of AES-256-GCM", PRF, "SHA384", 0, 48, 0, 13, 64, 72 },
+        { "TLS 1.1, master secret", PRF, "MD5-SHA1", 0, 48, 0, 13, 64, 48 },
+        { "PRF with another digest", PRF, "SHA512", 0, 48, 0, 13, 64, 48 },
+        { "HKDF", HKDF, "SHA256", 0, 32, 32, 0, 10, 32 },
+        { "HKDF", HKDF, "SHA512", 0, 32, 32, 0, 10, 64 },
+        { "HKDF, 4 KiB", HKDF, "SHA256", 0, 32, 32, 0, 10, 4096 },
+        { "HKDF with another digest", HKDF, "SHA1", 0, 32, 32, 0, 10, 32 },
+    };
+    Home    homes[2] = { enter(folder, 0), enter(folder, 1) };
+    size_t  i;
+    int     round, side;
+
+    printf("%-32s %-9s %9s %9s  ratio (best of 200 times 150, in turn)\n", "", "", "OpenSSL", "ours");
+    for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        double  best[2] = { 1e18, 1e18 };
+
+        for (round = 0; round < 200; round++) {
+            for (side = 0; side < 2; side++) {
+                double  took = derivations(homes[side].ctx, &rows[i], 150);
+
+                best[side] = took < best[side] ? took : best[side];
+            }
+        }
+        printf("%-32s %-9s %6.0f ns %6.0f ns  %5.2f\n", rows[i].what, rows[i].digest, best[0], best[1],
+               best[0] / best[1]);
+    }
+
+    leave(&homes[0]);
+    leave(&homes[1]);
+}
+
 int
 main(int argc, char **argv)
 {
     MUST(argc > 2);
     if (strcmp(argv[1], "vectors") == 0) {
         vectors(argv[2]);
+    } else if (strcmp(argv[1], "speed") == 0) {
+        speed(argv[2]);
     } else {
         MUST(argc == 5);
         random_calls(argv[2], strtoull(argv[3], NULL, 10), (unsigned) atoi(argv[4]));

@@ -34,12 +34,13 @@ impl Context {
     }
 
     /// The same in the same state; `None` if OpenSSL's own, where it has the state, cannot be copied (3.0's cannot).
-    pub fn duplicate(&self) -> Option<Context> {
-        let elsewhere = match &self.elsewhere {
-            Some(context) => Some(context.duplicate()?),
-            None => None,
-        };
-        Some(Context { provider: self.provider, flavour: self.flavour, state: self.state.clone(), elsewhere })
+    pub fn duplicate(&self) -> Option<Box<Context>> {
+        let mut copy = Box::new(Context::new(self.provider, self.flavour));
+        if let Some(context) = &self.elsewhere {
+            copy.elsewhere = Some(context.duplicate()?);
+        }
+        copy.state.copy(&self.state);
+        Some(copy)
     }
 
     /// Sets parameters. 1 if all is well.

@@ -109,7 +109,7 @@ unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
     entry(|| {
         // SAFETY: a live context.
         let copy = unsafe { of(context) }.duplicate();
-        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
+        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(copy).cast())
     })
 }
 

@@ -13,9 +13,8 @@ const NEAR: usize = 96;
 const INFO_MOST: usize = 2048;
 const SEED_MOST: usize = 1024;
 
-/// A byte string that wipes itself.
-#[derive(Clone)]
-pub struct Octets {
+/// A byte string that wipes itself. It has no `Clone`: a copy that is moved would stay behind where it was made.
+struct Octets {
     len: usize,
     near: [u8; NEAR],
     /// All of it, if it is longer than [`NEAR`].
@@ -25,7 +24,7 @@ pub struct Octets {
 impl Octets {
     const EMPTY: Octets = Octets { len: 0, near: [0; NEAR], far: Vec::new() };
 
-    pub fn bytes(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         if self.len > NEAR { &self.far } else { &self.near[..self.len] }
     }
 
@@ -63,8 +62,7 @@ impl Drop for Octets {
     }
 }
 
-/// Parameters of one derivation.
-#[derive(Clone)]
+/// Parameters of one derivation. It is not moved once it holds a secret.
 pub struct State {
     pub digest: Option<Hash>,
     pub mode: Option<Mode>,
@@ -84,6 +82,13 @@ impl State {
     /// HKDF's info, the PRF's seed.
     pub fn joined(&self) -> &[u8] {
         self.joined.bytes()
+    }
+
+    /// Becomes what another is.
+    pub fn copy(&mut self, from: &State) {
+        (self.digest, self.mode) = (from.digest, from.mode);
+        self.parts.iter_mut().zip(&from.parts).for_each(|(to, from)| to.set(from.bytes()));
+        self.joined.set(from.joined.bytes());
     }
 
     /// Takes in a list. `false`, with nothing changed, if OpenSSL's own has to look at it.
