@@ -251,6 +251,11 @@ impl Policy for Adaptive {
     }
 
     fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice {
+        let every = self.rules.explore_every;
+        let known = self.tables[shape.kind.index()].as_mut();
+        if let Some(choice) = known.and_then(|table| table.join(shape, weather, every, now)) {
+            return choice;
+        }
         let (rules, distrust) = (self.rules, self.distrust);
         let mut sky = Sky { rules: &rules, distrust: &distrust, shape, weather, now, usual: 0.0 };
         self.usual += (sky.waiting() - self.usual) / 32.0;
@@ -464,12 +469,17 @@ impl Table {
 
     fn on_arrival(&mut self, sky: &Sky<'_>) {
         self.asked = self.asked.wrapping_add(1);
-        let gap = self.last.map(|last| sky.now.saturating_sub(last));
+        let gap = self.note_gap(sky.now);
         self.on_piece(gap.unwrap_or(Nanos::MAX), sky);
+    }
+
+    /// Takes note of the time since the last request.
+    fn note_gap(&mut self, now: Nanos) -> Option<Nanos> {
+        let gap = self.last.replace(now).map(|last| now.saturating_sub(last));
         if let Some(gap) = gap {
             self.gap_ns += ((gap as f32).min(GAP_MOST_NS) - self.gap_ns) / 8.0;
         }
-        self.last = Some(sky.now);
+        gap
     }
 
     /// Takes note of a job's piece: how long the job has lasted says how long it will last. A new one begins where
@@ -485,9 +495,6 @@ impl Table {
     }
 
     fn choose(&mut self, sky: &Sky<'_>) -> Option<Choice> {
-        if let Some(choice) = self.join(sky) {
-            return Some(choice);
-        }
         self.candidates.iter_mut().for_each(Candidate::on_ask);
         let best = self.cheapest(sky)?;
         let chosen = match self.experiment(best, sky) {
@@ -587,21 +594,25 @@ impl Table {
 
     /// Joins the batch that lanes hold already. Where there are only this CPU's engines that needs no reckoning: the pass
     /// will be made, and one more in it costs next to nothing. (A reckoning counts where a pass takes 5 us a request.)
-    fn join(&mut self, sky: &Sky<'_>) -> Option<Choice> {
+    fn join(&mut self, shape: &Shape, weather: &Weather, every: u32, now: Nanos) -> Option<Choice> {
         let (index, size, hold_ns) = self.open?;
-        let every = sky.rules.explore_every;
-        if self.trial.1 > 0 || every > 0 && self.asked.is_multiple_of(every) {
-            return None;
-        }
         let candidate = self.candidates.get_mut(usize::from(index))?;
-        let held = sky.weather.engines[candidate.id.index()].held_alike;
-        let alike = usize::from(size) == bucket(sky.shape.bytes);
-        if !alike || held == 0 || held >= u32::from(candidate.width) || !is_usable(candidate, sky.weather) {
+        let held = weather.engines[candidate.id.index()].held_alike;
+        let alike = usize::from(size) == bucket(shape.bytes);
+        if !alike || held == 0 || held >= u32::from(candidate.width) || !is_usable(candidate, weather) {
             return None;
         }
-        let alone = candidate.ns(sky.shape.bytes)?;
+        if self.trial.1 > 0 || every > 0 && self.asked.wrapping_add(1).is_multiple_of(every) {
+            return None;
+        }
+        let alone = candidate.ns(shape.bytes)?;
         candidate.on_submit(alone);
-        Some(Choice { engine: candidate.id, hold_ns, clock: None })
+        let engine = candidate.id;
+        self.asked = self.asked.wrapping_add(1);
+        if weather.active == 0 {
+            self.note_gap(now);
+        }
+        Some(Choice { engine, hold_ns, clock: None })
     }
 
     /// The candidate with the lowest score; `None` if none is available and has room. While the cost of the first in
@@ -968,6 +979,9 @@ impl Table {
 
     fn observe(&mut self, bytes: usize, outcome: &Outcome, lain_ns: f32, rules: &Rules) {
         let Some(candidate) = self.candidates.iter_mut().find(|one| one.id == outcome.engine) else { return };
+        if candidate.is_known_pass() {
+            return;
+        }
         let seen = outcome.latency_ns.saturating_sub(outcome.held_ns) as f32;
         let service = match candidate.calibrated_ns(bytes) {
             Some(alone) if !candidate.on_thread() => (seen - lain_ns).max(alone.min(seen)),

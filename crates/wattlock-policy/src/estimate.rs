@@ -295,9 +295,8 @@ impl Candidate {
         if on_thread {
             // A pass that waited behind another pass says nothing of its own length.
             // One that several shared is one observation, not several.
-            let again = self.heard > 0;
-            self.heard = if again { self.heard - 1 } else { batch.max(1) - 1 };
-            if !again && (depth <= f32::from(self.width) || self.inline) {
+            self.heard = batch.max(1) - 1;
+            if depth <= f32::from(self.width) || self.inline {
                 if self.width > 1 && 2 * batch > self.width {
                     let passes = (service / alone.max(1.0)).clamp(self.full / 4.0, self.full * 4.0);
                     self.full += (passes.clamp(1.0, 8.0) - self.full) / 8.0;
@@ -315,7 +314,16 @@ impl Candidate {
             }
             self.learn_servers(alone, service, depth);
         }
-        self.learn_company(batch);
+        let times = if on_thread { batch.max(1) } else { 1 };
+        (0..times).for_each(|_| self.learn_company(batch));
+    }
+
+    /// Whether this outcome is of a pass that was learned from already: what several shared is one observation.
+    #[inline]
+    pub(crate) fn is_known_pass(&mut self) -> bool {
+        let known = self.heard > 0;
+        self.heard -= u16::from(known);
+        known
     }
 
     /// Inverts [`Candidate::queue_ns`]: `wait = (depth - k) * mean / k`, so `k = depth * mean / (wait + mean)`.

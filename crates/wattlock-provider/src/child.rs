@@ -6,8 +6,9 @@
 //! calls' own results decide.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::ptr::{NonNull, null, null_mut};
+use std::sync::{PoisonError, RwLock};
 
 use crate::params::Params;
 use crate::sys::{self, OSSL_PARAM};
@@ -15,8 +16,16 @@ use crate::sys::{self, OSSL_PARAM};
 /// The property query of every fetch in a child context.
 pub const ELSEWHERE: &CStr = c"provider!=wattlock";
 
+/// Digests remembered by name.
+const REMEMBERED: usize = 8;
+
 /// The child library context of one loaded provider.
-pub struct Child(NonNull<sys::OSSL_LIB_CTX>);
+pub struct Child {
+    context: NonNull<sys::OSSL_LIB_CTX>,
+    /// Digests fetched without properties, by the name that was asked for. A fetch searches tables under locks, and two
+    /// of them come with each signature of a handshake. Never waited for: a fork may leave the lock taken for ever.
+    digests: RwLock<Vec<(CString, Digest)>>,
+}
 
 // SAFETY: a library context may be used from any thread (OSSL_LIB_CTX(3)).
 unsafe impl Send for Child {}
@@ -31,19 +40,30 @@ impl Child {
         table: *const sys::OSSL_DISPATCH,
     ) -> Option<Child> {
         // SAFETY: the caller's.
-        NonNull::new(unsafe { sys::OSSL_LIB_CTX_new_child(handle, table) }).map(Child)
+        let context = NonNull::new(unsafe { sys::OSSL_LIB_CTX_new_child(handle, table) })?;
+        Some(Child { context, digests: RwLock::default() })
     }
 
     /// For calls that take it.
     pub fn as_ptr(&self) -> *mut sys::OSSL_LIB_CTX {
-        self.0.as_ptr()
+        self.context.as_ptr()
     }
 
-    /// A digest by name, from anybody but us. `properties` are the caller's own, usually none.
+    /// A digest by name, from anybody but us. The first few names are remembered with what they led to.
     pub fn digest(&self, name: &CStr) -> Option<Digest> {
-        // SAFETY: live context, C strings.
-        NonNull::new(unsafe { sys::EVP_MD_fetch(self.as_ptr(), name.as_ptr(), ELSEWHERE.as_ptr()) })
-            .map(Digest)
+        if let Ok(known) = self.digests.try_read()
+            && let Some((_, digest)) = known.iter().find(|(one, _)| **one == *name)
+        {
+            return Some(digest.clone());
+        }
+        let digest = self.digest_matching(name, ELSEWHERE)?;
+        if let Ok(mut known) = self.digests.try_write()
+            && known.len() < REMEMBERED
+            && known.iter().all(|(one, _)| **one != *name)
+        {
+            known.push((name.to_owned(), digest.clone()));
+        }
+        Some(digest)
     }
 
     /// A digest by name that has these properties too (a whole query; it must say [`ELSEWHERE`] itself).
@@ -68,7 +88,8 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: ours, freed once.
+        self.digests.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        // SAFETY: ours, freed once; what was fetched from it is gone.
         unsafe { sys::OSSL_LIB_CTX_free(self.as_ptr()) }
     }
 }

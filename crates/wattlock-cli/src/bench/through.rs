@@ -21,6 +21,8 @@ const ROUND_NS: f64 = 10e6;
 pub struct Through {
     /// Rate of full batches through submit, hold and poll under `adaptive`, over the bare kernel's.
     pub of_kernel: f64,
+    /// The same where a door hands over all of a batch at once.
+    pub together: f64,
     /// Time of one request alone through submit under `adaptive`, over `instruction` called directly.
     pub alone: f64,
 }
@@ -36,7 +38,8 @@ pub fn through(kind: Kind) -> Result<Through> {
         .profile(wattlock::calibrate::calibrate(&own_engines(), &plan(kind), &mut |_| {}))
         .telemetry(false)
         .build()?;
-    Ok(Through { of_kernel: of_kernel(&runtime, &Lanes::new(isa), kind)?, alone: alone(&runtime, kind)? })
+    let (of_kernel, together) = of_kernel(&runtime, &Lanes::new(isa), kind)?;
+    Ok(Through { of_kernel, together, alone: alone(&runtime, kind)? })
 }
 
 /// This kind only, one at a time: what a request costs alone and what a pass costs.
@@ -53,7 +56,8 @@ fn request(kind: Kind) -> Result<OwnedRequest> {
     Ok(known_answers(kind).into_iter().next().context("no known answer")?.request)
 }
 
-fn of_kernel(runtime: &Runtime, lanes: &Lanes, kind: Kind) -> Result<f64> {
+/// One by one, and together.
+fn of_kernel(runtime: &Runtime, lanes: &Lanes, kind: Kind) -> Result<(f64, f64)> {
     let mut bare: Vec<OwnedRequest> = (0..WIDTH).map(|_| request(kind)).collect::<Result<_>>()?;
     let mut dispatcher = runtime.dispatcher();
     dispatcher.set_active(WIDTH as u32);
@@ -73,8 +77,28 @@ fn of_kernel(runtime: &Runtime, lanes: &Lanes, kind: Kind) -> Result<f64> {
     };
     let inner = pair::calls_for(ROUND_NS, &mut kernel);
     let mut through = || turn(&mut dispatcher, &mut waiting, &mut back);
-    let times = pair::in_turn(&mut [&mut kernel, &mut through], inner, ROUNDS);
-    Ok(pair::ratio(&times[0], &times[1]))
+    let mut other = runtime.dispatcher();
+    let mut others: Vec<OwnedRequest> = (0..WIDTH).map(|_| request(kind)).collect::<Result<_>>()?;
+    let mut others_back = Vec::with_capacity(WIDTH);
+    for _ in 0..4 {
+        turn_together(&mut other, &mut others, &mut others_back);
+    }
+    let mut together = || turn_together(&mut other, &mut others, &mut others_back);
+    let times = pair::in_turn(&mut [&mut kernel, &mut through, &mut together], inner, ROUNDS);
+    Ok((pair::ratio(&times[0], &times[1]), pair::ratio(&times[0], &times[2])))
+}
+
+/// As [`turn`], all in one call.
+fn turn_together(dispatcher: &mut Dispatcher, waiting: &mut Vec<OwnedRequest>, back: &mut Vec<OwnedRequest>) {
+    dispatcher.submit_together(waiting, &mut |_, submitted| {
+        if let Submitted::Done(completion) = submitted {
+            back.push(completion.request);
+        }
+    });
+    while back.len() < WIDTH {
+        dispatcher.poll(&mut |completion| back.push(completion.request));
+    }
+    mem::swap(waiting, back);
 }
 
 /// Submits all and polls until all are back, which then wait for the next turn. `back` is scratch.

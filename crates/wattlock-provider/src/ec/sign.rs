@@ -136,7 +136,8 @@ impl Context {
             return true;
         }
         // Whether any other may be signed depends on OpenSSL's version.
-        if !USUAL.iter().any(|usual| digest.is(usual)) && self.child_with(Some(name)).is_none() {
+        let usual = USUAL.contains(&name) || USUAL.iter().any(|usual| digest.is(usual));
+        if !usual && self.child_with(Some(name)).is_none() {
             return false;
         }
         self.digest_size = digest.size();
