@@ -97,6 +97,8 @@ const KINDS: &[Kind] = &[
     Kind::Aes192Ctr,
     Kind::Aes256Ctr,
     Kind::Aes128CbcEncrypt,
+    Kind::Aes192CbcEncrypt,
+    Kind::Aes256CbcEncrypt,
     Kind::Aes128CbcDecrypt,
     Kind::Aes192CbcDecrypt,
     Kind::Aes256CbcDecrypt,

@@ -11,7 +11,7 @@ use wattlock::core::{Engine, KindSet};
 pub fn of(group: &str, engines: &[Arc<dyn Engine>]) -> Result<(), String> {
     let wide = wide_aes();
     match group {
-        "gcm" | "ctr" | "xts" if !wide => Err("this CPU has no 512-bit AES".to_owned()),
+        "gcm" | "cbc" | "ctr" | "xts" if !wide => Err("this CPU has no 512-bit AES".to_owned()),
         "kdf" if !derives(engines) => Err("no engine here derives keys inside the call".to_owned()),
         _ => Ok(()),
     }

@@ -126,6 +126,7 @@ fn belongs(kind: Kind, group: &str) -> bool {
     let name = kind.name();
     match group {
         "gcm" => name.contains("-gcm-"),
+        "cbc" => name.contains("-cbc-"),
         "ctr" => name.ends_with("-ctr"),
         "xts" => name.contains("-xts-"),
         "rsa" => name.starts_with("rsa-"),

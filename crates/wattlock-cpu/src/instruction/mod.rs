@@ -1,9 +1,10 @@
 //! The `instruction` engine: every kind, one request at a time, inside the call, at the speed of the CPU's
 //! instructions.
 //!
-//! AWS-LC does what it does best (GCM, hashes, RSA, elliptic curves, CBC encryption); AES-CTR, XTS and CBC decryption
-//! are our own kernels on the widest AES instructions the CPU has; so is ChaCha20-Poly1305 where there is AVX-512 with
-//! 52-bit multiply-add, and AWS-LC's elsewhere; deflate is zlib-rs. The engine refuses to queue, to hold a request, to start a thread, or to choose by anything but what the CPU can do.
+//! AWS-LC does what it does best (GCM, hashes, RSA, elliptic curves); AES-CTR, XTS and CBC are our own kernels on the
+//! widest AES instructions the CPU has; so is ChaCha20-Poly1305 where there is AVX-512 with 52-bit multiply-add, and
+//! AWS-LC's elsewhere; deflate is zlib-rs. The engine refuses to queue, to hold a request, to start a thread, or to
+//! choose by anything but what the CPU can do.
 //!
 //! Allocation: none of Rust's per request once a key is expanded, except for deflate's first use on a thread. AWS-LC
 //! allocates inside public-key operations (its big numbers), and nowhere else.
@@ -139,12 +140,12 @@ fn ctr(cpu: &Cpu, request: &mut Request<'_>) -> Result<usize, Error> {
 
 fn cbc(cpu: &Cpu, request: &mut Request<'_>, encrypt: bool) -> Result<usize, Error> {
     let key = expand::cbc(cpu, request.key)?;
-    let (iv, data) = (block(request.nonce)?, Span::of(&mut request.data)?);
+    let (mut chain, data) = (*block(request.nonce)?, Span::of(&mut request.data)?);
     let len = data.len();
     if encrypt {
-        key.encrypt(iv, data)?
+        key.encrypt(&mut chain, data)?
     } else {
-        key.decrypt(iv, data)?
+        key.decrypt(&mut chain, data)?
     }
     Ok(len)
 }

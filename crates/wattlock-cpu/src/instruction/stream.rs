@@ -1,12 +1,16 @@
 //! Messages in pieces: GCM through AWS-LC, every other mode through the kernels that whole messages take.
 //!
-//! A stream of the other modes holds a clone of its key, whose expansion it shares with every request under that key.
-//! GCM has an expansion of its own, because AWS-LC keeps key and message in one object.
+//! A stream of counter mode or XTS holds a clone of its key, whose expansion it shares with every request under that
+//! key. GCM has an expansion of its own, because AWS-LC keeps key and message in one object, and so has CBC, because its
+//! pieces wait for each other: what stands between two of them is added to the chain, and a search for the expansion
+//! takes as long as a block.
 
 use std::fmt;
+use std::sync::Arc;
 
 use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Request, Stream};
 
+use super::aes::{Block, CbcKey};
 use super::span::Span;
 use super::sys::aead::Cipher;
 use super::sys::cipher::GcmState;
@@ -34,6 +38,12 @@ pub(super) fn open(cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, 
         Algorithm::Aes128Gcm => gcm(Cipher::Aes128Gcm),
         Algorithm::Aes192Gcm => gcm(Cipher::Aes192Gcm),
         Algorithm::Aes256Gcm => gcm(Cipher::Aes256Gcm),
+        Algorithm::Aes128Cbc | Algorithm::Aes192Cbc | Algorithm::Aes256Cbc => Ok(Box::new(Cbc {
+            key: Arc::new(CbcKey::new(cpu, key.bytes())?),
+            encrypt: kind.info().name.ends_with("-encrypt"),
+            chain: [0; 16],
+            progress,
+        })),
         _ => Ok(Box::new(Chained::new(Kernels(*cpu), kind, key)?)),
     }
 }
@@ -46,6 +56,57 @@ impl Whole for Kernels {
     #[inline]
     fn apply(&self, request: &mut Request<'_>) -> Result<usize, Error> {
         super::cipher(&self.0, request).unwrap_or(Err(Error::Unsupported))
+    }
+}
+
+/// AES-CBC.
+struct Cbc {
+    key: Arc<CbcKey>,
+    encrypt: bool,
+    /// The block before the next. Public: a nonce, then ciphertext.
+    chain: Block,
+    progress: Progress,
+}
+
+impl Stream for Cbc {
+    fn kind(&self) -> Kind {
+        self.progress.kind()
+    }
+
+    fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
+        self.progress.start(nonce.len())?;
+        self.chain = nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
+        Ok(())
+    }
+
+    fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.progress.aad(bytes.len())
+    }
+
+    #[inline]
+    fn update(&mut self, mut data: Data<'_>) -> Result<usize, Error> {
+        let len = self.progress.update(&data)?;
+        let span = Span::of(&mut data)?;
+        if self.encrypt {
+            self.key.encrypt(&mut self.chain, span)?;
+        } else {
+            self.key.decrypt(&mut self.chain, span)?;
+        }
+        Ok(len)
+    }
+
+    fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
+        self.progress.finish(tag.len())
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
+        Ok(Box::new(Cbc { key: self.key.clone(), progress: self.progress.clone(), ..*self }))
+    }
+}
+
+impl fmt::Debug for Cbc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cbc").field("progress", &self.progress).finish_non_exhaustive()
     }
 }
 

@@ -2,8 +2,11 @@
 //! in pieces. Each is a thin layer over the runtime's streams.
 #![allow(unsafe_code)]
 
+mod cbc;
 mod gcm;
 mod plain;
+mod record;
+mod secret;
 
 use std::ffi::{c_int, c_void};
 
@@ -19,6 +22,9 @@ pub static ALGORITHMS: &[Algorithm] = &[
     cipher("gcm", c"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46", gcm::AES_256.as_ptr()),
     cipher("gcm", c"AES-192-GCM:id-aes192-GCM:2.16.840.1.101.3.4.1.26", gcm::AES_192.as_ptr()),
     cipher("gcm", c"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", gcm::AES_128.as_ptr()),
+    cipher("cbc", c"AES-256-CBC:AES256:2.16.840.1.101.3.4.1.42", cbc::AES_256.as_ptr()),
+    cipher("cbc", c"AES-192-CBC:AES192:2.16.840.1.101.3.4.1.22", cbc::AES_192.as_ptr()),
+    cipher("cbc", c"AES-128-CBC:AES128:2.16.840.1.101.3.4.1.2", cbc::AES_128.as_ptr()),
     cipher("ctr", c"AES-256-CTR", plain::CTR_256.as_ptr()),
     cipher("ctr", c"AES-192-CTR", plain::CTR_192.as_ptr()),
     cipher("ctr", c"AES-128-CTR", plain::CTR_128.as_ptr()),
@@ -82,18 +88,30 @@ impl Facts {
 ///
 /// # Safety
 /// `input` has `len` readable bytes and `out` as many writable ones; nobody else uses them meanwhile.
+#[inline]
 unsafe fn with_buffers<R>(out: *mut u8, input: *const u8, len: usize, work: impl FnOnce(Data<'_>) -> R) -> R {
     // SAFETY: the caller's; the ranges of the two slices do not overlap where two are made.
     unsafe {
         if out.cast_const() == input {
             return work(Data::InPlace(std::slice::from_raw_parts_mut(out, len)));
         }
-        let to = std::slice::from_raw_parts_mut(out, len);
         if (out as usize).abs_diff(input as usize) < len {
-            let copy = zeroize::Zeroizing::new(std::slice::from_raw_parts(input, len).to_vec());
-            return work(Data::Apart { from: &copy, to });
+            return with_copy(out, input, len, work);
         }
+        let to = std::slice::from_raw_parts_mut(out, len);
         work(Data::Apart { from: std::slice::from_raw_parts(input, len), to })
+    }
+}
+
+/// # Safety
+/// As [`with_buffers`].
+#[cold]
+#[inline(never)]
+unsafe fn with_copy<R>(out: *mut u8, input: *const u8, len: usize, work: impl FnOnce(Data<'_>) -> R) -> R {
+    // SAFETY: the caller's; the two are never borrowed at once.
+    unsafe {
+        let copy = zeroize::Zeroizing::new(std::slice::from_raw_parts(input, len).to_vec());
+        work(Data::Apart { from: &copy, to: std::slice::from_raw_parts_mut(out, len) })
     }
 }
 
@@ -127,17 +145,26 @@ struct Tally {
 }
 
 impl Tally {
+    /// Counting takes as long as some blocks: never for fewer pieces, nor for so few bytes.
     const OFTEN: u64 = 64;
+    const BYTES: u64 = 16 * 1024;
 
     #[inline]
     fn add(&mut self, provider: &Provider, kind: Kind, bytes: usize) {
-        self.messages += 1;
-        self.bytes += bytes as u64;
-        if self.messages >= Tally::OFTEN {
+        if self.counts(bytes) {
             self.hand_over(provider, kind);
         }
     }
 
+    /// Counts a message; whether it is time to hand over.
+    #[inline]
+    fn counts(&mut self, bytes: usize) -> bool {
+        self.messages += 1;
+        self.bytes += bytes as u64;
+        self.messages >= Tally::OFTEN && self.bytes >= Tally::BYTES
+    }
+
+    #[cold]
     fn hand_over(&mut self, provider: &Provider, kind: Kind) {
         if self.messages > 0 {
             provider.streamed(kind, self.messages, self.bytes);

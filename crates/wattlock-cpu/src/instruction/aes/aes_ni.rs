@@ -5,10 +5,81 @@ use std::arch::x86_64::*;
 
 use wattlock_core::Error;
 
-use super::generic::{Vector, ctr as generic_ctr, kernels};
+use super::generic::{FEW, Vector, ctr as generic_ctr, kernels};
 use crate::detect::AesNi;
 
 kernels!(AesNi, Xmm, "aes,pclmulqdq,ssse3,sse4.1", ctr: generic_ctr);
+
+/// AES-CBC encryption of whole blocks; bytes after the last whole block are left alone. `chain` is the block before the
+/// first and becomes the last.
+///
+/// Every block waits for the one before, so nothing counts but how long that takes. One exclusive or is saved: the last
+/// round ends by adding a round key, and adding `last ^ first ^ next plaintext` in its place makes the next block's state
+/// at once. The ciphertext itself is made beside it, off the chain.
+#[inline(always)]
+pub(super) fn cbc_encrypt(_: AesNi, keys: &Schedule, chain: &mut Block, data: Span<'_>) {
+    #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+    unsafe fn run<const R: usize>(keys: &Schedule, chain: &mut Block, mut at: Cursor) {
+        if at.len < 16 {
+            return;
+        }
+        // SAFETY: this function enables the instructions; no block is read or written beyond the span's length. A block
+        // is written after the next one was read, and the two sides are equal or disjoint.
+        unsafe {
+            let k = generic::splat_keys::<Xmm, R>(keys);
+            let turn = k[R].xor(k[0]);
+            let mut state = Xmm::load(at.from).xor(k[0]).xor(Xmm::load(chain.as_ptr()));
+            loop {
+                for key in &k[1..R] {
+                    state = state.encrypt(*key);
+                }
+                let block = state.encrypt_last(k[R]);
+                if at.len < 32 {
+                    block.store(at.to);
+                    return block.store(chain.as_mut_ptr());
+                }
+                state = state.encrypt_last(turn.xor(Xmm::load(at.from.add(16))));
+                block.store(at.to);
+                at.advance(16);
+            }
+        }
+    }
+    let at = Cursor { from: data.from(), to: data.to(), len: data.len() };
+    // SAFETY: the witness proves the instructions; `at` comes from a span that lives through this call.
+    unsafe {
+        match keys.rounds() {
+            Rounds::Ten => run::<10>(keys, chain, at),
+            Rounds::Twelve => run::<12>(keys, chain, at),
+            Rounds::Fourteen => run::<14>(keys, chain, at),
+        }
+    }
+}
+
+/// AES-CBC decryption of at most [`FEW`] bytes, whole blocks; `chain` is as for [`cbc_decrypt`]. More is left alone.
+#[inline(always)]
+pub(super) fn cbc_decrypt_few(_: AesNi, keys: &Schedule, chain: &mut Block, data: Span<'_>) {
+    #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+    unsafe fn run<const R: usize>(keys: &Schedule, chain: &mut Block, at: Cursor) {
+        // SAFETY: this function enables the instructions; the span is the caller's, and a block is 16 bytes.
+        unsafe {
+            let before = Xmm::load(chain.as_ptr());
+            Xmm(generic::cbc_decrypt_few::<R>(keys, before.0, at)).store(chain.as_mut_ptr());
+        }
+    }
+    let at = Cursor { from: data.from(), to: data.to(), len: data.len() & !15 };
+    if at.len > FEW {
+        return;
+    }
+    // SAFETY: the witness proves the instructions; `at` comes from a span that lives through this call, cut to whole
+    // blocks.
+    unsafe {
+        match keys.rounds() {
+            Rounds::Ten => run::<10>(keys, chain, at),
+            Rounds::Twelve => run::<12>(keys, chain, at),
+            Rounds::Fourteen => run::<14>(keys, chain, at),
+        }
+    }
+}
 
 #[derive(Clone, Copy)]
 pub(super) struct Xmm(__m128i);

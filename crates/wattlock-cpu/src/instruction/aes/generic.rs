@@ -5,9 +5,10 @@
 //! or twice a cycle: [`WIDTH`] vectors in flight hide the one behind the other.
 #![allow(unsafe_code, reason = "intrinsics on raw pointers; every entry takes a witness and a Span")]
 
-use std::arch::x86_64::{__m128i, _mm_loadu_si128};
+use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};
 
 use super::Block;
+use super::aes_ni::Xmm;
 use super::schedule::Schedule;
 
 /// Vectors in flight.
@@ -15,6 +16,9 @@ pub(super) const WIDTH: usize = 8;
 
 /// Bytes of the widest vector.
 const MOST: usize = 64;
+
+/// Most bytes of [`cbc_decrypt_few`].
+pub(super) const FEW: usize = 64;
 
 /// Several AES blocks side by side.
 ///
@@ -260,29 +264,66 @@ unsafe fn ctr_step<V: Vector, const R: usize, const N: usize>(
     }
 }
 
-/// AES-CBC decryption. `keys` are for decryption.
+/// AES-CBC decryption. `keys` are for decryption; `chain` is the block before the first and becomes the last.
 ///
 /// # Safety
 /// As [`ctr`]; the length must be a multiple of 16.
 #[inline(always)]
-pub(super) unsafe fn cbc_decrypt<V: Vector, const R: usize>(keys: &Schedule, iv: &Block, mut at: Cursor) {
+pub(super) unsafe fn cbc_decrypt<V: Vector, const R: usize>(
+    keys: &Schedule,
+    chain: &mut Block,
+    mut at: Cursor,
+) {
     // SAFETY: as the caller's; each step is as long as its loop condition allows.
     unsafe {
-        let k = splat_keys::<V, R>(keys);
-        let mut before = _mm_loadu_si128(iv.as_ptr().cast());
+        let mut before = _mm_loadu_si128(chain.as_ptr().cast());
         let vector = 16 * V::LANES;
-        while at.len >= WIDTH * vector {
-            before = cbc_step::<V, R, WIDTH>(&k, before, at);
-            at.advance(WIDTH * vector);
+        if at.len >= vector {
+            let k = splat_keys::<V, R>(keys);
+            while at.len >= WIDTH * vector {
+                before = cbc_step::<V, R, WIDTH>(&k, before, at);
+                at.advance(WIDTH * vector);
+            }
+            if at.len >= 4 * vector {
+                before = cbc_step::<V, R, 4>(&k, before, at);
+                at.advance(4 * vector);
+            }
+            if at.len >= 2 * vector {
+                before = cbc_step::<V, R, 2>(&k, before, at);
+                at.advance(2 * vector);
+            }
+            if at.len >= vector {
+                before = cbc_step::<V, R, 1>(&k, before, at);
+                at.advance(vector);
+            }
         }
-        while at.len >= vector {
-            before = cbc_step::<V, R, 1>(&k, before, at);
-            at.advance(vector);
-        }
-        if at.len > 0 {
-            let mut partial = Partial::take::<V>(at);
-            cbc_step::<V, R, 1>(&k, before, partial.whole::<V>());
-            partial.give(at);
+        // Gathered in memory, less than a vector would be stored in pieces and loaded whole, and such a load waits until
+        // the stores have left the core: as long as a block takes.
+        before = cbc_decrypt_few::<R>(keys, before, at);
+        _mm_storeu_si128(chain.as_mut_ptr().cast(), before);
+    }
+}
+
+/// AES-CBC decryption of at most [`FEW`] bytes in narrow registers: round keys need not be spread over lanes first, and
+/// four of these are as quick as one wide one. Returns the last block of ciphertext.
+///
+/// # Safety
+/// As [`cbc_decrypt`], for [`Xmm`].
+#[inline(always)]
+pub(super) unsafe fn cbc_decrypt_few<const R: usize>(
+    keys: &Schedule,
+    before: __m128i,
+    at: Cursor,
+) -> __m128i {
+    debug_assert!(at.len <= FEW);
+    // SAFETY: as the caller's.
+    unsafe {
+        match at.len / 16 {
+            0 => before,
+            1 => cbc_step::<Xmm, R, 1>(&splat_keys::<Xmm, R>(keys), before, at),
+            2 => cbc_step::<Xmm, R, 2>(&splat_keys::<Xmm, R>(keys), before, at),
+            3 => cbc_step::<Xmm, R, 3>(&splat_keys::<Xmm, R>(keys), before, at),
+            _ => cbc_step::<Xmm, R, 4>(&splat_keys::<Xmm, R>(keys), before, at),
         }
     }
 }
@@ -301,12 +342,20 @@ unsafe fn cbc_step<V: Vector, const R: usize, const N: usize>(
         let mut mask = x;
         for i in 0..N {
             x[i] = V::load(at.from.add(i * 16 * V::LANES));
-            mask[i] = x[i].preceded_by(before);
+            mask[i] = x[i].preceded_by(before).xor(k[R]);
             before = x[i].last();
         }
-        rounds::<V, R, N, false>(k, &mut x);
+        for v in &mut x {
+            *v = v.xor(k[0]);
+        }
+        for key in &k[1..R] {
+            for v in &mut x {
+                *v = v.decrypt(*key);
+            }
+        }
+        // Last round key and block before go in together, as in counter mode.
         for i in 0..N {
-            x[i].xor(mask[i]).store(at.to.add(i * 16 * V::LANES));
+            x[i].decrypt_last(mask[i]).store(at.to.add(i * 16 * V::LANES));
         }
         before
     }
@@ -487,21 +536,23 @@ macro_rules! kernels {
             }
         }
 
-        /// AES-CBC decryption of whole blocks; bytes after the last whole block are left alone.
-        pub(super) fn cbc_decrypt(_: $witness, keys: &Schedule, iv: &Block, data: Span<'_>) {
+        /// AES-CBC decryption of whole blocks; bytes after the last whole block are left alone. `chain` is the block
+        /// before the first and becomes the last.
+        #[inline(always)]
+        pub(super) fn cbc_decrypt(_: $witness, keys: &Schedule, chain: &mut Block, data: Span<'_>) {
             #[target_feature(enable = $features)]
-            unsafe fn run<const R: usize>(keys: &Schedule, iv: &Block, at: Cursor) {
+            unsafe fn run<const R: usize>(keys: &Schedule, chain: &mut Block, at: Cursor) {
                 // SAFETY: this function enables the instructions; the span is the caller's.
-                unsafe { generic::cbc_decrypt::<$vector, R>(keys, iv, at) }
+                unsafe { generic::cbc_decrypt::<$vector, R>(keys, chain, at) }
             }
             let at = Cursor { from: data.from(), to: data.to(), len: data.len() & !15 };
             // SAFETY: the witness proves the instructions; `at` comes from a span that lives through this call, cut
             // to whole blocks.
             unsafe {
                 match keys.rounds() {
-                    Rounds::Ten => run::<10>(keys, iv, at),
-                    Rounds::Twelve => run::<12>(keys, iv, at),
-                    Rounds::Fourteen => run::<14>(keys, iv, at),
+                    Rounds::Ten => run::<10>(keys, chain, at),
+                    Rounds::Twelve => run::<12>(keys, chain, at),
+                    Rounds::Fourteen => run::<14>(keys, chain, at),
                 }
             }
         }

@@ -1,7 +1,7 @@
-//! AES in the modes that our own kernels do: CTR, XTS and CBC decryption, by the widest AES instructions there are.
+//! AES in the modes that our own kernels do: CTR, XTS and CBC, by the widest AES instructions there are.
 //!
 //! One algorithm per mode ([`generic`]), thin files per instruction set ([`vaes512`], [`vaes256`], [`aes_ni`]), and
-//! AWS-LC where the CPU has none of them. CBC encryption is a serial chain that no width helps: AWS-LC does it.
+//! AWS-LC where the CPU has none of them. CBC encryption is a serial chain that no width helps: `aes_ni` does it.
 //! Nothing here knows a request; lengths are checked by whoever builds the [`Span`].
 //!
 //! Constant time: round keys come from the AES instructions themselves, addresses depend on lengths and on the
@@ -63,43 +63,47 @@ impl CtrKey {
 }
 
 /// An expanded AES-CBC key.
-pub(super) struct CbcKey {
-    encrypt: EncryptKey,
-    decrypt: CbcDecrypt,
-}
-
-enum CbcDecrypt {
-    Wide(wide::CbcDecryptKey),
-    Library(DecryptKey),
+///
+/// Down to the kernels everything is inlined: a [`Span`] handed on by address is written word by word and read two words
+/// at once, and such a read waits until the writes have left the core. Where pieces wait for each other, that is when
+/// the piece before is done; a piece of one block then took twice as long.
+pub(super) enum CbcKey {
+    Wide(wide::CbcKey),
+    Library { encrypt: EncryptKey, decrypt: DecryptKey },
 }
 
 impl CbcKey {
     pub(super) fn new(cpu: &Cpu, key: &[u8]) -> Result<CbcKey, Error> {
-        let decrypt = match wide::Isa::best(cpu) {
-            Some(isa) => CbcDecrypt::Wide(wide::CbcDecryptKey::new(isa, key)?),
-            None => CbcDecrypt::Library(DecryptKey::new(key)?),
-        };
-        Ok(CbcKey { encrypt: EncryptKey::new(key)?, decrypt })
+        match wide::Isa::best(cpu) {
+            Some(isa) => wide::CbcKey::new(isa, key).map(CbcKey::Wide),
+            None => Ok(CbcKey::Library { encrypt: EncryptKey::new(key)?, decrypt: DecryptKey::new(key)? }),
+        }
     }
 
-    /// Encrypts whole blocks.
-    pub(super) fn encrypt(&self, iv: &Block, data: Span<'_>) -> Result<(), Error> {
+    /// Encrypts whole blocks. `chain` is the block before the first and becomes the last ciphertext.
+    #[inline(always)]
+    pub(super) fn encrypt(&self, chain: &mut Block, data: Span<'_>) -> Result<(), Error> {
         whole_blocks(&data)?;
-        self.encrypt.cbc(iv, data);
+        match self {
+            CbcKey::Wide(key) => key.encrypt(chain, data),
+            CbcKey::Library { encrypt, .. } => encrypt.cbc(chain, data),
+        }
         Ok(())
     }
 
-    /// Decrypts whole blocks.
-    pub(super) fn decrypt(&self, iv: &Block, data: Span<'_>) -> Result<(), Error> {
+    /// Decrypts whole blocks. `chain` is as for encryption.
+    #[inline(always)]
+    pub(super) fn decrypt(&self, chain: &mut Block, data: Span<'_>) -> Result<(), Error> {
         whole_blocks(&data)?;
-        match &self.decrypt {
-            CbcDecrypt::Wide(key) => key.apply(iv, data),
-            CbcDecrypt::Library(key) => key.cbc(iv, data),
+        match self {
+            CbcKey::Wide(key) => key.decrypt(chain, data),
+            CbcKey::Library { decrypt, .. } => decrypt.cbc(chain, data),
         }
         Ok(())
     }
 }
 
+#[inline]
 fn whole_blocks(data: &Span<'_>) -> Result<(), Error> {
     if data.len().is_multiple_of(16) { Ok(()) } else { Err(Error::Invalid("input length")) }
 }

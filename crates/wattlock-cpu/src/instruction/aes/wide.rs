@@ -5,6 +5,7 @@
 use wattlock_core::Error;
 
 use super::super::span::Span;
+use super::generic::FEW;
 use super::schedule::Schedule;
 use super::{Block, aes_ni, vaes256, vaes512};
 use crate::detect::{AesNi, Cpu, Vaes256, Vaes512};
@@ -65,23 +66,34 @@ impl CtrKey {
     }
 }
 
-/// AES-CBC decryption.
-pub(super) struct CbcDecryptKey {
+/// AES-CBC.
+pub(in super::super) struct CbcKey {
     isa: Isa,
-    keys: Schedule,
+    encrypt: Schedule,
+    decrypt: Schedule,
 }
 
-impl CbcDecryptKey {
-    pub(super) fn new(isa: Isa, key: &[u8]) -> Result<CbcDecryptKey, Error> {
-        let keys = aes_ni::expand(isa.narrow(), key)?;
-        Ok(CbcDecryptKey { isa, keys: aes_ni::invert(isa.narrow(), &keys) })
+impl CbcKey {
+    pub(super) fn new(isa: Isa, key: &[u8]) -> Result<CbcKey, Error> {
+        let encrypt = aes_ni::expand(isa.narrow(), key)?;
+        Ok(CbcKey { isa, decrypt: aes_ni::invert(isa.narrow(), &encrypt), encrypt })
     }
 
-    pub(super) fn apply(&self, iv: &Block, data: Span<'_>) {
+    /// A chain, that no width helps.
+    #[inline(always)]
+    pub(super) fn encrypt(&self, chain: &mut Block, data: Span<'_>) {
+        aes_ni::cbc_encrypt(self.isa.narrow(), &self.encrypt, chain, data);
+    }
+
+    #[inline(always)]
+    pub(super) fn decrypt(&self, chain: &mut Block, data: Span<'_>) {
+        if data.len() <= FEW {
+            return aes_ni::cbc_decrypt_few(self.isa.narrow(), &self.decrypt, chain, data);
+        }
         match self.isa {
-            Isa::Vaes512(proof, _) => vaes512::cbc_decrypt(proof, &self.keys, iv, data),
-            Isa::Vaes256(proof, _) => vaes256::cbc_decrypt(proof, &self.keys, iv, data),
-            Isa::AesNi(proof) => aes_ni::cbc_decrypt(proof, &self.keys, iv, data),
+            Isa::Vaes512(proof, _) => vaes512::cbc_decrypt(proof, &self.decrypt, chain, data),
+            Isa::Vaes256(proof, _) => vaes256::cbc_decrypt(proof, &self.decrypt, chain, data),
+            Isa::AesNi(proof) => aes_ni::cbc_decrypt(proof, &self.decrypt, chain, data),
         }
     }
 }

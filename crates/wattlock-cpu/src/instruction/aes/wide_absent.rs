@@ -32,14 +32,18 @@ impl CtrKey {
     }
 }
 
-pub(super) struct CbcDecryptKey(Infallible);
+pub(in super::super) struct CbcKey(Infallible);
 
-impl CbcDecryptKey {
-    pub(super) fn new(isa: Isa, _: &[u8]) -> Result<CbcDecryptKey, Error> {
+impl CbcKey {
+    pub(super) fn new(isa: Isa, _: &[u8]) -> Result<CbcKey, Error> {
         match isa.0 {}
     }
 
-    pub(super) fn apply(&self, _: &Block, _: Span<'_>) {
+    pub(super) fn encrypt(&self, _: &mut Block, _: Span<'_>) {
+        match self.0 {}
+    }
+
+    pub(super) fn decrypt(&self, _: &mut Block, _: Span<'_>) {
         match self.0 {}
     }
 }

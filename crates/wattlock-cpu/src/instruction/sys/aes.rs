@@ -48,9 +48,10 @@ impl EncryptKey {
         zeroize::Zeroize::zeroize(&mut unused);
     }
 
-    /// CBC encryption; bytes after the last whole block are left alone.
-    pub(in super::super) fn cbc(&self, iv: &Block, data: Span<'_>) {
-        cbc(&self.0, iv, &data, ENCRYPT);
+    /// CBC encryption; bytes after the last whole block are left alone. `chain` is the block before the first and becomes
+    /// the last ciphertext.
+    pub(in super::super) fn cbc(&self, chain: &mut Block, data: Span<'_>) {
+        cbc(&self.0, chain, &data, ENCRYPT);
     }
 
     /// One block.
@@ -73,9 +74,9 @@ impl DecryptKey {
         if code == 0 { Ok(keys) } else { Err(Error::Invalid("key length")) }
     }
 
-    /// CBC decryption; bytes after the last whole block are left alone.
-    pub(in super::super) fn cbc(&self, iv: &Block, data: Span<'_>) {
-        cbc(&self.0, iv, &data, DECRYPT);
+    /// CBC decryption; bytes after the last whole block are left alone. `chain` is as for encryption.
+    pub(in super::super) fn cbc(&self, chain: &mut Block, data: Span<'_>) {
+        cbc(&self.0, chain, &data, DECRYPT);
     }
 
     /// One block.
@@ -87,14 +88,14 @@ impl DecryptKey {
     }
 }
 
-fn cbc(key: &raw::AES_KEY, iv: &Block, data: &Span<'_>, direction: i32) {
-    let (mut iv, whole) = (*iv, data.len() & !15);
+fn cbc(key: &raw::AES_KEY, chain: &mut Block, data: &Span<'_>, direction: i32) {
+    let whole = data.len() & !15;
     if whole == 0 {
         return;
     }
     // SAFETY: the span's sides are valid for its length, here cut to whole blocks, and equal or disjoint; the key was
     // filled for this direction and is only read.
-    unsafe { raw::AES_cbc_encrypt(data.from(), data.to(), whole, key, iv.as_mut_ptr(), direction) }
+    unsafe { raw::AES_cbc_encrypt(data.from(), data.to(), whole, key, chain.as_mut_ptr(), direction) }
 }
 
 fn bits(key: &[u8]) -> Result<c_uint, Error> {

@@ -1,0 +1,645 @@
+//! AES-CBC: pieces of any length, padding by PKCS#7 (RFC 5652 section 6.3) or none, and TLS records up to TLS 1.2.
+//!
+//! States and errors are those of OpenSSL's own CBC: the last block of a padded message is kept until the end is told,
+//! and a key or a nonce may be given by itself. Once `tls-version` is set each update is one record in place:
+//! encryption pads it, decryption takes explicit nonce, padding and MAC off ([`record`](super::record)) and has the MAC
+//! ready under `tls-mac` until the next.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use wattlock::core::{Algorithm, Error, Key, Kind, Stream};
+use zeroize::{Zeroize, Zeroizing};
+
+use super::record::{MAC_MAX, Padding, strip};
+use super::secret::Secret;
+use super::{
+    Facts, Tally, bytes, dispatch, gettable_params, is_known, provider, say, symmetric, with_buffers,
+};
+use crate::error::{Reason, entry, raise};
+use crate::params::{Answers, END, Params, Table, describe};
+use crate::provider::Provider;
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UNSIGNED, id};
+
+const BLOCK: usize = 16;
+/// Versions as `tls-version` has them: SSL 3.0, TLS 1.0 to 1.2, and DTLS 1.2, 1.0 and the one before it.
+const SSL3: usize = 0x300;
+const TLS10: usize = 0x301;
+const EXPLICIT_NONCE: [usize; 5] = [0x302, 0x303, 0xfefd, 0xfeff, 0x100];
+
+struct Context {
+    provider: &'static Provider,
+    tally: Tally,
+    bits: usize,
+    key: Option<Key>,
+    /// By direction: decryption, encryption. Made when first needed.
+    streams: [Option<Box<dyn Stream>>; 2],
+    encrypt: bool,
+    given: [u8; BLOCK],
+    has_nonce: bool,
+    /// The block before the next: the nonce, then the last ciphertext.
+    chain: [u8; BLOCK],
+    /// Whether the stream stands at `chain`.
+    begun: bool,
+    padded: bool,
+    /// What is not a block yet, or may be the last one.
+    kept: [u8; BLOCK],
+    kept_len: usize,
+    num: usize,
+    /// 0 outside TLS.
+    version: usize,
+    mac: [u8; MAC_MAX],
+    mac_len: usize,
+}
+
+fn kinds(bits: usize) -> (Algorithm, [Kind; 2]) {
+    match bits {
+        128 => (Algorithm::Aes128Cbc, [Kind::Aes128CbcDecrypt, Kind::Aes128CbcEncrypt]),
+        192 => (Algorithm::Aes192Cbc, [Kind::Aes192CbcDecrypt, Kind::Aes192CbcEncrypt]),
+        _ => (Algorithm::Aes256Cbc, [Kind::Aes256CbcDecrypt, Kind::Aes256CbcEncrypt]),
+    }
+}
+
+impl Context {
+    fn new(provider: &'static Provider, bits: usize) -> Context {
+        Context {
+            provider,
+            tally: Tally::default(),
+            bits,
+            key: None,
+            streams: [None, None],
+            encrypt: true,
+            given: [0; BLOCK],
+            has_nonce: false,
+            chain: [0; BLOCK],
+            begun: false,
+            padded: true,
+            kept: [0; BLOCK],
+            kept_len: 0,
+            num: 0,
+            version: 0,
+            mac: [0; MAC_MAX],
+            mac_len: 0,
+        }
+    }
+
+    fn duplicate(&self) -> Option<Context> {
+        let mut copy = Context::new(self.provider, self.bits);
+        for (to, from) in copy.streams.iter_mut().zip(&self.streams) {
+            *to = match from {
+                Some(stream) => Some(stream.try_clone().ok()?),
+                None => None,
+            };
+        }
+        (copy.key, copy.encrypt, copy.padded) = (self.key.clone(), self.encrypt, self.padded);
+        (copy.given, copy.has_nonce, copy.chain) = (self.given, self.has_nonce, self.chain);
+        (copy.begun, copy.num) = (self.begun, self.num);
+        (copy.kept, copy.kept_len) = (self.kept, self.kept_len);
+        (copy.version, copy.mac, copy.mac_len) = (self.version, self.mac, self.mac_len);
+        Some(copy)
+    }
+
+    fn kind(&self) -> Kind {
+        kinds(self.bits).1[usize::from(self.encrypt)]
+    }
+
+    fn init(&mut self, encrypt: bool, key: Option<&[u8]>, nonce: Option<&[u8]>, params: Params<'_>) -> bool {
+        self.encrypt = encrypt;
+        (self.kept_len, self.num) = (0, 0);
+        if let Some(nonce) = nonce {
+            let Ok(nonce) = nonce.try_into() else {
+                raise(Reason::InvalidIvLength);
+                return false;
+            };
+            (self.given, self.has_nonce) = (nonce, true);
+        }
+        // As OpenSSL's: begun anew with the same nonce where none is given, and gone on if there never was one.
+        if self.has_nonce {
+            self.chain = self.given;
+        }
+        self.begun = false;
+        if let Some(key) = key {
+            if key.len() * 8 != self.bits {
+                raise(Reason::InvalidKeyLength);
+                return false;
+            }
+            // Many programs set the same key again before each message.
+            if !is_known(self.key.as_ref(), key) {
+                self.streams = [None, None];
+                self.key = symmetric(kinds(self.bits).0, key);
+            }
+        }
+        self.set(params)
+    }
+
+    /// Brings the stream to where the next block is.
+    #[cold]
+    fn begin(&mut self) -> Result<(), Error> {
+        let kind = self.kind();
+        let place = &mut self.streams[usize::from(self.encrypt)];
+        let stream = match place {
+            Some(stream) => stream,
+            None => {
+                let key = self.key.as_ref().ok_or(Error::Invalid("no key"))?;
+                place.insert(self.provider.open_stream(kind, key)?)
+            }
+        };
+        stream.start(&self.chain)?;
+        self.begun = true;
+        Ok(())
+    }
+
+    /// Whole blocks, at least one, from where the stream is. (What stands for the buffers is made once and only moved
+    /// from here on. Copied, it would be loaded wide after narrow stores, which waits for these to leave the core, and
+    /// that is when the blocks before are done: nothing of two calls would overlap.)
+    ///
+    /// # Safety
+    /// As [`with_buffers`]; `len` is at least a block.
+    #[inline(always)]
+    unsafe fn go_on(&mut self, out: *mut u8, input: *const u8, len: usize) -> Result<(), Reason> {
+        let failed = Reason::CipherOperationFailed;
+        let stream = self.streams[usize::from(self.encrypt)].as_mut().ok_or(failed)?;
+        let (last, chain) = (len - BLOCK, self.chain.as_mut_ptr());
+        // SAFETY: the caller's buffers, and the last block of each.
+        unsafe {
+            if !self.encrypt {
+                // In place a decrypted block is no longer the ciphertext that the next one needs.
+                std::ptr::copy_nonoverlapping(input.add(last), chain, BLOCK);
+            }
+            with_buffers(out, input, len, |data| stream.update(data)).map_err(|_| failed)?;
+            if self.encrypt {
+                std::ptr::copy_nonoverlapping(out.add(last), chain, BLOCK);
+            }
+        }
+        if self.tally.counts(len) {
+            self.tally.hand_over(self.provider, self.kind());
+        }
+        Ok(())
+    }
+
+    /// Whole blocks, at least one, begun where that is needed.
+    ///
+    /// # Safety
+    /// As [`Context::go_on`].
+    #[inline(never)]
+    unsafe fn apply(&mut self, out: *mut u8, input: *const u8, len: usize) -> Result<(), Reason> {
+        if !self.begun {
+            self.begin().map_err(|_| Reason::CipherOperationFailed)?;
+        }
+        // SAFETY: the caller's.
+        unsafe { self.go_on(out, input, len) }
+    }
+
+    /// One block of our own.
+    fn apply_to(&mut self, block: &mut [u8; BLOCK]) -> Result<(), Reason> {
+        let at = block.as_mut_ptr();
+        // SAFETY: a block, in place.
+        unsafe { self.apply(at, at, BLOCK) }
+    }
+
+    /// # Safety
+    /// As [`with_buffers`], but that `out` has `room` bytes.
+    #[inline(always)]
+    unsafe fn update(
+        &mut self,
+        out: *mut u8,
+        room: usize,
+        input: *const u8,
+        len: usize,
+    ) -> Result<usize, Reason> {
+        let simple = self.begun && self.version == 0 && self.kept_len == 0 && (self.encrypt || !self.padded);
+        let whole = len.is_multiple_of(BLOCK) && len > 0 && len <= room && !out.is_null() && !input.is_null();
+        // SAFETY: the caller's; neither is null.
+        unsafe {
+            if simple && whole {
+                self.go_on(out, input, len).map(|()| len)
+            } else {
+                self.otherwise(out, room, input, len)
+            }
+        }
+    }
+
+    /// Kept away from the short way, whose every instruction shows with small pieces.
+    ///
+    /// # Safety
+    /// As [`Context::update`].
+    #[inline(never)]
+    unsafe fn otherwise(
+        &mut self,
+        out: *mut u8,
+        room: usize,
+        input: *const u8,
+        len: usize,
+    ) -> Result<usize, Reason> {
+        if self.key.is_none() {
+            return Err(Reason::NoKeySet);
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            match self.version {
+                0 => self.piece(out, room, input, len),
+                _ => self.record(out, room, input, len),
+            }
+        }
+    }
+
+    /// Whole blocks with nothing kept before or after.
+    ///
+    /// # Safety
+    /// As [`Context::update`].
+    unsafe fn whole(
+        &mut self,
+        out: *mut u8,
+        room: usize,
+        input: *const u8,
+        len: usize,
+    ) -> Result<usize, Reason> {
+        if len == 0 {
+            return Ok(0);
+        }
+        if room < len {
+            return Err(Reason::OutputBufferTooSmall);
+        }
+        if !len.is_multiple_of(BLOCK) || out.is_null() || input.is_null() {
+            return Err(Reason::CipherOperationFailed);
+        }
+        // SAFETY: the caller's; neither is null.
+        unsafe { self.apply(out, input, len) }.map(|()| len)
+    }
+
+    /// A piece of any length.
+    ///
+    /// # Safety
+    /// As [`Context::update`].
+    unsafe fn piece(
+        &mut self,
+        out: *mut u8,
+        room: usize,
+        input: *const u8,
+        len: usize,
+    ) -> Result<usize, Reason> {
+        if len == 0 {
+            return Ok(0);
+        }
+        if input.is_null() {
+            return Err(Reason::CipherOperationFailed);
+        }
+        let before = self.kept_len;
+        let sum = before.checked_add(len).ok_or(Reason::CipherOperationFailed)?;
+        let mut due = sum - sum % BLOCK;
+        if !self.encrypt && self.padded && due == sum {
+            // This may have been the last block, and then it ends in padding.
+            due -= BLOCK;
+        }
+        if due == 0 {
+            // SAFETY: `len` readable bytes, which fit: together with what is kept they are a block at most.
+            self.kept[before..sum].copy_from_slice(unsafe { bytes(input, len) });
+            self.kept_len = sum;
+            return Ok(0);
+        }
+        if room < due {
+            return Err(Reason::OutputBufferTooSmall);
+        }
+        if out.is_null() {
+            return Err(Reason::CipherOperationFailed);
+        }
+        let first = if before > 0 { BLOCK } else { 0 };
+        // The first block is written before the rest is read: where it lies on the rest, that is copied away.
+        let (from, to) = (input as usize, out as usize);
+        let spoils = first > 0 && to < from.saturating_add(len) && from < to.saturating_add(before);
+        // SAFETY: `len` readable bytes.
+        let copy = Zeroizing::new(if spoils { unsafe { bytes(input, len) }.to_vec() } else { Vec::new() });
+        let input = if spoils { copy.as_ptr() } else { input };
+        // SAFETY: the caller's buffers, or our copy as long as the input; offsets are within: `due - before` bytes of
+        // input are processed, at least one of `first` and `before` ends a block.
+        unsafe {
+            let taken = first.saturating_sub(before);
+            let mut block = Zeroizing::new([0; BLOCK]);
+            let mut rest = Zeroizing::new([0; BLOCK]);
+            rest[..sum - due].copy_from_slice(bytes(input.add(due - before), sum - due));
+            if first > 0 {
+                block[..before].copy_from_slice(&self.kept[..before]);
+                block[before..].copy_from_slice(bytes(input, taken));
+                self.apply_to(&mut block)?;
+                std::ptr::copy_nonoverlapping(block.as_ptr(), out, BLOCK);
+            }
+            if due > first {
+                self.apply(out.add(first), input.add(taken), due - first)?;
+            }
+            (self.kept, self.kept_len) = (*rest, sum - due);
+        }
+        Ok(due)
+    }
+
+    /// One TLS record, in place.
+    ///
+    /// # Safety
+    /// As [`Context::update`].
+    unsafe fn record(
+        &mut self,
+        out: *mut u8,
+        room: usize,
+        input: *const u8,
+        len: usize,
+    ) -> Result<usize, Reason> {
+        let failed = Reason::CipherOperationFailed;
+        if out.is_null() || out.cast_const() != input || !self.padded {
+            return Err(failed);
+        }
+        let style = if self.version == SSL3 { Padding::Ssl3 } else { Padding::Tls };
+        let whole = len + if self.encrypt { Padding::added(len) } else { 0 };
+        if room < whole || !whole.is_multiple_of(BLOCK) {
+            return Err(failed);
+        }
+        // SAFETY: the caller's buffer, which has this room; nobody else uses it meanwhile, nor do we two ways at once.
+        let record = || unsafe { std::slice::from_raw_parts_mut(out, whole) };
+        if self.encrypt {
+            style.fill(&mut record()[len..]);
+            // SAFETY: the same buffer, in place.
+            return unsafe { self.apply(out, input, whole) }.map(|()| whole);
+        }
+        let nonce = match self.version {
+            SSL3 | TLS10 => 0,
+            version if EXPLICIT_NONCE.contains(&version) => BLOCK,
+            _ => return Err(failed),
+        };
+        // SAFETY: the same buffer, in place.
+        unsafe { self.apply(out, input, whole) }?;
+        let mut random = [0; MAC_MAX];
+        let random = &mut random[..self.mac_len];
+        if !random.is_empty() && !self.provider.child.random(random) {
+            return Err(failed);
+        }
+        let text = record().get(nonce..).ok_or(failed)?;
+        strip(text, style, random, &mut self.mac[..self.mac_len]).ok_or(failed)
+    }
+
+    /// The end of a message.
+    ///
+    /// # Safety
+    /// `out` has `room` writable bytes.
+    unsafe fn finish(&mut self, out: *mut u8, room: usize) -> Result<usize, Reason> {
+        if self.key.is_none() {
+            return Err(Reason::NoKeySet);
+        }
+        if self.version != 0 {
+            return Err(Reason::CipherOperationFailed);
+        }
+        let kept = self.kept_len;
+        let mut block = Zeroizing::new(self.kept);
+        if self.encrypt && self.padded {
+            block[kept..].fill((BLOCK - kept) as u8);
+        } else if kept == 0 && !self.padded {
+            return Ok(0);
+        } else if kept != BLOCK {
+            return Err(Reason::WrongFinalBlockLength);
+        }
+        if self.encrypt && room < BLOCK {
+            return Err(Reason::OutputBufferTooSmall);
+        }
+        self.apply_to(&mut block)?;
+        self.kept_len = 0;
+        let len = if self.encrypt || !self.padded { BLOCK } else { unpadded(&block)? };
+        if room < len {
+            return Err(Reason::OutputBufferTooSmall);
+        }
+        if len > 0 && out.is_null() {
+            return Err(Reason::CipherOperationFailed);
+        }
+        if len > 0 {
+            // SAFETY: room for `len` bytes, which are ours.
+            unsafe { std::ptr::copy_nonoverlapping(block.as_ptr(), out, len) };
+        }
+        Ok(len)
+    }
+
+    fn set(&mut self, params: Params<'_>) -> bool {
+        params.iter().all(|param| {
+            let place = match param.key().to_bytes() {
+                b"padding" => return keep(param.size().map(|on| self.padded = on != 0)),
+                b"num" => &mut self.num,
+                b"tls-version" => &mut self.version,
+                b"tls-mac-size" => {
+                    self.mac = [0; MAC_MAX];
+                    let size = param.size().filter(|size| *size <= MAC_MAX);
+                    return keep(size.map(|size| self.mac_len = size));
+                }
+                _ => return true,
+            };
+            keep(param.size().map(|value| *place = value))
+        })
+    }
+
+    fn get(&self, answers: &mut Answers<'_>) -> bool {
+        answers.set_size(c"keylen", self.bits / 8)
+            && answers.set_size(c"ivlen", BLOCK)
+            && answers.set_size(c"padding", usize::from(self.padded))
+            && answers.set_size(c"num", self.num)
+            && answers.set_octets(c"iv", &self.given)
+            && answers.set_octets(c"updated-iv", &self.chain)
+            && answers.set_pointer(c"tls-mac", self.mac.as_ptr().cast(), self.mac_len)
+    }
+}
+
+/// Whether a parameter was what it must be; says so on the error queue if not.
+fn keep(taken: Option<()>) -> bool {
+    if taken.is_none() {
+        raise(Reason::FailedToGetParameter);
+    }
+    taken.is_some()
+}
+
+/// The length of a last block's text. Only the outcome shows what the padding was.
+fn unpadded(block: &[u8; BLOCK]) -> Result<usize, Reason> {
+    let told = Secret::of(block[BLOCK - 1]);
+    let mut wrong = told.is_zero() | !told.at_most(Secret::of(BLOCK as u8));
+    for (at, byte) in (1..).zip(block.iter().rev()) {
+        wrong = wrong | Secret::of(at).at_most(told) & (Secret::of(*byte) ^ told);
+    }
+    if wrong.is_zero().reveal() == 0 {
+        return Err(Reason::BadDecrypt);
+    }
+    Ok(BLOCK - usize::from(told.reveal()))
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.kept.zeroize();
+        self.mac.zeroize();
+        self.tally.hand_over(self.provider, self.kind());
+    }
+}
+
+/// # Safety
+/// `context` came from [`new_context`] or [`dup_context`] and is not freed; one thread at a time uses it.
+unsafe fn of<'a>(context: *mut c_void) -> &'a mut Context {
+    // SAFETY: the caller's.
+    unsafe { &mut *context.cast::<Context>() }
+}
+
+/// Ends an entry: how much came out, or why nothing did.
+///
+/// # Safety
+/// `at` is null or writable.
+#[inline]
+unsafe fn told(at: *mut usize, outcome: Result<usize, Reason>) -> c_int {
+    match outcome {
+        // SAFETY: the caller's.
+        Ok(done) => unsafe { say(at, done) },
+        Err(reason) => {
+            raise(reason);
+            0
+        }
+    }
+}
+
+unsafe extern "C" fn new_context<const BITS: usize>(context: *mut c_void) -> *mut c_void {
+    entry(|| {
+        // SAFETY: a live provctx, which outlives every context made from it.
+        let provider = unsafe { provider(context) };
+        Box::into_raw(Box::new(Context::new(provider, BITS))).cast()
+    })
+}
+
+unsafe extern "C" fn free_context(context: *mut c_void) {
+    if !context.is_null() {
+        // SAFETY: made by us, freed once.
+        entry(|| drop(unsafe { Box::from_raw(context.cast::<Context>()) }));
+    }
+}
+
+unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
+    entry(|| {
+        // SAFETY: a live context.
+        let copy = unsafe { of(context) }.duplicate();
+        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
+    })
+}
+
+unsafe extern "C" fn init<const ENCRYPT: bool>(
+    context: *mut c_void,
+    key: *const u8,
+    key_len: usize,
+    nonce: *const u8,
+    nonce_len: usize,
+    params: *const OSSL_PARAM,
+) -> c_int {
+    entry(|| {
+        // SAFETY: by contract a live context and readable buffers, either of which may be missing.
+        unsafe {
+            let key = (!key.is_null()).then(|| bytes(key, key_len));
+            let nonce = (!nonce.is_null()).then(|| bytes(nonce, nonce_len));
+            c_int::from(of(context).init(ENCRYPT, key, nonce, Params::new(params)))
+        }
+    })
+}
+
+unsafe extern "C" fn update(
+    context: *mut c_void,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    input: *const u8,
+    len: usize,
+) -> c_int {
+    // SAFETY: by contract a live context and buffers of these lengths.
+    entry(|| unsafe { told(out_len, of(context).update(out, room, input, len)) })
+}
+
+/// Whole blocks as they are: `EVP_Cipher()`.
+unsafe extern "C" fn once(
+    context: *mut c_void,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    input: *const u8,
+    len: usize,
+) -> c_int {
+    entry(|| {
+        // SAFETY: by contract a live context and buffers of these lengths.
+        unsafe {
+            let context = of(context);
+            let done = match context.key {
+                Some(_) => context.whole(out, room, input, len),
+                None => Err(Reason::NoKeySet),
+            };
+            told(out_len, done)
+        }
+    })
+}
+
+unsafe extern "C" fn finish(context: *mut c_void, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
+    // SAFETY: by contract a live context and a buffer of this length.
+    entry(|| unsafe { told(out_len, of(context).finish(out, room)) })
+}
+
+unsafe extern "C" fn get_params<const BITS: usize>(params: *mut OSSL_PARAM) -> c_int {
+    const CBC_MODE: usize = 2;
+    let facts =
+        Facts { mode: CBC_MODE, key: BITS / 8, iv: BLOCK, block: BLOCK, aead: false, custom_iv: false };
+    // SAFETY: a list to fill.
+    entry(|| c_int::from(facts.answer(&mut unsafe { Answers::new(params) })))
+}
+
+unsafe extern "C" fn get_context_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
+    // SAFETY: a live context and a list to fill.
+    entry(|| unsafe { c_int::from(of(context).get(&mut Answers::new(params))) })
+}
+
+unsafe extern "C" fn set_context_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
+    // SAFETY: a live context and a list.
+    entry(|| unsafe { c_int::from(of(context).set(Params::new(params))) })
+}
+
+static GETTABLE: Table<OSSL_PARAM, 8> = Table([
+    describe(c"keylen", PARAM_UNSIGNED),
+    describe(c"ivlen", PARAM_UNSIGNED),
+    describe(c"padding", PARAM_UNSIGNED),
+    describe(c"num", PARAM_UNSIGNED),
+    describe(c"iv", PARAM_OCTETS),
+    describe(c"updated-iv", PARAM_OCTETS),
+    describe(c"tls-mac", PARAM_OCTETS_PTR),
+    END,
+]);
+
+static SETTABLE: Table<OSSL_PARAM, 5> = Table([
+    describe(c"padding", PARAM_UNSIGNED),
+    describe(c"num", PARAM_UNSIGNED),
+    describe(c"tls-version", PARAM_UNSIGNED),
+    describe(c"tls-mac-size", PARAM_UNSIGNED),
+    END,
+]);
+
+unsafe extern "C" fn gettable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
+    GETTABLE.as_ptr()
+}
+
+unsafe extern "C" fn settable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
+    SETTABLE.as_ptr()
+}
+
+const fn table<const BITS: usize>() -> Table<OSSL_DISPATCH, 15> {
+    dispatch![
+        id::CIPHER_NEWCTX => new_context::<BITS>,
+        id::CIPHER_FREECTX => free_context,
+        id::CIPHER_DUPCTX => dup_context,
+        id::CIPHER_ENCRYPT_INIT => init::<true>,
+        id::CIPHER_DECRYPT_INIT => init::<false>,
+        id::CIPHER_UPDATE => update,
+        id::CIPHER_FINAL => finish,
+        id::CIPHER_CIPHER => once,
+        id::CIPHER_GET_PARAMS => get_params::<BITS>,
+        id::CIPHER_GETTABLE_PARAMS => gettable_params,
+        id::CIPHER_GET_CTX_PARAMS => get_context_params,
+        id::CIPHER_SET_CTX_PARAMS => set_context_params,
+        id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params,
+        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params,
+    ]
+}
+
+/// AES-128-CBC.
+pub static AES_128: Table<OSSL_DISPATCH, 15> = table::<128>();
+/// AES-192-CBC.
+pub static AES_192: Table<OSSL_DISPATCH, 15> = table::<192>();
+/// AES-256-CBC.
+pub static AES_256: Table<OSSL_DISPATCH, 15> = table::<256>();
