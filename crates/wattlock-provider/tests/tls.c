@@ -8,7 +8,13 @@
  * in version, group and certificate, and one in four goes away at some point, also while the server waits. Exit status 0
  * if every other one got its handshake and an answer; else a line says what was wrong.
  */
+#define _GNU_SOURCE
 #include <dirent.h>
+#include <errno.h>
+#include <grp.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <openssl/async.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -16,9 +22,14 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <poll.h>
+#include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include "wattlock.h"
 
@@ -95,14 +106,20 @@ look(OSSL_PROVIDER *provider, void *found)
     return 1;
 }
 
+/* Loads everything; then `confine`, if there is one; then the first use. */
 static World
-enter(void)
+enter(void (*confine)(void))
 {
     World  w = { OSSL_LIB_CTX_new(), OSSL_LIB_CTX_new(), NULL, { NULL }, NULL, NULL };
 
     MUST(OSSL_LIB_CTX_load_config(w.ours, config) == 1);
     MUST((w.plain = OSSL_PROVIDER_load(w.theirs, "default")) != NULL);
     MUST(OSSL_PROVIDER_do_all(w.ours, look, &w.table) == 1);
+
+    if (confine != NULL) {
+        confine();
+    }
+
     MUST(w.table != NULL && w.table->version == WATTLOCK_TABLE_VERSION && w.table->size >= sizeof(*w.table));
     w.servers[0] = server_of(w.ours, EVP_PKEY_Q_keygen(w.ours, NULL, "RSA", (size_t) 2048));
     w.servers[1] = server_of(w.ours, EVP_PKEY_Q_keygen(w.ours, NULL, "EC", "P-256"));
@@ -318,7 +335,95 @@ both(World *w, long n)
 static void
 plainly(long n)
 {
-    World  w = enter();
+    World  w = enter(NULL);
+
+    both(&w, n);
+    leave(&w);
+}
+
+/* An empty folder is all there is, and nobody owns the process. */
+static void
+into_a_chroot(void)
+{
+    int  root = geteuid() == 0;
+
+    MUST(mkdir("empty", 0755) == 0);
+    MUST(root || unshare(CLONE_NEWUSER) == 0);
+    MUST(chroot("empty") == 0 && chdir("/") == 0);
+    MUST(!root || (setgroups(0, NULL) == 0 && setgid(65534) == 0 && setuid(65534) == 0));
+    MUST(access("/proc", F_OK) != 0 && access("/dev", F_OK) != 0);
+}
+
+static void
+in_a_chroot(long n)
+{
+    World  w = enter(into_a_chroot);
+
+    both(&w, n);
+    leave(&w);
+}
+
+/* What the provider and libcrypto need once they are loaded: docs/provider.md has the list, too. */
+static const int  needed[] = {
+    /* memory, for libcrypto's fibers and our stack, too */
+    SYS_brk, SYS_mmap, SYS_mremap, SYS_munmap, SYS_mprotect, SYS_madvise,
+    /* randomness, and whether this is a child */
+    SYS_getrandom, SYS_getpid,
+    /* telling a job's owner */
+    SYS_eventfd2, SYS_read, SYS_write, SYS_close,
+    /* the helper thread */
+    SYS_clone3, SYS_clone, SYS_set_robust_list, SYS_rseq, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_futex,
+    SYS_clock_nanosleep, SYS_exit,
+    /* this program's own */
+    SYS_poll, SYS_exit_group,
+};
+
+/* What is tried and may be refused: files, the thread's name and alternate stack, how many processors there are. */
+static const int  refused[] = {
+#ifdef SYS_mkdir
+    SYS_mkdir,
+#endif
+    SYS_mkdirat, SYS_openat, SYS_statx, SYS_newfstatat, SYS_sysinfo, SYS_prctl, SYS_sigaltstack, SYS_sched_getaffinity,
+};
+
+#if defined(__x86_64__)
+#define MACHINE AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define MACHINE AUDIT_ARCH_AARCH64
+#endif
+
+/* Everything else ends the process: seccomp(2). */
+static void
+into_a_sandbox(void)
+{
+    enum { NEEDED = sizeof(needed) / sizeof(needed[0]), REFUSED = sizeof(refused) / sizeof(refused[0]) };
+    struct sock_filter  code[4 + 2 * (NEEDED + REFUSED) + 1];
+    struct sock_fprog   program = { 0, code };
+    int                 i;
+
+    code[program.len++] = (struct sock_filter) BPF_STMT(BPF_LD|BPF_W|BPF_ABS, offsetof(struct seccomp_data, arch));
+    code[program.len++] = (struct sock_filter) BPF_JUMP(BPF_JMP|BPF_JEQ|BPF_K, MACHINE, 1, 0);
+    code[program.len++] = (struct sock_filter) BPF_STMT(BPF_RET|BPF_K, SECCOMP_RET_KILL_PROCESS);
+    code[program.len++] = (struct sock_filter) BPF_STMT(BPF_LD|BPF_W|BPF_ABS, offsetof(struct seccomp_data, nr));
+
+    for (i = 0; i < NEEDED + REFUSED; i++) {
+        int       number = i < NEEDED ? needed[i] : refused[i - NEEDED];
+        unsigned  action = i < NEEDED ? SECCOMP_RET_ALLOW : SECCOMP_RET_ERRNO | EPERM;
+
+        code[program.len++] = (struct sock_filter) BPF_JUMP(BPF_JMP|BPF_JEQ|BPF_K, (unsigned) number, 0, 1);
+        code[program.len++] = (struct sock_filter) BPF_STMT(BPF_RET|BPF_K, action);
+    }
+
+    code[program.len++] = (struct sock_filter) BPF_STMT(BPF_RET|BPF_K, SECCOMP_RET_KILL_PROCESS);
+    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+    MUST(fopen(config, "r") == NULL && errno == EPERM);
+}
+
+static void
+in_a_sandbox(long n)
+{
+    World  w = enter(into_a_sandbox);
 
     both(&w, n);
     leave(&w);
@@ -354,7 +459,7 @@ descriptors(void)
 static void
 flat(long n)
 {
-    World  w = enter();
+    World  w = enter(NULL);
     long   before, after, warm = n / 10 > 500 ? n / 10 : 500;
     int    polling, fds;
 
@@ -393,7 +498,8 @@ main(int argc, char **argv)
         const char  *name;
         void       (*run)(long);
     } scenarios[] = {
-        { "handshakes", plainly }, { "flat", flat }, { "reload", reload },
+        { "handshakes", plainly }, { "flat", flat }, { "reload", reload }, { "chroot", in_a_chroot },
+        { "seccomp", in_a_sandbox },
     };
     size_t  i;
 

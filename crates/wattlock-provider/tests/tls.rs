@@ -66,6 +66,16 @@ fn memory_and_descriptors_do_not_grow_with_the_number_of_handshakes() {
     run(false, "flat", 2000);
 }
 
+#[test]
+fn what_was_loaded_works_in_an_empty_chroot() {
+    run(false, "chroot", 400);
+}
+
+#[test]
+fn no_system_call_is_needed_that_the_page_does_not_name() {
+    run(false, "seccomp", 400);
+}
+
 /// The whole of it: `make soak`.
 #[test]
 #[ignore = "takes minutes"]
