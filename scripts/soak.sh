@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The long versions of what `make test` does shortly. Once: 10,000 signatures of lanes, verified by OpenSSL; 100,000
-# handshakes with aborts in one program and 200,000 with nginx, over which memory stays flat. Then for SOAK_MINUTES=30:
-# random histories on a faulty device, the conformance suite with fresh seeds, fuzzing.
+# handshakes with aborts in one program and 200,000 with nginx, over which memory stays flat; handshakes under valgrind.
+# Then for SOAK_MINUTES=30: random histories on a faulty device, the conformance suite with fresh seeds, fuzzing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${SOAK_MINUTES:-30}
@@ -15,6 +15,8 @@ nginx/build.sh
 target=${CARGO_TARGET_DIR:-target}
 PATH=$PATH:/usr/sbin python3 nginx/tests/survive.py memory_stays_flat --count 200000 \
     --module "$target/nginx/ngx_http_wattlock_module.so" --provider "$target/release/libwattlock_provider.so"
+echo "== handshakes under valgrind"
+scripts/valgrind.sh
 end=$((SECONDS + minutes * 60))
 round=0
 while [ $SECONDS -lt $end ]; do

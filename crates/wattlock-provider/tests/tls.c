@@ -442,10 +442,10 @@ resident(void)
 }
 
 static int
-descriptors(void)
+entries(const char *path)
 {
-    DIR  *dir = opendir("/proc/self/fd");
-    int   n = 0;
+    DIR  *dir = opendir(path);
+    int   n = -2;
 
     while (readdir(dir) != NULL) {
         n++;
@@ -468,26 +468,30 @@ flat(long n)
 
         (void) handshakes(&w, warm, polling);
         before = resident();
-        fds = descriptors();
+        fds = entries("/proc/self/fd");
         sums = handshakes(&w, n / 2, polling);
         after = resident();
         printf("%s: %ld handshakes whole, %ld aborted, %ld of them in a pause, %ld pauses; resident %ld to %ld bytes, "
                "descriptors %d to %d\n", polling ? "polling" : "descriptors", sums.whole, sums.aborted, sums.in_pause,
-               sums.paused, before, after, fds, descriptors());
+               sums.paused, before, after, fds, entries("/proc/self/fd"));
         MUST(sums.in_pause > 0 && sums.paused > 0);
         MUST(after - before < 4 << 20);
-        MUST(descriptors() == fds);
+        MUST(entries("/proc/self/fd") == fds);
     }
 
     leave(&w);
 }
 
-/* Loaded, used and unloaded again and again. */
+/* Loaded, used and unloaded again and again; the helper thread goes with the provider. */
 static void
 reload(long n)
 {
+    int  fds = entries("/proc/self/fd");
+
     while (n-- > 0) {
         plainly(60);
+        MUST(entries("/proc/self/task") == 1);
+        MUST(entries("/proc/self/fd") == fds);
     }
 }
 

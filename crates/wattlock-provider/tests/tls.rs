@@ -37,7 +37,10 @@ fn program(sanitizer: bool) -> &'static Path {
 
 /// What the program printed.
 fn run(sanitizer: bool, scenario: &str, count: u32) -> String {
-    let host = Host::new();
+    run_on(&Host::new(), sanitizer, scenario, count)
+}
+
+fn run_on(host: &Host, sanitizer: bool, scenario: &str, count: u32) -> String {
     let output = Command::new(program(sanitizer))
         .args([scenario, "with.cnf", &count.to_string()])
         .current_dir(host.path(""))
@@ -57,8 +60,16 @@ fn every_client_that_stays_is_answered_and_those_that_go_leave_nothing() {
 
 #[test]
 fn it_is_loaded_used_in_jobs_and_unloaded_again_and_again() {
-    run(false, "reload", 3);
-    run(true, "reload", 2);
+    let host = Host::new();
+    // Not `ctr`: OpenSSL 3.0 frees a context's random generator after its providers, so one that uses our AES-CTR keeps
+    // the provider for ever. 3.5 does not.
+    let config = String::from_utf8(host.read("with.cnf")).unwrap();
+    let section = "[wattlock_section]\n";
+    assert!(config.contains(section));
+    let without = config.replace(section, &format!("{section}algorithms = gcm,xts,rsa,ec,x25519\n"));
+    host.write("with.cnf", without.as_bytes());
+    run_on(&host, false, "reload", 3);
+    run_on(&host, true, "reload", 2);
 }
 
 #[test]
