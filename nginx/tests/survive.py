@@ -824,7 +824,8 @@ def main():
     parser.add_argument("name", choices=[*CASES, "list", "all"])
     parser.add_argument("--nginx", default=shutil.which("nginx"))
     parser.add_argument("--module", type=os.path.abspath, default=here / "target/nginx/ngx_http_wattlock_module.so")
-    parser.add_argument("--other-module", type=os.path.abspath, default=here / "target/nginx/other/ngx_http_wattlock_module.so")
+    parser.add_argument("--other-module", type=os.path.abspath,
+                        default=here / "target/nginx/other/ngx_http_wattlock_module.so")
     parser.add_argument("--provider", type=os.path.abspath, default=here / "target/release/libwattlock_provider.so")
     parser.add_argument("--count", type=int)
     ARGS = parser.parse_args()

@@ -148,6 +148,43 @@ fn curl_and_s_server_agree_on_every_suite_with_either_side_ours() {
     }
 }
 
+/// The group that joins X25519 with ML-KEM, where this OpenSSL has it: from 3.5.
+fn hybrid(host: &Host) -> Option<&'static str> {
+    const NAME: &str = "X25519MLKEM768";
+    let version = host.good(false, "version");
+    let number = version.split(' ').nth(1).unwrap();
+    let mut parts = number.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let at_least = (parts.next().unwrap(), parts.next().unwrap()) >= (3, 5);
+    if at_least {
+        assert!(host.good(false, "list -kem-algorithms").contains(NAME), "{version}");
+    }
+    at_least.then_some(NAME)
+}
+
+/// Before 3.5 the same with X25519 alone, which is the half of the hybrid that is ours.
+#[test]
+fn s_client_and_s_server_agree_on_the_hybrid_group_where_openssl_has_it() {
+    let host = host();
+    let group = hybrid(&host).unwrap_or("X25519");
+    for (server, ours) in SIDES {
+        for certificate in CERTIFICATES {
+            let port = port();
+            let _server =
+                s_server(&host, server, port, &format!("-WWW -cert {certificate}.pem -groups {group}"));
+            let mut command = host.command(ours, "timeout");
+            let line = format!(
+                "60 openssl s_client -tls1_3 -verify_return_error -CAfile all.crt -groups {group} -connect \
+                 127.0.0.1:{port}"
+            );
+            let output = command.args(line.split_whitespace()).output().unwrap();
+            let told = text(&output);
+            assert!(output.status.success(), "{line}: {told}");
+            let words = if group == "X25519" { "Server Temp Key: X25519" } else { group };
+            assert!(told.contains(words), "{line}: {told}");
+        }
+    }
+}
+
 #[test]
 fn a_client_certificate_is_asked_for_shown_and_checked() {
     let host = host();
