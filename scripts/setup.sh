@@ -39,6 +39,11 @@ if [ "$purpose" = test ]; then
     need curl curl
     need gnutls-cli gnutls-bin
     PATH=$PATH:/usr/sbin need haproxy haproxy
+    need valgrind valgrind
+    # TLS in nginx's other protocols: modules of their own in Debian.
+    for module in mail stream; do
+        [ -e "/usr/lib/nginx/modules/ngx_${module}_module.so" ] || missing+=("libnginx-mod-$module")
+    done
     [ -x .venv/bin/python3 ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 fi
 if [ ${#missing[@]} -gt 0 ]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What nginx with the Wattlock module must survive, against the real nginx.
 
-    survive.py NAME [--module M.so] [--provider P.so] [--count N]
+    survive.py NAME [--nginx PROGRAM] [--module M.so] [--provider P.so] [--count N]
 
 Each scenario starts an nginx of its own on a loopback port, does its worst, and then demands: no failed request that
 was not provoked, no handshake left over, nothing left in flight, and a worker that still serves. Standard library only.
@@ -52,7 +52,9 @@ class Nginx:
     """One nginx in a folder of its own."""
 
     def __init__(self, http="", server="", main="", events="worker_connections 2048;", provider="", module=None,
-                 workers=1, certificate="rsa:2048"):
+                 workers=1, certificate="rsa:2048", before=()):
+        """`before`: words of a command in front of nginx's own."""
+        self.before = before
         self.folder = Path(tempfile.mkdtemp(prefix="wattlock-nginx-"))
         self.folder.chmod(0o755)
         self.port = free_port()
@@ -103,8 +105,8 @@ http {{
 
     def __enter__(self):
         # A binary upgrade executes the name it was started by: a path.
-        started = subprocess.run([shutil.which("nginx"), "-c", self.conf, "-p", self.folder], env=self.env, capture_output=True,
-                                 text=True)
+        started = subprocess.run([*self.before, ARGS.nginx, "-c", self.conf, "-p", self.folder], env=self.env,
+                                 capture_output=True, text=True)
         if started.returncode != 0:
             raise SystemExit(f"nginx did not start: {started.stderr}")
         try:
@@ -578,10 +580,200 @@ def case_nonsense_is_refused_by_the_configuration_test():
         nginx = Nginx()
         nginx.write(http if http.startswith("wattlock_") else "", "" if http.startswith("wattlock_") else http, "",
                     "", ARGS.module, 1)
-        tested = subprocess.run(["nginx", "-t", "-c", nginx.conf, "-p", nginx.folder], env=nginx.env,
+        tested = subprocess.run([ARGS.nginx, "-t", "-c", nginx.conf, "-p", nginx.folder], env=nginx.env,
                                 capture_output=True, text=True)
         shutil.rmtree(nginx.folder)
         assert tested.returncode != 0 and words in tested.stderr, (http, tested.stderr)
+
+
+def other_module(name):
+    """The line that loads nginx's own module for other protocols, where it is not a part of the program."""
+    flags = subprocess.run([ARGS.nginx, "-V"], capture_output=True, text=True).stderr.split()
+    if f"--with-{name}" in flags:
+        return ""
+    folder = next((flag.split("=")[1] for flag in flags if flag.startswith("--modules-path=")), "")
+    module = Path(folder, f"ngx_{name}_module.so")
+    assert module.exists(), f"this nginx has no module for {name} (Debian: libnginx-mod-{name})"
+    return f"load_module {module};"
+
+
+def lines_of(sock):
+    """What was said, line by line, without the line ends."""
+    text = b""
+    while got := sock.recv(4096):
+        *whole, text = (text + got).split(b"\r\n")
+        yield from whole
+
+
+def listen(serve):
+    """A server on loopback, a thread for each connection; its port."""
+    server = socket.create_server(("127.0.0.1", 0), backlog=256)
+
+    def accept():
+        while True:
+            with contextlib.suppress(OSError):
+                threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return server.getsockname()[1]
+
+
+def side_by_side(talk, threads=8, times=10):
+    """So many threads talk so many times; none may fail."""
+    failed = []
+
+    def run():
+        for turn in range(times):
+            try:
+                talk(turn)
+            except Exception as error:
+                failed.append(repr(error))
+
+    running = [threading.Thread(target=run) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    assert not failed, failed[:5]
+
+
+def protocols(block, talk):
+    """Another protocol's servers, `block` of main's level, with handshakes that may not pause, and that may."""
+    for upstream in ("off", "on"):
+        nginx = Nginx()
+        nginx.write(f"wattlock_upstream {upstream};", "", block.replace("FOLDER", str(nginx.folder)),
+                    "worker_connections 2048;", ARGS.module, 1)
+        with nginx:
+            side_by_side(talk)
+            nginx.settled()
+            status = nginx.status()
+            # Only these clients came side by side: one that comes alone has nobody to pause for.
+            assert (status["paused"] > 0) == (upstream == "on"), (upstream, status)
+
+
+def case_stream_with_tls():
+    def echo(sock):
+        while data := sock.recv(65536):
+            sock.sendall(data)
+
+    port, behind = free_port(), listen(echo)
+    block = f"""{other_module("stream")}
+stream {{ server {{ listen 127.0.0.1:{port} ssl; proxy_pass 127.0.0.1:{behind};
+  ssl_certificate FOLDER/cert.pem; ssl_certificate_key FOLDER/key.pem; }} }}"""
+
+    def talk(turn):
+        said = random.randbytes(20_000)
+        with CLIENT.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=20)) as tls:
+            tls.sendall(said)
+            heard = b""
+            while len(heard) < len(said):
+                got = tls.recv(65536)
+                assert got, "the tunnel closed"
+                heard += got
+            assert heard == said
+
+    protocols(block, talk)
+
+
+def case_mail_with_tls():
+    def mailbox(sock):
+        sock.sendall(b"+OK behind\r\n")
+        for line in lines_of(sock):
+            sock.sendall(b"+OK " + line + b"\r\n")
+            if line == b"QUIT":
+                sock.close()
+                return
+
+    behind = listen(mailbox)
+
+    def permit(sock):
+        for line in lines_of(sock):
+            if not line:
+                sock.sendall(b"HTTP/1.0 200 OK\r\nAuth-Status: OK\r\nAuth-Server: 127.0.0.1\r\n"
+                             b"Auth-Port: %d\r\n\r\n" % behind)
+                sock.close()
+                return
+
+    first, later = free_port(), free_port()
+    block = f"""{other_module("mail")}
+mail {{ auth_http 127.0.0.1:{listen(permit)}/; ssl_certificate FOLDER/cert.pem; ssl_certificate_key FOLDER/key.pem;
+  server {{ listen 127.0.0.1:{first} ssl; protocol pop3; }}
+  server {{ listen 127.0.0.1:{later}; protocol pop3; starttls on; }} }}"""
+
+    def talk(turn):
+        sock = socket.create_connection(("127.0.0.1", later if turn % 2 else first), timeout=20)
+        if turn % 2:
+            assert sock.recv(4096).startswith(b"+OK")
+            sock.sendall(b"STLS\r\n")
+            assert sock.recv(4096).startswith(b"+OK")
+        with CLIENT.wrap_socket(sock) as tls:
+            heard = lines_of(tls)
+            assert turn % 2 or next(heard).startswith(b"+OK")
+            for word in (b"USER somebody", b"PASS secret", b"LIST"):
+                tls.sendall(word + b"\r\n")
+                answer = next(heard)
+                # The first is answered by nginx, the others from behind it.
+                assert answer.startswith(b"+OK") and (word[:4] == b"USER" or word in answer), (word, answer)
+            tls.sendall(b"QUIT\r\n")
+
+    protocols(block, talk)
+
+
+@contextlib.contextmanager
+def half_a_processor():
+    """Words that start a program in a control group with half a processor (cgroups(7)), or none where we may make none:
+    then whoever uses this stops and continues it by hand."""
+    for folder, limits in (("", {"cpu.max": "50000 100000"}),
+                           ("cpu", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"})):
+        root = Path("/sys/fs/cgroup", folder)
+        group = root / f"wattlock-{os.getpid()}"
+        if not (root / "cgroup.procs").exists():
+            continue
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            for name, value in limits.items():
+                (group / name).write_text(value)
+        except OSError:
+            group.rmdir()
+            continue
+        try:
+            yield ["sh", "-c", f"echo $$ >{group}/cgroup.procs && exec \"$@\"", "sh"]
+        finally:
+            wait_for(lambda: not (group / "cgroup.procs").read_text(), "the group to empty")
+            group.rmdir()
+        return
+    yield []
+
+
+def case_half_a_processor():
+    """As in a container: for half of every tenth of a second nothing of nginx runs."""
+    with half_a_processor() as before, Nginx(before=before) as nginx:
+        over = threading.Event()
+        worker = nginx.status()["worker"]
+
+        def interrupt():
+            while not over.is_set():
+                os.kill(worker, signal.SIGSTOP)
+                time.sleep(0.05)
+                os.kill(worker, signal.SIGCONT)
+                time.sleep(0.05)
+
+        thread = threading.Thread(target=interrupt if not before else over.wait)
+        thread.start()
+        try:
+            for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+                with Load(nginx, 16, version) as load:
+                    time.sleep(2)
+                load.none_failed(20)
+        finally:
+            over.set()
+            thread.join()
+        nginx.settled()
+        assert nginx.status()["paused"] > 0
+    print("by", "a control group" if before else "signals")
 
 
 def case_memory_stays_flat():
@@ -597,21 +789,21 @@ def case_memory_stays_flat():
     with Nginx() as nginx:
         def rounds(number):
             for turn in range(number // 50):
-                with contextlib.ExitStack() as stack:
-                    socks = [socket.create_connection(("127.0.0.1", nginx.port)) for _ in range(50)]
-                    for at, sock in enumerate(socks):
-                        sock.sendall(hello()[0])
+                clients = [(socket.create_connection(("127.0.0.1", nginx.port)), hello()) for _ in range(50)]
+                for sock, (first, *_) in clients:
+                    sock.settimeout(20)
+                    sock.sendall(first)
+                # Of five clients one is gone at once, one when it has the server's answer, and three ask for a page.
+                for at, (sock, (_, *rest)) in enumerate(clients):
+                    with sock:
                         if at % 5 == turn % 5:
                             reset(sock)
+                        elif at % 5 == (turn + 1) % 5:
+                            assert sock.recv(4096)
                         else:
-                            stack.enter_context(sock)
-                    for at, sock in enumerate(socks):
-                        if at % 5 != turn % 5:
-                            sock.settimeout(10)
-                            with contextlib.suppress(OSError):
-                                sock.recv(4096)
+                            finish(sock, *rest)
             nginx.settled()
-        rounds(max(count // 4, 1000))
+        rounds(min(max(count // 4, 1000), 10000))
         worker = nginx.status()["worker"]
         before, fds = resident(worker), descriptors(worker)
         rounds(count)
@@ -630,9 +822,11 @@ def main():
     here = Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=[*CASES, "list", "all"])
-    parser.add_argument("--module", default=here / "target/nginx/ngx_http_wattlock_module.so")
-    parser.add_argument("--other-module", default=here / "target/nginx/other/ngx_http_wattlock_module.so")
-    parser.add_argument("--provider", default=here / "target/release/libwattlock_provider.so")
+    parser.add_argument("--nginx", default=shutil.which("nginx"))
+    parser.add_argument("--module", type=os.path.abspath, default=here / "target/nginx/ngx_http_wattlock_module.so")
+    parser.add_argument("--other-module", type=os.path.abspath,
+                        default=here / "target/nginx/other/ngx_http_wattlock_module.so")
+    parser.add_argument("--provider", type=os.path.abspath, default=here / "target/release/libwattlock_provider.so")
     parser.add_argument("--count", type=int)
     ARGS = parser.parse_args()
     if ARGS.name == "list":

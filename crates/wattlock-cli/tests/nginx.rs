@@ -101,5 +101,8 @@ scenarios!(
     without_a_provider_it_says_so,
     heuristic_polling,
     nonsense_is_refused_by_the_configuration_test,
+    stream_with_tls,
+    mail_with_tls,
+    half_a_processor,
     memory_stays_flat,
 );

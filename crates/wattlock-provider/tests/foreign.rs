@@ -1,10 +1,12 @@
 //! Programs that know nothing of Wattlock meet each other over TLS, with the provider on either side: curl, Python's
-//! `ssl`, GnuTLS, the `openssl` program; and an accelerator that dies while `openssl speed` and `s_server` work.
+//! `ssl`, GnuTLS, rustls, the `openssl` program; and an accelerator that dies while `openssl speed` and `s_server` work.
 //!
 //! Everything listens on loopback only, for as long as one test lasts.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
 mod common;
+#[path = "foreign/rustls.rs"]
+mod foreign_rustls;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -142,6 +144,43 @@ fn curl_and_s_server_agree_on_every_suite_with_either_side_ours() {
             };
             old.iter().for_each(|suite| get("--tls-max 1.2", &format!("--ciphers {suite}")));
             TLS13.iter().for_each(|suite| get("--tlsv1.3", &format!("--tls13-ciphers {suite}")));
+        }
+    }
+}
+
+/// The group that joins X25519 with ML-KEM, where this OpenSSL has it: from 3.5.
+fn hybrid(host: &Host) -> Option<&'static str> {
+    const NAME: &str = "X25519MLKEM768";
+    let version = host.good(false, "version");
+    let number = version.split(' ').nth(1).unwrap();
+    let mut parts = number.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let at_least = (parts.next().unwrap(), parts.next().unwrap()) >= (3, 5);
+    if at_least {
+        assert!(host.good(false, "list -kem-algorithms").contains(NAME), "{version}");
+    }
+    at_least.then_some(NAME)
+}
+
+/// Before 3.5 the same with X25519 alone, which is the half of the hybrid that is ours.
+#[test]
+fn s_client_and_s_server_agree_on_the_hybrid_group_where_openssl_has_it() {
+    let host = host();
+    let group = hybrid(&host).unwrap_or("X25519");
+    for (server, ours) in SIDES {
+        for certificate in CERTIFICATES {
+            let port = port();
+            let _server =
+                s_server(&host, server, port, &format!("-WWW -cert {certificate}.pem -groups {group}"));
+            let mut command = host.command(ours, "timeout");
+            let line = format!(
+                "60 openssl s_client -tls1_3 -verify_return_error -CAfile all.crt -groups {group} -connect \
+                 127.0.0.1:{port}"
+            );
+            let output = command.args(line.split_whitespace()).output().unwrap();
+            let told = text(&output);
+            assert!(output.status.success(), "{line}: {told}");
+            let words = if group == "X25519" { "Server Temp Key: X25519" } else { group };
+            assert!(told.contains(words), "{line}: {told}");
         }
     }
 }

@@ -427,6 +427,129 @@ blocked(int n)
     leave(&home);
 }
 
+static size_t
+descriptors(Slot *slot)
+{
+    size_t  n = 0;
+
+    MUST(ASYNC_WAIT_CTX_get_all_fds(slot->wait, NULL, &n) == 1);
+    return n;
+}
+
+static int
+one_signature(void *argument)
+{
+    Work  *w = argument;
+
+    return sign(w->ctx, w->key, "one text");
+}
+
+/*
+ * A job that fills a batch does it and finishes without a pause. OpenSSL reports a descriptor as new when a job pauses;
+ * one that was set for such a job would be there at the connection's end and known to nobody.
+ */
+static void
+untold(int n)
+{
+    Home  home = enter();
+    Slot  slots[16] = { 0 };
+    Work  w = { home.ctx, rsa_key(home.ctx), 0, 0 };
+    int   i, filled = 0, width = sizeof(slots) / sizeof(slots[0]);
+
+    MUST(ASYNC_init_thread(0, 0));
+
+    for (i = 0; i < width; i++) {
+        MUST((slots[i].wait = ASYNC_WAIT_CTX_new()) != NULL);
+    }
+
+    while (n-- > 0) {
+        for (i = 0; i < width; i++) {
+            slots[i].state = ASYNC_start_job(&slots[i].job, slots[i].wait, &slots[i].result, one_signature, &w,
+                                             sizeof(w));
+            MUST(slots[i].state == ASYNC_PAUSE || (slots[i].state == ASYNC_FINISH && slots[i].result == 1));
+
+            if (slots[i].state == ASYNC_PAUSE) {
+                MUST(descriptors(&slots[i]) == 1);
+
+            } else {
+                filled++;
+                MUST(descriptors(&slots[i]) == 0);
+            }
+        }
+
+        for (i = 0; i < width; i++) {
+            while (slots[i].state == ASYNC_PAUSE) {
+                slots[i].state = ASYNC_start_job(&slots[i].job, slots[i].wait, &slots[i].result, one_signature, &w,
+                                                 sizeof(w));
+            }
+
+            MUST(slots[i].state == ASYNC_FINISH && slots[i].result == 1);
+            ASYNC_WAIT_CTX_free(slots[i].wait);
+            MUST((slots[i].wait = ASYNC_WAIT_CTX_new()) != NULL);
+        }
+    }
+
+    /* Batches have a size only where there are lanes; there every eighth fills one. */
+    printf("%d filled a batch\n", filled);
+
+    for (i = 0; i < width; i++) {
+        ASYNC_WAIT_CTX_free(slots[i].wait);
+    }
+
+    EVP_PKEY_free(w.key);
+    ASYNC_cleanup_thread();
+    leave(&home);
+}
+
+/*
+ * The control by which TLS sets a nonce's fixed part sets all of it where the length is -1; the last eight bytes count
+ * up from there. Lengths that leave no room for them are refused.
+ */
+static void
+fixed_nonce(int n)
+{
+    static const int  wrong[] = { 0, 3, 5, 12 };
+    Home              home = enter();
+    int               ours, i, message, len;
+
+    for (; n > 0; n--) {
+        unsigned char  key[16] = { 3 }, nonce[12] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, (unsigned char) -n };
+        unsigned char  out[2][3][12 + 16 + 16];
+
+        for (ours = 0; ours < 2; ours++) {
+            EVP_CIPHER      *gcm = EVP_CIPHER_fetch(home.ctx, "AES-128-GCM", ours ? OURS : THEIRS);
+            EVP_CIPHER_CTX  *c = EVP_CIPHER_CTX_new();
+
+            MUST(gcm != NULL && EVP_EncryptInit_ex2(c, gcm, key, NULL, NULL) == 1);
+
+            for (i = 0; i < (int) (sizeof(wrong) / sizeof(wrong[0])); i++) {
+                int  taken = EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_SET_IV_FIXED, wrong[i], nonce);
+
+                MUST(taken != 1);
+            }
+
+            MUST(EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_SET_IV_FIXED, -1, nonce) == 1);
+
+            for (message = 0; message < 3; message++) {
+                unsigned char  *to = out[ours][message];
+
+                MUST(EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_GCM_IV_GEN, 12, to) == 1);
+                MUST(message > 0 || memcmp(to, nonce, 12) == 0);
+                MUST(EVP_EncryptUpdate(c, to + 12, &len, key, 16) == 1 && len == 16);
+                MUST(EVP_EncryptFinal_ex(c, to + 28, &len) == 1 && len == 0);
+                MUST(EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_GET_TAG, 16, to + 28) == 1);
+            }
+
+            EVP_CIPHER_CTX_free(c);
+            EVP_CIPHER_free(gcm);
+        }
+
+        MUST(memcmp(out[0], out[1], sizeof(out[0])) == 0);
+    }
+
+    leave(&home);
+}
+
 /* Wait contexts go away under jobs that wait; those that are left finish; an abandoned one that is resumed fails. */
 static void
 abandon(int n)
@@ -552,7 +675,8 @@ main(int argc, char **argv)
         void       (*run)(int);
     } scenarios[] = {
         { "threads", threads }, { "forks", forks }, { "reload", reload }, { "jobs", jobs }, { "blocked", blocked },
-        { "abandon", abandon }, { "callbacks", callbacks }, { "quiet", quiet },
+        { "abandon", abandon }, { "callbacks", callbacks }, { "quiet", quiet }, { "untold", untold },
+        { "fixed-nonce", fixed_nonce },
     };
     size_t  i;
 

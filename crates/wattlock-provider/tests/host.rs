@@ -97,3 +97,16 @@ fn whoever_asked_for_a_callback_gets_one() {
     run(false, "callbacks", 64);
     run(true, "callbacks", 20);
 }
+
+#[test]
+fn no_descriptor_is_left_that_the_application_was_not_told_of() {
+    run(false, "untold", 4);
+    run(true, "untold", 2);
+}
+
+#[test]
+fn a_whole_nonce_set_as_the_fixed_part_counts_up_as_openssls_does() {
+    // Past 255, so that a carry is among them.
+    run(false, "fixed-nonce", 260);
+    run(true, "fixed-nonce", 3);
+}
