@@ -65,6 +65,16 @@ pub trait Stream: Send + fmt::Debug {
     /// [`Error::Invalid`] if no message has begun or for the tag's length, and the message then goes on.
     fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error>;
 
+    /// Goes over to another key of the same length; a message under way is over. For doors whose keys last for a few
+    /// blocks only, as those of OpenSSL's random generator do: a stream made anew costs more than such a message.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the engine has no such way, or [`Error::Invalid`] for the key; nothing has changed.
+    fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
+        let _ = key;
+        Err(Error::Unsupported)
+    }
+
     /// Another stream with the same key, in the midst of the same message if there is one. Allocates.
     ///
     /// # Errors

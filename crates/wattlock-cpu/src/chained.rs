@@ -12,9 +12,15 @@ use zeroize::Zeroize;
 const BLOCK: usize = 16;
 
 /// Does whole messages of [`Family::Cipher`].
-pub(crate) trait Whole: Copy + Send + 'static {
+pub(crate) trait Whole: Clone + Send + 'static {
     /// Does one, and returns its length.
     fn apply(&self, request: &mut Request<'_>) -> Result<usize, Error>;
+
+    /// Goes over to another key, where the key is its own and not the request's.
+    fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
+        let _ = key;
+        Err(Error::Unsupported)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +63,11 @@ impl<W: Whole> Chained<W> {
         // The key is expanded here, so that no message has to.
         chained.apply(Data::InPlace(&mut [0; BLOCK]))?;
         Ok(chained)
+    }
+
+    /// Leaves the key to whoever does the work, which has an expansion of its own.
+    pub(crate) fn without_key(self) -> Chained<W> {
+        Chained { key: Key::none().clone(), ..self }
     }
 
     /// A piece from the state as it is.
@@ -162,8 +173,16 @@ impl<W: Whole> Stream for Chained<W> {
         self.progress.finish(tag.len())
     }
 
+    fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
+        self.whole.rekey(key)?;
+        self.progress.failed();
+        self.used = 0;
+        Ok(())
+    }
+
     fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
-        Ok(Box::new(Chained { key: self.key.clone(), progress: self.progress.clone(), ..*self }))
+        let (whole, key, progress) = (self.whole.clone(), self.key.clone(), self.progress.clone());
+        Ok(Box::new(Chained { whole, key, progress, ..*self }))
     }
 }
 

@@ -43,6 +43,9 @@ pub(super) fn pieces(suite: &Suite<'_>, kind: Kind) -> bool {
         let mut messages = Message::open(suite, &request);
         for round in 0..ROUNDS {
             messages.begin();
+            if round == 2 {
+                messages.rekeyed();
+            }
             if round == 3 {
                 // The first of these messages is abandoned, perhaps in the midst of a block.
                 messages.some();
@@ -106,6 +109,36 @@ impl<'s, 'a> Message<'s, 'a> {
             Ok(stream) => Message { stream, output: self.output.clone(), ..*self },
             Err(error) => self.fail(&format!("copy: {error}")),
         }
+    }
+
+    /// Begins anew after going over to another key and back, where the engine has a way; a copy keeps the old key.
+    fn rekeyed(&mut self) {
+        let key = self.request.key.bytes();
+        let other: Vec<u8> = key.iter().map(|byte| !byte).collect();
+        self.some();
+        let mut copy = self.copied();
+        match self.stream.rekey(&other) {
+            Ok(()) => {}
+            Err(Error::Unsupported) => return self.begin(),
+            Err(error) => self.fail(&format!("another key: {error}")),
+        }
+        if self.stream.update(Data::InPlace(&mut [0; 16])).is_ok() {
+            self.fail("the message goes on under another key");
+        }
+        if !matches!(self.stream.rekey(&other[1..]), Err(Error::Invalid(_))) {
+            self.fail("a key of a wrong length is taken");
+        }
+        copy.all_of_it();
+        copy.right();
+        self.begin();
+        self.all_of_it();
+        if copy.output.len() >= 16 && copy.output == self.output {
+            self.fail("another key gives the same");
+        }
+        if let Err(error) = self.stream.rekey(key) {
+            self.fail(&format!("the first key again: {error}"));
+        }
+        self.begin();
     }
 
     /// A piece or a few.

@@ -1,16 +1,16 @@
 //! Messages in pieces: GCM through AWS-LC, every other mode through the kernels that whole messages take.
 //!
-//! A stream of counter mode or XTS holds a clone of its key, whose expansion it shares with every request under that
-//! key. GCM has an expansion of its own, because AWS-LC keeps key and message in one object, and so has CBC, because its
-//! pieces wait for each other: what stands between two of them is added to the chain, and a search for the expansion
-//! takes as long as a block.
+//! A stream of XTS holds a clone of its key, whose expansion it shares with every request under that key. GCM has an
+//! expansion of its own, because AWS-LC keeps key and message in one object, and so has CBC, because its pieces wait for
+//! each other: what stands between two of them is added to the chain, and a search for the expansion takes as long as a
+//! block. Counter mode's own can be made anew where it lies, for random generators, which change keys all the time.
 
 use std::fmt;
 use std::sync::Arc;
 
 use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Request, Stream};
 
-use super::aes::{Block, CbcKey};
+use super::aes::{Block, CbcKey, CtrKey};
 use super::span::Span;
 use super::sys::aead::Cipher;
 use super::sys::cipher::GcmState;
@@ -44,6 +44,10 @@ pub(super) fn open(cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, 
             chain: [0; 16],
             progress,
         })),
+        Algorithm::Aes128Ctr | Algorithm::Aes192Ctr | Algorithm::Aes256Ctr => {
+            let counter = Counter { cpu: *cpu, key: Arc::new(CtrKey::new(cpu, key.bytes())?) };
+            Ok(Box::new(Chained::new(counter, kind, key)?.without_key()))
+        }
         _ => Ok(Box::new(Chained::new(Kernels(*cpu), kind, key)?)),
     }
 }
@@ -56,6 +60,33 @@ impl Whole for Kernels {
     #[inline]
     fn apply(&self, request: &mut Request<'_>) -> Result<usize, Error> {
         super::cipher(&self.0, request).unwrap_or(Err(Error::Unsupported))
+    }
+}
+
+/// Counter mode under a key of the stream's own.
+#[derive(Clone)]
+struct Counter {
+    cpu: Cpu,
+    /// Shared with streams cloned from this one, until a key changes.
+    key: Arc<CtrKey>,
+}
+
+impl Whole for Counter {
+    #[inline]
+    fn apply(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        let first: &Block = request.nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
+        let len = request.data.len();
+        self.key.apply(first, Span::of(&mut request.data)?);
+        Ok(len)
+    }
+
+    fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
+        let fresh = CtrKey::new(&self.cpu, key)?;
+        match Arc::get_mut(&mut self.key) {
+            Some(place) => *place = fresh,
+            None => self.key = Arc::new(fresh),
+        }
+        Ok(())
     }
 }
 

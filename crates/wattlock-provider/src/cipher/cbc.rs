@@ -124,7 +124,7 @@ impl Context {
                 return false;
             }
             // Many programs set the same key again before each message.
-            if !is_known(self.key.as_ref(), key) {
+            if !is_known(self.key.as_ref().map(Key::bytes), key) {
                 self.streams = [None, None];
                 self.key = symmetric(kinds(self.bits).0, key);
             }

@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_void};
 
 use wattlock::core::{Algorithm, Error, Key, Kind, Stream};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::{
     Facts, Tally, bytes, dispatch, gettable_params, is_known, provider, say, symmetric, with_buffers,
@@ -18,6 +18,8 @@ use crate::provider::Provider;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED, id};
 
 const NONCE: usize = 16;
+/// Longest key: two of 32 bytes.
+const KEY_MAX: usize = 64;
 /// IEEE 1619 section 5.1: a data unit has at most 2^20 blocks.
 const XTS_MOST: usize = 16 << 20;
 
@@ -25,6 +27,10 @@ struct Context {
     provider: &'static Provider,
     tally: Tally,
     cipher: u8,
+    /// As given; the first `key_len` bytes, none if no key was given.
+    bytes: Zeroizing<[u8; KEY_MAX]>,
+    key_len: usize,
+    /// Made of it when the first stream is: a random generator's streams only change keys.
     key: Option<Key>,
     /// By direction: decryption, encryption. Counter mode has one direction and uses the second.
     streams: [Option<Box<dyn Stream>>; 2],
@@ -72,6 +78,8 @@ impl Context {
             provider,
             tally: Tally::default(),
             cipher,
+            bytes: Zeroizing::new([0; KEY_MAX]),
+            key_len: 0,
             key: None,
             streams: [None, None],
             encrypt: true,
@@ -94,6 +102,7 @@ impl Context {
                 None => None,
             };
         }
+        (copy.bytes, copy.key_len) = (self.bytes.clone(), self.key_len);
         (copy.key, copy.encrypt) = (self.key.clone(), self.encrypt);
         (copy.given, copy.has_nonce, copy.begun, copy.done) =
             (self.given, self.has_nonce, self.begun, self.done);
@@ -117,11 +126,7 @@ impl Context {
                 return false;
             }
             // Many programs set the same key again before each message.
-            if !is_known(self.key.as_ref(), key) {
-                self.streams = [None, None];
-                self.key = symmetric(kinds(self.cipher).0, key);
-            }
-            if self.key.is_none() {
+            if !is_known(Some(&self.bytes[..self.key_len]), key) && !self.change_key(key) {
                 raise(Reason::XtsDuplicatedKeys);
                 return false;
             }
@@ -129,9 +134,28 @@ impl Context {
         self.set(params)
     }
 
+    /// Goes over to another key. `false` if it is none.
+    fn change_key(&mut self, key: &[u8]) -> bool {
+        (self.key, self.key_len) = (None, key.len());
+        self.bytes[..key.len()].copy_from_slice(key);
+        let stream = self.streams[1].as_mut().filter(|_| self.cipher < XTS128);
+        if stream.is_some_and(|stream| stream.rekey(key).is_ok()) {
+            return true;
+        }
+        self.streams = [None, None];
+        self.key = symmetric(kinds(self.cipher).0, key);
+        if self.key.is_none() {
+            self.key_len = 0;
+        }
+        self.key.is_some()
+    }
+
     fn stream(&mut self) -> Result<&mut Box<dyn Stream>, Error> {
         let place = &mut self.streams[usize::from(self.encrypt)];
         if place.is_none() {
+            if self.key.is_none() {
+                self.key = symmetric(kinds(self.cipher).0, &self.bytes[..self.key_len]);
+            }
             let key = self.key.as_ref().ok_or(Error::Invalid("no key"))?;
             *place = Some(self.provider.open_stream(kinds(self.cipher).1[usize::from(self.encrypt)], key)?);
         }
@@ -141,7 +165,7 @@ impl Context {
     /// # Safety
     /// As [`with_buffers`].
     unsafe fn update(&mut self, out: *mut u8, input: *const u8, len: usize) -> Result<usize, Reason> {
-        if self.key.is_none() {
+        if self.key_len == 0 {
             return Err(Reason::NoKeySet);
         }
         if self.is_xts() {
