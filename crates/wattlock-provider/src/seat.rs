@@ -243,8 +243,6 @@ impl Waiter {
 struct Link {
     current: Mutex<Option<Arc<Waiter>>>,
     fd: c_int,
-    /// A job was paused with it: whoever asks OpenSSL for changed descriptors has been told of `fd`.
-    told: AtomicBool,
 }
 
 /// Names our entry in a wait context: its address is what counts.
@@ -270,14 +268,32 @@ impl Link {
             if with_fd && fd < 0 {
                 return None;
             }
-            let link =
-                Box::into_raw(Box::new(Link { current: Mutex::default(), fd, told: AtomicBool::new(false) }));
+            let link = Box::into_raw(Box::new(Link { current: Mutex::default(), fd }));
             if sys::ASYNC_WAIT_CTX_set_wait_fd(context, key(), fd, link.cast(), Some(unlink)) != 1 {
                 unlink(context, key(), fd, link.cast());
                 return None;
             }
             link.as_ref()
         }
+    }
+}
+
+/// Whether a descriptor came since the job was last started.
+///
+/// # Safety
+/// `context` is live.
+unsafe fn is_new(context: *mut sys::ASYNC_WAIT_CTX, fd: c_int) -> bool {
+    let (mut added, mut removed) = (0, 0);
+    // SAFETY: the caller's; the second call writes as many descriptors as the first one counted.
+    unsafe {
+        let count = |fds: *mut c_int, added: &mut usize, removed: &mut usize| {
+            sys::ASYNC_WAIT_CTX_get_changed_fds(context, fds, added, null_mut(), removed) == 1
+        };
+        if !count(null_mut(), &mut added, &mut removed) || added == 0 {
+            return false;
+        }
+        let mut fds = vec![-1; added];
+        count(fds.as_mut_ptr(), &mut added, &mut removed) && fds.contains(&fd)
     }
 }
 
@@ -288,14 +304,17 @@ impl Link {
 /// # Safety
 /// Called inside the job whose wait context has the link; nobody waits by it.
 unsafe fn forget_untold(link: &Link) {
-    if link.fd < 0 || link.told.load(Relaxed) {
+    if link.fd < 0 {
         return;
     }
     // SAFETY: public calls inside a live job; OpenSSL leaves cleaning up to whoever clears a descriptor.
     unsafe {
         let context = sys::ASYNC_get_wait_ctx(sys::ASYNC_get_current_job());
+        if context.is_null() || !is_new(context, link.fd) {
+            return;
+        }
         let (fd, custom) = (link.fd, std::ptr::from_ref(link).cast_mut().cast());
-        if !context.is_null() && sys::ASYNC_WAIT_CTX_clear_fd(context, key()) == 1 {
+        if sys::ASYNC_WAIT_CTX_clear_fd(context, key()) == 1 {
             unlink(context, key(), fd, custom);
         }
     }
@@ -559,17 +578,13 @@ impl Seat {
         if !claimed {
             provider.watch();
         }
-        let paused = self.wait(&waiter);
+        self.wait(&waiter);
         let taken = waiter.take();
         // From here the wait context may be gone; the waiter is ours.
         if !lock(&waiter.inner).gone {
             *lock(&link.current) = None;
-            if paused {
-                link.told.store(true, Relaxed);
-            } else {
-                // SAFETY: inside the job; its only operation waits no longer. The link is not used from here on.
-                unsafe { forget_untold(link) };
-            }
+            // SAFETY: inside the job; its only operation waits no longer. The link is not used from here on.
+            unsafe { forget_untold(link) };
         }
         let (result, request) = taken.ok_or(broken)?;
         let len = result?;
@@ -602,21 +617,20 @@ impl Seat {
 
     /// Pauses until a request is done. A job resumed too early looks whether it is its turn to release what has
     /// gathered, and pauses again. Where pausing is blocked the request is released at once and, if an engine with
-    /// queues still has it then, taken back and done here. Returns whether the job was paused.
-    fn wait(self: &Arc<Seat>, waiter: &Arc<Waiter>) -> bool {
-        let (mut early, mut paused) = (0, false);
+    /// queues still has it then, taken back and done here.
+    fn wait(self: &Arc<Seat>, waiter: &Arc<Waiter>) {
+        let mut early = 0;
         while !waiter.done() {
             let before = self.lock().now();
             // SAFETY: inside a job; where it is not, or pausing is blocked, this returns at once.
             if unsafe { sys::ASYNC_pause_job() } != 1 {
                 self.give_up(waiter);
-                return paused;
+                return;
             }
             let mut state = self.lock();
             let now = state.now();
-            paused |= now.saturating_sub(before) >= BLOCKED_NS;
             if waiter.done() {
-                return paused;
+                return;
             }
             Waiter::clear(&mut lock(&waiter.inner));
             let mine = state.gathered.iter().any(|one| Arc::ptr_eq(&one.waiter, waiter));
@@ -635,10 +649,9 @@ impl Seat {
             early = if now.saturating_sub(before) < BLOCKED_NS { early + 1 } else { 0 };
             if early >= 2 && !waiter.done() {
                 self.give_up(waiter);
-                return paused;
+                return;
             }
         }
-        paused
     }
 
     /// Takes the request back and does it here.

@@ -112,6 +112,13 @@ unsafe extern "C" {
         fd: *mut c_int,
         custom: *mut *mut c_void,
     ) -> c_int;
+    pub fn ASYNC_WAIT_CTX_get_changed_fds(
+        context: *mut ASYNC_WAIT_CTX,
+        added: *mut c_int,
+        added_count: *mut usize,
+        removed: *mut c_int,
+        removed_count: *mut usize,
+    ) -> c_int;
     pub fn ASYNC_WAIT_CTX_clear_fd(context: *mut ASYNC_WAIT_CTX, key: *const c_void) -> c_int;
     pub fn ASYNC_WAIT_CTX_get_callback(
         context: *mut ASYNC_WAIT_CTX,
