@@ -328,8 +328,35 @@ macro_rules! add_long_row {
     }};
 }
 
-/// [`reduce`] for 20 limbs, whose columns all stay in registers: quotient by quotient, with the modulus from memory.
-/// `B` is 2.
+/// As `add_long_row!` for two rows, the second one column further, but for the lowest limb of `by` in the first row. Each
+/// limb is loaded once for both.
+macro_rules! add_two_long_rows {
+    ($columns:ident, $at:expr, $first:expr, $second:expr, $by:expr) => {{
+        let (first, second, by) = ($first, $second, $by);
+        // Neighbours share columns, and a multiplication waits four cycles for the one before it: not one after another.
+        ten!(@ G {
+            five!(J => {
+                if G + J > 0 {
+                    $columns[$at + G + J] = $columns[$at + G + J].mul_lo(first, by[G / T][G % T + J]);
+                }
+            });
+            five!(J => {
+                if G + J > 0 {
+                    $columns[$at + G + J + 1] = $columns[$at + G + J + 1].mul_hi(first, by[G / T][G % T + J]);
+                }
+            });
+            five!(J => {
+                $columns[$at + G + J + 1] = $columns[$at + G + J + 1].mul_lo(second, by[G / T][G % T + J]);
+            });
+            five!(J => {
+                $columns[$at + G + J + 2] = $columns[$at + G + J + 2].mul_hi(second, by[G / T][G % T + J]);
+            });
+        } 0 10 5 15);
+    }};
+}
+
+/// [`reduce`] for 20 limbs, whose columns all stay in registers: two quotients at a time, with the modulus from memory.
+/// (One quotient at a time takes a load for two multiplications, which is more than some CPUs can do.) `B` is 2.
 #[inline(always)]
 fn reduce_short<V: Vector, const B: usize>(
     out: &mut Number<V, B>,
@@ -343,9 +370,14 @@ fn reduce_short<V: Vector, const B: usize>(
     columns[2 * T] = wide[2][0];
     twenty!(I => {
         columns[I + 21] = wide[(I + 21) / T][(I + 21) % T];
-        if I < LAST {
-            // Opaque, or all limbs of the modulus would be loaded first and the columns moved out for them.
-            let friendly = std::hint::black_box(&modulus.friendly);
+        // Opaque, or all limbs of the modulus would be loaded first and the columns moved out for them.
+        let friendly = std::hint::black_box(&modulus.friendly);
+        if I % 2 == 1 && I < LAST {
+            let lowest = friendly[0][0];
+            columns[I] = columns[I].add(columns[I - 1].shr::<52>()).mul_lo(columns[I - 1], lowest);
+            columns[I + 1] = columns[I + 1].mul_hi(columns[I - 1], lowest).add(columns[I].shr::<52>());
+            add_two_long_rows!(columns, I, columns[I - 1], columns[I], friendly);
+        } else if I == LAST - 1 {
             columns[I + 1] = columns[I + 1].add(columns[I].shr::<52>());
             add_long_row!(columns, I + 1, columns[I], friendly);
         }
