@@ -7,13 +7,14 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::json;
 use wattlock_core::{Error, Kind, OwnedRequest, known_answers};
 use wattlock_cpu::detect::Cpu;
-use wattlock_cpu::lanes::{Item, Lanes, WIDTH};
+use wattlock_cpu::lanes::{Item, Lanes, WIDTH, multiplications_per_second};
 
 use super::machine_line;
 use super::through::{Through, through};
@@ -86,6 +87,20 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
         say!(
             "One core, operations a second of processor time, full batches of {WIDTH}, best of {} turns.",
             settings.turns
+        );
+    }
+    let (registers, loads) = multiplications_per_second(isa, Duration::from_millis(200));
+    if json {
+        say!(
+            "{}",
+            json!({"bench": "lanes-limit", "from_registers": registers, "with_loads": loads, "machine": machine_line()})
+        );
+    } else {
+        let million = |rate: f64| rate / 1e6;
+        say!(
+            "512-bit multiply-adds, million a second: {:.0} from registers, {:.0} with a load each.",
+            million(registers),
+            million(loads)
         );
     }
     let mut rows = Vec::new();

@@ -15,6 +15,8 @@
 //! world is found by searching for one word; a vector type that panics when a secret is revealed runs the same kernels
 //! in the tests.
 
+#[allow(unsafe_code)]
+mod limit;
 mod nist;
 mod queue;
 mod rsa;
@@ -28,6 +30,8 @@ use wattlock_core::{
 };
 
 use crate::detect::Ifma512;
+
+pub use limit::multiplications_per_second;
 
 /// Requests in one pass.
 pub const WIDTH: usize = 8;
