@@ -1,10 +1,10 @@
 //! OpenSSL's error queue, and the boundary that no panic crosses.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, CString, c_int, c_ulong, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::sys::{ERR_LIB_PROV, ERR_new, ERR_set_debug, ERR_set_error};
+use crate::sys::{ERR_LIB_EVP, ERR_LIB_PROV, ERR_new, ERR_peek_last_error, ERR_set_debug, ERR_set_error};
 
 /// Why an entry failed, in the words of `openssl/proverr.h`: programs that look for a reason find the one they know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,25 @@ fn push(reason: c_int, words: Option<&CStr>) {
         match words {
             Some(words) => ERR_set_error(ERR_LIB_PROV, reason, c"%s".as_ptr(), words.as_ptr()),
             None => ERR_set_error(ERR_LIB_PROV, reason, std::ptr::null()),
+        }
+    }
+}
+
+/// `EVP_R_PROVIDER_SIGNATURE_FAILURE` of `openssl/evperr.h`.
+const SIGNATURE_FAILURE: c_ulong = 234;
+
+/// After another provider's signature operation failed: takes the last error off the queue if all it says is that a
+/// provider failed. OpenSSL 3.5 says so of every such call, and will say it of the program's own call, too.
+pub fn forget_whose_failure() {
+    // SAFETY: public calls without pointers to ours. The function is looked up by name because OpenSSL has it from 3.3
+    // on only; earlier versions do not say this either (ERR_set_mark(3)).
+    unsafe {
+        if ERR_peek_last_error() != ((ERR_LIB_EVP as c_ulong) << 23 | SIGNATURE_FAILURE) {
+            return;
+        }
+        let pop = libc::dlsym(libc::RTLD_DEFAULT, c"ERR_pop".as_ptr());
+        if !pop.is_null() {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(pop)();
         }
     }
 }

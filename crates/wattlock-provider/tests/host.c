@@ -406,7 +406,16 @@ jobs(int n)
     leave(&home);
 }
 
-/* Pausing is blocked: everything is done inside the call. */
+static size_t
+descriptors(Slot *slot)
+{
+    size_t  n = 0;
+
+    MUST(ASYNC_WAIT_CTX_get_all_fds(slot->wait, NULL, &n) == 1);
+    return n;
+}
+
+/* Pausing is blocked: everything is done inside the call, and no descriptor is left that nobody was told of. */
 static void
 blocked(int n)
 {
@@ -419,21 +428,13 @@ blocked(int n)
     while (n-- > 0) {
         start(&slot, &w);
         MUST(slot.state == ASYNC_FINISH);
+        MUST(descriptors(&slot) == 0);
     }
 
     ASYNC_WAIT_CTX_free(slot.wait);
     EVP_PKEY_free(w.key);
     ASYNC_cleanup_thread();
     leave(&home);
-}
-
-static size_t
-descriptors(Slot *slot)
-{
-    size_t  n = 0;
-
-    MUST(ASYNC_WAIT_CTX_get_all_fds(slot->wait, NULL, &n) == 1);
-    return n;
 }
 
 static int

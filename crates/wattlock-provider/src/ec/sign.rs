@@ -11,7 +11,7 @@ use super::key::{Form, Held, Recorded, version};
 use super::native::Native;
 use crate::child::{Digest, ELSEWHERE, Hashing, PkeyCtx};
 use crate::cipher::dispatch;
-use crate::error::{Reason, entry, raise, raise_with};
+use crate::error::{Reason, entry, forget_whose_failure, raise, raise_with};
 use crate::params::{Answers, END, List, Params, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{self, OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED, PARAM_UTF8, id};
@@ -222,6 +222,9 @@ impl Context {
             let (to, from) = (out.as_mut_ptr(), digest.as_ptr());
             sys::EVP_PKEY_sign(child.as_ptr(), to, &raw mut len, from, digest.len())
         };
+        if done != 1 {
+            forget_whose_failure();
+        }
         (done == 1).then_some(len)
     }
 
@@ -234,10 +237,14 @@ impl Context {
         }
         let Some(verifier) = &self.verifier else { return FAILED };
         // SAFETY: a live context and buffers of these lengths.
-        unsafe {
+        let outcome = unsafe {
             let at = verifier.as_ptr();
             sys::EVP_PKEY_verify(at, signature.as_ptr(), signature.len(), digest.as_ptr(), digest.len())
+        };
+        if outcome != 1 {
+            forget_whose_failure();
         }
+        outcome
     }
 
     fn set(&mut self, params: Params<'_>) -> bool {

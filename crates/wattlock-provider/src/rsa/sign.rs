@@ -14,7 +14,7 @@ use super::mirror::{Mirror, Operation, bytes};
 use super::pad::{self, HASHES};
 use crate::child::{Digest, Hashing};
 use crate::cipher::dispatch;
-use crate::error::{Reason, entry, raise, raise_with};
+use crate::error::{Reason, entry, forget_whose_failure, raise, raise_with};
 use crate::params::{END, List, Params, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{self, OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UTF8, id};
@@ -284,6 +284,8 @@ impl Context {
                 sys::EVP_PKEY_sign(context.as_ptr(), signature, &raw mut done, input.as_ptr(), input.len());
             if outcome == 1 {
                 *len = done;
+            } else {
+                forget_whose_failure();
             }
             c_int::from(outcome == 1)
         }
@@ -308,6 +310,9 @@ impl Context {
                 input.len(),
             )
         };
+        if outcome != 1 {
+            forget_whose_failure();
+        }
         c_int::from(outcome == 1)
     }
 
@@ -505,6 +510,8 @@ unsafe extern "C" fn recover(
                 sys::EVP_PKEY_verify_recover(context.as_ptr(), out, &raw mut done, signature, signature_len);
             if outcome == 1 {
                 *len = done;
+            } else {
+                forget_whose_failure();
             }
             c_int::from(outcome == 1)
         }

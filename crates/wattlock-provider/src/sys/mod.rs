@@ -6,7 +6,7 @@
 
 pub mod id;
 
-use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
 
 macro_rules! opaque {
     ($($name:ident),* $(,)?) => { $(
@@ -77,6 +77,8 @@ pub type WaitCleanup = Option<unsafe extern "C" fn(*mut ASYNC_WAIT_CTX, *const c
 
 /// `ERR_LIB_PROV`: reasons of `openssl/proverr.h`.
 pub const ERR_LIB_PROV: c_int = 57;
+/// `ERR_LIB_EVP`
+pub const ERR_LIB_EVP: c_int = 6;
 
 unsafe extern "C" {
     pub fn OSSL_LIB_CTX_new_child(
@@ -90,6 +92,7 @@ unsafe extern "C" {
     pub fn ERR_new();
     pub fn ERR_set_debug(file: *const c_char, line: c_int, function: *const c_char);
     pub fn ERR_set_error(library: c_int, reason: c_int, format: *const c_char, ...);
+    pub fn ERR_peek_last_error() -> c_ulong;
     pub fn ERR_set_mark() -> c_int;
     pub fn ERR_pop_to_mark() -> c_int;
     pub fn ERR_clear_last_mark() -> c_int;
