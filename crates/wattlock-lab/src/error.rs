@@ -1,5 +1,7 @@
 //! What can be wrong with a study: its options.
 
+use std::fmt::Display;
+
 /// Why a study cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -15,4 +17,17 @@ pub enum Error {
     /// A policy's settings are not understood.
     #[error("{0}")]
     Policy(String),
+}
+
+/// Refuses an option's value outside `least..=most`, and one that has no order (NaN).
+pub(crate) fn within<T: PartialOrd + Display>(
+    option: &'static str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), Error> {
+    match value >= least && value <= most {
+        true => Ok(()),
+        false => Err(Error::Option { option, bounds: format!("{least} to {most}, not {value}") }),
+    }
 }

@@ -80,6 +80,18 @@ pub struct Parameter {
     pub sensitivity: Option<(f64, f64, f64)>,
 }
 
+impl Parameter {
+    /// One that published baselines determine.
+    pub(crate) fn determined(
+        name: &'static str,
+        value: f64,
+        unit: &'static str,
+        source: &'static str,
+    ) -> Parameter {
+        Parameter { name, value, unit, source, determined: true, sensitivity: None }
+    }
+}
+
 /// A study's whole outcome.
 #[derive(Debug, Clone, Default)]
 pub struct Study {

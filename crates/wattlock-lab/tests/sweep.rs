@@ -91,15 +91,15 @@ fn eeca_on_other_machines_is_never_3_percent_behind() {
 /// A core with one request at a time idles while that waits for the card, so it matters who waits. EECA asks the
 /// driver how many of all cores' requests are there; a thread of ours sees what its own last ones took.
 #[test]
-fn eeca_with_one_request_a_core_is_never_9_percent_behind() {
+fn eeca_with_one_request_a_core_is_never_8_percent_behind() {
     let with = eeca_with;
     let mut grid = vec![with(&|o| o.blocks_in_hand = 1)];
     grid.extend([48, 64, 128].map(|cores| with(&|o| o.cores = cores)));
-    hold(0.09, grid, |options| eeca::study(options).unwrap());
+    hold(0.08, grid, |options| eeca::study(options).unwrap());
 }
 
 #[test]
-fn qweb_under_other_loads_is_never_5_percent_behind() {
+fn qweb_under_other_loads_is_never_4_percent_behind() {
     let with = |set: &dyn Fn(&mut qweb::Options)| {
         let mut options = qweb::Options { handshakes: 2000, ..qweb::Options::default() };
         set(&mut options);
@@ -114,7 +114,7 @@ fn qweb_under_other_loads_is_never_5_percent_behind() {
             .map(|(workers, cores, n)| with(&|o| (o.workers, o.cores, o.concurrency) = (workers, cores, n))),
     );
     grid.push(with(&|o| (o.client_us, o.concurrency) = (1000.0, 200)));
-    hold(0.05, grid, |options| qweb::study(options).unwrap());
+    hold(0.04, grid, |options| qweb::study(options).unwrap());
 }
 
 /// Clients that answer at once: fewer requests wait for a loop than the work it will have suggests, and `adaptive`

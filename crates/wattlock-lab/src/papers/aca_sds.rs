@@ -10,15 +10,13 @@
 //! card's link on qat_write_32, which it saturates, and its latency on qat_write_12, which it does not. What the
 //! published system then does is predicted.
 
-use std::fmt::Display;
-
 use wattlock_core::{EngineClass, Kind, KindSet, Window};
 use wattlock_emul::{Model, Pool, Table as Times};
-use wattlock_policy::{Costs, EngineId, EngineView, Machine, Policy, Settings, by_name};
+use wattlock_policy::{Costs, EngineId, Machine, Policy, Settings, by_name};
 
-use crate::error::Error;
+use crate::error::{Error, within};
 use crate::row::{Better, Parameter, Row, Study};
-use crate::sim::{Call, Card, Closed, Link, Steady, View};
+use crate::sim::{Call, Card, Closed, Link, Steady, View, inline_engine, queued_engine};
 use crate::table::table;
 
 const CPU: EngineId = EngineId(0);
@@ -156,13 +154,6 @@ impl Options {
 
     fn writers(&self) -> Vec<usize> {
         if self.processes.is_empty() { vec![12, 32] } else { self.processes.clone() }
-    }
-}
-
-fn within<T: PartialOrd + Display>(option: &'static str, value: T, least: T, most: T) -> Result<(), Error> {
-    match value >= least && value <= most {
-        true => Ok(()),
-        false => Err(Error::Option { option, bounds: format!("{least} to {most}, not {value}") }),
     }
 }
 
@@ -384,13 +375,11 @@ impl<'a> Setting<'a> {
         costs.set(CPU, kind, vec![(0, inline_ns, None)]);
         costs.set(CARD, kind, vec![(0, alone, None)]);
         costs.set_submit(CARD, platform.call_ns / self.options.cpu_speed);
-        let engine =
-            |id, class, inline, queued, window| EngineView { id, class, inline, queued, width: 1, window };
-        let (all, none) = (KindSet::of(&[kind]), KindSet::EMPTY);
+        let kinds = KindSet::of(&[kind]);
         Machine {
             engines: vec![
-                engine(CPU, EngineClass::Instruction, all, none, 0),
-                engine(CARD, EngineClass::Accelerator, none, all, self.options.window),
+                inline_engine(CPU, EngineClass::Instruction, kinds),
+                queued_engine(CARD, EngineClass::Accelerator, kinds, self.options.window),
             ],
             costs,
             cores: self.cores as u16,
@@ -622,14 +611,7 @@ fn system_rows(
 }
 
 fn parameters(options: &Options, platform: Platform) -> Result<Vec<Parameter>, Error> {
-    let known = |name, ns: f64, source| Parameter {
-        name,
-        value: ns / 1e3,
-        unit: "us",
-        source,
-        determined: true,
-        sensitivity: None,
-    };
+    let known = |name, ns: f64, source| Parameter::determined(name, ns / 1e3, "us", source);
     let mut all = vec![
         known("operation", platform.own_ns, "aesni_read_12, a line through 1 and 64 KiB over 8 cores"),
         known("read page", platform.read_ns, "aesni_read_12, a line through 1 and 64 KiB over 8 cores"),

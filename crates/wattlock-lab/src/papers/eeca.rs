@@ -13,15 +13,15 @@
 //! published determines, `full_at` and `blocks_in_hand`, were settled after variants had been seen beside them. Their
 //! parameters say so, and a remark shows what the other choices give.
 
-use std::fmt::Display;
-
 use wattlock_core::{EngineClass, Kind, KindSet, Window};
 use wattlock_emul::{Model, Pool, Table as Times};
-use wattlock_policy::{Costs, EngineId, EngineView, Machine, Policy, Settings, by_name};
+use wattlock_policy::{Costs, EngineId, Machine, Policy, Settings, by_name};
 
-use crate::error::Error;
+use crate::error::{Error, within};
 use crate::row::{Better, Parameter, Row, Study};
-use crate::sim::{CALLS, CARD, CRYPTO, Call, Card, Closed, OWN_WORK, Steady, View};
+use crate::sim::{
+    CALLS, CARD, CRYPTO, Call, Card, Closed, OWN_WORK, Steady, View, inline_engine, queued_engine,
+};
 use crate::table::table;
 
 const KIND: Kind = Kind::Aes256CbcEncrypt;
@@ -137,13 +137,6 @@ impl Options {
             true => table.to_vec(),
             false => asked.to_vec(),
         }
-    }
-}
-
-fn within<T: PartialOrd + Display>(option: &'static str, value: T, least: T, most: T) -> Result<(), Error> {
-    match value >= least && value <= most {
-        true => Ok(()),
-        false => Err(Error::Option { option, bounds: format!("{least} to {most}, not {value}") }),
     }
 }
 
@@ -305,17 +298,15 @@ impl Setting<'_> {
         let alone = |size: &usize| (*size, call_ns + device_ns(*size), None);
         costs.set(ACCELERATOR, KIND, sizes.iter().map(alone).collect());
         costs.set_submit(ACCELERATOR, call_ns);
-        let engine =
-            |id, class, inline, queued, window| EngineView { id, class, inline, queued, width: 1, window };
-        let (all, none) = (KindSet::of(&[KIND]), KindSet::EMPTY);
+        let kinds = KindSet::of(&[KIND]);
         let class = match self.code {
             Code::Software => EngineClass::Software,
             Code::Instruction => EngineClass::Instruction,
         };
         Machine {
             engines: vec![
-                engine(CPU, class, all, none, 0),
-                engine(ACCELERATOR, EngineClass::Accelerator, none, all, self.options.window),
+                inline_engine(CPU, class, kinds),
+                queued_engine(ACCELERATOR, EngineClass::Accelerator, kinds, self.options.window),
             ],
             costs,
             cores: self.options.cores as u16,
@@ -676,14 +667,7 @@ pub fn fit(options: &Options) -> Vec<Parameter> {
 
 fn parameters(options: &Options, watts: Watts) -> Result<Vec<Parameter>, Error> {
     let platform = Platform::new(options);
-    let known = |name, value, unit, source| Parameter {
-        name,
-        value,
-        unit,
-        source,
-        determined: true,
-        sensitivity: None,
-    };
+    let known = Parameter::determined;
     let joules = "least squares of the watts of all baseline columns over simulated utilisations";
     let mut all = vec![
         known(

@@ -10,14 +10,13 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet, LatencyClass, Nanos, Shape};
 use wattlock_policy::{
-    ClockCost, Costs, EngineId, EngineView, Machine, Objective, Outcome, Platform, Policy, Settings, Weather,
-    by_name,
+    ClockCost, Costs, EngineId, Machine, Objective, Outcome, Platform, Policy, Settings, Weather, by_name,
 };
 
-use crate::error::Error;
+use crate::error::{Error, within};
 use crate::papers::k20m;
 use crate::row::{Better, Parameter, Row, Study};
-use crate::sim::{Gpu, GpuModel};
+use crate::sim::{Gpu, GpuModel, inline_engine, queued_engine};
 use crate::table;
 
 const PAPER: &str = "eep";
@@ -129,14 +128,10 @@ impl Default for Options {
 
 impl Options {
     fn check(&self) -> Result<(), Error> {
-        let between = |option, value: f64, low: f64, high: f64| match (low..=high).contains(&value) {
-            true => Ok(()),
-            false => Err(Error::Option { option, bounds: format!("{low} to {high}") }),
-        };
         for megabytes in &self.megabytes {
-            between("--megabytes", *megabytes, 0.001, 1e6)?;
+            within("--megabytes", *megabytes, 0.001, 1e6)?;
         }
-        between("--chunk-kib", self.chunk_kib, 1.0, 1e6)?;
+        within("--chunk-kib", self.chunk_kib, 1.0, 1e6)?;
         let largest = self.megabytes.iter().fold(1000.0f64, |most, one| most.max(*one));
         if largest * 1e6 / (self.chunk_kib * 1024.0) > 2e6 {
             return Err(Error::Option {
@@ -144,23 +139,23 @@ impl Options {
                 bounds: "large enough for at most two million chunks".to_owned(),
             });
         }
-        between("--cores", self.cores.into(), 1.0, 4096.0)?;
-        between("--threads", self.threads.unwrap_or(1).into(), 1.0, 65_536.0)?;
-        between("--threads-per-core", self.threads_per_core.into(), 1.0, 16.0)?;
-        between("--beta", self.beta, 0.01, 1.0)?;
-        between("--cpu-mhz", self.cpu_mhz, 1.0, 1e5)?;
-        between("--multiprocessors", self.multiprocessors.into(), 1.0, 1e4)?;
-        between("--ratio", self.ratio.unwrap_or(1.0), 0.001, 1000.0)?;
-        between("--clock", self.clock.into(), 1.0, k20m::clocks_mhz().len() as f64)?;
-        between("--streams", self.streams.into(), 1.0, 1024.0)?;
-        between("--setup-us", self.setup_us, 0.0, 1e6)?;
-        between("--copy-mb-s", self.copy_mb_s, 1.0, 1e6)?;
-        between("--gpu-mb-s", self.gpu_mb_s.unwrap_or(1.0), 0.001, 1e6)?;
-        between("--thread-mb-s", self.thread_mb_s.unwrap_or(1.0), 0.001, 1e6)?;
-        between("--idle-w", self.idle_w.unwrap_or(0.0), 0.0, 1e5)?;
-        between("--gpu-w", self.gpu_w.unwrap_or(0.0), 0.0, 1e5)?;
-        between("--cpu-w", self.cpu_w.unwrap_or(0.0), 0.0, 1e5)?;
-        between("--alpha", self.alpha, 0.0, 10.0)
+        within("--cores", self.cores.into(), 1.0, 4096.0)?;
+        within("--threads", self.threads.unwrap_or(1).into(), 1.0, 65_536.0)?;
+        within("--threads-per-core", self.threads_per_core.into(), 1.0, 16.0)?;
+        within("--beta", self.beta, 0.01, 1.0)?;
+        within("--cpu-mhz", self.cpu_mhz, 1.0, 1e5)?;
+        within("--multiprocessors", self.multiprocessors.into(), 1.0, 1e4)?;
+        within("--ratio", self.ratio.unwrap_or(1.0), 0.001, 1000.0)?;
+        within("--clock", self.clock.into(), 1.0, k20m::clocks_mhz().len() as f64)?;
+        within("--streams", self.streams.into(), 1.0, 1024.0)?;
+        within("--setup-us", self.setup_us, 0.0, 1e6)?;
+        within("--copy-mb-s", self.copy_mb_s, 1.0, 1e6)?;
+        within("--gpu-mb-s", self.gpu_mb_s.unwrap_or(1.0), 0.001, 1e6)?;
+        within("--thread-mb-s", self.thread_mb_s.unwrap_or(1.0), 0.001, 1e6)?;
+        within("--idle-w", self.idle_w.unwrap_or(0.0), 0.0, 1e5)?;
+        within("--gpu-w", self.gpu_w.unwrap_or(0.0), 0.0, 1e5)?;
+        within("--cpu-w", self.cpu_w.unwrap_or(0.0), 0.0, 1e5)?;
+        within("--alpha", self.alpha, 0.0, 10.0)
     }
 
     /// Whether this is the published platform, so that published figures can stand beside it.
@@ -297,9 +292,6 @@ fn hybrid_ms(megabytes: f64) -> Option<f64> {
 }
 
 fn policy(name: &str, options: &Options, node: &Node, step: usize) -> Result<Box<dyn Policy>, Error> {
-    let engine =
-        |id, class, inline, queued, window| EngineView { id, class, inline, queued, width: 1, window };
-    let (all, none) = (KindSet::ALL, KindSet::EMPTY);
     let gpu = &node.gpu;
     let mut costs = Costs::new();
     let sizes = [1024.0, node.chunk.max(2048.0)];
@@ -316,9 +308,9 @@ fn policy(name: &str, options: &Options, node: &Node, step: usize) -> Result<Box
     costs.set_clocks(GPU, (0..gpu.steps.len()).map(clock).collect());
     let machine = Machine {
         engines: vec![
-            engine(CPU, EngineClass::Software, all, none, 0),
+            inline_engine(CPU, EngineClass::Software, KindSet::ALL),
             // One more than it takes: who deals a job may wait for room, so a full GPU is no reason to leave it.
-            engine(GPU, EngineClass::Gpu, none, all, 2 * gpu.streams as u32 + 1),
+            queued_engine(GPU, EngineClass::Gpu, KindSet::ALL, 2 * gpu.streams as u32 + 1),
         ],
         costs,
         cores: 1,
@@ -545,14 +537,7 @@ fn sensitivity(
 fn parameters(options: &Options, fitted_mb_s: f64) -> Result<Vec<Parameter>, Error> {
     let cpu = cpu_only();
     let node = node(options, options.gpu_mb_s.unwrap_or(fitted_mb_s));
-    let known = |name, value, unit, source| Parameter {
-        name,
-        value,
-        unit,
-        source,
-        determined: true,
-        sensitivity: None,
-    };
+    let known = Parameter::determined;
     let open = |name, value, unit, source, (low, high): (f64, f64), set: fn(&mut Options, f64)| {
         let moved = sensitivity(options, fitted_mb_s, low, high, set)?;
         let sensitivity = Some((low, high, moved));

@@ -6,11 +6,11 @@
 //! agree with the energy tables and with one timer slack.
 
 use wattlock_core::{EngineClass, Kind, KindSet};
-use wattlock_policy::{ClockCost, Costs, EngineView, Machine, Objective, Policy, Settings, by_name};
+use wattlock_policy::{ClockCost, Costs, Machine, Objective, Policy, Settings, by_name};
 
-use crate::error::Error;
+use crate::error::{Error, within};
 use crate::sim::stream::{CPU, GPU, Station};
-use crate::sim::{GpuModel, Step};
+use crate::sim::{GpuModel, Step, inline_engine, queued_engine};
 use crate::table;
 
 /// Published workload: users, and the mean of 35 to 150 KB.
@@ -245,30 +245,22 @@ impl Default for StreamPlatform {
     }
 }
 
-/// Refuses a value out of its bounds.
-pub(crate) fn between(option: &'static str, value: f64, low: f64, high: f64) -> Result<(), Error> {
-    if (low..=high).contains(&value) {
-        return Ok(());
-    }
-    Err(Error::Option { option, bounds: format!("{low} to {high}") })
-}
-
 impl StreamPlatform {
     /// Refuses nonsense. `longest_bytes` is the largest message to come.
     pub(crate) fn check(&self, longest_bytes: f64) -> Result<(), Error> {
-        between("--window-kib", self.window_kib, 1.0, 1e9)?;
+        within("--window-kib", self.window_kib, 1.0, 1e9)?;
         if self.window_kib * 1024.0 < longest_bytes {
             let bounds = format!("at least {}, for the longest message", (longest_bytes / 1024.0).ceil());
             return Err(Error::Option { option: "--window-kib", bounds });
         }
-        between("--cores", self.cores.into(), 1.0, 4096.0)?;
-        between("--streams", self.streams.into(), 1.0, 256.0)?;
-        between("--setup-us", self.setup_us, 0.0, 1e6)?;
-        between("--copy-mb-s", self.copy_mb_s, 1.0, 1e6)?;
-        between("--alpha", self.alpha, 0.0, 10.0)?;
-        between("--set-clock-us", self.set_clock_us, 0.0, 1e6)?;
-        between("--stall-ms", self.stall_ms, 0.0, 1e4)?;
-        between("--stalls-per-s", self.stalls_per_s, 0.0, 1e4)?;
+        within("--cores", self.cores.into(), 1.0, 4096.0)?;
+        within("--streams", self.streams.into(), 1.0, 256.0)?;
+        within("--setup-us", self.setup_us, 0.0, 1e6)?;
+        within("--copy-mb-s", self.copy_mb_s, 1.0, 1e6)?;
+        within("--alpha", self.alpha, 0.0, 10.0)?;
+        within("--set-clock-us", self.set_clock_us, 0.0, 1e6)?;
+        within("--stall-ms", self.stall_ms, 0.0, 1e4)?;
+        within("--stalls-per-s", self.stalls_per_s, 0.0, 1e4)?;
         if self.stalls_per_s * self.stall_ms > 500.0 {
             let bounds = "so few that less than half of the time is stalled (--stall-ms)".to_owned();
             return Err(Error::Option { option: "--stalls-per-s", bounds });
@@ -282,7 +274,7 @@ impl StreamPlatform {
             ("--cpu-w", self.cpu_w, 0.0),
             ("--slack-us", self.slack_us, 0.0),
         ];
-        optional.into_iter().try_for_each(|(name, value, low)| between(name, value.unwrap_or(1.0), low, 1e6))
+        optional.into_iter().try_for_each(|(name, value, low)| within(name, value.unwrap_or(1.0), low, 1e6))
     }
 
     /// Refuses a machine so slow for its work that simulating every try would take minutes: `messages` of that mean
@@ -337,9 +329,6 @@ impl StreamPlatform {
 
 /// What policies are told of the station.
 fn machine(station: &Station, longest_bytes: f64) -> Machine {
-    let engine =
-        |id, class, inline, queued, window| EngineView { id, class, inline, queued, width: 1, window };
-    let (all, none) = (KindSet::ALL, KindSet::EMPTY);
     let gpu = &station.gpu;
     let mut costs = Costs::new();
     let sizes = [1024.0, longest_bytes.max(2048.0)];
@@ -352,8 +341,8 @@ fn machine(station: &Station, longest_bytes: f64) -> Machine {
     costs.set_clocks(GPU, clock_costs(gpu));
     Machine {
         engines: vec![
-            engine(CPU, EngineClass::Software, all, none, 0),
-            engine(GPU, EngineClass::Gpu, none, all, 1 << 20),
+            inline_engine(CPU, EngineClass::Software, KindSet::ALL),
+            queued_engine(GPU, EngineClass::Gpu, KindSet::ALL, 1 << 20),
         ],
         costs,
         cores: 1,

@@ -10,8 +10,8 @@
 //! each message that it holds and shorter than 2.5. The model calls that a *stall*; its length and frequency are fitted
 //! on that column. LECPAES's retransmissions then follow from its own fill levels.
 
-use crate::error::Error;
-use crate::papers::k20m::{self, Fitted, StreamPlatform, between};
+use crate::error::{Error, within};
+use crate::papers::k20m::{self, Fitted, StreamPlatform};
 use crate::row::{Better, Parameter, Row, Study};
 use crate::sim::Random;
 use crate::sim::stream::{Message, Passage, Station, pass};
@@ -64,11 +64,11 @@ impl Default for Options {
 
 impl Options {
     fn check(&self) -> Result<(), Error> {
-        self.latency_us.iter().try_for_each(|latency| between("--latency-us", *latency, 1.0, 1e6))?;
-        between("--users", self.users.into(), 1.0, 1e6)?;
-        between("--shortest-kb", self.shortest_kb, 0.001, 1e6)?;
-        between("--longest-kb", self.longest_kb, self.shortest_kb, 1e6)?;
-        between("--runs", self.runs.into(), 1.0, 100.0)?;
+        self.latency_us.iter().try_for_each(|latency| within("--latency-us", *latency, 1.0, 1e6))?;
+        within("--users", self.users.into(), 1.0, 1e6)?;
+        within("--shortest-kb", self.shortest_kb, 0.001, 1e6)?;
+        within("--longest-kb", self.longest_kb, self.shortest_kb, 1e6)?;
+        within("--runs", self.runs.into(), 1.0, 100.0)?;
         self.platform.check(self.longest_kb * 1000.0)?;
         let mean = (self.shortest_kb + self.longest_kb) * 500.0;
         let messages = f64::from(self.users) * f64::from(self.runs);
@@ -289,14 +289,7 @@ fn sensitivity(
 fn parameters(options: &Options, fitted: &Fitted) -> Result<Vec<Parameter>, Error> {
     let baseline = k20m::baseline();
     let station = trial(*fitted, 1).platform.station();
-    let known = |name, value, unit, source| Parameter {
-        name,
-        value,
-        unit,
-        source,
-        determined: true,
-        sensitivity: None,
-    };
+    let known = Parameter::determined;
     let open = |name, value, unit, source, (low, high): (f64, f64), set: fn(&mut StreamPlatform, f64)| {
         let moved = sensitivity(options, low, high, set)?;
         let sensitivity = Some((low, high, moved));

@@ -20,9 +20,10 @@
 
 use wattlock_core::{EngineClass, Family, Kind, KindSet};
 use wattlock_emul::Model;
-use wattlock_policy::{EngineView, Machine, Objective, Policy, Settings, by_name};
+use wattlock_policy::{Machine, Objective, Policy, Settings, by_name};
 
 use crate::sim::event_loop::{self, CARD, CPU, Load, LoopCosts, Measured, Offload, Script, Server, Step};
+use crate::sim::{inline_engine, queued_engine};
 use crate::{Better, Error, Parameter, Row, Study};
 
 /// Published: full RSA-2048 handshakes a second in software, 8 hyper-threads of 4 cores.
@@ -516,13 +517,11 @@ impl<'a> Lab<'a> {
 
     /// The machine as policies know it: both engines' times alone.
     fn machine(&self, work: &Work, place: Place) -> Machine {
-        let engine =
-            |id, class, inline, queued, window| EngineView { id, class, inline, queued, width: 1, window };
         let kinds = self.card.kinds();
         let mut machine = Machine {
             engines: vec![
-                engine(CPU, EngineClass::Instruction, KindSet::ALL, KindSet::EMPTY, 0),
-                engine(CARD, EngineClass::Accelerator, KindSet::EMPTY, kinds, self.card.window.requests),
+                inline_engine(CPU, EngineClass::Instruction, KindSet::ALL),
+                queued_engine(CARD, EngineClass::Accelerator, kinds, self.card.window.requests),
             ],
             cores: place.workers as u16,
             objective: self.options.objective,

@@ -1,8 +1,8 @@
 //! Streams whose velocity changes while they run, which the stream paper leaves open: its rule against the controller
 //! of `adaptive`, on the machine of its tables. Nothing here was published; every figure is simulated.
 
-use crate::error::Error;
-use crate::papers::k20m::{self, StreamPlatform, between};
+use crate::error::{Error, within};
+use crate::papers::k20m::{self, StreamPlatform};
 use crate::row::{Better, Parameter, Row, Study};
 use crate::sim::Random;
 use crate::sim::stream::{Message, Passage, Sample, pass};
@@ -104,12 +104,12 @@ const MOST_MESSAGES: f64 = 1e6;
 
 impl Options {
     fn check(&self) -> Result<(), Error> {
-        between("--seconds", self.seconds, 0.01, 1e5)?;
-        between("--mean-mb-s", self.mean_mb_s, 0.001, 1e5)?;
-        between("--shortest-kb", self.shortest_kb, 0.001, 1e6)?;
-        between("--longest-kb", self.longest_kb, self.shortest_kb, 1e6)?;
-        between("--runs", self.runs.into(), 1.0, 100.0)?;
-        between("--points", self.points.into(), 2.0, 1e5)?;
+        within("--seconds", self.seconds, 0.01, 1e5)?;
+        within("--mean-mb-s", self.mean_mb_s, 0.001, 1e5)?;
+        within("--shortest-kb", self.shortest_kb, 0.001, 1e6)?;
+        within("--longest-kb", self.longest_kb, self.shortest_kb, 1e6)?;
+        within("--runs", self.runs.into(), 1.0, 100.0)?;
+        within("--points", self.points.into(), 2.0, 1e5)?;
         let messages = self.seconds * self.mean_mb_s * 1e3 / ((self.shortest_kb + self.longest_kb) / 2.0);
         if messages > MOST_MESSAGES {
             let bounds = format!("short enough for {MOST_MESSAGES} messages");

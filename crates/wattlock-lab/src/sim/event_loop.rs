@@ -676,8 +676,9 @@ fn tick_after(now: Nanos, every_ns: f64) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::{inline_engine, queued_engine};
     use wattlock_core::{EngineClass, KindSet};
-    use wattlock_policy::{EngineView, Machine, Settings, by_name};
+    use wattlock_policy::{Machine, Settings, by_name};
 
     const FREE: LoopCosts = LoopCosts {
         submit_ns: 0.0,
@@ -689,12 +690,10 @@ mod tests {
     };
 
     fn measure(policy: &str, server: &Server, steps: Vec<Step>, connections: usize) -> Measured {
-        let engine =
-            |id, class, inline, queued, window| EngineView { id, class, inline, queued, width: 1, window };
         let machine = Machine {
             engines: vec![
-                engine(CPU, EngineClass::Instruction, KindSet::ALL, KindSet::EMPTY, 0),
-                engine(CARD, EngineClass::Accelerator, KindSet::EMPTY, KindSet::ALL, 256),
+                inline_engine(CPU, EngineClass::Instruction, KindSet::ALL),
+                queued_engine(CARD, EngineClass::Accelerator, KindSet::ALL, 256),
             ],
             cores: 8,
             ..Machine::default()
@@ -778,14 +777,7 @@ mod tests {
             measured: 20_000,
             seed: 3,
         };
-        let cpu = EngineView {
-            id: CPU,
-            class: EngineClass::Instruction,
-            inline: KindSet::ALL,
-            queued: KindSet::EMPTY,
-            width: 1,
-            window: 0,
-        };
+        let cpu = inline_engine(CPU, EngineClass::Instruction, KindSet::ALL);
         let machine = Machine { engines: vec![cpu], cores: 1, ..Machine::default() };
         let mut policy = || by_name("instruction", machine.clone(), &Settings::default()).unwrap();
         let rate = run(&engine, &load, &mut policy).per_second;

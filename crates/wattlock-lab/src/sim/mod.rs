@@ -3,6 +3,7 @@
 mod card;
 mod closed;
 mod cpu;
+mod engines;
 pub mod event_loop;
 mod events;
 mod gpu;
@@ -13,6 +14,7 @@ pub mod stream;
 pub use card::{Call, Card, Link, Refused};
 pub use closed::{CALLS, CARD, CRYPTO, Closed, Inline, OWN_WORK, Steady, View};
 pub use cpu::{Burst, Cpu, Ended, USES};
+pub use engines::{inline_engine, queued_engine};
 pub use events::Events;
 pub use gpu::{Gpu, GpuModel, Piece, Step};
 pub use power::{Part, Power};
