@@ -303,12 +303,12 @@ fn until(host: &Host, name: &str, what: &str, times: usize) {
     });
 }
 
-/// An `s_server` that prints into the file `heard`, and its port.
+/// An `s_server` that prints into the file `heard`, with the messages of the handshake; and its port.
 fn hears(host: &Host, provider: bool, more: &str) -> (Server, u16) {
     let port = port();
     let heard = std::fs::File::create(host.path("heard")).unwrap();
     let mut command = host.command(provider, "openssl");
-    command.args(["s_server", "-accept", &format!("127.0.0.1:{port}"), "-cert", "ec.pem"]);
+    command.args(["s_server", "-msg", "-accept", &format!("127.0.0.1:{port}"), "-cert", "ec.pem"]);
     command.args(more.split_whitespace()).stdout(heard).stderr(Stdio::null());
     (Server::start(&mut command, port), port)
 }
@@ -348,6 +348,7 @@ fn keys_are_updated_by_both_ends_in_the_middle_of_a_connection() {
             // Each asks the other to do the same, which it does before it writes next.
             enter(&mut client, "K\n");
             updates(1);
+            until(&host, "heard", ", KeyUpdate", 1);
             enter(&mut server, "answer\n");
             updates(2);
             until(&host, "told", "answer", 1);

@@ -221,18 +221,29 @@ impl Key {
             copy.filled.set(filled.clone()).ok()?;
             return Some(copy);
         }
-        let mut list = null_mut();
-        // SAFETY: a live key; on success the list is ours, to be freed once.
-        let pkey = unsafe {
-            if sys::EVP_PKEY_todata(filled.pkey.as_ptr(), selection, &raw mut list) != 1 {
-                return None;
-            }
-            let pkey = Pkey::from_data(self.child(), name(self.pss), selection, Params::new(list));
-            sys::OSSL_PARAM_free(list);
-            pkey
-        };
-        copy.fill(pkey?).then_some(copy)
+        copy.fill(remade(&filled.pkey, self.child(), self.pss, selection)?).then_some(copy)
     }
+}
+
+/// A key with these parts of another, by way of parameters.
+fn remade(pkey: &Pkey, child: &Child, pss: bool, selection: c_int) -> Option<Pkey> {
+    let mut list = null_mut();
+    // SAFETY: a live key; on success the list is ours, to be freed once.
+    unsafe {
+        if sys::EVP_PKEY_todata(pkey.as_ptr(), selection, &raw mut list) != 1 {
+            return None;
+        }
+        let pkey = Pkey::from_data(child, name(pss), selection, Params::new(list));
+        sys::OSSL_PARAM_free(list);
+        pkey
+    }
+}
+
+fn has_four_primes(pkey: &Pkey) -> bool {
+    let mut list = [describe(c"rsa-factor4", PARAM_UNSIGNED), END];
+    // SAFETY: a live key and a list to fill that is ended.
+    let answered = unsafe { sys::EVP_PKEY_get_params(pkey.as_ptr(), list.as_mut_ptr()) == 1 };
+    answered && list[0].return_size != UNMODIFIED
 }
 
 fn name(pss: bool) -> &'static CStr {
@@ -535,6 +546,14 @@ unsafe extern "C" fn make(
             (making, if made == 1 { Pkey::adopt(key) } else { None })
         };
         let key = Key::empty(making.provider, making.pss);
+        // OpenSSL 3.5 reverses the primes behind the second of a key that it takes from parameters, which is the way a
+        // key of ours goes to whoever writes it into a file. One that came the same way to us is right there: it is
+        // reversed twice. It works meanwhile, because OpenSSL checks each result and falls back to `d`. To other
+        // versions this changes nothing.
+        let pkey = pkey.and_then(|pkey| match has_four_primes(&pkey) {
+            true => remade(&pkey, &making.provider.child, making.pss, POSSIBLE),
+            false => Some(pkey),
+        });
         if pkey.is_some_and(|pkey| key.fill(pkey)) { give(key) } else { null_mut() }
     })
 }
