@@ -8,18 +8,17 @@
 
 use std::ffi::{c_int, c_void};
 
-use wattlock::core::{Algorithm, Error, Key, Kind, Stream};
+use wattlock::core::{Algorithm, Error, Key, Kind};
 use zeroize::{Zeroize, Zeroizing};
 
+use super::entries::{Cipher, of, table};
 use super::record::{MAC_MAX, Padding, strip};
 use super::secret::Secret;
-use super::{
-    Facts, Tally, bytes, dispatch, gettable_params, is_known, provider, say, symmetric, with_buffers,
-};
+use super::{Facts, Streams, Tally, bytes, copies, is_known, symmetric, told, with_buffers};
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answers, END, Params, Table, describe};
 use crate::provider::Provider;
-use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UNSIGNED, id};
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UNSIGNED};
 
 const BLOCK: usize = 16;
 /// Versions as `tls-version` has them: SSL 3.0, TLS 1.0 to 1.2, and DTLS 1.2, 1.0 and the one before it.
@@ -33,7 +32,7 @@ struct Context {
     bits: usize,
     key: Option<Key>,
     /// By direction: decryption, encryption. Made when first needed.
-    streams: [Option<Box<dyn Stream>>; 2],
+    streams: Streams,
     encrypt: bool,
     given: [u8; BLOCK],
     has_nonce: bool,
@@ -60,7 +59,30 @@ fn kinds(bits: usize) -> (Algorithm, [Kind; 2]) {
     }
 }
 
-impl Context {
+impl Cipher for Context {
+    const GETTABLE: &'static [OSSL_PARAM] = &[
+        describe(c"keylen", PARAM_UNSIGNED),
+        describe(c"ivlen", PARAM_UNSIGNED),
+        describe(c"padding", PARAM_UNSIGNED),
+        describe(c"num", PARAM_UNSIGNED),
+        describe(c"iv", PARAM_OCTETS),
+        describe(c"updated-iv", PARAM_OCTETS),
+        describe(c"tls-mac", PARAM_OCTETS_PTR),
+        END,
+    ];
+    const SETTABLE: &'static [OSSL_PARAM] = &[
+        describe(c"padding", PARAM_UNSIGNED),
+        describe(c"num", PARAM_UNSIGNED),
+        describe(c"tls-version", PARAM_UNSIGNED),
+        describe(c"tls-mac-size", PARAM_UNSIGNED),
+        END,
+    ];
+
+    fn facts(bits: usize) -> Facts {
+        const CBC_MODE: usize = 2;
+        Facts { mode: CBC_MODE, key: bits / 8, iv: BLOCK, block: BLOCK, aead: false, custom_iv: false }
+    }
+
     fn new(provider: &'static Provider, bits: usize) -> Context {
         Context {
             provider,
@@ -85,22 +107,13 @@ impl Context {
 
     fn duplicate(&self) -> Option<Context> {
         let mut copy = Context::new(self.provider, self.bits);
-        for (to, from) in copy.streams.iter_mut().zip(&self.streams) {
-            *to = match from {
-                Some(stream) => Some(stream.try_clone().ok()?),
-                None => None,
-            };
-        }
+        copy.streams = copies(&self.streams)?;
         (copy.key, copy.encrypt, copy.padded) = (self.key.clone(), self.encrypt, self.padded);
         (copy.given, copy.has_nonce, copy.chain) = (self.given, self.has_nonce, self.chain);
         (copy.begun, copy.num) = (self.begun, self.num);
         (copy.kept, copy.kept_len) = (self.kept, self.kept_len);
         (copy.version, copy.mac, copy.mac_len) = (self.version, self.mac, self.mac_len);
         Some(copy)
-    }
-
-    fn kind(&self) -> Kind {
-        kinds(self.bits).1[usize::from(self.encrypt)]
     }
 
     fn init(&mut self, encrypt: bool, key: Option<&[u8]>, nonce: Option<&[u8]>, params: Params<'_>) -> bool {
@@ -130,6 +143,39 @@ impl Context {
             }
         }
         self.set(params)
+    }
+
+    fn get(&mut self, answers: &mut Answers<'_>) -> bool {
+        answers.set_size(c"keylen", self.bits / 8)
+            && answers.set_size(c"ivlen", BLOCK)
+            && answers.set_size(c"padding", usize::from(self.padded))
+            && answers.set_size(c"num", self.num)
+            && answers.set_octets(c"iv", &self.given)
+            && answers.set_octets(c"updated-iv", &self.chain)
+            && answers.set_pointer(c"tls-mac", self.mac.as_ptr().cast(), self.mac_len)
+    }
+
+    fn set(&mut self, params: Params<'_>) -> bool {
+        params.iter().all(|param| {
+            let place = match param.key().to_bytes() {
+                b"padding" => return keep(param.size().map(|on| self.padded = on != 0)),
+                b"num" => &mut self.num,
+                b"tls-version" => &mut self.version,
+                b"tls-mac-size" => {
+                    self.mac = [0; MAC_MAX];
+                    let size = param.size().filter(|size| *size <= MAC_MAX);
+                    return keep(size.map(|size| self.mac_len = size));
+                }
+                _ => return true,
+            };
+            keep(param.size().map(|value| *place = value))
+        })
+    }
+}
+
+impl Context {
+    fn kind(&self) -> Kind {
+        kinds(self.bits).1[usize::from(self.encrypt)]
     }
 
     /// Brings the stream to where the next block is.
@@ -412,33 +458,6 @@ impl Context {
         }
         Ok(len)
     }
-
-    fn set(&mut self, params: Params<'_>) -> bool {
-        params.iter().all(|param| {
-            let place = match param.key().to_bytes() {
-                b"padding" => return keep(param.size().map(|on| self.padded = on != 0)),
-                b"num" => &mut self.num,
-                b"tls-version" => &mut self.version,
-                b"tls-mac-size" => {
-                    self.mac = [0; MAC_MAX];
-                    let size = param.size().filter(|size| *size <= MAC_MAX);
-                    return keep(size.map(|size| self.mac_len = size));
-                }
-                _ => return true,
-            };
-            keep(param.size().map(|value| *place = value))
-        })
-    }
-
-    fn get(&self, answers: &mut Answers<'_>) -> bool {
-        answers.set_size(c"keylen", self.bits / 8)
-            && answers.set_size(c"ivlen", BLOCK)
-            && answers.set_size(c"padding", usize::from(self.padded))
-            && answers.set_size(c"num", self.num)
-            && answers.set_octets(c"iv", &self.given)
-            && answers.set_octets(c"updated-iv", &self.chain)
-            && answers.set_pointer(c"tls-mac", self.mac.as_ptr().cast(), self.mac_len)
-    }
 }
 
 /// Whether a parameter was what it must be; says so on the error queue if not.
@@ -470,70 +489,6 @@ impl Drop for Context {
     }
 }
 
-/// # Safety
-/// `context` came from [`new_context`] or [`dup_context`] and is not freed; one thread at a time uses it.
-unsafe fn of<'a>(context: *mut c_void) -> &'a mut Context {
-    // SAFETY: the caller's.
-    unsafe { &mut *context.cast::<Context>() }
-}
-
-/// Ends an entry: how much came out, or why nothing did.
-///
-/// # Safety
-/// `at` is null or writable.
-#[inline]
-unsafe fn told(at: *mut usize, outcome: Result<usize, Reason>) -> c_int {
-    match outcome {
-        // SAFETY: the caller's.
-        Ok(done) => unsafe { say(at, done) },
-        Err(reason) => {
-            raise(reason);
-            0
-        }
-    }
-}
-
-unsafe extern "C" fn new_context<const BITS: usize>(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live provctx, which outlives every context made from it.
-        let provider = unsafe { provider(context) };
-        Box::into_raw(Box::new(Context::new(provider, BITS))).cast()
-    })
-}
-
-unsafe extern "C" fn free_context(context: *mut c_void) {
-    if !context.is_null() {
-        // SAFETY: made by us, freed once.
-        entry(|| drop(unsafe { Box::from_raw(context.cast::<Context>()) }));
-    }
-}
-
-unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live context.
-        let copy = unsafe { of(context) }.duplicate();
-        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
-    })
-}
-
-unsafe extern "C" fn init<const ENCRYPT: bool>(
-    context: *mut c_void,
-    key: *const u8,
-    key_len: usize,
-    nonce: *const u8,
-    nonce_len: usize,
-    params: *const OSSL_PARAM,
-) -> c_int {
-    entry(|| {
-        // SAFETY: by contract a live context and readable buffers, either of which may be missing.
-        unsafe {
-            let key = (!key.is_null()).then(|| bytes(key, key_len));
-            let nonce = (!nonce.is_null()).then(|| bytes(nonce, nonce_len));
-            c_int::from(of(context).init(ENCRYPT, key, nonce, Params::new(params)))
-        }
-    })
-}
-
 unsafe extern "C" fn update(
     context: *mut c_void,
     out: *mut u8,
@@ -543,7 +498,7 @@ unsafe extern "C" fn update(
     len: usize,
 ) -> c_int {
     // SAFETY: by contract a live context and buffers of these lengths.
-    entry(|| unsafe { told(out_len, of(context).update(out, room, input, len)) })
+    entry(|| unsafe { told(out_len, of::<Context>(context).update(out, room, input, len)) })
 }
 
 /// Whole blocks as they are: `EVP_Cipher()`.
@@ -558,7 +513,7 @@ unsafe extern "C" fn once(
     entry(|| {
         // SAFETY: by contract a live context and buffers of these lengths.
         unsafe {
-            let context = of(context);
+            let context = of::<Context>(context);
             let done = match context.key {
                 Some(_) => context.whole(out, room, input, len),
                 None => Err(Reason::NoKeySet),
@@ -570,76 +525,12 @@ unsafe extern "C" fn once(
 
 unsafe extern "C" fn finish(context: *mut c_void, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
     // SAFETY: by contract a live context and a buffer of this length.
-    entry(|| unsafe { told(out_len, of(context).finish(out, room)) })
-}
-
-unsafe extern "C" fn get_params<const BITS: usize>(params: *mut OSSL_PARAM) -> c_int {
-    const CBC_MODE: usize = 2;
-    let facts =
-        Facts { mode: CBC_MODE, key: BITS / 8, iv: BLOCK, block: BLOCK, aead: false, custom_iv: false };
-    // SAFETY: a list to fill.
-    entry(|| c_int::from(facts.answer(&mut unsafe { Answers::new(params) })))
-}
-
-unsafe extern "C" fn get_context_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list to fill.
-    entry(|| unsafe { c_int::from(of(context).get(&mut Answers::new(params))) })
-}
-
-unsafe extern "C" fn set_context_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list.
-    entry(|| unsafe { c_int::from(of(context).set(Params::new(params))) })
-}
-
-static GETTABLE: Table<OSSL_PARAM, 8> = Table([
-    describe(c"keylen", PARAM_UNSIGNED),
-    describe(c"ivlen", PARAM_UNSIGNED),
-    describe(c"padding", PARAM_UNSIGNED),
-    describe(c"num", PARAM_UNSIGNED),
-    describe(c"iv", PARAM_OCTETS),
-    describe(c"updated-iv", PARAM_OCTETS),
-    describe(c"tls-mac", PARAM_OCTETS_PTR),
-    END,
-]);
-
-static SETTABLE: Table<OSSL_PARAM, 5> = Table([
-    describe(c"padding", PARAM_UNSIGNED),
-    describe(c"num", PARAM_UNSIGNED),
-    describe(c"tls-version", PARAM_UNSIGNED),
-    describe(c"tls-mac-size", PARAM_UNSIGNED),
-    END,
-]);
-
-unsafe extern "C" fn gettable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    GETTABLE.as_ptr()
-}
-
-unsafe extern "C" fn settable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    SETTABLE.as_ptr()
-}
-
-const fn table<const BITS: usize>() -> Table<OSSL_DISPATCH, 15> {
-    dispatch![
-        id::CIPHER_NEWCTX => new_context::<BITS>,
-        id::CIPHER_FREECTX => free_context,
-        id::CIPHER_DUPCTX => dup_context,
-        id::CIPHER_ENCRYPT_INIT => init::<true>,
-        id::CIPHER_DECRYPT_INIT => init::<false>,
-        id::CIPHER_UPDATE => update,
-        id::CIPHER_FINAL => finish,
-        id::CIPHER_CIPHER => once,
-        id::CIPHER_GET_PARAMS => get_params::<BITS>,
-        id::CIPHER_GETTABLE_PARAMS => gettable_params,
-        id::CIPHER_GET_CTX_PARAMS => get_context_params,
-        id::CIPHER_SET_CTX_PARAMS => set_context_params,
-        id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params,
-        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params,
-    ]
+    entry(|| unsafe { told(out_len, of::<Context>(context).finish(out, room)) })
 }
 
 /// AES-128-CBC.
-pub static AES_128: Table<OSSL_DISPATCH, 15> = table::<128>();
+pub static AES_128: Table<OSSL_DISPATCH, 15> = table::<Context, 128>(update, finish, once);
 /// AES-192-CBC.
-pub static AES_192: Table<OSSL_DISPATCH, 15> = table::<192>();
+pub static AES_192: Table<OSSL_DISPATCH, 15> = table::<Context, 192>(update, finish, once);
 /// AES-256-CBC.
-pub static AES_256: Table<OSSL_DISPATCH, 15> = table::<256>();
+pub static AES_256: Table<OSSL_DISPATCH, 15> = table::<Context, 256>(update, finish, once);

@@ -10,13 +10,12 @@ use std::ffi::{c_int, c_void};
 use wattlock::core::{Algorithm, Data, Error, Key, Kind, Stream};
 use zeroize::Zeroize;
 
-use super::{
-    Facts, Tally, bytes, dispatch, gettable_params, is_known, provider, say, symmetric, with_buffers,
-};
+use super::entries::{Cipher, of, table};
+use super::{Facts, Streams, Tally, bytes, copies, is_known, say, symmetric, told, with_buffers};
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answer, Answers, END, Params, Table, describe};
 use crate::provider::Provider;
-use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED, id};
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED};
 
 const TAG: usize = 16;
 /// Longest nonce, as OpenSSL's.
@@ -44,7 +43,7 @@ struct Context {
     bits: usize,
     key: Option<Key>,
     /// By direction: open, seal. Made when first needed.
-    streams: [Option<Box<dyn Stream>>; 2],
+    streams: Streams,
     seal: bool,
     nonce: [u8; NONCE_MAX],
     nonce_len: usize,
@@ -69,7 +68,32 @@ fn kinds(bits: usize) -> (Algorithm, [Kind; 2]) {
     }
 }
 
-impl Context {
+impl Cipher for Context {
+    const GETTABLE: &'static [OSSL_PARAM] = &[
+        describe(c"keylen", PARAM_UNSIGNED),
+        describe(c"ivlen", PARAM_UNSIGNED),
+        describe(c"taglen", PARAM_UNSIGNED),
+        describe(c"iv", PARAM_OCTETS),
+        describe(c"updated-iv", PARAM_OCTETS),
+        describe(c"tag", PARAM_OCTETS),
+        describe(c"tlsaadpad", PARAM_UNSIGNED),
+        describe(c"tlsivgen", PARAM_OCTETS),
+        END,
+    ];
+    const SETTABLE: &'static [OSSL_PARAM] = &[
+        describe(c"ivlen", PARAM_UNSIGNED),
+        describe(c"tag", PARAM_OCTETS),
+        describe(c"tlsaad", PARAM_OCTETS),
+        describe(c"tlsivfixed", PARAM_OCTETS),
+        describe(c"tlsivinv", PARAM_OCTETS),
+        END,
+    ];
+
+    fn facts(bits: usize) -> Facts {
+        const GCM_MODE: usize = 6;
+        Facts { mode: GCM_MODE, key: bits / 8, iv: 12, block: 1, aead: true, custom_iv: true }
+    }
+
     fn new(provider: &'static Provider, bits: usize) -> Context {
         Context {
             provider,
@@ -92,12 +116,7 @@ impl Context {
 
     fn duplicate(&self) -> Option<Context> {
         let mut copy = Context::new(self.provider, self.bits);
-        for (to, from) in copy.streams.iter_mut().zip(&self.streams) {
-            *to = match from {
-                Some(stream) => Some(stream.try_clone().ok()?),
-                None => None,
-            };
-        }
+        copy.streams = copies(&self.streams)?;
         (copy.key, copy.seal) = (self.key.clone(), self.seal);
         (copy.nonce, copy.nonce_len, copy.state, copy.counted) =
             (self.nonce, self.nonce_len, self.state, self.counted);
@@ -132,6 +151,57 @@ impl Context {
         self.set(params)
     }
 
+    /// The two lengths are asked for with each message.
+    fn get(&mut self, answers: &mut Answers<'_>) -> bool {
+        answers.iter_mut().all(|mut answer| {
+            if answer.is(c"ivlen") {
+                answer.set_size(self.nonce_len)
+            } else if answer.is(c"keylen") {
+                answer.set_size(self.bits / 8)
+            } else if answer.is(c"tag") {
+                self.hand_out_tag(&mut answer)
+            } else if answer.is(c"taglen") {
+                answer.set_size(self.tag_len.unwrap_or(TAG))
+            } else if answer.is(c"tlsaadpad") {
+                answer.set_size(TAG)
+            } else if answer.is(c"iv") || answer.is(c"updated-iv") {
+                let good = self.state != NonceState::None && answer.set_octets(&self.nonce[..self.nonce_len]);
+                if !good {
+                    raise(Reason::InvalidIvLength);
+                }
+                good
+            } else if answer.is(c"tlsivgen") {
+                let mut nonce = [0; NONCE_MAX];
+                let len = answer.room().min(self.nonce_len);
+                self.next_nonce(&mut nonce[..len]) && answer.set_octets(&nonce[..len])
+            } else {
+                true
+            }
+        })
+    }
+
+    fn set(&mut self, params: Params<'_>) -> bool {
+        params.iter().all(|param| {
+            if param.is(c"tag") {
+                self.set_tag(param.octets(), param.len())
+            } else if param.is(c"ivlen") {
+                self.set_nonce_len(param.size())
+            } else if param.is(c"tlsaad") {
+                param.octets().is_some_and(|aad| self.set_tls_aad(aad))
+            } else if param.is(c"tlsivfixed") {
+                // SAFETY: whoever sets a whole nonce (a size of -1) has as many bytes as the nonce's length was set to.
+                match unsafe { param.whole(self.nonce_len) } {
+                    Some(nonce) => self.set_whole(nonce),
+                    None => param.octets().is_some_and(|fixed| self.set_fixed(fixed)),
+                }
+            } else {
+                !param.is(c"tlsivinv") || param.octets().is_some_and(|explicit| self.set_explicit(explicit))
+            }
+        })
+    }
+}
+
+impl Context {
     #[inline]
     fn stream(&mut self) -> Result<&mut Box<dyn Stream>, Error> {
         self.stream_and_nonce().map(|(stream, _)| stream)
@@ -264,26 +334,6 @@ impl Context {
         }
     }
 
-    fn set(&mut self, params: Params<'_>) -> bool {
-        params.iter().all(|param| {
-            if param.is(c"tag") {
-                self.set_tag(param.octets(), param.len())
-            } else if param.is(c"ivlen") {
-                self.set_nonce_len(param.size())
-            } else if param.is(c"tlsaad") {
-                param.octets().is_some_and(|aad| self.set_tls_aad(aad))
-            } else if param.is(c"tlsivfixed") {
-                // SAFETY: whoever sets a whole nonce (a size of -1) has as many bytes as the nonce's length was set to.
-                match unsafe { param.whole(self.nonce_len) } {
-                    Some(nonce) => self.set_whole(nonce),
-                    None => param.octets().is_some_and(|fixed| self.set_fixed(fixed)),
-                }
-            } else {
-                !param.is(c"tlsivinv") || param.octets().is_some_and(|explicit| self.set_explicit(explicit))
-            }
-        })
-    }
-
     fn set_tag(&mut self, tag: Option<&[u8]>, len: usize) -> bool {
         if len == 0 || len > TAG || (self.seal && tag.is_some()) {
             raise(Reason::InvalidTag);
@@ -375,35 +425,6 @@ impl Context {
         true
     }
 
-    /// The two lengths are asked for with each message.
-    fn get(&mut self, answers: &mut Answers<'_>) -> bool {
-        answers.iter_mut().all(|mut answer| {
-            if answer.is(c"ivlen") {
-                answer.set_size(self.nonce_len)
-            } else if answer.is(c"keylen") {
-                answer.set_size(self.bits / 8)
-            } else if answer.is(c"tag") {
-                self.hand_out_tag(&mut answer)
-            } else if answer.is(c"taglen") {
-                answer.set_size(self.tag_len.unwrap_or(TAG))
-            } else if answer.is(c"tlsaadpad") {
-                answer.set_size(TAG)
-            } else if answer.is(c"iv") || answer.is(c"updated-iv") {
-                let good = self.state != NonceState::None && answer.set_octets(&self.nonce[..self.nonce_len]);
-                if !good {
-                    raise(Reason::InvalidIvLength);
-                }
-                good
-            } else if answer.is(c"tlsivgen") {
-                let mut nonce = [0; NONCE_MAX];
-                let len = answer.room().min(self.nonce_len);
-                self.next_nonce(&mut nonce[..len]) && answer.set_octets(&nonce[..len])
-            } else {
-                true
-            }
-        })
-    }
-
     fn hand_out_tag(&self, answer: &mut Answer<'_>) -> bool {
         let room = answer.room();
         if room == 0 || room > TAG || !self.seal || self.tag_len.is_none() {
@@ -421,54 +442,6 @@ impl Drop for Context {
     }
 }
 
-/// # Safety
-/// `context` came from [`new_context`] or [`dup_context`] and is not freed; OpenSSL lets one thread at a time use it.
-unsafe fn of<'a>(context: *mut c_void) -> &'a mut Context {
-    // SAFETY: the caller's.
-    unsafe { &mut *context.cast::<Context>() }
-}
-
-unsafe extern "C" fn new_context<const BITS: usize>(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live provctx, which outlives every context made from it.
-        let provider = unsafe { provider(context) };
-        Box::into_raw(Box::new(Context::new(provider, BITS))).cast()
-    })
-}
-
-unsafe extern "C" fn free_context(context: *mut c_void) {
-    if !context.is_null() {
-        // SAFETY: made by us, freed once.
-        entry(|| drop(unsafe { Box::from_raw(context.cast::<Context>()) }));
-    }
-}
-
-unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live context.
-        let copy = unsafe { of(context) }.duplicate();
-        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
-    })
-}
-
-unsafe extern "C" fn init<const SEAL: bool>(
-    context: *mut c_void,
-    key: *const u8,
-    key_len: usize,
-    nonce: *const u8,
-    nonce_len: usize,
-    params: *const OSSL_PARAM,
-) -> c_int {
-    entry(|| {
-        // SAFETY: by contract a live context and readable buffers, either of which may be missing.
-        unsafe {
-            let key = (!key.is_null()).then(|| bytes(key, key_len));
-            let nonce = (!nonce.is_null()).then(|| bytes(nonce, nonce_len));
-            c_int::from(of(context).init(SEAL, key, nonce, Params::new(params)))
-        }
-    })
-}
-
 unsafe extern "C" fn update(
     context: *mut c_void,
     out: *mut u8,
@@ -480,7 +453,7 @@ unsafe extern "C" fn update(
     entry(|| {
         // SAFETY: by contract a live context and buffers of these lengths.
         unsafe {
-            let context = of(context);
+            let context = of::<Context>(context);
             if let Some(aad) = context.tls.take() {
                 return tls(context, &aad, out, out_len, input, len);
             }
@@ -491,13 +464,7 @@ unsafe extern "C" fn update(
                 raise(Reason::OutputBufferTooSmall);
                 return 0;
             }
-            match context.update(out, input, len) {
-                Ok(done) => say(out_len, done),
-                Err(_) => {
-                    raise(Reason::CipherOperationFailed);
-                    0
-                }
-            }
+            told(out_len, context.update(out, input, len).map_err(|_| Reason::CipherOperationFailed))
         }
     })
 }
@@ -533,7 +500,7 @@ unsafe fn tls(
 unsafe extern "C" fn finish(context: *mut c_void, _: *mut u8, out_len: *mut usize, _: usize) -> c_int {
     entry(|| {
         // SAFETY: a live context.
-        let done = unsafe { of(context) }.finish();
+        let done = unsafe { of::<Context>(context) }.finish();
         if done.is_err() {
             return 0;
         }
@@ -558,74 +525,9 @@ unsafe extern "C" fn whole(
     unsafe { update(context, out, out_len, room, input, len) }
 }
 
-unsafe extern "C" fn get_params<const BITS: usize>(params: *mut OSSL_PARAM) -> c_int {
-    const GCM_MODE: usize = 6;
-    let facts = Facts { mode: GCM_MODE, key: BITS / 8, iv: 12, block: 1, aead: true, custom_iv: true };
-    // SAFETY: a list to fill.
-    entry(|| c_int::from(facts.answer(&mut unsafe { Answers::new(params) })))
-}
-
-unsafe extern "C" fn get_context_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list to fill.
-    entry(|| unsafe { c_int::from(of(context).get(&mut Answers::new(params))) })
-}
-
-unsafe extern "C" fn set_context_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list.
-    entry(|| unsafe { c_int::from(of(context).set(Params::new(params))) })
-}
-
-static GETTABLE: Table<OSSL_PARAM, 9> = Table([
-    describe(c"keylen", PARAM_UNSIGNED),
-    describe(c"ivlen", PARAM_UNSIGNED),
-    describe(c"taglen", PARAM_UNSIGNED),
-    describe(c"iv", PARAM_OCTETS),
-    describe(c"updated-iv", PARAM_OCTETS),
-    describe(c"tag", PARAM_OCTETS),
-    describe(c"tlsaadpad", PARAM_UNSIGNED),
-    describe(c"tlsivgen", PARAM_OCTETS),
-    END,
-]);
-
-static SETTABLE: Table<OSSL_PARAM, 6> = Table([
-    describe(c"ivlen", PARAM_UNSIGNED),
-    describe(c"tag", PARAM_OCTETS),
-    describe(c"tlsaad", PARAM_OCTETS),
-    describe(c"tlsivfixed", PARAM_OCTETS),
-    describe(c"tlsivinv", PARAM_OCTETS),
-    END,
-]);
-
-unsafe extern "C" fn gettable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    GETTABLE.as_ptr()
-}
-
-unsafe extern "C" fn settable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    SETTABLE.as_ptr()
-}
-
-const fn table<const BITS: usize>() -> Table<OSSL_DISPATCH, 15> {
-    dispatch![
-        id::CIPHER_NEWCTX => new_context::<BITS>,
-        id::CIPHER_FREECTX => free_context,
-        id::CIPHER_DUPCTX => dup_context,
-        id::CIPHER_ENCRYPT_INIT => init::<true>,
-        id::CIPHER_DECRYPT_INIT => init::<false>,
-        id::CIPHER_UPDATE => update,
-        id::CIPHER_FINAL => finish,
-        id::CIPHER_CIPHER => whole,
-        id::CIPHER_GET_PARAMS => get_params::<BITS>,
-        id::CIPHER_GETTABLE_PARAMS => gettable_params,
-        id::CIPHER_GET_CTX_PARAMS => get_context_params,
-        id::CIPHER_SET_CTX_PARAMS => set_context_params,
-        id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params,
-        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params,
-    ]
-}
-
 /// AES-128-GCM.
-pub static AES_128: Table<OSSL_DISPATCH, 15> = table::<128>();
+pub static AES_128: Table<OSSL_DISPATCH, 15> = table::<Context, 128>(update, finish, whole);
 /// AES-192-GCM.
-pub static AES_192: Table<OSSL_DISPATCH, 15> = table::<192>();
+pub static AES_192: Table<OSSL_DISPATCH, 15> = table::<Context, 192>(update, finish, whole);
 /// AES-256-GCM.
-pub static AES_256: Table<OSSL_DISPATCH, 15> = table::<256>();
+pub static AES_256: Table<OSSL_DISPATCH, 15> = table::<Context, 256>(update, finish, whole);

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod cbc;
+mod entries;
 mod gcm;
 mod plain;
 mod record;
@@ -10,8 +11,9 @@ mod secret;
 
 use std::ffi::{c_int, c_void};
 
-use wattlock::core::{Algorithm as KeyAlgorithm, Data, Key, Kind};
+use wattlock::core::{Algorithm as KeyAlgorithm, Data, Key, Kind, Stream};
 
+use crate::error::{Reason, raise};
 use crate::offer::Algorithm;
 use crate::params::{Answers, END, Table, describe};
 use crate::provider::Provider;
@@ -125,6 +127,18 @@ unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(at, len) }
 }
 
+/// A context's streams by direction.
+type Streams = [Option<Box<dyn Stream>>; 2];
+
+/// Copies of both; `None` if one cannot be copied.
+fn copies(streams: &Streams) -> Option<Streams> {
+    let copy = |stream: &Option<Box<dyn Stream>>| match stream {
+        Some(stream) => stream.try_clone().ok().map(Some),
+        None => Some(None),
+    };
+    Some([copy(&streams[0])?, copy(&streams[1])?])
+}
+
 fn symmetric(algorithm: KeyAlgorithm, key: &[u8]) -> Option<Key> {
     Key::symmetric(algorithm, key).ok()
 }
@@ -173,13 +187,6 @@ impl Tally {
     }
 }
 
-/// # Safety
-/// `context` is a live `provctx`.
-unsafe fn provider<'a>(context: *mut c_void) -> &'a Provider {
-    // SAFETY: the caller's.
-    unsafe { Provider::of(context) }
-}
-
 /// Writes how many bytes came out.
 ///
 /// # Safety
@@ -190,6 +197,22 @@ unsafe fn say(at: *mut usize, len: usize) -> c_int {
         unsafe { *at = len };
     }
     1
+}
+
+/// Ends an entry: how much came out, or why nothing did.
+///
+/// # Safety
+/// `at` is null or writable.
+#[inline]
+unsafe fn told(at: *mut usize, outcome: Result<usize, Reason>) -> c_int {
+    match outcome {
+        // SAFETY: the caller's.
+        Ok(done) => unsafe { say(at, done) },
+        Err(reason) => {
+            raise(reason);
+            0
+        }
+    }
 }
 
 macro_rules! dispatch {

@@ -9,13 +9,12 @@ use std::ffi::{c_int, c_void};
 use wattlock::core::{Algorithm, Error, Key, Kind, Stream};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{
-    Facts, Tally, bytes, dispatch, gettable_params, is_known, provider, say, symmetric, with_buffers,
-};
+use super::entries::{Cipher, of, table};
+use super::{Facts, Streams, Tally, copies, is_known, say, symmetric, told, with_buffers};
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answers, END, Params, Table, describe};
 use crate::provider::Provider;
-use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED, id};
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED};
 
 const NONCE: usize = 16;
 /// Longest key: two of 32 bytes.
@@ -26,14 +25,14 @@ const XTS_MOST: usize = 16 << 20;
 struct Context {
     provider: &'static Provider,
     tally: Tally,
-    cipher: u8,
+    cipher: usize,
     /// As given; the first `key_len` bytes, none if no key was given.
     bytes: Zeroizing<[u8; KEY_MAX]>,
     key_len: usize,
     /// Made of it when the first stream is: a random generator's streams only change keys.
     key: Option<Key>,
     /// By direction: decryption, encryption. Counter mode has one direction and uses the second.
-    streams: [Option<Box<dyn Stream>>; 2],
+    streams: Streams,
     encrypt: bool,
     given: [u8; NONCE],
     has_nonce: bool,
@@ -43,26 +42,13 @@ struct Context {
 }
 
 /// Ciphers of this file, as const arguments of the entries.
-const CTR128: u8 = 0;
-const CTR192: u8 = 1;
-const CTR256: u8 = 2;
-const XTS128: u8 = 3;
-const XTS256: u8 = 4;
+const CTR128: usize = 0;
+const CTR192: usize = 1;
+const CTR256: usize = 2;
+const XTS128: usize = 3;
+const XTS256: usize = 4;
 
-fn facts(cipher: u8) -> Facts {
-    const CTR_MODE: usize = 5;
-    const XTS_MODE: usize = 0x1_0001;
-    let (mode, key) = match cipher {
-        CTR128 => (CTR_MODE, 16),
-        CTR192 => (CTR_MODE, 24),
-        CTR256 => (CTR_MODE, 32),
-        XTS128 => (XTS_MODE, 32),
-        _ => (XTS_MODE, 64),
-    };
-    Facts { mode, key, iv: NONCE, block: 1, aead: false, custom_iv: mode == XTS_MODE }
-}
-
-fn kinds(cipher: u8) -> (Algorithm, [Kind; 2]) {
+fn kinds(cipher: usize) -> (Algorithm, [Kind; 2]) {
     match cipher {
         CTR128 => (Algorithm::Aes128Ctr, [Kind::Aes128Ctr; 2]),
         CTR192 => (Algorithm::Aes192Ctr, [Kind::Aes192Ctr; 2]),
@@ -72,8 +58,32 @@ fn kinds(cipher: u8) -> (Algorithm, [Kind; 2]) {
     }
 }
 
-impl Context {
-    fn new(provider: &'static Provider, cipher: u8) -> Context {
+impl Cipher for Context {
+    const GETTABLE: &'static [OSSL_PARAM] = &[
+        describe(c"keylen", PARAM_UNSIGNED),
+        describe(c"ivlen", PARAM_UNSIGNED),
+        describe(c"num", PARAM_UNSIGNED),
+        describe(c"iv", PARAM_OCTETS),
+        describe(c"updated-iv", PARAM_OCTETS),
+        END,
+    ];
+    const SETTABLE: &'static [OSSL_PARAM] =
+        &[describe(c"keylen", PARAM_UNSIGNED), describe(c"num", PARAM_UNSIGNED), END];
+
+    fn facts(cipher: usize) -> Facts {
+        const CTR_MODE: usize = 5;
+        const XTS_MODE: usize = 0x1_0001;
+        let (mode, key) = match cipher {
+            CTR128 => (CTR_MODE, 16),
+            CTR192 => (CTR_MODE, 24),
+            CTR256 => (CTR_MODE, 32),
+            XTS128 => (XTS_MODE, 32),
+            _ => (XTS_MODE, 64),
+        };
+        Facts { mode, key, iv: NONCE, block: 1, aead: false, custom_iv: mode == XTS_MODE }
+    }
+
+    fn new(provider: &'static Provider, cipher: usize) -> Context {
         Context {
             provider,
             tally: Tally::default(),
@@ -90,18 +100,9 @@ impl Context {
         }
     }
 
-    fn is_xts(&self) -> bool {
-        self.cipher >= XTS128
-    }
-
     fn duplicate(&self) -> Option<Context> {
         let mut copy = Context::new(self.provider, self.cipher);
-        for (to, from) in copy.streams.iter_mut().zip(&self.streams) {
-            *to = match from {
-                Some(stream) => Some(stream.try_clone().ok()?),
-                None => None,
-            };
-        }
+        copy.streams = copies(&self.streams)?;
         (copy.bytes, copy.key_len) = (self.bytes.clone(), self.key_len);
         (copy.key, copy.encrypt) = (self.key.clone(), self.encrypt);
         (copy.given, copy.has_nonce, copy.begun, copy.done) =
@@ -121,7 +122,7 @@ impl Context {
         // Begun anew with the same nonce where none is given, as OpenSSL's.
         (self.begun, self.done) = (false, 0);
         if let Some(key) = key {
-            if key.len() != facts(self.cipher).key {
+            if key.len() != Context::facts(self.cipher).key {
                 raise(Reason::InvalidKeyLength);
                 return false;
             }
@@ -132,6 +133,32 @@ impl Context {
             }
         }
         self.set(params)
+    }
+
+    fn get(&mut self, answers: &mut Answers<'_>) -> bool {
+        answers.set_size(c"keylen", Context::facts(self.cipher).key)
+            && answers.set_size(c"ivlen", NONCE)
+            && answers.set_size(c"num", (self.done % 16) as usize)
+            && answers.set_octets(c"iv", &self.given)
+            && answers.set_octets(c"updated-iv", &self.counter())
+    }
+
+    fn set(&mut self, params: Params<'_>) -> bool {
+        params.iter().all(|param| match param.key().to_bytes() {
+            b"keylen" if param.size() != Some(Context::facts(self.cipher).key) => {
+                raise(Reason::InvalidKeyLength);
+                false
+            }
+            // Bytes of a block already used: somebody goes on where another left off.
+            b"num" => param.size().is_some_and(|num| num < 16 && self.skip(num)),
+            _ => true,
+        })
+    }
+}
+
+impl Context {
+    fn is_xts(&self) -> bool {
+        self.cipher >= XTS128
     }
 
     /// Goes over to another key. `false` if it is none.
@@ -202,18 +229,6 @@ impl Context {
         u128::from_be_bytes(self.given).wrapping_add(blocks).to_be_bytes()
     }
 
-    fn set(&mut self, params: Params<'_>) -> bool {
-        params.iter().all(|param| match param.key().to_bytes() {
-            b"keylen" if param.size() != Some(facts(self.cipher).key) => {
-                raise(Reason::InvalidKeyLength);
-                false
-            }
-            // Bytes of a block already used: somebody goes on where another left off.
-            b"num" => param.size().is_some_and(|num| num < 16 && self.skip(num)),
-            _ => true,
-        })
-    }
-
     fn skip(&mut self, num: usize) -> bool {
         if self.is_xts() || num == (self.done % 16) as usize {
             return true;
@@ -225,14 +240,6 @@ impl Context {
         // SAFETY: a buffer of our own, in place.
         !begun_before && unsafe { self.update(at, at, num) }.is_ok()
     }
-
-    fn get(&self, answers: &mut Answers<'_>) -> bool {
-        answers.set_size(c"keylen", facts(self.cipher).key)
-            && answers.set_size(c"ivlen", NONCE)
-            && answers.set_size(c"num", (self.done % 16) as usize)
-            && answers.set_octets(c"iv", &self.given)
-            && answers.set_octets(c"updated-iv", &self.counter())
-    }
 }
 
 impl Drop for Context {
@@ -240,54 +247,6 @@ impl Drop for Context {
         self.given.zeroize();
         self.tally.hand_over(self.provider, kinds(self.cipher).1[usize::from(self.encrypt)]);
     }
-}
-
-/// # Safety
-/// `context` came from [`new_context`] or [`dup_context`] and is not freed; one thread at a time uses it.
-unsafe fn of<'a>(context: *mut c_void) -> &'a mut Context {
-    // SAFETY: the caller's.
-    unsafe { &mut *context.cast::<Context>() }
-}
-
-unsafe extern "C" fn new_context<const CIPHER: u8>(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live provctx, which outlives every context made from it.
-        let provider = unsafe { provider(context) };
-        Box::into_raw(Box::new(Context::new(provider, CIPHER))).cast()
-    })
-}
-
-unsafe extern "C" fn free_context(context: *mut c_void) {
-    if !context.is_null() {
-        // SAFETY: made by us, freed once.
-        entry(|| drop(unsafe { Box::from_raw(context.cast::<Context>()) }));
-    }
-}
-
-unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live context.
-        let copy = unsafe { of(context) }.duplicate();
-        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
-    })
-}
-
-unsafe extern "C" fn init<const ENCRYPT: bool>(
-    context: *mut c_void,
-    key: *const u8,
-    key_len: usize,
-    nonce: *const u8,
-    nonce_len: usize,
-    params: *const OSSL_PARAM,
-) -> c_int {
-    entry(|| {
-        // SAFETY: by contract a live context and readable buffers, either of which may be missing.
-        unsafe {
-            let key = (!key.is_null()).then(|| bytes(key, key_len));
-            let nonce = (!nonce.is_null()).then(|| bytes(nonce, nonce_len));
-            c_int::from(of(context).init(ENCRYPT, key, nonce, Params::new(params)))
-        }
-    })
 }
 
 unsafe extern "C" fn update(
@@ -308,13 +267,7 @@ unsafe extern "C" fn update(
                 raise(Reason::OutputBufferTooSmall);
                 return 0;
             }
-            match of(context).update(out, input, len) {
-                Ok(done) => say(out_len, done),
-                Err(reason) => {
-                    raise(reason);
-                    0
-                }
-            }
+            told(out_len, of::<Context>(context).update(out, input, len))
         }
     })
 }
@@ -324,67 +277,13 @@ unsafe extern "C" fn finish(_: *mut c_void, _: *mut u8, out_len: *mut usize, _: 
     unsafe { say(out_len, 0) }
 }
 
-unsafe extern "C" fn get_params<const CIPHER: u8>(params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: a list to fill.
-    entry(|| c_int::from(facts(CIPHER).answer(&mut unsafe { Answers::new(params) })))
-}
-
-unsafe extern "C" fn get_context_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list to fill.
-    entry(|| unsafe { c_int::from(of(context).get(&mut Answers::new(params))) })
-}
-
-unsafe extern "C" fn set_context_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list.
-    entry(|| unsafe { c_int::from(of(context).set(Params::new(params))) })
-}
-
-static GETTABLE: Table<OSSL_PARAM, 6> = Table([
-    describe(c"keylen", PARAM_UNSIGNED),
-    describe(c"ivlen", PARAM_UNSIGNED),
-    describe(c"num", PARAM_UNSIGNED),
-    describe(c"iv", PARAM_OCTETS),
-    describe(c"updated-iv", PARAM_OCTETS),
-    END,
-]);
-
-static SETTABLE: Table<OSSL_PARAM, 3> =
-    Table([describe(c"keylen", PARAM_UNSIGNED), describe(c"num", PARAM_UNSIGNED), END]);
-
-unsafe extern "C" fn gettable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    GETTABLE.as_ptr()
-}
-
-unsafe extern "C" fn settable_context_params(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    SETTABLE.as_ptr()
-}
-
-const fn table<const CIPHER: u8>() -> Table<OSSL_DISPATCH, 15> {
-    dispatch![
-        id::CIPHER_NEWCTX => new_context::<CIPHER>,
-        id::CIPHER_FREECTX => free_context,
-        id::CIPHER_DUPCTX => dup_context,
-        id::CIPHER_ENCRYPT_INIT => init::<true>,
-        id::CIPHER_DECRYPT_INIT => init::<false>,
-        id::CIPHER_UPDATE => update,
-        id::CIPHER_FINAL => finish,
-        id::CIPHER_CIPHER => update,
-        id::CIPHER_GET_PARAMS => get_params::<CIPHER>,
-        id::CIPHER_GETTABLE_PARAMS => gettable_params,
-        id::CIPHER_GET_CTX_PARAMS => get_context_params,
-        id::CIPHER_SET_CTX_PARAMS => set_context_params,
-        id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params,
-        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params,
-    ]
-}
-
 /// AES-128-CTR.
-pub static CTR_128: Table<OSSL_DISPATCH, 15> = table::<CTR128>();
+pub static CTR_128: Table<OSSL_DISPATCH, 15> = table::<Context, CTR128>(update, finish, update);
 /// AES-192-CTR.
-pub static CTR_192: Table<OSSL_DISPATCH, 15> = table::<CTR192>();
+pub static CTR_192: Table<OSSL_DISPATCH, 15> = table::<Context, CTR192>(update, finish, update);
 /// AES-256-CTR.
-pub static CTR_256: Table<OSSL_DISPATCH, 15> = table::<CTR256>();
+pub static CTR_256: Table<OSSL_DISPATCH, 15> = table::<Context, CTR256>(update, finish, update);
 /// XTS-AES-128.
-pub static XTS_128: Table<OSSL_DISPATCH, 15> = table::<XTS128>();
+pub static XTS_128: Table<OSSL_DISPATCH, 15> = table::<Context, XTS128>(update, finish, update);
 /// XTS-AES-256.
-pub static XTS_256: Table<OSSL_DISPATCH, 15> = table::<XTS256>();
+pub static XTS_256: Table<OSSL_DISPATCH, 15> = table::<Context, XTS256>(update, finish, update);

@@ -1,0 +1,134 @@
+//! The C entries that ciphers have in common. What a piece of a message and its end are each cipher says itself.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use super::{Facts, bytes, dispatch, gettable_params};
+use crate::error::entry;
+use crate::params::{Answers, Params, Table};
+use crate::provider::Provider;
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, id};
+
+/// A context of one or several ciphers. `WHICH` of the entries tells the ciphers of one type apart.
+pub(super) trait Cipher: Sized + 'static {
+    /// What a context can be asked; ends in [`END`](crate::params::END).
+    const GETTABLE: &'static [OSSL_PARAM];
+    /// What can be set in it; ends likewise.
+    const SETTABLE: &'static [OSSL_PARAM];
+
+    fn facts(which: usize) -> Facts;
+
+    fn new(provider: &'static Provider, which: usize) -> Self;
+
+    /// A copy with all that a message under way needs; `None` if a stream cannot be copied.
+    fn duplicate(&self) -> Option<Self>;
+
+    /// Begins a message with what is given; the rest stays. `false`, with a reason on the error queue, if it is no good.
+    fn init(&mut self, encrypt: bool, key: Option<&[u8]>, nonce: Option<&[u8]>, params: Params<'_>) -> bool;
+
+    fn get(&mut self, answers: &mut Answers<'_>) -> bool;
+
+    fn set(&mut self, params: Params<'_>) -> bool;
+}
+
+/// `OSSL_FUNC_cipher_update_fn` and `OSSL_FUNC_cipher_cipher_fn`: context, output, its length, its room, input, length.
+pub(super) type Update =
+    unsafe extern "C" fn(*mut c_void, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+/// `OSSL_FUNC_cipher_final_fn`: context, output, its length, its room.
+pub(super) type Finish = unsafe extern "C" fn(*mut c_void, *mut u8, *mut usize, usize) -> c_int;
+
+/// The functions of one cipher; `once` is what `EVP_Cipher()` calls.
+pub(super) const fn table<C: Cipher, const WHICH: usize>(
+    update: Update,
+    finish: Finish,
+    once: Update,
+) -> Table<OSSL_DISPATCH, 15> {
+    dispatch![
+        id::CIPHER_NEWCTX => new_context::<C, WHICH>,
+        id::CIPHER_FREECTX => free_context::<C>,
+        id::CIPHER_DUPCTX => dup_context::<C>,
+        id::CIPHER_ENCRYPT_INIT => init::<C, true>,
+        id::CIPHER_DECRYPT_INIT => init::<C, false>,
+        id::CIPHER_UPDATE => update,
+        id::CIPHER_FINAL => finish,
+        id::CIPHER_CIPHER => once,
+        id::CIPHER_GET_PARAMS => get_params::<C, WHICH>,
+        id::CIPHER_GETTABLE_PARAMS => gettable_params,
+        id::CIPHER_GET_CTX_PARAMS => get_context_params::<C>,
+        id::CIPHER_SET_CTX_PARAMS => set_context_params::<C>,
+        id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params::<C>,
+        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params::<C>,
+    ]
+}
+
+/// # Safety
+/// `context` came from an entry of the same type's [`table`] and is not freed; OpenSSL lets one thread at a time use it.
+#[inline]
+pub(super) unsafe fn of<'a, C: Cipher>(context: *mut c_void) -> &'a mut C {
+    // SAFETY: the caller's.
+    unsafe { &mut *context.cast::<C>() }
+}
+
+unsafe extern "C" fn new_context<C: Cipher, const WHICH: usize>(context: *mut c_void) -> *mut c_void {
+    entry(|| {
+        // SAFETY: a live provctx, which outlives every context made from it.
+        let provider = unsafe { Provider::of(context) };
+        Box::into_raw(Box::new(C::new(provider, WHICH))).cast()
+    })
+}
+
+unsafe extern "C" fn free_context<C: Cipher>(context: *mut c_void) {
+    if !context.is_null() {
+        // SAFETY: made by us, freed once.
+        entry(|| drop(unsafe { Box::from_raw(context.cast::<C>()) }));
+    }
+}
+
+unsafe extern "C" fn dup_context<C: Cipher>(context: *mut c_void) -> *mut c_void {
+    entry(|| {
+        // SAFETY: a live context.
+        let copy = unsafe { of::<C>(context) }.duplicate();
+        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
+    })
+}
+
+unsafe extern "C" fn init<C: Cipher, const ENCRYPT: bool>(
+    context: *mut c_void,
+    key: *const u8,
+    key_len: usize,
+    nonce: *const u8,
+    nonce_len: usize,
+    params: *const OSSL_PARAM,
+) -> c_int {
+    entry(|| {
+        // SAFETY: by contract a live context and readable buffers, either of which may be missing.
+        unsafe {
+            let key = (!key.is_null()).then(|| bytes(key, key_len));
+            let nonce = (!nonce.is_null()).then(|| bytes(nonce, nonce_len));
+            c_int::from(of::<C>(context).init(ENCRYPT, key, nonce, Params::new(params)))
+        }
+    })
+}
+
+unsafe extern "C" fn get_params<C: Cipher, const WHICH: usize>(params: *mut OSSL_PARAM) -> c_int {
+    // SAFETY: a list to fill.
+    entry(|| c_int::from(C::facts(WHICH).answer(&mut unsafe { Answers::new(params) })))
+}
+
+unsafe extern "C" fn get_context_params<C: Cipher>(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
+    // SAFETY: a live context and a list to fill.
+    entry(|| unsafe { c_int::from(of::<C>(context).get(&mut Answers::new(params))) })
+}
+
+unsafe extern "C" fn set_context_params<C: Cipher>(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
+    // SAFETY: a live context and a list.
+    entry(|| unsafe { c_int::from(of::<C>(context).set(Params::new(params))) })
+}
+
+unsafe extern "C" fn gettable_context_params<C: Cipher>(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
+    C::GETTABLE.as_ptr()
+}
+
+unsafe extern "C" fn settable_context_params<C: Cipher>(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
+    C::SETTABLE.as_ptr()
+}

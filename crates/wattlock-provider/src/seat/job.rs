@@ -1,0 +1,186 @@
+//! Operations inside an `ASYNC_JOB`.
+//!
+//! A private-key, derive or generate operation inside a job is *gathered* with others of its thread and the job paused.
+//! A batch that is full is done at once, by whoever filled it. Otherwise everyone who could join has come when the
+//! event loop has been round once: so the first of a gathering (its *leader*) wakes itself at once, and when the loop
+//! resumes it, it releases all that has gathered meanwhile to the policy, which then knows how many there are. No timer
+//! is waited for and no other thread is needed. Where the application polls (see [`crate::table`]) nobody wakes itself,
+//! and the application's flush releases.
+#![allow(unsafe_code)]
+
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+use wattlock::core::{Data, Error, Fault, Key, Kind, Nanos, OwnedRequest, Request};
+
+use super::link::{Link, forget_untold};
+use super::waiter::{Notify, Waiter, Waiting};
+use super::{Gathered, Seat, State, lock, unlock};
+use crate::provider::Provider;
+use crate::sys;
+
+/// A pause that returns sooner than this did not pause.
+const BLOCKED_NS: Nanos = 400;
+
+impl Provider {
+    /// Does an operation and returns the output's length. Inside an `ASYNC_JOB` it may pause the job meanwhile.
+    ///
+    /// # Errors
+    /// As [`Dispatcher::run`]; [`Error::Device`] if the wait context was freed meanwhile.
+    pub fn perform(&self, kind: Kind, key: &Key, input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
+        // SAFETY: public call without arguments.
+        let job = unsafe { sys::ASYNC_get_current_job() };
+        let seat = self.seat();
+        if job.is_null() {
+            let mut request = Request::new(kind, key, Data::Apart { from: input, to: output });
+            return seat.lock().dispatcher.run(&mut request);
+        }
+        seat.perform_in_job(self, job, kind, key, input, output)
+    }
+}
+
+impl Seat {
+    /// An operation inside a job.
+    fn perform_in_job(
+        self: &Arc<Seat>,
+        provider: &Provider,
+        job: *mut sys::ASYNC_JOB,
+        kind: Kind,
+        key: &Key,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, Error> {
+        let broken = Error::Device(Fault::Lost);
+        let claimed = self.claimed.load(Relaxed);
+        let mut state = self.lock();
+        let now = state.now();
+        let alone = if self.devices.contains(kind) {
+            false
+        } else if claimed {
+            self.active.load(Relaxed) == 1 && state.gathered.is_empty()
+        } else {
+            state.gathered.is_empty() && !state.company.expected(now)
+        };
+        // SAFETY: called inside a live job.
+        let link = if alone { None } else { unsafe { self.link(job) } };
+        let Some((link, notify)) = link else {
+            let request = Request::new(kind, key, Data::Apart { from: input, to: output });
+            let mut request = Some(request);
+            let run = |state: &mut State| {
+                request.as_mut().map_or(Err(broken), |request| state.dispatcher.run(request))
+            };
+            return state.deep(run).unwrap_or(Err(broken));
+        };
+        let inner = Waiting { outcome: None, notify, gone: false, signalled: false };
+        let waiter = Arc::new(Waiter { seat: self.clone(), inner: Mutex::new(inner) });
+        *lock(&link.current) = Some(waiter.clone());
+        let request = OwnedRequest::new(kind, Arc::new(key.clone()), input.to_vec(), output.len());
+        state.gathered.push(Gathered { request, waiter: waiter.clone(), since: now });
+        let alike = state.gathered.iter().filter(|one| one.kind() == kind).count();
+        if alike >= usize::from(self.widths[kind.index()]) {
+            let helped = state.deep(|state| state.release(Some(kind), Some(&waiter))).unwrap_or(false);
+            state.company.learned(helped, now);
+        } else if state.gathered.len() == 1 && !claimed {
+            let leader = waiter.clone();
+            state.tell.push(leader);
+        }
+        unlock(state);
+        if !claimed {
+            provider.watch();
+        }
+        self.wait(&waiter);
+        let taken = waiter.take();
+        // From here the wait context may be gone; the waiter is ours.
+        if !lock(&waiter.inner).gone {
+            *lock(&link.current) = None;
+            // SAFETY: inside the job; its only operation waits no longer. The link is not used from here on.
+            unsafe { forget_untold(link) };
+        }
+        let (result, request) = taken.ok_or(broken)?;
+        let len = result?;
+        let done = request.output.get(..len).ok_or(broken)?;
+        output.get_mut(..len).ok_or(broken)?.copy_from_slice(done);
+        Ok(len)
+    }
+
+    /// # Safety
+    /// Called inside `job`.
+    unsafe fn link<'a>(&self, job: *mut sys::ASYNC_JOB) -> Option<(&'a Link, Notify)> {
+        // SAFETY: a live job has a live wait context.
+        unsafe {
+            let context = sys::ASYNC_get_wait_ctx(job);
+            if context.is_null() {
+                return None;
+            }
+            let (mut callback, mut argument) = (None, null_mut());
+            let has = sys::ASYNC_WAIT_CTX_get_callback(context, &raw mut callback, &raw mut argument) == 1;
+            let callback = callback.filter(|_| has);
+            let link = Link::of(context, callback.is_none())?;
+            let notify = match callback {
+                Some(callback) => Notify::Callback(callback, argument),
+                None if link.fd >= 0 => Notify::Fd(link.fd),
+                None => return None,
+            };
+            Some((link, notify))
+        }
+    }
+
+    /// Pauses until a request is done. A job resumed too early looks whether it is its turn to release what has
+    /// gathered, and pauses again. Where pausing is blocked the request is released at once and, if an engine with
+    /// queues still has it then, taken back and done here.
+    fn wait(self: &Arc<Seat>, waiter: &Arc<Waiter>) {
+        let mut early = 0;
+        while !waiter.done() {
+            let before = self.lock().now();
+            // SAFETY: inside a job; where it is not, or pausing is blocked, this returns at once.
+            if unsafe { sys::ASYNC_pause_job() } != 1 {
+                self.give_up(waiter);
+                return;
+            }
+            let mut state = self.lock();
+            let now = state.now();
+            if waiter.done() {
+                return;
+            }
+            Waiter::clear(&mut lock(&waiter.inner));
+            let mine = state.gathered.iter().any(|one| Arc::ptr_eq(&one.waiter, waiter));
+            if self.claimed.load(Relaxed) && early == 0 {
+                // Something else woke this connection; the application releases when its loop has been round.
+            } else if mine {
+                let helped = state.deep(|state| state.release(None, Some(waiter))).unwrap_or(false);
+                state.company.learned(helped, now);
+            } else {
+                state.deep(|state| {
+                    state.dispatcher.flush();
+                    state.collect(Some(waiter))
+                });
+            }
+            unlock(state);
+            early = if now.saturating_sub(before) < BLOCKED_NS { early + 1 } else { 0 };
+            if early >= 2 && !waiter.done() {
+                self.give_up(waiter);
+                return;
+            }
+        }
+    }
+
+    /// Takes the request back and does it here.
+    fn give_up(self: &Arc<Seat>, waiter: &Arc<Waiter>) {
+        let mut state = self.lock();
+        let mut request = None;
+        if let Some(at) = state.gathered.iter().position(|one| Arc::ptr_eq(&one.waiter, waiter)) {
+            request = Some(state.gathered.remove(at).request);
+        }
+        if let Some(slot) = state.slot_of(waiter)
+            && let Some((Some(token), _)) = state.waiting[slot].take()
+        {
+            request = state.dispatcher.cancel(token).or(request);
+        }
+        let Some(mut request) = request else { return };
+        let broken = Error::Device(Fault::Lost);
+        let result = state.deep(|state| state.dispatcher.run(&mut request.view())).unwrap_or(Err(broken));
+        unlock(state);
+        waiter.finish(result, request);
+    }
+}

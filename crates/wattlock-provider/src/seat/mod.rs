@@ -1,0 +1,351 @@
+//! A thread's way into the runtime, and what happens inside an `ASYNC_JOB`.
+//!
+//! A [`Seat`] is one thread's dispatcher for one loaded provider. It has a lock because two others may come to it: our
+//! helper thread, and whoever frees a wait context. Its own thread finds the lock free but for those.
+//!
+//! - `threads`: which seat is the calling thread's.
+//! - `job`: gathering, pausing, and going on.
+//! - `waiter`, `link`: who waits, how it is told, and what a wait context holds of it.
+//! - `company`: whether gathering helps a thread.
+//! - `stack`: where operations of jobs are computed.
+//! - `helper`: the thread that looks after what no loop comes back for.
+//!
+//! *Lifetimes.* A request owns its buffers, so nothing here touches an application's memory after a connection is gone.
+//! The wait context holds a `Link`; its cleanup withdraws the request and silences the notification before anything of
+//! the connection's is freed.
+
+mod company;
+mod helper;
+mod job;
+mod link;
+mod stack;
+mod threads;
+mod waiter;
+
+use std::ffi::c_void;
+use std::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Acquire, Relaxed},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use wattlock::core::{Completion, Error, Key, Kind, KindSet, Nanos, OwnedRequest, Request, Stream, Token};
+use wattlock::{Clock, Dispatcher, Runtime, Submitted};
+
+use crate::provider::Provider;
+use company::Company;
+pub(crate) use helper::Life;
+use stack::Stack;
+use waiter::{Notify, Waiter};
+
+/// The longest that something waits for company where the application says when nobody else can join: a loop that is
+/// never idle may never say so, and a pass of RSA takes 1 to 15 ms.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// One thread's way into one provider's runtime.
+pub struct Seat {
+    forks: u32,
+    epoch: u32,
+    /// How many requests of a kind make a full batch.
+    widths: [u16; Kind::COUNT],
+    /// What one request of a kind takes inside the call by calibration, in nanoseconds; 0 where nobody knows.
+    alone_ns: [u64; Kind::COUNT],
+    /// Kinds that something besides this CPU does: there even a lone request may be better off.
+    devices: KindSet,
+    state: Mutex<State>,
+    /// Whether something was gathered or in flight when the state was last let go.
+    waited_for: Arc<AtomicBool>,
+    /// Whether the application said that it polls this thread's requests.
+    claimed: AtomicBool,
+    /// How many could be waiting at once, if the application says so; 0 if it does not.
+    active: AtomicU32,
+}
+
+struct State {
+    dispatcher: Dispatcher,
+    clock: Clock,
+    /// Not yet released, oldest first.
+    gathered: Vec<Gathered>,
+    /// Whoever waits for a request that the dispatcher has, by the request's mark.
+    waiting: Vec<Option<(Option<Token>, Arc<Waiter>)>>,
+    arrived: Vec<Completion>,
+    /// Who is to be told once the lock is free: a callback may call us.
+    tell: Vec<Arc<Waiter>>,
+    company: Company,
+    stack: Option<Stack>,
+    /// The seat's.
+    waited_for: Arc<AtomicBool>,
+}
+
+/// One of those that wait for company.
+struct Gathered {
+    request: OwnedRequest,
+    waiter: Arc<Waiter>,
+    since: Nanos,
+}
+
+impl Gathered {
+    fn kind(&self) -> Kind {
+        self.request.kind
+    }
+}
+
+/// Frees the lock, then tells whoever has something to be told.
+fn unlock(mut state: MutexGuard<'_, State>) {
+    let somebody = !state.gathered.is_empty() || state.waiting.iter().any(Option::is_some);
+    state.waited_for.store(somebody, Relaxed);
+    let mut tell = std::mem::take(&mut state.tell);
+    drop(state);
+    tell.drain(..).for_each(|waiter| waiter.wake());
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps a request's result for its waiter, who is to be told, unless it is `me`.
+fn finished(
+    tell: &mut Vec<Arc<Waiter>>,
+    waiter: Arc<Waiter>,
+    completion: Completion,
+    me: Option<&Arc<Waiter>>,
+) {
+    waiter.finish(completion.result, completion.request);
+    if me.is_none_or(|me| !Arc::ptr_eq(me, &waiter)) {
+        tell.push(waiter);
+    }
+}
+
+impl State {
+    fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// Hands what has gathered, of one kind or of all, to the policy and does what can be done at once. Returns whether
+    /// gathering helped: somebody had company, or an engine with queues has something.
+    fn release(&mut self, only: Option<Kind>, me: Option<&Arc<Waiter>>) -> bool {
+        let mut helped = false;
+        while let Some(kind) = only.or(self.gathered.first().map(Gathered::kind)) {
+            let mut alike = Vec::new();
+            for mut one in self.gathered.extract_if(.., |one| one.kind() == kind) {
+                let free = self.waiting.iter().position(Option::is_none);
+                let slot = free.unwrap_or(self.waiting.len());
+                self.waiting.resize_with(self.waiting.len().max(slot + 1), || None);
+                self.waiting[slot] = Some((None, one.waiter));
+                one.request.mark = slot as u64;
+                alike.push(one.request);
+            }
+            let State { dispatcher, waiting, tell, .. } = self;
+            dispatcher.submit_together(&mut alike, &mut |mark, submitted| {
+                let place = &mut waiting[mark as usize];
+                match submitted {
+                    Submitted::Pending(token) => place.iter_mut().for_each(|(name, _)| *name = Some(token)),
+                    Submitted::Done(done) => {
+                        if let Some((_, waiter)) = place.take() {
+                            finished(tell, waiter, done, me);
+                        }
+                    }
+                }
+            });
+            helped |= self.collect(me);
+            if only.is_some() {
+                break;
+            }
+        }
+        helped || self.waiting.iter().any(Option::is_some)
+    }
+
+    /// Takes in what is done. Returns whether any of it was done in company.
+    fn collect(&mut self, me: Option<&Arc<Waiter>>) -> bool {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.dispatcher.poll(&mut |completion| arrived.push(completion));
+        let mut helped = false;
+        for completion in arrived.drain(..) {
+            helped |= completion.cost.batch > 1;
+            let place = self.waiting.get_mut(completion.request.mark as usize);
+            let Some((_, waiter)) = place.and_then(Option::take) else { continue };
+            finished(&mut self.tell, waiter, completion, me);
+        }
+        self.arrived = arrived;
+        helped
+    }
+
+    /// Where somebody waits whose request the dispatcher has.
+    fn slot_of(&self, waiter: &Arc<Waiter>) -> Option<usize> {
+        let is_it = |(_, one): &(Option<Token>, Arc<Waiter>)| Arc::ptr_eq(one, waiter);
+        self.waiting.iter().position(|place| place.as_ref().is_some_and(is_it))
+    }
+
+    /// Runs `work` on the seat's own stack.
+    fn deep<R>(&mut self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
+        let mut stack = self.stack.take().or_else(Stack::new)?;
+        let done = stack.run(|| work(self));
+        self.stack = Some(stack);
+        done
+    }
+
+    fn close(&mut self) {
+        // Nothing of ours is in use any more when OpenSSL unloads a provider: whoever waited here has gone.
+        self.gathered.clear();
+        self.waiting.clear();
+        self.stack = None;
+    }
+}
+
+/// Kinds that engines with queues do which are not this CPU.
+fn device_kinds(runtime: &Runtime) -> KindSet {
+    let devices = runtime.engines().iter().map(|engine| engine.description());
+    devices.filter(|one| !one.class.is_cpu()).fold(KindSet::EMPTY, |kinds, one| kinds.union(one.queued))
+}
+
+impl Seat {
+    fn new(provider: &Provider) -> Seat {
+        let epoch = provider.epoch.load(Acquire);
+        let runtime = provider.current().runtime;
+        let mut widths = [u16::MAX; Kind::COUNT];
+        for description in runtime.engines().iter().map(|engine| engine.description()) {
+            for kind in description.queued.iter().filter(|_| description.class.is_cpu()) {
+                widths[kind.index()] = description.width;
+            }
+        }
+        let waited_for = Arc::new(AtomicBool::new(false));
+        Seat {
+            forks: wattlock::forks(),
+            epoch,
+            widths,
+            alone_ns: std::array::from_fn(|at| runtime.alone_ns(Kind::ALL[at])),
+            devices: device_kinds(&runtime),
+            state: Mutex::new(State {
+                dispatcher: runtime.dispatcher(),
+                clock: runtime.clock().clone(),
+                gathered: Vec::new(),
+                waiting: Vec::new(),
+                arrived: Vec::new(),
+                tell: Vec::new(),
+                company: Company::default(),
+                stack: None,
+                waited_for: waited_for.clone(),
+            }),
+            waited_for,
+            claimed: AtomicBool::new(false),
+            active: AtomicU32::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Takes a request back, wherever it is, and silences its waiter.
+    fn withdraw(&self, waiter: &Arc<Waiter>) {
+        {
+            let mut inner = lock(&waiter.inner);
+            inner.notify = Notify::Nobody;
+            inner.gone = true;
+        }
+        if self.forks != wattlock::forks() {
+            return; // It belongs to the parent.
+        }
+        let mut state = self.lock();
+        state.gathered.retain(|one| !Arc::ptr_eq(&one.waiter, waiter));
+        if let Some(slot) = state.slot_of(waiter)
+            && let Some((Some(token), _)) = state.waiting[slot].as_ref()
+        {
+            let token = *token;
+            if state.dispatcher.cancel(token).is_some() {
+                state.waiting[slot] = None;
+            }
+        }
+    }
+
+    /// The application polls: takes in what is done and returns how much is still in flight.
+    pub(crate) fn poll(&self) -> usize {
+        let mut state = self.lock();
+        let now = state.now();
+        let is_late = |one: &Gathered| now.saturating_sub(one.since) >= PATIENCE.as_nanos() as u64;
+        while let Some(late) = state.gathered.first().filter(|one| is_late(one)).map(Gathered::kind) {
+            state.release(Some(late), None);
+        }
+        state.collect(None);
+        let left = state.gathered.len() + state.dispatcher.in_flight();
+        unlock(state);
+        left
+    }
+
+    /// The application's loop has nothing else to do: releases what has gathered. Returns how much is in flight.
+    pub(crate) fn flush(&self) -> usize {
+        let mut state = self.lock();
+        state.release(None, None);
+        let left = state.dispatcher.in_flight();
+        unlock(state);
+        left
+    }
+
+    /// Releases what has gathered of the kind that takes the least time; who waits for that may join the others after
+    /// it. Returns how much is in flight, what is still gathered included.
+    pub(crate) fn step(&self) -> usize {
+        let mut state = self.lock();
+        let cheapest =
+            state.gathered.iter().map(Gathered::kind).min_by_key(|kind| self.alone_ns[kind.index()]);
+        if cheapest.is_some() {
+            state.release(cheapest, None);
+        }
+        let left = state.gathered.len() + state.dispatcher.in_flight();
+        unlock(state);
+        left
+    }
+
+    /// Requests in flight, gathered ones included.
+    pub(crate) fn in_flight(&self) -> usize {
+        let state = self.lock();
+        state.gathered.len() + state.dispatcher.in_flight()
+    }
+
+    /// The application polls this thread's requests from now on, or no longer.
+    pub(crate) fn claim(&self, yes: bool) {
+        self.claimed.store(yes, Relaxed);
+    }
+
+    /// How many could be waiting at once; 0 if unknown.
+    pub(crate) fn set_active(&self, active: u32) {
+        self.active.store(active, Relaxed);
+    }
+
+    /// Withdraws what this thread has in flight for a callback's argument (for libssl that is the `SSL`).
+    pub(crate) fn cancel_for(&self, argument: *const c_void) -> bool {
+        let is_it = |waiter: &Arc<Waiter>| matches!(lock(&waiter.inner).notify, Notify::Callback(_, of) if of.cast_const() == argument);
+        let found = {
+            let state = self.lock();
+            let gathered = state.gathered.iter().map(|one| &one.waiter);
+            let waiting = state.waiting.iter().flatten().map(|(_, waiter)| waiter);
+            gathered.chain(waiting).find(|waiter| is_it(waiter)).cloned()
+        };
+        found.map(|waiter| self.withdraw(&waiter)).is_some()
+    }
+}
+
+impl Provider {
+    /// Does a request inside the call, also inside an `ASYNC_JOB`. Never pauses.
+    ///
+    /// # Errors
+    /// As [`Dispatcher::run`].
+    pub fn run(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        self.seat().lock().dispatcher.run(request)
+    }
+
+    /// A cipher for messages in pieces. Always inline; never pauses.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if no engine here has it; [`Error::Invalid`].
+    pub fn open_stream(&self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
+        self.seat().lock().dispatcher.open_stream(kind, key)
+    }
+
+    /// Counts what streams did, where the thread still has a seat: contexts may be freed after a thread's end.
+    pub(crate) fn streamed(&self, kind: Kind, messages: u64, bytes: u64) {
+        if let Some(seat) = self.known_seat() {
+            seat.lock().dispatcher.streamed(kind, messages, bytes);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Who waits for a paused operation, and how it hears that the job can go on: by the wait context's callback, or by an
+//! eventfd. Once its `notify` says nobody, neither is touched: both may be gone.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex};
+
+use wattlock::core::{Error, OwnedRequest};
+
+use super::{Seat, lock};
+
+/// Who is told when a request is done.
+pub(super) enum Notify {
+    Nobody,
+    Fd(c_int),
+    Callback(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void),
+}
+
+/// One paused operation.
+pub(super) struct Waiter {
+    pub(super) seat: Arc<Seat>,
+    pub(super) inner: Mutex<Waiting>,
+}
+
+pub(super) struct Waiting {
+    pub(super) outcome: Option<(Result<usize, Error>, OwnedRequest)>,
+    pub(super) notify: Notify,
+    /// The wait context has gone.
+    pub(super) gone: bool,
+    /// Written to the descriptor and not yet read.
+    pub(super) signalled: bool,
+}
+
+// SAFETY: the callback's argument is handed to the callback and nothing else; OpenSSL's contract lets it be called from
+// any thread.
+unsafe impl Send for Waiting {}
+
+impl Waiter {
+    pub(super) fn done(&self) -> bool {
+        let inner = lock(&self.inner);
+        inner.outcome.is_some() || inner.gone
+    }
+
+    /// Tells the application that the job can go on.
+    fn signal(inner: &mut Waiting) {
+        match inner.notify {
+            Notify::Nobody => {}
+            Notify::Fd(fd) => {
+                if !inner.signalled {
+                    let one = 1_u64;
+                    // SAFETY: an eventfd that stays open while `notify` names it; 8 bytes as it wants.
+                    unsafe { libc::write(fd, (&raw const one).cast(), 8) };
+                    inner.signalled = true;
+                }
+            }
+            Notify::Callback(callback, argument) => {
+                // SAFETY: the application's callback with its own argument; the wait context is alive, or `notify`
+                // would say nobody.
+                unsafe { callback(argument) };
+            }
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        Waiter::signal(&mut lock(&self.inner));
+    }
+
+    pub(super) fn finish(&self, result: Result<usize, Error>, request: OwnedRequest) {
+        lock(&self.inner).outcome = Some((result, request));
+    }
+
+    pub(super) fn clear(inner: &mut Waiting) {
+        if let (true, Notify::Fd(fd)) = (inner.signalled, &inner.notify) {
+            let mut count = 0_u64;
+            // SAFETY: as in `signal`; the descriptor does not block.
+            unsafe { libc::read(*fd, (&raw mut count).cast(), 8) };
+        }
+        inner.signalled = false;
+    }
+
+    /// The outcome. Nobody is told from here on: whoever was about to would write to a descriptor that may be closed.
+    pub(super) fn take(&self) -> Option<(Result<usize, Error>, OwnedRequest)> {
+        let mut inner = lock(&self.inner);
+        Waiter::clear(&mut inner);
+        inner.notify = Notify::Nobody;
+        inner.outcome.take()
+    }
+}
