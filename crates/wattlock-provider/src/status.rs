@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
-use wattlock::meter::{EVERY_NS, Figure, Meter, Places, Reading, Record};
+use wattlock::meter::{EVERY_NS, Figure, Meter, Places, Quality, Reading, Record};
 use wattlock::telemetry::{Cell, Snapshot};
 
 use crate::provider::Provider;
@@ -107,20 +107,42 @@ fn prometheus(snapshot: &Snapshot) -> String {
         .iter()
         .map(|engine| (format!("engine=\"{}\"", engine.engine), engine.in_flight as f64))
         .collect();
-    let joules = |modelled: bool| -> Vec<(String, f64)> {
+    let joules = |value: fn(&Record) -> Option<f64>| -> Vec<(String, f64)> {
         let rows = snapshot.energy.iter().filter_map(|record| {
-            let value =
-                if modelled { record.modelled.as_ref().map(|range| range.expected) } else { record.joules }?;
-            Some((format!("source=\"{}\",part=\"{}\"", record.source, record.part), value))
+            let worth = worth(record).replace(['"', '\\', '\n'], " ");
+            let labels = format!("source=\"{}\",part=\"{}\",worth=\"{worth}\"", record.source, record.part);
+            Some((labels, value(record)?))
         });
         rows.collect()
     };
     let help = "Joules by counters since this process was first asked.";
-    family(&mut out, "machine_joules_total", "counter", help, &joules(false));
-    let help = "Modelled joules since this process was first asked; the JSON form has their error band.";
-    family(&mut out, "machine_modelled_joules_total", "counter", help, &joules(true));
+    family(&mut out, "machine_joules_total", "counter", help, &joules(|record| record.joules));
+    let bands: [(&str, &str, fn(&Record) -> Option<f64>); 3] = [
+        ("machine_modelled_joules_total", "Modelled joules since this process was first asked.", |record| {
+            record.modelled.as_ref().map(|range| range.expected)
+        }),
+        ("machine_modelled_joules_low_total", "Lower end of the modelled joules' error band.", |record| {
+            record.modelled.as_ref().map(|range| range.low)
+        }),
+        ("machine_modelled_joules_high_total", "Upper end of the modelled joules' error band.", |record| {
+            record.modelled.as_ref().map(|range| range.high)
+        }),
+    ];
+    for (name, help, value) in bands {
+        family(&mut out, name, "counter", help, &joules(value));
+    }
     family(&mut out, "in_flight", "gauge", "Requests in flight.", &in_flight);
     out
+}
+
+/// What a figure is worth, for people.
+fn worth(record: &Record) -> String {
+    let quality = record.quality.map_or("unknown", Quality::name);
+    match (&record.at_least, &record.modelled) {
+        (Some(why), _) => format!("{quality}, at least: {why}"),
+        (None, Some(range)) => format!("{quality}, {:.1} to {:.1}", range.low, range.high),
+        (None, None) => quality.to_owned(),
+    }
 }
 
 fn escaped(text: &str) -> String {
@@ -179,16 +201,13 @@ fn html(snapshot: &Snapshot) -> String {
     }
     out.push_str("</table><table><tr><th>joules from<th>part<th>seconds<th>joules<th>worth");
     for record in &snapshot.energy {
-        let (value, worth) = match (&record.joules, &record.modelled) {
-            (Some(joules), _) => (format!("{joules:.1}"), "by counter".to_owned()),
-            (None, Some(range)) => {
-                (format!("{:.1}", range.expected), format!("modelled, {:.1} to {:.1}", range.low, range.high))
-            }
-            (None, None) => continue,
+        let Some(value) = record.joules.or(record.modelled.as_ref().map(|range| range.expected)) else {
+            continue;
         };
+        let worth = escaped(&worth(record));
         let _ = write!(
             out,
-            "<tr><td>{}<td>{}<td>{:.1}<td>{value}<td>{worth}",
+            "<tr><td>{}<td>{}<td>{:.1}<td>{value:.1}<td>{worth}",
             escaped(&record.source),
             escaped(&record.part),
             record.to_s - record.from_s
@@ -196,4 +215,26 @@ fn html(snapshot: &Snapshot) -> String {
     }
     out.push_str("</table></html>\n");
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(text: &str) -> Record {
+        let mut whole = serde_json::json!({"source": "a", "boundary": "package", "part": "0", "from_s": 0.0, "to_s": 1.0,
+            "quality": null});
+        let more: serde_json::Value = serde_json::from_str(text).unwrap();
+        whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value(whole).unwrap()
+    }
+
+    #[test]
+    fn joules_say_what_they_are_worth() {
+        assert_eq!(worth(&record(r#"{"quality": "measured", "joules": 2.0}"#)), "measured");
+        let least = r#"{"quality": "derived", "joules": 2.0, "at_least": "a sample is missing"}"#;
+        assert_eq!(worth(&record(least)), "derived, at least: a sample is missing");
+        let modelled = r#"{"quality": "modelled", "modelled": {"low": 1.0, "expected": 2.0, "high": 3.0}}"#;
+        assert_eq!(worth(&record(modelled)), "modelled, 1.0 to 3.0");
+    }
 }
