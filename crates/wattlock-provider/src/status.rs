@@ -107,7 +107,7 @@ fn prometheus(snapshot: &Snapshot) -> String {
         .iter()
         .map(|engine| (format!("engine=\"{}\"", engine.engine), engine.in_flight as f64))
         .collect();
-    let joules = |value: Value| -> Vec<(String, f64)> {
+    let joules = |value: Joules| -> Vec<(String, f64)> {
         let rows = snapshot.energy.iter().filter_map(|record| {
             let worth = worth(record).replace(['"', '\\', '\n'], " ");
             let labels = format!("source=\"{}\",part=\"{}\",worth=\"{worth}\"", record.source, record.part);
@@ -117,7 +117,7 @@ fn prometheus(snapshot: &Snapshot) -> String {
     };
     let help = "Joules by counters since this process was first asked.";
     family(&mut out, "machine_joules_total", "counter", help, &joules(|record| record.joules));
-    let bands: [(&str, &str, Value); 3] = [
+    let bands: [(&str, &str, Joules); 3] = [
         ("machine_modelled_joules_total", "Modelled joules since this process was first asked.", |record| {
             record.modelled.as_ref().map(|range| range.expected)
         }),
@@ -136,7 +136,7 @@ fn prometheus(snapshot: &Snapshot) -> String {
 }
 
 /// One figure of a record, if it has it.
-type Value = fn(&Record) -> Option<f64>;
+type Joules = fn(&Record) -> Option<f64>;
 
 /// What a figure is worth, for people.
 fn worth(record: &Record) -> String {
