@@ -1,7 +1,7 @@
 //! Key derivation: HKDF (RFC 5869), the TLS 1.3 key schedule's steps (RFC 8446 section 7.1, `TLS13-KDF`) and the PRF of
 //! TLS 1.2 and before (RFC 5246 section 5, `TLS1-PRF`).
 //!
-//! A context either has a [`State`] that every OpenSSL understands alike, and then derives with the runtime's engines,
+//! A context either has a `State` that every OpenSSL understands alike, and then derives with the runtime's engines,
 //! or it is *elsewhere*: whatever is unusual (another digest, a property query, a repeated or oversized parameter,
 //! something missing) is done by OpenSSL's own KDF in the child context, which is given the same parameters and so
 //! gives the same results and the same errors, as its version has them. A context that went elsewhere stays there until

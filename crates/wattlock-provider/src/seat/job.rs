@@ -27,7 +27,7 @@ impl Provider {
     /// Does an operation and returns the output's length. Inside an `ASYNC_JOB` it may pause the job meanwhile.
     ///
     /// # Errors
-    /// As [`Dispatcher::run`]; [`Error::Device`] if the wait context was freed meanwhile.
+    /// As [`Dispatcher::run`](wattlock::Dispatcher::run); [`Error::Device`] if the wait context was freed meanwhile.
     pub fn perform(&self, kind: Kind, key: &Key, input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
         // SAFETY: public call without arguments.
         let job = unsafe { sys::ASYNC_get_current_job() };
