@@ -34,12 +34,15 @@ TEXT
 echo "$(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ //'), $(nproc) cores, Linux $(uname -r); $("$openssl" version | cut -d'(' -f1)"
 echo "one core; median of $rounds rounds of $seconds s in turn"
 
-# The figure in column $2 of the last line of `openssl speed` that begins with $1.
+# Rate number $column (1 is the first) of the last line of `openssl speed` that begins with $start; times end in `s`.
 once() {
     local config=$1 start=$2 column=$3
     shift 3
     OPENSSL_CONF=$work/$config.cnf taskset -c 0 "$openssl" speed -seconds "$seconds" "$@" 2>/dev/null |
-        grep "^ *$start" | tail -n 1 | awk -v column="$column" '{ v = $(column < 0 ? NF + 1 + column : column); sub(/k$/, "", v); print v }'
+        { grep -E "^ *${start// / +}" || true; } | tail -n 1 | awk -v column="$column" '
+            { from = 1; n = 0
+              for (i = 1; i <= NF; i++) if ($i == "bits") from = i
+              for (i = from + 1; i <= NF; i++) if ($i ~ /^[0-9.]+k?$/ && ++n == column) { sub(/k$/, "", $i); print $i } }'
 }
 median() { sort -g | awk '{ v[NR] = $1 } END { print (NR ? v[int((NR + 1) / 2)] : 0) }'; }
 
@@ -57,22 +60,22 @@ row() {
 
 printf '%-34s %14s %14s %-5s %6s  %s\n' row without with '' ratio floor
 for size in 64:1.0 1024:2.0 16384:3.6; do
-    row "aes-256-gcm, ${size%:*} B" kB/s "${size#*:}" AES-256-GCM -1 -aead -evp aes-256-gcm -bytes "${size%:*}"
+    row "aes-256-gcm, ${size%:*} B" kB/s "${size#*:}" AES-256-GCM 1 -aead -evp aes-256-gcm -bytes "${size%:*}"
 done
-row "aes-128-ctr, 16384 B" kB/s 3 AES-128-CTR -1 -evp aes-128-ctr -bytes 16384
-row "aes-256-xts, 16384 B" kB/s - AES-256-XTS -1 -evp aes-256-xts -bytes 16384
+row "aes-128-ctr, 16384 B" kB/s 3 AES-128-CTR 1 -evp aes-128-ctr -bytes 16384
+row "aes-256-xts, 16384 B" kB/s - AES-256-XTS 1 -evp aes-256-xts -bytes 16384
 for key in 2048:3.0 3072:4.8 4096:5.4; do
     bits=${key%:*}
-    row "rsa$bits sign" /s 0.97 "rsa $bits bits" -2 "rsa$bits"
-    row "rsa$bits verify" /s 0.97 "rsa $bits bits" -1 "rsa$bits"
-    for jobs in 1 2 4; do row "rsa$bits sign, $jobs jobs" /s 0.97 "rsa $bits bits" -2 -async_jobs "$jobs" "rsa$bits"; done
-    row "rsa$bits sign, 64 jobs" /s "${key#*:}" "rsa $bits bits" -2 -async_jobs 64 "rsa$bits"
+    row "rsa$bits sign" /s 0.97 "rsa $bits bits" 1 "rsa$bits"
+    row "rsa$bits verify" /s 0.97 "rsa $bits bits" 2 "rsa$bits"
+    for jobs in 1 2 4; do row "rsa$bits sign, $jobs jobs" /s 0.97 "rsa $bits bits" 1 -async_jobs "$jobs" "rsa$bits"; done
+    row "rsa$bits sign, 64 jobs" /s "${key#*:}" "rsa $bits bits" 1 -async_jobs 64 "rsa$bits"
 done
-row "ecdsap384 sign" /s 8 "384 bits ecdsa" -2 ecdsap384
-row "ecdsap384 sign, 64 jobs" /s 18 "384 bits ecdsa" -2 -async_jobs 64 ecdsap384
-row "ecdsap256 sign" /s 0.97 "256 bits ecdsa" -2 ecdsap256
-for jobs in 1 2 4; do row "ecdsap256 sign, $jobs jobs" /s 0.97 "256 bits ecdsa" -2 -async_jobs "$jobs" ecdsap256; done
-row "ecdsap256 sign, 64 jobs" /s 2.4 "256 bits ecdsa" -2 -async_jobs 64 ecdsap256
-row "ecdhx25519" /s 0.97 "253 bits ecdh" -1 ecdhx25519
-for jobs in 1 2 4; do row "ecdhx25519, $jobs jobs" /s 0.97 "253 bits ecdh" -1 -async_jobs "$jobs" ecdhx25519; done
-row "ecdhx25519, 64 jobs" /s 4.5 "253 bits ecdh" -1 -async_jobs 64 ecdhx25519
+row "ecdsap384 sign" /s 8 "384 bits ecdsa" 1 ecdsap384
+row "ecdsap384 sign, 64 jobs" /s 18 "384 bits ecdsa" 1 -async_jobs 64 ecdsap384
+row "ecdsap256 sign" /s 0.97 "256 bits ecdsa" 1 ecdsap256
+for jobs in 1 2 4; do row "ecdsap256 sign, $jobs jobs" /s 0.97 "256 bits ecdsa" 1 -async_jobs "$jobs" ecdsap256; done
+row "ecdsap256 sign, 64 jobs" /s 2.4 "256 bits ecdsa" 1 -async_jobs 64 ecdsap256
+row "ecdhx25519" /s 0.97 "253 bits ecdh" 1 ecdhx25519
+for jobs in 1 2 4; do row "ecdhx25519, $jobs jobs" /s 0.97 "253 bits ecdh" 1 -async_jobs "$jobs" ecdhx25519; done
+row "ecdhx25519, 64 jobs" /s 4.5 "253 bits ecdh" 1 -async_jobs 64 ecdhx25519
