@@ -562,7 +562,7 @@ impl Table {
     }
 
     /// The candidate that does its share of `count` requests at the lowest cost for each, and how many that share is;
-    /// `None` if nothing is known of the first in the order of preference.
+    /// `None` if nobody's cost is known.
     fn best_together(&self, sky: &Sky<'_>, count: u32, belief: Belief) -> Option<(usize, u32)> {
         let mut ways = [None; MAX_ENGINES];
         for (way, one) in ways.iter_mut().zip(&self.candidates) {
