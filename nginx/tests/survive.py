@@ -231,7 +231,8 @@ def with_card(folder_text, policy="offload"):
 
 
 def case_serves_every_version_and_shows_what_it_did():
-    with Nginx() as nginx, Load(nginx, 16) as load:
+    # By name: on a CPU where OpenSSL's GCM is as fast, it is not offered.
+    with Nginx(provider="algorithms = gcm,rsa,x25519,kdf\n") as nginx, Load(nginx, 16) as load:
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             for _ in range(20):
                 assert nginx.get("/", version) == b"ok\n"
