@@ -48,6 +48,7 @@ enter(void)
     Home  home = { OSSL_LIB_CTX_new(), NULL, NULL };
 
     MUST(home.ctx != NULL);
+    MUST(OSSL_LIB_CTX_load_config(home.ctx, getenv("HOME_CONF")));
     MUST(OSSL_PROVIDER_set_default_search_path(home.ctx, folder));
     MUST((home.theirs = OSSL_PROVIDER_load(home.ctx, "default")) != NULL);
     MUST((home.ours = OSSL_PROVIDER_load(home.ctx, "libwattlock_provider")) != NULL);
