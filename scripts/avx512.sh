@@ -73,7 +73,11 @@ emulator=
 cleanup() {
     # Bochs with a debugger survives a polite signal.
     if [ -s "$work/pid" ]; then kill -KILL "$(cat "$work/pid")" 2>/dev/null || true; fi
-    if [ -n "$emulator" ]; then wait "$emulator" 2>/dev/null || true; fi
+    # And `script`, whose input is at its end, does not notice that Bochs is gone.
+    if [ -n "$emulator" ]; then
+        kill -KILL "$emulator" 2>/dev/null || true
+        wait "$emulator" 2>/dev/null || true
+    fi
     rm -rf "$work"
 }
 trap cleanup EXIT
