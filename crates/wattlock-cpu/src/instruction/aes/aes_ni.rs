@@ -183,43 +183,108 @@ pub(super) unsafe fn reverse() -> __m128i {
 /// # Errors
 /// [`Error::Invalid`] if the key is not 16, 24 or 32 bytes.
 pub(super) fn expand(_: AesNi, key: &[u8]) -> Result<Schedule, Error> {
-    let rounds = match key.len() {
-        16 => Rounds::Ten,
-        24 => Rounds::Twelve,
-        32 => Rounds::Fourteen,
-        _ => return Err(Error::Invalid("key length")),
-    };
-    let words = key.len() / 4;
-    let mut w = zeroize::Zeroizing::new([0u32; 60]);
-    for (word, bytes) in w.iter_mut().zip(key.as_chunks::<4>().0) {
-        *word = u32::from_le_bytes(*bytes);
-    }
-    let mut constant = 1u32;
-    for i in words..4 * (rounds.count() + 1) {
-        let mut word = w[i - 1];
-        if i.is_multiple_of(words) {
-            // SAFETY: the witness proves the instructions.
-            word = unsafe { substituted(word.rotate_right(8)) } ^ constant;
-            constant = (constant << 1) ^ ((constant >> 7) * 0x11b);
-        } else if words == 8 && i % 8 == 4 {
-            // SAFETY: the witness proves the instructions.
-            word = unsafe { substituted(word) };
-        }
-        w[i] = w[i - words] ^ word;
-    }
     let mut keys = [0u128; 15];
-    for (key, words) in keys.iter_mut().zip(w.as_chunks::<4>().0) {
-        *key = words.iter().rev().fold(0, |key, word| key << 32 | u128::from(*word));
-    }
+    // SAFETY: the witness proves the instructions, and each key is as long as is read.
+    let rounds = unsafe {
+        match key.len() {
+            16 => {
+                expand_four(key.as_ptr(), &mut keys);
+                Rounds::Ten
+            }
+            24 => {
+                expand_six(key.as_ptr(), &mut keys);
+                Rounds::Twelve
+            }
+            32 => {
+                expand_eight(key.as_ptr(), &mut keys);
+                Rounds::Fourteen
+            }
+            _ => return Err(Error::Invalid("key length")),
+        }
+    };
     Ok(Schedule::new(keys, rounds))
 }
 
-/// The S-box on each byte. With the same word in all four columns ShiftRows changes nothing, so the last-round
-/// instruction with a zero key is the S-box, in constant time.
-#[target_feature(enable = "aes")]
-unsafe fn substituted(word: u32) -> u32 {
-    let columns = _mm_set1_epi32(word.cast_signed());
-    _mm_cvtsi128_si32(_mm_aesenclast_si128(columns, _mm_setzero_si128())).cast_unsigned()
+/// RotWord's bytes of the last word, in each word; and the last word itself in each.
+const ROTATED: u32 = 0x0c0f_0e0d;
+const PLAIN: u32 = 0x0f0e_0d0c;
+
+/// The S-box on the bytes that `from` chooses of the last word, in each word, xor a constant. With the same word in all
+/// four columns ShiftRows changes nothing, so the last-round instruction is the S-box, in constant time; and its key is
+/// the constant.
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn substituted(words: __m128i, from: u32, constant: u32) -> __m128i {
+    let chosen = _mm_shuffle_epi8(words, _mm_set1_epi32(from.cast_signed()));
+    _mm_aesenclast_si128(chosen, _mm_set1_epi32(constant.cast_signed()))
+}
+
+/// Each word xor all words before it.
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn running(words: __m128i) -> __m128i {
+    let words = _mm_xor_si128(words, _mm_slli_si128::<4>(words));
+    _mm_xor_si128(words, _mm_slli_si128::<8>(words))
+}
+
+/// The round constants: powers of x.
+const CONSTANTS: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 0x1b, 0x36];
+
+/// # Safety
+/// 16 bytes must be readable.
+#[target_feature(enable = "aes,ssse3")]
+unsafe fn expand_four(key: *const u8, keys: &mut [u128; 15]) {
+    // SAFETY: the caller's; a u128 is 16 bytes.
+    unsafe {
+        let mut words = _mm_loadu_si128(key.cast());
+        _mm_storeu_si128((&raw mut keys[0]).cast(), words);
+        for (key, constant) in keys[1..].iter_mut().zip(CONSTANTS) {
+            words = _mm_xor_si128(running(words), substituted(words, ROTATED, constant));
+            _mm_storeu_si128((&raw mut *key).cast(), words);
+        }
+    }
+}
+
+/// # Safety
+/// 32 bytes must be readable.
+#[target_feature(enable = "aes,ssse3")]
+unsafe fn expand_eight(key: *const u8, keys: &mut [u128; 15]) {
+    // SAFETY: the caller's; a u128 is 16 bytes.
+    unsafe {
+        let (mut even, mut odd) = (_mm_loadu_si128(key.cast()), _mm_loadu_si128(key.add(16).cast()));
+        _mm_storeu_si128((&raw mut keys[0]).cast(), even);
+        _mm_storeu_si128((&raw mut keys[1]).cast(), odd);
+        for (i, constant) in CONSTANTS[..7].iter().enumerate() {
+            even = _mm_xor_si128(running(even), substituted(odd, ROTATED, *constant));
+            _mm_storeu_si128((&raw mut keys[2 * i + 2]).cast(), even);
+            if i < 6 {
+                odd = _mm_xor_si128(running(odd), substituted(even, PLAIN, 0));
+                _mm_storeu_si128((&raw mut keys[2 * i + 3]).cast(), odd);
+            }
+        }
+    }
+}
+
+/// Six words at a time fit no register: word by word, as the standard has it.
+///
+/// # Safety
+/// 24 bytes must be readable.
+#[target_feature(enable = "aes,ssse3")]
+unsafe fn expand_six(key: *const u8, keys: &mut [u128; 15]) {
+    let mut w = zeroize::Zeroizing::new([0u32; 60]);
+    // SAFETY: the caller's.
+    unsafe { std::ptr::copy_nonoverlapping(key, w.as_mut_ptr().cast(), 24) };
+    for i in 6..52 {
+        let mut word = w[i - 1];
+        if i.is_multiple_of(6) {
+            let words = _mm_set1_epi32(word.cast_signed());
+            word = _mm_cvtsi128_si32(substituted(words, ROTATED, CONSTANTS[i / 6 - 1])).cast_unsigned();
+        }
+        w[i] = w[i - 6] ^ word;
+    }
+    for (key, words) in keys.iter_mut().zip(w.as_chunks::<4>().0) {
+        *key = words.iter().rev().fold(0, |key, word| key << 32 | u128::from(*word));
+    }
 }
 
 /// Round keys of the equivalent inverse cipher (FIPS 197 section 5.3.5).
