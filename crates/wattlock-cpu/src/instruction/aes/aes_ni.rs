@@ -5,10 +5,53 @@ use std::arch::x86_64::*;
 
 use wattlock_core::Error;
 
-use super::generic::{FEW, Vector, ctr as generic_ctr, kernels};
+use super::gcm::gcm_kernels;
+use super::generic::{
+    FEW, Vector, WIDTH, ctr as generic_ctr, kernels, load_block_part, mask_of, store_block_part,
+};
 use crate::detect::AesNi;
 
 kernels!(AesNi, Xmm, "aes,pclmulqdq,ssse3,sse4.1", ctr: generic_ctr);
+gcm_kernels!(AesNi, Xmm, "aes,pclmulqdq,ssse3,sse4.1");
+
+/// Encrypts a block, an integer, to an integer.
+pub(super) fn encrypted(_: AesNi, keys: &Schedule, block: u128) -> u128 {
+    #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+    unsafe fn run<const R: usize>(keys: &Schedule, block: u128) -> u128 {
+        // SAFETY: this function enables the instructions.
+        unsafe { gcm::encrypted::<R>(keys, block) }
+    }
+    // SAFETY: the witness proves the instructions.
+    unsafe {
+        match keys.rounds() {
+            Rounds::Ten => run::<10>(keys, block),
+            Rounds::Twelve => run::<12>(keys, block),
+            Rounds::Fourteen => run::<14>(keys, block),
+        }
+    }
+}
+
+/// Fills a block of associated data, or of a nonce, with zeros.
+pub(super) fn gcm_pad(_: AesNi, table: &Table, message: &mut Message) {
+    #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+    unsafe fn run(table: &Table, message: &mut Message) {
+        // SAFETY: this function enables the instructions.
+        unsafe { gcm::pad(table, message) }
+    }
+    // SAFETY: the witness proves the instructions.
+    unsafe { run(table, message) }
+}
+
+/// The hash of a message, whose last block is `last`.
+pub(super) fn gcm_ended(_: AesNi, table: &Table, message: &Message, last: u128) -> u128 {
+    #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+    unsafe fn run(table: &Table, message: &Message, last: u128) -> u128 {
+        // SAFETY: this function enables the instructions.
+        unsafe { gcm::ended(table, message, last) }
+    }
+    // SAFETY: the witness proves the instructions.
+    unsafe { run(table, message, last) }
+}
 
 /// AES-CBC encryption of whole blocks; bytes after the last whole block are left alone. `chain` is the block before the
 /// first and becomes the last.
@@ -82,7 +125,7 @@ pub(super) fn cbc_decrypt_few(_: AesNi, keys: &Schedule, chain: &mut Block, data
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Xmm(__m128i);
+pub(super) struct Xmm(pub(super) __m128i);
 
 // SAFETY: one block in a 16-byte register; unaligned loads and stores of exactly that.
 unsafe impl Vector for Xmm {
@@ -166,6 +209,109 @@ unsafe impl Vector for Xmm {
     unsafe fn last(self) -> __m128i {
         self.0
     }
+
+    const KARATSUBA: bool = true;
+
+    #[inline(always)]
+    unsafe fn zero() -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_setzero_si128() })
+    }
+
+    #[inline(always)]
+    unsafe fn lone(block: __m128i) -> Xmm {
+        Xmm(block)
+    }
+
+    #[inline(always)]
+    unsafe fn load_part(from: *const u8, len: usize) -> Xmm {
+        // SAFETY: pointer and instructions are the caller's.
+        Xmm(unsafe { from_u128(load_block_part(from, len)) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut u8, len: usize) {
+        // SAFETY: pointer and instructions are the caller's.
+        unsafe { store_block_part(to_u128(self.0), to, len) }
+    }
+
+    #[inline(always)]
+    unsafe fn cut(self, len: usize) -> Xmm {
+        // SAFETY: instructions are the caller's; `len` is less than a block.
+        Xmm(unsafe { _mm_and_si128(self.0, _mm_loadu_si128(mask_of(len).cast())) })
+    }
+
+    #[inline(always)]
+    unsafe fn add32(self, other: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_add_epi32(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<const HALVES: i32>(self, other: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_clmulepi64_si128::<HALVES>(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn halves_swapped(self) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_shuffle_epi32::<0x4e>(self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn first_column(self, others: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_blend_epi16::<0x03>(others.0, self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn folded(self) -> __m128i {
+        self.0
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    unsafe fn fence(states: &mut [Xmm; WIDTH], sums: &mut [Xmm; 3]) {
+        let [a0, a1, a2, a3, a4, a5, a6, a7] = states;
+        let [low, middle, high] = sums;
+        // SAFETY: there is no instruction in it.
+        unsafe {
+            std::arch::asm!(
+                "/* {} {} {} {} {} {} {} {} {} {} {} */",
+                inout(xmm_reg) a0.0,
+                inout(xmm_reg) a1.0,
+                inout(xmm_reg) a2.0,
+                inout(xmm_reg) a3.0,
+                inout(xmm_reg) a4.0,
+                inout(xmm_reg) a5.0,
+                inout(xmm_reg) a6.0,
+                inout(xmm_reg) a7.0,
+                inout(xmm_reg) low.0,
+                inout(xmm_reg) middle.0,
+                inout(xmm_reg) high.0,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+/// # Safety
+/// None beyond SSE2, which every x86-64 CPU has.
+#[inline(always)]
+pub(super) unsafe fn from_u128(value: u128) -> __m128i {
+    // SAFETY: SSE2.
+    unsafe { _mm_set_epi64x(((value >> 64) as u64).cast_signed(), (value as u64).cast_signed()) }
+}
+
+/// # Safety
+/// None beyond SSE2, which every x86-64 CPU has.
+#[inline(always)]
+pub(super) unsafe fn to_u128(value: __m128i) -> u128 {
+    // SAFETY: SSE2.
+    let (low, high) =
+        unsafe { (_mm_cvtsi128_si64(value), _mm_cvtsi128_si64(_mm_unpackhi_epi64(value, value))) };
+    u128::from(low.cast_unsigned()) | u128::from(high.cast_unsigned()) << 64
 }
 
 /// The shuffle that reverses a block's bytes.
