@@ -2,10 +2,9 @@
 
 use wattlock_core::{Algorithm, Curve, EcKey, Error, Key, Material};
 
-use super::aes::{CbcKey, CtrKey, XtsKey};
+use super::aes::{CbcKey, CtrKey, GcmKey, XtsKey};
 use super::chacha::ChaChaKey;
 use super::mac::Hmac;
-use super::sys::aead::{AeadKey, Cipher};
 use super::sys::ec::{EcAgreer, EcSigner};
 use super::sys::hash::Hash;
 use super::sys::rsa::RsaPrivate;
@@ -35,17 +34,8 @@ pub(super) fn xts<'k>(cpu: &Cpu, key: &'k Key) -> Result<&'k XtsKey, Error> {
 }
 
 #[inline]
-pub(super) fn aead(key: &Key) -> Result<&AeadKey, Error> {
-    let algorithm = key.algorithm();
-    key.expanded(|material| {
-        let cipher = match algorithm {
-            Algorithm::Aes128Gcm => Cipher::Aes128Gcm,
-            Algorithm::Aes192Gcm => Cipher::Aes192Gcm,
-            Algorithm::Aes256Gcm => Cipher::Aes256Gcm,
-            _ => return Err(Error::Invalid("key algorithm")),
-        };
-        AeadKey::new(cipher, bytes(material)?)
-    })
+pub(super) fn gcm<'k>(cpu: &Cpu, key: &'k Key) -> Result<&'k GcmKey, Error> {
+    key.expanded(|material| GcmKey::new(cpu, bytes(material)?))
 }
 
 #[inline]

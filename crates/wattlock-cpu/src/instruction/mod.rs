@@ -1,7 +1,7 @@
 //! The `instruction` engine: every kind, one request at a time, inside the call, at the speed of the CPU's
 //! instructions.
 //!
-//! AWS-LC does what it does best (GCM, hashes, RSA, elliptic curves); AES-CTR, XTS and CBC are our own kernels on the
+//! AWS-LC does what it does best (hashes, RSA, elliptic curves); AES-GCM, CTR, XTS and CBC are our own kernels on the
 //! widest AES instructions the CPU has; so is ChaCha20-Poly1305 where there is AVX-512 with 52-bit multiply-add, and
 //! AWS-LC's elsewhere; deflate is zlib-rs. The engine refuses to queue, to hold a request, to start a thread, or to
 //! choose by anything but what the CPU can do.
@@ -57,7 +57,7 @@ impl Instruction {
             queued: KindSet::EMPTY,
             width: 1,
             detail: format!(
-                "AWS-LC {}; AES-CTR, XTS and CBC decryption by {}; ChaCha20-Poly1305 by {}; deflate by zlib-rs",
+                "AWS-LC {}; AES-GCM, CTR, XTS and CBC decryption by {}; ChaCha20-Poly1305 by {}; deflate by zlib-rs",
                 sys::version(),
                 aes::kernel_name(&cpu),
                 chacha::kernel_name(&cpu)
@@ -74,12 +74,25 @@ impl Instruction {
             return Err(Error::Invalid("key algorithm"));
         }
         match kind {
-            Aes128GcmSeal | Aes192GcmSeal | Aes256GcmSeal => galois(request, true),
-            Aes128GcmOpen | Aes192GcmOpen | Aes256GcmOpen => galois(request, false),
+            Aes128GcmSeal | Aes192GcmSeal | Aes256GcmSeal => self.galois(request, true),
+            Aes128GcmOpen | Aes192GcmOpen | Aes256GcmOpen => self.galois(request, false),
             ChaCha20Poly1305Seal => self.chacha(request, true),
             ChaCha20Poly1305Open => self.chacha(request, false),
             _ => cipher(&self.cpu, request).unwrap_or_else(|| apart(request)),
         }
+    }
+
+    #[inline]
+    fn galois(&self, request: &mut Request<'_>, seal: bool) -> Result<usize, Error> {
+        let key = expand::gcm(&self.cpu, request.key)?;
+        let (nonce, aad, data, tag) = sealed(request)?;
+        let len = data.len();
+        if seal {
+            key.seal(nonce, aad, data, tag)?
+        } else {
+            key.open(nonce, aad, data, tag)?
+        }
+        Ok(len)
     }
 
     #[inline]
@@ -171,19 +184,6 @@ fn sealed<'a>(request: &'a mut Request<'_>) -> Result<Sealed<'a>, Error> {
     let nonce = request.nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
     let tag = (&mut *request.tag).try_into().map_err(|_| Error::Invalid("tag length"))?;
     Ok((nonce, request.aad, Span::of(&mut request.data)?, tag))
-}
-
-#[inline]
-fn galois(request: &mut Request<'_>, seal: bool) -> Result<usize, Error> {
-    let key = expand::aead(request.key)?;
-    let (nonce, aad, data, tag) = sealed(request)?;
-    let len = data.len();
-    if seal {
-        key.seal(nonce, aad, data, tag)?
-    } else {
-        key.open(nonce, aad, data, tag)?
-    }
-    Ok(len)
 }
 
 /// The kinds that cannot work in place.

@@ -1,7 +1,8 @@
-//! Messages in pieces: GCM through AWS-LC, every other mode through the kernels that whole messages take.
+//! Messages in pieces, through the kernels that whole messages take.
 //!
 //! A stream of XTS holds a clone of its key, whose expansion it shares with every request under that key. GCM has an
-//! expansion of its own, because AWS-LC keeps key and message in one object, and so has CBC, because its pieces wait for
+//! expansion of its own, because a message takes four calls, each of which would search for it (and because AWS-LC,
+//! where there is no kernel of ours, keeps key and message in one object); and so has CBC, because its pieces wait for
 //! each other: what stands between two of them is added to the chain, and a search for the expansion takes as long as a
 //! block. Counter mode's own can be made anew where it lies, for random generators, which change keys all the time.
 
@@ -10,10 +11,8 @@ use std::sync::Arc;
 
 use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Request, Stream};
 
-use super::aes::{Block, CbcKey, CtrKey};
+use super::aes::{Block, CbcKey, CtrKey, GcmMessage};
 use super::span::Span;
-use super::sys::aead::Cipher;
-use super::sys::cipher::GcmState;
 use crate::chained::{Chained, Whole};
 use crate::detect::Cpu;
 
@@ -26,18 +25,11 @@ pub(super) fn open(cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, 
     if key.algorithm() != kind.info().algorithm {
         return Err(Error::Invalid("key algorithm"));
     }
-    let gcm = |cipher| -> Result<Box<dyn Stream>, Error> {
-        let seal = kind.info().family == Family::Seal;
-        Ok(Box::new(Gcm {
-            state: GcmState::new(cipher, key.bytes(), seal)?,
-            seal,
-            progress: progress.clone(),
-        }))
-    };
     match key.algorithm() {
-        Algorithm::Aes128Gcm => gcm(Cipher::Aes128Gcm),
-        Algorithm::Aes192Gcm => gcm(Cipher::Aes192Gcm),
-        Algorithm::Aes256Gcm => gcm(Cipher::Aes256Gcm),
+        Algorithm::Aes128Gcm | Algorithm::Aes192Gcm | Algorithm::Aes256Gcm => {
+            let seal = kind.info().family == Family::Seal;
+            Ok(Box::new(Gcm { message: GcmMessage::new(cpu, key.bytes(), seal)?, progress }))
+        }
         Algorithm::Aes128Cbc | Algorithm::Aes192Cbc | Algorithm::Aes256Cbc => Ok(Box::new(Cbc {
             key: Arc::new(CbcKey::new(cpu, key.bytes())?),
             encrypt: kind.info().name.ends_with("-encrypt"),
@@ -143,8 +135,7 @@ impl fmt::Debug for Cbc {
 
 /// AES-GCM.
 struct Gcm {
-    state: GcmState,
-    seal: bool,
+    message: GcmMessage,
     progress: Progress,
 }
 
@@ -166,31 +157,30 @@ impl Stream for Gcm {
 
     fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
         self.progress.start(nonce.len())?;
-        let started = self.state.start(nonce);
+        let started = self.message.start(nonce);
         self.noted(started)
     }
 
     fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.progress.aad(bytes.len())?;
-        let taken = self.state.aad(bytes);
+        let taken = self.message.aad(bytes);
         self.noted(taken)
     }
 
     fn update(&mut self, mut data: Data<'_>) -> Result<usize, Error> {
         let len = self.progress.update(&data)?;
-        let done = self.state.update(Span::of(&mut data)?);
+        let done = self.message.update(Span::of(&mut data)?);
         self.noted(done)?;
         Ok(len)
     }
 
     fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
         self.progress.finish(tag.len())?;
-        if self.seal { self.state.tag(tag) } else { self.state.verify(tag) }
+        self.message.finish(tag)
     }
 
     fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
-        let state = self.state.try_clone()?;
-        Ok(Box::new(Gcm { state, seal: self.seal, progress: self.progress.clone() }))
+        Ok(Box::new(Gcm { message: self.message.try_clone()?, progress: self.progress.clone() }))
     }
 }
 

@@ -5,10 +5,53 @@ use std::arch::x86_64::*;
 
 use wattlock_core::Error;
 
-use super::generic::{FEW, Vector, ctr as generic_ctr, kernels};
+use super::gcm::gcm_kernels;
+use super::generic::{
+    FEW, Vector, WIDTH, ctr as generic_ctr, kernels, load_block_part, mask_of, store_block_part,
+};
 use crate::detect::AesNi;
 
 kernels!(AesNi, Xmm, "aes,pclmulqdq,ssse3,sse4.1", ctr: generic_ctr);
+gcm_kernels!(AesNi, Xmm, "aes,pclmulqdq,ssse3,sse4.1");
+
+/// Encrypts a block, an integer, to an integer.
+pub(super) fn encrypted(_: AesNi, keys: &Schedule, block: u128) -> u128 {
+    #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+    unsafe fn run<const R: usize>(keys: &Schedule, block: u128) -> u128 {
+        // SAFETY: this function enables the instructions.
+        unsafe { gcm::encrypted::<R>(keys, block) }
+    }
+    // SAFETY: the witness proves the instructions.
+    unsafe {
+        match keys.rounds() {
+            Rounds::Ten => run::<10>(keys, block),
+            Rounds::Twelve => run::<12>(keys, block),
+            Rounds::Fourteen => run::<14>(keys, block),
+        }
+    }
+}
+
+/// Fills a block of associated data, or of a nonce, with zeros.
+pub(super) fn gcm_pad(_: AesNi, table: &Table, message: &mut Message) {
+    #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+    unsafe fn run(table: &Table, message: &mut Message) {
+        // SAFETY: this function enables the instructions.
+        unsafe { gcm::pad(table, message) }
+    }
+    // SAFETY: the witness proves the instructions.
+    unsafe { run(table, message) }
+}
+
+/// The hash of a message, whose last block is `last`.
+pub(super) fn gcm_ended(_: AesNi, table: &Table, message: &Message, last: u128) -> u128 {
+    #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+    unsafe fn run(table: &Table, message: &Message, last: u128) -> u128 {
+        // SAFETY: this function enables the instructions.
+        unsafe { gcm::ended(table, message, last) }
+    }
+    // SAFETY: the witness proves the instructions.
+    unsafe { run(table, message, last) }
+}
 
 /// AES-CBC encryption of whole blocks; bytes after the last whole block are left alone. `chain` is the block before the
 /// first and becomes the last.
@@ -82,7 +125,7 @@ pub(super) fn cbc_decrypt_few(_: AesNi, keys: &Schedule, chain: &mut Block, data
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Xmm(__m128i);
+pub(super) struct Xmm(pub(super) __m128i);
 
 // SAFETY: one block in a 16-byte register; unaligned loads and stores of exactly that.
 unsafe impl Vector for Xmm {
@@ -166,6 +209,109 @@ unsafe impl Vector for Xmm {
     unsafe fn last(self) -> __m128i {
         self.0
     }
+
+    const KARATSUBA: bool = true;
+
+    #[inline(always)]
+    unsafe fn zero() -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_setzero_si128() })
+    }
+
+    #[inline(always)]
+    unsafe fn lone(block: __m128i) -> Xmm {
+        Xmm(block)
+    }
+
+    #[inline(always)]
+    unsafe fn load_part(from: *const u8, len: usize) -> Xmm {
+        // SAFETY: pointer and instructions are the caller's.
+        Xmm(unsafe { from_u128(load_block_part(from, len)) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut u8, len: usize) {
+        // SAFETY: pointer and instructions are the caller's.
+        unsafe { store_block_part(to_u128(self.0), to, len) }
+    }
+
+    #[inline(always)]
+    unsafe fn cut(self, len: usize) -> Xmm {
+        // SAFETY: instructions are the caller's; `len` is less than a block.
+        Xmm(unsafe { _mm_and_si128(self.0, _mm_loadu_si128(mask_of(len).cast())) })
+    }
+
+    #[inline(always)]
+    unsafe fn add32(self, other: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_add_epi32(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<const HALVES: i32>(self, other: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_clmulepi64_si128::<HALVES>(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn halves_swapped(self) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_shuffle_epi32::<0x4e>(self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn first_column(self, others: Xmm) -> Xmm {
+        // SAFETY: instructions are the caller's.
+        Xmm(unsafe { _mm_blend_epi16::<0x03>(others.0, self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn folded(self) -> __m128i {
+        self.0
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    unsafe fn fence(states: &mut [Xmm; WIDTH], sums: &mut [Xmm; 3]) {
+        let [a0, a1, a2, a3, a4, a5, a6, a7] = states;
+        let [low, middle, high] = sums;
+        // SAFETY: there is no instruction in it.
+        unsafe {
+            std::arch::asm!(
+                "/* {} {} {} {} {} {} {} {} {} {} {} */",
+                inout(xmm_reg) a0.0,
+                inout(xmm_reg) a1.0,
+                inout(xmm_reg) a2.0,
+                inout(xmm_reg) a3.0,
+                inout(xmm_reg) a4.0,
+                inout(xmm_reg) a5.0,
+                inout(xmm_reg) a6.0,
+                inout(xmm_reg) a7.0,
+                inout(xmm_reg) low.0,
+                inout(xmm_reg) middle.0,
+                inout(xmm_reg) high.0,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+/// # Safety
+/// None beyond SSE2, which every x86-64 CPU has.
+#[inline(always)]
+pub(super) unsafe fn from_u128(value: u128) -> __m128i {
+    // SAFETY: SSE2.
+    unsafe { _mm_set_epi64x(((value >> 64) as u64).cast_signed(), (value as u64).cast_signed()) }
+}
+
+/// # Safety
+/// None beyond SSE2, which every x86-64 CPU has.
+#[inline(always)]
+pub(super) unsafe fn to_u128(value: __m128i) -> u128 {
+    // SAFETY: SSE2.
+    let (low, high) =
+        unsafe { (_mm_cvtsi128_si64(value), _mm_cvtsi128_si64(_mm_unpackhi_epi64(value, value))) };
+    u128::from(low.cast_unsigned()) | u128::from(high.cast_unsigned()) << 64
 }
 
 /// The shuffle that reverses a block's bytes.
@@ -183,43 +329,108 @@ pub(super) unsafe fn reverse() -> __m128i {
 /// # Errors
 /// [`Error::Invalid`] if the key is not 16, 24 or 32 bytes.
 pub(super) fn expand(_: AesNi, key: &[u8]) -> Result<Schedule, Error> {
-    let rounds = match key.len() {
-        16 => Rounds::Ten,
-        24 => Rounds::Twelve,
-        32 => Rounds::Fourteen,
-        _ => return Err(Error::Invalid("key length")),
-    };
-    let words = key.len() / 4;
-    let mut w = zeroize::Zeroizing::new([0u32; 60]);
-    for (word, bytes) in w.iter_mut().zip(key.as_chunks::<4>().0) {
-        *word = u32::from_le_bytes(*bytes);
-    }
-    let mut constant = 1u32;
-    for i in words..4 * (rounds.count() + 1) {
-        let mut word = w[i - 1];
-        if i.is_multiple_of(words) {
-            // SAFETY: the witness proves the instructions.
-            word = unsafe { substituted(word.rotate_right(8)) } ^ constant;
-            constant = (constant << 1) ^ ((constant >> 7) * 0x11b);
-        } else if words == 8 && i % 8 == 4 {
-            // SAFETY: the witness proves the instructions.
-            word = unsafe { substituted(word) };
-        }
-        w[i] = w[i - words] ^ word;
-    }
     let mut keys = [0u128; 15];
-    for (key, words) in keys.iter_mut().zip(w.as_chunks::<4>().0) {
-        *key = words.iter().rev().fold(0, |key, word| key << 32 | u128::from(*word));
-    }
+    // SAFETY: the witness proves the instructions, and each key is as long as is read.
+    let rounds = unsafe {
+        match key.len() {
+            16 => {
+                expand_four(key.as_ptr(), &mut keys);
+                Rounds::Ten
+            }
+            24 => {
+                expand_six(key.as_ptr(), &mut keys);
+                Rounds::Twelve
+            }
+            32 => {
+                expand_eight(key.as_ptr(), &mut keys);
+                Rounds::Fourteen
+            }
+            _ => return Err(Error::Invalid("key length")),
+        }
+    };
     Ok(Schedule::new(keys, rounds))
 }
 
-/// The S-box on each byte. With the same word in all four columns ShiftRows changes nothing, so the last-round
-/// instruction with a zero key is the S-box, in constant time.
-#[target_feature(enable = "aes")]
-unsafe fn substituted(word: u32) -> u32 {
-    let columns = _mm_set1_epi32(word.cast_signed());
-    _mm_cvtsi128_si32(_mm_aesenclast_si128(columns, _mm_setzero_si128())).cast_unsigned()
+/// RotWord's bytes of the last word, in each word; and the last word itself in each.
+const ROTATED: u32 = 0x0c0f_0e0d;
+const PLAIN: u32 = 0x0f0e_0d0c;
+
+/// The S-box on the bytes that `from` chooses of the last word, in each word, xor a constant. With the same word in all
+/// four columns ShiftRows changes nothing, so the last-round instruction is the S-box, in constant time; and its key is
+/// the constant.
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn substituted(words: __m128i, from: u32, constant: u32) -> __m128i {
+    let chosen = _mm_shuffle_epi8(words, _mm_set1_epi32(from.cast_signed()));
+    _mm_aesenclast_si128(chosen, _mm_set1_epi32(constant.cast_signed()))
+}
+
+/// Each word xor all words before it.
+#[inline]
+#[target_feature(enable = "aes,ssse3")]
+fn running(words: __m128i) -> __m128i {
+    let words = _mm_xor_si128(words, _mm_slli_si128::<4>(words));
+    _mm_xor_si128(words, _mm_slli_si128::<8>(words))
+}
+
+/// The round constants: powers of x.
+const CONSTANTS: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 0x1b, 0x36];
+
+/// # Safety
+/// 16 bytes must be readable.
+#[target_feature(enable = "aes,ssse3")]
+unsafe fn expand_four(key: *const u8, keys: &mut [u128; 15]) {
+    // SAFETY: the caller's; a u128 is 16 bytes.
+    unsafe {
+        let mut words = _mm_loadu_si128(key.cast());
+        _mm_storeu_si128((&raw mut keys[0]).cast(), words);
+        for (key, constant) in keys[1..].iter_mut().zip(CONSTANTS) {
+            words = _mm_xor_si128(running(words), substituted(words, ROTATED, constant));
+            _mm_storeu_si128((&raw mut *key).cast(), words);
+        }
+    }
+}
+
+/// # Safety
+/// 32 bytes must be readable.
+#[target_feature(enable = "aes,ssse3")]
+unsafe fn expand_eight(key: *const u8, keys: &mut [u128; 15]) {
+    // SAFETY: the caller's; a u128 is 16 bytes.
+    unsafe {
+        let (mut even, mut odd) = (_mm_loadu_si128(key.cast()), _mm_loadu_si128(key.add(16).cast()));
+        _mm_storeu_si128((&raw mut keys[0]).cast(), even);
+        _mm_storeu_si128((&raw mut keys[1]).cast(), odd);
+        for (i, constant) in CONSTANTS[..7].iter().enumerate() {
+            even = _mm_xor_si128(running(even), substituted(odd, ROTATED, *constant));
+            _mm_storeu_si128((&raw mut keys[2 * i + 2]).cast(), even);
+            if i < 6 {
+                odd = _mm_xor_si128(running(odd), substituted(even, PLAIN, 0));
+                _mm_storeu_si128((&raw mut keys[2 * i + 3]).cast(), odd);
+            }
+        }
+    }
+}
+
+/// Six words at a time fit no register: word by word, as the standard has it.
+///
+/// # Safety
+/// 24 bytes must be readable.
+#[target_feature(enable = "aes,ssse3")]
+unsafe fn expand_six(key: *const u8, keys: &mut [u128; 15]) {
+    let mut w = zeroize::Zeroizing::new([0u32; 60]);
+    // SAFETY: the caller's.
+    unsafe { std::ptr::copy_nonoverlapping(key, w.as_mut_ptr().cast(), 24) };
+    for i in 6..52 {
+        let mut word = w[i - 1];
+        if i.is_multiple_of(6) {
+            let words = _mm_set1_epi32(word.cast_signed());
+            word = _mm_cvtsi128_si32(substituted(words, ROTATED, CONSTANTS[i / 6 - 1])).cast_unsigned();
+        }
+        w[i] = w[i - 6] ^ word;
+    }
+    for (key, words) in keys.iter_mut().zip(w.as_chunks::<4>().0) {
+        *key = words.iter().rev().fold(0, |key, word| key << 32 | u128::from(*word));
+    }
 }
 
 /// Round keys of the equivalent inverse cipher (FIPS 197 section 5.3.5).

@@ -56,6 +56,113 @@ pub(super) unsafe trait Vector: Copy {
     unsafe fn preceded_by(self, before: __m128i) -> Self;
     /// The block in the highest lane.
     unsafe fn last(self) -> __m128i;
+    /// Whether a batch of carry-less products takes three multiplications each (Karatsuba) or four. It depends on what
+    /// else competes for the ports: see the implementors.
+    const KARATSUBA: bool;
+    /// All zeros.
+    unsafe fn zero() -> Self;
+    /// A block in the lowest lane, zeros in the others.
+    unsafe fn lone(block: __m128i) -> Self;
+    /// Reads fewer bytes than a vector has; behind them are zeros.
+    unsafe fn load_part(from: *const u8, len: usize) -> Self;
+    /// Writes fewer bytes than a vector has.
+    unsafe fn store_part(self, to: *mut u8, len: usize);
+    /// Zeros behind the first `len` bytes, which are fewer than a vector has.
+    unsafe fn cut(self, len: usize) -> Self;
+    /// Adds 32-bit quarters separately.
+    unsafe fn add32(self, other: Self) -> Self;
+    /// Multiplies a half of each block with a half of each of the other's, without carries: bits 0 and 4 of HALVES
+    /// choose the upper ones.
+    unsafe fn multiply<const HALVES: i32>(self, other: Self) -> Self;
+    /// Swaps the halves of each block.
+    unsafe fn halves_swapped(self) -> Self;
+    /// The first column (four bytes) of each block, and the other three of the other's.
+    unsafe fn first_column(self, others: Self) -> Self;
+    /// The exclusive or of all lanes.
+    unsafe fn folded(self) -> __m128i;
+    /// Does nothing, and the compiler moves nothing across it: what makes these values stands before, what uses them
+    /// behind.
+    unsafe fn fence(states: &mut [Self; WIDTH], sums: &mut [Self; 3]);
+}
+
+/// Reads fewer than 16 bytes, two loads that may overlap: through memory, what was stored in pieces would be loaded
+/// whole, and such a load waits until the stores have left the core.
+///
+/// # Safety
+/// `len` bytes must be readable.
+#[inline(always)]
+pub(super) unsafe fn load_block_part(from: *const u8, len: usize) -> u128 {
+    debug_assert!(len < 16);
+    // SAFETY: every access is within the caller's bytes.
+    unsafe {
+        match len {
+            8.. => {
+                let (low, high) =
+                    (from.cast::<u64>().read_unaligned(), from.add(len - 8).cast::<u64>().read_unaligned());
+                u128::from(low) | u128::from(high) << (8 * (len - 8))
+            }
+            4.. => {
+                let (low, high) =
+                    (from.cast::<u32>().read_unaligned(), from.add(len - 4).cast::<u32>().read_unaligned());
+                u128::from(u64::from(low) | u64::from(high) << (8 * (len - 4)))
+            }
+            0 => 0,
+            _ => {
+                let at = |i: usize| u32::from(*from.add(i)) << (8 * i);
+                u128::from(at(0) | at(len / 2) | at(len - 1))
+            }
+        }
+    }
+}
+
+/// Writes fewer than 16 bytes of a block.
+///
+/// # Safety
+/// `len` bytes must be writable.
+#[inline(always)]
+pub(super) unsafe fn store_block_part(block: u128, to: *mut u8, len: usize) {
+    debug_assert!(len < 16);
+    // SAFETY: as above.
+    unsafe {
+        match len {
+            8.. => {
+                to.cast::<u64>().write_unaligned(block as u64);
+                to.add(len - 8).cast::<u64>().write_unaligned((block >> (8 * (len - 8))) as u64);
+            }
+            4.. => {
+                to.cast::<u32>().write_unaligned(block as u32);
+                to.add(len - 4).cast::<u32>().write_unaligned((block as u64 >> (8 * (len - 4))) as u32);
+            }
+            0 => {}
+            _ => {
+                *to = block as u8;
+                *to.add(len / 2) = (block as u32 >> (8 * (len / 2))) as u8;
+                *to.add(len - 1) = (block as u32 >> (8 * (len - 1))) as u8;
+            }
+        }
+    }
+}
+
+/// As many ones as the widest vector without masks has bytes, then as many zeros.
+static ONES_ZEROS: [u8; 64] = {
+    let mut bytes = [0xff; 64];
+    let mut i = 32;
+    while i < 64 {
+        bytes[i] = 0;
+        i += 1;
+    }
+    bytes
+};
+
+/// Where a mask of `len` ones and then zeros begins.
+///
+/// # Safety
+/// `len` must be at most 32.
+#[inline(always)]
+pub(super) unsafe fn mask_of(len: usize) -> *const u8 {
+    debug_assert!(len <= 32);
+    // SAFETY: 32 bytes from here are within the array.
+    unsafe { ONES_ZEROS.as_ptr().add(32 - len) }
 }
 
 /// The pointers of a span, which a kernel moves along.
@@ -123,7 +230,7 @@ unsafe fn splat_key<V: Vector>(keys: &Schedule, last: usize, i: usize) -> V {
 /// # Safety
 /// As for the methods of `V`.
 #[inline(always)]
-unsafe fn rounds<V: Vector, const R: usize, const N: usize, const ENCRYPT: bool>(
+pub(super) unsafe fn rounds<V: Vector, const R: usize, const N: usize, const ENCRYPT: bool>(
     k: &[V; 15],
     x: &mut [V; N],
 ) {

@@ -1,6 +1,6 @@
-//! AES in the modes that our own kernels do: CTR, XTS and CBC, by the widest AES instructions there are.
+//! AES in the modes that our own kernels do: GCM, CTR, XTS and CBC, by the widest AES instructions there are.
 //!
-//! One algorithm per mode ([`generic`]), thin files per instruction set ([`vaes512`], [`vaes256`], [`aes_ni`]), and
+//! One algorithm per mode ([`generic`], and for GCM [`gcm`] and [`ghash`]), thin files per instruction set ([`vaes512`], [`vaes256`], [`aes_ni`]), and
 //! AWS-LC where the CPU has none of them. CBC encryption is a serial chain that no width helps: `aes_ni` does it.
 //! Nothing here knows a request; lengths are checked by whoever builds the [`Span`].
 //!
@@ -10,7 +10,11 @@
 #[cfg(target_arch = "x86_64")]
 mod aes_ni;
 #[cfg(target_arch = "x86_64")]
+mod gcm;
+#[cfg(target_arch = "x86_64")]
 mod generic;
+#[cfg(target_arch = "x86_64")]
+mod ghash;
 #[cfg(target_arch = "x86_64")]
 mod schedule;
 #[cfg(target_arch = "x86_64")]
@@ -24,10 +28,16 @@ mod wide;
 #[path = "wide_absent.rs"]
 mod wide;
 
+use std::sync::Arc;
+
+use subtle::ConstantTimeEq;
 use wattlock_core::Error;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::span::Span;
+use super::sys::aead::{AeadKey, Cipher};
 use super::sys::aes::{DecryptKey, EncryptKey};
+use super::sys::cipher::GcmState;
 use crate::detect::Cpu;
 
 /// A block of nonce: counter block, initialisation vector or tweak.
@@ -134,6 +144,172 @@ impl XtsKey {
             XtsKey::Library(key) => key.apply(tweak, data, encrypt),
         }
         Ok(())
+    }
+}
+
+/// Bytes of a GCM nonce that comes with a whole message, and of a tag.
+const NONCE: usize = 12;
+const TAG: usize = 16;
+
+/// AES-GCM in AWS-LC, by the length of the key.
+fn library_gcm(key: &[u8]) -> Result<Cipher, Error> {
+    match key.len() {
+        16 => Ok(Cipher::Aes128Gcm),
+        24 => Ok(Cipher::Aes192Gcm),
+        32 => Ok(Cipher::Aes256Gcm),
+        _ => Err(Error::Invalid("key length")),
+    }
+}
+
+/// An expanded AES-GCM key.
+#[allow(clippy::large_enum_variant, reason = "it lies in a key's slot, which is a box already")]
+pub(super) enum GcmKey {
+    Wide(wide::GcmKey),
+    Library(AeadKey),
+}
+
+impl GcmKey {
+    pub(super) fn new(cpu: &Cpu, key: &[u8]) -> Result<GcmKey, Error> {
+        match wide::Isa::best(cpu) {
+            Some(isa) => wide::GcmKey::new(isa, key).map(GcmKey::Wide),
+            None => AeadKey::new(library_gcm(key)?, key).map(GcmKey::Library),
+        }
+    }
+
+    /// Encrypts and authenticates.
+    ///
+    /// # Errors
+    /// As [`AeadKey::seal`]; our own kernels know none.
+    #[inline]
+    pub(super) fn seal(
+        &self,
+        nonce: &[u8; NONCE],
+        aad: &[u8],
+        data: Span<'_>,
+        tag: &mut [u8; TAG],
+    ) -> Result<(), Error> {
+        match self {
+            GcmKey::Wide(key) => {
+                *tag = key.apply(true, nonce, aad, &data);
+                Ok(())
+            }
+            GcmKey::Library(key) => key.seal(nonce, aad, data, tag),
+        }
+    }
+
+    /// Verifies and decrypts. Both are done in one pass, and what was written is wiped if the tag is wrong: until this
+    /// returns, the output is nobody else's to read.
+    ///
+    /// # Errors
+    /// [`Error::Authentication`], the output wiped.
+    #[inline]
+    pub(super) fn open(
+        &self,
+        nonce: &[u8; NONCE],
+        aad: &[u8],
+        data: Span<'_>,
+        tag: &[u8; TAG],
+    ) -> Result<(), Error> {
+        match self {
+            GcmKey::Wide(key) => {
+                // The right tag for a wrong ciphertext is a forgery ready to use.
+                let right = Zeroizing::new(key.apply(false, nonce, aad, &data));
+                if bool::from(right.ct_eq(tag)) {
+                    return Ok(());
+                }
+                data.gathered().zeroize();
+                Err(Error::Authentication)
+            }
+            GcmKey::Library(key) => key.open(nonce, aad, data, tag),
+        }
+    }
+}
+
+/// An AES-GCM key in one direction, and a message in progress. The caller keeps the order of the calls; another order
+/// gives errors or wrong tags, nothing worse.
+pub(super) enum GcmMessage {
+    Wide { key: Arc<wide::GcmKey>, seal: bool, message: wide::GcmMessage },
+    Library { state: GcmState, seal: bool },
+}
+
+impl GcmMessage {
+    pub(super) fn new(cpu: &Cpu, key: &[u8], seal: bool) -> Result<GcmMessage, Error> {
+        Ok(match wide::Isa::best(cpu) {
+            Some(isa) => {
+                let key = Arc::new(wide::GcmKey::new(isa, key)?);
+                GcmMessage::Wide { key, seal, message: wide::GcmMessage::default() }
+            }
+            None => GcmMessage::Library { state: GcmState::new(library_gcm(key)?, key, seal)?, seal },
+        })
+    }
+
+    /// Begins a message; `nonce` must not be empty.
+    #[inline]
+    pub(super) fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
+        match self {
+            GcmMessage::Wide { key, message, .. } => {
+                message.start(key, nonce);
+                Ok(())
+            }
+            GcmMessage::Library { state, .. } => state.start(nonce),
+        }
+    }
+
+    /// Takes associated data.
+    #[inline]
+    pub(super) fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        match self {
+            GcmMessage::Wide { key, message, .. } => {
+                message.aad(key, bytes);
+                Ok(())
+            }
+            GcmMessage::Library { state, .. } => state.aad(bytes),
+        }
+    }
+
+    /// Encrypts or decrypts, and takes the ciphertext into the tag.
+    #[inline]
+    pub(super) fn update(&mut self, data: Span<'_>) -> Result<(), Error> {
+        match self {
+            GcmMessage::Wide { key, seal, message } => {
+                message.update(key, *seal, data);
+                Ok(())
+            }
+            GcmMessage::Library { state, .. } => state.update(data),
+        }
+    }
+
+    /// Ends the message: writes the leftmost bytes of its tag, 4 to 16, or compares them in constant time.
+    ///
+    /// # Errors
+    /// [`Error::Authentication`] if they differ.
+    #[inline]
+    pub(super) fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
+        match self {
+            GcmMessage::Wide { key, seal, message } => {
+                let right = Zeroizing::new(message.tag(key));
+                let right = right.get(..tag.len()).ok_or(Error::Invalid("tag length"))?;
+                if *seal {
+                    tag.copy_from_slice(right);
+                    return Ok(());
+                }
+                if bool::from(right.ct_eq(tag)) { Ok(()) } else { Err(Error::Authentication) }
+            }
+            GcmMessage::Library { state, seal: true } => state.tag(tag),
+            GcmMessage::Library { state, seal: false } => state.verify(tag),
+        }
+    }
+
+    /// The same key in the midst of the same message.
+    pub(super) fn try_clone(&self) -> Result<GcmMessage, Error> {
+        Ok(match self {
+            GcmMessage::Wide { key, seal, message } => {
+                GcmMessage::Wide { key: key.clone(), seal: *seal, message: message.clone() }
+            }
+            GcmMessage::Library { state, seal } => {
+                GcmMessage::Library { state: state.try_clone()?, seal: *seal }
+            }
+        })
     }
 }
 

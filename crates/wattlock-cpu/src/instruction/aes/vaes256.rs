@@ -3,11 +3,15 @@
 
 use std::arch::x86_64::*;
 
-use super::aes_ni::reverse;
-use super::generic::{Vector, ctr as generic_ctr, kernels};
+use super::aes_ni::{from_u128, reverse, to_u128};
+use super::gcm::gcm_kernels;
+use super::generic::{
+    Vector, WIDTH, ctr as generic_ctr, kernels, load_block_part, mask_of, store_block_part,
+};
 use crate::detect::Vaes256;
 
 kernels!(Vaes256, Ymm, "vaes,vpclmulqdq,avx2,aes,pclmulqdq", ctr: generic_ctr);
+gcm_kernels!(Vaes256, Ymm, "vaes,vpclmulqdq,avx2,aes,pclmulqdq");
 
 #[derive(Clone, Copy)]
 pub(super) struct Ymm(__m256i);
@@ -96,5 +100,106 @@ unsafe impl Vector for Ymm {
     unsafe fn last(self) -> __m128i {
         // SAFETY: instructions are the caller's.
         unsafe { _mm256_extracti128_si256::<1>(self.0) }
+    }
+
+    /// A multiplication is four operations on AMD's Zen 3, and they compete with everything else.
+    const KARATSUBA: bool = true;
+
+    #[inline(always)]
+    unsafe fn zero() -> Ymm {
+        // SAFETY: instructions are the caller's.
+        Ymm(unsafe { _mm256_setzero_si256() })
+    }
+
+    #[inline(always)]
+    unsafe fn lone(block: __m128i) -> Ymm {
+        // SAFETY: instructions are the caller's.
+        Ymm(unsafe { _mm256_zextsi128_si256(block) })
+    }
+
+    #[inline(always)]
+    unsafe fn load_part(from: *const u8, len: usize) -> Ymm {
+        // SAFETY: pointer and instructions are the caller's; of 16 bytes or more the first block is whole.
+        unsafe {
+            if len < 16 {
+                return Ymm::lone(from_u128(load_block_part(from, len)));
+            }
+            let second = from_u128(load_block_part(from.add(16), len - 16));
+            Ymm(_mm256_inserti128_si256::<1>(Ymm::lone(_mm_loadu_si128(from.cast())).0, second))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut u8, len: usize) {
+        // SAFETY: pointer and instructions are the caller's; of 16 bytes or more the first block is whole.
+        unsafe {
+            let first = _mm256_castsi256_si128(self.0);
+            if len < 16 {
+                return store_block_part(to_u128(first), to, len);
+            }
+            _mm_storeu_si128(to.cast(), first);
+            store_block_part(to_u128(self.last()), to.add(16), len - 16);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn cut(self, len: usize) -> Ymm {
+        // SAFETY: instructions are the caller's; `len` is less than a vector.
+        Ymm(unsafe { _mm256_and_si256(self.0, _mm256_loadu_si256(mask_of(len).cast())) })
+    }
+
+    #[inline(always)]
+    unsafe fn add32(self, other: Ymm) -> Ymm {
+        // SAFETY: instructions are the caller's.
+        Ymm(unsafe { _mm256_add_epi32(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<const HALVES: i32>(self, other: Ymm) -> Ymm {
+        // SAFETY: instructions are the caller's.
+        Ymm(unsafe { _mm256_clmulepi64_epi128::<HALVES>(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn halves_swapped(self) -> Ymm {
+        // SAFETY: instructions are the caller's.
+        Ymm(unsafe { _mm256_shuffle_epi32::<0x4e>(self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn first_column(self, others: Ymm) -> Ymm {
+        // SAFETY: instructions are the caller's.
+        Ymm(unsafe { _mm256_blend_epi32::<0x11>(others.0, self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn folded(self) -> __m128i {
+        // SAFETY: instructions are the caller's.
+        unsafe { _mm_xor_si128(_mm256_castsi256_si128(self.0), self.last()) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn fence(states: &mut [Ymm; WIDTH], sums: &mut [Ymm; 3]) {
+        let [a0, a1, a2, a3, a4, a5, a6, a7] = states;
+        let [low, middle, high] = sums;
+        // SAFETY: there is no instruction in it.
+        unsafe {
+            std::arch::asm!(
+                "/* {} {} {} {} {} {} {} {} {} {} {} */",
+                inout(ymm_reg) a0.0,
+                inout(ymm_reg) a1.0,
+                inout(ymm_reg) a2.0,
+                inout(ymm_reg) a3.0,
+                inout(ymm_reg) a4.0,
+                inout(ymm_reg) a5.0,
+                inout(ymm_reg) a6.0,
+                inout(ymm_reg) a7.0,
+                inout(ymm_reg) low.0,
+                inout(ymm_reg) middle.0,
+                inout(ymm_reg) high.0,
+                options(nostack, preserves_flags)
+            );
+        }
     }
 }

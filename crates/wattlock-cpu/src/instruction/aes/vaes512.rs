@@ -5,10 +5,12 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 use super::aes_ni::reverse;
+use super::gcm::gcm_kernels;
 use super::generic::{Vector, WIDTH, kernels};
 use crate::detect::Vaes512;
 
 kernels!(Vaes512, Zmm, "vaes,vpclmulqdq,avx512f,avx512bw,avx512vl,avx2,aes,pclmulqdq", ctr: ctr_cached);
+gcm_kernels!(Vaes512, Zmm, "vaes,vpclmulqdq,avx512f,avx512bw,avx512vl,avx2,aes,pclmulqdq");
 
 /// From this many bytes on the cache of [`ctr_cached`] is worth making.
 const LONG: usize = 8 * 1024;
@@ -259,4 +261,103 @@ unsafe impl Vector for Zmm {
         // SAFETY: instructions are the caller's.
         unsafe { _mm512_extracti32x4_epi32::<3>(self.0) }
     }
+
+    /// Multiplications have the second vector port nearly to themselves, and four need fewer operations in all.
+    const KARATSUBA: bool = false;
+
+    #[inline(always)]
+    unsafe fn zero() -> Zmm {
+        // SAFETY: instructions are the caller's.
+        Zmm(unsafe { _mm512_setzero_si512() })
+    }
+
+    #[inline(always)]
+    unsafe fn lone(block: __m128i) -> Zmm {
+        // SAFETY: instructions are the caller's.
+        Zmm(unsafe { _mm512_zextsi128_si512(block) })
+    }
+
+    #[inline(always)]
+    unsafe fn load_part(from: *const u8, len: usize) -> Zmm {
+        // SAFETY: pointer and instructions are the caller's; masked-out bytes are not touched.
+        Zmm(unsafe { _mm512_maskz_loadu_epi8(first(len), from.cast()) })
+    }
+
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut u8, len: usize) {
+        // SAFETY: pointer and instructions are the caller's; masked-out bytes are not touched.
+        unsafe { _mm512_mask_storeu_epi8(to.cast(), first(len), self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn cut(self, len: usize) -> Zmm {
+        // SAFETY: instructions are the caller's.
+        Zmm(unsafe { _mm512_maskz_mov_epi8(first(len), self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn add32(self, other: Zmm) -> Zmm {
+        // SAFETY: instructions are the caller's.
+        Zmm(unsafe { _mm512_add_epi32(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<const HALVES: i32>(self, other: Zmm) -> Zmm {
+        // SAFETY: instructions are the caller's.
+        Zmm(unsafe { _mm512_clmulepi64_epi128::<HALVES>(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn halves_swapped(self) -> Zmm {
+        // SAFETY: instructions are the caller's.
+        Zmm(unsafe { _mm512_shuffle_epi32::<0x4e>(self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn first_column(self, others: Zmm) -> Zmm {
+        // SAFETY: instructions are the caller's.
+        Zmm(unsafe { _mm512_mask_mov_epi32(others.0, FIRST_COLUMN, self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn folded(self) -> __m128i {
+        // SAFETY: instructions are the caller's.
+        unsafe {
+            let half =
+                _mm256_xor_si256(_mm512_castsi512_si256(self.0), _mm512_extracti64x4_epi64::<1>(self.0));
+            _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256::<1>(half))
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn fence(states: &mut [Zmm; WIDTH], sums: &mut [Zmm; 3]) {
+        let [a0, a1, a2, a3, a4, a5, a6, a7] = states;
+        let [low, middle, high] = sums;
+        // SAFETY: there is no instruction in it.
+        unsafe {
+            std::arch::asm!(
+                "/* {} {} {} {} {} {} {} {} {} {} {} */",
+                inout(zmm_reg) a0.0,
+                inout(zmm_reg) a1.0,
+                inout(zmm_reg) a2.0,
+                inout(zmm_reg) a3.0,
+                inout(zmm_reg) a4.0,
+                inout(zmm_reg) a5.0,
+                inout(zmm_reg) a6.0,
+                inout(zmm_reg) a7.0,
+                inout(zmm_reg) low.0,
+                inout(zmm_reg) middle.0,
+                inout(zmm_reg) high.0,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+/// The mask of the first `len` bytes, fewer than 64.
+#[inline(always)]
+fn first(len: usize) -> __mmask64 {
+    debug_assert!(len < 64);
+    (1 << len) - 1
 }

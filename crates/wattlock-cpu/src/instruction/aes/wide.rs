@@ -5,7 +5,9 @@
 use wattlock_core::Error;
 
 use super::super::span::Span;
+use super::gcm::{self, Message};
 use super::generic::FEW;
+use super::ghash::Table;
 use super::schedule::Schedule;
 use super::{Block, aes_ni, vaes256, vaes512};
 use crate::detect::{AesNi, Cpu, Vaes256, Vaes512};
@@ -120,5 +122,107 @@ impl XtsKey {
             Isa::Vaes256(proof, _) => vaes256::xts(proof, &self.tweak, keys, encrypt, tweak, data),
             Isa::AesNi(proof) => aes_ni::xts(proof, &self.tweak, keys, encrypt, tweak, data),
         }
+    }
+}
+
+/// AES-GCM.
+pub(in super::super) struct GcmKey {
+    isa: Isa,
+    keys: Schedule,
+    table: Table,
+}
+
+impl GcmKey {
+    pub(super) fn new(isa: Isa, key: &[u8]) -> Result<GcmKey, Error> {
+        let keys = aes_ni::expand(isa.narrow(), key)?;
+        let table = match isa {
+            Isa::Vaes512(proof, _) => vaes512::gcm_table(proof, &keys),
+            Isa::Vaes256(proof, _) => vaes256::gcm_table(proof, &keys),
+            Isa::AesNi(proof) => aes_ni::gcm_table(proof, &keys),
+        };
+        Ok(GcmKey { isa, keys, table })
+    }
+
+    /// Encrypts or decrypts a whole message and returns its tag.
+    #[inline]
+    pub(super) fn apply(&self, seal: bool, nonce: &[u8; 12], aad: &[u8], data: &Span<'_>) -> Block {
+        let (keys, table) = (&self.keys, &self.table);
+        let tag = match self.isa {
+            Isa::Vaes512(proof, _) => vaes512::gcm(proof, keys, table, seal, nonce, aad, data),
+            Isa::Vaes256(proof, _) => vaes256::gcm(proof, keys, table, seal, nonce, aad, data),
+            Isa::AesNi(proof) => aes_ni::gcm(proof, keys, table, seal, nonce, aad, data),
+        };
+        tag.to_be_bytes()
+    }
+}
+
+/// An AES-GCM message in pieces. The caller keeps the order of the calls; another order gives wrong tags, nothing worse.
+#[derive(Clone, Default)]
+pub(in super::super) struct GcmMessage {
+    state: Message,
+    /// Bytes of associated data and of data.
+    lengths: (u64, u64),
+}
+
+impl GcmMessage {
+    /// Begins a message; `nonce` must not be empty.
+    #[inline]
+    pub(super) fn start(&mut self, key: &GcmKey, nonce: &[u8]) {
+        let narrow = key.isa.narrow();
+        let (state, mut block) = (&mut self.state, [0; 16]);
+        (state.sum, state.used, self.lengths) = (0, 0, (0, 0));
+        if let Ok(nonce) = <&[u8; 12]>::try_from(nonce) {
+            block[..12].copy_from_slice(nonce);
+            state.counter = u128::from_be_bytes(block) | 1;
+        } else {
+            // SP 800-38D section 7.1 step 2.
+            GcmMessage::hash(key, state, nonce);
+            state.counter = aes_ni::gcm_ended(narrow, &key.table, state, gcm::lengths(0, nonce.len() as u64));
+            (state.sum, state.used) = (0, 0);
+        }
+        state.mask = aes_ni::encrypted(narrow, &key.keys, state.counter);
+        state.counter = gcm::advanced(state.counter, 1);
+    }
+
+    /// Takes associated data.
+    #[inline]
+    pub(super) fn aad(&mut self, key: &GcmKey, bytes: &[u8]) {
+        self.lengths.0 += bytes.len() as u64;
+        GcmMessage::hash(key, &mut self.state, bytes);
+    }
+
+    #[inline]
+    fn hash(key: &GcmKey, state: &mut Message, bytes: &[u8]) {
+        match key.isa {
+            Isa::Vaes512(proof, _) => vaes512::gcm_associated(proof, &key.table, state, bytes),
+            Isa::Vaes256(proof, _) => vaes256::gcm_associated(proof, &key.table, state, bytes),
+            Isa::AesNi(proof) => aes_ni::gcm_associated(proof, &key.table, state, bytes),
+        }
+    }
+
+    /// Encrypts or decrypts, and takes the ciphertext into the tag.
+    #[inline]
+    pub(super) fn update(&mut self, key: &GcmKey, seal: bool, data: Span<'_>) {
+        let (keys, table, state) = (&key.keys, &key.table, &mut self.state);
+        if data.len() == 0 {
+            return;
+        }
+        if self.lengths.1 == 0 {
+            aes_ni::gcm_pad(key.isa.narrow(), table, state);
+        }
+        self.lengths.1 += data.len() as u64;
+        match key.isa {
+            Isa::Vaes512(proof, _) => vaes512::gcm_more(proof, keys, table, seal, state, data),
+            Isa::Vaes256(proof, _) => vaes256::gcm_more(proof, keys, table, seal, state, data),
+            Isa::AesNi(proof) => aes_ni::gcm_more(proof, keys, table, seal, state, data),
+        }
+    }
+
+    /// The tag.
+    #[inline]
+    pub(super) fn tag(&self, key: &GcmKey) -> Block {
+        let last = gcm::lengths(self.lengths.0, self.lengths.1);
+        let sum = aes_ni::gcm_ended(key.isa.narrow(), &key.table, &self.state, last);
+        (sum ^ self.state.mask).to_be_bytes()
     }
 }
