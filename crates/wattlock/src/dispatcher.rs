@@ -28,7 +28,7 @@ use wattlock_core::{
 use wattlock_policy::{Choice, EngineId, EngineWeather, Migration, Outcome, Policy, Weather};
 
 use crate::health::{Health, Reason};
-use crate::inflight::{Entry, InFlight, Purpose};
+use crate::inflight::{Entry, InFlight, Left, Purpose};
 use crate::runtime::Inner;
 use crate::sys::fork;
 use crate::telemetry::{Counter, EngineCounter, Row};
@@ -69,9 +69,17 @@ struct Station {
     unmetered: KindSet,
     /// What an instance of CPU lanes holds, by kind: lanes share a pass with their own kind only, and a batch that
     /// stayed thin is better done one by one. Empty for every other engine.
-    held: Vec<(Token, Shape)>,
-    /// How many of those there are of each kind.
-    alike: [u16; Kind::COUNT],
+    held: Vec<Gathering>,
+}
+
+/// What lanes hold of one kind.
+#[derive(Clone, Copy)]
+struct Gathering {
+    /// The first one's shape.
+    shape: Shape,
+    /// The first one's token. Whoever came later and is not held any more has left.
+    first: Token,
+    count: u16,
 }
 
 /// A policy's answer for requests without company: see [`Dispatcher::lone_answer`].
@@ -105,8 +113,11 @@ pub struct Dispatcher {
     testing: Vec<Testing>,
     /// Done, not yet handed out.
     ready: VecDeque<Completion>,
-    /// Scratch for one poll.
-    polled: Vec<(EngineId, Completion)>,
+    /// Scratch for one poll, and the places in it of those that are not settled at once.
+    arrived: VecDeque<Completion>,
+    odd: Vec<usize>,
+    /// Scratch for one batch.
+    tokens: Vec<Token>,
     idle: IdleShare,
     row: Row,
     streams: Streams,
@@ -140,7 +151,9 @@ impl Dispatcher {
             in_flight: InFlight::default(),
             testing: Vec::new(),
             ready: VecDeque::new(),
-            polled: Vec::new(),
+            arrived: VecDeque::new(),
+            odd: Vec::new(),
+            tokens: Vec::new(),
             idle: IdleShare::default(),
             row,
             streams: Streams::default(),
@@ -215,7 +228,7 @@ impl Dispatcher {
                 self.row.done(chosen, shape.kind, shape.bytes);
                 self.row.add(chosen, shape.kind, Counter::Timed, 1);
                 self.row.add(chosen, shape.kind, Counter::TimedNs, latency_ns);
-                self.count_energy(chosen, shape, None);
+                self.count_energy(chosen, shape, 1, None);
                 let outcome = Outcome {
                     engine: chosen,
                     latency_ns,
@@ -309,20 +322,20 @@ impl Dispatcher {
 
     /// Submits a request that owns its buffers, and does it at once if the policy's engine works inside the call.
     /// It may be held for company until [`Dispatcher::flush`], its hold deadline, or a full batch. Never blocks.
-    pub fn submit(&mut self, mut request: OwnedRequest) -> Submitted {
+    pub fn submit(&mut self, request: OwnedRequest) -> Submitted {
         if self.generation != fork::generation() {
             self.after_fork();
         }
         let shape = request.shape();
         // Who joins a batch came with it, as far as clocks go: a reading for each of eight costs 1 % of a quick pass.
-        let joins = self.stations.iter().any(|station| station.alike[shape.kind.index()] > 0);
+        let joins = self.stations.iter().any(|station| station.gathering(shape.kind).is_some());
         let now = if joins { self.now } else { self.look() };
         if !self.testing.is_empty() {
             // A caller whose requests are all done at once has no reason to poll, and would never hear of the tests
             // that its first one started.
             self.collect(now);
         }
-        if let Err(error) = request.view().validate() {
+        if let Err(error) = request.validate() {
             return self.done_now(request, Err(error), now, now);
         }
         if let Some(engine) = self.lone_answer(&shape) {
@@ -361,17 +374,13 @@ impl Dispatcher {
             match self.policy.choose_together(&shape, count, &self.weather, now) {
                 Some((lanes, size)) if self.has_lanes(lanes, shape.kind) => {
                     // The policy has been asked about all of them: no batch goes early, and none is reconsidered.
-                    self.weather.active = 0;
-                    let pass = requests.drain(..(size.max(1) as usize).min(count as usize));
-                    pass.for_each(|request| each(request.mark, self.submit_to(lanes, request, now)));
-                    self.stations[lanes.index()].flush(now);
-                    self.now = self.runtime.clock().now();
-                    self.count_in_flight(lanes);
+                    let size = (size.max(1) as usize).min(requests.len());
+                    self.submit_pass(lanes, requests, size, each, now);
                 }
                 Some((engine, _)) if engine.index() < self.stations.len() => {
-                    let mut request = requests.remove(0);
+                    let request = requests.remove(0);
                     let mark = request.mark;
-                    let submitted = match request.view().validate() {
+                    let submitted = match request.validate() {
                         Ok(()) => self.submit_inline(engine, &shape, request, now),
                         Err(error) => self.done_now(request, Err(error), now, now),
                     };
@@ -392,15 +401,65 @@ impl Dispatcher {
         self.stations.get(id.index()).is_some_and(|one| one.is_lanes && one.queued.contains(kind))
     }
 
-    /// Puts a request into an engine's instance, to be held there until somebody flushes.
-    fn submit_to(&mut self, engine: EngineId, mut request: OwnedRequest, now: Nanos) -> Submitted {
-        if let Err(error) = request.view().validate() {
-            return self.done_now(request, Err(error), now, now);
+    /// Has lanes do the first `size` of these requests now. The policy has been asked about all of them: none is
+    /// reconsidered.
+    fn submit_pass(
+        &mut self,
+        lanes: EngineId,
+        requests: &mut Vec<OwnedRequest>,
+        size: usize,
+        each: &mut dyn FnMut(u64, Submitted),
+        now: Nanos,
+    ) {
+        let kind = requests[0].kind;
+        if !self.prove_queued(lanes, kind, now) {
+            let reason = self.stations[lanes.index()].health.reason(kind);
+            for request in requests.drain(..size) {
+                let (mark, valid) = (request.mark, request.validate());
+                let submitted = match valid {
+                    Ok(()) => self.submit_elsewhere(lanes, reason, request, now),
+                    Err(error) => self.done_now(request, Err(error), now, now),
+                };
+                each(mark, submitted);
+            }
+            return;
         }
-        let (shape, choice) = (request.shape(), Choice { hold_ns: 1, ..Choice::now(engine) });
-        match self.enqueue(&choice, &shape, request, now) {
-            Ok(token) => Submitted::Pending(token),
-            Err((reason, request)) => self.submit_elsewhere(engine, reason, request, now),
+        let mut tokens = mem::take(&mut self.tokens);
+        tokens.clear();
+        let mut left = size;
+        while tokens.len() < left {
+            let request = &requests[tokens.len()];
+            match request.validate() {
+                Ok(()) if request.kind == kind => {
+                    let (shape, mark, ahead) = (request.shape(), request.mark, tokens.len() as u32);
+                    tokens.push(self.enter(lanes, &shape, mark, 0, ahead, now));
+                }
+                Ok(()) => break,
+                Err(error) => {
+                    let request = requests.remove(tokens.len());
+                    each(request.mark, self.done_now(request, Err(error), now, now));
+                    left -= 1;
+                }
+            }
+        }
+        let (before, lost) = (requests.len(), Err(Error::Device(Fault::Lost)));
+        let instance = self.stations[lanes.index()].instance.as_mut();
+        let outcome = instance.map_or(lost, |instance| instance.submit_all(&tokens, requests, now));
+        self.stations[lanes.index()].flush(now);
+        self.count_in_flight(lanes);
+        for (nth, token) in tokens.iter().enumerate() {
+            if nth < before - requests.len() {
+                each(self.in_flight.mark(*token).unwrap_or_default(), Submitted::Pending(*token));
+            } else {
+                self.leave(*token);
+            }
+        }
+        self.tokens = tokens;
+        if let Err(error) = outcome {
+            // This one goes elsewhere; about those after it the policy will be asked again.
+            let request = requests.remove(0);
+            let (mark, reason) = (request.mark, self.refused(lanes, &error, now));
+            each(mark, self.submit_elsewhere(lanes, reason, request, now));
         }
     }
 
@@ -510,7 +569,7 @@ impl Dispatcher {
         if !self.prove_queued(id, shape.kind, now) {
             return Err((self.stations[id.index()].health.reason(shape.kind), request));
         }
-        let token = self.enter(id, shape, Purpose::Door, request.mark, choice.hold_ns, now);
+        let token = self.enter(id, shape, request.mark, choice.hold_ns, 0, now);
         let Some(instance) = self.stations[id.index()].instance.as_mut() else {
             self.leave(token);
             return Err((Reason::Lost, request));
@@ -523,58 +582,66 @@ impl Dispatcher {
             }
             Err(refused) => {
                 self.leave(token);
-                let reason = Reason::of(&refused.error);
-                if matches!(refused.error, Error::Device(_)) {
-                    self.failed(id, reason, now);
-                } else if refused.error == Error::Full && self.in_flight_on(id) == 0 && self.hostages(id) > 0
-                {
-                    // Nothing but hostages fills the window, and they may never leave by themselves.
-                    self.failed(id, Reason::Lost, now);
-                }
-                Err((reason, refused.request))
+                Err((self.refused(id, &refused.error, now), refused.request))
             }
         }
     }
 
+    /// An instance did not take a request. Says why the request goes elsewhere.
+    #[cold]
+    fn refused(&mut self, id: EngineId, error: &Error, now: Nanos) -> Reason {
+        let reason = Reason::of(error);
+        if matches!(error, Error::Device(_)) {
+            self.failed(id, reason, now);
+        } else if *error == Error::Full && self.in_flight_on(id) == 0 && self.hostages(id) > 0 {
+            // Nothing but hostages fills the window, and they may never leave by themselves.
+            self.failed(id, Reason::Lost, now);
+        }
+        reason
+    }
+
+    /// Takes note of a door's request that an engine is about to be given, with `ahead` others before it that it has not
+    /// been given yet.
+    #[inline]
     fn enter(
         &mut self,
         id: EngineId,
         shape: &Shape,
-        purpose: Purpose,
         mark: u64,
         hold_ns: Nanos,
+        ahead: u32,
         now: Nanos,
     ) -> Token {
+        let give_up_ns = self.expect(id, shape, hold_ns, now);
+        let depth = self.weather.engines[id.index()].in_flight + ahead + 1;
+        self.in_flight.enter(id, shape, mark, depth, (now, give_up_ns))
+    }
+
+    /// Counts a request that an engine is about to be given, and says until when it has time.
+    #[inline]
+    fn expect(&mut self, id: EngineId, shape: &Shape, hold_ns: Nanos, now: Nanos) -> Nanos {
         let give_up_ns = now.saturating_add(hold_ns).saturating_add(self.runtime.give_up_after_ns());
         self.next_expiry = self.next_expiry.min(give_up_ns);
         let weather = &mut self.weather.engines[id.index()];
         weather.in_flight_bytes += shape.bytes as u64;
         weather.asymmetric += u32::from(shape.kind.is_asymmetric());
-        let depth = weather.in_flight + 1;
-        self.in_flight.enter(Entry {
-            engine: id,
-            shape: *shape,
-            purpose,
-            mark,
-            submitted_ns: now,
-            give_up_ns,
-            depth,
-        })
+        give_up_ns
     }
 
     /// After a submission: the deadline counts from the oldest request held; a batch that is full or may not wait goes.
     /// (Lanes begin a full one by themselves: only they know how many are of a kind.)
     fn note_held(&mut self, id: EngineId, flush_by: Nanos, now: Nanos) {
+        self.count_in_flight(id);
         let station = &mut self.stations[id.index()];
-        let held = station.instance.as_ref().map_or(0, |instance| instance.held());
+        let held = self.weather.engines[id.index()].held;
         if held > 0 {
             station.flush_by = Some(station.flush_by.map_or(flush_by, |by| by.min(flush_by)));
         }
         let full = station.width > 1 && held >= u32::from(station.width) && !station.is_lanes;
         if full || station.flush_by.is_some_and(|by| by <= now) {
             self.ring(id, now);
+            self.count_in_flight(id);
         }
-        self.count_in_flight(id);
         if self.everyone_waits() && self.weather.engines.iter().any(|engine| engine.held > 0) {
             self.flush();
         }
@@ -660,7 +727,9 @@ impl Dispatcher {
         let (id, mut fault) = (test.engine, None);
         while test.good && !test.aborted {
             let Some(KnownAnswer { request, expected, source }) = test.waiting.pop() else { break };
-            let token = self.enter(id, &request.shape(), Purpose::Test(expected), 0, 0, now);
+            let shape = request.shape();
+            let give_up_ns = self.expect(id, &shape, 0, now);
+            let token = self.in_flight.enter_test(id, &shape, expected, (now, give_up_ns));
             let instance = self.stations[id.index()].instance.as_mut();
             let lost = Error::Device(Fault::Lost);
             let submitted = match instance {
@@ -675,8 +744,8 @@ impl Dispatcher {
             let entry = self.leave(token);
             match error {
                 Error::Full if test.in_flight > 0 => {
-                    if let Some(Entry { purpose: Purpose::Test(expected), .. }) = entry {
-                        test.waiting.push(KnownAnswer { request, expected, source });
+                    if let Some(Left { purpose: Purpose::Test(expected), .. }) = entry {
+                        test.waiting.push(KnownAnswer { request, expected: *expected, source });
                     }
                     break;
                 }
@@ -734,13 +803,13 @@ impl Dispatcher {
     /// Rings an engine's doorbell, unless lanes hold batches so thin that the policy would rather have them done one
     /// by one. What lanes do, they do here: time passes.
     fn ring(&mut self, id: EngineId, now: Nanos) {
-        while let Some((_, shape)) = self.stations[id.index()].held.first().copied() {
-            let station = &mut self.stations[id.index()];
-            let alike: Vec<Token> =
-                station.held.iter().filter(|held| held.1.kind == shape.kind).map(|held| held.0).collect();
-            station.forget_kind(shape.kind);
-            if let Some(to) = self.policy.take_over(&shape, id, alike.len() as u32, &self.weather) {
-                alike.into_iter().for_each(|token| self.take_over(token, to, now));
+        while let Some(gathering) = self.stations[id.index()].held.first().copied() {
+            let Gathering { shape, count, .. } = gathering;
+            self.stations[id.index()].held.remove(0);
+            if let Some(to) = self.policy.take_over(&shape, id, u32::from(count), &self.weather) {
+                for token in self.gathered(id, &gathering) {
+                    self.take_over(token, to, now);
+                }
             }
         }
         let station = &mut self.stations[id.index()];
@@ -749,6 +818,16 @@ impl Dispatcher {
         if works_here {
             self.now = self.runtime.clock().now();
         }
+    }
+
+    /// The tokens of what an engine holds of a kind.
+    fn gathered(&self, id: EngineId, gathering: &Gathering) -> Vec<Token> {
+        let is_of_it = |(token, entry): &(Token, &Entry)| {
+            *token >= gathering.first && entry.engine == id && entry.shape.kind == gathering.shape.kind
+        };
+        let mut tokens: Vec<Token> = self.in_flight.iter().filter(is_of_it).map(|(token, _)| token).collect();
+        tokens.sort_unstable();
+        tokens
     }
 
     /// Has a held request done inside the call by somebody else.
@@ -996,41 +1075,61 @@ impl Dispatcher {
 
     /// Takes what the instances have finished.
     fn collect(&mut self, now: Nanos) {
-        let mut polled = mem::take(&mut self.polled);
         for index in 0..self.stations.len() {
             let id = EngineId(index as u8);
-            let Some(mut instance) = self.stations[index].instance.take() else { continue };
-            let came = instance.poll(now, &mut |completion| {
-                if let Some(completion) = self.settle_plain(id, completion, now) {
-                    polled.push((id, completion));
-                }
-            });
-            self.stations[index].instance = Some(instance);
-            if came > 0 {
-                self.count_in_flight(id);
+            let Some(instance) = self.stations[index].instance.as_mut() else { continue };
+            if instance.poll_all(now, &mut self.arrived) == 0 {
+                continue;
             }
-        }
-        for (id, completion) in polled.drain(..) {
-            self.settle(id, completion, now);
             self.count_in_flight(id);
+            let (mut arrived, mut odd) = (mem::take(&mut self.arrived), mem::take(&mut self.odd));
+            self.settle_plain(id, &mut arrived, &mut odd, now);
+            if !odd.is_empty() {
+                let mut odd = odd.drain(..).peekable();
+                for (at, completion) in arrived.drain(..).enumerate() {
+                    if odd.next_if_eq(&at).is_none() {
+                        self.ready.push_back(completion);
+                    } else {
+                        self.settle(id, completion, now);
+                        self.count_in_flight(id);
+                    }
+                }
+            } else if self.ready.is_empty() {
+                mem::swap(&mut self.ready, &mut arrived);
+            } else {
+                self.ready.append(&mut arrived);
+            }
+            (self.arrived, self.odd) = (arrived, odd);
         }
-        self.polled = polled;
     }
 
-    /// Settles what needs no second thought and no instance, so that it is moved once: a door's request that a CPU
-    /// engine has done. Anything else is given back.
-    fn settle_plain(&mut self, id: EngineId, mut completion: Completion, now: Nanos) -> Option<Completion> {
-        let Completion { token, result, .. } = completion;
-        let plain = self.stations[id.index()].is_cpu
-            && result.is_ok()
-            && self.in_flight.get(token).is_some_and(|entry| entry.is_door());
-        let Some(entry) = plain.then(|| self.leave(token)).flatten() else { return Some(completion) };
-        self.stations[id.index()].health.succeeded();
-        self.count_done(id, &entry, &completion.cost, now);
-        completion.cost.latency_ns = now.saturating_sub(entry.submitted_ns);
-        completion.cost.batch = completion.cost.batch.max(1);
-        self.ready.push_back(completion);
-        None
+    /// Settles what needs no second thought, where it lies: doors' requests that a CPU engine has done, those that went
+    /// together in one go. Notes the places of the others.
+    fn settle_plain(
+        &mut self,
+        id: EngineId,
+        arrived: &mut VecDeque<Completion>,
+        odd: &mut Vec<usize>,
+        now: Nanos,
+    ) {
+        let is_cpu = self.stations[id.index()].is_cpu;
+        let mut at = 0;
+        while let Some(cost) = arrived.get(at).map(|first| first.cost) {
+            let alike =
+                arrived.range(at..).take_while(|one| is_cpu && one.result.is_ok() && one.cost == cost);
+            let Some((left, count)) = self.leave_run(alike.map(|one| one.token)) else {
+                odd.push(at);
+                at += 1;
+                continue;
+            };
+            self.stations[id.index()].health.succeeded();
+            self.count_done(id, &left, count, &cost, now);
+            let latency_ns = now.saturating_sub(left.submitted_ns);
+            for one in arrived.range_mut(at..at + count as usize) {
+                one.cost = Cost { latency_ns, batch: cost.batch.max(1), ..cost };
+            }
+            at += count as usize;
+        }
     }
 
     /// Gives up on requests whose time is up: their inputs come back untouched and the CPU does them. The engine's
@@ -1081,7 +1180,7 @@ impl Dispatcher {
             .map(|(token, entry)| (token, entry.engine))
             .collect();
         for (token, id) in lost {
-            let Some(entry) = self.leave(token).filter(Entry::is_door) else { continue };
+            let Some(entry) = self.leave(token).filter(Left::is_door) else { continue };
             tracing::error!(engine = self.name(id), "a stopped instance kept a request");
             self.row.add(id, entry.shape.kind, Counter::Errors, 1);
             let mut request = OwnedRequest::new(entry.shape.kind, Arc::new(Key::none_owned()), Vec::new(), 0);
@@ -1123,7 +1222,7 @@ impl Dispatcher {
                 if self.stations[id.index()].instance.is_some() {
                     self.stations[id.index()].health.succeeded();
                 }
-                self.count_done(id, &entry, &cost, now);
+                self.count_done(id, &entry, 1, &cost, now);
                 Ok(len)
             }
             Err(error) if self.stations[id.index()].is_cpu && !error.another_engine_may_help() => Err(error),
@@ -1132,7 +1231,7 @@ impl Dispatcher {
                 if matches!(error, Error::Device(_)) {
                     self.failed(id, reason, now);
                 }
-                self.observe(&entry, &cost, now, true);
+                self.policy.observe(&entry.shape, &outcome(&entry, &cost, now, true), now);
                 self.elsewhere(id, reason, &mut request.view())
             }
         };
@@ -1172,20 +1271,20 @@ impl Dispatcher {
         one_in > 0 && ((self.checks >> 32) * u64::from(one_in)) >> 32 == 0
     }
 
-    /// Counts a request that the engine it was queued on has done, and tells the policy.
-    fn count_done(&mut self, id: EngineId, entry: &Entry, cost: &Cost, now: Nanos) {
-        let kind = entry.shape.kind;
-        self.row.done(id, kind, entry.shape.bytes);
-        self.row.add(id, kind, Counter::Timed, 1);
-        self.row.add(id, kind, Counter::TimedNs, now.saturating_sub(entry.submitted_ns));
-        self.row.add(id, kind, Counter::HeldNs, cost.held_ns);
-        self.row.add(id, kind, Counter::BatchSum, u64::from(cost.batch.max(1)));
-        self.count_energy(id, &entry.shape, cost.energy_nj);
-        self.observe(entry, cost, now, false);
+    /// Counts requests that the engine they were queued on has done, alike and together, and tells the policy.
+    fn count_done(&mut self, id: EngineId, left: &Left, count: u32, cost: &Cost, now: Nanos) {
+        let (kind, each) = (left.shape.kind, u64::from(count));
+        self.row.done_together(id, kind, count, left.shape.bytes);
+        self.row.add(id, kind, Counter::Timed, each);
+        self.row.add(id, kind, Counter::TimedNs, each * now.saturating_sub(left.submitted_ns));
+        self.row.add(id, kind, Counter::HeldNs, each * cost.held_ns);
+        self.row.add(id, kind, Counter::BatchSum, each * u64::from(cost.batch.max(1)));
+        self.count_energy(id, &left.shape, count, cost.energy_nj);
+        self.policy.observe_together(&left.shape, &outcome(left, cost, now, false), count, now);
     }
 
-    /// Counts a request's joules: as its engine says, or else as the profile does.
-    fn count_energy(&mut self, id: EngineId, shape: &Shape, said: Option<u64>) {
+    /// Counts the joules of requests: as their engine says of each, or else as the profile does.
+    fn count_energy(&mut self, id: EngineId, shape: &Shape, count: u32, said: Option<u64>) {
         let station = &mut self.stations[id.index()];
         if said.is_none() && station.unmetered.contains(shape.kind) {
             return;
@@ -1194,13 +1293,13 @@ impl Dispatcher {
         if energy_nj == 0 && self.runtime.energy_nj(id, shape.kind, 1 << 30) == 0 {
             station.unmetered = station.unmetered.with(shape.kind);
         }
-        self.row.add(id, shape.kind, Counter::EnergyNj, energy_nj);
+        self.row.add(id, shape.kind, Counter::EnergyNj, u64::from(count) * energy_nj);
     }
 
     fn finish(
         &mut self,
         token: Token,
-        entry: &Entry,
+        entry: &Left,
         request: OwnedRequest,
         result: Result<usize, Error>,
         cost: Cost,
@@ -1209,19 +1308,6 @@ impl Dispatcher {
         let cost =
             Cost { latency_ns: now.saturating_sub(entry.submitted_ns), batch: cost.batch.max(1), ..cost };
         self.ready.push_back(Completion { token, request, result, cost });
-    }
-
-    fn observe(&mut self, entry: &Entry, cost: &Cost, now: Nanos, failed: bool) {
-        let outcome = Outcome {
-            engine: entry.engine,
-            latency_ns: now.saturating_sub(entry.submitted_ns),
-            held_ns: cost.held_ns,
-            batch: cost.batch.max(1),
-            depth: entry.depth,
-            energy_nj: cost.energy_nj,
-            failed,
-        };
-        self.policy.observe(&entry.shape, &outcome, now);
     }
 
     /// An engine failed a request. If that puts it into quarantine, its instance is stopped, and what it still had
@@ -1250,14 +1336,27 @@ impl Dispatcher {
     }
 
     /// Takes a request out of flight: `Some` exactly once.
-    fn leave(&mut self, token: Token) -> Option<Entry> {
-        let entry = self.in_flight.take(token)?;
-        let weather = &mut self.weather.engines[entry.engine.index()];
-        weather.in_flight_bytes = weather.in_flight_bytes.saturating_sub(entry.shape.bytes as u64);
-        weather.asymmetric = weather.asymmetric.saturating_sub(u32::from(entry.shape.kind.is_asymmetric()));
-        // However it left, it keeps nobody company any more.
-        self.stations[entry.engine.index()].forget(token, entry.shape.kind);
-        Some(entry)
+    fn leave(&mut self, token: Token) -> Option<Left> {
+        let left = self.in_flight.take(token)?;
+        self.left(token, &left, 1);
+        Some(left)
+    }
+
+    /// Takes a door's request out of flight, and those after it that came with it.
+    fn leave_run(&mut self, mut tokens: impl Iterator<Item = Token> + Clone) -> Option<(Left, u32)> {
+        let (left, count) = self.in_flight.take_run(tokens.clone())?;
+        self.left(tokens.next()?, &left, count);
+        Some((left, count))
+    }
+
+    /// The first of so many that left, and what they were.
+    fn left(&mut self, first: Token, left: &Left, count: u32) {
+        let weather = &mut self.weather.engines[left.engine.index()];
+        let (bytes, asymmetric) = (left.shape.bytes as u64, u32::from(left.shape.kind.is_asymmetric()));
+        weather.in_flight_bytes = weather.in_flight_bytes.saturating_sub(u64::from(count) * bytes);
+        weather.asymmetric = weather.asymmetric.saturating_sub(count * asymmetric);
+        // However they left, they keep nobody company any more.
+        self.stations[left.engine.index()].forget(first, left.shape.kind, count);
     }
 
     /// Keeps the weather's view of an engine's queue, and the gauge that others can read.
@@ -1334,8 +1433,12 @@ impl Station {
             queued: description.queued,
             unmetered: KindSet::EMPTY,
             held: Vec::new(),
-            alike: [0; Kind::COUNT],
         }
+    }
+
+    /// What lanes hold of a kind.
+    fn gathering(&self, kind: Kind) -> Option<&Gathering> {
+        self.held.iter().find(|one| one.shape.kind == kind)
     }
 
     /// Lanes have taken a request in. They do a batch by themselves once it is full.
@@ -1343,48 +1446,42 @@ impl Station {
         if !self.is_lanes {
             return;
         }
-        let alike = &mut self.alike[shape.kind.index()];
-        *alike += 1;
-        if *alike >= self.width {
-            self.forget_kind(shape.kind);
-        } else {
-            self.held.push((token, *shape));
+        let at = self.held.iter().position(|one| one.shape.kind == shape.kind).unwrap_or(self.held.len());
+        if at == self.held.len() {
+            self.held.push(Gathering { shape: *shape, first: token, count: 0 });
         }
-    }
-
-    /// A request is no longer held.
-    fn forget(&mut self, token: Token, kind: Kind) {
-        if self.alike[kind.index()] > 0
-            && let Some(at) = self.held.iter().position(|(held, _)| *held == token)
-        {
+        self.held[at].count += 1;
+        if self.held[at].count >= self.width {
             self.held.remove(at);
-            self.alike[kind.index()] -= 1;
         }
     }
 
-    fn forget_kind(&mut self, kind: Kind) {
-        self.held.retain(|(_, held)| held.kind != kind);
-        self.alike[kind.index()] = 0;
+    /// So many requests are no longer held, if they were: those of a kind that are held came after all others of it.
+    fn forget(&mut self, first: Token, kind: Kind, count: u32) {
+        let held = |one: &Gathering| one.shape.kind == kind && first >= one.first;
+        if let Some(at) = self.held.iter().position(held) {
+            self.held[at].count = self.held[at].count.saturating_sub(count as u16);
+            if self.held[at].count == 0 {
+                self.held.remove(at);
+            }
+        }
     }
 
     fn forget_all(&mut self) {
         self.held.clear();
-        self.alike = [0; Kind::COUNT];
     }
 
     /// Requests held that a request of this kind would share a pass with.
     fn held_alike(&self, kind: Kind) -> u32 {
         if self.is_lanes {
-            return u32::from(self.alike[kind.index()]);
+            return self.gathering(kind).map_or(0, |one| u32::from(one.count));
         }
         self.instance.as_ref().map_or(0, |instance| instance.held())
     }
 
     fn flush(&mut self, now: Nanos) {
         self.flush_by = None;
-        if !self.held.is_empty() {
-            self.forget_all();
-        }
+        self.forget_all();
         if let Some(instance) = self.instance.as_mut().filter(|instance| instance.held() > 0) {
             instance.flush(now);
         }
@@ -1396,6 +1493,19 @@ impl Station {
 fn may_repeat(error: &Error, request: &Request<'_>) -> bool {
     let midway = matches!(error, Error::Device(_)) && matches!(request.data, Data::InPlace(_));
     error.another_engine_may_help() && !midway
+}
+
+/// What a policy learns of a request.
+fn outcome(left: &Left, cost: &Cost, now: Nanos, failed: bool) -> Outcome {
+    Outcome {
+        engine: left.engine,
+        latency_ns: now.saturating_sub(left.submitted_ns),
+        held_ns: cost.held_ns,
+        batch: cost.batch.max(1),
+        depth: left.depth,
+        energy_nj: cost.energy_nj,
+        failed,
+    }
 }
 
 /// Copies a completion's result into the borrowed request it was made from.
