@@ -77,6 +77,10 @@
 //! whole pass ([`Policy::choose_together`]). P is a pass for one, times what a pass more than half full has been seen to
 //! cost beyond that (lanes do RSA in half the time for four).
 //!
+//! *Batches alike.* Where this CPU's engines are all there is, a batch of lanes is reckoned with for its first request; the
+//! others join it. The next seven batches begin with the same answer, as long as as many are active, nothing is in flight,
+//! none stayed thin and none failed.
+//!
 //! *Stability.* The engine last chosen for a size bucket is left only for one that looks `margin` (4 %) better, so
 //! noise below the margin changes nothing and staying costs no more than the margin.
 //!
