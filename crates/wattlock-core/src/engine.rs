@@ -1,5 +1,6 @@
 //! What an engine is, and what a queue pair of one is.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use crate::error::Error;
@@ -197,11 +198,38 @@ pub trait Instance: Send {
     /// The request comes back with [`Error::Full`], [`Error::Unsupported`], [`Error::Invalid`] or [`Error::Device`].
     fn submit(&mut self, token: Token, request: OwnedRequest, now: Nanos) -> Result<(), Refused>;
 
+    /// Accepts the first of `requests`, one for each token, as [`Instance::submit`] would one after the other, and takes
+    /// them out. Moving a request costs as much as half of everything else on its way, so an instance that can take
+    /// them where they are should.
+    ///
+    /// # Errors
+    /// Why the first of those left was not taken; none after it was tried.
+    fn submit_all(
+        &mut self,
+        tokens: &[Token],
+        requests: &mut Vec<OwnedRequest>,
+        now: Nanos,
+    ) -> Result<(), Error> {
+        for token in tokens.iter().take(requests.len()) {
+            if let Err(Refused { error, request }) = self.submit(*token, requests.remove(0), now) {
+                requests.insert(0, request);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// Rings the doorbell for everything held.
     fn flush(&mut self, now: Nanos);
 
     /// Hands every finished request to `done`, and returns how many there were.
     fn poll(&mut self, now: Nanos, done: &mut dyn FnMut(Completion)) -> usize;
+
+    /// As [`Instance::poll`], onto the end of a list. An instance that keeps its completions in such lists hands them
+    /// over whole.
+    fn poll_all(&mut self, now: Nanos, done: &mut VecDeque<Completion>) -> usize {
+        self.poll(now, &mut |completion| done.push_back(completion))
+    }
 
     /// Takes a request back, its input untouched. If the machine already has it, the machine's own copies stay
     /// hostage, and count against the window, until it answers or is stopped; that answer is then dropped.

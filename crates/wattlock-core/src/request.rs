@@ -166,11 +166,16 @@ impl<'a> Request<'a> {
             room,
             self.tag.len(),
         )?;
-        if self.kind.info().family == Family::Compress && !(1..=9).contains(&self.options.level) {
-            return Err(Error::Invalid("deflate level"));
-        }
-        Ok(())
+        validate_level(self.kind, self.options.level)
     }
+}
+
+#[inline]
+fn validate_level(kind: Kind, level: u8) -> Result<(), Error> {
+    if kind.info().family == Family::Compress && !(1..=9).contains(&level) {
+        return Err(Error::Invalid("deflate level"));
+    }
+    Ok(())
 }
 
 #[inline]
@@ -283,11 +288,26 @@ impl OwnedRequest {
     }
 
     /// The request's shape.
+    #[inline]
     pub fn shape(&self) -> Shape {
         Shape { kind: self.kind, bytes: self.input.len(), class: self.class }
     }
 
+    /// As [`Request::validate`] of its [`OwnedRequest::view`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the field.
+    #[inline]
+    pub fn validate(&self) -> Result<(), Error> {
+        let (input, room) = (self.input.len(), self.output.len());
+        // The tag has room for every kind's.
+        let tag = self.kind.info().tag;
+        validate(self.kind, &self.key, self.nonce.len(), self.aad.len(), input, room, tag)?;
+        validate_level(self.kind, self.options.level)
+    }
+
     /// The same request on borrowed buffers.
+    #[inline]
     pub fn view(&mut self) -> Request<'_> {
         Request {
             kind: self.kind,
@@ -355,6 +375,22 @@ mod tests {
         assert_eq!(ask(Kind::Sha256, none, b"", b"a", 9, 32, 0), Err(Error::Invalid("associated data")));
         assert_eq!(ask(Kind::Sha256, none, b"", b"", 9, 31, 0), Err(Error::Invalid("output length")));
         assert_eq!(ask(Kind::P256Generate, none, b"", b"", 1, 97, 0), Err(Error::Invalid("input length")));
+    }
+
+    #[test]
+    fn an_owned_request_is_validated_as_its_view_is() {
+        let key = Arc::new(gcm());
+        let mut request = OwnedRequest::new(Kind::Aes128GcmSeal, key, vec![0; 9], 9);
+        assert_eq!(request.validate(), Err(Error::Invalid("nonce length")));
+        request.nonce = vec![0; 12];
+        assert_eq!((request.validate(), request.view().validate()), (Ok(()), Ok(())));
+        request.output.pop();
+        assert_eq!(request.validate(), Err(Error::Invalid("output length")));
+        assert_eq!(request.view().validate(), request.validate());
+        let mut request = OwnedRequest::new(Kind::Deflate, Arc::new(Key::none_owned()), vec![0; 9], 99);
+        request.options.level = 10;
+        assert_eq!(request.validate(), Err(Error::Invalid("deflate level")));
+        assert_eq!(request.view().validate(), request.validate());
     }
 
     #[test]

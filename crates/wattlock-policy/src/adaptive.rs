@@ -77,6 +77,10 @@
 //! whole pass ([`Policy::choose_together`]). P is a pass for one, times what a pass more than half full has been seen to
 //! cost beyond that (lanes do RSA in half the time for four).
 //!
+//! *Batches alike.* Where this CPU's engines are all there is, a batch of lanes is reckoned with for its first request; the
+//! others join it. The next seven batches begin with the same answer, as long as as many are active, nothing is in flight,
+//! none stayed thin and none failed.
+//!
 //! *Stability.* The engine last chosen for a size bucket is left only for one that looks `margin` (4 %) better, so
 //! noise below the margin changes nothing and staying costs no more than the margin.
 //!
@@ -120,6 +124,9 @@ const SATURATED: f32 = 1.0 / 0.9;
 const POLL_GAP_NS: Nanos = 5_000;
 /// Longer gaps between requests say nothing more.
 const GAP_MOST_NS: f32 = 1e7;
+/// Batches of lanes that follow each other alike begin with one answer: this many more. A reckoning costs a tenth of a
+/// microsecond for each of the few who share a quick pass, and what was observed in seven batches changes little.
+const ANSWERED_AGAIN: u8 = 7;
 /// Slots of the inline table: quarters of a size bucket.
 const SLOTS: usize = 4 * BUCKETS;
 
@@ -325,6 +332,7 @@ impl Policy for Adaptive {
         weather: &Weather,
     ) -> Option<EngineId> {
         let table = self.tables[shape.kind.index()].as_mut()?;
+        table.reckon_anew();
         let to = table.quicker_one_by_one(shape.bytes, lanes, count, weather)?;
         if let Some(left) = table.candidates.iter_mut().find(|one| one.id == lanes) {
             (0..count).for_each(|_| left.learn_company(count as u16));
@@ -339,12 +347,28 @@ impl Policy for Adaptive {
         self.governors.iter().find(|(id, _)| *id == engine).map(|(_, governor)| governor.resting())
     }
 
+    /// What a pass of lanes says is learned from once, and is the same for all who shared it.
+    fn observe_together(&mut self, shape: &Shape, outcome: &Outcome, count: u32, now: Nanos) {
+        let mut nth = 0;
+        while nth < count {
+            self.observe(shape, &Outcome { depth: outcome.depth + nth, ..*outcome }, now);
+            nth += 1;
+            let table = self.tables[shape.kind.index()].as_mut();
+            let known = table.map_or(0, |table| table.pass_known(outcome, count - nth));
+            if let Some(named) = self.named.as_mut().filter(|named| named.engine == outcome.engine) {
+                named.back += known;
+            }
+            nth += known;
+        }
+    }
+
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
         let rules = self.rules;
         if let Some(named) = self.named.as_mut().filter(|named| named.engine == outcome.engine) {
             named.back += 1;
         }
         if outcome.failed {
+            self.table(shape.kind).reckon_anew();
             if let Some(distrust) = self.distrust.get_mut(outcome.engine.index()) {
                 distrust.on_failure(now, rules.half_life_ns);
             }
@@ -429,6 +453,18 @@ enum Belief {
     Calibrated,
 }
 
+/// An answer that lanes are to hold a request, where only this CPU's engines do its kind.
+#[derive(Clone, Copy)]
+struct Open {
+    candidate: u8,
+    bucket: u8,
+    hold_ns: Nanos,
+    /// How many were active.
+    active: u32,
+    /// Batches that may still begin with the same answer.
+    again: u8,
+}
+
 /// All that is known of one kind.
 struct Table {
     /// In the order of preference when nothing is known.
@@ -441,8 +477,8 @@ struct Table {
     gap_ns: f32,
     /// Requests still to be given to the candidate on trial, so that a shared pass is tried with company.
     trial: (u8, u16),
-    /// The batch that lanes were last asked to hold: candidate, size bucket, hold.
-    open: Option<(u8, u8, Nanos)>,
+    /// The batch that lanes were last asked to hold.
+    open: Option<Open>,
     /// When the present job began.
     job_since: Option<Nanos>,
 }
@@ -516,7 +552,13 @@ impl Table {
         candidate.take_turn();
         let choice = Choice { engine: candidate.id, hold_ns, clock: None };
         let held = hold_ns > 0 && self.candidates.iter().all(Candidate::on_thread);
-        self.open = held.then_some((chosen as u8, bucket(sky.shape.bytes) as u8, hold_ns));
+        self.open = held.then_some(Open {
+            candidate: chosen as u8,
+            bucket: bucket(sky.shape.bytes) as u8,
+            hold_ns,
+            active: sky.weather.active,
+            again: ANSWERED_AGAIN,
+        });
         Some(choice)
     }
 
@@ -592,27 +634,42 @@ impl Table {
         Some(Way { ns, across_ns: ns, nj, predicted: 0.0, batch })
     }
 
-    /// Joins the batch that lanes hold already. Where there are only this CPU's engines that needs no reckoning: the pass
-    /// will be made, and one more in it costs next to nothing. (A reckoning counts where a pass takes 5 us a request.)
+    /// Joins the batch that lanes hold already, or opens one like the last, which went well. Where there are only this
+    /// CPU's engines that needs no reckoning: the pass will be made, and one more in it costs next to nothing; and those
+    /// who are active were as many when it was reckoned.
     fn join(&mut self, shape: &Shape, weather: &Weather, every: u32, now: Nanos) -> Option<Choice> {
-        let (index, size, hold_ns) = self.open?;
-        let candidate = self.candidates.get_mut(usize::from(index))?;
+        let open = self.open.as_mut()?;
+        let candidate = self.candidates.get_mut(usize::from(open.candidate))?;
         let held = weather.engines[candidate.id.index()].held_alike;
-        let alike = usize::from(size) == bucket(shape.bytes);
-        if !alike || held == 0 || held >= u32::from(candidate.width) || !is_usable(candidate, weather) {
+        let alike = usize::from(open.bucket) == bucket(shape.bytes);
+        if !alike || held >= u32::from(candidate.width) || !is_usable(candidate, weather) {
             return None;
         }
         if self.trial.1 > 0 || every > 0 && self.asked.wrapping_add(1).is_multiple_of(every) {
             return None;
         }
+        if held == 0 {
+            let as_before = weather.active > 1 && weather.active == open.active && weather.in_flight() == 0;
+            if !as_before || open.again == 0 {
+                return None;
+            }
+            open.again -= 1;
+        }
         let alone = candidate.ns(shape.bytes)?;
         candidate.on_submit(alone);
-        let engine = candidate.id;
+        let (engine, hold_ns) = (candidate.id, open.hold_ns);
         self.asked = self.asked.wrapping_add(1);
         if weather.active == 0 {
             self.note_gap(now);
         }
         Some(Choice { engine, hold_ns, clock: None })
+    }
+
+    /// The last batch did not go as it was reckoned: the next is reckoned anew.
+    fn reckon_anew(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.again = 0;
+        }
     }
 
     /// The candidate with the lowest score; `None` if none is available and has room. While the cost of the first in
@@ -977,9 +1034,15 @@ impl Table {
         false
     }
 
+    /// Of `most` more outcomes of an engine, those that are of a pass which was learned from already.
+    fn pass_known(&mut self, outcome: &Outcome, most: u32) -> u32 {
+        let candidate = self.candidates.iter_mut().find(|one| one.id == outcome.engine && !outcome.failed);
+        candidate.map_or(0, |candidate| candidate.pass_known(most))
+    }
+
     fn observe(&mut self, bytes: usize, outcome: &Outcome, lain_ns: f32, rules: &Rules) {
         let Some(candidate) = self.candidates.iter_mut().find(|one| one.id == outcome.engine) else { return };
-        if candidate.is_known_pass() {
+        if candidate.pass_known(1) == 1 {
             return;
         }
         let seen = outcome.latency_ns.saturating_sub(outcome.held_ns) as f32;
@@ -1237,6 +1300,70 @@ mod tests {
             failed: false,
         };
         (0..batch).for_each(|_| adaptive.observe(&shape, &outcome, 0));
+    }
+
+    #[test]
+    fn outcomes_told_together_teach_what_they_teach_one_by_one() {
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+        let mut both = [0, 1].map(|_| Adaptive::new(lanes(), &Settings::default()));
+        let mut turn = |count: u32, batch: u16, latency_ns: Nanos, failed: bool| {
+            let outcome = Outcome {
+                engine: EngineId(2),
+                latency_ns,
+                held_ns: 500,
+                batch,
+                depth: 7,
+                energy_nj: Some(9),
+                failed,
+            };
+            let [one, other] = &mut both;
+            assert_eq!(one.choose(&shape, &weather(), 0), other.choose(&shape, &weather(), 0));
+            one.observe_together(&shape, &outcome, count, 0);
+            for nth in 0..count {
+                other.observe(&shape, &Outcome { depth: 7 + nth, ..outcome }, 0);
+            }
+            let seen = both.each_mut().map(|one| {
+                let back = one.named.as_ref().map(|named| named.back);
+                let distrust = one.distrust[2].factor(0, 1);
+                let table = one.table(Kind::Sha256);
+                let lanes = table.candidates.iter().find(|one| one.id == EngineId(2)).unwrap();
+                (lanes.ns(100), lanes.pass_ns(100, 8.0), lanes.nj(100), back, distrust)
+            });
+            assert_eq!(seen[0], seen[1], "{count} of {batch}");
+            seen[0].0
+        };
+        let before = turn(1, 1, 900_000, false);
+        assert_ne!(turn(1, 1, 900_000, false), before, "something is learned");
+        for (count, batch) in [(8, 8), (3, 8), (5, 8), (2, 3), (4, 1), (1, 4), (7, 2)] {
+            turn(count, batch, 1_200_000, false);
+        }
+        turn(3, 8, 1_000_000, true);
+        turn(8, 8, 700_000, false);
+    }
+
+    /// Those who do not come, and a pass that failed, are noticed by the batch after.
+    #[test]
+    fn a_batch_begins_with_the_last_answer_only_while_nothing_has_changed() {
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+        let mut adaptive = Adaptive::new(lanes(), &Settings::default());
+        let again = |adaptive: &mut Adaptive| adaptive.table(Kind::Sha256).open.map(|open| open.again);
+        let ask = |adaptive: &mut Adaptive, active: u32| {
+            let weather = Weather { active, ..weather() };
+            let choice = adaptive.choose(&shape, &weather, 0);
+            (choice.engine, again(adaptive))
+        };
+        assert_eq!(ask(&mut adaptive, 8), (EngineId(2), Some(ANSWERED_AGAIN)));
+        assert_eq!(ask(&mut adaptive, 8), (EngineId(2), Some(ANSWERED_AGAIN - 1)));
+        assert_eq!(ask(&mut adaptive, 6), (EngineId(2), Some(ANSWERED_AGAIN)), "others are active");
+        assert_eq!(ask(&mut adaptive, 6), (EngineId(2), Some(ANSWERED_AGAIN - 1)));
+        adaptive.take_over(&shape, EngineId(2), 2, &weather());
+        assert_eq!(ask(&mut adaptive, 6), (EngineId(2), Some(ANSWERED_AGAIN)), "few came");
+        assert_eq!(ask(&mut adaptive, 1), (EngineId(1), None), "nobody can come");
+        assert_eq!(ask(&mut adaptive, 8), (EngineId(2), Some(ANSWERED_AGAIN)));
+        for left in (0..ANSWERED_AGAIN).rev() {
+            assert_eq!(ask(&mut adaptive, 8), (EngineId(2), Some(left)));
+        }
+        assert_eq!(ask(&mut adaptive, 8), (EngineId(2), Some(ANSWERED_AGAIN)), "enough");
     }
 
     #[test]

@@ -318,11 +318,12 @@ impl Candidate {
         (0..times).for_each(|_| self.learn_company(batch));
     }
 
-    /// Whether this outcome is of a pass that was learned from already: what several shared is one observation.
+    /// How many of the next `most` outcomes are of a pass that was learned from already: what several shared is one
+    /// observation.
     #[inline]
-    pub(crate) fn is_known_pass(&mut self) -> bool {
-        let known = self.heard > 0;
-        self.heard -= u16::from(known);
+    pub(crate) fn pass_known(&mut self, most: u32) -> u32 {
+        let known = u32::from(self.heard).min(most);
+        self.heard -= known as u16;
         known
     }
 
@@ -351,7 +352,8 @@ impl Candidate {
 
     /// Takes note that a request is asked for.
     pub(crate) fn on_ask(&mut self) {
-        self.turn = (self.turn + (-self.restraint).exp2()).min(2.0);
+        let share = if self.restraint == 0.0 { 1.0 } else { (-self.restraint).exp2() };
+        self.turn = (self.turn + share).min(2.0);
     }
 
     /// Takes note that the request was sent here.

@@ -169,4 +169,12 @@ pub trait Policy: Send {
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
         let _ = (shape, outcome, now);
     }
+
+    /// What became of `count` requests that went together and ended alike; the outcome's depth is the first one's, and
+    /// each of the others was one deeper.
+    fn observe_together(&mut self, shape: &Shape, outcome: &Outcome, count: u32, now: Nanos) {
+        for nth in 0..count {
+            self.observe(shape, &Outcome { depth: outcome.depth + nth, ..*outcome }, now);
+        }
+    }
 }

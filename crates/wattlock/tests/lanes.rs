@@ -1,4 +1,6 @@
-//! CPU lanes through the runtime: batches by kind, thin batches, and nobody waiting for company that cannot come.
+//! CPU lanes through the runtime: batches by kind, thin batches, and nobody waiting for company that cannot come. Where the
+//! CPU has no lanes, their queue with passes made one request after the other.
+#![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -8,7 +10,13 @@ use std::sync::Arc;
 use common::{HOLD_NS, HandClock};
 use wattlock::policy::{Choice, EngineId, Policy, Weather};
 use wattlock::{Builder, Dispatcher, Profile, Runtime, Submitted, own_engines};
-use wattlock_core::{Completion, Kind, Nanos, OwnedRequest, Shape, known_answers};
+use wattlock_core::{
+    Completion, Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, OwnedRequest, Shape,
+    Window, known_answers,
+};
+use wattlock_cpu::instruction::Instruction;
+use wattlock_cpu::lanes::queue::{self, Kernels};
+use wattlock_cpu::lanes::{Item, WIDTH};
 
 const INSTRUCTION: EngineId = EngineId(0);
 const LANES: EngineId = EngineId(2);
@@ -36,20 +44,61 @@ impl Policy for ToLanes {
     }
 }
 
+/// Passes for CPUs without lanes.
+struct OneByOne(Description);
+
+struct Pass(Instruction);
+
+impl Kernels for Pass {
+    fn kinds(&self) -> KindSet {
+        let curves = [Kind::X25519Derive, Kind::P256Derive, Kind::P384Derive, Kind::EcdsaP256Sign];
+        KindSet::of(&curves).with(Kind::Rsa2048Private)
+    }
+
+    fn pass(&mut self, _: Kind, items: &mut [Item<'_>]) {
+        items.iter_mut().for_each(|item| item.result = self.0.execute(&mut item.request));
+    }
+}
+
+impl Engine for OneByOne {
+    fn description(&self) -> &Description {
+        &self.0
+    }
+
+    fn window(&self) -> Window {
+        queue::WINDOW
+    }
+
+    fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
+        Ok(queue::open(Pass(Instruction::new())))
+    }
+}
+
+fn with_lanes() -> Builder {
+    let mut engines = own_engines();
+    if engines.len() < 3 {
+        engines.push(Arc::new(OneByOne(Description {
+            name: "lanes",
+            class: EngineClass::Lanes,
+            inline: KindSet::EMPTY,
+            queued: Pass(Instruction::new()).kinds(),
+            width: WIDTH as u16,
+            detail: "one by one".into(),
+        })));
+    }
+    Runtime::builder().engines(engines)
+}
+
 fn builder(clock: &HandClock) -> Builder {
-    Runtime::builder()
+    with_lanes()
         .own_policy("to lanes", |_| Box::new(ToLanes))
         .clock(clock.clock())
         .telemetry(false)
         .profile(Profile::built_in())
 }
 
-/// A dispatcher whose lanes have proved these kinds; `None` where there are no lanes.
-fn dispatcher(clock: &HandClock, kinds: &[Kind]) -> Option<Dispatcher> {
-    if own_engines().len() < 3 {
-        println!("no lanes on this machine: not tried");
-        return None;
-    }
+/// A dispatcher whose lanes have proved these kinds.
+fn dispatcher(clock: &HandClock, kinds: &[Kind]) -> Dispatcher {
     let runtime = builder(clock).build().unwrap();
     let mut dispatcher = runtime.dispatcher();
     for kind in kinds {
@@ -59,7 +108,7 @@ fn dispatcher(clock: &HandClock, kinds: &[Kind]) -> Option<Dispatcher> {
         );
         dispatcher.poll(&mut |_| {});
     }
-    Some(dispatcher)
+    dispatcher
 }
 
 fn question(kind: Kind, mark: u64) -> OwnedRequest {
@@ -90,7 +139,7 @@ fn back(dispatcher: &mut Dispatcher) -> Vec<(u64, u16)> {
 #[test]
 fn a_full_batch_of_one_kind_is_one_pass() {
     let clock = HandClock::default();
-    let Some(mut dispatcher) = dispatcher(&clock, &[Kind::X25519Derive]) else { return };
+    let mut dispatcher = dispatcher(&clock, &[Kind::X25519Derive]);
     dispatcher.set_active(100);
     (1..8).for_each(|mark| pending(dispatcher.submit(question(Kind::X25519Derive, mark))));
     assert_eq!(back(&mut dispatcher), [], "company may still come");
@@ -102,7 +151,7 @@ fn a_full_batch_of_one_kind_is_one_pass() {
 #[test]
 fn two_kinds_do_not_fill_each_others_batch() {
     let (clock, kinds) = (HandClock::default(), [Kind::X25519Derive, Kind::P256Derive]);
-    let Some(mut dispatcher) = dispatcher(&clock, &kinds) else { return };
+    let mut dispatcher = dispatcher(&clock, &kinds);
     dispatcher.set_active(100);
     for mark in 1..=4 {
         kinds.iter().for_each(|kind| pending(dispatcher.submit(question(*kind, mark))));
@@ -116,7 +165,7 @@ fn two_kinds_do_not_fill_each_others_batch() {
 #[test]
 fn a_batch_that_stayed_thin_is_done_one_by_one() {
     let clock = HandClock::default();
-    let Some(mut dispatcher) = dispatcher(&clock, &[Kind::X25519Derive]) else { return };
+    let mut dispatcher = dispatcher(&clock, &[Kind::X25519Derive]);
     dispatcher.set_active(100);
     (1..=2).for_each(|mark| pending(dispatcher.submit(question(Kind::X25519Derive, mark))));
     clock.advance(HOLD_NS - 1);
@@ -128,7 +177,7 @@ fn a_batch_that_stayed_thin_is_done_one_by_one() {
 #[test]
 fn when_everyone_waits_nobody_waits_for_more() {
     let clock = HandClock::default();
-    let Some(mut dispatcher) = dispatcher(&clock, &[Kind::X25519Derive]) else { return };
+    let mut dispatcher = dispatcher(&clock, &[Kind::X25519Derive]);
     dispatcher.set_active(5);
     (1..=4).for_each(|mark| pending(dispatcher.submit(question(Kind::X25519Derive, mark))));
     assert_eq!(back(&mut dispatcher), []);
@@ -162,11 +211,7 @@ fn requests_together_share_passes_as_the_policy_says_and_none_is_held() {
             panic!("nothing is reconsidered")
         }
     }
-    if own_engines().len() < 3 {
-        println!("no lanes on this machine: not tried");
-        return;
-    }
-    let runtime = Runtime::builder()
+    let runtime = with_lanes()
         .own_policy("eight", |_| Box::new(Eight))
         .telemetry(false)
         .profile(Profile::built_in())
@@ -203,7 +248,7 @@ fn requests_together_share_passes_as_the_policy_says_and_none_is_held() {
 #[test]
 fn a_cancelled_request_leaves_its_batch() {
     let clock = HandClock::default();
-    let Some(mut dispatcher) = dispatcher(&clock, &[Kind::X25519Derive]) else { return };
+    let mut dispatcher = dispatcher(&clock, &[Kind::X25519Derive]);
     dispatcher.set_active(100);
     let Submitted::Pending(first) = dispatcher.submit(question(Kind::X25519Derive, 1)) else {
         panic!("done at once")
@@ -217,11 +262,7 @@ fn a_cancelled_request_leaves_its_batch() {
 /// With the calibrated costs of lanes and one client, `adaptive` never queues: there is nobody to wait for.
 #[test]
 fn one_request_alone_is_done_inside_the_call() {
-    if own_engines().len() < 3 {
-        println!("no lanes on this machine: not tried");
-        return;
-    }
-    let runtime = Runtime::builder().telemetry(false).profile(Profile::built_in()).build().unwrap();
+    let runtime = with_lanes().telemetry(false).profile(Profile::built_in()).build().unwrap();
     let lanes = Arc::clone(&runtime.engines()[LANES.index()]);
     for kind in lanes.description().queued.iter() {
         let mut dispatcher = runtime.dispatcher();
@@ -235,13 +276,9 @@ fn one_request_alone_is_done_inside_the_call() {
 /// The library never calibrates: what most users get is the built-in table, and it must know what lanes are worth.
 #[test]
 fn eight_that_wait_share_a_pass_by_the_built_in_table() {
-    if own_engines().len() < 3 {
-        println!("no lanes on this machine: not tried");
-        return;
-    }
     let clock = HandClock::default();
     let built_in = Profile::built_in();
-    let runtime = Runtime::builder().telemetry(false).clock(clock.clock()).profile(built_in).build().unwrap();
+    let runtime = with_lanes().telemetry(false).clock(clock.clock()).profile(built_in).build().unwrap();
     let lanes = Arc::clone(&runtime.engines()[LANES.index()]);
 
     for kind in lanes.description().queued.iter() {
@@ -259,10 +296,6 @@ fn eight_that_wait_share_a_pass_by_the_built_in_table() {
 /// A door whose requests are all done inside the call has nothing to poll for; the engine's tests end all the same.
 #[test]
 fn lanes_are_proved_without_anybody_polling() {
-    if own_engines().len() < 3 {
-        println!("no lanes on this machine: not tried");
-        return;
-    }
     let clock = HandClock::default();
     let mut dispatcher = builder(&clock).build().unwrap().dispatcher();
     dispatcher.set_active(100);

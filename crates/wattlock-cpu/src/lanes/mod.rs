@@ -18,7 +18,7 @@
 #[allow(unsafe_code)]
 mod limit;
 mod nist;
-mod queue;
+pub mod queue;
 mod rsa;
 mod sha2;
 #[allow(unsafe_code)]
@@ -76,14 +76,13 @@ pub struct Lanes {
 impl Lanes {
     /// The engine on a machine with these instructions.
     pub fn new(isa: Ifma512) -> Lanes {
-        let kinds: KindSet = KERNELS.iter().map(|row| row.0).collect();
         Lanes {
             isa,
             description: Description {
                 name: "lanes",
                 class: EngineClass::Lanes,
                 inline: KindSet::EMPTY,
-                queued: kinds,
+                queued: queue::Kernels::kinds(&Vector(isa)),
                 width: WIDTH as u16,
                 detail: "8 lanes of 64 bits, AVX-512 IFMA".into(),
             },
@@ -116,6 +115,21 @@ impl Engine for Lanes {
     }
 
     fn open(&self, _now: Nanos) -> Result<Box<dyn Instance>, Error> {
-        Ok(Box::new(queue::Queue::new(self.clone())))
+        Ok(queue::open(Vector(self.isa)))
+    }
+}
+
+/// The kernels of this CPU, for a queue.
+struct Vector(Ifma512);
+
+impl queue::Kernels for Vector {
+    fn kinds(&self) -> KindSet {
+        KERNELS.iter().map(|row| row.0).collect()
+    }
+
+    fn pass(&mut self, kind: Kind, items: &mut [Item<'_>]) {
+        if let Some(pass) = pass_of(kind) {
+            pass(self.0, items);
+        }
     }
 }

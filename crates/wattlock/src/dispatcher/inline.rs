@@ -1,0 +1,174 @@
+//! Work inside the call, and the one place where a request goes to another engine than the policy named.
+
+use wattlock_core::{Data, Error, Kind, KnownAnswer, Nanos, Request, Shape, known_answers};
+use wattlock_policy::{EngineId, Outcome};
+
+use super::Dispatcher;
+use crate::health::Reason;
+use crate::sys::fork;
+use crate::telemetry::{Counter, EngineCounter};
+
+/// One inline request in this many is timed, for telemetry and for the policy. Reading the clock twice costs about as
+/// much as everything else on the inline path together.
+const TIMED_ONE_IN: u32 = 64;
+
+impl Dispatcher {
+    /// Does a request inside the call, on the engine the policy names, and returns the output's length. No queue, no
+    /// lock, and no allocation but for a key's first expansion (and deflate's own). Does not block.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] or [`Error::Authentication`]; [`Error::Unsupported`] if no engine here does the kind.
+    #[inline]
+    pub fn run(&mut self, request: &mut Request<'_>) -> Result<usize, Error> {
+        request.validate()?;
+        if self.generation != fork::generation() {
+            self.after_fork();
+        }
+        let shape = request.shape();
+        let chosen = self.policy.choose_inline(&shape, &self.weather, self.now);
+        self.ticks = self.ticks.wrapping_add(1);
+        let Some(station) = self.stations.get(chosen.index()) else { return Err(Error::Unsupported) };
+        if !station.health.ready(shape.kind) || self.ticks.is_multiple_of(TIMED_ONE_IN) {
+            return self.run_with_care(chosen, &shape, request);
+        }
+        match station.engine.execute(request) {
+            Ok(len) => {
+                self.row.done(chosen, shape.kind, shape.bytes);
+                Ok(len)
+            }
+            Err(error) => self.run_failed(chosen, &shape, error, request),
+        }
+    }
+
+    /// The inline path when something besides the work is to be done: a test before the first use, or taking the time.
+    #[cold]
+    pub(super) fn run_with_care(
+        &mut self,
+        chosen: EngineId,
+        shape: &Shape,
+        request: &mut Request<'_>,
+    ) -> Result<usize, Error> {
+        if !self.prove_inline(chosen, shape.kind) {
+            let reason = self.stations[chosen.index()].health.reason(shape.kind);
+            return self.elsewhere(chosen, reason, request);
+        }
+        let start = self.runtime.clock().now();
+        self.run_timed(chosen, shape, start, request)
+    }
+
+    /// Does a request inside the call on an engine that has proved the kind, and takes the time: it began at `start`, and
+    /// ended at `self.now`.
+    pub(super) fn run_timed(
+        &mut self,
+        chosen: EngineId,
+        shape: &Shape,
+        start: Nanos,
+        request: &mut Request<'_>,
+    ) -> Result<usize, Error> {
+        let result = self.stations[chosen.index()].engine.execute(request);
+        self.now = self.runtime.clock().now();
+        match result {
+            Ok(len) => {
+                let latency_ns = self.now.saturating_sub(start);
+                self.row.done(chosen, shape.kind, shape.bytes);
+                self.row.add(chosen, shape.kind, Counter::Timed, 1);
+                self.row.add(chosen, shape.kind, Counter::TimedNs, latency_ns);
+                self.count_energy(chosen, shape, 1, None);
+                let outcome = Outcome {
+                    engine: chosen,
+                    latency_ns,
+                    held_ns: 0,
+                    batch: 1,
+                    depth: 1,
+                    energy_nj: None,
+                    failed: false,
+                };
+                self.policy.observe(shape, &outcome, self.now);
+                Ok(len)
+            }
+            Err(error) => self.run_failed(chosen, shape, error, request),
+        }
+    }
+
+    #[cold]
+    pub(super) fn run_failed(
+        &mut self,
+        chosen: EngineId,
+        shape: &Shape,
+        error: Error,
+        request: &mut Request<'_>,
+    ) -> Result<usize, Error> {
+        if may_repeat(&error, request) {
+            return self.elsewhere(chosen, Reason::of(&error), request);
+        }
+        self.row.add(chosen, shape.kind, Counter::Errors, 1);
+        Err(error)
+    }
+
+    /// The one place where a request goes to another engine than the one the policy named: the identical request, on
+    /// the fastest CPU engine that does it inline and has proved itself.
+    pub(super) fn elsewhere(
+        &mut self,
+        from: EngineId,
+        reason: Reason,
+        request: &mut Request<'_>,
+    ) -> Result<usize, Error> {
+        self.row.fell_back(from, reason);
+        tracing::debug!(
+            engine = self.name(from),
+            kind = request.kind.name(),
+            reason = reason.name(),
+            "fallback"
+        );
+        let (kind, bytes) = (request.kind, request.data.len());
+        for id in self.runtime.cpu_engines(kind) {
+            if id == from && reason != Reason::Migrated || !self.prove_inline(id, kind) {
+                continue;
+            }
+            match self.stations[id.index()].engine.execute(request) {
+                Ok(len) => {
+                    self.row.done(id, kind, bytes);
+                    return Ok(len);
+                }
+                Err(error) if may_repeat(&error, request) => {}
+                Err(error) => {
+                    self.row.add(id, kind, Counter::Errors, 1);
+                    return Err(error);
+                }
+            }
+        }
+        Err(Error::Unsupported)
+    }
+
+    /// Whether an engine has proved that it does a kind inline; the proof is made now if it was not before.
+    pub(super) fn prove_inline(&mut self, id: EngineId, kind: Kind) -> bool {
+        let station = &mut self.stations[id.index()];
+        if station.health.ready(kind) {
+            return true;
+        }
+        if !station.engine.description().inline.contains(kind) || !station.health.wants_test(kind) {
+            return false;
+        }
+        let good = known_answers(kind).into_iter().all(|KnownAnswer { mut request, expected, .. }| {
+            self.row.add_engine(id, EngineCounter::Tests, 1);
+            let result = station.engine.execute(&mut request.view());
+            expected.verdict(&request, &result, &*station.engine).is_ok()
+        });
+        station.health.test_ended(kind, good);
+        if !good {
+            tracing::error!(
+                engine = station.engine.description().name,
+                kind = kind.name(),
+                "known-answer test failed"
+            );
+        }
+        good
+    }
+}
+
+/// Whether another engine can be given the identical request: not if one that failed midway may have overwritten its
+/// input. An engine that declines (no such kind, no room) has touched nothing.
+fn may_repeat(error: &Error, request: &Request<'_>) -> bool {
+    let midway = matches!(error, Error::Device(_)) && matches!(request.data, Data::InPlace(_));
+    error.another_engine_may_help() && !midway
+}

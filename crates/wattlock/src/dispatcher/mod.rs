@@ -1,0 +1,266 @@
+//! One thread's way into the runtime: who does a request, and what happens when they do not.
+//!
+//! A dispatcher owns everything it touches on a request's way (policy state, instances, in-flight table, a row of
+//! counters), so no call takes a lock. Rules:
+//!
+//! 1. Every submitted request is handed back exactly once: by [`Dispatcher::submit`] at once, by a later
+//!    [`Dispatcher::poll`], or by [`Dispatcher::cancel`].
+//! 2. An engine does a kind only after passing that kind's known-answer tests here.
+//! 3. Whatever goes wrong in an engine, the request is repeated, identical, by a CPU engine in `elsewhere`; nothing
+//!    else falls back. A door sees such a fault as latency only, with two exceptions where repeating would need an input that
+//!    no longer exists: an inline engine that failed midway in place, and an instance that kept what it took.
+//! 4. What an engine that is not the CPU says about a request (rejected, forged) is not believed unless the CPU says
+//!    so too, and a share of its good results is checked.
+//! 5. After a fork nothing opened before is used. Requests in flight then belong to the parent, which completes them;
+//!    the child forgets them.
+//!
+//! A request's way through the files:
+//!
+//! - `inline`: work inside the call, and `elsewhere`.
+//! - `submit`: to whom a request goes that can wait, alone or with others, and into that engine's instance.
+//! - `hold`: batches that lanes and instances hold, when they go, and who is moved out of them.
+//! - `collect`: what comes back, and what does not.
+//! - `settle`: whether an answer is believed, and what of it is counted and learned.
+//! - `prove`: instances opened, and their known-answer tests.
+//! - `all`: many borrowed requests in one blocking call. `stream`: messages in pieces.
+//! - `station`: one engine as one dispatcher has it.
+
+mod all;
+mod collect;
+mod hold;
+mod inline;
+mod prove;
+mod settle;
+mod station;
+mod stream;
+mod submit;
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+
+use wattlock_core::{Completion, Kind, Nanos, OwnedRequest, Token};
+use wattlock_policy::{EngineId, EngineWeather, Policy, Weather};
+
+use crate::health::Health;
+use crate::inflight::InFlight;
+use crate::runtime::Inner;
+use crate::sys::fork;
+use crate::telemetry::Row;
+use crate::weather::IdleShare;
+use prove::Testing;
+use station::Station;
+use stream::Streams;
+use submit::Lone;
+
+/// What became of a submission.
+#[derive(Debug)]
+pub enum Submitted {
+    /// It is done already; [`Dispatcher::poll`] will not mention it again.
+    Done(Completion),
+    /// It will come out of [`Dispatcher::poll`] under this token.
+    Pending(Token),
+}
+
+/// One thread's way in. `Send`, but used by one thread at a time; make one per thread, they are cheap (a few
+/// kilobytes) and open nothing until a policy first names an engine with queues.
+pub struct Dispatcher {
+    runtime: Arc<Inner>,
+    policy: Box<dyn Policy>,
+    weather: Weather,
+    stations: Vec<Station>,
+    in_flight: InFlight,
+    testing: Vec<Testing>,
+    /// Done, not yet handed out.
+    ready: VecDeque<Completion>,
+    /// Scratch for one poll, and the places in it of those that are not settled at once.
+    arrived: VecDeque<Completion>,
+    odd: Vec<usize>,
+    /// Scratch for one batch.
+    tokens: Vec<Token>,
+    idle: IdleShare,
+    row: Row,
+    streams: Streams,
+    generation: u32,
+    ticks: u32,
+    /// Who does a lone request inside the call, by kind: the policy's last answer and how often it may still be used.
+    lone: Vec<Option<Lone>>,
+    /// State of the generator that picks which results are checked.
+    checks: u64,
+    now: Nanos,
+    /// No entry's time is up before this.
+    next_expiry: Nanos,
+    /// An instance was stopped and may have kept something; looked into at the end of the next poll.
+    stopped_one: bool,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(runtime: Arc<Inner>) -> Dispatcher {
+        let policy = runtime.make_policy();
+        let stations: Vec<Station> = runtime.engines().iter().map(Station::new).collect();
+        let mut weather = Weather { submitters: 1, ..Weather::default() };
+        for (engine, _) in weather.engines.iter_mut().zip(&stations) {
+            engine.available = true;
+        }
+        let row = runtime.row();
+        runtime.submitter_came();
+        Dispatcher {
+            policy,
+            weather,
+            stations,
+            in_flight: InFlight::default(),
+            testing: Vec::new(),
+            ready: VecDeque::new(),
+            arrived: VecDeque::new(),
+            odd: Vec::new(),
+            tokens: Vec::new(),
+            idle: IdleShare::default(),
+            row,
+            streams: Streams::default(),
+            generation: fork::generation(),
+            ticks: 0,
+            lone: vec![None; Kind::COUNT],
+            checks: 0,
+            now: runtime.clock().now(),
+            next_expiry: Nanos::MAX,
+            stopped_one: false,
+            runtime,
+        }
+    }
+
+    /// Requests of doors in flight; tests of the runtime's own are not counted.
+    pub fn in_flight(&self) -> usize {
+        self.doors_in_flight() + self.ready.len()
+    }
+
+    /// Whether the policy would poll now. A door that polls between other things asks this first.
+    pub fn poll_due(&mut self) -> bool {
+        if !self.ready.is_empty() {
+            return true;
+        }
+        let now = self.look();
+        self.next_deadline().is_some_and(|at| at <= now) || self.policy.poll_due(&self.weather, now)
+    }
+
+    /// When [`Dispatcher::poll`] next has something to do by itself (a hold deadline, a time-out, at once if something
+    /// is done already), on the runtime's clock. `None` with nothing in flight. Completions can come earlier.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        if !self.ready.is_empty() {
+            return Some(self.now);
+        }
+        if self.in_flight.len() == 0 {
+            return None;
+        }
+        let flush = self.stations.iter().filter_map(|station| station.flush_by).min();
+        Some(flush.unwrap_or(Nanos::MAX).min(self.next_expiry))
+    }
+
+    /// A door says how many connections, files or streams it has open and not idle; 0 if it does not know.
+    pub fn set_active(&mut self, active: u32) {
+        self.weather.active = active;
+        if self.everyone_waits() {
+            self.flush();
+        }
+    }
+
+    /// Takes a request back. `None` if it is not in flight (it completed, or never was). What the engine already has
+    /// of it stays with the engine until it answers.
+    pub fn cancel(&mut self, token: Token) -> Option<OwnedRequest> {
+        if let Some(at) = self.ready.iter().position(|completion| completion.token == token) {
+            return self.ready.remove(at).map(|completion| completion.request);
+        }
+        let id = self.in_flight.get(token)?.engine;
+        let request = self.stations[id.index()].instance.as_mut()?.withdraw(token, self.now)?;
+        self.leave(token);
+        self.count_in_flight(id);
+        Some(request)
+    }
+
+    /// Reads the clock and the weather.
+    fn look(&mut self) -> Nanos {
+        self.now = self.runtime.clock().now();
+        if self.runtime.has_queues() {
+            self.weather.idle_permille = self.idle.permille(self.now);
+            self.weather.submitters = self.runtime.submitters();
+            for (station, weather) in self.stations.iter_mut().zip(&mut self.weather.engines) {
+                station.health.tick(self.now);
+                weather.available = !station.health.quarantined();
+            }
+        }
+        self.now
+    }
+
+    /// Keeps the weather's view of an engine's queue, and the gauge that others can read.
+    fn count_in_flight(&mut self, id: EngineId) {
+        let weather = &mut self.weather.engines[id.index()];
+        let station = &mut self.stations[id.index()];
+        let instance = station.instance.as_ref();
+        weather.in_flight = instance.map_or(0, |instance| instance.in_flight());
+        weather.held = instance.map_or(0, |instance| instance.held());
+        if weather.held == 0 {
+            station.flush_by = None;
+        }
+        self.row.in_flight(id, weather.in_flight);
+    }
+
+    /// Requests of doors that instances have: everything in flight but the runtime's own tests.
+    fn doors_in_flight(&self) -> usize {
+        let tests: u32 = self.testing.iter().map(|test| test.in_flight).sum();
+        self.in_flight.len().saturating_sub(tests as usize)
+    }
+
+    fn in_flight_on(&self, id: EngineId) -> u32 {
+        self.in_flight.iter().filter(|(_, entry)| entry.engine == id).count() as u32
+    }
+
+    /// What an engine still has of requests that were withdrawn from it.
+    fn hostages(&self, id: EngineId) -> u32 {
+        let instance = self.stations[id.index()].instance.as_ref();
+        instance.map_or(0, |instance| instance.in_flight()).saturating_sub(self.in_flight_on(id))
+    }
+
+    fn name(&self, id: EngineId) -> &'static str {
+        self.stations[id.index()].engine.description().name
+    }
+
+    /// In a child process: forget everything opened before the fork, without touching it.
+    #[cold]
+    fn after_fork(&mut self) {
+        self.generation = fork::generation();
+        for station in &mut self.stations {
+            mem::forget(station.instance.take());
+            station.flush_by = None;
+            station.forget_all();
+            station.health = Health::default();
+        }
+        mem::forget(mem::take(&mut self.in_flight));
+        self.testing.clear();
+        self.lone.fill(None);
+        self.ready.clear();
+        self.next_expiry = Nanos::MAX;
+        for (weather, _) in self.weather.engines.iter_mut().zip(&self.stations) {
+            *weather = EngineWeather { available: true, ..EngineWeather::default() };
+        }
+        self.row = self.runtime.row();
+        self.streams = Streams::default();
+    }
+}
+
+impl Drop for Dispatcher {
+    /// Stops the instances; engines give their buffers back before they are freed. In a child of the process that
+    /// opened them they are left alone.
+    fn drop(&mut self) {
+        self.runtime.submitter_left();
+        let forked = self.generation != fork::generation();
+        let now = self.runtime.clock().now();
+        for instance in self.stations.iter_mut().filter_map(|station| station.instance.take()) {
+            if forked {
+                mem::forget(instance);
+                continue;
+            }
+            let mut instance = instance;
+            instance.stop(now);
+            instance.poll(now, &mut |_| {});
+        }
+    }
+}

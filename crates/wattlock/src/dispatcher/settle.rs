@@ -1,0 +1,155 @@
+//! Whether an engine's answer is believed, and what of it is counted and learned.
+
+use wattlock_core::{Completion, Cost, Error, Fault, Nanos, OwnedRequest, Shape};
+use wattlock_policy::{EngineId, Outcome};
+
+use super::Dispatcher;
+use crate::health::Reason;
+use crate::inflight::{Left, Purpose};
+use crate::telemetry::{Counter, EngineCounter};
+
+impl Dispatcher {
+    /// What to make of an instance's answer: believe it, check it, or have the CPU do the request.
+    pub(super) fn settle(&mut self, id: EngineId, completion: Completion, now: Nanos) {
+        let Completion { token, mut request, result, cost } = completion;
+        let Some(entry) = self.leave(token) else {
+            tracing::error!(
+                engine = self.name(id),
+                "an instance answered twice; the second answer is dropped"
+            );
+            return;
+        };
+        if let Purpose::Test(expected) = &entry.purpose {
+            let checker = self.runtime.cpu_engines(entry.shape.kind).next().unwrap_or(id);
+            let checker = self.stations[checker.index()].engine.clone();
+            let good = expected.verdict(&request, &result, &*checker).is_ok();
+            let fault = result.err().filter(|error| matches!(error, Error::Device(_)));
+            self.test_came_back(id, entry.shape.kind, good, fault.is_some(), now);
+            match fault {
+                Some(error) => self.failed(id, Reason::of(&error), now),
+                None if !good => self.failed(id, Reason::WrongResult, now),
+                None => {}
+            }
+            return;
+        }
+        let verdict = match result {
+            Ok(len) => self.verify(id, &request, len).map(|()| len),
+            Err(error) => Err(error),
+        };
+        let result = match verdict {
+            Ok(len) => {
+                if self.stations[id.index()].instance.is_some() {
+                    self.stations[id.index()].health.succeeded();
+                }
+                self.count_done(id, &entry, 1, &cost, now);
+                Ok(len)
+            }
+            Err(error) if self.stations[id.index()].is_cpu && !error.another_engine_may_help() => Err(error),
+            Err(error) => {
+                let reason = Reason::of(&error);
+                if matches!(error, Error::Device(_)) {
+                    self.failed(id, reason, now);
+                }
+                self.policy.observe(&entry.shape, &outcome(&entry, &cost, now, true), now);
+                self.elsewhere(id, reason, &mut request.view())
+            }
+        };
+        self.finish(token, &entry, request, result, cost, now);
+    }
+
+    /// Checks a share of the results of engines that are not the CPU, and every RSA result.
+    fn verify(&mut self, id: EngineId, request: &OwnedRequest, len: usize) -> Result<(), Error> {
+        if self.stations[id.index()].is_cpu {
+            return Ok(());
+        }
+        if len > request.output.len() {
+            return Err(Error::Device(Fault::WrongResult));
+        }
+        // An RSA result that is wrong gives the key away (Boneh, DeMillo, Lipton 1997): those are all checked.
+        let always = request.kind.info().algorithm.modulus_len().is_some();
+        if !always && !self.sampled() {
+            return Ok(());
+        }
+        self.row.add_engine(id, EngineCounter::Verified, 1);
+        for checker in self.runtime.cpu_engines(request.kind) {
+            match self.stations[checker.index()].engine.check(request, len) {
+                Err(Error::Unsupported) => {}
+                Err(_) => return Err(Error::Device(Fault::WrongResult)),
+                Ok(()) => return Ok(()),
+            }
+        }
+        if always { Err(Error::Unsupported) } else { Ok(()) }
+    }
+
+    /// Whether this result is one of those to be checked. Pseudo-random (the multiplier is Knuth's, for MMIX), because
+    /// counting would fall into step with whatever comes in turns: a record's cipher always, its MAC never.
+    fn sampled(&mut self) -> bool {
+        let one_in = self.runtime.verify_one_in();
+        self.checks =
+            self.checks.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        one_in > 0 && ((self.checks >> 32) * u64::from(one_in)) >> 32 == 0
+    }
+
+    /// Counts requests that the engine they were queued on has done, alike and together, and tells the policy.
+    pub(super) fn count_done(&mut self, id: EngineId, left: &Left, count: u32, cost: &Cost, now: Nanos) {
+        let (kind, each) = (left.shape.kind, u64::from(count));
+        self.row.done_together(id, kind, count, left.shape.bytes);
+        self.row.add(id, kind, Counter::Timed, each);
+        self.row.add(id, kind, Counter::TimedNs, each * now.saturating_sub(left.submitted_ns));
+        self.row.add(id, kind, Counter::HeldNs, each * cost.held_ns);
+        self.row.add(id, kind, Counter::BatchSum, each * u64::from(cost.batch.max(1)));
+        self.count_energy(id, &left.shape, count, cost.energy_nj);
+        self.policy.observe_together(&left.shape, &outcome(left, cost, now, false), count, now);
+    }
+
+    /// Counts the joules of requests: as their engine says of each, or else as the profile does.
+    pub(super) fn count_energy(&mut self, id: EngineId, shape: &Shape, count: u32, said: Option<u64>) {
+        let station = &mut self.stations[id.index()];
+        if said.is_none() && station.unmetered.contains(shape.kind) {
+            return;
+        }
+        let energy_nj = said.unwrap_or_else(|| self.runtime.energy_nj(id, shape.kind, shape.bytes));
+        if energy_nj == 0 && self.runtime.energy_nj(id, shape.kind, 1 << 30) == 0 {
+            station.unmetered = station.unmetered.with(shape.kind);
+        }
+        self.row.add(id, shape.kind, Counter::EnergyNj, u64::from(count) * energy_nj);
+    }
+
+    /// An engine failed a request. If that puts it into quarantine, its instance is stopped, and what it still had
+    /// comes back through the same door as everything else.
+    pub(super) fn failed(&mut self, id: EngineId, reason: Reason, now: Nanos) {
+        if !self.stations[id.index()].health.failed(reason, now) {
+            return;
+        }
+        self.weather.engines[id.index()].available = false;
+        self.row.add_engine(id, EngineCounter::Quarantines, 1);
+        tracing::warn!(engine = self.name(id), reason = reason.name(), "quarantined");
+        self.testing.retain(|test| test.engine != id);
+        let station = &mut self.stations[id.index()];
+        station.flush_by = None;
+        station.forget_all();
+        let Some(mut old) = station.instance.take() else { return };
+        self.stopped_one = true;
+        old.stop(now);
+        let mut given_back = Vec::new();
+        old.poll(now, &mut |completion| given_back.push(completion));
+        drop(old);
+        for completion in given_back {
+            self.settle(id, completion, now);
+        }
+        self.count_in_flight(id);
+    }
+}
+
+/// What a policy learns of a request.
+fn outcome(left: &Left, cost: &Cost, now: Nanos, failed: bool) -> Outcome {
+    Outcome {
+        engine: left.engine,
+        latency_ns: now.saturating_sub(left.submitted_ns),
+        held_ns: cost.held_ns,
+        batch: cost.batch.max(1),
+        depth: left.depth,
+        energy_nj: cost.energy_nj,
+        failed,
+    }
+}

@@ -1,0 +1,107 @@
+//! One engine as one dispatcher has it: its instance, its standing, and what lanes hold by kind.
+
+use std::sync::Arc;
+
+use wattlock_core::{Engine, Instance, Kind, KindSet, Nanos, Shape, Token};
+
+use crate::health::Health;
+
+/// One engine as one dispatcher has it.
+pub(super) struct Station {
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) health: Health,
+    pub(super) instance: Option<Box<dyn Instance>>,
+    /// When what the instance holds must go; `None` while it holds nothing.
+    pub(super) flush_by: Option<Nanos>,
+    pub(super) is_cpu: bool,
+    /// The engine's width, and whether requests wait here for company of their own kind, to be done on this thread.
+    pub(super) width: u16,
+    pub(super) is_lanes: bool,
+    /// Kinds the engine does through its instance.
+    pub(super) queued: KindSet,
+    /// Kinds the profile has no joules for, as far as anyone has asked: looking that up costs as much as counting.
+    pub(super) unmetered: KindSet,
+    /// What an instance of CPU lanes holds, by kind: lanes share a pass with their own kind only, and a batch that
+    /// stayed thin is better done one by one. Empty for every other engine.
+    pub(super) held: Vec<Gathering>,
+}
+
+/// What lanes hold of one kind.
+#[derive(Clone, Copy)]
+pub(super) struct Gathering {
+    /// The first one's shape.
+    pub(super) shape: Shape,
+    /// The first one's token. Whoever came later and is not held any more has left.
+    pub(super) first: Token,
+    pub(super) count: u16,
+}
+
+impl Station {
+    pub(super) fn new(engine: &Arc<dyn Engine>) -> Station {
+        let description = engine.description();
+        let is_cpu = description.class.is_cpu();
+        Station {
+            engine: engine.clone(),
+            health: Health::default(),
+            instance: None,
+            flush_by: None,
+            is_cpu,
+            width: description.width,
+            is_lanes: is_cpu && description.width > 1,
+            queued: description.queued,
+            unmetered: KindSet::EMPTY,
+            held: Vec::new(),
+        }
+    }
+
+    /// What lanes hold of a kind.
+    pub(super) fn gathering(&self, kind: Kind) -> Option<&Gathering> {
+        self.held.iter().find(|one| one.shape.kind == kind)
+    }
+
+    /// Lanes have taken a request in. They do a batch by themselves once it is full.
+    pub(super) fn note_held(&mut self, token: Token, shape: &Shape) {
+        if !self.is_lanes {
+            return;
+        }
+        let at = self.held.iter().position(|one| one.shape.kind == shape.kind).unwrap_or(self.held.len());
+        if at == self.held.len() {
+            self.held.push(Gathering { shape: *shape, first: token, count: 0 });
+        }
+        self.held[at].count += 1;
+        if self.held[at].count >= self.width {
+            self.held.remove(at);
+        }
+    }
+
+    /// So many requests are no longer held, if they were: those of a kind that are held came after all others of it.
+    pub(super) fn forget(&mut self, first: Token, kind: Kind, count: u32) {
+        let held = |one: &Gathering| one.shape.kind == kind && first >= one.first;
+        if let Some(at) = self.held.iter().position(held) {
+            self.held[at].count = self.held[at].count.saturating_sub(count as u16);
+            if self.held[at].count == 0 {
+                self.held.remove(at);
+            }
+        }
+    }
+
+    pub(super) fn forget_all(&mut self) {
+        self.held.clear();
+    }
+
+    /// Requests held that a request of this kind would share a pass with.
+    pub(super) fn held_alike(&self, kind: Kind) -> u32 {
+        if self.is_lanes {
+            return self.gathering(kind).map_or(0, |one| u32::from(one.count));
+        }
+        self.instance.as_ref().map_or(0, |instance| instance.held())
+    }
+
+    pub(super) fn flush(&mut self, now: Nanos) {
+        self.flush_by = None;
+        self.forget_all();
+        if let Some(instance) = self.instance.as_mut().filter(|instance| instance.held() > 0) {
+            instance.flush(now);
+        }
+    }
+}
