@@ -3,13 +3,15 @@
 #
 #   scripts/measure-openssl.sh [SECONDS] [ROUNDS]
 #
-# OPENSSL=PROGRAM measures another OpenSSL (its libraries by LD_LIBRARY_PATH). Prints medians and their ratio.
+# OPENSSL=PROGRAM measures another OpenSSL (its libraries by LD_LIBRARY_PATH), PROVIDER=MODULE another build of the provider,
+# ALGORITHMS=LIST what the provider would not offer by itself, ROWS=REGEX only rows that match. Prints medians and their
+# ratio.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-1}
 rounds=${2:-3}
 openssl=${OPENSSL:-openssl}
-module=$PWD/target/release/libwattlock_provider.so
+module=$(realpath "${PROVIDER:-${CARGO_TARGET_DIR:-target}/release/libwattlock_provider.so}")
 [ -e "$module" ] || cargo build --release --locked -p wattlock-provider
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -28,6 +30,7 @@ activate = 1
 [wattlock_provider]
 module = $module
 activate = 1
+${ALGORITHMS:+algorithms = $ALGORITHMS}
 TEXT
 : >"$work/without.cnf"
 
@@ -49,6 +52,7 @@ median() { sort -g | awk '{ v[NR] = $1 } END { print (NR ? v[int((NR + 1) / 2)] 
 row() {
     local name=$1 unit=$2 floor=$3 start=$4 column=$5
     shift 5
+    [[ $name =~ ${ROWS:-.} ]] || return 0
     : >"$work/theirs"; : >"$work/ours"
     for _ in $(seq "$rounds"); do
         once without "$start" "$column" "$@" >>"$work/theirs"
@@ -64,6 +68,10 @@ for size in 64:1.0 1024:2.0 16384:3.6; do
 done
 row "aes-128-ctr, 16384 B" kB/s 3 AES-128-CTR 1 -evp aes-128-ctr -bytes 16384
 row "aes-256-xts, 16384 B" kB/s - AES-256-XTS 1 -evp aes-256-xts -bytes 16384
+for size in 64 1024 16384; do
+    row "aes-256-cbc, $size B" kB/s - AES-256-CBC 1 -evp aes-256-cbc -bytes "$size"
+    row "aes-256-cbc decryption, $size B" kB/s - AES-256-CBC 1 -decrypt -evp aes-256-cbc -bytes "$size"
+done
 for key in 2048:3.0 3072:4.8 4096:5.4; do
     bits=${key%:*}
     row "rsa$bits sign" /s 0.97 "rsa $bits bits" 1 "rsa$bits"

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use wattlock::Runtime;
 use wattlock::core::{Engine, Kind, KindSet};
 
+use crate::advantage::{self, Instructions, Version};
 use crate::cipher;
 use crate::ec;
 use crate::kdf;
@@ -52,14 +53,15 @@ unsafe impl Send for Offer {}
 unsafe impl Sync for Offer {}
 
 impl Offer {
-    /// What these settings and engines make of it.
-    pub fn new(settings: &Settings, engines: &[Arc<dyn Engine>]) -> Offer {
+    /// What these settings and engines make of it, for an OpenSSL of this version.
+    pub(crate) fn new(settings: &Settings, engines: &[Arc<dyn Engine>], openssl: Version) -> Offer {
+        let cpu = Instructions::detect();
         let (mut on, mut off) = (Vec::new(), Vec::new());
         for group in GROUPS.iter().copied() {
             let verdict = match &settings.algorithms {
                 Some(wanted) if wanted.iter().any(|name| name == group) => Ok(()),
                 Some(_) => Err("not asked for".to_owned()),
-                None => crate::advantage::of(group, engines),
+                None => advantage::of(group, engines, openssl, &cpu),
             };
             match verdict {
                 Ok(()) => on.push(group),

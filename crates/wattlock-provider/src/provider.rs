@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use wattlock::core::{Engine, known_answers};
 use wattlock::{Runtime, own_engines};
 
+use crate::advantage::Version;
 use crate::child::Child;
 use crate::ec::groups;
 use crate::error::{Reason, entry, raise_with};
@@ -87,12 +88,13 @@ impl Provider {
         handle: *const OSSL_CORE_HANDLE,
         table: *const OSSL_DISPATCH,
         settings: Settings,
+        openssl: Version,
         thread_start: Option<ThreadStart>,
     ) -> Result<Provider, String> {
         // SAFETY: `OSSL_provider_init` passes on what it got.
         let child = unsafe { Child::new(handle, table) }.ok_or("no child library context could be made")?;
         let engines = engines(&settings)?;
-        let offer = Offer::new(&settings, &engines);
+        let offer = Offer::new(&settings, &engines, openssl);
         let runtime = runtime(&settings, engines)?;
         let build =
             CString::new(format!("wattlock {} ({})", env!("CARGO_PKG_VERSION"), offer.describe(&runtime)));
@@ -244,15 +246,18 @@ pub unsafe extern "C" fn OSSL_provider_init(
             }
         }
         // SAFETY: the handle belongs to the function.
-        let settings =
-            match get_params.map_or(Ok(Settings::default()), |get| unsafe { read_settings(handle, get) }) {
-                Ok(settings) => settings,
-                Err(words) => {
-                    raise_with(Reason::FailedToSetParameter, &format!("wattlock: {words}"));
-                    return 0;
-                }
-            };
-        match Provider::new(handle, functions, settings, thread_start) {
+        let said = get_params.map_or(Ok((Settings::default(), Version::FIRST)), |get| unsafe {
+            Ok((read_settings(handle, get)?, version(handle, get)))
+        });
+        let (settings, openssl) = match said {
+            Ok(said) => said,
+            Err(words) => {
+                let words: String = words;
+                raise_with(Reason::FailedToSetParameter, &format!("wattlock: {words}"));
+                return 0;
+            }
+        };
+        match Provider::new(handle, functions, settings, openssl, thread_start) {
             Ok(provider) => {
                 // SAFETY: both are writable, by contract.
                 unsafe {
@@ -274,28 +279,43 @@ pub unsafe extern "C" fn OSSL_provider_init(
 unsafe fn read_settings(handle: *const OSSL_CORE_HANDLE, get: GetParams) -> Result<Settings, String> {
     let mut settings = Settings::default();
     for (key, _) in KEYS {
-        let mut value: *const c_char = null();
-        let mut list = [
-            OSSL_PARAM {
-                key: key.as_ptr(),
-                data_type: PARAM_UTF8_PTR,
-                data: (&raw mut value).cast(),
-                data_size: 0,
-                return_size: UNMODIFIED,
-            },
-            END,
-        ];
-        // SAFETY: a terminated list whose one entry has room for a pointer.
-        if unsafe { get(handle, list.as_mut_ptr()) } != 1 || value.is_null() {
-            continue;
-        }
-        // SAFETY: OpenSSL set it to a C string that lives as long as the configuration.
-        let value =
-            unsafe { CStr::from_ptr(value) }.to_str().map_err(|_| "a setting is not UTF-8".to_owned())?;
+        // SAFETY: the caller's. The text is used at once.
+        let Some(value) = (unsafe { told(handle, get, key) }) else { continue };
+        let value = value.to_str().map_err(|_| "a setting is not UTF-8".to_owned())?;
         let key = key.to_str().unwrap_or_default();
         settings.set(key, value).map_err(|error| error.to_string())?;
     }
     Ok(settings)
+}
+
+/// The version of the libcrypto that loads us: the one whose own ciphers would serve otherwise.
+///
+/// # Safety
+/// As [`read_settings`].
+unsafe fn version(handle: *const OSSL_CORE_HANDLE, get: GetParams) -> Version {
+    // SAFETY: the caller's. The text is used at once.
+    let text = unsafe { told(handle, get, c"openssl-version") };
+    text.and_then(|text| Version::parse(text.to_str().ok()?)).unwrap_or(Version::FIRST)
+}
+
+/// What OpenSSL answers to a parameter's name: one of its own, or a line of our section.
+///
+/// # Safety
+/// As [`read_settings`]; the text lives as long as the configuration.
+unsafe fn told<'a>(handle: *const OSSL_CORE_HANDLE, get: GetParams, key: &CStr) -> Option<&'a CStr> {
+    let mut value: *const c_char = null();
+    let mut list = [
+        OSSL_PARAM {
+            key: key.as_ptr(),
+            data_type: PARAM_UTF8_PTR,
+            data: (&raw mut value).cast(),
+            data_size: 0,
+            return_size: UNMODIFIED,
+        },
+        END,
+    ];
+    // SAFETY: a terminated list whose one entry has room for a pointer, which OpenSSL sets to a C string.
+    unsafe { (get(handle, list.as_mut_ptr()) == 1 && !value.is_null()).then(|| CStr::from_ptr(value)) }
 }
 
 static FUNCTIONS: Table<OSSL_DISPATCH, 7> = Table([

@@ -81,12 +81,21 @@ same_nonces(EVP_CIPHER_CTX *const *c)
 {
     unsigned char  first[2][16], next[2][16];
 
+    MUST(ERR_peek_error() == 0);
+
     for BOTH(i) {
         MUST(EVP_CIPHER_CTX_get_original_iv(c[i], first[i], 16) == 1);
         MUST(EVP_CIPHER_CTX_get_updated_iv(c[i], next[i], 16) == 1);
         MUST(EVP_CIPHER_CTX_get_num(c[i]) == 0 && EVP_CIPHER_CTX_get_block_size(c[i]) == 16);
         MUST(EVP_CIPHER_CTX_get_iv_length(c[i]) == 16 && EVP_CIPHER_CTX_get_mode(c[i]) == EVP_CIPH_CBC_MODE);
+
+        if (i == 0) {
+            /* OpenSSL 3.5's own leaves a reason behind though it answers: it tries a pointer first. */
+            ERR_clear_error();
+        }
     }
+
+    MUST(ERR_peek_error() == 0);
 
     MUST(memcmp(first[0], first[1], 16) == 0 && memcmp(next[0], next[1], 16) == 0);
 }

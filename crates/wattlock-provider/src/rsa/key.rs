@@ -221,21 +221,39 @@ impl Key {
             copy.filled.set(filled.clone()).ok()?;
             return Some(copy);
         }
-        copy.fill(remade(&filled.pkey, self.child(), self.pss, selection)?).then_some(copy)
+        let part =
+            with_data(&filled.pkey, selection, |params| made(self.child(), self.pss, selection, params));
+        copy.fill(part?).then_some(copy)
     }
 }
 
-/// A key with these parts of another, by way of parameters.
+/// A key made from parameters, with its primes in their order.
+///
+/// OpenSSL 3.5 reverses the primes behind the second when it takes a key from parameters. Such a key still works, because
+/// OpenSSL checks each result and falls back to `d`, but slowly, and `EVP_PKEY_check` refuses it. Taken out and in once
+/// more it is reversed twice, that is, not at all. To other versions this changes nothing; with three primes there is
+/// nothing to reverse.
+fn made(child: &Child, pss: bool, selection: c_int, params: Params<'_>) -> Option<Pkey> {
+    let pkey = Pkey::from_data(child, name(pss), selection, params)?;
+    if has_four_primes(&pkey) { remade(&pkey, child, pss, POSSIBLE) } else { Some(pkey) }
+}
+
+/// A key with these parts of another, as OpenSSL makes it from parameters.
 fn remade(pkey: &Pkey, child: &Child, pss: bool, selection: c_int) -> Option<Pkey> {
+    with_data(pkey, selection, |params| Pkey::from_data(child, name(pss), selection, params))
+}
+
+/// Has something done with these parts of a key as parameters.
+fn with_data<T>(pkey: &Pkey, selection: c_int, act: impl FnOnce(Params<'_>) -> Option<T>) -> Option<T> {
     let mut list = null_mut();
     // SAFETY: a live key; on success the list is ours, to be freed once.
     unsafe {
         if sys::EVP_PKEY_todata(pkey.as_ptr(), selection, &raw mut list) != 1 {
             return None;
         }
-        let pkey = Pkey::from_data(child, name(pss), selection, Params::new(list));
+        let done = act(Params::new(list));
         sys::OSSL_PARAM_free(list);
-        pkey
+        done
     }
 }
 
@@ -407,7 +425,7 @@ unsafe extern "C" fn import(key: *mut c_void, selection: c_int, params: *const O
         }
         // SAFETY: a live key and a list.
         let (key, params) = unsafe { (of(key), Params::new(params)) };
-        let pkey = Pkey::from_data(key.child(), name(key.pss), selection, params);
+        let pkey = made(key.child(), key.pss, selection, params);
         c_int::from(pkey.is_some_and(|pkey| key.fill(pkey)))
     })
 }
@@ -422,11 +440,21 @@ unsafe extern "C" fn export(
         if key.is_null() || selection & POSSIBLE == 0 {
             return 0;
         }
+        // SAFETY: a live key.
+        let key = unsafe { of(key) };
+        let Some(pkey) = key.elsewhere() else { return 0 };
+        // Whoever takes it over (an encoder, most often) makes a key of the parameters, and reverses what [`made`] is
+        // about. So it gets them reversed.
+        let turned = match selection & id::SELECT_PRIVATE_KEY != 0 && has_four_primes(pkey) {
+            true => match remade(pkey, key.child(), key.pss, POSSIBLE) {
+                None => return 0,
+                turned => turned,
+            },
+            false => None,
+        };
+        let pkey = turned.as_ref().unwrap_or(pkey);
         // SAFETY: a live key; the caller's callback with its own argument.
-        unsafe {
-            let pkey = of(key).elsewhere();
-            pkey.map_or(0, |pkey| sys::EVP_PKEY_export(pkey.as_ptr(), selection, callback, argument))
-        }
+        unsafe { sys::EVP_PKEY_export(pkey.as_ptr(), selection, callback, argument) }
     })
 }
 
@@ -546,14 +574,6 @@ unsafe extern "C" fn make(
             (making, if made == 1 { Pkey::adopt(key) } else { None })
         };
         let key = Key::empty(making.provider, making.pss);
-        // OpenSSL 3.5 reverses the primes behind the second of a key that it takes from parameters, which is the way a
-        // key of ours goes to whoever writes it into a file. One that came the same way to us is right there: it is
-        // reversed twice. It works meanwhile, because OpenSSL checks each result and falls back to `d`. To other
-        // versions this changes nothing.
-        let pkey = pkey.and_then(|pkey| match has_four_primes(&pkey) {
-            true => remade(&pkey, &making.provider.child, making.pss, POSSIBLE),
-            false => Some(pkey),
-        });
         if pkey.is_some_and(|pkey| key.fill(pkey)) { give(key) } else { null_mut() }
     })
 }
