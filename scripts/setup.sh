@@ -40,6 +40,14 @@ if [ "$purpose" = test ]; then
     need gnutls-cli gnutls-bin
     PATH=$PATH:/usr/sbin need haproxy haproxy
     need valgrind valgrind
+    # What needs AVX-512 is tested on an emulated CPU where there is none: scripts/avx512.sh.
+    if [ "$(uname -m)" = x86_64 ] && ! grep -qw avx512ifma /proc/cpuinfo; then
+        need bochs bochs
+        [ -e /usr/lib/x86_64-linux-gnu/bochs/plugins/libbx_term_gui.so ] || missing+=(bochs-term)
+        [ -e /usr/share/bochs/BIOS-bochs-latest ] || missing+=(bochsbios)
+        [ -e /usr/share/bochs/VGABIOS-lgpl-latest ] || missing+=(vgabios)
+        need xorriso xorriso
+    fi
     # TLS in nginx's other protocols: modules of their own in Debian.
     for module in mail stream; do
         [ -e "/usr/lib/nginx/modules/ngx_${module}_module.so" ] || missing+=("libnginx-mod-$module")

@@ -7,6 +7,10 @@ cd "$(dirname "$0")/.."
 minutes=${SOAK_MINUTES:-30}
 echo "== signatures of lanes, verified by OpenSSL"
 cargo test --release --locked -p wattlock-cpu --test lanes_openssl -- --ignored
+if ! grep -qw avx512ifma /proc/cpuinfo; then
+    echo "== what needs AVX-512, on an emulated CPU"
+    scripts/avx512.sh
+fi
 echo "== 100,000 handshakes in one program"
 cargo test --release --locked -p wattlock-provider --test tls -- --ignored --nocapture
 echo "== 200,000 handshakes with nginx"

@@ -9,6 +9,9 @@
  * wait in any case. Completions post the waiting connections' read events, which run in the same turn and may gather
  * again. What an engine with queues has is polled for in each turn. With nothing in flight nothing here runs.
  *
+ * The session tickets that end a TLS 1.3 handshake are written one by one; they travel together, and with the answer if there
+ * is one in the same turn (wattlock_cork).
+ *
  * Only handshakes pause: an SSL has one job slot, and any other call while a job is paused would resume that job and
  * return its result. So the mode is cleared when the handshake is done.
  */
@@ -24,9 +27,12 @@
 #define IDLE_TURNS_ALL 2
 
 typedef struct {
+    ngx_queue_t        corked_with;     /* while `corked` */
     ngx_connection_t  *connection;
     void             (*info)(const SSL *ssl, int where, int ret);
     unsigned           in_handshake:1;
+    unsigned           corked:1;
+    int                fd;              /* while `corked` */
 } wattlock_ssl_t;
 
 wattlock_counts_t                   wattlock_counts;
@@ -43,6 +49,8 @@ static ngx_uint_t                   progress;   /* rises with whatever brings a 
 static ngx_uint_t                   seen;
 static ngx_uint_t                   idle;
 static ngx_event_t                  timer_event;
+static ngx_queue_t                  corked;
+static ngx_event_t                  uncork_event;
 
 static void wattlock_turn(ngx_event_t *event);
 
@@ -66,6 +74,51 @@ wattlock_handshake_over(wattlock_ssl_t *state)
 }
 
 
+/*
+ * libssl flushes after each ticket, and each flush is a segment of its own that the other side is woken for. From the
+ * client's Finished to the end of this turn of the loop the socket holds back segments that are not full.
+ */
+static void
+wattlock_cork(wattlock_ssl_t *state, const SSL *ssl)
+{
+    int  on = 1, fd = SSL_get_wfd(ssl);
+
+    if (fd == -1 || setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on)) == -1) {
+        return;
+    }
+
+    state->fd = fd;
+    state->corked = 1;
+    ngx_queue_insert_tail(&corked, &state->corked_with);
+
+    if (!uncork_event.posted) {
+        ngx_post_event(&uncork_event, &ngx_posted_events);
+    }
+}
+
+
+static void
+wattlock_uncork(wattlock_ssl_t *state)
+{
+    int  off = 0;
+
+    state->corked = 0;
+    ngx_queue_remove(&state->corked_with);
+    (void) setsockopt(state->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof(off));
+}
+
+
+static void
+wattlock_uncork_all(ngx_event_t *event)
+{
+    (void) event;
+
+    while (!ngx_queue_empty(&corked)) {
+        wattlock_uncork(ngx_queue_data(ngx_queue_head(&corked), wattlock_ssl_t, corked_with));
+    }
+}
+
+
 static void
 wattlock_info(const SSL *ssl, int where, int ret)
 {
@@ -77,6 +130,13 @@ wattlock_info(const SSL *ssl, int where, int ret)
 
     if (state->info != NULL) {
         state->info(ssl, where, ret);
+    }
+
+    if ((where & SSL_CB_ACCEPT_LOOP) == SSL_CB_ACCEPT_LOOP && state->in_handshake && !state->corked
+        && SSL_get_state(ssl) == TLS_ST_SR_FINISHED && SSL_version(ssl) == TLS1_3_VERSION
+        && SSL_get_num_tickets(ssl) > 1 && !SSL_session_reused(ssl))
+    {
+        wattlock_cork(state, ssl);
     }
 
     if (where & SSL_CB_HANDSHAKE_DONE) {
@@ -116,6 +176,10 @@ wattlock_ssl_free(void *parent, void *data, CRYPTO_EX_DATA *ex, int index, long 
         }
 
         ERR_clear_error();
+    }
+
+    if (state->corked) {
+        wattlock_uncork(state);
     }
 
     wattlock_handshake_over(state);
@@ -346,6 +410,12 @@ wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *found, cons
     timer_event.data = &turn_connection;
     timer_event.cancelable = 1;
 
+    ngx_memzero(&uncork_event, sizeof(ngx_event_t));
+    uncork_event.handler = wattlock_uncork_all;
+    uncork_event.log = cycle->log;
+    uncork_event.data = &turn_connection;
+    ngx_queue_init(&corked);
+
     polling = *how;
     for_upstream = upstream;
     table = found;
@@ -364,6 +434,11 @@ wattlock_loop_stop(void)
 
     if (turn_event.posted) {
         ngx_delete_posted_event(&turn_event);
+    }
+
+    if (uncork_event.posted) {
+        ngx_delete_posted_event(&uncork_event);
+        wattlock_uncork_all(&uncork_event);
     }
 
     if (table != NULL) {

@@ -80,6 +80,7 @@ macro_rules! scenarios {
 
 scenarios!(
     serves_every_version_and_shows_what_it_did,
+    session_tickets_travel_together,
     client_goes_away_with_its_request_in_flight,
     upstream_is_abandoned_while_its_handshake_waits,
     reload_under_load,

@@ -397,10 +397,15 @@ fn bench_https_measures_both_sides_without_a_failed_connection() {
             let count = |key: &str| row[side][key].as_u64().unwrap();
             assert!(count("done") > 0 && count("failed") == 0, "{row}");
             assert_eq!(count("bytes") > 0, row["row"] == "response-1m", "{row}");
-            // Nine of ten, once the first ticket is there.
-            let resumed = count("resumed") as f64 / count("done") as f64;
+            // Nine of ten, once each of the 64 connections has its first ticket; how many there are by then depends on
+            // the machine.
+            let (done, resumed) = (count("done"), count("resumed"));
             let wanted = row["row"] == "tls12-rsa2048-x25519-resumed";
-            assert!(if wanted { (0.8..0.95).contains(&resumed) } else { resumed == 0.0 }, "{row}");
+            let least = (done.saturating_sub(64) * 8).div_ceil(10).saturating_sub(64);
+            assert!(
+                if wanted { (least..=done * 95 / 100).contains(&resumed) } else { resumed == 0 },
+                "{row}"
+            );
         }
     }
     assert_eq!(place.left(), [""; 0]);

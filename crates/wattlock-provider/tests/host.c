@@ -42,25 +42,13 @@ typedef struct {
     OSSL_PROVIDER  *theirs, *ours;
 } Home;
 
-/* Everything is offered here, whatever this CPU and this OpenSSL are faster at. A section that activates nothing says
- * how a provider is loaded later. */
-static const char settings[] =
-    "openssl_conf = init\n[init]\nproviders = providers\n"
-    "[providers]\nlibwattlock_provider = ours\n"
-    "[ours]\nalgorithms = gcm,cbc,ctr,xts,rsa,ec,x25519,kdf\n";
-
 static Home
 enter(void)
 {
     Home  home = { OSSL_LIB_CTX_new(), NULL, NULL };
-    char  name[] = "/tmp/wattlock-host-XXXXXX";
-    int   file = mkstemp(name);
 
-    MUST(home.ctx != NULL && file >= 0);
-    MUST(write(file, settings, sizeof(settings) - 1) == (ssize_t) sizeof(settings) - 1);
-    MUST(OSSL_LIB_CTX_load_config(home.ctx, name) == 1);
-    close(file);
-    unlink(name);
+    MUST(home.ctx != NULL);
+    MUST(OSSL_LIB_CTX_load_config(home.ctx, getenv("HOME_CONF")));
     MUST(OSSL_PROVIDER_set_default_search_path(home.ctx, folder));
     MUST((home.theirs = OSSL_PROVIDER_load(home.ctx, "default")) != NULL);
     MUST((home.ours = OSSL_PROVIDER_load(home.ctx, "libwattlock_provider")) != NULL);

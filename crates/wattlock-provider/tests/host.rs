@@ -34,9 +34,15 @@ fn host(sanitizer: bool) -> &'static Path {
 
 fn run(sanitizer: bool, scenario: &str, count: u32) {
     let module = common::module();
+    // Everything by name: what is offered unasked depends on the CPU. The program activates the provider itself.
+    let settings = tempfile::NamedTempFile::new().unwrap();
+    let text = "openssl_conf = init\n[init]\nproviders = known\n[known]\nlibwattlock_provider = ours\n[ours]\n\
+                algorithms = gcm,cbc,ctr,xts,rsa,ec,x25519,kdf\n";
+    std::fs::write(settings.path(), text).unwrap();
     let output = Command::new(host(sanitizer))
         .args([scenario, module.parent().unwrap().to_str().unwrap(), &count.to_string()])
         .env("OPENSSL_CONF", "/dev/null")
+        .env("HOME_CONF", settings.path())
         // A child forgets what a fork spoiled, one seat a fork, on purpose: a lock in it may be held for ever.
         .env("ASAN_OPTIONS", if scenario == "forks" { "detect_leaks=0" } else { "detect_leaks=1" })
         .output()

@@ -184,11 +184,11 @@ impl Native {
     /// A fresh key pair. Inside a job this may pause.
     ///
     /// # Errors
-    /// As [`Provider::perform`].
+    /// As [`Provider::generate`].
     pub fn generate(provider: &Provider, group: &'static Group) -> Result<Native, Error> {
         let mut pair = Zeroizing::new([0; 48 + POINT_MAX]);
         let pair = &mut pair[..group.len + group.point_len()];
-        provider.perform(group.generate, Key::none(), &[], pair)?;
+        provider.generate(group.generate, pair)?;
         let (scalar, public) = pair.split_at(group.len);
         let mut native = Native::new(group, Some(Point::copy(public)));
         native.scalar = Some(Scalar::new(scalar.to_vec()));

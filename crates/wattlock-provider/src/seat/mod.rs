@@ -6,6 +6,7 @@
 //! - `threads`: which seat is the calling thread's.
 //! - `job`: gathering, pausing, and going on.
 //! - `waiter`, `link`: who waits, how it is told, and what a wait context holds of it.
+//! - `ahead`: key pairs that are made before anybody wants them.
 //! - `company`: whether gathering helps a thread.
 //! - `stack`: where operations of jobs are computed.
 //! - `helper`: the thread that looks after what no loop comes back for.
@@ -14,6 +15,7 @@
 //! The wait context holds a `Link`; its cleanup withdraws the request and silences the notification before anything of
 //! the connection's is freed.
 
+mod ahead;
 mod company;
 mod helper;
 mod job;
@@ -34,6 +36,7 @@ use wattlock::core::{Completion, Error, Key, Kind, KindSet, Nanos, OwnedRequest,
 use wattlock::{Clock, Dispatcher, Runtime, Submitted};
 
 use crate::provider::Provider;
+use ahead::{AHEAD, Ahead};
 use company::Company;
 pub(crate) use helper::Life;
 use stack::Stack;
@@ -73,6 +76,7 @@ struct State {
     /// Who is to be told once the lock is free: a callback may call us.
     tell: Vec<Arc<Waiter>>,
     company: Company,
+    ahead: Ahead,
     stack: Option<Stack>,
     /// The seat's.
     waited_for: Arc<AtomicBool>,
@@ -162,6 +166,10 @@ impl State {
         self.dispatcher.poll(&mut |completion| arrived.push(completion));
         let mut helped = false;
         for completion in arrived.drain(..) {
+            if completion.request.mark == AHEAD {
+                self.ahead.put(completion, self.clock.now());
+                continue;
+            }
             helped |= completion.cost.batch > 1;
             let place = self.waiting.get_mut(completion.request.mark as usize);
             let Some((_, waiter)) = place.and_then(Option::take) else { continue };
@@ -189,6 +197,7 @@ impl State {
         // Nothing of ours is in use any more when OpenSSL unloads a provider: whoever waited here has gone.
         self.gathered.clear();
         self.waiting.clear();
+        self.ahead.clear();
         self.stack = None;
     }
 }
@@ -224,6 +233,7 @@ impl Seat {
                 arrived: Vec::new(),
                 tell: Vec::new(),
                 company: Company::default(),
+                ahead: Ahead::default(),
                 stack: None,
                 waited_for: waited_for.clone(),
             }),
@@ -332,6 +342,31 @@ impl Provider {
     /// As [`Dispatcher::run`].
     pub fn run(&self, request: &mut Request<'_>) -> Result<usize, Error> {
         self.seat().lock().dispatcher.run(request)
+    }
+
+    /// A fresh key pair of a kind that generates them; returns its length. Inside an `ASYNC_JOB` it may pause the job
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As [`Provider::perform`].
+    pub fn generate(&self, kind: Kind, pair: &mut [u8]) -> Result<usize, Error> {
+        let seat = self.seat();
+        let width = seat.widths[kind.index()];
+        if width < u16::MAX && !seat.devices.contains(kind) {
+            let mut state = seat.lock();
+            let now = state.now();
+            let mut made = state.ahead.take(kind, now);
+            if made.is_none() && state.ahead.is_worth_it(kind, width, now) {
+                // The stack of a job is too small for lanes.
+                made = state.deep(|state| state.make_ahead(kind, width, pair.len())).flatten();
+            }
+            unlock(state);
+            if let Some(done) = made.filter(|one| one.output.len() == pair.len()) {
+                pair.copy_from_slice(&done.output);
+                return Ok(pair.len());
+            }
+        }
+        self.perform(kind, Key::none(), &[], pair)
     }
 
     /// A cipher for messages in pieces. Always inline; never pauses.

@@ -118,7 +118,7 @@ impl Parts {
 
     fn generate(provider: &Provider) -> Result<Parts, Error> {
         let mut pair = Zeroizing::new([0; 2 * LEN]);
-        provider.perform(Kind::X25519Generate, Key::none(), &[], &mut *pair)?;
+        provider.generate(Kind::X25519Generate, &mut *pair)?;
         let (mut public, mut private) = ([0; LEN], Secret::default());
         private.copy_from_slice(&pair[..LEN]);
         public.copy_from_slice(&pair[LEN..]);

@@ -1,0 +1,366 @@
+//! Key pairs made ahead.
+//!
+//! Lanes generate eight key pairs in about the time that one takes alone, and a generation depends on nothing that its
+//! caller says. So where a thread generates keys all the time, as servers do for every handshake, it makes a batch at
+//! once and hands out one after the other: no job pauses for a key, nobody waits for company, and it pays outside of jobs and
+//! for a single connection, too.
+//!
+//! A pair is handed out once, and only within [`FRESH`] of its making; then it is wiped. A seat belongs to one thread of
+//! one process, so no fork sees a pair twice. Whether batches pay is not assumed: where the policy did one by one what
+//! was handed to it together, none is made for a while, and longer each time.
+
+use std::sync::Arc;
+
+use wattlock::core::{Completion, Key, Kind, Nanos, OwnedRequest};
+
+use super::State;
+
+/// How long a pair keeps, and how soon a batch must have been wanted before for another to be made.
+const FRESH: Nanos = 1_000_000_000;
+
+/// First and last pause where batches do not pay.
+const PAUSE: (Nanos, Nanos) = (1_000_000, 16_000_000_000);
+
+/// The mark of a request whose pair nobody waits for.
+pub(super) const AHEAD: u64 = u64::MAX;
+
+/// What a thread has made ahead, of each kind that it generates.
+#[derive(Default)]
+pub(super) struct Ahead(Vec<Stock>);
+
+struct Stock {
+    kind: Kind,
+    /// Done, the pair in their output.
+    pairs: Vec<OwnedRequest>,
+    made: Nanos,
+    /// Generations wanted since then.
+    wanted: u32,
+    since: Nanos,
+    /// When a batch may be made again, and how long the pause after it will be.
+    not_before: Nanos,
+    pause: Nanos,
+}
+
+impl Ahead {
+    fn stock(&mut self, kind: Kind) -> &mut Stock {
+        let at = self.0.iter().position(|stock| stock.kind == kind).unwrap_or_else(|| {
+            let (pairs, pause) = (Vec::new(), PAUSE.0);
+            self.0.push(Stock { kind, pairs, made: 0, wanted: 0, since: 0, not_before: 0, pause });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+
+    /// A pair, if there is a fresh one.
+    pub(super) fn take(&mut self, kind: Kind, now: Nanos) -> Option<OwnedRequest> {
+        let stock = self.stock(kind);
+        if now.saturating_sub(stock.made) >= FRESH {
+            stock.pairs.clear();
+        }
+        stock.pairs.pop()
+    }
+
+    /// Whether a batch of `width` is worth making, for somebody who wants one pair now: if as many were wanted of late.
+    pub(super) fn is_worth_it(&mut self, kind: Kind, width: u16, now: Nanos) -> bool {
+        let stock = self.stock(kind);
+        if now.saturating_sub(stock.since) >= FRESH {
+            (stock.wanted, stock.since) = (0, now);
+        }
+        stock.wanted = stock.wanted.saturating_add(1);
+        stock.wanted > u32::from(width) && now >= stock.not_before
+    }
+
+    /// Takes in what was made.
+    pub(super) fn put(&mut self, completion: Completion, now: Nanos) {
+        let stock = self.stock(completion.request.kind);
+        if completion.cost.batch > 1 {
+            (stock.not_before, stock.pause) = (0, PAUSE.0);
+        } else if now >= stock.not_before {
+            stock.not_before = now + stock.pause;
+            stock.pause = (stock.pause * 2).min(PAUSE.1);
+        }
+        if completion.result == Ok(completion.request.output.len()) {
+            (stock.made, stock.wanted, stock.since) = (now, u32::MAX, now);
+            stock.pairs.push(completion.request);
+        }
+    }
+
+    /// Wipes everything.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl State {
+    /// A pair of `room` bytes out of a batch, if one is worth making and was made.
+    pub(super) fn make_ahead(&mut self, kind: Kind, width: u16, room: usize) -> Option<OwnedRequest> {
+        let key = Arc::new(Key::none_owned());
+        let mut batch = Vec::new();
+        for _ in 0..width {
+            let mut one = OwnedRequest::new(kind, key.clone(), Vec::new(), room);
+            one.mark = AHEAD;
+            batch.push(one);
+        }
+        let now = self.now();
+        let State { dispatcher, ahead, .. } = self;
+        dispatcher.submit_together(&mut batch, &mut |_, submitted| {
+            if let wattlock::Submitted::Done(done) = submitted {
+                ahead.put(done, now);
+            }
+        });
+        self.collect(None);
+        self.ahead.take(kind, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::collections::BTreeSet;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+    use wattlock::core::{
+        Cost, Description, Engine, EngineClass, Error, Instance, KindSet, Refused, Shape, Token, Window,
+    };
+    use wattlock::policy::{Choice, EngineId, Policy, Weather};
+    use wattlock::{Clock, Runtime};
+
+    use super::super::company::Company;
+    use super::*;
+
+    const KIND: Kind = Kind::X25519Generate;
+    const PAIR: usize = 64;
+    const WIDTH: u16 = 8;
+
+    /// Lanes that take no longer for eight than for one, computed by somebody else.
+    struct Eight {
+        description: Description,
+        compute: Arc<dyn Engine>,
+        passes: Arc<Mutex<Vec<usize>>>,
+    }
+
+    impl Engine for Eight {
+        fn description(&self) -> &Description {
+            &self.description
+        }
+
+        fn window(&self) -> Window {
+            Window { requests: 64, bytes: 1 << 20 }
+        }
+
+        fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
+            let (compute, passes) = (self.compute.clone(), self.passes.clone());
+            Ok(Box::new(Queue { compute, passes, held: Vec::new(), done: Vec::new() }))
+        }
+    }
+
+    struct Queue {
+        compute: Arc<dyn Engine>,
+        passes: Arc<Mutex<Vec<usize>>>,
+        held: Vec<(Token, OwnedRequest)>,
+        done: Vec<Completion>,
+    }
+
+    impl Instance for Queue {
+        fn window(&self) -> Window {
+            Window { requests: 64, bytes: 1 << 20 }
+        }
+
+        fn in_flight(&self) -> u32 {
+            (self.held.len() + self.done.len()) as u32
+        }
+
+        fn held(&self) -> u32 {
+            self.held.len() as u32
+        }
+
+        fn submit(&mut self, token: Token, request: OwnedRequest, now: Nanos) -> Result<(), Refused> {
+            self.held.push((token, request));
+            if self.held.len() == usize::from(WIDTH) {
+                self.flush(now);
+            }
+            Ok(())
+        }
+
+        fn flush(&mut self, _: Nanos) {
+            let batch = self.held.len();
+            if batch > 0 {
+                self.passes.lock().unwrap().push(batch);
+            }
+            for (token, mut request) in self.held.drain(..) {
+                let result = self.compute.execute(&mut request.view());
+                let cost = Cost { batch: batch as u16, ..Cost::default() };
+                self.done.push(Completion { token, request, result, cost });
+            }
+        }
+
+        fn poll(&mut self, _: Nanos, done: &mut dyn FnMut(Completion)) -> usize {
+            let count = self.done.len();
+            self.done.drain(..).for_each(done);
+            count
+        }
+
+        fn withdraw(&mut self, token: Token, _: Nanos) -> Option<OwnedRequest> {
+            let at = self.held.iter().position(|(one, _)| *one == token)?;
+            Some(self.held.remove(at).1)
+        }
+
+        fn stop(&mut self, _: Nanos) {}
+    }
+
+    /// Whatever comes together goes to lanes, or does not; the rest is done inside the call.
+    struct Together(bool);
+
+    impl Policy for Together {
+        fn name(&self) -> &'static str {
+            "together"
+        }
+
+        fn choose(&mut self, _: &Shape, _: &Weather, _: Nanos) -> Choice {
+            Choice { engine: EngineId(0), hold_ns: 0, clock: None }
+        }
+
+        fn choose_together(
+            &mut self,
+            _: &Shape,
+            count: u32,
+            _: &Weather,
+            _: Nanos,
+        ) -> Option<(EngineId, u32)> {
+            Some(if self.0 { (EngineId(1), count) } else { (EngineId(0), 1) })
+        }
+
+        fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
+            EngineId(0)
+        }
+    }
+
+    /// A thread's state, and what it does when somebody wants a pair.
+    struct Thread {
+        state: State,
+        passes: Arc<Mutex<Vec<usize>>>,
+        now: Arc<AtomicU64>,
+    }
+
+    impl Thread {
+        fn new(to_lanes: bool) -> Thread {
+            let passes = Arc::<Mutex<Vec<usize>>>::default();
+            let is_inline = |engine: &Arc<dyn Engine>| engine.description().inline.contains(KIND);
+            let inline = wattlock::own_engines().into_iter().find(is_inline).unwrap();
+            let description = Description {
+                name: "eight",
+                class: EngineClass::Lanes,
+                inline: KindSet::EMPTY,
+                queued: KindSet::of(&[KIND]),
+                width: WIDTH,
+                detail: "a test's lanes".into(),
+            };
+            let lanes = Eight { description, compute: inline.clone(), passes: passes.clone() };
+            let now = Arc::new(AtomicU64::new(FRESH));
+            let hand = now.clone();
+            let clock = Clock::given(move || hand.load(Relaxed));
+            let runtime = Runtime::builder()
+                .engines(vec![inline, Arc::new(lanes)])
+                .own_policy("together", move |_| Box::new(Together(to_lanes)))
+                .clock(clock.clone())
+                .telemetry(false)
+                .build()
+                .unwrap();
+            let state = State {
+                dispatcher: runtime.dispatcher(),
+                clock,
+                gathered: Vec::new(),
+                waiting: Vec::new(),
+                arrived: Vec::new(),
+                tell: Vec::new(),
+                company: Company::default(),
+                ahead: Ahead::default(),
+                stack: None,
+                waited_for: Arc::new(AtomicBool::new(false)),
+            };
+            Thread { state, passes, now }
+        }
+
+        /// A pair made ahead, if there is one or a batch is made now.
+        fn want(&mut self) -> Option<Vec<u8>> {
+            let now = self.state.now();
+            let mut made = self.state.ahead.take(KIND, now);
+            if made.is_none() && self.state.ahead.is_worth_it(KIND, WIDTH, now) {
+                made = self.state.make_ahead(KIND, WIDTH, PAIR);
+            }
+            made.map(|one| one.output.clone())
+        }
+
+        fn wait(&self, nanos: Nanos) {
+            self.now.fetch_add(nanos, Relaxed);
+        }
+
+        /// Batches since last asked.
+        fn batches(&self) -> Vec<usize> {
+            std::mem::take(&mut *self.passes.lock().unwrap())
+        }
+
+        /// A thread whose lanes have passed their test and have just made a batch.
+        fn busy() -> Thread {
+            let mut thread = Thread::new(true);
+            for _ in 0..4 * WIDTH {
+                thread.want();
+                thread.wait(PAUSE.0);
+            }
+            while !thread.state.ahead.stock(KIND).pairs.is_empty() {
+                thread.want();
+            }
+            thread.batches();
+            thread
+        }
+    }
+
+    #[test]
+    fn a_thread_that_wants_few_pairs_makes_none_ahead() {
+        let mut thread = Thread::new(true);
+        for _ in 0..100 {
+            assert_eq!(thread.want(), None);
+            thread.wait(FRESH / 8 + 1);
+        }
+        assert!(thread.batches().is_empty());
+    }
+
+    #[test]
+    fn a_busy_thread_gets_every_pair_out_of_full_batches_and_each_once() {
+        let mut thread = Thread::busy();
+        let pairs: BTreeSet<Vec<u8>> = (0..5 * WIDTH).map(|_| thread.want().unwrap()).collect();
+        assert_eq!(pairs.len(), 5 * usize::from(WIDTH));
+        assert_eq!(thread.batches(), [usize::from(WIDTH); 5]);
+    }
+
+    #[test]
+    fn a_pair_that_is_not_fresh_is_never_handed_out() {
+        let mut thread = Thread::busy();
+        assert!(thread.want().is_some());
+        let held: BTreeSet<Vec<u8>> =
+            thread.state.ahead.stock(KIND).pairs.iter().map(|one| one.output.clone()).collect();
+        assert_eq!(held.len(), usize::from(WIDTH) - 1);
+        thread.wait(FRESH);
+        assert_eq!(thread.want(), None, "the thread is not busy any more");
+        assert!(thread.state.ahead.stock(KIND).pairs.is_empty());
+        for _ in 0..10 * WIDTH {
+            assert!(thread.want().is_none_or(|pair| !held.contains(&pair)));
+        }
+    }
+
+    #[test]
+    fn where_batches_do_not_pay_they_are_made_ever_more_rarely_and_their_pairs_used() {
+        let mut thread = Thread::new(false);
+        let mut ahead = 0;
+        for _ in 0..100_000 {
+            ahead += u32::from(thread.want().is_some());
+            thread.wait(PAUSE.0);
+        }
+        // In a hundred seconds, after pauses of 1, 2, 4 ... 16,000 milliseconds and then of 16 seconds.
+        let trials = ahead / u32::from(WIDTH);
+        assert!((10..25).contains(&trials), "{trials} batches");
+        assert!(thread.batches().is_empty());
+    }
+}
