@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Handshakes, aborted handshakes, loading and unloading under valgrind's memcheck: no invalid access, no branch on what
 # was never written, nothing lost. Valgrind's processor has no 512-bit vectors, so `lanes` and the wide ciphers stand
-# aside by themselves and what is seen is everything around them; the kernels have the address sanitizer (tls.rs).
+# aside by themselves and what is seen is everything around them; the kernels have the address sanitizer (tls.rs). Where
+# there is an nginx, the same of it with the module: one process, an emulated card for which handshakes wait, clients
+# that go meanwhile.
 #
 # The group `ctr` is left out: OpenSSL 3.0 frees a library context's random generator after its providers, so one that
 # uses our AES-CTR keeps the provider for ever, once for each context that is freed (3.5 does not).
@@ -34,11 +36,21 @@ module = $target/release/libwattlock_provider.so
 activate = 1
 algorithms = gcm,xts,rsa,ec,x25519
 TEXT
+memcheck=(valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite
+    --errors-for-leak-kinds=definite --num-callers=30)
+noise='switching stacks\|to suppress, use\|further instances'
 for scenario in "handshakes ${HANDSHAKES:-200}" "reload 3"; do
     set -- $scenario
     echo "== $*"
-    OPENSSL_CONF=/dev/null valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite \
-        --errors-for-leak-kinds=definite --num-callers=30 "$scratch/tls" "$1" "$scratch/openssl.cnf" "$2" \
-        2> >(grep -v 'switching stacks\|to suppress, use\|further instances' >&2)
+    OPENSSL_CONF=/dev/null "${memcheck[@]}" "$scratch/tls" "$1" "$scratch/openssl.cnf" "$2" 2> >(grep -v "$noise" >&2)
 done
+if PATH=$PATH:/usr/sbin command -v nginx >/dev/null && nginx/build.sh; then
+    case=client_goes_away_with_its_request_in_flight
+    echo "== nginx: $case"
+    PATH=$PATH:/usr/sbin python3 nginx/tests/survive.py "$case" --count $((${HANDSHAKES:-120} / 30)) --single --patience 120 \
+        --module "$target/nginx/ngx_http_wattlock_module.so" --provider "$target/release/libwattlock_provider.so" \
+        --under "$(printf '%q ' "${memcheck[@]}" "--suppressions=$PWD/nginx/tests/valgrind.supp")" 2> >(grep -v "$noise" >&2)
+else
+    echo "no nginx, or no module for it: that part is not checked" >&2
+fi
 echo "clean"

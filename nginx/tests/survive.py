@@ -2,6 +2,7 @@
 """What nginx with the Wattlock module must survive, against the real nginx.
 
     survive.py NAME [--nginx PROGRAM] [--module M.so] [--provider P.so] [--count N]
+                    [--under COMMAND --single --patience SECONDS]
 
 Each scenario starts an nginx of its own on a loopback port, does its worst, and then demands: no failed request that
 was not provoked, no handshake left over, nothing left in flight, and a worker that still serves. Standard library only.
@@ -16,6 +17,7 @@ import os
 import random
 import resource
 import shutil
+import shlex
 import signal
 import socket
 import ssl
@@ -54,7 +56,7 @@ class Nginx:
     def __init__(self, http="", server="", main="", events="worker_connections 2048;", provider="", module=None,
                  workers=1, certificate="rsa:2048", before=()):
         """`before`: words of a command in front of nginx's own."""
-        self.before = before
+        self.before = before or shlex.split(ARGS.under)
         self.folder = Path(tempfile.mkdtemp(prefix="wattlock-nginx-"))
         self.folder.chmod(0o755)
         self.port = free_port()
@@ -82,6 +84,7 @@ worker_processes {workers};
 pid {d}/nginx.pid;
 error_log {d}/logs/error.log notice;
 env OPENSSL_CONF;
+{"daemon off; master_process off;" if ARGS.single else ""}
 {main}
 events {{ {events} }}
 http {{
@@ -105,10 +108,13 @@ http {{
 
     def __enter__(self):
         # A binary upgrade executes the name it was started by: a path.
-        started = subprocess.run([*self.before, ARGS.nginx, "-c", self.conf, "-p", self.folder], env=self.env,
-                                 capture_output=True, text=True)
-        if started.returncode != 0:
-            raise SystemExit(f"nginx did not start: {started.stderr}")
+        command = [*self.before, ARGS.nginx, "-c", self.conf, "-p", self.folder]
+        if ARGS.single:
+            self.process = subprocess.Popen(command, env=self.env)
+        else:
+            started = subprocess.run(command, env=self.env, capture_output=True, text=True)
+            if started.returncode != 0:
+                raise SystemExit(f"nginx did not start: {started.stderr}")
         try:
             wait_for(lambda: self.get("/") == b"ok\n", "nginx to serve")
         except BaseException:
@@ -119,6 +125,9 @@ http {{
     def __exit__(self, *_):
         with contextlib.suppress(OSError, ValueError):
             os.kill(self.pid(), signal.SIGTERM)
+        if ARGS.single:
+            # What it runs under has something to say at its end.
+            assert self.process.wait(ARGS.patience) == 0, f"nginx ended with {self.process.returncode}"
         time.sleep(0.2)
         if sys.exc_info()[0] is not None:
             print(self.log()[-4000:], file=sys.stderr)
@@ -130,13 +139,13 @@ http {{
     def log(self):
         return (self.folder / "logs/error.log").read_text()
 
-    def connect(self, version=None, timeout=20):
+    def connect(self, version=None, timeout=None):
         context = CLIENT
         if version is not None:
             context = ssl.create_default_context()
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             context.minimum_version = context.maximum_version = version
-        raw = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=timeout or max(20, ARGS.patience))
         return context.wrap_socket(raw)
 
     def get(self, path, version=None):
@@ -148,7 +157,10 @@ http {{
             return None
 
     def status(self):
-        return json.loads(self.get("/status"))
+        answer = self.get("/status")
+        if answer is None:
+            raise ConnectionError("the status page does not answer")
+        return json.loads(answer)
 
     def settled(self):
         """Nothing of earlier clients is left: only the connection that asks. What a card still has of requests that
@@ -168,7 +180,8 @@ def read_answer(tls):
     return body if answer.status == 200 else None
 
 
-def wait_for(what, words, seconds=15):
+def wait_for(what, words, seconds=None):
+    seconds = seconds or ARGS.patience
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         # A file that is just being replaced is not there yet.
@@ -866,6 +879,9 @@ def main():
                         default=here / "target/nginx/other/ngx_http_wattlock_module.so")
     parser.add_argument("--provider", type=os.path.abspath, default=here / "target/release/libwattlock_provider.so")
     parser.add_argument("--count", type=int)
+    parser.add_argument("--under", default="", help="a command that is to run nginx: valgrind, say")
+    parser.add_argument("--single", action="store_true", help="no master and no daemon: one process")
+    parser.add_argument("--patience", type=float, default=15, help="seconds that something may take to come about")
     ARGS = parser.parse_args()
     if ARGS.name == "list":
         print("\n".join(CASES))
