@@ -15,7 +15,9 @@ use std::mem::MaybeUninit;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::aes_ni::{Xmm, from_u128, to_u128};
-use super::generic::{Cursor, Vector, WIDTH, load_block_part, rounds, splat_keys, store_block_part};
+use super::generic::{
+    Cursor, Vector, WIDTH, load_block_part, middle_rounds, rounds, splat_keys, store_block_part,
+};
 use super::ghash::{self, Batch, PIECES, Table, Tail};
 use super::schedule::Schedule;
 
@@ -187,7 +189,7 @@ unsafe fn crypt_tail<V: Vector, const R: usize>(
         let mut part = V::zero();
         if at.len > 0 {
             let mut x = counters.take::<1>(k[0]);
-            middle_rounds::<V, R, 1>(k, &mut x);
+            middle_rounds::<V, R, 1, true>(k, &mut x);
             let out = x[0].encrypt_last(k[R]).xor(V::load_part(at.from, at.len));
             out.store_part(at.to, at.len);
             part = out.cut(at.len);
@@ -388,18 +390,6 @@ unsafe fn wipe<V: Vector>(cache: &mut Cache) {
     std::hint::black_box(&raw const *cache);
 }
 
-/// # Safety
-/// As for the methods of `V`.
-#[inline(always)]
-unsafe fn middle_rounds<V: Vector, const R: usize, const N: usize>(k: &[V; 15], x: &mut [V; N]) {
-    for key in &k[1..R] {
-        for v in x.iter_mut() {
-            // SAFETY: the instructions are the caller's.
-            *v = unsafe { v.encrypt(*key) };
-        }
-    }
-}
-
 /// Encrypts or decrypts what is at hand with N finished states but for the last round. The last round key and the data
 /// go in together: one exclusive or less behind the AES units.
 ///
@@ -428,7 +418,7 @@ unsafe fn step<V: Vector, const R: usize, const N: usize>(
     // SAFETY: the caller's.
     unsafe {
         let mut x = counters.take::<N>(k[0]);
-        middle_rounds::<V, R, N>(k, &mut x);
+        middle_rounds::<V, R, N, true>(k, &mut x);
         last_round::<V, R, N>(k, x, at);
     }
 }

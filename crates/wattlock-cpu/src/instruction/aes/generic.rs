@@ -80,6 +80,12 @@ pub(super) unsafe trait Vector: Copy {
     unsafe fn first_column(self, others: Self) -> Self;
     /// The exclusive or of all lanes.
     unsafe fn folded(self) -> __m128i;
+    /// Does nothing; the compiler moves nothing of these values across it. For want of registers it would otherwise send one
+    /// vector through all rounds and then the next, and each round waits for the one before. Where there are registers
+    /// enough it does not.
+    unsafe fn hold(states: &mut [Self; WIDTH]) {
+        let _ = states;
+    }
     /// Does nothing, and the compiler moves nothing across it: what makes these values stands before, what uses them
     /// behind.
     unsafe fn fence(states: &mut [Self; WIDTH], sums: &mut [Self; 3]);
@@ -239,13 +245,31 @@ pub(super) unsafe fn rounds<V: Vector, const R: usize, const N: usize, const ENC
         for v in x.iter_mut() {
             *v = v.xor(k[0]);
         }
+        middle_rounds::<V, R, N, ENCRYPT>(k, x);
+        for v in x.iter_mut() {
+            *v = if ENCRYPT { v.encrypt_last(k[R]) } else { v.decrypt_last(k[R]) };
+        }
+    }
+}
+
+/// All rounds but the first addition and the last round.
+///
+/// # Safety
+/// As for the methods of `V`.
+#[inline(always)]
+pub(super) unsafe fn middle_rounds<V: Vector, const R: usize, const N: usize, const ENCRYPT: bool>(
+    k: &[V; 15],
+    x: &mut [V; N],
+) {
+    // SAFETY: the instructions are the caller's.
+    unsafe {
         for key in &k[1..R] {
             for v in x.iter_mut() {
                 *v = if ENCRYPT { v.encrypt(*key) } else { v.decrypt(*key) };
             }
-        }
-        for v in x.iter_mut() {
-            *v = if ENCRYPT { v.encrypt_last(k[R]) } else { v.decrypt_last(k[R]) };
+            if let Ok(all) = <&mut [V; WIDTH]>::try_from(&mut x[..]) {
+                V::hold(all);
+            }
         }
     }
 }
@@ -357,11 +381,7 @@ unsafe fn ctr_step<V: Vector, const R: usize, const N: usize>(
             *v = next.reversed().xor(k[0]);
             *next = next.add64(increment);
         }
-        for key in &k[1..R] {
-            for v in &mut x {
-                *v = v.encrypt(*key);
-            }
-        }
+        middle_rounds::<V, R, N, true>(k, &mut x);
         for (i, v) in x.into_iter().enumerate() {
             // Last round key and data go in together: one exclusive or less behind the AES units.
             let offset = i * 16 * V::LANES;

@@ -180,6 +180,27 @@ unsafe impl Vector for Ymm {
 
     #[inline]
     #[target_feature(enable = "avx2")]
+    unsafe fn hold(states: &mut [Ymm; WIDTH]) {
+        let [a0, a1, a2, a3, a4, a5, a6, a7] = states;
+        // SAFETY: there is no instruction in it.
+        unsafe {
+            std::arch::asm!(
+                "/* {} {} {} {} {} {} {} {} */",
+                inout(ymm_reg) a0.0,
+                inout(ymm_reg) a1.0,
+                inout(ymm_reg) a2.0,
+                inout(ymm_reg) a3.0,
+                inout(ymm_reg) a4.0,
+                inout(ymm_reg) a5.0,
+                inout(ymm_reg) a6.0,
+                inout(ymm_reg) a7.0,
+                options(nostack, preserves_flags, nomem)
+            );
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
     unsafe fn fence(states: &mut [Ymm; WIDTH], sums: &mut [Ymm; 3]) {
         let [a0, a1, a2, a3, a4, a5, a6, a7] = states;
         let [low, middle, high] = sums;
