@@ -38,7 +38,9 @@ impl fmt::Display for Version {
 /// Instructions that decide which of two ciphers is faster.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Instructions {
-    /// 512-bit AES as our kernels need it.
+    /// AES and carry-less multiplication of 256 bits or more, as our AES-GCM needs them.
+    pub paired_aes: bool,
+    /// 512-bit AES as our other modes are offered with.
     pub wide_aes: bool,
     /// 512-bit AES as OpenSSL's AES-XTS needs it.
     pub wide_xts: bool,
@@ -54,6 +56,11 @@ impl Instructions {
         let wide_aes = has!("vaes") && has!("avx512f");
         let avx512 = has!("avx512f") && has!("avx512dq") && has!("avx512bw") && has!("avx512vl");
         Instructions {
+            paired_aes: has!("vaes")
+                && has!("vpclmulqdq")
+                && has!("avx2")
+                && has!("aes")
+                && has!("pclmulqdq"),
             wide_aes,
             wide_xts: avx512 && has!("vaes") && has!("vpclmulqdq") && has!("avx512vbmi2"),
             narrow_ifma: has!("avxifma") && !has!("avx512ifma"),
@@ -109,7 +116,8 @@ pub fn of(
 ) -> Result<(), String> {
     let theirs = THEIRS.iter().find(|one| one.group == group && openssl >= one.since && (one.here)(cpu));
     match group {
-        "gcm" | "cbc" | "ctr" | "xts" if !cpu.wide_aes => Err("this CPU has no 512-bit AES".to_owned()),
+        "gcm" if !cpu.paired_aes => Err("this CPU has no 256-bit AES".to_owned()),
+        "cbc" | "ctr" | "xts" if !cpu.wide_aes => Err("this CPU has no 512-bit AES".to_owned()),
         "kdf" if !derives(engines) => Err("no engine here derives keys inside the call".to_owned()),
         _ => theirs.map_or(Ok(()), |one| Err(format!("OpenSSL {openssl} does it faster with {}", one.with))),
     }
@@ -124,7 +132,8 @@ fn derives(engines: &[Arc<dyn Engine>]) -> bool {
 mod tests {
     use super::*;
 
-    const WIDE: Instructions = Instructions { wide_aes: true, wide_xts: true, narrow_ifma: false };
+    const WIDE: Instructions =
+        Instructions { paired_aes: true, wide_aes: true, wide_xts: true, narrow_ifma: false };
 
     fn version(text: &str) -> Version {
         Version::parse(text).unwrap()
@@ -150,6 +159,14 @@ mod tests {
         // One that has our instructions and not all of theirs.
         assert_eq!(of("3.5.7", &Instructions { wide_xts: false, ..WIDE }), Ok(()));
         assert!(of("3.0.0", &Instructions::default()).unwrap_err().contains("this CPU"));
+    }
+
+    #[test]
+    fn gcm_needs_half_the_width_of_the_others() {
+        let of = |group, cpu| of(group, &[], Version::FIRST, cpu);
+        let paired = Instructions { paired_aes: true, ..Instructions::default() };
+        assert_eq!((of("gcm", &paired), of("ctr", &paired).is_err()), (Ok(()), true));
+        assert!(of("gcm", &Instructions::default()).is_err());
     }
 
     #[test]

@@ -251,7 +251,7 @@ impl InFlight {
         let entries = self.slots.iter().enumerate().filter_map(|(slot, entry)| Some((slot, entry.as_ref()?)));
         entries.flat_map(|(slot, entry)| {
             let live = (0..MOST as u64).filter(|at| entry.live >> at & 1 == 1);
-            live.map(move |at| (Token(entry.first + at << SLOT_BITS | slot as u64), entry))
+            live.map(move |at| (Token((entry.first + at) << SLOT_BITS | slot as u64), entry))
         })
     }
 }
