@@ -68,7 +68,7 @@ class Nginx:
             "openssl_conf = init\n[init]\nproviders = providers\nalg_section = properties\n"
             "[properties]\ndefault_properties = ?provider=wattlock\n"
             "[providers]\ndefault = default_provider\nwattlock = wattlock_provider\n[default_provider]\nactivate = 1\n"
-            f"[wattlock_provider]\nmodule = {ARGS.provider}\nactivate = 1\n{provider}\n")
+            f"[wattlock_provider]\nmodule = {ARGS.provider}\nactivate = 1\npause = always\n{provider}\n")
         subprocess.run(["openssl", "req", "-x509", "-newkey", certificate, "-nodes", "-keyout",
                         self.folder / "key.pem", "-out", self.folder / "cert.pem", "-subj", "/CN=localhost",
                         "-days", "2"], check=True, capture_output=True)

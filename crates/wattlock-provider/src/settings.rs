@@ -30,6 +30,8 @@ pub struct Settings {
     pub emulate: Option<String>,
     /// Groups of algorithms to offer; by default those in which Wattlock is faster here.
     pub algorithms: Option<Vec<String>>,
+    /// Whether operations in jobs pause even where nothing on this machine gains by company.
+    pub pause_always: bool,
     /// The longest time a request is held for company where nobody polls but us.
     pub hold: Duration,
     /// How long an engine may take before the CPU does the request instead.
@@ -47,6 +49,7 @@ impl Default for Settings {
             engines: Vec::new(),
             emulate: None,
             algorithms: None,
+            pause_always: false,
             hold: Duration::from_micros(200),
             give_up: Duration::from_millis(200),
             telemetry: true,
@@ -67,6 +70,10 @@ pub const KEYS: &[(&std::ffi::CStr, &str)] = &[
     (
         c"algorithms",
         "what to offer, joined by commas: gcm, cbc, ctr, xts, rsa, ec, x25519, kdf; what is faster by default",
+    ),
+    (
+        c"pause",
+        "auto (default): operations in jobs pause where company can gain something; always: for trying out programs",
     ),
     (c"hold-us", "microseconds a request may be held for company, 0 to 10000; 200 by default"),
     (
@@ -146,6 +153,13 @@ impl Settings {
                 }
                 self.algorithms = Some(groups);
             }
+            "pause" => {
+                self.pause_always = match value {
+                    "auto" => false,
+                    "always" => true,
+                    _ => return Err(nonsense(key, value, "auto or always")),
+                }
+            }
             "hold-us" => self.hold = Duration::from_micros(number(key, value, 0..=10_000)?),
             "give-up-ms" => self.give_up = Duration::from_millis(number(key, value, 1..=60_000)?),
             "telemetry" => {
@@ -167,7 +181,7 @@ mod tests {
 
     #[test]
     fn every_key_is_known_and_takes_something() {
-        let good = ["eeca", "energy", "", "instruction", "dh8970", "gcm, rsa", "50", "10", "no"];
+        let good = ["eeca", "energy", "", "instruction", "dh8970", "gcm, rsa", "always", "50", "10", "no"];
         for ((key, _), value) in KEYS.iter().zip(good) {
             let key = key.to_str().unwrap();
             assert_eq!(Settings::default().set(key, value), Ok(()), "{key}");
@@ -182,6 +196,7 @@ mod tests {
         assert!(told("objective", "speed").contains("balanced"));
         assert!(told("thresholds", "no-such=1").contains("no-such"));
         assert!(told("algorithms", "gcm,rot13").contains("rot13"));
+        assert!(told("pause", "never").contains("auto or always"));
         assert!(told("hold-us", "10001").contains("0 to 10000"));
         assert!(told("hold-us", "soon").contains("whole number"));
         assert!(told("give-up-ms", "0").contains("1 to 60000"));

@@ -47,7 +47,7 @@ typedef struct {
 static const char settings[] =
     "openssl_conf = init\n[init]\nproviders = providers\n"
     "[providers]\nlibwattlock_provider = ours\n"
-    "[ours]\nalgorithms = gcm,cbc,ctr,xts,rsa,ec,x25519,kdf\n";
+    "[ours]\nalgorithms = gcm,cbc,ctr,xts,rsa,ec,x25519,kdf\npause = always\n";
 
 static Home
 enter(void)

@@ -5,7 +5,8 @@
 //! event loop has been round once: so the first of a gathering (its *leader*) wakes itself at once, and when the loop
 //! resumes it, it releases all that has gathered meanwhile to the policy, which then knows how many there are. No timer
 //! is waited for and no other thread is needed. Where the application polls (see [`crate::table`]) nobody wakes itself,
-//! and the application's flush releases.
+//! and the application's flush releases. Where neither lanes nor a device do a kind, nothing is gathered: a pause would
+//! only cost.
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
@@ -16,7 +17,7 @@ use wattlock::core::{Data, Error, Fault, Key, Kind, Nanos, OwnedRequest, Request
 
 use super::link::{Link, forget_untold};
 use super::waiter::{Notify, Waiter, Waiting};
-use super::{Gathered, Seat, State, lock, unlock};
+use super::{ALONE, Gathered, Seat, State, lock, unlock};
 use crate::provider::Provider;
 use crate::sys;
 
@@ -57,6 +58,8 @@ impl Seat {
         let now = state.now();
         let alone = if self.devices.contains(kind) {
             false
+        } else if self.widths[kind.index()] == ALONE && !self.pause_always {
+            true
         } else if claimed {
             self.active.load(Relaxed) == 1 && state.gathered.is_empty()
         } else {

@@ -46,16 +46,21 @@ use waiter::{Notify, Waiter};
 /// never idle may never say so, and a pass of RSA takes 1 to 15 ms.
 const PATIENCE: Duration = Duration::from_millis(5);
 
+/// The width of a kind that nothing does several of at the cost of one.
+const ALONE: u16 = u16::MAX;
+
 /// One thread's way into one provider's runtime.
 pub struct Seat {
     forks: u32,
     epoch: u32,
-    /// How many requests of a kind make a full batch.
+    /// How many requests of a kind make a full batch; [`ALONE`] where they are done one by one.
     widths: [u16; Kind::COUNT],
     /// What one request of a kind takes inside the call by calibration, in nanoseconds; 0 where nobody knows.
     alone_ns: [u64; Kind::COUNT],
     /// Kinds that something besides this CPU does: there even a lone request may be better off.
     devices: KindSet,
+    /// Whether operations pause even where company gains nothing.
+    pause_always: bool,
     state: Mutex<State>,
     /// Whether something was gathered or in flight when the state was last let go.
     waited_for: Arc<AtomicBool>,
@@ -211,8 +216,9 @@ fn device_kinds(runtime: &Runtime) -> KindSet {
 impl Seat {
     fn new(provider: &Provider) -> Seat {
         let epoch = provider.epoch.load(Acquire);
-        let runtime = provider.current().runtime;
-        let mut widths = [u16::MAX; Kind::COUNT];
+        let current = provider.current();
+        let (runtime, pause_always) = (current.runtime, current.settings.pause_always);
+        let mut widths = [ALONE; Kind::COUNT];
         for description in runtime.engines().iter().map(|engine| engine.description()) {
             for kind in description.queued.iter().filter(|_| description.class.is_cpu()) {
                 widths[kind.index()] = description.width;
@@ -225,6 +231,7 @@ impl Seat {
             widths,
             alone_ns: std::array::from_fn(|at| runtime.alone_ns(Kind::ALL[at])),
             devices: device_kinds(&runtime),
+            pause_always,
             state: Mutex::new(State {
                 dispatcher: runtime.dispatcher(),
                 clock: runtime.clock().clone(),
@@ -352,7 +359,7 @@ impl Provider {
     pub fn generate(&self, kind: Kind, pair: &mut [u8]) -> Result<usize, Error> {
         let seat = self.seat();
         let width = seat.widths[kind.index()];
-        if width < u16::MAX && !seat.devices.contains(kind) {
+        if width != ALONE && !seat.devices.contains(kind) {
             let mut state = seat.lock();
             let now = state.now();
             let mut made = state.ahead.take(kind, now);

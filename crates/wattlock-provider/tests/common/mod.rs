@@ -20,7 +20,7 @@ impl Host {
              [properties]\ndefault_properties = ?provider=wattlock\n\
              [providers]\ndefault = default_section\nwattlock = wattlock_section\n\
              [default_section]\nactivate = 1\n\
-             [wattlock_section]\nmodule = {}\nactivate = 1\n\
+             [wattlock_section]\nmodule = {}\nactivate = 1\npause = always\n\
              [req]\ndistinguished_name = name\nx509_extensions = extensions\n\
              [name]\n[extensions]\nbasicConstraints = CA:TRUE\n",
             module.display()
