@@ -47,8 +47,10 @@ impl Table {
     /// As for the methods of `V`.
     #[inline(always)]
     pub(super) unsafe fn new<V: Vector>(h: u128) -> Table {
+        const { assert!(V::LANES <= 4 && (!V::KARATSUBA || V::LANES <= 2)) };
         let mut table = Table { powers: [0; POWERS + 4], sums: [0; 2 * WIDTH] };
-        // SAFETY: the instructions are the caller's; powers are asked for that exist and were stored before.
+        // SAFETY: the instructions are the caller's; powers are asked for that exist and were stored before. There are sums
+        // for WIDTH vectors of two blocks, the widest that use them, as the assertion says.
         unsafe {
             table.put::<Xmm>(1, Xmm::splat(from_u128(times_y(h))));
             let mut lanes = 1;
