@@ -21,12 +21,9 @@ use std::time::Duration;
 
 use wattlock::calibrate::{Plan, calibrate};
 use wattlock::{Dispatcher, Runtime, Submitted};
-use wattlock_core::{
-    Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, OwnedRequest, Window,
-    known_answers,
-};
+use wattlock_core::{Engine, Error, Kind, KindSet, OwnedRequest, known_answers};
 use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::lanes::queue::{self, Kernels};
+use wattlock_cpu::lanes::dev::{Passes, one_by_one};
 use wattlock_cpu::lanes::{Item, WIDTH};
 
 const KIND: Kind = Kind::X25519Derive;
@@ -60,46 +57,20 @@ static COUNTING: Counting = Counting;
 /// Spins of a pass once the engine is proved; until then, and while it is `WORKS`, a pass does the work.
 const WORKS: u32 = u32::MAX;
 
-/// Lanes whose passes cost nothing once they are hollow.
-struct Hollow {
-    description: Description,
-    kernel: Kernel,
-}
-
-#[derive(Clone)]
-struct Kernel {
+/// Passes that cost nothing once they are hollow.
+fn hollow(
     spins: Arc<AtomicU32>,
-    instruction: Arc<Instruction>,
-}
-
-impl Kernels for Kernel {
-    fn kinds(&self) -> KindSet {
-        KindSet::of(&[KIND])
-    }
-
-    fn pass(&mut self, _: Kind, items: &mut [Item<'_>]) {
-        let spins = self.spins.load(Relaxed);
+    instruction: Arc<dyn Engine>,
+) -> impl Fn(Kind, &mut [Item<'_>]) + Clone + Send + Sync + 'static {
+    let works = one_by_one(instruction);
+    move |kind: Kind, items: &mut [Item<'_>]| {
+        let spins = spins.load(Relaxed);
         if spins == WORKS {
-            items.iter_mut().for_each(|item| item.result = self.instruction.execute(&mut item.request));
-            return;
+            return works(kind, items);
         }
         // A chain of multiplications: as many cycles on a busy machine as on a quiet one.
         let chain = (0..spins).fold(black_box(3_u64), |x, _| x.wrapping_mul(x | 1));
         items.iter_mut().for_each(|item| item.result = Ok(32 + usize::from(black_box(chain) == 0)));
-    }
-}
-
-impl Engine for Hollow {
-    fn description(&self) -> &Description {
-        &self.description
-    }
-
-    fn window(&self) -> Window {
-        queue::WINDOW
-    }
-
-    fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
-        Ok(queue::open(self.kernel.clone()))
     }
 }
 
@@ -126,8 +97,10 @@ fn measure() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let spins = Arc::new(AtomicU32::new(WORKS));
-    let mut kernel = Kernel { spins: spins.clone(), instruction: Arc::new(Instruction::new()) };
-    let runtime = runtime(&kernel)?;
+    let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
+    let pass = hollow(spins.clone(), instruction.clone());
+    let lanes = Arc::new(Passes::new(KindSet::of(&[KIND]), pass.clone()));
+    let runtime = runtime(vec![instruction, lanes], &spins)?;
     let mut one = Door::new(&runtime);
     let mut together = Door::new(&runtime);
     // The first requests prove the engine. What the policy believes follows while passes still cost something.
@@ -142,7 +115,7 @@ fn measure() -> Result<(), Box<dyn std::error::Error>> {
             .iter_mut()
             .map(|request| Item { request: request.view(), result: Err(Error::Unsupported) })
             .collect();
-        kernel.pass(KIND, &mut items);
+        pass(KIND, &mut items);
         assert!(items.iter().all(|item| item.result.is_ok()));
     };
     if let Some(only) = only {
@@ -197,24 +170,14 @@ fn request() -> OwnedRequest {
 }
 
 /// A runtime with these lanes, as costly in the profile as eight multiplications are worth while the kernel works.
-fn runtime(kernel: &Kernel) -> Result<Runtime, Box<dyn std::error::Error>> {
-    let description = Description {
-        name: "lanes",
-        class: EngineClass::Lanes,
-        inline: KindSet::EMPTY,
-        queued: kernel.kinds(),
-        width: WIDTH as u16,
-        detail: "hollow".into(),
-    };
-    let engines: Vec<Arc<dyn Engine>> =
-        vec![kernel.instruction.clone(), Arc::new(Hollow { description, kernel: kernel.clone() })];
+fn runtime(engines: Vec<Arc<dyn Engine>>, spins: &AtomicU32) -> Result<Runtime, Box<dyn std::error::Error>> {
     let plan =
         Plan { within: None, per_point: Duration::from_millis(20), ..Plan::quick(KindSet::of(&[KIND])) };
     // Calibrated as real lanes would be found: a pass costs as much as a request alone.
     let profile = {
-        kernel.spins.store(5000, Relaxed);
+        spins.store(5000, Relaxed);
         let profile = calibrate(&engines, &plan, &mut |_| {});
-        kernel.spins.store(WORKS, Relaxed);
+        spins.store(WORKS, Relaxed);
         profile
     };
     Ok(Runtime::builder().engines(engines).profile(profile).telemetry(false).build()?)

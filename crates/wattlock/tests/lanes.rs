@@ -1,5 +1,5 @@
 //! CPU lanes through the runtime: batches by kind, thin batches, and nobody waiting for company that cannot come. Where the
-//! CPU has no lanes, their queue with passes made one request after the other.
+//! CPU has none, their queue with passes made one request after the other.
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -10,13 +10,8 @@ use std::sync::Arc;
 use common::{HOLD_NS, HandClock};
 use wattlock::policy::{Choice, EngineId, Policy, Weather};
 use wattlock::{Builder, Dispatcher, Profile, Runtime, Submitted, own_engines};
-use wattlock_core::{
-    Completion, Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, OwnedRequest, Shape,
-    Window, known_answers,
-};
-use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::lanes::queue::{self, Kernels};
-use wattlock_cpu::lanes::{Item, WIDTH};
+use wattlock_core::{Completion, Kind, KindSet, Nanos, OwnedRequest, Shape, known_answers};
+use wattlock_cpu::lanes::dev::{Passes, one_by_one};
 
 const INSTRUCTION: EngineId = EngineId(0);
 const LANES: EngineId = EngineId(2);
@@ -44,47 +39,12 @@ impl Policy for ToLanes {
     }
 }
 
-/// Passes for CPUs without lanes.
-struct OneByOne(Description);
-
-struct Pass(Instruction);
-
-impl Kernels for Pass {
-    fn kinds(&self) -> KindSet {
-        let curves = [Kind::X25519Derive, Kind::P256Derive, Kind::P384Derive, Kind::EcdsaP256Sign];
-        KindSet::of(&curves).with(Kind::Rsa2048Private)
-    }
-
-    fn pass(&mut self, _: Kind, items: &mut [Item<'_>]) {
-        items.iter_mut().for_each(|item| item.result = self.0.execute(&mut item.request));
-    }
-}
-
-impl Engine for OneByOne {
-    fn description(&self) -> &Description {
-        &self.0
-    }
-
-    fn window(&self) -> Window {
-        queue::WINDOW
-    }
-
-    fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
-        Ok(queue::open(Pass(Instruction::new())))
-    }
-}
-
 fn with_lanes() -> Builder {
     let mut engines = own_engines();
     if engines.len() < 3 {
-        engines.push(Arc::new(OneByOne(Description {
-            name: "lanes",
-            class: EngineClass::Lanes,
-            inline: KindSet::EMPTY,
-            queued: Pass(Instruction::new()).kinds(),
-            width: WIDTH as u16,
-            detail: "one by one".into(),
-        })));
+        let curves = [Kind::X25519Derive, Kind::P256Derive, Kind::P384Derive, Kind::EcdsaP256Sign];
+        let kinds = KindSet::of(&curves).with(Kind::Rsa2048Private);
+        engines.push(Arc::new(Passes::new(kinds, one_by_one(engines[INSTRUCTION.index()].clone()))));
     }
     Runtime::builder().engines(engines)
 }

@@ -15,10 +15,12 @@
 //! world is found by searching for one word; a vector type that panics when a secret is revealed runs the same kernels
 //! in the tests.
 
+#[cfg(feature = "dev")]
+pub mod dev;
 #[allow(unsafe_code)]
 mod limit;
 mod nist;
-pub mod queue;
+mod queue;
 mod rsa;
 mod sha2;
 #[allow(unsafe_code)]

@@ -13,7 +13,7 @@ use wattlock_core::{
 use super::{Item, WIDTH};
 
 /// Who makes the passes of a queue. One value serves one queue.
-pub trait Kernels: Send + 'static {
+pub(super) trait Kernels: Send + 'static {
     /// Kinds there is a pass for.
     fn kinds(&self) -> KindSet;
 
@@ -22,14 +22,13 @@ pub trait Kernels: Send + 'static {
     fn pass(&mut self, kind: Kind, items: &mut [Item<'_>]);
 }
 
-/// Opens a queue that holds requests for these kernels, as the lanes' own instances do: for engines of lanes that are not
-/// made of this CPU's instructions, such as those that measure or test what lies between a door and a kernel.
-pub fn open(kernels: impl Kernels) -> Box<dyn Instance> {
+/// Opens a queue that holds requests for these kernels.
+pub(super) fn open(kernels: impl Kernels) -> Box<dyn Instance> {
     Box::new(Queue::new(kernels))
 }
 
 /// What one instance takes in. Passes run inside the calls, so this only bounds what a caller lets lie unpolled.
-pub const WINDOW: Window = Window { requests: 256, bytes: 16 << 20 };
+pub(super) const WINDOW: Window = Window { requests: 256, bytes: 16 << 20 };
 
 /// A thread's queue. A request is a [`Completion`] from the start, so that from `submit` to `poll` it is moved once.
 struct Queue<K> {

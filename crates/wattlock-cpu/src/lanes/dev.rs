@@ -1,0 +1,80 @@
+//! Lanes for CPUs that have none: the real engine's queue, with passes that any function makes.
+//!
+//! For tests and measurements of what lies between a door and a kernel. Such a pass gains nothing by width, so no figure
+//! of it says anything about lanes.
+
+use std::sync::Arc;
+
+use wattlock_core::{Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, Window};
+
+use super::queue::{self, Kernels};
+use super::{Item, WIDTH};
+
+/// An engine that goes by the lanes' name and is as wide. It queues and does nothing inside the call.
+pub struct Passes<F> {
+    description: Description,
+    pass: F,
+}
+
+impl<F> Passes<F>
+where
+    F: Fn(Kind, &mut [Item<'_>]) + Clone + Send + Sync + 'static,
+{
+    /// The engine of these kinds. `pass` gets 1 to [`WIDTH`] validated requests of one of them, on the thread that fills or
+    /// flushes a batch, and writes every [`Item::result`].
+    pub fn new(kinds: KindSet, pass: F) -> Passes<F> {
+        let description = Description {
+            name: "lanes",
+            class: EngineClass::Lanes,
+            inline: KindSet::EMPTY,
+            queued: kinds,
+            width: WIDTH as u16,
+            detail: "passes of a test".into(),
+        };
+        Passes { description, pass }
+    }
+}
+
+/// A pass in which this engine does one request after the other.
+pub fn one_by_one(engine: Arc<dyn Engine>) -> impl Fn(Kind, &mut [Item<'_>]) + Clone + Send + Sync + 'static {
+    move |_: Kind, items: &mut [Item<'_>]| {
+        items.iter_mut().for_each(|item| item.result = engine.execute(&mut item.request));
+    }
+}
+
+impl<F> Engine for Passes<F>
+where
+    F: Fn(Kind, &mut [Item<'_>]) + Clone + Send + Sync + 'static,
+{
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn window(&self) -> Window {
+        queue::WINDOW
+    }
+
+    fn open(&self, _now: Nanos) -> Result<Box<dyn Instance>, Error> {
+        Ok(queue::open(Given { kinds: self.description.queued, pass: self.pass.clone() }))
+    }
+}
+
+/// A queue's share of them.
+struct Given<F> {
+    kinds: KindSet,
+    pass: F,
+}
+
+impl<F> Kernels for Given<F>
+where
+    F: Fn(Kind, &mut [Item<'_>]) + Send + 'static,
+{
+    fn kinds(&self) -> KindSet {
+        self.kinds
+    }
+
+    fn pass(&mut self, kind: Kind, items: &mut [Item<'_>]) {
+        assert!(self.kinds.contains(kind) && (1..=WIDTH).contains(&items.len()), "a promise to kernels");
+        (self.pass)(kind, items);
+    }
+}
