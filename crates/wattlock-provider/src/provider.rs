@@ -150,10 +150,13 @@ impl Provider {
 
     /// Changes a setting. Threads go over to it with their next request; what is in flight ends as it began.
     pub(crate) fn set(&self, key: &str, value: &str) -> Result<(), String> {
-        let changed = self.with(key, value)?;
+        self.change_to(self.with(key, value)?);
+        Ok(())
+    }
+
+    pub(crate) fn change_to(&self, changed: Current) {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = changed;
         self.epoch.fetch_add(1, Ordering::Release);
-        Ok(())
     }
 
     fn with(&self, key: &str, value: &str) -> Result<Current, String> {

@@ -113,173 +113,38 @@ impl State {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use std::collections::BTreeSet;
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-    use wattlock::core::{
-        Cost, Description, Engine, EngineClass, Error, Instance, KindSet, Refused, Shape, Token, Window,
-    };
-    use wattlock::policy::{Choice, EngineId, Policy, Weather};
-    use wattlock::{Clock, Runtime};
+    use wattlock::Clock;
+    use wattlock::core::KindSet;
 
-    use super::super::company::Company;
+    use super::super::tests::{Loaded, Made, in_child, runtime};
     use super::*;
 
     const KIND: Kind = Kind::X25519Generate;
     const PAIR: usize = 64;
-    const WIDTH: u16 = 8;
-
-    /// Lanes that take no longer for eight than for one, computed by somebody else.
-    struct Eight {
-        description: Description,
-        compute: Arc<dyn Engine>,
-        passes: Arc<Mutex<Vec<usize>>>,
-    }
-
-    impl Engine for Eight {
-        fn description(&self) -> &Description {
-            &self.description
-        }
-
-        fn window(&self) -> Window {
-            Window { requests: 64, bytes: 1 << 20 }
-        }
-
-        fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
-            let (compute, passes) = (self.compute.clone(), self.passes.clone());
-            Ok(Box::new(Queue { compute, passes, held: Vec::new(), done: Vec::new() }))
-        }
-    }
-
-    struct Queue {
-        compute: Arc<dyn Engine>,
-        passes: Arc<Mutex<Vec<usize>>>,
-        held: Vec<(Token, OwnedRequest)>,
-        done: Vec<Completion>,
-    }
-
-    impl Instance for Queue {
-        fn window(&self) -> Window {
-            Window { requests: 64, bytes: 1 << 20 }
-        }
-
-        fn in_flight(&self) -> u32 {
-            (self.held.len() + self.done.len()) as u32
-        }
-
-        fn held(&self) -> u32 {
-            self.held.len() as u32
-        }
-
-        fn submit(&mut self, token: Token, request: OwnedRequest, now: Nanos) -> Result<(), Refused> {
-            self.held.push((token, request));
-            if self.held.len() == usize::from(WIDTH) {
-                self.flush(now);
-            }
-            Ok(())
-        }
-
-        fn flush(&mut self, _: Nanos) {
-            let batch = self.held.len();
-            if batch > 0 {
-                self.passes.lock().unwrap().push(batch);
-            }
-            for (token, mut request) in self.held.drain(..) {
-                let result = self.compute.execute(&mut request.view());
-                let cost = Cost { batch: batch as u16, ..Cost::default() };
-                self.done.push(Completion { token, request, result, cost });
-            }
-        }
-
-        fn poll(&mut self, _: Nanos, done: &mut dyn FnMut(Completion)) -> usize {
-            let count = self.done.len();
-            self.done.drain(..).for_each(done);
-            count
-        }
-
-        fn withdraw(&mut self, token: Token, _: Nanos) -> Option<OwnedRequest> {
-            let at = self.held.iter().position(|(one, _)| *one == token)?;
-            Some(self.held.remove(at).1)
-        }
-
-        fn stop(&mut self, _: Nanos) {}
-    }
-
-    /// Whatever comes together goes to lanes, or does not; the rest is done inside the call.
-    struct Together(bool);
-
-    impl Policy for Together {
-        fn name(&self) -> &'static str {
-            "together"
-        }
-
-        fn choose(&mut self, _: &Shape, _: &Weather, _: Nanos) -> Choice {
-            Choice { engine: EngineId(0), hold_ns: 0, clock: None }
-        }
-
-        fn choose_together(
-            &mut self,
-            _: &Shape,
-            count: u32,
-            _: &Weather,
-            _: Nanos,
-        ) -> Option<(EngineId, u32)> {
-            Some(if self.0 { (EngineId(1), count) } else { (EngineId(0), 1) })
-        }
-
-        fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
-            EngineId(0)
-        }
-    }
+    const WIDTH: u16 = wattlock_cpu::lanes::WIDTH as u16;
 
     /// A thread's state, and what it does when somebody wants a pair.
     struct Thread {
         state: State,
-        passes: Arc<Mutex<Vec<usize>>>,
+        passes: Made,
         now: Arc<AtomicU64>,
     }
 
     impl Thread {
         fn new(to_lanes: bool) -> Thread {
-            let passes = Arc::<Mutex<Vec<usize>>>::default();
-            let is_inline = |engine: &Arc<dyn Engine>| engine.description().inline.contains(KIND);
-            let inline = wattlock::own_engines().into_iter().find(is_inline).unwrap();
-            let description = Description {
-                name: "eight",
-                class: EngineClass::Lanes,
-                inline: KindSet::EMPTY,
-                queued: KindSet::of(&[KIND]),
-                width: WIDTH,
-                detail: "a test's lanes".into(),
-            };
-            let lanes = Eight { description, compute: inline.clone(), passes: passes.clone() };
+            let passes = Made::default();
             let now = Arc::new(AtomicU64::new(FRESH));
             let hand = now.clone();
             let clock = Clock::given(move || hand.load(Relaxed));
-            let runtime = Runtime::builder()
-                .engines(vec![inline, Arc::new(lanes)])
-                .own_policy("together", move |_| Box::new(Together(to_lanes)))
-                .clock(clock.clone())
-                .telemetry(false)
-                .build()
-                .unwrap();
-            let state = State {
-                dispatcher: runtime.dispatcher(),
-                clock,
-                gathered: Vec::new(),
-                waiting: Vec::new(),
-                arrived: Vec::new(),
-                tell: Vec::new(),
-                company: Company::default(),
-                ahead: Ahead::default(),
-                stack: None,
-                waited_for: Arc::new(AtomicBool::new(false)),
-            };
+            let runtime = runtime(KindSet::of(&[KIND]), to_lanes, clock, &passes);
+            let state = State::new(&runtime, Arc::new(AtomicBool::new(false)));
             Thread { state, passes, now }
         }
 
@@ -348,6 +213,27 @@ mod tests {
         for _ in 0..10 * WIDTH {
             assert!(thread.want().is_none_or(|pair| !held.contains(&pair)));
         }
+    }
+
+    #[test]
+    fn a_child_hands_out_no_pair_that_its_parent_made() {
+        let clock = Clock::given(|| FRESH);
+        let loaded = Loaded::with(runtime(KindSet::of(&[KIND]), true, clock, &Made::default()));
+        let provider = loaded.provider();
+        let held = || provider.seat().lock().ahead.stock(KIND).pairs.len();
+        let want = || {
+            let mut pair = [0; PAIR];
+            assert_eq!(provider.generate(KIND, &mut pair), Ok(PAIR));
+            pair
+        };
+        let count = 2 * usize::from(WIDTH);
+        (0..=WIDTH).for_each(|_| _ = want());
+        assert_eq!(held(), usize::from(WIDTH) - 1, "made ahead");
+        let child = in_child(|| (0..count).flat_map(|_| want()).collect());
+        let (childs, rest) = child.as_chunks::<PAIR>();
+        assert_eq!((childs.len(), rest.len()), (count, 0));
+        let pairs: BTreeSet<[u8; PAIR]> = (0..count).map(|_| want()).chain(childs.iter().copied()).collect();
+        assert_eq!(pairs.len(), 2 * count);
     }
 
     #[test]

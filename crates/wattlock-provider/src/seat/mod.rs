@@ -21,6 +21,8 @@ mod helper;
 mod job;
 mod link;
 mod stack;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;
 mod threads;
 mod waiter;
 
@@ -127,6 +129,21 @@ fn finished(
 }
 
 impl State {
+    fn new(runtime: &Runtime, waited_for: Arc<AtomicBool>) -> State {
+        State {
+            dispatcher: runtime.dispatcher(),
+            clock: runtime.clock().clone(),
+            gathered: Vec::new(),
+            waiting: Vec::new(),
+            arrived: Vec::new(),
+            tell: Vec::new(),
+            company: Company::default(),
+            ahead: Ahead::default(),
+            stack: None,
+            waited_for,
+        }
+    }
+
     fn now(&self) -> Nanos {
         self.clock.now()
     }
@@ -232,18 +249,7 @@ impl Seat {
             alone_ns: std::array::from_fn(|at| runtime.alone_ns(Kind::ALL[at])),
             devices: device_kinds(&runtime),
             pause_always,
-            state: Mutex::new(State {
-                dispatcher: runtime.dispatcher(),
-                clock: runtime.clock().clone(),
-                gathered: Vec::new(),
-                waiting: Vec::new(),
-                arrived: Vec::new(),
-                tell: Vec::new(),
-                company: Company::default(),
-                ahead: Ahead::default(),
-                stack: None,
-                waited_for: waited_for.clone(),
-            }),
+            state: Mutex::new(State::new(&runtime, waited_for.clone())),
             waited_for,
             claimed: AtomicBool::new(false),
             active: AtomicU32::new(0),

@@ -1,0 +1,310 @@
+//! Jobs of one thread, and what tests of seats share: lanes that any CPU has, and a provider that libcrypto loads from
+//! this very program and whose runtime has them.
+#![allow(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io::{Read, Write};
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
+
+use wattlock::core::{Kind, KindSet, KnownAnswer, Nanos, Shape, known_answers};
+use wattlock::policy::{Choice, EngineId, Policy, Weather};
+use wattlock::{Clock, Profile, Runtime};
+use wattlock_cpu::lanes::dev::{Passes, one_by_one};
+
+use super::*;
+use crate::provider::{Current, OSSL_provider_init};
+use crate::sys::{
+    ASYNC_JOB, ASYNC_WAIT_CTX, ASYNC_callback, OSSL_CORE_HANDLE, OSSL_DISPATCH, OSSL_LIB_CTX, OSSL_PROVIDER,
+};
+use crate::table::{self, FunctionTable};
+
+/// How many shared each pass that lanes have made.
+pub(super) type Made = Arc<Mutex<Vec<usize>>>;
+
+/// A runtime with lanes for these kinds, to which goes whatever comes together, or nothing.
+pub(super) fn runtime(kinds: KindSet, to_lanes: bool, clock: Clock, made: &Made) -> Runtime {
+    let inline = wattlock::own_engines().swap_remove(0);
+    let (compute, made) = (one_by_one(inline.clone()), made.clone());
+    let lanes = Passes::new(kinds, move |kind, items| {
+        lock(&made).push(items.len());
+        compute(kind, items);
+    });
+    Runtime::builder()
+        .engines(vec![inline, Arc::new(lanes)])
+        .own_policy("together", move |_| Box::new(Together(to_lanes)))
+        .profile(Profile::built_in())
+        .clock(clock)
+        .telemetry(false)
+        .build()
+        .unwrap()
+}
+
+/// Whatever comes together goes to lanes, or does not; the rest is done inside the call.
+struct Together(bool);
+
+impl Policy for Together {
+    fn name(&self) -> &'static str {
+        "together"
+    }
+
+    fn choose(&mut self, _: &Shape, _: &Weather, _: Nanos) -> Choice {
+        Choice { engine: EngineId(0), hold_ns: 0, clock: None }
+    }
+
+    fn choose_together(&mut self, _: &Shape, count: u32, _: &Weather, _: Nanos) -> Option<(EngineId, u32)> {
+        Some(if self.0 { (EngineId(1), count) } else { (EngineId(0), 1) })
+    }
+
+    fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
+        EngineId(0)
+    }
+}
+
+/// The provider, loaded by a library context of its own, with another runtime.
+pub(super) struct Loaded {
+    context: *mut OSSL_LIB_CTX,
+    handle: *mut OSSL_PROVIDER,
+}
+
+impl Loaded {
+    pub(super) fn with(runtime: Runtime) -> Loaded {
+        const NAME: &CStr = c"built-in";
+        // SAFETY: public calls with what they ask for; what they return is looked at.
+        let loaded = unsafe {
+            let context = OSSL_LIB_CTX_new();
+            assert!(!context.is_null());
+            assert_eq!(OSSL_PROVIDER_add_builtin(context, NAME.as_ptr(), OSSL_provider_init), 1);
+            let handle = OSSL_PROVIDER_load(context, NAME.as_ptr());
+            assert!(!handle.is_null());
+            Loaded { context, handle }
+        };
+        let provider = loaded.provider();
+        provider.change_to(Current { runtime, ..provider.current() });
+        loaded
+    }
+
+    pub(super) fn provider(&self) -> &Provider {
+        // SAFETY: a loaded provider's context is ours.
+        unsafe { Provider::of(OSSL_PROVIDER_get0_provider_ctx(self.handle)) }
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // SAFETY: loaded once, unloaded once; nothing fetched from it is left.
+        unsafe {
+            ASYNC_cleanup_thread();
+            OSSL_PROVIDER_unload(self.handle);
+            OSSL_LIB_CTX_free(self.context);
+        }
+    }
+}
+
+/// What a child process returns. It has one thread, which should take no lock that another thread may hold here.
+pub(super) fn in_child(work: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+    let (mut ours, mut theirs) = std::io::pipe().unwrap();
+    // SAFETY: the child leaves by `_exit` and comes back to nobody.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: so that a child that hangs ends, and its parent's test fails.
+        unsafe { libc::alarm(60) };
+        let bytes = work();
+        let failed = theirs.write_all(&bytes).is_err();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(failed.into()) }
+    }
+    assert!(child > 0);
+    drop(theirs);
+    let mut bytes = Vec::new();
+    ours.read_to_end(&mut bytes).unwrap();
+    let mut status = 0;
+    // SAFETY: our child, and room for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's wait status");
+    bytes
+}
+
+/// A job that does the first known answer of a kind. Behind a pointer, because its own stack keeps references into it
+/// while it is paused.
+struct Job(*mut Work);
+
+struct Work {
+    job: *mut ASYNC_JOB,
+    wait: *mut ASYNC_WAIT_CTX,
+    /// How often it was told to go on.
+    told: AtomicU32,
+    provider: *const Provider,
+    answer: KnownAnswer,
+    result: Option<Result<usize, Error>>,
+}
+
+/// On the job's own small stack.
+unsafe extern "C" fn operate(argument: *mut c_void) -> c_int {
+    // SAFETY: a copy of the pointer to work that outlives the job; nobody else touches the answer before the result is
+    // there.
+    unsafe {
+        let work = *argument.cast::<*mut Work>();
+        let request = &mut (*work).answer.request;
+        let (key, input, output) = (&request.key, &request.input, &mut request.output);
+        (*work).result = Some((*(*work).provider).perform(request.kind, key, input, output));
+    }
+    1
+}
+
+unsafe extern "C" fn go_on(argument: *mut c_void) -> c_int {
+    // SAFETY: the counter of a job whose wait context is alive.
+    unsafe { &*argument.cast::<AtomicU32>() }.fetch_add(1, Relaxed);
+    1
+}
+
+impl Job {
+    /// Up to its pause or its end.
+    fn start(provider: &Provider, kind: Kind) -> Job {
+        let answer = known_answers(kind).swap_remove(0);
+        let (job, told, result) = (null_mut(), AtomicU32::new(0), None);
+        // SAFETY: the counter lives as long as the wait context.
+        let job = unsafe {
+            let wait = ASYNC_WAIT_CTX_new();
+            let work = Box::into_raw(Box::new(Work { job, wait, told, provider, answer, result }));
+            assert_eq!(ASYNC_WAIT_CTX_set_callback(wait, Some(go_on), (&raw mut (*work).told).cast()), 1);
+            Job(work)
+        };
+        job.resume();
+        job
+    }
+
+    fn resume(&self) {
+        let (mut ignored, mut work) = (0, self.0);
+        let (argument, size) = ((&raw mut work).cast(), size_of_val(&work));
+        // SAFETY: `operate` gets a copy of the pointer.
+        let state = unsafe {
+            ASYNC_start_job(&raw mut (*work).job, (*work).wait, &raw mut ignored, operate, argument, size)
+        };
+        assert_eq!(state, if self.waits() { ASYNC_PAUSE } else { ASYNC_FINISH });
+    }
+
+    fn waits(&self) -> bool {
+        // SAFETY: ours; written only while the job runs.
+        unsafe { (*self.0).result.is_none() }
+    }
+
+    fn told(&self) -> u32 {
+        // SAFETY: ours.
+        unsafe { (*self.0).told.load(Relaxed) }
+    }
+
+    /// Resumes it; it must end, with the right answer.
+    fn ends(self) {
+        if self.waits() {
+            self.resume();
+        }
+        // SAFETY: ours; the job is over.
+        let Work { answer, result, .. } = unsafe { &*self.0 };
+        let checker = wattlock::own_engines().swap_remove(0);
+        answer.expected.verdict(&answer.request, &result.unwrap(), &*checker).unwrap();
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // SAFETY: ours, freed once. A job that still waits is withdrawn, and never resumed.
+        unsafe {
+            ASYNC_WAIT_CTX_free((*self.0).wait);
+            drop(Box::from_raw(self.0));
+        }
+    }
+}
+
+type Init = unsafe extern "C" fn(
+    *const OSSL_CORE_HANDLE,
+    *const OSSL_DISPATCH,
+    *mut *const OSSL_DISPATCH,
+    *mut *mut c_void,
+) -> c_int;
+
+const ASYNC_PAUSE: c_int = 2;
+const ASYNC_FINISH: c_int = 3;
+
+unsafe extern "C" {
+    fn OSSL_LIB_CTX_new() -> *mut OSSL_LIB_CTX;
+    fn OSSL_LIB_CTX_free(context: *mut OSSL_LIB_CTX);
+    fn OSSL_PROVIDER_add_builtin(context: *mut OSSL_LIB_CTX, name: *const c_char, init: Init) -> c_int;
+    fn OSSL_PROVIDER_load(context: *mut OSSL_LIB_CTX, name: *const c_char) -> *mut OSSL_PROVIDER;
+    fn OSSL_PROVIDER_unload(provider: *mut OSSL_PROVIDER) -> c_int;
+    fn OSSL_PROVIDER_get0_provider_ctx(provider: *const OSSL_PROVIDER) -> *mut c_void;
+    fn ASYNC_WAIT_CTX_new() -> *mut ASYNC_WAIT_CTX;
+    fn ASYNC_WAIT_CTX_free(context: *mut ASYNC_WAIT_CTX);
+    fn ASYNC_WAIT_CTX_set_callback(
+        context: *mut ASYNC_WAIT_CTX,
+        callback: ASYNC_callback,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn ASYNC_start_job(
+        job: *mut *mut ASYNC_JOB,
+        context: *mut ASYNC_WAIT_CTX,
+        result: *mut c_int,
+        work: unsafe extern "C" fn(*mut c_void) -> c_int,
+        argument: *mut c_void,
+        size: usize,
+    ) -> c_int;
+    fn ASYNC_cleanup_thread();
+}
+
+const CHEAP: Kind = Kind::X25519Derive;
+const DEAR: Kind = Kind::P384Derive;
+
+/// A provider with lanes for both kinds, whose thread polls by itself and has many connections; and its functions.
+fn polled() -> (Loaded, FunctionTable) {
+    let clock = Clock::given(|| 1);
+    let loaded = Loaded::with(runtime(KindSet::of(&[CHEAP, DEAR]), true, clock, &Made::default()));
+    let table = table::make(loaded.provider());
+    // SAFETY: the table's own provider.
+    unsafe {
+        (table.claim)(table.provider, 1);
+        (table.set_active)(table.provider, 100);
+    }
+    (loaded, table)
+}
+
+#[test]
+fn a_step_releases_the_kind_that_takes_least_and_leaves_the_others() {
+    let (loaded, table) = polled();
+    let start = |kind| Job::start(loaded.provider(), kind);
+    let (dear, cheap) = ([start(DEAR), start(DEAR)], [start(CHEAP), start(CHEAP)]);
+    // SAFETY: the table's own provider.
+    let step = || unsafe { (table.step)(table.provider) };
+    assert!(dear.iter().chain(&cheap).all(|job| job.waits() && job.told() == 0));
+    assert_eq!(step(), 2, "in flight");
+    assert!(cheap.iter().all(|job| job.told() == 1));
+    assert!(dear.iter().all(|job| job.told() == 0));
+    // Who waited for it joins the others.
+    cheap.into_iter().for_each(Job::ends);
+    let joining = start(DEAR);
+    assert_eq!(step(), 0, "in flight");
+    assert!(dear.iter().chain([&joining]).all(|job| job.told() == 1));
+    dear.into_iter().chain([joining]).for_each(Job::ends);
+}
+
+#[test]
+fn a_full_batch_of_one_kind_is_done_and_leaves_the_others_gathered() {
+    let (loaded, table) = polled();
+    let start = |kind| Job::start(loaded.provider(), kind);
+    // SAFETY: the table's own provider.
+    let in_flight = || unsafe { (table.in_flight)(table.provider) };
+    let others: Vec<_> = (0..3).map(|_| start(DEAR)).collect();
+    let waiting: Vec<_> = (1..8).map(|_| start(CHEAP)).collect();
+    assert!(others.iter().chain(&waiting).all(|job| job.waits() && job.told() == 0));
+    assert_eq!(in_flight(), 10);
+    let last = start(CHEAP);
+    assert!(!last.waits(), "who fills a batch does it");
+    assert!(waiting.iter().all(|job| job.told() == 1));
+    assert!(others.iter().all(|job| job.told() == 0));
+    assert_eq!(in_flight(), 3);
+    waiting.into_iter().chain([last]).for_each(Job::ends);
+    // SAFETY: the table's own provider.
+    assert_eq!(unsafe { (table.flush)(table.provider) }, 0);
+    others.into_iter().for_each(Job::ends);
+}
