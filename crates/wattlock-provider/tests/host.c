@@ -47,17 +47,17 @@ typedef struct {
 static const char settings[] =
     "openssl_conf = init\n[init]\nproviders = providers\n"
     "[providers]\nlibwattlock_provider = ours\n"
-    "[ours]\nalgorithms = gcm,cbc,ctr,xts,rsa,ec,x25519,kdf\npause = always\n";
+    "[ours]\nalgorithms = gcm,cbc,ctr,xts,rsa,ec,x25519,kdf\n";
 
 static Home
-enter(void)
+enter_with(const char *more)
 {
     Home  home = { OSSL_LIB_CTX_new(), NULL, NULL };
     char  name[] = "/tmp/wattlock-host-XXXXXX";
     int   file = mkstemp(name);
 
     MUST(home.ctx != NULL && file >= 0);
-    MUST(write(file, settings, sizeof(settings) - 1) == (ssize_t) sizeof(settings) - 1);
+    MUST(dprintf(file, "%s%s", settings, more) > 0);
     MUST(OSSL_LIB_CTX_load_config(home.ctx, name) == 1);
     close(file);
     unlink(name);
@@ -66,6 +66,12 @@ enter(void)
     MUST((home.ours = OSSL_PROVIDER_load(home.ctx, "libwattlock_provider")) != NULL);
 
     return home;
+}
+
+static Home
+enter(void)
+{
+    return enter_with("pause = always\n");
 }
 
 static void
@@ -459,6 +465,46 @@ one_signature(void *argument)
 }
 
 /*
+ * Where nothing but the CPU, one by one inside the call, does a kind, a job pauses if it is told to, and only then.
+ */
+static void
+inline_only(int n)
+{
+    static const char *const  told[] = {
+        "engines = instruction,software\n",
+        "engines = instruction,software\npause = auto\n",
+        "engines = instruction,software\npause = always\n",
+    };
+    int  i, turn;
+
+    for (i = 0; i < 3; i++) {
+        Home  home = enter_with(told[i]);
+        Slot  slot = { 0 };
+        Work  w = { home.ctx, rsa_key(home.ctx), 0, 0 };
+
+        MUST(ASYNC_init_thread(0, 0) && (slot.wait = ASYNC_WAIT_CTX_new()) != NULL);
+
+        for (turn = 0; turn < n; turn++) {
+            int  pauses = -1;
+
+            do {
+                start(&slot, &w);
+                pauses++;
+            } while (slot.state == ASYNC_PAUSE);
+
+            /* Who is told to pauses at first; later it may have learned that nobody comes. */
+            MUST(i == 2 ? turn > 0 || pauses > 0 : pauses == 0);
+            MUST(i == 2 || descriptors(&slot) == 0);
+        }
+
+        ASYNC_WAIT_CTX_free(slot.wait);
+        EVP_PKEY_free(w.key);
+        ASYNC_cleanup_thread();
+        leave(&home);
+    }
+}
+
+/*
  * A job that fills a batch does it and finishes without a pause. OpenSSL reports a descriptor as new when a job pauses;
  * one that was set for such a job would be there at the connection's end and known to nobody.
  */
@@ -690,7 +736,7 @@ main(int argc, char **argv)
     } scenarios[] = {
         { "threads", threads }, { "forks", forks }, { "reload", reload }, { "jobs", jobs }, { "blocked", blocked },
         { "abandon", abandon }, { "callbacks", callbacks }, { "quiet", quiet }, { "untold", untold },
-        { "fixed-nonce", fixed_nonce },
+        { "fixed-nonce", fixed_nonce }, { "inline-only", inline_only },
     };
     size_t  i;
 

@@ -88,6 +88,12 @@ fn where_pausing_is_blocked_work_is_done_inside_the_call() {
 }
 
 #[test]
+fn where_nothing_gains_by_company_a_job_pauses_only_if_it_is_told_to() {
+    run(false, "inline-only", 20);
+    run(true, "inline-only", 3);
+}
+
+#[test]
 fn a_wait_context_may_go_away_under_a_job() {
     run(false, "abandon", 30);
 }
