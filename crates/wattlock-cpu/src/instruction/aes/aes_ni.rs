@@ -7,7 +7,7 @@ use wattlock_core::Error;
 
 use super::gcm::gcm_kernels;
 use super::generic::{
-    FEW, Vector, WIDTH, ctr as generic_ctr, kernels, load_block_part, mask_of, store_block_part,
+    FEW, Vector, WIDTH, ctr as generic_ctr, held, kernels, load_block_part, mask_of, store_block_part,
 };
 use crate::detect::AesNi;
 
@@ -276,18 +276,7 @@ unsafe impl Vector for Xmm {
         let [a0, a1, a2, a3, a4, a5, a6, a7] = states;
         // SAFETY: there is no instruction in it.
         unsafe {
-            std::arch::asm!(
-                "/* {} {} {} {} {} {} {} {} */",
-                inout(xmm_reg) a0.0,
-                inout(xmm_reg) a1.0,
-                inout(xmm_reg) a2.0,
-                inout(xmm_reg) a3.0,
-                inout(xmm_reg) a4.0,
-                inout(xmm_reg) a5.0,
-                inout(xmm_reg) a6.0,
-                inout(xmm_reg) a7.0,
-                options(nostack, preserves_flags, nomem)
-            );
+            held!(xmm_reg, nomem: a0 a1 a2 a3 a4 a5 a6 a7);
         }
     }
 
@@ -298,21 +287,7 @@ unsafe impl Vector for Xmm {
         let [low, middle, high] = sums;
         // SAFETY: there is no instruction in it.
         unsafe {
-            std::arch::asm!(
-                "/* {} {} {} {} {} {} {} {} {} {} {} */",
-                inout(xmm_reg) a0.0,
-                inout(xmm_reg) a1.0,
-                inout(xmm_reg) a2.0,
-                inout(xmm_reg) a3.0,
-                inout(xmm_reg) a4.0,
-                inout(xmm_reg) a5.0,
-                inout(xmm_reg) a6.0,
-                inout(xmm_reg) a7.0,
-                inout(xmm_reg) low.0,
-                inout(xmm_reg) middle.0,
-                inout(xmm_reg) high.0,
-                options(nostack, preserves_flags)
-            );
+            held!(xmm_reg: a0 a1 a2 a3 a4 a5 a6 a7 low middle high);
         }
     }
 }

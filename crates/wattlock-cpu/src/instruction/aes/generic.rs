@@ -91,6 +91,19 @@ pub(super) unsafe trait Vector: Copy {
     unsafe fn fence(states: &mut [Self; WIDTH], sums: &mut [Self; 3]);
 }
 
+/// No instruction, and the compiler moves nothing of the vectors in these registers across it; nor of memory, unless it is
+/// told `nomem`.
+macro_rules! held {
+    ($class:ident $(, $option:ident)?: $($vector:ident)+) => {
+        std::arch::asm!(
+            concat!("/*", $(" ", stringify!($vector), " {}",)+ " */"),
+            $(inout($class) $vector.0,)+
+            options(nostack, preserves_flags $(, $option)?)
+        )
+    };
+}
+pub(super) use held;
+
 /// Reads fewer than 16 bytes, two loads that may overlap: through memory, what was stored in pieces would be loaded
 /// whole, and such a load waits until the stores have left the core.
 ///

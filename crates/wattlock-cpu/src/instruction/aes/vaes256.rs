@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use super::aes_ni::{from_u128, reverse, to_u128};
 use super::gcm::gcm_kernels;
 use super::generic::{
-    Vector, WIDTH, ctr as generic_ctr, kernels, load_block_part, mask_of, store_block_part,
+    Vector, WIDTH, ctr as generic_ctr, held, kernels, load_block_part, mask_of, store_block_part,
 };
 use crate::detect::Vaes256;
 
@@ -184,18 +184,7 @@ unsafe impl Vector for Ymm {
         let [a0, a1, a2, a3, a4, a5, a6, a7] = states;
         // SAFETY: there is no instruction in it.
         unsafe {
-            std::arch::asm!(
-                "/* {} {} {} {} {} {} {} {} */",
-                inout(ymm_reg) a0.0,
-                inout(ymm_reg) a1.0,
-                inout(ymm_reg) a2.0,
-                inout(ymm_reg) a3.0,
-                inout(ymm_reg) a4.0,
-                inout(ymm_reg) a5.0,
-                inout(ymm_reg) a6.0,
-                inout(ymm_reg) a7.0,
-                options(nostack, preserves_flags, nomem)
-            );
+            held!(ymm_reg, nomem: a0 a1 a2 a3 a4 a5 a6 a7);
         }
     }
 
@@ -206,21 +195,7 @@ unsafe impl Vector for Ymm {
         let [low, middle, high] = sums;
         // SAFETY: there is no instruction in it.
         unsafe {
-            std::arch::asm!(
-                "/* {} {} {} {} {} {} {} {} {} {} {} */",
-                inout(ymm_reg) a0.0,
-                inout(ymm_reg) a1.0,
-                inout(ymm_reg) a2.0,
-                inout(ymm_reg) a3.0,
-                inout(ymm_reg) a4.0,
-                inout(ymm_reg) a5.0,
-                inout(ymm_reg) a6.0,
-                inout(ymm_reg) a7.0,
-                inout(ymm_reg) low.0,
-                inout(ymm_reg) middle.0,
-                inout(ymm_reg) high.0,
-                options(nostack, preserves_flags)
-            );
+            held!(ymm_reg: a0 a1 a2 a3 a4 a5 a6 a7 low middle high);
         }
     }
 }

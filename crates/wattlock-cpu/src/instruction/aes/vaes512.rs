@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 use super::aes_ni::reverse;
 use super::gcm::gcm_kernels;
-use super::generic::{Vector, WIDTH, kernels};
+use super::generic::{Vector, WIDTH, held, kernels};
 use crate::detect::Vaes512;
 
 kernels!(Vaes512, Zmm, "vaes,vpclmulqdq,avx512f,avx512bw,avx512vl,avx2,aes,pclmulqdq", ctr: ctr_cached);
@@ -336,21 +336,7 @@ unsafe impl Vector for Zmm {
         let [low, middle, high] = sums;
         // SAFETY: there is no instruction in it.
         unsafe {
-            std::arch::asm!(
-                "/* {} {} {} {} {} {} {} {} {} {} {} */",
-                inout(zmm_reg) a0.0,
-                inout(zmm_reg) a1.0,
-                inout(zmm_reg) a2.0,
-                inout(zmm_reg) a3.0,
-                inout(zmm_reg) a4.0,
-                inout(zmm_reg) a5.0,
-                inout(zmm_reg) a6.0,
-                inout(zmm_reg) a7.0,
-                inout(zmm_reg) low.0,
-                inout(zmm_reg) middle.0,
-                inout(zmm_reg) high.0,
-                options(nostack, preserves_flags)
-            );
+            held!(zmm_reg: a0 a1 a2 a3 a4 a5 a6 a7 low middle high);
         }
     }
 }
