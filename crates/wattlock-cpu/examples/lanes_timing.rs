@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use wattlock_core::dev::Random;
 use wattlock_core::{Curve, Data, EcKey, Engine, Error, Family, Key, Kind, OwnedRequest, Request, RsaKey};
 use wattlock_cpu::detect::Cpu;
-use wattlock_cpu::lanes::{Item, Lanes, WIDTH};
+use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
 use wattlock_cpu::software::Software;
 
 /// Batches that a class goes round.
@@ -49,10 +49,11 @@ const CROPS: [f64; 6] = [1.0, 0.99, 0.9, 0.75, 0.5, 0.25];
 const LEAST: usize = 20;
 
 fn main() -> ExitCode {
-    let Some(isa) = Cpu::detect().ifma512 else {
-        println!("no AVX-512 IFMA here: no lanes to time");
+    let Some(isa) = Isa::best(&Cpu::detect()) else {
+        println!("neither AVX-512 IFMA nor AVX2 with FMA here: no lanes to time");
         return ExitCode::SUCCESS;
     };
+    println!("{}", isa.name());
     let (mut seconds, mut kinds) = (10u64, Vec::new());
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {

@@ -1,6 +1,6 @@
 //! What this CPU can do, found once and carried as values.
 //!
-//! A witness ([`Vaes512`], [`Vaes256`], [`AesNi`], [`Ifma512`]) is a zero-sized proof that its instructions were found. Only
+//! A witness ([`Vaes512`], [`Vaes256`], [`AesNi`], [`Ifma512`], [`Fma256`]) is a zero-sized proof that its instructions were found. Only
 //! [`Cpu::detect`] makes one, and every kernel that needs the instructions demands one as an argument, so a call
 //! without them does not type-check. This module refuses to ask who made the CPU: only what it can do.
 
@@ -20,6 +20,10 @@ pub struct AesNi(());
 #[derive(Debug, Clone, Copy)]
 pub struct Ifma512(());
 
+/// Proof of 256-bit integers and fused multiply-add on doubles: `avx2`, `fma`.
+#[derive(Debug, Clone, Copy)]
+pub struct Fma256(());
+
 /// The witnesses this machine gave. Fields can be emptied, to run the siblings on a machine that has better.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpu {
@@ -31,11 +35,13 @@ pub struct Cpu {
     pub aes_ni: Option<AesNi>,
     /// 512-bit multiply-add on 52-bit integers, if there is any.
     pub ifma512: Option<Ifma512>,
+    /// 256-bit fused multiply-add, if there is any.
+    pub fma256: Option<Fma256>,
 }
 
 impl Cpu {
     /// A CPU of which nothing is known.
-    pub const PLAIN: Cpu = Cpu { vaes512: None, vaes256: None, aes_ni: None, ifma512: None };
+    pub const PLAIN: Cpu = Cpu { vaes512: None, vaes256: None, aes_ni: None, ifma512: None, fma256: None };
 
     /// Asks the CPU (and the operating system, which must save the wide registers).
     #[cfg(target_arch = "x86_64")]
@@ -51,6 +57,7 @@ impl Cpu {
             vaes256: vaes256.then_some(Vaes256(())),
             aes_ni: aes_ni.then_some(AesNi(())),
             ifma512: ifma512.then_some(Ifma512(())),
+            fma256: (has!("avx2") && has!("fma")).then_some(Fma256(())),
         }
     }
 

@@ -6,18 +6,16 @@ use wattlock_core::dev::{Harness, conform};
 use wattlock_core::{Kind, KindSet};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::lanes::Lanes;
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
+use wattlock_cpu::lanes::{Isa, Lanes};
 use wattlock_cpu::software::Software;
 
 #[test]
 fn lanes_conform() {
-    let Some(isa) = Cpu::detect().ifma512 else {
-        println!("no AVX-512 IFMA here: not run");
-        return;
-    };
-    let summary = conform(&Lanes::new(isa), &Software::new(), &Harness::default());
-    println!("{summary:?}");
+    for isa in Isa::all(&Cpu::detect()) {
+        let summary = conform(&Lanes::new(isa), &Software::new(), &Harness::default());
+        println!("{}: {summary:?}", isa.name());
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use num_bigint::BigUint;
 use wattlock_core::{Engine, Error, Fault, Key, Kind, OwnedRequest, RsaKey, known_answers};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::lanes::{Item, Lanes, WIDTH};
+use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
 
 const SIZES: [(Kind, u64); 3] =
     [(Kind::Rsa2048Private, 1024), (Kind::Rsa3072Private, 1536), (Kind::Rsa4096Private, 2048)];
@@ -17,12 +17,13 @@ const SIZES: [(Kind, u64); 3] =
 /// Exponents that keys take by turns, where they are no factor of `p - 1`: the common one, short ones, long ones.
 const EXPONENTS: [u64; 6] = [65_537, 3, 17, 0x1_0000_000f, 65_537, 0xffff_ffff_ffff_ffc5];
 
-fn lanes() -> Option<Lanes> {
-    let isa = Cpu::detect().ifma512;
-    if isa.is_none() {
-        println!("no AVX-512 IFMA here: not run");
+/// The lanes of every instruction set that this CPU has.
+fn lanes() -> Vec<Lanes> {
+    let all: Vec<Lanes> = Isa::all(&Cpu::detect()).map(Lanes::new).collect();
+    if all.is_empty() {
+        println!("no lanes here: not run");
     }
-    isa.map(Lanes::new)
+    all
 }
 
 struct Random(u64);
@@ -115,45 +116,48 @@ fn check(request: &OwnedRequest, result: &Result<usize, Error>) {
 
 #[test]
 fn fresh_keys_by_the_hundred_give_results_that_verify() {
-    let Some(lanes) = lanes() else { return };
-    let mut random = Random(1);
-    for ((kind, bits), primes) in SIZES.into_iter().zip([12, 4, 3]) {
-        let mut keys = keys(&mut random, bits, primes);
-        let mut size = 0;
-        while !keys.is_empty() {
-            // Batches of every size, with as many keys.
-            size = size % WIDTH + 1;
-            let batch_keys = keys.split_off(keys.len().saturating_sub(size));
-            let mut batch: Vec<_> = batch_keys.iter().map(|key| request(kind, key, &mut random)).collect();
-            let results = pass(&lanes, &mut batch);
-            batch.iter().zip(&results).for_each(|(request, result)| check(request, result));
+    for lanes in lanes() {
+        let mut random = Random(1);
+        for ((kind, bits), primes) in SIZES.into_iter().zip([12, 4, 3]) {
+            let mut keys = keys(&mut random, bits, primes);
+            let mut size = 0;
+            while !keys.is_empty() {
+                // Batches of every size, with as many keys.
+                size = size % WIDTH + 1;
+                let batch_keys = keys.split_off(keys.len().saturating_sub(size));
+                let mut batch: Vec<_> =
+                    batch_keys.iter().map(|key| request(kind, key, &mut random)).collect();
+                let results = pass(&lanes, &mut batch);
+                batch.iter().zip(&results).for_each(|(request, result)| check(request, result));
+            }
         }
     }
 }
 
 #[test]
 fn every_position_of_every_partial_batch_is_right() {
-    let Some(lanes) = lanes() else { return };
-    for (kind, _) in SIZES {
-        let answer = &known_answers(kind)[0];
-        let wattlock_core::Expected::Bytes { output, .. } = &answer.expected else { panic!("bytes") };
-        for size in 1..=WIDTH {
-            let mut batch: Vec<_> = (0..size)
-                .map(|place| {
-                    let mut input = answer.request.input.clone();
-                    // 0 and 1 are their own powers: neighbours that differ.
-                    if place % 3 != 0 {
-                        input.fill(0);
-                        *input.last_mut().unwrap() = (place % 3) as u8 - 1;
-                    }
-                    OwnedRequest::new(kind, answer.request.key.clone(), input, output.len())
-                })
-                .collect();
-            let results = pass(&lanes, &mut batch);
-            for (place, (request, result)) in batch.iter().zip(results).enumerate() {
-                assert_eq!(result, Ok(output.len()));
-                let expected = if place % 3 == 0 { output } else { &request.input };
-                assert!(request.output == *expected, "place {place} of {size}");
+    for lanes in lanes() {
+        for (kind, _) in SIZES {
+            let answer = &known_answers(kind)[0];
+            let wattlock_core::Expected::Bytes { output, .. } = &answer.expected else { panic!("bytes") };
+            for size in 1..=WIDTH {
+                let mut batch: Vec<_> = (0..size)
+                    .map(|place| {
+                        let mut input = answer.request.input.clone();
+                        // 0 and 1 are their own powers: neighbours that differ.
+                        if place % 3 != 0 {
+                            input.fill(0);
+                            *input.last_mut().unwrap() = (place % 3) as u8 - 1;
+                        }
+                        OwnedRequest::new(kind, answer.request.key.clone(), input, output.len())
+                    })
+                    .collect();
+                let results = pass(&lanes, &mut batch);
+                for (place, (request, result)) in batch.iter().zip(results).enumerate() {
+                    assert_eq!(result, Ok(output.len()));
+                    let expected = if place % 3 == 0 { output } else { &request.input };
+                    assert!(request.output == *expected, "place {place} of {size}");
+                }
             }
         }
     }
@@ -181,26 +185,27 @@ fn bad_ones(good: &RsaKey) -> Vec<(RsaKey, Vec<u8>, Error)> {
 
 #[test]
 fn one_bad_request_fails_alone_in_every_position() {
-    let Some(lanes) = lanes() else { return };
-    let mut random = Random(2);
-    let keys = keys(&mut random, 1024, 4);
-    let kind = Kind::Rsa2048Private;
-    for size in [1, 3, 4, 5, WIDTH] {
-        for place in 0..size {
-            for (bad, input, error) in bad_ones(&keys[11]) {
-                let mut batch: Vec<_> =
-                    keys[..size].iter().map(|key| request(kind, key, &mut random)).collect();
-                let key = Arc::new(Key::rsa(bad).expect("its shape is right"));
-                batch[place] = OwnedRequest::new(kind, key, input, 256);
-                batch[place].output.fill(0x5a);
-                let results = pass(&lanes, &mut batch);
-                for (at, (request, result)) in batch.iter().zip(&results).enumerate() {
-                    if at == place {
-                        assert_eq!(*result, Err(error));
-                        let untouched = if matches!(error, Error::Device(_)) { 0 } else { 0x5a };
-                        assert!(request.output.iter().all(|byte| *byte == untouched));
-                    } else {
-                        check(request, result);
+    for lanes in lanes() {
+        let mut random = Random(2);
+        let keys = keys(&mut random, 1024, 4);
+        let kind = Kind::Rsa2048Private;
+        for size in [1, 3, 4, 5, WIDTH] {
+            for place in 0..size {
+                for (bad, input, error) in bad_ones(&keys[11]) {
+                    let mut batch: Vec<_> =
+                        keys[..size].iter().map(|key| request(kind, key, &mut random)).collect();
+                    let key = Arc::new(Key::rsa(bad).expect("its shape is right"));
+                    batch[place] = OwnedRequest::new(kind, key, input, 256);
+                    batch[place].output.fill(0x5a);
+                    let results = pass(&lanes, &mut batch);
+                    for (at, (request, result)) in batch.iter().zip(&results).enumerate() {
+                        if at == place {
+                            assert_eq!(*result, Err(error));
+                            let untouched = if matches!(error, Error::Device(_)) { 0 } else { 0x5a };
+                            assert!(request.output.iter().all(|byte| *byte == untouched));
+                        } else {
+                            check(request, result);
+                        }
                     }
                 }
             }
@@ -210,16 +215,17 @@ fn one_bad_request_fails_alone_in_every_position() {
 
 #[test]
 fn a_batch_of_nothing_but_bad_requests_fails() {
-    let Some(lanes) = lanes() else { return };
-    let mut random = Random(3);
-    let good = &keys(&mut random, 1024, 2)[0];
-    let mut batch: Vec<_> = (0..WIDTH)
-        .map(|_| {
-            let key = Arc::new(Key::rsa(good.clone()).expect("a good key"));
-            OwnedRequest::new(Kind::Rsa2048Private, key, good.n.clone(), 256)
-        })
-        .collect();
-    assert!(pass(&lanes, &mut batch).iter().all(|result| matches!(result, Err(Error::Invalid(_)))));
+    for lanes in lanes() {
+        let mut random = Random(3);
+        let good = &keys(&mut random, 1024, 2)[0];
+        let mut batch: Vec<_> = (0..WIDTH)
+            .map(|_| {
+                let key = Arc::new(Key::rsa(good.clone()).expect("a good key"));
+                OwnedRequest::new(Kind::Rsa2048Private, key, good.n.clone(), 256)
+            })
+            .collect();
+        assert!(pass(&lanes, &mut batch).iter().all(|result| matches!(result, Err(Error::Invalid(_)))));
+    }
 }
 
 /// One element of DER.
@@ -250,32 +256,33 @@ fn public_der(key: &RsaKey) -> Vec<u8> {
 #[test]
 #[ignore = "minutes: thousands of keys, each verified by a process of OpenSSL's"]
 fn openssl_verifies_the_results_of_thousands_of_keys() {
-    let Some(lanes) = lanes() else { return };
-    let folder = std::env::temp_dir().join(format!("wattlock-lanes-rsa-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut random = Random(4);
-    for ((kind, bits), primes) in SIZES.into_iter().zip([60, 20, 12]) {
-        let keys = keys(&mut random, bits, primes);
-        for keys in keys.chunks(WIDTH) {
-            let mut batch: Vec<_> = keys.iter().map(|key| request(kind, key, &mut random)).collect();
-            let results = pass(&lanes, &mut batch);
-            for ((key, request), result) in keys.iter().zip(&batch).zip(results) {
-                assert_eq!(result, Ok(key.n.len()));
-                let [public, signed] = ["public.der", "signed"].map(|name| folder.join(name));
-                std::fs::write(&public, public_der(key)).unwrap();
-                std::fs::write(&signed, &request.output).unwrap();
-                let raised = Command::new("openssl")
-                    .args(["pkeyutl", "-encrypt", "-pubin", "-keyform", "DER"])
-                    .args(["-pkeyopt", "rsa_padding_mode:none", "-inkey"])
-                    .arg(&public)
-                    .arg("-in")
-                    .arg(&signed)
-                    .output()
-                    .expect("openssl runs");
-                assert!(raised.stdout == request.input, "{}", String::from_utf8_lossy(&raised.stderr));
+    for lanes in lanes() {
+        let folder = std::env::temp_dir().join(format!("wattlock-lanes-rsa-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut random = Random(4);
+        for ((kind, bits), primes) in SIZES.into_iter().zip([60, 20, 12]) {
+            let keys = keys(&mut random, bits, primes);
+            for keys in keys.chunks(WIDTH) {
+                let mut batch: Vec<_> = keys.iter().map(|key| request(kind, key, &mut random)).collect();
+                let results = pass(&lanes, &mut batch);
+                for ((key, request), result) in keys.iter().zip(&batch).zip(results) {
+                    assert_eq!(result, Ok(key.n.len()));
+                    let [public, signed] = ["public.der", "signed"].map(|name| folder.join(name));
+                    std::fs::write(&public, public_der(key)).unwrap();
+                    std::fs::write(&signed, &request.output).unwrap();
+                    let raised = Command::new("openssl")
+                        .args(["pkeyutl", "-encrypt", "-pubin", "-keyform", "DER"])
+                        .args(["-pkeyopt", "rsa_padding_mode:none", "-inkey"])
+                        .arg(&public)
+                        .arg("-in")
+                        .arg(&signed)
+                        .output()
+                        .expect("openssl runs");
+                    assert!(raised.stdout == request.input, "{}", String::from_utf8_lossy(&raised.stderr));
+                }
             }
+            println!("{}: {} keys", kind.name(), keys.len());
         }
-        println!("{}: {} keys", kind.name(), keys.len());
+        std::fs::remove_dir_all(&folder).unwrap();
     }
-    std::fs::remove_dir_all(&folder).unwrap();
 }

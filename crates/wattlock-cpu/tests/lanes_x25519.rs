@@ -6,7 +6,7 @@ use wattlock_core::dev::Random;
 use wattlock_core::{Curve, Data, EcKey, Engine, Error, Key, Kind, Request};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::lanes::{Item, Lanes, WIDTH};
+use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
 use wattlock_cpu::software::Software;
 
 type Bytes = [u8; 32];
@@ -29,12 +29,13 @@ const SMALL: [&str; 7] = [
     "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
 ];
 
-fn lanes() -> Option<Lanes> {
-    let isa = Cpu::detect().ifma512;
-    if isa.is_none() {
-        println!("no AVX-512 IFMA here: not run");
+/// The lanes of every instruction set that this CPU has.
+fn lanes() -> Vec<Lanes> {
+    let all: Vec<Lanes> = Isa::all(&Cpu::detect()).map(Lanes::new).collect();
+    if all.is_empty() {
+        println!("no lanes here: not run");
     }
-    isa.map(Lanes::new)
+    all
 }
 
 fn hex(text: &str) -> Bytes {
@@ -100,14 +101,15 @@ fn random_pair(random: &Random) -> (Bytes, Vec<u8>) {
 
 #[test]
 fn every_lane_of_every_batch_has_its_own_key_and_peer() {
-    let Some(lanes) = lanes() else { return };
-    let (random, library) = (Random::new(0x7748), Instruction::new());
-    for size in 1..=WIDTH {
-        for _ in 0..3 {
-            let batch: Vec<_> = (0..size).map(|_| random_pair(&random)).collect();
-            let found = derive(&lanes, &batch);
-            for ((scalar, peer), found) in batch.iter().zip(found) {
-                assert_eq!(found, by(&library, scalar, peer));
+    for lanes in lanes() {
+        let (random, library) = (Random::new(0x7748), Instruction::new());
+        for size in 1..=WIDTH {
+            for _ in 0..3 {
+                let batch: Vec<_> = (0..size).map(|_| random_pair(&random)).collect();
+                let found = derive(&lanes, &batch);
+                for ((scalar, peer), found) in batch.iter().zip(found) {
+                    assert_eq!(found, by(&library, scalar, peer));
+                }
             }
         }
     }
@@ -115,19 +117,21 @@ fn every_lane_of_every_batch_has_its_own_key_and_peer() {
 
 #[test]
 fn a_bad_peer_fails_alone_in_every_lane() {
-    let Some(lanes) = lanes() else { return };
-    let (random, software) = (Random::new(0x7749), Software::new());
-    let bad: Vec<Vec<u8>> =
-        SMALL.iter().map(|small| hex(small).to_vec()).chain([vec![9; 31], vec![9; 33], vec![]]).collect();
-    for bad in bad {
-        for at in 0..WIDTH {
-            let mut batch: Vec<_> = (0..WIDTH).map(|_| random_pair(&random)).collect();
-            batch[at].1.clone_from(&bad);
-            for (lane, (found, (scalar, peer))) in derive(&lanes, &batch).into_iter().zip(&batch).enumerate()
-            {
-                match lane == at {
-                    true => assert!(matches!(found, Err(Error::Invalid(_))), "{bad:x?}"),
-                    false => assert_eq!(found, by(&software, scalar, peer)),
+    for lanes in lanes() {
+        let (random, software) = (Random::new(0x7749), Software::new());
+        let bad: Vec<Vec<u8>> =
+            SMALL.iter().map(|small| hex(small).to_vec()).chain([vec![9; 31], vec![9; 33], vec![]]).collect();
+        for bad in bad {
+            for at in 0..WIDTH {
+                let mut batch: Vec<_> = (0..WIDTH).map(|_| random_pair(&random)).collect();
+                batch[at].1.clone_from(&bad);
+                for (lane, (found, (scalar, peer))) in
+                    derive(&lanes, &batch).into_iter().zip(&batch).enumerate()
+                {
+                    match lane == at {
+                        true => assert!(matches!(found, Err(Error::Invalid(_))), "{bad:x?}"),
+                        false => assert_eq!(found, by(&software, scalar, peer)),
+                    }
                 }
             }
         }
@@ -136,25 +140,26 @@ fn a_bad_peer_fails_alone_in_every_lane() {
 
 #[test]
 fn highest_bit_of_a_peer_is_masked_and_a_coordinate_above_p_is_taken() {
-    let Some(lanes) = lanes() else { return };
-    let random = Random::new(0x774a);
-    let scalar: Bytes = random.bytes(32).try_into().unwrap();
-    for small in SMALL {
-        let mut peer = hex(small);
-        peer[31] |= 0x80;
-        assert!(derive(&lanes, &[(scalar, peer.to_vec())])[0].is_err());
-    }
-    // p + 2 to p + 18 are 2 to 18; p + 9 is the base point.
-    for above in 2..19u8 {
-        let mut peer = hex(SMALL[5]);
-        peer[0] += above;
-        let mut low = [0; 32];
-        low[0] = above;
-        let batch = [peer, low, peer.map(|byte| byte | 0x80)].map(|peer| (scalar, peer.to_vec()));
-        let found = derive(&lanes, &batch[..2]);
-        assert!(found[0].is_ok());
-        assert_eq!(found[0], found[1]);
-        assert_eq!(found[0], by(&Software::new(), &scalar, &peer));
+    for lanes in lanes() {
+        let random = Random::new(0x774a);
+        let scalar: Bytes = random.bytes(32).try_into().unwrap();
+        for small in SMALL {
+            let mut peer = hex(small);
+            peer[31] |= 0x80;
+            assert!(derive(&lanes, &[(scalar, peer.to_vec())])[0].is_err());
+        }
+        // p + 2 to p + 18 are 2 to 18; p + 9 is the base point.
+        for above in 2..19u8 {
+            let mut peer = hex(SMALL[5]);
+            peer[0] += above;
+            let mut low = [0; 32];
+            low[0] = above;
+            let batch = [peer, low, peer.map(|byte| byte | 0x80)].map(|peer| (scalar, peer.to_vec()));
+            let found = derive(&lanes, &batch[..2]);
+            assert!(found[0].is_ok());
+            assert_eq!(found[0], found[1]);
+            assert_eq!(found[0], by(&Software::new(), &scalar, &peer));
+        }
     }
 }
 
@@ -170,53 +175,57 @@ fn iterated(lanes: &Lanes, times: u32) -> Bytes {
 
 #[test]
 fn iterated_test_of_rfc_7748_holds_after_1_and_1000() {
-    let Some(lanes) = lanes() else { return };
-    let once = hex("422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079");
-    let thousand = hex("684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51");
-    assert_eq!(iterated(&lanes, 1), once);
-    assert_eq!(iterated(&lanes, 1000), thousand);
+    for lanes in lanes() {
+        let once = hex("422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079");
+        let thousand = hex("684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51");
+        assert_eq!(iterated(&lanes, 1), once);
+        assert_eq!(iterated(&lanes, 1000), thousand);
+    }
 }
 
 #[test]
 #[ignore = "takes a minute"]
 fn iterated_test_of_rfc_7748_holds_after_1_000_000() {
-    let Some(lanes) = lanes() else { return };
-    let million = hex("7c3911e0ab2586fd864497297e575e6f3bc601c0883c30df5f4dd2d24f665424");
-    assert_eq!(iterated(&lanes, 1_000_000), million);
+    for lanes in lanes() {
+        let million = hex("7c3911e0ab2586fd864497297e575e6f3bc601c0883c30df5f4dd2d24f665424");
+        assert_eq!(iterated(&lanes, 1_000_000), million);
+    }
 }
 
 #[test]
 fn fresh_pairs_are_pairs_and_all_different() {
-    let Some(lanes) = lanes() else { return };
-    let (mut all, library) = (Vec::new(), Instruction::new());
-    for size in (1..=WIDTH).chain([WIDTH; 20]) {
-        all.extend(generate(&lanes, size));
+    for lanes in lanes() {
+        let (mut all, library) = (Vec::new(), Instruction::new());
+        for size in (1..=WIDTH).chain([WIDTH; 20]) {
+            all.extend(generate(&lanes, size));
+        }
+        for pair in &all {
+            let (scalar, public) = pair.split_at(32);
+            assert_eq!(by(&library, scalar.try_into().unwrap(), &BASE).unwrap(), public);
+        }
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup_by_key(|pair| pair[..32].to_vec());
+        assert_eq!(all.len(), count);
     }
-    for pair in &all {
-        let (scalar, public) = pair.split_at(32);
-        assert_eq!(by(&library, scalar.try_into().unwrap(), &BASE).unwrap(), public);
-    }
-    let count = all.len();
-    all.sort_unstable();
-    all.dedup_by_key(|pair| pair[..32].to_vec());
-    assert_eq!(all.len(), count);
 }
 
 fn both_sides_agree(rounds: usize) {
-    let Some(lanes) = lanes() else { return };
-    let (random, library) = (Random::new(0x774b), Instruction::new());
-    for _ in 0..rounds {
-        let (ours, theirs) = (generate(&lanes, WIDTH), generate(&lanes, WIDTH));
-        let scalar = |pair: &[u8; 64]| -> Bytes { pair[..32].try_into().unwrap() };
-        let batch: Vec<_> =
-            ours.iter().zip(&theirs).map(|(our, their)| (scalar(our), their[32..].to_vec())).collect();
-        let shared = derive(&lanes, &batch);
-        for ((our, their), shared) in ours.iter().zip(&theirs).zip(shared) {
-            assert_eq!(shared, by(&library, &scalar(their), &our[32..]));
-        }
-        let strange: Vec<_> = (0..WIDTH).map(|_| random_pair(&random)).collect();
-        for (found, (scalar, peer)) in derive(&lanes, &strange).into_iter().zip(&strange) {
-            assert_eq!(found, by(&library, scalar, peer));
+    for lanes in lanes() {
+        let (random, library) = (Random::new(0x774b), Instruction::new());
+        for _ in 0..rounds {
+            let (ours, theirs) = (generate(&lanes, WIDTH), generate(&lanes, WIDTH));
+            let scalar = |pair: &[u8; 64]| -> Bytes { pair[..32].try_into().unwrap() };
+            let batch: Vec<_> =
+                ours.iter().zip(&theirs).map(|(our, their)| (scalar(our), their[32..].to_vec())).collect();
+            let shared = derive(&lanes, &batch);
+            for ((our, their), shared) in ours.iter().zip(&theirs).zip(shared) {
+                assert_eq!(shared, by(&library, &scalar(their), &our[32..]));
+            }
+            let strange: Vec<_> = (0..WIDTH).map(|_| random_pair(&random)).collect();
+            for (found, (scalar, peer)) in derive(&lanes, &strange).into_iter().zip(&strange) {
+                assert_eq!(found, by(&library, scalar, peer));
+            }
         }
     }
 }

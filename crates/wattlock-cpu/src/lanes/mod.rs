@@ -7,9 +7,10 @@
 //! requests' own buffers.
 //!
 //! *Layout.* `vector` is what a kernel may ask of a machine; a kernel is generic over it and has a thin entry for
-//! each instruction set, for which it demands that set's witness ([`Ifma512`]). Narrower siblings are further
-//! implementations of `vector::Vector`. A kind is one row of `KERNELS`: which pass does it. Kinds with another
-//! layout of batches (records through AES-CBC, HMAC, SHA) are further rows; holding, filling and flushing do not change.
+//! each instruction set, for which it demands that set's witness: [`Ifma512`], or [`Fma256`], whose eight lanes are two
+//! registers. Siblings are further implementations of `vector::Vector`. A kind is one row of `KERNELS`: which pass does it.
+//! Kinds with another layout of batches (records through AES-CBC, HMAC, SHA) are further rows; holding, filling and
+//! flushing do not change.
 //!
 //! *Secrets.* Kernels read lanes back only through `vector::Vector::reveal`, so whatever leaves the constant-time
 //! world is found by searching for one word; a vector type that panics when a secret is revealed runs the same kernels
@@ -31,7 +32,7 @@ use wattlock_core::{
     Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, Request, Window,
 };
 
-use crate::detect::Ifma512;
+use crate::detect::{Cpu, Fma256, Ifma512};
 
 pub use limit::multiplications_per_second;
 
@@ -46,38 +47,97 @@ pub struct Item<'a> {
     pub result: Result<usize, Error>,
 }
 
-/// Does 1 to [`WIDTH`] requests of one kind side by side. A request that is wrong fails alone.
-type Pass = fn(Ifma512, &mut [Item<'_>]);
-
-/// Which pass does which kind.
-const KERNELS: &[(Kind, Pass)] = &[
-    (Kind::Rsa2048Private, rsa::private_2048),
-    (Kind::Rsa3072Private, rsa::private_3072),
-    (Kind::Rsa4096Private, rsa::private_4096),
-    (Kind::X25519Derive, x25519::derive),
-    (Kind::X25519Generate, x25519::generate),
-    (Kind::P256Derive, nist::p256_derive),
-    (Kind::P384Derive, nist::p384_derive),
-    (Kind::EcdsaP256Sign, nist::p256_sign),
-    (Kind::EcdsaP384Sign, nist::p384_sign),
-    (Kind::P256Generate, nist::p256_generate),
-    (Kind::P384Generate, nist::p384_generate),
-];
-
-fn pass_of(kind: Kind) -> Option<Pass> {
-    KERNELS.iter().find(|row| row.0 == kind).map(|row| row.1)
+/// The instructions that a batch is done with.
+#[derive(Debug, Clone, Copy)]
+pub enum Isa {
+    /// Eight lanes in a register, AVX-512 IFMA.
+    Ifma512(Ifma512),
+    /// Eight lanes in two registers, AVX2 and FMA.
+    Fma256(Fma256),
 }
+
+impl Isa {
+    /// The best that this CPU has.
+    pub fn best(cpu: &Cpu) -> Option<Isa> {
+        cpu.ifma512.map(Isa::Ifma512).or(cpu.fma256.map(Isa::Fma256))
+    }
+
+    /// All that this CPU has.
+    pub fn all(cpu: &Cpu) -> impl Iterator<Item = Isa> {
+        [cpu.ifma512.map(Isa::Ifma512), cpu.fma256.map(Isa::Fma256)].into_iter().flatten()
+    }
+
+    /// Its multiplications, in words: see [`multiplications_per_second`].
+    pub fn multiplications(self) -> &'static str {
+        match self {
+            Isa::Ifma512(_) => "512-bit multiply-adds of 52 bits",
+            Isa::Fma256(_) => "256-bit fused multiply-adds of doubles",
+        }
+    }
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Ifma512(_) => "8 lanes of 64 bits, AVX-512 IFMA",
+            Isa::Fma256(_) => "8 lanes of 64 bits in two registers, AVX2 and FMA",
+        }
+    }
+
+    fn pass_of(self, kind: Kind) -> Option<Pass> {
+        let row = KERNELS.iter().find(|row| row.0 == kind)?;
+        match self {
+            Isa::Ifma512(isa) => Some(Pass::Ifma512(isa, row.1)),
+            Isa::Fma256(isa) => row.2.map(|pass| Pass::Fma256(isa, pass)),
+        }
+    }
+
+    fn kinds(self) -> KindSet {
+        KERNELS.iter().map(|row| row.0).filter(|kind| self.pass_of(*kind).is_some()).collect()
+    }
+}
+
+/// Does 1 to [`WIDTH`] requests of one kind side by side. A request that is wrong fails alone.
+enum Pass {
+    Ifma512(Ifma512, fn(Ifma512, &mut [Item<'_>])),
+    Fma256(Fma256, fn(Fma256, &mut [Item<'_>])),
+}
+
+impl Pass {
+    fn run(self, items: &mut [Item<'_>]) {
+        match self {
+            Pass::Ifma512(isa, pass) => pass(isa, items),
+            Pass::Fma256(isa, pass) => pass(isa, items),
+        }
+    }
+}
+
+/// A kind, and which pass does it with which instructions. The curves of NIST have no pass for two registers yet.
+type Row = (Kind, fn(Ifma512, &mut [Item<'_>]), Option<fn(Fma256, &mut [Item<'_>])>);
+
+const KERNELS: &[Row] = &[
+    (Kind::Rsa2048Private, rsa::private_2048, Some(rsa::private_2048)),
+    (Kind::Rsa3072Private, rsa::private_3072, Some(rsa::private_3072)),
+    (Kind::Rsa4096Private, rsa::private_4096, Some(rsa::private_4096)),
+    (Kind::X25519Derive, x25519::derive, Some(x25519::derive)),
+    (Kind::X25519Generate, x25519::generate, Some(x25519::generate)),
+    (Kind::P256Derive, nist::p256_derive, None),
+    (Kind::P384Derive, nist::p384_derive, None),
+    (Kind::EcdsaP256Sign, nist::p256_sign, None),
+    (Kind::EcdsaP384Sign, nist::p384_sign, None),
+    (Kind::P256Generate, nist::p256_generate, None),
+    (Kind::P384Generate, nist::p384_generate, None),
+];
 
 /// The engine. It has no state; one serves all threads.
 #[derive(Debug, Clone)]
 pub struct Lanes {
-    isa: Ifma512,
+    isa: Isa,
     description: Description,
 }
 
 impl Lanes {
     /// The engine on a machine with these instructions.
-    pub fn new(isa: Ifma512) -> Lanes {
+    pub fn new(isa: Isa) -> Lanes {
         Lanes {
             isa,
             description: Description {
@@ -86,7 +146,7 @@ impl Lanes {
                 inline: KindSet::EMPTY,
                 queued: queue::Kernels::kinds(&Vector(isa)),
                 width: WIDTH as u16,
-                detail: "8 lanes of 64 bits, AVX-512 IFMA".into(),
+                detail: isa.name().into(),
             },
         }
     }
@@ -98,11 +158,11 @@ impl Lanes {
     /// [`Error::Unsupported`] for a kind this engine does not do, an empty batch or more than [`WIDTH`] requests; what is
     /// wrong with one request is in its [`Item::result`].
     pub fn pass(&self, kind: Kind, items: &mut [Item<'_>]) -> Result<(), Error> {
-        let pass = pass_of(kind).ok_or(Error::Unsupported)?;
+        let pass = self.isa.pass_of(kind).ok_or(Error::Unsupported)?;
         if !(1..=WIDTH).contains(&items.len()) || items.iter().any(|item| item.request.kind != kind) {
             return Err(Error::Unsupported);
         }
-        pass(self.isa, items);
+        pass.run(items);
         Ok(())
     }
 }
@@ -122,16 +182,23 @@ impl Engine for Lanes {
 }
 
 /// The kernels of this CPU, for a queue.
-struct Vector(Ifma512);
+struct Vector(Isa);
 
 impl queue::Kernels for Vector {
     fn kinds(&self) -> KindSet {
-        KERNELS.iter().map(|row| row.0).collect()
+        self.0.kinds()
     }
 
     fn pass(&mut self, kind: Kind, items: &mut [Item<'_>]) {
-        if let Some(pass) = pass_of(kind) {
-            pass(self.0, items);
+        if let Some(pass) = self.0.pass_of(kind) {
+            pass.run(items);
         }
     }
+}
+
+/// Overwrites so many bytes of the stack below, where the arithmetic kept what its registers did not hold. (Zeros that
+/// somebody may look at: wiping word by word shows beside a pass.)
+#[inline(never)]
+fn bleach<const BYTES: usize>() {
+    std::hint::black_box(&mut [0u8; BYTES]);
 }

@@ -109,6 +109,12 @@ pub trait Vector: Copy {
 pub use ifma::Ifma;
 
 #[cfg(target_arch = "x86_64")]
+pub use fma::Fma;
+
+#[cfg(target_arch = "x86_64")]
+pub(in crate::lanes) mod fma;
+
+#[cfg(target_arch = "x86_64")]
 mod ifma {
     use super::{LANES, Vector};
     use core::arch::x86_64::*;
@@ -558,12 +564,14 @@ mod tests {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[test]
-    fn the_model_computes_what_the_instructions_compute() {
-        if crate::detect::Cpu::detect().ifma512.is_none() {
-            println!("no AVX-512 IFMA here: not compared");
-            return;
-        }
+    #[target_feature(enable = "avx2,fma")]
+    #[inline(never)]
+    fn on_fma(a: [u64; LANES], b: [u64; LANES]) -> Vec<u64> {
+        every_operation::<Fma>(a, b)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn agrees_with_the_model(operations: impl Fn([u64; LANES], [u64; LANES]) -> Vec<u64>) {
         let mut state = 1u64;
         let mut next = || {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -577,9 +585,37 @@ mod tests {
         for _ in 0..1000 {
             let a: [u64; LANES] = std::array::from_fn(|_| next());
             let b: [u64; LANES] = std::array::from_fn(|lane| if lane == 3 { a[3] } else { next() });
-            // SAFETY: the witness above says that the instructions are there.
-            let found = unsafe { on_ifma(a, b) };
-            assert_eq!(found, every_operation::<Model>(a, b));
+            assert_eq!(operations(a, b), every_operation::<Model>(a, b));
         }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_model_computes_what_the_instructions_compute() {
+        let cpu = crate::detect::Cpu::detect();
+        match cpu.ifma512 {
+            // SAFETY: the witness says that the instructions are there.
+            Some(_) => agrees_with_the_model(|a, b| unsafe { on_ifma(a, b) }),
+            None => println!("no AVX-512 IFMA here: not compared"),
+        }
+        match cpu.fma256 {
+            // SAFETY: as above.
+            Some(isa) => agrees_with_the_model(|a, b| fma::toward_zero(isa, || unsafe { on_fma(a, b) })),
+            None => println!("no AVX2 and FMA here: not compared"),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn an_entry_leaves_the_rounding_mode_as_it_was() {
+        let Some(isa) = crate::detect::Cpu::detect().fma256 else { return };
+        // A tenth is rounded up if to nearest.
+        let tenth = || (std::hint::black_box(1.0f64) / std::hint::black_box(10.0)).to_bits();
+        let before = tenth();
+        assert_eq!(fma::toward_zero(isa, tenth), before - 1);
+        assert_eq!(tenth(), before);
+        let panicked = std::panic::catch_unwind(|| fma::toward_zero(isa, || panic!("in an entry")));
+        assert!(panicked.is_err());
+        assert_eq!(tenth(), before);
     }
 }

@@ -9,7 +9,7 @@ use wattlock_core::{EcKey, Engine, Error, Fault, Key, Kind, OwnedRequest};
 use super::super::vector::LANES;
 use super::super::vector::Vector;
 use super::super::vector::model::Model;
-use super::super::{Item, Lanes};
+use super::super::{Isa, Item, Lanes};
 use super::curve::{Curve, P256, P256Field, P256Order, P384, P384Field, P384Order};
 use super::field::{Field, Limbs, Modulus, add, below, canonical, carry, mul, mul_sum, shl, square, sub};
 use super::multiply::{alignment, both_inverses, empty_table};
@@ -367,7 +367,7 @@ fn pass(isa: Ifma512, batch: &mut [OwnedRequest]) -> Vec<Result<usize, wattlock_
         .map(|request| Item { request: request.view(), result: Err(wattlock_core::Error::Unsupported) })
         .collect();
     let kind = items[0].request.kind;
-    Lanes::new(isa).pass(kind, &mut items).unwrap();
+    Lanes::new(Isa::Ifma512(isa)).pass(kind, &mut items).unwrap();
     items.into_iter().map(|item| item.result).collect()
 }
 

@@ -21,7 +21,7 @@ const BAD_KEY: Error = Error::Invalid("RSA key");
 
 /// A modulus; see [`super::mont`] for the meaning of the parts.
 #[derive(Zeroize, ZeroizeOnDrop)]
-pub(super) struct KeyModulus {
+pub(in crate::lanes) struct KeyModulus {
     pub number: Vec<u64>,
     pub friendly: Vec<u64>,
     pub factor: u64,
@@ -31,7 +31,7 @@ pub(super) struct KeyModulus {
 
 /// A prime and what belongs to it.
 #[derive(Zeroize, ZeroizeOnDrop)]
-pub(super) struct KeyPrime {
+pub(in crate::lanes) struct KeyPrime {
     pub modulus: KeyModulus,
     /// R modulo the prime.
     pub one: Vec<u64>,
@@ -43,7 +43,7 @@ pub(super) struct KeyPrime {
 
 /// An expanded private key. Wipes itself.
 #[derive(Zeroize, ZeroizeOnDrop)]
-pub(super) struct Expanded {
+pub(in crate::lanes) struct Expanded {
     pub n: KeyModulus,
     pub e: u64,
     pub p: KeyPrime,

@@ -64,77 +64,99 @@ unsafe impl Machine for Model {
     }
 }
 
-#[allow(unsafe_code)]
-mod ifma {
-    use super::{Block, Machine, Modulus, Number, mont};
-    use crate::lanes::vector::Ifma;
+/// The pieces for one instruction set: functions with its instructions enabled.
+macro_rules! machine {
+    ($module:ident, $vector:ty, $features:literal, $product:path, $square:path, $reduce:path) => {
+        #[allow(unsafe_code)]
+        mod $module {
+            use super::{Block, Machine, Modulus, Number, mont};
+            type V = $vector;
 
-    #[inline(never)]
-    #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
-    fn product<const B: usize>(wide: &mut [Block<Ifma>], a: &Number<Ifma, B>, b: &Number<Ifma, B>) {
-        mont::product(wide, a, b);
-    }
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            fn product<const B: usize>(wide: &mut [Block<V>], a: &Number<V, B>, b: &Number<V, B>) {
+                $product(wide, a, b);
+            }
 
-    #[inline(never)]
-    #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
-    fn square<const B: usize>(wide: &mut [Block<Ifma>], a: &Number<Ifma, B>) {
-        mont::square(wide, a);
-    }
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            fn square<const B: usize>(wide: &mut [Block<V>], a: &Number<V, B>) {
+                $square(wide, a);
+            }
 
-    #[inline(never)]
-    #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
-    fn reduce<const B: usize>(
-        out: &mut Number<Ifma, B>,
-        wide: &mut [Block<Ifma>],
-        modulus: &Modulus<Ifma, B>,
-    ) {
-        mont::reduce(out, wide, modulus);
-    }
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            fn reduce<const B: usize>(
+                out: &mut Number<V, B>,
+                wide: &mut [Block<V>],
+                modulus: &Modulus<V, B>,
+            ) {
+                $reduce(out, wide, modulus);
+            }
 
-    #[inline(never)]
-    #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
-    fn select<const B: usize>(
-        out: &mut Number<Ifma, B>,
-        table: &[Number<Ifma, B>],
-        digit: Ifma,
-        block: usize,
-    ) {
-        mont::select(out, table, digit, block);
-    }
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            fn select<const B: usize>(
+                out: &mut Number<V, B>,
+                table: &[Number<V, B>],
+                digit: V,
+                block: usize,
+            ) {
+                mont::select(out, table, digit, block);
+            }
 
-    // SAFETY: 64 bytes of integers.
-    unsafe impl Machine for Ifma {
-        #[inline(always)]
-        fn product<const B: usize>(wide: &mut [Block<Ifma>], a: &Number<Ifma, B>, b: &Number<Ifma, B>) {
-            // SAFETY: values of `Ifma` exist only where a witness proved these instructions.
-            unsafe { product(wide, a, b) }
+            // SAFETY: 64 bytes of integers.
+            unsafe impl Machine for V {
+                #[inline(always)]
+                fn product<const B: usize>(wide: &mut [Block<V>], a: &Number<V, B>, b: &Number<V, B>) {
+                    // SAFETY: values of this type exist only where a witness proved these instructions.
+                    unsafe { product(wide, a, b) }
+                }
+
+                #[inline(always)]
+                fn square<const B: usize>(wide: &mut [Block<V>], a: &Number<V, B>) {
+                    // SAFETY: as above.
+                    unsafe { square(wide, a) }
+                }
+
+                #[inline(always)]
+                fn reduce<const B: usize>(
+                    out: &mut Number<V, B>,
+                    wide: &mut [Block<V>],
+                    modulus: &Modulus<V, B>,
+                ) {
+                    // SAFETY: as above.
+                    unsafe { reduce(out, wide, modulus) }
+                }
+
+                #[inline(always)]
+                fn select<const B: usize>(
+                    out: &mut Number<V, B>,
+                    table: &[Number<V, B>],
+                    digit: V,
+                    block: usize,
+                ) {
+                    // SAFETY: as above.
+                    unsafe { select(out, table, digit, block) }
+                }
+            }
         }
-
-        #[inline(always)]
-        fn square<const B: usize>(wide: &mut [Block<Ifma>], a: &Number<Ifma, B>) {
-            // SAFETY: as above.
-            unsafe { square(wide, a) }
-        }
-
-        #[inline(always)]
-        fn reduce<const B: usize>(
-            out: &mut Number<Ifma, B>,
-            wide: &mut [Block<Ifma>],
-            modulus: &Modulus<Ifma, B>,
-        ) {
-            // SAFETY: as above.
-            unsafe { reduce(out, wide, modulus) }
-        }
-
-        #[inline(always)]
-        fn select<const B: usize>(
-            out: &mut Number<Ifma, B>,
-            table: &[Number<Ifma, B>],
-            digit: Ifma,
-            block: usize,
-        ) {
-            // SAFETY: as above.
-            unsafe { select(out, table, digit, block) }
-        }
-    }
+    };
 }
+
+machine!(
+    ifma,
+    crate::lanes::vector::Ifma,
+    "avx512f,avx512bw,avx512ifma",
+    mont::product,
+    mont::square,
+    mont::reduce
+);
+machine!(
+    fma,
+    crate::lanes::vector::Fma,
+    "avx2,fma",
+    mont::fma::product,
+    mont::fma::square,
+    mont::fma::reduce
+);

@@ -17,34 +17,39 @@ mod work;
 use wattlock_core::{Error, Fault};
 use zeroize::Zeroize;
 
-use super::vector::{Ifma, LANES, Vector};
-use super::{Item, WIDTH};
-use crate::detect::Ifma512;
+use super::vector::fma::toward_zero;
+use super::vector::{Fma, Ifma, LANES};
+use super::{Item, WIDTH, bleach};
+use crate::detect::{Fma256, Ifma512};
 use key::{Expanded, bytes_of_limbs, limbs_of_bytes};
+use machine::Machine;
 use mont::T;
 use work::{LONGEST, Lane, Wiped};
 
 const TOO_LARGE: Error = Error::Invalid("input is not below the modulus");
 
 /// RSA-2048.
-pub(super) fn private_2048(isa: Ifma512, items: &mut [Item<'_>]) {
-    pass::<2, 4>(isa, items);
+pub(super) fn private_2048<I: Entry>(isa: I, items: &mut [Item<'_>]) {
+    pass::<I, 2, 4>(isa, items);
 }
 
 /// RSA-3072.
-pub(super) fn private_3072(isa: Ifma512, items: &mut [Item<'_>]) {
-    pass::<3, 6>(isa, items);
+pub(super) fn private_3072<I: Entry>(isa: I, items: &mut [Item<'_>]) {
+    pass::<I, 3, 6>(isa, items);
 }
 
 /// RSA-4096.
-pub(super) fn private_4096(isa: Ifma512, items: &mut [Item<'_>]) {
-    pass::<4, 8>(isa, items);
+pub(super) fn private_4096<I: Entry>(isa: I, items: &mut [Item<'_>]) {
+    pass::<I, 4, 8>(isa, items);
 }
+
+/// More than the largest frames on the stack, with factors of numbers of 80 limbs: 10 KB.
+const FRAME: usize = 12 << 10;
 
 /// What lanes give back: limbs, and one where the limbs are right.
 type Outcome = ([[u64; LANES]; LONGEST * T], [u64; LANES]);
 
-fn pass<const B: usize, const F: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
+fn pass<I: Entry, const B: usize, const F: usize>(isa: I, items: &mut [Item<'_>]) {
     let mut lanes: Vec<Lane<'_>> = Vec::with_capacity(WIDTH);
     let mut places = Vec::with_capacity(WIDTH);
     for (place, item) in items.iter_mut().enumerate() {
@@ -60,11 +65,8 @@ fn pass<const B: usize, const F: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
         return;
     }
     let mut outcome = Box::new(([[0; LANES]; LONGEST * T], [0; LANES]));
-    // SAFETY: the witness says that the instructions are there.
-    #[allow(unsafe_code)]
-    unsafe {
-        on_ifma::<B, F>(isa, &lanes, &mut outcome);
-    }
+    isa.run::<B, F>(&lanes, &mut outcome);
+    bleach::<FRAME>();
     for (lane, place) in places.into_iter().enumerate() {
         items[place].result = deliver(&mut items[place], &outcome, lane, F);
     }
@@ -113,11 +115,45 @@ fn spread<'l, 'a>(lanes: &'l [Lane<'a>]) -> ([&'l Lane<'a>; LANES], bool) {
     (std::array::from_fn(|lane| &lanes[at(lane) % lanes.len()]), thin)
 }
 
+/// What a witness gives entry to.
+pub(super) trait Entry: Copy {
+    /// The pass.
+    fn run<const B: usize, const F: usize>(self, lanes: &[Lane<'_>], outcome: &mut Outcome);
+}
+
+#[allow(unsafe_code)]
+impl Entry for Ifma512 {
+    fn run<const B: usize, const F: usize>(self, lanes: &[Lane<'_>], outcome: &mut Outcome) {
+        // SAFETY: the witness says that the instructions are there.
+        unsafe { on_ifma::<B, F>(lanes, outcome) }
+    }
+}
+
+#[allow(unsafe_code)]
+impl Entry for Fma256 {
+    fn run<const B: usize, const F: usize>(self, lanes: &[Lane<'_>], outcome: &mut Outcome) {
+        // SAFETY: as above.
+        toward_zero(self, || unsafe { on_fma::<B, F>(lanes, outcome) });
+    }
+}
+
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
-fn on_ifma<const B: usize, const F: usize>(_isa: Ifma512, lanes: &[Lane<'_>], outcome: &mut Outcome) {
-    let mut work = Wiped::<Ifma, B, F>::new();
+#[inline(never)]
+fn on_ifma<const B: usize, const F: usize>(lanes: &[Lane<'_>], outcome: &mut Outcome) {
+    run::<Ifma, B, F>(lanes, outcome);
+}
+
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+fn on_fma<const B: usize, const F: usize>(lanes: &[Lane<'_>], outcome: &mut Outcome) {
+    run::<Fma, B, F>(lanes, outcome);
+}
+
+#[inline(always)]
+fn run<V: Machine, const B: usize, const F: usize>(lanes: &[Lane<'_>], outcome: &mut Outcome) {
+    let mut work = Wiped::<V, B, F>::new();
     let (lanes, thin) = spread(lanes);
-    work.load(&lanes, thin, Ifma::new);
+    work.load(&lanes, thin, V::new);
     work.run(|_| {});
     let (output, right) = work.outcome();
     for (to, limb) in outcome.0.iter_mut().zip(output.iter().flatten()) {

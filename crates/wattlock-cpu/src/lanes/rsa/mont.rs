@@ -47,6 +47,9 @@
 
 use super::super::vector::Vector;
 
+#[cfg(target_arch = "x86_64")]
+pub(super) mod fma;
+
 /// Limbs in a block.
 pub(super) const T: usize = 10;
 

@@ -9,8 +9,9 @@ use super::machine::Machine;
 use super::mont::{Block, MARGIN, Modulus, Number, T};
 use super::work::{LONGEST, Lane, Wiped};
 use crate::detect::Cpu;
+use crate::lanes::vector::fma::toward_zero;
 use crate::lanes::vector::model::Model;
-use crate::lanes::vector::{Ifma, LANES, MASK52, Vector};
+use crate::lanes::vector::{Fma, Ifma, LANES, MASK52, Vector};
 
 /// Numbers for tests: mostly random, often extreme.
 struct Random(u64);
@@ -122,19 +123,31 @@ fn modulus_of<V: Vector, const B: usize>(moduli: &[BigUint]) -> Modulus<V, B> {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
+#[inline(never)]
 fn arithmetic_on_ifma<const B: usize>(inputs: &Inputs) -> Found {
     arithmetic::<Ifma, B>(inputs)
 }
 
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+fn arithmetic_on_fma<const B: usize>(inputs: &Inputs) -> Found {
+    arithmetic::<Fma, B>(inputs)
+}
+
+/// By the model and by all instructions that are here.
 #[allow(unsafe_code)]
-fn on_both<const B: usize>(inputs: &Inputs) -> Vec<Found> {
+fn on_all<const B: usize>(inputs: &Inputs) -> Vec<Found> {
     let mut found = vec![arithmetic::<Model, B>(inputs)];
-    if Cpu::detect().ifma512.is_some() {
+    let cpu = Cpu::detect();
+    if cpu.ifma512.is_some() {
         // SAFETY: the witness says that the instructions are there.
         found.push(unsafe { arithmetic_on_ifma::<B>(inputs) });
-    } else {
-        println!("no AVX-512 IFMA here: only the model was tried");
     }
+    if let Some(isa) = cpu.fma256 {
+        // SAFETY: as above.
+        found.push(toward_zero(isa, || unsafe { arithmetic_on_fma::<B>(inputs) }));
+    }
+    println!("{} instruction sets beside the model", found.len() - 1);
     found
 }
 
@@ -154,7 +167,7 @@ fn arithmetic_is_right<const B: usize>(bits: usize) {
             })
             .collect();
         let inputs = Inputs { a, b, modulus };
-        for [product, squared, reduced] in on_both::<B>(&inputs) {
+        for [product, squared, reduced] in on_all::<B>(&inputs) {
             for lane in 0..LANES {
                 let (a, b) = (value(&inputs.a[lane]), value(&inputs.b[lane]));
                 let (r, modulus) = (BigUint::from(1u8) << (52 * B * T), &inputs.modulus[lane]);
@@ -291,30 +304,52 @@ fn a_result_is_poisoned_until_it_is_declassified() {
 }
 
 /// Which lanes the check lets through when `disturb` changes limb 3 of p's residue.
-#[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
-fn right_after_fault<const B: usize, const F: usize>(
+#[inline(always)]
+fn right_after_fault<V: Machine, const B: usize, const F: usize>(
     lanes: &[&Lane<'_>; LANES],
     fault: [u64; LANES],
 ) -> [u64; LANES] {
-    let mut work = Wiped::<Ifma, B, F>::new();
-    work.load(lanes, false, Ifma::new);
-    work.run(|residue| residue[0][3] = residue[0][3].xor(Ifma::new(&fault)));
+    let mut work = Wiped::<V, B, F>::new();
+    work.load(lanes, false, V::new);
+    work.run(|residue| residue[0][3] = residue[0][3].xor(V::new(&fault)));
     work.outcome().1.reveal()
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
+#[inline(never)]
+fn right_on_ifma<const B: usize, const F: usize>(
+    lanes: &[&Lane<'_>; LANES],
+    fault: [u64; LANES],
+) -> [u64; LANES] {
+    right_after_fault::<Ifma, B, F>(lanes, fault)
+}
+
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+fn right_on_fma<const B: usize, const F: usize>(
+    lanes: &[&Lane<'_>; LANES],
+    fault: [u64; LANES],
+) -> [u64; LANES] {
+    right_after_fault::<Fma, B, F>(lanes, fault)
 }
 
 #[allow(unsafe_code)]
 fn fault_fails_alone<const B: usize, const F: usize>(kind: Kind) {
-    if Cpu::detect().ifma512.is_none() {
-        println!("no AVX-512 IFMA here: not tried");
-        return;
-    }
+    let cpu = Cpu::detect();
     let keys = keys(kind);
     let lanes = lanes(&keys, 9);
     for faulty in 0..LANES {
         let fault = std::array::from_fn(|lane| u64::from(lane == faulty) << (5 * lane));
-        // SAFETY: the witness says that the instructions are there.
-        let right = unsafe { right_after_fault::<B, F>(&lanes.each_ref(), fault) };
-        assert_eq!(right, std::array::from_fn(|lane| u64::from(lane != faulty)));
+        let want: [u64; LANES] = std::array::from_fn(|lane| u64::from(lane != faulty));
+        if cpu.ifma512.is_some() {
+            // SAFETY: the witness says that the instructions are there.
+            assert_eq!(unsafe { right_on_ifma::<B, F>(&lanes.each_ref(), fault) }, want);
+        }
+        if let Some(isa) = cpu.fma256 {
+            // SAFETY: as above.
+            let right = toward_zero(isa, || unsafe { right_on_fma::<B, F>(&lanes.each_ref(), fault) });
+            assert_eq!(right, want);
+        }
     }
 }
 

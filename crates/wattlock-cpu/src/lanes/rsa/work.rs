@@ -34,7 +34,7 @@ const WORDS: usize = digit_count(2048).div_ceil(DIGITS);
 pub(super) const LONGEST: usize = 8;
 
 /// One request's place in a pass.
-pub(super) struct Lane<'a> {
+pub(in crate::lanes) struct Lane<'a> {
     pub key: &'a Expanded,
     /// Below the modulus.
     pub input: [u64; LONGEST * T],

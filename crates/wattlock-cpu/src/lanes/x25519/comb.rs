@@ -80,7 +80,7 @@ type Constant = [[u64; LIMBS]; 4];
 
 /// The base point's multiples, and where the accumulator starts.
 #[derive(PartialEq)]
-pub(super) struct Table {
+pub(in crate::lanes) struct Table {
     windows: Vec<Window>,
     /// (2^252 - 1) Q.
     start: Constant,

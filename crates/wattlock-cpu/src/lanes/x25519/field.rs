@@ -240,20 +240,7 @@ impl<V: Machine> Columns<V> {
     /// `self + factor * small` for a number below 2^17. The columns grow by less than 2^53 + 2^23.
     #[inline(always)]
     pub(super) fn plus_small(&self, factor: &Operand<V>, small: u64) -> Columns<V> {
-        let (mut z, f, small) = (self.0, &factor.0, V::splat(small));
-        // Limb 4's `hi` is below 2^13 and has the weight 2^260.
-        let top = V::splat(0).mul_hi(f[4], small);
-        z[0] = z[0].mul_lo(f[0], small);
-        z[1] = z[1].mul_lo(f[1], small);
-        z[2] = z[2].mul_lo(f[2], small);
-        z[3] = z[3].mul_lo(f[3], small);
-        z[4] = z[4].mul_lo(f[4], small);
-        z[1] = z[1].mul_hi(f[0], small);
-        z[2] = z[2].mul_hi(f[1], small);
-        z[3] = z[3].mul_hi(f[2], small);
-        z[4] = z[4].mul_hi(f[3], small);
-        z[0] = z[0].mul_lo(top, V::splat(FOLD));
-        Columns(z)
+        V::add_small(self, factor, small)
     }
 
     /// Carried, from columns below 2^61.
@@ -296,6 +283,9 @@ pub(super) trait Machine: Vector {
     /// Fresh columns of a factor times `other`.
     fn product_with_rows(rows: &Rows<Self>, other: &Operand<Self>) -> Columns<Self>;
 
+    /// `columns + factor * small`.
+    fn add_small(columns: &Columns<Self>, factor: &Operand<Self>, small: u64) -> Columns<Self>;
+
     /// Carried.
     fn carry(columns: &Columns<Self>) -> Operand<Self>;
 }
@@ -319,6 +309,11 @@ macro_rules! machine {
             }
 
             #[inline($inline)]
+            fn add_small(columns: &Columns<Self>, factor: &Operand<Self>, small: u64) -> Columns<Self> {
+                add_small(columns, factor, small)
+            }
+
+            #[inline($inline)]
             fn carry(columns: &Columns<Self>) -> Operand<Self> {
                 carry(columns)
             }
@@ -327,6 +322,9 @@ macro_rules! machine {
 }
 
 machine!(crate::lanes::vector::Ifma, always);
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod fma;
 #[cfg(test)]
 machine!(crate::lanes::vector::model::Model, never);
 
@@ -419,6 +417,24 @@ fn product_with_rows<V: Vector>(rows: &Rows<V>, other: &Operand<V>) -> Columns<V
     row!(4);
     z[0] = z[0].mul_lo(top, V::splat(FOLD));
     z[1] = z[1].mul_hi(top, V::splat(FOLD));
+    Columns(z)
+}
+
+#[inline(always)]
+fn add_small<V: Vector>(columns: &Columns<V>, factor: &Operand<V>, small: u64) -> Columns<V> {
+    let (mut z, f, small) = (columns.0, &factor.0, V::splat(small));
+    // Limb 4's `hi` is below 2^13 and has the weight 2^260.
+    let top = V::splat(0).mul_hi(f[4], small);
+    z[0] = z[0].mul_lo(f[0], small);
+    z[1] = z[1].mul_lo(f[1], small);
+    z[2] = z[2].mul_lo(f[2], small);
+    z[3] = z[3].mul_lo(f[3], small);
+    z[4] = z[4].mul_lo(f[4], small);
+    z[1] = z[1].mul_hi(f[0], small);
+    z[2] = z[2].mul_hi(f[1], small);
+    z[3] = z[3].mul_hi(f[2], small);
+    z[4] = z[4].mul_hi(f[3], small);
+    z[0] = z[0].mul_lo(top, V::splat(FOLD));
     Columns(z)
 }
 

@@ -1,18 +1,18 @@
 //! X25519 (RFC 7748), up to eight requests side by side: shared secrets by a ladder ([`ladder`]), fresh pairs by a comb.
 //!
 //! This file is between requests and lanes. It refuses arithmetic, which is [`field`]'s, and the choice of
-//! instructions, which is [`ifma`]'s. A lane without a request does the work of a scalar of zeros.
+//! instructions, which is [`entries`]'s. A lane without a request does the work of a scalar of zeros.
 //!
 //! *What is public.* A peer's key, and whether the shared secret came out as zero, which RFC 7748 section 6.1 has us
 //! refuse. Nothing else decides anything.
 //!
-//! *What is wiped.* A batch lies in one structure, which is wiped when the pass ends; then [`bleach`] overwrites the
+//! *What is wiped.* A batch lies in one structure, which is wiped when the pass ends; then [`bleach`](super::bleach) overwrites the
 //! stack where the arithmetic spilled its intermediates.
 
 mod comb;
-mod field;
 #[allow(unsafe_code)]
-mod ifma;
+mod entries;
+mod field;
 mod inverse;
 mod ladder;
 #[cfg(test)]
@@ -27,7 +27,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::Item;
 use super::vector::{LANES, Vector};
-use crate::detect::Ifma512;
+use entries::Entries;
 use ladder::WORDS;
 
 /// Bytes of a scalar, a coordinate and a shared secret.
@@ -40,7 +40,7 @@ type Words = [[u64; LANES]; WORDS];
 #[derive(Zeroize)]
 #[zeroize(drop)]
 #[repr(align(64))]
-struct Batch {
+pub(in crate::lanes) struct Batch {
     /// Clamped scalars.
     scalars: Words,
     /// Peers' coordinates, as they came.
@@ -63,18 +63,18 @@ impl Batch {
 }
 
 /// Shared secrets.
-pub(super) fn derive(isa: Ifma512, items: &mut [Item<'_>]) {
+pub(super) fn derive<I: Entries>(isa: I, items: &mut [Item<'_>]) {
     let mut batch = Batch::new();
     for (lane, item) in items.iter_mut().enumerate() {
         item.result = load(&mut batch, lane, item);
     }
-    ifma::derive(isa, &mut batch);
+    isa.derive(&mut batch);
     for (lane, item) in items.iter_mut().enumerate() {
         if item.result.is_ok() {
             item.result = store(&batch, lane, item.request.data.output());
         }
     }
-    bleach();
+    isa.bleach();
 }
 
 fn load(batch: &mut Batch, lane: usize, item: &Item<'_>) -> Result<usize, Error> {
@@ -89,7 +89,7 @@ fn load(batch: &mut Batch, lane: usize, item: &Item<'_>) -> Result<usize, Error>
 }
 
 /// Fresh pairs: scalar, then public key. The scalar is the system's randomness as it came; who uses it clamps it.
-pub(super) fn generate(isa: Ifma512, items: &mut [Item<'_>]) {
+pub(super) fn generate<I: Entries>(isa: I, items: &mut [Item<'_>]) {
     let mut scalars = Zeroizing::new([[0; BYTES]; LANES]);
     let random = getrandom::fill(scalars[..items.len()].as_flattened_mut());
     if random.is_err() {
@@ -106,15 +106,15 @@ pub(super) fn generate(isa: Ifma512, items: &mut [Item<'_>]) {
 }
 
 /// Public keys of scalars.
-fn publics(isa: Ifma512, scalars: &[[u8; BYTES]; LANES]) -> [[u8; BYTES]; LANES] {
+fn publics<I: Entries>(isa: I, scalars: &[[u8; BYTES]; LANES]) -> [[u8; BYTES]; LANES] {
     static TABLE: OnceLock<comb::Table> = OnceLock::new();
-    let table = TABLE.get_or_init(|| ifma::table(isa));
+    let table = TABLE.get_or_init(|| isa.table());
     let mut batch = Batch::new();
     for (lane, scalar) in scalars.iter().enumerate() {
         put(&mut batch.scalars, lane, &clamped(scalar));
     }
-    ifma::generate(isa, table, &mut batch);
-    bleach();
+    isa.generate(table, &mut batch);
+    isa.bleach();
     std::array::from_fn(|lane| *get(&batch.results, lane))
 }
 
@@ -160,11 +160,4 @@ fn vectors<V: Vector>(words: &Words) -> [V; WORDS] {
 fn reveal<V: Vector>(vectors: [V; WORDS]) -> Words {
     let [a, b, c, d] = vectors;
     [a.reveal(), b.reveal(), c.reveal(), d.reveal()]
-}
-
-/// Overwrites what lies below on the stack, where the arithmetic keeps what its registers do not hold: its largest frame
-/// has 4.5 KB. (Zeros that somebody may look at, since wiping word by word takes a fiftieth of a pass.)
-#[inline(never)]
-fn bleach() {
-    std::hint::black_box(&mut [0u64; 1024]);
 }
