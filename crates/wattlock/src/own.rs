@@ -22,7 +22,8 @@ pub fn missing_engines() -> Vec<(&'static str, &'static str)> {
 
 #[cfg(target_arch = "x86_64")]
 fn lanes(cpu: Cpu) -> Result<Arc<dyn Engine>, &'static str> {
-    let isa = cpu.ifma512.ok_or("this CPU, or its operating system, has no AVX-512 IFMA")?;
+    let isa = wattlock_cpu::lanes::Isa::best(&cpu)
+        .ok_or("this CPU, or its operating system, has neither AVX-512 IFMA nor AVX2 with FMA")?;
     Ok(Arc::new(wattlock_cpu::lanes::Lanes::new(isa)))
 }
 

@@ -14,7 +14,7 @@ use clap::Args;
 use serde_json::json;
 use wattlock_core::{Error, Kind, OwnedRequest, known_answers};
 use wattlock_cpu::detect::Cpu;
-use wattlock_cpu::lanes::{Item, Lanes, WIDTH, multiplications_per_second};
+use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH, multiplications_per_second};
 
 use super::machine_line;
 use super::through::{Through, through};
@@ -79,7 +79,8 @@ const OPERATIONS: &[Operation] = &[
 
 /// Runs the benchmark.
 pub fn run(settings: &Settings, json: bool) -> Result<()> {
-    let isa = Cpu::detect().ifma512.context("no lanes here: this CPU has no AVX-512 IFMA")?;
+    let isa = Isa::best(&Cpu::detect())
+        .context("no lanes here: this CPU has neither AVX-512 IFMA nor AVX2 with FMA")?;
     let lanes = Lanes::new(isa);
     let peers = if settings.no_openssl { None } else { Some(Peers::new()?) };
     if !json {
@@ -93,12 +94,15 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
     if json {
         say!(
             "{}",
-            json!({"bench": "lanes-limit", "from_registers": registers, "with_loads": loads, "machine": machine_line()})
+            json!({"bench": "lanes-limit", "from_registers": registers, "with_loads": loads,
+                "lanes": isa.name(), "machine": machine_line()})
         );
     } else {
         let million = |rate: f64| rate / 1e6;
         say!(
-            "512-bit multiply-adds, million a second: {:.0} from registers, {:.0} with a load each.",
+            "{}; {}, million a second: {:.0} from registers, {:.0} with a load each.",
+            isa.name(),
+            isa.multiplications(),
             million(registers),
             million(loads)
         );

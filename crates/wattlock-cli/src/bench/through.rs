@@ -8,7 +8,7 @@ use wattlock_core::Engine;
 use wattlock_core::{Error, Kind, OwnedRequest, known_answers};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::lanes::{Item, Lanes, WIDTH};
+use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
 
 use super::pair;
 
@@ -32,7 +32,7 @@ pub struct Through {
 /// # Errors
 /// If there are no lanes here, or they do not do the kind, or `adaptive` would not use them.
 pub fn through(kind: Kind) -> Result<Through> {
-    let isa = Cpu::detect().ifma512.context("no AVX-512 IFMA here")?;
+    let isa = Isa::best(&Cpu::detect()).context("no lanes here")?;
     let runtime = Runtime::builder()
         .engines(own_engines())
         .profile(wattlock::calibrate::calibrate(&own_engines(), &plan(kind), &mut |_| {}))
