@@ -131,6 +131,9 @@ const FORMAT: u32 = 1;
 /// Where a profile for every user of the machine is looked for, after the user's own.
 const SYSTEM_PATH: &str = "/var/lib/wattlock/profile.json";
 const BUILT_IN: &str = include_str!("builtin.json");
+/// The kinds of lanes that rest on AVX2 and FMA, and what the other engines make of them on the same machine: the least of
+/// nineteen runs of `wattlock calibrate --kind ...` beside busy neighbours.
+const BUILT_IN_FMA: &str = include_str!("builtin-fma.json");
 
 /// A profile and where it came from.
 pub(crate) struct Found {
@@ -166,12 +169,24 @@ impl Profile {
         Some(cache.join("wattlock").join("profile.json"))
     }
 
-    /// The table that ships with Wattlock.
+    /// The table that ships with Wattlock, from a machine with the widest instructions.
     pub fn built_in() -> Profile {
-        match serde_json::from_str(BUILT_IN) {
-            Ok(profile) => profile,
-            Err(error) => unreachable!("the built-in table is read by a test: {error}"),
+        shipped(BUILT_IN)
+    }
+
+    /// The table that ships with Wattlock, for these engines: where their lanes rest on narrower instructions, the kinds
+    /// that such lanes do are from a machine with those. Figures of two machines are never mixed within one kind.
+    pub fn built_in_for(engines: &[Arc<dyn Engine>]) -> Profile {
+        let (mut table, narrow) = (Profile::built_in(), shipped(BUILT_IN_FMA));
+        let lanes = engines.iter().map(|engine| engine.description()).find(|one| one.name == "lanes");
+        if lanes.is_some_and(|lanes| narrow.machine.engines.get("lanes") == Some(&lanes.detail)) {
+            let replaced = |kind: &str| narrow.points.iter().any(|point| point.kind == kind);
+            table.points.retain(|point| !replaced(&point.kind));
+            table.fits.retain(|fit| !replaced(&fit.kind));
+            table.points.extend(narrow.points.iter().cloned());
+            table.fits.extend(narrow.fits.iter().cloned());
         }
+        table
     }
 
     /// The profile for these engines: the user's, else the system's, else the built-in table. Never fails: a stale or
@@ -192,7 +207,7 @@ impl Profile {
             Some(why) => format!("built-in table ({why})"),
             None => "built-in table (not calibrated)".to_owned(),
         };
-        Found { origin, profile: Profile::built_in() }
+        Found { origin, profile: Profile::built_in_for(engines) }
     }
 
     /// Whether a usable profile for these engines is on disk.
@@ -285,6 +300,14 @@ impl Profile {
     }
 }
 
+/// A table that ships with Wattlock.
+fn shipped(text: &str) -> Profile {
+    match serde_json::from_str(text) {
+        Ok(profile) => profile,
+        Err(error) => unreachable!("the built-in tables are read by a test: {error}"),
+    }
+}
+
 impl MachineKey {
     /// This machine with these engines.
     pub fn here(engines: &[Arc<dyn Engine>]) -> MachineKey {
@@ -321,6 +344,33 @@ mod tests {
             for engine in ["software", "instruction"] {
                 assert!(!table.curve(engine, *kind).is_empty(), "{engine} {}", kind.name());
             }
+        }
+    }
+
+    /// Whatever its lanes rest on, a machine that was never calibrated knows what they are worth, and from one machine.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn built_in_tables_cover_the_lanes_of_every_instruction_set() {
+        use wattlock_cpu::detect::Cpu;
+        use wattlock_cpu::lanes::{Isa, Lanes};
+
+        for isa in Isa::all(&Cpu::detect()) {
+            let lanes: Arc<dyn Engine> = Arc::new(Lanes::new(isa));
+            let table = Profile::built_in_for(std::slice::from_ref(&lanes));
+            for kind in lanes.description().queued.iter() {
+                for engine in ["lanes", "instruction", "software"] {
+                    assert_eq!(
+                        table.curve(engine, kind).len(),
+                        1,
+                        "{}: {engine} {}",
+                        isa.name(),
+                        kind.name()
+                    );
+                }
+            }
+            let wide = Profile::built_in().curve("lanes", Kind::X25519Derive);
+            let same = table.curve("lanes", Kind::X25519Derive) == wide;
+            assert_eq!(same, matches!(isa, Isa::Ifma512(_)));
         }
     }
 

@@ -289,7 +289,7 @@ fn costs(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Costs {
     let mut costs = Costs::new();
     for kind in Kind::ALL {
         let known = profile.points.iter().any(|point| point.kind == kind.name());
-        let source = if known { profile } else { built_in.get_or_init(Profile::built_in) };
+        let source = if known { profile } else { built_in.get_or_init(|| Profile::built_in_for(engines)) };
         for (at, engine) in engines.iter().enumerate() {
             if engine.description().kinds().contains(*kind) {
                 costs.set(EngineId(at as u8), *kind, source.curve(engine.description().name, *kind));
