@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use wattlock_core::dev::Random;
-use wattlock_core::{Curve, EcKey, Error, Key, Kind, OwnedRequest};
+use wattlock_core::{Curve, EcKey, Engine, Error, Key, Kind, OwnedRequest};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
 

@@ -41,6 +41,11 @@ impl Policy for ToLanes {
 
 fn with_lanes() -> Builder {
     let mut engines = own_engines();
+    // What these tests ask for is what lanes of AVX-512 do; those of AVX2 do less.
+    engines.retain(|engine| {
+        let description = engine.description();
+        description.name != "lanes" || description.queued.contains(Kind::P256Derive)
+    });
     if engines.len() < 3 {
         let curves = [Kind::X25519Derive, Kind::P256Derive, Kind::P384Derive, Kind::EcdsaP256Sign];
         let kinds = KindSet::of(&curves).with(Kind::Rsa2048Private);
