@@ -6,21 +6,16 @@
 
 use std::fmt;
 
-use wattlock_core::{Data, Error, Family, Key, Kind, Progress, Request, Stream};
+use wattlock_core::{Data, Error, Family, Key, Kind, Progress, Stream};
 use zeroize::Zeroize;
 
+/// Bytes of a block, and of a nonce.
 const BLOCK: usize = 16;
 
-/// Does whole messages of [`Family::Cipher`].
+/// Does whole messages of [`Family::Cipher`] under one key.
 pub(crate) trait Whole: Clone + Send + 'static {
-    /// Does one, and returns its length.
-    fn apply(&self, request: &mut Request<'_>) -> Result<usize, Error>;
-
-    /// Goes over to another key, where the key is its own and not the request's.
-    fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
-        let _ = key;
-        Err(Error::Unsupported)
-    }
+    /// Does one of that kind.
+    fn apply(&self, kind: Kind, nonce: &[u8; BLOCK], data: Data<'_>) -> Result<(), Error>;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +29,6 @@ enum Mode {
 /// A message in one of the modes.
 pub(crate) struct Chained<W> {
     whole: W,
-    key: Key,
     mode: Mode,
     progress: Progress,
     /// The counter of the next block, the block before the next, or the tweak.
@@ -44,6 +38,8 @@ pub(crate) struct Chained<W> {
 }
 
 impl<W: Whole> Chained<W> {
+    /// `whole` has `key`.
+    ///
     /// # Errors
     /// [`Error::Unsupported`] if the kind is none of the modes; [`Error::Invalid`] if the key is not one of the kind's.
     pub(crate) fn new(whole: W, kind: Kind, key: &Key) -> Result<Chained<W>, Error> {
@@ -59,22 +55,15 @@ impl<W: Whole> Chained<W> {
         if key.algorithm() != info.algorithm {
             return Err(Error::Invalid("key algorithm"));
         }
-        let chained = Chained { whole, key: key.clone(), mode, progress, chain: [0; BLOCK], used: 0 };
+        let chained = Chained { whole, mode, progress, chain: [0; BLOCK], used: 0 };
         // The key is expanded here, so that no message has to.
         chained.apply(Data::InPlace(&mut [0; BLOCK]))?;
         Ok(chained)
     }
 
-    /// Leaves the key to whoever does the work, which has an expansion of its own.
-    pub(crate) fn without_key(self) -> Chained<W> {
-        Chained { key: Key::none().clone(), ..self }
-    }
-
     /// A piece from the state as it is.
-    #[inline]
-    fn apply(&self, data: Data<'_>) -> Result<usize, Error> {
-        let request = Request::new(self.progress.kind(), &self.key, data);
-        self.whole.apply(&mut Request { nonce: &self.chain, ..request })
+    fn apply(&self, data: Data<'_>) -> Result<(), Error> {
+        self.whole.apply(self.progress.kind(), &self.chain, data)
     }
 
     /// Adds what is left of the next block's keystream to as much of `data` as it covers, and returns what is behind.
@@ -109,7 +98,6 @@ impl<W: Whole> Chained<W> {
         self.used = sum % BLOCK;
     }
 
-    #[inline]
     fn ctr(&mut self, mut data: Data<'_>) -> Result<(), Error> {
         if self.used > 0 {
             data = self.use_up(data)?;
@@ -161,7 +149,7 @@ impl<W: Whole> Stream for Chained<W> {
         let done = match self.mode {
             Mode::Ctr => self.ctr(data),
             Mode::CbcEncrypt | Mode::CbcDecrypt => self.cbc(data),
-            Mode::Xts => self.apply(data).map(drop),
+            Mode::Xts => self.apply(data),
         };
         if done.is_err() {
             self.progress.failed();
@@ -173,16 +161,9 @@ impl<W: Whole> Stream for Chained<W> {
         self.progress.finish(tag.len())
     }
 
-    fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
-        self.whole.rekey(key)?;
-        self.progress.failed();
-        self.used = 0;
-        Ok(())
-    }
-
     fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
-        let (whole, key, progress) = (self.whole.clone(), self.key.clone(), self.progress.clone());
-        Ok(Box::new(Chained { whole, key, progress, ..*self }))
+        let (whole, progress) = (self.whole.clone(), self.progress.clone());
+        Ok(Box::new(Chained { whole, progress, ..*self }))
     }
 }
 

@@ -147,7 +147,7 @@ fn ctr(cpu: &Cpu, request: &mut Request<'_>) -> Result<usize, Error> {
     let key = expand::ctr(cpu, request.key)?;
     let data = Span::of(&mut request.data)?;
     let len = data.len();
-    key.apply(block(request.nonce)?, data);
+    key.apply(u128::from_be_bytes(*block(request.nonce)?), data);
     Ok(len)
 }
 

@@ -1,19 +1,18 @@
 //! Messages in pieces, through the kernels that whole messages take.
 //!
-//! A stream of XTS holds a clone of its key, whose expansion it shares with every request under that key. GCM has an
-//! expansion of its own, because a message takes four calls, each of which would search for it (and because AWS-LC,
-//! where there is no kernel of ours, keeps key and message in one object); and so has CBC, because its pieces wait for
-//! each other: what stands between two of them is added to the chain, and a search for the expansion takes as long as a
-//! block. Counter mode's own can be made anew where it lies, for random generators, which change keys all the time.
+//! A stream has an expansion of its key of its own: a search for the one that requests under that key share takes as long
+//! as a block, and for GCM, whose messages take four calls, four times that (AWS-LC, where there is no kernel of ours,
+//! keeps GCM's key and message in one object anyway). Counter mode's can be made anew where it lies, for random
+//! generators, which change keys all the time.
 
 use std::fmt;
 use std::sync::Arc;
 
-use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Request, Stream};
+use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Stream};
+use zeroize::Zeroize;
 
-use super::aes::{Block, CbcKey, CtrKey, GcmMessage};
+use super::aes::{Block, CbcKey, CtrKey, GcmMessage, XtsKey};
 use super::span::Span;
-use crate::chained::{Chained, Whole};
 use crate::detect::Cpu;
 
 /// A stream of `kind` under `key`.
@@ -37,48 +36,161 @@ pub(super) fn open(cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, 
             progress,
         })),
         Algorithm::Aes128Ctr | Algorithm::Aes192Ctr | Algorithm::Aes256Ctr => {
-            let counter = Counter { cpu: *cpu, key: Arc::new(CtrKey::new(cpu, key.bytes())?) };
-            Ok(Box::new(Chained::new(counter, kind, key)?.without_key()))
+            let own = Arc::new(CtrKey::new(cpu, key.bytes())?);
+            Ok(Box::new(Ctr { cpu: *cpu, key: own, counter: 0, used: 0, progress }))
         }
-        _ => Ok(Box::new(Chained::new(Kernels(*cpu), kind, key)?)),
+        Algorithm::Aes128Xts | Algorithm::Aes256Xts => Ok(Box::new(Xts {
+            key: Arc::new(XtsKey::new(cpu, key.bytes())?),
+            encrypt: kind.info().name.ends_with("-encrypt"),
+            tweak: [0; 16],
+            progress,
+        })),
+        _ => Err(Error::Unsupported),
     }
 }
 
-/// The modes that this engine's own kernels do.
-#[derive(Clone, Copy)]
-struct Kernels(Cpu);
-
-impl Whole for Kernels {
-    #[inline]
-    fn apply(&self, request: &mut Request<'_>) -> Result<usize, Error> {
-        super::cipher(&self.0, request).unwrap_or(Err(Error::Unsupported))
-    }
-}
-
-/// Counter mode under a key of the stream's own.
-#[derive(Clone)]
-struct Counter {
+/// AES-CTR.
+struct Ctr {
     cpu: Cpu,
     /// Shared with streams cloned from this one, until a key changes.
     key: Arc<CtrKey>,
+    /// The counter of the next block. Public.
+    counter: u128,
+    /// Bytes of the next block's keystream that are used.
+    used: usize,
+    progress: Progress,
 }
 
-impl Whole for Counter {
+impl Ctr {
+    /// Adds what is left of the next block's keystream to as much of `data` as it covers, and returns what is behind. The
+    /// keystream is not kept between pieces, but made again.
+    #[inline(never)]
+    fn use_up<'d>(&mut self, data: Data<'d>) -> Data<'d> {
+        let mut block: Block = [0; 16];
+        self.key.apply(self.counter, Span::in_place(&mut block));
+        let len = data.len().min(16 - self.used);
+        let left = &block[self.used..self.used + len];
+        let rest = match data {
+            Data::InPlace(buffer) => {
+                let (head, rest) = buffer.split_at_mut(len);
+                head.iter_mut().zip(left).for_each(|(byte, key)| *byte ^= key);
+                Data::InPlace(rest)
+            }
+            Data::Apart { from, to } => {
+                let ((head, from), (out, to)) = (from.split_at(len), to.split_at_mut(len));
+                out.iter_mut().zip(head.iter().zip(left)).for_each(|(out, (byte, key))| *out = byte ^ key);
+                Data::Apart { from, to }
+            }
+        };
+        block.zeroize();
+        self.count(len);
+        rest
+    }
+
     #[inline]
-    fn apply(&self, request: &mut Request<'_>) -> Result<usize, Error> {
-        let first: &Block = request.nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
-        let len = request.data.len();
-        self.key.apply(first, Span::of(&mut request.data)?);
+    fn count(&mut self, len: usize) {
+        let sum = self.used + len;
+        self.counter = self.counter.wrapping_add((sum / 16) as u128);
+        self.used = sum % 16;
+    }
+}
+
+impl Stream for Ctr {
+    fn kind(&self) -> Kind {
+        self.progress.kind()
+    }
+
+    fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
+        self.progress.start(nonce.len())?;
+        let first = nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
+        (self.counter, self.used) = (u128::from_be_bytes(first), 0);
+        Ok(())
+    }
+
+    fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.progress.aad(bytes.len())
+    }
+
+    #[inline]
+    fn update(&mut self, mut data: Data<'_>) -> Result<usize, Error> {
+        let len = self.progress.update(&data)?;
+        if self.used > 0 {
+            data = self.use_up(data);
+        }
+        let span = Span::of(&mut data)?;
+        let left = span.len();
+        self.key.apply(self.counter, span);
+        self.count(left);
         Ok(len)
     }
 
+    fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
+        self.progress.finish(tag.len())
+    }
+
     fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
-        let fresh = CtrKey::new(&self.cpu, key)?;
         match Arc::get_mut(&mut self.key) {
-            Some(place) => *place = fresh,
-            None => self.key = Arc::new(fresh),
+            Some(own) => own.rekey(key)?,
+            None => self.key = Arc::new(CtrKey::new(&self.cpu, key)?),
         }
+        self.progress.failed();
         Ok(())
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
+        Ok(Box::new(Ctr { key: self.key.clone(), progress: self.progress.clone(), ..*self }))
+    }
+}
+
+impl fmt::Debug for Ctr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ctr").field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
+
+/// AES-XTS, in which a piece is a data unit.
+struct Xts {
+    key: Arc<XtsKey>,
+    encrypt: bool,
+    tweak: Block,
+    progress: Progress,
+}
+
+impl Stream for Xts {
+    fn kind(&self) -> Kind {
+        self.progress.kind()
+    }
+
+    #[inline]
+    fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
+        self.progress.start(nonce.len())?;
+        self.tweak = nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
+        Ok(())
+    }
+
+    fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.progress.aad(bytes.len())
+    }
+
+    #[inline]
+    fn update(&mut self, mut data: Data<'_>) -> Result<usize, Error> {
+        let len = self.progress.update(&data)?;
+        self.key.apply(&self.tweak, Span::of(&mut data)?, self.encrypt)?;
+        Ok(len)
+    }
+
+    fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
+        self.progress.finish(tag.len())
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
+        Ok(Box::new(Xts { key: self.key.clone(), progress: self.progress.clone(), ..*self }))
+    }
+}
+
+impl fmt::Debug for Xts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Xts").field("progress", &self.progress).finish_non_exhaustive()
     }
 }
 

@@ -21,16 +21,17 @@ pub fn open(kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
         Algorithm::Aes128Gcm | Algorithm::Aes192Gcm | Algorithm::Aes256Gcm => {
             Ok(Box::new(GcmStream::new(kind, key)?))
         }
-        _ => Ok(Box::new(Chained::new(Portable, kind, key)?)),
+        _ => Ok(Box::new(Chained::new(Portable(key.clone()), kind, key)?)),
     }
 }
 
-#[derive(Clone, Copy)]
-struct Portable;
+#[derive(Clone)]
+struct Portable(Key);
 
 impl Whole for Portable {
-    fn apply(&self, request: &mut Request<'_>) -> Result<usize, Error> {
-        super::compute(request)
+    fn apply(&self, kind: Kind, nonce: &[u8; BLOCK], data: Data<'_>) -> Result<(), Error> {
+        let request = Request::new(kind, &self.0, data);
+        super::compute(&mut Request { nonce, ..request }).map(drop)
     }
 }
 

@@ -98,6 +98,70 @@ pub(super) fn cbc_encrypt(_: AesNi, keys: &Schedule, chain: &mut Block, data: Sp
     }
 }
 
+/// AES-CTR of at most [`FEW`] bytes; the lower half of the counter must not wrap meanwhile. More is left alone.
+#[inline(always)]
+pub(super) fn ctr_few(_: AesNi, keys: &Schedule, counter: u128, data: Span<'_>) {
+    #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+    unsafe fn run<const R: usize>(keys: &Schedule, counter: u128, from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: this function enables the instructions; the span is the caller's.
+        unsafe { generic::ctr_few::<R>(keys, counter, Cursor { from, to, len }) }
+    }
+    let (from, to, len) = (data.from(), data.to(), data.len());
+    if len > FEW {
+        return;
+    }
+    // SAFETY: the witness proves the instructions; the pointers come from a span that lives through this call.
+    unsafe {
+        match keys.rounds() {
+            Rounds::Ten => run::<10>(keys, counter, from, to, len),
+            Rounds::Twelve => run::<12>(keys, counter, from, to, len),
+            Rounds::Fourteen => run::<14>(keys, counter, from, to, len),
+        }
+    }
+}
+
+/// XTS of one data unit of at most [`FEW`] bytes and at least a block; any other is left alone.
+#[inline(always)]
+pub(super) fn xts_few(
+    _: AesNi,
+    tweak_keys: &Schedule,
+    keys: &Schedule,
+    encrypt: bool,
+    nonce: &Block,
+    data: Span<'_>,
+) {
+    #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+    unsafe fn run<const R: usize, const ENCRYPT: bool>(
+        tweak_keys: &Schedule,
+        keys: &Schedule,
+        nonce: &Block,
+        from: *const u8,
+        to: *mut u8,
+        len: usize,
+    ) {
+        // SAFETY: this function enables the instructions; the span is the caller's.
+        unsafe {
+            let tweak = generic::xts_begin::<R>(tweak_keys, nonce);
+            generic::xts_few::<R, ENCRYPT>(keys, tweak, Cursor { from, to, len });
+        }
+    }
+    let (from, to, len) = (data.from(), data.to(), data.len());
+    if !(16..=FEW).contains(&len) {
+        return;
+    }
+    // SAFETY: the witness proves the instructions; the pointers come from a span that lives through this call.
+    unsafe {
+        match (keys.rounds(), encrypt) {
+            (Rounds::Ten, true) => run::<10, true>(tweak_keys, keys, nonce, from, to, len),
+            (Rounds::Ten, false) => run::<10, false>(tweak_keys, keys, nonce, from, to, len),
+            (Rounds::Twelve, true) => run::<12, true>(tweak_keys, keys, nonce, from, to, len),
+            (Rounds::Twelve, false) => run::<12, false>(tweak_keys, keys, nonce, from, to, len),
+            (Rounds::Fourteen, true) => run::<14, true>(tweak_keys, keys, nonce, from, to, len),
+            (Rounds::Fourteen, false) => run::<14, false>(tweak_keys, keys, nonce, from, to, len),
+        }
+    }
+}
+
 /// AES-CBC decryption of at most [`FEW`] bytes, whole blocks; `chain` is as for [`cbc_decrypt`]. More is left alone.
 #[inline(always)]
 pub(super) fn cbc_decrypt_few(_: AesNi, keys: &Schedule, chain: &mut Block, data: Span<'_>) {
@@ -126,6 +190,20 @@ pub(super) fn cbc_decrypt_few(_: AesNi, keys: &Schedule, chain: &mut Block, data
 
 #[derive(Clone, Copy)]
 pub(super) struct Xmm(pub(super) __m128i);
+
+impl Xmm {
+    /// Does nothing, and the compiler keeps all these where they are among each other. (For why, see [`Vector::hold`].)
+    ///
+    /// # Safety
+    /// None beyond SSE2, which every x86-64 CPU has.
+    #[inline(always)]
+    pub(super) unsafe fn stay(&mut self) {
+        // SAFETY: there is no instruction in it.
+        unsafe {
+            std::arch::asm!("/* {} */", inout(xmm_reg) self.0, options(nostack, preserves_flags, nomem));
+        }
+    }
+}
 
 // SAFETY: one block in a 16-byte register; unaligned loads and stores of exactly that.
 unsafe impl Vector for Xmm {
@@ -198,6 +276,28 @@ unsafe impl Vector for Xmm {
             let back = _mm_clmulepi64_si128::<0>(out, _mm_set_epi64x(0, 0x87));
             Xmm(_mm_xor_si128(_mm_slli_si128::<1>(self.0), back))
         }
+    }
+
+    #[inline(always)]
+    unsafe fn times(self, power: usize) -> Xmm {
+        // SAFETY: instructions are the caller's. What leaves the lower half comes into the upper one; what leaves that comes
+        // back times 0x87.
+        unsafe {
+            let over = _mm_srl_epi64(self.0, _mm_cvtsi32_si128(64 - power as i32));
+            let back = _mm_clmulepi64_si128::<1>(over, _mm_set_epi64x(0, 0x87));
+            let shifted = _mm_sll_epi64(self.0, _mm_cvtsi32_si128(power as i32));
+            Xmm(_mm_xor_si128(_mm_xor_si128(shifted, _mm_slli_si128::<8>(over)), back))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn powers(block: __m128i) -> Xmm {
+        Xmm(block)
+    }
+
+    #[inline(always)]
+    unsafe fn lowest(self) -> __m128i {
+        self.0
     }
 
     #[inline(always)]
@@ -324,27 +424,40 @@ pub(super) unsafe fn reverse() -> __m128i {
 ///
 /// # Errors
 /// [`Error::Invalid`] if the key is not 16, 24 or 32 bytes.
-pub(super) fn expand(_: AesNi, key: &[u8]) -> Result<Schedule, Error> {
-    let mut keys = [0u128; 15];
+pub(super) fn expand(proof: AesNi, key: &[u8]) -> Result<Schedule, Error> {
+    let mut schedule = Schedule::new([0; 15], Rounds::Ten);
+    expand_into(proof, key, &mut schedule)?;
+    Ok(schedule)
+}
+
+/// Round keys for encryption in the place of others.
+///
+/// # Errors
+/// As [`expand`]; nothing has changed.
+pub(super) fn expand_into(_: AesNi, key: &[u8], schedule: &mut Schedule) -> Result<(), Error> {
+    if !matches!(key.len(), 16 | 24 | 32) {
+        return Err(Error::Invalid("key length"));
+    }
+    let keys = schedule.cleared();
     // SAFETY: the witness proves the instructions, and each key is as long as is read.
     let rounds = unsafe {
         match key.len() {
             16 => {
-                expand_four(key.as_ptr(), &mut keys);
+                expand_four(key.as_ptr(), keys);
                 Rounds::Ten
             }
             24 => {
-                expand_six(key.as_ptr(), &mut keys);
+                expand_six(key.as_ptr(), keys);
                 Rounds::Twelve
             }
-            32 => {
-                expand_eight(key.as_ptr(), &mut keys);
+            _ => {
+                expand_eight(key.as_ptr(), keys);
                 Rounds::Fourteen
             }
-            _ => return Err(Error::Invalid("key length")),
         }
     };
-    Ok(Schedule::new(keys, rounds))
+    schedule.set_rounds(rounds);
+    Ok(())
 }
 
 /// RotWord's bytes of the last word, in each word; and the last word itself in each.

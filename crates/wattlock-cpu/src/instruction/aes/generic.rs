@@ -8,17 +8,18 @@
 use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128};
 
 use super::Block;
-use super::aes_ni::Xmm;
+use super::aes_ni::{Xmm, from_u128, to_u128};
 use super::schedule::Schedule;
 
 /// Vectors in flight.
 pub(super) const WIDTH: usize = 8;
 
-/// Bytes of the widest vector.
-const MOST: usize = 64;
-
-/// Most bytes of [`cbc_decrypt_few`].
+/// Up to here narrow registers do it: round keys need not be spread over lanes first, and four of these registers are as
+/// quick as one wide one.
 pub(super) const FEW: usize = 64;
+
+/// What the lanes of the widest vector add to the first one's counter.
+static NUMBERS: [u128; 4] = [0, 1, 2, 3];
 
 /// Several AES blocks side by side.
 ///
@@ -52,6 +53,12 @@ pub(super) unsafe trait Vector: Copy {
     unsafe fn reversed(self) -> Self;
     /// Multiplies each block, a little-endian polynomial, by x^([`WIDTH`] * LANES) modulo XTS's polynomial.
     unsafe fn times_stride(self) -> Self;
+    /// Multiplies each block by x^`power`, at most 56, modulo the same: where `power` is a constant, by shifts that are.
+    unsafe fn times(self, power: usize) -> Self;
+    /// A block times x to the number of each lane.
+    unsafe fn powers(block: __m128i) -> Self;
+    /// The block in the lowest lane.
+    unsafe fn lowest(self) -> __m128i;
     /// The block before each block, where `before` is the one before the first.
     unsafe fn preceded_by(self, before: __m128i) -> Self;
     /// The block in the highest lane.
@@ -287,35 +294,22 @@ pub(super) unsafe fn middle_rounds<V: Vector, const R: usize, const N: usize, co
     }
 }
 
-/// A vector's worth of memory for fewer bytes than a vector has. (Closures are avoided throughout: one that is not
-/// inlined loses the instructions its caller enabled, and calls each intrinsic.)
-struct Partial([u8; MOST]);
-
-impl Partial {
-    /// # Safety
-    /// `at` must be valid and shorter than a vector of `V`.
-    #[inline(always)]
-    unsafe fn take<V: Vector>(at: Cursor) -> Partial {
-        debug_assert!(at.len < 16 * V::LANES);
-        let mut buffer = [0; MOST];
-        // SAFETY: `at.len` is less than a vector, and the buffer holds the widest.
-        unsafe { std::ptr::copy_nonoverlapping(at.from, buffer.as_mut_ptr(), at.len) };
-        Partial(buffer)
-    }
-
-    /// A whole vector, in place.
-    #[inline(always)]
-    fn whole<V: Vector>(&mut self) -> Cursor {
-        let to = self.0.as_mut_ptr();
-        Cursor { from: to.cast_const(), to, len: 16 * V::LANES }
-    }
-
-    /// # Safety
-    /// `at` must be valid and shorter than a vector.
-    #[inline(always)]
-    unsafe fn give(&self, at: Cursor) {
-        // SAFETY: as in `take`.
-        unsafe { std::ptr::copy_nonoverlapping(self.0.as_ptr(), at.to, at.len) };
+/// [`middle_rounds`] of a few blocks, which stay side by side. Round keys come from memory as they are needed: to have them
+/// all at once there are not registers enough, and the compiler would store and load them again.
+///
+/// # Safety
+/// As for the methods of [`Xmm`].
+#[inline(always)]
+unsafe fn few_rounds<const R: usize, const N: usize, const ENCRYPT: bool>(keys: &Schedule, x: &mut [Xmm; N]) {
+    // SAFETY: the instructions are the caller's.
+    unsafe {
+        for i in 1..R {
+            let key = splat_key::<Xmm>(keys, R, i);
+            for v in x.iter_mut() {
+                *v = if ENCRYPT { v.encrypt(key) } else { v.decrypt(key) };
+                v.stay();
+            }
+        }
     }
 }
 
@@ -340,19 +334,59 @@ pub(super) unsafe fn ctr<V: Vector, const R: usize>(keys: &Schedule, mut counter
     }
 }
 
+/// AES-CTR of at most [`FEW`] bytes in narrow registers.
+///
+/// # Safety
+/// As [`ctr`], for [`Xmm`]; the lower half of the counter must not wrap.
+#[inline(always)]
+pub(super) unsafe fn ctr_few<const R: usize>(keys: &Schedule, counter: u128, at: Cursor) {
+    debug_assert!(at.len <= FEW && counter as u64 <= u64::MAX - 4);
+    // SAFETY: as the caller's.
+    unsafe {
+        match at.len.div_ceil(16) {
+            0 => {}
+            1 => ctr_blocks::<R, 1>(keys, counter, at),
+            2 => ctr_blocks::<R, 2>(keys, counter, at),
+            3 => ctr_blocks::<R, 3>(keys, counter, at),
+            _ => ctr_blocks::<R, 4>(keys, counter, at),
+        }
+    }
+}
+
+/// AES-CTR of N blocks, the last of which may be a part of one.
+///
+/// # Safety
+/// As [`ctr_few`]; `at` must have more than N - 1 blocks and at most N.
+#[inline(always)]
+unsafe fn ctr_blocks<const R: usize, const N: usize>(keys: &Schedule, counter: u128, at: Cursor) {
+    // SAFETY: as the caller's; every access is within `at.len`.
+    unsafe {
+        let last = splat_key::<Xmm>(keys, R, R);
+        let mut x = [Xmm(from_u128(counter)); N];
+        for (v, number) in x.iter_mut().zip(&NUMBERS) {
+            *v = v.add64(Xmm(from_u128(*number))).reversed().xor(splat_key(keys, R, 0));
+        }
+        few_rounds::<R, N, true>(keys, &mut x);
+        for (i, v) in x.into_iter().enumerate() {
+            let (from, to, left) = (at.from.add(16 * i), at.to.add(16 * i), at.len - 16 * i);
+            if i + 1 < N || left == 16 {
+                v.encrypt_last(last.xor(Xmm::load(from))).store(to);
+            } else {
+                v.encrypt_last(last.xor(Xmm::load_part(from, left))).store_part(to, left);
+            }
+        }
+    }
+}
+
 /// # Safety
 /// As [`ctr`]; the lower half of the counter must not wrap within this part.
 #[inline(always)]
 unsafe fn ctr_part<V: Vector, const R: usize>(k: &[V; 15], counter: u128, mut at: Cursor) {
     // SAFETY: as the caller's; each step is as long as its loop condition allows.
     unsafe {
-        let mut lanes = [0u128; MOST / 16];
-        for (lane, value) in lanes.iter_mut().enumerate() {
-            *value = counter & !u128::from(u64::MAX) | u128::from((counter as u64).wrapping_add(lane as u64));
-        }
-        let mut next = V::load(lanes.as_ptr().cast());
-        let increment = [V::LANES as u128; MOST / 16];
-        let increment = V::load(increment.as_ptr().cast());
+        // Not gathered in memory: what is stored in pieces and loaded whole waits until the stores have left the core.
+        let mut next = V::splat(from_u128(counter)).add64(V::load(NUMBERS.as_ptr().cast()));
+        let increment = V::splat(from_u128(V::LANES as u128));
         let vector = 16 * V::LANES;
         while at.len >= WIDTH * vector {
             ctr_step::<V, R, WIDTH>(k, &mut next, increment, at);
@@ -371,9 +405,9 @@ unsafe fn ctr_part<V: Vector, const R: usize>(k: &[V; 15], counter: u128, mut at
             at.advance(vector);
         }
         if at.len > 0 {
-            let mut partial = Partial::take::<V>(at);
-            ctr_step::<V, R, 1>(k, &mut next, increment, partial.whole::<V>());
-            partial.give(at);
+            let mut x = [next.reversed().xor(k[0])];
+            middle_rounds::<V, R, 1, true>(k, &mut x);
+            x[0].encrypt_last(k[R].xor(V::load_part(at.from, at.len))).store_part(at.to, at.len);
         }
     }
 }
@@ -444,8 +478,7 @@ pub(super) unsafe fn cbc_decrypt<V: Vector, const R: usize>(
     }
 }
 
-/// AES-CBC decryption of at most [`FEW`] bytes in narrow registers: round keys need not be spread over lanes first, and
-/// four of these are as quick as one wide one. Returns the last block of ciphertext.
+/// AES-CBC decryption of at most [`FEW`] bytes in narrow registers. Returns the last block of ciphertext.
 ///
 /// # Safety
 /// As [`cbc_decrypt`], for [`Xmm`].
@@ -501,13 +534,6 @@ unsafe fn cbc_step<V: Vector, const R: usize, const N: usize>(
     }
 }
 
-/// Multiplies by x^`power` modulo XTS's polynomial (IEEE 1619 section 5.2); `power` at most 32.
-#[inline(always)]
-fn times_x_to(tweak: u128, power: usize) -> u128 {
-    let top = (tweak >> 1) >> (127 - power);
-    (tweak << power) ^ top ^ (top << 1) ^ (top << 2) ^ (top << 7)
-}
-
 /// XTS of one data unit, with ciphertext stealing. `keys` are for the direction asked.
 ///
 /// # Safety
@@ -523,75 +549,142 @@ pub(super) unsafe fn xts<V: Vector, const R: usize, const ENCRYPT: bool>(
     unsafe {
         let stolen = at.len % 16;
         let end = if stolen > 0 { 16 + stolen } else { 0 };
-        let mut tweak = {
-            let k = splat_keys::<V, R>(tweak_keys);
-            let mut x = [V::splat(_mm_loadu_si128(nonce.as_ptr().cast()))];
-            rounds::<V, R, 1, true>(&k, &mut x);
-            lowest(x[0])
-        };
-        let k = splat_keys::<V, R>(keys);
-        let vector = 16 * V::LANES;
+        let mut tweak = xts_begin::<R>(tweak_keys, nonce);
+        if at.len - end >= 16 * V::LANES {
+            tweak = xts_many::<V, R, ENCRYPT>(keys, tweak, &mut at, end);
+        }
+        if at.len > 0 {
+            xts_few::<R, ENCRYPT>(keys, tweak, at);
+        }
+    }
+}
 
-        if at.len - end >= WIDTH * vector {
-            let mut powers = [0u128; WIDTH * MOST / 16];
-            for (i, power) in powers.iter_mut().enumerate().take(WIDTH * V::LANES) {
-                *power = times_x_to(tweak, i);
-            }
-            let mut t = [V::load(powers.as_ptr().cast()); WIDTH];
-            for (i, t) in t.iter_mut().enumerate() {
-                *t = V::load(powers.as_ptr().add(i * V::LANES).cast());
-            }
-            while at.len - end >= WIDTH * vector {
-                xts_step::<V, R, WIDTH, ENCRYPT>(&k, &t, at);
-                for t in &mut t {
-                    *t = t.times_stride();
-                }
-                at.advance(WIDTH * vector);
-            }
-            tweak = lowest(t[0]);
-        }
-        // Less than WIDTH vectors are left; their tweaks go through memory.
-        while at.len - end >= vector {
-            let t = xts_tweaks::<V>(tweak);
-            xts_step::<V, R, 1, ENCRYPT>(&k, &[t], at);
-            tweak = times_x_to(tweak, V::LANES);
-            at.advance(vector);
-        }
-        let blocks = at.len - end;
-        if blocks > 0 {
-            let t = xts_tweaks::<V>(tweak);
-            let part = Cursor { len: blocks, ..at };
-            let mut partial = Partial::take::<V>(part);
-            xts_step::<V, R, 1, ENCRYPT>(&k, &[t], partial.whole::<V>());
-            partial.give(part);
-            tweak = times_x_to(tweak, blocks / 16);
-            at.advance(blocks);
+/// The first tweak.
+///
+/// # Safety
+/// As for the methods of [`Xmm`].
+#[inline(always)]
+pub(super) unsafe fn xts_begin<const R: usize>(keys: &Schedule, nonce: &Block) -> Xmm {
+    // SAFETY: a block is 16 readable bytes; the instructions are the caller's.
+    unsafe {
+        let mut x = [Xmm::load(nonce.as_ptr())];
+        rounds::<Xmm, R, 1, true>(&splat_keys::<Xmm, R>(keys), &mut x);
+        x[0]
+    }
+}
+
+/// Up to four blocks, and what is stolen behind them, in narrow registers.
+///
+/// # Safety
+/// As [`xts`], for [`Xmm`]; at most [`FEW`] bytes before those that steal.
+#[inline(always)]
+pub(super) unsafe fn xts_few<const R: usize, const ENCRYPT: bool>(
+    keys: &Schedule,
+    tweak: Xmm,
+    mut at: Cursor,
+) {
+    let stolen = at.len % 16;
+    let blocks = at.len / 16 - usize::from(stolen > 0);
+    // SAFETY: as the caller's; each step is as long as its condition says.
+    unsafe {
+        match blocks {
+            0 => {}
+            1 => xts_blocks::<R, 1, ENCRYPT>(keys, tweak, at),
+            2 => xts_blocks::<R, 2, ENCRYPT>(keys, tweak, at),
+            3 => xts_blocks::<R, 3, ENCRYPT>(keys, tweak, at),
+            _ => xts_blocks::<R, 4, ENCRYPT>(keys, tweak, at),
         }
         if stolen > 0 {
-            xts_steal::<V, R, ENCRYPT>(&k, tweak, stolen, at);
+            at.advance(16 * blocks);
+            xts_steal::<R, ENCRYPT>(keys, tweak.times(blocks), stolen, at);
         }
     }
 }
 
 /// # Safety
-/// As for the methods of `V`.
+/// As [`xts`], for [`Xmm`]; `at` must have N blocks.
 #[inline(always)]
-unsafe fn lowest<V: Vector>(v: V) -> u128 {
-    let mut lanes = [0u128; MOST / 16];
-    // SAFETY: the array holds the widest vector; the instructions are the caller's.
-    unsafe { v.store(lanes.as_mut_ptr().cast()) };
-    lanes[0]
+unsafe fn xts_blocks<const R: usize, const N: usize, const ENCRYPT: bool>(
+    keys: &Schedule,
+    tweak: Xmm,
+    at: Cursor,
+) {
+    // SAFETY: as the caller's; everything is read before anything is written.
+    unsafe {
+        let tweaks = xts_tweaks::<Xmm, N>(tweak);
+        let mut x = tweaks;
+        for (i, v) in x.iter_mut().enumerate() {
+            *v = v.xor(splat_key(keys, R, 0)).xor(Xmm::load(at.from.add(16 * i)));
+        }
+        few_rounds::<R, N, ENCRYPT>(keys, &mut x);
+        for (i, v) in x.into_iter().enumerate() {
+            xts_last::<Xmm, ENCRYPT>(splat_key(keys, R, R), v, tweaks[i]).store(at.to.add(16 * i));
+        }
+    }
 }
 
-/// The tweaks of the next LANES blocks.
+/// As many whole vectors as there are before the last `end` bytes. Returns the tweak of the block behind them.
+///
+/// # Safety
+/// As [`xts`]; `end` must not exceed `at.len`.
+#[inline(always)]
+unsafe fn xts_many<V: Vector, const R: usize, const ENCRYPT: bool>(
+    keys: &Schedule,
+    tweak: Xmm,
+    at: &mut Cursor,
+    end: usize,
+) -> Xmm {
+    let vector = 16 * V::LANES;
+    // SAFETY: as the caller's; each step is as long as its condition allows.
+    unsafe {
+        let k = splat_keys::<V, R>(keys);
+        let mut next = V::powers(tweak.0);
+        if at.len - end >= WIDTH * vector {
+            let mut t = xts_tweaks::<V, WIDTH>(next);
+            loop {
+                xts_step::<V, R, WIDTH, ENCRYPT>(&k, &t, *at);
+                at.advance(WIDTH * vector);
+                if at.len - end < WIDTH * vector {
+                    break;
+                }
+                for t in &mut t {
+                    *t = t.times_stride();
+                }
+            }
+            next = t[0].times_stride();
+        }
+        if at.len - end >= 4 * vector {
+            xts_step::<V, R, 4, ENCRYPT>(&k, &xts_tweaks(next), *at);
+            next = next.times(4 * V::LANES);
+            at.advance(4 * vector);
+        }
+        if at.len - end >= 2 * vector {
+            xts_step::<V, R, 2, ENCRYPT>(&k, &xts_tweaks(next), *at);
+            next = next.times(2 * V::LANES);
+            at.advance(2 * vector);
+        }
+        if at.len - end >= vector {
+            xts_step::<V, R, 1, ENCRYPT>(&k, &xts_tweaks(next), *at);
+            next = next.times(V::LANES);
+            at.advance(vector);
+        }
+        Xmm(next.lowest())
+    }
+}
+
+/// The tweaks of the next N vectors, each made of the first, so that none waits for another. They stay in vector registers:
+/// a detour through integers took a third of the time of 8 KiB on Zen 3.
 ///
 /// # Safety
 /// As for the methods of `V`.
 #[inline(always)]
-unsafe fn xts_tweaks<V: Vector>(tweak: u128) -> V {
-    let powers = [tweak, times_x_to(tweak, 1), times_x_to(tweak, 2), times_x_to(tweak, 3)];
-    // SAFETY: the array holds the widest vector; the instructions are the caller's.
-    unsafe { V::load(powers.as_ptr().cast()) }
+unsafe fn xts_tweaks<V: Vector, const N: usize>(first: V) -> [V; N] {
+    let mut tweaks = [first; N];
+    for (i, tweak) in tweaks.iter_mut().enumerate().skip(1) {
+        // SAFETY: the instructions are the caller's.
+        *tweak = unsafe { first.times(i * V::LANES) };
+    }
+    tweaks
 }
 
 /// # Safety
@@ -606,12 +699,25 @@ unsafe fn xts_step<V: Vector, const R: usize, const N: usize, const ENCRYPT: boo
     unsafe {
         let mut x = *tweaks;
         for (i, v) in x.iter_mut().enumerate() {
-            *v = v.xor(V::load(at.from.add(i * 16 * V::LANES)));
+            *v = v.xor(k[0]).xor(V::load(at.from.add(i * 16 * V::LANES)));
         }
-        rounds::<V, R, N, ENCRYPT>(k, &mut x);
+        middle_rounds::<V, R, N, ENCRYPT>(k, &mut x);
         for (i, v) in x.into_iter().enumerate() {
-            v.xor(tweaks[i]).store(at.to.add(i * 16 * V::LANES));
+            xts_last::<V, ENCRYPT>(k[R], v, tweaks[i]).store(at.to.add(i * 16 * V::LANES));
         }
+    }
+}
+
+/// The last round, whose key and tweak go in together, as in counter mode.
+///
+/// # Safety
+/// As for the methods of `V`.
+#[inline(always)]
+unsafe fn xts_last<V: Vector, const ENCRYPT: bool>(key: V, state: V, tweak: V) -> V {
+    // SAFETY: the instructions are the caller's.
+    unsafe {
+        let key = key.xor(tweak);
+        if ENCRYPT { state.encrypt_last(key) } else { state.decrypt_last(key) }
     }
 }
 
@@ -621,31 +727,33 @@ unsafe fn xts_step<V: Vector, const R: usize, const N: usize, const ENCRYPT: boo
 /// # Safety
 /// As [`xts`]; `at` must have exactly `16 + stolen` bytes.
 #[inline(always)]
-unsafe fn xts_steal<V: Vector, const R: usize, const ENCRYPT: bool>(
-    k: &[V; 15],
-    tweak: u128,
+unsafe fn xts_steal<const R: usize, const ENCRYPT: bool>(
+    keys: &Schedule,
+    tweak: Xmm,
     stolen: usize,
     at: Cursor,
 ) {
-    let next = times_x_to(tweak, 1);
-    let (first, second) = if ENCRYPT { (tweak, next) } else { (next, tweak) };
-    let mut block = [0u8; MOST];
-    let mut rest: Block = [0; 16];
-    // SAFETY: as the caller's; `block` holds the widest vector and `rest` at most 15 bytes; both are read in full
-    // before anything is written.
+    // SAFETY: as the caller's; both parts are read before anything is written.
     unsafe {
-        std::ptr::copy_nonoverlapping(at.from, block.as_mut_ptr(), 16);
-        std::ptr::copy_nonoverlapping(at.from.add(16), rest.as_mut_ptr(), stolen);
-        for tweak in [first, second] {
-            let whole = block.as_mut_ptr();
-            let here = Cursor { from: whole.cast_const(), to: whole, len: 16 * V::LANES };
-            xts_step::<V, R, 1, ENCRYPT>(k, &[xts_tweaks::<V>(tweak)], here);
-            if tweak == first {
-                block[..stolen].swap_with_slice(&mut rest[..stolen]);
-            }
-        }
-        std::ptr::copy_nonoverlapping(block.as_ptr(), at.to, 16);
-        std::ptr::copy_nonoverlapping(rest.as_ptr(), at.to.add(16), stolen);
+        let next = tweak.times(1);
+        let (first, second) = if ENCRYPT { (tweak, next) } else { (next, tweak) };
+        let rest = load_block_part(at.from.add(16), stolen);
+        let once = to_u128(xts_block::<R, ENCRYPT>(keys, Xmm::load(at.from), first).0);
+        let kept = once >> (8 * stolen) << (8 * stolen);
+        xts_block::<R, ENCRYPT>(keys, Xmm(from_u128(rest | kept)), second).store(at.to);
+        store_block_part(once, at.to.add(16), stolen);
+    }
+}
+
+/// # Safety
+/// As for the methods of [`Xmm`].
+#[inline(always)]
+unsafe fn xts_block<const R: usize, const ENCRYPT: bool>(keys: &Schedule, block: Xmm, tweak: Xmm) -> Xmm {
+    // SAFETY: the instructions are the caller's.
+    unsafe {
+        let mut x = [block.xor(splat_key(keys, R, 0)).xor(tweak)];
+        few_rounds::<R, 1, ENCRYPT>(keys, &mut x);
+        xts_last::<Xmm, ENCRYPT>(splat_key(keys, R, R), x[0], tweak)
     }
 }
 
@@ -658,7 +766,7 @@ macro_rules! kernels {
         use super::schedule::{Rounds, Schedule};
 
         /// AES-CTR, 128-bit counter.
-        #[inline]
+        #[inline(always)]
         pub(super) fn ctr(_: $witness, keys: &Schedule, counter: u128, data: Span<'_>) {
             #[target_feature(enable = $features)]
             unsafe fn run<const R: usize>(keys: &Schedule, counter: u128, at: Cursor) {
@@ -698,6 +806,7 @@ macro_rules! kernels {
         }
 
         /// XTS of one data unit of at least a block; anything shorter is left alone.
+        #[inline(always)]
         pub(super) fn xts(
             _: $witness,
             tweak_keys: &Schedule,

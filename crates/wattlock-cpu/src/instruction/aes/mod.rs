@@ -62,19 +62,33 @@ impl CtrKey {
         }
     }
 
-    /// Encrypts or decrypts; the counter is all 128 bits of `first`, big-endian, and wraps at 2^128.
-    #[inline]
-    pub(super) fn apply(&self, first: &Block, data: Span<'_>) {
+    /// Goes over to another key.
+    ///
+    /// # Errors
+    /// As [`CtrKey::new`]; nothing has changed.
+    pub(super) fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
         match self {
-            CtrKey::Wide(key) => key.apply(u128::from_be_bytes(*first), data),
-            CtrKey::Library(key) => key.ctr(first, data),
+            CtrKey::Wide(wide) => wide.rekey(key),
+            CtrKey::Library(library) => {
+                *library = EncryptKey::new(key)?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Encrypts or decrypts. The counter is that of the first block and wraps at 2^128.
+    #[inline(always)]
+    pub(super) fn apply(&self, counter: u128, data: Span<'_>) {
+        match self {
+            CtrKey::Wide(key) => key.apply(counter, data),
+            CtrKey::Library(key) => key.ctr(&counter.to_be_bytes(), data),
         }
     }
 }
 
 /// An expanded AES-CBC key.
 ///
-/// Down to the kernels everything is inlined: a [`Span`] handed on by address is written word by word and read two words
+/// Down to the kernels everything is inlined, here as for the other keys: a [`Span`] handed on by address is written word by word and read two words
 /// at once, and such a read waits until the writes have left the core. Where pieces wait for each other, that is when
 /// the piece before is done; a piece of one block then took twice as long.
 pub(super) enum CbcKey {
@@ -135,6 +149,7 @@ impl XtsKey {
     }
 
     /// One data unit of at least one block.
+    #[inline(always)]
     pub(super) fn apply(&self, tweak: &Block, data: Span<'_>, encrypt: bool) -> Result<(), Error> {
         if data.len() < 16 {
             return Err(Error::Invalid("input length"));

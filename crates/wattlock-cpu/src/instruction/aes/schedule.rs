@@ -32,6 +32,17 @@ impl Schedule {
         Schedule { keys, rounds }
     }
 
+    /// All zero, to be filled anew.
+    pub(super) fn cleared(&mut self) -> &mut [u128; 15] {
+        self.keys = [0; 15];
+        &mut self.keys
+    }
+
+    /// How many rounds the keys now are for.
+    pub(super) fn set_rounds(&mut self, rounds: Rounds) {
+        self.rounds = rounds;
+    }
+
     #[inline]
     pub(super) fn rounds(&self) -> Rounds {
         self.rounds

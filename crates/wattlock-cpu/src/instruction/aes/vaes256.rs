@@ -91,6 +91,33 @@ unsafe impl Vector for Ymm {
     }
 
     #[inline(always)]
+    unsafe fn times(self, power: usize) -> Ymm {
+        // SAFETY: instructions are the caller's. What leaves the lower half comes into the upper one; what leaves that comes
+        // back times 0x87.
+        unsafe {
+            let over = _mm256_srl_epi64(self.0, _mm_cvtsi32_si128(64 - power as i32));
+            let back = _mm256_clmulepi64_epi128::<1>(over, _mm256_set1_epi64x(0x87));
+            let shifted = _mm256_sll_epi64(self.0, _mm_cvtsi32_si128(power as i32));
+            Ymm(_mm256_xor_si256(_mm256_xor_si256(shifted, _mm256_bslli_epi128::<8>(over)), back))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn powers(block: __m128i) -> Ymm {
+        // SAFETY: instructions are the caller's.
+        unsafe {
+            let all = Ymm::splat(block);
+            Ymm(_mm256_blend_epi32::<0xf0>(all.0, all.times(1).0))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn lowest(self) -> __m128i {
+        // SAFETY: instructions are the caller's.
+        unsafe { _mm256_castsi256_si128(self.0) }
+    }
+
+    #[inline(always)]
     unsafe fn preceded_by(self, before: __m128i) -> Ymm {
         // SAFETY: instructions are the caller's.
         unsafe { Ymm(_mm256_permute2x128_si256::<0x20>(_mm256_castsi128_si256(before), self.0)) }

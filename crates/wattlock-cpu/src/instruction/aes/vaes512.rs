@@ -251,6 +251,35 @@ unsafe impl Vector for Zmm {
     }
 
     #[inline(always)]
+    unsafe fn times(self, power: usize) -> Zmm {
+        // SAFETY: instructions are the caller's. What leaves the lower half comes into the upper one; what leaves that comes
+        // back times 0x87.
+        unsafe {
+            let over = _mm512_srl_epi64(self.0, _mm_cvtsi32_si128(64 - power as i32));
+            let back = _mm512_clmulepi64_epi128::<1>(over, _mm512_set1_epi64(0x87));
+            let shifted = _mm512_sll_epi64(self.0, _mm_cvtsi32_si128(power as i32));
+            Zmm(_mm512_xor_si512(_mm512_xor_si512(shifted, _mm512_bslli_epi128::<8>(over)), back))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn powers(block: __m128i) -> Zmm {
+        // SAFETY: instructions are the caller's.
+        unsafe {
+            let all = Zmm::splat(block);
+            let once = _mm512_mask_mov_epi64(all.0, 0b0000_1100, all.times(1).0);
+            let twice = _mm512_mask_mov_epi64(once, 0b0011_0000, all.times(2).0);
+            Zmm(_mm512_mask_mov_epi64(twice, 0b1100_0000, all.times(3).0))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn lowest(self) -> __m128i {
+        // SAFETY: instructions are the caller's.
+        unsafe { _mm512_castsi512_si128(self.0) }
+    }
+
+    #[inline(always)]
     unsafe fn preceded_by(self, before: __m128i) -> Zmm {
         // SAFETY: instructions are the caller's.
         unsafe { Zmm(_mm512_alignr_epi64::<6>(self.0, _mm512_broadcast_i32x4(before))) }

@@ -58,8 +58,15 @@ impl CtrKey {
         Ok(CtrKey { isa, keys: aes_ni::expand(isa.narrow(), key)? })
     }
 
-    #[inline]
+    pub(super) fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
+        aes_ni::expand_into(self.isa.narrow(), key, &mut self.keys)
+    }
+
+    #[inline(always)]
     pub(super) fn apply(&self, counter: u128, data: Span<'_>) {
+        if data.len() <= FEW && counter as u64 <= u64::MAX - 4 {
+            return aes_ni::ctr_few(self.isa.narrow(), &self.keys, counter, data);
+        }
         match self.isa {
             Isa::Vaes512(proof, _) => vaes512::ctr(proof, &self.keys, counter, data),
             Isa::Vaes256(proof, _) => vaes256::ctr(proof, &self.keys, counter, data),
@@ -115,8 +122,12 @@ impl XtsKey {
         Ok(XtsKey { isa, tweak: aes_ni::expand(isa.narrow(), tweak)?, encrypt, decrypt })
     }
 
+    #[inline(always)]
     pub(super) fn apply(&self, tweak: &Block, data: Span<'_>, encrypt: bool) {
         let keys = if encrypt { &self.encrypt } else { &self.decrypt };
+        if data.len() <= FEW {
+            return aes_ni::xts_few(self.isa.narrow(), &self.tweak, keys, encrypt, tweak, data);
+        }
         match self.isa {
             Isa::Vaes512(proof, _) => vaes512::xts(proof, &self.tweak, keys, encrypt, tweak, data),
             Isa::Vaes256(proof, _) => vaes256::xts(proof, &self.tweak, keys, encrypt, tweak, data),

@@ -27,6 +27,10 @@ impl CtrKey {
         match isa.0 {}
     }
 
+    pub(super) fn rekey(&mut self, _: &[u8]) -> Result<(), Error> {
+        match self.0 {}
+    }
+
     pub(super) fn apply(&self, _: u128, _: Span<'_>) {
         match self.0 {}
     }
