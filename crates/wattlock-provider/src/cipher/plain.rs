@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use wattlock::core::{Algorithm, Error, Key, Kind, Stream};
+use wattlock::core::{Algorithm, Error, Key, Kind};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::entries::{Cipher, of, table};
@@ -136,11 +136,21 @@ impl Cipher for Context {
     }
 
     fn get(&mut self, answers: &mut Answers<'_>) -> bool {
-        answers.set_size(c"keylen", Context::facts(self.cipher).key)
-            && answers.set_size(c"ivlen", NONCE)
-            && answers.set_size(c"num", (self.done % 16) as usize)
-            && answers.set_octets(c"iv", &self.given)
-            && answers.set_octets(c"updated-iv", &self.counter())
+        answers.iter_mut().all(|mut answer| {
+            if answer.is(c"keylen") {
+                answer.set_size(Context::facts(self.cipher).key)
+            } else if answer.is(c"ivlen") {
+                answer.set_size(NONCE)
+            } else if answer.is(c"num") {
+                answer.set_size((self.done % 16) as usize)
+            } else if answer.is(c"iv") {
+                answer.set_octets(&self.given)
+            } else if answer.is(c"updated-iv") {
+                answer.set_octets(&self.counter())
+            } else {
+                true
+            }
+        })
     }
 
     fn set(&mut self, params: Params<'_>) -> bool {
@@ -177,20 +187,23 @@ impl Context {
         self.key.is_some()
     }
 
-    fn stream(&mut self) -> Result<&mut Box<dyn Stream>, Error> {
-        let place = &mut self.streams[usize::from(self.encrypt)];
-        if place.is_none() {
-            if self.key.is_none() {
-                self.key = symmetric(kinds(self.cipher).0, &self.bytes[..self.key_len]);
-            }
-            let key = self.key.as_ref().ok_or(Error::Invalid("no key"))?;
-            *place = Some(self.provider.open_stream(kinds(self.cipher).1[usize::from(self.encrypt)], key)?);
+    /// Makes sure that there is a stream.
+    #[cold]
+    fn open(&mut self) -> Result<(), Error> {
+        if self.key.is_none() {
+            self.key = symmetric(kinds(self.cipher).0, &self.bytes[..self.key_len]);
         }
-        place.as_mut().ok_or(Error::Unsupported)
+        let key = self.key.as_ref().ok_or(Error::Invalid("no key"))?;
+        let way = usize::from(self.encrypt);
+        self.streams[way] = Some(self.provider.open_stream(kinds(self.cipher).1[way], key)?);
+        Ok(())
     }
 
+    /// A piece of a message. (Into its entry: a small piece takes little more than the calls that lead to the kernel.)
+    ///
     /// # Safety
     /// As [`with_buffers`].
+    #[inline(always)]
     unsafe fn update(&mut self, out: *mut u8, input: *const u8, len: usize) -> Result<usize, Reason> {
         if self.key_len == 0 {
             return Err(Reason::NoKeySet);
@@ -206,16 +219,21 @@ impl Context {
         if self.is_xts() && !self.has_nonce || out.is_null() {
             return Err(Reason::CipherOperationFailed);
         }
-        let (given, begun) = (self.given, self.begun);
+        let way = usize::from(self.encrypt);
         let failed = |_| Reason::CipherOperationFailed;
-        let stream = self.stream().map_err(failed)?;
-        if !begun {
-            stream.start(&given).map_err(failed)?;
+        if self.streams[way].is_none() {
+            self.open().map_err(failed)?;
+        }
+        let stream = self.streams[way].as_mut().ok_or(Reason::CipherOperationFailed)?;
+        if !self.begun {
+            stream.start(&self.given).map_err(failed)?;
         }
         // SAFETY: the caller's.
         let done = unsafe { with_buffers(out, input, len, |data| stream.update(data)) }.map_err(failed)?;
-        self.tally.add(self.provider, kinds(self.cipher).1[usize::from(self.encrypt)], len);
-        self.begun = !self.is_xts();
+        if self.tally.counts(len) {
+            self.tally.hand_over(self.provider, kinds(self.cipher).1[way]);
+        }
+        self.begun = true;
         self.done += len as u64;
         Ok(done)
     }
