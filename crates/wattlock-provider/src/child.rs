@@ -8,6 +8,7 @@
 
 use std::ffi::{CStr, CString, c_int};
 use std::ptr::{NonNull, null, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use crate::params::Params;
@@ -75,7 +76,8 @@ impl Child {
     /// A key derivation by name, from anybody but us.
     pub fn kdf(&self, name: &CStr) -> Option<Kdf> {
         // SAFETY: live context, C strings.
-        NonNull::new(unsafe { sys::EVP_KDF_fetch(self.as_ptr(), name.as_ptr(), ELSEWHERE.as_ptr()) }).map(Kdf)
+        let fetched = unsafe { sys::EVP_KDF_fetch(self.as_ptr(), name.as_ptr(), ELSEWHERE.as_ptr()) };
+        NonNull::new(fetched).map(Kdf::new)
     }
 
     /// Fills `out` with random bytes from the host's generator for secrets.
@@ -212,7 +214,14 @@ impl Drop for Hashing {
 }
 
 /// A fetched key derivation.
-pub struct Kdf(NonNull<sys::EVP_KDF>);
+pub struct Kdf {
+    method: NonNull<sys::EVP_KDF>,
+    /// Whether a reset leaves nothing behind. A provider need not have one (provider-kdf(7)); of OpenSSL's own it is known.
+    resets: bool,
+    /// A context that is reset and nobody's, or null: one of OpenSSL's has some kilobytes, and to allocate, clear and free
+    /// them takes a twentieth of a derivation.
+    spare: AtomicPtr<sys::EVP_KDF_CTX>,
+}
 
 // SAFETY: fetched methods are reference-counted and immutable (EVP_KDF(3)).
 unsafe impl Send for Kdf {}
@@ -220,29 +229,56 @@ unsafe impl Send for Kdf {}
 unsafe impl Sync for Kdf {}
 
 impl Kdf {
+    fn new(method: NonNull<sys::EVP_KDF>) -> Kdf {
+        // SAFETY: a live method, its provider, and that one's name, which lives as long.
+        let resets = unsafe {
+            let provider = sys::EVP_KDF_get0_provider(method.as_ptr());
+            !provider.is_null() && CStr::from_ptr(sys::OSSL_PROVIDER_get0_name(provider)) == c"default"
+        };
+        Kdf { method, resets, spare: AtomicPtr::new(null_mut()) }
+    }
+
     /// A derivation in which nothing is set.
     pub fn context(&self) -> Option<KdfCtx> {
+        let spare = self.spare.swap(null_mut(), Ordering::AcqRel);
         // SAFETY: a live method.
-        NonNull::new(unsafe { sys::EVP_KDF_CTX_new(self.0.as_ptr()) }).map(KdfCtx)
+        let made = || NonNull::new(unsafe { sys::EVP_KDF_CTX_new(self.method.as_ptr()) });
+        NonNull::new(spare).or_else(made).map(KdfCtx)
+    }
+
+    /// Takes back a context of its own that is no longer needed.
+    pub fn take_back(&self, context: KdfCtx) {
+        if !self.resets {
+            return;
+        }
+        let context = std::mem::ManuallyDrop::new(context).0.as_ptr();
+        // SAFETY: a live context, nobody else's.
+        unsafe { sys::EVP_KDF_CTX_reset(context) };
+        self.keep(context);
+    }
+
+    fn keep(&self, context: *mut sys::EVP_KDF_CTX) {
+        drop(NonNull::new(self.spare.swap(context, Ordering::AcqRel)).map(KdfCtx));
     }
 
     /// What contexts answer. The list lives as long as this does.
     pub fn gettable(&self) -> *const OSSL_PARAM {
         // SAFETY: a live method.
-        unsafe { sys::EVP_KDF_gettable_ctx_params(self.0.as_ptr()) }
+        unsafe { sys::EVP_KDF_gettable_ctx_params(self.method.as_ptr()) }
     }
 
     /// What contexts take. The list lives as long as this does.
     pub fn settable(&self) -> *const OSSL_PARAM {
         // SAFETY: a live method.
-        unsafe { sys::EVP_KDF_settable_ctx_params(self.0.as_ptr()) }
+        unsafe { sys::EVP_KDF_settable_ctx_params(self.method.as_ptr()) }
     }
 }
 
 impl Drop for Kdf {
     fn drop(&mut self) {
+        self.keep(null_mut());
         // SAFETY: one reference is ours.
-        unsafe { sys::EVP_KDF_free(self.0.as_ptr()) }
+        unsafe { sys::EVP_KDF_free(self.method.as_ptr()) }
     }
 }
 

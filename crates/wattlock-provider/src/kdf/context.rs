@@ -29,8 +29,17 @@ impl Context {
 
     /// Forgets everything.
     pub fn reset(&mut self) {
-        self.state = State::NEW;
-        self.elsewhere = None;
+        self.state.clear();
+        self.leave();
+    }
+
+    /// Comes back from OpenSSL's own, if it is there.
+    fn leave(&mut self) {
+        if let Some(context) = self.elsewhere.take()
+            && let Some(kdf) = self.provider.kdfs.get(&self.provider.child, self.flavour)
+        {
+            kdf.take_back(context);
+        }
     }
 
     /// The same in the same state; `None` if OpenSSL's own, where it has the state, cannot be copied (3.0's cannot).
@@ -121,9 +130,15 @@ impl Context {
             if set.is_some_and(|set| set <= 0) {
                 return None;
             }
-            self.state = State::NEW;
+            self.state.clear();
             self.elsewhere = Some(made);
         }
         self.elsewhere.as_mut()
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.leave();
     }
 }

@@ -84,6 +84,13 @@ impl State {
         self.joined.bytes()
     }
 
+    /// Forgets everything. (Another in its place would be a copy of a kilobyte.)
+    pub fn clear(&mut self) {
+        (self.digest, self.mode) = (None, None);
+        self.parts.iter_mut().for_each(Octets::clear);
+        self.joined.clear();
+    }
+
     /// Becomes what another is.
     pub fn copy(&mut self, from: &State) {
         (self.digest, self.mode) = (from.digest, from.mode);

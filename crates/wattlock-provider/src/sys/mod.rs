@@ -278,6 +278,9 @@ unsafe extern "C" {
     pub fn EVP_KDF_free(kdf: *mut EVP_KDF);
     pub fn EVP_KDF_CTX_new(kdf: *const EVP_KDF) -> *mut EVP_KDF_CTX;
     pub fn EVP_KDF_CTX_free(context: *mut EVP_KDF_CTX);
+    pub fn EVP_KDF_CTX_reset(context: *mut EVP_KDF_CTX);
+    pub fn EVP_KDF_get0_provider(kdf: *const EVP_KDF) -> *const OSSL_PROVIDER;
+    pub fn OSSL_PROVIDER_get0_name(provider: *const OSSL_PROVIDER) -> *const c_char;
     pub fn EVP_KDF_CTX_dup(context: *const EVP_KDF_CTX) -> *mut EVP_KDF_CTX;
     pub fn EVP_KDF_gettable_ctx_params(kdf: *const EVP_KDF) -> *const OSSL_PARAM;
     pub fn EVP_KDF_settable_ctx_params(kdf: *const EVP_KDF) -> *const OSSL_PARAM;
