@@ -19,6 +19,7 @@ pub const KINDS: &[Kind] = &[
     Kind::HkdfExpandSha256,
     Kind::HkdfExpandSha384,
     Kind::HkdfExpandSha512,
+    Kind::HmacSha1,
     Kind::HmacSha256,
     Kind::HmacSha384,
     Kind::HmacSha512,
@@ -33,38 +34,45 @@ impl Hash {
     /// Bytes of a digest.
     pub const fn len(self) -> usize {
         match self {
+            Hash::Sha1 => 20,
             Hash::Sha256 => 32,
             Hash::Sha384 => 48,
             Hash::Sha512 => 64,
         }
     }
 
+    /// The PRF of TLS 1.2, if there is a kind for all of it.
     const fn prf(self) -> Option<Kind> {
         match self {
             Hash::Sha256 => Some(Kind::Tls12PrfSha256),
             Hash::Sha384 => Some(Kind::Tls12PrfSha384),
-            Hash::Sha512 => None,
+            Hash::Sha1 | Hash::Sha512 => None,
         }
     }
 
-    const fn hkdf(self) -> Kind {
+    /// HKDF, if there is a kind for all of it.
+    const fn hkdf(self) -> Option<Kind> {
         match self {
-            Hash::Sha256 => Kind::HkdfSha256,
-            Hash::Sha384 => Kind::HkdfSha384,
-            Hash::Sha512 => Kind::HkdfSha512,
+            Hash::Sha1 => None,
+            Hash::Sha256 => Some(Kind::HkdfSha256),
+            Hash::Sha384 => Some(Kind::HkdfSha384),
+            Hash::Sha512 => Some(Kind::HkdfSha512),
         }
     }
 
-    const fn expand(self) -> Kind {
+    /// HKDF's second half, if there is a kind for it.
+    const fn expand(self) -> Option<Kind> {
         match self {
-            Hash::Sha256 => Kind::HkdfExpandSha256,
-            Hash::Sha384 => Kind::HkdfExpandSha384,
-            Hash::Sha512 => Kind::HkdfExpandSha512,
+            Hash::Sha1 => None,
+            Hash::Sha256 => Some(Kind::HkdfExpandSha256),
+            Hash::Sha384 => Some(Kind::HkdfExpandSha384),
+            Hash::Sha512 => Some(Kind::HkdfExpandSha512),
         }
     }
 
     const fn mac(self) -> Kind {
         match self {
+            Hash::Sha1 => Kind::HmacSha1,
             Hash::Sha256 => Kind::HmacSha256,
             Hash::Sha384 => Kind::HmacSha384,
             Hash::Sha512 => Kind::HmacSha512,
@@ -74,6 +82,7 @@ impl Hash {
     /// The digest of nothing, the context of the label `derived`.
     const fn of_nothing(self) -> &'static [u8] {
         match self {
+            Hash::Sha1 => b"\xda\x39\xa3\xee\x5e\x6b\x4b\x0d\x32\x55\xbf\xef\x95\x60\x18\x90\xaf\xd8\x07\x09",
             Hash::Sha256 => b"\xe3\xb0\xc4\x42\x98\xfc\x1c\x14\x9a\xfb\xf4\xc8\x99\x6f\xb9\x24\x27\xae\x41\xe4\x64\x9b\x93\x4c\xa4\x95\x99\x1b\x78\x52\xb8\x55",
             Hash::Sha384 => b"\x38\xb0\x60\xa7\x51\xac\x96\x38\x4c\xd9\x32\x7e\xb1\xb1\xe3\x6a\x21\xfd\xb7\x11\x14\xbe\x07\x43\x4c\x0c\xc7\xbf\x63\xf6\xe1\xda\x27\x4e\xde\xbf\xe7\x6f\x65\xfb\xd5\x1a\xd2\xf1\x48\x98\xb9\x5b",
             Hash::Sha512 => b"\xcf\x83\xe1\x35\x7e\xef\xb8\xbd\xf1\x54\x28\x50\xd6\x6d\x80\x07\xd6\x20\xe4\x05\x0b\x57\x15\xdc\x83\xf4\xa9\x21\xd3\x6c\xe9\xce\x47\xd0\xd1\x3c\x5d\x85\xf2\xb0\xff\x83\x18\xd2\x87\x7e\xec\x2f\x63\xb9\x31\xbd\x47\x41\x7a\x81\xa5\x38\x32\x7a\xf9\x27\xda\x3e",
@@ -111,9 +120,7 @@ impl With<'_> {
         let (key, salt) = (self.key()?, self.state.part(Part::Salt));
         let info = self.state.joined();
         match self.state.mode.unwrap_or(Mode::ExtractAndExpand) {
-            Mode::ExtractAndExpand => {
-                self.fits(out).then(|| self.run(self.hash.hkdf(), key, (salt, info), &[], out))
-            }
+            Mode::ExtractAndExpand => self.fits(out).then(|| self.extract_and_expand(key, (salt, info), out)),
             Mode::Extract => self.is_one(out).then(|| self.run(self.hash.mac(), salt, NONE, key, out)),
             Mode::Expand => self.fits(out).then(|| self.expand(key, info, out)),
         }
@@ -165,8 +172,11 @@ impl With<'_> {
     }
 
     fn prf(&self, out: &mut [u8]) -> Option<Result<(), Error>> {
-        let (kind, key, seed) = (self.hash.prf()?, self.key()?, self.state.joined());
-        (!seed.is_empty() && out.len() <= PRF_MOST).then(|| self.run(kind, key, NONE, seed, out))
+        let (key, seed) = (self.key()?, self.state.joined());
+        (!seed.is_empty() && out.len() <= PRF_MOST).then(|| match self.hash.prf() {
+            Some(kind) => self.run(kind, key, NONE, seed, out),
+            None => self.prf_by_mac(key, seed, out),
+        })
     }
 
     fn key(&self) -> Option<&[u8]> {
@@ -182,8 +192,58 @@ impl With<'_> {
         out.len() == self.hash.len()
     }
 
+    fn extract_and_expand(
+        &self,
+        key: &[u8],
+        (salt, info): (&[u8], &[u8]),
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        if let Some(kind) = self.hash.hkdf() {
+            return self.run(kind, key, (salt, info), &[], out);
+        }
+        let mut room = Zeroizing::new([0; 64]);
+        let secret = &mut room[..self.hash.len()];
+        self.run(self.hash.mac(), salt, NONE, key, secret)?;
+        self.expand(secret, info, out)
+    }
+
     fn expand(&self, key: &[u8], info: &[u8], out: &mut [u8]) -> Result<(), Error> {
-        self.run(self.hash.expand(), key, (&[], info), &[], out)
+        match self.hash.expand() {
+            Some(kind) => self.run(kind, key, (&[], info), &[], out),
+            None => self.expand_by_mac(key, info, out),
+        }
+    }
+
+    /// HKDF-Expand (RFC 5869 section 2.3), one block a request.
+    fn expand_by_mac(&self, key: &[u8], info: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        let (key, len) = (Key::symmetric(Algorithm::Secret, key)?, self.hash.len());
+        // The block before, info, the block's number.
+        let mut room = Zeroizing::new([&[0; 64][..len], info, &[0]].concat());
+        let (last, mut block) = (len + info.len(), Zeroizing::new([0; 64]));
+        for (number, piece) in (1..=255).zip(out.chunks_mut(len)) {
+            room[last] = number;
+            let from = if number == 1 { &room[len..] } else { &room[..] };
+            self.request(self.hash.mac(), &key, NONE, from, &mut block[..len])?;
+            room[..len].copy_from_slice(&block[..len]);
+            piece.copy_from_slice(&block[..piece.len()]);
+        }
+        Ok(())
+    }
+
+    /// P_hash (RFC 5246 section 5), one block a request.
+    fn prf_by_mac(&self, key: &[u8], seed: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        let (key, len) = (Key::symmetric(Algorithm::Secret, key)?, self.hash.len());
+        let (mut a, mut block) = (Zeroizing::new([0; 64]), Zeroizing::new([0; 64]));
+        // A(i), then the seed.
+        let mut room = Zeroizing::new([&a[..len], seed].concat());
+        for (number, piece) in out.chunks_mut(len).enumerate() {
+            let from = if number == 0 { seed } else { &room[..len] };
+            self.request(self.hash.mac(), &key, NONE, from, &mut a[..len])?;
+            room[..len].copy_from_slice(&a[..len]);
+            self.request(self.hash.mac(), &key, NONE, &room, &mut block[..len])?;
+            piece.copy_from_slice(&block[..piece.len()]);
+        }
+        Ok(())
     }
 
     fn run(
@@ -194,8 +254,18 @@ impl With<'_> {
         from: &[u8],
         to: &mut [u8],
     ) -> Result<(), Error> {
-        let key = Key::symmetric(Algorithm::Secret, secret)?;
-        let mut request = Request::new(kind, &key, Data::Apart { from, to });
+        self.request(kind, &Key::symmetric(Algorithm::Secret, secret)?, (salt, info), from, to)
+    }
+
+    fn request(
+        &self,
+        kind: Kind,
+        key: &Key,
+        (salt, info): (&[u8], &[u8]),
+        from: &[u8],
+        to: &mut [u8],
+    ) -> Result<(), Error> {
+        let mut request = Request::new(kind, key, Data::Apart { from, to });
         (request.nonce, request.aad) = (salt, info);
         self.provider.run(&mut request).map(|_| ())
     }
@@ -211,7 +281,8 @@ mod tests {
     #[test]
     fn the_digest_of_nothing_is_what_an_engine_makes_of_nothing() {
         let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
-        for (hash, kind) in Hash::ALL.into_iter().zip([Kind::Sha256, Kind::Sha384, Kind::Sha512]) {
+        let kinds = [Kind::Sha1, Kind::Sha256, Kind::Sha384, Kind::Sha512];
+        for (hash, kind) in Hash::ALL.into_iter().zip(kinds) {
             let mut out = vec![0; hash.len()];
             let mut request = Request::new(kind, Key::none(), Data::Apart { from: &[], to: &mut out });
             runtime.dispatcher().run(&mut request).unwrap();

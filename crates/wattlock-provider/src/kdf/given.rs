@@ -8,17 +8,19 @@ use crate::params::{Param, Params};
 /// Digests that are done here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hash {
+    Sha1,
     Sha256,
     Sha384,
     Sha512,
 }
 
 impl Hash {
-    pub const ALL: [Hash; 3] = [Hash::Sha256, Hash::Sha384, Hash::Sha512];
+    pub const ALL: [Hash; 4] = [Hash::Sha1, Hash::Sha256, Hash::Sha384, Hash::Sha512];
 
     /// The names by which OpenSSL's own provider knows it, the first of which libssl uses.
     pub const fn names(self) -> [&'static str; 3] {
         match self {
+            Hash::Sha1 => ["SHA1", "SHA-1", "SSL3-SHA1"],
             Hash::Sha256 => ["SHA256", "SHA2-256", "SHA-256"],
             Hash::Sha384 => ["SHA384", "SHA2-384", "SHA-384"],
             Hash::Sha512 => ["SHA512", "SHA2-512", "SHA-512"],
@@ -28,15 +30,16 @@ impl Hash {
     /// The first of the names, for OpenSSL.
     pub const fn c_name(self) -> &'static CStr {
         match self {
+            Hash::Sha1 => c"SHA1",
             Hash::Sha256 => c"SHA256",
             Hash::Sha384 => c"SHA384",
             Hash::Sha512 => c"SHA512",
         }
     }
 
-    /// Whether an engine does that derivation with it. Nobody's TLS 1.2 uses SHA-512 for its PRF.
+    /// Whether that derivation is done here with it. Nobody's TLS 1.3 uses SHA-1.
     pub fn serves(self, flavour: Flavour) -> bool {
-        flavour != Flavour::Prf || self != Hash::Sha512
+        flavour != Flavour::Tls13 || self != Hash::Sha1
     }
 
     fn named(name: &str) -> Option<Hash> {
