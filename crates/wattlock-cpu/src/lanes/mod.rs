@@ -59,12 +59,14 @@ pub enum Isa {
 impl Isa {
     /// The best that this CPU has.
     pub fn best(cpu: &Cpu) -> Option<Isa> {
-        cpu.ifma512.map(Isa::Ifma512).or(cpu.fma256.map(Isa::Fma256))
+        Isa::all(cpu).next()
     }
 
-    /// All that this CPU has.
+    /// All that this CPU has, the best first. AVX2 and FMA count only if the rounding mode that their products need has an
+    /// effect, which not every emulator grants.
     pub fn all(cpu: &Cpu) -> impl Iterator<Item = Isa> {
-        [cpu.ifma512.map(Isa::Ifma512), cpu.fma256.map(Isa::Fma256)].into_iter().flatten()
+        let narrow = cpu.fma256.filter(|isa| vector::fma::rounds(*isa));
+        [cpu.ifma512.map(Isa::Ifma512), narrow.map(Isa::Fma256)].into_iter().flatten()
     }
 
     /// Its multiplications, in words: see [`multiplications_per_second`].

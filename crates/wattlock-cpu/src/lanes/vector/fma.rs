@@ -72,6 +72,20 @@ pub(in crate::lanes) fn toward_zero<R>(_: Fma256, entry: impl FnOnce() -> R) -> 
     entry()
 }
 
+/// Whether rounding towards zero has its effect here. An emulator may ignore the mode (valgrind does), and every product would
+/// be wrong.
+pub(in crate::lanes) fn rounds(isa: Fma256) -> bool {
+    #[target_feature(enable = "avx2,fma")]
+    #[inline(never)]
+    fn entry() -> bool {
+        // To nearest, the high half would be 2.
+        let [low, high] = Fma::product(Fma::splat(3), Fma::splat((1 << 51) + 1));
+        low.reveal() == [(1 << 51) + 3; LANES] && high.reveal() == [1; LANES]
+    }
+    // SAFETY: the witness says that the CPU has the instructions.
+    toward_zero(isa, || unsafe { entry() })
+}
+
 fn set_mode(mode: u32) {
     // SAFETY: reads four bytes; both values in use are a mode that this thread had, and one whose reserved bits are zero.
     unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const mode, options(nostack)) };
