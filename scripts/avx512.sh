@@ -116,7 +116,7 @@ done
     # own detection): in Bochs 2.7 SHA1RNDS4 and the flags of ADOX are wrong; 2.8 and later have them right.
     cat <<'INIT'
 #!/bin/sh
-export PATH=/bin HOME=/tmp RUST_BACKTRACE=0 OPENSSL_ia32cap=:~0x20080000
+export PATH=/bin HOME=/tmp RUST_BACKTRACE=0 OPENSSL_ia32cap=:~0x20080000 WATTLOCK_EMULATED_CPU=1
 busybox mount -t proc proc /proc
 busybox mount -t devtmpfs dev /dev
 exec >/dev/ttyS0 2>&1 </dev/null

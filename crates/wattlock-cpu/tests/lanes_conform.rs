@@ -3,18 +3,16 @@
 use std::sync::Arc;
 
 use wattlock_core::dev::{Harness, conform};
-use wattlock_core::{Kind, KindSet};
-use wattlock_cpu::detect::Cpu;
+use wattlock_core::{Engine, Kind, KindSet};
 use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::lanes::dev::{Passes, one_by_one};
-use wattlock_cpu::lanes::{Isa, Lanes};
+use wattlock_cpu::lanes::dev::{Passes, lanes_here, one_by_one};
 use wattlock_cpu::software::Software;
 
 #[test]
 fn lanes_conform() {
-    for isa in Isa::all(&Cpu::detect()) {
-        let summary = conform(&Lanes::new(isa), &Software::new(), &Harness::default());
-        println!("{}: {summary:?}", isa.name());
+    for lanes in lanes_here() {
+        let summary = conform(&lanes, &Software::new(), &Harness::default());
+        println!("{}: {summary:?}", lanes.description().detail);
     }
 }
 

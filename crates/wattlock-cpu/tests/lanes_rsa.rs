@@ -7,24 +7,15 @@ use std::sync::Arc;
 
 use num_bigint::BigUint;
 use wattlock_core::{Engine, Error, Fault, Key, Kind, OwnedRequest, RsaKey, known_answers};
-use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
+use wattlock_cpu::lanes::dev::lanes_here;
+use wattlock_cpu::lanes::{Item, Lanes, WIDTH};
 
 const SIZES: [(Kind, u64); 3] =
     [(Kind::Rsa2048Private, 1024), (Kind::Rsa3072Private, 1536), (Kind::Rsa4096Private, 2048)];
 
 /// Exponents that keys take by turns, where they are no factor of `p - 1`: the common one, short ones, long ones.
 const EXPONENTS: [u64; 6] = [65_537, 3, 17, 0x1_0000_000f, 65_537, 0xffff_ffff_ffff_ffc5];
-
-/// The lanes of every instruction set that this CPU has.
-fn lanes() -> Vec<Lanes> {
-    let all: Vec<Lanes> = Isa::all(&Cpu::detect()).map(Lanes::new).collect();
-    if all.is_empty() {
-        println!("no lanes here: not run");
-    }
-    all
-}
 
 struct Random(u64);
 
@@ -116,7 +107,7 @@ fn check(request: &OwnedRequest, result: &Result<usize, Error>) {
 
 #[test]
 fn fresh_keys_by_the_hundred_give_results_that_verify() {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         let mut random = Random(1);
         for ((kind, bits), primes) in SIZES.into_iter().zip([12, 4, 3]) {
             let mut keys = keys(&mut random, bits, primes);
@@ -136,7 +127,7 @@ fn fresh_keys_by_the_hundred_give_results_that_verify() {
 
 #[test]
 fn every_position_of_every_partial_batch_is_right() {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         for (kind, _) in SIZES {
             let answer = &known_answers(kind)[0];
             let wattlock_core::Expected::Bytes { output, .. } = &answer.expected else { panic!("bytes") };
@@ -185,7 +176,7 @@ fn bad_ones(good: &RsaKey) -> Vec<(RsaKey, Vec<u8>, Error)> {
 
 #[test]
 fn one_bad_request_fails_alone_in_every_position() {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         let mut random = Random(2);
         let keys = keys(&mut random, 1024, 4);
         let kind = Kind::Rsa2048Private;
@@ -215,7 +206,7 @@ fn one_bad_request_fails_alone_in_every_position() {
 
 #[test]
 fn a_batch_of_nothing_but_bad_requests_fails() {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         let mut random = Random(3);
         let good = &keys(&mut random, 1024, 2)[0];
         let mut batch: Vec<_> = (0..WIDTH)
@@ -256,7 +247,7 @@ fn public_der(key: &RsaKey) -> Vec<u8> {
 #[test]
 #[ignore = "minutes: thousands of keys, each verified by a process of OpenSSL's"]
 fn openssl_verifies_the_results_of_thousands_of_keys() {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         let folder = std::env::temp_dir().join(format!("wattlock-lanes-rsa-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let mut random = Random(4);

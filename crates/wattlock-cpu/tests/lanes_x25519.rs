@@ -4,9 +4,9 @@
 
 use wattlock_core::dev::Random;
 use wattlock_core::{Curve, Data, EcKey, Engine, Error, Key, Kind, Request};
-use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
+use wattlock_cpu::lanes::dev::lanes_here;
+use wattlock_cpu::lanes::{Item, Lanes, WIDTH};
 use wattlock_cpu::software::Software;
 
 type Bytes = [u8; 32];
@@ -28,15 +28,6 @@ const SMALL: [&str; 7] = [
     "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
     "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
 ];
-
-/// The lanes of every instruction set that this CPU has.
-fn lanes() -> Vec<Lanes> {
-    let all: Vec<Lanes> = Isa::all(&Cpu::detect()).map(Lanes::new).collect();
-    if all.is_empty() {
-        println!("no lanes here: not run");
-    }
-    all
-}
 
 fn hex(text: &str) -> Bytes {
     std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
@@ -101,7 +92,7 @@ fn random_pair(random: &Random) -> (Bytes, Vec<u8>) {
 
 #[test]
 fn every_lane_of_every_batch_has_its_own_key_and_peer() {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         let (random, library) = (Random::new(0x7748), Instruction::new());
         for size in 1..=WIDTH {
             for _ in 0..3 {
@@ -117,7 +108,7 @@ fn every_lane_of_every_batch_has_its_own_key_and_peer() {
 
 #[test]
 fn a_bad_peer_fails_alone_in_every_lane() {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         let (random, software) = (Random::new(0x7749), Software::new());
         let bad: Vec<Vec<u8>> =
             SMALL.iter().map(|small| hex(small).to_vec()).chain([vec![9; 31], vec![9; 33], vec![]]).collect();
@@ -140,7 +131,7 @@ fn a_bad_peer_fails_alone_in_every_lane() {
 
 #[test]
 fn highest_bit_of_a_peer_is_masked_and_a_coordinate_above_p_is_taken() {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         let random = Random::new(0x774a);
         let scalar: Bytes = random.bytes(32).try_into().unwrap();
         for small in SMALL {
@@ -175,7 +166,7 @@ fn iterated(lanes: &Lanes, times: u32) -> Bytes {
 
 #[test]
 fn iterated_test_of_rfc_7748_holds_after_1_and_1000() {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         let once = hex("422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079");
         let thousand = hex("684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51");
         assert_eq!(iterated(&lanes, 1), once);
@@ -186,7 +177,7 @@ fn iterated_test_of_rfc_7748_holds_after_1_and_1000() {
 #[test]
 #[ignore = "takes a minute"]
 fn iterated_test_of_rfc_7748_holds_after_1_000_000() {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         let million = hex("7c3911e0ab2586fd864497297e575e6f3bc601c0883c30df5f4dd2d24f665424");
         assert_eq!(iterated(&lanes, 1_000_000), million);
     }
@@ -194,7 +185,7 @@ fn iterated_test_of_rfc_7748_holds_after_1_000_000() {
 
 #[test]
 fn fresh_pairs_are_pairs_and_all_different() {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         let (mut all, library) = (Vec::new(), Instruction::new());
         for size in (1..=WIDTH).chain([WIDTH; 20]) {
             all.extend(generate(&lanes, size));
@@ -211,7 +202,7 @@ fn fresh_pairs_are_pairs_and_all_different() {
 }
 
 fn both_sides_agree(rounds: usize) {
-    for lanes in lanes() {
+    for lanes in lanes_here() {
         let (random, library) = (Random::new(0x774b), Instruction::new());
         for _ in 0..rounds {
             let (ours, theirs) = (generate(&lanes, WIDTH), generate(&lanes, WIDTH));

@@ -8,7 +8,15 @@ use std::sync::Arc;
 use wattlock_core::{Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, Window};
 
 use super::queue::{self, Kernels};
-use super::{Item, WIDTH};
+use super::{Isa, Item, Lanes, WIDTH};
+use crate::detect::Cpu;
+
+/// The lanes of every instruction set that this CPU has, the best first. On an emulated CPU, which `WATTLOCK_EMULATED_CPU`
+/// says it is (`scripts/avx512.sh` sets it), the best only: there floating-point arithmetic takes minutes for a pass.
+pub fn lanes_here() -> Vec<Lanes> {
+    let most = if std::env::var_os("WATTLOCK_EMULATED_CPU").is_some() { 1 } else { usize::MAX };
+    Isa::all(&Cpu::detect()).take(most).map(Lanes::new).collect()
+}
 
 /// An engine that goes by the lanes' name and is as wide. It queues and does nothing inside the call.
 pub struct Passes<F> {
