@@ -6,12 +6,10 @@ use std::arch::x86_64::*;
 use wattlock_core::Error;
 
 use super::gcm::gcm_kernels;
-use super::generic::{
-    FEW, Vector, WIDTH, ctr as generic_ctr, held, kernels, load_block_part, mask_of, store_block_part,
-};
+use super::generic::{FEW, Vector, WIDTH, held, kernels, load_block_part, mask_of, store_block_part};
 use crate::detect::AesNi;
 
-kernels!(AesNi, Xmm, "aes,pclmulqdq,ssse3,sse4.1", ctr: generic_ctr);
+kernels!(AesNi, Xmm, "aes,pclmulqdq,ssse3,sse4.1");
 gcm_kernels!(AesNi, Xmm, "aes,pclmulqdq,ssse3,sse4.1");
 
 /// Encrypts a block, an integer, to an integer.

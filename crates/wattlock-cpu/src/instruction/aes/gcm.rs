@@ -16,9 +16,11 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::aes_ni::{Xmm, from_u128, to_u128};
 use super::generic::{
-    Cursor, Vector, WIDTH, load_block_part, middle_rounds, rounds, splat_keys, store_block_part,
+    Cursor, NUMBERS, Vector, WIDTH, last_round, load_block_part, middle_rounds, rounds, splat_keys,
+    store_block_part,
 };
 use super::ghash::{self, Batch, PIECES, Table, Tail};
+use super::pages::{self, Cache, PAGE};
 use super::schedule::Schedule;
 
 /// What is kept of a message between its pieces. Wiped on drop.
@@ -83,10 +85,10 @@ pub(super) unsafe fn crypt<V: Vector, const R: usize, const SEAL: bool>(
         let batch = WIDTH * 16 * V::LANES;
         let mut counter = counter;
         if at.len >= LONG {
-            let mut cache = Cache([const { MaybeUninit::uninit() }; PAGE + 4]);
+            let mut cache = Cache::EMPTY;
             let mut pages = Pages::<V>::new(&mut cache, &k, counter);
             work.batches::<R, SEAL, 3>(&mut pages);
-            wipe::<V>(&mut cache);
+            cache.wipe::<V>();
             counter = advanced(counter, (at.len - work.at.len) / 16);
         }
         let mut counters = Counters::<V>::new(counter);
@@ -237,7 +239,7 @@ impl<V: Vector> Counters<V> {
     unsafe fn new(counter: u128) -> Counters<V> {
         // SAFETY: the instructions are the caller's; four blocks are the widest vector.
         unsafe {
-            let next = V::splat(from_u128(counter)).add32(V::load(LANE_NUMBERS.as_ptr().cast()));
+            let next = V::splat(from_u128(counter)).add32(V::load(NUMBERS.as_ptr().cast()));
             Counters { next, increment: V::splat(from_u128(V::LANES as u128)) }
         }
     }
@@ -269,31 +271,12 @@ unsafe impl<V: Vector> States<V> for Counters<V> {
     }
 }
 
-static LANE_NUMBERS: [u128; 4] = [0, 1, 2, 3];
-
 /// From this many bytes on a [`Cache`] is worth making. On Zen 3 with 256-bit vectors messages of 8 KiB take 5 % longer
 /// with it and of 12 KiB as long; it saves 2 to 4 % at 16 KiB and 7 to 10 % at 64 KiB. There the multiplications are what
 /// costs; where one AES round starts a cycle and is all a batch waits for, it saves up to a seventh.
 const LONG: usize = 12 * 1024;
 
-/// Counters in one page: those that differ in their lowest byte only.
-const PAGE: usize = 256;
-
-/// The part of the state after two rounds that depends on the counter's lowest byte, for all of its values, and the
-/// first few again: a vector may begin with the last.
-#[repr(C, align(64))]
-struct Cache([MaybeUninit<u128>; PAGE + 4]);
-
-/// The byte that the S-box maps to zero: in its place a byte adds nothing to what MixColumns makes of the others.
-const NOTHING: u128 = 0x5252_5252_5252_5252_5252_5252_5252_5252;
-
-/// Counter mode with the first two rounds done once for 256 counters (after Bernstein and Schwabe, "New AES software
-/// speed records", section 4: counter-mode caching; theirs saves table lookups, ours whole rounds).
-///
-/// Within a page only byte 15 changes. It alone moves the first column of the state after round 1, together with bytes
-/// 0, 5 and 10, which belong to the nonce; the other columns stay the same through the page. MixColumns is linear: the
-/// state after round 2 is what the first column adds ([`Cache`], made once a message) xor what the other columns and the
-/// round key add, made once a page.
+/// Counters by [`pages`]: the first two rounds are done once for 256 of them. Bytes 0, 5 and 10 belong to the nonce.
 struct Pages<'c, V> {
     cache: &'c mut Cache,
     /// The first counter of this page, as an integer.
@@ -312,31 +295,8 @@ impl<'c, V: Vector> Pages<'c, V> {
         let first = counter - used as u128;
         // SAFETY: the instructions are the caller's; the cache holds PAGE blocks and as many more as the widest vector.
         unsafe {
-            // Blocks as they lie in memory: there the counter's lowest byte is the highest of the last four, and adding
-            // to it carries into nothing.
-            let nothing = V::splat(from_u128(NOTHING));
-            let increment = V::splat(from_u128((V::LANES as u128) << 120));
-            let lanes = V::load(LANE_NUMBERS.as_ptr().cast()).reversed();
-            let mut next = V::splat(from_u128(first)).reversed().xor(lanes);
-            for i in (0..PAGE + V::LANES).step_by(V::LANES) {
-                let column = next.xor(k[0]).encrypt(k[1]).first_column(nothing);
-                column.encrypt(V::zero()).store(cache.0.as_mut_ptr().add(i).cast());
-                next = next.add32(increment);
-            }
-            Pages { cache, counter: first, page: Pages::rest(k, first), used }
-        }
-    }
-
-    /// What a page's counters have in common after two rounds.
-    ///
-    /// # Safety
-    /// As for the methods of `V`.
-    #[inline(always)]
-    unsafe fn rest(k: &[V; 15], first: u128) -> V {
-        // SAFETY: the instructions are the caller's.
-        unsafe {
-            let x = V::splat(from_u128(first)).reversed().xor(k[0]).encrypt(k[1]);
-            V::splat(from_u128(NOTHING)).first_column(x).encrypt(k[2])
+            cache.fill(k, first);
+            Pages { cache, counter: first, page: pages::rest(k, first), used }
         }
     }
 }
@@ -346,12 +306,11 @@ unsafe impl<V: Vector> States<V> for Pages<'_, V> {
     #[inline(always)]
     unsafe fn batch(&mut self, k: &[V; 15]) -> [V; WIDTH] {
         let mut x = [self.page; WIDTH];
-        let cache = self.cache.0.as_ptr();
         // SAFETY: the instructions are the caller's; a vector begins within the page and has LANES - 1 blocks more.
         unsafe {
             if self.used + WIDTH * V::LANES <= PAGE {
                 for (i, v) in x.iter_mut().enumerate() {
-                    *v = v.xor(V::load(cache.add(self.used + i * V::LANES).cast()));
+                    *v = v.xor(V::load(self.cache.at(self.used + i * V::LANES)));
                 }
                 self.used += WIDTH * V::LANES;
                 return x;
@@ -359,7 +318,7 @@ unsafe impl<V: Vector> States<V> for Pages<'_, V> {
             // The page ends in this batch, perhaps in the midst of a vector: its lanes are read from among as many of
             // this page and as many of the next.
             self.counter = advanced(self.counter, PAGE);
-            let next = Pages::rest(k, self.counter);
+            let next = pages::rest(k, self.counter);
             let mut pages = [MaybeUninit::<u128>::uninit(); 8];
             self.page.store(pages.as_mut_ptr().cast());
             next.store(pages.as_mut_ptr().add(V::LANES).cast());
@@ -367,43 +326,12 @@ unsafe impl<V: Vector> States<V> for Pages<'_, V> {
                 let place = self.used + i * V::LANES;
                 let beyond = (place + V::LANES).saturating_sub(PAGE).min(V::LANES);
                 let page = V::load(pages.as_ptr().add(beyond).cast());
-                *v = page.xor(V::load(cache.add(place % PAGE).cast()));
+                *v = page.xor(V::load(self.cache.at(place % PAGE)));
             }
             self.page = next;
             self.used = self.used + WIDTH * V::LANES - PAGE;
         }
         x
-    }
-}
-
-/// Wipes what depends on the key, by wide stores: `Zeroize` would take narrow ones, a tenth of a long message.
-///
-/// # Safety
-/// As for the methods of `V`.
-#[inline(always)]
-unsafe fn wipe<V: Vector>(cache: &mut Cache) {
-    for i in (0..PAGE + V::LANES).step_by(V::LANES) {
-        // SAFETY: the instructions are the caller's; the cache holds PAGE blocks and a vector.
-        unsafe { V::zero().store(cache.0.as_mut_ptr().add(i).cast()) };
-    }
-    // The compiler must believe that somebody reads the zeros.
-    std::hint::black_box(&raw const *cache);
-}
-
-/// Encrypts or decrypts what is at hand with N finished states but for the last round. The last round key and the data
-/// go in together: one exclusive or less behind the AES units.
-///
-/// # Safety
-/// As for the methods of `V`; `at` must have N vectors.
-#[inline(always)]
-unsafe fn last_round<V: Vector, const R: usize, const N: usize>(k: &[V; 15], x: [V; N], at: Cursor) {
-    // SAFETY: the instructions are the caller's; loads and stores stay within N vectors.
-    unsafe {
-        for (i, v) in x.into_iter().enumerate() {
-            let offset = i * 16 * V::LANES;
-            let key = k[R].xor(V::load(at.from.add(offset)));
-            v.encrypt_last(key).store(at.to.add(offset));
-        }
     }
 }
 

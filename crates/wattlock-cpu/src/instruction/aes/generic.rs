@@ -19,7 +19,7 @@ pub(super) const WIDTH: usize = 8;
 pub(super) const FEW: usize = 64;
 
 /// What the lanes of the widest vector add to the first one's counter.
-static NUMBERS: [u128; 4] = [0, 1, 2, 3];
+pub(super) static NUMBERS: [u128; 4] = [0, 1, 2, 3];
 
 /// Several AES blocks side by side.
 ///
@@ -282,14 +282,54 @@ pub(super) unsafe fn middle_rounds<V: Vector, const R: usize, const N: usize, co
     x: &mut [V; N],
 ) {
     // SAFETY: the instructions are the caller's.
+    unsafe { rounds_from::<V, R, N, 1, ENCRYPT>(k, x) }
+}
+
+/// The rounds from FIRST to the last but one.
+///
+/// # Safety
+/// As for the methods of `V`.
+#[inline(always)]
+pub(super) unsafe fn rounds_from<
+    V: Vector,
+    const R: usize,
+    const N: usize,
+    const FIRST: usize,
+    const ENCRYPT: bool,
+>(
+    k: &[V; 15],
+    x: &mut [V; N],
+) {
+    // SAFETY: the instructions are the caller's.
     unsafe {
-        for key in &k[1..R] {
+        for key in &k[FIRST..R] {
             for v in x.iter_mut() {
                 *v = if ENCRYPT { v.encrypt(*key) } else { v.decrypt(*key) };
             }
             if let Ok(all) = <&mut [V; WIDTH]>::try_from(&mut x[..]) {
                 V::hold(all);
             }
+        }
+    }
+}
+
+/// Encrypts or decrypts what is at hand with N finished states but for the last round. The last round key and the data
+/// go in together: one exclusive or less behind the AES units.
+///
+/// # Safety
+/// As for the methods of `V`; `at` must have N vectors.
+#[inline(always)]
+pub(super) unsafe fn last_round<V: Vector, const R: usize, const N: usize>(
+    k: &[V; 15],
+    x: [V; N],
+    at: Cursor,
+) {
+    // SAFETY: the instructions are the caller's; loads and stores stay within N vectors.
+    unsafe {
+        for (i, v) in x.into_iter().enumerate() {
+            let offset = i * 16 * V::LANES;
+            let key = k[R].xor(V::load(at.from.add(offset)));
+            v.encrypt_last(key).store(at.to.add(offset));
         }
     }
 }
@@ -318,16 +358,15 @@ unsafe fn few_rounds<const R: usize, const N: usize, const ENCRYPT: bool>(keys: 
 /// # Safety
 /// As for the methods of `V`; `at` must come from a [`Span`](super::super::span::Span).
 #[inline(always)]
-pub(super) unsafe fn ctr<V: Vector, const R: usize>(keys: &Schedule, mut counter: u128, mut at: Cursor) {
+pub(super) unsafe fn ctr<V: Vector, const R: usize>(k: &[V; 15], mut counter: u128, mut at: Cursor) {
     // SAFETY: instructions are the caller's; no part exceeds `at.len`.
     unsafe {
-        let k = splat_keys::<V, R>(keys);
         while at.len > 0 {
             // Lanes add in 64 bits. A part ends where the lower half would wrap, so that none ever does.
             let until_wrap = (1 << 64) - u128::from(counter as u64);
             let blocks = until_wrap.min(at.len.div_ceil(16) as u128);
             let bytes = at.len.min(16 * blocks as usize);
-            ctr_part::<V, R>(&k, counter, Cursor { len: bytes, ..at });
+            ctr_part::<V, R>(k, counter, Cursor { len: bytes, ..at });
             counter = counter.wrapping_add(blocks);
             at.advance(bytes);
         }
@@ -429,12 +468,7 @@ unsafe fn ctr_step<V: Vector, const R: usize, const N: usize>(
             *next = next.add64(increment);
         }
         middle_rounds::<V, R, N, true>(k, &mut x);
-        for (i, v) in x.into_iter().enumerate() {
-            // Last round key and data go in together: one exclusive or less behind the AES units.
-            let offset = i * 16 * V::LANES;
-            let key = k[R].xor(V::load(at.from.add(offset)));
-            v.encrypt_last(key).store(at.to.add(offset));
-        }
+        last_round::<V, R, N>(k, x, at);
     }
 }
 
@@ -761,10 +795,11 @@ unsafe fn xts_block<const R: usize, const ENCRYPT: bool>(keys: &Schedule, block:
 
 /// Writes a per-ISA file's safe entries: each demands the witness, so that its features are there.
 macro_rules! kernels {
-    ($witness:ty, $vector:ty, $features:literal, ctr: $ctr:ident) => {
+    ($witness:ty, $vector:ty, $features:literal) => {
         use super::super::span::Span;
         use super::Block;
         use super::generic::{self, Cursor};
+        use super::pages;
         use super::schedule::{Rounds, Schedule};
 
         /// AES-CTR, 128-bit counter.
@@ -773,7 +808,7 @@ macro_rules! kernels {
             #[target_feature(enable = $features)]
             unsafe fn run<const R: usize>(keys: &Schedule, counter: u128, at: Cursor) {
                 // SAFETY: this function enables the instructions; the span is the caller's.
-                unsafe { $ctr::<$vector, R>(keys, counter, at) }
+                unsafe { pages::ctr::<$vector, R>(keys, counter, at) }
             }
             let at = Cursor { from: data.from(), to: data.to(), len: data.len() };
             // SAFETY: the witness proves the instructions; `at` comes from a span that lives through this call.

@@ -16,6 +16,8 @@ mod generic;
 #[cfg(target_arch = "x86_64")]
 mod ghash;
 #[cfg(target_arch = "x86_64")]
+mod pages;
+#[cfg(target_arch = "x86_64")]
 mod schedule;
 #[cfg(target_arch = "x86_64")]
 mod vaes256;

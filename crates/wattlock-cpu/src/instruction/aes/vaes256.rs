@@ -5,12 +5,10 @@ use std::arch::x86_64::*;
 
 use super::aes_ni::{from_u128, reverse, to_u128};
 use super::gcm::gcm_kernels;
-use super::generic::{
-    Vector, WIDTH, ctr as generic_ctr, held, kernels, load_block_part, mask_of, store_block_part,
-};
+use super::generic::{Vector, WIDTH, held, kernels, load_block_part, mask_of, store_block_part};
 use crate::detect::Vaes256;
 
-kernels!(Vaes256, Ymm, "vaes,vpclmulqdq,avx2,aes,pclmulqdq", ctr: generic_ctr);
+kernels!(Vaes256, Ymm, "vaes,vpclmulqdq,avx2,aes,pclmulqdq");
 gcm_kernels!(Vaes256, Ymm, "vaes,vpclmulqdq,avx2,aes,pclmulqdq");
 
 #[derive(Clone, Copy)]
