@@ -228,34 +228,28 @@ wattlock_completed(SSL *ssl, void *argument)
 }
 
 
-SSL *
-wattlock_new(SSL_CTX *context)
+/* A new TLS connection: its handshake may pause. */
+static void
+wattlock_begin(SSL *ssl)
 {
-    SSL             *ssl = SSL_new(context);
-    void            *mark;
+    void            *mark = SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), context_index);
     wattlock_ssl_t  *state;
 
-    if (ssl == NULL || table == NULL) {
-        return ssl;
-    }
-
-    mark = SSL_CTX_get_ex_data(context, context_index);
-
     if (mark == &mark_off || (mark == NULL && !for_upstream)) {
-        return ssl;
+        return;
     }
 
     state = ngx_calloc(sizeof(wattlock_ssl_t), ngx_cycle->log);
 
     if (state == NULL) {
-        return ssl;
+        return;
     }
 
     state->info = SSL_get_info_callback(ssl);
 
     if (SSL_set_ex_data(ssl, ssl_index, state) != 1) {
         ngx_free(state);
-        return ssl;
+        return;
     }
 
     SSL_set_info_callback(ssl, wattlock_info);
@@ -268,8 +262,25 @@ wattlock_new(SSL_CTX *context)
     wattlock_counts.handshakes++;
     wattlock_counts.in_handshake++;
     table->set_active(table->provider, (unsigned) wattlock_counts.in_handshake);
+}
 
-    return ssl;
+
+/*
+ * In place of SSL_set_ex_data: nginx ties each new SSL to its connection with it, before anything is done with either.
+ * A connection over datagrams (HTTP/3) stays synchronous: a completion could not be posted to it, since its read event
+ * waits for datagrams and no call is ever repeated without one.
+ */
+int
+wattlock_set_ex_data(SSL *ssl, int index, void *data)
+{
+    int               done = SSL_set_ex_data(ssl, index, data);
+    ngx_connection_t *c = data;
+
+    if (done == 1 && table != NULL && index == ngx_ssl_connection_index && c != NULL && c->type != SOCK_DGRAM) {
+        wattlock_begin(ssl);
+    }
+
+    return done;
 }
 
 

@@ -54,7 +54,7 @@ void wattlock_loop_stop(void);
 int wattlock_mark(SSL_CTX *context, int on);
 
 /* What the bridge calls in place of libssl's. */
-SSL *wattlock_new(SSL_CTX *context);
+int wattlock_set_ex_data(SSL *ssl, int index, void *data);
 int wattlock_get_error(const SSL *ssl, int ret);
 
 #endif
