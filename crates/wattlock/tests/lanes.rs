@@ -10,7 +10,10 @@ use std::sync::Arc;
 use common::{HOLD_NS, HandClock};
 use wattlock::policy::{Choice, EngineId, Policy, Weather};
 use wattlock::{Builder, Dispatcher, Profile, Runtime, Submitted, own_engines};
-use wattlock_core::{Completion, Kind, KindSet, Nanos, OwnedRequest, Shape, known_answers};
+use wattlock_core::{
+    Completion, Error, Fault, Key, Kind, KindSet, Material, Nanos, OwnedRequest, Shape, known_answers,
+};
+use wattlock_cpu::lanes::Item;
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
 
 const INSTRUCTION: EngineId = EngineId(0);
@@ -64,7 +67,11 @@ fn builder(clock: &HandClock) -> Builder {
 
 /// A dispatcher whose lanes have proved these kinds.
 fn dispatcher(clock: &HandClock, kinds: &[Kind]) -> Dispatcher {
-    let runtime = builder(clock).build().unwrap();
+    proved(builder(clock), kinds)
+}
+
+fn proved(builder: Builder, kinds: &[Kind]) -> Dispatcher {
+    let runtime = builder.build().unwrap();
     let mut dispatcher = runtime.dispatcher();
     for kind in kinds {
         assert!(
@@ -110,6 +117,50 @@ fn a_full_batch_of_one_kind_is_one_pass() {
     assert_eq!(back(&mut dispatcher), [], "company may still come");
     pending(dispatcher.submit(question(Kind::X25519Derive, 8)));
     assert_eq!(back(&mut dispatcher), (1..=8).map(|mark| (mark, 8)).collect::<Vec<_>>());
+    assert_eq!(dispatcher.in_flight(), 0);
+}
+
+/// The known question under a key one of whose parts does not fit the others.
+fn misfit(mark: u64) -> OwnedRequest {
+    let mut request = question(Kind::Rsa2048Private, mark);
+    let Material::Rsa(key) = request.key.material() else { panic!("an RSA key") };
+    let mut key = (**key).clone();
+    key.dp[7] ^= 0x20;
+    request.key = Arc::new(Key::rsa(key).expect("its shape is right"));
+    request
+}
+
+/// What has come back: marks of answers, and marks and errors of failures.
+fn outcomes(dispatcher: &mut Dispatcher) -> (Vec<u64>, Vec<(u64, Error)>) {
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    dispatcher.poll(&mut |completion| match completion.result {
+        Ok(_) => done.push(completion.request.mark),
+        Err(error) => failed.push((completion.request.mark, error)),
+    });
+    done.sort_unstable();
+    (done, failed)
+}
+
+#[test]
+fn a_key_that_does_not_fit_together_keeps_no_other_from_the_lanes() {
+    let clock = HandClock::default();
+    // As lanes do: whatever is wrong with the key, they see that the result is wrong.
+    let mut engines: Vec<_> = own_engines().into_iter().take(LANES.index()).collect();
+    let instruction = engines[INSTRUCTION.index()].clone();
+    let pass = move |_: Kind, items: &mut [Item<'_>]| {
+        let wrong = |_| Error::Device(Fault::WrongResult);
+        items.iter_mut().for_each(|item| item.result = instruction.execute(&mut item.request).map_err(wrong));
+    };
+    engines.push(Arc::new(Passes::new(KindSet::of(&[Kind::Rsa2048Private]), pass)));
+    let mut dispatcher = proved(builder(&clock).engines(engines), &[Kind::Rsa2048Private]);
+    dispatcher.set_active(100);
+    for round in 0..3 {
+        (1..8).for_each(|mark| pending(dispatcher.submit(question(Kind::Rsa2048Private, mark))));
+        pending(dispatcher.submit(misfit(8)));
+        let (done, failed) = outcomes(&mut dispatcher);
+        assert_eq!(done, [1, 2, 3, 4, 5, 6, 7], "round {round}");
+        assert!(matches!(failed[..], [(8, Error::Invalid(_))]), "round {round}: {failed:?}");
+    }
     assert_eq!(dispatcher.in_flight(), 0);
 }
 

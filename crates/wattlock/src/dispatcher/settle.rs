@@ -47,11 +47,17 @@ impl Dispatcher {
             Err(error) if self.stations[id.index()].is_cpu && !error.another_engine_may_help() => Err(error),
             Err(error) => {
                 let reason = Reason::of(&error);
-                if matches!(error, Error::Device(_)) {
-                    self.failed(id, reason, now);
+                let result = self.elsewhere(id, reason, &mut request.view());
+                // A wrong result where there is no right one is the request's fault: an RSA key whose parts do not fit
+                // together must not keep everybody else's keys from an engine.
+                let no_right_one = matches!(result, Err(Error::Invalid(_) | Error::Authentication));
+                if !(no_right_one && error == Error::Device(Fault::WrongResult)) {
+                    if matches!(error, Error::Device(_)) {
+                        self.failed(id, reason, now);
+                    }
+                    self.policy.observe(&entry.shape, &outcome(&entry, &cost, now, true), now);
                 }
-                self.policy.observe(&entry.shape, &outcome(&entry, &cost, now, true), now);
-                self.elsewhere(id, reason, &mut request.view())
+                result
             }
         };
         self.finish(token, &entry, request, result, cost, now);
