@@ -32,8 +32,8 @@ pub struct Settings {
     pub algorithms: Option<Vec<String>>,
     /// Whether operations in jobs pause even where nothing on this machine gains by company.
     pub pause_always: bool,
-    /// The longest time a request is held for company where nobody polls but us.
-    pub hold: Duration,
+    /// The longest time a request is held for company; by default it depends on who polls.
+    pub hold: Option<Duration>,
     /// How long an engine may take before the CPU does the request instead.
     pub give_up: Duration,
     /// Whether counters are published for `wattlock status`.
@@ -50,7 +50,7 @@ impl Default for Settings {
             emulate: None,
             algorithms: None,
             pause_always: false,
-            hold: Duration::from_micros(200),
+            hold: None,
             give_up: Duration::from_millis(200),
             telemetry: true,
         }
@@ -75,7 +75,10 @@ pub const KEYS: &[(&std::ffi::CStr, &str)] = &[
         c"pause",
         "auto (default): operations in jobs pause where company can gain something; always: for trying out programs",
     ),
-    (c"hold-us", "microseconds a request may be held for company, 0 to 10000; 200 by default"),
+    (
+        c"hold-us",
+        "microseconds a request may be held for company, 0 to 10000; by default 5000 where the application polls, else 1000",
+    ),
     (
         c"give-up-ms",
         "milliseconds an engine may take before the CPU does its request, 1 to 60000; 200 by default",
@@ -113,6 +116,21 @@ fn list(value: &str) -> Vec<String> {
     value.split(',').map(|part| part.trim().to_ascii_lowercase()).filter(|part| !part.is_empty()).collect()
 }
 
+/// Pairs joined by commas. A part without `=` belongs to the pair before it: some values are lists.
+fn pairs(value: &str) -> Vec<String> {
+    let mut pairs: Vec<String> = Vec::new();
+    for part in list(value) {
+        match pairs.last_mut() {
+            Some(pair) if !part.contains('=') => {
+                pair.push(',');
+                pair.push_str(&part);
+            }
+            _ => pairs.push(part),
+        }
+    }
+    pairs
+}
+
 impl Settings {
     /// Takes one setting in.
     ///
@@ -135,7 +153,7 @@ impl Settings {
                 }
             }
             "thresholds" => {
-                for pair in list(value) {
+                for pair in pairs(value) {
                     self.thresholds.set(&pair).map_err(|error| nonsense(key, value, error.to_string()))?;
                 }
             }
@@ -160,7 +178,7 @@ impl Settings {
                     _ => return Err(nonsense(key, value, "auto or always")),
                 }
             }
-            "hold-us" => self.hold = Duration::from_micros(number(key, value, 0..=10_000)?),
+            "hold-us" => self.hold = Some(Duration::from_micros(number(key, value, 0..=10_000)?)),
             "give-up-ms" => self.give_up = Duration::from_millis(number(key, value, 1..=60_000)?),
             "telemetry" => {
                 self.telemetry = match value {
@@ -202,5 +220,13 @@ mod tests {
         assert!(told("give-up-ms", "0").contains("1 to 60000"));
         assert!(told("engines", " , ").contains("at least one"));
         assert!(told("speed", "1").contains("no such setting"));
+    }
+
+    #[test]
+    fn a_list_among_thresholds_keeps_its_commas() {
+        let mut settings = Settings::default();
+        let value = "eeca.bytes=2048, lecpaes.fill_permille=430,810,adaptive.probe=1";
+        assert_eq!(pairs(value), ["eeca.bytes=2048", "lecpaes.fill_permille=430,810", "adaptive.probe=1"]);
+        assert_eq!(settings.set("thresholds", "lecpaes.fill_permille=430,810"), Ok(()));
     }
 }

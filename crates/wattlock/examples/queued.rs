@@ -223,7 +223,7 @@ impl Door {
 
     fn turn_together(&mut self) {
         let Door { dispatcher, waiting, back, .. } = self;
-        dispatcher.submit_together(waiting, &mut |_, submitted| {
+        dispatcher.submit_together(waiting, 0, &mut |_, submitted| {
             if let Submitted::Done(completion) = submitted {
                 back.push(completion.request);
             }

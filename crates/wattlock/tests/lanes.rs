@@ -237,7 +237,7 @@ fn requests_together_share_passes_as_the_policy_says_and_none_is_held() {
     let mut together = |count: u64| {
         let mut requests: Vec<_> = (0..count).map(|mark| question(Kind::X25519Derive, mark)).collect();
         let (mut at_once, mut promised) = (Vec::new(), Vec::new());
-        dispatcher.submit_together(&mut requests, &mut |mark, submitted| match submitted {
+        dispatcher.submit_together(&mut requests, 0, &mut |mark, submitted| match submitted {
             Submitted::Done(completion) => at_once.push((mark, completion.result.is_ok())),
             Submitted::Pending(_) => promised.push(mark),
         });

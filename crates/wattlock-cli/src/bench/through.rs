@@ -90,7 +90,7 @@ fn of_kernel(runtime: &Runtime, lanes: &Lanes, kind: Kind) -> Result<(f64, f64)>
 
 /// As [`turn`], all in one call.
 fn turn_together(dispatcher: &mut Dispatcher, waiting: &mut Vec<OwnedRequest>, back: &mut Vec<OwnedRequest>) {
-    dispatcher.submit_together(waiting, &mut |_, submitted| {
+    dispatcher.submit_together(waiting, 0, &mut |_, submitted| {
         if let Submitted::Done(completion) = submitted {
             back.push(completion.request);
         }

@@ -103,7 +103,7 @@ impl State {
         }
         let now = self.now();
         let State { dispatcher, ahead, .. } = self;
-        dispatcher.submit_together(&mut batch, &mut |_, submitted| {
+        dispatcher.submit_together(&mut batch, 0, &mut |_, submitted| {
             if let wattlock::Submitted::Done(done) = submitted {
                 ahead.put(done, now);
             }

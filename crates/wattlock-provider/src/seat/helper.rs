@@ -1,8 +1,8 @@
 //! The helper thread, and what else a process has of one provider.
 //!
-//! It is started when something first pauses and nobody has said that it polls. While anything is in flight it looks
-//! every millisecond (every 50 us where an engine with queues works), releases what a loop has not come back for, and
-//! else sleeps.
+//! It is started when something first pauses and nobody has said that it polls. It sleeps until what has waited longest
+//! has waited long enough, releases what a loop has not come back for, looks every 50 us where an engine with queues
+//! works, and every millisecond while the thread that it looks after is busy. With nothing in flight it sleeps.
 
 use std::sync::atomic::{
     AtomicBool,
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use wattlock::core::Nanos;
 
-use super::{Seat, lock, unlock};
+use super::{PATIENCE_UNTOLD, Seat, lock, unlock};
 use crate::provider::Provider;
 
-/// How often the helper looks while requests wait for a loop to come round.
+/// How soon the helper looks again where it could not: the thread with the requests is at work.
 const TICK: Duration = Duration::from_millis(1);
-/// How often it looks while an engine with queues has something.
+/// How often it looks while an engine with queues has something, and the least it sleeps.
 const QUEUE_TICK: Duration = Duration::from_micros(50);
 
 /// What a process has of one provider that does not survive a fork.
@@ -62,25 +62,18 @@ impl Life {
 struct Helper(std::thread::JoinHandle<()>);
 
 impl Helper {
-    fn start(life: Arc<Life>, hold: Duration) -> Option<Helper> {
-        let work = move || Helper::run(&life, hold.max(TICK));
+    fn start(life: Arc<Life>) -> Option<Helper> {
+        let work = move || Helper::run(&life);
         std::thread::Builder::new().name("wattlock".to_owned()).spawn(work).map(Helper).ok()
     }
 
-    fn run(life: &Life, overdue: Duration) {
-        let mut tick = TICK;
+    fn run(life: &Life) {
         while !life.stop.load(Relaxed) {
-            std::thread::sleep(tick);
             let seats: Vec<Arc<Seat>> = lock(&life.seats).clone();
-            let (mut busy, mut queued) = (false, false);
-            for seat in seats {
-                let (one_busy, one_queued) = seat.look_after(overdue.as_nanos() as u64);
-                busy |= one_busy;
-                queued |= one_queued;
-            }
-            tick = if queued { QUEUE_TICK } else { TICK };
-            if busy || life.awake.swap(false, SeqCst) && Helper::anything(life) {
+            let due = seats.iter().filter_map(|seat| seat.look_after()).min();
+            if due.is_some() || life.awake.swap(false, SeqCst) && Helper::anything(life) {
                 life.awake.store(true, SeqCst);
+                std::thread::sleep(due.unwrap_or(TICK).max(QUEUE_TICK));
                 continue;
             }
             let mut helper = lock(&life.helper);
@@ -107,29 +100,33 @@ impl Provider {
         let mut helper = lock(&life.helper);
         match &*helper {
             Some(_) => life.bell.notify_one(),
-            None => *helper = Helper::start(life.clone(), self.current().settings.hold),
+            None => *helper = Helper::start(life.clone()),
         }
     }
 }
 
 impl Seat {
-    /// The helper's look: releases what a loop has not come back for, and takes in what is done. Returns whether
-    /// anything is still in flight, and whether an engine with queues has it.
-    fn look_after(&self, overdue_ns: Nanos) -> (bool, bool) {
+    /// The helper's look: releases what a loop has not come back for, and takes in what is done. Returns in what time to
+    /// look again, if anything is still in flight.
+    fn look_after(&self) -> Option<Duration> {
         // Its thread is at work, which may take long and may have nothing to do with who waits.
-        let Ok(mut state) = self.state.try_lock() else { return (self.waited_for.load(Relaxed), false) };
+        let Ok(mut state) = self.state.try_lock() else {
+            return self.waited_for.load(Relaxed).then_some(TICK);
+        };
         if self.claimed.load(Relaxed) {
-            return (false, false);
+            return None;
         }
+        let patience_ns = self.hold.unwrap_or(PATIENCE_UNTOLD).as_nanos() as Nanos;
         let now = state.now();
-        if state.gathered.first().is_some_and(|one| now.saturating_sub(one.since) >= overdue_ns) {
+        let mut left_ns = state.left_ns(patience_ns, now);
+        if left_ns == Some(0) {
             state.release(None, None);
+            left_ns = None;
         } else if state.dispatcher.in_flight() > 0 {
             state.collect(None);
         }
         let queued = state.waiting.iter().any(Option::is_some);
-        let busy = queued || !state.gathered.is_empty();
         unlock(state);
-        (busy, queued)
+        if queued { Some(QUEUE_TICK) } else { left_ns.map(Duration::from_nanos) }
     }
 }

@@ -44,9 +44,12 @@ pub(crate) use helper::Life;
 use stack::Stack;
 use waiter::{Notify, Waiter};
 
-/// The longest that something waits for company where the application says when nobody else can join: a loop that is
-/// never idle may never say so, and a pass of RSA takes 1 to 15 ms.
+/// The longest that something waits for company where the application says when nobody else can join, unless `hold-us`
+/// says otherwise: a loop that is never idle may never say so, and a pass of RSA takes 1 to 15 ms.
 const PATIENCE: Duration = Duration::from_millis(5);
+
+/// The same where the application says nothing, and a thread of ours waits for it.
+const PATIENCE_UNTOLD: Duration = Duration::from_millis(1);
 
 /// The width of a kind that nothing does several of at the cost of one.
 const ALONE: u16 = u16::MAX;
@@ -63,6 +66,8 @@ pub struct Seat {
     devices: KindSet,
     /// Whether operations pause even where company gains nothing.
     pause_always: bool,
+    /// The longest that something waits for company, if the settings say.
+    hold: Option<Duration>,
     state: Mutex<State>,
     /// Whether something was gathered or in flight when the state was last let go.
     waited_for: Arc<AtomicBool>,
@@ -148,12 +153,17 @@ impl State {
         self.clock.now()
     }
 
+    /// How long what has gathered first may still wait.
+    fn left_ns(&self, patience_ns: Nanos, now: Nanos) -> Option<Nanos> {
+        self.gathered.first().map(|one| (one.since + patience_ns).saturating_sub(now))
+    }
+
     /// Hands what has gathered, of one kind or of all, to the policy and does what can be done at once. Returns whether
     /// gathering helped: somebody had company, or an engine with queues has something.
     fn release(&mut self, only: Option<Kind>, me: Option<&Arc<Waiter>>) -> bool {
         let mut helped = false;
         while let Some(kind) = only.or(self.gathered.first().map(Gathered::kind)) {
-            let mut alike = Vec::new();
+            let (mut alike, mut held_ns, now) = (Vec::new(), 0, self.clock.now());
             for mut one in self.gathered.extract_if(.., |one| one.kind() == kind) {
                 let free = self.waiting.iter().position(Option::is_none);
                 let slot = free.unwrap_or(self.waiting.len());
@@ -161,9 +171,11 @@ impl State {
                 self.waiting[slot] = Some((None, one.waiter));
                 one.request.mark = slot as u64;
                 alike.push(one.request);
+                held_ns += now.saturating_sub(one.since);
             }
+            held_ns /= alike.len().max(1) as Nanos;
             let State { dispatcher, waiting, tell, .. } = self;
-            dispatcher.submit_together(&mut alike, &mut |mark, submitted| {
+            dispatcher.submit_together(&mut alike, held_ns, &mut |mark, submitted| {
                 let place = &mut waiting[mark as usize];
                 match submitted {
                     Submitted::Pending(token) => place.iter_mut().for_each(|(name, _)| *name = Some(token)),
@@ -234,7 +246,7 @@ impl Seat {
     fn new(provider: &Provider) -> Seat {
         let epoch = provider.epoch.load(Acquire);
         let current = provider.current();
-        let (runtime, pause_always) = (current.runtime, current.settings.pause_always);
+        let runtime = current.runtime;
         let mut widths = [ALONE; Kind::COUNT];
         for description in runtime.engines().iter().map(|engine| engine.description()) {
             for kind in description.queued.iter().filter(|_| description.class.is_cpu()) {
@@ -248,7 +260,8 @@ impl Seat {
             widths,
             alone_ns: std::array::from_fn(|at| runtime.alone_ns(Kind::ALL[at])),
             devices: device_kinds(&runtime),
-            pause_always,
+            pause_always: current.settings.pause_always,
+            hold: current.settings.hold,
             state: Mutex::new(State::new(&runtime, waited_for.clone())),
             waited_for,
             claimed: AtomicBool::new(false),
@@ -286,8 +299,9 @@ impl Seat {
     pub(crate) fn poll(&self) -> usize {
         let mut state = self.lock();
         let now = state.now();
-        let is_late = |one: &Gathered| now.saturating_sub(one.since) >= PATIENCE.as_nanos() as u64;
-        while let Some(late) = state.gathered.first().filter(|one| is_late(one)).map(Gathered::kind) {
+        let patience_ns = self.hold.unwrap_or(PATIENCE).as_nanos() as Nanos;
+        while state.left_ns(patience_ns, now) == Some(0) {
+            let late = state.gathered[0].kind();
             state.release(Some(late), None);
         }
         state.collect(None);

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io::{Read, Write};
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use wattlock::core::{Kind, KindSet, KnownAnswer, Nanos, Shape, known_answers};
@@ -286,6 +286,43 @@ fn a_step_releases_the_kind_that_takes_least_and_leaves_the_others() {
     assert_eq!(step(), 0, "in flight");
     assert!(dear.iter().chain([&joining]).all(|job| job.told() == 1));
     dear.into_iter().chain([joining]).for_each(Job::ends);
+}
+
+#[test]
+fn whoever_was_held_as_long_as_the_settings_say_goes_and_the_time_is_counted() {
+    let time = Arc::new(AtomicU64::new(1));
+    let hands = time.clone();
+    let clock = Clock::given(move || hands.load(Relaxed));
+    let runtime = runtime(KindSet::of(&[CHEAP]), true, clock, &Made::default());
+    let loaded = Loaded::with(runtime.clone());
+    let provider = loaded.provider();
+    let mut current = provider.current();
+    current.settings.set("hold-us", "300").unwrap();
+    provider.change_to(current);
+    let table = table::make(provider);
+    // SAFETY: the table's own provider.
+    let poll = || unsafe { (table.poll)(table.provider) };
+    // SAFETY: as above.
+    unsafe {
+        (table.claim)(table.provider, 1);
+        (table.set_active)(table.provider, 100);
+    }
+    // Lanes have to prove the kind first: what comes meanwhile is done elsewhere, and was held, too.
+    for _ in 0..2 {
+        let first = Job::start(provider, CHEAP);
+        time.fetch_add(100_000, Relaxed);
+        let second = Job::start(provider, CHEAP);
+        time.fetch_add(199_999, Relaxed);
+        assert_eq!(poll(), 2, "in flight");
+        time.fetch_add(1, Relaxed);
+        assert_eq!(poll(), 0, "in flight");
+        assert_eq!([first.told(), second.told()], [1, 1]);
+        first.ends();
+        second.ends();
+    }
+    let cells = runtime.snapshot().cells;
+    let held: Vec<_> = cells.iter().map(|cell| (&*cell.engine, cell.requests, cell.held_ns)).collect();
+    assert!(["instruction", "lanes"].iter().all(|engine| held.contains(&(engine, 2, 500_000))), "{held:?}");
 }
 
 #[test]

@@ -128,6 +128,7 @@ impl Dispatcher {
             match self.stations[id.index()].engine.execute(request) {
                 Ok(len) => {
                     self.row.done(id, kind, bytes);
+                    self.count_held_before(id, kind);
                     return Ok(len);
                 }
                 Err(error) if may_repeat(&error, request) => {}

@@ -78,6 +78,8 @@ pub struct Dispatcher {
     odd: Vec<usize>,
     /// Scratch for one batch.
     tokens: Vec<Token>,
+    /// How long whoever submits now held each request before.
+    held_before_ns: Nanos,
     idle: IdleShare,
     row: Row,
     streams: Streams,
@@ -114,6 +116,7 @@ impl Dispatcher {
             arrived: VecDeque::new(),
             odd: Vec::new(),
             tokens: Vec::new(),
+            held_before_ns: 0,
             idle: IdleShare::default(),
             row,
             streams: Streams::default(),

@@ -11,6 +11,7 @@ use super::station::Station;
 use super::{Dispatcher, Submitted};
 use crate::health::Reason;
 use crate::sys::fork;
+use crate::telemetry::Counter;
 
 /// A lone request gets the answer that the policy gave to the last one like it; one in this many is asked about, and
 /// timed. A full reckoning, a second clock reading and what the policy learns cost half a microsecond, 3 % of a signature.
@@ -60,15 +61,18 @@ impl Dispatcher {
     }
 
     /// Submits requests of one kind that are all there are: nobody else will join them. Says of each, by its mark, what
-    /// became of it. Nothing is held when this returns. Never blocks.
+    /// became of it. `held_ns` is how long, on average, whoever submits them held them for each other: it counts as time
+    /// held. Nothing is held when this returns. Never blocks.
     pub fn submit_together(
         &mut self,
         requests: &mut Vec<OwnedRequest>,
+        held_ns: Nanos,
         each: &mut dyn FnMut(u64, Submitted),
     ) {
         if self.generation != fork::generation() {
             self.after_fork();
         }
+        self.held_before_ns = held_ns;
         let active = self.weather.active;
         while let Some(first) = requests.first() {
             let (shape, count) = (first.shape(), requests.len() as u32);
@@ -99,6 +103,15 @@ impl Dispatcher {
             }
         }
         self.weather.active = active;
+        self.held_before_ns = 0;
+    }
+
+    /// Counts the time that a request was held before it came here, for the engine that gets it.
+    #[inline]
+    pub(super) fn count_held_before(&mut self, id: EngineId, kind: Kind) {
+        if self.held_before_ns > 0 {
+            self.row.add(id, kind, Counter::HeldNs, self.held_before_ns);
+        }
     }
 
     /// Whether an engine is lanes of this CPU that do a kind.
@@ -184,6 +197,7 @@ impl Dispatcher {
         mut request: OwnedRequest,
         now: Nanos,
     ) -> Submitted {
+        self.count_held_before(engine, shape.kind);
         if self.stations[engine.index()].health.ready(shape.kind) {
             self.note_lone(engine, shape);
             let result = self.run_timed(engine, shape, now, &mut request.view());
@@ -317,6 +331,7 @@ impl Dispatcher {
         ahead: u32,
         now: Nanos,
     ) -> Token {
+        self.count_held_before(id, shape.kind);
         let give_up_ns = self.expect(id, shape, hold_ns, now);
         let depth = self.weather.engines[id.index()].in_flight + ahead + 1;
         self.in_flight.enter(id, shape, mark, depth, (now, give_up_ns))
