@@ -116,7 +116,10 @@ fn print_all(runtime: &Runtime) -> Result<()> {
         say!("  {:<12} {} kinds, {how}", description.name, description.kinds().iter().count());
         say!("  {:<12} {}", "", description.detail);
     }
-    say!("Not here: {}", absent());
+    for (name, why) in wattlock::missing_engines() {
+        say!("Not here: {name}: {why}");
+    }
+    say!("Not here: {CARDS}");
     say!("Policy    {}", runtime.policy());
     say!("Profile   {}", runtime.profile_origin());
     say!("\nChosen for one request alone (and what the others would cost)");
@@ -142,10 +145,9 @@ fn print_all(runtime: &Runtime) -> Result<()> {
     Ok(())
 }
 
-/// What a machine could have and this one has not, for the engines that exist.
-fn absent() -> &'static str {
-    "accelerator cards and GPUs (no engine for them is built in yet); `--emulate` adds a model of one"
-}
+/// What no machine has yet.
+const CARDS: &str =
+    "accelerator cards and GPUs (no engine for them is built in yet); `--emulate` adds a model of one";
 
 /// The smallest size shown, and each larger one where the choice changes.
 fn turning_points(runtime: &Runtime, kind: Kind) -> Vec<(usize, EngineId)> {

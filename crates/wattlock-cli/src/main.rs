@@ -187,9 +187,11 @@ mod tests {
     #[test]
     fn arguments_are_well_formed_and_every_command_has_an_example() {
         Arguments::command().debug_assert();
-        for command in Arguments::command().get_subcommands() {
+        let mut left: Vec<clap::Command> = Arguments::command().get_subcommands().cloned().collect();
+        while let Some(command) = left.pop() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Example"), "{} has no example", command.get_name());
+            left.extend(command.get_subcommands().cloned());
         }
     }
 }

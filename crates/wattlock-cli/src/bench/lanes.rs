@@ -110,15 +110,16 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
         );
     }
     // What the project asks of itself is asked of the wider lanes.
-    let asked = |times: f64| if matches!(isa, Isa::Ifma512(_)) { format!("{times:.1}") } else { "-".into() };
+    let asked = |times: f64| matches!(isa, Isa::Ifma512(_)).then_some(times);
+    let times = |times: Option<f64>| times.map_or_else(|| "-".into(), |times| format!("{times:.1}"));
     let mut rows = Vec::new();
     for operation in OPERATIONS.iter().filter(|operation| settings.wants(operation, &lanes)) {
         let (ours, theirs) = in_turn(&lanes, peers.as_ref(), operation, settings.turns)?;
         let ratio = ours.zip(theirs).map(|(ours, theirs)| ours / theirs);
         if json {
             let row = json!({"bench": "lanes", "operation": operation.name, "width": WIDTH, "lanes_per_second": ours,
-                "openssl_per_second": theirs, "peer": operation.peer.name(), "ratio": ratio, "floor": operation.floor,
-                "goal": operation.goal, "machine": machine_line()});
+                "openssl_per_second": theirs, "peer": operation.peer.name(), "ratio": ratio, "floor": asked(operation.floor),
+                "goal": asked(operation.goal), "machine": machine_line()});
             say!("{row}");
         }
         let figure = |figure: Option<f64>| figure.map_or_else(|| "-".into(), |figure| format!("{figure:.0}"));
@@ -127,8 +128,8 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
             figure(ours),
             figure(theirs),
             ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),
-            asked(operation.floor),
-            asked(operation.goal),
+            times(asked(operation.floor)),
+            times(asked(operation.goal)),
             operation.peer.name(),
         ]);
     }
@@ -142,12 +143,16 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
 /// What submit, hold and poll leave of the kernel, and what they cost a request without company.
 fn runtime(settings: &Settings, lanes: &Lanes, json: bool) -> Result<()> {
     let mut rows = Vec::new();
-    for operation in OPERATIONS.iter().filter(|operation| settings.wants(operation, lanes)) {
-        let [kind] = operation.kinds else { continue };
-        let Through { of_kernel, together, alone } = through(*kind)?;
+    let wanted = OPERATIONS.iter().filter(|operation| settings.wants(operation, lanes));
+    let mut kinds: Vec<Kind> = wanted.flat_map(|operation| operation.kinds.iter().copied()).collect();
+    kinds.sort_unstable_by_key(|kind| kind.index());
+    kinds.dedup();
+    for kind in kinds {
+        let Through { of_kernel, together, alone, few } = through(kind)?;
         if json {
             let row = json!({"bench": "lanes-runtime", "kind": kind.name(), "of_kernel": of_kernel, "together_of_kernel": together,
-                "floor": 0.97, "alone_over_instruction": alone, "most": 1.02, "machine": machine_line()});
+                "floor": 0.97, "alone_over_instruction": alone, "few_over_instruction": few, "most": 1.02,
+                "machine": machine_line()});
             say!("{row}");
         }
         rows.push(vec![
@@ -157,6 +162,7 @@ fn runtime(settings: &Settings, lanes: &Lanes, json: bool) -> Result<()> {
             "97 %".to_owned(),
             format!("{alone:.3}"),
             "1.020".to_owned(),
+            few.map(|(count, ratio)| format!("{count}: {ratio:.2}")).join(", "),
         ]);
     }
     if !json {
@@ -165,9 +171,10 @@ fn runtime(settings: &Settings, lanes: &Lanes, json: bool) -> Result<()> {
             "Through the runtime under `adaptive`: the rate of full batches over the bare kernel's, submitted one by one and"
         );
         say!(
-            "together; and the time of one request alone over that of `instruction` called directly. Medians of rounds in turn."
+            "together; and the time of one request alone, and of a few together, over that of `instruction` called directly."
         );
-        let header = ["kind", "of the kernel", "together", "floor", "alone", "at most"];
+        say!("Medians of rounds in turn.");
+        let header = ["kind", "of the kernel", "together", "floor", "alone", "at most", "a few"];
         put!("{}", text::table(&header, &rows));
     }
     Ok(())

@@ -34,17 +34,23 @@ pub struct Command {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Throughput of every engine, `openssl speed` and `aws-lc-rs` beside them (the default)
+    /// Throughput of every engine, `openssl speed` beside them (the default)
+    #[command(after_help = "Example:\n  wattlock bench engines --size 64,16K --kind aes-256-gcm-seal --json")]
     Engines(engines::Settings),
-    /// What the runtime adds to a call of an engine
+    /// What the runtime adds to a call of an engine, and `aws-lc-rs` beside it
+    #[command(after_help = "Example:\n  wattlock bench dispatch --size 64,16K")]
     Dispatch(dispatch::Settings),
     /// Sealing and opening files, with `cp` and `age` beside them
+    #[command(after_help = "Example:\n  wattlock bench files --dir /dev/shm --size 2G --rounds 5")]
     Files(files::Settings),
-    /// First use without a profile, and loading the runtime
+    /// First use without a profile, and loading the runtime and the provider
+    #[command(after_help = "Example:\n  wattlock bench start")]
     Start,
     /// Full batches of public-key operations in lanes, with OpenSSL beside them
+    #[command(after_help = "Example:\n  wattlock bench lanes --operation x25519 --turns 3")]
     Lanes(lanes::Settings),
     /// HTTPS by the installed nginx, with Wattlock and without
+    #[command(after_help = "Example:\n  wattlock bench https --rows tls13 --seconds 2 --rounds 3 --engines")]
     Https(https::Settings),
 }
 

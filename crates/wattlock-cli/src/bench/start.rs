@@ -1,5 +1,5 @@
-//! What starting costs: the first use of the command line on a machine without a profile, later uses, and loading the
-//! runtime as a library.
+//! What starting costs: the first use of the command line on a machine without a profile, later uses, loading the
+//! runtime as a library, and loading the provider into a program that uses OpenSSL.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -9,6 +9,7 @@ use serde_json::json;
 use wattlock::Runtime;
 
 use super::{machine_line, pair};
+use crate::openssl::place;
 use crate::setup::{self, Choice};
 use crate::text;
 
@@ -53,8 +54,9 @@ pub fn run(choice: &Choice, json: bool) -> Result<()> {
     let new_threads = threads().saturating_sub(threads_before);
     // The first load in a process also detects the CPU and reads its files cold: it is the one that counts.
     let (load, dispatcher) = (loads[0], dispatchers[0]);
+    let provider = provider_load()?;
     if json {
-        let row = json!({"bench": "start", "first_use_s": first, "later_use_s": later, "load_s": load,
+        let row = json!({"bench": "start", "provider_load_s": provider, "first_use_s": first, "later_use_s": later, "load_s": load,
             "load_median_s": pair::median(loads), "first_dispatcher_s": dispatcher, "threads_started": new_threads,
             "machine": machine_line()});
         say!("{row}");
@@ -69,7 +71,44 @@ pub fn run(choice: &Choice, json: bool) -> Result<()> {
     say!("                     median of {}          {}", loads.len(), show(pair::median(loads)));
     say!("a thread's first dispatcher                {}", show(dispatcher));
     say!("threads started by loading                 {new_threads}");
+    match provider {
+        Some(added) => say!("loading the provider adds to `openssl`      {}", show(added)),
+        None => say!("the provider is not built, or there is no `openssl`: not measured"),
+    }
     Ok(())
+}
+
+/// Seconds by which loading the provider lengthens the shortest run of `openssl` that loads providers; median of runs in
+/// turn. `None` if the provider or `openssl` is not there.
+fn provider_load() -> Result<Option<f64>> {
+    let Ok(module) = place::module(None) else { return Ok(None) };
+    let folder = tempfile::tempdir()?;
+    let text = |lines: &str| {
+        format!("openssl_conf = i\n[i]\nproviders = p\n[p]\ndefault = d\n{lines}[d]\nactivate = 1\n")
+    };
+    let ours = format!("wattlock = w\n[w]\nmodule = {}\nactivate = 1\n", module.display());
+    let mut configurations = Vec::new();
+    for (name, lines) in [("without", ""), ("with", ours.as_str())] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text(lines))?;
+        configurations.push(path);
+    }
+    let run = |configuration: &std::path::Path| {
+        let start = Instant::now();
+        let output =
+            Command::new("openssl").args(["list", "-providers"]).env("OPENSSL_CONF", configuration).output();
+        let text = output.ok().filter(|output| output.status.success())?.stdout;
+        Some((start.elapsed().as_secs_f64(), String::from_utf8_lossy(&text).contains("Wattlock")))
+    };
+    let mut added = Vec::new();
+    for _ in 0..41 {
+        let [Some((without, false)), Some((with, true))] = [run(&configurations[0]), run(&configurations[1])]
+        else {
+            return Ok(None);
+        };
+        added.push(with - without);
+    }
+    Ok(Some(pair::median(added)))
 }
 
 fn threads() -> usize {

@@ -25,7 +25,12 @@ pub struct Through {
     pub together: f64,
     /// Time of one request alone through submit under `adaptive`, over `instruction` called directly.
     pub alone: f64,
+    /// How many together, and their time over that of as many calls of `instruction`.
+    pub few: [(usize, f64); FEW.len()],
 }
+
+/// Batches that are not full: here lanes begin to pay, and there must be no cliff before.
+const FEW: [usize; 4] = [2, 3, 4, 6];
 
 /// Measures one kind of lanes.
 ///
@@ -39,7 +44,11 @@ pub fn through(kind: Kind) -> Result<Through> {
         .telemetry(false)
         .build()?;
     let (of_kernel, together) = of_kernel(&runtime, &Lanes::new(isa), kind)?;
-    Ok(Through { of_kernel, together, alone: alone(&runtime, kind)? })
+    let mut few = FEW.map(|count| (count, 0.0));
+    for (count, ratio) in &mut few {
+        *ratio = a_few(&runtime, kind, *count)?;
+    }
+    Ok(Through { of_kernel, together, alone: alone(&runtime, kind)?, few })
 }
 
 /// This kind only, one at a time: what a request costs alone and what a pass costs.
@@ -90,12 +99,13 @@ fn of_kernel(runtime: &Runtime, lanes: &Lanes, kind: Kind) -> Result<(f64, f64)>
 
 /// As [`turn`], all in one call.
 fn turn_together(dispatcher: &mut Dispatcher, waiting: &mut Vec<OwnedRequest>, back: &mut Vec<OwnedRequest>) {
+    let count = waiting.len();
     dispatcher.submit_together(waiting, 0, &mut |_, submitted| {
         if let Submitted::Done(completion) = submitted {
             back.push(completion.request);
         }
     });
-    while back.len() < WIDTH {
+    while back.len() < count {
         dispatcher.poll(&mut |completion| back.push(completion.request));
     }
     mem::swap(waiting, back);
@@ -112,6 +122,30 @@ fn turn(dispatcher: &mut Dispatcher, waiting: &mut Vec<OwnedRequest>, back: &mut
         dispatcher.poll(&mut |completion| back.push(completion.request));
     }
     mem::swap(waiting, back);
+}
+
+/// Time of so many together over that of as many calls.
+fn a_few(runtime: &Runtime, kind: Kind, count: usize) -> Result<f64> {
+    let instruction = Instruction::new();
+    let mut direct = request(kind)?;
+    let mut waiting: Vec<OwnedRequest> = (0..count).map(|_| request(kind)).collect::<Result<_>>()?;
+    let mut back = Vec::with_capacity(count);
+    let mut dispatcher = runtime.dispatcher();
+    dispatcher.set_active(count as u32);
+    // The first requests prove the engine.
+    for _ in 0..4 {
+        turn_together(&mut dispatcher, &mut waiting, &mut back);
+    }
+    let mut directly = || {
+        for _ in 0..count {
+            let result = instruction.execute(&mut direct.view());
+            assert!(result.is_ok(), "{result:?}");
+        }
+    };
+    let inner = pair::calls_for(ROUND_NS, &mut directly);
+    let mut together = || turn_together(&mut dispatcher, &mut waiting, &mut back);
+    let times = pair::in_turn(&mut [&mut directly, &mut together], inner, ROUNDS);
+    Ok(pair::ratio(&times[1], &times[0]))
 }
 
 fn alone(runtime: &Runtime, kind: Kind) -> Result<f64> {

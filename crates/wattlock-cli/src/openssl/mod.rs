@@ -7,7 +7,7 @@ mod check;
 mod conf;
 mod diff;
 mod elf;
-mod place;
+pub mod place;
 mod plan;
 #[allow(dead_code, unreachable_pub, reason = "the provider's file; this program needs only names and checks")]
 // Compiled in rather than linked: the provider's crate links libcrypto, which this program does not need.

@@ -148,7 +148,10 @@ impl Lanes {
                 inline: KindSet::EMPTY,
                 queued: queue::Kernels::kinds(&Vector(isa)),
                 width: WIDTH as u16,
-                detail: isa.name().into(),
+                detail: match isa {
+                    Isa::Ifma512(_) => isa.name().into(),
+                    Isa::Fma256(_) => format!("{}; P-256 and P-384 need AVX-512 IFMA", isa.name()),
+                },
             },
         }
     }

@@ -97,6 +97,9 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
     if !json {
         put!("{}", text::table(&HEADER, &table));
         say!(
+            "of 1, 2 and 4 connections the median and the 99th percentile of latency are held to the floor, too"
+        );
+        say!(
             "ratio: median over rounds; by CPU: the same of the worker's processor time for each; worker: its share of"
         );
         say!(
@@ -327,7 +330,13 @@ impl Sides {
     fn verdict(&self, row: &Row) -> String {
         let ratio = self.ratio(|tally| row.measure.merit(tally));
         let share = self.both(Tally::share)[1];
+        let mut ratios = row.also.iter().map(|also| (also, self.ratio(|tally| also.merit(tally))));
         match ratio {
+            r if r >= row.floor
+                && let Some((also, ratio)) = ratios.find(|(_, ratio)| *ratio < row.floor) =>
+            {
+                format!("below, {} {ratio:.2}", also.name())
+            }
             r if row.goal.is_some_and(|goal| r >= goal) => "goal".to_owned(),
             r if r >= row.floor => "floor".to_owned(),
             _ if row.measure == Measure::Rate && row.connections >= 8 && share < FULL => {
@@ -354,6 +363,8 @@ impl Sides {
             "stock": side(&self.stock, 0), "ours": side(&self.ours, 1), "rounds": self.ours.len(),
             "ratio": self.ratio(|tally| row.measure.merit(tally)),
             "ratio_by_cpu": self.ratio(|tally| Measure::Cpu.merit(tally)),
+            "ratio_p50": self.ratio(|tally| Measure::P50.merit(tally)),
+            "ratio_p99": self.ratio(|tally| Measure::P99.merit(tally)),
             "floor": row.floor, "goal": row.goal, "verdict": self.verdict(row), "server": words,
             "engines": engines, "machine": machine,
         })
@@ -380,6 +391,13 @@ mod tests {
         assert_eq!(sides([2900, 2800, 1]).verdict(row), "goal");
         assert_eq!(sides([2500, 9000, 1]).verdict(row), "floor");
         assert_eq!(sides([2300, 9000, 1]).verdict(row), "below");
+        let few = ROWS.iter().find(|row| !row.also.is_empty()).unwrap();
+        let late = |us: u64| Tally { latencies: vec![us * 1000], ..tally(1000, 1000) };
+        let with = |us| Sides { stock: vec![late(100)], ours: vec![late(us)] };
+        assert_eq!(
+            (with(102).verdict(few), with(125).verdict(few)),
+            ("floor".into(), "below, p50 0.80".into())
+        );
         let lazy = Sides { stock: vec![tally(1000, 1000)], ours: vec![tally(2000, 500)] };
         assert_eq!(lazy.verdict(row), "below, worker at 50 %");
         assert!((lazy.ratio(|tally| Measure::Cpu.merit(tally)) - 4.0).abs() < 1e-9);
