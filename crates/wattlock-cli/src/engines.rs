@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use wattlock::Runtime;
 use wattlock::policy::{EngineId, Machine, Weather};
-use wattlock_core::{Family, Kind, LatencyClass, Shape};
+use wattlock_core::{EngineClass, Family, Kind, LatencyClass, Shape};
 use wattlock_emul::Model;
 
 use crate::setup::{self, Choice};
@@ -115,6 +115,11 @@ fn print_all(runtime: &Runtime) -> Result<()> {
         };
         say!("  {:<12} {} kinds, {how}", description.name, description.kinds().iter().count());
         say!("  {:<12} {}", "", description.detail);
+        let narrow = |kind: &&Kind| kind.is_asymmetric() && !description.queued.contains(**kind);
+        let absent: Vec<&str> = Kind::ALL.iter().filter(narrow).map(|kind| kind.name()).collect();
+        if description.class == EngineClass::Lanes && !absent.is_empty() {
+            say!("  {:<12} not {}: those need AVX-512 IFMA", "", absent.join(", "));
+        }
     }
     for (name, why) in wattlock::missing_engines() {
         say!("Not here: {name}: {why}");

@@ -34,10 +34,13 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Add the module to a configuration and turn it on for all its servers
+    #[command(after_help = "Examples:\n  wattlock nginx enable --dry-run\n  wattlock nginx enable")]
     Enable(Change),
     /// Take out what `enable` added
+    #[command(after_help = "Example:\n  wattlock nginx disable --dry-run")]
     Disable(Change),
     /// Say whether this nginx can use Wattlock, and does
+    #[command(after_help = "Example:\n  wattlock nginx check --nginx /usr/local/nginx/sbin/nginx")]
     Check(Check),
 }
 

@@ -148,10 +148,7 @@ impl Lanes {
                 inline: KindSet::EMPTY,
                 queued: queue::Kernels::kinds(&Vector(isa)),
                 width: WIDTH as u16,
-                detail: match isa {
-                    Isa::Ifma512(_) => isa.name().into(),
-                    Isa::Fma256(_) => format!("{}; P-256 and P-384 need AVX-512 IFMA", isa.name()),
-                },
+                detail: isa.name().into(),
             },
         }
     }
