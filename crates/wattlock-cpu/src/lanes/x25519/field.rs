@@ -33,8 +33,8 @@
 //!
 //! *Sum and difference.* A difference must not fall below zero in any column. So a minuend starts at a multiple of p
 //! instead of zero: [`BIAS`] has columns between 2^60 - 2^52 and 2^60, more than the 2^56 that is subtracted; the
-//! functions that do this say *biased*. Biased columns are less than 2^60 + 2^56, and a sum or difference of biased
-//! and fresh ones is less than 2^60 + 2^57 < 2^61. At most one biased term enters a sum.
+//! functions that do this say *biased*. Biased columns are less than 2^60 + 2^56, and a sum or difference of biased ones and
+//! at most three fresh ones is less than 2^60 + 2^58 < 2^61. At most one biased term enters a sum.
 //!
 //! *Carry*, from columns below 2^61. Limb 4 gives its bits above 47, less than 2^14 of them, to limb 0, times 19, for
 //! their weight is 2^255. Limb 0 is then less than 2^61 + 2^19 < 2^62. Then each limb passes its bits above 52 to the
