@@ -13,8 +13,10 @@
 //! *Control.* A function that leaks on purpose is measured first, the same way. If it goes unnoticed, this machine is too
 //! noisy or the test is broken, and nothing else it says counts: the program fails. So does it for a leak.
 //!
-//! What it cannot show: key generation draws its secret inside the pass and has no classes. Its kernels are run over
-//! poisoned secrets in the unit tests, as all are.
+//! *Key generation* draws its secrets inside the pass. For X25519 the pass is run with scalars that are given instead.
+//!
+//! What it cannot show: key generation on P-256 and P-384. Its kernels are run over poisoned secrets in the unit tests, as all
+//! are.
 
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
@@ -24,6 +26,7 @@ use std::time::{Duration, Instant};
 use wattlock_core::dev::Random;
 use wattlock_core::{Curve, Data, EcKey, Engine, Error, Family, Key, Kind, OwnedRequest, Request, RsaKey};
 use wattlock_cpu::detect::Cpu;
+use wattlock_cpu::lanes::dev::x25519_publics;
 use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
 use wattlock_cpu::software::Software;
 
@@ -83,6 +86,10 @@ fn main() -> ExitCode {
     }
     let mut leaks = 0;
     for kind in kinds {
+        if kind == Kind::X25519Generate {
+            leaks += u32::from(measure_generate(&lanes, &random, spell));
+            continue;
+        }
         match material(kind, &random) {
             Ok((keys, inputs)) => {
                 leaks += u32::from(measure_kind(&lanes, kind, &keys, &inputs, &random, spell))
@@ -275,6 +282,36 @@ fn measure_kind(
         last.replace(classes);
     }
     report(kind.name(), &times) >= LEAK
+}
+
+/// Whether making X25519 keys of given scalars leaks.
+fn measure_generate(lanes: &Lanes, random: &Random, spell: Duration) -> bool {
+    type Scalars = [[u8; 32]; WIDTH];
+    let scalar = || -> [u8; 32] { random.bytes(32).try_into().expect("32 bytes") };
+    let fixed = scalar();
+    let mut times = [Vec::new(), Vec::new()];
+    let mut last = None;
+    for _ in 0..LAYOUTS {
+        let mut classes: [Vec<Box<Scalars>>; 2] = [Vec::new(), Vec::new()];
+        for _ in 0..BATCHES {
+            let first = (random.next() >> 63) as usize;
+            for class in [first, 1 - first] {
+                let lane = |_| if class == 0 { fixed } else { scalar() };
+                classes[class].push(Box::new(std::array::from_fn(lane)));
+            }
+        }
+        let pass = |class: usize, at: usize| {
+            let publics = x25519_publics(lanes, black_box(&classes[class][at]));
+            assert!(black_box(publics).iter().all(Option::is_some), "a result is not sound");
+        };
+        // The table is made at first use.
+        (0..BATCHES).for_each(|at| (0..2).for_each(|class| pass(class, at)));
+        let [fixed, varied] = measure(random, spell / LAYOUTS, pass);
+        times[0].extend(fixed);
+        times[1].extend(varied);
+        last.replace(classes);
+    }
+    report(Kind::X25519Generate.name(), &times) >= LEAK
 }
 
 /// Nanoseconds of each measurement, by class.

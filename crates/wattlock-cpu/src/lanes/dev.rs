@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wattlock_core::{Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, Window};
 
 use super::queue::{self, Kernels};
-use super::{Isa, Item, Lanes, WIDTH};
+use super::{Isa, Item, Lanes, WIDTH, x25519};
 use crate::detect::Cpu;
 
 /// The lanes of every instruction set that this CPU has, the best first. On an emulated CPU, which `WATTLOCK_EMULATED_CPU`
@@ -16,6 +16,15 @@ use crate::detect::Cpu;
 pub fn lanes_here() -> Vec<Lanes> {
     let most = if std::env::var_os("WATTLOCK_EMULATED_CPU").is_some() { 1 } else { usize::MAX };
     Isa::all(&Cpu::detect()).take(most).map(Lanes::new).collect()
+}
+
+/// The pass that makes fresh X25519 pairs, with these scalars instead of fresh ones: whether its time depends on them. Gives each
+/// lane's public key; none where the result is not sound.
+pub fn x25519_publics(lanes: &Lanes, scalars: &[[u8; 32]; WIDTH]) -> [Option<[u8; 32]>; WIDTH] {
+    match lanes.isa {
+        Isa::Ifma512(isa) => x25519::publics(isa, scalars),
+        Isa::Fma256(isa) => x25519::publics(isa, scalars),
+    }
 }
 
 /// An engine that goes by the lanes' name and is as wide. It queues and does nothing inside the call.

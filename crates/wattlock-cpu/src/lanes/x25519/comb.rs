@@ -35,6 +35,7 @@
 use super::field::{Columns, LIMBS, Machine, Operand};
 use super::inverse::inverse;
 use super::ladder::WORDS;
+use super::sound::{Spot, is_on_curve};
 use crate::lanes::vector::LANES;
 
 /// Bits of a digit.
@@ -103,6 +104,14 @@ struct Products<V> {
     c: Columns<V>,
 }
 
+/// Two quotients, not divided.
+struct Fractions<V> {
+    /// x = E/G of the Edwards form.
+    x: [Operand<V>; 2],
+    /// u = (F + H)/(F - H) of the Montgomery form.
+    u: [Operand<V>; 2],
+}
+
 /// A point in extended coordinates, X and Y by their sum and difference.
 #[derive(Clone, Copy)]
 struct Point<V> {
@@ -113,9 +122,14 @@ struct Point<V> {
     z: Columns<V>,
 }
 
-/// u of the product of a clamped scalar with the base point, below p; both as little-endian words.
+/// u of the product of a clamped scalar with the base point, below p, both as little-endian words, and where it is
+/// sound ([`super::sound`]).
 #[inline(always)]
-pub(super) fn multiply<V: Machine>(table: &Table, scalar: [V; WORDS]) -> [V; WORDS] {
+pub(super) fn multiply<V: Machine>(
+    table: &Table,
+    scalar: [V; WORDS],
+    disturb: impl Fn(Spot, &mut Operand<V>),
+) -> ([V; WORDS], V::Mask) {
     let digits = digits(scalar);
     let mut word = digits[0];
     let mut point = Point::splat(&table.start);
@@ -127,9 +141,17 @@ pub(super) fn multiply<V: Machine>(table: &Table, scalar: [V; WORDS]) -> [V; WOR
         let next = table.windows[at].entry(word);
         point = point.sum(&products, addend.negative);
         addend = next;
+        disturb(Spot::Comb(at, 0), &mut point.plus);
+        disturb(Spot::Comb(at, 1), &mut point.minus);
+        disturb(Spot::Comb(at, 2), &mut point.t);
     }
-    let products = point.products(&addend);
-    point.sum_u(&products, addend.negative).to_words()
+    let Fractions { x: [e, g], u: [up, down] } = point.last_sum(&point.products(&addend), addend.negative);
+    let mut inverse = inverse(&down);
+    disturb(Spot::Inverse, &mut inverse);
+    let mut result = up.times(&inverse).carried();
+    disturb(Spot::Result, &mut result);
+    let result = result.to_words();
+    (result, is_on_curve(&Operand::from_words(result), &e, &g))
 }
 
 /// An eighth of a scalar, sixty bits to a word.
@@ -233,14 +255,15 @@ impl<V: Machine> Point<V> {
         Point::of(&e, &f, &g, &h)
     }
 
-    /// u of that sum or difference.
+    /// x of that sum or difference, and u, as fractions.
     #[inline(always)]
-    fn sum_u(&self, Products { a, b, c }: &Products<V>, negative: V::Mask) -> Operand<V> {
-        let f = Columns::choose(negative, &self.z.plus(c), &self.z.minus(c)).carried();
-        let h = b.plus(a).carried();
-        let one = Operand::small(1);
-        let (f, h) = (f.times_biased(&one), h.times(&one));
-        f.plus(&h).carried().times(&inverse(&f.minus(&h).carried())).carried()
+    fn last_sum(&self, Products { a, b, c }: &Products<V>, negative: V::Mask) -> Fractions<V> {
+        let (less, more) = (self.z.minus(c), self.z.plus(c));
+        let f = Columns::choose(negative, &more, &less);
+        let g = Columns::choose(negative, &less, &more);
+        // Of two fresh ones; f is a biased one with one fresh one taken off or added, so that it holds these two.
+        let h = b.plus(a).minus(&Columns::bias());
+        Fractions { x: [b.minus(a).carried(), g.carried()], u: [f.plus(&h).carried(), f.minus(&h).carried()] }
     }
 
     /// X = EF, Y = GH, T = EH, Z = FG.

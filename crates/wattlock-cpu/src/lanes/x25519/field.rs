@@ -33,8 +33,8 @@
 //!
 //! *Sum and difference.* A difference must not fall below zero in any column. So a minuend starts at a multiple of p
 //! instead of zero: [`BIAS`] has columns between 2^60 - 2^52 and 2^60, more than the 2^56 that is subtracted; the
-//! functions that do this say *biased*. Biased columns are less than 2^60 + 2^56, and a sum or difference of biased
-//! and fresh ones is less than 2^60 + 2^57 < 2^61. At most one biased term enters a sum.
+//! functions that do this say *biased*. Biased columns are less than 2^60 + 2^56, and a sum or difference of biased ones and
+//! at most three fresh ones is less than 2^60 + 2^58 < 2^61. At most one biased term enters a sum.
 //!
 //! *Carry*, from columns below 2^61. Limb 4 gives its bits above 47, less than 2^14 of them, to limb 0, times 19, for
 //! their weight is 2^255. Limb 0 is then less than 2^61 + 2^19 < 2^62. Then each limb passes its bits above 52 to the
@@ -188,6 +188,19 @@ impl<V: Machine> Operand<V> {
         V::square(Some(biased()), self)
     }
 
+    /// Fresh columns of `self * self + 1`. (A fresh column's bound has room for it.)
+    #[inline(always)]
+    pub(super) fn squared_plus_one(&self) -> Columns<V> {
+        V::square(Some(Operand::small(1).0), self)
+    }
+
+    /// Where the number is zero modulo p.
+    #[inline(always)]
+    pub(super) fn is_zero(self) -> V::Mask {
+        let [a, b, c, d, e] = self.reduced();
+        a.or(b).or(c).or(d).or(e).is_equal(V::splat(0))
+    }
+
     /// Fresh columns of `self` times one limb of 52 bits.
     #[inline(always)]
     pub(super) fn times_limb(&self, limb: V) -> Columns<V> {
@@ -237,7 +250,7 @@ impl<V: Machine> Columns<V> {
         Columns([a[0].sub(b[0]), a[1].sub(b[1]), a[2].sub(b[2]), a[3].sub(b[3]), a[4].sub(b[4])])
     }
 
-    /// `self + factor * small` for a number below 2^17. The columns grow by less than 2^53 + 2^23.
+    /// `self + factor * small` for a number below 2^19. The columns grow by less than 2^52 + 2^25.
     #[inline(always)]
     pub(super) fn plus_small(&self, factor: &Operand<V>, small: u64) -> Columns<V> {
         V::add_small(self, factor, small)
@@ -423,7 +436,7 @@ fn product_with_rows<V: Vector>(rows: &Rows<V>, other: &Operand<V>) -> Columns<V
 #[inline(always)]
 fn add_small<V: Vector>(columns: &Columns<V>, factor: &Operand<V>, small: u64) -> Columns<V> {
     let (mut z, f, small) = (columns.0, &factor.0, V::splat(small));
-    // Limb 4's `hi` is below 2^13 and has the weight 2^260.
+    // Limb 4's `hi` is below 2^15 and has the weight 2^260.
     let top = V::splat(0).mul_hi(f[4], small);
     z[0] = z[0].mul_lo(f[0], small);
     z[1] = z[1].mul_lo(f[1], small);

@@ -18,13 +18,15 @@
 //! choice of ten limbs instead of an exchange of twenty.
 //!
 //! *Clamped scalars* (section 5) have bit 254 set and bits 0 to 2 clear. So the ladder starts with R0 = P and
-//! R1 = 2P, does a step for each of bits 253 to 3, and ends with three doublings. This is the same for every key.
+//! R1 = 2P and does a step for each of bits 253 to 0. This is the same for every key. (The last three steps could be doublings;
+//! their additions, 0.6 % of a pass, keep R1 for the check: [`super::sound`].)
 //!
-//! *Exceptions.* P of small order, u = 0 included, leads to z = 0 after the last doublings, since the scalar is a
+//! *Exceptions.* P of small order, u = 0 included, leads to z = 0 after the last steps, since the scalar is a
 //! multiple of 8 (addition may give (0 : 0) on the way, which stays so). Then x/z comes out as zero, as the RFC's does.
 
 use super::field::{Columns, Machine, Operand, Rows};
 use super::inverse::inverse;
+use super::sound::{Spot, is_neighbour};
 
 /// Words of a scalar or a coordinate.
 pub(super) const WORDS: usize = 4;
@@ -39,10 +41,14 @@ struct Point<V> {
     difference: Operand<V>,
 }
 
-/// u of the product of a clamped scalar with a point given by any 256-bit u, as little-endian words. The product is
-/// below p; it is zero for a point of small order.
+/// u of the product of a clamped scalar with a point given by any 256-bit u, as little-endian words, and where it is
+/// sound. The product is below p; it is zero for a point of small order, and then says nothing about soundness.
 #[inline(always)]
-pub(super) fn multiply<V: Machine>(scalar: [V; WORDS], u: [V; WORDS]) -> [V; WORDS] {
+pub(super) fn multiply<V: Machine>(
+    scalar: [V; WORDS],
+    u: [V; WORDS],
+    disturb: impl Fn(Spot, &mut Operand<V>),
+) -> ([V; WORDS], V::Mask) {
     let u = Operand::from_words(u);
     let rows = Rows::of(u);
     let mut changes = changes(scalar);
@@ -52,20 +58,28 @@ pub(super) fn multiply<V: Machine>(scalar: [V; WORDS], u: [V; WORDS]) -> [V; WOR
     let one = Operand::small(1);
     let mut added = Point::of([u.times_biased(&one), one.times(&one)]);
     let mut doubled = Point::of(added.doubled());
-    for (word, steps) in [(3, 62), (2, 64), (1, 64), (0, 61)] {
+    let mut at = 0;
+    for (word, steps) in [(3, 62), (2, 64), (1, 64), (0, 63)] {
         for _ in 0..steps {
+            disturb(Spot::Ladder(at, 0), &mut added.sum);
+            disturb(Spot::Ladder(at, 1), &mut added.difference);
+            disturb(Spot::Ladder(at, 2), &mut doubled.sum);
+            disturb(Spot::Ladder(at, 3), &mut doubled.difference);
+            at += 1;
             let chosen = choose(changes[word], &added, &doubled);
             changes[word] = changes[word].add(changes[word]);
-            (added, doubled) = step(&chosen, &added, &doubled, &rows);
+            let [sum, double] = step(&chosen, &added, &doubled, &rows);
+            (added, doubled) = (Point::of(sum), Point::of(double));
         }
     }
-    // R0 is what bit 2, which is clear, would double.
-    let mut point = choose(changes[0], &added, &doubled);
-    for _ in 0..2 {
-        point = Point::of(point.doubled());
-    }
-    let [x, z] = point.doubled();
-    x.carried().times(&inverse(&z.carried())).carried().to_words()
+    // Bits 1 and 0 are both clear: what was doubled is doubled again.
+    let [neighbour, [x, z]] = step(&doubled, &added, &doubled, &rows);
+    let mut inverse = inverse(&z.carried());
+    disturb(Spot::Inverse, &mut inverse);
+    let mut result = x.carried().times(&inverse).carried();
+    disturb(Spot::Result, &mut result);
+    let result = result.to_words();
+    (result, is_neighbour(&u, &Operand::from_words(result), &neighbour))
 }
 
 impl<V: Machine> Point<V> {
@@ -86,7 +100,8 @@ impl<V: Machine> Point<V> {
     }
 }
 
-/// The sum of two points whose difference has the u of the rows, and twice the chosen one.
+/// The sum of two points whose difference has the u of the rows, and twice the chosen one: x, biased, and z, fresh, of
+/// each.
 ///
 /// The order is chosen for the machine: its scheduler holds about a hundred instructions, so each piece is followed by
 /// one that does not wait for it. This alone made a step a quarter shorter than the sum followed by the double.
@@ -96,7 +111,7 @@ fn step<V: Machine>(
     one: &Point<V>,
     other: &Point<V>,
     u: &Rows<V>,
-) -> (Point<V>, Point<V>) {
+) -> [[Columns<V>; 2]; 2] {
     let sum2 = chosen.sum.squared_biased();
     let difference2 = chosen.difference.squared();
     let da = one.sum.times_biased(&other.difference);
@@ -112,7 +127,7 @@ fn step<V: Machine>(
     let difference = difference.carried();
     let doubled_z = e.times(&w);
     let added_z = u.times(&difference);
-    (Point::of([added_x, added_z]), Point::of([doubled_x, doubled_z]))
+    [[added_x, added_z], [doubled_x, doubled_z]]
 }
 
 /// Where a bit differs from the next higher one.

@@ -3,8 +3,8 @@
 //! This file is between requests and lanes. It refuses arithmetic, which is [`field`]'s, and the choice of
 //! instructions, which is [`entries`]'s. A lane without a request does the work of a scalar of zeros.
 //!
-//! *What is public.* A peer's key, and whether the shared secret came out as zero, which RFC 7748 section 6.1 has us
-//! refuse. Nothing else decides anything.
+//! *What is public.* A peer's key, whether the shared secret came out as zero, which RFC 7748 section 6.1 has us
+//! refuse, and whether a result is sound ([`sound`]): what is not does not leave its lane. Nothing else decides anything.
 //!
 //! *What is wiped.* A batch lies in one structure, which is wiped when the pass ends; then [`bleach`](super::bleach) overwrites the
 //! stack where the arithmetic spilled its intermediates.
@@ -12,9 +12,13 @@
 mod comb;
 #[allow(unsafe_code)]
 mod entries;
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod faults;
 mod field;
 mod inverse;
 mod ladder;
+mod sound;
 #[cfg(test)]
 #[allow(unsafe_code)]
 mod tests;
@@ -22,7 +26,8 @@ mod tests;
 use std::sync::OnceLock;
 
 use subtle::ConstantTimeEq;
-use wattlock_core::{Error, Fault, Material};
+use wattlock_core::{Data, Error, Fault, Material};
+use x25519_dalek::x25519;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::Item;
@@ -32,6 +37,11 @@ use ladder::WORDS;
 
 /// Bytes of a scalar, a coordinate and a shared secret.
 const BYTES: usize = 8 * WORDS;
+
+const BAD_PEER: Error = Error::Invalid("peer's public key");
+
+/// What becomes of a request whose lane's result is not sound.
+const FAULTED: Error = Error::Device(Fault::WrongResult);
 
 /// Numbers of 256 bits, one in each lane: words of the same weight lie together.
 type Words = [[u64; LANES]; WORDS];
@@ -47,18 +57,28 @@ pub(in crate::lanes) struct Batch {
     points: Words,
     /// Coordinates below p.
     results: Words,
+    /// Where they are sound, one bit for each lane. Says nothing of a shared secret of zero.
+    sound: u8,
 }
 
 impl Batch {
     /// Every lane with the smallest clamped scalar and the base point.
     fn new() -> Batch {
-        let mut batch =
-            Batch { scalars: Words::default(), points: Words::default(), results: Words::default() };
+        let mut batch = Batch {
+            scalars: Words::default(),
+            points: Words::default(),
+            results: Words::default(),
+            sound: 0,
+        };
         for lane in 0..LANES {
             put(&mut batch.scalars, lane, &clamped(&[0; BYTES]));
             batch.points[0][lane] = 9;
         }
         batch
+    }
+
+    fn is_sound(&self, lane: usize) -> bool {
+        self.sound >> lane & 1 == 1
     }
 }
 
@@ -71,7 +91,7 @@ pub(super) fn derive<I: Entries>(isa: I, items: &mut [Item<'_>]) {
     isa.derive(&mut batch);
     for (lane, item) in items.iter_mut().enumerate() {
         if item.result.is_ok() {
-            item.result = store(&batch, lane, item.request.data.output());
+            item.result = store(&batch, lane, &mut item.request.data);
         }
     }
     isa.bleach();
@@ -82,7 +102,7 @@ fn load(batch: &mut Batch, lane: usize, item: &Item<'_>) -> Result<usize, Error>
         return Err(Error::Invalid("elliptic-curve key"));
     };
     let scalar = key.scalar[..].try_into().map_err(|_| Error::Invalid("elliptic-curve key"))?;
-    let point = item.request.data.input().try_into().map_err(|_| Error::Invalid("peer's public key"))?;
+    let point = item.request.data.input().try_into().map_err(|_| BAD_PEER)?;
     put(&mut batch.scalars, lane, &clamped(scalar));
     put(&mut batch.points, lane, point);
     Ok(BYTES)
@@ -98,15 +118,19 @@ pub(super) fn generate<I: Entries>(isa: I, items: &mut [Item<'_>]) {
     }
     let publics = publics(isa, &scalars);
     for (lane, item) in items.iter_mut().enumerate() {
+        let Some(found) = publics[lane] else {
+            item.result = Err(FAULTED);
+            continue;
+        };
         let (scalar, public) = item.request.data.output()[..2 * BYTES].split_at_mut(BYTES);
         scalar.copy_from_slice(&scalars[lane]);
-        public.copy_from_slice(&publics[lane]);
+        public.copy_from_slice(&found);
         item.result = Ok(2 * BYTES);
     }
 }
 
-/// Public keys of scalars.
-fn publics<I: Entries>(isa: I, scalars: &[[u8; BYTES]; LANES]) -> [[u8; BYTES]; LANES] {
+/// Public keys of scalars, where they are sound.
+pub(super) fn publics<I: Entries>(isa: I, scalars: &[[u8; BYTES]; LANES]) -> [Option<[u8; BYTES]>; LANES] {
     static TABLE: OnceLock<comb::Table> = OnceLock::new();
     let table = TABLE.get_or_init(|| isa.table());
     let mut batch = Batch::new();
@@ -115,16 +139,24 @@ fn publics<I: Entries>(isa: I, scalars: &[[u8; BYTES]; LANES]) -> [[u8; BYTES]; 
     }
     isa.generate(table, &mut batch);
     isa.bleach();
-    std::array::from_fn(|lane| *get(&batch.results, lane))
+    std::array::from_fn(|lane| batch.is_sound(lane).then(|| *get(&batch.results, lane)))
 }
 
-fn store(batch: &Batch, lane: usize, out: &mut [u8]) -> Result<usize, Error> {
+fn store(batch: &Batch, lane: usize, data: &mut Data<'_>) -> Result<usize, Error> {
     let shared = get(&batch.results, lane);
     if bool::from(shared[..].ct_eq(&[0; BYTES])) {
-        return Err(Error::Invalid("peer's public key"));
+        return Err(if is_small(data.input()) { BAD_PEER } else { FAULTED });
     }
-    out[..BYTES].copy_from_slice(&*shared);
+    if !batch.is_sound(lane) {
+        return Err(FAULTED);
+    }
+    data.output()[..BYTES].copy_from_slice(&*shared);
     Ok(BYTES)
+}
+
+/// Whether a peer's point is of small order, in plain code: then every clamped scalar takes it to zero, else none does.
+fn is_small(peer: &[u8]) -> bool {
+    peer.try_into().is_ok_and(|peer| x25519([0; BYTES], peer) == [0; BYTES])
 }
 
 /// RFC 7748 section 5: a multiple of 8 between 2^254 and 2^255.

@@ -1,6 +1,8 @@
 //! The arithmetic against big integers, on the scalar model and on the instructions; the kernels over poisoned secrets.
 //! What a caller sees is shown in `tests/lanes_x25519.rs`.
 
+use std::panic::catch_unwind;
+
 use num_bigint::BigUint;
 use wattlock_core::dev::Random;
 use x25519_dalek::{X25519_BASEPOINT_BYTES, x25519};
@@ -10,6 +12,7 @@ use super::entries::Entries;
 use super::field::{BIAS, Columns, LIMBS, Machine, Operand, Rows};
 use super::inverse::inverse;
 use super::ladder::{self, WORDS};
+use super::sound::undisturbed;
 use super::{BYTES, Words, clamped, get, put, vectors};
 use crate::detect::Cpu;
 use crate::lanes::vector::fma::toward_zero;
@@ -64,6 +67,8 @@ struct Found {
     summed: Vec<Limbs>,
     carried: Vec<Limbs>,
     words: Words,
+    /// Where it is zero, lane 0 lowest.
+    zero: u8,
 }
 
 #[inline(always)]
@@ -78,13 +83,16 @@ fn compute<V: Machine>(a: &Limbs, b: &Limbs) -> Found {
         ab_biased.minus(&aa),
         aa_biased.plus_small(&b, 121_665),
         ab_biased.plus(&aa).plus(&aa).plus(&aa),
+        ab_biased.minus(&aa).minus(&aa).minus(&aa),
+        aa_biased.plus_small(&b, (1 << 19) - 1),
     ];
     let out = |columns: &Columns<V>| columns.limbs().map(V::reveal);
     Found {
-        fresh: [ab, aa, Rows::of(a).times(&b)].iter().map(out).collect(),
+        fresh: [ab, aa, Rows::of(a).times(&b), a.squared_plus_one()].iter().map(out).collect(),
         carried: summed.iter().map(|columns| columns.carried().0.map(V::reveal)).collect(),
         summed: summed.iter().map(out).collect(),
         words: a.to_words().map(V::reveal),
+        zero: V::reveal_mask(a.is_zero()),
     }
 }
 
@@ -106,8 +114,7 @@ fn check(a: &Limbs, b: &Limbs, found: &Found) {
     for lane in 0..LANES {
         let (x, y) = (operand_value(a, lane), operand_value(b, lane));
         let (xy, xx) = (&x * &y % &p, &x * &x % &p);
-        let zero = BigUint::from(0u8);
-        for (limbs, want) in found.fresh.iter().zip([&xy, &xx, &xy]) {
+        for (limbs, want) in found.fresh.iter().zip([&xy, &xx, &xy, &((&xx + 1u32) % &p)]) {
             assert!(limbs.iter().all(|limb| limb[lane] <= FRESH), "a fresh column is too large");
             assert_eq!(&(value(limbs, lane) % &p), want);
         }
@@ -117,7 +124,9 @@ fn check(a: &Limbs, b: &Limbs, found: &Found) {
             &xy + &xx,
             &xy + &p - &xx,
             &xx + &y * 121_665u32,
-            &xy + &xx * 3u32 + &zero,
+            &xy + &xx * 3u32,
+            &xy + (&p - &xx) * 3u32,
+            &xx + &y * ((1u32 << 19) - 1),
         ];
         for ((summed, carried), want) in found.summed.iter().zip(&found.carried).zip(wants) {
             assert!(summed.iter().all(|limb| limb[lane] < 1 << 61), "a column is too large to carry");
@@ -125,6 +134,7 @@ fn check(a: &Limbs, b: &Limbs, found: &Found) {
             assert_eq!(value(summed, lane) % &p, &want % &p);
             assert_eq!(operand_value(carried, lane) % &p, &want % &p);
         }
+        assert_eq!(found.zero >> lane & 1 == 1, &x % &p == BigUint::ZERO);
         assert_eq!(BigUint::from_bytes_le(&*get(&found.words, lane)), x % &p);
     }
 }
@@ -194,7 +204,9 @@ fn ladder_reveals_nothing_of_scalars_and_multiplies() {
     let random = Random::new(0x0255_0021);
     let (scalars, mut points) = (scalars(&random), Words::default());
     (0..LANES).for_each(|lane| put(&mut points, lane, &random.bytes(BYTES).try_into().unwrap()));
-    let products = ladder::multiply(secret(&scalars), vectors::<Model>(&points)).map(Model::declassified);
+    let (products, sound) = ladder::multiply(secret(&scalars), vectors::<Model>(&points), undisturbed);
+    assert!(catch_unwind(|| Model::reveal_mask(sound)).is_err(), "until the entry says so");
+    let products = products.map(Model::declassified);
     for lane in 0..LANES {
         assert_eq!(*get(&products, lane), x25519(*get(&scalars, lane), *get(&points, lane)));
     }
@@ -204,7 +216,9 @@ fn ladder_reveals_nothing_of_scalars_and_multiplies() {
 fn comb_reveals_nothing_of_scalars_and_multiplies() {
     let table = Table::compute::<Model>();
     let scalars = scalars(&Random::new(0x0255_0022));
-    let products = comb::multiply(&table, secret(&scalars)).map(Model::declassified);
+    let (products, sound) = comb::multiply(&table, secret(&scalars), undisturbed);
+    assert!(catch_unwind(|| Model::reveal_mask(sound)).is_err(), "until the entry says so");
+    let products = products.map(Model::declassified);
     for lane in 0..LANES {
         assert_eq!(*get(&products, lane), x25519(*get(&scalars, lane), X25519_BASEPOINT_BYTES));
     }
@@ -214,7 +228,7 @@ fn comb_reveals_nothing_of_scalars_and_multiplies() {
 #[should_panic(expected = "a secret was revealed")]
 fn a_product_is_a_secret_until_it_is_declassified() {
     let scalars = scalars(&Random::new(0x0255_0023));
-    super::reveal(ladder::multiply(secret(&scalars), vectors::<Model>(&scalars)));
+    super::reveal(ladder::multiply(secret(&scalars), vectors::<Model>(&scalars), undisturbed).0);
 }
 
 #[test]

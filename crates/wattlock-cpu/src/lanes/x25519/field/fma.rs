@@ -159,7 +159,7 @@ fn half_add_small(columns: &Columns<Fma>, number: &Operand<Fma>, small: u64, hal
     multiply(&mut z2, &mut z3, a[2], by);
     multiply(&mut z3, &mut z4, a[3], by);
     multiply(&mut z4, &mut top, a[4], by);
-    // Below 2^13 times 608: no more than a low half.
+    // Below 2^15 times 608: no more than a low half.
     [add(z0, small_product(top, FOLD)), z1, z2, z3, z4]
 }
 
