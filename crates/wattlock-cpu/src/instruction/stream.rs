@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Stream};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::aes::{Block, CbcKey, CtrKey, GcmMessage, XtsKey};
 use super::span::Span;
@@ -42,7 +42,7 @@ pub(super) fn open(cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, 
         Algorithm::Aes128Xts | Algorithm::Aes256Xts => Ok(Box::new(Xts {
             key: Arc::new(XtsKey::new(cpu, key.bytes())?),
             encrypt: kind.info().name.ends_with("-encrypt"),
-            tweak: [0; 16],
+            tweak: Zeroizing::default(),
             progress,
         })),
         _ => Err(Error::Unsupported),
@@ -152,7 +152,9 @@ impl fmt::Debug for Ctr {
 struct Xts {
     key: Arc<XtsKey>,
     encrypt: bool,
-    tweak: Block,
+    /// The first one, encrypted: another data unit under the same nonce need not make it again, which takes as long as one
+    /// block does.
+    tweak: Zeroizing<Block>,
     progress: Progress,
 }
 
@@ -164,7 +166,8 @@ impl Stream for Xts {
     #[inline]
     fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
         self.progress.start(nonce.len())?;
-        self.tweak = nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
+        let nonce = nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
+        self.key.begin(nonce, &mut self.tweak);
         Ok(())
     }
 
@@ -184,7 +187,8 @@ impl Stream for Xts {
     }
 
     fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
-        Ok(Box::new(Xts { key: self.key.clone(), progress: self.progress.clone(), ..*self }))
+        let (key, progress) = (self.key.clone(), self.progress.clone());
+        Ok(Box::new(Xts { key, encrypt: self.encrypt, tweak: self.tweak.clone(), progress }))
     }
 }
 
