@@ -139,6 +139,11 @@ impl Cipher for Context {
                 return false;
             }
         }
+        // The first tweak takes as long as a block: it is made while OpenSSL comes with the data.
+        let stream = self.streams[usize::from(self.encrypt)].as_mut();
+        if let (Some(stream), true, true) = (stream, nonce.is_some(), self.cipher >= XTS128) {
+            self.begun = stream.start(&self.first).is_ok();
+        }
         self.set(params)
     }
 
