@@ -6,7 +6,7 @@
 //! `lanes/vector` (intrinsics) and the entries of the kernels beside it, nowhere else.
 #![deny(unsafe_code)]
 
-mod chained;
+mod counter;
 pub mod detect;
 pub mod instruction;
 #[cfg(target_arch = "x86_64")]

@@ -28,6 +28,7 @@ use span::Span;
 use sys::ec;
 use sys::hash::{Hash, Sha1, Sha256, Sha384, Sha512};
 use sys::x25519;
+use zeroize::Zeroizing;
 
 /// The engine. Cheap to make, shared by all threads, without state of its own.
 pub struct Instruction {
@@ -165,9 +166,10 @@ fn cbc(cpu: &Cpu, request: &mut Request<'_>, encrypt: bool) -> Result<usize, Err
 
 fn xts(cpu: &Cpu, request: &mut Request<'_>, encrypt: bool) -> Result<usize, Error> {
     let key = expand::xts(cpu, request.key)?;
-    let (tweak, data) = (block(request.nonce)?, Span::of(&mut request.data)?);
-    let len = data.len();
-    key.apply(tweak, data, encrypt)?;
+    let (nonce, data) = (block(request.nonce)?, Span::of(&mut request.data)?);
+    let (len, mut tweak) = (data.len(), Zeroizing::default());
+    key.begin(nonce, &mut tweak);
+    key.apply(&tweak, data, encrypt)?;
     Ok(len)
 }
 

@@ -9,10 +9,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Stream};
-use zeroize::Zeroize;
+use zeroize::Zeroizing;
 
 use super::aes::{Block, CbcKey, CtrKey, GcmMessage, XtsKey};
 use super::span::Span;
+use crate::counter::Counter;
 use crate::detect::Cpu;
 
 /// A stream of `kind` under `key`.
@@ -24,86 +25,58 @@ pub(super) fn open(cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, 
     if key.algorithm() != kind.info().algorithm {
         return Err(Error::Invalid("key algorithm"));
     }
+    let encrypt = kind.info().name.ends_with("-encrypt");
     match key.algorithm() {
         Algorithm::Aes128Gcm | Algorithm::Aes192Gcm | Algorithm::Aes256Gcm => {
             let seal = kind.info().family == Family::Seal;
             Ok(Box::new(Gcm { message: GcmMessage::new(cpu, key.bytes(), seal)?, progress }))
         }
-        Algorithm::Aes128Cbc | Algorithm::Aes192Cbc | Algorithm::Aes256Cbc => Ok(Box::new(Cbc {
-            key: Arc::new(CbcKey::new(cpu, key.bytes())?),
-            encrypt: kind.info().name.ends_with("-encrypt"),
-            chain: [0; 16],
-            progress,
-        })),
-        Algorithm::Aes128Ctr | Algorithm::Aes192Ctr | Algorithm::Aes256Ctr => {
-            let own = Arc::new(CtrKey::new(cpu, key.bytes())?);
-            Ok(Box::new(Ctr { cpu: *cpu, key: own, counter: 0, used: 0, progress }))
+        Algorithm::Aes128Cbc | Algorithm::Aes192Cbc | Algorithm::Aes256Cbc => {
+            let key = Arc::new(CbcKey::new(cpu, key.bytes())?);
+            Ok(Box::new(Plain { mode: Cbc { key, encrypt, chain: [0; 16] }, progress }))
         }
-        Algorithm::Aes128Xts | Algorithm::Aes256Xts => Ok(Box::new(Xts {
-            key: Arc::new(XtsKey::new(cpu, key.bytes())?),
-            encrypt: kind.info().name.ends_with("-encrypt"),
-            tweak: [0; 16],
-            progress,
-        })),
+        Algorithm::Aes128Ctr | Algorithm::Aes192Ctr | Algorithm::Aes256Ctr => {
+            let key = Arc::new(CtrKey::new(cpu, key.bytes())?);
+            Ok(Box::new(Plain { mode: Ctr { cpu: *cpu, key, counter: Counter::default() }, progress }))
+        }
+        Algorithm::Aes128Xts | Algorithm::Aes256Xts => {
+            let key = Arc::new(XtsKey::new(cpu, key.bytes())?);
+            Ok(Box::new(Plain { mode: Xts { key, encrypt, tweak: Zeroizing::default() }, progress }))
+        }
         _ => Err(Error::Unsupported),
     }
 }
 
-/// AES-CTR.
-struct Ctr {
-    cpu: Cpu,
-    /// Shared with streams cloned from this one, until a key changes.
-    key: Arc<CtrKey>,
-    /// The counter of the next block. Public.
-    counter: u128,
-    /// Bytes of the next block's keystream that are used.
-    used: usize,
+/// A mode of AES without a tag: what is its own in a stream.
+trait Mode: Clone + Send + 'static {
+    /// A message begins.
+    fn start(&mut self, nonce: &Block);
+
+    /// A piece of it, of a length that the mode takes.
+    fn update(&mut self, data: Data<'_>) -> Result<(), Error>;
+
+    /// As [`Stream::rekey`].
+    fn rekey(&mut self, _: &[u8]) -> Result<(), Error> {
+        Err(Error::Unsupported)
+    }
+}
+
+/// A message in such a mode.
+#[derive(Clone)]
+struct Plain<M> {
+    mode: M,
     progress: Progress,
 }
 
-impl Ctr {
-    /// Adds what is left of the next block's keystream to as much of `data` as it covers, and returns what is behind. The
-    /// keystream is not kept between pieces, but made again.
-    #[inline(never)]
-    fn use_up<'d>(&mut self, data: Data<'d>) -> Data<'d> {
-        let mut block: Block = [0; 16];
-        self.key.apply(self.counter, Span::in_place(&mut block));
-        let len = data.len().min(16 - self.used);
-        let left = &block[self.used..self.used + len];
-        let rest = match data {
-            Data::InPlace(buffer) => {
-                let (head, rest) = buffer.split_at_mut(len);
-                head.iter_mut().zip(left).for_each(|(byte, key)| *byte ^= key);
-                Data::InPlace(rest)
-            }
-            Data::Apart { from, to } => {
-                let ((head, from), (out, to)) = (from.split_at(len), to.split_at_mut(len));
-                out.iter_mut().zip(head.iter().zip(left)).for_each(|(out, (byte, key))| *out = byte ^ key);
-                Data::Apart { from, to }
-            }
-        };
-        block.zeroize();
-        self.count(len);
-        rest
-    }
-
-    #[inline]
-    fn count(&mut self, len: usize) {
-        let sum = self.used + len;
-        self.counter = self.counter.wrapping_add((sum / 16) as u128);
-        self.used = sum % 16;
-    }
-}
-
-impl Stream for Ctr {
+impl<M: Mode> Stream for Plain<M> {
     fn kind(&self) -> Kind {
         self.progress.kind()
     }
 
+    #[inline]
     fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
         self.progress.start(nonce.len())?;
-        let first = nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
-        (self.counter, self.used) = (u128::from_be_bytes(first), 0);
+        self.mode.start(nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?);
         Ok(())
     }
 
@@ -112,15 +85,9 @@ impl Stream for Ctr {
     }
 
     #[inline]
-    fn update(&mut self, mut data: Data<'_>) -> Result<usize, Error> {
+    fn update(&mut self, data: Data<'_>) -> Result<usize, Error> {
         let len = self.progress.update(&data)?;
-        if self.used > 0 {
-            data = self.use_up(data);
-        }
-        let span = Span::of(&mut data)?;
-        let left = span.len();
-        self.key.apply(self.counter, span);
-        self.count(left);
+        self.mode.update(data)?;
         Ok(len)
     }
 
@@ -129,119 +96,114 @@ impl Stream for Ctr {
     }
 
     fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
-        match Arc::get_mut(&mut self.key) {
-            Some(own) => own.rekey(key)?,
-            None => self.key = Arc::new(CtrKey::new(&self.cpu, key)?),
-        }
+        self.mode.rekey(key)?;
         self.progress.failed();
         Ok(())
     }
 
     fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
-        Ok(Box::new(Ctr { key: self.key.clone(), progress: self.progress.clone(), ..*self }))
+        Ok(Box::new(self.clone()))
     }
 }
 
-impl fmt::Debug for Ctr {
+impl<M> fmt::Debug for Plain<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ctr").field("progress", &self.progress).finish_non_exhaustive()
+        f.debug_struct("Plain").field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
+
+/// AES-CTR.
+#[derive(Clone)]
+struct Ctr {
+    cpu: Cpu,
+    /// Shared with streams cloned from this one, until a key changes.
+    key: Arc<CtrKey>,
+    counter: Counter,
+}
+
+impl Ctr {
+    #[inline(never)]
+    fn use_up<'d>(&mut self, data: Data<'d>) -> Data<'d> {
+        let mut keystream: Zeroizing<Block> = Zeroizing::default();
+        self.key.apply(self.counter.next(), Span::in_place(&mut *keystream));
+        self.counter.use_up(&keystream, data)
+    }
+}
+
+impl Mode for Ctr {
+    #[inline(always)]
+    fn start(&mut self, nonce: &Block) {
+        self.counter = Counter::new(*nonce);
+    }
+
+    #[inline(always)]
+    fn update(&mut self, mut data: Data<'_>) -> Result<(), Error> {
+        if self.counter.is_within() {
+            data = self.use_up(data);
+        }
+        let span = Span::of(&mut data)?;
+        let len = span.len();
+        self.key.apply(self.counter.next(), span);
+        self.counter.count(len);
+        Ok(())
+    }
+
+    fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
+        match Arc::get_mut(&mut self.key) {
+            Some(own) => own.rekey(key),
+            None => {
+                self.key = Arc::new(CtrKey::new(&self.cpu, key)?);
+                Ok(())
+            }
+        }
     }
 }
 
 /// AES-XTS, in which a piece is a data unit.
+#[derive(Clone)]
 struct Xts {
     key: Arc<XtsKey>,
     encrypt: bool,
-    tweak: Block,
-    progress: Progress,
+    /// The first one, encrypted: another data unit under the same nonce need not make it again, which takes as long as one
+    /// block does.
+    tweak: Zeroizing<Block>,
 }
 
-impl Stream for Xts {
-    fn kind(&self) -> Kind {
-        self.progress.kind()
+impl Mode for Xts {
+    #[inline(always)]
+    fn start(&mut self, nonce: &Block) {
+        self.key.begin(nonce, &mut self.tweak);
     }
 
-    #[inline]
-    fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
-        self.progress.start(nonce.len())?;
-        self.tweak = nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
-        Ok(())
-    }
-
-    fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.progress.aad(bytes.len())
-    }
-
-    #[inline]
-    fn update(&mut self, mut data: Data<'_>) -> Result<usize, Error> {
-        let len = self.progress.update(&data)?;
-        self.key.apply(&self.tweak, Span::of(&mut data)?, self.encrypt)?;
-        Ok(len)
-    }
-
-    fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
-        self.progress.finish(tag.len())
-    }
-
-    fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
-        Ok(Box::new(Xts { key: self.key.clone(), progress: self.progress.clone(), ..*self }))
-    }
-}
-
-impl fmt::Debug for Xts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Xts").field("progress", &self.progress).finish_non_exhaustive()
+    #[inline(always)]
+    fn update(&mut self, mut data: Data<'_>) -> Result<(), Error> {
+        self.key.apply(&self.tweak, Span::of(&mut data)?, self.encrypt)
     }
 }
 
 /// AES-CBC.
+#[derive(Clone)]
 struct Cbc {
     key: Arc<CbcKey>,
     encrypt: bool,
     /// The block before the next. Public: a nonce, then ciphertext.
     chain: Block,
-    progress: Progress,
 }
 
-impl Stream for Cbc {
-    fn kind(&self) -> Kind {
-        self.progress.kind()
+impl Mode for Cbc {
+    #[inline(always)]
+    fn start(&mut self, nonce: &Block) {
+        self.chain = *nonce;
     }
 
-    fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
-        self.progress.start(nonce.len())?;
-        self.chain = nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
-        Ok(())
-    }
-
-    fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.progress.aad(bytes.len())
-    }
-
-    #[inline]
-    fn update(&mut self, mut data: Data<'_>) -> Result<usize, Error> {
-        let len = self.progress.update(&data)?;
+    #[inline(always)]
+    fn update(&mut self, mut data: Data<'_>) -> Result<(), Error> {
         let span = Span::of(&mut data)?;
         if self.encrypt {
-            self.key.encrypt(&mut self.chain, span)?;
+            self.key.encrypt(&mut self.chain, span)
         } else {
-            self.key.decrypt(&mut self.chain, span)?;
+            self.key.decrypt(&mut self.chain, span)
         }
-        Ok(len)
-    }
-
-    fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
-        self.progress.finish(tag.len())
-    }
-
-    fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
-        Ok(Box::new(Cbc { key: self.key.clone(), progress: self.progress.clone(), ..*self }))
-    }
-}
-
-impl fmt::Debug for Cbc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cbc").field("progress", &self.progress).finish_non_exhaustive()
     }
 }
 

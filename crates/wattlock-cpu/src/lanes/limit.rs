@@ -39,120 +39,52 @@ unsafe fn rate(window: Duration, turns: unsafe fn(u64)) -> f64 {
     done as f64 / start.elapsed().as_secs_f64()
 }
 
-/// # Safety
-/// The CPU must have the instruction.
-unsafe fn ifma_from_registers(turns: u64) {
-    // SAFETY: the caller's; registers named as clobbered; no memory.
-    unsafe {
-        asm!(
-            "2:",
-            "vpmadd52luq zmm0, zmm15, zmm14",
-            "vpmadd52luq zmm1, zmm15, zmm14",
-            "vpmadd52luq zmm2, zmm15, zmm14",
-            "vpmadd52luq zmm3, zmm15, zmm14",
-            "vpmadd52luq zmm4, zmm15, zmm14",
-            "vpmadd52luq zmm5, zmm15, zmm14",
-            "vpmadd52luq zmm6, zmm15, zmm14",
-            "vpmadd52luq zmm7, zmm15, zmm14",
-            "vpmadd52luq zmm8, zmm15, zmm14",
-            "vpmadd52luq zmm9, zmm15, zmm14",
-            "vpmadd52luq zmm10, zmm15, zmm14",
-            "vpmadd52luq zmm11, zmm15, zmm14",
-            "dec {turns}", "jnz 2b",
-            turns = inout(reg) turns => _,
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
-            out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-            options(nomem, nostack),
-        );
-    }
+/// The two loops of one instruction. Both accumulate in the twelve registers that are listed.
+macro_rules! loops {
+    ($from_registers:ident, $with_loads:ident: $multiply:literal, $vector:literal; $($number:literal $register:tt)+) => {
+        /// # Safety
+        /// The CPU must have the instruction.
+        unsafe fn $from_registers(turns: u64) {
+            // SAFETY: the caller's; registers named as clobbered; no memory.
+            unsafe {
+                asm!(
+                    "2:",
+                    $(concat!($multiply, " ", $vector, $number, ", ", $vector, "15, ", $vector, "14"),)+
+                    "dec {turns}", "jnz 2b",
+                    turns = inout(reg) turns => _,
+                    $(out($register) _,)+
+                    options(nomem, nostack),
+                );
+            }
+        }
+
+        /// # Safety
+        /// The CPU must have the instruction.
+        unsafe fn $with_loads(turns: u64) {
+            #[repr(align(64))]
+            struct Lines([u64; 8 * TURN as usize]);
+            let lines = Lines([1; 8 * TURN as usize]);
+            // SAFETY: the caller's; registers named as clobbered; reads twelve lines of 64 bytes that are there.
+            unsafe {
+                asm!(
+                    "2:",
+                    $(concat!($multiply, " ", $vector, $number, ", ", $vector, "15, [{at} + 64 * ", $number, "]"),)+
+                    "dec {turns}", "jnz 2b",
+                    turns = inout(reg) turns => _, at = in(reg) lines.0.as_ptr(),
+                    $(out($register) _,)+
+                    options(readonly, nostack),
+                );
+            }
+        }
+    };
+    ($from_registers:ident, $with_loads:ident: $multiply:literal, $vector:literal) => {
+        loops! {
+            $from_registers, $with_loads: $multiply, $vector;
+            0 "xmm0" 1 "xmm1" 2 "xmm2" 3 "xmm3" 4 "xmm4" 5 "xmm5"
+            6 "xmm6" 7 "xmm7" 8 "xmm8" 9 "xmm9" 10 "xmm10" 11 "xmm11"
+        }
+    };
 }
 
-/// # Safety
-/// The CPU must have the instruction.
-unsafe fn ifma_with_loads(turns: u64) {
-    #[repr(align(64))]
-    struct Lines([u64; 8 * TURN as usize]);
-    let lines = Lines([1; 8 * TURN as usize]);
-    // SAFETY: the caller's; registers named as clobbered; reads twelve lines of 64 bytes that are there.
-    unsafe {
-        asm!(
-            "2:",
-            "vpmadd52luq zmm0, zmm15, [{at} + 0]",
-            "vpmadd52luq zmm1, zmm15, [{at} + 64]",
-            "vpmadd52luq zmm2, zmm15, [{at} + 128]",
-            "vpmadd52luq zmm3, zmm15, [{at} + 192]",
-            "vpmadd52luq zmm4, zmm15, [{at} + 256]",
-            "vpmadd52luq zmm5, zmm15, [{at} + 320]",
-            "vpmadd52luq zmm6, zmm15, [{at} + 384]",
-            "vpmadd52luq zmm7, zmm15, [{at} + 448]",
-            "vpmadd52luq zmm8, zmm15, [{at} + 512]",
-            "vpmadd52luq zmm9, zmm15, [{at} + 576]",
-            "vpmadd52luq zmm10, zmm15, [{at} + 640]",
-            "vpmadd52luq zmm11, zmm15, [{at} + 704]",
-            "dec {turns}", "jnz 2b",
-            turns = inout(reg) turns => _, at = in(reg) lines.0.as_ptr(),
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
-            out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-            options(readonly, nostack),
-        );
-    }
-}
-
-/// # Safety
-/// The CPU must have the instruction.
-unsafe fn fma_from_registers(turns: u64) {
-    // SAFETY: the caller's; registers named as clobbered; no memory.
-    unsafe {
-        asm!(
-            "2:",
-            "vfmadd231pd ymm0, ymm15, ymm14",
-            "vfmadd231pd ymm1, ymm15, ymm14",
-            "vfmadd231pd ymm2, ymm15, ymm14",
-            "vfmadd231pd ymm3, ymm15, ymm14",
-            "vfmadd231pd ymm4, ymm15, ymm14",
-            "vfmadd231pd ymm5, ymm15, ymm14",
-            "vfmadd231pd ymm6, ymm15, ymm14",
-            "vfmadd231pd ymm7, ymm15, ymm14",
-            "vfmadd231pd ymm8, ymm15, ymm14",
-            "vfmadd231pd ymm9, ymm15, ymm14",
-            "vfmadd231pd ymm10, ymm15, ymm14",
-            "vfmadd231pd ymm11, ymm15, ymm14",
-            "dec {turns}", "jnz 2b",
-            turns = inout(reg) turns => _,
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
-            out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-            options(nomem, nostack),
-        );
-    }
-}
-
-/// # Safety
-/// The CPU must have the instruction.
-unsafe fn fma_with_loads(turns: u64) {
-    #[repr(align(64))]
-    struct Lines([u64; 8 * TURN as usize]);
-    let lines = Lines([1; 8 * TURN as usize]);
-    // SAFETY: the caller's; registers named as clobbered; reads twelve lines of 64 bytes that are there.
-    unsafe {
-        asm!(
-            "2:",
-            "vfmadd231pd ymm0, ymm15, [{at} + 0]",
-            "vfmadd231pd ymm1, ymm15, [{at} + 64]",
-            "vfmadd231pd ymm2, ymm15, [{at} + 128]",
-            "vfmadd231pd ymm3, ymm15, [{at} + 192]",
-            "vfmadd231pd ymm4, ymm15, [{at} + 256]",
-            "vfmadd231pd ymm5, ymm15, [{at} + 320]",
-            "vfmadd231pd ymm6, ymm15, [{at} + 384]",
-            "vfmadd231pd ymm7, ymm15, [{at} + 448]",
-            "vfmadd231pd ymm8, ymm15, [{at} + 512]",
-            "vfmadd231pd ymm9, ymm15, [{at} + 576]",
-            "vfmadd231pd ymm10, ymm15, [{at} + 640]",
-            "vfmadd231pd ymm11, ymm15, [{at} + 704]",
-            "dec {turns}", "jnz 2b",
-            turns = inout(reg) turns => _, at = in(reg) lines.0.as_ptr(),
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
-            out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-            options(readonly, nostack),
-        );
-    }
-}
+loops!(ifma_from_registers, ifma_with_loads: "vpmadd52luq", "zmm");
+loops!(fma_from_registers, fma_with_loads: "vfmadd231pd", "ymm");

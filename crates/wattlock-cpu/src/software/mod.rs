@@ -14,6 +14,7 @@ mod aead;
 mod aes;
 mod cbc;
 mod chacha;
+mod chained;
 mod check;
 mod ctr;
 mod deflate;

@@ -4,13 +4,13 @@
 use std::fmt;
 
 use subtle::ConstantTimeEq;
-use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Request, Stream};
+use wattlock_core::{Algorithm, Data, Error, Family, Key, Kind, Progress, Stream};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::aes::BLOCK;
+use super::chained::Chained;
 use super::ctr;
 use super::gcm::Gcm;
-use crate::chained::{Chained, Whole};
 
 /// A stream of `kind` under `key`.
 ///
@@ -21,17 +21,7 @@ pub fn open(kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
         Algorithm::Aes128Gcm | Algorithm::Aes192Gcm | Algorithm::Aes256Gcm => {
             Ok(Box::new(GcmStream::new(kind, key)?))
         }
-        _ => Ok(Box::new(Chained::new(Portable(key.clone()), kind, key)?)),
-    }
-}
-
-#[derive(Clone)]
-struct Portable(Key);
-
-impl Whole for Portable {
-    fn apply(&self, kind: Kind, nonce: &[u8; BLOCK], data: Data<'_>) -> Result<(), Error> {
-        let request = Request::new(kind, &self.0, data);
-        super::compute(&mut Request { nonce, ..request }).map(drop)
+        _ => Ok(Box::new(Chained::new(key.clone(), kind)?)),
     }
 }
 

@@ -34,10 +34,13 @@ struct Context {
     /// By direction: decryption, encryption. Counter mode has one direction and uses the second.
     streams: Streams,
     encrypt: bool,
+    /// As given.
     given: [u8; NONCE],
     has_nonce: bool,
+    /// What the next stream starts from: the nonce, or where counter mode was when it was begun anew without one.
+    first: [u8; NONCE],
     begun: bool,
-    /// Bytes since the nonce was given.
+    /// Bytes since the start.
     done: u64,
 }
 
@@ -95,6 +98,7 @@ impl Cipher for Context {
             encrypt: true,
             given: [0; NONCE],
             has_nonce: false,
+            first: [0; NONCE],
             begun: false,
             done: 0,
         }
@@ -105,21 +109,24 @@ impl Cipher for Context {
         copy.streams = copies(&self.streams)?;
         (copy.bytes, copy.key_len) = (self.bytes.clone(), self.key_len);
         (copy.key, copy.encrypt) = (self.key.clone(), self.encrypt);
-        (copy.given, copy.has_nonce, copy.begun, copy.done) =
-            (self.given, self.has_nonce, self.begun, self.done);
+        (copy.given, copy.has_nonce, copy.first) = (self.given, self.has_nonce, self.first);
+        (copy.begun, copy.done) = (self.begun, self.done);
         Some(copy)
     }
 
     fn init(&mut self, encrypt: bool, key: Option<&[u8]>, nonce: Option<&[u8]>, params: Params<'_>) -> bool {
         self.encrypt = encrypt || !self.is_xts();
-        if let Some(nonce) = nonce {
+        self.first = if let Some(nonce) = nonce {
             let Ok(nonce) = <[u8; NONCE]>::try_from(nonce) else {
                 raise(Reason::InvalidIvLength);
                 return false;
             };
             (self.given, self.has_nonce) = (nonce, true);
-        }
-        // Begun anew with the same nonce where none is given, as OpenSSL's.
+            nonce
+        } else {
+            // Counter mode goes on with the next block's, as OpenSSL's own does.
+            self.counter()
+        };
         (self.begun, self.done) = (false, 0);
         if let Some(key) = key {
             if key.len() != Context::facts(self.cipher).key {
@@ -131,6 +138,11 @@ impl Cipher for Context {
                 raise(Reason::XtsDuplicatedKeys);
                 return false;
             }
+        }
+        // The first tweak takes as long as a block: it is made while OpenSSL comes with the data.
+        let stream = self.streams[usize::from(self.encrypt)].as_mut();
+        if let (Some(stream), true, true) = (stream, nonce.is_some(), self.cipher >= XTS128) {
+            self.begun = stream.start(&self.first).is_ok();
         }
         self.set(params)
     }
@@ -226,7 +238,7 @@ impl Context {
         }
         let stream = self.streams[way].as_mut().ok_or(Reason::CipherOperationFailed)?;
         if !self.begun {
-            stream.start(&self.given).map_err(failed)?;
+            stream.start(&self.first).map_err(failed)?;
         }
         // SAFETY: the caller's.
         let done = unsafe { with_buffers(out, input, len, |data| stream.update(data)) }.map_err(failed)?;
@@ -241,10 +253,10 @@ impl Context {
     /// The counter as it stands.
     fn counter(&self) -> [u8; NONCE] {
         if self.is_xts() {
-            return self.given;
+            return self.first;
         }
         let blocks = u128::from(self.done.div_ceil(16));
-        u128::from_be_bytes(self.given).wrapping_add(blocks).to_be_bytes()
+        u128::from_be_bytes(self.first).wrapping_add(blocks).to_be_bytes()
     }
 
     fn skip(&mut self, num: usize) -> bool {
@@ -263,6 +275,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         self.given.zeroize();
+        self.first.zeroize();
         self.tally.hand_over(self.provider, kinds(self.cipher).1[usize::from(self.encrypt)]);
     }
 }

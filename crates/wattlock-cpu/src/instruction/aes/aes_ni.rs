@@ -118,30 +118,41 @@ pub(super) fn ctr_few(_: AesNi, keys: &Schedule, counter: u128, data: Span<'_>) 
     }
 }
 
+/// Encrypts a block.
+#[inline(always)]
+pub(super) fn encrypt_block(_: AesNi, keys: &Schedule, from: &Block, to: &mut Block) {
+    #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
+    unsafe fn run<const R: usize>(keys: &Schedule, from: &Block, to: &mut Block) {
+        // SAFETY: this function enables the instructions; a block is 16 bytes.
+        unsafe {
+            let mut x = [Xmm::load(from.as_ptr())];
+            generic::rounds::<Xmm, R, 1, true>(&generic::splat_keys::<Xmm, R>(keys), &mut x);
+            x[0].store(to.as_mut_ptr());
+        }
+    }
+    // SAFETY: the witness proves the instructions.
+    unsafe {
+        match keys.rounds() {
+            Rounds::Ten => run::<10>(keys, from, to),
+            Rounds::Twelve => run::<12>(keys, from, to),
+            Rounds::Fourteen => run::<14>(keys, from, to),
+        }
+    }
+}
+
 /// XTS of one data unit of at most [`FEW`] bytes and at least a block; any other is left alone.
 #[inline(always)]
-pub(super) fn xts_few(
-    _: AesNi,
-    tweak_keys: &Schedule,
-    keys: &Schedule,
-    encrypt: bool,
-    nonce: &Block,
-    data: Span<'_>,
-) {
+pub(super) fn xts_few(_: AesNi, keys: &Schedule, encrypt: bool, tweak: &Block, data: Span<'_>) {
     #[target_feature(enable = "aes,pclmulqdq,ssse3,sse4.1")]
     unsafe fn run<const R: usize, const ENCRYPT: bool>(
-        tweak_keys: &Schedule,
         keys: &Schedule,
-        nonce: &Block,
+        tweak: &Block,
         from: *const u8,
         to: *mut u8,
         len: usize,
     ) {
-        // SAFETY: this function enables the instructions; the span is the caller's.
-        unsafe {
-            let tweak = generic::xts_begin::<R>(tweak_keys, nonce);
-            generic::xts_few::<R, ENCRYPT>(keys, tweak, Cursor { from, to, len });
-        }
+        // SAFETY: this function enables the instructions; the span is the caller's, and a block is 16 bytes.
+        unsafe { generic::xts_few::<R, ENCRYPT>(keys, Xmm::load(tweak.as_ptr()), Cursor { from, to, len }) }
     }
     let (from, to, len) = (data.from(), data.to(), data.len());
     if !(16..=FEW).contains(&len) {
@@ -150,12 +161,12 @@ pub(super) fn xts_few(
     // SAFETY: the witness proves the instructions; the pointers come from a span that lives through this call.
     unsafe {
         match (keys.rounds(), encrypt) {
-            (Rounds::Ten, true) => run::<10, true>(tweak_keys, keys, nonce, from, to, len),
-            (Rounds::Ten, false) => run::<10, false>(tweak_keys, keys, nonce, from, to, len),
-            (Rounds::Twelve, true) => run::<12, true>(tweak_keys, keys, nonce, from, to, len),
-            (Rounds::Twelve, false) => run::<12, false>(tweak_keys, keys, nonce, from, to, len),
-            (Rounds::Fourteen, true) => run::<14, true>(tweak_keys, keys, nonce, from, to, len),
-            (Rounds::Fourteen, false) => run::<14, false>(tweak_keys, keys, nonce, from, to, len),
+            (Rounds::Ten, true) => run::<10, true>(keys, tweak, from, to, len),
+            (Rounds::Ten, false) => run::<10, false>(keys, tweak, from, to, len),
+            (Rounds::Twelve, true) => run::<12, true>(keys, tweak, from, to, len),
+            (Rounds::Twelve, false) => run::<12, false>(keys, tweak, from, to, len),
+            (Rounds::Fourteen, true) => run::<14, true>(keys, tweak, from, to, len),
+            (Rounds::Fourteen, false) => run::<14, false>(keys, tweak, from, to, len),
         }
     }
 }
@@ -188,20 +199,6 @@ pub(super) fn cbc_decrypt_few(_: AesNi, keys: &Schedule, chain: &mut Block, data
 
 #[derive(Clone, Copy)]
 pub(super) struct Xmm(pub(super) __m128i);
-
-impl Xmm {
-    /// Does nothing, and the compiler keeps all these where they are among each other. (For why, see [`Vector::hold`].)
-    ///
-    /// # Safety
-    /// None beyond SSE2, which every x86-64 CPU has.
-    #[inline(always)]
-    pub(super) unsafe fn stay(&mut self) {
-        // SAFETY: there is no instruction in it.
-        unsafe {
-            std::arch::asm!("/* {} */", inout(xmm_reg) self.0, options(nostack, preserves_flags, nomem));
-        }
-    }
-}
 
 // SAFETY: one block in a 16-byte register; unaligned loads and stores of exactly that.
 unsafe impl Vector for Xmm {
@@ -366,6 +363,15 @@ unsafe impl Vector for Xmm {
     #[inline(always)]
     unsafe fn folded(self) -> __m128i {
         self.0
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    unsafe fn stay(&mut self) {
+        // SAFETY: there is no instruction in it.
+        unsafe {
+            held!(xmm_reg, nomem: self);
+        }
     }
 
     #[inline]

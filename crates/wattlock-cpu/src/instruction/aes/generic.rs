@@ -87,6 +87,8 @@ pub(super) unsafe trait Vector: Copy {
     unsafe fn first_column(self, others: Self) -> Self;
     /// The exclusive or of all lanes.
     unsafe fn folded(self) -> __m128i;
+    /// Does nothing, and the compiler keeps all these where they are among each other. (For why, see [`Vector::hold`].)
+    unsafe fn stay(&mut self) {}
     /// Does nothing; the compiler moves nothing of these values across it. For want of registers it would otherwise send one
     /// vector through all rounds and then the next, and each round waits for the one before. Where there are registers
     /// enough it does not.
@@ -334,17 +336,20 @@ pub(super) unsafe fn last_round<V: Vector, const R: usize, const N: usize>(
     }
 }
 
-/// [`middle_rounds`] of a few blocks, which stay side by side. Round keys come from memory as they are needed: to have them
+/// [`middle_rounds`] of vectors that stay side by side. Round keys come from memory as they are needed: to have them
 /// all at once there are not registers enough, and the compiler would store and load them again.
 ///
 /// # Safety
-/// As for the methods of [`Xmm`].
+/// As for the methods of `V`.
 #[inline(always)]
-unsafe fn few_rounds<const R: usize, const N: usize, const ENCRYPT: bool>(keys: &Schedule, x: &mut [Xmm; N]) {
+unsafe fn few_rounds<V: Vector, const R: usize, const N: usize, const ENCRYPT: bool>(
+    keys: &Schedule,
+    x: &mut [V; N],
+) {
     // SAFETY: the instructions are the caller's.
     unsafe {
         for i in 1..R {
-            let key = splat_key::<Xmm>(keys, R, i);
+            let key = splat_key::<V>(keys, R, i);
             for v in x.iter_mut() {
                 *v = if ENCRYPT { v.encrypt(key) } else { v.decrypt(key) };
                 v.stay();
@@ -405,7 +410,7 @@ unsafe fn ctr_blocks<const R: usize, const N: usize>(keys: &Schedule, counter: u
         for (v, number) in x.iter_mut().zip(&NUMBERS) {
             *v = v.add64(Xmm(from_u128(*number))).reversed().xor(splat_key(keys, R, 0));
         }
-        few_rounds::<R, N, true>(keys, &mut x);
+        few_rounds::<Xmm, R, N, true>(keys, &mut x);
         for (i, v) in x.into_iter().enumerate() {
             let (from, to, left) = (at.from.add(16 * i), at.to.add(16 * i), at.len - 16 * i);
             if i + 1 < N || left == 16 {
@@ -568,42 +573,26 @@ unsafe fn cbc_step<V: Vector, const R: usize, const N: usize>(
     }
 }
 
-/// XTS of one data unit, with ciphertext stealing. `keys` are for the direction asked.
+/// XTS of one data unit under its first tweak, with ciphertext stealing. `keys` are for the direction asked.
 ///
 /// # Safety
 /// As [`ctr`]; the length must be at least 16.
 #[inline(always)]
 pub(super) unsafe fn xts<V: Vector, const R: usize, const ENCRYPT: bool>(
-    tweak_keys: &Schedule,
     keys: &Schedule,
-    nonce: &Block,
+    mut tweak: Xmm,
     mut at: Cursor,
 ) {
-    // SAFETY: as the caller's; each step is as long as its loop condition allows.
+    let stolen = at.len % 16;
+    let end = if stolen > 0 { 16 + stolen } else { 0 };
+    // SAFETY: as the caller's; `end` is at most `at.len`.
     unsafe {
-        let stolen = at.len % 16;
-        let end = if stolen > 0 { 16 + stolen } else { 0 };
-        let mut tweak = xts_begin::<R>(tweak_keys, nonce);
-        if at.len - end >= 16 * V::LANES {
+        if at.len - end > FEW {
             tweak = xts_many::<V, R, ENCRYPT>(keys, tweak, &mut at, end);
         }
         if at.len > 0 {
             xts_few::<R, ENCRYPT>(keys, tweak, at);
         }
-    }
-}
-
-/// The first tweak.
-///
-/// # Safety
-/// As for the methods of [`Xmm`].
-#[inline(always)]
-pub(super) unsafe fn xts_begin<const R: usize>(keys: &Schedule, nonce: &Block) -> Xmm {
-    // SAFETY: a block is 16 readable bytes; the instructions are the caller's.
-    unsafe {
-        let mut x = [Xmm::load(nonce.as_ptr())];
-        rounds::<Xmm, R, 1, true>(&splat_keys::<Xmm, R>(keys), &mut x);
-        x[0]
     }
 }
 
@@ -652,17 +641,17 @@ unsafe fn xts_blocks<const R: usize, const N: usize, const ENCRYPT: bool>(
         for (i, v) in x.iter_mut().enumerate() {
             *v = v.xor(splat_key(keys, R, 0)).xor(Xmm::load(at.from.add(16 * i)));
         }
-        few_rounds::<R, N, ENCRYPT>(keys, &mut x);
+        few_rounds::<Xmm, R, N, ENCRYPT>(keys, &mut x);
         for (i, v) in x.into_iter().enumerate() {
             xts_last::<Xmm, ENCRYPT>(splat_key(keys, R, R), v, tweaks[i]).store(at.to.add(16 * i));
         }
     }
 }
 
-/// As many whole vectors as there are before the last `end` bytes. Returns the tweak of the block behind them.
+/// What is before the last `end` bytes, but for a rest of at most [`FEW`]. Returns the tweak of the block behind it.
 ///
 /// # Safety
-/// As [`xts`]; `end` must not exceed `at.len`.
+/// As [`xts`]; `end` must not exceed `at.len`, and there must be whole blocks before.
 #[inline(always)]
 unsafe fn xts_many<V: Vector, const R: usize, const ENCRYPT: bool>(
     keys: &Schedule,
@@ -670,17 +659,16 @@ unsafe fn xts_many<V: Vector, const R: usize, const ENCRYPT: bool>(
     at: &mut Cursor,
     end: usize,
 ) -> Xmm {
-    let vector = 16 * V::LANES;
+    let most = WIDTH * 16 * V::LANES;
     // SAFETY: as the caller's; each step is as long as its condition allows.
     unsafe {
-        let k = splat_keys::<V, R>(keys);
         let mut next = V::powers(tweak.0);
-        if at.len - end >= WIDTH * vector {
+        if at.len - end >= most {
             let mut t = xts_tweaks::<V, WIDTH>(next);
             loop {
-                xts_step::<V, R, WIDTH, ENCRYPT>(&k, &t, *at);
-                at.advance(WIDTH * vector);
-                if at.len - end < WIDTH * vector {
+                xts_step::<V, R, WIDTH, ENCRYPT>(keys, &t, Cursor { len: most, ..*at });
+                at.advance(most);
+                if at.len - end < most {
                     break;
                 }
                 for t in &mut t {
@@ -689,22 +677,22 @@ unsafe fn xts_many<V: Vector, const R: usize, const ENCRYPT: bool>(
             }
             next = t[0].times_stride();
         }
-        if at.len - end >= 4 * vector {
-            xts_step::<V, R, 4, ENCRYPT>(&k, &xts_tweaks(next), *at);
-            next = next.times(4 * V::LANES);
-            at.advance(4 * vector);
+        let rest = Cursor { len: at.len - end, ..*at };
+        if rest.len <= FEW {
+            return Xmm(next.lowest());
         }
-        if at.len - end >= 2 * vector {
-            xts_step::<V, R, 2, ENCRYPT>(&k, &xts_tweaks(next), *at);
-            next = next.times(2 * V::LANES);
-            at.advance(2 * vector);
+        // One step, however many there are: one after the other, each step's vectors wait for nothing but their own rounds.
+        match rest.len.div_ceil(16 * V::LANES) {
+            2 => xts_step::<V, R, 2, ENCRYPT>(keys, &xts_tweaks(next), rest),
+            3 => xts_step::<V, R, 3, ENCRYPT>(keys, &xts_tweaks(next), rest),
+            4 => xts_step::<V, R, 4, ENCRYPT>(keys, &xts_tweaks(next), rest),
+            5 => xts_step::<V, R, 5, ENCRYPT>(keys, &xts_tweaks(next), rest),
+            6 => xts_step::<V, R, 6, ENCRYPT>(keys, &xts_tweaks(next), rest),
+            7 => xts_step::<V, R, 7, ENCRYPT>(keys, &xts_tweaks(next), rest),
+            _ => xts_step::<V, R, WIDTH, ENCRYPT>(keys, &xts_tweaks(next), rest),
         }
-        if at.len - end >= vector {
-            xts_step::<V, R, 1, ENCRYPT>(&k, &xts_tweaks(next), *at);
-            next = next.times(V::LANES);
-            at.advance(vector);
-        }
-        Xmm(next.lowest())
+        at.advance(rest.len);
+        Xmm(next.lowest()).times(rest.len / 16)
     }
 }
 
@@ -723,23 +711,33 @@ unsafe fn xts_tweaks<V: Vector, const N: usize>(first: V) -> [V; N] {
     tweaks
 }
 
+/// N vectors, the last of which may be a part of one.
+///
 /// # Safety
-/// As [`xts`]; `at` must have N vectors.
+/// As [`xts`]; `at` must have more than N - 1 vectors and at most N.
 #[inline(always)]
 unsafe fn xts_step<V: Vector, const R: usize, const N: usize, const ENCRYPT: bool>(
-    k: &[V; 15],
+    keys: &Schedule,
     tweaks: &[V; N],
     at: Cursor,
 ) {
+    let vector = 16 * V::LANES;
+    let left = at.len - (N - 1) * vector;
     // SAFETY: as the caller's; everything is read before anything is written.
     unsafe {
+        let first = splat_key::<V>(keys, R, 0);
         let mut x = *tweaks;
         for (i, v) in x.iter_mut().enumerate() {
-            *v = v.xor(k[0]).xor(V::load(at.from.add(i * 16 * V::LANES)));
+            let from = at.from.add(i * vector);
+            let data = if i + 1 < N || left == vector { V::load(from) } else { V::load_part(from, left) };
+            *v = v.xor(first).xor(data);
         }
-        middle_rounds::<V, R, N, ENCRYPT>(k, &mut x);
+        few_rounds::<V, R, N, ENCRYPT>(keys, &mut x);
+        let last = splat_key::<V>(keys, R, R);
         for (i, v) in x.into_iter().enumerate() {
-            xts_last::<V, ENCRYPT>(k[R], v, tweaks[i]).store(at.to.add(i * 16 * V::LANES));
+            let to = at.to.add(i * vector);
+            let done = xts_last::<V, ENCRYPT>(last, v, tweaks[i]);
+            if i + 1 < N || left == vector { done.store(to) } else { done.store_part(to, left) }
         }
     }
 }
@@ -788,7 +786,7 @@ unsafe fn xts_block<const R: usize, const ENCRYPT: bool>(keys: &Schedule, block:
     // SAFETY: the instructions are the caller's.
     unsafe {
         let mut x = [block.xor(splat_key(keys, R, 0)).xor(tweak)];
-        few_rounds::<R, 1, ENCRYPT>(keys, &mut x);
+        few_rounds::<Xmm, R, 1, ENCRYPT>(keys, &mut x);
         xts_last::<Xmm, ENCRYPT>(splat_key(keys, R, R), x[0], tweak)
     }
 }
@@ -844,28 +842,16 @@ macro_rules! kernels {
 
         /// XTS of one data unit of at least a block; anything shorter is left alone.
         #[inline(always)]
-        pub(super) fn xts(
-            _: $witness,
-            tweak_keys: &Schedule,
-            keys: &Schedule,
-            encrypt: bool,
-            nonce: &Block,
-            data: Span<'_>,
-        ) {
+        pub(super) fn xts(_: $witness, keys: &Schedule, encrypt: bool, tweak: &Block, data: Span<'_>) {
             #[target_feature(enable = $features)]
-            unsafe fn run<const R: usize>(
-                tweak_keys: &Schedule,
-                keys: &Schedule,
-                encrypt: bool,
-                nonce: &Block,
-                at: Cursor,
-            ) {
-                // SAFETY: this function enables the instructions; the span is the caller's.
+            unsafe fn run<const R: usize>(keys: &Schedule, encrypt: bool, tweak: &Block, at: Cursor) {
+                // SAFETY: this function enables the instructions; the span is the caller's, and a block is 16 bytes.
                 unsafe {
+                    let tweak = generic::Vector::load(tweak.as_ptr());
                     if encrypt {
-                        generic::xts::<$vector, R, true>(tweak_keys, keys, nonce, at);
+                        generic::xts::<$vector, R, true>(keys, tweak, at);
                     } else {
-                        generic::xts::<$vector, R, false>(tweak_keys, keys, nonce, at);
+                        generic::xts::<$vector, R, false>(keys, tweak, at);
                     }
                 }
             }
@@ -877,9 +863,9 @@ macro_rules! kernels {
             // has at least a block.
             unsafe {
                 match keys.rounds() {
-                    Rounds::Ten => run::<10>(tweak_keys, keys, encrypt, nonce, at),
-                    Rounds::Twelve => run::<12>(tweak_keys, keys, encrypt, nonce, at),
-                    Rounds::Fourteen => run::<14>(tweak_keys, keys, encrypt, nonce, at),
+                    Rounds::Ten => run::<10>(keys, encrypt, tweak, at),
+                    Rounds::Twelve => run::<12>(keys, encrypt, tweak, at),
+                    Rounds::Fourteen => run::<14>(keys, encrypt, tweak, at),
                 }
             }
         }

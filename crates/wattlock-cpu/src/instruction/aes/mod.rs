@@ -150,7 +150,16 @@ impl XtsKey {
         }
     }
 
-    /// One data unit of at least one block.
+    /// Makes the first tweak of a data unit, which is secret.
+    #[inline(always)]
+    pub(super) fn begin(&self, nonce: &Block, tweak: &mut Block) {
+        match self {
+            XtsKey::Wide(key) => key.begin(nonce, tweak),
+            XtsKey::Library(key) => key.begin(nonce, tweak),
+        }
+    }
+
+    /// One data unit of at least one block, from its first tweak.
     #[inline(always)]
     pub(super) fn apply(&self, tweak: &Block, data: Span<'_>, encrypt: bool) -> Result<(), Error> {
         if data.len() < 16 {

@@ -23,9 +23,13 @@ impl Key {
         })
     }
 
-    pub(super) fn apply(&self, nonce: &Block, data: Span<'_>, encrypt: bool) {
+    pub(super) fn begin(&self, nonce: &Block, tweak: &mut Block) {
+        *tweak = self.tweak.block(*nonce);
+    }
+
+    pub(super) fn apply(&self, tweak: &Block, data: Span<'_>, encrypt: bool) {
         let data = data.gathered();
-        let mut tweak = u128::from_le_bytes(self.tweak.block(*nonce));
+        let mut tweak = u128::from_le_bytes(*tweak);
         let partial = data.len() % 16;
         let plain_blocks = data.len() / 16 - usize::from(partial > 0);
         let (whole, end) = data.split_at_mut(plain_blocks * 16);

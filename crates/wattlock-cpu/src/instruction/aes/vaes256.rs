@@ -205,6 +205,15 @@ unsafe impl Vector for Ymm {
 
     #[inline]
     #[target_feature(enable = "avx2")]
+    unsafe fn stay(&mut self) {
+        // SAFETY: there is no instruction in it.
+        unsafe {
+            held!(ymm_reg, nomem: self);
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
     unsafe fn hold(states: &mut [Ymm; WIDTH]) {
         let [a0, a1, a2, a3, a4, a5, a6, a7] = states;
         // SAFETY: there is no instruction in it.

@@ -122,16 +122,22 @@ impl XtsKey {
         Ok(XtsKey { isa, tweak: aes_ni::expand(isa.narrow(), tweak)?, encrypt, decrypt })
     }
 
+    /// Makes the first tweak.
+    #[inline(always)]
+    pub(super) fn begin(&self, nonce: &Block, tweak: &mut Block) {
+        aes_ni::encrypt_block(self.isa.narrow(), &self.tweak, nonce, tweak);
+    }
+
     #[inline(always)]
     pub(super) fn apply(&self, tweak: &Block, data: Span<'_>, encrypt: bool) {
         let keys = if encrypt { &self.encrypt } else { &self.decrypt };
         if data.len() <= FEW {
-            return aes_ni::xts_few(self.isa.narrow(), &self.tweak, keys, encrypt, tweak, data);
+            return aes_ni::xts_few(self.isa.narrow(), keys, encrypt, tweak, data);
         }
         match self.isa {
-            Isa::Vaes512(proof, _) => vaes512::xts(proof, &self.tweak, keys, encrypt, tweak, data),
-            Isa::Vaes256(proof, _) => vaes256::xts(proof, &self.tweak, keys, encrypt, tweak, data),
-            Isa::AesNi(proof) => aes_ni::xts(proof, &self.tweak, keys, encrypt, tweak, data),
+            Isa::Vaes512(proof, _) => vaes512::xts(proof, keys, encrypt, tweak, data),
+            Isa::Vaes256(proof, _) => vaes256::xts(proof, keys, encrypt, tweak, data),
+            Isa::AesNi(proof) => aes_ni::xts(proof, keys, encrypt, tweak, data),
         }
     }
 }

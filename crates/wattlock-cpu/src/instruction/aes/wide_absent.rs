@@ -59,6 +59,10 @@ impl XtsKey {
         match isa.0 {}
     }
 
+    pub(super) fn begin(&self, _: &Block, _: &mut Block) {
+        match self.0 {}
+    }
+
     pub(super) fn apply(&self, _: &Block, _: Span<'_>, _: bool) {
         match self.0 {}
     }

@@ -1,22 +1,16 @@
-//! Counter mode, CBC and XTS in pieces, for an engine that does them whole.
+//! Counter mode, CBC and XTS in pieces, by whole messages.
 //!
 //! In these modes a message can go on where it stopped: a piece is a whole message whose nonce is the next counter or
-//! the last block of ciphertext. So a piece runs on the very kernels that whole messages run on. What is kept between
-//! pieces is public; the one exception, the rest of a keystream block, is made again when it is needed.
+//! the last block of ciphertext. So a piece runs on the very code that whole messages run on. What is kept between
+//! pieces is public.
 
 use std::fmt;
 
-use wattlock_core::{Data, Error, Family, Key, Kind, Progress, Stream};
-use zeroize::Zeroize;
+use wattlock_core::{Data, Error, Family, Key, Kind, Progress, Request, Stream};
+use zeroize::Zeroizing;
 
-/// Bytes of a block, and of a nonce.
-const BLOCK: usize = 16;
-
-/// Does whole messages of [`Family::Cipher`] under one key.
-pub(crate) trait Whole: Clone + Send + 'static {
-    /// Does one of that kind.
-    fn apply(&self, kind: Kind, nonce: &[u8; BLOCK], data: Data<'_>) -> Result<(), Error>;
-}
+use super::aes::BLOCK;
+use crate::counter::Counter;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
@@ -27,22 +21,23 @@ enum Mode {
 }
 
 /// A message in one of the modes.
-pub(crate) struct Chained<W> {
-    whole: W,
+#[derive(Clone)]
+pub struct Chained {
+    key: Key,
     mode: Mode,
     progress: Progress,
-    /// The counter of the next block, the block before the next, or the tweak.
+    /// The block before the next, or the tweak.
     chain: [u8; BLOCK],
-    /// Counter mode: bytes of the next block's keystream that are used.
-    used: usize,
+    /// In place of the chain in counter mode.
+    counter: Counter,
 }
 
-impl<W: Whole> Chained<W> {
-    /// `whole` has `key`.
+impl Chained {
+    /// No message yet.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the kind is none of the modes; [`Error::Invalid`] if the key is not one of the kind's.
-    pub(crate) fn new(whole: W, kind: Kind, key: &Key) -> Result<Chained<W>, Error> {
+    pub fn new(key: Key, kind: Kind) -> Result<Chained, Error> {
         let progress = Progress::new(kind)?;
         let info = kind.info();
         let mode = match (info.family, info.name) {
@@ -55,7 +50,7 @@ impl<W: Whole> Chained<W> {
         if key.algorithm() != info.algorithm {
             return Err(Error::Invalid("key algorithm"));
         }
-        let chained = Chained { whole, mode, progress, chain: [0; BLOCK], used: 0 };
+        let chained = Chained { key, mode, progress, chain: [0; BLOCK], counter: Counter::default() };
         // The key is expanded here, so that no message has to.
         chained.apply(Data::InPlace(&mut [0; BLOCK]))?;
         Ok(chained)
@@ -63,49 +58,22 @@ impl<W: Whole> Chained<W> {
 
     /// A piece from the state as it is.
     fn apply(&self, data: Data<'_>) -> Result<(), Error> {
-        self.whole.apply(self.progress.kind(), &self.chain, data)
-    }
-
-    /// Adds what is left of the next block's keystream to as much of `data` as it covers, and returns what is behind.
-    fn use_up<'d>(&mut self, data: Data<'d>) -> Result<Data<'d>, Error> {
-        let mut stream = [0; BLOCK];
-        self.apply(Data::InPlace(&mut stream))?;
-        let len = data.len().min(BLOCK - self.used);
-        let left = &stream[self.used..self.used + len];
-        let rest = match data {
-            Data::InPlace(buffer) => {
-                let (head, rest) = buffer.split_at_mut(len);
-                head.iter_mut().zip(left).for_each(|(byte, key)| *byte ^= key);
-                Data::InPlace(rest)
-            }
-            Data::Apart { from, to } => {
-                let ((head, from), (out, to)) = (from.split_at(len), to.split_at_mut(len));
-                out.iter_mut().zip(head.iter().zip(left)).for_each(|(out, (byte, key))| *out = byte ^ key);
-                Data::Apart { from, to }
-            }
-        };
-        stream.zeroize();
-        self.count(len);
-        Ok(rest)
-    }
-
-    /// Counter mode: `len` bytes of keystream are used.
-    #[inline]
-    fn count(&mut self, len: usize) {
-        let sum = self.used + len;
-        let counter = u128::from_be_bytes(self.chain).wrapping_add((sum / BLOCK) as u128);
-        self.chain = counter.to_be_bytes();
-        self.used = sum % BLOCK;
+        let counter = self.counter.next().to_be_bytes();
+        let nonce = if self.mode == Mode::Ctr { &counter } else { &self.chain };
+        let request = Request::new(self.progress.kind(), &self.key, data);
+        super::compute(&mut Request { nonce, ..request }).map(drop)
     }
 
     fn ctr(&mut self, mut data: Data<'_>) -> Result<(), Error> {
-        if self.used > 0 {
-            data = self.use_up(data)?;
+        if self.counter.is_within() {
+            let mut keystream = Zeroizing::new([0; BLOCK]);
+            self.apply(Data::InPlace(&mut *keystream))?;
+            data = self.counter.use_up(&keystream, data);
         }
         let len = data.len();
         if len > 0 {
             self.apply(data)?;
-            self.count(len);
+            self.counter.count(len);
         }
         Ok(())
     }
@@ -128,7 +96,7 @@ impl<W: Whole> Chained<W> {
     }
 }
 
-impl<W: Whole> Stream for Chained<W> {
+impl Stream for Chained {
     fn kind(&self) -> Kind {
         self.progress.kind()
     }
@@ -136,7 +104,7 @@ impl<W: Whole> Stream for Chained<W> {
     fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
         self.progress.start(nonce.len())?;
         self.chain = nonce.try_into().map_err(|_| Error::Invalid("nonce length"))?;
-        self.used = 0;
+        self.counter = Counter::new(self.chain);
         Ok(())
     }
 
@@ -162,12 +130,11 @@ impl<W: Whole> Stream for Chained<W> {
     }
 
     fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
-        let (whole, progress) = (self.whole.clone(), self.progress.clone());
-        Ok(Box::new(Chained { whole, progress, ..*self }))
+        Ok(Box::new(self.clone()))
     }
 }
 
-impl<W> fmt::Debug for Chained<W> {
+impl fmt::Debug for Chained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Chained").field("progress", &self.progress).finish_non_exhaustive()
     }
