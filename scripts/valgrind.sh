@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Handshakes, aborted handshakes, loading and unloading under valgrind's memcheck: no invalid access, no branch on what
-# was never written, nothing lost. Valgrind's processor has no 512-bit vectors, so `lanes` and the wide ciphers stand
-# aside by themselves and what is seen is everything around them; the kernels have the address sanitizer (tls.rs). Where
-# there is an nginx, the same of it with the module: one process, an emulated card for which handshakes wait, clients
-# that go meanwhile.
+# was never written, nothing lost. This sees the provider's own loads and stores; the address sanitizer of the tests does
+# not, which instruments their C programs only. Valgrind's processor has no 512-bit vectors, so the kernels that use them
+# stand aside by themselves and what is seen is everything around them; the wide ciphers are tried between guard pages
+# (crates/wattlock-cpu/tests/instruction_memory.rs). Where there is an nginx, the same of it with the module: one process,
+# an emulated card for which handshakes wait, clients that go meanwhile.
 #
 # The group `ctr` is left out: OpenSSL 3.0 frees a library context's random generator after its providers, so one that
 # uses our AES-CTR keeps the provider for ever, once for each context that is freed (3.5 does not).

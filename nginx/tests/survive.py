@@ -10,6 +10,7 @@ Scenarios are the functions whose names begin with `case_`; `survive.py list` na
 """
 
 import argparse
+import base64
 import contextlib
 import http.client
 import json
@@ -73,7 +74,7 @@ class Nginx:
             "[properties]\ndefault_properties = ?provider=wattlock\n"
             "[providers]\ndefault = default_provider\nwattlock = wattlock_provider\n[default_provider]\nactivate = 1\n"
             f"[wattlock_provider]\nmodule = {ARGS.provider}\nactivate = 1\npause = always\n{provider}\n")
-        subprocess.run(["openssl", "req", "-x509", "-newkey", certificate, "-nodes", "-keyout",
+        subprocess.run(["openssl", "req", "-x509", "-newkey", *certificate.split(), "-nodes", "-keyout",
                         self.folder / "key.pem", "-out", self.folder / "cert.pem", "-subj", "/CN=localhost",
                         "-days", "2"], check=True, capture_output=True)
         self.conf = self.folder / "nginx.conf"
@@ -635,6 +636,158 @@ def case_certificate_with_a_variable():
             time.sleep(1.5)
         load.none_failed(10)
         plain.settled()
+
+
+def hold(nginx):
+    """Gives the key of an nginx that is not yet started to a provider that does not let go of it, as a PKCS#11 token's
+    and a TPM's do not: `held.c` of the provider's tests, which reads files of its own."""
+    folder = nginx.folder
+    source = Path(__file__).resolve().parents[2] / "crates/wattlock-provider/tests/held/held.c"
+    subprocess.run(["cc", "-O1", "-fPIC", "-shared", "-o", folder / "held.so", source, "-lcrypto"], check=True)
+    config = folder / "openssl.cnf"
+    config.write_text(config.read_text().replace("[providers]\n", "[providers]\nheld = held_provider\n")
+                      + f"[held_provider]\nmodule = {folder}/held.so\nactivate = 1\n")
+    plain = subprocess.run(["openssl", "pkcs8", "-topk8", "-nocrypt", "-in", folder / "key.pem", "-outform", "DER"],
+                           check=True, capture_output=True).stdout
+    string = b"held" + plain
+    text = base64.b64encode(b"\x04\x82" + struct.pack(">H", len(string)) + string).decode()
+    lines = "\n".join(text[at:at + 64] for at in range(0, len(text), 64))
+    (folder / "key.held").write_text(f"-----BEGIN HELD PRIVATE KEY-----\n{lines}\n-----END HELD PRIVATE KEY-----\n")
+    (folder / "key.pem").unlink()
+    nginx.conf.write_text(nginx.conf.read_text().replace("key.pem", "key.held"))
+
+
+def case_key_in_another_provider():
+    for certificate in ("rsa:2048", "ec -pkeyopt ec_paramgen_curve:P-256"):
+        nginx = Nginx(certificate=certificate)
+        hold(nginx)
+        with nginx:
+            for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+                with Load(nginx, 8, version) as load:
+                    wait_for(lambda: load.good > 40, "40 answers", 60)
+                load.none_failed(40)
+            if certificate.startswith("rsa"):
+                # The premaster secret is decrypted by the key.
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+                context.maximum_version = ssl.TLSVersion.TLSv1_2
+                context.set_ciphers("AES128-GCM-SHA256")
+                with context.wrap_socket(socket.create_connection(("127.0.0.1", nginx.port), 20)) as tls:
+                    assert tls.cipher()[0] == "AES128-GCM-SHA256"
+                    tls.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                    assert read_answer(tls) == b"ok\n"
+            nginx.settled()
+            status = nginx.status()
+            # The key agreement is ours, and pauses; the signature is not.
+            assert status["active"] and status["paused"] > 0, status
+            kinds = {cell["kind"] for cell in status["runtime"]["cells"]}
+            assert "x25519-derive" in kinds and not kinds & {"rsa-2048-private", "ecdsa-p256-sign"}, kinds
+
+
+class Asking:
+    """A connection on which the status is asked for, so that asking makes no handshake."""
+
+    def __init__(self, nginx):
+        self.connection = http.client.HTTPSConnection("localhost")
+        self.connection.sock = nginx.connect()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.connection.close()
+
+    def paused(self):
+        self.connection.request("GET", "/status")
+        return json.loads(self.connection.getresponse().read())["paused"]
+
+
+def hold_back_the_second_flight(port, enough):
+    """A way to a server on which a client's records after its early data wait until so many bytes came back."""
+    def records(sock):
+        with sock.makefile("rb") as stream:
+            while len(head := stream.read(5)) == 5:
+                yield head + stream.read(struct.unpack(">H", head[3:])[0])
+
+    def serve(client):
+        server = socket.create_connection(("127.0.0.1", port), 60)
+        answered = threading.Event()
+
+        def back():
+            count = 0
+            with contextlib.suppress(OSError):
+                while data := server.recv(1 << 16):
+                    client.sendall(data)
+                    count += len(data)
+                    if count >= enough:
+                        answered.set()
+                client.shutdown(socket.SHUT_WR)
+
+        threading.Thread(target=back, daemon=True).start()
+        with contextlib.suppress(OSError):
+            early = False
+            for record in records(client):
+                if early:
+                    answered.wait(20)
+                server.sendall(record)
+                early = early or record[0] == 23  # application data: RFC 8446, section 5.1
+            server.shutdown(socket.SHUT_WR)
+
+    return listen(serve)
+
+
+def case_early_data_is_answered_while_handshakes_pause():
+    long = "x" * 3000
+    server = f'ssl_early_data on; location = /early {{ return 200 "early ($ssl_early_data) {long}\\n"; }}'
+    request = "GET /early HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with Nginx(provider=with_card(SLOW_CARD), server=server) as nginx, Asking(nginx) as asking:
+        # More than the rest of a handshake: the answer is on its way before the client has said its last.
+        held_back = hold_back_the_second_flight(nginx.port, len(long))
+        ticket, early = nginx.folder / "ticket", nginx.folder / "early"
+        early.write_text(request)
+
+        def client(port, said, *more):
+            done = subprocess.run(["timeout", "60", "openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-tls1_3",
+                                   "-ign_eof", *more], input=said, capture_output=True, text=True)
+            assert long in done.stdout, done.stdout + done.stderr
+            return done.stdout
+
+        for _ in range(ARGS.count or 6):
+            told = client(nginx.port, request, "-sess_out", ticket)
+            assert "early () x" in told, told
+            before = asking.paused()
+            told = client(held_back, "", "-sess_in", ticket, "-early_data", early)
+            # The variable is 1 while the handshake is not over: what was asked may be somebody's replay.
+            assert "Early data was accepted" in told and "early (1) x" in told, told
+            assert asking.paused() > before, "no pause"
+        nginx.settled()
+
+
+def case_http2_is_negotiated_while_handshakes_pause():
+    port = free_port()
+    nginx = Nginx(provider=with_card(SLOW_CARD))
+    nginx.write(f"""server {{ listen 127.0.0.1:{port} ssl http2; root {nginx.folder}/html;
+      ssl_protocols TLSv1.2 TLSv1.3;
+      ssl_certificate_key {nginx.folder}/key.pem; ssl_certificate {nginx.folder}/cert.pem; }}""", "", "",
+                "worker_connections 2048;", ARGS.module, 1)
+    with nginx, Asking(nginx) as asking:
+        form = "%{http_version} %{response_code} %{size_download} %{num_connects}\\n"
+        # Three at a time on one connection.
+        urls = [word for name in ("", "big", "index.html")
+                for word in ("-o", "/dev/null", f"https://127.0.0.1:{port}/{name}")]
+        for version in (["--tlsv1.3"], ["--tls-max", "1.2"]):
+            command = ["curl", "-sk", "--http2", "-m", "60", "-Z", "-w", form, *version, *urls]
+            for _ in range(ARGS.count or 5):
+                before = asking.paused()
+                clients = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                           for _ in range(4)]
+                for client in clients:
+                    told = sorted(line.split() for line in client.communicate()[0].splitlines())
+                    assert [line[:3] for line in told] == [["2", "200", "3"]] * 2 + [["2", "200", "300000"]], told
+                    assert client.returncode == 0 and sum(int(line[3]) for line in told) == 1, told
+                # Each of the four handshakes waited for the card at least once.
+                assert asking.paused() >= before + len(clients)
+        nginx.settled()
 
 
 def case_versions_that_do_not_match_leave_it_inactive():

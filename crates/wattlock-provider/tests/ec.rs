@@ -416,6 +416,10 @@ fn tls_works_with_every_certificate_and_group_with_either_side_ours() {
         ("P-256", "-tls1_2", "P-384:P-256", "ECDH, secp384r1"),
         ("secp256k1", "-tls1_2", "P-256:secp256k1", "ECDH, prime256v1"),
         ("brainpoolP256r1", "-tls1_2", "P-384:brainpoolP256r1", "ECDH, secp384r1"),
+        // Signed and agreed in the same curve, which we do not accelerate, or only agreed.
+        ("brainpoolP384r1", "-tls1_2", "brainpoolP384r1", "ECDH, brainpoolP384r1"),
+        ("brainpoolP512r1", "-tls1_2", "brainpoolP512r1", "ECDH, brainpoolP512r1"),
+        ("P-256", "-tls1_2", "brainpoolP256r1:P-256", "ECDH, brainpoolP256r1"),
     ];
     for (curve, version, group, said) in cases {
         host.good(true, &format!("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:{curve} -out key.pem"));

@@ -148,6 +148,73 @@ fn curl_and_s_server_agree_on_every_suite_with_either_side_ours() {
     }
 }
 
+/// Suites by what TLS calls their exchange, authentication and cipher, of which there must be some, where they are not
+/// left out of this OpenSSL.
+const FAMILIES: [(&str, &str); 9] = [
+    ("ECDHE-RSA-", "ec"),
+    ("DHE-RSA-", "dh"),
+    ("ADH-", "dh"),
+    ("-PSK-", "psk"),
+    ("-CCM8", "aes"),
+    ("ARIA", "aria"),
+    ("CAMELLIA", "camellia"),
+    ("CHACHA20", "chacha"),
+    ("NULL-SHA", "tls1_2"),
+];
+
+/// Also suites of which Wattlock does the key agreement, the signature or the key derivation and not the records.
+#[test]
+fn s_client_and_s_server_agree_on_every_suite_of_this_openssl() {
+    const TLS13_MORE: [&str; 2] = ["TLS_AES_128_CCM_SHA256", "TLS_AES_128_CCM_8_SHA256"];
+    let host = host();
+    let disabled = host.good(false, "list -disabled").to_lowercase();
+    let list = host.good(false, "ciphers -s -tls1_2 -psk ALL:COMPLEMENTOFALL:@SECLEVEL=0");
+    // Those need a DSA certificate or passwords, and nothing else of ours than the others.
+    let suites: Vec<&str> =
+        list.trim().split(':').filter(|suite| !suite.contains("DSS") && !suite.contains("SRP")).collect();
+    for (family, without) in FAMILIES {
+        let left_out = disabled.lines().any(|line| line == without);
+        assert!(left_out || suites.iter().any(|suite| suite.contains(family)), "{family}: {list}");
+    }
+    let newer: Vec<&str> = TLS13.into_iter().chain(TLS13_MORE).collect();
+    for (provider, ours) in [(true, false), (false, true)] {
+        let port = port();
+        let more = format!(
+            "-www -cert rsa.pem -dcert ec.pem -psk 0123456789abcdef -cipher ALL:COMPLEMENTOFALL:@SECLEVEL=0 \
+             -ciphersuites {}",
+            newer.join(":")
+        );
+        let _server = s_server(&host, provider, port, &more);
+        let connect = |suite: &str, options: &str| {
+            let mut command = host.command(ours, "timeout");
+            command.args(["60", "openssl", "s_client", "-connect", &format!("127.0.0.1:{port}"), "-ign_eof"]);
+            command.args(options.split_whitespace()).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut client = command.stderr(Stdio::piped()).spawn().unwrap();
+            // A client whose handshake failed reads no more.
+            let _ = std::io::Write::write_all(client.stdin.as_mut().unwrap(), b"GET / HTTP/1.0\r\n\r\n");
+            let told = text(&client.wait_with_output().unwrap());
+            assert!(
+                told.contains("HTTP/1.0 200 ok") && told.contains(&format!("Cipher is {suite}\n")),
+                "{suite}, the provider on {}: {told}",
+                if provider { "the server" } else { "the client" }
+            );
+        };
+        for suite in &suites {
+            // A suite with a certificate has it checked.
+            let anonymous = suite.starts_with("ADH") || suite.starts_with("AECDH");
+            let proof = if anonymous { "" } else { "-CAfile all.crt -verify_return_error" };
+            let secret = if suite.contains("PSK") { "-psk 0123456789abcdef" } else { "" };
+            connect(suite, &format!("-tls1_2 -cipher {suite}:@SECLEVEL=0 {proof} {secret}"));
+        }
+        for suite in &newer {
+            connect(
+                suite,
+                &format!("-tls1_3 -ciphersuites {suite} -cipher DEFAULT:@SECLEVEL=0 -CAfile all.crt"),
+            );
+        }
+    }
+}
+
 /// The group that joins X25519 with ML-KEM, where this OpenSSL has it: from 3.5.
 fn hybrid(host: &Host) -> Option<&'static str> {
     const NAME: &str = "X25519MLKEM768";

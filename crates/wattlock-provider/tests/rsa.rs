@@ -562,6 +562,49 @@ fn handshakes_succeed_with_either_side_ours() {
     }
 }
 
+/// From what only security level 0 allows to what only OpenSSL computes, and keys of more than two primes.
+#[test]
+fn certificates_of_every_size_serve_handshakes() {
+    let host = Host::new();
+    // Takes half a minute to generate.
+    host.write("8192.pem", include_bytes!("rsa/8192.pem"));
+    let keys = [
+        ("1024", 1024, 2),
+        ("3072", 3072, 2),
+        ("4096", 4096, 2),
+        ("8192", 8192, 2),
+        ("2048x3", 2048, 3),
+        ("8192x5", 8192, 5),
+    ];
+    for (place, key) in keys.into_iter().enumerate() {
+        let name = key.0;
+        if name != "8192" {
+            make(&host, key, BOTH[place % 2]);
+        }
+        host.openssl(
+            Side::Ours,
+            &format!("req -x509 -new -key {name}.pem -subj /CN={name} -days 2 -out {name}.crt"),
+        );
+        host.write("root.pem", &host.read(&format!("{name}.crt")));
+        let credentials = format!("-cert {name}.crt -key {name}.pem");
+        for (version, cipher, says) in [
+            ("-tls1_2", "AES256-GCM-SHA384", "AES256-GCM-SHA384"),
+            ("-tls1_2", "ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
+            ("-tls1_3", "DEFAULT", "TLSv1.3"),
+        ] {
+            let level = "@SECLEVEL=0";
+            let client = format!("{version} -cipher {cipher}:{level}");
+            let server = format!("{credentials} -cipher ALL:{level}");
+            let ours = (Side::Ours, &*format!("{server} -async"));
+            let words = handshake(&host, ours, (Side::Default, &client));
+            assert!(words.contains(says), "{name}: {words}");
+            // The other way round, with a certificate of the client's.
+            let asking = format!("{server} -Verify 1 -CAfile root.pem -verify_return_error");
+            handshake(&host, (Side::Default, &asking), (Side::Ours, &format!("{client} {credentials}")));
+        }
+    }
+}
+
 #[test]
 fn an_application_sees_no_difference() {
     let host = with_one_key();

@@ -1,5 +1,5 @@
 //! A TLS server in asynchronous mode with many connections in one thread (`tls.c`), whose clients come, talk and go away
-//! in mid-handshake; also with the address sanitizer.
+//! in mid-handshake; also with the address sanitizer, of which `host.rs` says what it sees.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
 mod common;
