@@ -29,6 +29,7 @@ mod stream;
 mod subject;
 mod vary;
 mod wycheproof;
+mod wycheproof_rsa;
 
 use std::ops::DerefMut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,7 +101,7 @@ pub struct Summary {
 
 /// Runs the suite on every kind that `engine` claims. `reference` is another engine, which must do inline every
 /// deterministic kind that `engine` claims and check every other. For elliptic-curve kinds it must also generate keys,
-/// for ECDSA hash, and an instance's window must have room for four requests.
+/// for ECDSA and RSA hash, and an instance's window must have room for four requests.
 ///
 /// # Panics
 /// With kind, case and seed, at the first promise that `engine` breaks.
