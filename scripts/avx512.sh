@@ -2,7 +2,8 @@
 # Runs tests on an emulated CPU with AVX-512 (IFMA, VAES, VPCLMULQDQ), for machines that have none: there the engine `lanes`
 # and the 512-bit kernels of `instruction` are otherwise skipped. It is the instructions that are tested; no time measured
 # here means anything. Debian's Bochs boots a Debian kernel with the test binaries in its initramfs, without network, disk or
-# display. The boot takes about a minute, the default tests about ten more, six of them `lanes_conform`.
+# display. The boot takes about a minute, the default tests took about ten more, six of them `lanes_conform`, before the suite
+# had RSA's Wycheproof vectors; with those nobody has timed them here.
 #
 #   scripts/avx512.sh                                     what of wattlock-cpu is quick enough (the list is below)
 #   scripts/avx512.sh -p PACKAGE --test NAME              cargo's own words choose the binaries ...

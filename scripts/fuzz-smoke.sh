@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../fuzz"
 
 seconds=${SECONDS_EACH:-4}
 host=$(rustc -vV | sed -n 's/^host: //p')
-[ $# -gt 0 ] || set -- header age_header chunks recipients
+[ $# -gt 0 ] || set -- header age_header chunks pipeline recipients model settings
 
 coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
 coverage="$coverage -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"

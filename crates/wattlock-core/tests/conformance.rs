@@ -31,6 +31,7 @@ enum Flaw {
     CheckSquints,
     DeflateCut,
     DeflateNeverEnds,
+    DeflateMisaligned,
     ClaimsNothingRefuses,
     DeclinesTooLate,
     WindowMisannounced,
@@ -153,6 +154,9 @@ fn deflate(flaw: Flaw, request: &mut Request<'_>) -> Result<usize, Error> {
         out.pop();
     }
     let to = request.data.output();
+    if flaw == Flaw::DeflateMisaligned && !(to.as_ptr() as usize).is_multiple_of(2) {
+        out.pop();
+    }
     to.get_mut(..out.len()).ok_or(Error::Invalid("output length"))?.copy_from_slice(&out);
     Ok(out.len())
 }
@@ -354,6 +358,11 @@ fn stream_cut_short_is_found() {
 #[test]
 fn stream_that_never_ends_is_found() {
     fails_with(Flaw::DeflateNeverEnds, false, &["deflate"]);
+}
+
+#[test]
+fn wrong_result_in_a_misaligned_buffer_is_found() {
+    fails_with(Flaw::DeflateMisaligned, false, &["deflate", "apart, offsets"]);
 }
 
 #[test]

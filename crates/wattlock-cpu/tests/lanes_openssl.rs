@@ -1,5 +1,6 @@
 //! ECDSA in lanes, verified by the system's OpenSSL: random keys and random messages, each a process of its own that shares
-//! nothing with us but the bytes.
+//! nothing with us but the bytes. Lanes for these curves rest on AVX-512; where there is none, nothing is tried here, and
+//! the tests say so. RSA is `lanes_rsa`'s.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs;
@@ -74,7 +75,7 @@ fn openssl_verifies(batches: usize, test: &str) {
     let isa = Isa::all(&Cpu::detect())
         .find(|isa| Lanes::new(*isa).description().queued.contains(Kind::EcdsaP256Sign));
     let Some(isa) = isa else {
-        println!("no lanes for these curves here: not run");
+        println!("no lanes for P-256 and P-384 on this CPU: ECDSA was not run");
         return;
     };
     let lanes = Lanes::new(isa);
@@ -85,6 +86,7 @@ fn openssl_verifies(batches: usize, test: &str) {
         (Curve::P256, Kind::P256Generate, Kind::EcdsaP256Sign, P256_SPKI, 32),
         (Curve::P384, Kind::P384Generate, Kind::EcdsaP384Sign, P384_SPKI, 48),
     ];
+    println!("{}: {} signatures", isa.name(), batches * WIDTH);
     for turn in 0..batches {
         let (curve, generate, sign, spki, len) = curves[turn % 2];
         let none = Arc::new(Key::none_owned());

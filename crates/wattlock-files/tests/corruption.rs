@@ -74,10 +74,12 @@ fn every_bit_of_the_header_counts() {
     let pair = Pair::new();
     let (sealed, opener) = (seal(&pair.sealer(), b"secret"), pair.opener());
     for at in 0..chunk_at(&sealed, 0) {
-        let mut altered = sealed.clone();
-        altered[at] ^= 1 << (at % 8);
-        let (result, plain) = open_stream(&opener, &altered);
-        assert!(result.is_err() && plain.is_empty(), "byte {at}");
+        for bit in 0..8 {
+            let mut altered = sealed.clone();
+            altered[at] ^= 1 << bit;
+            let (result, plain) = open_stream(&opener, &altered);
+            assert!(result.is_err() && plain.is_empty(), "byte {at}, bit {bit}");
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Agreement with the reference, byte for byte, where the result is a function of the inputs.
 
+use std::ops::DerefMut;
+
 use super::case::{CANARY, Case, Suite, Want, wiped_or_untouched};
 use super::make::{rsa_parts, sealing};
 use super::subject::Way;
-use crate::engine::Engine;
 use crate::error::Error;
 use crate::kat::Expected;
 use crate::kind::{Family, Kind};
@@ -153,29 +154,20 @@ fn wrapping(suite: &Suite<'_>, kind: Kind, tail: usize) -> OwnedRequest {
     request
 }
 
-/// Inline requests on borrowed buffers: every misalignment of input, output and associated data, in place and apart,
-/// right and forged, in buffers that end where the arena says.
+/// Inline requests on borrowed buffers, which end where the arena says: misaligned input, output, nonce, associated
+/// data and tag, outputs with no byte to spare, in place and apart, right and forged.
 pub(super) fn buffers(suite: &Suite<'_>, kind: Kind) {
-    let info = kind.info();
-    let movable =
-        matches!(info.family, Family::Cipher | Family::Seal | Family::Open | Family::Digest | Family::Mac);
-    if !movable || !suite.ways(kind).any(|way| way == Way::Inline) {
+    if !suite.ways(kind).any(|way| way == Way::Inline) {
         return;
     }
-    for (turn, len) in [1, 15, 16, 17, 33, 64, 129, 256, 257, 1040, 4096, 5000].into_iter().enumerate() {
-        let len = len - len % info.multiple;
-        if len < info.least {
-            continue;
-        }
-        let request = one(suite, kind, len, turn * 7 % 40);
-        let expected = suite.reference_answer(&request);
-        for offset in 0..=17 {
+    for (turn, (request, expected)) in movable(suite, kind).into_iter().enumerate() {
+        for offset in offsets(kind) {
             let other = (offset * 5 + turn) % 18;
             borrowed(suite, &request, &expected, [offset, other]);
             borrowed(suite, &request, &expected, [other, offset]);
             in_place(suite, &request, &expected, [offset, other]);
         }
-        if info.family == Family::Open {
+        if kind.info().family == Family::Open {
             let mut forged = crate::kat::again(&request);
             forged.tag[turn % 16] ^= 1 << (turn % 8);
             let plaintext = suite.reference_bytes(&request);
@@ -186,20 +178,61 @@ pub(super) fn buffers(suite: &Suite<'_>, kind: Kind) {
     }
 }
 
-fn borrowed(suite: &Suite<'_>, request: &OwnedRequest, expected: &Expected, [from_at, to_at]: [usize; 2]) {
-    let arena = suite.harness.arena;
-    let need = request.kind.info().output.unwrap_or(request.input.len());
-    let mut from = arena.buffer(from_at + request.input.len());
-    let mut to = arena.buffer(to_at + need);
-    let mut aad = arena.buffer(to_at + request.aad.len());
-    from[from_at..].copy_from_slice(&request.input);
-    aad[to_at..].copy_from_slice(&request.aad);
-    to.fill(CANARY);
-    let mut tag = request.tag;
-    let (result, tag) = {
-        let data = Data::Apart { from: &from[from_at..], to: &mut to[to_at..] };
-        (run(suite.engine, request, &aad[to_at..], data, &mut tag), tag)
+/// Every place in a vector, where a request is cheap; of public-key operations, which work on numbers that they load
+/// first, aligned, odd, half a vector and beyond one.
+fn offsets(kind: Kind) -> Vec<usize> {
+    if kind.is_asymmetric() { vec![0, 1, 8, 17] } else { (0..18).collect() }
+}
+
+/// What is moved about: of each kind lengths at which its code takes different ways, and what must come of it.
+fn movable(suite: &Suite<'_>, kind: Kind) -> Vec<(OwnedRequest, Expected)> {
+    let info = kind.info();
+    let key = || suite.key(info.algorithm);
+    let requests: Vec<OwnedRequest> = match info.family {
+        Family::Sign if info.deterministic => vec![signing(suite, kind)],
+        Family::Sign => {
+            [20, 32, 47, 64].map(|len| suite.request(kind, key(), suite.random.bytes(len))).into()
+        }
+        Family::Agree => vec![agreeing(suite, kind)],
+        Family::Generate => vec![suite.request(kind, key(), Vec::new())],
+        Family::Derive => [(0, 1), (13, 12), (40, 48), (77, 64), (129, 104), (1000, 200)]
+            .map(|(len, room)| {
+                let mut request = one(suite, kind, len, 0);
+                request.output = vec![CANARY; room];
+                request
+            })
+            .into(),
+        Family::Compress => [0, 1, 33, 300, 5000].map(|len| suite.text_request(kind, len)).into(),
+        _ => [1, 15, 16, 17, 33, 64, 129, 256, 257, 1040, 4096, 5000]
+            .into_iter()
+            .enumerate()
+            .map(|(turn, len)| (turn, len - len % info.multiple))
+            .filter(|(_, len)| *len >= info.least)
+            .map(|(turn, len)| one(suite, kind, len, turn * 7 % 40))
+            .collect(),
     };
+    let answered = |request: OwnedRequest| {
+        let expected = if info.deterministic { suite.reference_answer(&request) } else { Expected::Checked };
+        (request, expected)
+    };
+    requests.into_iter().map(answered).collect()
+}
+
+/// Output bytes that a request needs: as many as the kind, the input or the caller says, and no slack.
+fn need(request: &OwnedRequest) -> usize {
+    match request.kind.info().family {
+        Family::Derive | Family::Compress => request.output.len(),
+        _ => request.kind.info().output.unwrap_or(request.input.len()),
+    }
+}
+
+fn borrowed(suite: &Suite<'_>, request: &OwnedRequest, expected: &Expected, [from_at, to_at]: [usize; 2]) {
+    let need = need(request);
+    let from = suite.placed(from_at, &request.input);
+    let mut to = suite.harness.arena.buffer(to_at + need);
+    to.fill(CANARY);
+    let mut small = Small::new(suite, request, [to_at, from_at]);
+    let result = small.run(suite, request, Data::Apart { from: &from[from_at..], to: &mut to[to_at..] });
     let what = format!("apart, offsets {from_at} and {to_at}, {} bytes", request.input.len());
     let intact = from[from_at..] == request.input[..] && to[..to_at].iter().all(|byte| *byte == CANARY);
     if !intact {
@@ -213,40 +246,56 @@ fn borrowed(suite: &Suite<'_>, request: &OwnedRequest, expected: &Expected, [fro
             "authentication failed, but the output is neither wiped nor untouched",
         );
     }
-    compare(suite, request, expected, &what, result, &to[to_at..], &tag);
+    compare(suite, request, expected, &what, result, &to[to_at..], small.tag());
 }
 
-fn in_place(suite: &Suite<'_>, request: &OwnedRequest, expected: &Expected, [at, aad_at]: [usize; 2]) {
+fn in_place(suite: &Suite<'_>, request: &OwnedRequest, expected: &Expected, [at, other]: [usize; 2]) {
     if !matches!(request.kind.info().family, Family::Cipher | Family::Seal | Family::Open) {
         return;
     }
-    let arena = suite.harness.arena;
-    let mut buffer = arena.buffer(at + request.input.len());
-    let mut aad = arena.buffer(aad_at + request.aad.len());
-    aad[aad_at..].copy_from_slice(&request.aad);
-    buffer[..at].fill(CANARY);
-    buffer[at..].copy_from_slice(&request.input);
-    let mut tag = request.tag;
-    let result = run(suite.engine, request, &aad[aad_at..], Data::InPlace(&mut buffer[at..]), &mut tag);
+    let mut buffer = suite.placed(at, &request.input);
+    let mut small = Small::new(suite, request, [other, at]);
+    let result = small.run(suite, request, Data::InPlace(&mut buffer[at..]));
     let what = format!("in place, offset {at}, {} bytes", request.input.len());
     if buffer[..at].iter().any(|byte| *byte != CANARY) {
         suite.fail(request.kind, &what, "bytes before the buffer were written");
     }
-    compare(suite, request, expected, &what, result, &buffer[at..], &tag);
+    compare(suite, request, expected, &what, result, &buffer[at..], small.tag());
 }
 
-fn run(
-    engine: &dyn Engine,
-    request: &OwnedRequest,
-    aad: &[u8],
-    data: Data<'_>,
-    tag: &mut [u8; 16],
-) -> Result<usize, Error> {
-    let tag = &mut tag[..request.kind.info().tag];
-    let mut view =
-        Request { nonce: &request.nonce, aad, tag, ..Request::new(request.kind, &request.key, data) };
-    view.validate()?;
-    engine.execute(&mut view)
+type Buffer = Box<dyn DerefMut<Target = [u8]>>;
+
+/// Nonce, associated data and tag, each behind as many bytes as one of two offsets says.
+struct Small {
+    nonce: Buffer,
+    aad: Buffer,
+    tag: Buffer,
+    at: [usize; 2],
+}
+
+impl Small {
+    fn new(suite: &Suite<'_>, request: &OwnedRequest, at: [usize; 2]) -> Small {
+        let tag = &request.tag[..request.kind.info().tag];
+        Small {
+            nonce: suite.placed(at[1], &request.nonce),
+            aad: suite.placed(at[0], &request.aad),
+            tag: suite.placed(at[1], tag),
+            at,
+        }
+    }
+
+    fn run(&mut self, suite: &Suite<'_>, request: &OwnedRequest, data: Data<'_>) -> Result<usize, Error> {
+        let [first, second] = self.at;
+        let (nonce, aad, tag) = (&self.nonce[second..], &self.aad[first..], &mut self.tag[second..]);
+        let options = request.options;
+        let mut view = Request { nonce, aad, tag, options, ..Request::new(request.kind, &request.key, data) };
+        view.validate()?;
+        suite.engine.execute(&mut view)
+    }
+
+    fn tag(&self) -> &[u8] {
+        &self.tag[self.at[1]..]
+    }
 }
 
 fn compare(
@@ -256,12 +305,12 @@ fn compare(
     what: &str,
     result: Result<usize, Error>,
     output: &[u8],
-    tag: &[u8; 16],
+    tag: &[u8],
 ) {
     suite.count(1);
     let mut after = crate::kat::again(request);
     after.output = output.to_vec();
-    after.tag = *tag;
+    after.tag[..tag.len()].copy_from_slice(tag);
     if let Err(error) = expected.verdict(&after, &result, suite.reference) {
         suite.fail(request.kind, what, &format!("{error}"));
     }

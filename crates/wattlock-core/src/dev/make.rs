@@ -1,6 +1,7 @@
 //! Makes keys and requests. Symmetric inputs come from the suite's seed; elliptic-curve key pairs come from the
 //! reference's generator, because this crate has no curve arithmetic.
 
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use super::case::{CANARY, Suite};
@@ -82,6 +83,14 @@ impl Suite<'_> {
         }
         request.mark = self.random.next();
         request
+    }
+
+    /// `bytes` at the end of one of the arena's buffers, behind `at` canaries.
+    pub(super) fn placed(&self, at: usize, bytes: &[u8]) -> Box<dyn DerefMut<Target = [u8]>> {
+        let mut buffer = self.harness.arena.buffer(at + bytes.len());
+        buffer[..at].fill(CANARY);
+        buffer[at..].copy_from_slice(bytes);
+        buffer
     }
 
     /// `request`, a seal, turned into the open of what the reference sealed, with the plaintext.

@@ -9,10 +9,15 @@
 //! of `engine.rs` made executable. It knows no engine: whatever only one engine has, that engine's own tests show.
 //!
 //! It covers: known answers; Wycheproof; agreement with the reference on pseudo-random inputs at awkward lengths;
-//! misaligned, guard-paged and in-place buffers; forgeries, bad keys, bad points and bad lengths; results that differ
-//! from run to run, by the reference's [`Engine::check`]; the subject's own `check`; messages in pieces, where the
-//! engine has a [`Stream`](crate::Stream) for the kind; and the queue's promises (exactly
-//! once, window, withdrawal, stop). The first failure panics with kind, case and seed.
+//! forgeries, bad keys, bad points and bad lengths; results that differ from run to run, by the reference's
+//! [`Engine::check`]; the subject's own `check`; messages in pieces, where the engine has a
+//! [`Stream`](crate::Stream) for the kind; and the queue's promises (exactly once, window, withdrawal, stop). The first
+//! failure panics with kind, case and seed.
+//!
+//! Buffers: every inline request of the suite lies in buffers of the [`Arena`], which may end at an unmapped page; each
+//! kind is also tried on misaligned ones, in place where it can be, and with outputs that have no byte to spare. Queued
+//! requests own their memory, so nothing here decides where it ends or begins: whoever wants that guarded brings an
+//! allocator that does (the runtime's `guarded_queues` test).
 
 mod agree;
 mod case;
@@ -24,6 +29,7 @@ mod stream;
 mod subject;
 mod vary;
 mod wycheproof;
+mod wycheproof_rsa;
 
 use std::ops::DerefMut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,7 +101,7 @@ pub struct Summary {
 
 /// Runs the suite on every kind that `engine` claims. `reference` is another engine, which must do inline every
 /// deterministic kind that `engine` claims and check every other. For elliptic-curve kinds it must also generate keys,
-/// for ECDSA hash, and an instance's window must have room for four requests.
+/// for ECDSA and RSA hash, and an instance's window must have room for four requests.
 ///
 /// # Panics
 /// With kind, case and seed, at the first promise that `engine` breaks.

@@ -4,7 +4,7 @@ use super::case::Suite;
 use crate::engine::{Completion, Instance, Refused, Token};
 use crate::error::Error;
 use crate::kind::Kind;
-use crate::request::OwnedRequest;
+use crate::request::{Data, OwnedRequest, Request};
 
 /// How a kind is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +44,24 @@ impl<'s, 'a> Subject<'s, 'a> {
         }
     }
 
+    /// On buffers of the arena, whose contents go back into the request.
     fn inline(&self, mut request: OwnedRequest) -> (OwnedRequest, Result<usize, Error>) {
-        let result = self.suite.engine.execute(&mut request.view());
+        let place = |bytes: &[u8]| self.suite.placed(0, bytes);
+        let [nonce, aad, from] = [&request.nonce, &request.aad, &request.input].map(|bytes| place(bytes));
+        let [mut to, mut tag] = [&request.output[..], &request.tag[..request.kind.info().tag]].map(place);
+        let mut view = Request {
+            nonce: &nonce,
+            aad: &aad,
+            tag: &mut tag,
+            options: request.options,
+            class: request.class,
+            ..Request::new(request.kind, &request.key, Data::Apart { from: &from, to: &mut to })
+        };
+        let result = self.suite.engine.execute(&mut view);
+        let back = [(&mut request.nonce, nonce), (&mut request.aad, aad), (&mut request.input, from)];
+        back.into_iter().for_each(|(owned, placed)| owned.copy_from_slice(&placed));
+        request.output.copy_from_slice(&to);
+        request.tag[..tag.len()].copy_from_slice(&tag);
         (request, result)
     }
 

