@@ -217,9 +217,14 @@ fn a_report_without_a_place_is_refused_before_the_command_runs() {
 fn an_interrupt_ends_the_command_and_not_the_report() {
     let machine = Machine::bare();
     let script = "trap 'exit 4' INT; echo ready; while :; do sleep 0.05; done";
-    // A shell cannot trap what it was started to ignore, as whatever a script starts in the background is.
-    let shell = ["env", "--default-signal=INT", "sh", "-c", script];
-    let mut command = machine.command(&[&["--idle-ms", "0", "--"], &shell[..]].concat());
+    let asked = machine.command(&["--idle-ms", "0", "--", "sh", "-c", script]);
+    // What a script starts in the background is started to ignore interrupts, and keeps to that.
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT").arg(asked.get_program()).args(asked.get_args());
+    command.current_dir(machine.folder.path()).stdin(Stdio::null());
+    for (name, value) in asked.get_envs() {
+        value.map_or_else(|| command.env_remove(name), |value| command.env(name, value));
+    }
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
