@@ -223,7 +223,10 @@ fn an_interrupt_ends_the_command_and_not_the_report() {
     command.arg("--default-signal=INT").arg(asked.get_program()).args(asked.get_args());
     command.current_dir(machine.folder.path()).stdin(Stdio::null());
     for (name, value) in asked.get_envs() {
-        value.map_or_else(|| command.env_remove(name), |value| command.env(name, value));
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
     }
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
