@@ -105,6 +105,7 @@ scenarios!(
     versions_that_do_not_match_leave_it_inactive,
     without_a_provider_it_says_so,
     heuristic_polling,
+    http3_handshakes_do_not_pause,
     nonsense_is_refused_by_the_configuration_test,
     stream_with_tls,
     mail_with_tls,
