@@ -92,7 +92,7 @@ fn rsa_input_at_or_above_the_modulus_taken_is_found() {
         Err(Error::Invalid(_)) if request.data.input().iter().all(|byte| *byte == 0xff) => pretend(request),
         other => other,
     };
-    fails(Kind::Rsa2048Private, ones, "input: all ones");
+    fails(Kind::Rsa2048Private, ones, "input: ");
 }
 
 #[test]
