@@ -27,8 +27,8 @@ use drain::{Buffer, Finished, Shape};
 pub(crate) use feed::Feed;
 
 /// Bytes of plaintext in a full segment: sixty-four Cobblestone chunks or sixteen of age's. Large enough that a system
-/// call costs nothing beside it, small enough to stay in a core's second-level cache between read, seal and write. With
-/// a fuzzer's small chunks eight and two of them.
+/// call and a lock cost nothing beside it; smaller ones were slower also where this one exceeds a core's second-level
+/// cache. With a fuzzer's small chunks eight and two of them.
 const SEGMENT_BYTES: usize = if cfg!(fuzzing) { 1 << 9 } else { 1 << 20 };
 
 /// More threads than this wait for one another's writes, and their buffers would count.
