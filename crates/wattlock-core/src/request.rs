@@ -1,6 +1,7 @@
 //! One unit of work, borrowed or owned, and its shape.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use zeroize::Zeroize;
@@ -247,7 +248,13 @@ pub struct Shape {
 
 /// One unit of work that owns its buffers, for engines that answer later. The input is never changed, so that a
 /// fallback can repeat the identical request; the output is scratch until the completion says otherwise.
-pub struct OwnedRequest {
+///
+/// A pointer: on its way to an engine and back it is handed on half a dozen times, and moving all of it each time cost a
+/// quarter of what the runtime adds.
+pub struct OwnedRequest(Box<Work>);
+
+/// What an [`OwnedRequest`] consists of. Reached through it, never alone.
+pub struct Work {
     /// What to do.
     pub kind: Kind,
     /// With which key.
@@ -273,7 +280,7 @@ pub struct OwnedRequest {
 impl OwnedRequest {
     /// A request with empty nonce and associated data, whose output has `room` bytes.
     pub fn new(kind: Kind, key: Arc<Key>, input: Vec<u8>, room: usize) -> OwnedRequest {
-        OwnedRequest {
+        OwnedRequest(Box::new(Work {
             kind,
             key,
             nonce: Vec::new(),
@@ -284,7 +291,24 @@ impl OwnedRequest {
             options: Options::default(),
             class: LatencyClass::default(),
             mark: 0,
-        }
+        }))
+    }
+
+    /// Another that asks the same.
+    pub(crate) fn again(&self) -> OwnedRequest {
+        let Work { kind, key, nonce, aad, input, output, tag, options, class, mark } = &*self.0;
+        OwnedRequest(Box::new(Work {
+            kind: *kind,
+            key: key.clone(),
+            nonce: nonce.clone(),
+            aad: aad.clone(),
+            input: input.clone(),
+            output: output.clone(),
+            tag: *tag,
+            options: *options,
+            class: *class,
+            mark: *mark,
+        }))
     }
 
     /// The request's shape.
@@ -309,20 +333,37 @@ impl OwnedRequest {
     /// The same request on borrowed buffers.
     #[inline]
     pub fn view(&mut self) -> Request<'_> {
+        let work = &mut *self.0;
         Request {
-            kind: self.kind,
-            key: &self.key,
-            nonce: &self.nonce,
-            aad: &self.aad,
-            data: Data::Apart { from: &self.input, to: &mut self.output },
-            tag: &mut self.tag[..self.kind.info().tag],
-            options: self.options,
-            class: self.class,
+            kind: work.kind,
+            key: &work.key,
+            nonce: &work.nonce,
+            aad: &work.aad,
+            data: Data::Apart { from: &work.input, to: &mut work.output },
+            tag: &mut work.tag[..work.kind.info().tag],
+            options: work.options,
+            class: work.class,
         }
     }
 }
 
-impl Drop for OwnedRequest {
+impl Deref for OwnedRequest {
+    type Target = Work;
+
+    #[inline]
+    fn deref(&self) -> &Work {
+        &self.0
+    }
+}
+
+impl DerefMut for OwnedRequest {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Work {
+        &mut self.0
+    }
+}
+
+impl Drop for Work {
     /// Buffers that can hold a secret are wiped: key-agreement and key-derivation results, generated keys, decrypted
     /// premaster secrets, opened plaintext, and the plaintext that was to be sealed.
     fn drop(&mut self) {

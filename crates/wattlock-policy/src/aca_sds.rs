@@ -100,7 +100,7 @@ impl Policy for AcaSds {
         if weather.idle_permille > self.idle_permille {
             return Choice::now(self.cpu.pick(shape.kind, weather));
         }
-        Choice { engine, hold_ns: self.hold_ns, clock: None }
+        Choice { engine, hold_ns: self.hold_ns, clock: None, alike: 0 }
     }
 
     fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {

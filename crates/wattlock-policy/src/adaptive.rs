@@ -78,7 +78,7 @@
 //! cost beyond that (lanes do RSA in half the time for four).
 //!
 //! *Batches alike.* Where this CPU's engines are all there is, a batch of lanes is reckoned with for its first request; the
-//! others join it. The next seven batches begin with the same answer, as long as as many are active, nothing is in flight,
+//! others join it, unasked where they are like it. The next seven batches begin with the same answer, as long as as many are active, nothing is in flight,
 //! none stayed thin and none failed.
 //!
 //! *Stability.* The engine last chosen for a size bucket is left only for one that looks `margin` (4 %) better, so
@@ -309,6 +309,11 @@ impl Policy for Adaptive {
         self.poll_before = self.last_poll;
         self.last_poll = now;
         true
+    }
+
+    fn joined(&mut self, shape: &Shape, count: u16) {
+        let table = self.table(shape.kind);
+        table.asked = table.asked.wrapping_add(u32::from(count));
     }
 
     fn choose_together(
@@ -550,8 +555,14 @@ impl Table {
             candidate.on_submit(alone);
         }
         candidate.take_turn();
-        let choice = Choice { engine: candidate.id, hold_ns, clock: None };
+        let mut choice = Choice { engine: candidate.id, hold_ns, clock: None, alike: 0 };
+        let width = u32::from(candidate.width);
         let held = hold_ns > 0 && self.candidates.iter().all(Candidate::on_thread);
+        if held && self.trial.1 == 0 {
+            let there = sky.weather.engines[choice.engine.index()].held_alike;
+            choice.alike =
+                self.unasked(width.saturating_sub(there + 1), sky.weather, sky.rules.explore_every);
+        }
         self.open = held.then_some(Open {
             candidate: chosen as u8,
             bucket: bucket(sky.shape.bytes) as u8,
@@ -639,7 +650,7 @@ impl Table {
     /// who are active were as many when it was reckoned.
     fn join(&mut self, shape: &Shape, weather: &Weather, every: u32, now: Nanos) -> Option<Choice> {
         let open = self.open.as_mut()?;
-        let candidate = self.candidates.get_mut(usize::from(open.candidate))?;
+        let candidate = self.candidates.get(usize::from(open.candidate))?;
         let held = weather.engines[candidate.id.index()].held_alike;
         let alike = usize::from(open.bucket) == bucket(shape.bytes);
         if !alike || held >= u32::from(candidate.width) || !is_usable(candidate, weather) {
@@ -655,14 +666,23 @@ impl Table {
             }
             open.again -= 1;
         }
-        let alone = candidate.ns(shape.bytes)?;
-        candidate.on_submit(alone);
-        let (engine, hold_ns) = (candidate.id, open.hold_ns);
+        let (engine, width, hold_ns) = (candidate.id, u32::from(candidate.width), open.hold_ns);
         self.asked = self.asked.wrapping_add(1);
         if weather.active == 0 {
             self.note_gap(now);
         }
-        Some(Choice { engine, hold_ns, clock: None })
+        let alike = self.unasked(width.saturating_sub(held + 1), weather, every);
+        Some(Choice { engine, hold_ns, clock: None, alike })
+    }
+
+    /// How many of those for whom a pass has room need not be asked for: none where it counts when each comes, and
+    /// nobody beyond the next request that may be an experiment.
+    fn unasked(&self, room: u32, weather: &Weather, every: u32) -> u16 {
+        if weather.active == 0 {
+            return 0;
+        }
+        let until = if every > 0 { every - 1 - self.asked % every } else { room };
+        room.min(until) as u16
     }
 
     /// The last batch did not go as it was reckoned: the next is reckoned anew.
@@ -1364,6 +1384,31 @@ mod tests {
             assert_eq!(ask(&mut adaptive, 8), (EngineId(2), Some(left)));
         }
         assert_eq!(ask(&mut adaptive, 8), (EngineId(2), Some(ANSWERED_AGAIN)), "enough");
+    }
+
+    /// Nobody needs to be asked for whom a pass has room; but where it counts when each comes, and for the one that may
+    /// be an experiment.
+    #[test]
+    fn those_who_share_a_pass_follow_unasked_up_to_the_next_experiment() {
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+        let settings = Settings { adaptive_explore_every: 12, ..Settings::default() };
+        let mut adaptive = Adaptive::new(lanes(), &settings);
+        let ask = |adaptive: &mut Adaptive, active: u32, held: u32| {
+            let mut weather = Weather { active, ..weather() };
+            (weather.engines[2].held, weather.engines[2].held_alike) = (held, held);
+            weather.engines[2].in_flight = held;
+            let choice = adaptive.choose(&shape, &weather, 0);
+            (choice.engine, choice.alike)
+        };
+        assert_eq!(ask(&mut adaptive, 8, 0), (EngineId(2), 7));
+        adaptive.joined(&shape, 7);
+        assert_eq!(ask(&mut adaptive, 8, 0), (EngineId(2), 2), "the ninth; the twelfth is asked for");
+        adaptive.joined(&shape, 2);
+        assert_eq!(ask(&mut adaptive, 8, 3), (EngineId(2), 4), "the twelfth, and the rest of the batch");
+        adaptive.joined(&shape, 4);
+        assert_eq!(ask(&mut adaptive, 1, 0), (EngineId(1), 0), "inside the call");
+        let mut adaptive = Adaptive::new(lanes(), &settings);
+        assert_eq!(ask(&mut adaptive, 0, 3).1, 0, "who does not say how many are active is timed");
     }
 
     #[test]

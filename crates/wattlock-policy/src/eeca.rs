@@ -51,7 +51,7 @@ impl Policy for Eeca {
         }
         let engine = self.device.pick(shape.kind, weather);
         let hold_ns = if self.devices.must_wait(engine, shape.kind, weather) { self.hold_ns } else { 0 };
-        Choice { engine, hold_ns, clock: None }
+        Choice { engine, hold_ns, clock: None, alike: 0 }
     }
 
     fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {

@@ -126,7 +126,7 @@ impl Policy for Eep {
             return Choice::now(cpu);
         }
         let clock = if self.is_device[device.index()] { self.clock } else { None };
-        Choice { engine: device, hold_ns: 0, clock }
+        Choice { engine: device, hold_ns: 0, clock, alike: 0 }
     }
 
     fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {

@@ -62,12 +62,15 @@ pub struct Choice {
     pub hold_ns: Nanos,
     /// Which clock the engine should run at, where a policy has an opinion.
     pub clock: Option<ClockStep>,
+    /// So many more requests of this very shape may follow it unasked, into the batch that it waits in and no other;
+    /// [`Policy::joined`] says how many did. 0: each is to be asked for.
+    pub alike: u16,
 }
 
 impl Choice {
     /// This engine, at once, at whatever clock.
     pub const fn now(engine: EngineId) -> Choice {
-        Choice { engine, hold_ns: 0, clock: None }
+        Choice { engine, hold_ns: 0, clock: None, alike: 0 }
     }
 }
 
@@ -107,6 +110,12 @@ pub trait Policy: Send {
     /// Who does a request of this shape in this weather. Never an engine that cannot do the kind; never one that is
     /// not available while another is.
     fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice;
+
+    /// So many requests of this shape have followed the last choice for one into its batch unasked ([`Choice::alike`]).
+    /// Called before the policy is asked for another of its kind.
+    fn joined(&mut self, shape: &Shape, count: u16) {
+        let _ = (shape, count);
+    }
 
     /// `count` (at least 1) requests of this shape are in the caller's hands and nobody else will join them: who does
     /// the next of them, and how many together, 1 to `count`. `None`: each is to be asked for by [`Policy::choose`].

@@ -5,13 +5,14 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use common::{HOLD_NS, HandClock};
 use wattlock::policy::{Choice, EngineId, Policy, Weather};
 use wattlock::{Builder, Dispatcher, Profile, Runtime, Submitted, own_engines};
 use wattlock_core::{
-    Completion, Error, Fault, Key, Kind, KindSet, Material, Nanos, OwnedRequest, Shape, known_answers,
+    Completion, Error, Fault, Key, Kind, KindSet, LatencyClass, Material, Nanos, OwnedRequest, Shape,
+    known_answers,
 };
 use wattlock_cpu::lanes::Item;
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
@@ -19,17 +20,32 @@ use wattlock_cpu::lanes::dev::{Passes, one_by_one};
 const INSTRUCTION: EngineId = EngineId(0);
 const LANES: EngineId = EngineId(2);
 
-/// Everything to lanes, held for `HOLD_NS`; one or two are done one by one.
-struct ToLanes;
+/// Everything to lanes, held for `HOLD_NS`, and three like it unasked; one or two are done one by one.
+#[derive(Default)]
+struct ToLanes {
+    /// Questions, and how many are said to have come without one.
+    said: Arc<Mutex<Vec<Said>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Said {
+    Asked(Shape),
+    Joined(Shape, u16),
+}
 
 impl Policy for ToLanes {
     fn name(&self) -> &'static str {
         "to lanes"
     }
 
-    fn choose(&mut self, _: &Shape, weather: &Weather, _: Nanos) -> Choice {
+    fn choose(&mut self, shape: &Shape, weather: &Weather, _: Nanos) -> Choice {
         assert!(weather.engines[2].held_alike <= weather.engines[2].held);
-        Choice { engine: LANES, hold_ns: HOLD_NS, clock: None }
+        self.said.lock().unwrap().push(Said::Asked(*shape));
+        Choice { engine: LANES, hold_ns: HOLD_NS, clock: None, alike: 3 }
+    }
+
+    fn joined(&mut self, shape: &Shape, count: u16) {
+        self.said.lock().unwrap().push(Said::Joined(*shape, count));
     }
 
     fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
@@ -59,7 +75,7 @@ fn with_lanes() -> Builder {
 
 fn builder(clock: &HandClock) -> Builder {
     with_lanes()
-        .own_policy("to lanes", |_| Box::new(ToLanes))
+        .own_policy("to lanes", |_| Box::<ToLanes>::default())
         .clock(clock.clock())
         .telemetry(false)
         .profile(Profile::built_in())
@@ -118,6 +134,51 @@ fn a_full_batch_of_one_kind_is_one_pass() {
     pending(dispatcher.submit(question(Kind::X25519Derive, 8)));
     assert_eq!(back(&mut dispatcher), (1..=8).map(|mark| (mark, 8)).collect::<Vec<_>>());
     assert_eq!(dispatcher.in_flight(), 0);
+}
+
+/// Who follows unasked is as much a part of the batch as the others, and the policy hears of each exactly once.
+#[test]
+fn as_many_alike_join_unasked_as_the_policy_said() {
+    let clock = HandClock::default();
+    let said: Arc<Mutex<Vec<Said>>> = Arc::default();
+    let logged = said.clone();
+    let builder = builder(&clock).own_policy("to lanes", move |_| Box::new(ToLanes { said: logged.clone() }));
+    let mut dispatcher = proved(builder, &[Kind::X25519Derive, Kind::P256Derive]);
+    dispatcher.set_active(100);
+    let (x25519, p256) = (Kind::X25519Derive, Kind::P256Derive);
+    let shape = |kind| question(kind, 0).shape();
+    let mut heard = |expected: &[Said]| assert_eq!(std::mem::take(&mut *said.lock().unwrap()), expected);
+    heard(&[Said::Asked(shape(x25519)), Said::Asked(shape(p256))]);
+    (0..8).for_each(|mark| pending(dispatcher.submit(question(x25519, mark))));
+    assert_eq!(back(&mut dispatcher), (0..8).map(|mark| (mark, 8)).collect::<Vec<_>>());
+    let four = [Said::Asked(shape(x25519)), Said::Joined(shape(x25519), 3)];
+    heard(&[four, four].concat());
+    // Another kind, and another urgency, are asked for; those after them need not be.
+    let bulk = |mark| {
+        let mut request = question(x25519, mark);
+        request.class = LatencyClass::Bulk;
+        request
+    };
+    for request in [question(x25519, 0), question(p256, 1), question(x25519, 2), bulk(3), question(x25519, 4)]
+    {
+        pending(dispatcher.submit(request));
+    }
+    heard(&[
+        Said::Asked(shape(x25519)),
+        Said::Asked(shape(p256)),
+        Said::Joined(shape(x25519), 1),
+        Said::Asked(bulk(0).shape()),
+    ]);
+    // What was said holds for the batch and no longer.
+    dispatcher.flush();
+    assert_eq!(back(&mut dispatcher), [(0, 4), (1, 1), (2, 4), (3, 4), (4, 4)]);
+    heard(&[Said::Joined(shape(x25519), 1)]);
+    pending(dispatcher.submit(question(x25519, 5)));
+    heard(&[Said::Asked(shape(x25519))]);
+    pending(dispatcher.submit(question(x25519, 6)));
+    clock.advance(HOLD_NS);
+    assert_eq!(back(&mut dispatcher), [(5, 1), (6, 1)], "the first one's deadline is everybody's");
+    heard(&[Said::Joined(shape(x25519), 1)]);
 }
 
 /// The known question under a key one of whose parts does not fit the others.

@@ -168,7 +168,7 @@ pub(super) fn buffers(suite: &Suite<'_>, kind: Kind) {
             in_place(suite, &request, &expected, [offset, other]);
         }
         if kind.info().family == Family::Open {
-            let mut forged = crate::kat::again(&request);
+            let mut forged = request.again();
             forged.tag[turn % 16] ^= 1 << (turn % 8);
             let plaintext = suite.reference_bytes(&request);
             let expected = Expected::Forged { plaintext };
@@ -308,7 +308,7 @@ fn compare(
     tag: &[u8],
 ) {
     suite.count(1);
-    let mut after = crate::kat::again(request);
+    let mut after = request.again();
     after.output = output.to_vec();
     after.tag[..tag.len()].copy_from_slice(tag);
     if let Err(error) = expected.verdict(&after, &result, suite.reference) {

@@ -7,7 +7,7 @@ use super::subject::Subject;
 use super::{Harness, Random, Way};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::kat::{Expected, again, known_answers};
+use crate::kat::{Expected, known_answers};
 use crate::kind::{Family, Kind, KindSet};
 use crate::request::OwnedRequest;
 
@@ -95,7 +95,7 @@ impl<'a> Suite<'a> {
         }
         for way in self.ways(kind) {
             let mut subject = Subject::open(self, way);
-            let answers = subject.run(cases.iter().map(|case| again(&case.request)).collect());
+            let answers = subject.run(cases.iter().map(|case| case.request.again()).collect());
             for (case, answer) in cases.iter().zip(answers) {
                 let Some((request, result)) = answer else { continue };
                 self.judge(way, case, &request, &result);
@@ -172,7 +172,7 @@ impl<'a> Suite<'a> {
         if let Err(error) = verdict {
             self.fail(kind, &case.name, &format!("its own check refuses the right result: {error}"));
         }
-        let mut wrong = again(request);
+        let mut wrong = request.again();
         if len > 0 {
             wrong.output[self.random.below(len)] ^= 1 << self.random.below(8);
         } else if kind.info().family == Family::Seal {
@@ -187,7 +187,7 @@ impl<'a> Suite<'a> {
 
     /// What the reference makes of a request. A request the reference cannot do is a mistake in the caller's choice.
     pub(super) fn reference_answer(&self, request: &OwnedRequest) -> Expected {
-        let mut request = again(request);
+        let mut request = request.again();
         match self.reference.execute(&mut request.view()) {
             Ok(len) => {
                 let tag = request.tag[..].to_vec();

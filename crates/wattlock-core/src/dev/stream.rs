@@ -218,7 +218,7 @@ impl<'s, 'a> Message<'s, 'a> {
         let info = self.request.kind.info();
         let mut tag = self.request.tag;
         let ended = self.end(&mut tag[..info.tag]);
-        let mut after = crate::kat::again(self.request);
+        let mut after = self.request.again();
         if after.output.len() < self.output.len() {
             self.fail("more came out than went in");
         }

@@ -4,7 +4,7 @@ use super::case::Suite;
 use crate::engine::{Completion, Instance, Refused, Token};
 use crate::error::Error;
 use crate::kind::Kind;
-use crate::request::{Data, OwnedRequest, Request};
+use crate::request::{Data, OwnedRequest, Request, Work};
 
 /// How a kind is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,8 @@ impl<'s, 'a> Subject<'s, 'a> {
             ..Request::new(request.kind, &request.key, Data::Apart { from: &from, to: &mut to })
         };
         let result = self.suite.engine.execute(&mut view);
-        let back = [(&mut request.nonce, nonce), (&mut request.aad, aad), (&mut request.input, from)];
+        let owned: &mut Work = &mut request;
+        let back = [(&mut owned.nonce, nonce), (&mut owned.aad, aad), (&mut owned.input, from)];
         back.into_iter().for_each(|(owned, placed)| owned.copy_from_slice(&placed));
         request.output.copy_from_slice(&to);
         request.tag[..tag.len()].copy_from_slice(&tag);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::case::{Case, Suite, Want};
 use super::subject::Subject;
-use crate::kat::{Expected, again};
+use crate::kat::Expected;
 use crate::key::Key;
 use crate::kind::{Family, Kind};
 use crate::request::OwnedRequest;
@@ -140,7 +140,7 @@ fn chunks(
         if let Err(error) = suite.reference.check(&whole, len) {
             suite.fail(kind, "joined chunks", &format!("{error}"));
         }
-        let mut cut = again(&whole);
+        let mut cut = whole.again();
         cut.output.truncate(len - 1);
         if suite.reference.check(&cut, len - 1).is_ok() {
             suite.fail(kind, "the reference's check", "accepts a stream cut short");

@@ -89,29 +89,13 @@ pub fn known_answers(kind: Kind) -> Vec<KnownAnswer> {
 
 /// The same request with one bit of one byte of its tag flipped.
 fn forge(answer: &KnownAnswer, byte: usize) -> KnownAnswer {
-    let mut request = again(&answer.request);
+    let mut request = answer.request.again();
     request.tag[byte] ^= 1;
     let plaintext = match &answer.expected {
         Expected::Bytes { output, .. } => output.clone(),
         _ => Vec::new(),
     };
     KnownAnswer { request, expected: Expected::Forged { plaintext }, source: answer.source }
-}
-
-/// A request that asks the same.
-pub(crate) fn again(request: &OwnedRequest) -> OwnedRequest {
-    OwnedRequest {
-        kind: request.kind,
-        key: request.key.clone(),
-        nonce: request.nonce.clone(),
-        aad: request.aad.clone(),
-        input: request.input.clone(),
-        output: request.output.clone(),
-        tag: request.tag,
-        options: request.options,
-        class: request.class,
-        mark: request.mark,
-    }
 }
 
 #[cfg(test)]

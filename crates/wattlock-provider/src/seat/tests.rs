@@ -51,7 +51,7 @@ impl Policy for Together {
     }
 
     fn choose(&mut self, _: &Shape, _: &Weather, _: Nanos) -> Choice {
-        Choice { engine: EngineId(0), hold_ns: 0, clock: None }
+        Choice { engine: EngineId(0), hold_ns: 0, clock: None, alike: 0 }
     }
 
     fn choose_together(&mut self, _: &Shape, count: u32, _: &Weather, _: Nanos) -> Option<(EngineId, u32)> {
@@ -147,7 +147,7 @@ unsafe extern "C" fn operate(argument: *mut c_void) -> c_int {
     // there.
     unsafe {
         let work = *argument.cast::<*mut Work>();
-        let request = &mut (*work).answer.request;
+        let request: &mut wattlock_core::Work = &mut (*work).answer.request;
         let (key, input, output) = (&request.key, &request.input, &mut request.output);
         (*work).result = Some((*(*work).provider).perform(request.kind, key, input, output));
     }

@@ -1,6 +1,5 @@
 //! What comes back from the instances, and what does not come back in time.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ impl Dispatcher {
             }
             self.count_in_flight(id);
             let (mut arrived, mut odd) = (mem::take(&mut self.arrived), mem::take(&mut self.odd));
-            self.settle_plain(id, &mut arrived, &mut odd, now);
+            self.settle_plain(id, arrived.make_contiguous(), &mut odd, now);
             if !odd.is_empty() {
                 let mut odd = odd.drain(..).peekable();
                 for (at, completion) in arrived.drain(..).enumerate() {
@@ -71,30 +70,27 @@ impl Dispatcher {
 
     /// Settles what needs no second thought, where it lies: doors' requests that a CPU engine has done, those that went
     /// together in one go. Notes the places of the others.
-    fn settle_plain(
-        &mut self,
-        id: EngineId,
-        arrived: &mut VecDeque<Completion>,
-        odd: &mut Vec<usize>,
-        now: Nanos,
-    ) {
+    fn settle_plain(&mut self, id: EngineId, arrived: &mut [Completion], odd: &mut Vec<usize>, now: Nanos) {
         let is_cpu = self.stations[id.index()].is_cpu;
         let mut at = 0;
-        while let Some(cost) = arrived.get(at).map(|first| first.cost) {
+        while let Some(Completion { token, cost, .. }) = arrived.get(at) {
+            let (token, cost) = (*token, *cost);
             let alike =
-                arrived.range(at..).take_while(|one| is_cpu && one.result.is_ok() && one.cost == cost);
-            let Some((left, count)) = self.leave_run(alike.map(|one| one.token)) else {
+                arrived[at..].iter().take_while(|one| is_cpu && one.result.is_ok() && one.cost == cost);
+            let Some((left, count)) = self.in_flight.take_run(alike.map(|one| one.token)) else {
                 odd.push(at);
                 at += 1;
                 continue;
             };
+            self.left(token, &left, count);
             self.stations[id.index()].health.succeeded();
             self.count_done(id, &left, count, &cost, now);
             let latency_ns = now.saturating_sub(left.submitted_ns);
-            for one in arrived.range_mut(at..at + count as usize) {
-                one.cost = Cost { latency_ns, batch: cost.batch.max(1), ..cost };
+            let until = at + count as usize;
+            for one in &mut arrived[at..until] {
+                (one.cost.latency_ns, one.cost.batch) = (latency_ns, cost.batch.max(1));
             }
-            at += count as usize;
+            at = until;
         }
     }
 
@@ -161,13 +157,6 @@ impl Dispatcher {
         let left = self.in_flight.take(token)?;
         self.left(token, &left, 1);
         Some(left)
-    }
-
-    /// Takes a door's request out of flight, and those after it that came with it.
-    fn leave_run(&mut self, mut tokens: impl Iterator<Item = Token> + Clone) -> Option<(Left, u32)> {
-        let (left, count) = self.in_flight.take_run(tokens.clone())?;
-        self.left(tokens.next()?, &left, count);
-        Some((left, count))
     }
 
     /// The first of so many that left, and what they were.

@@ -1,6 +1,8 @@
 //! What instances hold: when a batch goes, and who is moved out of it first.
 
-use wattlock_core::{Cost, Nanos, Shape, Token};
+use std::mem;
+
+use wattlock_core::{Cost, Kind, Nanos, Shape, Token};
 use wattlock_policy::{EngineId, Migration};
 
 use super::Dispatcher;
@@ -37,6 +39,35 @@ impl Dispatcher {
         }
     }
 
+    /// After a request that joined others unasked: the same, with nothing read anew that one more did not change.
+    #[inline]
+    pub(super) fn note_joined(&mut self, lanes: EngineId, kind: Kind) {
+        match self.stations[lanes.index()].note_unasked(kind) {
+            Some(Gathering { shape, unasked, .. }) => {
+                self.policy.joined(&shape, unasked);
+                self.count_in_flight(lanes);
+            }
+            None => {
+                let weather = &mut self.weather.engines[lanes.index()];
+                weather.in_flight += 1;
+                weather.held += 1;
+                self.row.in_flight(lanes, weather.in_flight);
+            }
+        }
+        if self.everyone_waits() && self.weather.engines.iter().any(|engine| engine.held > 0) {
+            self.flush();
+        }
+    }
+
+    /// Tells the policy of those who joined a batch of lanes unasked, before it is asked about another.
+    pub(super) fn tell_of_unasked(&mut self, kind: Kind) {
+        let Some(station) = self.lanes.and_then(|lanes| self.stations.get_mut(lanes.index())) else { return };
+        let gathering = station.held.iter_mut().find(|one| one.shape.kind == kind && one.unasked > 0);
+        if let Some(Gathering { shape, unasked, .. }) = gathering {
+            self.policy.joined(shape, mem::take(unasked));
+        }
+    }
+
     /// Whether a door says how many are active, and all of them wait for us: nobody is left who could join a batch.
     pub(super) fn everyone_waits(&self) -> bool {
         self.weather.active > 0 && self.doors_in_flight() as u32 >= self.weather.active
@@ -45,7 +76,9 @@ impl Dispatcher {
     pub(super) fn flush_due(&mut self, now: Nanos) {
         let all = self.everyone_waits();
         for index in 0..self.stations.len() {
-            if all || self.stations[index].flush_by.is_some_and(|by| by <= now) {
+            // Nobody held, nothing due: `flush_by` goes with the last one held.
+            let holds = self.weather.engines[index].held > 0;
+            if holds && (all || self.stations[index].flush_by.is_some_and(|by| by <= now)) {
                 self.ring(EngineId(index as u8), now);
             }
         }
@@ -55,8 +88,11 @@ impl Dispatcher {
     /// by one. What lanes do, they do here: time passes.
     fn ring(&mut self, id: EngineId, now: Nanos) {
         while let Some(gathering) = self.stations[id.index()].held.first().copied() {
-            let Gathering { shape, count, .. } = gathering;
+            let Gathering { shape, count, unasked, .. } = gathering;
             self.stations[id.index()].held.remove(0);
+            if unasked > 0 {
+                self.policy.joined(&shape, unasked);
+            }
             if let Some(to) = self.policy.take_over(&shape, id, u32::from(count), &self.weather) {
                 for token in self.gathered(id, &gathering) {
                     self.take_over(token, to, now);

@@ -69,6 +69,8 @@ pub struct Dispatcher {
     policy: Box<dyn Policy>,
     weather: Weather,
     stations: Vec<Station>,
+    /// This CPU's lanes, if it has any.
+    lanes: Option<EngineId>,
     in_flight: InFlight,
     testing: Vec<Testing>,
     /// Done, not yet handed out.
@@ -109,6 +111,7 @@ impl Dispatcher {
         Dispatcher {
             policy,
             weather,
+            lanes: stations.iter().position(|one| one.is_lanes).map(|index| EngineId(index as u8)),
             stations,
             in_flight: InFlight::default(),
             testing: Vec::new(),

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use wattlock_core::{Engine, Instance, Kind, KindSet, Nanos, Shape, Token};
 
+use wattlock_policy::Choice;
+
 use crate::health::Health;
 
 /// One engine as one dispatcher has it.
@@ -34,6 +36,11 @@ pub(super) struct Gathering {
     /// The first one's token. Whoever came later and is not held any more has left.
     pub(super) first: Token,
     pub(super) count: u16,
+    /// How long the policy said that they may be held.
+    pub(super) hold_ns: Nanos,
+    /// So many more of that shape may join unasked, and so many have since the policy was told.
+    pub(super) alike: u16,
+    pub(super) unasked: u16,
 }
 
 impl Station {
@@ -59,19 +66,39 @@ impl Station {
         self.held.iter().find(|one| one.shape.kind == kind)
     }
 
-    /// Lanes have taken a request in. They do a batch by themselves once it is full.
-    pub(super) fn note_held(&mut self, token: Token, shape: &Shape) {
+    /// Lanes have taken in a request that the policy named them for. They do a batch by themselves once it is full.
+    pub(super) fn note_held(&mut self, token: Token, shape: &Shape, choice: &Choice) {
         if !self.is_lanes {
             return;
         }
-        let at = self.held.iter().position(|one| one.shape.kind == shape.kind).unwrap_or(self.held.len());
-        if at == self.held.len() {
-            self.held.push(Gathering { shape: *shape, first: token, count: 0 });
+        let Choice { hold_ns, alike, .. } = *choice;
+        match self.held.iter_mut().find(|one| one.shape.kind == shape.kind) {
+            Some(one) if one.shape == *shape => (one.hold_ns, one.alike) = (hold_ns, alike),
+            Some(_) => {}
+            None => {
+                let (shape, first) = (*shape, token);
+                self.held.push(Gathering { shape, first, count: 0, hold_ns, alike, unasked: 0 });
+            }
         }
+        self.count_held(shape.kind);
+    }
+
+    /// Lanes have taken in a request that joined others unasked.
+    #[inline]
+    pub(super) fn note_unasked(&mut self, kind: Kind) -> Option<Gathering> {
+        if let Some(one) = self.held.iter_mut().find(|one| one.shape.kind == kind) {
+            one.alike = one.alike.saturating_sub(1);
+            one.unasked += 1;
+        }
+        self.count_held(kind)
+    }
+
+    /// Counts one more of a kind that they hold. Returns the batch if it is full: then it is done by now.
+    #[inline]
+    fn count_held(&mut self, kind: Kind) -> Option<Gathering> {
+        let at = self.held.iter().position(|one| one.shape.kind == kind)?;
         self.held[at].count += 1;
-        if self.held[at].count >= self.width {
-            self.held.remove(at);
-        }
+        (self.held[at].count >= self.width).then(|| self.held.remove(at))
     }
 
     /// So many requests are no longer held, if they were: those of a kind that are held came after all others of it.

@@ -261,7 +261,7 @@ impl Policy for HoldEverything {
     fn choose(&mut self, shape: &Shape, weather: &Weather, _: Nanos) -> Choice {
         let device = self.0.contains(shape.kind) && weather.engines[2].available;
         let engine = EngineId(if device { 2 } else { 0 });
-        Choice { engine, hold_ns: if device { HOLD_NS } else { 0 }, clock: None }
+        Choice { engine, hold_ns: if device { HOLD_NS } else { 0 }, clock: None, alike: 0 }
     }
 
     fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
