@@ -147,7 +147,7 @@ fn as_many_alike_join_unasked_as_the_policy_said() {
     dispatcher.set_active(100);
     let (x25519, p256) = (Kind::X25519Derive, Kind::P256Derive);
     let shape = |kind| question(kind, 0).shape();
-    let mut heard = |expected: &[Said]| assert_eq!(std::mem::take(&mut *said.lock().unwrap()), expected);
+    let heard = |expected: &[Said]| assert_eq!(std::mem::take(&mut *said.lock().unwrap()), expected);
     heard(&[Said::Asked(shape(x25519)), Said::Asked(shape(p256))]);
     (0..8).for_each(|mark| pending(dispatcher.submit(question(x25519, mark))));
     assert_eq!(back(&mut dispatcher), (0..8).map(|mark| (mark, 8)).collect::<Vec<_>>());
