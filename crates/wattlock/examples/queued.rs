@@ -6,8 +6,8 @@
 //! calibrated profile. Its passes do the work of the known answers, one after another, until the engine is proved and the
 //! policy has settled; from then on a pass only spins `--spin` times and says that all is done, so that what is measured
 //! is the way there and back, on any CPU. Full batches of X25519, eight active: submitted one by one, handed over together,
-//! and, to compare with, handed to the kernel itself, in turn; a figure is the median of the differences of `--rounds`
-//! rounds. With a contestant's name only that one runs, in a long loop, for a profiler.
+//! and, to compare with, handed to the kernel itself, in turn, a few dozen batches each; a figure is the median of all
+//! batches of `--rounds` rounds, and what lies beyond the kernel the difference of two. With a contestant's name only that one runs, in a long loop, for a profiler.
 //!
 //! A real pass takes 30 us and more and leaves the caches colder than this one: what is said here is the least it costs.
 
@@ -17,7 +17,7 @@ use std::mem;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wattlock::calibrate::{Plan, calibrate};
 use wattlock::{Dispatcher, Runtime, Submitted};
@@ -28,8 +28,11 @@ use wattlock_cpu::lanes::{Item, WIDTH};
 
 const KIND: Kind = Kind::X25519Derive;
 
-/// Batches a round, and before anything is measured.
-const BATCHES: u32 = 2000;
+/// Turns a round; batches a turn, of which the first few find the caches as the others left them; batches before anything
+/// is measured.
+const TURNS: u32 = 50;
+const BATCHES: u32 = 40;
+const COLD: u32 = 10;
 const WARM: u32 = 4000;
 
 struct Counting;
@@ -119,10 +122,10 @@ fn measure() -> Result<(), Box<dyn std::error::Error>> {
         assert!(items.iter().all(|item| item.result.is_ok()));
     };
     if let Some(only) = only {
-        let rounds = rounds * 40;
+        let batches = rounds * 40 * TURNS * BATCHES;
         match only.as_str() {
-            "one" => (0..rounds * BATCHES).for_each(|_| one.turn()),
-            "together" => (0..rounds * BATCHES).for_each(|_| together.turn_together()),
+            "one" => (0..batches).for_each(|_| one.turn()),
+            "together" => (0..batches).for_each(|_| together.turn_together()),
             _ => return Err("one or together".into()),
         }
         return Ok(());
@@ -131,36 +134,35 @@ fn measure() -> Result<(), Box<dyn std::error::Error>> {
         [&mut kernel, &mut || one.turn(), &mut || together.turn_together()];
     let mut times = [const { Vec::new() }; 3];
     let mut allocations = [0; 3];
-    for _ in 0..rounds {
+    for _ in 0..rounds * TURNS {
         for (at, contestant) in contestants.iter_mut().enumerate() {
+            (0..COLD).for_each(|_| contestant());
+            times[at].reserve((BATCHES - COLD) as usize);
             let before = ALLOCATIONS.load(Relaxed);
-            let start = processor_ns();
-            (0..BATCHES).for_each(|_| contestant());
-            times[at].push((processor_ns() - start) / f64::from(BATCHES) / WIDTH as f64);
+            let mut last = Instant::now();
+            for _ in COLD..BATCHES {
+                contestant();
+                let now = Instant::now();
+                times[at].push((now - last).as_nanos() as f64 / WIDTH as f64);
+                last = now;
+            }
             allocations[at] += ALLOCATIONS.load(Relaxed) - before;
         }
     }
-    let each = |count: u64| count as f64 / f64::from(rounds * BATCHES) / WIDTH as f64;
+    let batches = times[0].len();
+    let each = |count: u64| count as f64 / batches as f64 / WIDTH as f64;
+    let [kernel, ..] = times.each_mut().map(|times| median(times));
     println!("{:<14}{:>10}{:>12}{:>14}", "a request", "ns", "beyond it", "allocations");
     for (at, name) in ["kernel", "one by one", "together"].into_iter().enumerate() {
-        let beyond = times[at].iter().zip(&times[0]).map(|(ns, kernel)| ns - kernel).collect();
-        let (ns, allocated) = (median(times[at].clone()), each(allocations[at]));
-        println!("{name:<14}{ns:>10.1}{:>12.1}{allocated:>14.3}", median(beyond));
+        let (ns, allocated) = (median(&mut times[at]), each(allocations[at]));
+        println!("{name:<14}{ns:>10.1}{:>12.1}{allocated:>14.3}", ns - kernel);
     }
     let (one, together) = (one.company, together.company);
     println!("shared a full pass: {:.1} % one by one, {:.1} % together", one.percent(), together.percent());
     Ok(())
 }
 
-/// Nanoseconds of a core that this thread has used: what others do meanwhile does not count.
-fn processor_ns() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a timespec to write to.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
+fn median(figures: &mut [f64]) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(0.0)
 }
