@@ -118,7 +118,8 @@ pub trait Policy: Send {
     }
 
     /// `count` (at least 1) requests of this shape are in the caller's hands and nobody else will join them: who does
-    /// the next of them, and how many together, 1 to `count`. `None`: each is to be asked for by [`Policy::choose`].
+    /// the next of them, and how many, 1 to `count`: lanes together, an engine that works inside the call one after the
+    /// other. `None`: each is to be asked for by [`Policy::choose`].
     fn choose_together(
         &mut self,
         shape: &Shape,

@@ -322,6 +322,54 @@ fn requests_together_share_passes_as_the_policy_says_and_none_is_held() {
     assert_eq!(at_once, [(8, true)]);
 }
 
+/// What is done one after the other is asked about once, and a bad one among them harms nobody.
+#[test]
+fn requests_together_that_lanes_would_not_speed_up_are_asked_about_once() {
+    struct Row(Arc<Mutex<Vec<u32>>>);
+    impl Policy for Row {
+        fn name(&self) -> &'static str {
+            "row"
+        }
+        fn choose(&mut self, _: &Shape, _: &Weather, _: Nanos) -> Choice {
+            panic!("it has been asked about all of them")
+        }
+        fn choose_together(
+            &mut self,
+            _: &Shape,
+            count: u32,
+            _: &Weather,
+            _: Nanos,
+        ) -> Option<(EngineId, u32)> {
+            self.0.lock().unwrap().push(count);
+            Some((INSTRUCTION, count.min(4)))
+        }
+        fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
+            INSTRUCTION
+        }
+    }
+    let asked: Arc<Mutex<Vec<u32>>> = Arc::default();
+    let of_policy = asked.clone();
+    let builder = with_lanes().own_policy("row", move |_| Box::new(Row(of_policy.clone())));
+    let runtime = builder.telemetry(false).profile(Profile::built_in()).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    let mut requests: Vec<_> = (0..6).map(|mark| question(Kind::X25519Derive, mark)).collect();
+    requests[2].input.pop();
+    let mut done = Vec::new();
+    dispatcher.submit_together(&mut requests, 7, &mut |mark, submitted| {
+        let Submitted::Done(completion) = submitted else { panic!("{mark} is to come") };
+        let answer = known_answers(Kind::X25519Derive).swap_remove(0);
+        let checker = wattlock_cpu::software::Software::new();
+        let right = answer.expected.verdict(&completion.request, &completion.result, &checker).is_ok();
+        done.push((mark, right));
+    });
+    assert_eq!(done, [(0, true), (1, true), (2, false), (3, true), (4, true), (5, true)]);
+    assert_eq!(*asked.lock().unwrap(), [6, 2]);
+    let cells = runtime.snapshot().cells;
+    let counted: Vec<_> =
+        cells.iter().map(|cell| (cell.engine.as_str(), cell.requests, cell.held_ns)).collect();
+    assert_eq!(counted, [("instruction", 5, 5 * 7)]);
+}
+
 #[test]
 fn a_cancelled_request_leaves_its_batch() {
     let clock = HandClock::default();

@@ -115,14 +115,9 @@ impl Dispatcher {
                     let size = (size.max(1) as usize).min(requests.len());
                     self.submit_pass(lanes, requests, size, each, now);
                 }
-                Some((engine, _)) if engine.index() < self.stations.len() => {
-                    let request = requests.remove(0);
-                    let mark = request.mark;
-                    let submitted = match request.validate() {
-                        Ok(()) => self.submit_inline(engine, &shape, request, now),
-                        Err(error) => self.done_now(request, Err(error), now, now),
-                    };
-                    each(mark, submitted);
+                Some((engine, size)) if engine.index() < self.stations.len() => {
+                    let size = (size.max(1) as usize).min(requests.len());
+                    self.submit_row(engine, requests.drain(..size), each, now);
                 }
                 _ => {
                     self.weather.active = self.doors_in_flight() as u32 + count;
@@ -140,6 +135,29 @@ impl Dispatcher {
     pub(super) fn count_held_before(&mut self, id: EngineId, kind: Kind) {
         if self.held_before_ns > 0 {
             self.row.add(id, kind, Counter::HeldNs, self.held_before_ns);
+        }
+    }
+
+    /// Has an engine do requests inside the call, one after the other; the first is timed.
+    fn submit_row(
+        &mut self,
+        engine: EngineId,
+        requests: impl Iterator<Item = OwnedRequest>,
+        each: &mut dyn FnMut(u64, Submitted),
+        now: Nanos,
+    ) {
+        for (nth, request) in requests.enumerate() {
+            let (mark, shape) = (request.mark, request.shape());
+            let known = nth > 0 && self.stations[engine.index()].health.ready(shape.kind);
+            let submitted = match request.validate() {
+                Ok(()) if known => {
+                    self.count_held_before(engine, shape.kind);
+                    self.submit_alone(engine, &shape, request, self.now)
+                }
+                Ok(()) => self.submit_inline(engine, &shape, request, now),
+                Err(error) => self.done_now(request, Err(error), now, now),
+            };
+            each(mark, submitted);
         }
     }
 
@@ -272,7 +290,7 @@ impl Dispatcher {
         self.lone[shape.kind.index()] = Some(Lone { shape: *shape, engine, left });
     }
 
-    /// Does a lone request inside the call, untimed.
+    /// Does a request inside the call, untimed, on an engine that has proved its kind.
     fn submit_alone(
         &mut self,
         engine: EngineId,
