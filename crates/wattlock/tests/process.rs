@@ -38,7 +38,11 @@ fn telemetry_files_and_forks() {
     let mine = |pid: u32| read_all().into_iter().find(|snapshot| snapshot.header.pid == pid);
 
     // Loading starts no thread. Nothing else runs in this process, so the count is exact.
-    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let threads = || -> Vec<_> {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));
+        tasks.map(|task| name(task.unwrap()).unwrap_or_default()).collect()
+    };
     let before = threads();
     drop(Runtime::new().unwrap().dispatcher());
     assert_eq!(threads(), before);
@@ -69,10 +73,17 @@ fn telemetry_files_and_forks() {
     drop(runtime);
     assert!(mine(std::process::id()).is_none());
 
-    // A dead process's file is swept away by whoever looks.
+    // A dead process's file is swept away by whoever looks, and by whoever makes one; a living one's is not.
+    let files = || std::fs::read_dir(folder.path()).unwrap().count();
     std::fs::write(folder.path().join("4194303-0"), b"left behind").unwrap();
+    std::fs::write(folder.path().join("1-0"), b"still being written").unwrap();
     read_all();
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!(files(), 1);
+    std::fs::write(folder.path().join("4194303-0"), b"left behind").unwrap();
+    let dispatcher = Runtime::builder().build().unwrap().dispatcher();
+    assert!(!folder.path().join("4194303-0").exists());
+    assert_eq!(files(), 2);
+    drop(dispatcher);
 
     // Where no file can be made, everything works and nobody is told.
     // SAFETY: as above.

@@ -60,6 +60,7 @@ pub(super) fn create(header: &Header, words: usize) -> Option<(Counters, Owned)>
     if !is_ours(&folder) {
         return None;
     }
+    sweep(&folder);
     let pid = std::process::id();
     let path = folder.join(format!("{pid}-{}", SERIAL.fetch_add(1, Ordering::Relaxed)));
     let owned = Owned { path: path.clone(), pid };
@@ -69,6 +70,41 @@ pub(super) fn create(header: &Header, words: usize) -> Option<(Counters, Owned)>
     let counters = Counters::shared(&file, HEADER_BYTES, words).ok()?;
     (&file).write_all(&text).ok()?;
     Some((counters, owned))
+}
+
+/// Removes what processes left that are gone: killed ones cannot, and this is memory. A program's processes may be the
+/// only ones of their user, so it cannot be left to whoever looks at the counters.
+fn sweep(folder: &Path) {
+    for path in entries(folder) {
+        if number(&path).is_some_and(is_gone) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Whether there is no such process. Where not all can be seen (no `/proc`, or one that hides others' processes) nobody is
+/// gone: the first process always is there.
+pub(super) fn is_gone(pid: u32) -> bool {
+    Path::new("/proc/1").exists() && !Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// What lies in a folder.
+pub(super) fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// The process that a file's name speaks of.
+pub(super) fn number(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.split('-').next()?.parse().ok()
+}
+
+/// When a process began: [`Header::born`]. `None` if that cannot be read.
+pub(super) fn born(pid: u32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program, in brackets, may contain anything.
+    let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
+    let fields = std::str::from_utf8(&stat[after..]).ok()?;
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 fn new_file(path: &Path) -> Option<File> {

@@ -84,6 +84,10 @@ pub struct Header {
     pub program: String,
     /// Seconds since 1970 when the file was made.
     pub started: u64,
+    /// When the process began, in the kernel's ticks since it booted (field 22 of `/proc/PID/stat`): tells it from a later
+    /// one of the same number. 0 where that could not be read.
+    #[serde(default)]
+    pub born: u64,
     /// Policy in force.
     pub policy: String,
     /// Objective in force.
@@ -134,6 +138,7 @@ impl Identity {
             pid: std::process::id(),
             program: self.program.clone(),
             started: seconds_since_epoch(),
+            born: file::born(std::process::id()).unwrap_or(0),
             policy: self.policy.clone(),
             objective: self.objective.clone(),
             profile: self.profile.clone(),

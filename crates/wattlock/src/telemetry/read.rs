@@ -10,7 +10,7 @@ use serde::Serialize;
 use wattlock_meter::Record;
 
 use super::Header;
-use super::file::{HEADER_BYTES, folder, is_ours};
+use super::file::{HEADER_BYTES, born, entries, folder, is_gone, is_ours, number};
 
 /// One engine's counts of one kind; only those with anything in them are listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -172,18 +172,23 @@ fn folders() -> Vec<PathBuf> {
 
 fn read_folder(folder: &Path) -> Vec<Snapshot> {
     let ours = is_ours(folder);
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found = Vec::new();
-    for path in entries.map(|entry| entry.path()) {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let Some(pid) = name.split('-').next().and_then(|pid| pid.parse::<u32>().ok()) else { continue };
-        if !Path::new(&format!("/proc/{pid}")).exists() {
+    for path in entries(folder) {
+        let Some(pid) = number(&path) else { continue };
+        let gone = is_gone(pid);
+        let snapshot = if gone { None } else { read(&path) };
+        // A number serves again for another process; the file is not that one's.
+        let other = |snapshot: &Snapshot| {
+            let born = born(pid).filter(|_| snapshot.header.born != 0);
+            born.is_some_and(|born| born != snapshot.header.born)
+        };
+        if gone || snapshot.as_ref().is_some_and(other) {
             if ours {
                 let _ = fs::remove_file(&path);
             }
             continue;
         }
-        found.extend(read(&path));
+        found.extend(snapshot);
     }
     found
 }
@@ -215,6 +220,25 @@ mod tests {
         let link = target.path().join(format!("{}-7", std::process::id()));
         std::os::unix::fs::symlink(&precious, &link).unwrap();
         assert!(read(&link).is_none());
+    }
+
+    #[test]
+    fn a_number_that_serves_again_does_not_bring_the_dead_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let header = Identity::default().header();
+        assert!(header.born > 0);
+        let write = |name: &str, born: u64| {
+            let path = folder.path().join(format!("{}-{name}", header.pid));
+            let mut bytes = serde_json::to_vec(&Header { born, ..header.clone() }).unwrap();
+            bytes.resize(HEADER_BYTES as usize, 0);
+            fs::write(&path, bytes).unwrap();
+            path
+        };
+        let (mine, unknown, other) =
+            (write("mine", header.born), write("unknown", 0), write("other", header.born - 1));
+        let found = read_folder(folder.path());
+        assert_eq!(found.len(), 2);
+        assert!(mine.exists() && unknown.exists() && !other.exists());
     }
 
     #[test]
