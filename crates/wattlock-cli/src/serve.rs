@@ -177,10 +177,13 @@ impl Command {
             "ratio",
             "CPU each, stock",
             "with Wattlock",
-            "ratio",
+            "by CPU",
             "worker, %",
         ];
         put!("{}", text::table(&header, &rows));
+        say!(
+            "ratio: with Wattlock over stock, median over rounds; by CPU: the same of what a second of processor time does"
+        );
         ensure!(failures.is_empty(), "connections failed: {}", failures.join("; "));
         Ok(())
     }
@@ -204,7 +207,7 @@ fn cells(what: &str, sides: &Sides) -> Vec<String> {
         format!("{:.2}", sides.ratio(Tally::rate)),
         format!("{:.1} us", cpu[0]),
         format!("{:.1} us", cpu[1]),
-        format!("{:.2}", sides.ratio(Tally::cpu_us)),
+        format!("{:.2}", sides.ratio(|tally| 1.0 / tally.cpu_us().max(f64::MIN_POSITIVE))),
         format!("{:.0} > {:.0}", share[0] * 100.0, share[1] * 100.0),
     ]
 }

@@ -3,10 +3,15 @@
 
 use std::time::Instant;
 
-/// Median of some figures; 0 of none.
+/// Median of some figures: of an even number the mean of the two in the middle, so that of two rounds not the better one
+/// counts. 0 of none.
 pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+    let (low, high) = (figures.len().saturating_sub(1) / 2, figures.len() / 2);
+    match (figures.get(low), figures.get(high)) {
+        (Some(low), Some(high)) => (low + high) / 2.0,
+        _ => 0.0,
+    }
 }
 
 /// Runs each contestant `inner` times per round, in turn, for `rounds` rounds; returns nanoseconds a call, `[round]`
@@ -43,4 +48,19 @@ pub fn ratio(a: &[f64], b: &[f64]) -> f64 {
 /// Median over rounds of `a - b`.
 pub fn difference(a: &[f64], b: &[f64]) -> f64 {
     median(a.iter().zip(b).map(|(a, b)| a - b).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_favours_nobody() {
+        assert_eq!(median(vec![]), 0.0);
+        assert_eq!(median(vec![3.0]), 3.0);
+        assert_eq!(median(vec![9.0, 1.0]), 5.0);
+        assert_eq!(median(vec![7.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![8.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(ratio(&[2.0, 3.0], &[1.0, 1.0]), 2.5);
+    }
 }

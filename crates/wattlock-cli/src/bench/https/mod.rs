@@ -298,11 +298,11 @@ const HEADER: [&str; 11] = [
 ];
 
 impl Sides {
-    /// The round in the middle, by what is compared.
+    /// The round in the middle, by what is compared; of two in the middle the worse.
     fn middle(side: &[Tally], measure: Measure) -> Option<&Tally> {
         let mut order: Vec<&Tally> = side.iter().collect();
         order.sort_by(|a, b| measure.merit(a).total_cmp(&measure.merit(b)));
-        order.get(order.len() / 2).copied()
+        order.get(order.len().saturating_sub(1) / 2).copied()
     }
 
     fn cells(&self, row: &Row) -> Vec<String> {
