@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// Words that any thread, and any process that maps the same file, may read and write at any time.
 pub(crate) enum Counters {
@@ -22,18 +23,36 @@ impl Counters {
     }
 
     /// The part of `file` from byte `offset` (a multiple of the page size), `words` long. The file is extended to that
-    /// length with room that is really there: a page that a full file system cannot provide when it is first touched
-    /// would end the process (SIGBUS). It must never shrink; ours are created by this process under a name of its own.
+    /// length and must never shrink; ours are created by this process under a name of its own. Room for the words is
+    /// there where [`Counters::provide`] saw to it, and all of it where the kernel is older than that (Linux 5.14).
     pub(crate) fn shared(file: &File, offset: u64, words: usize) -> io::Result<Counters> {
-        let too_long = |_| io::Error::from(io::ErrorKind::InvalidInput);
-        let end = libc::off_t::try_from(offset + words as u64 * 8).map_err(too_long)?;
-        // SAFETY: the descriptor is open for as long as `file` is borrowed; the call touches no memory of ours.
-        let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, end) };
-        if error != 0 {
-            return Err(io::Error::from_raw_os_error(error));
-        }
+        let end = offset + words as u64 * 8;
+        file.set_len(end)?;
         let map = MmapOptions::new().offset(offset).len(words * 8).map_raw(file)?;
-        Ok(Counters::Shared(map, words))
+        let counters = Counters::Shared(map, words);
+        match counters.provide(0..words.min(1)) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                let end = libc::off_t::try_from(end).map_err(|_| io::ErrorKind::InvalidInput)?;
+                // SAFETY: the descriptor is open for as long as `file` is borrowed; the call touches no memory of ours.
+                let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, end) };
+                if error != 0 {
+                    return Err(io::Error::from_raw_os_error(error));
+                }
+                Ok(counters)
+            }
+            outcome => outcome.map(|()| counters),
+        }
+    }
+
+    /// Sees to it that there is room for these words: a page that a full file system cannot provide when it is first
+    /// touched would end the process (SIGBUS). EINVAL where the kernel cannot say so beforehand.
+    pub(crate) fn provide(&self, words: Range<usize>) -> io::Result<()> {
+        match self {
+            Counters::Private(_) => Ok(()),
+            Counters::Shared(map, _) => {
+                map.advise_range(Advice::PopulateWrite, words.start * 8, words.len() * 8)
+            }
+        }
     }
 
     /// The words.
@@ -69,13 +88,21 @@ mod tests {
     }
 
     #[test]
-    fn all_room_is_there_before_anything_is_counted() {
-        let file = tempfile::tempfile().unwrap();
+    fn room_is_there_before_anything_is_counted_and_no_more_than_that() {
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
         let words = 100_000;
-        Counters::shared(&file, 4096, words).unwrap();
-        let metadata = file.metadata().unwrap();
-        assert_eq!(metadata.len(), 4096 + words as u64 * 8);
-        assert!(metadata.blocks() * 512 >= metadata.len(), "{} blocks", metadata.blocks());
+        let counters = Counters::shared(&file, 4096, words).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 4096 + words as u64 * 8);
+        let room = || file.metadata().unwrap().blocks() * 512;
+        if counters.provide(0..1).is_err() {
+            return assert!(room() >= 8 * words as u64, "an old kernel: all of it, {} bytes", room());
+        }
+        assert!(room() <= 8192, "{} bytes", room());
+        counters.provide(50_000..52_000).unwrap();
+        let before = room();
+        assert!((16_000..40_000).contains(&before), "{before} bytes");
+        counters.words()[50_000..52_000].iter().for_each(|word| word.store(1, Relaxed));
+        assert_eq!(room(), before);
     }
 
     #[test]

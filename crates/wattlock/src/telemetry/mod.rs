@@ -3,7 +3,8 @@
 //! Each process keeps one file, by default `/dev/shm/wattlock-<uid>/<pid>-<n>`: a JSON header that names everything
 //! (engines, kinds, counters), so that a reader of another version can still read it, then rows of 64-bit counters.
 //! Every dispatcher owns a row and is its only writer, so counting costs two plain additions and no locked
-//! instruction; readers add the rows up. When rows run out, the last is shared and counted with atomic additions.
+//! instruction; readers add the rows up. When rows run out, the last is shared and counted with atomic additions. A row takes
+//! room when it first has an owner.
 //!
 //! Where the file cannot be made (a read-only system, a chroot, seccomp) the counters are private and nobody is told:
 //! telemetry must never be the reason something fails.
@@ -24,7 +25,7 @@ use wattlock_policy::EngineId;
 use crate::health::Reason;
 use crate::sys::counters::Counters;
 
-pub use read::{Cell, EngineCounts, Snapshot, read_all};
+pub use read::{Cell, EngineCounts, Snapshot, parse, read_all};
 
 /// What is counted for each engine and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +175,8 @@ impl Telemetry {
         let engines = identity.engines.len();
         let words = ROWS * row_words(engines);
         let made = if wanted { file::create(&identity.header(), words) } else { None };
+        // The last row is everybody's who gets none of his own.
+        let made = made.filter(|(counters, _)| counters.provide(row_range(engines, ROWS - 1)).is_ok());
         let (counters, file) = match made {
             Some((counters, file)) => (counters, Some(file)),
             None => (Counters::private(words), None),
@@ -191,9 +194,14 @@ impl Telemetry {
         let last = ROWS - 1;
         let free = |taken: u64| (0..last).find(|row| taken >> row & 1 == 0);
         let claim = |taken| free(taken).map(|row| taken | 1 << row);
-        let row = match self.taken.fetch_update(Acquire, Relaxed, claim) {
-            Ok(before) => free(before).unwrap_or(last),
-            Err(_) => last,
+        let claimed = self.taken.fetch_update(Acquire, Relaxed, claim).ok().and_then(free);
+        let row = match claimed {
+            Some(row) if self.counters.provide(row_range(self.engines, row)).is_ok() => row,
+            Some(row) => {
+                self.taken.fetch_and(!(1 << row), Release);
+                last
+            }
+            None => last,
         };
         Row { telemetry: self.clone(), base: row * row_words(self.engines), row, exclusive: row != last }
     }
@@ -207,6 +215,10 @@ impl Telemetry {
 fn row_words(engines: usize) -> usize {
     // Rows start on a cache line, so that two dispatchers never share one.
     (engines * (Kind::COUNT * CELL_WORDS + ENGINE_WORDS)).next_multiple_of(8)
+}
+
+fn row_range(engines: usize, row: usize) -> std::ops::Range<usize> {
+    row * row_words(engines)..(row + 1) * row_words(engines)
 }
 
 /// One dispatcher's row. Dropping it frees the row for another; what it counted stays counted, what it had in flight

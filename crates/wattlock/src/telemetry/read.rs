@@ -128,8 +128,11 @@ pub(super) fn sum(header: &Header, words: &[AtomicU64]) -> Snapshot {
     Snapshot { header: header.clone(), engines: by_engine, cells, energy: Vec::new() }
 }
 
-/// Largest file that is read: far above ours, low enough that a stray file cannot fill memory.
-const MOST_BYTES: u64 = 64 << 20;
+/// Largest file that is read: several times ours, low enough that a stray file cannot fill memory.
+const MOST_BYTES: u64 = 8 << 20;
+/// Most engines, kinds, and counters of either that a header may name: several times what we know.
+const MOST_ENGINES: usize = 32;
+const MOST_NAMES: usize = 256;
 
 fn read(path: &Path) -> Option<Snapshot> {
     // Not through a link, and not a pipe that would keep the reader waiting.
@@ -140,12 +143,37 @@ fn read(path: &Path) -> Option<Snapshot> {
     }
     let mut bytes = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    parse(&bytes)
+}
+
+/// The counts in a telemetry file's content, which may be anybody's: `None` if it is none, or names more than any Wattlock
+/// would. Control characters in its texts are replaced, so that they can be shown.
+pub fn parse(bytes: &[u8]) -> Option<Snapshot> {
     let (head, counters) = bytes.split_at_checked(HEADER_BYTES as usize)?;
     let text = head.split(|byte| *byte == 0).next()?;
-    let header: Header = serde_json::from_slice(text).ok()?;
+    let mut header: Header = serde_json::from_slice(text).ok()?;
+    if header.engines.len().max(header.inactive.len()) > MOST_ENGINES
+        || header.kinds.len().max(header.cell.len()).max(header.engine.len()) > MOST_NAMES
+    {
+        return None;
+    }
+    texts(&mut header).for_each(|text| {
+        if text.contains(char::is_control) {
+            *text = text.replace(char::is_control, "\u{fffd}");
+        }
+    });
     let words: Vec<AtomicU64> =
         counters.as_chunks::<8>().0.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word))).collect();
     Some(sum(&header, &words))
+}
+
+/// Every text of a header.
+fn texts(header: &mut Header) -> impl Iterator<Item = &mut String> {
+    let Header { version, program, policy, objective, profile, .. } = header;
+    let Header { engines, details, energy, inactive, kinds, cell, engine, .. } = header;
+    let lists = [engines, details, energy, kinds, cell, engine].into_iter().flatten();
+    let pairs = inactive.iter_mut().flat_map(|(name, why)| [name, why]);
+    [version, program, policy, objective, profile].into_iter().chain(lists).chain(pairs)
 }
 
 /// Every living process's counts, of the calling user's or (for those who may read them) everybody's processes.
@@ -239,6 +267,55 @@ mod tests {
         let found = read_folder(folder.path());
         assert_eq!(found.len(), 2);
         assert!(mine.exists() && unknown.exists() && !other.exists());
+    }
+
+    #[test]
+    fn anybodys_header_is_bounded_and_fit_to_be_shown() {
+        let file = |header: &Header| {
+            let mut bytes = serde_json::to_vec(header).unwrap();
+            bytes.resize(HEADER_BYTES as usize + 4096, 0);
+            parse(&bytes)
+        };
+        let mut header = Identity { engines: vec!["a\n".into()], ..Identity::default() }.header();
+        header.program = "evil\u{1b}]0;x\u{7}\nfake (pid 1)".into();
+        header.inactive = vec![("card".into(), "\u{9b}2J".into())];
+        let seen = file(&header).unwrap();
+        assert_eq!(seen.header.program, "evil\u{fffd}]0;x\u{fffd}\u{fffd}fake (pid 1)");
+        assert_eq!(
+            (seen.engines[0].engine.as_str(), seen.header.inactive[0].1.as_str()),
+            ("a\u{fffd}", "\u{fffd}2J")
+        );
+        assert!(file(&Header { kinds: vec![String::new(); 257], ..header.clone() }).is_none());
+        assert!(file(&Header { engines: vec![String::new(); 33], ..header.clone() }).is_none());
+        assert!(parse(&[]).is_none());
+    }
+
+    /// Bytes and numbers changed at random (a fixed sequence): none of it may overflow, index beyond the file or grow.
+    #[test]
+    fn a_mangled_file_is_read_or_passed_over() {
+        let header = Identity { engines: vec!["a".into(), "b".into()], ..Identity::default() }.header();
+        let whole = serde_json::to_vec(&header).unwrap();
+        let mut state = 1_u64;
+        let mut random = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        let mut read = 0;
+        for _ in 0..4000 {
+            let mut bytes = whole.clone();
+            for _ in 0..=random(3) {
+                let at = random(bytes.len());
+                match random(3) {
+                    0 => bytes[at] = b"0123456789\"[]{},:"[random(17)],
+                    1 => drop(bytes.splice(at..at, b"99999999999".iter().copied())),
+                    _ => drop(bytes.drain(at..(at + random(40)).min(bytes.len()))),
+                }
+            }
+            bytes.resize(HEADER_BYTES as usize, 0);
+            bytes.resize(HEADER_BYTES as usize + random(9000), 7);
+            read += usize::from(parse(&bytes).is_some());
+        }
+        assert!((100..3900).contains(&read), "{read} of 4000 still are files");
     }
 
     #[test]
