@@ -5,7 +5,7 @@
 # Others: make build, make soak (long), make bench, make setup.
 
 SHELL := /bin/bash
-export WATTLOCK := target/release/wattlock
+export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
 .PHONY: run test build setup soak bench clean
 

@@ -3,7 +3,7 @@
 # do; it takes about five minutes and 6 GiB of memory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-wattlock=target/release/wattlock
+wattlock=${CARGO_TARGET_DIR:-target}/release/wattlock
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export WATTLOCK_PROFILE=$folder/profile.json

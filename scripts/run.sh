@@ -4,7 +4,7 @@
 # served over HTTPS, too, by the same nginx with Wattlock and without.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-wattlock=$PWD/${WATTLOCK:-target/release/wattlock}
+wattlock=$(realpath -m "${WATTLOCK:-${CARGO_TARGET_DIR:-target}/release/wattlock}")
 input=${1:-}
 served=
 

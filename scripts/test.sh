@@ -23,7 +23,7 @@ scripts/hygiene.sh
 
 step "models of the request ring (loom)"
 log=$(mktemp); trap 'rm -f "$log"' EXIT
-RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
+RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
     cargo test -p wattlock-emul --release --lib --locked ring 2>&1 | tee -a "$log"
 
 step "fuzz targets, a smoke run"

@@ -1092,14 +1092,14 @@ CASES = {name[5:]: function for name, function in globals().items() if name.star
 
 def main():
     global ARGS
-    here = Path(__file__).resolve().parents[2]
+    built = Path(__file__).resolve().parents[2] / os.environ.get("CARGO_TARGET_DIR", "target")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=[*CASES, "list", "all"])
     parser.add_argument("--nginx", default=shutil.which("nginx"))
-    parser.add_argument("--module", type=os.path.abspath, default=here / "target/nginx/ngx_http_wattlock_module.so")
+    parser.add_argument("--module", type=os.path.abspath, default=built / "nginx/ngx_http_wattlock_module.so")
     parser.add_argument("--other-module", type=os.path.abspath,
-                        default=here / "target/nginx/other/ngx_http_wattlock_module.so")
-    parser.add_argument("--provider", type=os.path.abspath, default=here / "target/release/libwattlock_provider.so")
+                        default=built / "nginx/other/ngx_http_wattlock_module.so")
+    parser.add_argument("--provider", type=os.path.abspath, default=built / "release/libwattlock_provider.so")
     parser.add_argument("--count", type=int)
     parser.add_argument("--under", default="", help="a command that is to run nginx: valgrind, say")
     parser.add_argument("--single", action="store_true", help="no master and no daemon: one process")
