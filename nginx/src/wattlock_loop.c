@@ -228,14 +228,15 @@ wattlock_completed(SSL *ssl, void *argument)
 }
 
 
-/* A new TLS connection: its handshake may pause. */
+/* A new TLS connection: its handshake may pause. It begins once: a second time it would be counted twice, and our info
+ * callback would be the one that it calls first. */
 static void
 wattlock_begin(SSL *ssl)
 {
     void            *mark = SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), context_index);
     wattlock_ssl_t  *state;
 
-    if (mark == &mark_off || (mark == NULL && !for_upstream)) {
+    if (mark == &mark_off || (mark == NULL && !for_upstream) || SSL_get_ex_data(ssl, ssl_index) != NULL) {
         return;
     }
 

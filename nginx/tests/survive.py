@@ -842,6 +842,43 @@ def case_http3_handshakes_do_not_pause():
         nginx.settled()
 
 
+# nginx ties each SSL to its connection once. Preloaded, this does it again before the handshake, by the slot's function.
+TIE_AGAIN = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <openssl/ssl.h>
+
+int SSL_do_handshake(SSL *ssl)
+{
+    int (*real)(SSL *) = dlsym(RTLD_NEXT, "SSL_do_handshake");
+    int (*tie)(SSL *, int, void *) = dlsym(RTLD_DEFAULT, "wattlock_set_ex_data");
+    int *index = dlsym(RTLD_DEFAULT, "ngx_ssl_connection_index");
+
+    if (SSL_in_before(ssl)) {
+        tie(ssl, *index, SSL_get_ex_data(ssl, *index));
+    }
+
+    return real(ssl);
+}
+"""
+
+
+def case_a_connection_that_is_tied_twice_begins_once():
+    nginx = Nginx()
+    source, preload = nginx.folder / "again.c", nginx.folder / "again.so"
+    source.write_text(TIE_AGAIN)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", preload, source], check=True)
+    nginx.env["LD_PRELOAD"] = str(preload)
+    with nginx:
+        before = nginx.status()
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3) * 5:
+            assert nginx.get("/", version) == b"ok\n"
+        after = nginx.status()
+        assert after["worker"] == before["worker"], "the worker was replaced"
+        assert after["handshakes"] - before["handshakes"] == 11, (before, after)
+        nginx.settled()
+
+
 def case_nonsense_is_refused_by_the_configuration_test():
     for http, words in (("wattlock_poll sometimes;", "adaptive or heuristic"),
                         ("wattlock_poll heuristic asymmetric=0;", "1 to 65535"),

@@ -106,6 +106,7 @@ scenarios!(
     without_a_provider_it_says_so,
     heuristic_polling,
     http3_handshakes_do_not_pause,
+    a_connection_that_is_tied_twice_begins_once,
     nonsense_is_refused_by_the_configuration_test,
     stream_with_tls,
     mail_with_tls,
