@@ -30,6 +30,8 @@ pub(crate) struct Entry {
     pub(crate) engine: EngineId,
     pub(crate) shape: Shape,
     pub(crate) purpose: Purpose,
+    /// How long each was held before that, on average.
+    held_before_ns: Nanos,
     pub(crate) submitted_ns: Nanos,
     /// When the runtime stops waiting for them.
     pub(crate) give_up_ns: Nanos,
@@ -51,6 +53,8 @@ pub(crate) struct Left {
     pub(crate) shape: Shape,
     pub(crate) purpose: Purpose,
     pub(crate) mark: u64,
+    /// How long it was held before it was submitted.
+    pub(crate) held_before_ns: Nanos,
     pub(crate) submitted_ns: Nanos,
     /// Requests in flight on the engine when it was submitted, itself included.
     pub(crate) depth: u32,
@@ -70,6 +74,7 @@ impl Entry {
             engine,
             shape: *shape,
             purpose: Purpose::Door,
+            held_before_ns: 0,
             submitted_ns,
             give_up_ns,
             depth: 1,
@@ -115,11 +120,13 @@ impl InFlight {
         shape: &Shape,
         mark: u64,
         depth: u32,
+        held_before_ns: Nanos,
         (submitted_ns, give_up_ns): (Nanos, Nanos),
     ) -> Token {
         if let Some(slot) = self.open
             && let Some(entry) = &mut self.slots[slot]
             && (entry.submitted_ns, entry.give_up_ns) == (submitted_ns, give_up_ns)
+            && entry.held_before_ns == held_before_ns
             && (entry.engine, entry.shape) == (engine, *shape)
             && (entry.first + u64::from(entry.count), entry.depth + u32::from(entry.count))
                 == (self.serial, depth)
@@ -131,7 +138,8 @@ impl InFlight {
             self.live += 1;
             return self.next(slot);
         }
-        let mut entry = Entry { depth, ..Entry::new(engine, shape, submitted_ns, give_up_ns) };
+        let mut entry =
+            Entry { depth, held_before_ns, ..Entry::new(engine, shape, submitted_ns, give_up_ns) };
         entry.marks[0] = mark;
         let (token, slot) = self.place(entry);
         self.open = Some(slot);
@@ -181,6 +189,7 @@ impl InFlight {
             shape: entry.shape,
             purpose: mem::replace(&mut entry.purpose, Purpose::Door),
             mark: entry.marks[at],
+            held_before_ns: entry.held_before_ns,
             submitted_ns: entry.submitted_ns,
             depth: entry.depth + at as u32,
         };
@@ -209,6 +218,7 @@ impl InFlight {
             shape: entry.shape,
             purpose: Purpose::Door,
             mark: entry.marks[start],
+            held_before_ns: entry.held_before_ns,
             submitted_ns: entry.submitted_ns,
             depth: entry.depth + start as u32,
         };
@@ -277,7 +287,7 @@ mod tests {
     const SHAPE: Shape = Shape { kind: Kind::Sha1, bytes: 1, class: LatencyClass::Bulk };
 
     fn enter(table: &mut InFlight, at: Nanos, depth: u32) -> Token {
-        table.enter(EngineId(0), &SHAPE, 0, depth, (at, at + 9))
+        table.enter(EngineId(0), &SHAPE, 0, depth, 0, (at, at + 9))
     }
 
     #[test]
@@ -327,7 +337,9 @@ mod tests {
         assert_eq!(table.slots.len(), 3);
         enter(&mut table, 1, 4);
         assert_eq!(table.slots.len(), 4, "one of them has left meanwhile");
-        table.enter(EngineId(1), &SHAPE, 0, 5, (1, 10));
+        table.enter(EngineId(1), &SHAPE, 0, 5, 0, (1, 10));
         assert_eq!(table.slots.len(), 5, "another engine");
+        table.enter(EngineId(1), &SHAPE, 0, 6, 7, (1, 10));
+        assert_eq!(table.slots.len(), 6, "held before");
     }
 }

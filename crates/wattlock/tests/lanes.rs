@@ -83,11 +83,10 @@ fn builder(clock: &HandClock) -> Builder {
 
 /// A dispatcher whose lanes have proved these kinds.
 fn dispatcher(clock: &HandClock, kinds: &[Kind]) -> Dispatcher {
-    proved(builder(clock), kinds)
+    proved(&builder(clock).build().unwrap(), kinds)
 }
 
-fn proved(builder: Builder, kinds: &[Kind]) -> Dispatcher {
-    let runtime = builder.build().unwrap();
+fn proved(runtime: &Runtime, kinds: &[Kind]) -> Dispatcher {
     let mut dispatcher = runtime.dispatcher();
     for kind in kinds {
         assert!(
@@ -143,7 +142,7 @@ fn as_many_alike_join_unasked_as_the_policy_said() {
     let said: Arc<Mutex<Vec<Said>>> = Arc::default();
     let logged = said.clone();
     let builder = builder(&clock).own_policy("to lanes", move |_| Box::new(ToLanes { said: logged.clone() }));
-    let mut dispatcher = proved(builder, &[Kind::X25519Derive, Kind::P256Derive]);
+    let mut dispatcher = proved(&builder.build().unwrap(), &[Kind::X25519Derive, Kind::P256Derive]);
     dispatcher.set_active(100);
     let (x25519, p256) = (Kind::X25519Derive, Kind::P256Derive);
     let shape = |kind| question(kind, 0).shape();
@@ -213,7 +212,7 @@ fn a_key_that_does_not_fit_together_keeps_no_other_from_the_lanes() {
         items.iter_mut().for_each(|item| item.result = instruction.execute(&mut item.request).map_err(wrong));
     };
     engines.push(Arc::new(Passes::new(KindSet::of(&[Kind::Rsa2048Private]), pass)));
-    let mut dispatcher = proved(builder(&clock).engines(engines), &[Kind::Rsa2048Private]);
+    let mut dispatcher = proved(&builder(&clock).engines(engines).build().unwrap(), &[Kind::Rsa2048Private]);
     dispatcher.set_active(100);
     for round in 0..3 {
         (1..8).for_each(|mark| pending(dispatcher.submit(question(Kind::Rsa2048Private, mark))));
@@ -242,13 +241,17 @@ fn two_kinds_do_not_fill_each_others_batch() {
 #[test]
 fn a_batch_that_stayed_thin_is_done_one_by_one() {
     let clock = HandClock::default();
-    let mut dispatcher = dispatcher(&clock, &[Kind::X25519Derive]);
+    let runtime = builder(&clock).build().unwrap();
+    let mut dispatcher = proved(&runtime, &[Kind::X25519Derive]);
     dispatcher.set_active(100);
     (1..=2).for_each(|mark| pending(dispatcher.submit(question(Kind::X25519Derive, mark))));
     clock.advance(HOLD_NS - 1);
     assert_eq!(back(&mut dispatcher), []);
     clock.advance(1);
     assert_eq!(back(&mut dispatcher), [(1, 1), (2, 1)]);
+    let cells = runtime.snapshot().cells;
+    let counted: Vec<_> = cells.iter().map(|cell| (&*cell.engine, cell.requests, cell.held_ns)).collect();
+    assert_eq!(counted, [("instruction", 3, 2 * HOLD_NS)], "whoever does them counts the time held");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use common::*;
-use wattlock::Submitted;
+use wattlock::{Runtime, Submitted};
 use wattlock_core::{Error, Fault, Kind, KindSet};
 
 /// Seeds for random histories: a few by default, as many as `scripts/soak.sh` asks for.
@@ -191,6 +191,37 @@ fn a_full_window_sends_the_rest_to_the_cpu() {
     assert_eq!(done, 3);
     assert_eq!(drain(&mut dispatcher, &clock).len(), 2);
     assert!(fallbacks(&runtime).contains(&("window-full".to_owned(), 3)));
+}
+
+/// Time held, by engine; only engines that have any.
+fn held(runtime: &Runtime) -> Vec<(String, u64)> {
+    let cells = runtime.snapshot().cells;
+    let held = cells.iter().filter(|cell| cell.held_ns > 0);
+    held.map(|cell| (cell.engine.clone(), cell.held_ns)).collect()
+}
+
+#[test]
+fn time_held_is_counted_once_and_for_the_engine_that_did_the_request() {
+    let broken = Error::Device(Fault::Reported);
+    let cases = [
+        (None, Act::Right, "scripted"),
+        (None, Act::Fail(broken), "instruction"),
+        (Some(Error::Full), Act::Right, "instruction"),
+        (Some(broken), Act::Right, "instruction"),
+    ];
+    for (refuses, act, who) in cases {
+        let (device, clock) = (Scripted::new(1), HandClock::default());
+        let runtime = runtime(&device, &clock, 0);
+        let mut dispatcher = runtime.dispatcher();
+        prove(&mut dispatcher, &clock, digest(0));
+        device.script.lock().unwrap().refuses = refuses;
+        device.will(&[act]);
+        dispatcher.submit_together(&mut vec![digest(1)], 700, &mut |_, _| {});
+        // Held for as long as it may be, too, but not by the door that hands it over.
+        let _ = dispatcher.submit(digest(2));
+        drain(&mut dispatcher, &clock);
+        assert_eq!(held(&runtime), [(who.to_owned(), 700)], "{refuses:?}, {act:?}");
+    }
 }
 
 #[test]

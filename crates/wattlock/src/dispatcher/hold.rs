@@ -128,13 +128,14 @@ impl Dispatcher {
         let Some(entry) = self.leave(token) else { return };
         self.count_in_flight(from);
         let held_ns = now.saturating_sub(entry.submitted_ns);
-        let result = match to.index() < self.stations.len() && self.prove_inline(to, entry.shape.kind) {
-            true => {
-                self.row.fell_back(from, Reason::Migrated);
-                self.run_with_care(to, &entry.shape, &mut request.view())
+        let result = self.after_holding(entry.held_before_ns + held_ns, |this| {
+            if to.index() < this.stations.len() && this.prove_inline(to, entry.shape.kind) {
+                this.row.fell_back(from, Reason::Migrated);
+                this.run_with_care(to, &entry.shape, &mut request.view())
+            } else {
+                this.elsewhere(from, Reason::Migrated, &mut request.view())
             }
-            false => self.elsewhere(from, Reason::Migrated, &mut request.view()),
-        };
+        });
         self.finish(token, &entry, request, result, Cost { batch: 1, held_ns, ..Cost::default() }, self.now);
     }
 

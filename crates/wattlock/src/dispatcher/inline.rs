@@ -71,6 +71,7 @@ impl Dispatcher {
             Ok(len) => {
                 let latency_ns = self.now.saturating_sub(start);
                 self.row.done(chosen, shape.kind, shape.bytes);
+                self.count_held_before(chosen, shape.kind);
                 self.row.add(chosen, shape.kind, Counter::Timed, 1);
                 self.row.add(chosen, shape.kind, Counter::TimedNs, latency_ns);
                 self.count_energy(chosen, shape, 1, None);

@@ -80,7 +80,7 @@ pub struct Dispatcher {
     odd: Vec<usize>,
     /// Scratch for one batch.
     tokens: Vec<Token>,
-    /// How long whoever submits now held each request before.
+    /// How long the request that is being submitted, or done inside the call, was held before.
     held_before_ns: Nanos,
     idle: IdleShare,
     row: Row,

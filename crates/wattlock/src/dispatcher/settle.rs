@@ -47,7 +47,9 @@ impl Dispatcher {
             Err(error) if self.stations[id.index()].is_cpu && !error.another_engine_may_help() => Err(error),
             Err(error) => {
                 let reason = Reason::of(&error);
-                let result = self.elsewhere(id, reason, &mut request.view());
+                let held_ns = entry.held_before_ns + cost.held_ns;
+                let result =
+                    self.after_holding(held_ns, |this| this.elsewhere(id, reason, &mut request.view()));
                 // A wrong result where there is no right one is the request's fault: an RSA key whose parts do not fit
                 // together must not keep everybody else's keys from an engine.
                 let no_right_one = matches!(result, Err(Error::Invalid(_) | Error::Authentication));
@@ -102,7 +104,7 @@ impl Dispatcher {
         self.row.done_together(id, kind, count, left.shape.bytes);
         self.row.add(id, kind, Counter::Timed, each);
         self.row.add(id, kind, Counter::TimedNs, each * now.saturating_sub(left.submitted_ns));
-        self.row.add(id, kind, Counter::HeldNs, each * cost.held_ns);
+        self.row.add(id, kind, Counter::HeldNs, each * (left.held_before_ns + cost.held_ns));
         self.row.add(id, kind, Counter::BatchSum, each * u64::from(cost.batch.max(1)));
         self.count_energy(id, &left.shape, count, cost.energy_nj);
         self.policy.observe_together(&left.shape, &outcome(left, cost, now, false), count, now);

@@ -130,7 +130,7 @@ impl Dispatcher {
         self.held_before_ns = 0;
     }
 
-    /// Counts the time that a request was held before it came here, for the engine that gets it.
+    /// Counts the time that a request was held before it came here, for the engine that did it.
     #[inline]
     pub(super) fn count_held_before(&mut self, id: EngineId, kind: Kind) {
         if self.held_before_ns > 0 {
@@ -150,15 +150,20 @@ impl Dispatcher {
             let (mark, shape) = (request.mark, request.shape());
             let known = nth > 0 && self.stations[engine.index()].health.ready(shape.kind);
             let submitted = match request.validate() {
-                Ok(()) if known => {
-                    self.count_held_before(engine, shape.kind);
-                    self.submit_alone(engine, &shape, request, self.now)
-                }
+                Ok(()) if known => self.submit_alone(engine, &shape, request, self.now),
                 Ok(()) => self.submit_inline(engine, &shape, request, now),
                 Err(error) => self.done_now(request, Err(error), now, now),
             };
             each(mark, submitted);
         }
+    }
+
+    /// Has work done for a request that was held so long, whoever submits now.
+    pub(super) fn after_holding<T>(&mut self, held_ns: Nanos, work: impl FnOnce(&mut Dispatcher) -> T) -> T {
+        let of_others = mem::replace(&mut self.held_before_ns, held_ns);
+        let result = work(self);
+        self.held_before_ns = of_others;
+        result
     }
 
     /// Whether an engine is lanes of this CPU that do a kind.
@@ -245,7 +250,6 @@ impl Dispatcher {
         mut request: OwnedRequest,
         now: Nanos,
     ) -> Submitted {
-        self.count_held_before(engine, shape.kind);
         if self.stations[engine.index()].health.ready(shape.kind) {
             self.note_lone(engine, shape);
             let result = self.run_timed(engine, shape, now, &mut request.view());
@@ -302,6 +306,7 @@ impl Dispatcher {
         let result = match self.stations[engine.index()].engine.execute(&mut view) {
             Ok(len) => {
                 self.row.done(engine, shape.kind, shape.bytes);
+                self.count_held_before(engine, shape.kind);
                 Ok(len)
             }
             Err(error) => self.run_failed(engine, shape, error, &mut view),
@@ -390,10 +395,9 @@ impl Dispatcher {
         ahead: u32,
         now: Nanos,
     ) -> Token {
-        self.count_held_before(id, shape.kind);
         let give_up_ns = self.expect(id, shape, hold_ns, now);
         let depth = self.weather.engines[id.index()].in_flight + ahead + 1;
-        self.in_flight.enter(id, shape, mark, depth, (now, give_up_ns))
+        self.in_flight.enter(id, shape, mark, depth, self.held_before_ns, (now, give_up_ns))
     }
 
     /// Counts a request that an engine is about to be given, and says until when it has time.
