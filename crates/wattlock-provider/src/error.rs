@@ -43,7 +43,6 @@ pub enum Reason {
     NotAPrivateKey = 221,
     InvalidMode = 125,
     MismatchingDomainParameters = 203,
-    InvalidInputLength = 230,
     XtsDuplicatedKeys = 149,
     XtsDataUnitIsTooLarge = 148,
 }

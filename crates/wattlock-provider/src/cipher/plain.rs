@@ -70,8 +70,7 @@ impl Cipher for Context {
         describe(c"updated-iv", PARAM_OCTETS),
         END,
     ];
-    const SETTABLE: &'static [OSSL_PARAM] =
-        &[describe(c"keylen", PARAM_UNSIGNED), describe(c"num", PARAM_UNSIGNED), END];
+    const SETTABLE: &'static [OSSL_PARAM] = &[describe(c"num", PARAM_UNSIGNED), END];
 
     fn facts(cipher: usize) -> Facts {
         const CTR_MODE: usize = 5;
@@ -166,14 +165,23 @@ impl Cipher for Context {
     }
 
     fn set(&mut self, params: Params<'_>) -> bool {
-        params.iter().all(|param| match param.key().to_bytes() {
-            b"keylen" if param.size() != Some(Context::facts(self.cipher).key) => {
-                raise(Reason::InvalidKeyLength);
-                false
+        params.iter().all(|param| {
+            let (good, reason) = match (param.key().to_bytes(), param.size()) {
+                (b"keylen", Some(len)) if self.is_xts() => {
+                    (len == Context::facts(self.cipher).key, Reason::InvalidKeyLength)
+                }
+                // Bytes of a block already used: somebody goes on where another left off.
+                (b"num", Some(num)) if !self.is_xts() => {
+                    (num < 16 && self.skip(num), Reason::FailedToSetParameter)
+                }
+                (b"keylen", None) => (!self.is_xts(), Reason::FailedToGetParameter),
+                (b"num", None) => (self.is_xts(), Reason::FailedToGetParameter),
+                _ => return true,
+            };
+            if !good {
+                raise(reason);
             }
-            // Bytes of a block already used: somebody goes on where another left off.
-            b"num" => param.size().is_some_and(|num| num < 16 && self.skip(num)),
-            _ => true,
+            good
         })
     }
 }
@@ -217,18 +225,21 @@ impl Context {
     /// As [`with_buffers`].
     #[inline(always)]
     unsafe fn update(&mut self, out: *mut u8, input: *const u8, len: usize) -> Result<usize, Reason> {
-        if self.key_len == 0 {
-            return Err(Reason::NoKeySet);
-        }
         if self.is_xts() {
-            if len < 16 {
-                return Err(Reason::InvalidInputLength);
+            // No more than OpenSSL's own says, whatever is missing.
+            if self.key_len == 0 || !self.has_nonce || len < 16 {
+                return Err(Reason::CipherOperationFailed);
             }
             if len > XTS_MOST {
-                return Err(Reason::XtsDataUnitIsTooLarge);
+                raise(Reason::XtsDataUnitIsTooLarge);
+                return Err(Reason::CipherOperationFailed);
             }
+        } else if self.key_len == 0 {
+            return Err(Reason::NoKeySet);
+        } else if len == 0 {
+            return Ok(0);
         }
-        if self.is_xts() && !self.has_nonce || out.is_null() {
+        if out.is_null() {
             return Err(Reason::CipherOperationFailed);
         }
         let way = usize::from(self.encrypt);
@@ -260,7 +271,7 @@ impl Context {
     }
 
     fn skip(&mut self, num: usize) -> bool {
-        if self.is_xts() || num == (self.done % 16) as usize {
+        if num == (self.done % 16) as usize {
             return true;
         }
         let mut rest = [0; 16];
@@ -291,9 +302,6 @@ unsafe extern "C" fn update(
     entry(|| {
         // SAFETY: by contract a live context and buffers of these lengths.
         unsafe {
-            if len == 0 {
-                return say(out_len, 0);
-            }
             if room < len {
                 raise(Reason::OutputBufferTooSmall);
                 return 0;
@@ -303,9 +311,18 @@ unsafe extern "C" fn update(
     })
 }
 
-unsafe extern "C" fn finish(_: *mut c_void, _: *mut u8, out_len: *mut usize, _: usize) -> c_int {
-    // SAFETY: OpenSSL's own variable.
-    unsafe { say(out_len, 0) }
+unsafe extern "C" fn finish(context: *mut c_void, _: *mut u8, out_len: *mut usize, _: usize) -> c_int {
+    entry(|| {
+        // SAFETY: by contract a live context, and OpenSSL's own variable.
+        unsafe {
+            let context = of::<Context>(context);
+            if context.key_len == 0 && !context.is_xts() {
+                raise(Reason::NoKeySet);
+                return 0;
+            }
+            say(out_len, 0)
+        }
+    })
 }
 
 /// AES-128-CTR.
