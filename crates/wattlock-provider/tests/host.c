@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "wattlock.h"
 
 #define OURS "provider=wattlock"
 #define THEIRS "provider=default"
@@ -610,23 +611,40 @@ fixed_nonce(int n)
     leave(&home);
 }
 
-/* Wait contexts go away under jobs that wait; those that are left finish; an abandoned one that is resumed fails. */
+/*
+ * Wait contexts go away under jobs that wait, and take their requests with them; those that are left finish. In every
+ * other turn nobody but this program releases what has gathered, so that what is in flight is known.
+ */
 static void
 abandon(int n)
 {
-    Home   home = enter();
-    Slot   slots[8];
-    Work   w = { home.ctx, rsa_key(home.ctx), 0, 0 };
-    int    i, gone = 0, turn;
-    Slot  *slot;
+    const struct wattlock_table  *table = NULL;
+    OSSL_PARAM                    asked[] = { OSSL_PARAM_octet_ptr(WATTLOCK_TABLE, &table, 0), OSSL_PARAM_END };
+    Home                          home = enter();
+    Slot                          slots[8];
+    Work                          w = { home.ctx, rsa_key(home.ctx), 0, 0 };
+    int                           i, gone = 0, turn;
+    Slot                         *slot;
 
+    MUST(OSSL_PROVIDER_get_params(home.ours, asked) == 1 && table != NULL);
     MUST(ASYNC_init_thread(0, 0));
 
     for (turn = 0; turn < n; turn++) {
+        int       polls = turn % 2;
+        unsigned  waiting = 0;
+
+        table->claim(table->provider, polls);
+
         for (i = 0; i < 7; i++) {
             slots[i] = (Slot) { ASYNC_WAIT_CTX_new(), NULL, 0, 0 };
             start(&slots[i], &w);
         }
+
+        for (i = 0; i < 7; i++) {
+            waiting += slots[i].state == ASYNC_PAUSE;
+        }
+
+        MUST(!polls || (waiting > 0 && table->in_flight(table->provider) == waiting));
 
         for (i = 0; i < 7; i++) {
             slot = &slots[i];
@@ -635,6 +653,8 @@ abandon(int n)
                 ASYNC_WAIT_CTX_free(slot->wait);
                 slot->wait = NULL;
                 gone++;
+                waiting--;
+                MUST(!polls || table->in_flight(table->provider) == waiting);
             }
         }
 
@@ -642,6 +662,10 @@ abandon(int n)
             slot = &slots[i];
 
             while (slot->wait != NULL && slot->state == ASYNC_PAUSE) {
+                if (polls) {
+                    (void) table->flush(table->provider);
+                }
+
                 if (readable(slot)) {
                     start(slot, &w);
                 }

@@ -16,14 +16,15 @@ fn host(sanitizer: bool) -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf, PathBuf)> = OnceLock::new();
     let (_, plain, checked) = BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host.c");
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let build = |name: &str, flags: &[&str]| {
             let out = folder.path().join(name);
             let built = Command::new("cc")
-                .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"])
+                .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-I"])
+                .arg(here.join("include"))
                 .args(flags)
                 .arg("-o")
-                .args([&out, &source])
+                .args([&out, &here.join("tests/host.c")])
                 .args(["-lcrypto", "-lpthread"])
                 .status();
             assert!(built.unwrap().success(), "host.c was not compiled");
