@@ -88,22 +88,15 @@ pub fn describe(snapshot: &Snapshot) -> String {
         .cells
         .iter()
         .map(|cell| {
-            let mean = |sum: u64| {
-                if cell.timed == 0 { "-".to_owned() } else { text::nanos(sum as f64 / cell.timed as f64) }
-            };
-            let batch = if cell.batch_sum == 0 {
-                "-".to_owned()
-            } else {
-                format!("{:.1}", cell.batch_sum as f64 / cell.timed as f64)
-            };
+            let or_dash = |shown: Option<String>| shown.unwrap_or_else(|| "-".to_owned());
             vec![
                 format!("  {}", cell.kind),
                 cell.engine.clone(),
                 cell.requests.to_string(),
                 text::bytes(cell.bytes),
-                mean(cell.timed_ns),
-                mean(cell.held_ns),
-                batch,
+                or_dash(cell.mean_ns().map(text::nanos)),
+                or_dash(cell.mean_held_ns().map(text::nanos)),
+                or_dash(cell.mean_batch().map(|batch| format!("{batch:.1}"))),
                 cell.errors.to_string(),
                 joules(snapshot, cell),
             ]
@@ -141,6 +134,8 @@ mod tests {
             kind: "sha-256".into(),
             requests: 640,
             timed: 10,
+            timed_ns: 50_000,
+            held_ns: 640_000,
             energy_nj,
             ..Cell::default()
         };
@@ -162,5 +157,13 @@ mod tests {
         let mut old = snapshot();
         old.header.energy.clear();
         assert!(describe(&old).contains("2.50 uJ modelled"));
+    }
+
+    #[test]
+    fn time_is_a_mean_over_those_timed_and_time_held_over_all() {
+        let shown = describe(&snapshot());
+        let line = shown.lines().find(|line| line.contains("software") && line.contains("sha-256")).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[5..10], ["5.00", "us", "1.00", "us", "-"], "{shown}");
     }
 }

@@ -61,11 +61,6 @@ impl Energy {
     }
 }
 
-/// Mean of a sum, 0 where nothing was counted.
-fn mean(sum: u64, count: u64) -> f64 {
-    if count == 0 { 0.0 } else { sum as f64 / count as f64 }
-}
-
 /// A family of samples: name, sort, words, and for each its labels and value.
 fn family(out: &mut String, name: &str, sort: &str, help: &str, rows: &[(String, f64)]) {
     let _ = writeln!(out, "# HELP wattlock_{name} {help}\n# TYPE wattlock_{name} {sort}");
@@ -179,9 +174,9 @@ fn html(snapshot: &Snapshot) -> String {
             escaped(&cell.kind),
             cell.requests,
             cell.bytes as f64 / 1e6,
-            mean(cell.timed_ns, cell.timed) / 1e3,
-            mean(cell.held_ns, cell.requests) / 1e3,
-            mean(cell.batch_sum, cell.requests),
+            cell.mean_ns().unwrap_or_default() / 1e3,
+            cell.mean_held_ns().unwrap_or_default() / 1e3,
+            cell.mean_batch().unwrap_or_default(),
             cell.errors
         );
     }
@@ -239,5 +234,24 @@ mod tests {
         assert_eq!(worth(&record(least)), "derived, at least: a sample is missing");
         let modelled = r#"{"quality": "modelled", "modelled": {"low": 1.0, "expected": 2.0, "high": 3.0}}"#;
         assert_eq!(worth(&record(modelled)), "modelled, 1.0 to 3.0");
+    }
+
+    #[test]
+    fn the_page_divides_as_the_command_line_does() {
+        let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
+        let mut snapshot = runtime.snapshot();
+        let lanes = Cell {
+            engine: "lanes".into(),
+            kind: "x25519-derive".into(),
+            requests: 640,
+            timed: 10,
+            timed_ns: 50_000,
+            held_ns: 640_000,
+            batch_sum: 75,
+            ..Cell::default()
+        };
+        snapshot.cells = vec![lanes];
+        let page = html(&snapshot);
+        assert!(page.contains("<td>640<td>0.0<td>5.0<td>1.0<td>7.5<td>0"), "{page}");
     }
 }

@@ -37,6 +37,28 @@ pub struct Cell {
     pub energy_nj: u64,
 }
 
+/// What a request had on average; `None` where there is none to say it of. Whoever shows it shows the same.
+impl Cell {
+    /// Nanoseconds from submission to completion, over those whose time was taken.
+    pub fn mean_ns(&self) -> Option<f64> {
+        mean(self.timed_ns, self.timed)
+    }
+
+    /// Nanoseconds held, over all requests done: one that was held counts whether or not its time was taken.
+    pub fn mean_held_ns(&self) -> Option<f64> {
+        mean(self.held_ns, self.requests)
+    }
+
+    /// Requests in a batch, over queued requests: the time of each of those is taken.
+    pub fn mean_batch(&self) -> Option<f64> {
+        mean(self.batch_sum, self.timed).filter(|_| self.batch_sum > 0)
+    }
+}
+
+fn mean(sum: u64, count: u64) -> Option<f64> {
+    (count > 0).then(|| sum as f64 / count as f64)
+}
+
 /// One engine's counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct EngineCounts {
