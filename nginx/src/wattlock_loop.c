@@ -28,7 +28,6 @@
 
 typedef struct {
     ngx_queue_t        corked_with;     /* while `corked` */
-    ngx_connection_t  *connection;
     void             (*info)(const SSL *ssl, int where, int ret);
     unsigned           in_handshake:1;
     unsigned           corked:1;
