@@ -5,10 +5,10 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{HandClock, assert_right, digest, seal};
+use common::{HandClock, assert_right, builder_with, digest, drain, misfit, seal};
 use wattlock::policy::Settings;
 use wattlock::{Runtime, Submitted};
-use wattlock_core::Engine;
+use wattlock_core::{Description, Engine, Error, Kind, Request, known_answers};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
 use wattlock_emul::{Effect, Emulated, Fault, Model, Pace, Trigger};
@@ -126,6 +126,66 @@ fn eeca_moves_what_waits_for_a_full_card_to_the_cpu() {
     clock.advance(1_000_000_000);
     dispatcher.poll(&mut |completion| assert_right(&completion));
     assert_eq!((dispatcher.in_flight(), requests_on_card(&runtime)), (0, full));
+}
+
+/// What a card computes with that looks at no result: a key whose parts do not fit together gives some other number.
+struct Heedless(Instruction);
+
+impl Engine for Heedless {
+    fn description(&self) -> &Description {
+        self.0.description()
+    }
+
+    fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        match self.0.execute(request) {
+            Err(Error::Invalid(_)) => {
+                request.data.output().fill(1);
+                Ok(request.data.output().len())
+            }
+            other => other,
+        }
+    }
+}
+
+#[test]
+fn a_wrong_result_is_the_cards_fault_only_where_there_is_a_right_one() {
+    let clock = HandClock::default();
+    let kind = Kind::Rsa2048Private;
+    let answers = known_answers(kind);
+    let good = || known_answers(kind).swap_remove(0).request;
+    // After its known answers, three of the bad key and one of the good: that key's second result is wrong.
+    let wrong = Fault::new(Effect::WrongResult, Trigger::nth(answers.len() as u64 + 5));
+    let heedless = Arc::new(Heedless(Instruction::new()));
+    let card = Emulated::new(Model::qat_dh8970(), heedless, Pace::Stepped).unwrap().with_faults(vec![wrong]);
+    let engines: Vec<Arc<dyn Engine>> =
+        vec![Arc::new(Instruction::new()), Arc::new(Software::new()), Arc::new(card)];
+    let runtime = builder_with(engines, &clock, 0).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    assert!(matches!(dispatcher.submit(good()), Submitted::Done(_)), "{} is not proved yet", kind.name());
+    clock.advance(2_000_000);
+    dispatcher.poll(&mut |_| panic!("only tests are in flight"));
+    let seen = || {
+        let engines = runtime.snapshot().engines;
+        let card = engines.into_iter().find(|engine| engine.engine == "emulated").unwrap();
+        let wrong =
+            card.fallbacks.iter().find(|(reason, _)| reason == "wrong-result").map_or(0, |found| found.1);
+        (wrong, card.quarantines)
+    };
+    let mut ask = |request| {
+        assert!(matches!(dispatcher.submit(request), Submitted::Pending(_)), "not on the card");
+        let mut back = drain(&mut dispatcher, &clock);
+        assert_eq!(back.len(), 1);
+        back.swap_remove(0)
+    };
+    for nth in 1..=3 {
+        assert!(matches!(ask(misfit(nth)).result, Err(Error::Invalid(_))));
+        assert_eq!(seen(), (nth, 0));
+    }
+    for (nth, expected) in [(4, (3, 0)), (5, (4, 1))] {
+        let completion = ask(good());
+        answers[0].expected.verdict(&completion.request, &completion.result, &Software::new()).unwrap();
+        assert_eq!(seen(), expected, "request {nth}");
+    }
 }
 
 #[test]

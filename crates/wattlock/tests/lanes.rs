@@ -7,12 +7,11 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{HOLD_NS, HandClock};
+use common::{HOLD_NS, HandClock, misfit};
 use wattlock::policy::{Choice, EngineId, Policy, Weather};
 use wattlock::{Builder, Dispatcher, Profile, Runtime, Submitted, own_engines};
 use wattlock_core::{
-    Completion, Error, Fault, Key, Kind, KindSet, LatencyClass, Material, Nanos, OwnedRequest, Shape,
-    known_answers,
+    Completion, Error, Fault, Kind, KindSet, LatencyClass, Nanos, OwnedRequest, Shape, known_answers,
 };
 use wattlock_cpu::lanes::Item;
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
@@ -178,16 +177,6 @@ fn as_many_alike_join_unasked_as_the_policy_said() {
     clock.advance(HOLD_NS);
     assert_eq!(back(&mut dispatcher), [(5, 1), (6, 1)], "the first one's deadline is everybody's");
     heard(&[Said::Joined(shape(x25519), 1)]);
-}
-
-/// The known question under a key one of whose parts does not fit the others.
-fn misfit(mark: u64) -> OwnedRequest {
-    let mut request = question(Kind::Rsa2048Private, mark);
-    let Material::Rsa(key) = request.key.material() else { panic!("an RSA key") };
-    let mut key = (**key).clone();
-    key.dp[7] ^= 0x20;
-    request.key = Arc::new(Key::rsa(key).expect("its shape is right"));
-    request
 }
 
 /// What has come back: marks of answers, and marks and errors of failures.

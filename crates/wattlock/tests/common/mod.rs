@@ -9,7 +9,7 @@ use wattlock::policy::{Choice, EngineId, Policy, Weather};
 use wattlock::{Builder, Clock, Dispatcher, Runtime};
 use wattlock_core::{
     Algorithm, Completion, Cost, Description, Engine, EngineClass, Error, Fault, Instance, Key, Kind,
-    KindSet, Nanos, OwnedRequest, Refused, Request, Shape, Token, Window,
+    KindSet, Material, Nanos, OwnedRequest, Refused, Request, Shape, Token, Window, known_answers,
 };
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -344,6 +344,17 @@ pub fn seal_key() -> Arc<Key> {
 pub fn seal(mark: u64) -> OwnedRequest {
     let mut request = OwnedRequest::new(Kind::Aes256GcmSeal, seal_key(), vec![mark as u8; 100], 100);
     request.nonce = mark.to_le_bytes().iter().copied().chain([0; 4]).collect();
+    request.mark = mark;
+    request
+}
+
+/// The known question of RSA-2048 under a key one of whose parts does not fit the others.
+pub fn misfit(mark: u64) -> OwnedRequest {
+    let mut request = known_answers(Kind::Rsa2048Private).swap_remove(0).request;
+    let Material::Rsa(key) = request.key.material() else { panic!("an RSA key") };
+    let mut key = (**key).clone();
+    key.dp[7] ^= 0x20;
+    request.key = Arc::new(Key::rsa(key).expect("its shape is right"));
     request.mark = mark;
     request
 }
