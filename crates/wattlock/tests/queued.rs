@@ -5,10 +5,12 @@ mod common;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::*;
+use wattlock::policy::{Choice, EngineId, Outcome, Policy, Weather};
 use wattlock::{Runtime, Submitted};
-use wattlock_core::{Error, Fault, Kind, KindSet};
+use wattlock_core::{Error, Fault, Kind, KindSet, Nanos, Shape};
 
 /// Seeds for random histories: a few by default, as many as `scripts/soak.sh` asks for.
 fn soak_seeds(few: u64) -> std::ops::Range<u64> {
@@ -85,10 +87,36 @@ fn each_fault_is_invisible_but_for_its_reason() {
     }
 }
 
+/// As the policy of the others, and counts the failures it is told of.
+struct Watchful(HoldEverything, Arc<AtomicU32>);
+
+impl Policy for Watchful {
+    fn name(&self) -> &'static str {
+        "watchful"
+    }
+
+    fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice {
+        self.0.choose(shape, weather, now)
+    }
+
+    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> EngineId {
+        self.0.choose_inline(shape, weather, now)
+    }
+
+    fn observe(&mut self, _: &Shape, outcome: &Outcome, _: Nanos) {
+        self.1.fetch_add(u32::from(outcome.failed), Relaxed);
+    }
+}
+
+/// Whoever sends forgeries must not make a healthy device look as if it failed.
 #[test]
 fn a_forgery_is_reported_as_one_after_the_cpu_agrees() {
     let (device, clock) = (Scripted::new(1), HandClock::default());
-    let runtime = runtime(&device, &clock, 1);
+    let failures = Arc::new(AtomicU32::new(0));
+    let told = failures.clone();
+    let watchful =
+        move |_: &_| -> Box<dyn Policy> { Box::new(Watchful(HoldEverything(queued_kinds()), told.clone())) };
+    let runtime = builder(&device, &clock, 1).own_policy("watchful", watchful).build().unwrap();
     let mut dispatcher = runtime.dispatcher();
     let sealed = seal(3);
     let (output, tag) = expected(&sealed);
@@ -106,6 +134,11 @@ fn a_forgery_is_reported_as_one_after_the_cpu_agrees() {
     let back = drain(&mut dispatcher, &clock);
     assert_eq!(back[0].result, Err(Error::Authentication));
     assert!(back[0].request.output.iter().all(|byte| *byte == 0), "no plaintext is released");
+    assert_eq!(failures.load(Relaxed), 0);
+    device.will(&[Act::Fail(Error::Authentication)]);
+    pending(dispatcher.submit(make(tag)));
+    assert_eq!(drain(&mut dispatcher, &clock)[0].result, Ok(output.len()));
+    assert_eq!(failures.load(Relaxed), 1, "a good one called a forgery is the device's fault");
 }
 
 #[test]

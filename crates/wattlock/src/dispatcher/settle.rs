@@ -50,10 +50,14 @@ impl Dispatcher {
                 let held_ns = entry.held_before_ns + cost.held_ns;
                 let result =
                     self.after_holding(held_ns, |this| this.elsewhere(id, reason, &mut request.view()));
-                // A wrong result where there is no right one is the request's fault: an RSA key whose parts do not fit
-                // together must not keep everybody else's keys from an engine.
+                // What there is no right result for is the request's fault: an RSA key whose parts do not fit together must not
+                // keep everybody else's keys from an engine, nor must forged records make it look as if it failed.
                 let no_right_one = matches!(result, Err(Error::Invalid(_) | Error::Authentication));
-                if !(no_right_one && error == Error::Device(Fault::WrongResult)) {
+                let said_so = matches!(
+                    error,
+                    Error::Device(Fault::WrongResult) | Error::Invalid(_) | Error::Authentication
+                );
+                if !(no_right_one && said_so) {
                     if matches!(error, Error::Device(_)) {
                         self.failed(id, reason, now);
                     }

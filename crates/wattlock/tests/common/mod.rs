@@ -251,7 +251,7 @@ pub const HOLD_NS: Nanos = 100_000;
 pub const GIVE_UP_NS: Nanos = 5_000_000;
 
 /// Queues whatever the device can do, held for `HOLD_NS`.
-struct HoldEverything(KindSet);
+pub struct HoldEverything(pub KindSet);
 
 impl Policy for HoldEverything {
     fn name(&self) -> &'static str {
