@@ -96,6 +96,25 @@ octets(List *list, const char *name, size_t len)
     add(list, OSSL_PARAM_construct_octet_string(name, at, len));
 }
 
+/* One string in particular, now and then: what TLS 1.3 itself gives is done without hashing it. */
+static int
+known(List *list, const char *name, const char *bytes, size_t len)
+{
+    if (one_in(2)) {
+        return 0;
+    }
+
+    add(list, OSSL_PARAM_construct_octet_string(name, (void *) bytes, len));
+    return 1;
+}
+
+/* RFC 8446 section 7.1's early secrets without a pre-shared key. */
+static const char  early256[] = "\x33\xad\x0a\x1c\x60\x7e\xc0\x3b\x09\xe6\xcd\x98\x93\x68\x0c\xe2\x10\xad\xf3\x00"
+    "\xaa\x1f\x26\x60\xe1\xb2\x2e\x10\xf1\x70\xf9\x2a";
+static const char  early384[] = "\x7e\xe8\x20\x6f\x55\x70\x02\x3e\x6d\xc7\x51\x9e\xb1\x07\x3b\xc4\xe7\x91\xad\x37"
+    "\xb5\xc3\x82\xaa\x10\xba\x18\xe2\x35\x7e\x71\x69\x71\xf9\x36\x2f\x2c\x2f\xe2\xa7\x6b\xfd\x78\xdf\xec\x4e"
+    "\xa9\xb5";
+
 static size_t
 some_len(void)
 {
@@ -149,6 +168,9 @@ salt(List *list, int kdf, size_t digest)
     if (kdf == TLS13) {
         len = digest > 0 && !one_in(10) ? digest : 64;
         salted = len;
+        if ((len == 32 && known(list, "salt", early256, len)) || (len == 48 && known(list, "salt", early384, len))) {
+            return;
+        }
     }
 
     octets(list, "salt", len);
@@ -201,10 +223,10 @@ fill(List *list, int kdf)
     }
 
     if (kdf == TLS13) {
-        if (!one_in(20)) {
+        if (!one_in(20) && !known(list, "prefix", "tls13 ", 6)) {
             octets(list, "prefix", one_in(10) ? some_len() : 6);
         }
-        if (!one_in(20)) {
+        if (!one_in(20) && !known(list, "label", "derived", 7)) {
             octets(list, "label", one_in(10) ? some_len() : 1 + below(18));
         }
         if (one_in(2)) {
@@ -562,7 +584,7 @@ vectors(const char *folder)
            "info=f0f1f2f3f4f5f6f7f8f9",
            "085a01ea1b10f36933068b56efa5ad81a4f14b822f5b091568a9cdd4f155fda2c22e422478d305f3f896");
 
-    /* RFC 8448, section 3: early secret, the secret derived from it, handshake secret. */
+    /* RFC 8448, section 3: early secret, the secret derived from it, handshake secret, master secret. */
     vector(ctx, "TLS13-KDF", "mode:EXTRACT_ONLY digest:SHA256 prefix=746c73313320 label=64657269766564",
            "33ad0a1c607ec03b09e6cd9893680ce210adf300aa1f2660e1b22e10f170f92a");
     vector(ctx, "TLS13-KDF", "mode:EXPAND_ONLY digest:SHA256 "
@@ -573,6 +595,9 @@ vectors(const char *folder)
            "salt=33ad0a1c607ec03b09e6cd9893680ce210adf300aa1f2660e1b22e10f170f92a "
            "key=8bd4054fb55b9d63fdfbacf9f04b9f0d35e6d63f537563efd46272900f89492d",
            "1dc826e93606aa6fdc0aadc12f741b01046aa6b99f691ed221a9f0ca043fbeac");
+    vector(ctx, "TLS13-KDF", "mode:EXTRACT_ONLY digest:SHA256 prefix=746c73313320 label=64657269766564 "
+           "salt=1dc826e93606aa6fdc0aadc12f741b01046aa6b99f691ed221a9f0ca043fbeac",
+           "18df06843d13a08bf2a449844c5f8a478001bc4d4c627984d5a41da8d0402919");
 
     /* The PRF of TLS 1.2 with SHA-256, as the IETF's TLS list has it: "test label" and the seed. */
     vector(ctx, "TLS1-PRF", "digest:SHA256 secret=9bbe436ba940f017b17652849a71db35 seed=74657374206c6162656c "
@@ -591,6 +616,8 @@ typedef struct {
     int          mode;
     /* Bytes of key, salt, the first seed or the label, the second seed or data or info, and output. */
     size_t       key, salt, first, second, out;
+    /* Whether the secret is that of the derivation before, as it is for most of a handshake's. */
+    int          again;
 } Row;
 
 /* As tls1_PRF and tls13_hkdf_expand do it: each derivation fetches, makes a context, and frees both. */
@@ -608,6 +635,10 @@ derivations(OSSL_LIB_CTX *ctx, const Row *row, int count)
         OSSL_PARAM    list[8], *p = list;
 
         EVP_KDF_free(fetched);
+        if (!row->again) {
+            memcpy(pool, &i, sizeof(i));
+            memcpy(pool + 100, &i, sizeof(i));
+        }
         *p++ = OSSL_PARAM_construct_utf8_string("digest", (char *) row->digest, 0);
         if (kdf != PRF) {
             *p++ = OSSL_PARAM_construct_int("mode", &mode);
@@ -646,7 +677,10 @@ speed(const char *folder)
         { "TLS 1.3, a traffic secret", TLS13, "SHA384", 2, 48, 0, 12, 48, 48 },
         { "TLS 1.3, a key", TLS13, "SHA256", 2, 32, 0, 3, 0, 16 },
         { "TLS 1.3, a key", TLS13, "SHA384", 2, 48, 0, 3, 0, 32 },
+        { "TLS 1.3, an IV of that secret", TLS13, "SHA256", 2, 32, 0, 2, 0, 12, 1 },
+        { "TLS 1.3, an IV of that secret", TLS13, "SHA384", 2, 48, 0, 2, 0, 12, 1 },
         { "TLS 1.3, early secret", TLS13, "SHA256", 1, 0, 0, 7, 0, 32 },
+        { "TLS 1.3, early secret", TLS13, "SHA384", 1, 0, 0, 7, 0, 48 },
         { "TLS 1.3, handshake secret", TLS13, "SHA256", 1, 32, 32, 7, 0, 32 },
         { "TLS 1.3, handshake secret", TLS13, "SHA384", 1, 32, 48, 7, 0, 48 },
         { "TLS 1.2, finished", PRF, "SHA256", 0, 48, 0, 15, 32, 12 },

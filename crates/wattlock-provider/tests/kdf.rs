@@ -84,8 +84,9 @@ fn published_answers_are_given_and_counted() {
     let status = run(false, "vectors", &[]);
     let counts = ["hkdf-sha-256", "hkdf-expand-sha-256", "hmac-sha-256", "tls12-prf-sha-256", "hmac-sha-1"]
         .map(|kind| requests(&status, kind));
-    // Two whole HKDFs; an expansion of HKDF's, one of TLS 1.3's, and one inside its extraction; three extractions; an HKDF
-    // of an extraction and three blocks.
+    // Two whole HKDFs; an expansion of HKDF's, one of TLS 1.3's, and one inside the master secret's extraction; that of
+    // HKDF's, of the handshake secret and of the master secret; an HKDF of an extraction and three blocks. The early
+    // secret, and what is derived from it, is not computed.
     assert_eq!(counts, [2, 3, 3, 1, 4], "{status}");
 }
 

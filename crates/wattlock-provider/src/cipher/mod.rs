@@ -145,7 +145,7 @@ fn symmetric(algorithm: KeyAlgorithm, key: &[u8]) -> Option<Key> {
 
 /// Whether a key is the one known, in constant time. (The comparison of `subtle` looks at each byte by itself, which
 /// for a small message takes as long as its encryption.)
-fn is_known(known: Option<&[u8]>, key: &[u8]) -> bool {
+pub(crate) fn is_known(known: Option<&[u8]>, key: &[u8]) -> bool {
     let Some(known) = known.filter(|known| known.len() == key.len()) else { return false };
     let difference = known.iter().zip(key).fold(0, |sum, (a, b)| sum | (a ^ b));
     std::hint::black_box(difference) == 0

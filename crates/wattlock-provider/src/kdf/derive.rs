@@ -7,6 +7,7 @@ use zeroize::Zeroizing;
 use super::Flavour;
 use super::given::{Hash, Mode, Part};
 use super::state::State;
+use crate::cipher::is_known;
 use crate::provider::Provider;
 
 /// Kinds that derivations are made of.
@@ -90,6 +91,31 @@ impl Hash {
     }
 }
 
+/// Where every key schedule without a pre-shared key begins: the early secret, which is the digest's own code of zeros, and
+/// the salt that the label `derived` makes of it (RFC 8446 section 7.1). Both are anybody's to compute, and ten of
+/// the ninety blocks that a handshake's derivations hash.
+struct Beginning {
+    early: &'static [u8],
+    salt: &'static [u8],
+}
+
+impl Hash {
+    /// The digests of TLS 1.3's suites have one.
+    const fn beginning(self) -> Option<Beginning> {
+        match self {
+            Hash::Sha256 => Some(Beginning {
+                early: b"\x33\xad\x0a\x1c\x60\x7e\xc0\x3b\x09\xe6\xcd\x98\x93\x68\x0c\xe2\x10\xad\xf3\x00\xaa\x1f\x26\x60\xe1\xb2\x2e\x10\xf1\x70\xf9\x2a",
+                salt: b"\x6f\x26\x15\xa1\x08\xc7\x02\xc5\x67\x8f\x54\xfc\x9d\xba\xb6\x97\x16\xc0\x76\x18\x9c\x48\x25\x0c\xeb\xea\xc3\x57\x6c\x36\x11\xba",
+            }),
+            Hash::Sha384 => Some(Beginning {
+                early: b"\x7e\xe8\x20\x6f\x55\x70\x02\x3e\x6d\xc7\x51\x9e\xb1\x07\x3b\xc4\xe7\x91\xad\x37\xb5\xc3\x82\xaa\x10\xba\x18\xe2\x35\x7e\x71\x69\x71\xf9\x36\x2f\x2c\x2f\xe2\xa7\x6b\xfd\x78\xdf\xec\x4e\xa9\xb5",
+                salt: b"\x15\x91\xda\xc5\xcb\xbf\x03\x30\xa4\xa8\x4d\xe9\xc7\x53\x33\x0e\x92\xd0\x1f\x0a\x88\x21\x4b\x44\x64\x97\x2f\xd6\x68\x04\x9e\x93\xe5\x2f\x2b\x16\xfa\xd9\x22\xfd\xc0\x58\x44\x78\x42\x8f\x28\x2b",
+            }),
+            Hash::Sha1 | Hash::Sha512 => None,
+        }
+    }
+}
+
 /// Fills `out`. `None`, with nothing written, if OpenSSL's own has to do it.
 pub fn derive(
     provider: &Provider,
@@ -97,7 +123,7 @@ pub fn derive(
     state: &State,
     out: &mut [u8],
 ) -> Option<Result<(), Error>> {
-    let with = With { provider, hash: state.digest?, state };
+    let with = With { provider, flavour, hash: state.digest?, state };
     if out.is_empty() {
         return None;
     }
@@ -111,6 +137,7 @@ pub fn derive(
 /// Everything that a derivation works with.
 struct With<'a> {
     provider: &'a Provider,
+    flavour: Flavour,
     hash: Hash,
     state: &'a State,
 }
@@ -143,6 +170,11 @@ impl With<'_> {
     fn next_secret(&self, out: &mut [u8]) -> Option<Result<(), Error>> {
         let len = self.hash.len();
         let (before, new) = (self.state.part(Part::Salt), self.state.part(Part::Key));
+        let beginning = self.hash.beginning();
+        if let (Some(known), true, true) = (&beginning, before.is_empty(), new.is_empty()) {
+            out.copy_from_slice(known.early);
+            return Some(Ok(()));
+        }
         let new = if new.is_empty() { &[0; 64][..len] } else { new };
         if before.is_empty() {
             return Some(self.run(self.hash.mac(), &[], NONE, new, out));
@@ -151,11 +183,21 @@ impl With<'_> {
         if before.len() != len {
             return None;
         }
+        if let Some(known) = beginning.filter(|known| self.begins(known)) {
+            let salt = self.provider.kdfs.salt(self.hash, known.salt);
+            return Some(salt.and_then(|salt| self.request(self.hash.mac(), salt, NONE, new, out)));
+        }
         let mut room = [0; LABEL_MOST];
         let info = self.label(u16::try_from(len).ok()?, self.hash.of_nothing(), &mut room)?;
         let mut salt = Zeroizing::new([0; 64]);
         let derived = self.expand(before, info, &mut salt[..len]);
         Some(derived.and_then(|()| self.run(self.hash.mac(), &salt[..len], NONE, new, out)))
+    }
+
+    /// Whether the secret before is that of a schedule without a pre-shared key, which is no secret, and the label TLS's.
+    fn begins(&self, known: &Beginning) -> bool {
+        let early = is_known(Some(known.early), self.state.part(Part::Salt));
+        early && self.state.part(Part::Prefix) == b"tls13 " && self.state.part(Part::Label) == b"derived"
     }
 
     /// The `HkdfLabel` for `len` bytes of output.
@@ -174,7 +216,7 @@ impl With<'_> {
     fn prf(&self, out: &mut [u8]) -> Option<Result<(), Error>> {
         let (key, seed) = (self.key()?, self.state.joined());
         (!seed.is_empty() && out.len() <= PRF_MOST).then(|| match self.hash.prf() {
-            Some(kind) => self.run(kind, key, NONE, seed, out),
+            Some(kind) => self.request(kind, &self.secret(key)?, NONE, seed, out),
             None => self.prf_by_mac(key, seed, out),
         })
     }
@@ -209,7 +251,7 @@ impl With<'_> {
 
     fn expand(&self, key: &[u8], info: &[u8], out: &mut [u8]) -> Result<(), Error> {
         match self.hash.expand() {
-            Some(kind) => self.run(kind, key, (&[], info), &[], out),
+            Some(kind) => self.request(kind, &self.secret(key)?, (&[], info), &[], out),
             None => self.expand_by_mac(key, info, out),
         }
     }
@@ -244,6 +286,14 @@ impl With<'_> {
             piece.copy_from_slice(&block[..piece.len()]);
         }
         Ok(())
+    }
+
+    /// TLS comes back with the same secret, each time in a new context. Of HKDF's callers nobody knows.
+    fn secret(&self, secret: &[u8]) -> Result<Key, Error> {
+        match self.flavour {
+            Flavour::Hkdf => Key::symmetric(Algorithm::Secret, secret),
+            Flavour::Tls13 | Flavour::Prf => self.provider.secret(secret),
+        }
     }
 
     fn run(
@@ -288,5 +338,26 @@ mod tests {
             runtime.dispatcher().run(&mut request).unwrap();
             assert_eq!(out, hash.of_nothing());
         }
+    }
+
+    #[test]
+    fn every_schedule_begins_with_what_an_engine_makes_of_zeros() {
+        let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
+        let made = |kind, secret: &[u8], info: &[u8], from: &[u8]| {
+            let key = Key::symmetric(Algorithm::Secret, secret).unwrap();
+            let mut to = vec![0; from.len().max(secret.len())];
+            let mut request = Request::new(kind, &key, Data::Apart { from, to: &mut to });
+            request.aad = info;
+            runtime.dispatcher().run(&mut request).unwrap();
+            to
+        };
+        let begin = Hash::ALL.into_iter().filter_map(|hash| hash.beginning().map(|known| (hash, known)));
+        for (hash, known) in begin {
+            let len = hash.len();
+            assert_eq!(made(hash.mac(), &[], &[], &vec![0; len]), known.early);
+            let sizes = [&[0, len as u8, 13][..], b"tls13 derived", &[len as u8], hash.of_nothing()];
+            assert_eq!(made(hash.expand().unwrap(), known.early, &sizes.concat(), &[]), known.salt);
+        }
+        assert_eq!(Hash::ALL.into_iter().filter(|hash| hash.beginning().is_some()).count(), 2);
     }
 }

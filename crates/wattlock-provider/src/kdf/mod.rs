@@ -19,7 +19,7 @@ mod state;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
-use wattlock::core::KindSet;
+use wattlock::core::{Error, Key, KindSet};
 
 use crate::child::{Child, Kdf};
 use crate::cipher::dispatch;
@@ -30,6 +30,7 @@ use crate::provider::Provider;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, id};
 use context::Context;
 pub use derive::KINDS;
+use given::Hash;
 
 /// Every key derivation there is.
 pub static ALGORITHMS: &[Algorithm] = &[
@@ -68,13 +69,29 @@ impl Flavour {
     }
 }
 
-/// OpenSSL's own derivations, fetched when one is first needed and kept: lists of parameters that we hand on are theirs.
+/// What derivations of one provider have in common.
 #[derive(Default)]
-pub(crate) struct Kdfs([OnceLock<Option<Kdf>>; 3]);
+pub(crate) struct Kdfs {
+    /// OpenSSL's own, fetched when one is first needed and kept: lists of parameters that we hand on are theirs.
+    own: [OnceLock<Option<Kdf>>; 3],
+    /// By digest: the salt of every key schedule without a pre-shared key.
+    salts: [OnceLock<Key>; Hash::ALL.len()],
+}
 
 impl Kdfs {
     fn get(&self, child: &Child, flavour: Flavour) -> Option<&Kdf> {
-        self.0[flavour as usize].get_or_init(|| child.kdf(flavour.name())).as_ref()
+        self.own[flavour as usize].get_or_init(|| child.kdf(flavour.name())).as_ref()
+    }
+
+    /// A digest's salt as a key, with what engines made of it.
+    fn salt(&self, hash: Hash, salt: &[u8]) -> Result<&Key, Error> {
+        let place = &self.salts[hash as usize];
+        match place.get() {
+            Some(key) => Ok(key),
+            None => {
+                Key::symmetric(wattlock::core::Algorithm::Secret, salt).map(|key| place.get_or_init(|| key))
+            }
+        }
     }
 }
 

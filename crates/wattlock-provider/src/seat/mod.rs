@@ -7,6 +7,7 @@
 //! - `job`: gathering, pausing, and going on.
 //! - `waiter`, `link`: who waits, how it is told, and what a wait context holds of it.
 //! - `ahead`: key pairs that are made before anybody wants them.
+//! - `recent`: secrets that TLS will derive from again.
 //! - `company`: whether gathering helps a thread.
 //! - `stack`: where operations of jobs are computed.
 //! - `helper`: the thread that looks after what no loop comes back for.
@@ -20,6 +21,7 @@ mod company;
 mod helper;
 mod job;
 mod link;
+mod recent;
 mod stack;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
@@ -41,6 +43,7 @@ use crate::provider::Provider;
 use ahead::{AHEAD, Ahead};
 use company::Company;
 pub(crate) use helper::Life;
+use recent::Recent;
 use stack::Stack;
 use waiter::{Notify, Waiter};
 
@@ -89,6 +92,7 @@ struct State {
     tell: Vec<Arc<Waiter>>,
     company: Company,
     ahead: Ahead,
+    recent: Recent,
     stack: Option<Stack>,
     /// The seat's.
     waited_for: Arc<AtomicBool>,
@@ -144,6 +148,7 @@ impl State {
             tell: Vec::new(),
             company: Company::default(),
             ahead: Ahead::default(),
+            recent: Recent::default(),
             stack: None,
             waited_for,
         }
@@ -232,6 +237,7 @@ impl State {
         self.gathered.clear();
         self.waiting.clear();
         self.ahead.clear();
+        self.recent.clear();
         self.stack = None;
     }
 }

@@ -1,0 +1,102 @@
+//! The secrets that a thread's TLS derived from last, as keys with what engines made of them.
+//!
+//! TLS derives two to four times from each secret of its key schedule, one after the other, each time in a context of
+//! its own (RFC 8446 section 7.1), and of the four blocks that a derivation hashes two are the secret's. Two places are
+//! enough: a stage's secret and a traffic secret made of it are used in turn. Where another connection's come in between
+//! nothing is found, and that is all.
+//!
+//! A secret is wiped when another takes its place and with its thread's seat, not before. (libssl keeps a connection's as
+//! long as the connection.)
+
+use wattlock::core::{Algorithm, Error, Key};
+
+use crate::cipher::is_known;
+use crate::provider::Provider;
+
+/// Bytes of the longest secret that is kept: as many as the longest digest has.
+const MOST: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Recent {
+    keys: [Option<Key>; 2],
+    /// The place used last.
+    last: usize,
+}
+
+impl Recent {
+    fn key(&mut self, secret: &[u8]) -> Result<Key, Error> {
+        if secret.len() > MOST {
+            return Key::symmetric(Algorithm::Secret, secret);
+        }
+        for at in [self.last, 1 - self.last] {
+            // Which secret comes again is the protocol's order, and no secret.
+            if let Some(key) = self.keys[at].as_ref().filter(|key| is_known(Some(key.bytes()), secret)) {
+                self.last = at;
+                return Ok(key.clone());
+            }
+        }
+        let key = Key::symmetric(Algorithm::Secret, secret)?;
+        self.last = 1 - self.last;
+        self.keys[self.last] = Some(key.clone());
+        Ok(key)
+    }
+
+    /// Wipes everything.
+    pub(super) fn clear(&mut self) {
+        *self = Recent::default();
+    }
+}
+
+impl Provider {
+    /// A secret that TLS derives from, as a key: one of those that this thread was asked for last, or a new one.
+    ///
+    /// # Errors
+    /// As [`Key::symmetric`].
+    pub fn secret(&self, secret: &[u8]) -> Result<Key, Error> {
+        self.seat().lock().recent.key(secret)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// Whether a key is new: whether nobody left anything in it.
+    fn is_new(key: &Key) -> bool {
+        let mut new = false;
+        key.expanded(|_| {
+            new = true;
+            Ok(0_u8)
+        })
+        .unwrap();
+        new
+    }
+
+    #[test]
+    fn two_secrets_come_back_and_the_one_not_used_for_longer_makes_room() {
+        let mut recent = Recent::default();
+        let (stage, one, other) = ([1; 48], [2; 48], [3; 48]);
+        let mut ask = |secret: &[u8]| {
+            let key = recent.key(secret).unwrap();
+            assert_eq!(key.bytes(), secret);
+            is_new(&key)
+        };
+        let asked = [&stage, &one, &one, &stage, &other, &stage, &other, &one];
+        assert_eq!(asked.map(|secret| ask(secret)), [true, true, false, false, true, false, false, true]);
+        // A part of one that is known is another.
+        assert!(ask(&one[..32]));
+    }
+
+    #[test]
+    fn what_is_longer_than_any_digest_is_not_kept() {
+        let mut recent = Recent::default();
+        for _ in 0..3 {
+            assert!(is_new(&recent.key(&[7; MOST + 1]).unwrap()));
+        }
+        recent.key(&[7; MOST]).unwrap();
+        recent.clear();
+        assert!(is_new(&recent.key(&[7; MOST]).unwrap()));
+    }
+}
