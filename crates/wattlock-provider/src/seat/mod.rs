@@ -350,9 +350,12 @@ impl Seat {
         self.claimed.store(yes, Relaxed);
     }
 
-    /// How many could be waiting at once; 0 if unknown.
+    /// How many could be waiting at once; 0 if unknown, or if none are under way: then none of their secrets is kept.
     pub(crate) fn set_active(&self, active: u32) {
-        self.active.store(active, Relaxed);
+        let before = self.active.swap(active, Relaxed);
+        if active == 0 && before > 0 {
+            self.lock().recent.clear();
+        }
     }
 
     /// Withdraws what this thread has in flight for a callback's argument (for libssl that is the `SSL`).

@@ -5,8 +5,10 @@
 //! enough: a stage's secret and a traffic secret made of it are used in turn. Where another connection's come in between
 //! nothing is found, and that is all.
 //!
-//! A secret is wiped when another takes its place and with its thread's seat, not before. (libssl keeps a connection's as
-//! long as the connection.)
+//! Nothing is kept but while the application says that handshakes are under way ([`set_active`](super::Seat::set_active)): with
+//! the last of them every secret is wiped, before that when another takes its place. Who says nothing has nothing kept.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use wattlock::core::{Algorithm, Error, Key};
 
@@ -48,12 +50,17 @@ impl Recent {
 }
 
 impl Provider {
-    /// A secret that TLS derives from, as a key: one of those that this thread was asked for last, or a new one.
+    /// A secret that TLS derives from, as a key: one of those that this thread was asked for last in the handshakes that
+    /// are under way, or a new one.
     ///
     /// # Errors
     /// As [`Key::symmetric`].
     pub fn secret(&self, secret: &[u8]) -> Result<Key, Error> {
-        self.seat().lock().recent.key(secret)
+        let seat = self.seat();
+        if seat.active.load(Relaxed) == 0 {
+            return Key::symmetric(Algorithm::Secret, secret);
+        }
+        seat.lock().recent.key(secret)
     }
 }
 

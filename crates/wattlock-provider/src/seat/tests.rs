@@ -271,6 +271,32 @@ fn polled() -> (Loaded, FunctionTable) {
     (loaded, table)
 }
 
+/// Secrets that TLS will come back with outlive no handshake.
+#[test]
+fn a_secret_is_kept_while_handshakes_are_under_way_and_no_longer() {
+    let (loaded, table) = polled();
+    let is_new = |secret: u8| {
+        let (key, mut new) = (loaded.provider().secret(&[secret; 48]).unwrap(), false);
+        key.expanded(|_| {
+            new = true;
+            Ok(0_u8)
+        })
+        .unwrap();
+        new
+    };
+    let set_active = |active: u32| {
+        // SAFETY: the table's own provider.
+        unsafe { (table.set_active)(table.provider, active) };
+    };
+    assert_eq!([1, 1].map(is_new), [true, false]);
+    set_active(1);
+    assert!(!is_new(1));
+    set_active(0);
+    assert_eq!([1, 1].map(is_new), [true, true], "nobody says that a handshake is under way");
+    set_active(1);
+    assert!(is_new(1), "nothing was left of it");
+}
+
 #[test]
 fn a_step_releases_the_kind_that_takes_least_and_leaves_the_others() {
     let (loaded, table) = polled();
