@@ -48,7 +48,9 @@ rm -f "$folder/opened"
 
 say "A damaged file is refused and leaves nothing behind"
 size=$(stat -c %s "$folder/sealed")
-printf '\377' | dd of="$folder/sealed" bs=1 seek=$((size / 2)) conv=notrunc status=none
+# Another byte than the one there, whatever that is.
+byte=$(od -An -tu1 -j $((size / 2)) -N 1 "$folder/sealed")
+printf "\\x$(printf %x $((byte ^ 1)))" | dd of="$folder/sealed" bs=1 seek=$((size / 2)) conv=notrunc status=none
 if "$wattlock" open -i "$folder/key.txt" -o "$folder/opened" "$folder/sealed"; then
     echo "a damaged file was opened" >&2
     exit 1
