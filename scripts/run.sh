@@ -8,16 +8,20 @@ wattlock=$(realpath -m "${WATTLOCK:-${CARGO_TARGET_DIR:-target}/release/wattlock
 input=${1:-}
 served=
 
-# In memory where there is room, so that the figures are the work's and not a disk's.
+# In memory where there is room, so that the figures are the work's and not a disk's. Room is five times the input: itself
+# if made or packed here, sealed, opened, and what the comparison with `cp` and age writes.
+made=$((512 << 20))
+bytes=$made
+[ -z "$input" ] || [ ! -e "$input" ] || bytes=$(du -sbD "$input" | cut -f1)
 base=/dev/shm
-[ -d "$base" ] && [ "$(df --output=avail -B1M "$base" | tail -n 1)" -gt 4096 ] || base=${TMPDIR:-/tmp}
+[ -d "$base" ] && [ "$(df --output=avail -B1 "$base" | tail -n 1)" -gt $((5 * bytes)) ] || base=${TMPDIR:-/tmp}
 folder=$(mktemp -d "$base/wattlock-run.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
 if [ -z "$input" ]; then
     say "No INPUT= given: making one of 512 MiB"
-    head -c $((512 << 20)) /dev/urandom >"$folder/input"
+    head -c "$made" /dev/urandom >"$folder/input"
     input=$folder/input
 elif [ -d "$input" ]; then
     served=$input
