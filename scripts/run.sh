@@ -80,7 +80,11 @@ say "What starting costs"
 say "Whole files, with cp and age beside them"
 "$wattlock" bench files --dir "$folder" --input "$input" --rounds 3
 
-if [ -n "$served" ]; then
+# nginx/build.sh puts it there; it cannot where there is no nginx-dev, and `make run` goes on without.
+module=${CARGO_TARGET_DIR:-target}/nginx/ngx_http_wattlock_module.so
+if [ -n "$served" ] && [ ! -e "$module" ]; then
+    say "The folder is not served: no module for nginx was built (nginx/build.sh says why)"
+elif [ -n "$served" ]; then
     say "The folder over HTTPS: nginx with Wattlock, and the same nginx without"
     "$wattlock" serve "$served" --port 0 --compare --seconds 3
     echo "to look at it: $wattlock serve $served"
