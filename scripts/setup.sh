@@ -7,9 +7,9 @@ purpose=${1:-test}
 least=1.89
 if ! command -v cargo >/dev/null; then
     cat >&2 <<'TEXT'
-No Rust toolchain found. Get one (1.89 or newer) with rustup, which your distribution packages:
+No Rust toolchain found. Get one (1.89 or newer) with rustup, which Debian 13 and Ubuntu 24.04 package:
     apt-get install rustup && rustup default stable
-or follow the instructions at the Rust project's own site, then run this again.
+Elsewhere (Debian 12 has no such package) follow rustup's own site, then run this again.
 TEXT
     exit 1
 fi
