@@ -22,6 +22,8 @@ fi
 missing=()
 need() { command -v "$1" >/dev/null || missing+=("$2"); }
 need cc build-essential
+# libfuzzer-sys, which the fuzz targets are linked with, is C++.
+need c++ build-essential
 if [ "$purpose" != build ]; then
     need openssl openssl
     need age age
