@@ -52,7 +52,8 @@ struct Common {
     /// Replace outputs that exist
     #[arg(short, long)]
     force: bool,
-    /// Read the passphrase from the first line of a file instead of the terminal
+    /// Read the passphrase from the first line of a file instead of the terminal. A passphrase takes 264 MiB of memory
+    /// when sealing; a file to open may ask for more, up to 4 GiB
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
     /// Say at the end what was done, how fast, on which engine, in how much memory (on standard error)
@@ -80,7 +81,7 @@ pub struct Seal {
     /// Seal to the recipients of the identities in this file
     #[arg(short, long = "identity", value_name = "FILE")]
     identities: Vec<PathBuf>,
-    /// Seal with a passphrase
+    /// Seal with a passphrase (takes 264 MiB of memory, and so does opening)
     #[arg(short, long, conflicts_with_all = ["recipients", "recipient_files", "identities"])]
     passphrase: bool,
     /// Write text that survives mail and terminals
