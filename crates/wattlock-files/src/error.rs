@@ -107,7 +107,7 @@ pub enum Error {
     /// The reader of our output went away.
     #[error("the output pipe was closed")]
     ClosedPipe,
-    /// The input is shorter than it was when reading began. One that grows is taken as long as it was then.
+    /// The input is shorter than it was when reading began; or, when sealing, longer once all of it was read.
     #[error("the input changed while it was read")]
     InputChanged,
     /// Any other failure of the operating system.

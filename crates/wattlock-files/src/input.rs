@@ -1,6 +1,7 @@
 //! Where bytes come from: a file read at positions by whoever wants them, or a stream read by one at a time.
 //!
 //! A file may change while it is read: nothing is mapped, so the worst a shrinking file can do is an error.
+//! One that grew is found out by its length when all that was there has been sealed.
 
 use std::fs::File;
 use std::io::{self, BufReader, IoSliceMut, Read, Seek};

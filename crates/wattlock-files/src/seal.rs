@@ -49,7 +49,8 @@ impl Sealer {
     /// Seals `input` into `output`. Blocks until it is done; uses as many threads as there are cores.
     ///
     /// # Errors
-    /// Any of [`Error`]; a file under the output's name then does not exist, or is what it was.
+    /// Any of [`Error`]; a file under the output's name then does not exist, or is what it was. A stream has by then
+    /// been written to: in full, if the input has grown.
     pub fn seal(
         &self,
         input: Input,
@@ -65,7 +66,10 @@ impl Sealer {
         if let Some(len) = feed.len() {
             key.layout().sealed_len(len)?;
         }
-        let run = |drain: &Drain<'_>| pipeline::run(Direction::Seal, &key, &feed, drain, source, progress);
+        let run = |drain: &Drain<'_>| {
+            pipeline::run(Direction::Seal, &key, &feed, drain, source, progress)?;
+            feed.refuse_grown()
+        };
         match target {
             Target::Atomic(file) if !self.armor => {
                 let mut to = file.file();

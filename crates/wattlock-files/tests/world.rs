@@ -222,6 +222,37 @@ fn input_that_shrinks_is_noticed() {
 }
 
 #[test]
+fn input_that_grows_is_noticed_and_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("in"), directory.path().join("out"));
+    // One segment is the last one; of several, whichever is done first finds others to come.
+    for (len, armor) in [(1, false), (SEGMENT, false), (8 * SEGMENT + 3, false), (SEGMENT, true)] {
+        fs::write(&from, content(len)).unwrap();
+        let grow = |_| fs::File::options().append(true).open(&from).unwrap().write_all(b"and more").unwrap();
+        let result = Pair::new().sealer().armor(armor).seal(
+            Input::Path(from.clone()),
+            to_file(&to),
+            &Double,
+            progress().on_bytes(&grow),
+        );
+        assert!(matches!(result, Err(Error::InputChanged)), "{len} bytes: {result:?}");
+        assert_eq!(names(directory.path()), ["in"]);
+    }
+}
+
+#[test]
+fn input_that_grows_is_noticed_where_the_output_is_a_stream() {
+    let directory = tempfile::tempdir().unwrap();
+    let from = directory.path().join("in");
+    fs::write(&from, content(SEGMENT)).unwrap();
+    let grow = |_| fs::File::options().append(true).open(&from).unwrap().write_all(b"and more").unwrap();
+    let output = Output::Stream(Box::new(Kept::default()));
+    let watched = progress().on_bytes(&grow);
+    let result = Pair::new().sealer().seal(Input::Path(from.clone()), output, &Double, watched);
+    assert!(matches!(result, Err(Error::InputChanged)), "{result:?}");
+}
+
+#[test]
 fn output_is_no_more_readable_than_its_input() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();

@@ -62,6 +62,17 @@ impl<'a> Feed<'a> {
         }
     }
 
+    /// Looks at a file's length again: one that is longer than it was has an end that was not read. What is appended
+    /// after this look is not noticed. A stream is read to its end and needs no look.
+    ///
+    /// # Errors
+    /// [`Error::InputChanged`].
+    pub(crate) fn refuse_grown(&self) -> Result<(), Error> {
+        let Feed::File { file, base, len, .. } = self else { return Ok(()) };
+        let now = file.metadata().map_err(|error| Error::io("looking at the input", error))?.len();
+        if now > base + len { Err(Error::InputChanged) } else { Ok(()) }
+    }
+
     /// Whether a segment can be read a second time.
     pub(super) fn can_repeat(&self) -> bool {
         matches!(self, Feed::File { .. })
