@@ -11,17 +11,12 @@
 typedef struct {
     wattlock_polling_t  polling;
     ngx_flag_t          upstream;
-    ngx_array_t         settings;   /* of wattlock_setting_t */
+    ngx_array_t         settings;   /* of struct wattlock_setting */
 } wattlock_main_conf_t;
 
 typedef struct {
     ngx_flag_t          enable;
 } wattlock_server_conf_t;
-
-typedef struct {
-    ngx_str_t           key;
-    ngx_str_t           value;
-} wattlock_setting_t;
 
 static void *wattlock_create_main_conf(ngx_conf_t *cf);
 static char *wattlock_init_main_conf(ngx_conf_t *cf, void *conf);
@@ -153,7 +148,7 @@ wattlock_create_main_conf(ngx_conf_t *cf)
     wattlock_main_conf_t  *conf = ngx_pcalloc(cf->pool, sizeof(wattlock_main_conf_t));
 
     if (conf == NULL
-        || ngx_array_init(&conf->settings, cf->pool, 4, sizeof(wattlock_setting_t)) != NGX_OK)
+        || ngx_array_init(&conf->settings, cf->pool, 4, sizeof(struct wattlock_setting)) != NGX_OK)
     {
         return NULL;
     }
@@ -168,9 +163,19 @@ wattlock_create_main_conf(ngx_conf_t *cf)
 static char *
 wattlock_init_main_conf(ngx_conf_t *cf, void *conf)
 {
-    wattlock_main_conf_t  *main_conf = conf;
+    wattlock_main_conf_t         *main_conf = conf;
+    const char                   *why;
+    const struct wattlock_table  *found = main_conf->settings.nelts > 0 ? wattlock_find_table(&why) : NULL;
+    char                          words[256] = "";
 
-    (void) cf;
+    /* Only now: what one setting says may make sense because of another. */
+    if (found != NULL
+        && found->check(found->provider, main_conf->settings.elts, main_conf->settings.nelts, words, sizeof(words)) != 1)
+    {
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "wattlock_set: %s", words);
+        return NGX_CONF_ERROR;
+    }
+
     ngx_conf_init_value(main_conf->upstream, 0);
 
     if (main_conf->polling.mode == NGX_CONF_UNSET_UINT) {
@@ -268,16 +273,13 @@ wattlock_set_poll(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* wattlock_set KEY VALUE: a setting of the provider (docs/provider.md), tried here, in force in every worker. */
+/* wattlock_set KEY VALUE: a setting of the provider (docs/provider.md), in force in every worker. */
 static char *
 wattlock_set_provider(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    wattlock_main_conf_t         *main_conf = conf;
-    ngx_str_t                    *value = cf->args->elts;
-    wattlock_setting_t           *setting = ngx_array_push(&main_conf->settings);
-    const char                   *why = NULL;
-    const struct wattlock_table  *found = wattlock_find_table(&why);
-    char                          words[256];
+    wattlock_main_conf_t     *main_conf = conf;
+    ngx_str_t                *value = cf->args->elts;
+    struct wattlock_setting  *setting = ngx_array_push(&main_conf->settings);
 
     (void) cmd;
 
@@ -285,15 +287,8 @@ wattlock_set_provider(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
-    setting->key = value[1];
-    setting->value = value[2];
-
-    if (found != NULL
-        && found->check(found->provider, (char *) value[1].data, (char *) value[2].data, words, sizeof(words)) != 1)
-    {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "wattlock_set: %s", words);
-        return NGX_CONF_ERROR;
-    }
+    setting->key = (char *) value[1].data;
+    setting->value = (char *) value[2].data;
 
     return NGX_CONF_OK;
 }
@@ -358,10 +353,8 @@ wattlock_wanted(ngx_cycle_t *cycle, wattlock_main_conf_t *main_conf)
 static ngx_int_t
 wattlock_init_process(ngx_cycle_t *cycle)
 {
-    ngx_uint_t             i;
-    wattlock_setting_t    *settings;
     wattlock_main_conf_t  *main_conf;
-    char                   words[256];
+    char                   words[256] = "";
 
     if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE) {
         return NGX_OK;
@@ -386,14 +379,10 @@ wattlock_init_process(ngx_cycle_t *cycle)
         return NGX_OK;
     }
 
-    settings = main_conf->settings.elts;
-
-    for (i = 0; i < main_conf->settings.nelts; i++) {
-        if (table->set(table->provider, (char *) settings[i].key.data, (char *) settings[i].value.data,
-                       words, sizeof(words)) != 1)
-        {
-            ngx_log_error(NGX_LOG_WARN, cycle->log, 0, "wattlock: %s", words);
-        }
+    if (main_conf->settings.nelts > 0
+        && table->set(table->provider, main_conf->settings.elts, main_conf->settings.nelts, words, sizeof(words)) != 1)
+    {
+        ngx_log_error(NGX_LOG_WARN, cycle->log, 0, "wattlock: no wattlock_set is in force: %s", words);
     }
 
     inactive = NULL;

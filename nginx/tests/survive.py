@@ -886,6 +886,8 @@ def case_nonsense_is_refused_by_the_configuration_test():
                         ("wattlock_poll heuristic loud=1;", "unknown parameter"),
                         ("wattlock_set policy fastest;", "adaptive"),
                         ("wattlock_set speed 1;", "no such setting"),
+                        ("wattlock_set engines emulated;", "this machine has"),
+                        ("wattlock_set emulate dh8970; wattlock_set emulate no-such-card;", "no-such-card"),
                         ("wattlock maybe;", "must be")):
         nginx = Nginx()
         nginx.write(http if http.startswith("wattlock_") else "", "" if http.startswith("wattlock_") else http, "",
@@ -894,6 +896,14 @@ def case_nonsense_is_refused_by_the_configuration_test():
                                 capture_output=True, text=True)
         shutil.rmtree(nginx.folder)
         assert tested.returncode != 0 and words in tested.stderr, (http, tested.stderr)
+
+
+def case_settings_may_need_each_other_in_any_order():
+    lines = ["wattlock_set emulate dh8970;", "wattlock_set engines emulated,instruction;"]
+    for http in (lines, lines[::-1]):
+        with Nginx(" ".join(http)) as nginx:
+            engines = {engine["engine"] for engine in nginx.status()["runtime"]["engines"]}
+            assert engines == {"emulated", "instruction"}, engines
 
 
 def other_module(name):

@@ -108,6 +108,7 @@ scenarios!(
     http3_handshakes_do_not_pause,
     a_connection_that_is_tied_twice_begins_once,
     nonsense_is_refused_by_the_configuration_test,
+    settings_may_need_each_other_in_any_order,
     stream_with_tls,
     mail_with_tls,
     half_a_processor,

@@ -23,12 +23,18 @@
 #define WATTLOCK_TABLE "wattlock-table"
 #define WATTLOCK_ABI "wattlock-abi"
 #ifndef WATTLOCK_TABLE_VERSION /* tests build a module that expects another one */
-#define WATTLOCK_TABLE_VERSION 1
+#define WATTLOCK_TABLE_VERSION 2
 #endif
 
 #define WATTLOCK_JSON       0
 #define WATTLOCK_PROMETHEUS 1
 #define WATTLOCK_HTML       2
+
+/* A setting of openssl.cnf's provider section. */
+struct wattlock_setting {
+    const char *key;
+    const char *value;
+};
 
 struct wattlock_table {
     uint32_t version; /* WATTLOCK_TABLE_VERSION; another number: do not use the rest */
@@ -52,10 +58,12 @@ struct wattlock_table {
     /* This process's counters as text in one of the forms below. Returns the bytes it needs, terminator included;
      * writes nothing if `room` is less. */
     size_t (*status)(void *provider, int form, char *out, size_t room);
-    /* Whether a setting of openssl.cnf's provider section makes sense (1), else why not, in words. */
-    int (*check)(void *provider, const char *key, const char *value, char *words, size_t room);
-    /* Changes a setting, for requests that begin from now on. As `check`. What OpenSSL has been offered stays. */
-    int (*set)(void *provider, const char *key, const char *value, char *words, size_t room);
+    /* Whether settings make sense together, in any order (1), else why not, in words. Of one name the last counts, but
+     * that thresholds add up. */
+    int (*check)(void *provider, const struct wattlock_setting *settings, size_t count, char *words, size_t room);
+    /* Changes settings, all or none, for requests that begin from now on. As `check`. What OpenSSL has been offered
+     * stays. */
+    int (*set)(void *provider, const struct wattlock_setting *settings, size_t count, char *words, size_t room);
     /* Releases what has gathered of one kind, the one that takes least: who waited for that may join the others after it.
      * Returns as poll. */
     unsigned (*step)(void *provider);

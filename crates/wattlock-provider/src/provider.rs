@@ -143,14 +143,15 @@ impl Provider {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether a setting makes sense here.
-    pub(crate) fn check(&self, key: &str, value: &str) -> Result<(), String> {
-        self.with(key, value).map(|_| ())
+    /// Whether these settings make sense here together, in whatever order they come.
+    pub(crate) fn check(&self, pairs: &[(&str, &str)]) -> Result<(), String> {
+        self.with(pairs).map(|_| ())
     }
 
-    /// Changes a setting. Threads go over to it with their next request; what is in flight ends as it began.
-    pub(crate) fn set(&self, key: &str, value: &str) -> Result<(), String> {
-        self.change_to(self.with(key, value)?);
+    /// Changes settings, all or none. Threads go over to them with their next request; what is in flight ends as it
+    /// began.
+    pub(crate) fn set(&self, pairs: &[(&str, &str)]) -> Result<(), String> {
+        self.change_to(self.with(pairs)?);
         Ok(())
     }
 
@@ -159,9 +160,13 @@ impl Provider {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    fn with(&self, key: &str, value: &str) -> Result<Current, String> {
+    /// One setting may need another (`engines = emulated` needs `emulate`), so what they come to is tried when all are
+    /// in.
+    fn with(&self, pairs: &[(&str, &str)]) -> Result<Current, String> {
         let mut settings = self.current().settings;
-        settings.set(key, value).map_err(|error| error.to_string())?;
+        for (key, value) in pairs {
+            settings.set(key, value).map_err(|error| error.to_string())?;
+        }
         let runtime = runtime(&settings, engines(&settings)?)?;
         Ok(Current { settings, runtime })
     }

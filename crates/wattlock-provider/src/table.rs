@@ -13,7 +13,19 @@ use crate::seat::Seat;
 use crate::sys;
 
 /// Rises whenever a function changes its meaning or place; new ones at the end raise `size` only.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// One setting of the provider's section: two C strings.
+#[repr(C)]
+pub struct Setting {
+    /// Its name.
+    pub key: *const c_char,
+    /// What it is to be.
+    pub value: *const c_char,
+}
+
+/// Takes the provider, so many settings, and room of so many bytes for words.
+type Configure = unsafe extern "C" fn(*mut c_void, *const Setting, usize, *mut c_char, usize) -> c_int;
 
 /// What `wattlock-table` points to. Every function takes `provider` first.
 #[repr(C)]
@@ -41,10 +53,11 @@ pub struct FunctionTable {
     /// Writes this process's counters, terminated, into `room` bytes in a form (0 JSON, 1 Prometheus, 2 HTML), and
     /// returns the bytes it needs with the terminator; writes nothing if they do not fit.
     pub status: unsafe extern "C" fn(*mut c_void, c_int, *mut c_char, usize) -> usize,
-    /// Whether a setting makes sense; if not, why, in words.
-    pub check: unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char, *mut c_char, usize) -> c_int,
-    /// Changes a setting for requests that begin from now on. What OpenSSL was offered stays.
-    pub set: unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char, *mut c_char, usize) -> c_int,
+    /// Whether settings make sense together, in any order; if not, why, in words. Of one name the last counts,
+    /// but that thresholds add up.
+    pub check: Configure,
+    /// Changes settings, all or none, for requests that begin from now on. What OpenSSL was offered stays.
+    pub set: Configure,
     /// Releases what has gathered of one kind, the one that takes least, whose waiters may join the others after it.
     /// Returns as `poll`.
     pub step: unsafe extern "C" fn(*mut c_void) -> c_uint,
@@ -143,40 +156,52 @@ unsafe fn hand_out(text: &str, room: *mut c_char, len: usize) -> usize {
 
 unsafe extern "C" fn check(
     provider: *mut c_void,
-    key: *const c_char,
-    value: *const c_char,
+    settings: *const Setting,
+    count: usize,
     words: *mut c_char,
     len: usize,
 ) -> c_int {
-    // SAFETY: as in `claim`; two C strings and room for words.
-    entry(|| unsafe { configure(Provider::of(provider), key, value, words, len, Provider::check) })
+    // SAFETY: as in `claim`; so many settings and room for words.
+    entry(|| unsafe { configure(Provider::of(provider), settings, count, words, len, Provider::check) })
 }
 
 unsafe extern "C" fn set(
     provider: *mut c_void,
-    key: *const c_char,
-    value: *const c_char,
+    settings: *const Setting,
+    count: usize,
     words: *mut c_char,
     len: usize,
 ) -> c_int {
     // SAFETY: as in `check`.
-    entry(|| unsafe { configure(Provider::of(provider), key, value, words, len, Provider::set) })
+    entry(|| unsafe { configure(Provider::of(provider), settings, count, words, len, Provider::set) })
 }
 
+/// What is done with settings, each a name and a value; why not, in words.
+type Act = fn(&Provider, &[(&str, &str)]) -> Result<(), String>;
+
 /// # Safety
-/// `key` and `value` are C strings; `words` is null or has `len` writable bytes.
+/// `settings` has `count` of them, each with two C strings; `words` is null or has `len` writable bytes.
 unsafe fn configure(
     provider: &Provider,
-    key: *const c_char,
-    value: *const c_char,
+    settings: *const Setting,
+    count: usize,
     words: *mut c_char,
     len: usize,
-    act: fn(&Provider, &str, &str) -> Result<(), String>,
+    act: Act,
 ) -> c_int {
+    // A pointer to none may be null.
+    let settings = match count {
+        0 => &[],
+        // SAFETY: the caller's.
+        _ => unsafe { std::slice::from_raw_parts(settings, count) },
+    };
     // SAFETY: the caller's.
-    let (key, value) = unsafe { (CStr::from_ptr(key), CStr::from_ptr(value)) };
-    let (Ok(key), Ok(value)) = (key.to_str(), value.to_str()) else { return 0 };
-    match act(provider, key, value) {
+    let text = |at: *const c_char| unsafe { CStr::from_ptr(at) }.to_str();
+    let pairs: Result<Vec<_>, _> = settings
+        .iter()
+        .map(|setting| text(setting.key).and_then(|key| Ok((key, text(setting.value)?))))
+        .collect();
+    match pairs.map_err(|_| "a setting is not UTF-8".to_owned()).and_then(|pairs| act(provider, &pairs)) {
         Ok(()) => 1,
         Err(why) => {
             let cut = why.len().min(len.saturating_sub(1));
