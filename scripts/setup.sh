@@ -42,6 +42,8 @@ if [ "$purpose" = test ]; then
     need curl curl
     need gnutls-cli gnutls-bin
     PATH=$PATH:/usr/sbin need haproxy haproxy
+    # Its programs are in a folder of their version's.
+    compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || need initdb postgresql
     need valgrind valgrind
     # What needs AVX-512 is tested on an emulated CPU where there is none: scripts/avx512.sh.
     if [ "$(uname -m)" = x86_64 ] && ! grep -qw avx512ifma /proc/cpuinfo; then
@@ -78,7 +80,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     # A server that is installed to be run by us must not start by itself: invoke-rc.d asks this file.
     policy=/usr/sbin/policy-rc.d
     own_policy=
-    if [[ " ${missing[*]} " =~ " nginx "|" haproxy " ]] && [ ! -e "$policy" ]; then
+    if [[ " ${missing[*]} " =~ " nginx "|" haproxy "|" postgresql " ]] && [ ! -e "$policy" ]; then
         own_policy=yes
         printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
         $sudo chmod +x "$policy"
@@ -90,7 +92,7 @@ if [ ${#missing[@]} -gt 0 ]; then
         $sudo rm -f "$policy"
         trap - EXIT
         # Nor at the next boot.
-        for server in nginx haproxy; do
+        for server in nginx haproxy postgresql; do
             [[ " ${missing[*]} " = *" $server "* ]] || continue
             if command -v systemctl >/dev/null; then $sudo systemctl --quiet disable "$server" 2>/dev/null || true; fi
             echo "$server is installed, its own service is off (systemctl enable --now $server turns it on)"

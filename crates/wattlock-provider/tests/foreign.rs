@@ -1,10 +1,13 @@
 //! Programs that know nothing of Wattlock meet each other over TLS, with the provider on either side: curl, Python's
-//! `ssl`, GnuTLS, rustls, the `openssl` program; and an accelerator that dies while `openssl speed` and `s_server` work.
+//! `ssl`, GnuTLS, rustls, PostgreSQL, the `openssl` program; and an accelerator that dies while `openssl speed` and
+//! `s_server` work.
 //!
 //! Everything listens on loopback only, for as long as one test lasts.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
 mod common;
+#[path = "foreign/postgres.rs"]
+mod foreign_postgres;
 #[path = "foreign/rustls.rs"]
 mod foreign_rustls;
 
