@@ -567,28 +567,41 @@ fn speed_fails_no_operation_when_the_accelerator_dies() {
 
 #[test]
 fn s_server_async_completes_every_handshake_when_the_accelerator_dies() {
-    for (fault, _) in DEATHS {
-        let host = host();
-        with_accelerator(&host, fault, 20);
-        let folder = host.path("telemetry");
-        let port = port();
-        let mut command = host.command(true, "openssl");
-        // Not -WWW: there s_server sleeps for a second whenever a job is paused.
-        command.env("WATTLOCK_TELEMETRY_DIR", &folder).args(["s_server", "-async", "-cert", "rsa.pem"]);
-        command.args(["-accept", &format!("127.0.0.1:{port}")]).stderr(Stdio::null());
-        let heard = std::fs::File::create(host.path("heard")).unwrap();
-        let server = Server::start(command.stdout(heard), port);
-        for version in ["1.2", "1.3"] {
-            let more = format!("--version {version} --handshakes 60 --threads 4 --say arrived");
-            assert_eq!(python(&host, false, port, &more)["good"], 60);
-        }
-        within(Duration::from_secs(20), "everything said is heard", || {
-            String::from_utf8_lossy(&host.read("heard")).matches("arrived\n").count() == 120
+    for (fault, counter) in DEATHS {
+        // s_server resumes a paused job at once and again, until its work is taken back and done inside the call. What
+        // the card still reports depends on how busy the machine is, so it is tried again until a fault struck. A card
+        // that says nothing is never waited for here: that its silence strikes is shown by `speed` above.
+        let mut seen = Vec::new();
+        let struck = [20, 80, 320, 1280].into_iter().any(|give_up_ms| {
+            let counted = serve_while_it_dies(fault, give_up_ms);
+            let count = |name| counted.get(name).copied().unwrap_or(0);
+            let used = count("tests") > 0 && (count("requests") > 0 || count("in_flight") > 0);
+            let struck = used && (counter == "silent" || count(counter) > 0);
+            seen.push(counted);
+            struck
         });
-        let counted = counters(&folder, server.0.id());
-        // Whether a fault strikes here depends on how soon s_server resumes a job, whose work is then done inside the
-        // call: that it does strike is shown by `speed` above. Here the card was used, and nobody noticed.
-        let all: u64 = counted.values().sum();
-        assert!(counted["tests"] > 0 && all > counted["tests"], "{fault}: {counted:?}");
+        assert!(struck, "{fault}: {seen:?}");
     }
+}
+
+/// 120 handshakes with `s_server`, all of which succeed; what it counted for the accelerator.
+fn serve_while_it_dies(fault: &str, give_up_ms: u32) -> HashMap<String, u64> {
+    let host = host();
+    with_accelerator(&host, fault, give_up_ms);
+    let folder = host.path("telemetry");
+    let port = port();
+    let mut command = host.command(true, "openssl");
+    // Not -WWW: there s_server sleeps for a second whenever a job is paused.
+    command.env("WATTLOCK_TELEMETRY_DIR", &folder).args(["s_server", "-async", "-cert", "rsa.pem"]);
+    command.args(["-accept", &format!("127.0.0.1:{port}")]).stderr(Stdio::null());
+    let heard = std::fs::File::create(host.path("heard")).unwrap();
+    let server = Server::start(command.stdout(heard), port);
+    for version in ["1.2", "1.3"] {
+        let more = format!("--version {version} --handshakes 60 --threads 4 --say arrived");
+        assert_eq!(python(&host, false, port, &more)["good"], 60);
+    }
+    within(Duration::from_secs(20), "everything said is heard", || {
+        String::from_utf8_lossy(&host.read("heard")).matches("arrived\n").count() == 120
+    });
+    counters(&folder, server.0.id())
 }
