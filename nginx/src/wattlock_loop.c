@@ -28,7 +28,7 @@
 
 typedef struct {
     ngx_queue_t        corked_with;     /* while `corked` */
-    void             (*info)(const SSL *ssl, int where, int ret);
+    void             (*info)(const SSL *ssl, int where, int ret);  /* the SSL's own, before ours; mostly NULL */
     unsigned           in_handshake:1;
     unsigned           corked:1;
     int                fd;              /* while `corked` */
@@ -118,17 +118,26 @@ wattlock_uncork_all(ngx_event_t *event)
 }
 
 
+/*
+ * libssl calls an SSL's info callback or else its context's: ours hides nginx's, which is the context's and without which
+ * TLS 1.3 sessions would not age. The context is asked for at each call, for SNI may have
+ * changed it. Nothing else that we set on an SSL hides anything: the mode is a bit of its own, and nginx sets no
+ * asynchronous callback.
+ */
 static void
 wattlock_info(const SSL *ssl, int where, int ret)
 {
     wattlock_ssl_t  *state = SSL_get_ex_data(ssl, ssl_index);
+    void           (*info)(const SSL *ssl, int where, int ret);
 
     if (state == NULL) {
         return;
     }
 
-    if (state->info != NULL) {
-        state->info(ssl, where, ret);
+    info = state->info != NULL ? state->info : SSL_CTX_get_info_callback(SSL_get_SSL_CTX(ssl));
+
+    if (info != NULL) {
+        info(ssl, where, ret);
     }
 
     if ((where & SSL_CB_ACCEPT_LOOP) == SSL_CB_ACCEPT_LOOP && state->in_handshake && !state->corked

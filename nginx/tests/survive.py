@@ -879,6 +879,88 @@ def case_a_connection_that_is_tied_twice_begins_once():
         nginx.settled()
 
 
+# In front of the info callback that nginx gives its TLS contexts; preloaded. It leaves a byte for each handshake done.
+LISTEN_IN = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
+#include <openssl/ssl.h>
+
+static void (*theirs)(const SSL *, int, int);
+
+static void listen_in(const SSL *ssl, int where, int ret)
+{
+    if (where & SSL_CB_HANDSHAKE_DONE) {
+        int file = open(HEARD, O_WRONLY|O_APPEND);
+
+        (void) !write(file, "!", 1);
+        close(file);
+    }
+
+    theirs(ssl, where, ret);
+}
+
+void SSL_CTX_set_info_callback(SSL_CTX *context, void (*callback)(const SSL *, int, int))
+{
+    void (*real)(SSL_CTX *, void (*)(const SSL *, int, int)) = dlsym(RTLD_NEXT, "SSL_CTX_set_info_callback");
+
+    theirs = callback;
+    real(context, listen_in);
+}
+"""
+
+
+def case_the_info_callback_of_nginx_is_called():
+    nginx = Nginx()
+    source, preload, heard = (nginx.folder / name for name in ("listen.c", "listen.so", "heard"))
+    source.write_text(LISTEN_IN)
+    heard.touch()
+    heard.chmod(0o666)
+    subprocess.run(["cc", "-shared", "-fPIC", f'-DHEARD="{heard}"', "-o", preload, source], check=True)
+    nginx.env["LD_PRELOAD"] = str(preload)
+    with nginx:
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            before = heard.stat().st_size
+            for _ in range(5):
+                assert nginx.get("/", version) == b"ok\n"
+            assert heard.stat().st_size >= before + 5, (version, before, heard.stat().st_size)
+        nginx.settled()
+
+
+def grows_old(nginx, port):
+    """Whether a session ends that is used again and again, each time before its ticket is too old."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    session = None
+    for _ in range(7):
+        raw = socket.create_connection(("127.0.0.1", port), timeout=max(20, ARGS.patience))
+        with context.wrap_socket(raw, session=session) as tls:
+            tls.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert read_answer(tls) == b"ok\n"
+            if session is not None and not tls.session_reused:
+                return True
+            session = tls.session
+        time.sleep(1)
+    return False
+
+
+def case_sessions_grow_old():
+    """nginx's info callback hands a TLS 1.3 session's age on to the one that follows it."""
+    apart = free_port()
+    nginx = Nginx()
+    nginx.write(f"""ssl_session_timeout 3s;
+    server {{ listen 127.0.0.1:{apart} ssl; ssl_protocols TLSv1.3; wattlock off; root {nginx.folder}/html;
+      ssl_certificate_key {nginx.folder}/key.pem; ssl_certificate {nginx.folder}/cert.pem; }}""", "", "",
+                "worker_connections 2048;", ARGS.module, 1)
+    with nginx:
+        if not grows_old(nginx, apart):
+            raise NotRun("this nginx lets TLS 1.3 sessions live for as long as they are used")
+        assert grows_old(nginx, nginx.port), "used again and again it lives for ever"
+        nginx.settled()
+
+
 def case_nonsense_is_refused_by_the_configuration_test():
     for http, words in (("wattlock_poll sometimes;", "adaptive or heuristic"),
                         ("wattlock_poll heuristic asymmetric=0;", "1 to 65535"),

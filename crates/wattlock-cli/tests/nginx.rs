@@ -107,6 +107,8 @@ scenarios!(
     heuristic_polling,
     http3_handshakes_do_not_pause,
     a_connection_that_is_tied_twice_begins_once,
+    the_info_callback_of_nginx_is_called,
+    sessions_grow_old,
     nonsense_is_refused_by_the_configuration_test,
     settings_may_need_each_other_in_any_order,
     stream_with_tls,
