@@ -426,14 +426,14 @@ def case_worker_is_killed():
 
 
 def case_descriptors_run_out():
-    with Nginx(main="worker_rlimit_nofile 48;", events="worker_connections 40;") as nginx:
+    with Nginx(main="worker_rlimit_nofile 48;", events="worker_connections 400;") as nginx:
         socks = []
         for _ in range(80):
             with contextlib.suppress(OSError):
                 sock = socket.create_connection(("127.0.0.1", nginx.port), timeout=2)
                 sock.sendall(hello()[0])
                 socks.append(sock)
-        time.sleep(0.5)
+        wait_for(lambda: "Too many open files" in nginx.log(), "accept to find no descriptor left")
         for sock in socks:
             sock.close()
         nginx.settled()
