@@ -416,6 +416,11 @@ wattlock_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+/* A sample of Prometheus' text: of whichever worker answers, so it says of which. */
+#define SAMPLE(name, sort)                                                                                            \
+    "# TYPE wattlock_nginx_" name " " sort "\nwattlock_nginx_" name "{worker=\"%P\"} %ui\n"
+
+
 /* ?format=json (default), prometheus or html. */
 static ngx_int_t
 wattlock_status_handler(ngx_http_request_t *r)
@@ -453,7 +458,7 @@ wattlock_status_handler(ngx_http_request_t *r)
         return NGX_HTTP_BAD_REQUEST;
     }
 
-    room = 1024;
+    room = 2048;
     need = table != NULL ? table->status(table->provider, which, NULL, 0) + 4096 : 0;
     room += need;
     text = ngx_palloc(r->pool, room);
@@ -474,14 +479,13 @@ wattlock_status_handler(ngx_http_request_t *r)
 
     } else if (which == WATTLOCK_PROMETHEUS) {
         end = ngx_slprintf(end, text + room,
-            "# TYPE wattlock_nginx_active gauge\nwattlock_nginx_active %d\n"
-            "# TYPE wattlock_nginx_handshakes_total counter\nwattlock_nginx_handshakes_total %ui\n"
-            "# TYPE wattlock_nginx_in_handshake gauge\nwattlock_nginx_in_handshake %ui\n"
-            "# TYPE wattlock_nginx_paused_total counter\nwattlock_nginx_paused_total %ui\n"
-            "# TYPE wattlock_nginx_aborted_total counter\nwattlock_nginx_aborted_total %ui\n"
-            "# TYPE wattlock_nginx_flushes_total counter\nwattlock_nginx_flushes_total %ui\n",
-            table != NULL, wattlock_counts.handshakes, wattlock_counts.in_handshake, wattlock_counts.paused,
-            wattlock_counts.aborted, wattlock_counts.flushes);
+            SAMPLE("active", "gauge") SAMPLE("handshakes_total", "counter") SAMPLE("in_handshake", "gauge")
+            SAMPLE("paused_total", "counter") SAMPLE("completed_total", "counter")
+            SAMPLE("aborted_total", "counter") SAMPLE("polls_total", "counter") SAMPLE("flushes_total", "counter"),
+            ngx_pid, (ngx_uint_t) (table != NULL), ngx_pid, wattlock_counts.handshakes,
+            ngx_pid, wattlock_counts.in_handshake, ngx_pid, wattlock_counts.paused,
+            ngx_pid, wattlock_counts.completed, ngx_pid, wattlock_counts.aborted,
+            ngx_pid, wattlock_counts.polls, ngx_pid, wattlock_counts.flushes);
 
     } else if (table == NULL) {
         end = ngx_slprintf(end, text + room, "<!doctype html><title>Wattlock</title><p>inactive: %s", inactive);

@@ -262,7 +262,14 @@ def case_serves_every_version_and_shows_what_it_did():
         assert status["paused"] > 0 and status["completed"] == status["paused"], status
         kinds = {cell["kind"] for cell in status["runtime"]["cells"]}
         assert {"rsa-2048-private", "aes-256-gcm-seal"} <= kinds, kinds
-        assert b"# TYPE wattlock_requests_total counter" in nginx.get("/status?format=prometheus")
+        text = nginx.get("/status?format=prometheus").decode()
+        assert "# TYPE wattlock_requests_total counter" in text
+        samples = {line.split("{")[0] for line in text.splitlines() if f'{{worker="{status["worker"]}"' in line}
+        typed = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+        assert all(line.split("{")[0] in samples for line in text.splitlines() if not line.startswith("#")), text
+        counters = {f"wattlock_nginx_{name}_total" for name in ("handshakes", "paused", "completed", "aborted", "polls",
+                                                                "flushes")}
+        assert counters <= samples & typed and "wattlock_batch_count_total" in samples, text
         time.sleep(0.3)  # the meter's window began with the first question
         energy = nginx.status()["runtime"]["energy"]
         assert any(one.get("joules") or one.get("modelled") for one in energy), energy
@@ -970,6 +977,7 @@ def case_nonsense_is_refused_by_the_configuration_test():
                         ("wattlock_set speed 1;", "no such setting"),
                         ("wattlock_set engines emulated;", "this machine has"),
                         ("wattlock_set emulate dh8970; wattlock_set emulate no-such-card;", "no-such-card"),
+                        ("wattlock_set algorithms gcm;", "openssl.cnf"),
                         ("wattlock maybe;", "must be")):
         nginx = Nginx()
         nginx.write(http if http.startswith("wattlock_") else "", "" if http.startswith("wattlock_") else http, "",

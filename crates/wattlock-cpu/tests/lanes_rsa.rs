@@ -144,7 +144,7 @@ fn public_der(key: &RsaKey) -> Vec<u8> {
 fn raised_by_openssl(name: &str, key: &RsaKey, signed: &[u8]) -> Vec<u8> {
     let file = |part: &str, bytes: &[u8]| {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("lanes-rsa-{name}.{part}"));
-        fs::write(&path, bytes).unwrap();
+        fs::write(&path, bytes).expect("a file in a folder of ours");
         path
     };
     let raised = Command::new("openssl")
@@ -294,7 +294,7 @@ fn seed() -> u64 {
         Ok(number) => number.parse().unwrap_or_else(|_| panic!("{SEED} is no number: {number}")),
         Err(_) => {
             let mut seed = [0; 8];
-            getrandom::fill(&mut seed).unwrap();
+            getrandom::fill(&mut seed).expect("the system has random bytes");
             u64::from_ne_bytes(seed)
         }
     }

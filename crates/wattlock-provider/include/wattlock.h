@@ -58,8 +58,9 @@ struct wattlock_table {
     /* This process's counters as text in one of the forms below. Returns the bytes it needs, terminator included;
      * writes nothing if `room` is less. */
     size_t (*status)(void *provider, int form, char *out, size_t room);
-    /* Whether settings make sense together, in any order (1), else why not, in words. Of one name the last counts, but
-     * that thresholds add up. */
+    /* Whether settings of openssl.cnf's provider section make sense together, in any order (1), else why not, in words.
+     * Of one name the last counts, but that thresholds add up. `algorithms` never makes sense here: OpenSSL asks what is
+     * offered once, when it loads the provider. */
     int (*check)(void *provider, const struct wattlock_setting *settings, size_t count, char *words, size_t room);
     /* Changes settings, all or none, for requests that begin from now on. As `check`. What OpenSSL has been offered
      * stays. */

@@ -163,6 +163,12 @@ impl Provider {
     /// One setting may need another (`engines = emulated` needs `emulate`), so what they come to is tried when all are
     /// in.
     fn with(&self, pairs: &[(&str, &str)]) -> Result<Current, String> {
+        // OpenSSL keeps what it was told at load: a change here would pass and do nothing.
+        if let Some((key, value)) = pairs.iter().find(|(key, _)| *key == "algorithms") {
+            return Err(format!(
+                "{key} = {value}: OpenSSL asks once, when it loads the provider: say it in openssl.cnf and restart"
+            ));
+        }
         let mut settings = self.current().settings;
         for (key, value) in pairs {
             settings.set(key, value).map_err(|error| error.to_string())?;

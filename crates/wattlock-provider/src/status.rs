@@ -62,26 +62,36 @@ impl Energy {
 }
 
 /// A family of samples: name, sort, words, and for each its labels and value.
-fn family(out: &mut String, name: &str, sort: &str, help: &str, rows: &[(String, f64)]) {
+fn family(text: &mut Text, name: &str, sort: &str, help: &str, rows: &[(String, f64)]) {
+    let Text { out, worker } = text;
     let _ = writeln!(out, "# HELP wattlock_{name} {help}\n# TYPE wattlock_{name} {sort}");
     for (labels, value) in rows {
-        let _ = writeln!(out, "wattlock_{name}{{{labels}}} {value}");
+        let _ = writeln!(out, "wattlock_{name}{{worker=\"{worker}\",{labels}}} {value}");
     }
+}
+
+/// Prometheus' text, and whose it is. Each of a program's processes has counters of its own and any of them may answer:
+/// without its number in every label one series would jump between them.
+struct Text {
+    out: String,
+    /// Process id.
+    worker: u32,
 }
 
 fn prometheus(snapshot: &Snapshot) -> String {
     type Value = fn(&Cell) -> f64;
-    const BY_KIND: [(&str, &str, Value); 6] = [
+    const BY_KIND: [(&str, &str, Value); 7] = [
         ("requests_total", "Requests done.", |cell| cell.requests as f64),
         ("bytes_total", "Input bytes of requests done.", |cell| cell.bytes as f64),
         ("errors_total", "Requests that ended in an error.", |cell| cell.errors as f64),
         ("held_seconds_total", "Time that requests were held.", |cell| cell.held_ns as f64 / 1e9),
         ("batch_sum_total", "Sizes of batches, over queued requests.", |cell| cell.batch_sum as f64),
+        ("batch_count_total", "Queued requests in batch_sum.", |cell| cell.queued() as f64),
         ("joules_total", "Joules of timed requests; the JSON form says what they are worth.", |cell| {
             cell.energy_nj as f64 / 1e9
         }),
     ];
-    let mut out = String::new();
+    let mut out = Text { out: String::new(), worker: snapshot.header.pid };
     for (name, help, value) in BY_KIND {
         let rows: Vec<(String, f64)> = snapshot
             .cells
@@ -127,7 +137,7 @@ fn prometheus(snapshot: &Snapshot) -> String {
         family(&mut out, name, "counter", help, &joules(value));
     }
     family(&mut out, "in_flight", "gauge", "Requests in flight.", &in_flight);
-    out
+    out.out
 }
 
 /// One figure of a record, if it has it.
@@ -234,6 +244,27 @@ mod tests {
         assert_eq!(worth(&record(least)), "derived, at least: a sample is missing");
         let modelled = r#"{"quality": "modelled", "modelled": {"low": 1.0, "expected": 2.0, "high": 3.0}}"#;
         assert_eq!(worth(&record(modelled)), "modelled, 1.0 to 3.0");
+    }
+
+    #[test]
+    fn every_sample_says_whose_it_is_and_a_mean_batch_can_be_had() {
+        let mut snapshot = wattlock::Runtime::builder().telemetry(false).build().unwrap().snapshot();
+        let cell = |engine: &str, batch_sum| Cell {
+            engine: engine.into(),
+            kind: "x25519-derive".into(),
+            timed: 10,
+            batch_sum,
+            ..Cell::default()
+        };
+        snapshot.header.pid = 77;
+        snapshot.cells = vec![cell("lanes", 75), cell("software", 0)];
+        let text = prometheus(&snapshot);
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert!(samples.iter().all(|line| line.contains("{worker=\"77\",")), "{text}");
+        let counts: Vec<&&str> =
+            samples.iter().filter(|line| line.starts_with("wattlock_batch_count_")).collect();
+        assert!(counts[0].contains("lanes") && counts[0].ends_with(" 10"), "{text}");
+        assert!(counts[1].contains("software") && counts[1].ends_with(" 0"), "nothing was queued: {text}");
     }
 
     #[test]

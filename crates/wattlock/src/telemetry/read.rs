@@ -49,9 +49,14 @@ impl Cell {
         mean(self.held_ns, self.requests)
     }
 
-    /// Requests in a batch, over queued requests: the time of each of those is taken.
+    /// Requests in a batch, over queued requests.
     pub fn mean_batch(&self) -> Option<f64> {
-        mean(self.batch_sum, self.timed).filter(|_| self.batch_sum > 0)
+        mean(self.batch_sum, self.queued())
+    }
+
+    /// Requests that `batch_sum` is over: the time of each queued request is taken.
+    pub fn queued(&self) -> u64 {
+        if self.batch_sum > 0 { self.timed } else { 0 }
     }
 }
 
