@@ -12,7 +12,6 @@
 #include "wattlock_nginx.h"
 #include <elf.h>
 #include <link.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -46,31 +45,15 @@ static const wattlock_wanted_t  wanted[] = {
 
 static wattlock_slot_t  slots[MOST_SLOTS];
 static size_t           slot_count;
+static uintptr_t        relro_from, relro_to;
 
 
-/* How a page is protected now, by proc(5)'s maps; -1 if that cannot be read. */
+/* How the dynamic linker left a page of the program's data: read-only within PT_GNU_RELRO, as glibc rounds it. The
+ * program headers say so, not proc(5)'s maps: in a chroot there may be no /proc. */
 static int
 wattlock_protection(const void *page)
 {
-    unsigned long  from, to;
-    int            protection = -1;
-    char           line[512], perms[5];
-    FILE          *maps = fopen("/proc/self/maps", "re");
-
-    while (maps != NULL && protection == -1 && fgets(line, sizeof(line), maps) != NULL) {
-        if (sscanf(line, "%lx-%lx %4s", &from, &to, perms) == 3
-            && (uintptr_t) page >= from && (uintptr_t) page < to)
-        {
-            protection = (perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0)
-                         | (perms[2] == 'x' ? PROT_EXEC : 0);
-        }
-    }
-
-    if (maps != NULL) {
-        fclose(maps);
-    }
-
-    return protection;
+    return (uintptr_t) page >= relro_from && (uintptr_t) page < relro_to ? PROT_READ : PROT_READ|PROT_WRITE;
 }
 
 
@@ -81,7 +64,7 @@ wattlock_store(void **slot, void *value)
     void  *start = (void *) ((uintptr_t) slot & ~((uintptr_t) page - 1));
     int    before = wattlock_protection(start);
 
-    if (before == -1 || mprotect(start, page, PROT_READ|PROT_WRITE) != 0) {
+    if (mprotect(start, page, PROT_READ|PROT_WRITE) != 0) {
         return -1;
     }
 
@@ -124,6 +107,7 @@ wattlock_program(struct dl_phdr_info *info, size_t size, void *data)
     const char        *strings = NULL;
     const ElfW(Rela)  *plt = NULL, *rela = NULL;
     size_t             plt_bytes = 0, rela_bytes = 0;
+    uintptr_t          in_page = (uintptr_t) sysconf(_SC_PAGESIZE) - 1;
     int                i;
 
     (void) size;
@@ -132,6 +116,12 @@ wattlock_program(struct dl_phdr_info *info, size_t size, void *data)
     for (i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC) {
             dynamic = (const ElfW(Dyn) *) (info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+        }
+
+        if (info->dlpi_phdr[i].p_type == PT_GNU_RELRO) {
+            relro_from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+            relro_to = (relro_from + info->dlpi_phdr[i].p_memsz) & ~in_page;
+            relro_from &= ~in_page;
         }
     }
 

@@ -813,6 +813,17 @@ def case_without_a_provider_it_says_so():
         assert not status["active"] and "not loaded" in status["why"], status
 
 
+def case_it_is_active_without_proc():
+    """As in a chroot: nothing is where /proc should be."""
+    hidden = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"]
+    if not shutil.which("unshare") or subprocess.run([*hidden, "true"], capture_output=True).returncode != 0:
+        raise NotRun("whoever runs this may not hide /proc")
+    with Nginx(before=hidden) as nginx:
+        assert nginx.status()["active"], nginx.status()
+        assert nginx.get("/", ssl.TLSVersion.TLSv1_2) == b"ok\n"
+        nginx.settled()
+
+
 def case_heuristic_polling():
     with Nginx(http="wattlock_poll heuristic asymmetric=4 timer=2ms;") as nginx:
         with Load(nginx, 12) as load:

@@ -104,6 +104,7 @@ scenarios!(
     http2_is_negotiated_while_handshakes_pause,
     versions_that_do_not_match_leave_it_inactive,
     without_a_provider_it_says_so,
+    it_is_active_without_proc,
     heuristic_polling,
     http3_handshakes_do_not_pause,
     a_connection_that_is_tied_twice_begins_once,
