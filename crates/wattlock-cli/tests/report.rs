@@ -69,3 +69,44 @@ fn the_report_opens_in_a_browser_from_disk() {
     chromium(folder.path(), &[&format!("--screenshot={}", picture.display()), &url]);
     assert!(std::fs::metadata(&picture).unwrap().len() > 20_000, "the page is not blank");
 }
+
+/// Where one engine overtakes another, both charts have a mark with the size, and the text says it.
+#[test]
+fn a_crossing_is_marked_where_the_browser_shows_it() {
+    if browser().is_none() {
+        println!("skipped: no Chromium installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [page, profile] = ["out.html", "profile.json"].map(|name| folder.path().join(name));
+    let calibrate = |arguments: &[&str]| {
+        let made = Command::new(env!("CARGO_BIN_EXE_wattlock"))
+            .arg("calibrate")
+            .args(arguments)
+            .arg("--out")
+            .arg(&profile)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    };
+    calibrate(&["--quick", "--kind", "aes-256-gcm-seal", "--per-point-ms", "1"]);
+    let text = std::fs::read_to_string(&profile).unwrap();
+    let mut made_up: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for point in made_up["points"].as_array_mut().unwrap() {
+        // One costs a nanosecond a byte and the other always the same: they meet at 1500 bytes.
+        let ns = if point["engine"] == "software" { 1500.0 } else { point["bytes"].as_f64().unwrap() };
+        point["ns"] = ns.into();
+    }
+    std::fs::write(&profile, made_up.to_string()).unwrap();
+    calibrate(&["--report-only", "--report", &page.to_string_lossy()]);
+
+    let seen = chromium(folder.path(), &["--dump-dom", &format!("file://{}", page.display())]);
+    let dom = String::from_utf8_lossy(&seen.stdout);
+    let in_charts = dom.split("<svg").skip(1).filter(|chart| {
+        let chart = chart.split("</svg>").next().unwrap_or_default();
+        chart.split("<text").any(|text| text.contains("1.5 KiB"))
+    });
+    assert_eq!(in_charts.count(), 2, "{dom}");
+    let told = dom.split("class=\"cross\"").nth(1).unwrap();
+    assert!(told.split("</p>").next().unwrap().contains("1.5 KiB"), "{told}");
+}
