@@ -36,9 +36,9 @@ impl Dispatcher {
         if let Some((lanes, hold_ns)) = self.company(&shape) {
             return self.join(lanes, hold_ns, &shape, request);
         }
-        let gathered =
-            self.lanes.filter(|lanes| self.stations[lanes.index()].gathering(shape.kind).is_some());
-        let now = if gathered.is_some() { self.now } else { self.look() };
+        let joins =
+            self.lanes.is_some_and(|lanes| self.stations[lanes.index()].gathering(shape.kind).is_some());
+        let now = if joins { self.now } else { self.look() };
         if !self.testing.is_empty() {
             // A caller whose requests are all done at once has no reason to poll, and would never hear of the tests
             // that its first one started.

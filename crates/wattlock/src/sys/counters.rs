@@ -13,7 +13,13 @@ pub(crate) enum Counters {
     /// Nobody else can see them.
     Private(Box<[AtomicU64]>),
     /// Shared with whoever maps the file.
-    Shared(MmapRaw, usize),
+    Shared {
+        /// `words * 8` bytes of it.
+        map: MmapRaw,
+        words: usize,
+        /// Whether there is room for all of them, and nothing to provide.
+        whole: bool,
+    },
 }
 
 impl Counters {
@@ -29,33 +35,39 @@ impl Counters {
         let end = offset + words as u64 * 8;
         file.set_len(end)?;
         let map = MmapOptions::new().offset(offset).len(words * 8).map_raw(file)?;
-        let counters = Counters::Shared(map, words);
+        let counters = Counters::Shared { map, words, whole: false };
         match counters.provide(0..words.min(1)) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                let end = libc::off_t::try_from(end).map_err(|_| io::ErrorKind::InvalidInput)?;
-                // SAFETY: the descriptor is open for as long as `file` is borrowed; the call touches no memory of ours.
-                let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, end) };
-                if error != 0 {
-                    return Err(io::Error::from_raw_os_error(error));
-                }
-                Ok(counters)
-            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => counters.whole(file, end),
             outcome => outcome.map(|()| counters),
         }
+    }
+
+    /// Room for everything up to the file's end, at once.
+    fn whole(mut self, file: &File, end: u64) -> io::Result<Counters> {
+        let end = libc::off_t::try_from(end).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the descriptor is open for as long as `file` is borrowed; the call touches no memory of ours.
+        let error = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, end) };
+        if error != 0 {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        if let Counters::Shared { whole, .. } = &mut self {
+            *whole = true;
+        }
+        Ok(self)
     }
 
     /// Sees to it that there is room for these words: a page that a full file system cannot provide when it is first
     /// touched would end the process (SIGBUS). EINVAL where the kernel cannot say so beforehand.
     pub(crate) fn provide(&self, words: Range<usize>) -> io::Result<()> {
         match self {
-            Counters::Private(_) => Ok(()),
-            Counters::Shared(map, _) => {
+            Counters::Private(_) | Counters::Shared { whole: true, .. } => Ok(()),
+            Counters::Shared { map, .. } => {
                 map.advise_range(Advice::PopulateWrite, words.start * 8, words.len() * 8)
             }
         }
     }
 
-    /// The words.
+    /// The words. Those that no room was provided for are not to be touched, not even read: that would take room, too.
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         match self {
@@ -63,8 +75,8 @@ impl Counters {
             // SAFETY: the mapping is `words * 8` bytes long (set in `shared`, the only place that builds this
             // variant), page-aligned and readable and writable, and lives as long as `self`. `AtomicU64` has the
             // layout of `u64`, every bit pattern is one, and concurrent access from other processes is what atomics
-            // are for. A file that shrank would raise SIGBUS, not break memory safety.
-            Counters::Shared(map, words) => unsafe {
+            // are for. A file that shrank, or has no room, would raise SIGBUS, not break memory safety.
+            Counters::Shared { map, words, .. } => unsafe {
                 std::slice::from_raw_parts(map.as_mut_ptr().cast::<AtomicU64>(), *words)
             },
         }
@@ -94,7 +106,7 @@ mod tests {
         let counters = Counters::shared(&file, 4096, words).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 4096 + words as u64 * 8);
         let room = || file.metadata().unwrap().blocks() * 512;
-        if counters.provide(0..1).is_err() {
+        if matches!(counters, Counters::Shared { whole: true, .. }) {
             return assert!(room() >= 8 * words as u64, "an old kernel: all of it, {} bytes", room());
         }
         assert!(room() <= 8192, "{} bytes", room());
@@ -103,6 +115,10 @@ mod tests {
         assert!((16_000..40_000).contains(&before), "{before} bytes");
         counters.words()[50_000..52_000].iter().for_each(|word| word.store(1, Relaxed));
         assert_eq!(room(), before);
+        // As it is where the kernel cannot provide a part.
+        let counters = counters.whole(&file, 4096 + words as u64 * 8).unwrap();
+        assert!(room() >= 8 * words as u64, "{} bytes", room());
+        counters.provide(90_000..99_000).unwrap();
     }
 
     #[test]

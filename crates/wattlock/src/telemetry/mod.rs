@@ -166,6 +166,8 @@ pub(crate) struct Telemetry {
     engines: usize,
     /// Bit r is set while row r has an owner.
     taken: AtomicU64,
+    /// Bit r is set once row r has room.
+    roomy: AtomicU64,
     file: Option<file::Owned>,
 }
 
@@ -181,7 +183,13 @@ impl Telemetry {
             Some((counters, file)) => (counters, Some(file)),
             None => (Counters::private(words), None),
         };
-        Telemetry { counters, engines, taken: AtomicU64::new(0), file }
+        Telemetry {
+            counters,
+            engines,
+            taken: AtomicU64::new(0),
+            roomy: AtomicU64::new(1 << (ROWS - 1)),
+            file,
+        }
     }
 
     /// The file, if there is one.
@@ -196,7 +204,10 @@ impl Telemetry {
         let claim = |taken| free(taken).map(|row| taken | 1 << row);
         let claimed = self.taken.fetch_update(Acquire, Relaxed, claim).ok().and_then(free);
         let row = match claimed {
-            Some(row) if self.counters.provide(row_range(self.engines, row)).is_ok() => row,
+            Some(row) if self.counters.provide(row_range(self.engines, row)).is_ok() => {
+                self.roomy.fetch_or(1 << row, Relaxed);
+                row
+            }
             Some(row) => {
                 self.taken.fetch_and(!(1 << row), Release);
                 last
@@ -208,7 +219,8 @@ impl Telemetry {
 
     /// Everything counted so far.
     pub(crate) fn sum(&self, header: &Header) -> Snapshot {
-        read::sum(header, self.counters.words())
+        let roomy = self.roomy.load(Relaxed);
+        read::sum(header, self.counters.words(), |row| roomy >> row & 1 == 1)
     }
 }
 

@@ -97,15 +97,18 @@ pub struct Snapshot {
     pub energy: Vec<Record>,
 }
 
-/// Adds up the rows that follow a header.
-pub(super) fn sum(header: &Header, words: &[AtomicU64]) -> Snapshot {
+/// Adds up the rows that follow a header, those that count: others are not touched.
+pub(super) fn sum(header: &Header, words: &[AtomicU64], counts: impl Fn(usize) -> bool) -> Snapshot {
     let (engines, kinds) = (header.engines.len(), header.kinds.len());
     let (cell, engine_words) = (header.cell.len(), header.engine.len());
     let row = (engines * (kinds * cell + engine_words)).next_multiple_of(8);
     // The header may be anybody's: no more rows than there are.
     let rows = header.rows.min(words.len().checked_div(row).unwrap_or(0));
     let total = |at: usize| -> u64 {
-        (0..rows).filter_map(|r| words.get(r * row + at)).fold(0, |sum, w| sum.wrapping_add(w.load(Relaxed)))
+        (0..rows)
+            .filter(|r| counts(*r))
+            .filter_map(|r| words.get(r * row + at))
+            .fold(0, |sum, w| sum.wrapping_add(w.load(Relaxed)))
     };
     let in_cell = |engine: usize, kind: usize, name: &str| {
         let place = header.cell.iter().position(|known| known == name)?;
@@ -191,7 +194,7 @@ pub fn parse(bytes: &[u8]) -> Option<Snapshot> {
     });
     let words: Vec<AtomicU64> =
         counters.as_chunks::<8>().0.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word))).collect();
-    Some(sum(&header, &words))
+    Some(sum(&header, &words, |_| true))
 }
 
 /// Every text of a header.
@@ -258,9 +261,9 @@ mod tests {
         let identity = Identity { engines: vec!["a".into()], ..Identity::default() };
         let header = Header { rows: usize::MAX, ..identity.header() };
         let words: Vec<AtomicU64> = (0..5000).map(|_| AtomicU64::new(1)).collect();
-        assert!(sum(&header, &words).cells[0].requests > 0);
+        assert!(sum(&header, &words, |_| true).cells[0].requests > 0);
         let nobody = Header { engines: Vec::new(), ..header };
-        assert!(sum(&nobody, &words).cells.is_empty());
+        assert!(sum(&nobody, &words, |_| true).cells.is_empty());
     }
 
     #[test]
