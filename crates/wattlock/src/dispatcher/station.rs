@@ -72,31 +72,28 @@ impl Station {
             return;
         }
         let Choice { hold_ns, alike, .. } = *choice;
-        match self.held.iter_mut().find(|one| one.shape.kind == shape.kind) {
-            Some(one) if one.shape == *shape => (one.hold_ns, one.alike) = (hold_ns, alike),
-            Some(_) => {}
-            None => {
-                let (shape, first) = (*shape, token);
-                self.held.push(Gathering { shape, first, count: 0, hold_ns, alike, unasked: 0 });
-            }
+        let at = self.held.iter().position(|one| one.shape.kind == shape.kind).unwrap_or(self.held.len());
+        if at == self.held.len() {
+            let (shape, first) = (*shape, token);
+            self.held.push(Gathering { shape, first, count: 0, hold_ns, alike, unasked: 0 });
+        } else if self.held[at].shape == *shape {
+            (self.held[at].hold_ns, self.held[at].alike) = (hold_ns, alike);
         }
-        self.count_held(shape.kind);
+        self.count_held(at);
     }
 
-    /// Lanes have taken in a request that joined others unasked.
+    /// Lanes have taken in a request that joined others unasked. Returns the batch if it is full.
     #[inline]
     pub(super) fn note_unasked(&mut self, kind: Kind) -> Option<Gathering> {
-        if let Some(one) = self.held.iter_mut().find(|one| one.shape.kind == kind) {
-            one.alike = one.alike.saturating_sub(1);
-            one.unasked += 1;
-        }
-        self.count_held(kind)
+        let at = self.held.iter().position(|one| one.shape.kind == kind)?;
+        self.held[at].alike = self.held[at].alike.saturating_sub(1);
+        self.held[at].unasked += 1;
+        self.count_held(at)
     }
 
-    /// Counts one more of a kind that they hold. Returns the batch if it is full: then it is done by now.
+    /// Counts one more in this batch, and takes it out if that makes it full: then it is done by now.
     #[inline]
-    fn count_held(&mut self, kind: Kind) -> Option<Gathering> {
-        let at = self.held.iter().position(|one| one.shape.kind == kind)?;
+    fn count_held(&mut self, at: usize) -> Option<Gathering> {
         self.held[at].count += 1;
         (self.held[at].count >= self.width).then(|| self.held.remove(at))
     }
