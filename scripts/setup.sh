@@ -77,27 +77,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     }
     spare nginx-dev "the module for nginx cannot be built (nginx/build.sh takes sources, too)"
     spare chromium "the tests that open pages in it are skipped (Ubuntu has it as a snap only)"
-    # A server that is installed to be run by us must not start by itself: invoke-rc.d asks this file.
-    policy=/usr/sbin/policy-rc.d
-    own_policy=
-    if [[ " ${missing[*]} " =~ " nginx "|" haproxy "|" postgresql " ]] && [ ! -e "$policy" ]; then
-        own_policy=yes
-        printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
-        $sudo chmod +x "$policy"
-        trap '$sudo rm -f "$policy"' EXIT
-    fi
-    [ ${#missing[@]} -eq 0 ] ||
-        DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-    if [ -n "$own_policy" ]; then
-        $sudo rm -f "$policy"
-        trap - EXIT
-        # Nor at the next boot.
-        for server in nginx haproxy postgresql; do
-            [[ " ${missing[*]} " = *" $server "* ]] || continue
-            if command -v systemctl >/dev/null; then $sudo systemctl --quiet disable "$server" 2>/dev/null || true; fi
-            echo "$server is installed, its own service is off (systemctl enable --now $server turns it on)"
-        done
-    fi
+    [ ${#missing[@]} -eq 0 ] || sh crates/wattlock-cli/src/nginx/install.sh --listed "${missing[@]}"
 fi
 
 # The independent reader of sealed files wants a current `cryptography`, which distributions rarely have.

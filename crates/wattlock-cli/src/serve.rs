@@ -29,7 +29,7 @@ const FILE_BYTES: u64 = 4 << 20;
 /// Serve a folder over HTTPS on this machine, by the installed nginx with Wattlock in it
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock serve .\n  wattlock serve . --compare\n  wattlock serve /srv/www --port 8444 --key-type p256 --workers 2"
+    after_help = "Examples:\n  wattlock serve .\n  wattlock serve . --compare\n  wattlock serve . --install\n  wattlock serve /srv/www --port 8444 --key-type p256 --workers 2"
 )]
 pub struct Command {
     /// Folder to serve
@@ -38,6 +38,9 @@ pub struct Command {
     /// Port on 127.0.0.1; 0 for any that is free
     #[arg(long, default_value_t = 8443)]
     port: u16,
+    /// Install nginx first if there is none (Debian, Ubuntu; asks sudo where it must); its own service stays off
+    #[arg(long)]
+    install: bool,
     /// Start the same nginx without Wattlock beside it, measure both in turn, print the figures and stop
     #[arg(long)]
     compare: bool,
@@ -63,6 +66,9 @@ pub struct Command {
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     ensure!(command.folder.is_dir(), "{}: not a folder", command.folder.display());
+    if command.install {
+        command.places.install()?;
+    }
     let nginx = command.places.nginx()?;
     let parts = command.places.parts(&nginx, choice)?;
     let scratch = tempfile::Builder::new().prefix("wattlock-serve-").tempdir()?;

@@ -449,3 +449,73 @@ fn a_benchmark_that_is_interrupted_leaves_nothing_behind() {
     assert!(rest.iter().any(|line| line.contains("interrupted")), "{rest:?}");
     assert_eq!(place.left(), [""; 0]);
 }
+
+/// `install.sh` with programs of the test's own in front: each writes what it was called with, and whether a service could start.
+fn installed(place: &Place, apt_get: &str, packages: &[&str]) -> (Output, String) {
+    let (bin, log) = (place.path("bin"), place.path("calls"));
+    fs::create_dir_all(&bin).unwrap();
+    let _ = fs::remove_file(&log);
+    let called = format!("echo \"${{0##*/}} $*\" >>{}\n", log.display());
+    for (name, text) in
+        [("id", "echo 1000\n"), ("sudo", &*called), ("systemctl", &called), ("apt-get", &called)]
+    {
+        let more = match name {
+            // As root would, but for what lies outside of this folder.
+            "sudo" => "case $1 in apt-get|systemctl) exec \"$@\" ;; tee) cat >/dev/null ;; esac\n",
+            "apt-get" => apt_get,
+            _ => "",
+        };
+        let program = bin.join(name);
+        fs::write(&program, format!("#!/bin/sh\n{text}{more}")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/nginx/install.sh");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let output = Command::new("sh").arg(script).args(packages).env("PATH", path).output().unwrap();
+    (output, fs::read_to_string(log).unwrap_or_default())
+}
+
+#[test]
+fn a_server_is_installed_and_its_own_service_stays_off() {
+    let place = Place::new();
+    let policy = Path::new("/usr/sbin/policy-rc.d").exists();
+    let (output, calls) = installed(&place, "", &["nginx"]);
+    assert!(output.status.success(), "{output:?}");
+    let calls: Vec<_> = calls.lines().collect();
+    let at = |what: &str| calls.iter().position(|call| call.contains(what)).ok_or((what.to_owned(), &calls));
+    assert!(at("apt-get update").unwrap() < at("apt-get install").unwrap());
+    assert!(calls[at("apt-get install").unwrap()].ends_with("--no-install-recommends nginx"), "{calls:?}");
+    assert!(at("apt-get install").unwrap() < at("systemctl --quiet disable nginx").unwrap());
+    // A policy that stands there already is somebody else's.
+    if !policy {
+        assert!(at("sudo tee /usr/sbin/policy-rc.d").unwrap() < at("apt-get install").unwrap());
+        assert!(at("apt-get install").unwrap() < at("sudo rm -f /usr/sbin/policy-rc.d").unwrap());
+    }
+    let (output, calls) = installed(&place, "", &["--listed", "age"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(!calls.contains("update") && !calls.contains("policy") && !calls.contains("disable"), "{calls}");
+}
+
+#[test]
+fn an_installation_that_fails_says_so_and_leaves_no_policy() {
+    let place = Place::new();
+    let (output, calls) = installed(&place, "[ $1 != install ] || exit 100\n", &["nginx"]);
+    assert_eq!(output.status.code(), Some(100));
+    assert!(!calls.contains("disable"), "{calls}");
+    assert_eq!(calls.contains("tee /usr/sbin/policy"), calls.contains("rm -f /usr/sbin/policy"), "{calls}");
+}
+
+#[test]
+fn nothing_is_installed_where_nginx_is_named() {
+    let place = Place::new();
+    // Whoever asks apt here fails.
+    let (_, _) = installed(&place, "exit 100\n", &["nginx"]);
+    let path = format!("{}:{}", place.path("bin").display(), std::env::var("PATH").unwrap());
+    let (missing, folder) = (place.path("none"), place.path("www"));
+    let _ = fs::remove_file(place.path("calls"));
+    let mut command = place.command(&["serve", "--install", "--port", "0", "--nginx"]);
+    let output = command.arg(&missing).arg(&folder).env("PATH", &path).output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("none"), "{output:?}");
+    assert!(!place.path("calls").exists(), "a named nginx is not installed");
+}

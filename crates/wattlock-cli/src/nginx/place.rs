@@ -12,6 +12,8 @@ use crate::setup::{Choice, Goal};
 
 const MODULE: &str = "ngx_http_wattlock_module.so";
 const PROVIDER: &str = "libwattlock_provider.so";
+/// Installs packages whose names are its arguments.
+const INSTALL: &str = include_str!("install.sh");
 
 /// What every command about nginx may be told.
 #[derive(Debug, Clone, Args)]
@@ -63,11 +65,24 @@ impl Places {
         let program = match &self.nginx {
             Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
             None => search("nginx").context(
-                "no nginx found: install it (Debian, Ubuntu: `apt-get install nginx`; `make run` does so without \
-                 letting its service start), or say --nginx PATH",
+                "no nginx found: install it (Debian, Ubuntu: `apt-get install nginx`; `wattlock serve --install DIR` \
+                 does so without letting its service start), or say --nginx PATH",
             )?,
         };
         Nginx::ask(program, self.openssl_lib.clone())
+    }
+
+    /// Installs nginx by apt if none is found and none is named. Its own service is left off. Blocks while apt works.
+    ///
+    /// # Errors
+    /// This is no Debian or Ubuntu, or apt failed; it has said why.
+    pub fn install(&self) -> Result<()> {
+        if self.nginx.is_some() || search("nginx").is_some() {
+            return Ok(());
+        }
+        let done = Command::new("sh").args(["-c", INSTALL, "install.sh", "nginx"]).status().context("sh")?;
+        ensure!(done.success(), "nginx could not be installed");
+        Ok(())
     }
 
     /// Finds the module and the provider.
