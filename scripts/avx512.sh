@@ -9,6 +9,7 @@
 #   scripts/avx512.sh -p PACKAGE --test NAME              cargo's own words choose the binaries ...
 #   scripts/avx512.sh -p PACKAGE --lib -- aes::vaes512    ... and the test runner's choose the tests
 #   scripts/avx512.sh -b BINARY [-b BINARY] -- FILTER     binaries that are built already
+#   scripts/avx512.sh -b BINARY [-b BINARY] -r SCRIPT     the shell script SCRIPT instead of tests; the binaries are in /tests, 01-NAME ...
 #
 # LIMIT=1800 is the time limit in seconds. Exits with 0 if all tests passed, 1 if one did not, 2 if there was no result.
 # Needs bochs, bochs-term, bochsbios, vgabios, xorriso; a kernel, busybox and isolinux are downloaded by apt-get, unpacked in
@@ -20,10 +21,11 @@ target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target"
 target=$(cd "$target" && pwd)
 
-binaries=() selection=() arguments=()
+binaries=() selection=() arguments=() script=
 while [ $# -gt 0 ]; do
     case $1 in
         -b) binaries+=("$2"); shift 2 ;;
+        -r) script=$2; shift 2 ;;
         --) shift; arguments=("$@"); break ;;
         *) selection+=("$1"); shift ;;
     esac
@@ -126,15 +128,17 @@ for feature in avx512f avx512bw avx512vl avx512dq avx512ifma vaes vpclmulqdq; do
     busybox grep -qw $feature /proc/cpuinfo || { echo "the emulated CPU has no $feature"; echo "avx512.sh: status 2"; busybox sleep 9999; }
 done
 status=0
-for test in /tests/*; do
-    echo "== ${test##*/}"
 INIT
-    printf '    "$test"'
-    if [ ${#arguments[@]} -gt 0 ]; then printf ' %q' "${arguments[@]}"; fi
-    printf ' --test-threads=1 || status=1\n'
+    if [ -n "$script" ]; then
+        cp "$script" "$root/run"
+        echo 'sh /run || status=1'
+    else
+        printf 'for test in /tests/*; do\n    echo "== ${test##*/}"\n    "$test"'
+        if [ ${#arguments[@]} -gt 0 ]; then printf ' %q' "${arguments[@]}"; fi
+        printf ' --test-threads=1 || status=1\n'
+        printf '    [ $status = 0 ] || echo "   failed: ${test##*/}"\ndone\n'
+    fi
     cat <<'INIT'
-    [ $status = 0 ] || echo "   failed: ${test##*/}"
-done
 echo "avx512.sh: status $status"
 busybox sleep 9999
 INIT

@@ -8,7 +8,8 @@
 #
 # A step took 10 to 40 microseconds in the virtual machine where this was written (X25519: seconds to three minutes), so
 # RSA-2048, with tens of millions of instructions, takes many minutes, and RSA-4096 hours. WATTLOCK=PROGRAM counts in a
-# program that is built already. Needs cc, nm, objdump and python3; x86-64 Linux only. Valgrind would be quicker, but it ignores the
+# program that is built already. EMULATED=1 steps through it on the emulated CPU with AVX-512 (avx512.sh), where the pass is one of
+# AVX-512's: P-256 and X25519 take minutes there, RSA hours. Needs cc, nm, objdump and python3; x86-64 Linux only. Valgrind would be quicker, but it ignores the
 # rounding mode, so that there are no lanes in it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,19 +21,39 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cc -O2 -Wall -o "$scratch/count" scripts/lanes-instructions.c
+# The words after `wattlock` that do the pass, and how many passes come before the one that counts: the first of each kind warms up.
+words() { echo "bench lanes --operation $1 --no-openssl --no-runtime --turns 1"; }
+before() { case $1 in *-generate-derive) echo 2 ;; *) echo 1 ;; esac; }
 address=$(nm -C "$program" | awk '$3 == "wattlock_cpu::lanes::Lanes::pass" { print $1 }')
 [ -n "$address" ] || { echo "no Lanes::pass in $program" >&2; exit 1; }
 if [ $# = 0 ]; then
     set -- rsa-2048-private rsa-3072-private rsa-4096-private ecdsa-p256-sign p256-derive p256-generate-derive x25519-derive \
         x25519-generate-derive ecdsa-p384-sign p384-derive p384-generate-derive
 fi
+if [ -n "${EMULATED:-}" ]; then
+    for operation; do
+        echo "if /tests/01-count $address $(before "$operation") /tests/02-wattlock $(words "$operation") >/tmp/counts 2>/tmp/error
+            then echo 'counts of $operation'; busybox gzip -c /tmp/counts | busybox base64; echo; echo 'end of counts'
+            else echo 'not counted: $operation'; busybox tail -n 1 /tmp/error; fi"
+    done >"$scratch/script"
+    cp "$program" "$scratch/wattlock"
+    # Its exit code says whether the machine came up; what could not be counted is said below.
+    LIMIT=${LIMIT:-7200} scripts/avx512.sh -b "$scratch/count" -b "$scratch/wattlock" -r "$scratch/script" >"$scratch/screen"
+fi
+# The counts of an operation, to $scratch/counts.
+counted() {
+    if [ -n "${EMULATED:-}" ]; then
+        sed -n "/^counts of $1\$/,/^end of counts/p" "$scratch/screen" | sed '1d;$d' | base64 -d -i | gunzip >"$scratch/counts"
+    else
+        # shellcheck disable=SC2046 # words
+        "$scratch/count" "$address" "$(before "$1")" "$program" $(words "$1") >"$scratch/counts"
+    fi
+}
 echo "operation                     all  multiply-adds  other vector  vector moves        scalar  memory operands"
 for operation; do
-    # The first pass of each kind warms up.
-    skip=1 name=$operation
-    case $operation in *-generate-derive) skip=2 name=${operation%-derive} ;; esac
-    if ! "$scratch/count" "$address" "$skip" "$program" bench lanes --operation "$operation" --no-openssl --no-runtime \
-        --turns 1 >"$scratch/counts" 2>"$scratch/error"; then
+    name=$operation
+    case $operation in *-generate-derive) name=${operation%-derive} ;; esac
+    if ! counted "$operation" 2>"$scratch/error"; then
         echo "$operation: not counted ($(tail -n 1 "$scratch/error")); does this CPU do it?"
         continue
     fi
