@@ -6,6 +6,12 @@ use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
 
+/// With the widest registers this machine has, and with 256 bits.
+fn engines() -> [Instruction; 2] {
+    let whole = Cpu::detect();
+    [whole, Cpu { ifma512: None, ..whole }].map(Instruction::with)
+}
+
 /// A key that only the named engine ever expands.
 struct Side<'e> {
     engine: &'e dyn Engine,
@@ -69,37 +75,49 @@ fn lengths() -> impl Iterator<Item = usize> {
 
 #[test]
 fn seals_as_aws_lc_and_software_do_and_opens_again() {
-    let (ours, library, software) = (Instruction::new(), Instruction::with(Cpu::PLAIN), Software::new());
-    let (ours, library, software) = (Side::new(&ours), Side::new(&library), Side::new(&software));
+    let (ours, library, software) = (engines(), Instruction::with(Cpu::PLAIN), Software::new());
+    let ours = ours.each_ref().map(|engine| Side::new(engine));
+    let (library, software) = (Side::new(&library), Side::new(&software));
     for len in lengths() {
         let (message, nonce) = (pattern(len), nonce(len));
         let aad = pattern(len % 67);
-        let (mut sealed, tag) = ours.seal(&nonce, &aad, &message);
         let (by_library, library_tag) = library.seal(&nonce, &aad, &message);
-        assert!(sealed == by_library && tag == library_tag, "{len} against AWS-LC");
         let (by_software, software_tag) = software.seal(&nonce, &aad, &message);
-        assert!(sealed == by_software && tag == software_tag, "{len} against software");
-        assert_eq!(ours.open_in_place(&nonce, &aad, &mut sealed, tag), Ok(len));
-        assert!(sealed == message, "{len} opened");
+        assert!(by_library == by_software && library_tag == software_tag, "{len}: AWS-LC against software");
+        for ours in &ours {
+            let (mut sealed, tag) = ours.seal(&nonce, &aad, &message);
+            assert!(sealed == by_library && tag == library_tag, "{len}");
+            assert_eq!(ours.open_in_place(&nonce, &aad, &mut sealed, tag), Ok(len));
+            assert!(sealed == message, "{len} opened");
+        }
     }
 }
 
 #[test]
 fn associated_data_of_any_length_counts() {
-    let (ours, library) = (Instruction::new(), Instruction::with(Cpu::PLAIN));
-    let (ours, library) = (Side::new(&ours), Side::new(&library));
-    let (message, aad) = (pattern(1000), pattern(700));
-    for len in 0..=aad.len() {
-        let aad = &aad[..len];
-        assert!(ours.seal(&nonce(1), aad, &message) == library.seal(&nonce(1), aad, &message), "{len}");
+    let library = Instruction::with(Cpu::PLAIN);
+    let library = Side::new(&library);
+    let (message, aad) = (pattern(5000), pattern(700));
+    for (engine, message) in
+        engines().iter().flat_map(|engine| [(engine, &message[..1000]), (engine, &message)])
+    {
+        let ours = Side::new(engine);
+        for len in 0..=aad.len() {
+            let aad = &aad[..len];
+            assert!(ours.seal(&nonce(1), aad, message) == library.seal(&nonce(1), aad, message), "{len}");
+        }
     }
 }
 
-/// What is verified first is never written: apart, the output holds zeros only; in place, the message is gone.
+/// Apart, the output holds zeros only; in place, the message is gone.
 #[test]
 fn forgery_of_any_part_is_refused_and_leaves_zeros() {
-    let engine = Instruction::new();
-    let side = Side::new(&engine);
+    for engine in engines() {
+        forgeries_are_refused(&Side::new(&engine));
+    }
+}
+
+fn forgeries_are_refused(side: &Side<'_>) {
     for len in [320, 512, 960, 1024, 1500, 4096, 70_000] {
         let (nonce, aad, message) = (nonce(len), pattern(20), pattern(len));
         let (sealed, tag) = side.seal(&nonce, &aad, &message);

@@ -9,7 +9,7 @@ use wattlock_cpu::software::Software;
 /// The engines this machine allows, widest first.
 fn engines() -> Vec<Instruction> {
     let whole = Cpu::detect();
-    let ymm = Cpu { vaes512: None, ..whole };
+    let ymm = Cpu { vaes512: None, ifma512: None, ..whole };
     let xmm = Cpu { vaes256: None, ..ymm };
     [whole, ymm, xmm, Cpu::PLAIN].map(Instruction::with).into()
 }

@@ -87,7 +87,7 @@ impl Work {
 
 fn engines() -> Vec<Instruction> {
     let whole = Cpu::detect();
-    let ymm = Cpu { vaes512: None, ..whole };
+    let ymm = Cpu { vaes512: None, ifma512: None, ..whole };
     let xmm = Cpu { vaes256: None, ..ymm };
     [whole, ymm, xmm, Cpu::PLAIN].map(Instruction::with).into()
 }

@@ -98,3 +98,59 @@ impl Poly1305 {
         number.wrapping_add(self.mask).to_le_bytes()
     }
 }
+
+/// What the hashes are held against.
+#[cfg(test)]
+pub(super) mod model {
+    use num_bigint::BigUint;
+
+    /// RFC 8439 section 2.5.1 on section 2.8's padded layout, in numbers of any size.
+    pub(in super::super) fn model(key: &[u8; 32], aad: &[u8], message: &[u8]) -> [u8; 16] {
+        let p = (BigUint::from(1u8) << 130) - 5u8;
+        let clamp = BigUint::from(0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff_u128);
+        let r = BigUint::from_bytes_le(&key[..16]) & clamp;
+        let mut sum = BigUint::ZERO;
+        let mut lengths = [0; 16];
+        lengths[..8].copy_from_slice(&(aad.len() as u64).to_le_bytes());
+        lengths[8..].copy_from_slice(&(message.len() as u64).to_le_bytes());
+        for block in aad.chunks(16).chain(message.chunks(16)).chain([&lengths[..]]) {
+            sum = (sum + BigUint::from_bytes_le(block) + (BigUint::from(1u8) << 128)) * &r % &p;
+        }
+        let tag = sum + BigUint::from_bytes_le(&key[16..]);
+        let mut bytes = tag.to_bytes_le();
+        bytes.resize(16, 0);
+        bytes[..16].try_into().unwrap()
+    }
+
+    pub(in super::super) fn key(r: u128, mask: u128) -> [u8; 32] {
+        let mut key = [0; 32];
+        key[..16].copy_from_slice(&r.to_le_bytes());
+        key[16..].copy_from_slice(&mask.to_le_bytes());
+        key
+    }
+
+    /// Multipliers at the ends of what clamping leaves, of every limb, and some without a pattern.
+    pub(in super::super) const MULTIPLIERS: [u128; 9] = [
+        0,
+        1,
+        4,
+        u128::MAX,
+        0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff,
+        0x0fff_fffc_0000_0000_0000_0000_0000_0000,
+        0x0000_0000_0fff_fffc_0fff_fffc_0000_0000,
+        0x0000_0000_0000_0000_0000_0fff_0fff_ffff,
+        0x9b1c_55d3_80f7_24ae_13c9_6e02_bd48_7a51,
+    ];
+
+    /// Blocks that fill every limb, that lie at the modulus (with the bit above: 2^129 - 5 and its neighbours), that sum
+    /// to it, and that are nothing.
+    pub(in super::super) const BLOCKS: [u128; 7] = [
+        u128::MAX,
+        0,
+        u128::MAX - 4,
+        u128::MAX - 5,
+        0xffff_ffff_ffff_ffff_ffff_ffff_ffff_fff0,
+        0x0000_0000_00ff_ffff_ffff_f000_0000_0000,
+        0xffff_ffff_ff00_0000_0000_0fff_ffff_ffff,
+    ];
+}

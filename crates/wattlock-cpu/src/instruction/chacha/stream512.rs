@@ -14,105 +14,30 @@
 
 use std::arch::x86_64::*;
 
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use super::state::{self, BLOCK, COUNTER, State, add_xor_turn, quarter_rounds, rounds};
 
-/// Bytes of a block, and of a register.
-pub(super) const BLOCK: usize = 64;
 /// Bytes that [`sixteen`] makes.
 pub(super) const STEP: usize = 16 * BLOCK;
 
-/// RFC 8439 section 2.3: "expand 32-byte k".
-const FIXED: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+/// Room for a step.
+pub(super) type Buffer = state::Buffer<STEP>;
 
-/// The word that counts blocks.
-const COUNTER: usize = 12;
+/// What a round does to registers.
+mod op {
+    use std::arch::x86_64::*;
 
-/// How far a stream has come. Wipes itself.
-#[derive(Zeroize, ZeroizeOnDrop)]
-pub(super) struct State {
-    /// The block function's input, the counter among them.
-    words: [u32; 16],
-    /// The same as far into the first two rounds as words can be brought that do not depend on the counter: columns 1
-    /// to 3 through the first round, and of column 0 and of two diagonals what their quarter rounds begin with. It
-    /// saves [`sixteen`] 41 of its 960 steps.
-    early: [u32; 16],
-}
-
-impl State {
-    /// A stream at block 0.
-    pub(super) fn new(key: &[u32; 8], nonce: &[u8; 12]) -> State {
-        let (nonce, _) = nonce.as_chunks::<4>();
-        let mut words = [0; 16];
-        words[..4].copy_from_slice(&FIXED);
-        words[4..12].copy_from_slice(key);
-        for (word, bytes) in words[COUNTER + 1..].iter_mut().zip(nonce) {
-            *word = u32::from_le_bytes(*bytes);
-        }
-        let mut early = words;
-        early[0] = early[0].wrapping_add(early[4]);
-        for column in 1..4 {
-            quarter_round(&mut early, column);
-        }
-        early[1] = early[1].wrapping_add(early[6]);
-        early[2] = early[2].wrapping_add(early[7]);
-        early[13] = (early[13] ^ early[2]).rotate_left(16);
-        State { words, early }
-    }
-
-    fn advance(&mut self, blocks: u32) {
-        self.words[COUNTER] = self.words[COUNTER].wrapping_add(blocks);
-    }
-}
-
-/// RFC 8439 section 2.1, on a column.
-fn quarter_round(s: &mut [u32; 16], column: usize) {
-    let (a, b, c, d) = (column, 4 + column, 8 + column, 12 + column);
-    for (sum, other, mixed, turn) in [(a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)] {
-        s[sum] = s[sum].wrapping_add(s[other]);
-        s[mixed] = (s[mixed] ^ s[sum]).rotate_left(turn);
-    }
-}
-
-/// Keystream that waits to be used, aligned for whole registers.
-#[repr(C, align(64))]
-pub(super) struct Buffer(pub(super) [u8; STEP]);
-
-impl Buffer {
-    /// Overwrites all of it.
     #[inline]
-    pub(super) fn wipe(&mut self) {
-        self.0 = [0; STEP];
-        // The compiler must believe that somebody reads the zeros.
-        std::hint::black_box(&raw const *self);
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn add(a: __m512i, b: __m512i) -> __m512i {
+        _mm512_add_epi32(a, b)
     }
-}
 
-/// `mixed = (mixed ^ sum) <<< TURN`.
-macro_rules! xor_turn {
-    ($turn:literal: $mixed:expr, $sum:expr) => {
-        $mixed = _mm512_rol_epi32::<$turn>(_mm512_xor_si512($mixed, $sum));
-    };
-}
-
-/// `sum += other; mixed = (mixed ^ sum) <<< TURN` for several registers, step by step, so that the chains hide each
-/// other. A macro, as what is built of it: functions are not always inlined, and would then work on memory.
-macro_rules! add_xor_turn {
-    ($turn:literal: $([$sum:expr, $other:expr, $mixed:expr])*) => {
-        $(
-            $sum = _mm512_add_epi32($sum, $other);
-            xor_turn!($turn: $mixed, $sum);
-        )*
-    };
-}
-
-/// Quarter rounds (RFC 8439 section 2.1) side by side.
-macro_rules! quarter_rounds {
-    ($([$a:expr, $b:expr, $c:expr, $d:expr])*) => {
-        add_xor_turn!(16: $([$a, $b, $d])*);
-        add_xor_turn!(12: $([$c, $d, $b])*);
-        add_xor_turn!(8: $([$a, $b, $d])*);
-        add_xor_turn!(7: $([$c, $d, $b])*);
-    };
+    /// `(mixed ^ sum) <<< TURN`.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn xor_turn<const TURN: i32>(mixed: __m512i, sum: __m512i) -> __m512i {
+        _mm512_rol_epi32::<TURN>(_mm512_xor_si512(mixed, sum))
+    }
 }
 
 /// Sixteen blocks.
@@ -126,26 +51,7 @@ fn sixteen(state: &mut State, out: &mut Buffer) {
         *vector = everywhere(*word);
     }
     x[COUNTER] = counter;
-    // Rounds 1 and 2, from where `early` has brought them.
-    xor_turn!(16: x[12], x[0]);
-    add_xor_turn!(12: [x[8], x[12], x[4]]);
-    add_xor_turn!(8: [x[0], x[4], x[12]]);
-    add_xor_turn!(7: [x[8], x[12], x[4]]);
-    xor_turn!(16: x[12], x[1]);
-    add_xor_turn!(16: [x[0], x[5], x[15]] [x[3], x[4], x[14]]);
-    add_xor_turn!(12: [x[10], x[15], x[5]] [x[11], x[12], x[6]] [x[8], x[13], x[7]] [x[9], x[14], x[4]]);
-    add_xor_turn!(8: [x[0], x[5], x[15]] [x[1], x[6], x[12]] [x[2], x[7], x[13]] [x[3], x[4], x[14]]);
-    add_xor_turn!(7: [x[10], x[15], x[5]] [x[11], x[12], x[6]] [x[8], x[13], x[7]] [x[9], x[14], x[4]]);
-    for _ in 1..10 {
-        quarter_rounds!(
-            [x[0], x[4], x[8], x[12]] [x[1], x[5], x[9], x[13]]
-            [x[2], x[6], x[10], x[14]] [x[3], x[7], x[11], x[15]]
-        );
-        quarter_rounds!(
-            [x[0], x[5], x[10], x[15]] [x[1], x[6], x[11], x[12]]
-            [x[2], x[7], x[8], x[13]] [x[3], x[4], x[9], x[14]]
-        );
-    }
+    rounds!(op, x, ());
     for (i, (vector, word)) in x.iter_mut().zip(&state.words).enumerate() {
         let start = if i == COUNTER { counter } else { everywhere(*word) };
         *vector = _mm512_add_epi32(*vector, start);
@@ -229,7 +135,7 @@ fn rows<const N: usize>(state: &mut State, out: &mut Buffer) -> usize {
     let mut x = start;
     for _ in 0..10 {
         for [a, b, c, d] in &mut x {
-            quarter_rounds!([*a, *b, *c, *d]);
+            quarter_rounds!(op: [*a, *b, *c, *d]);
         }
         for [_, b, c, d] in &mut x {
             *b = _mm512_shuffle_epi32::<0b00_11_10_01>(*b);
@@ -237,7 +143,7 @@ fn rows<const N: usize>(state: &mut State, out: &mut Buffer) -> usize {
             *d = _mm512_shuffle_epi32::<0b10_01_00_11>(*d);
         }
         for [a, b, c, d] in &mut x {
-            quarter_rounds!([*a, *b, *c, *d]);
+            quarter_rounds!(op: [*a, *b, *c, *d]);
         }
         for [_, b, c, d] in &mut x {
             *b = _mm512_shuffle_epi32::<0b10_01_00_11>(*b);
@@ -302,15 +208,9 @@ pub(super) unsafe fn add(keystream: &[u8], from: *const u8, to: *mut u8, len: us
 
 #[cfg(test)]
 mod tests {
+    use super::super::state::model::{block, stream_at};
     use super::*;
     use crate::detect::Cpu;
-
-    fn stream_at(counter: u32) -> State {
-        let key = std::array::from_fn(|i| 0x9e37_79b9_u32.wrapping_mul(i as u32 + 1));
-        let mut state = State::new(&key, b"twelve bytes");
-        state.words[COUNTER] = counter;
-        state
-    }
 
     /// Two different kernels, of which one starts from precomputed words: they must not differ at any counter.
     #[test]
@@ -320,11 +220,14 @@ mod tests {
             return;
         }
         for counter in [0, 1, 15, 16, 255, 0xffff, 0x7fff_fffb, u32::MAX - 15, u32::MAX - 7, u32::MAX] {
-            let (mut whole, mut part) = (Buffer([0; STEP]), Buffer([0; STEP]));
+            let (mut whole, mut part) = (Buffer::EMPTY, Buffer::EMPTY);
             let mut state = stream_at(counter);
             // SAFETY: the instructions were found above.
             let made = unsafe { fill(&mut state, &mut whole, STEP) };
             assert_eq!((made, state.words[COUNTER]), (STEP, counter.wrapping_add(16)));
+            for (i, made) in (0..).zip(whole.0.chunks(BLOCK)) {
+                assert_eq!(made, block(&stream_at(counter.wrapping_add(i))), "block {i} at {counter}");
+            }
             for sets in 1..=3 {
                 let (mut state, mut at) = (stream_at(counter), 0);
                 while at < STEP {
@@ -337,22 +240,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    /// RFC 8439 section 2.3.2.
-    #[test]
-    fn block_function_gives_the_published_block() {
-        if Cpu::detect().ifma512.is_none() {
-            println!("not tested: this CPU has no 52-bit multiply-add");
-            return;
-        }
-        let key: [u32; 8] = std::array::from_fn(|i| 0x0302_0100 + 0x0404_0404 * i as u32);
-        let mut state = State::new(&key, &[0, 0, 0, 9, 0, 0, 0, 0x4a, 0, 0, 0, 0]);
-        state.words[COUNTER] = 1;
-        let mut out = Buffer([0; STEP]);
-        // SAFETY: the instructions were found above.
-        unsafe { fill(&mut state, &mut out, STEP) };
-        let words: [u32; 4] = [0xe4e7_f110, 0x1559_3bd1, 0x1fdd_0f50, 0xc471_20a3];
-        assert_eq!(out.0[..16], *words.map(u32::to_le_bytes).as_flattened());
     }
 }

@@ -11,7 +11,8 @@ use zeroize::Zeroizing;
 
 use super::super::span::Span;
 use super::poly512::Hash;
-use super::stream512::{self, BLOCK, Buffer, STEP, State};
+use super::state::{BLOCK, State};
+use super::stream512::{self, Buffer, STEP};
 use super::{NONCE, TAG};
 use crate::detect::{Cpu, Ifma512};
 
@@ -75,8 +76,7 @@ impl Stream {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512ifma")]
     fn new(key: &[u32; 8], nonce: &[u8; NONCE], len: usize) -> Stream {
-        let mut stream =
-            Stream { state: State::new(key, nonce), buffer: Buffer([0; STEP]), used: 0, made: 0 };
+        let mut stream = Stream { state: State::new(key, nonce), buffer: Buffer::EMPTY, used: 0, made: 0 };
         stream.refill(BLOCK + len.min(STEP));
         stream.used = BLOCK;
         stream
