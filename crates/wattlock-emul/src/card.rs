@@ -85,6 +85,8 @@ pub(crate) struct Machine {
     losses: AtomicU64,
     /// The age until which it stays lost.
     lost_until: AtomicU64,
+    /// When the stepped card that was polled last answers next; `Nanos::MAX` if it has nothing to answer.
+    due: AtomicU64,
 }
 
 impl Machine {
@@ -96,7 +98,17 @@ impl Machine {
             requests: AtomicU64::new(0),
             losses: AtomicU64::new(0),
             lost_until: AtomicU64::new(0),
+            due: AtomicU64::new(Nanos::MAX),
         }
+    }
+
+    /// Says when the stepped card that was polled last answers next.
+    pub(crate) fn set_due(&self, due: Option<Nanos>) {
+        self.due.store(due.unwrap_or(Nanos::MAX), Ordering::Release);
+    }
+
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        Some(self.due.load(Ordering::Acquire)).filter(|due| *due != Nanos::MAX)
     }
 
     /// Nanoseconds since the first opening.

@@ -87,6 +87,13 @@ impl Emulated {
     pub fn model(&self) -> &Model {
         &self.model
     }
+
+    /// When an answer is next due, so that whoever moves the time of [`Pace::Stepped`] knows how far nothing happens.
+    /// That of the instance polled last, as it was after that poll; `None` if it had nothing to answer. What a loss
+    /// gives back comes earlier; in real time this is always `None`.
+    pub fn next_due(&self) -> Option<Nanos> {
+        self.machine.due()
+    }
 }
 
 impl Engine for Emulated {
@@ -245,7 +252,10 @@ impl Queue {
         self.held.clear();
         match &self.side {
             Side::Thread(thread) => thread.thread().unpark(),
-            _ => self.side = Side::Gone,
+            _ => {
+                self.side = Side::Gone;
+                self.membership.machine.set_due(None);
+            }
         }
         let hostages: Vec<u64> =
             self.entries.iter().filter(|(_, entry)| entry.request.is_none()).map(|(id, _)| *id).collect();
@@ -338,7 +348,8 @@ impl Instance for Queue {
             return self.give_back(now, done);
         }
         if let Side::Stepped(card) = &mut self.side {
-            card.step(&|| now, &self.flags);
+            let due = card.step(&|| now, &self.flags);
+            self.membership.machine.set_due(due);
         }
         // Read before the ring: what the card answered before it died is in the ring by then.
         let dead = self.flags.dead.load(Ordering::Acquire) || self.membership.is_lost(now);

@@ -127,3 +127,29 @@ fn same_calls_give_the_same_completions() {
         assert_eq!(history(seed, 300, Pace::Stepped), history(seed, 300, Pace::Stepped), "seed {seed}");
     }
 }
+
+#[test]
+fn nothing_comes_before_the_answer_that_is_due_next() {
+    let card = Emulated::new(Model::qat_dh8970(), Arc::new(Software::new()), Pace::Stepped).unwrap();
+    let mut instance = card.open(0).unwrap();
+    let mut answers_by = |now| instance.poll(now, &mut |_| {});
+    assert_eq!((answers_by(0), card.next_due()), (0, None), "nothing is in flight");
+    let request = || known_answers(Kind::Sha256).swap_remove(0).request;
+    let mut instance = card.open(0).unwrap();
+    for (token, now) in [(1, 100), (2, 300)] {
+        instance.submit(Token(token), request(), now).unwrap();
+        instance.flush(now);
+        instance.poll(now, &mut |_| panic!("too soon"));
+    }
+    for _ in 0..2 {
+        let due = card.next_due().unwrap();
+        assert_eq!(instance.poll(due - 1, &mut |_| {}), 0);
+        assert_eq!(instance.poll(due, &mut |_| {}), 1);
+    }
+    assert_eq!(card.next_due(), None);
+    instance.submit(Token(3), request(), 1_000_000).unwrap();
+    instance.flush(1_000_000);
+    instance.poll(1_000_000, &mut |_| panic!("too soon"));
+    instance.stop(1_000_000);
+    assert_eq!(card.next_due(), None, "a stopped one answers nothing");
+}
