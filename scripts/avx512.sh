@@ -10,6 +10,7 @@
 #   scripts/avx512.sh -p PACKAGE --lib -- aes::vaes512    ... and the test runner's choose the tests
 #   scripts/avx512.sh -b BINARY [-b BINARY] -- FILTER     binaries that are built already
 #   scripts/avx512.sh -b BINARY [-b BINARY] -r SCRIPT     the shell script SCRIPT instead of tests; the binaries are in /tests, 01-NAME ...
+#   scripts/avx512.sh -x PROGRAM [-- WORDS]               a program that is no test, with these words and no others
 #
 # LIMIT=1800 is the time limit in seconds. Exits with 0 if all tests passed, 1 if one did not, 2 if there was no result.
 # Needs bochs, bochs-term, bochsbios, vgabios, xorriso; a kernel, busybox and isolinux are downloaded by apt-get, unpacked in
@@ -21,10 +22,11 @@ target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target"
 target=$(cd "$target" && pwd)
 
-binaries=() selection=() arguments=() script=
+binaries=() selection=() arguments=() runner=' --test-threads=1' script=
 while [ $# -gt 0 ]; do
     case $1 in
         -b) binaries+=("$2"); shift 2 ;;
+        -x) binaries+=("$2"); runner=; shift 2 ;;
         -r) script=$2; shift 2 ;;
         --) shift; arguments=("$@"); break ;;
         *) selection+=("$1"); shift ;;
@@ -135,7 +137,7 @@ INIT
     else
         printf 'for test in /tests/*; do\n    echo "== ${test##*/}"\n    "$test"'
         if [ ${#arguments[@]} -gt 0 ]; then printf ' %q' "${arguments[@]}"; fi
-        printf ' --test-threads=1 || status=1\n'
+        printf '%s || status=1\n' "$runner"
         printf '    [ $status = 0 ] || echo "   failed: ${test##*/}"\ndone\n'
     fi
     cat <<'INIT'

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use wattlock_core::dev::{Harness, conform};
-use wattlock_core::{Engine, Kind, KindSet};
+use wattlock_core::dev::{Harness, Random, conform};
+use wattlock_core::{Curve, Engine, Key, Kind, KindSet, OwnedRequest};
 use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::lanes::dev::{Passes, lanes_here, one_by_one};
+use wattlock_cpu::lanes::WIDTH;
+use wattlock_cpu::lanes::dev::{Passes, lanes_here, nist_publics, one_by_one, x25519_publics};
 use wattlock_cpu::software::Software;
 
 /// Who answers beside them: the portable engine, or on an emulated CPU the quicker one, since there the difference is
@@ -31,4 +32,39 @@ fn the_queue_of_lanes_conforms_whoever_makes_the_passes() {
     let lanes = Passes::new(kinds, one_by_one(Arc::new(Instruction::new())));
     let summary = conform(&lanes, &Software::new(), &Harness::default());
     println!("{summary:?}");
+}
+
+/// What the test of times runs is the pass that makes pairs: the public keys are the scalars'.
+#[test]
+fn public_keys_of_given_scalars_are_right_and_there_is_none_for_one_out_of_range() {
+    let random = Random::new(11);
+    let pair = |kind: Kind, scalar: &[u8], public: &[u8]| {
+        let mut request = OwnedRequest::new(kind, Arc::new(Key::none_owned()), Vec::new(), 0);
+        request.output = [scalar, public].concat();
+        let len = request.output.len();
+        assert_eq!(Software::new().check(&request, len), Ok(()), "{}", kind.name());
+    };
+    for lanes in lanes_here() {
+        let kinds = lanes.description().queued;
+        let scalars: [[u8; 48]; WIDTH] = std::array::from_fn(|lane| {
+            let mut scalar: [u8; 48] = random.bytes(48).try_into().expect("48 bytes");
+            // The orders begin with ones, so that the first is in range on every curve and the last on none but X25519.
+            scalar[0] &= 0x7f;
+            if lane == WIDTH - 1 { [0xff; 48] } else { scalar }
+        });
+        let short = scalars.map(|scalar| std::array::from_fn(|at| scalar[at]));
+        for (scalar, public) in short.iter().zip(x25519_publics(&lanes, &short)) {
+            pair(Kind::X25519Generate, scalar, &public.expect("every scalar is in range"));
+        }
+        for (kind, curve) in [(Kind::P256Generate, Curve::P256), (Kind::P384Generate, Curve::P384)] {
+            let made = nist_publics(&lanes, curve, &scalars);
+            assert_eq!(made.is_some(), kinds.contains(kind), "{}", kind.name());
+            let (Some(made), len) = (made, curve.scalar_len()) else { continue };
+            assert!(made[WIDTH - 1].is_none(), "{}", kind.name());
+            for (scalar, public) in scalars.iter().zip(made).take(WIDTH - 1) {
+                let public = public.expect("a scalar in range");
+                pair(kind, &scalar[..len], &[&[4], &public[..2 * len]].concat());
+            }
+        }
+    }
 }

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use wattlock_core::{Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, Window};
+use wattlock_core::{Curve, Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, Window};
 
 use super::queue::{self, Kernels};
-use super::{Isa, Item, Lanes, WIDTH, x25519};
+use super::{Isa, Item, Lanes, WIDTH, nist, x25519};
 use crate::detect::Cpu;
 
 /// The lanes of every instruction set that this CPU has, the best first. On an emulated CPU, which `WATTLOCK_EMULATED_CPU`
@@ -24,6 +24,21 @@ pub fn x25519_publics(lanes: &Lanes, scalars: &[[u8; 32]; WIDTH]) -> [Option<[u8
     match lanes.isa {
         Isa::Ifma512(isa) => x25519::publics(isa, scalars),
         Isa::Fma256(isa) => x25519::publics(isa, scalars),
+    }
+}
+
+/// The pass that makes fresh pairs on P-256 or P-384, with these scalars instead of fresh ones: big-endian, the curve's length
+/// of each from the front. Gives each lane's public key, `x` and `y` likewise; none where the scalar is not in `[1, n)` or the
+/// result not sound. `None` for another curve, and for lanes that do not do these.
+pub fn nist_publics(
+    lanes: &Lanes,
+    curve: Curve,
+    scalars: &[[u8; 48]; WIDTH],
+) -> Option<[Option<[u8; 96]>; WIDTH]> {
+    match (lanes.isa, curve) {
+        (Isa::Ifma512(isa), Curve::P256) => Some(nist::p256_publics(isa, scalars)),
+        (Isa::Ifma512(isa), Curve::P384) => Some(nist::p384_publics(isa, scalars)),
+        _ => None,
     }
 }
 

@@ -256,6 +256,46 @@ fn generate<C: Curve<N>, const N: usize>(isa: Ifma512, items: &mut [Item<'_>]) {
     }
 }
 
+/// Scalars as [`draw`] draws them: big-endian, a curve's length of each from the front.
+#[cfg(feature = "dev")]
+pub type Drawn = [[u8; BYTES_MAX]; WIDTH];
+
+/// Public keys: `x` and `y`, big-endian, one after the other from the front.
+#[cfg(feature = "dev")]
+pub type Publics = [Option<[u8; 2 * BYTES_MAX]>; WIDTH];
+
+/// What [`p256_generate`] makes of scalars that are drawn, with these. None where the scalar is not in range, which would be
+/// drawn anew, or the result is not sound.
+#[cfg(feature = "dev")]
+pub fn p256_publics(isa: Ifma512, drawn: &Drawn) -> Publics {
+    publics::<P256, 5>(isa, drawn)
+}
+
+/// The same on P-384.
+#[cfg(feature = "dev")]
+pub fn p384_publics(isa: Ifma512, drawn: &Drawn) -> Publics {
+    publics::<P384, 8>(isa, drawn)
+}
+
+#[cfg(feature = "dev")]
+fn publics<C: Curve<N>, const N: usize>(isa: Ifma512, drawn: &Drawn) -> Publics {
+    let mut scalars: Lanes<N> = Zeroizing::new([dummy(0); WIDTH]);
+    let mut taken = [false; WIDTH];
+    for (lane, bytes) in drawn.iter().enumerate() {
+        scalars[lane] = limbs_of(&bytes[..C::BYTES], 0);
+        taken[lane] = in_range::<C, N>(&scalars[lane]);
+    }
+    let (made, sound) = entry::generate::<C, N>(isa, &scalars);
+    std::array::from_fn(|lane| {
+        (taken[lane] && sound >> lane & 1 == 1).then(|| {
+            let mut public = [0; 2 * BYTES_MAX];
+            write(&made[0][lane], &mut public[..C::BYTES]);
+            write(&made[1][lane], &mut public[C::BYTES..2 * C::BYTES]);
+            public
+        })
+    })
+}
+
 /// Fresh scalars in `[1, n)`, by rejection (FIPS 186-5 A.2.2): all at once, and anew those that are not in range, which
 /// for P-256 is one in 2^32.
 fn draw<C: Curve<N>, const N: usize>(scalars: &mut [Limbs<N>]) -> Result<(), Error> {
