@@ -570,7 +570,7 @@ fn s_server_async_completes_every_handshake_when_the_accelerator_dies() {
     for (fault, counter) in DEATHS {
         // s_server resumes a paused job at once and again, until its work is taken back and done inside the call. What
         // the card still reports depends on how busy the machine is, so it is tried again until a fault struck. A card
-        // that says nothing is never waited for here: that its silence strikes is shown by `speed` above.
+        // that says nothing is never waited for here: that its silence strikes is shown by the test below.
         let mut seen = Vec::new();
         let struck = [20, 80, 320, 1280].into_iter().any(|give_up_ms| {
             let counted = serve_while_it_dies(fault, give_up_ms);
@@ -582,6 +582,37 @@ fn s_server_async_completes_every_handshake_when_the_accelerator_dies() {
         });
         assert!(struck, "{fault}: {seen:?}");
     }
+}
+
+/// Where it serves pages, `s_server` sleeps for a second whenever a job is paused instead of resuming it at once. So here
+/// nothing is taken back: a request that the card never answers is waited for until its time is up, and the CPU does it.
+#[test]
+fn s_server_async_completes_every_handshake_when_the_accelerator_says_nothing() {
+    // Each kind's known answers are one request, so the three of a handshake are proved by the first handshake, and
+    // the fifth request is one of the second's. Longer than a busy machine keeps an answer back, less than the sleep.
+    let (fault, give_up_ms) = ("fault silence every 5", 500);
+    let host = host();
+    with_accelerator(&host, fault, give_up_ms);
+    let folder = host.path("telemetry");
+    let port = port();
+    let mut command = host.command(true, "openssl");
+    command.env("WATTLOCK_TELEMETRY_DIR", &folder).args(["s_server", "-async", "-HTTP", "-cert", "rsa.pem"]);
+    command.args(["-accept", &format!("127.0.0.1:{port}")]).stdout(Stdio::null()).stderr(Stdio::null());
+    let server = Server::start(&mut command, port);
+    let good = |version| {
+        let more = format!("--version {version} --path /page");
+        assert_eq!(python(&host, false, port, &more)["good"], 1);
+        let counted = counters(&folder, server.0.id());
+        (counted["silent"] > 0 && counted["requests"] > 0, counted)
+    };
+    let (mut seen, mut versions) = (Vec::new(), ["1.3", "1.2"].into_iter().cycle());
+    let struck = versions.by_ref().take(8).any(|version| {
+        let (struck, counted) = good(version);
+        seen.push(counted);
+        struck
+    });
+    assert!(struck, "{seen:?}");
+    versions.take(2).for_each(|version| drop(good(version)));
 }
 
 /// 120 handshakes with `s_server`, all of which succeed; what it counted for the accelerator.
