@@ -51,7 +51,7 @@ fn sixteen(state: &mut State, out: &mut Buffer) {
         *vector = everywhere(*word);
     }
     x[COUNTER] = counter;
-    rounds!(op, x, ());
+    rounds!(op, x, {});
     for (i, (vector, word)) in x.iter_mut().zip(&state.words).enumerate() {
         let start = if i == COUNTER { counter } else { everywhere(*word) };
         *vector = _mm512_add_epi32(*vector, start);
