@@ -4,6 +4,8 @@
 #   nginx/build.sh                  for Debian's nginx: sources and settings are in the package nginx-dev
 #   nginx/build.sh SOURCES NGINX    for a tree of nginx's sources and the program built from it; its own settings are
 #                                   taken from `NGINX -V`. Goes into target/nginx/VERSION
+#   WATTLOCK_NGINX=FOLDER nginx/build.sh
+#                                   the same for FOLDER/src and FOLDER/sbin/nginx; scripts/newer.sh sets it
 #
 # For tests: OUT= another folder to put it in, DEFINES= further flags of the compiler.
 # Does nothing where the module is newer than everything it is made of.
@@ -11,6 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 repo=$PWD
 out=${CARGO_TARGET_DIR:-target}/nginx
+[ $# != 0 ] || [ -z "${WATTLOCK_NGINX:-}" ] || set -- "$WATTLOCK_NGINX/src" "$WATTLOCK_NGINX/sbin/nginx"
 sources=${1:-/usr/share/nginx/src}
 nginx=${2:-}
 if [ -n "$nginx" ]; then

@@ -3,9 +3,10 @@
 #
 #   scripts/measure-openssl.sh [SECONDS] [ROUNDS]
 #
-# OPENSSL=PROGRAM measures another OpenSSL (its libraries by LD_LIBRARY_PATH), PROVIDER=MODULE another build of the provider,
-# ALGORITHMS=LIST what the provider would not offer by itself, ROWS=REGEX only rows that match. Prints medians, their
-# ratio, and the least that it should be beside this version of OpenSSL (- where nothing is said).
+# OPENSSL=PROGRAM measures another OpenSSL (its libraries by LD_LIBRARY_PATH; scripts/newer.sh in front sees to both),
+# PROVIDER=MODULE another build of the provider, ALGORITHMS=LIST what the provider would not offer by itself, ROWS=REGEX
+# only rows that match. Prints medians, their ratio, and the least that it should be beside this version of OpenSSL (-
+# where nothing is said).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-1}
