@@ -2,12 +2,13 @@
 #   make run    sets up, builds, seals and opens real input and prints what was chosen and how fast (INPUT=file or folder;
 #               a folder is served over HTTPS, too, with Wattlock and without)
 #   make test   sets up, builds, passes all tests
-# Others: make build, make soak (long), make bench, make setup.
+# Others: make build, make soak (long), make bench, make setup, make newer (what tests OpenSSL and nginx, with the next
+# release lines of both, which are built from source).
 
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
-.PHONY: run test build setup soak bench clean
+.PHONY: run test build setup soak newer bench clean
 
 run:
 	scripts/setup.sh run
@@ -29,6 +30,11 @@ setup:
 soak:
 	scripts/setup.sh test
 	scripts/soak.sh
+
+newer:
+	scripts/setup.sh test
+	scripts/newer.sh cargo test --locked --no-fail-fast -p wattlock-provider
+	scripts/newer.sh cargo test --locked --no-fail-fast -p wattlock-cli --test nginx --test openssl --test serve
 
 bench: build
 	$(WATTLOCK) bench engines
