@@ -154,17 +154,13 @@ wattlock_info(const SSL *ssl, int where, int ret)
 }
 
 
-/*
- * libssl frees an SSL's ex_data before anything else of it. A job that waits is ended here: its request is withdrawn,
- * and the call repeated until the job has returned, so that its fiber and whatever lies on it is released.
- */
+/* From the ex_data: before the rest of an SSL in OpenSSL 3.0 and 3.1, after nearly all of it since. Nothing asks it. */
 static void
 wattlock_ssl_free(void *parent, void *data, CRYPTO_EX_DATA *ex, int index, long argl, void *argp)
 {
-    SSL             *ssl = parent;
     wattlock_ssl_t  *state = data;
-    ngx_uint_t       tries;
 
+    (void) parent;
     (void) ex;
     (void) index;
     (void) argl;
@@ -172,18 +168,6 @@ wattlock_ssl_free(void *parent, void *data, CRYPTO_EX_DATA *ex, int index, long 
 
     if (state == NULL) {
         return;
-    }
-
-    if (table != NULL && SSL_waiting_for_async(ssl)) {
-        wattlock_counts.aborted++;
-        SSL_set_quiet_shutdown(ssl, 1);
-
-        for (tries = 0; tries < 16 && SSL_waiting_for_async(ssl); tries++) {
-            (void) table->cancel_for(table->provider, ssl);
-            (void) SSL_do_handshake(ssl);
-        }
-
-        ERR_clear_error();
     }
 
     if (state->corked) {
@@ -290,6 +274,32 @@ wattlock_set_ex_data(SSL *ssl, int index, void *data)
     }
 
     return done;
+}
+
+
+/*
+ * In place of SSL_free. A job that waits is ended here: its request is withdrawn, and the call repeated until the job has
+ * returned, so that its fiber and whatever lies on it is released. In the ex_data's free function it would be too late:
+ * OpenSSL 3.2 and later have freed the wait context by then, in which the job pauses.
+ */
+void
+wattlock_free(SSL *ssl)
+{
+    ngx_uint_t  tries;
+
+    if (ssl != NULL && table != NULL && SSL_get_ex_data(ssl, ssl_index) != NULL && SSL_waiting_for_async(ssl)) {
+        wattlock_counts.aborted++;
+        SSL_set_quiet_shutdown(ssl, 1);
+
+        for (tries = 0; tries < 16 && SSL_waiting_for_async(ssl); tries++) {
+            (void) table->cancel_for(table->provider, ssl);
+            (void) SSL_do_handshake(ssl);
+        }
+
+        ERR_clear_error();
+    }
+
+    SSL_free(ssl);
 }
 
 

@@ -357,6 +357,7 @@ def case_client_goes_away_with_its_request_in_flight():
                 "worker_connections 2048;", ARGS.module, 1)
     with nginx:
         nginx.settled()
+        worker = nginx.status()["worker"]
         for turn in range(ARGS.count or 6):
             socks = []
             for at in range(30):
@@ -368,7 +369,8 @@ def case_client_goes_away_with_its_request_in_flight():
             for sock in socks:
                 reset(sock) if turn % 2 else sock.close()
         nginx.settled()
-        assert nginx.status()["aborted"] > 0, nginx.status()
+        status = nginx.status()
+        assert status["worker"] == worker and status["aborted"] > 0, status
         assert nginx.get("/") == b"ok\n"
 
 
@@ -383,12 +385,14 @@ def case_upstream_is_abandoned_while_its_handshake_waits():
                 "worker_connections 2048;", ARGS.module, 1)
     with nginx:
         assert nginx.get("/up") == b"inner\n"
+        worker = nginx.status()["worker"]
         for _ in range(ARGS.count or 30):
             tls = nginx.connect()
             tls.sendall(b"GET /up HTTP/1.1\r\nHost: localhost\r\n\r\n")
             time.sleep(random.uniform(0, 0.05))
             reset(tls)
         nginx.settled()
+        assert nginx.status()["worker"] == worker, "the worker was replaced"
         assert nginx.get("/up") == b"inner\n"
 
 
