@@ -259,7 +259,9 @@ def case_serves_every_version_and_shows_what_it_did():
         load.none_failed(200)
         nginx.settled()
         status = nginx.status()
-        assert status["paused"] > 0 and status["completed"] == status["paused"], status
+        # Not equal: what comes of a client's flight in a segment of its own wakes a connection that waits, and it pauses
+        # again. (A TLS 1.2 client of OpenSSL 3.5 sends its second flight so now and then.)
+        assert 0 < status["completed"] <= status["paused"], status
         kinds = {cell["kind"] for cell in status["runtime"]["cells"]}
         assert {"rsa-2048-private", "aes-256-gcm-seal"} <= kinds, kinds
         text = nginx.get("/status?format=prometheus").decode()
