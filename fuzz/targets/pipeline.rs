@@ -1,6 +1,6 @@
 //! Whole files through the product's own path: a content is sealed as a stream; the sealed file is mangled (bits flipped,
 //! cut, lengthened, chunks swapped, repeated, dropped, taken from another file) and opened, once as a stream that is read
-//! in pieces of any length, once as a file, on as many threads as always. It opens only if it is what was sealed, and
+//! in pieces of any length, once as a file, on as many threads as always. It opens only if it is one that was sealed, and
 //! what is written is the content or its beginning.
 //!
 //! Chunks and segments are small here (`cfg(fuzzing)` in `Layout` and in the pipeline): a content of 4 KiB has 64 and 8
@@ -180,14 +180,15 @@ fuzz_target!(|bytes: &[u8]| {
     while let Some([how, from, to, _]) = orders.next_if(|order| order[0] < 0x80) {
         parts.rearrange(*how, usize::from(*from), usize::from(*to), &other);
     }
-    let mut altered = parts.whole();
+    let (mut altered, other) = (parts.whole(), other.whole());
     for order in orders {
         let [how, high, low, value] = order else { unreachable!("pieces of four") };
         alter(&mut altered, *how, usize::from(u16::from_be_bytes([*high, *low])), *value);
     }
     for input in [pieces(&altered, most), as_file(&altered)] {
         let (result, plain) = opened(input);
-        assert_eq!(result.is_ok(), altered == right, "{result:?}");
+        // Start and chunks may all have been replaced: then it is the other file, which holds the same content.
+        assert_eq!(result.is_ok(), altered == right || altered == other, "{result:?}");
         assert!(content.starts_with(&plain), "what was written is not the content's");
         assert!(result.is_err() || plain.len() == content.len());
     }
