@@ -58,8 +58,9 @@ pub(super) fn kernel_name(cpu: &Cpu) -> &'static str {
 /// sealing is faster with ours and opening not yet; from here on both are (Emerald Rapids: by a third at 768 bytes,
 /// twofold from 16 KiB on).
 const SHORT_WIDE: usize = 512;
-/// With 256 bits (Zen 3): at 2 KiB alike, at 16 KiB ours are faster by a sixth, at 64 KiB by a fifth.
-const SHORT_NARROW: usize = 4096;
+/// With 256 bits (Zen 3, nobody beside): at 2 KiB alike, from 16 KiB on ours are faster by a sixth to a fifth. Beside neighbours
+/// that use the same core the two are alike.
+const SHORT_NARROW: usize = 16 << 10;
 
 /// A key for the best of our kernels that the CPU can use.
 enum Own {
