@@ -76,8 +76,8 @@ unsafe fn crypt<const SEAL: bool>(
     let (from, to, len) = (data.from(), data.to(), data.len());
     let mut state = State::new(key, nonce);
     let mut buffer = Buffer::EMPTY;
-    // SAFETY: the span's sides are valid for `len` bytes, equal or disjoint, and `hashed <= ready <= len`. The hash reads what is
-    // ciphertext already, or still.
+    // SAFETY: the span's sides are valid for `len` bytes, equal or disjoint; neither `ready` nor `hashed` passes `len`. The hash
+    // reads what is ciphertext already (sealing: `hashed <= ready`) or still (opening: it is never behind).
     unsafe {
         let mut hash = Hash::new(&[0; 32], &[]);
         stream256::eight::<false>(&mut state, &mut buffer, &mut hash, from);
