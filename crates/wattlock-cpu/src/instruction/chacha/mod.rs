@@ -2,11 +2,13 @@
 //! 256-bit integers, AWS-LC where it has not.
 //!
 //! [`stream512`] makes the keystream, [`poly512`] the hash, [`wide`] joins them into sealing and opening; [`stream256`],
-//! [`poly64`] and [`narrow`] do so with 256 bits. [`state`] is what the streams share, and
+//! [`poly64`] and [`narrow`] do so with 256 bits, [`beside`] both at once. [`state`] is what the streams share, and
 //! [`poly1305`] the plain arithmetic for the beginning and the end of a message. Nothing here knows a request.
 //!
 //! Constant time: no branch and no address depends on key, data or tag, only on lengths.
 
+#[cfg(target_arch = "x86_64")]
+mod beside;
 #[cfg(target_arch = "x86_64")]
 mod narrow;
 #[cfg(target_arch = "x86_64")]

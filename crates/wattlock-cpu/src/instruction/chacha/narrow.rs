@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use super::super::span::Span;
 use super::poly64::{self, Hash};
 use super::state::{BLOCK, State};
-use super::stream256::{self, Buffer, STEP};
+use super::stream256::{self, Buffer, NOTHING, STEP};
 use super::{NONCE, TAG};
 use crate::detect::{Avx2, Cpu};
 
@@ -76,11 +76,12 @@ unsafe fn crypt<const SEAL: bool>(
     let (from, to, len) = (data.from(), data.to(), data.len());
     let mut state = State::new(key, nonce);
     let mut buffer = Buffer::EMPTY;
+    let keystream = buffer.0.as_mut_ptr();
     // SAFETY: the span's sides are valid for `len` bytes, equal or disjoint; neither `ready` nor `hashed` passes `len`. The hash
     // reads what is ciphertext already (sealing: `hashed <= ready`) or still (opening: it is never behind).
     unsafe {
         let mut hash = Hash::new(&[0; 32], &[]);
-        stream256::eight::<false>(&mut state, &mut buffer, &mut hash, from);
+        stream256::eight::<false>(&mut state, NOTHING.as_ptr(), keystream, &mut hash, from);
         // Block 0 is the hash's key (RFC 8439 section 2.6).
         hash = Hash::new(buffer.0.first_chunk().unwrap_or(&[0; 32]), aad);
         let mut tail = [0; poly64::BLOCK];
@@ -89,26 +90,43 @@ unsafe fn crypt<const SEAL: bool>(
         if !SEAL {
             tail.copy_from_slice(std::slice::from_raw_parts(from.add(whole), tail.len()));
         }
+        let text = if SEAL { to.cast_const() } else { from };
         let (mut ready, mut hashed, mut used) = (0, 0, BLOCK);
         loop {
+            // What waits in the buffer, for the beginning and the end of the message.
             let step = (STEP - used).min(len - ready);
             if !SEAL {
-                // What this step is about to overwrite.
+                // What is about to be overwritten.
                 let blocks = (ready + step - hashed) / poly64::BLOCK;
                 hash.take(from.add(hashed), blocks);
                 hashed += blocks * poly64::BLOCK;
             }
             stream256::add(&buffer.0[used..], from.add(ready), to.add(ready), step);
             ready += step;
+            while len - ready >= STEP {
+                let (from, to) = (from.add(ready), to.add(ready));
+                if !SEAL || ready - hashed >= STEP {
+                    stream256::eight::<true>(&mut state, from, to, &mut hash, text.add(hashed));
+                    hashed += STEP;
+                } else {
+                    stream256::eight::<false>(&mut state, from, to, &mut hash, text);
+                }
+                ready += STEP;
+            }
             if ready == len {
                 break;
             }
-            let (text, end) = if SEAL { (to.cast_const(), ready) } else { (from, len) };
-            if end - hashed >= STEP {
-                stream256::eight::<true>(&mut state, &mut buffer, &mut hash, text.add(hashed));
+            if SEAL && ready - hashed >= STEP {
+                stream256::eight::<true>(
+                    &mut state,
+                    NOTHING.as_ptr(),
+                    keystream,
+                    &mut hash,
+                    text.add(hashed),
+                );
                 hashed += STEP;
             } else {
-                stream256::eight::<false>(&mut state, &mut buffer, &mut hash, text);
+                stream256::eight::<false>(&mut state, NOTHING.as_ptr(), keystream, &mut hash, text);
             }
             used = 0;
         }

@@ -18,7 +18,8 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use super::poly1305::{M44, Poly1305};
+use super::beside::{BEHIND, Beside};
+use super::poly1305::{Limbs, M44, Poly1305, times};
 
 /// Bytes of a block.
 pub(super) const BLOCK: usize = 16;
@@ -28,8 +29,9 @@ pub(super) const BLOCK: usize = 16;
 pub(super) struct Hash {
     plain: Poly1305,
     pub(super) sum: [u64; 3],
-    /// `r0`, `r1` and `s`.
-    pub(super) factor: [u64; 3],
+    pub(super) beside: Beside,
+    /// The multiplier to the power of [`BEHIND`].
+    behind: Limbs,
 }
 
 impl Hash {
@@ -39,7 +41,22 @@ impl Hash {
         plain.absorb(aad);
         let [r0, r1, _] = words(&plain.r);
         let sum = words(&plain.sum);
-        Hash { plain, sum, factor: [r0, r1, r1 + r1 / 4] }
+        let square = times(&plain.r, &plain.r);
+        const { assert!(BEHIND == 11) };
+        let fifth = times(&times(&square, &square), &plain.r);
+        let behind = times(&times(&fifth, &fifth), &plain.r);
+        Hash { plain, sum, beside: Beside::new([r0, r1, r1 + r1 / 4]), behind }
+    }
+
+    /// The sum after [`BEHIND`] blocks more than `first` has taken, which `second` took, from nothing: `first r^11 + second`. Their third
+    /// words are at most 4, and that of a product, so the sum's is at most 13: three times 5 come back, and it is at most 4 again.
+    pub(super) fn join(&mut self, first: &[u64; 3], second: &[u64; 3]) {
+        let [h0, h1, h2] = words(&times(&limbs(first), &self.behind));
+        let low = |words: &[u64; 3]| u128::from(words[0]) | u128::from(words[1]) << 64;
+        let (sum, over) = low(&[h0, h1, h2]).overflowing_add(low(second));
+        let above = h2 + second[2] + u64::from(over);
+        let (sum, over) = sum.overflowing_add(u128::from(5 * (above >> 2)));
+        self.sum = [sum as u64, (sum >> 64) as u64, (above & 3) + u64::from(over)];
     }
 
     /// Takes whole blocks.
@@ -47,33 +64,25 @@ impl Hash {
     /// # Safety
     /// So many blocks must be readable at `from`.
     pub(super) unsafe fn take(&mut self, from: *const u8, blocks: usize) {
-        // SAFETY: the caller's.
-        self.sum = unsafe { take(self.sum, &self.factor, from, blocks) };
+        for block in 0..blocks {
+            // SAFETY: one of the caller's blocks.
+            let bytes = unsafe { from.add(block * BLOCK).cast::<[u8; BLOCK]>().read_unaligned() };
+            self.sum = step(self.sum, &self.beside.factor, u128::from_le_bytes(bytes));
+        }
     }
 
     /// Takes what follows the blocks, of a message of `len` bytes, and the lengths, and gives the tag.
     pub(super) fn finish(&mut self, tail: &[u8], aad_len: usize, len: usize) -> [u8; 16] {
-        let [h0, h1, h2] = self.sum;
-        // Limb 2 below 5 * 2^40, as far as `Poly1305` is concerned near enough (it multiplies limbs below 2^49).
-        self.plain.sum = [h0 & M44, (h0 >> 44 | h1 << 20) & M44, h1 >> 24 | h2 << 40];
+        self.plain.sum = limbs(&self.sum);
         self.plain.absorb(tail);
         self.plain.block(aad_len as u128 | (len as u128) << 64);
         self.plain.finish()
     }
 }
 
-/// [`Hash::take`], for a caller who keeps the sum in registers.
-///
-/// # Safety
-/// As [`Hash::take`].
-#[inline(always)]
-pub(super) unsafe fn take(mut sum: [u64; 3], factor: &[u64; 3], from: *const u8, blocks: usize) -> [u64; 3] {
-    for block in 0..blocks {
-        // SAFETY: one of the caller's blocks.
-        let bytes = unsafe { from.add(block * BLOCK).cast::<[u8; BLOCK]>().read_unaligned() };
-        sum = step(sum, factor, u128::from_le_bytes(bytes));
-    }
-    sum
+/// Words as limbs, the third below 5 * 2^40: as far as [`times`] is concerned near enough (it multiplies limbs below 2^49).
+fn limbs([h0, h1, h2]: &[u64; 3]) -> Limbs {
+    [h0 & M44, (h0 >> 44 | h1 << 20) & M44, h1 >> 24 | h2 << 40]
 }
 
 /// Limbs as words, the third of at most 4.
@@ -84,8 +93,8 @@ fn words([l0, l1, l2]: &[u64; 3]) -> [u64; 3] {
 }
 
 /// `(sum + block + 2^128) * r`.
-#[inline(always)]
-fn step([h0, h1, h2]: [u64; 3], [r0, r1, s]: &[u64; 3], block: u128) -> [u64; 3] {
+#[inline]
+pub(super) fn step([h0, h1, h2]: [u64; 3], [r0, r1, s]: &[u64; 3], block: u128) -> [u64; 3] {
     let wide = |x: u64, y: u64| u128::from(x) * u128::from(y);
     let (low, over) = (u128::from(h0) | u128::from(h1) << 64).overflowing_add(block);
     let (h0, h1, h2) = (low as u64, (low >> 64) as u64, h2 + 1 + u64::from(over));
@@ -137,11 +146,11 @@ mod tests {
         let ends = [0, 1, 1 << 63, u64::MAX - 4, u64::MAX];
         for r in MULTIPLIERS {
             let hash = Hash::new(&key(r, 0), b"");
-            let [r0, r1, _] = hash.factor;
+            let [r0, r1, _] = hash.beside.factor;
             for (h0, h1) in ends.into_iter().flat_map(|h0| ends.map(|h1| (h0, h1))) {
                 for (h2, block) in (0..=4).flat_map(|h2| BLOCKS.map(|block| (h2, block))) {
                     let sum = [h0, h1, h2];
-                    let out = step(sum, &hash.factor, block);
+                    let out = step(sum, &hash.beside.factor, block);
                     let wanted = (number(sum) + block + (BigUint::from(1u8) << 128)) * number([r0, r1, 0]);
                     assert_eq!(number(out) % &p, wanted % &p, "{sum:x?} {r:#x} {block:#x}");
                     assert!(out[2] <= 4);

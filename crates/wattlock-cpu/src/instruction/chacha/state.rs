@@ -96,10 +96,10 @@ macro_rules! quarter_rounds {
     };
 }
 
-/// All rounds of blocks that stand side by side, a word of each in a register, from where [`State::early`] has brought them.
-/// `$after` follows each pair of rounds.
-macro_rules! rounds {
-    ($v:ident, $x:ident, $after:block) => {
+/// The first two rounds of blocks that stand side by side, a word of each in a register, from where [`State::early`] has
+/// brought them.
+macro_rules! first_rounds {
+    ($v:ident, $x:ident) => {
         $x[12] = $v::xor_turn::<16>($x[12], $x[0]);
         add_xor_turn!($v, 12: [$x[8], $x[12], $x[4]]);
         add_xor_turn!($v, 8: [$x[0], $x[4], $x[12]]);
@@ -112,7 +112,12 @@ macro_rules! rounds {
             [$x[0], $x[5], $x[15]] [$x[1], $x[6], $x[12]] [$x[2], $x[7], $x[13]] [$x[3], $x[4], $x[14]]);
         add_xor_turn!($v, 7:
             [$x[10], $x[15], $x[5]] [$x[11], $x[12], $x[6]] [$x[8], $x[13], $x[7]] [$x[9], $x[14], $x[4]]);
-        $after
+    };
+}
+
+/// The eighteen others.
+macro_rules! further_rounds {
+    ($v:ident, $x:ident) => {
         for _ in 1..10 {
             quarter_rounds!($v:
                 [$x[0], $x[4], $x[8], $x[12]] [$x[1], $x[5], $x[9], $x[13]]
@@ -122,12 +127,11 @@ macro_rules! rounds {
                 [$x[0], $x[5], $x[10], $x[15]] [$x[1], $x[6], $x[11], $x[12]]
                 [$x[2], $x[7], $x[8], $x[13]] [$x[3], $x[4], $x[9], $x[14]]
             );
-            $after
         }
     };
 }
 
-pub(super) use {add_xor_turn, quarter_rounds, rounds};
+pub(super) use {add_xor_turn, first_rounds, further_rounds, quarter_rounds};
 
 /// What the streams are held against.
 #[cfg(test)]

@@ -14,7 +14,7 @@
 
 use std::arch::x86_64::*;
 
-use super::state::{self, BLOCK, COUNTER, State, add_xor_turn, quarter_rounds, rounds};
+use super::state::{self, BLOCK, COUNTER, State, add_xor_turn, first_rounds, further_rounds, quarter_rounds};
 
 /// Bytes that [`sixteen`] makes.
 pub(super) const STEP: usize = 16 * BLOCK;
@@ -51,7 +51,8 @@ fn sixteen(state: &mut State, out: &mut Buffer) {
         *vector = everywhere(*word);
     }
     x[COUNTER] = counter;
-    rounds!(op, x, {});
+    first_rounds!(op, x);
+    further_rounds!(op, x);
     for (i, (vector, word)) in x.iter_mut().zip(&state.words).enumerate() {
         let start = if i == COUNTER { counter } else { everywhere(*word) };
         *vector = _mm512_add_epi32(*vector, start);
