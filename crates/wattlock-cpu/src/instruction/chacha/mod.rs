@@ -60,8 +60,8 @@ pub(super) fn kernel_name(cpu: &Cpu) -> &'static str {
 /// sealing is faster with ours and opening not yet; from here on both are (Emerald Rapids: by a third at 768 bytes,
 /// twofold from 16 KiB on).
 const SHORT_WIDE: usize = 512;
-/// With 256 bits (Zen 3, nobody beside): at 2 KiB alike, from 16 KiB on ours are faster by a sixth to a fifth. Beside neighbours
-/// that use the same core the two are alike.
+/// With 256 bits (Zen 3, nobody beside): at 4 KiB alike, from 16 KiB on ours are faster by a sixth to a quarter. Beside neighbours
+/// that use the same core it is less, and nothing can be told of 8 KiB.
 const SHORT_NARROW: usize = 16 << 10;
 
 /// A key for the best of our kernels that the CPU can use.
