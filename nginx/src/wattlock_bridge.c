@@ -1,9 +1,9 @@
 /*
- * The bridge: the nginx program's own import slots of three libssl functions point to ours.
+ * The bridge: the nginx program's own import slots of four libssl functions point to ours.
  *
  * nginx takes SSL_ERROR_WANT_ASYNC for a failure; ours says SSL_ERROR_WANT_READ instead, and the waiting connection's
- * read event comes from us. It ties every TLS connection, also those to upstreams, to its own by SSL_set_ex_data. And what
- * it frees by SSL_free may still wait.
+ * read event comes from us. It ties every TLS connection, also those to upstreams, to its own by SSL_set_ex_data. What
+ * it frees by SSL_free may still wait. And it writes an answer by several SSL_write, which know nothing of each other.
  *
  * A slot is an entry of the program's relocation tables (ELF gABI, "Relocation"); which one is found by the symbol's
  * name. After RELRO the page is read-only: it is made writable for one aligned store of a pointer, and read-only
@@ -41,6 +41,7 @@ static const wattlock_wanted_t  wanted[] = {
     { "SSL_get_error", (void *) wattlock_get_error },
     { "SSL_set_ex_data", (void *) wattlock_set_ex_data },
     { "SSL_free", (void *) wattlock_free },
+    { "SSL_write", (void *) wattlock_write },
 };
 
 #define WANTED (sizeof(wanted) / sizeof(wanted[0]))
@@ -170,7 +171,7 @@ wattlock_bridge_raise(const char **why)
 
         if (s == slot_count) {
             slot_count = 0;
-            *why = "this nginx does not import SSL_get_error, SSL_set_ex_data and SSL_free: libssl is linked in statically";
+            *why = "this nginx does not import SSL_get_error, SSL_set_ex_data, SSL_free and SSL_write: libssl is linked in statically";
             return NGX_DECLINED;
         }
     }

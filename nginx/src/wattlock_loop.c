@@ -10,7 +10,7 @@
  * again. What an engine with queues has is polled for in each turn. With nothing in flight nothing here runs.
  *
  * The session tickets that end a TLS 1.3 handshake are written one by one; they travel together, and with the answer if there
- * is one in the same turn (wattlock_cork).
+ * is one in the same turn. So do the records of an answer (wattlock_cork).
  *
  * Only handshakes pause: an SSL has one job slot, and any other call while a job is paused would resume that job and
  * return its result. So the mode is cleared when the handshake is done.
@@ -26,11 +26,18 @@
 /* The same where every handshake waits: others may not have been accepted yet. */
 #define IDLE_TURNS_ALL 2
 
+/* nginx's own ssl_buffer_size, too: by how much it writes. */
+#define WHOLE_RECORD SSL3_RT_MAX_PLAIN_LENGTH
+
+/* As many as make the largest segment (64 KiB), and the rest of one. Longer answers gain nothing more. */
+#define MOST_TOGETHER  5
+
 typedef struct {
     ngx_queue_t        corked_with;     /* while `corked` */
     void             (*info)(const SSL *ssl, int where, int ret);  /* the SSL's own, before ours; mostly NULL */
     unsigned           in_handshake:1;
     unsigned           corked:1;
+    unsigned           whole:4;         /* whole records of this answer, up to MOST_TOGETHER */
     int                fd;              /* while `corked` */
 } wattlock_ssl_t;
 
@@ -74,8 +81,8 @@ wattlock_handshake_over(wattlock_ssl_t *state)
 
 
 /*
- * libssl flushes after each ticket, and each flush is a segment of its own that the other side is woken for. From the
- * client's Finished to the end of this turn of the loop the socket holds back segments that are not full.
+ * libssl flushes after each ticket and after each record, and each flush is a segment of its own that the other side is woken for. To
+ * the end of this turn of the loop, unless wattlock_write knows of an earlier one, the socket holds back segments that are not full.
  */
 static void
 wattlock_cork(wattlock_ssl_t *state, const SSL *ssl)
@@ -300,6 +307,33 @@ wattlock_free(SSL *ssl)
     }
 
     SSL_free(ssl);
+}
+
+
+/* In place of SSL_write. A whole record is seldom the last of an answer; what is less than one is. */
+int
+wattlock_write(SSL *ssl, const void *data, int size)
+{
+    wattlock_ssl_t  *state = table != NULL ? SSL_get_ex_data(ssl, ssl_index) : NULL;
+    int              done;
+
+    if (state != NULL && size >= WHOLE_RECORD && state->whole < MOST_TOGETHER && !state->corked) {
+        wattlock_cork(state, ssl);
+    }
+
+    done = SSL_write(ssl, data, size);
+
+    if (state == NULL) {
+        return done;
+    }
+
+    state->whole = size < WHOLE_RECORD ? 0 : state->whole < MOST_TOGETHER ? state->whole + 1 : MOST_TOGETHER;
+
+    if (state->corked && (state->whole == 0 || state->whole == MOST_TOGETHER)) {
+        wattlock_uncork(state);
+    }
+
+    return done;
 }
 
 

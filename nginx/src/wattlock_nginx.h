@@ -56,6 +56,7 @@ int wattlock_mark(SSL_CTX *context, int on);
 /* What the bridge calls in place of libssl's. */
 int wattlock_set_ex_data(SSL *ssl, int index, void *data);
 void wattlock_free(SSL *ssl);
+int wattlock_write(SSL *ssl, const void *data, int size);
 int wattlock_get_error(const SSL *ssl, int ret);
 
 #endif

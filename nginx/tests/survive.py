@@ -351,6 +351,97 @@ def case_an_answer_that_is_ready_leaves_with_the_tickets():
         nginx.settled()
 
 
+# Leaves a byte for each time that segments begin to wait, and another for each time that they may go.
+NOTE_CORKS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+int setsockopt(int fd, int level, int name, const void *value, socklen_t size)
+{
+    int (*real)(int, int, int, const void *, socklen_t) = dlsym(RTLD_NEXT, "setsockopt");
+
+    if (level == IPPROTO_TCP && name == TCP_CORK) {
+        int file = open(NOTED, O_WRONLY|O_APPEND);
+
+        (void) !write(file, *(const int *) value ? "1" : "0", 1);
+        close(file);
+    }
+
+    return real(fd, level, name, value, size);
+}
+"""
+
+
+def case_records_of_an_answer_travel_together():
+    apart = free_port()
+    nginx = Nginx()
+    source, preload, noted = (nginx.folder / name for name in ("note.c", "note.so", "noted"))
+    source.write_text(NOTE_CORKS)
+    noted.touch()
+    noted.chmod(0o666)
+    subprocess.run(["cc", "-shared", "-fPIC", f'-DNOTED="{noted}"', "-o", preload, source], check=True)
+    nginx.env["LD_PRELOAD"] = str(preload)
+    nginx.write(f"""server {{ listen 127.0.0.1:{apart} ssl; wattlock off; root {nginx.folder}/html;
+      ssl_certificate_key {nginx.folder}/key.pem; ssl_certificate {nginx.folder}/cert.pem; }}""", "", "",
+                "worker_connections 2048;", ARGS.module, 1)
+
+    def ask(tls, path):
+        tls.sendall(f"GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        head = b""
+        while b"\r\n\r\n" not in head:
+            more = tls.recv(1)
+            assert more, "closed by the server"
+            head += more
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        body = b""
+        while len(body) < length:
+            more = tls.recv(1 << 16)
+            assert more, "closed by the server"
+            body += more
+        assert body == (nginx.folder / "html" / path).read_bytes(), path
+        return len(head)
+
+    with nginx:
+        (nginx.folder / "html/some").write_bytes(os.urandom(1 << 16))
+
+        def segments(port):
+            with CLIENT.wrap_socket(socket.create_connection(("127.0.0.1", port), max(20, ARGS.patience))) as tls:
+                ask(tls, "index.html")
+                before = data_segments(tls)
+                for _ in range(5):
+                    ask(tls, "some")
+                return data_segments(tls) - before
+        # 5 records each. More than once: what a client is too slow for, the kernel puts together by itself.
+        wait_for(lambda: 2 * segments(nginx.port) < segments(apart), "half as many segments as with wattlock off")
+
+        # Answers that are whole records to the last byte, nearly, and a little more: all of it comes, and nothing waits on.
+        with nginx.connect() as tls:
+            (nginx.folder / "html/some").write_bytes(os.urandom(32_000))
+            head = ask(tls, "some")
+            for records in (1, 2, 5):
+                for more in (-1, 0, 1):
+                    (nginx.folder / "html/some").write_bytes(os.urandom(records * 16384 - head + more))
+                    ask(tls, "some")
+            wait_for(lambda: noted.read_text().count("1") == noted.read_text().count("0") > 15, "segments to go")
+
+        # Clients that go in the midst of one.
+        worker = nginx.status()["worker"]
+        (nginx.folder / "html/huge").write_bytes(bytes(8 << 20))
+        for _ in range(10):
+            tls = nginx.connect()
+            tls.sendall(b"GET /huge HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            tls.recv(1000)
+            reset(tls)
+        nginx.settled()
+        wait_for(lambda: noted.read_text().count("1") == noted.read_text().count("0") > 25, "nothing to wait")
+        assert nginx.status()["worker"] == worker, "the worker was replaced"
+
+
 def case_client_goes_away_with_its_request_in_flight():
     impatient = free_port()
     nginx = Nginx(provider=with_card(SLOW_CARD))

@@ -82,6 +82,7 @@ scenarios!(
     serves_every_version_and_shows_what_it_did,
     session_tickets_travel_together,
     an_answer_that_is_ready_leaves_with_the_tickets,
+    records_of_an_answer_travel_together,
     client_goes_away_with_its_request_in_flight,
     upstream_is_abandoned_while_its_handshake_waits,
     reload_under_load,

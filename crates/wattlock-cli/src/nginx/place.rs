@@ -223,7 +223,7 @@ fn obstacle(program: &[u8]) -> Option<String> {
         return Some("it is no 64-bit ELF program".to_owned());
     };
     let imports = elf.imports().unwrap_or_default();
-    let missing = ["SSL_get_error", "SSL_set_ex_data", "SSL_free"]
+    let missing = ["SSL_get_error", "SSL_set_ex_data", "SSL_free", "SSL_write"]
         .into_iter()
         .find(|name| !imports.iter().any(|import| import.name() == name.as_bytes()));
     missing.map(|name| {
