@@ -2,7 +2,8 @@
 # The long versions of what `make test` does shortly. Once: what lanes compute, beside OpenSSL (10,000 RSA-2048 keys, and
 # 10,000 ECDSA signatures where the CPU has AVX-512) and AWS-LC (10,000 X25519 exchanges), and RSA's kernel over its poisoned
 # model at its longest. Once with the system's OpenSSL and nginx and once with newer ones (scripts/newer.sh): 100,000
-# handshakes with aborts in one program and 200,000 with nginx, over which memory stays flat; handshakes under valgrind.
+# handshakes with aborts in one program and 200,000 with nginx, over which memory stays flat; handshakes under valgrind; and with
+# the newer ones everything that nginx must survive under the address sanitizer (scripts/asan.sh).
 # Then for SOAK_MINUTES=30: random histories on a faulty device, the conformance suite with fresh seeds, fuzzing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -22,6 +23,10 @@ doors() {
     rm -r "$scratch"
     echo "== handshakes under valgrind"
     scripts/valgrind.sh
+    if [ -n "${WATTLOCK_NGINX:-}" ]; then
+        echo "== nginx under the address sanitizer"
+        scripts/asan.sh
+    fi
 }
 if [ "${1:-}" = doors ]; then doors; exit; fi
 

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# What nginx must survive (nginx/tests/survive.py) with nginx and the module under the address sanitizer: each allocation of nginx's pools
+# is one of its own (NGX_DEBUG_PALLOC), so that what is used after it is freed, or beyond its end, is found. The provider's own loads and
+# stores are not instrumented; scripts/valgrind.sh sees those.
+#
+#   scripts/newer.sh scripts/asan.sh [SCENARIO...]
+#
+# Says "not run" of scenarios that preload a library (the sanitizer must come first), that start nginx without its environment or in a
+# chroot, or that need a module of another build. Leaks are not looked for: nginx frees no pool at its end.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source=${WATTLOCK_NGINX:?"run it by scripts/newer.sh, which has nginx's sources"}
+target=$(realpath "${CARGO_TARGET_DIR:-target}")
+place=$target/asan
+apart='records_of_an_answer_travel_together|a_connection_that_is_tied_twice_begins_once|the_info_callback_of_nginx_is_called'
+apart+='|binary_upgrade_keeps_the_module_active|it_is_active_without_proc|versions_that_do_not_match_leave_it_inactive'
+
+cargo build --release --locked --quiet -p wattlock-provider
+if [ ! -e "$place/sbin/nginx" ] || [ "$source/src/core/nginx.h" -nt "$place/sbin/nginx" ]; then
+    rm -rf "$place" "$place.work"
+    cp -r "$source/src" "$place.work"
+    trap 'tail -n 20 "$place.work/log" >&2' EXIT
+    (
+        cd "$place.work"
+        ./configure --prefix="$place" --with-compat --with-threads --with-http_ssl_module --with-http_v2_module --with-http_v3_module \
+            --with-http_realip_module --with-http_stub_status_module --with-stream --with-stream_ssl_module --with-mail \
+            --with-mail_ssl_module --with-cc-opt='-g -O1 -fno-omit-frame-pointer -fsanitize=address -DNGX_DEBUG_PALLOC=1' \
+            --with-ld-opt=-fsanitize=address
+        make -j"$(nproc)"
+        make install
+    ) >"$place.work/log" 2>&1
+    trap - EXIT
+    rm -rf "$place.work"
+fi
+OUT=$place nginx/build.sh "$source/src" "$place/sbin/nginx"
+
+# Workers are somebody else, who must be able to write there.
+reports=$(mktemp -d)
+trap 'rm -rf "$reports"' EXIT
+chmod 777 "$reports"
+export ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=0:log_path=$reports/of
+[ $# != 0 ] || mapfile -t all < <(python3 nginx/tests/survive.py list)
+good=0 bad=0
+for name in "${@:-${all[@]}}"; do
+    if [[ $name =~ ^($apart)$ ]]; then
+        echo "$name: not run"
+    elif python3 nginx/tests/survive.py "$name" --nginx "$place/sbin/nginx" --module "$place/ngx_http_wattlock_module.so" \
+        --provider "$target/release/libwattlock_provider.so" --patience 60 >"$reports/said" 2>&1 &&
+        ! grep -q 'ERROR: AddressSanitizer' "$reports"/of.* 2>/dev/null; then
+        good=$((good + 1))
+        echo "$name: good"
+    else
+        bad=$((bad + 1))
+        echo "$name: FAILED"
+        tail -n 20 "$reports/said"
+        grep -h -A 30 'ERROR: AddressSanitizer' "$reports"/of.* 2>/dev/null || true
+    fi
+    rm -f "$reports"/of.*
+done
+echo "address sanitizer: $good good, $bad failed"
+[ "$bad" = 0 ]
