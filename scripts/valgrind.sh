@@ -36,6 +36,7 @@ activate = 1
 module = $target/release/libwattlock_provider.so
 activate = 1
 algorithms = gcm,xts,rsa,ec,x25519
+pause = always
 TEXT
 memcheck=(valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite
     --errors-for-leak-kinds=definite --num-callers=30)

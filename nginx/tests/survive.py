@@ -46,9 +46,13 @@ CARD = SLOW_CARD.replace("20000000", "200000").replace("slow-card", "card")
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that the kernel gives to connections (ip(7)): one of these would be gone as soon as anybody connects from it."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(1000):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(20000, first) if first > 21000 else 0))
+            return probe.getsockname()[1]
+    raise OSError("no port is free")
 
 
 class NotRun(Exception):

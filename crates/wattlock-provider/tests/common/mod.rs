@@ -101,7 +101,20 @@ pub fn reasons(output: &Output) -> Vec<String> {
     text.lines().filter_map(code).collect()
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, below those that the kernel gives to connections (ip(7)): one of these would be gone as soon as
+/// anybody on the machine connects from it.
 pub fn port() -> u16 {
-    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let first = range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(32_768);
+    let listens = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).ok();
+    let below = (first > 21_000).then(|| {
+        let candidates = std::iter::repeat_with(|| std::process::id() * 61 + TRIED.fetch_add(1, Relaxed));
+        candidates
+            .map(|i| 20_000 + (i % (first - 20_000)) as u16)
+            .take(1000)
+            .find(|port| listens(*port).is_some())
+    });
+    below.flatten().unwrap_or_else(|| listens(0).unwrap().local_addr().unwrap().port())
 }

@@ -192,9 +192,9 @@ pub(super) unsafe fn rounds(x: &mut [__m256i; 16], hash: &mut Hash, text: *const
     // SAFETY: one of the caller's blocks, each time.
     let block =
         |i: usize| u128::from_le_bytes(unsafe { text.add(i * BLOCK).cast::<[u8; BLOCK]>().read_unaligned() });
-    let factor = hash.beside.factor;
-    let [mut h0, mut h1, mut h2] = step(step(hash.sum, &factor, block(0)), &factor, block(1));
-    let [mut k0, mut k1, mut k2] = step([0; 3], &factor, block(HASHED - BEHIND));
+    let factor = &hash.beside.factor;
+    let [mut h0, mut h1, mut h2] = step(step(hash.sum, factor, block(0)), factor, block(1));
+    let [mut k0, mut k1, mut k2] = step([0; 3], factor, block(HASHED - BEHIND));
     let place = &raw mut hash.beside;
     // SAFETY: `waiting` is as large as four registers, and aligned for them. The instructions read the factor, blocks 2 to 19 and 22 to 30
     // and two constants, and write registers and `waiting`.
@@ -262,7 +262,8 @@ pub(super) unsafe fn rounds(x: &mut [__m256i; 16], hash: &mut Hash, text: *const
         );
         *x = [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, waiting.read(), waiting.add(1).read(), d0, d1, d2, d3];
     }
-    let first = step([h0, h1, h2], &factor, block(HASHED - BEHIND - 1));
-    let second = step([k0, k1, k2], &factor, block(HASHED - 1));
+    let factor = &hash.beside.factor;
+    let first = step([h0, h1, h2], factor, block(HASHED - BEHIND - 1));
+    let second = step([k0, k1, k2], factor, block(HASHED - 1));
     hash.join(&first, &second);
 }
