@@ -16,16 +16,15 @@ apart='records_of_an_answer_travel_together|a_connection_that_is_tied_twice_begi
 apart+='|binary_upgrade_keeps_the_module_active|it_is_active_without_proc|versions_that_do_not_match_leave_it_inactive'
 
 cargo build --release --locked --quiet -p wattlock-provider
-if [ ! -e "$place/sbin/nginx" ] || [ "$source/src/core/nginx.h" -nt "$place/sbin/nginx" ]; then
+if [ ! -e "$place/sbin/nginx" ] || [ "$source/sbin/nginx" -nt "$place/sbin/nginx" ]; then
     rm -rf "$place" "$place.work"
     cp -r "$source/src" "$place.work"
     trap 'tail -n 20 "$place.work/log" >&2' EXIT
     (
         cd "$place.work"
-        ./configure --prefix="$place" --with-compat --with-threads --with-http_ssl_module --with-http_v2_module --with-http_v3_module \
-            --with-http_realip_module --with-http_stub_status_module --with-stream --with-stream_ssl_module --with-mail \
-            --with-mail_ssl_module --with-cc-opt='-g -O1 -fno-omit-frame-pointer -fsanitize=address -DNGX_DEBUG_PALLOC=1' \
-            --with-ld-opt=-fsanitize=address
+        eval "flags=($("$source/sbin/nginx" -V 2>&1 | sed -n 's/^configure arguments: //p'))"
+        ./configure "${flags[@]}" --prefix="$place" --with-ld-opt=-fsanitize=address \
+            --with-cc-opt='-g -O1 -fno-omit-frame-pointer -fsanitize=address -DNGX_DEBUG_PALLOC=1'
         make -j"$(nproc)"
         make install
     ) >"$place.work/log" 2>&1

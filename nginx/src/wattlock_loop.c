@@ -37,7 +37,7 @@ typedef struct {
     void             (*info)(const SSL *ssl, int where, int ret);  /* the SSL's own, before ours; mostly NULL */
     unsigned           in_handshake:1;
     unsigned           corked:1;
-    unsigned           whole:4;         /* whole records of this answer, up to MOST_TOGETHER */
+    unsigned           whole:4;         /* whole records since one that was less, up to MOST_TOGETHER */
     int                fd;              /* while `corked` */
 } wattlock_ssl_t;
 

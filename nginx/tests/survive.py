@@ -142,6 +142,20 @@ http {{
             print(self.log()[-4000:], file=sys.stderr)
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def preload(self, text, *flags):
+        """A library in front of nginx's own."""
+        source, library = self.folder / "preload.c", self.folder / "preload.so"
+        source.write_text(text)
+        subprocess.run(["cc", "-shared", "-fPIC", *flags, "-o", library, source], check=True)
+        self.env["LD_PRELOAD"] = str(library)
+
+    def notes(self, name):
+        """A file that workers may write to."""
+        file = self.folder / name
+        file.touch()
+        file.chmod(0o666)
+        return file
+
     def pid(self):
         return int((self.folder / "nginx.pid").read_text())
 
@@ -384,12 +398,8 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t size)
 def case_records_of_an_answer_travel_together():
     apart = free_port()
     nginx = Nginx()
-    source, preload, noted = (nginx.folder / name for name in ("note.c", "note.so", "noted"))
-    source.write_text(NOTE_CORKS)
-    noted.touch()
-    noted.chmod(0o666)
-    subprocess.run(["cc", "-shared", "-fPIC", f'-DNOTED="{noted}"', "-o", preload, source], check=True)
-    nginx.env["LD_PRELOAD"] = str(preload)
+    noted = nginx.notes("noted")
+    nginx.preload(NOTE_CORKS, f'-DNOTED="{noted}"')
     nginx.write(f"""server {{ listen 127.0.0.1:{apart} ssl; wattlock off; root {nginx.folder}/html;
       ssl_certificate_key {nginx.folder}/key.pem; ssl_certificate {nginx.folder}/cert.pem; }}""", "", "",
                 "worker_connections 2048;", ARGS.module, 1)
@@ -984,10 +994,7 @@ int SSL_do_handshake(SSL *ssl)
 
 def case_a_connection_that_is_tied_twice_begins_once():
     nginx = Nginx()
-    source, preload = nginx.folder / "again.c", nginx.folder / "again.so"
-    source.write_text(TIE_AGAIN)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", preload, source], check=True)
-    nginx.env["LD_PRELOAD"] = str(preload)
+    nginx.preload(TIE_AGAIN)
     with nginx:
         before = nginx.status()
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3) * 5:
@@ -1032,12 +1039,8 @@ void SSL_CTX_set_info_callback(SSL_CTX *context, void (*callback)(const SSL *, i
 
 def case_the_info_callback_of_nginx_is_called():
     nginx = Nginx()
-    source, preload, heard = (nginx.folder / name for name in ("listen.c", "listen.so", "heard"))
-    source.write_text(LISTEN_IN)
-    heard.touch()
-    heard.chmod(0o666)
-    subprocess.run(["cc", "-shared", "-fPIC", f'-DHEARD="{heard}"', "-o", preload, source], check=True)
-    nginx.env["LD_PRELOAD"] = str(preload)
+    heard = nginx.notes("heard")
+    nginx.preload(LISTEN_IN, f'-DHEARD="{heard}"')
     with nginx:
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             before = heard.stat().st_size

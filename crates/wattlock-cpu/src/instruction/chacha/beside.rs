@@ -7,7 +7,7 @@
 //!   memory, and come back as an operand of their first addition: four moves in two rounds.
 //! - The hash is [`step`] in 27 instructions, of which one or two follow each two of a round's. A sum waits for itself, so there are two,
 //!   one of the first 21 blocks and one of the last 11, joined at the end: `first r^11 + second`.
-//! - No instruction for a copy: a word of the sum is free as soon as `rdx` has it.
+//! - Nothing is copied but into `rdx`, from where a product takes it: a word of the sum is free from then on.
 #![allow(unsafe_code, reason = "instructions, on registers and on the memory that the caller vouches for")]
 
 use std::arch::asm;
@@ -33,6 +33,7 @@ const PAIRS: usize = 10;
 pub(super) struct Beside {
     /// `r0`, `r1` and `s` of [`step`].
     pub(super) factor: [u64; 3],
+    /// So that registers that wait are aligned.
     unused: u64,
     /// Words 10, 11, 8 and 9 of the blocks, whenever two others have the registers.
     waiting: [[u32; 8]; 4],
@@ -189,15 +190,16 @@ macro_rules! two_quarters {
 pub(super) unsafe fn rounds(x: &mut [__m256i; 16], hash: &mut Hash, text: *const u8) {
     let [mut a0, mut a1, mut a2, mut a3, mut b0, mut b1, mut b2, mut b3, mut c0, mut c1, c2, c3, ..] = *x;
     let [.., mut d0, mut d1, mut d2, mut d3] = *x;
-    // SAFETY: one of the caller's blocks, each time.
+    // SAFETY: one of the caller's blocks, for every number below 32.
     let block =
         |i: usize| u128::from_le_bytes(unsafe { text.add(i * BLOCK).cast::<[u8; BLOCK]>().read_unaligned() });
     let factor = &hash.beside.factor;
     let [mut h0, mut h1, mut h2] = step(step(hash.sum, factor, block(0)), factor, block(1));
     let [mut k0, mut k1, mut k2] = step([0; 3], factor, block(HASHED - BEHIND));
     let place = &raw mut hash.beside;
-    // SAFETY: `waiting` is as large as four registers, and aligned for them. The instructions read the factor, blocks 2 to 19 and 22 to 30
-    // and two constants, and write registers and `waiting`.
+    const { assert!(std::mem::offset_of!(Beside, waiting) == 32) };
+    // SAFETY: `waiting` is as large as four registers, and aligned for them by the struct's alignment and its place. The instructions read the
+    // factor, the caller's blocks 2 to 19 and 22 to 30 and two constants, and write registers and `waiting`.
     unsafe {
         let waiting = (&raw mut (*place).waiting).cast::<__m256i>();
         waiting.write(c2);
