@@ -23,7 +23,7 @@ CLASSES = ("avx512-intel", "avx512-amd", "avx2", "none")
 # Zen 4 does a 512-bit operation in two halves: its own column, or its readers would be promised Zen 5's figures.
 COLUMNS = {"intel": "AVX-512 of Intel", "amd": "AVX-512 of AMD (Zen 5)", "zen4": "AVX-512 of AMD (Zen 4)", "avx2": "AVX2", "none": "no AVX2"}
 # What tells one row of a bench from another of the same name.
-COORDINATES = ("batch", "bytes", "connections", "jobs", "through")
+COORDINATES = ("batch", "bytes", "connections", "jobs", "kind", "requests")
 
 
 class Wrong(Exception):
@@ -109,7 +109,7 @@ def identity(row):
     name, where = row["row"], {key: row["params"][key] for key in COORDINATES if key in row["params"]}
     if row["bench"] == "https" and name.endswith(f"-{where.get('connections')}"):
         name = name.rsplit("-", 1)[0]
-    if row["bench"] == "lanes" and not where:
+    if row["bench"] == "lanes" and name in KINDS:
         where["batch"] = 8
     if row["bench"] == "files":
         where.pop("bytes", None)  # 512 MiB to 2 GiB: the run says which
@@ -121,8 +121,8 @@ def newest(runs):
     found = {}
     for run in runs:
         for row in run["rows"]:
-            if not ratio_known(row) and row.get("ours") is None:
-                continue
+            if not ratio_known(row) and (row.get("ours") is None or row["bench"] == "files"):
+                continue  # nothing to show; of files, what the peers took
             cell = found.setdefault(identity(row), {})
             old = cell.get(column(run, row))
             if not (old and old[0] is run and (old[1].get("ratio") or 0) >= (row.get("ratio") or 0)):
@@ -137,22 +137,26 @@ def figure(value):
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
+def amount(value, unit):
+    if unit == "ratio":
+        return f"{value:.3f}"
+    for name, step in (("s", 1), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
+        if unit == "s" and value >= step:
+            return f"{value / step:.3g} {name}"
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+
+
 def shown(row, spread=True):
     """A row's figure; a loss in bold."""
     if not ratio_known(row):
-        return f"{row['ours']:.3g} {row.get('unit') or ''}".strip()
+        return amount(row["ours"], row.get("unit") or "")
     ends = f"{figure(row['low'])} to {figure(row['high'])}" if row.get("low") is not None else ""
     if row.get("ratio") is None:
-        text, loss = ends, round(row["low"], 2) < 1
+        text, loss = ends, round(row["high"], 2) < 1
     else:
         loss = round(row["ratio"], 2) < 1
         text = figure(row["ratio"]) + (f" ({ends})" if ends and spread else "")
     return f"**{text}**" if loss else text
-
-
-def shown_share(row, spread=True):
-    """A share of what could be had: less than all is no loss."""
-    return f"{100 * row['ratio']:.1f} %" if row.get("ratio") is not None else shown(row, spread)
 
 
 def size(count):
@@ -163,7 +167,8 @@ def size(count):
 
 
 def label(row, where):
-    texts = {"bytes": lambda v: size(v), "jobs": lambda v: f"{v} job{'s' * (v != 1)}", "through": lambda v: v,
+    texts = {"bytes": lambda v: size(v), "jobs": lambda v: f"{v} job{'s' * (v != 1)}", "kind": str,
+             "requests": lambda v: f"{v} requests",
              "connections": lambda v: f"{v} connection{'s' * (v != 1)}", "batch": lambda v: f"{v} at a time"}
     return ", ".join([row] + [texts[key](value) for key, value in where])
 
@@ -174,17 +179,18 @@ HANDSHAKE = {"tls12": "TLS 1.2", "tls13": "TLS 1.3", "rsa2048": "RSA-2048", "rsa
              "ecdsa256": "ECDSA P-256", "ecdsa384": "ECDSA P-384", "x25519": "X25519", "p256": "P-256", "p384": "P-384",
              "resumed": "resumed", "p99": "99th percentile of its time"}
 FILES = {
-    "seal to a file": "sealing, file to file, against `cp`", "open to a file": "opening, file to file, against `cp`",
-    "seal to /dev/null": "sealing to /dev/null, against `age`", "open to /dev/null": "opening to /dev/null, against `age -d`",
-    "seal --format age to /dev/null": "sealing in age's format to /dev/null, against `age`",
-    "open age to /dev/null": "opening age's format to /dev/null, against `age -d`",
+    "seal-file": "sealing, file to file, against `cp`", "open-file": "opening, file to file, against `cp`",
+    "seal": "sealing to /dev/null, against `age`", "open": "opening to /dev/null, against `age -d`",
+    "seal-age": "sealing in age's format to /dev/null, against `age`", "open-age": "opening age's format to /dev/null, against `age -d`",
 }
-START = {"first-use-adds": "calibration at the first use", "runtime-load": "loading the runtime",
-         "first-dispatcher": "a thread's first dispatcher", "provider-load": "loading the provider, added to `openssl`"}
-
-
+START = {"first-use": "first use, with calibration", "later-use": "later uses", "runtime-first-load": "loading the runtime, first in the process",
+         "runtime-load": "loading the runtime again", "first-dispatcher": "a thread's first dispatcher",
+         "provider-load": "loading the provider, added to `openssl`", "threads": "threads started by loading"}
+MULTIPLIES = {"limit-registers": "what the CPU multiplies, from registers", "limit-loads": "what the CPU multiplies, with a load each"}
+THROUGH = {"runtime-of-kernel": "submitted one by one", "runtime-together-of-kernel": "handed over together",
+           "runtime-alone-over-instruction": "one alone", "runtime-few-over-instruction": "a few"}
 KINDS = ("rsa-2048-private", "rsa-3072-private", "rsa-4096-private", "ecdsa-p256-sign", "p256-derive", "p256-generate-derive",
-         "x25519-derive", "x25519-generate-derive", "ecdsa-p384-sign", "p384-derive")
+         "x25519-derive", "x25519-generate-derive", "ecdsa-p384-sign", "p384-derive", "p384-generate-derive")
 CALLS = ("rsa2048 sign", "rsa3072 sign", "rsa4096 sign", "ecdsap256 sign", "ecdsap384 sign", "ecdhx25519", "rsa2048 verify")
 
 
@@ -198,7 +204,7 @@ def handshake(name):
 
 def section_files(bench, name, where):
     if bench == "files":
-        return list(FILES).index(name) if name in FILES else 99, FILES.get(name, name)
+        return place(list(FILES), name), FILES.get(name, name)
     return None
 
 
@@ -218,7 +224,9 @@ def section_kdf(bench, name, where):
 
 
 def section_lanes(bench, name, where):
-    return (place(KINDS, name), name) if bench == "lanes" and dict(where).get("batch") == 8 else None
+    if bench == "lanes" and (name in KINDS or name in MULTIPLIES):
+        return place(KINDS, name), MULTIPLIES.get(name, name)
+    return None
 
 
 def section_jobs(bench, name, where):
@@ -250,13 +258,15 @@ def section_dispatch(bench, name, where):
 
 
 def section_through(bench, name, where):
-    ways = ("one by one", "together", "alone")
-    way = dict(where).get("through")
-    return ((place(KINDS, name), place(ways, way)), label(name, where)) if bench == "lanes" else None
+    where = dict(where)
+    if bench == "lanes" and name in THROUGH:
+        few = f" ({where['requests']})" if "requests" in where else ""
+        return (place(KINDS, where.get("kind")), place(list(THROUGH), name), where.get("requests", 0)), f"{where.get('kind')}, {THROUGH[name]}{few}"
+    return None
 
 
 def section_start(bench, name, where):
-    return (0, START.get(name, name)) if bench == "start" else None
+    return (place(list(START), name), START.get(name, name)) if bench == "start" else None
 
 
 def section_other(bench, name, where):
@@ -288,9 +298,9 @@ SECTIONS = (
      "`wattlock bench https --rows response`: the worker's processor time for a response with TLS 1.3 and AES-256-GCM."),
     ("What the runtime adds to one request", section_dispatch, shown,
      "`wattlock bench dispatch` (done inside the call) and the example `queued` (gathered in batches; beyond what the kernel takes)."),
-    ("What the runtime leaves of the lanes", section_through, shown_share,
-     "`wattlock bench lanes`, `adaptive`: of the bare kernel's rate, submitted one by one and handed over together; *alone* is one "
-     "request by itself, as a share of the speed of `instruction` called directly."),
+    ("What the runtime leaves of the lanes", section_through, shown,
+     "`wattlock bench lanes`, `adaptive`. Full batches: the rate through the runtime over that of the bare kernel. One request alone, and a "
+     "few together: their time over that of `instruction` called directly."),
     ("Starting", section_start, shown, "`wattlock bench start`."),
     ("Other rows", section_other, shown, "Rows of the data that no table above takes."),
 )
@@ -356,7 +366,8 @@ def performance(runs):
 
 HEAD = (
     "Figures are ratios: how many times as fast Wattlock was as its peer in the same run. The median stands first. The least and the "
-    "most of a run's rounds follow in brackets where they were kept. **Bold is a loss.** An empty cell was not run.",
+    "most of a run's rounds follow in brackets where they were kept; they stand alone where the difference is less than the spread. **Bold "
+    "is a loss.** An empty cell was not run.",
     "A raised number names the run at the end of this page: CPU, date, commit, command. With a `c` before it, the figure was carried "
     "over from a page of older records that is gone. Such a run had few rounds, and its commit may be older than changes that matter.",
     "[limits.md](limits.md) says what bounds these figures, and [measurements](measurements/README.md) how to add a run.",
@@ -414,9 +425,9 @@ def files(*names):
 
 GCM = [("aes-256-gcm", {"bytes": count}) for count in (64, 1024, 16384)]
 TABLE = (
-    ("sealing / opening, file to file", "`cp`", "wattlock bench files", files("seal to a file", "open to a file")),
-    ("sealing / opening, to /dev/null", "`age`", "wattlock bench files", files("seal to /dev/null", "open to /dev/null")),
-    ("the same in age's format", "`age`", "wattlock bench files", files("seal --format age to /dev/null", "open age to /dev/null")),
+    ("sealing / opening, file to file", "`cp`", "wattlock bench files", files("seal-file", "open-file")),
+    ("sealing / opening, to /dev/null", "`age`", "wattlock bench files", files("seal", "open")),
+    ("the same in age's format", "`age`", "wattlock bench files", files("seal-age", "open-age")),
     ("AES-256-GCM, 64 B / 1 KiB / 16 KiB", "OpenSSL 3.0", "scripts/measure-openssl.sh", speed("3.0", *GCM)),
     ("the same", "OpenSSL 3.5", "scripts/measure-openssl.sh", speed("3.5", *GCM)),
     ("AES-128-CTR / AES-256-XTS, 16 KiB", "OpenSSL 3.0", "scripts/measure-openssl.sh",

@@ -147,11 +147,11 @@ class Tree(unittest.TestCase):
 
     def test_a_row_without_ratio_shows_its_figure_or_nothing(self):
         empty = {"ratio": None, "low": None, "high": None, "theirs": None, "against": ""}
-        self.put(rows=[row(bench="start", row="runtime-load", params={}, unit="ms", ours=0.5, **empty),
-                       row(bench="start", row="first-use-adds", params={}, unit="ms", ours=None, **empty)], peers=None)
+        self.put(rows=[row(bench="start", row="runtime-load", params={}, unit="s", ours=0.0005, **empty),
+                       row(bench="start", row="first-use", params={}, unit="s", ours=None, **empty)], peers=None)
         self.script()
-        self.assertEqual(self.cell("loading the runtime"), ["0.5 ms<sup>1</sup>"])
-        self.assertNotIn("first use", self.page.read_text())
+        self.assertEqual(self.cell("loading the runtime again"), ["500 us<sup>1</sup>"])
+        self.assertNotIn("first use, with calibration", self.page.read_text())
 
     def test_a_loss_is_bold_and_a_ratio_that_rounds_to_one_is_none(self):
         few = [row(params={"connections": count}, ratio=ratio, low=None, high=None) for count, ratio in ((1, 0.91), (2, 0.996))]
@@ -161,6 +161,13 @@ class Tree(unittest.TestCase):
         self.assertEqual(self.cell(f"{self.HANDSHAKES}, 2 connections"), ["1.00<sup>1</sup>"])
         table = self.cell("RSA-2048, TLS 1.2: 1 / 2 / 8 connections", self.readme.read_text())
         self.assertIn("**0.91** / 1.00 / -", table)
+
+    def test_a_spread_alone_is_a_loss_only_if_all_of_it_is(self):
+        few = [row(params={"connections": count}, ratio=None, low=low, high=high) for count, low, high in ((1, 0.9, 1.1), (2, 0.8, 0.9))]
+        self.put(rows=few)
+        self.script()
+        self.assertEqual(self.cell(f"{self.HANDSHAKES}, 1 connection"), ["0.90 to 1.10<sup>1</sup>"])
+        self.assertEqual(self.cell(f"{self.HANDSHAKES}, 2 connections"), ["**0.80 to 0.90**<sup>1</sup>"])
 
     def test_cpu_classes_and_lines_of_openssl_have_columns_of_their_own(self):
         self.put()
