@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- performance:begin -->", "<!-- performance:end -->"
 CLASSES = ("avx512-intel", "avx512-amd", "avx2", "none")
 # Zen 4 does a 512-bit operation in two halves: its own column, or its readers would be promised Zen 5's figures.
-COLUMNS = {"intel": "AVX-512 of Intel", "amd": "AVX-512 of AMD (Zen 5)", "zen4": "AVX-512 of AMD (Zen 4)", "avx2": "AVX2", "none": "no AVX2"}
+COLUMNS = {"intel": "AVX-512 of Intel", "amd": "AVX-512 of AMD (Zen 5)", "zen4": "AVX-512 of AMD (Zen 4)", "avx2": "AVX2",
+           "none": "no AVX2"}
 # What tells one row of a bench from another of the same name.
 COORDINATES = ("batch", "bytes", "connections", "jobs", "kind", "requests")
 
@@ -61,7 +62,8 @@ def validated(path):
         need(row.get("by") in ("cpu", "time"), f"{where}: by neither processor time nor time")
         for key in ("ours", "theirs", "ratio", "low", "high"):
             value = row.get(key)
-            need(value is None or isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0, f"{where}: {key} is no figure")
+            number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+            need(value is None or number, f"{where}: {key} is no figure")
         between = [row[key] for key in ("low", "ratio", "high") if row.get(key) is not None]
         need(between == sorted(between), f"{where}: the ratio is not between low and high")
         need((row.get("low") is None) == (row.get("high") is None), f"{where}: one end of the spread is missing")
@@ -183,8 +185,8 @@ FILES = {
     "seal": "sealing to /dev/null, against `age`", "open": "opening to /dev/null, against `age -d`",
     "seal-age": "sealing in age's format to /dev/null, against `age`", "open-age": "opening age's format to /dev/null, against `age -d`",
 }
-START = {"first-use": "first use, with calibration", "later-use": "later uses", "runtime-first-load": "loading the runtime, first in the process",
-         "runtime-load": "loading the runtime again", "first-dispatcher": "a thread's first dispatcher",
+START = {"first-use": "first use, with calibration", "later-use": "later uses",
+         "runtime-first-load": "loading the runtime, first in the process", "runtime-load": "loading the runtime again", "first-dispatcher": "a thread's first dispatcher",
          "provider-load": "loading the provider, added to `openssl`", "threads": "threads started by loading"}
 MULTIPLIES = {"limit-registers": "what the CPU multiplies, from registers", "limit-loads": "what the CPU multiplies, with a load each"}
 THROUGH = {"runtime-of-kernel": "submitted one by one", "runtime-together-of-kernel": "handed over together",
@@ -261,7 +263,8 @@ def section_through(bench, name, where):
     where = dict(where)
     if bench == "lanes" and name in THROUGH:
         few = f" ({where['requests']})" if "requests" in where else ""
-        return (place(KINDS, where.get("kind")), place(list(THROUGH), name), where.get("requests", 0)), f"{where.get('kind')}, {THROUGH[name]}{few}"
+        rank = place(KINDS, where.get("kind")), place(list(THROUGH), name), where.get("requests", 0)
+        return rank, f"{where.get('kind')}, {THROUGH[name]}{few}"
     return None
 
 
@@ -299,8 +302,8 @@ SECTIONS = (
     ("What the runtime adds to one request", section_dispatch, shown,
      "`wattlock bench dispatch` (done inside the call) and the example `queued` (gathered in batches; beyond what the kernel takes)."),
     ("What the runtime leaves of the lanes", section_through, shown,
-     "`wattlock bench lanes`, `adaptive`. Full batches: the rate through the runtime over that of the bare kernel. One request alone, and a "
-     "few together: their time over that of `instruction` called directly."),
+     "`wattlock bench lanes`, `adaptive`. Full batches: the rate through the runtime over that of the bare kernel. One request "
+     "alone, and a few together: their time over that of `instruction` called directly."),
     ("Starting", section_start, shown, "`wattlock bench start`."),
     ("Other rows", section_other, shown, "Rows of the data that no table above takes."),
 )
@@ -391,8 +394,9 @@ def described(run):
     if len({row["note"] for row in run["rows"] if row.get("note")}) == 1 and len(remarks) > 3:
         remarks = remarks[:2 if run.get("note") else 1] + [next(row["note"] for row in run["rows"] if row.get("note"))]
     name = cpu.get("name") or cpu.get("model") or ""
-    return [f"{name} ({cpu['class']}, {cpu.get('cores', '?')} cores)", run["date"], f"`{run['commit']}`", f"`{run['command']}`".replace("|", "\\|"),
-            peers, by, " ".join(remarks).replace("|", "\\|")]
+    cells = [f"{name} ({cpu['class']}, {cpu.get('cores', '?')} cores)", run["date"], f"`{run['commit']}`", f"`{run['command']}`",
+             peers, by, " ".join(remarks)]
+    return [cell.replace("|", "\\|") for cell in cells]
 
 
 def wrap(text, width=120):
@@ -438,7 +442,8 @@ TABLE = (
      lanes("ecdsa-p256-sign", "p256-derive", "x25519-derive")),
     ("full TLS handshakes with RSA-2048, 64 connections: TLS 1.2 / 1.3", "nginx, OpenSSL 3.0", "wattlock bench https",
      https("3.0", "tls12-rsa2048-x25519", "tls13-rsa2048-x25519")),
-    ("the same with ECDSA P-256", "nginx, OpenSSL 3.0", "wattlock bench https", https("3.0", "tls12-ecdsa256-x25519", "tls13-ecdsa256-x25519")),
+    ("the same with ECDSA P-256", "nginx, OpenSSL 3.0", "wattlock bench https",
+     https("3.0", "tls12-ecdsa256-x25519", "tls13-ecdsa256-x25519")),
     ("RSA-2048, TLS 1.2 / 1.3", "nginx, OpenSSL 3.5", "wattlock bench https", https("3.5", "tls12-rsa2048-x25519", "tls13-rsa2048-x25519")),
     ("RSA-2048, TLS 1.2: 1 / 2 / 8 connections", "nginx, OpenSSL 3.0", "wattlock bench https",
      [https("3.0", "tls12-rsa2048-x25519", connections=count)[0] for count in (1, 2, 8)]),
