@@ -145,6 +145,11 @@ def amount(value, unit):
     for name, step in (("s", 1), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
         if unit == "s" and value >= step:
             return f"{value / step:.3g} {name}"
+    for name, step in (("GB/s", 1e9), ("MB/s", 1e6)):
+        if unit == "B/s" and value >= step:
+            return f"{value / step:.2f} {name}"
+    if value >= 1e6:
+        return f"{value / 1e6:,.0f} million {unit}"
     return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
 
 
@@ -186,7 +191,8 @@ FILES = {
     "seal-age": "sealing in age's format to /dev/null, against `age`", "open-age": "opening age's format to /dev/null, against `age -d`",
 }
 START = {"first-use": "first use, with calibration", "later-use": "later uses",
-         "runtime-first-load": "loading the runtime, first in the process", "runtime-load": "loading the runtime again", "first-dispatcher": "a thread's first dispatcher",
+         "runtime-first-load": "loading the runtime, first in the process", "runtime-load": "loading the runtime again",
+         "first-dispatcher": "a thread's first dispatcher",
          "provider-load": "loading the provider, added to `openssl`", "threads": "threads started by loading"}
 MULTIPLIES = {"limit-registers": "what the CPU multiplies, from registers", "limit-loads": "what the CPU multiplies, with a load each"}
 THROUGH = {"runtime-of-kernel": "submitted one by one", "runtime-together-of-kernel": "handed over together",

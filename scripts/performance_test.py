@@ -153,6 +153,11 @@ class Tree(unittest.TestCase):
         self.assertEqual(self.cell("loading the runtime again"), ["500 us<sup>1</sup>"])
         self.assertNotIn("first use, with calibration", self.page.read_text())
 
+    def test_amounts_have_units_that_people_read(self):
+        for value, unit, text in ((1.5, "s", "1.5 s"), (0.0038, "s", "3.8 ms"), (2.34e9, "B/s", "2.34 GB/s"), (23.4, "ns", "23.4 ns"),
+                                  (6.339e9, "multiplications/s", "6,339 million multiplications/s"), (0.9895, "ratio", "0.990")):
+            self.assertEqual(performance.amount(value, unit), text)
+
     def test_a_loss_is_bold_and_a_ratio_that_rounds_to_one_is_none(self):
         few = [row(params={"connections": count}, ratio=ratio, low=None, high=None) for count, ratio in ((1, 0.91), (2, 0.996))]
         self.put(rows=few)
