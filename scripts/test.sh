@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that must hold: format, lints, documentation, licences and advisories, models of the queue, a smoke run of
-# every fuzz target, and all tests. Closes with one line that counts the tests.
+# Everything that must hold: format, lints, documentation, licences and advisories, figures, models of the queue, a smoke
+# run of every fuzz target, and all tests. Closes with one line that counts the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 step() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
@@ -20,6 +20,10 @@ python3 scripts/dependencies.py
 
 step "words that do not belong in a commit"
 scripts/hygiene.sh
+
+step "figures are those of the data"
+python3 scripts/performance_test.py
+python3 scripts/performance.py --check
 
 step "models of the request ring (loom)"
 log=$(mktemp); trap 'rm -f "$log"' EXIT

@@ -1,0 +1,519 @@
+#!/usr/bin/env python3
+"""Writes docs/performance.md, and the table of README.md between its two `performance` marks, from docs/measurements/*.json.
+
+    scripts/performance.py             write both
+    scripts/performance.py --check     write nothing; exit code 1, and the difference, where they are not what the data gives
+    --root DIR                         another tree than this one
+
+Every figure on both pages comes from a file of data, so a page cannot say more than was measured. Of several runs that measured
+the same on the same kind of CPU, the newest counts; one that was carried over counts less than another of the same day.
+docs/measurements/README.md describes the files.
+"""
+import argparse
+import datetime
+import difflib
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- performance:begin -->", "<!-- performance:end -->"
+CLASSES = ("avx512-intel", "avx512-amd", "avx2", "none")
+# Zen 4 does a 512-bit operation in two halves: its own column, or its readers would be promised Zen 5's figures.
+COLUMNS = {"intel": "AVX-512 of Intel", "amd": "AVX-512 of AMD (Zen 5)", "zen4": "AVX-512 of AMD (Zen 4)", "avx2": "AVX2",
+           "none": "no AVX2"}
+# What tells one row of a bench from another of the same name.
+COORDINATES = ("batch", "bytes", "connections", "jobs", "kind", "requests")
+
+
+class Wrong(Exception):
+    """The data cannot be what it says."""
+
+
+# Data
+
+
+def validated(path):
+    """The run that a file holds."""
+    def need(holds, what):
+        if not holds:
+            raise Wrong(f"{path.name}: {what}")
+
+    try:
+        run = json.loads(path.read_text())
+    except ValueError as error:
+        raise Wrong(f"{path.name}: {error}") from None
+    need(isinstance(run, dict) and run.get("schema") == 1, "not schema 1")
+    need(isinstance(run.get("command"), str) and run["command"], "no command")
+    need(re.fullmatch(r"[0-9a-f]{7,40}\+?", str(run.get("commit"))), "no commit")
+    try:
+        datetime.date.fromisoformat(run.get("date", ""))
+    except (TypeError, ValueError):
+        raise Wrong(f"{path.name}: no date") from None
+    cpu = run.get("cpu")
+    need(isinstance(cpu, dict) and cpu.get("class") in CLASSES, f"no CPU class, or one that is none of {', '.join(CLASSES)}")
+    need(isinstance(run.get("rows"), list) and run["rows"], "no rows")
+    seen = set()
+    for row in run["rows"]:
+        where = f"row {row.get('row')} {row.get('params')}"
+        need(all(isinstance(row.get(key), str) and row[key] for key in ("bench", "row")), f"{where}: no bench or no name")
+        need(isinstance(row.get("params"), dict), f"{where}: no params")
+        need(row.get("by") in ("cpu", "time"), f"{where}: by neither processor time nor time")
+        for key in ("ours", "theirs", "ratio", "low", "high"):
+            value = row.get(key)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
+            need(value is None or number, f"{where}: {key} is no figure")
+        between = [row[key] for key in ("low", "ratio", "high") if row.get(key) is not None]
+        need(between == sorted(between), f"{where}: the ratio is not between low and high")
+        need((row.get("low") is None) == (row.get("high") is None), f"{where}: one end of the spread is missing")
+        identity = json.dumps([row["bench"], row["row"], row["params"]], sort_keys=True)
+        need(identity not in seen, f"{where}: twice")
+        seen.add(identity)
+        need(not against_openssl(row) or version(run, row), f"{where}: no version of OpenSSL")
+    run["file"] = path.name
+    return run
+
+
+def load(folder):
+    """All runs, oldest first."""
+    runs = [validated(path) for path in sorted(Path(folder).glob("*.json")) if path.name != "fresh.json"]
+    if not runs:
+        raise Wrong("no data")
+    return sorted(runs, key=lambda run: (run["date"], "carried" not in run, Path(run["file"]).stem))
+
+
+def against_openssl(row):
+    return "OpenSSL" in (row.get("against") or "") and ratio_known(row)
+
+
+def ratio_known(row):
+    return row.get("ratio") is not None or row.get("low") is not None
+
+
+def version(run, row):
+    """OpenSSL's version of a row, as (3, 0)."""
+    text = re.search(r"OpenSSL (\d+)\.(\d+)", row.get("against") or "") or \
+        re.match(r"(\d+)\.(\d+)", (run.get("peers") or {}).get("openssl") or "")
+    return (int(text[1]), int(text[2])) if text else None
+
+
+def column(run, row):
+    """The column of a row: the kind of CPU and the line of OpenSSL, which got faster itself with 3.5."""
+    name, kind = run["cpu"].get("name") or "", run["cpu"]["class"]
+    cpu = {"avx512-intel": "intel", "avx512-amd": "zen4" if name == "Zen 4" else "amd"}.get(kind, kind)
+    line = ("3.5" if version(run, row) >= (3, 5) else "3.0") if against_openssl(row) else ""
+    return cpu, line
+
+
+def identity(row):
+    """What is measured, whoever did it: bench, name and coordinates."""
+    name, where = row["row"], {key: row["params"][key] for key in COORDINATES if key in row["params"]}
+    if row["bench"] == "https" and name.endswith(f"-{where.get('connections')}"):
+        name = name.rsplit("-", 1)[0]
+    if row["bench"] == "lanes" and name in KINDS:
+        where["batch"] = 8
+    if row["bench"] == "files":
+        where.pop("bytes", None)  # 512 MiB to 2 GiB: the run says which
+    return row["bench"], name, tuple(sorted(where.items()))
+
+
+def newest(runs):
+    """{what is measured: {column: (run, row)}}, the newest of each; of one run's engines the fastest."""
+    found = {}
+    for run in runs:
+        for row in run["rows"]:
+            if not ratio_known(row) and (row.get("ours") is None or row["bench"] == "files"):
+                continue  # nothing to show; of files, what the peers took
+            cell = found.setdefault(identity(row), {})
+            old = cell.get(column(run, row))
+            if not (old and old[0] is run and (old[1].get("ratio") or 0) >= (row.get("ratio") or 0)):
+                cell[column(run, row)] = (run, row)
+    return found
+
+
+# Cells
+
+
+def figure(value):
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def amount(value, unit):
+    if unit == "ratio":
+        return f"{value:.3f}"
+    for name, step in (("s", 1), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
+        if unit == "s" and value >= step:
+            return f"{value / step:.3g} {name}"
+    for name, step in (("GB/s", 1e9), ("MB/s", 1e6)):
+        if unit == "B/s" and value >= step:
+            return f"{value / step:.2f} {name}"
+    if value >= 1e6:
+        return f"{value / 1e6:,.0f} million {unit}"
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+
+
+def shown(row, spread=True):
+    """A row's figure; a loss in bold."""
+    if not ratio_known(row):
+        return amount(row["ours"], row.get("unit") or "")
+    ends = f"{figure(row['low'])} to {figure(row['high'])}" if row.get("low") is not None else ""
+    if row.get("ratio") is None:
+        text, loss = ends, round(row["high"], 2) < 1
+    else:
+        loss = round(row["ratio"], 2) < 1
+        text = figure(row["ratio"]) + (f" ({ends})" if ends and spread else "")
+    return f"**{text}**" if loss else text
+
+
+def size(count):
+    for unit, step in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= step and count % step == 0:
+            return f"{count // step} {unit}"
+    return f"{count} B"
+
+
+def label(row, where):
+    texts = {"bytes": lambda v: size(v), "jobs": lambda v: f"{v} job{'s' * (v != 1)}", "kind": str,
+             "requests": lambda v: f"{v} requests",
+             "connections": lambda v: f"{v} connection{'s' * (v != 1)}", "batch": lambda v: f"{v} at a time"}
+    return ", ".join([row] + [texts[key](value) for key, value in where])
+
+
+# docs/performance.md
+
+HANDSHAKE = {"tls12": "TLS 1.2", "tls13": "TLS 1.3", "rsa2048": "RSA-2048", "rsa3072": "RSA-3072", "rsa4096": "RSA-4096",
+             "ecdsa256": "ECDSA P-256", "ecdsa384": "ECDSA P-384", "x25519": "X25519", "p256": "P-256", "p384": "P-384",
+             "resumed": "resumed", "p99": "99th percentile of its time"}
+FILES = {
+    "seal-file": "sealing, file to file, against `cp`", "open-file": "opening, file to file, against `cp`",
+    "seal": "sealing to /dev/null, against `age`", "open": "opening to /dev/null, against `age -d`",
+    "seal-age": "sealing in age's format to /dev/null, against `age`", "open-age": "opening age's format to /dev/null, against `age -d`",
+}
+START = {"first-use": "first use, with calibration", "later-use": "later uses",
+         "runtime-first-load": "loading the runtime, first in the process", "runtime-load": "loading the runtime again",
+         "first-dispatcher": "a thread's first dispatcher",
+         "provider-load": "loading the provider, added to `openssl`", "threads": "threads started by loading"}
+MULTIPLIES = {"limit-registers": "what the CPU multiplies, from registers", "limit-loads": "what the CPU multiplies, with a load each"}
+THROUGH = {"runtime-of-kernel": "submitted one by one", "runtime-together-of-kernel": "handed over together",
+           "runtime-alone-over-instruction": "one alone", "runtime-few-over-instruction": "a few"}
+KINDS = ("rsa-2048-private", "rsa-3072-private", "rsa-4096-private", "ecdsa-p256-sign", "p256-derive", "p256-generate-derive",
+         "x25519-derive", "x25519-generate-derive", "ecdsa-p384-sign", "p384-derive", "p384-generate-derive")
+CALLS = ("rsa2048 sign", "rsa3072 sign", "rsa4096 sign", "ecdsap256 sign", "ecdsap384 sign", "ecdhx25519", "rsa2048 verify")
+
+
+def place(known, name):
+    return known.index(name) if name in known else len(known)
+
+
+def handshake(name):
+    return ", ".join(HANDSHAKE.get(part, part) for part in name.split("-"))
+
+
+def section_files(bench, name, where):
+    if bench == "files":
+        return place(list(FILES), name), FILES.get(name, name)
+    return None
+
+
+def section_engines(bench, name, where):
+    if bench in ("engines", "instruction_speed"):
+        how = "" if bench == "engines" else ", by `instruction_speed`"
+        return (name, dict(where).get("bytes", 0)), label(name, where) + how
+    return None
+
+
+def section_ciphers(bench, name, where):
+    return ((name, dict(where)["bytes"]), label(name, where)) if bench == "openssl" and "bytes" in dict(where) else None
+
+
+def section_kdf(bench, name, where):
+    return (0, name) if bench == "kdf" else None
+
+
+def section_lanes(bench, name, where):
+    if bench == "lanes" and (name in KINDS or name in MULTIPLIES):
+        return place(KINDS, name), MULTIPLIES.get(name, name)
+    return None
+
+
+def section_jobs(bench, name, where):
+    return ((place(CALLS, name), dict(where).get("jobs", 0)), label(name, where)) if bench == "openssl" else None
+
+
+def section_many(bench, name, where):
+    if bench == "https" and not name.startswith("response") and not name.endswith("p99") and dict(where).get("connections") == 64:
+        return 0, handshake(name)
+    return None
+
+
+def section_few(bench, name, where):
+    if bench == "https" and not name.startswith("response"):
+        return (name, dict(where).get("connections", 0)), label(handshake(name), where)
+    return None
+
+
+def section_responses(bench, name, where):
+    return (0, {"response-64k": "64 KiB", "response-1m": "1 MiB"}.get(name, name)) if bench == "https" else None
+
+
+def section_dispatch(bench, name, where):
+    if bench == "dispatch" and name != "added":
+        return dict(where).get("bytes", 0), f"{label(name, where)}, against `aws-lc-rs` called directly"
+    if bench == "dispatch":
+        return (1 << 40) + dict(where).get("bytes", 0), f"added to a call of {size(dict(where).get('bytes', 0))}"
+    return (1 << 50, f"added to a queued request, {name}") if bench == "queued" else None
+
+
+def section_through(bench, name, where):
+    where = dict(where)
+    if bench == "lanes" and name in THROUGH:
+        few = f" ({where['requests']})" if "requests" in where else ""
+        rank = place(KINDS, where.get("kind")), place(list(THROUGH), name), where.get("requests", 0)
+        return rank, f"{where.get('kind')}, {THROUGH[name]}{few}"
+    return None
+
+
+def section_start(bench, name, where):
+    return (place(list(START), name), START.get(name, name)) if bench == "start" else None
+
+
+def section_other(bench, name, where):
+    return (bench, name), f"{bench}: {label(name, where)}"
+
+
+SECTIONS = (
+    ("Files", section_files, shown,
+     "`wattlock bench files`. How many times as fast, whole processes, from memory (tmpfs), two cores. Values near 1 beside `cp` mean "
+     "that encryption costs nothing next to copying."),
+    ("Ciphers: the engines themselves", section_engines, shown,
+     "`wattlock bench engines` and the example `instruction_speed`: the fastest engine, called directly, against `openssl speed` or "
+     "OpenSSL's calls, one core."),
+    ("Ciphers: OpenSSL with the provider", section_ciphers, shown,
+     "`scripts/measure-openssl.sh`: `openssl speed` with the provider against the same without it, one core."),
+    ("Key derivation: OpenSSL with the provider", section_kdf, shown,
+     "`tests/kdf.c` of the provider, as libssl makes each derivation: fetch, context, parameters, derive, free."),
+    ("Public keys, eight at a time", section_lanes, shown,
+     "`wattlock bench lanes`: operations a second of full batches of eight on one core, against OpenSSL one by one."),
+    ("Public keys: OpenSSL with the provider, alone and in jobs", section_jobs, shown,
+     "`scripts/measure-openssl.sh`: `openssl speed` with so many asynchronous jobs, which is how programs let operations wait for "
+     "each other. Rows without jobs are calls that wait for nobody."),
+    ("TLS handshakes, 64 connections", section_many, shown,
+     "`wattlock bench https`: full handshakes of one nginx worker with Wattlock, against the same nginx without it. Ratios are those "
+     "of the worker's processor time, or of rates where the list of runs says *time*."),
+    ("TLS handshakes, few connections, and the latency of 64", section_few, shown,
+     "The same, where there is little to gather. Latencies are ratios, too: above 1, Wattlock's is the shorter."),
+    ("HTTPS responses", section_responses, shown,
+     "`wattlock bench https --rows response`: the worker's processor time for a response with TLS 1.3 and AES-256-GCM."),
+    ("What the runtime adds to one request", section_dispatch, shown,
+     "`wattlock bench dispatch` (done inside the call) and the example `queued` (gathered in batches; beyond what the kernel takes)."),
+    ("What the runtime leaves of the lanes", section_through, shown,
+     "`wattlock bench lanes`, `adaptive`. Full batches: the rate through the runtime over that of the bare kernel. One request "
+     "alone, and a few together: their time over that of `instruction` called directly."),
+    ("Starting", section_start, shown, "`wattlock bench start`."),
+    ("Other rows", section_other, shown, "Rows of the data that no table above takes."),
+)
+
+
+def order(columns):
+    return sorted(columns, key=lambda c: (list(COLUMNS).index(c[0]), c[1]))
+
+
+def heading(cpu, line):
+    return COLUMNS[cpu] + (f", OpenSSL {line}" if line else "")
+
+
+def absent(have):
+    """The columns that a table has not, because nobody ran its rows there."""
+    lines = sorted({line for _, line in have})
+    wanted = [(cpu, line) for cpu in COLUMNS if cpu != "none" for line in (["3.0", "3.5"] if "3.0" in lines or "3.5" in lines else [""])]
+    return [heading(*c) for c in wanted if c not in have]
+
+
+def performance(runs):
+    """The page."""
+    data, used = newest(runs), []
+    taken, body = set(), []
+
+    def mark(run):
+        if run not in used:
+            used.append(run)
+        return used.index(run)
+
+    for title, select, show, words in SECTIONS:
+        rows = []
+        for at, (what, cells) in enumerate(data.items()):
+            chosen = what not in taken and select(*what)
+            if chosen:
+                rows.append((chosen[0], at, chosen[1], cells))
+                taken.add(what)
+        if not rows:
+            continue
+        rows.sort(key=lambda row: row[:2])
+        columns = order({c for *_, cells in rows for c in cells})
+        body += [f"## {title}", "", *wrap(words), ""]
+        body += ["| | " + " | ".join(heading(*c) for c in columns) + " |", "|---" * (len(columns) + 1) + "|"]
+        for _, _, name, cells in rows:
+            texts = [f"{show(cells[c][1])}<sup>@{mark(cells[c][0])}@</sup>" if c in cells else "" for c in columns]
+            body.append(f"| {name} | " + " | ".join(texts) + " |")
+        body.append("")
+        missing = absent(set(columns))
+        if missing:
+            body += [*wrap("Not run: " + "; ".join(missing) + "."), ""]
+    names, counts = [], {"": 0, "c": 0}
+    for run in used:
+        kind = "c" if "carried" in run else ""
+        counts[kind] += 1
+        names.append(f"{kind}{counts[kind]}")
+    text = re.sub(r"@(\d+)@", lambda m: names[int(m[1])], "\n".join(body))
+    listed = ["| run | CPU | date | commit | command | beside | ratios by | remarks |", "|---|---|---|---|---|---|---|---|"]
+    for name, run in zip(names, used):
+        listed.append("| " + " | ".join([name, *described(run)]) + " |")
+    head = "\n".join(["# What is measured", "", MADE, "", *sum(([*wrap(words), ""] for words in HEAD), [])])
+    return "\n".join([head, text, "## Runs", "", *listed, ""])
+
+
+HEAD = (
+    "Figures are ratios: how many times as fast Wattlock was as its peer in the same run. The median stands first. The least and the "
+    "most of a run's rounds follow in brackets where they were kept; they stand alone where the difference is less than the spread. **Bold "
+    "is a loss.** An empty cell was not run.",
+    "A raised number names the run at the end of this page: CPU, date, commit, command. With a `c` before it, the figure was carried "
+    "over from a page of older records that is gone. Such a run had few rounds, and its commit may be older than changes that matter.",
+    "[limits.md](limits.md) says what bounds these figures, and [measurements](measurements/README.md) how to add a run.",
+    "All machines were shared virtual machines with two cores. Their neighbours come and go: ratios of short runs are off by some per "
+    "cent, and by more at busy times.",
+)
+MADE = "<!-- Written by scripts/performance.py from docs/measurements/*.json; `make test` fails where it was changed by hand. -->"
+
+
+def described(run):
+    cpu = run["cpu"]
+    peers = ", ".join(f"{name} {value}" if value else name for name, value in (run.get("peers") or {}).items())
+    by = {}
+    for row in filter(ratio_known, run["rows"]):
+        by.setdefault({"cpu": "processor time", "time": "time"}[row["by"]], []).append(row["row"])
+    kinds = sorted(by, key=lambda kind: -len(by[kind]))
+    by = "; ".join([kinds[0]] + [f"{kind} for {', '.join(by[kind])}" for kind in kinds[1:]]) if kinds else ""
+    remarks = [f"Carried over: {run['carried']}."] if "carried" in run else []
+    remarks += [run["note"]] if run.get("note") else []
+    remarks += [f"{label(row['row'], identity(row)[2])}: {row['note']}" for row in run["rows"] if row.get("note")]
+    if len({row["note"] for row in run["rows"] if row.get("note")}) == 1 and len(remarks) > 3:
+        remarks = remarks[:2 if run.get("note") else 1] + [next(row["note"] for row in run["rows"] if row.get("note"))]
+    name = cpu.get("name") or cpu.get("model") or ""
+    cells = [f"{name} ({cpu['class']}, {cpu.get('cores', '?')} cores)", run["date"], f"`{run['commit']}`", f"`{run['command']}`",
+             peers, by, " ".join(remarks)]
+    return [cell.replace("|", "\\|") for cell in cells]
+
+
+def wrap(text, width=120):
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append("")
+        lines[-1] += (" " if lines[-1] else "") + word
+    return lines
+
+
+# README.md
+
+
+def lanes(*names):
+    return [(("lanes", name, (("batch", 8),)), "3.0") for name in names]
+
+
+def https(line, *names, connections=64):
+    return [(("https", name, (("connections", connections),)), line) for name in names]
+
+
+def speed(line, *rows):
+    return [(("openssl", name, tuple(where.items())), line) for name, where in rows]
+
+
+def files(*names):
+    return [(("files", name, ()), "") for name in names]
+
+
+GCM = [("aes-256-gcm", {"bytes": count}) for count in (64, 1024, 16384)]
+TABLE = (
+    ("sealing / opening, file to file", "`cp`", "wattlock bench files", files("seal-file", "open-file")),
+    ("sealing / opening, to /dev/null", "`age`", "wattlock bench files", files("seal", "open")),
+    ("the same in age's format", "`age`", "wattlock bench files", files("seal-age", "open-age")),
+    ("AES-256-GCM, 64 B / 1 KiB / 16 KiB", "OpenSSL 3.0", "scripts/measure-openssl.sh", speed("3.0", *GCM)),
+    ("the same", "OpenSSL 3.5", "scripts/measure-openssl.sh", speed("3.5", *GCM)),
+    ("AES-128-CTR / AES-256-XTS, 16 KiB", "OpenSSL 3.0", "scripts/measure-openssl.sh",
+     speed("3.0", ("aes-128-ctr", {"bytes": 16384}), ("aes-256-xts", {"bytes": 16384}))),
+    ("RSA-2048 / 3072 / 4096, eight at a time", "OpenSSL 3.0", "wattlock bench lanes",
+     lanes("rsa-2048-private", "rsa-3072-private", "rsa-4096-private")),
+    ("ECDSA P-256 / ECDH P-256 / X25519, eight at a time", "OpenSSL 3.0", "wattlock bench lanes",
+     lanes("ecdsa-p256-sign", "p256-derive", "x25519-derive")),
+    ("full TLS handshakes with RSA-2048, 64 connections: TLS 1.2 / 1.3", "nginx, OpenSSL 3.0", "wattlock bench https",
+     https("3.0", "tls12-rsa2048-x25519", "tls13-rsa2048-x25519")),
+    ("the same with ECDSA P-256", "nginx, OpenSSL 3.0", "wattlock bench https",
+     https("3.0", "tls12-ecdsa256-x25519", "tls13-ecdsa256-x25519")),
+    ("RSA-2048, TLS 1.2 / 1.3", "nginx, OpenSSL 3.5", "wattlock bench https", https("3.5", "tls12-rsa2048-x25519", "tls13-rsa2048-x25519")),
+    ("RSA-2048, TLS 1.2: 1 / 2 / 8 connections", "nginx, OpenSSL 3.0", "wattlock bench https",
+     [https("3.0", "tls12-rsa2048-x25519", connections=count)[0] for count in (1, 2, 8)]),
+    ("responses of 64 KiB / 1 MiB, processor time", "nginx, OpenSSL 3.0", "wattlock bench https",
+     https("3.0", "response-64k", "response-1m", connections=16)),
+)
+
+
+def table(runs):
+    """README's part between the marks."""
+    data = newest(runs)
+    lines = ["| task | against | " + " | ".join(COLUMNS[cpu] for cpu in COLUMNS if cpu != "none") + " | command |",
+             "|---" * (len(COLUMNS) + 2) + "|"]
+    for name, against, command, wanted in TABLE:
+        cells = []
+        for cpu in COLUMNS:
+            if cpu == "none":
+                continue
+            found = [data.get(what, {}).get((cpu, line)) for what, line in wanted]
+            cells.append(" / ".join(shown(cell[1], spread=False) if cell else "-" for cell in found) if any(found) else "")
+        lines.append(f"| {name} | {against} | " + " | ".join(cells) + f" | `{command}` |")
+    lines.append("")
+    return "\n".join(lines)
+
+
+def with_table(readme, text):
+    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
+        raise Wrong(f"README.md: not one {BEGIN} and one {END} after it")
+    before, rest = readme.split(BEGIN)
+    after = rest.split(END)[1]
+    stray = re.search(r"\d+(\.\d+)?( to \d+(\.\d+)?)? (times (as|faster|slower|more|less)|% (faster|slower|less|more))", before + after)
+    if stray:
+        raise Wrong(f"README.md: '{stray[0]}' stands outside the table that data fills")
+    return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--root", type=Path, default=ROOT)
+    options = parser.parse_args(arguments)
+    page, readme = options.root / "docs/performance.md", options.root / "README.md"
+    try:
+        runs = load(options.root / "docs/measurements")
+        present = readme.read_text()
+        wanted = {page: performance(runs), readme: with_table(present, table(runs))}
+    except Wrong as wrong:
+        print(wrong, file=sys.stderr)
+        return 1
+    differ = False
+    for path, text in wanted.items():
+        old = path.read_text() if path.exists() else ""
+        if old != text:
+            differ = True
+            if options.check:
+                both = (text.splitlines(True) for text in (old, text))
+                sys.stdout.writelines(difflib.unified_diff(*both, path.name, f"{path.name}, from the data"))
+            else:
+                path.write_text(text)
+    if options.check and differ:
+        print("figures are not those of the data: scripts/performance.py writes them", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
