@@ -1,4 +1,4 @@
-//! Which clock a device should run at: the one of fewest joules that keeps up with what arrives and keeps the window
+//! The clock that a device should run at: the one of fewest joules that keeps up with the arrivals and keeps the window
 //! from overflowing. Part of `adaptive`; LECPAES's published rule (`lecpaes.rs`) goes by the fill level alone.
 //!
 //! Pure: what each clock costs is calibrated ([`ClockCost`]), velocity is what was submitted, fill is the weather's,
@@ -11,18 +11,18 @@
 //! b costs `(1 - q) * busy_a + q * busy_b`. All single clocks and pairs are compared; the plan is the cheapest, and
 //! is left only for one that is 3 % cheaper.
 //!
-//! *The guard.* Whatever the plan, a pass begins at the slow clock only if what it holds and what comes before it ends
-//! fit into the window together. Else it begins at the plan's faster clock, or at the fastest if even there half a
-//! window too much would come. Nor does it begin at the slow clock if the fastest could not do what comes meanwhile in
-//! time. So a rising fill raises the clock at the very next pass; it comes down again when a slow
-//! pass would need no more than four fifths of the window. A velocity that one clock sustains changes nothing. Where no
-//! clock keeps up, the cheapest of those within 7 % of the fastest runs, and the fastest where the window is full to the
-//! brim.
+//! *The guard.* It overrides the plan. A pass begins at the slow clock only on two conditions: its own bytes and the
+//! bytes that arrive before it ends fit into the window together, and the fastest clock could still process those
+//! arrivals in time. Otherwise it begins at the plan's faster clock, or at the fastest if even with the plan's faster
+//! clock half a window too much would arrive. So a rising fill raises the clock at the next pass. The clock falls again
+//! when a slow pass would need at most four fifths of the window. A velocity that one clock sustains changes nothing. If
+//! no clock keeps up, the cheapest of those within 7 % of the fastest runs; if the window is full, the fastest.
 //!
-//! *Velocity* is the mean of about 32 messages, or that of the last few where it is a third higher. A gap counts as at
-//! most four usual ones: what was fast before a pause is expected to be fast after it.
+//! *Velocity* is the mean of about 32 messages, or that of the last few if it is a third higher. A gap counts as at
+//! most four usual ones: a stream that was fast before a pause is expected to be fast after it.
 //!
-//! *Company.* A pass may wait for more messages if that saves 2 % of the watts, never longer than the caller's patience.
+//! *Batches.* A pass may wait for more messages if that saves 2 % of the watts, but never longer than the caller's
+//! patience.
 
 use wattlock_core::Nanos;
 
