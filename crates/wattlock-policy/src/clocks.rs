@@ -15,8 +15,8 @@
 //! bytes that arrive before it ends fit into the window together, and the fastest clock could still process those
 //! arrivals in time. Otherwise it begins at the plan's faster clock, or at the fastest if even with the plan's faster
 //! clock half a window too much would arrive. So a rising fill raises the clock at the next pass. The clock falls again
-//! when a slow pass would need at most four fifths of the window. A velocity that one clock sustains changes nothing. If
-//! no clock keeps up, the cheapest of those within 7 % of the fastest runs; if the window is full, the fastest.
+//! when a slow pass would need at most four fifths of the window. A velocity that one clock sustains changes nothing.
+//! If no clock keeps up, the cheapest of those within 7 % of the fastest runs; if the window is full, the fastest.
 //!
 //! *Velocity* is the mean of about 32 messages, or that of the last few if it is a third higher. A gap counts as at
 //! most four usual ones: a stream that was fast before a pause is expected to be fast after it.
