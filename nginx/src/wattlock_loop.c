@@ -379,7 +379,8 @@ wattlock_next_turn(unsigned in_flight)
 }
 
 
-/* Published rule: poll when enough is in flight, or when everyone waits; a timer is the fail-safe. */
+/* After QWEB's published rule: flush when enough is in flight, or when every handshake waits. Here the loop may sleep
+ * meanwhile, and a timer of milliseconds ends the wait (published: no sleep, and 5 us as a fail-safe only). */
 static void
 wattlock_heuristic(void)
 {

@@ -15,7 +15,7 @@ use crate::fault::{self, Fate, Fault};
 use crate::model::Model;
 use crate::ring::{Receiver, Sender};
 
-/// A request in device memory. Wiped whatever its kind, because nobody asked what the card's memory may hold.
+/// A request in device memory. Wiped for every kind, since the card's memory may hold secrets.
 pub(crate) struct DeviceCopy(pub OwnedRequest);
 
 impl DeviceCopy {
@@ -81,7 +81,7 @@ pub(crate) struct Machine {
     pub compute: Arc<dyn Engine>,
     born: OnceLock<Nanos>,
     requests: AtomicU64,
-    /// How often it was lost by a request; whoever opened it before the latest loss has lost it.
+    /// How often a request made it lost. An instance opened before the latest loss is lost.
     losses: AtomicU64,
     /// The age until which it stays lost.
     lost_until: AtomicU64,
@@ -116,7 +116,7 @@ impl Machine {
         now.saturating_sub(*self.born.get_or_init(|| now))
     }
 
-    /// A view of the machine for somebody who opens it now; `None` if it is gone.
+    /// A view of the machine for an instance opened now; `None` if the machine is lost.
     pub(crate) fn join(self: &Arc<Self>, now: Nanos) -> Option<Membership> {
         let age = self.age(now);
         let gone = age < self.lost_until.load(Ordering::Acquire) || fault::gone_at(&self.faults, age);

@@ -1,5 +1,5 @@
-//! The machine in virtual time: pools of servers, each with one first-in-first-out queue. It knows when things end, not
-//! what comes out; it computes nothing, and asks nobody what time it is.
+//! The machine in virtual time: pools of servers, each with one first-in-first-out queue. It knows when work ends, not
+//! its result. It computes nothing and reads no clock.
 //!
 //! Invariants: time never goes back; no pool has more batches in service than servers; a batch waits only while every
 //! server of its pool is busy; every accepted piece of work is reported finished exactly once.
@@ -16,9 +16,9 @@ use crate::model::Model;
 pub struct Work {
     /// The owner's name for it.
     pub id: u64,
-    /// What it is.
+    /// The kind of request.
     pub kind: Kind,
-    /// What its time depends on: input bytes (for key derivation, output bytes).
+    /// Bytes that its time depends on: input bytes (for key derivation, output bytes).
     pub bytes: u64,
     /// How much slower than the model, in thousandths; 1000 is the model's speed.
     pub stretch_permille: u32,

@@ -31,7 +31,7 @@ use crate::fault::Fault;
 use crate::model::{Model, ModelError};
 use crate::ring::{Receiver, Sender, ring};
 
-/// Who moves the card's time.
+/// The source of the card's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// The wall clock: each instance has a thread, parked while nothing is due.
@@ -88,9 +88,9 @@ impl Emulated {
         &self.model
     }
 
-    /// When an answer is next due, so that whoever moves the time of [`Pace::Stepped`] knows how far nothing happens.
-    /// That of the instance polled last, as it was after that poll; `None` if it had nothing to answer. What a loss
-    /// gives back comes earlier; in real time this is always `None`.
+    /// When the next answer is due: with [`Pace::Stepped`], nothing happens before that time. It is the instance polled
+    /// last that counts, as it was after that poll; `None` if it had nothing to answer. Requests given back by a loss
+    /// come earlier. In real time this is always `None`.
     pub fn next_due(&self) -> Option<Nanos> {
         self.machine.due()
     }

@@ -1,12 +1,12 @@
 //! An accelerator that does not exist: servers, latencies, a window, watts and declared faults, taken from published
 //! measurements or a file, with results that are really computed.
 //!
-//! [`Device`] is the machine in virtual time: pure, driven by whoever owns time, for the lab and for tests.
+//! [`Device`] is the machine in virtual time: pure, its time is an argument. It serves the lab and tests.
 //! [`Emulated`] puts the same machine behind the [`Engine`](wattlock_core::Engine) trait, with request and response
 //! rings and, in real time, a thread of its own. It computes through an engine handed to it and knows none by name.
 //!
 //! It refuses to be hardware: its name, its description and everything printed from it say "emulated", and its joules
-//! are modelled. It refuses to be fast: it is as fast as its model says, or slower where this CPU cannot keep up.
+//! are modelled. It refuses to be fast: it is as fast as its model says, or slower if this CPU cannot keep up.
 #![forbid(unsafe_code)]
 
 mod card;

@@ -42,7 +42,7 @@ pub struct Model {
     pub window: Window,
     /// Requests of one kind that one server does together in the time of the longest, if they share a doorbell.
     pub width: u16,
-    /// Watts, where somebody knows them.
+    /// Watts, if known.
     pub power: Option<Power>,
     /// Faults to come.
     pub faults: Vec<Fault>,

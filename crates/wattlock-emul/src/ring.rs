@@ -16,8 +16,8 @@
 //! 4. The receiver empties the slot at `head` only after it saw `head < tail` (acquire on `tail`), and then stores
 //!    `head + 1` (release).
 //! 5. By 3 and 4 no two parties ever touch one slot at once. The slot's lock is there because safe Rust wants one; it is
-//!    taken by `try_lock`, nobody ever waits for it, and finding it taken would be a defect.
-//! 6. Whatever is in the ring when both ends are gone is dropped with it.
+//!    taken by `try_lock`, no thread ever waits for it, and finding it taken would be a defect.
+//! 6. Items in the ring when both ends are gone are dropped with it.
 //!
 //! Rules 1 to 6 are model-checked with the capacity at 1 and 2, where the edges meet:
 //!

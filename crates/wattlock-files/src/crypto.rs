@@ -1,14 +1,14 @@
-//! The way from here to an engine, and nothing about any engine.
+//! How this crate reaches an engine, and nothing about any engine.
 //!
 //! Two small traits stand between this crate and the runtime: [`CryptoSource`] is shared by all threads and makes a
-//! [`Crypto`] for each of them. [`wattlock::Runtime`] is the one that programs use; tests bring their own, so that a
+//! [`Crypto`] for each of them. Programs use [`wattlock::Runtime`]. Tests bring their own source, so that a
 //! defect here and a defect in an engine cannot hide each other.
 
 use wattlock_core::{Data, Error as CoreError, Key, Kind, LatencyClass, Request};
 
 use crate::error::Error;
 
-/// One thread's way to the engines.
+/// One thread's access to the engines.
 pub trait Crypto {
     /// Does one request inside the call, and returns the output's length.
     ///
@@ -16,17 +16,17 @@ pub trait Crypto {
     /// The engine's; see [`wattlock_core::Error`].
     fn run(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError>;
 
-    /// Does all of them, in whatever order and wherever, and returns when all are done. `results[i]` belongs to
-    /// `requests[i]`; both slices are equally long.
+    /// Does all requests, in any order and on any engine, and returns when all are done. `results[i]` belongs to
+    /// `requests[i]`; both slices have the same length.
     fn run_all(&mut self, requests: &mut [Request<'_>], results: &mut [Result<usize, CoreError>]);
 }
 
-/// What makes a [`Crypto`] for each thread that asks.
+/// Makes a [`Crypto`] for each thread.
 pub trait CryptoSource: Sync {
-    /// One thread's way in.
+    /// One thread's access.
     type Crypto: Crypto;
 
-    /// A way in for the calling thread.
+    /// Access for the calling thread.
     fn crypto(&self) -> Self::Crypto;
 }
 

@@ -1,14 +1,15 @@
-//! One error type for sealing and opening. Each variant is one line for a person and one exit code for a script.
+//! One error type for sealing and opening. Each variant has one line of text for a person and one exit code for a
+//! script.
 
 use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What went wrong. The message is one line; [`Error::exit_code`] is stable between versions.
+/// Why sealing or opening failed. The message is one line; [`Error::exit_code`] is stable between versions.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller asked for something that cannot be done: no recipients, recipients that refuse each other.
+    /// The caller asked for the impossible: no recipients, or recipients that exclude each other.
     #[error("{0}")]
     Usage(String),
     /// A recipient or a recipients file does not parse. Files' contents are never quoted.
@@ -26,7 +27,7 @@ pub enum Error {
     /// The passphrase does not open the file, or the key file it protects.
     #[error("wrong passphrase (or the header was altered)")]
     BadPassphrase,
-    /// The file is locked with a passphrase and none could be had.
+    /// The file is locked with a passphrase, and none was given.
     #[error("a passphrase is needed, and there is nobody to ask")]
     PassphraseNeeded,
     /// The file asks for more scrypt work than allowed.
@@ -43,10 +44,10 @@ pub enum Error {
     /// The file has no bytes at all.
     #[error("the file is empty; a sealed file never is")]
     Empty,
-    /// The first bytes are of no format we know.
+    /// The first bytes belong to no known format.
     #[error("not a sealed file and not an age file")]
     NotSealed,
-    /// Sealed, but by a version we do not know.
+    /// The version of the format is unknown.
     #[error("unknown {format} version {version}: made by a newer program?")]
     UnknownVersion {
         /// Which format.
@@ -71,13 +72,13 @@ pub enum Error {
     /// The length alone shows that the end is missing.
     #[error("the file is truncated")]
     Truncated,
-    /// The last chunk does not authenticate: from there, a cut inside it and a change of it look the same.
+    /// The last chunk does not authenticate. A cut inside it and a change of it look the same.
     #[error("the end of the file is cut off or altered (last chunk, number {chunk}, does not authenticate)")]
     DamagedEnd {
         /// Number of the chunk, from zero.
         chunk: u64,
     },
-    /// A chunk before the last does not authenticate: altered, or not where it was.
+    /// A chunk before the last does not authenticate: it was altered or moved.
     #[error("the file is altered (chunk {chunk} does not authenticate)")]
     Corrupted {
         /// Number of the chunk, from zero.
@@ -86,36 +87,36 @@ pub enum Error {
     /// Header, salt and commitment do not belong together.
     #[error("the file is altered (header, salt or commitment do not belong together)")]
     Commitment,
-    /// The sealed content ends in good order and something follows it.
+    /// The sealed content is complete, and further bytes follow it.
     #[error("the file is extended: something follows its end")]
     Extended,
-    /// More than the format can carry in one file.
+    /// The content is longer than one file of the format can hold.
     #[error("the content is longer than the format allows")]
     TooLong,
-    /// The output is there and may not be replaced.
+    /// The output exists and may not be replaced.
     #[error("{} exists (replacing it needs --force)", one_line(.0))]
     OutputExists(PathBuf),
-    /// A directory, device or socket where a file was wanted.
+    /// A directory, device or socket instead of a file.
     #[error("{} is not a regular file", one_line(.0))]
     NotRegular(PathBuf),
-    /// The input is not there.
+    /// The input does not exist.
     #[error("{} does not exist", one_line(.0))]
     NotFound(PathBuf),
     /// No room for the output: disk, quota or file-size limit.
     #[error("no room left for the output")]
     DiskFull,
-    /// The reader of our output went away.
+    /// The reader of the output pipe closed it.
     #[error("the output pipe was closed")]
     ClosedPipe,
-    /// The input is shorter than it was when reading began; or, when sealing, longer once all of it was read.
+    /// The input became shorter while it was read; or, when sealing, longer.
     #[error("the input changed while it was read")]
     InputChanged,
     /// Any other failure of the operating system.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: Cow<'static, str>,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No engine could do the work.
@@ -164,7 +165,7 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
 }
 
 impl Error {
-    /// The process exit code that stands for this error; see [`exit_codes`].
+    /// The process exit code of this error; see [`exit_codes`].
     pub const fn exit_code(&self) -> u8 {
         match self {
             Error::Usage(_) => 2,
@@ -200,7 +201,7 @@ impl Error {
         }
     }
 
-    /// An I/O error while doing `what`. Errors of ours that travelled through a `Read` come out again as they were.
+    /// An I/O error while doing `what`. An [`Error`] that travelled through a `Read` comes out unchanged.
     pub(crate) fn io(what: impl Into<Cow<'static, str>>, source: io::Error) -> Error {
         match source.downcast::<Error>() {
             Ok(ours) => ours,
@@ -232,7 +233,7 @@ pub fn one_line(path: &Path) -> String {
     line
 }
 
-/// So that an error of ours can pass through a `Read` or `Write` that knows only the system's.
+/// Lets an [`Error`] pass through a `Read` or `Write`, which know only the system's errors.
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         io::Error::other(error)

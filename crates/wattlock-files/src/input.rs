@@ -1,7 +1,7 @@
-//! Where bytes come from: a file read at positions by whoever wants them, or a stream read by one at a time.
+//! The input: a file that all workers read at positions, or a stream that one worker reads at a time.
 //!
 //! A file may change while it is read: nothing is mapped, so the worst a shrinking file can do is an error.
-//! One that grew is found out by its length when all that was there has been sealed.
+//! A file that grew is detected by its length after its former content has been sealed.
 
 use std::fs::File;
 use std::io::{self, BufReader, IoSliceMut, Read, Seek};
@@ -16,11 +16,11 @@ use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use crate::error::Error;
 use crate::format::armor;
 
-/// What to seal or open.
+/// The input to seal or open.
 pub enum Input {
     /// A regular file, or a pipe with a name. Directories, devices and sockets are refused.
     Path(PathBuf),
-    /// Standard input, from wherever it stands.
+    /// Standard input, from its present position.
     Stdin,
     /// Any other stream. A read that blocks cannot be interrupted.
     Stream(Box<dyn Read + Send>),
@@ -32,7 +32,7 @@ pub(crate) const CANCEL_POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_0
 /// Size asked for pipes: 64 KiB, the default, costs sixteen times as many wake-ups. Refusal changes nothing.
 pub(crate) const PIPE_BYTES: usize = 1 << 20;
 
-/// An opened input, of which the beginning can be looked at.
+/// An opened input whose beginning can be peeked at.
 pub(crate) struct Source<'a> {
     pub(crate) body: Body<'a>,
     /// Bytes already read and not yet consumed.
@@ -155,7 +155,7 @@ impl<'a> Source<'a> {
         Ok(taken)
     }
 
-    /// What armor that starts here contains, and what it says that is.
+    /// The content of armor that starts here, and the label that the armor gives it.
     pub(crate) fn unarmored(self) -> Result<(Source<'a>, armor::Label), Error> {
         let mode = self.mode;
         let identity = self.identity;

@@ -1,6 +1,6 @@
-//! Recipients and identities from what a person types or keeps in a file, and a file key through them.
+//! Parses recipients and identities from arguments and files, and wraps and unwraps file keys with them.
 //!
-//! All of age's kinds are understood: `age1…`, `ssh-ed25519` and `ssh-rsa`, the tagged kinds for hardware, plugins;
+//! All of age's kinds are supported: `age1…`, `ssh-ed25519` and `ssh-rsa`, the tagged kinds for hardware, plugins;
 //! identity files, SSH private keys, and either locked with a passphrase. Messages never quote a file's content.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ pub type BoxedRecipient = Box<dyn Recipient + Send>;
 /// An identity.
 pub type BoxedIdentity = Box<dyn Identity>;
 
-/// Recipients as they are gathered from arguments and files. Those of one plugin are given to it together.
+/// Recipients collected from arguments and files. A plugin gets all of its recipients together.
 #[derive(Default)]
 pub struct Recipients {
     native: Vec<BoxedRecipient>,
@@ -49,7 +49,7 @@ impl Recipients {
     /// Adds the recipient that `text` names.
     ///
     /// # Errors
-    /// [`Error::BadRecipient`], quoting `text` only as far as a public key does no harm.
+    /// [`Error::BadRecipient`], which quotes `text` if that is short enough for a public key.
     pub fn add(&mut self, text: &str) -> Result<(), Error> {
         let text = text.trim();
         self.try_add(text).map_err(|why| {
@@ -59,7 +59,7 @@ impl Recipients {
         })
     }
 
-    /// Adds the recipient that `text` names, or says what is wrong with it if it is of a known kind.
+    /// Adds the recipient that `text` names, or reports the mistake in a recipient of a known kind.
     fn try_add(&mut self, text: &str) -> Result<(), Option<String>> {
         if let Ok(recipient) = text.parse::<x25519::Recipient>() {
             self.native.push(Box::new(recipient));
@@ -75,7 +75,7 @@ impl Recipients {
         Ok(())
     }
 
-    /// Adds every recipient of a recipients file: one a line, empty lines and those that start with `#` left out.
+    /// Adds every recipient of a recipients file: one a line. Empty lines and lines that start with `#` are skipped.
     ///
     /// # Errors
     /// [`Error::BadRecipient`] with the number of the line.
@@ -115,7 +115,7 @@ impl Recipients {
         Ok(())
     }
 
-    /// All of them, for a [`crate::Sealer`]. `callbacks` is how plugins talk to the person.
+    /// All recipients, for a [`crate::Sealer`]. Plugins ask the user through `callbacks`.
     ///
     /// # Errors
     /// [`Error::Plugin`] for a plugin that is not installed.
@@ -159,7 +159,7 @@ fn has_zero_string(mut wire: &[u8]) -> bool {
     false
 }
 
-/// The string that SSH's wire format begins with, and what follows it.
+/// The string that SSH's wire format begins with, and the rest.
 fn split_string(wire: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = wire.split_first_chunk::<4>()?;
     rest.split_at_checked(u32::from_be_bytes(*len) as usize)
@@ -200,7 +200,7 @@ fn decode_what_is_base64(text: &[u8]) -> Vec<u8> {
 /// A passphrase as the only recipient. `work_factor` is the base-two logarithm of scrypt's cost.
 ///
 /// # Errors
-/// [`Error::Usage`] for a work factor that we would not read back by default.
+/// [`Error::Usage`] for a work factor that opening refuses by default.
 pub fn passphrase_recipient(passphrase: SecretString, work_factor: u8) -> Result<BoxedRecipient, Error> {
     if !(1..=WORK_FACTOR_LIMIT).contains(&work_factor) {
         return Err(Error::Usage(format!("work factor must be between 1 and {WORK_FACTOR_LIMIT}")));
@@ -280,10 +280,10 @@ fn bad_identity(what: &str) -> Error {
     Error::BadIdentity(what.into())
 }
 
-/// Asks for a passphrase; `None` if there is nobody to ask.
+/// Asks for a passphrase; `None` if there is no user to ask.
 pub type AskPassphrase = Box<dyn Fn() -> Option<SecretString>>;
 
-/// What opens files.
+/// The keys that open files.
 pub(crate) struct Unlock {
     pub(crate) identities: Vec<BoxedIdentity>,
     pub(crate) passphrase: Option<AskPassphrase>,
@@ -293,8 +293,7 @@ pub(crate) struct Unlock {
 impl Unlock {
     /// The file key of a parsed header, whose MAC over `bytes` is then verified.
     ///
-    /// Identities are tried in turn; one that fails does not keep the next from succeeding, except where the header
-    /// itself is at fault.
+    /// Identities are tried in turn. A failing identity does not stop the next, unless the header itself is at fault.
     pub(crate) fn file_key(
         &self,
         header: &Header,
@@ -332,7 +331,7 @@ impl Unlock {
     }
 }
 
-/// What an age error while wrapping means here.
+/// The [`Error`] for an age error while wrapping.
 pub(crate) fn wrapping(error: EncryptError) -> Error {
     match error {
         EncryptError::Plugin(_) | EncryptError::PluginResolve(_) => Error::Plugin(one_line(&error)),
@@ -342,7 +341,7 @@ pub(crate) fn wrapping(error: EncryptError) -> Error {
     }
 }
 
-/// What an age error while unwrapping means here.
+/// The [`Error`] for an age error while unwrapping.
 pub(crate) fn unwrapping(error: DecryptError) -> Error {
     match error {
         DecryptError::DecryptionFailed => Error::WrongKey,

@@ -1,13 +1,13 @@
 //! Sealed files: the format, the pipeline that moves bytes through it, and the file that appears only when it is whole.
 //!
-//! Three parts that know little of each other. [`mod@format`] is pure: bytes in, bytes or geometry out, no descriptor in
-//! sight. `pipeline` reads, seals or opens, and writes in constant memory, on as many threads as there are cores.
+//! Three parts know little of each other. [`mod@format`] is pure: bytes in, bytes or geometry out, no descriptors.
+//! `pipeline` reads, seals or opens, and writes in constant memory, on as many threads as there are cores.
 //! [`Output`] makes a file atomically. [`Sealer`] and [`Opener`] put them together.
 //!
 //! This crate refuses to name an engine, to do cryptography of its own (it describes [`wattlock_core::Request`]s and
 //! hands them to a [`CryptoSource`]), and to write a byte of plaintext whose tag has not been verified. The one
-//! exception is wrapping a file's key for its recipients, which is the `age` crate's work, so that age's keys and
-//! habits carry over.
+//! exception is wrapping a file's key for its recipients: the `age` crate does it, so that age's keys and recipients
+//! work here.
 //!
 //! The format is described in `docs/file-format.md`, in enough detail for another reader; `tests/read_sealed.py` is one.
 #![forbid(unsafe_code)]
@@ -31,7 +31,7 @@ pub use output::Output;
 pub use pipeline::Progress;
 pub use seal::Sealer;
 
-/// What the outside of a file looks like.
+/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// Wattlock's own: a small age file with the key, then Cobblestone-256 chunks.

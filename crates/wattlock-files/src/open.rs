@@ -1,4 +1,4 @@
-//! Opening: find out what the file is, unlock its header, then the pipeline.
+//! Opening: determine the format, unlock the header, then run the pipeline.
 
 use age_core::secrecy::ExposeSecret;
 use subtle::ConstantTimeEq;
@@ -18,7 +18,7 @@ pub struct Opener {
     unlock: Unlock,
 }
 
-/// What was opened.
+/// What [`Opener::open`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opened {
     /// The format found.
@@ -33,25 +33,25 @@ impl Opener {
         Opener { unlock: Unlock { identities, passphrase: None, work_factor_limit: WORK_FACTOR_LIMIT } }
     }
 
-    /// Also with a passphrase, asked for when a file is locked with one.
+    /// Also with a passphrase, which `ask` supplies when a file is locked with one.
     #[must_use]
     pub fn passphrase(mut self, ask: AskPassphrase) -> Opener {
         self.unlock.passphrase = Some(ask);
         self
     }
 
-    /// Refuses files that ask for more scrypt work than two to the power of `limit`; 22 if nobody says otherwise.
+    /// Refuses files that ask for more scrypt work than two to the power of `limit`; the default is 22.
     #[must_use]
     pub fn work_factor_limit(mut self, limit: u8) -> Opener {
         self.unlock.work_factor_limit = limit;
         self
     }
 
-    /// Opens `input`, whichever format it is, into `output`. Blocks until it is done. Nothing is written that has
-    /// not been verified, and no output is touched before the header is unlocked.
+    /// Opens `input`, of either format, into `output`. Blocks until it is done. Only verified bytes are written, and
+    /// the output is untouched until the header is unlocked.
     ///
     /// # Errors
-    /// Any of [`Error`]; a file under the output's name then does not exist, or is what it was.
+    /// Any of [`Error`]; a file under the output's name then does not exist, or is unchanged.
     pub fn open(
         &self,
         input: Input,
@@ -143,7 +143,7 @@ impl Opener {
     }
 }
 
-/// Looks further and further until the header's end is in sight, or the input's, or the limit.
+/// Reads on until it finds the header's end, the input's end or the limit.
 fn peek_age_header(input: &mut Source<'_>) -> Result<Vec<u8>, Error> {
     let (mut len, mut searched) = (1 << 10, 0);
     loop {
@@ -165,8 +165,7 @@ fn why_unknown(start: &[u8]) -> Error {
     if begins(&header::MAGIC) || begins(age_format::MAGIC) { Error::Truncated } else { Error::NotSealed }
 }
 
-/// A file whose length no content has is refused before any of it is written: what its last piece has to say, it says
-/// now.
+/// Refuses a file whose length no content produces before anything is written; its last piece is examined now.
 fn refuse_cut_file(key: &PayloadKey, input: &mut Source<'_>, crypto: &mut impl Crypto) -> Result<(), Error> {
     let Body::File { file, at, end } = &input.body else { return Ok(()) };
     let (layout, sealed) = (key.layout(), end.saturating_sub(*at));

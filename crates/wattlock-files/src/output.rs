@@ -1,7 +1,7 @@
-//! Where bytes go: a file that appears under its name only when it is whole, or a stream.
+//! The output: a file that appears under its name only when it is whole, or a stream.
 //!
-//! A file is written under a temporary name beside its final one, readable by nobody else, and renamed after it has
-//! reached the disk. Whatever goes wrong before that removes it again. Without `force` nothing is ever replaced, and
+//! A file is written under a temporary name beside its final one, readable only by its owner, and renamed after it
+//! has reached the disk. Any failure before that removes it. Without `force` nothing is ever replaced, and
 //! there is no moment between looking and renaming in which another process could put something there.
 
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -26,24 +26,24 @@ const PARTS_MAX: usize = 1024;
 /// How often to look whether somebody has begun to read a pipe.
 const NO_READER_POLL: Duration = Duration::from_millis(20);
 
-/// Where to put the result.
+/// The output of sealing or opening.
 pub enum Output {
-    /// A file. One that exists is replaced only if `force`. A pipe or character device is written to as it is.
+    /// A file. An existing one is replaced only if `force`. A pipe or character device is written to directly.
     Path {
         /// Its final name.
         path: PathBuf,
         /// Whether to replace a file of that name.
         force: bool,
     },
-    /// Standard output. If the work fails midway, what was written before stays written: all of it verified.
+    /// Standard output. If the work fails midway, the bytes written before stay written; all of them are verified.
     Stdout,
     /// Any other stream.
     Stream(Box<dyn Write + Send>),
 }
 
 impl Output {
-    /// Refuses an output that is in the way before anybody is asked for a passphrase. That it was not does not mean
-    /// that it will not be: [`AtomicFile::commit`] has the last word.
+    /// Refuses an existing output before the user is asked for a passphrase. A file may still appear later:
+    /// [`AtomicFile::commit`] decides.
     pub(crate) fn refuse_early(&self) -> Result<(), Error> {
         match self {
             Output::Path { path, force: false } if path.is_file() => Err(Error::OutputExists(path.clone())),
@@ -119,7 +119,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Opens a pipe with a name as soon as somebody reads it, or fails when the flag is raised.
+/// Opens a named pipe as soon as it has a reader, or fails when the cancel flag is raised.
 fn open_pipe(path: &Path, cancel: &AtomicBool) -> Result<OwnedFd, Error> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     loop {

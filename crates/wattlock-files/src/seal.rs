@@ -1,4 +1,4 @@
-//! Sealing: a header for the recipients, then the pipeline.
+//! Sealing: write a header for the recipients, then run the pipeline.
 
 use age_core::format::FileKey;
 use age_core::secrecy::ExposeSecret;
@@ -34,7 +34,7 @@ impl Sealer {
         Ok(Sealer { recipients, format: Format::Sealed, armor: false })
     }
 
-    /// Chooses the format; [`Format::Sealed`] if nobody does.
+    /// Chooses the format; the default is [`Format::Sealed`].
     #[must_use]
     pub fn format(self, format: Format) -> Sealer {
         Sealer { format, ..self }
@@ -49,8 +49,8 @@ impl Sealer {
     /// Seals `input` into `output`. Blocks until it is done; uses as many threads as there are cores.
     ///
     /// # Errors
-    /// Any of [`Error`]; a file under the output's name then does not exist, or is what it was. A stream has by then
-    /// been written to: in full, if the input has grown.
+    /// Any of [`Error`]; a file under the output's name then does not exist, or is unchanged. A stream has been written
+    /// to by then, in full if the input has grown.
     pub fn seal(
         &self,
         input: Input,

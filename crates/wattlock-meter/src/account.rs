@@ -1,23 +1,23 @@
-//! The sum of one sensor's readings over a window, and what can go wrong with it. Pure: time is an argument.
+//! The sum of one sensor's readings over a window, and how a misbehaving counter affects it. Pure: time is an argument.
 //!
-//! | what a counter does | what becomes of the figure |
+//! | the counter | the figure |
 //! |---|---|
 //! | rises | measured |
 //! | falls, and would be plausible as a wrap-around | measured; counted as one |
-//! | falls otherwise, or rises faster than anything can draw | lower bound: that step is left out |
-//! | is not read for so long that it might have wrapped twice | lower bound |
-//! | cannot be read for a while, or from some moment on | lower bound, and the window ends with the last reading |
-//! | stands still from some moment on | lower bound |
-//! | never moves | none: a machine that runs draws power, so this is no reading of 0 J |
+//! | falls otherwise, or shows more power than is possible | lower bound: that step is left out |
+//! | was read so seldom that it could have wrapped twice | lower bound |
+//! | cannot be read for a while, or any more | lower bound, and the window ends with the last reading |
+//! | stands still at the end | lower bound |
+//! | never moves | none: a running machine draws power, so this is not 0 J |
 //!
-//! A counter that wraps twice between two readings cannot be told from one that wraps once. So the longest time
-//! between readings is bounded ([`Account::longest_gap_ns`]), from the counter's range and the most that can be drawn.
+//! Two wraps between two readings look like one. The longest time between readings is therefore bounded
+//! ([`Account::longest_gap_ns`]), from the counter's range and the largest possible power.
 
 use crate::Nanos;
 use crate::figure::{Metered, Value, Window};
 use crate::sensor::{About, Gone, Measures};
 
-/// A counter that rose before and did not for so long has stopped. The slowest that are known step once a second.
+/// A counter that rose before and has not risen for this long has stopped. The slowest known step once a second.
 const STOPPED_NS: Nanos = 3_000_000_000;
 /// Counters step in time too (RAPL each millisecond), so a short gap may hold more than its share.
 const SLACK_SECONDS: f64 = 1.0;
@@ -99,7 +99,7 @@ impl Account {
         self.at_least.get_or_insert_with(|| why.to_owned());
     }
 
-    /// What the window gave so far.
+    /// The window's figure so far.
     pub(crate) fn value(&self, about: &About) -> (Window, Value, Option<String>) {
         let (Some(from_ns), Some((to_ns, _))) = (self.first, self.last) else {
             let why = self.missing.clone().unwrap_or_else(|| "it was not read".to_owned());
@@ -132,7 +132,7 @@ impl Account {
     }
 }
 
-/// Counts between two readings, or why nobody can say.
+/// Counts between two readings, or why they are unknown.
 fn step(
     before: u64,
     now: u64,
@@ -152,7 +152,7 @@ fn step(
     wrapped.filter(|counts| plausible(*counts)).ok_or("it went backwards")
 }
 
-/// Longest time between two readings in which a counter cannot have gone round; `None` if it never wraps.
+/// Longest time between two readings in which a counter cannot wrap around; `None` if it never wraps.
 pub(crate) fn longest_gap_ns(about: &About) -> Option<Nanos> {
     match about.measures {
         Measures::Energy { joules, wraps_after: Some(top) } => {

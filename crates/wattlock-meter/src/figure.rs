@@ -1,7 +1,7 @@
-//! What a figure is: joules with their source, boundary, window and quality.
+//! A figure: joules with their source, boundary, window and quality.
 //!
-//! [`Metered`] and [`Modelled`] joules are two types with no way from one to the other, and each adds to its own kind
-//! only. `Modelled` cannot be printed without the word and its band.
+//! [`Metered`] and [`Modelled`] joules are two types without a conversion, and each adds to its own kind only.
+//! `Modelled` cannot be printed without the word and its band.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
 
-/// Whose joules: where the line around the consumer is drawn.
+/// The part of the machine whose joules are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Boundary {
     /// The cores of a package; inside [`Boundary::Package`].
     Core,
-    /// The part of a package beside its cores that has a counter, usually the integrated GPU; inside
+    /// The part of a package outside its cores that has a counter, usually the integrated GPU; inside
     /// [`Boundary::Package`].
     Uncore,
     /// A processor package: cores, caches, memory controllers. Not the memory.
@@ -27,7 +27,7 @@ pub enum Boundary {
     Board,
     /// The whole machine, or as much of it as its vendor calls the platform; contains all of the above.
     Node,
-    /// A supply rail or sensor of which nobody says what it feeds. Shown, never added to anything.
+    /// A supply rail or sensor whose consumers are unknown. Shown, never added to anything.
     Rail,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Boundary {
     }
 }
 
-/// What a figure is worth.
+/// How a figure was obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Quality {
@@ -71,7 +71,7 @@ pub enum Quality {
     Measured,
     /// Computed from readings: power samples integrated over time, idle power subtracted.
     Derived,
-    /// Computed from utilisation by a model; nobody measured joules.
+    /// Computed from utilisation by a model; no instrument measured joules.
     Modelled,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for Quality {
     }
 }
 
-/// From when to when, on the caller's clock.
+/// Start and end, on the caller's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
     /// Start.
@@ -108,7 +108,7 @@ impl Window {
     }
 }
 
-/// Joules that an instrument saw.
+/// Joules from an instrument.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metered {
     joules: f64,
@@ -121,7 +121,7 @@ impl Metered {
         Metered { joules, derived, at_least }
     }
 
-    /// How many.
+    /// The joules.
     pub fn joules(&self) -> f64 {
         self.joules
     }
@@ -147,8 +147,8 @@ impl Metered {
         }
     }
 
-    /// What is left when idle power has been drawn all the time; derived. May be below zero: then the window was
-    /// calmer than the idle one.
+    /// The joules above idle power over the whole window; derived. Negative if the window was calmer than the idle
+    /// one.
     #[must_use]
     pub fn above(&self, idle_watts: f64, window: Window) -> Metered {
         let joules = self.joules - idle_watts * window.seconds();
@@ -171,7 +171,7 @@ impl fmt::Display for Metered {
     }
 }
 
-/// A model's answer: what is expected, and between what it should lie.
+/// A model's answer: an expectation and its band.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Range {
     /// Lower end of the band.
@@ -197,7 +197,7 @@ impl Range {
         Range { low: self.low * factor, expected: self.expected * factor, high: self.high * factor }
     }
 
-    /// Work done by each joule, for `work` done by all: the ends change places.
+    /// Work per joule, for `work` done by all joules: the ends change places.
     #[must_use]
     pub fn into_per_joule(self, work: f64) -> Range {
         let per = |joules: f64| if joules > 0.0 { work / joules } else { f64::INFINITY };
@@ -218,12 +218,12 @@ impl Modelled {
         Modelled { total, above_idle, model }
     }
 
-    /// All of it.
+    /// All joules.
     pub fn range(&self) -> Range {
         self.total
     }
 
-    /// Without what the model says an idle machine draws.
+    /// Without the model's idle power.
     pub fn above_idle(&self) -> Range {
         self.above_idle
     }
@@ -259,31 +259,31 @@ fn joules(joules: f64) -> String {
     }
 }
 
-/// What a window gave for one source.
+/// The outcome of a window for one source.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// Joules an instrument saw.
+    /// Joules from an instrument.
     Metered(Metered),
     /// Joules a model computed.
     Modelled(Modelled),
-    /// None, and why. Never zero instead.
+    /// No figure, with the reason. Never zero instead.
     Unknown(String),
 }
 
 /// One source's joules in one window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// Where from: `powercap`, `perf`, `nvml`, `hwmon`, `model`.
+    /// The source: `powercap`, `perf`, `nvml`, `hwmon`, `model`.
     pub source: &'static str,
-    /// What is inside.
+    /// The boundary.
     pub boundary: Boundary,
-    /// Which of them: `package-0`, `package-0 dram`, a board's name.
+    /// The part's name: `package-0`, `package-0 dram`, a board's name.
     pub part: String,
-    /// From when to when. Shorter than the window asked for where the source was gone for a part of it.
+    /// The window. Shorter than asked for if the source was missing for a part of it.
     pub window: Window,
     /// The joules.
     pub value: Value,
-    /// What else to know.
+    /// Remarks.
     pub note: Option<String>,
 }
 
@@ -342,17 +342,17 @@ impl Figure {
 /// A [`Figure`] as flat data. `joules` is metered; modelled joules stand under another name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Where from.
+    /// The source.
     pub source: String,
-    /// What is inside.
+    /// The boundary.
     pub boundary: Boundary,
-    /// Which of them.
+    /// The part's name.
     pub part: String,
     /// Start in seconds on the caller's clock.
     pub from_s: f64,
     /// End in seconds on the caller's clock.
     pub to_s: f64,
-    /// What it is worth; `None` if there is no figure.
+    /// The quality; `None` if there is no figure.
     pub quality: Option<Quality>,
     /// Metered joules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -372,7 +372,7 @@ pub struct Record {
     /// Why there is no figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// What else to know.
+    /// Remarks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

@@ -1,8 +1,8 @@
 //! `/sys/class/hwmon`: energy counters (`energyN_input`, microjoules) and power sensors (`powerN_average`, else
-//! `powerN_input`, microwatts) of whatever driver has some (kernel: Documentation/hwmon/sysfs-interface).
+//! `powerN_input`, microwatts) of any driver (kernel: Documentation/hwmon/sysfs-interface).
 //!
-//! A driver's name says what its figures stand for; of one that is not listed here nobody knows what its rails feed,
-//! and its figures are added to nothing.
+//! A driver's name determines the boundary of its figures. The rails of a driver that is not listed here have unknown
+//! consumers; their figures are added to nothing.
 
 use std::sync::Arc;
 

@@ -1,18 +1,18 @@
-//! The **Meter**: joules, and what they are worth.
+//! The **Meter**: joules, and how far each can be trusted.
 //!
-//! A [`Meter`] finds what counters a machine has (powercap, perf, NVML, hwmon), reads them at the ends of a window and
-//! now and then in between, and answers with a [`Reading`]: one [`Figure`] for each counter, with its source, its
+//! A [`Meter`] finds a machine's counters (powercap, perf, NVML, hwmon), reads them at the ends of a window and at
+//! intervals in between, and answers with a [`Reading`]: one [`Figure`] for each counter, with its source, its
 //! boundary, its window and its quality. For a machine without counters there is a [`Model`] of the CPU's power.
 //!
 //! It refuses:
 //! - to add modelled joules to metered ones: they are different types, and [`Reading::total`] knows only the metered;
 //! - to count the same joules twice: a package contains its cores, a node its packages, and perf reads the register
 //!   that powercap reads; [`Reading::total`] takes figures that do not overlap;
-//! - to call nothing zero: a counter that did not move has no figure but a reason, one that stopped gives a lower
-//!   bound with a reason;
-//! - to start a thread, to read a clock (the caller says what time it is), to keep anybody waiting.
+//! - to report zero for a missing figure: a counter that did not move has a reason and no figure, a counter that
+//!   stopped gives a lower bound with a reason;
+//! - to start a thread, to read a clock (time is an argument), to block.
 //!
-//! Missing permission is a normal state: it is one [`Meter::notices`] line and no error.
+//! Missing permission is a normal state: one line of [`Meter::notices`] and no error.
 //!
 //! Unsafe code lives in `sys` (one system call) and nowhere else.
 #![deny(unsafe_code)]

@@ -19,11 +19,11 @@ pub const EVERY_NS: Nanos = 100_000_000;
 
 /// Where to look for sources.
 pub struct Places {
-    /// The files: `/`, or a recording.
+    /// The files: `/`, or a fixture.
     pub tree: Arc<dyn Tree>,
-    /// Who opens performance events; `None` for nobody.
+    /// Opens performance events; `None`: none are opened.
     pub events: Option<Box<dyn Events>>,
-    /// The NVML library; `None` for the one that the driver installs.
+    /// The NVML library; `None`: the one that the driver installs.
     pub nvml: Option<OsString>,
     /// Whether to look for NVIDIA boards at all.
     pub boards: bool,
@@ -38,7 +38,7 @@ impl Places {
         Places { tree, events: Some(Box::new(Kernel)), nvml: None, boards: true, model: None }
     }
 
-    /// A recorded tree: its files only.
+    /// A fixture: its files only.
     pub fn recorded(root: impl Into<PathBuf>) -> Places {
         Places { tree: Arc::new(Folder(root.into())), events: None, nvml: None, boards: false, model: None }
     }
@@ -60,7 +60,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Looks for every source there is. Never fails: what is there and cannot be used is told by [`Meter::notices`].
+    /// Looks for every source. Never fails: [`Meter::notices`] reports sources that exist and cannot be used.
     /// Loads the NVML library if there is one, which may take a while.
     pub fn discover(places: &Places) -> Meter {
         let mut notices = Vec::new();
@@ -91,7 +91,7 @@ impl Meter {
         }
     }
 
-    /// Keeps those that can be read, and of several that count the same joules one.
+    /// Keeps the readable sensors, and one of several that count the same joules.
     fn choose(&mut self, mut sensors: Vec<Box<dyn Sensor>>) {
         let state: Vec<(About, Option<String>)> =
             sensors.iter_mut().map(|s| (s.about().clone(), s.read().err().map(|gone| gone.0))).collect();
@@ -132,7 +132,7 @@ impl Meter {
         }
     }
 
-    /// What stands in the way of sources that are there: each told once, for people. None of it is an error.
+    /// Why existing sources cannot be used: one line each, for people. None of it is an error.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -142,17 +142,17 @@ impl Meter {
         self.slots.iter().map(|slot| slot.sensor.about())
     }
 
-    /// Sources that are there and not used, with the reason.
+    /// Existing sources that are not used, with the reason.
     pub fn unused(&self) -> &[(About, String)] {
         &self.unused
     }
 
-    /// The model for what no counter covers.
+    /// The model for a boundary that no counter covers.
     pub fn model(&self) -> Option<&Model> {
         self.estimate.as_ref().map(|estimate| &estimate.model)
     }
 
-    /// Longest time between two readings in which no counter can go round unseen; `None` if none can.
+    /// Longest time between two readings in which no counter can wrap unseen; `None` if no counter wraps.
     /// A caller polls at least that often, and gains nothing from polling more often than [`EVERY_NS`].
     pub fn longest_gap_ns(&self) -> Option<Nanos> {
         self.sources().filter_map(longest_gap_ns).min()
@@ -170,15 +170,15 @@ impl Meter {
         self.read(now, false);
     }
 
-    /// Reads everything, if the last reading is old enough. For windows long enough for a counter to go round, and for
-    /// power that has to be integrated.
+    /// Reads everything, if the last reading is old enough. For windows in which a counter can wrap, and for
+    /// power, which has to be integrated.
     pub fn poll(&mut self, now: Nanos) {
         if now.saturating_sub(self.polled_ns) >= EVERY_NS {
             self.read(now, false);
         }
     }
 
-    /// Reads everything and says what the window gave. The window stays open: a later call covers it from its start.
+    /// Reads everything and returns the window's figures. The window stays open: a later call covers it from its start.
     pub fn finish(&mut self, now: Nanos) -> Reading {
         self.read(now, true);
         self.window.to_ns = now;
@@ -225,8 +225,8 @@ impl Slot {
     }
 }
 
-/// Whether two sensors of different sources count the same joules. Of a node there may be several views (its platform
-/// counter, its power supplies): only the same one twice is the same.
+/// Whether two sensors of different sources count the same joules. A node may have several views (its platform
+/// counter, its power supplies): only the same view twice counts as the same.
 fn same_joules(a: &About, b: &About) -> bool {
     match a.boundary {
         _ if a.boundary != b.boundary => false,

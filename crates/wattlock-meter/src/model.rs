@@ -3,10 +3,10 @@
 //! Uncalibrated, the table is a processor family's thermal design power, divided by its threads, along the curve that
 //! Teads measured on Intel servers (12 % of it idle, 32 % at a tenth of the load, 75 % at half, 102 % at full; as the
 //! Green Software Foundation's Impact Framework gives it, with the warning that it does not generalise well). So its
-//! band is wide: half up or down where the family is known, more where it is not. Calibrated against a counter
+//! band is wide: half up or down for a known family, more for an unknown one. Calibrated against a counter
 //! ([`Model::fit`]), the table is this machine's own, and its band is the largest deviation that was seen.
 //!
-//! What no such model knows: which instructions run, at what clock, and what other guests of a shared machine do.
+//! No such model knows which instructions run, at which clock, or what other guests of a shared machine do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,15 +57,15 @@ const FAMILIES: [(&str, u32, &[u32], &str, f64); 14] = [
 pub struct Model {
     /// Layout version.
     pub format: u32,
-    /// What its figures are printed with; another one for every set of numbers.
+    /// Version printed with its figures; every set of numbers has its own.
     pub version: String,
     /// Model name of the CPU it is for.
     pub cpu: String,
     /// How many CPUs (threads) it is for.
     pub cpus: u32,
-    /// What is inside its figures.
+    /// The boundary of its figures.
     pub boundary: Boundary,
-    /// What it rests on, in a sentence.
+    /// Its basis, in a sentence.
     pub origin: String,
     /// Watts of the idle machine.
     pub idle_w: f64,
@@ -75,7 +75,7 @@ pub struct Model {
     pub band: f64,
 }
 
-/// One step of a load ladder: what share of the CPUs was busy, and what a counter said.
+/// One step of a load ladder: the share of busy CPUs, and a counter's power.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rung {
     /// Utilisation, 0 to 1.
@@ -283,7 +283,7 @@ fn means(sorted: &[Rung]) -> Vec<Rung> {
     groups.into_iter().map(|(mean, _)| mean).collect()
 }
 
-/// What `/proc` says of the processors.
+/// The processors, as `/proc` describes them.
 struct Machine {
     name: String,
     vendor: String,

@@ -40,7 +40,7 @@ impl Sensor for Board {
     }
 }
 
-/// Every board; or what stands in the way. No library is no obstacle: it means no board.
+/// Every board, or why boards cannot be read. A missing library is no error: it means no board.
 pub(crate) fn find(library: Option<&OsStr>) -> Result<Vec<Box<dyn Sensor>>, String> {
     let opened = Nvml::builder().lib_path(library.unwrap_or(OsStr::new(LIBRARY))).init();
     let opened = match (opened, library) {

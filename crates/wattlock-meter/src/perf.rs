@@ -17,7 +17,7 @@ const PLACE: &str = "sys/bus/event_source/devices/power";
 /// Reads one opened event.
 pub type Count = Box<dyn FnMut() -> io::Result<u64> + Send>;
 
-/// Who opens events: the kernel, or a test.
+/// Opens events: the kernel, or a test's stand-in.
 pub trait Events {
     /// Opens an event of a type on a CPU; it counts from now on.
     ///

@@ -1,4 +1,4 @@
-//! What a window gave: all figures, and sums of those that do not overlap.
+//! The outcome of a window: all figures, and sums of those that do not overlap.
 
 use crate::figure::{Boundary, Figure, Metered, Modelled, Value, Window};
 
@@ -16,7 +16,7 @@ pub struct Reading {
 pub struct Total {
     /// The sum.
     pub value: Metered,
-    /// What is in it.
+    /// The parts in the sum.
     pub parts: Vec<String>,
     /// Its boundaries, each once.
     pub boundaries: Vec<Boundary>,
@@ -24,19 +24,19 @@ pub struct Total {
     pub sources: Vec<&'static str>,
 }
 
-/// A figure, or the total, without what the machine drew when idle.
+/// A figure, or the total, without idle power.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Above {
     /// Watts when idle.
     pub idle_watts: f64,
-    /// What is left; derived.
+    /// The joules above idle; derived.
     pub value: Metered,
 }
 
 impl Reading {
-    /// The sum of metered joules without overlap: packages, their memory and boards; where no package has a figure,
-    /// the node; where that has none either, boards alone. Cores are inside packages and rails are anybody's guess:
-    /// neither is ever in it. Nor is anything modelled: that is another type. `None` if nothing is metered.
+    /// The sum of metered joules without overlap: packages, their memory and boards; without a package figure,
+    /// the node; without that, boards alone. Cores are inside packages, and the consumers of rails are unknown: neither
+    /// is ever included. Modelled joules are another type. `None` if nothing is metered.
     pub fn total(&self) -> Option<Total> {
         use Boundary::{Board, Dram, Node, Package};
         let has = |boundary| self.metered(boundary).next().is_some();
@@ -47,7 +47,8 @@ impl Reading {
         }
     }
 
-    /// As [`Reading::total`], without boards: what follows the processors' load. `None` if only boards are metered.
+    /// As [`Reading::total`], without boards: the part that follows the processors' load. `None` if only boards are
+    /// metered.
     pub fn processors(&self) -> Option<Total> {
         use Boundary::{Dram, Node, Package};
         match self.metered(Package).next() {
@@ -97,8 +98,8 @@ impl Reading {
         self.metered(Boundary::Package).chain(self.metered(Boundary::Node)).next().is_some()
     }
 
-    /// A figure without idle power, which `idle`, a reading of a calm machine by the same meter, tells.
-    /// `None` where either has no joules, or the idle ones are a lower bound.
+    /// A figure without idle power. `idle` is a reading of a calm machine by the same meter. `None` if either has no
+    /// joules, or if the idle joules are a lower bound.
     pub fn above(&self, figure: &Figure, idle: &Reading) -> Option<Above> {
         let same = |other: &&Figure| {
             (other.source, other.boundary, &other.part) == (figure.source, figure.boundary, &figure.part)
@@ -114,7 +115,7 @@ impl Reading {
         self.sum_above(&self.total()?, idle, &idle.total()?)
     }
 
-    /// What [`Reading::processors`] gives, without idle power. `None` as for [`Reading::total_above`].
+    /// [`Reading::processors`] without idle power. `None` as for [`Reading::total_above`].
     pub fn processors_above(&self, idle: &Reading) -> Option<Above> {
         self.sum_above(&self.processors()?, idle, &idle.processors()?)
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::figure::Boundary;
 
-/// What a sensor's numbers mean.
+/// The unit of a sensor's numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Measures {
     /// Energy since some moment.
@@ -21,18 +21,18 @@ pub enum Measures {
     },
 }
 
-/// What a sensor says of itself.
+/// A sensor's description.
 #[derive(Debug, Clone, PartialEq)]
 pub struct About {
     /// `powercap`, `perf`, `nvml`, `hwmon`.
     pub source: &'static str,
-    /// What is inside.
+    /// The boundary.
     pub boundary: Boundary,
-    /// Which of them: `package-0`, `package-0 dram`.
+    /// The part's name: `package-0`, `package-0 dram`.
     pub part: String,
     /// File, event or library behind it.
     pub detail: String,
-    /// What its numbers mean.
+    /// The unit of its numbers.
     pub measures: Measures,
 }
 
@@ -49,10 +49,10 @@ impl From<io::Error> for Gone {
 
 /// One counter or power sensor. Reading it must not block for longer than a system call.
 pub trait Sensor: Send {
-    /// What it is.
+    /// The sensor's description.
     fn about(&self) -> &About;
 
-    /// Its number now.
+    /// The present number.
     ///
     /// # Errors
     /// [`Gone`], with a reason for people. It may come back.

@@ -1,4 +1,4 @@
-//! The files that counters are read from: the kernel's, or a recorded tree's.
+//! The files that counters are read from: the kernel's, or a fixture's.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,7 +15,7 @@ pub trait Tree: Send + Sync {
     /// The system's.
     fn text(&self, path: &str) -> io::Result<String>;
 
-    /// At least the first bytes of a file: where only its head matters and the rest is costly to make.
+    /// At least the first bytes of a file, for files whose rest is not needed and expensive to produce.
     ///
     /// # Errors
     /// The system's.
@@ -31,7 +31,7 @@ pub trait Tree: Send + Sync {
     fn names(&self, path: &str) -> io::Result<Vec<String>>;
 }
 
-/// A tree on disk: `/` for this machine, or a recording.
+/// A tree on disk: `/` for this machine, or a fixture.
 #[derive(Debug, Clone)]
 pub struct Folder(pub PathBuf);
 

@@ -1,4 +1,4 @@
-//! Which clock a device should run at: the one of fewest joules that keeps up with what arrives and keeps the window
+//! The clock that a device should run at: the one of fewest joules that keeps up with the arrivals and keeps the window
 //! from overflowing. Part of `adaptive`; LECPAES's published rule (`lecpaes.rs`) goes by the fill level alone.
 //!
 //! Pure: what each clock costs is calibrated ([`ClockCost`]), velocity is what was submitted, fill is the weather's,
@@ -11,33 +11,33 @@
 //! b costs `(1 - q) * busy_a + q * busy_b`. All single clocks and pairs are compared; the plan is the cheapest, and
 //! is left only for one that is 3 % cheaper.
 //!
-//! *The guard.* Whatever the plan, a pass begins at the slow clock only if what it holds and what comes before it ends
-//! fit into the window together. Else it begins at the plan's faster clock, or at the fastest if even there half a
-//! window too much would come. Nor does it begin at the slow clock if the fastest could not do what comes meanwhile in
-//! time. So a rising fill raises the clock at the very next pass; it comes down again when a slow
-//! pass would need no more than four fifths of the window. A velocity that one clock sustains changes nothing. Where no
-//! clock keeps up, the cheapest of those within 7 % of the fastest runs, and the fastest where the window is full to the
-//! brim.
+//! *The guard.* It overrides the plan. A pass begins at the slow clock only on two conditions: its own bytes and the
+//! bytes that arrive before it ends fit into the window together, and the fastest clock could still process those
+//! arrivals in time. Otherwise it begins at the plan's faster clock, or at the fastest if even with the plan's faster
+//! clock half a window too much would arrive. So a rising fill raises the clock at the next pass. The clock falls again
+//! when a slow pass would need at most four fifths of the window. A velocity that one clock sustains changes nothing.
+//! If no clock keeps up, the cheapest of those within 7 % of the fastest runs; if the window is full, the fastest.
 //!
-//! *Velocity* is the mean of about 32 messages, or that of the last few where it is a third higher. A gap counts as at
-//! most four usual ones: what was fast before a pause is expected to be fast after it.
+//! *Velocity* is the mean of about 32 messages, or that of the last few if it is a third higher. A gap counts as at
+//! most four usual ones: a stream that was fast before a pause is expected to be fast after it.
 //!
-//! *Company.* A pass may wait for more messages if that saves 2 % of the watts, never longer than the caller's patience.
+//! *Batches.* A pass may wait for more messages if that saves 2 % of the watts, but never longer than the caller's
+//! patience.
 
 use wattlock_core::Nanos;
 
 use crate::weather::ClockStep;
 
-/// What a device costs at one of its clocks, by calibration. Watts are the whole boundary's, so that clocks compare.
+/// A device's cost at one of its clocks, by calibration. Watts are the whole boundary's, so that clocks compare.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClockCost {
     /// Time of a pass before its bytes count, in nanoseconds.
     pub setup_ns: f64,
     /// Bytes a second beyond that.
     pub bytes_per_s: f64,
-    /// Watts while it has nothing to do.
+    /// Watts when idle.
     pub idle_w: f64,
-    /// Watts while it works.
+    /// Watts when busy.
     pub busy_w: f64,
 }
 
@@ -53,40 +53,40 @@ impl ClockCost {
     }
 }
 
-/// Share of the window that a pass at the slow clock may need, what it holds and what comes meanwhile. These three are
-/// tuned in the lab, on LECPAES's machine: retransmissions as its rule has them, and the fewest joules with that.
+/// Share of the window that a pass at the slow clock may need, for its own bytes and those that arrive meanwhile. These
+/// three are tuned in the lab, on LECPAES's machine: its rule's retransmissions, with the fewest joules.
 const ROOM: f64 = 0.97;
-/// The same for a faster clock than that, but for the fastest.
+/// The same for faster clocks, except the fastest.
 const HARD: f64 = 1.5;
 /// The same before a raised clock comes down again.
 const CALM: f64 = 0.8;
-/// The last few messages count where they are this many times as fast as the last few dozen.
+/// The last few messages count if they are this many times as fast as the last few dozen.
 const SURGE: f64 = 1.3;
 /// Share of the window that passes hold when there is always work.
 const PASS: f64 = 0.75;
-/// Where no clock keeps up, one this near the fastest will do.
+/// If no clock keeps up, a clock this near the fastest is enough.
 const NEAR: f64 = 0.93;
-/// As long as the window is not this full.
+/// While the window is less full than this.
 const BRIM: f64 = 0.96;
 /// A plan is left for one that costs this much of it.
 const BETTER: f64 = 0.97;
-/// A clock keeps up if it has this much to spare.
+/// A clock keeps up if it has this much in reserve.
 const SPARE: f64 = 0.93;
-/// Waiting for company must save this much of the watts.
+/// Waiting for more messages must save this much of the watts.
 const WORTH: f64 = 0.98;
 /// A gap counts as at most so many usual ones.
 const PAUSE: f64 = 4.0;
-/// Longer gaps say nothing more.
+/// Longer gaps carry no further information.
 const GAP_MOST_NS: f64 = 1e9;
 
-/// The clock for the next pass, and how long to wait for company.
+/// The clock for the next pass, and how long to wait for more messages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Order {
     pub(crate) clock: ClockStep,
     pub(crate) hold_ns: Nanos,
 }
 
-/// A slow clock, and the one it takes turns with (itself where it keeps up).
+/// A slow clock, and the one it takes turns with (itself if it keeps up).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Plan {
     low: usize,
@@ -150,7 +150,7 @@ impl Governor {
         })
     }
 
-    /// The fastest clock, for whoever counts time only.
+    /// The fastest clock, for objectives that count time only.
     pub(crate) fn fastest(&self) -> ClockStep {
         let fastest = (0..self.steps.len()).max_by(|a, b| {
             let rate = |index: usize| self.steps[index].bytes_per_s;
@@ -159,14 +159,14 @@ impl Governor {
         ClockStep(fastest.unwrap_or(0) as u8)
     }
 
-    /// The clock that takes least while there is nothing to do.
+    /// The clock of least idle power.
     pub(crate) fn resting(&self) -> ClockStep {
         let idle = |step: usize| self.steps[step].idle_w;
         let least = (0..self.steps.len()).min_by(|a, b| idle(*a).total_cmp(&idle(*b)));
         ClockStep(least.unwrap_or(0) as u8)
     }
 
-    /// A message of `bytes` has come; the window holds `fill` of `window` bytes with it.
+    /// A message of `bytes` has arrived; the window holds `fill` of `window` bytes with it.
     pub(crate) fn on_message(
         &mut self,
         bytes: usize,
@@ -258,7 +258,7 @@ impl Governor {
         if fast > SURGE * slow { fast } else { slow }
     }
 
-    /// Share of the window that a pass begun now at that clock would need: what it holds, and what comes meanwhile.
+    /// Share of the window that a pass begun now at that clock would need: its own bytes and those that arrive then.
     fn needs(&self, step: usize, fill: f64, window: f64) -> f64 {
         let velocity = self.velocity();
         (fill + velocity * self.steps[step].pass_ns(fill) / 1e9) / window

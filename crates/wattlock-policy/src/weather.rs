@@ -1,4 +1,4 @@
-//! What changes from request to request, and what a policy answers.
+//! The load that changes from request to request, and a policy's answers.
 
 use wattlock_core::{Nanos, Shape};
 
@@ -7,18 +7,18 @@ use crate::machine::{EngineId, MAX_ENGINES};
 /// One engine's present state, as the deciding thread sees it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EngineWeather {
-    /// Not in quarantine. Whether it is open and has proved a kind is the runtime's to see to: it starts both when a
-    /// policy first names the engine, and has the CPU do that request.
+    /// Not in quarantine. The engine need not be open or have given its known answers: the runtime starts both when a
+    /// policy first names the engine, and the CPU does that request.
     pub available: bool,
     /// Requests in flight, held ones included.
     pub in_flight: u32,
     /// Their input bytes.
     pub in_flight_bytes: u64,
-    /// Of the requests in flight, those not yet handed to the machine.
+    /// Requests in flight that the machine does not have yet.
     pub held: u32,
-    /// Of those held, the ones that would share a pass with the request in question: for lanes, those of its kind.
+    /// Held requests that would share a pass with the request in question: for lanes, those of its kind.
     pub held_alike: u32,
-    /// Of the requests in flight, public-key operations.
+    /// Public-key operations in flight.
     pub asymmetric: u32,
     /// Input bytes that may be in flight at once; the fill level is `in_flight_bytes / window_bytes`.
     pub window_bytes: u64,
@@ -31,9 +31,9 @@ pub struct Weather {
     pub engines: [EngineWeather; MAX_ENGINES],
     /// Share of CPU time that is idle, in thousandths.
     pub idle_permille: u16,
-    /// Threads or processes that submit at the same time, the asker included.
+    /// Threads or processes that submit at the same time, this one included.
     pub submitters: u16,
-    /// Connections (or files, or streams) a door has open and not idle; 0 where the door does not say.
+    /// Connections (or files, or streams) that a door has open and not idle; 0 if the door does not say.
     pub active: u32,
 }
 
@@ -56,19 +56,19 @@ pub struct ClockStep(pub u8);
 /// A policy's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// Who does it. Always an engine that can do the kind and is available, if there is one.
+    /// The engine. It can do the kind and is available, if any such engine exists.
     pub engine: EngineId,
-    /// How long it may be held for company from now, in nanoseconds; 0 for an engine that finishes inside the call.
+    /// Longest hold for batch-mates from now, in nanoseconds; 0 for an engine that finishes inside the call.
     pub hold_ns: Nanos,
-    /// Which clock the engine should run at, where a policy has an opinion.
+    /// The clock that the engine should run at, if the policy has a preference.
     pub clock: Option<ClockStep>,
-    /// So many more requests of this very shape may follow it unasked, into the batch that it waits in and no other;
-    /// [`Policy::joined`] says how many did. 0: each is to be asked for.
+    /// How many more requests of this shape may join the same batch without a question to the policy.
+    /// [`Policy::joined`] reports how many did. 0: the policy is asked for each.
     pub alike: u16,
 }
 
 impl Choice {
-    /// This engine, at once, at whatever clock.
+    /// This engine, at once, at any clock.
     pub const fn now(engine: EngineId) -> Choice {
         Choice { engine, hold_ns: 0, clock: None, alike: 0 }
     }
@@ -77,16 +77,16 @@ impl Choice {
 /// A request waiting (held) on one engine should move to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migration {
-    /// Where it waits.
+    /// The engine that holds it.
     pub from: EngineId,
-    /// Who should do it.
+    /// The engine that should do it.
     pub to: EngineId,
 }
 
-/// What became of a request, for a policy that learns.
+/// A request's outcome, for a policy that learns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
-    /// Who did it.
+    /// The engine that did it.
     pub engine: EngineId,
     /// From submission to completion, in nanoseconds.
     pub latency_ns: Nanos,
@@ -96,30 +96,31 @@ pub struct Outcome {
     pub batch: u16,
     /// Requests in flight on that engine when it was submitted, itself included.
     pub depth: u32,
-    /// Nanojoules, where known.
+    /// Nanojoules, if known.
     pub energy_nj: Option<u64>,
-    /// Whether the engine failed and somebody else had to do it.
+    /// Whether the engine failed and the request fell back to another.
     pub failed: bool,
 }
 
-/// Chooses engines. One per deciding thread; holds no lock, reads no clock, touches nothing outside itself.
+/// Chooses engines. Each deciding thread has its own. A policy holds no lock, reads no clock and changes nothing
+/// outside itself.
 pub trait Policy: Send {
     /// Its published or given name.
     fn name(&self) -> &'static str;
 
-    /// Who does a request of this shape in this weather. Never an engine that cannot do the kind; never one that is
-    /// not available while another is.
+    /// The engine for a request of this shape in this weather. Never an engine that cannot do the kind; never an
+    /// unavailable engine while an available one can.
     fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice;
 
-    /// So many requests of this shape have followed the last choice for one into its batch unasked ([`Choice::alike`]).
-    /// Called before the policy is asked for another of its kind.
+    /// `count` requests of this shape have joined the batch of the last choice without a question ([`Choice::alike`]).
+    /// Called before the policy is asked about another request of the kind.
     fn joined(&mut self, shape: &Shape, count: u16) {
         let _ = (shape, count);
     }
 
-    /// `count` (at least 1) requests of this shape are in the caller's hands and nobody else will join them: who does
-    /// the next of them, and how many, 1 to `count`: lanes together, an engine that works inside the call one after the
-    /// other. `None`: each is to be asked for by [`Policy::choose`].
+    /// The caller has `count` (at least 1) requests of this shape, and no other request will join them. Returns the
+    /// engine for the next of them and how many it takes, 1 to `count`. Lanes take them in one pass; an engine that
+    /// works inside the call takes them one after the other. `None`: [`Policy::choose`] is asked for each.
     fn choose_together(
         &mut self,
         shape: &Shape,
@@ -131,8 +132,8 @@ pub trait Policy: Send {
         None
     }
 
-    /// Who does a request of this shape if it must finish inside the call (nobody can wait for a completion). Never
-    /// an engine that does not do the kind inline.
+    /// The engine for a request of this shape that must finish inside the call. Never an engine that does not do the
+    /// kind inline.
     fn choose_inline(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> EngineId;
 
     /// Whether one held request should move, in this weather. Called when the weather changes while requests are
@@ -142,15 +143,15 @@ pub trait Policy: Send {
         None
     }
 
-    /// Whether a held request of this shape may make that move. [`Policy::migrate`] sees only how many are held; a
-    /// rule that moves some sizes and not others, or an engine that cannot do the kind, is answered here.
+    /// Whether a held request of this shape may make that move. [`Policy::migrate`] sees only how many are held. A rule
+    /// that moves only some sizes decides here, and so does one whose target cannot do the kind.
     fn may_move(&self, shape: &Shape, migration: &Migration) -> bool {
         let _ = (shape, migration);
         true
     }
 
-    /// A batch of lanes is about to go, `count` requests of this shape's kind: who should do them one by one, inside
-    /// the call, instead? `None` to let them go.
+    /// A partial batch of lanes is about to run: `count` requests of this shape's kind. Returns the engine that should
+    /// do them one by one, inside the call, instead. `None`: the batch runs.
     fn take_over(
         &mut self,
         shape: &Shape,
@@ -168,20 +169,20 @@ pub trait Policy: Send {
         weather.in_flight() > 0
     }
 
-    /// The clock an engine should rest at that has had nothing in flight for a few milliseconds. The next
-    /// [`Choice::clock`] says what to work at. `None`: leave it.
+    /// The clock at which an engine should rest after a few milliseconds with nothing in flight. The next
+    /// [`Choice::clock`] names the clock to work at. `None`: no change.
     fn rest(&self, engine: EngineId) -> Option<ClockStep> {
         let _ = engine;
         None
     }
 
-    /// What became of a request.
+    /// Reports a request's outcome.
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
         let _ = (shape, outcome, now);
     }
 
-    /// What became of `count` requests that went together and ended alike; the outcome's depth is the first one's, and
-    /// each of the others was one deeper.
+    /// Reports `count` requests that went together and ended alike. The outcome's depth is that of the first; each of
+    /// the others was one deeper.
     fn observe_together(&mut self, shape: &Shape, outcome: &Outcome, count: u32, now: Nanos) {
         for nth in 0..count {
             self.observe(shape, &Outcome { depth: outcome.depth + nth, ..*outcome }, now);

@@ -1,7 +1,7 @@
 //! The header of a plain age v1 file (c2sp.org/age): grammar, serialisation and MAC.
 //!
-//! The stanzas' content is the `age` crate's: its recipients make them, its identities open them. What is ours is the
-//! text around them, and the keys derived from the file key.
+//! The stanzas' content belongs to the `age` crate: its recipients make them, its identities open them. This module
+//! does the text around them and the keys derived from the file key.
 
 use std::collections::HashSet;
 
@@ -32,7 +32,7 @@ pub const MAX_LEN: usize = 1 << 20;
 const COLUMNS: usize = 64;
 const COLUMN_BYTES: usize = 48;
 
-/// The stanza type of passphrases, which suffers no other stanza beside it.
+/// The stanza type of passphrases; it must be the only stanza.
 const SCRYPT: &str = "scrypt";
 
 /// A parsed header.
@@ -48,7 +48,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Whether a passphrase is what opens it.
+    /// Whether the file is locked with a passphrase.
     pub fn wants_passphrase(&self) -> bool {
         self.stanzas.iter().any(|stanza| stanza.tag == SCRYPT)
     }
@@ -67,8 +67,8 @@ impl Header {
     }
 }
 
-/// Where the header ends, if its last line is in `bytes`: one past its line feed. Looks from `from` on, which lets a
-/// caller who reads bit by bit pass what it has already searched.
+/// Where the header ends, if its last line is in `bytes`: one past its line feed. The search starts at `from`, so a
+/// caller that reads in pieces searches each byte once.
 pub fn find_end(bytes: &[u8], from: usize) -> Option<usize> {
     const DASHES: &[u8] = b"\n---";
     let from = from.saturating_sub(DASHES.len() - 1);
@@ -187,7 +187,7 @@ fn decode(text: &[u8]) -> Result<Vec<u8>, Error> {
 /// Wraps `file_key` for every recipient and writes the header.
 ///
 /// # Errors
-/// [`Error::Usage`] for no recipients or ones that refuse each other's company, [`Error::HeaderTooLarge`],
+/// [`Error::Usage`] for no recipients or recipients that exclude each other, [`Error::HeaderTooLarge`],
 /// [`Error::Plugin`], [`Error::Engine`].
 pub fn write_header<'a>(
     recipients: impl IntoIterator<Item = &'a (dyn age::Recipient + Send)>,

@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 
 use crate::error::Error;
 
-/// How armor begins, whatever is in it.
+/// The beginning of any armor.
 pub const DASHES_BEGIN: &[u8] = b"-----BEGIN ";
 
 const COLUMNS: usize = 64;
@@ -21,7 +21,7 @@ pub const SPACE_MAX: usize = 1024;
 /// A line with its line end; anything longer cannot be armor.
 const LINE_MAX: usize = 80;
 
-/// What the armor says is inside.
+/// The content that the armor's label names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Label {
     /// A sealed file.
@@ -46,7 +46,7 @@ impl Label {
     }
 }
 
-/// Writes armor around whatever is written to it. Without [`Writer::finish`] the end is missing.
+/// Wraps all written bytes in armor. Without [`Writer::finish`] the end is missing.
 pub struct Writer<W: Write> {
     inner: W,
     label: Label,
@@ -64,7 +64,7 @@ impl<W: Write> Writer<W> {
         Ok(Writer { inner, label, pending: Vec::with_capacity(COLUMN_BYTES), text: String::new() })
     }
 
-    /// Writes what is pending and the last line.
+    /// Writes pending bytes and the last line.
     ///
     /// # Errors
     /// The inner writer's.
@@ -102,7 +102,7 @@ impl<W: Write> Write for Writer<W> {
     }
 }
 
-/// Reads what is inside armor. Errors are [`Error::BadArmor`] and [`Error::Truncated`] in an [`io::Error`].
+/// Reads the content of armor. Errors are [`Error::BadArmor`] and [`Error::Truncated`] in an [`io::Error`].
 pub struct Reader<R: BufRead> {
     inner: R,
     label: Label,
@@ -117,7 +117,7 @@ impl<R: BufRead> Reader<R> {
     /// Skips leading white space and reads the first line.
     ///
     /// # Errors
-    /// [`Error::BadArmor`] if it is not ours; the inner reader's.
+    /// [`Error::BadArmor`] if the label is unknown; the inner reader's.
     pub fn new(mut inner: R) -> Result<Reader<R>, Error> {
         skip_space(&mut inner, SPACE_MAX)?;
         let mut reader = Reader {
@@ -137,7 +137,7 @@ impl<R: BufRead> Reader<R> {
         Ok(reader)
     }
 
-    /// What the armor says is inside.
+    /// The content that the armor's label names.
     pub fn label(&self) -> Label {
         self.label
     }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The magic's first byte is no ASCII and its last is a line feed, so a transfer that drops the eighth bit or rewrites
-//! line ends makes another file of it, at once and visibly. Every byte of the header takes part in the payload's key
+//! line ends is detected at once. Every byte of the header takes part in the payload's key
 //! derivation.
 
 use crate::error::Error;

@@ -1,14 +1,14 @@
 //! The formats, as pure functions: bytes in, bytes or geometry out.
 //!
-//! Nothing here knows a file descriptor, a thread or a clock. What needs cryptography takes a [`crate::Crypto`].
-//! Every length that comes from outside is checked before anything is allocated by it.
+//! Nothing here knows a file descriptor, a thread or a clock. Functions that need cryptography take a
+//! [`crate::Crypto`]. Every length from outside is checked before memory is allocated for it.
 
 pub mod age;
 pub mod armor;
 pub mod header;
 pub mod payload;
 
-/// What the first bytes of a file say it is.
+/// The format that the first bytes of a file indicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Guess {
@@ -26,7 +26,7 @@ pub enum Guess {
 /// line's beginning.
 pub const GUESS_LEN: usize = armor::SPACE_MAX + 32;
 
-/// Says what a file is by its first [`GUESS_LEN`] bytes.
+/// Determines a file's format from its first [`GUESS_LEN`] bytes.
 pub fn guess(start: &[u8]) -> Guess {
     if start.starts_with(&header::MAGIC) {
         return Guess::Sealed;

@@ -25,7 +25,7 @@ pub const AGE_NONCE_LEN: usize = 16;
 /// Domain separation of the key derivation: protocol, AEAD's IANA name, and the zero byte that ends it.
 const COBBLESTONE_LABEL: &[u8] = b"c2sp.org/chunked-encryption@v1+AEAD_AES_256_GCM\0";
 
-/// Which of the two.
+/// One of the two payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// Cobblestone-256.
@@ -35,7 +35,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Plaintext bytes of a full chunk. A fuzzer, whose inputs are short, gets chunks so small that it meets many.
+    /// Plaintext bytes of a full chunk. Fuzzing uses small chunks, since its inputs are short.
     pub const fn chunk_len(self) -> usize {
         match self {
             Layout::Cobblestone if cfg!(fuzzing) => 1 << 6,
@@ -92,7 +92,7 @@ impl Layout {
     /// Plaintext bytes in `sealed` bytes of chunks and tags.
     ///
     /// # Errors
-    /// [`Error::Truncated`] for a length that no content has; [`Error::TooLong`].
+    /// [`Error::Truncated`] for a length that no content produces; [`Error::TooLong`].
     pub const fn plain_len(self, sealed: u64) -> Result<u64, Error> {
         let stride = self.stride() as u64;
         let (full, rest) = (sealed / stride, sealed % stride);
@@ -115,7 +115,7 @@ impl Layout {
     }
 }
 
-/// What seals and opens the chunks of one payload.
+/// Seals and opens the chunks of one payload.
 pub struct PayloadKey {
     layout: Layout,
     key: Key,
@@ -124,7 +124,7 @@ pub struct PayloadKey {
 
 impl PayloadKey {
     /// Derives a Cobblestone-256 key and its commitment from the input key, the salt, and the whole header of the
-    /// file, whose SHA-512 is the context. Whoever changes the header changes the commitment.
+    /// file, whose SHA-512 is the context. A changed header changes the commitment.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -164,7 +164,7 @@ impl PayloadKey {
         Ok(PayloadKey { layout: Layout::Age, key, base: [0; 12] })
     }
 
-    /// Which layout it is for.
+    /// The layout.
     pub fn layout(&self) -> Layout {
         self.layout
     }
@@ -275,8 +275,8 @@ impl PayloadKey {
         Ok(failed.map(|(i, error)| (first + i as u64, error)))
     }
 
-    /// Whether `piece`, where the file ends, was not written as the last chunk: age marks chunks, so a cut between two
-    /// of them can be told from damage.
+    /// Whether `piece`, at the end of the file, was not written as the last chunk. age marks its last chunk, so a cut
+    /// between two chunks can be distinguished from damage.
     fn goes_on_after(&self, chunk: u64, piece: &[u8], crypto: &mut impl Crypto) -> bool {
         let mut scratch = Zeroizing::new(piece.to_vec());
         self.layout == Layout::Age
@@ -284,9 +284,9 @@ impl PayloadKey {
             && matches!(self.run(self.kinds().1, chunk, &mut scratch, false, crypto), Ok(None))
     }
 
-    /// Whether the payload really ends inside `piece`, the sealed bytes from the start of chunk `chunk` on: then what
-    /// follows that end was added. Tries every length the last chunk can have, which takes a second at worst and is
-    /// only asked once a file is known to be bad.
+    /// Whether the payload really ends inside `piece`, the sealed bytes from the start of chunk `chunk` on. The bytes
+    /// after that end were then added. Tries every length that the last chunk can have. That takes a second at worst
+    /// and happens only after a failure.
     fn ends_within(&self, chunk: u64, piece: &[u8], last: bool, crypto: &mut impl Crypto) -> bool {
         let longest = piece.len().min(self.layout.stride());
         // A whole piece that was already tried as the last one need not be tried again.
@@ -343,7 +343,7 @@ impl Failure {
 /// Opens a whole payload that lies in memory: the chunk reader without the pipeline, for fuzzing and for small files.
 ///
 /// # Errors
-/// As a file of these bytes would give.
+/// Those of opening a file with these bytes.
 pub fn open_slice(
     key: &PayloadKey,
     sealed: &[u8],

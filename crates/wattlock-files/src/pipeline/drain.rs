@@ -1,8 +1,8 @@
 //! Writing segments: at their position in a file, or in their order into a stream.
 //!
-//! Who finishes a segment of a stream before its turn does not wait: it parks the segment in a spare buffer, and whoever
-//! writes the one before writes it too. Waiting put a worker to sleep for about one segment in five (two cores, 1 GiB
-//! sealed to `/dev/null`).
+//! A worker that finishes a segment of a stream before its turn does not wait. It parks the segment in a spare buffer,
+//! and the worker that writes the preceding segment writes it, too. Waiting put a worker to sleep for about one segment
+//! in five (two cores, 1 GiB sealed to `/dev/null`).
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
@@ -28,12 +28,12 @@ pub(crate) enum Drain<'a> {
     Stream { order: Mutex<Order<'a>>, changed: Condvar },
 }
 
-/// A stream's state. The segment called `next` is always in some worker's hands, never parked: whoever writes looks for
-/// parked successors, under the same lock under which it gives the writer back.
+/// A stream's state. A worker always holds the segment called `next`; it is never parked. The writing worker looks for
+/// parked successors under the same lock under which it returns the writer.
 pub(crate) struct Order<'a> {
-    /// Away while somebody writes.
+    /// `None` while a worker writes.
     writer: Option<&'a mut (dyn Write + Send)>,
-    /// Whose turn it is.
+    /// The segment whose turn it is.
     next: u64,
     /// Segments from here on are never written: one of them failed.
     failed_from: u64,
@@ -93,7 +93,7 @@ impl<'a> Drain<'a> {
         }
     }
 
-    /// Writes a finished segment, or parks it for whoever writes the one before: `buffer` is then another one.
+    /// Writes a finished segment, or parks it for the worker that writes the preceding one and replaces `buffer`.
     ///
     /// # Errors
     /// The position and the error of the segment that could not be written, which may be one that was parked.
@@ -116,7 +116,7 @@ impl<'a> Drain<'a> {
         }
     }
 
-    /// Lets nobody wait for a segment that will not come.
+    /// Records that a segment will not come, so that no worker waits for it.
     pub(super) fn fail(&self, index: u64) {
         if let Drain::Stream { order, changed } = self {
             let mut order = lock(order);
@@ -136,7 +136,7 @@ impl Order<'_> {
         Some(self.parked.swap_remove(at))
     }
 
-    /// A buffer of `len` bytes to go on with, if one may be had.
+    /// A spare buffer of `len` bytes, if there may be another.
     fn free(&mut self, len: usize) -> Option<Buffer> {
         if let Some(buffer) = self.spare.pop() {
             return Some(buffer);
@@ -170,7 +170,7 @@ fn take_turn<'a>(
     }
 }
 
-/// Writes a segment and all parked ones that follow it, without keeping others from parking more.
+/// Writes a segment and all parked successors. Other workers can park more meanwhile.
 fn write_on<'a>(
     order: &Mutex<Order<'a>>,
     changed: &Condvar,

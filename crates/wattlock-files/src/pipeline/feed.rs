@@ -37,7 +37,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// How many bytes there are, where that is known beforehand.
+    /// How many bytes there are, if that is known in advance.
     pub(crate) fn len(&self) -> Option<u64> {
         match self {
             Feed::File { len, .. } => Some(*len),
@@ -62,8 +62,8 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Looks at a file's length again: one that is longer than it was has an end that was not read. What is appended
-    /// after this look is not noticed. A stream is read to its end and needs no look.
+    /// Checks a file's length again: a longer file has an end that was not read. Bytes appended later are not noticed.
+    /// A stream is read to its end and needs no check.
     ///
     /// # Errors
     /// [`Error::InputChanged`].
@@ -135,7 +135,7 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// Where in `buffer` `len` bytes of input go.
+/// The places in `buffer` for `len` bytes of input.
 fn parts(segments: Segments, buffer: &mut [u8], len: usize) -> Vec<IoSliceMut<'_>> {
     if segments.direction == Direction::Open {
         return if len == 0 { Vec::new() } else { vec![IoSliceMut::new(&mut buffer[..len])] };
@@ -172,7 +172,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Fills one segment, and looks one byte further: only who knows that nothing follows knows the last chunk.
+    /// Fills one segment and reads one byte more: only the end of the input marks the last chunk.
     fn fill(&mut self, segments: Segments, buffer: &mut [u8]) -> io::Result<(usize, bool)> {
         let most = segments.input_len();
         let mut parts = parts(segments, buffer, most);

@@ -1,12 +1,13 @@
-//! The pipeline: some threads, each with one buffer and its own way to the engines, each doing the same three things
-//! with one segment after another: read it, seal or open it in place, write it.
+//! The pipeline: some threads, each with one buffer and its own access to the engines. Each thread reads a segment,
+//! seals or opens it in place, writes it, and takes the next.
 //!
 //! There is no queue and no dedicated reader or writer. A regular file is read and written at positions, so threads
-//! meet only in the kernel, and one seals while another writes. A stream is read by whoever comes next and written in
-//! order by whoever's turn it is; who is early parks its segment and goes on. Memory is one segment for each thread (two
-//! when opening from a stream), and when writing a stream one more for each, at most eight, whatever the file's length.
+//! meet only in the kernel, and one seals while another writes. Segments of a stream are read by the next free thread
+//! and written in order; a thread that is early parks its segment and goes on. Memory is one segment for each thread
+//! (two when opening from a stream). Writing a stream adds one for each thread, at most eight. The file's length does
+//! not matter.
 //!
-//! Of several failures the one with the lowest position is reported: segments are claimed in order, and a claimed
+//! Of several failures the one with the lowest position is reported. Segments are claimed in order, and a claimed
 //! segment is always finished.
 
 mod drain;
@@ -34,7 +35,7 @@ const SEGMENT_BYTES: usize = if cfg!(fuzzing) { 1 << 9 } else { 1 << 20 };
 /// More threads than this wait for one another's writes, and their buffers would count.
 const MOST_WORKERS: usize = 16;
 
-/// How the caller watches and stops the work.
+/// Lets the caller watch and stop the work.
 #[derive(Clone, Copy)]
 pub struct Progress<'a> {
     cancel: &'a AtomicBool,
@@ -42,7 +43,7 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// Work that stops with [`Error::Interrupted`] soon after `cancel` becomes true.
+    /// The work stops with [`Error::Interrupted`] soon after `cancel` becomes true.
     pub fn new(cancel: &'a AtomicBool) -> Progress<'a> {
         Progress { cancel, on_bytes: None }
     }
@@ -242,7 +243,7 @@ impl Work<'_, '_, '_> {
         Ok(Shape::Gapped(plain))
     }
 
-    /// Remembers a failure, unless one with a lower position is known, and lets everybody finish.
+    /// Records a failure, unless one with a lower position is known, and lets all workers finish.
     fn fail(&self, index: u64, error: Error) {
         self.stop.store(true, Ordering::Relaxed);
         self.drain.fail(index);
@@ -253,7 +254,7 @@ impl Work<'_, '_, '_> {
     }
 }
 
-/// If a worker panics, nobody waits for the segment it had: the panic reaches the caller instead.
+/// If a worker panics, no other worker waits for its segment: the panic reaches the caller instead.
 struct Alarm<'a, 'd>(&'a Drain<'d>, &'a AtomicBool);
 
 impl Drop for Alarm<'_, '_> {
