@@ -16,6 +16,7 @@ mod keygen;
 mod lab;
 mod nginx;
 mod openssl;
+mod parts;
 mod report;
 mod serve;
 mod setup;

@@ -154,7 +154,12 @@ impl Report {
         let module = trial::named_folder("-m")?.join(&named);
         self.module = Some(module.display().to_string());
         if !module.is_file() {
-            self.problem(format!("{}: the module is not there", module.display()));
+            let undo = if self.by_command {
+                "`make install` puts it there, `wattlock openssl disable` takes it out of the file"
+            } else {
+                "the file names it by hand"
+            };
+            self.problem(format!("{}: the module is not there; {undo}", module.display()));
             return Ok(());
         }
         if let Some(loaded) = trial::loaded(&self.config)? {
