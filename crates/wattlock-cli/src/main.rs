@@ -1,7 +1,7 @@
 //! `wattlock`: seal, open, calibrate, energy, bench, engines, status, openssl.
 //!
 //! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 #[macro_use]
 mod text;
@@ -12,6 +12,8 @@ mod calibrate;
 mod energy;
 mod engines;
 mod files;
+#[allow(unsafe_code)]
+mod handed;
 mod keygen;
 mod lab;
 mod nginx;
@@ -66,7 +68,7 @@ enum Command {
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return lab::refusal(&error).unwrap_or_else(|| error.exit()),
+        Err(error) => return lab::refusal(&error).unwrap_or_else(|| answer(&error)),
     };
     log_to_stderr();
     // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
@@ -79,6 +81,14 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
+    }
+}
+
+/// What was asked for (help, the version) or what is wrong, in clap's words and with its exit code.
+fn answer(error: &clap::Error) -> ExitCode {
+    match error.print().map_err(wattlock_files::Error::writing) {
+        Err(lost) if error.exit_code() == 0 => fail(&lost.into()),
+        _ => u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
     }
 }
 
@@ -143,7 +153,10 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         return ExitCode::from(lab::NONSENSE.0);
     }
     let known = error.downcast_ref::<wattlock_files::Error>();
-    if error.downcast_ref::<files::Told>().is_none() {
+    let told = error.downcast_ref::<files::Told>().is_some();
+    // A reader of a listing who has seen enough has made no mistake.
+    let left = matches!(known, Some(wattlock_files::Error::ClosedPipe));
+    if !told && !left {
         eprintln!("wattlock: {}", line(error));
     }
     if let Some(wattlock_files::Error::Usage(_)) = known {
@@ -170,7 +183,8 @@ fn log_to_stderr() {
     let colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    lines.with_ansi(colours).without_time().init();
+    // Its own complaint, that a line could not be written, would panic where standard error is closed.
+    lines.with_ansi(colours).without_time().log_internal_errors(false).init();
 }
 
 #[cfg(test)]

@@ -335,18 +335,123 @@ fn statistics_count_the_content_and_not_the_key() {
     assert!(said.contains("aes-256-gcm-seal on instruction: 1 request, 6 B\n"), "{said}");
 }
 
+/// A pipe that nobody reads.
+fn abandoned() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
 #[test]
-fn a_reader_who_has_seen_enough_is_no_panic() {
+fn a_reader_of_a_listing_who_has_seen_enough_is_no_mistake_and_no_panic() {
     let desk = Desk::new();
-    for arguments in [&["engines"][..], &["engines", "--json"], &["engines", "--models"], &["exit-codes"]] {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let output = desk.command(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-        assert_eq!(refused(&output), 44, "{arguments:?}");
+    for arguments in [
+        &["engines"][..],
+        &["engines", "--json"],
+        &["engines", "--models"],
+        &["exit-codes"],
+        &["status"],
+        &["status", "--json"],
+        &["keygen"],
+        &["lab", "fit", "eep"],
+        &["energy", "sources"],
+        &["openssl", "check"],
+        &["--help"],
+        &["seal", "--help"],
+        &["--version"],
+    ] {
+        let output = desk.command(arguments).stdout(abandoned()).stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*said), (Some(44), ""), "{arguments:?}");
+        // `2>&1 | head -1`
+        let output = desk.command(arguments).stdout(abandoned()).stderr(abandoned()).output().unwrap();
+        assert_eq!(output.status.code(), Some(44), "{arguments:?}");
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let output = desk.command(arguments).stdout(full).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(refused(&output), 43, "{arguments:?}");
     }
+}
+
+#[test]
+fn an_error_that_nobody_can_read_keeps_its_exit_code() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    for (arguments, code) in [
+        (&["seal", "-q", "a"][..], 2),
+        (&["seal", "-q", "-r", "age1nonsense", "a"], 10),
+        (&["seal", "-q", "-r", &desk.recipient, "missing"], 42),
+        (&["engines", "--emulate", "nowhere"], 1),
+        (&["seal", "--nonsense"], 2),
+        (&["lab", "eep", "--megabytes", "0"], 60),
+        (&["energy", "--", "/no/such/program"], 127),
+        // What was asked for is the work; only a report that was asked for, too, is worth a code of its own.
+        (&["seal", "-r", &desk.recipient, "-f", "a"], 0),
+        (&["seal", "-r", &desk.recipient, "-f", "--stats", "a"], 44),
+        (&["engines"], 0),
+    ] {
+        // With no profile there is a remark to make, too, and with this a warning.
+        let mut command = desk.command(arguments);
+        let output = command.env("WATTLOCK_LOG", "trace").stderr(abandoned()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+/// The program with a shell's redirections.
+fn redirected(desk: &Desk, arguments: &[&str], redirections: &str) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec \"$0\" \"$@\" {redirections}"), env!("CARGO_BIN_EXE_wattlock")]);
+    shell.args(arguments).current_dir(desk.folder.path()).env("WATTLOCK_PROFILE", desk.at("profile.json"));
+    shell.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn closed_standard_streams_are_neither_empty_files_nor_places_for_results() {
+    let desk = Desk::new();
+    desk.write("a", b"secret");
+    good(&desk.seal(&["a"]));
+    let before = names(desk.folder.path());
+    let seal = ["seal", "-q", "-r", &desk.recipient];
+    let with = |more: &[&'static str]| [&seal[..], more].concat();
+    let open = ["open", "-q", "-i", "key.txt"];
+    for (arguments, redirections, stream) in [
+        (with(&[]), "<&-", "standard input"),
+        (with(&["-o", "b"]), "<&-", "standard input"),
+        (with(&["-"]), "<&-", "standard input"),
+        (vec!["seal", "-q", "-R", "-", "-o", "b", "a"], "<&-", "standard input"),
+        (open.to_vec(), "<&-", "standard input"),
+        ([&open[..], &["-o", "b"]].concat(), "<&-", "standard input"),
+        (with(&[]), "<a >&-", "standard output"),
+        (with(&["-o", "-", "a"]), ">&-", "standard output"),
+        ([&open[..], &["-o", "-", "a.sealed"]].concat(), ">&-", "standard output"),
+        (open.to_vec(), "<a.sealed >&-", "standard output"),
+    ] {
+        let output = redirected(&desk, &arguments, redirections);
+        assert_eq!(refused(&output), 46, "{arguments:?} {redirections}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(&format!("{stream}: closed by the caller")), "{said}");
+        assert_eq!(names(desk.folder.path()), before, "{arguments:?} {redirections}");
+    }
+    // What is not needed may be closed.
+    good(&redirected(&desk, &with(&["-f", "a"]), "<&- >&- 2>&-"));
+    good(&redirected(&desk, &[&open[..], &["-o", "c", "a.sealed"]].concat(), "<&- >&-"));
+    assert_eq!(fs::read(desk.at("c")).unwrap(), b"secret");
+    // An end that comes at once is an empty file, and /dev/null has such an end.
+    good(&redirected(&desk, &with(&["-o", "empty.sealed"]), "</dev/null"));
+    assert_eq!(redirected(&desk, &["engines"], ">&-").status.code(), Some(44));
+    assert_eq!(redirected(&desk, &["keygen"], ">&-").status.code(), Some(44), "a key that nobody has");
+}
+
+#[test]
+fn a_folder_as_standard_input_is_refused() {
+    let desk = Desk::new();
+    for arguments in [&["seal", "-q", "-r", &desk.recipient][..], &["open", "-q", "-i", "key.txt"]] {
+        let output = redirected(&desk, arguments, "<.");
+        assert_eq!(refused(&output), 41, "{arguments:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(said, "wattlock: standard input is not a regular file\n");
+    }
+    let output = redirected(&desk, &["seal", "-q", "-R", "-", "-o", "b", "key.txt"], "<.");
+    assert_eq!(refused(&output), 46);
 }
 
 #[test]
