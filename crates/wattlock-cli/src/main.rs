@@ -28,7 +28,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Bulk cryptography by whatever does it for the least time or the fewest joules
 #[derive(Debug, Parser)]
@@ -37,7 +37,7 @@ use clap::{CommandFactory, Parser, Subcommand};
     version,
     max_term_width = 100,
     arg_required_else_help = true,
-    after_help = "Example:\n  wattlock seal -r age1... backup.tar && wattlock open -i key.txt backup.tar.sealed"
+    after_help = "Example:\n  wattlock seal -r age1... backup.tar && wattlock open -i key.txt backup.tar.sealed\n\nThe options that choose engines and policies: wattlock seal --help"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -66,11 +66,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    let (matches, arguments) = match parse() {
+        Ok(parsed) => parsed,
         Err(error) => return lab::refusal(&error).unwrap_or_else(|| answer(&error)),
     };
     log_to_stderr();
+    if let Some((option, path)) = setup::ignored(&matches) {
+        return fail(&does_nothing(option, &path, &arguments));
+    }
     // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
     // `energy` hands signals on to the command it measures.
     let own_signals = matches!(arguments.command, Command::Energy(_));
@@ -84,11 +87,26 @@ fn main() -> ExitCode {
     }
 }
 
+fn parse() -> Result<(ArgMatches, Arguments), clap::Error> {
+    let mut command = setup::shown(Arguments::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let arguments = Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok((matches, arguments))
+}
+
 /// What was asked for (help, the version) or what is wrong, in clap's words and with its exit code.
 fn answer(error: &clap::Error) -> ExitCode {
     match error.print().map_err(wattlock_files::Error::writing) {
         Err(lost) if error.exit_code() == 0 => fail(&lost.into()),
         _ => u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
+    }
+}
+
+fn does_nothing(option: &str, path: &str, arguments: &Arguments) -> anyhow::Error {
+    let text = format!("--{option} does nothing for `wattlock {path}`: leave it out");
+    match arguments.command {
+        Command::Lab(_) => wattlock_lab::Error::Policy(text).into(),
+        _ => wattlock_files::Error::Usage(text).into(),
     }
 }
 
@@ -201,7 +219,7 @@ mod tests {
 
     #[test]
     fn arguments_are_well_formed_and_every_command_has_an_example() {
-        Arguments::command().debug_assert();
+        setup::shown(Arguments::command()).debug_assert();
         let mut left: Vec<clap::Command> = Arguments::command().get_subcommands().cloned().collect();
         while let Some(command) = left.pop() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();

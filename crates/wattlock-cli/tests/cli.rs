@@ -381,6 +381,7 @@ fn an_error_that_nobody_can_read_keeps_its_exit_code() {
         (&["seal", "-q", "-r", "age1nonsense", "a"], 10),
         (&["seal", "-q", "-r", &desk.recipient, "missing"], 42),
         (&["engines", "--emulate", "nowhere"], 1),
+        (&["keygen", "--emulate", "dh8970"], 2),
         (&["seal", "--nonsense"], 2),
         (&["lab", "eep", "--megabytes", "0"], 60),
         (&["energy", "--", "/no/such/program"], 127),
@@ -452,6 +453,112 @@ fn a_folder_as_standard_input_is_refused() {
     }
     let output = redirected(&desk, &["seal", "-q", "-R", "-", "-o", "b", "key.txt"], "<.");
     assert_eq!(refused(&output), 46);
+}
+
+/// Every option about engines and policies, with a value that is good.
+const CHOICE: [[&str; 2]; 4] =
+    [["--policy", "software"], ["--objective", "energy"], ["--set", "hold_ns=1"], ["--emulate", "dh8970"]];
+
+#[test]
+fn options_about_engines_are_refused_where_they_do_nothing() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    let some = |options: &[usize]| options.iter().map(|at| CHOICE[*at]).collect::<Vec<_>>();
+    let all = || some(&[0, 1, 2, 3]);
+    for (command, refuses, code) in [
+        (&["keygen", "-o", "new.txt"][..], all(), 2),
+        (&["status"], all(), 2),
+        (&["exit-codes"], all(), 2),
+        (&["energy", "sources"], all(), 2),
+        (&["energy", "--", "true"], some(&[0, 1]), 2),
+        (&["nginx", "check"], all(), 2),
+        (&["nginx", "enable", "--dry-run"], all(), 2),
+        (&["nginx", "disable", "--dry-run"], all(), 2),
+        (&["openssl", "check"], all(), 2),
+        (&["openssl", "disable", "--dry-run"], all(), 2),
+        (&["bench", "lanes"], all(), 2),
+        (&["bench", "files"], all(), 2),
+        (&["bench", "engines"], some(&[0, 1, 2]), 2),
+        (&["calibrate"], some(&[0, 1, 2]), 2),
+        (&["lab", "eeca"], all(), 60),
+        (&["lab", "all"], all(), 60),
+        (&["lab", "fit", "qweb"], all(), 60),
+        (&["lab", "qweb"], some(&[0, 1, 3]), 60),
+    ] {
+        for option in refuses {
+            // Anywhere on the command line; but between `energy` and what it is to do stands nothing.
+            let (first, rest) = command.split_at(1);
+            let mut lines = vec![[&option[..], command].concat()];
+            lines.extend((first != ["energy"]).then(|| [first, &option, rest].concat()));
+            for arguments in lines {
+                let output = desk.run(&arguments);
+                assert_eq!(refused(&output), code, "{arguments:?}");
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(said.contains(&format!("{} does nothing for `wattlock", option[0])), "{said}");
+            }
+        }
+    }
+    assert_eq!(names(desk.folder.path()), ["a"]);
+}
+
+#[test]
+fn options_about_engines_work_anywhere_on_the_line_of_a_command_that_uses_them() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    let card = ["--emulate", "dh8970", "--policy", "eeca"];
+    for arguments in
+        [[&card[..], &["engines", "--json"]].concat(), [&["engines", "--json"], &card[..]].concat()]
+    {
+        let output = desk.run(&arguments);
+        good(&output);
+        let engines: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(engines["policy"], "eeca", "{arguments:?}");
+        let names: Vec<&str> =
+            engines["engines"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+        assert!(names.contains(&"emulated"), "{names:?}");
+    }
+    good(&desk.run(&["--policy", "software", "seal", "-q", "-r", &desk.recipient, "a"]));
+    good(&desk.run(&["open", "-q", "--set", "hold_ns=1", "-i", "key.txt", "-o", "b", "a.sealed"]));
+    // The later and nearer of two is the one that counts.
+    let twice = desk.run(&["--policy", "software", "engines", "--json", "--policy", "eeca"]);
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&twice.stdout).unwrap()["policy"], "eeca");
+}
+
+#[test]
+fn help_shows_options_about_engines_only_where_they_work() {
+    let desk = Desk::new();
+    let help = |command: &[&str]| {
+        let output = desk.run(&[command, &["--help"]].concat());
+        good(&output);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let options = |help: &str| CHOICE.map(|[option, _]| help.contains(&format!("      {option} <")));
+    for (command, shown) in [
+        (&[][..], [false; 4]),
+        (&["keygen"], [false; 4]),
+        (&["exit-codes"], [false; 4]),
+        (&["status"], [false; 4]),
+        (&["nginx", "enable"], [false; 4]),
+        (&["nginx", "check"], [false; 4]),
+        (&["openssl", "check"], [false; 4]),
+        (&["lab"], [false; 4]),
+        (&["lab", "eeca"], [false; 4]),
+        (&["bench", "lanes"], [false; 4]),
+        (&["lab", "qweb"], [false, false, true, false]),
+        (&["calibrate"], [false, false, false, true]),
+        (&["bench", "engines"], [false, false, false, true]),
+        (&["bench", "dispatch"], [true; 4]),
+        (&["seal"], [true; 4]),
+        (&["open"], [true; 4]),
+        (&["serve"], [true; 4]),
+        (&["engines"], [true; 4]),
+        (&["openssl", "enable"], [true; 4]),
+    ] {
+        let help = help(command);
+        assert_eq!(options(&help), shown, "{command:?}: {help}");
+        assert_eq!(help.contains("Engines and policy:"), shown.contains(&true), "{command:?}");
+    }
+    assert!(help(&[]).contains("wattlock seal --help"), "it says where they are");
 }
 
 #[test]
