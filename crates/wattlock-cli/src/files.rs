@@ -404,7 +404,7 @@ fn print_stats(done: &str, bytes: u64, runtime: &Runtime, seconds: f64) -> Resul
         let size = text::bytes(cell.bytes);
         tell!("{} on {}: {} {requests}, {size}", cell.kind, cell.engine, cell.requests);
     }
-    tell!("costs from {}", runtime.profile_origin());
+    tell!("costs from: {}", runtime.profile_origin());
     if let Some(peak) = peak_memory() {
         tell!("peak resident memory {}", text::bytes(peak));
     }

@@ -9,6 +9,7 @@ mod text;
 mod ask;
 mod bench;
 mod calibrate;
+mod cpu;
 mod energy;
 mod engines;
 mod files;

@@ -562,6 +562,46 @@ fn help_shows_options_about_engines_only_where_they_work() {
 }
 
 #[test]
+fn engines_says_which_class_of_cpu_this_is_and_what_a_server_and_files_have_of_it() {
+    let desk = Desk::new();
+    let output = desk.run(&["engines"]);
+    good(&output);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = |start: &str| {
+        text.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {text}"))
+    };
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap();
+    let flag = |name: &str| info.split_whitespace().any(|flag| flag == name);
+    let ifma = ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512ifma"].into_iter().all(flag);
+    let wanted =
+        if ifma { "AVX-512 IFMA lanes: yes on this CPU: RSA" } else { "AVX-512 IFMA lanes: no on this CPU" };
+    assert!(line("Handshakes").contains(wanted), "{text}");
+    assert!(line("Files").contains("AES-256-GCM by "), "{text}");
+    assert_eq!(line("This CPU").contains("AVX-512"), ifma, "{text}");
+    let json = desk.run(&["engines", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["cpu"]["ifma_lanes"], ifma);
+}
+
+#[test]
+fn costs_that_were_not_measured_here_say_so_and_who_measures() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    let engines = || String::from_utf8(desk.run(&["engines"]).stdout).unwrap();
+    let before = engines();
+    assert!(before.contains("built-in table, measured on ") && before.contains(", not here"), "{before}");
+    assert!(before.contains("wattlock calibrate"), "{before}");
+    let first = desk.seal(&["--stats", "a"]);
+    good(&first);
+    let first = String::from_utf8(first.stderr).unwrap();
+    assert!(first.contains("costs from: measured on this machine (quick calibration)"), "{first}");
+    let later = desk.seal(&["-f", "--stats", "a"]);
+    let later = String::from_utf8(later.stderr).unwrap();
+    assert!(later.contains("profile.json (quick calibration)"), "{later}");
+    assert!(!engines().contains("not here"), "{}", engines());
+}
+
+#[test]
 fn nonsense_numbers_are_refused_and_nothing_panics() {
     let desk = Desk::new();
     for arguments in [
