@@ -280,9 +280,9 @@ fn check(wanted: &Check, choice: &Choice) -> Result<()> {
             find("configuration", on, format!("{} {words}", file.display()));
             for gone in edit::modules(&text).into_iter().filter(|path| path.is_absolute() && !path.exists()) {
                 let undo = if on {
-                    "`make install` puts it there, `wattlock nginx disable` takes the line out"
+                    "`make install`, then enable again; or `wattlock nginx disable`"
                 } else {
-                    "take the line out, or `make install`"
+                    "take that line out"
                 };
                 let words = format!("{} is not there, and nginx does not start; {undo}", gone.display());
                 find("load_module", false, words);

@@ -155,7 +155,7 @@ impl Report {
         self.module = Some(module.display().to_string());
         if !module.is_file() {
             let undo = if self.by_command {
-                "`make install` puts it there, `wattlock openssl disable` takes it out of the file"
+                "`make install`, then enable again; or `wattlock openssl disable`"
             } else {
                 "the file names it by hand"
             };
