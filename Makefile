@@ -8,7 +8,7 @@
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
-.PHONY: run test build setup soak newer bench clean
+.PHONY: run test build install uninstall setup soak newer bench clean
 
 run:
 	scripts/setup.sh run
@@ -22,7 +22,12 @@ test:
 
 build:
 	scripts/setup.sh build
-	cargo build --release --locked -p wattlock-cli
+	cargo build --release --locked -p wattlock-cli -p wattlock-provider
+	nginx/build.sh || echo 'without the module for nginx'
+
+# Builds nothing, so that `sudo make install` leaves no files of root's in the build folder.
+install uninstall:
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" FORCE="$(FORCE)" scripts/install.sh $@
 
 setup:
 	scripts/setup.sh test

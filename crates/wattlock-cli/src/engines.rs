@@ -10,6 +10,7 @@ use wattlock::policy::{EngineId, Machine, Weather};
 use wattlock_core::{EngineClass, Family, Kind, LatencyClass, Shape};
 use wattlock_emul::Model;
 
+use crate::cpu::Summary;
 use crate::setup::{self, Choice};
 use crate::text;
 
@@ -125,8 +126,13 @@ fn print_all(runtime: &Runtime) -> Result<()> {
         say!("Not here: {name}: {why}");
     }
     say!("Not here: {CARDS}");
-    say!("Policy    {}", runtime.policy());
-    say!("Profile   {}", runtime.profile_origin());
+    let cpu = Summary::here(runtime);
+    say!("This CPU    {} (its class in docs/performance.md)", cpu.class);
+    say!("Handshakes  {}", cpu.handshakes());
+    say!("Files       {}", cpu.files);
+    say!("Policy      {}", runtime.policy());
+    say!("Profile     {}", runtime.profile_origin());
+    say!("            {CALIBRATION}");
     say!("\nChosen for one request alone (and what the others would cost)");
     let mut rows = Vec::new();
     for kind in Kind::ALL {
@@ -153,6 +159,9 @@ fn print_all(runtime: &Runtime) -> Result<()> {
 /// What no machine has yet.
 const CARDS: &str =
     "accelerator cards and GPUs (no engine for them is built in yet); `--emulate` adds a model of one";
+
+/// When a profile is made; the other doors never make one.
+const CALIBRATION: &str = "(`wattlock calibrate` makes one, and so does the first `seal` or `open`; the provider and nginx only read it)";
 
 /// The smallest size shown, and each larger one where the choice changes.
 fn turning_points(runtime: &Runtime, kind: Kind) -> Vec<(usize, EngineId)> {
@@ -202,7 +211,7 @@ fn print_json(runtime: &Runtime) -> Result<()> {
         })
         .collect();
     let all = json!({"engines": engines, "policy": runtime.policy(), "profile": runtime.profile_origin(),
-                     "choices": choices});
+                     "cpu": Summary::here(runtime), "choices": choices});
     say!("{all:#}");
     Ok(())
 }

@@ -18,6 +18,7 @@ use wattlock_files::{Error, Format, Input, Opener, Output, Progress, Sealer, one
 use zeroize::Zeroizing;
 
 use crate::ask::{self, Terminal};
+use crate::handed;
 use crate::setup::{self, Choice};
 use crate::text;
 
@@ -227,11 +228,12 @@ fn each(
             }
         }
     }
-    if common.stats {
-        print_stats(done, bytes.into_inner(), &runtime, start.elapsed().as_secs_f64());
-    }
+    let stats = match common.stats {
+        true => print_stats(done, bytes.into_inner(), &runtime, start.elapsed().as_secs_f64()),
+        false => Ok(()),
+    };
     match failure {
-        None => Ok(()),
+        None => Ok(stats?),
         Some(error) => Err(anyhow::Error::new(error).context(Told)),
     }
 }
@@ -253,7 +255,9 @@ fn shown(path: &Path) -> String {
 /// An error about an input. Some name it themselves.
 fn about(input: &Path, error: &Error) -> String {
     match error {
-        Error::NotFound(path) | Error::NotRegular(path) if path == input => error.to_string(),
+        Error::NotFound(path) | Error::NotRegular(path) if path == input || is_dash(input) => {
+            error.to_string()
+        }
         _ => format!("{}: {error}", shown(input)),
     }
 }
@@ -262,7 +266,8 @@ fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Two readers of standard input would each get a part of it, or one of them nothing.
+/// Two readers of standard input would each get a part of it, or one of them nothing. A closed one has nothing to read,
+/// which is not the same as an end that comes at once.
 fn standard_input_once(common: &Common, keys: &[&Vec<PathBuf>]) -> Result<(), Error> {
     let as_input = if common.inputs.is_empty() { 1 } else { count_dashes(&common.inputs) };
     let as_keys: usize = keys.iter().map(|paths| count_dashes(paths)).sum();
@@ -271,6 +276,9 @@ fn standard_input_once(common: &Common, keys: &[&Vec<PathBuf>]) -> Result<(), Er
         return Err(Error::Usage(
             "standard input can be only one thing: a file, keys or a passphrase".into(),
         ));
+    }
+    if as_input + as_keys + usize::from(as_passphrase) == 1 && handed::closed(handed::INPUT) {
+        return Err(closed("standard input", "name a file"));
     }
     Ok(())
 }
@@ -303,12 +311,12 @@ fn outputs(
         }
         let to = (!is_dash(output)).then(|| output.clone());
         if to.is_none() {
-            refuse_terminal(binary_to_terminal)?;
+            refuse_output(binary_to_terminal)?;
         }
         return Ok(vec![(inputs[0].clone(), to)]);
     }
     let beside = |input: &PathBuf| match (is_dash(input), &common.dir) {
-        (true, None) => refuse_terminal(binary_to_terminal).map(|()| (input.clone(), None)),
+        (true, None) => refuse_output(binary_to_terminal).map(|()| (input.clone(), None)),
         (true, Some(_)) => Err(Error::Usage("standard input has no name; use -o".into())),
         (false, Some(dir)) => Ok((input.clone(), Some(dir.join(name(input)?)))),
         (false, None) => Ok((input.clone(), Some(input.with_file_name(name(input)?)))),
@@ -321,7 +329,17 @@ fn outputs(
     }
 }
 
-fn refuse_terminal(binary: bool) -> Result<(), Error> {
+/// What `<&-` and `>&-` come to.
+fn closed(stream: &'static str, instead: &str) -> Error {
+    let source = std::io::Error::other(format!("closed by the caller; {instead}"));
+    Error::Io { what: stream.into(), source }
+}
+
+/// Whether the result may go to standard output.
+fn refuse_output(binary: bool) -> Result<(), Error> {
+    if handed::closed(handed::OUTPUT) {
+        return Err(closed("standard output", "name a file with -o"));
+    }
     if binary && std::io::stdout().is_terminal() {
         return Err(Error::Usage("not writing binary data to a terminal; use -o, or --armor".into()));
     }
@@ -373,8 +391,8 @@ fn bar(common: &Common, input: &Path, output: Option<&Path>) -> ProgressBar {
 }
 
 /// What was done, how fast, where, and in how much memory.
-fn print_stats(done: &str, bytes: u64, runtime: &Runtime, seconds: f64) {
-    eprintln!(
+fn print_stats(done: &str, bytes: u64, runtime: &Runtime, seconds: f64) -> Result<(), Error> {
+    tell!(
         "{done} {} in {seconds:.3} s, {}",
         text::bytes(bytes),
         text::rate(bytes as f64 / seconds.max(1e-9))
@@ -384,12 +402,13 @@ fn print_stats(done: &str, bytes: u64, runtime: &Runtime, seconds: f64) {
     for cell in cells.iter().filter(|cell| Kind::from_name(&cell.kind).is_some_and(is_aead)) {
         let requests = if cell.requests == 1 { "request" } else { "requests" };
         let size = text::bytes(cell.bytes);
-        eprintln!("{} on {}: {} {requests}, {size}", cell.kind, cell.engine, cell.requests);
+        tell!("{} on {}: {} {requests}, {size}", cell.kind, cell.engine, cell.requests);
     }
-    eprintln!("costs from {}", runtime.profile_origin());
+    tell!("costs from: {}", runtime.profile_origin());
     if let Some(peak) = peak_memory() {
-        eprintln!("peak resident memory {}", text::bytes(peak));
+        tell!("peak resident memory {}", text::bytes(peak));
     }
+    Ok(())
 }
 
 fn is_aead(kind: Kind) -> bool {

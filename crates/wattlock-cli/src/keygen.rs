@@ -27,7 +27,8 @@ pub fn run(command: &Command) -> Result<()> {
     let public = identity.to_public();
     let text = Zeroizing::new(format!("# public key: {public}\n{}\n", identity.to_string().expose_secret()));
     let Some(path) = &command.output else {
-        return Ok(std::io::stdout().write_all(text.as_bytes()).map_err(Error::writing)?);
+        put!("{}", *text);
+        return Ok(());
     };
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
@@ -41,6 +42,6 @@ pub fn run(command: &Command) -> Result<()> {
         let _ = std::fs::remove_file(path);
         return Err(Error::writing(error).into());
     }
-    eprintln!("Public key: {public}");
+    tell!("Public key: {public}");
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `wattlock`: seal, open, calibrate, energy, bench, engines, status, openssl.
 //!
 //! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 #[macro_use]
 mod text;
@@ -9,13 +9,17 @@ mod text;
 mod ask;
 mod bench;
 mod calibrate;
+mod cpu;
 mod energy;
 mod engines;
 mod files;
+#[allow(unsafe_code)]
+mod handed;
 mod keygen;
 mod lab;
 mod nginx;
 mod openssl;
+mod parts;
 mod report;
 mod serve;
 mod setup;
@@ -25,7 +29,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Bulk cryptography by whatever does it for the least time or the fewest joules
 #[derive(Debug, Parser)]
@@ -34,7 +38,7 @@ use clap::{CommandFactory, Parser, Subcommand};
     version,
     max_term_width = 100,
     arg_required_else_help = true,
-    after_help = "Example:\n  wattlock seal -r age1... backup.tar && wattlock open -i key.txt backup.tar.sealed"
+    after_help = "Example:\n  wattlock seal -r age1... backup.tar && wattlock open -i key.txt backup.tar.sealed\n\nThe options that choose engines and policies: wattlock seal --help"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -63,11 +67,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => return lab::refusal(&error).unwrap_or_else(|| error.exit()),
+    let (matches, arguments) = match parse() {
+        Ok(parsed) => parsed,
+        Err(error) => return lab::refusal(&error).unwrap_or_else(|| answer(&error)),
     };
     log_to_stderr();
+    if let Some((option, path)) = setup::ignored(&matches) {
+        return fail(&does_nothing(option, &path, &arguments));
+    }
     // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
     // `energy` hands signals on to the command it measures.
     let own_signals = matches!(arguments.command, Command::Energy(_));
@@ -78,6 +85,29 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
+    }
+}
+
+fn parse() -> Result<(ArgMatches, Arguments), clap::Error> {
+    let mut command = setup::shown(Arguments::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let arguments = Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok((matches, arguments))
+}
+
+/// What was asked for (help, the version) or what is wrong, in clap's words and with its exit code.
+fn answer(error: &clap::Error) -> ExitCode {
+    match error.print().map_err(wattlock_files::Error::writing) {
+        Err(lost) if error.exit_code() == 0 => fail(&lost.into()),
+        _ => u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
+    }
+}
+
+fn does_nothing(option: &str, path: &str, arguments: &Arguments) -> anyhow::Error {
+    let text = format!("--{option} does nothing for `wattlock {path}`: leave it out");
+    match arguments.command {
+        Command::Lab(_) => wattlock_lab::Error::Policy(text).into(),
+        _ => wattlock_files::Error::Usage(text).into(),
     }
 }
 
@@ -142,7 +172,10 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         return ExitCode::from(lab::NONSENSE.0);
     }
     let known = error.downcast_ref::<wattlock_files::Error>();
-    if error.downcast_ref::<files::Told>().is_none() {
+    let told = error.downcast_ref::<files::Told>().is_some();
+    // A reader of a listing who has seen enough has made no mistake.
+    let left = matches!(known, Some(wattlock_files::Error::ClosedPipe));
+    if !told && !left {
         eprintln!("wattlock: {}", line(error));
     }
     if let Some(wattlock_files::Error::Usage(_)) = known {
@@ -169,7 +202,8 @@ fn log_to_stderr() {
     let colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    lines.with_ansi(colours).without_time().init();
+    // Its own complaint, that a line could not be written, would panic where standard error is closed.
+    lines.with_ansi(colours).without_time().log_internal_errors(false).init();
 }
 
 #[cfg(test)]
@@ -186,7 +220,7 @@ mod tests {
 
     #[test]
     fn arguments_are_well_formed_and_every_command_has_an_example() {
-        Arguments::command().debug_assert();
+        setup::shown(Arguments::command()).debug_assert();
         let mut left: Vec<clap::Command> = Arguments::command().get_subcommands().cloned().collect();
         while let Some(command) = left.pop() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();

@@ -1,9 +1,11 @@
-//! Numbers and tables for people, and the way they get to standard output.
+//! Numbers and tables for people, and the way they get to standard output and standard error.
 
 use std::fmt::Arguments;
 use std::io::Write;
 
 use wattlock_files::Error;
+
+use crate::handed;
 
 /// Like `print!`, but a closed pipe or a full disk is an error of the calling function's and not a panic.
 macro_rules! put {
@@ -15,12 +17,34 @@ macro_rules! say {
     ($($text:tt)*) => { $crate::text::write(format_args!("{}\n", format_args!($($text)*)))? };
 }
 
+/// A line of a report that goes to standard error, in the manner of [`put!`]: losing it is an error.
+macro_rules! tell {
+    ($($text:tt)*) => { $crate::text::write_aside(format_args!("{}\n", format_args!($($text)*)))? };
+}
+
+/// Remarks and errors, in the place of the macro of that name in std, which panics where standard error is closed. A
+/// remark that nobody reads is lost, and the command ends as it would have.
+macro_rules! eprintln {
+    ($($text:tt)*) => { drop($crate::text::write_aside(format_args!("{}\n", format_args!($($text)*)))) };
+}
+
 /// Writes to standard output.
 ///
 /// # Errors
 /// [`Error::ClosedPipe`] and its like.
 pub fn write(text: Arguments<'_>) -> Result<(), Error> {
+    if handed::closed(handed::OUTPUT) {
+        return Err(Error::ClosedPipe);
+    }
     std::io::stdout().lock().write_fmt(text).map_err(Error::writing)
+}
+
+/// Writes to standard error, all at once.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_aside(text: Arguments<'_>) -> Result<(), Error> {
+    std::io::stderr().lock().write_all(text.to_string().as_bytes()).map_err(Error::writing)
 }
 
 /// Bytes with a binary prefix: `64 B`, `16 KiB`, `2.5 MiB`.

@@ -335,18 +335,270 @@ fn statistics_count_the_content_and_not_the_key() {
     assert!(said.contains("aes-256-gcm-seal on instruction: 1 request, 6 B\n"), "{said}");
 }
 
+/// A pipe that nobody reads.
+fn abandoned() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
 #[test]
-fn a_reader_who_has_seen_enough_is_no_panic() {
+fn a_reader_of_a_listing_who_has_seen_enough_is_no_mistake_and_no_panic() {
     let desk = Desk::new();
-    for arguments in [&["engines"][..], &["engines", "--json"], &["engines", "--models"], &["exit-codes"]] {
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let output = desk.command(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-        assert_eq!(refused(&output), 44, "{arguments:?}");
+    for arguments in [
+        &["engines"][..],
+        &["engines", "--json"],
+        &["engines", "--models"],
+        &["exit-codes"],
+        &["status"],
+        &["status", "--json"],
+        &["keygen"],
+        &["lab", "fit", "eep"],
+        &["energy", "sources"],
+        &["openssl", "check"],
+        &["--help"],
+        &["seal", "--help"],
+        &["--version"],
+    ] {
+        let output = desk.command(arguments).stdout(abandoned()).stderr(Stdio::piped()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*said), (Some(44), ""), "{arguments:?}");
+        // `2>&1 | head -1`
+        let output = desk.command(arguments).stdout(abandoned()).stderr(abandoned()).output().unwrap();
+        assert_eq!(output.status.code(), Some(44), "{arguments:?}");
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let output = desk.command(arguments).stdout(full).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(refused(&output), 43, "{arguments:?}");
     }
+}
+
+#[test]
+fn an_error_that_nobody_can_read_keeps_its_exit_code() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    for (arguments, code) in [
+        (&["seal", "-q", "a"][..], 2),
+        (&["seal", "-q", "-r", "age1nonsense", "a"], 10),
+        (&["seal", "-q", "-r", &desk.recipient, "missing"], 42),
+        (&["engines", "--emulate", "nowhere"], 1),
+        (&["keygen", "--emulate", "dh8970"], 2),
+        (&["seal", "--nonsense"], 2),
+        (&["lab", "eep", "--megabytes", "0"], 60),
+        (&["energy", "--", "/no/such/program"], 127),
+        // What was asked for is the work; only a report that was asked for, too, is worth a code of its own.
+        (&["seal", "-r", &desk.recipient, "-f", "a"], 0),
+        (&["seal", "-r", &desk.recipient, "-f", "--stats", "a"], 44),
+        (&["engines"], 0),
+    ] {
+        // With no profile there is a remark to make, too, and with this a warning.
+        let mut command = desk.command(arguments);
+        let output = command.env("WATTLOCK_LOG", "trace").stderr(abandoned()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+/// The program with a shell's redirections.
+fn redirected(desk: &Desk, arguments: &[&str], redirections: &str) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("exec \"$0\" \"$@\" {redirections}"), env!("CARGO_BIN_EXE_wattlock")]);
+    shell.args(arguments).current_dir(desk.folder.path()).env("WATTLOCK_PROFILE", desk.at("profile.json"));
+    shell.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn closed_standard_streams_are_neither_empty_files_nor_places_for_results() {
+    let desk = Desk::new();
+    desk.write("a", b"secret");
+    good(&desk.seal(&["a"]));
+    let before = names(desk.folder.path());
+    let seal = ["seal", "-q", "-r", &desk.recipient];
+    let with = |more: &[&'static str]| [&seal[..], more].concat();
+    let open = ["open", "-q", "-i", "key.txt"];
+    for (arguments, redirections, stream) in [
+        (with(&[]), "<&-", "standard input"),
+        (with(&["-o", "b"]), "<&-", "standard input"),
+        (with(&["-"]), "<&-", "standard input"),
+        (vec!["seal", "-q", "-R", "-", "-o", "b", "a"], "<&-", "standard input"),
+        (open.to_vec(), "<&-", "standard input"),
+        ([&open[..], &["-o", "b"]].concat(), "<&-", "standard input"),
+        (with(&[]), "<a >&-", "standard output"),
+        (with(&["-o", "-", "a"]), ">&-", "standard output"),
+        ([&open[..], &["-o", "-", "a.sealed"]].concat(), ">&-", "standard output"),
+        (open.to_vec(), "<a.sealed >&-", "standard output"),
+    ] {
+        let output = redirected(&desk, &arguments, redirections);
+        assert_eq!(refused(&output), 46, "{arguments:?} {redirections}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(&format!("{stream}: closed by the caller")), "{said}");
+        assert_eq!(names(desk.folder.path()), before, "{arguments:?} {redirections}");
+    }
+    // What is not needed may be closed.
+    good(&redirected(&desk, &with(&["-f", "a"]), "<&- >&- 2>&-"));
+    good(&redirected(&desk, &[&open[..], &["-o", "c", "a.sealed"]].concat(), "<&- >&-"));
+    assert_eq!(fs::read(desk.at("c")).unwrap(), b"secret");
+    // An end that comes at once is an empty file, and /dev/null has such an end.
+    good(&redirected(&desk, &with(&["-o", "empty.sealed"]), "</dev/null"));
+    assert_eq!(redirected(&desk, &["engines"], ">&-").status.code(), Some(44));
+    assert_eq!(redirected(&desk, &["keygen"], ">&-").status.code(), Some(44), "a key that nobody has");
+}
+
+#[test]
+fn a_folder_as_standard_input_is_refused() {
+    let desk = Desk::new();
+    for arguments in [&["seal", "-q", "-r", &desk.recipient][..], &["open", "-q", "-i", "key.txt"]] {
+        let output = redirected(&desk, arguments, "<.");
+        assert_eq!(refused(&output), 41, "{arguments:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(said, "wattlock: standard input is not a regular file\n");
+    }
+    let output = redirected(&desk, &["seal", "-q", "-R", "-", "-o", "b", "key.txt"], "<.");
+    assert_eq!(refused(&output), 46);
+}
+
+/// Every option about engines and policies, with a value that is good.
+const CHOICE: [[&str; 2]; 4] =
+    [["--policy", "software"], ["--objective", "energy"], ["--set", "hold_ns=1"], ["--emulate", "dh8970"]];
+
+#[test]
+fn options_about_engines_are_refused_where_they_do_nothing() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    let some = |options: &[usize]| options.iter().map(|at| CHOICE[*at]).collect::<Vec<_>>();
+    let all = || some(&[0, 1, 2, 3]);
+    for (command, refuses, code) in [
+        (&["keygen", "-o", "new.txt"][..], all(), 2),
+        (&["status"], all(), 2),
+        (&["exit-codes"], all(), 2),
+        (&["energy", "sources"], all(), 2),
+        (&["energy", "--", "true"], some(&[0, 1]), 2),
+        (&["nginx", "check"], all(), 2),
+        (&["nginx", "enable", "--dry-run"], all(), 2),
+        (&["nginx", "disable", "--dry-run"], all(), 2),
+        (&["openssl", "check"], all(), 2),
+        (&["openssl", "disable", "--dry-run"], all(), 2),
+        (&["bench", "lanes"], all(), 2),
+        (&["bench", "files"], all(), 2),
+        (&["bench", "engines"], some(&[0, 1, 2]), 2),
+        (&["calibrate"], some(&[0, 1, 2]), 2),
+        (&["lab", "eeca"], all(), 60),
+        (&["lab", "all"], all(), 60),
+        (&["lab", "fit", "qweb"], all(), 60),
+        (&["lab", "qweb"], some(&[0, 1, 3]), 60),
+    ] {
+        for option in refuses {
+            // Anywhere on the command line; but between `energy` and what it is to do stands nothing.
+            let (first, rest) = command.split_at(1);
+            let mut lines = vec![[&option[..], command].concat()];
+            lines.extend((first != ["energy"]).then(|| [first, &option, rest].concat()));
+            for arguments in lines {
+                let output = desk.run(&arguments);
+                assert_eq!(refused(&output), code, "{arguments:?}");
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(said.contains(&format!("{} does nothing for `wattlock", option[0])), "{said}");
+            }
+        }
+    }
+    assert_eq!(names(desk.folder.path()), ["a"]);
+}
+
+#[test]
+fn options_about_engines_work_anywhere_on_the_line_of_a_command_that_uses_them() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    let card = ["--emulate", "dh8970", "--policy", "eeca"];
+    for arguments in
+        [[&card[..], &["engines", "--json"]].concat(), [&["engines", "--json"], &card[..]].concat()]
+    {
+        let output = desk.run(&arguments);
+        good(&output);
+        let engines: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(engines["policy"], "eeca", "{arguments:?}");
+        let names: Vec<&str> =
+            engines["engines"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+        assert!(names.contains(&"emulated"), "{names:?}");
+    }
+    good(&desk.run(&["--policy", "software", "seal", "-q", "-r", &desk.recipient, "a"]));
+    good(&desk.run(&["open", "-q", "--set", "hold_ns=1", "-i", "key.txt", "-o", "b", "a.sealed"]));
+    // The later and nearer of two is the one that counts.
+    let twice = desk.run(&["--policy", "software", "engines", "--json", "--policy", "eeca"]);
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&twice.stdout).unwrap()["policy"], "eeca");
+}
+
+#[test]
+fn help_shows_options_about_engines_only_where_they_work() {
+    let desk = Desk::new();
+    let help = |command: &[&str]| {
+        let output = desk.run(&[command, &["--help"]].concat());
+        good(&output);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let options = |help: &str| CHOICE.map(|[option, _]| help.contains(&format!("      {option} <")));
+    for (command, shown) in [
+        (&[][..], [false; 4]),
+        (&["keygen"], [false; 4]),
+        (&["exit-codes"], [false; 4]),
+        (&["status"], [false; 4]),
+        (&["nginx", "enable"], [false; 4]),
+        (&["nginx", "check"], [false; 4]),
+        (&["openssl", "check"], [false; 4]),
+        (&["lab"], [false; 4]),
+        (&["lab", "eeca"], [false; 4]),
+        (&["bench", "lanes"], [false; 4]),
+        (&["lab", "qweb"], [false, false, true, false]),
+        (&["calibrate"], [false, false, false, true]),
+        (&["bench", "engines"], [false, false, false, true]),
+        (&["bench", "dispatch"], [true; 4]),
+        (&["seal"], [true; 4]),
+        (&["open"], [true; 4]),
+        (&["serve"], [true; 4]),
+        (&["engines"], [true; 4]),
+        (&["openssl", "enable"], [true; 4]),
+    ] {
+        let help = help(command);
+        assert_eq!(options(&help), shown, "{command:?}: {help}");
+        assert_eq!(help.contains("Engines and policy:"), shown.contains(&true), "{command:?}");
+    }
+    assert!(help(&[]).contains("wattlock seal --help"), "it says where they are");
+}
+
+#[test]
+fn engines_says_which_class_of_cpu_this_is_and_what_a_server_and_files_have_of_it() {
+    let desk = Desk::new();
+    let output = desk.run(&["engines"]);
+    good(&output);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = |start: &str| {
+        text.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {text}"))
+    };
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap();
+    let flag = |name: &str| info.split_whitespace().any(|flag| flag == name);
+    let ifma = ["avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512ifma"].into_iter().all(flag);
+    let wanted =
+        if ifma { "AVX-512 IFMA lanes: yes on this CPU: RSA" } else { "AVX-512 IFMA lanes: no on this CPU" };
+    assert!(line("Handshakes").contains(wanted), "{text}");
+    assert!(line("Files").contains("AES-256-GCM by "), "{text}");
+    assert_eq!(line("This CPU").contains("AVX-512"), ifma, "{text}");
+    let json = desk.run(&["engines", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["cpu"]["ifma_lanes"], ifma);
+}
+
+#[test]
+fn costs_that_were_not_measured_here_say_so_and_who_measures() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    let engines = || String::from_utf8(desk.run(&["engines"]).stdout).unwrap();
+    let before = engines();
+    assert!(before.contains("built-in table, measured on ") && before.contains(", not here"), "{before}");
+    assert!(before.contains("wattlock calibrate"), "{before}");
+    let first = desk.seal(&["--stats", "a"]);
+    good(&first);
+    let first = String::from_utf8(first.stderr).unwrap();
+    assert!(first.contains("costs from: measured on this machine (quick calibration)"), "{first}");
+    let later = desk.seal(&["-f", "--stats", "a"]);
+    let later = String::from_utf8(later.stderr).unwrap();
+    assert!(later.contains("profile.json (quick calibration)"), "{later}");
+    assert!(!engines().contains("not here"), "{}", engines());
 }
 
 #[test]

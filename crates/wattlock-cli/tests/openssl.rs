@@ -61,6 +61,10 @@ impl Desk {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
         command.arg("openssl").args(arguments).arg("--config").arg(self.file());
+        if arguments.contains(&"enable") && !arguments.contains(&"--module") {
+            // Not the one that this machine may have installed.
+            command.arg("--module").arg(module());
+        }
         command.env("WATTLOCK_TELEMETRY_DIR", self.0.path().join("telemetry")).stdin(Stdio::null());
         command
     }
@@ -100,9 +104,11 @@ fn good(output: &Output) {
     assert!(output.status.success(), "{}", said(output));
 }
 
-/// What one line said, of a command that refused.
+/// What one line said, of a command that refused. The module of these tests lies in a build folder, which is warned about.
 fn refused(output: &Output) -> String {
     let words = said(output);
+    let words: String =
+        words.split_inclusive('\n').filter(|line| !line.starts_with("wattlock: warning: ")).collect();
     assert!(!output.status.success());
     assert_eq!(words.lines().count(), 1, "{words}");
     assert!(words.starts_with("wattlock: "), "{words}");
@@ -392,4 +398,82 @@ fn check_knows_which_programs_can_use_it() {
 fn refused_lines(output: &Output) -> String {
     assert!(!output.status.success());
     said(output)
+}
+
+/// The program where `make install` would put it, with the module where it would put that, if at all.
+fn installed(folder: &Path, with_module: bool) -> PathBuf {
+    let program = folder.join("bin/wattlock");
+    let library = folder.join("lib/wattlock/libwattlock_provider.so");
+    for (from, to) in [(Path::new(env!("CARGO_BIN_EXE_wattlock")), &program), (module(), &library)] {
+        if to == &program || with_module {
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(from, to).unwrap();
+        }
+    }
+    program
+}
+
+#[test]
+fn enable_takes_what_is_installed_without_a_warning_and_gives_up_a_build_folder_for_it() {
+    let desk = Desk::new(DISTRIBUTION);
+    let prefix = tempfile::tempdir().unwrap();
+    let program = installed(prefix.path(), true);
+    let library = prefix.path().join("lib/wattlock/libwattlock_provider.so").canonicalize().unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(["openssl", "enable", "--yes", "--config"]).arg(desk.file()).args(arguments);
+        command.env("WATTLOCK_TELEMETRY_DIR", desk.0.path().join("telemetry"));
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        good(&output);
+        output
+    };
+    // From a build folder first, which is what a newcomer does.
+    let first = run(&["--module", module().to_str().unwrap()]);
+    let warned = said(&first);
+    assert!(warned.contains("lies in a build folder") && warned.contains("`make install`"), "{warned}");
+    assert_eq!(warned.lines().count(), 2, "{warned}");
+    assert!(desk.text().contains(module().to_str().unwrap()), "{}", desk.text());
+    let second = run(&[]);
+    assert_eq!(said(&second), "");
+    assert!(desk.text().contains(&format!("module = {}\n", library.display())), "{}", desk.text());
+    assert_eq!(desk.problems(), [""; 0]);
+    assert_eq!(said(&run(&[])), "", "enabled already, and nothing to warn about");
+}
+
+#[test]
+fn enable_warns_before_it_asks_or_shows_and_changes_nothing_then() {
+    let desk = Desk::new(DISTRIBUTION);
+    for arguments in [&["enable", "--dry-run"][..], &["enable"]] {
+        let words = said(&desk.run(&[arguments, &["--module", module().to_str().unwrap()]].concat()));
+        assert!(words.lines().next().unwrap().contains("warning: "), "{words}");
+    }
+    assert_eq!(desk.text(), DISTRIBUTION);
+    let lost = tempfile::tempdir().unwrap();
+    let program = installed(lost.path(), false);
+    let output = Command::new(program)
+        .args(["openssl", "enable", "--dry-run", "--config"])
+        .arg(desk.file())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    // Where this machine has Wattlock installed, that one is found.
+    if !["/usr/local/lib/wattlock", "/usr/lib/wattlock"].iter().any(|folder| Path::new(folder).is_dir()) {
+        assert!(refused(&output).contains("make install"), "{}", said(&output));
+    }
+}
+
+#[test]
+fn check_says_how_to_undo_a_module_that_is_gone() {
+    let desk = Desk::new(DISTRIBUTION);
+    let copy = desk.0.path().join("libwattlock_provider.so");
+    fs::copy(module(), &copy).unwrap();
+    desk.enable(&["--module", copy.to_str().unwrap()]);
+    fs::remove_file(&copy).unwrap();
+    let problems = desk.problems();
+    assert!(
+        problems.iter().any(|one| one.contains("is not there") && one.contains("wattlock openssl disable")),
+        "{problems:?}"
+    );
+    good(&desk.run(&["disable", "--yes"]));
+    assert_eq!(desk.text(), DISTRIBUTION);
 }

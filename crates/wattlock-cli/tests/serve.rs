@@ -377,6 +377,35 @@ fn check_is_content_only_when_everything_is_in_place() {
     assert_eq!(good(&findings(&output), "together"), false, "a text is no provider");
 }
 
+#[test]
+fn enable_warns_of_a_build_folder_and_check_says_how_to_undo_a_module_that_is_gone() {
+    let place = Place::new();
+    let file = configuration(&place, "");
+    let before = fs::read_to_string(&file).unwrap();
+    let built = program().with_file_name("../nginx/ngx_http_wattlock_module.so").canonicalize().unwrap();
+    let output = nginx(&place, "enable", &file, &["--dry-run", "--module", built.to_str().unwrap()]);
+    let warned = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && warned.contains("lies in a build folder"), "{warned}");
+    assert!(warned.contains("nginx does not start") && warned.contains("`make install`"), "{warned}");
+
+    let copy = place.path("ngx_http_wattlock_module.so");
+    fs::copy(&built, &copy).unwrap();
+    let output = nginx(&place, "enable", &file, &["--module", copy.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", words(&output));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("must stay there"), "{}", words(&output));
+    fs::remove_file(&copy).unwrap();
+    let output = nginx(&place, "check", &file, &[]);
+    assert!(!output.status.success());
+    let said = words(&output);
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("PROBLEM load_module: "))
+        .unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("is not there") && line.contains("wattlock nginx disable"), "{line}");
+    assert!(nginx(&place, "disable", &file, &[]).status.success());
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
+
 /// What `bench https` says of these rows after so many seconds each, without a failed connection.
 fn bench_https(place: &Place, rows: &str, seconds: f64) -> Vec<Value> {
     let arguments =

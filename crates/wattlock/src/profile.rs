@@ -185,6 +185,7 @@ impl Profile {
             table.fits.retain(|fit| !replaced(&fit.kind));
             table.points.extend(narrow.points.iter().cloned());
             table.fits.extend(narrow.fits.iter().cloned());
+            table.machine.cpu += &format!(" and {}", narrow.machine.cpu);
         }
         table
     }
@@ -203,11 +204,12 @@ impl Profile {
                 Err(error) => why_not = why_not.or(Some(error.to_string())),
             }
         }
-        let origin = match why_not {
-            Some(why) => format!("built-in table ({why})"),
-            None => "built-in table (not calibrated)".to_owned(),
-        };
-        Found { origin, profile: Profile::built_in_for(engines) }
+        let profile = Profile::built_in_for(engines);
+        let mut origin = format!("built-in table, measured on {}, not here", profile.machine.cpu);
+        if let Some(why) = why_not {
+            origin += &format!(" ({why})");
+        }
+        Found { origin, profile }
     }
 
     /// Whether a usable profile for these engines is on disk.
@@ -290,9 +292,12 @@ impl Profile {
         curve
     }
 
-    /// Where it came from, in a word or two.
-    pub(crate) fn origin(&self) -> String {
-        format!("given ({})", self.extent())
+    /// Where one came from that the program gave, and whether it is of this machine.
+    pub(crate) fn origin(&self, engines: &[Arc<dyn Engine>]) -> String {
+        match self.stale(&MachineKey::here(engines)) {
+            None => format!("measured on this machine ({}), given by the program", self.extent()),
+            Some(why) => format!("measured on {}, not here ({why}), given by the program", self.machine.cpu),
+        }
     }
 
     fn extent(&self) -> &'static str {

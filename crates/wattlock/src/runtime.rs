@@ -197,7 +197,7 @@ impl Builder {
             return Err(BuildError::SameName(name));
         }
         let found = match self.profile {
-            Some(profile) => Found { origin: profile.origin(), profile },
+            Some(profile) => Found { origin: profile.origin(&self.engines), profile },
             None => Profile::find(&self.engines),
         };
         let machine = Machine {

@@ -5,7 +5,7 @@
 //! every change nginx itself tests the result.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -146,6 +146,15 @@ pub fn disabled(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !marked(line)).collect()
 }
 
+/// Which of Wattlock's modules the text loads. What is no whole configuration loads none.
+pub fn modules(text: &str) -> Vec<PathBuf> {
+    let all = parse(text).unwrap_or_default().into_iter().filter(|one| one.words[0] == "load_module");
+    all.filter_map(|one| one.words.into_iter().nth(1))
+        .filter(|path| path.contains("wattlock"))
+        .map(PathBuf::from)
+        .collect()
+}
+
 /// Whether the text has lines of ours.
 pub fn is_enabled(text: &str) -> bool {
     text.lines().any(marked)
@@ -222,6 +231,8 @@ mod tests {
         let at = lines.iter().position(|line| line.starts_with("http {")).unwrap();
         assert_eq!(lines[at + 1], format!("    wattlock on; {MARK}"));
         assert!(is_enabled(&text) && !is_enabled(DEBIAN));
+        assert_eq!(modules(&text), [Path::new("/m/wattlock.so")]);
+        assert!(modules(DEBIAN).is_empty() && modules("load_module a/wattlock.so; {").is_empty());
         assert_eq!(disabled(&text), DEBIAN);
         assert_eq!(
             enabled(&text, Path::new("/m/wattlock.so"), true).unwrap(),

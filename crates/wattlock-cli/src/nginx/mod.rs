@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use self::place::{Nginx, Parts, Places};
 use self::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 use crate::bench::https::client;
+use crate::parts::{self, First};
 use crate::setup::Choice;
 
 /// Make an installed nginx use Wattlock, or check what stands in the way
@@ -91,7 +92,10 @@ fn enable(change: &Change) -> Result<()> {
     if let Some(why) = nginx.obstacle()? {
         bail!("{}: {why}", nginx.program.display());
     }
-    let module = change.about.places.module(&nginx)?;
+    let module = change.about.places.module(&nginx, First::Installed)?;
+    for warning in parts::warnings(&module, "nginx does not start") {
+        eprintln!("wattlock: {warning}");
+    }
     let environment = std::env::var_os("OPENSSL_CONF").is_some();
     let file = change.about.file(&nginx)?;
     let before = read(&file)?;
@@ -274,6 +278,15 @@ fn check(wanted: &Check, choice: &Choice) -> Result<()> {
             let on = edit::is_enabled(&text);
             let words = if on { "has Wattlock" } else { "has no line of `wattlock nginx enable`" };
             find("configuration", on, format!("{} {words}", file.display()));
+            for gone in edit::modules(&text).into_iter().filter(|path| path.is_absolute() && !path.exists()) {
+                let undo = if on {
+                    "`make install`, then enable again; or `wattlock nginx disable`"
+                } else {
+                    "take that line out"
+                };
+                let words = format!("{} is not there, and nginx does not start; {undo}", gone.display());
+                find("load_module", false, words);
+            }
         }
         Err(error) => find("configuration", false, format!("{error:#}")),
     }

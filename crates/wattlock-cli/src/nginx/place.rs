@@ -8,10 +8,9 @@ use clap::Args;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
+use crate::parts::{self, First, MODULE, PROVIDER};
 use crate::setup::{Choice, Goal};
 
-const MODULE: &str = "ngx_http_wattlock_module.so";
-const PROVIDER: &str = "libwattlock_provider.so";
 /// Installs packages whose names are its arguments.
 const INSTALL: &str = include_str!("install.sh");
 
@@ -21,10 +20,10 @@ pub struct Places {
     /// The nginx program; without it, what PATH and the usual folders have
     #[arg(long, value_name = "PATH")]
     pub nginx: Option<PathBuf>,
-    /// Wattlock's module for that nginx; without it, beside this program or where `nginx/build.sh` puts it
+    /// Wattlock's module for that nginx; without it, what was built with this program or what is installed
     #[arg(long, value_name = "PATH")]
     pub module: Option<PathBuf>,
-    /// Wattlock's provider; without it, beside this program
+    /// Wattlock's provider; without it, what was built with this program or what is installed
     #[arg(long, value_name = "PATH")]
     pub provider: Option<PathBuf>,
     /// Folder with the libssl and libcrypto that nginx is to load, in place of the system's
@@ -90,24 +89,28 @@ impl Places {
     /// # Errors
     /// One is missing.
     pub fn parts(&self, nginx: &Nginx, choice: &Choice) -> Result<Parts> {
-        Ok(Parts { module: self.module(nginx)?, provider: self.provider()?, settings: settings(choice)? })
+        Ok(Parts {
+            module: self.module(nginx, First::Built)?,
+            provider: self.provider()?,
+            settings: settings(choice)?,
+        })
     }
 
-    /// Finds the module: one built for this very version first.
+    /// Finds the module; among those in the build folder one built for this very version first.
     ///
     /// # Errors
     /// It is missing.
-    pub fn module(&self, nginx: &Nginx) -> Result<PathBuf> {
+    pub fn module(&self, nginx: &Nginx, first: First) -> Result<PathBuf> {
         let [major, minor, patch] = nginx.version;
         let built = Path::new("../nginx");
-        let places = [
-            built.join(format!("{major}.{minor}.{patch}")),
-            PathBuf::new(),
-            built.to_owned(),
-            "../lib/wattlock".into(),
-        ];
-        own(self.module.as_deref(), MODULE, &places)
-            .context("`nginx/build.sh` builds it (`make run` does, too)")
+        let built = [built.join(format!("{major}.{minor}.{patch}")), PathBuf::new(), built.to_owned()];
+        own(
+            self.module.as_deref(),
+            MODULE,
+            &built,
+            first,
+            "`nginx/build.sh` builds it (`make run` does, too)",
+        )
     }
 
     /// Finds the provider.
@@ -115,21 +118,14 @@ impl Places {
     /// # Errors
     /// It is missing.
     pub fn provider(&self) -> Result<PathBuf> {
-        own(self.provider.as_deref(), PROVIDER, &[PathBuf::new(), "../lib/wattlock".into()])
-            .context("`cargo build --release -p wattlock-provider` builds it (`make run` does, too)")
+        let how = "`cargo build --release -p wattlock-provider` builds it (`make run` does, too)";
+        own(self.provider.as_deref(), PROVIDER, &[PathBuf::new()], First::Built, how)
     }
 }
 
-/// A file named by the user, or the first in folders relative to this program's.
-fn own(named: Option<&Path>, name: &str, folders: &[PathBuf]) -> Result<PathBuf> {
-    if let Some(path) = named {
-        return path.canonicalize().with_context(|| path.display().to_string());
-    }
-    let here = std::env::current_exe()?.canonicalize()?;
-    let here = here.parent().context("this program lies in no folder")?;
-    let found = folders.iter().map(|folder| here.join(folder).join(name)).find(|path| path.is_file());
-    let found = found.with_context(|| format!("no {name} beside this program"))?;
-    Ok(found.canonicalize()?)
+/// A file named by the user, or what [`parts::find`] finds.
+fn own(given: Option<&Path>, name: &str, built: &[PathBuf], first: First, how: &str) -> Result<PathBuf> {
+    given.map_or_else(|| parts::find(name, built, first, how), parts::named)
 }
 
 /// The command line's engines and policy, as settings of the provider.

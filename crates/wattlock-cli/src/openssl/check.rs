@@ -154,7 +154,12 @@ impl Report {
         let module = trial::named_folder("-m")?.join(&named);
         self.module = Some(module.display().to_string());
         if !module.is_file() {
-            self.problem(format!("{}: the module is not there", module.display()));
+            let undo = if self.by_command {
+                "`make install`, then enable again; or `wattlock openssl disable`"
+            } else {
+                "the file names it by hand"
+            };
+            self.problem(format!("{}: the module is not there; {undo}", module.display()));
             return Ok(());
         }
         if let Some(loaded) = trial::loaded(&self.config)? {

@@ -23,6 +23,7 @@ use clap::{Args, Subcommand};
 
 use crate::ask::Terminal;
 use crate::energy::Exit;
+use crate::parts;
 use crate::setup::{Choice, Goal};
 use place::Source;
 use plan::{State, Wish};
@@ -78,7 +79,8 @@ struct Common {
 struct Enable {
     #[command(flatten)]
     common: Common,
-    /// The module, libwattlock_provider.so; without it the one beside this program or in ../lib/wattlock
+    /// The module, libwattlock_provider.so; without it the one that `make install` installed, else the one beside this
+    /// program
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
     /// A setting of the provider (docs/provider.md lists them); may be repeated
@@ -129,9 +131,14 @@ fn enable(command: &Enable, choice: &Choice) -> Result<()> {
     plan::check_settings(&settings)?;
     let kept = before.module.as_deref().map(PathBuf::from).filter(|path| split.found && path.is_file());
     let module = match (&command.module, kept) {
+        // One in a build folder gives way to one that is installed.
+        (None, Some(kept)) if parts::in_build_folder(&kept) => place::module_to_stay(None).unwrap_or(kept),
         (None, Some(kept)) => kept,
-        (given, _) => place::module(given.as_deref())?,
+        (given, _) => place::module_to_stay(given.as_deref())?,
     };
+    for warning in parts::warnings(&module, "programs do without Wattlock") {
+        eprintln!("wattlock: {warning}");
+    }
     let wish = Wish { module: &module, settings: &settings };
     let text = plan::with_block(&split.rest, &wish).map_err(named)?;
     if text == source.text {

@@ -10,9 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use tempfile::NamedTempFile;
 
 use super::trial;
-
-/// What the module's file is called.
-const MODULE: &str = "libwattlock_provider.so";
+use crate::parts::{self, First};
 
 /// Where the backup goes, beside the file.
 const BACKUP: &str = "before-wattlock";
@@ -138,28 +136,30 @@ impl Source {
     }
 }
 
-/// The module: the one given, else the one beside this program, else the one in `../lib/wattlock` of it.
+/// The module for what ends with this program: the one given, else the one built with it, else the one installed.
 ///
 /// # Errors
 /// There is none.
 pub fn module(given: Option<&Path>) -> Result<PathBuf> {
-    if let Some(path) = given {
-        let path = path.canonicalize().map_err(|error| anyhow!("{}: {error}", path.display()))?;
-        return if path.is_file() {
-            Ok(path)
-        } else {
-            Err(anyhow!("{}: not a regular file", path.display()))
-        };
+    find(given, First::Built)
+}
+
+/// The module for a configuration: the one given, else the one installed, else the one built with this program.
+///
+/// # Errors
+/// There is none.
+pub fn module_to_stay(given: Option<&Path>) -> Result<PathBuf> {
+    find(given, First::Installed)
+}
+
+fn find(given: Option<&Path>, first: First) -> Result<PathBuf> {
+    match given {
+        Some(path) => parts::named(path),
+        None => parts::find(
+            parts::PROVIDER,
+            &[PathBuf::new()],
+            first,
+            "`make install` installs it, --module names another",
+        ),
     }
-    let program =
-        std::env::current_exe().and_then(|path| path.canonicalize()).context("where this program is")?;
-    let folder = program.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(MODULE), folder.join("../lib/wattlock").join(MODULE)];
-    let found = places.iter().find(|place| place.is_file()).and_then(|place| place.canonicalize().ok());
-    found.with_context(|| {
-        format!(
-            "the module is neither {} nor in ../lib/wattlock; `cargo build --release -p wattlock-provider` makes it, --module names it",
-            places[0].display()
-        )
-    })
 }

@@ -1,0 +1,172 @@
+//! `make install` and `make uninstall` on a tree of the test's own: what lies where, and what is refused.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A build folder with files that stand for what is built, and a root to install into.
+struct Tree(tempfile::TempDir);
+
+impl Tree {
+    fn new() -> Tree {
+        let tree = Tree(tempfile::tempdir().unwrap());
+        for built in
+            ["release/wattlock", "release/libwattlock_provider.so", "nginx/ngx_http_wattlock_module.so"]
+        {
+            tree.write(&format!("my target/{built}"), built);
+        }
+        tree
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// `make what`, with these variables set on its command line.
+    fn make(&self, what: &str, variables: &[&str]) -> Output {
+        let mut make = Command::new("make");
+        make.arg("--no-print-directory").arg("--silent").arg(what).args(variables);
+        make.arg(format!("DESTDIR={}", self.path("root").display()));
+        make.env("CARGO_TARGET_DIR", self.path("my target")).env_remove("PREFIX").env_remove("MAKEFLAGS");
+        make.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).output().unwrap()
+    }
+
+    /// Every file under the root, with the permissions that it has.
+    fn files(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut left = vec![self.path("root")];
+        while let Some(folder) = left.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_dir() {
+                    left.push(entry.path());
+                } else {
+                    let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+                    let path = entry.path();
+                    found.push(format!(
+                        "{mode:o} /{}",
+                        path.strip_prefix(self.path("root")).unwrap().display()
+                    ));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+fn good(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What a refusal said in its own line; make adds one about itself.
+fn refused(output: &Output) -> String {
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let own: Vec<&str> = said.lines().filter(|line| !line.starts_with("make")).collect();
+    assert_eq!(own.len(), 1, "{said}");
+    own[0].to_owned()
+}
+
+#[test]
+fn what_install_puts_uninstall_takes_and_nothing_else() {
+    let tree = Tree::new();
+    tree.write("root/usr/local/bin/other", "");
+    let before = tree.files();
+    good(&tree.make("install", &[]));
+    let mut wanted = vec![
+        "644 /usr/local/include/wattlock.h",
+        "644 /usr/local/lib/wattlock/libwattlock_provider.so",
+        "644 /usr/local/lib/wattlock/ngx_http_wattlock_module.so",
+        "755 /usr/local/bin/wattlock",
+        &before[0],
+    ];
+    wanted.sort_unstable();
+    assert_eq!(tree.files(), wanted);
+    let module =
+        fs::read_to_string(tree.path("root/usr/local/lib/wattlock/ngx_http_wattlock_module.so")).unwrap();
+    assert_eq!(module, "nginx/ngx_http_wattlock_module.so");
+    good(&tree.make("install", &[]));
+    assert_eq!(tree.files(), wanted, "a second time changes nothing");
+    good(&tree.make("uninstall", &[]));
+    assert_eq!(tree.files(), before);
+    assert!(!tree.path("root/usr/local/lib/wattlock").exists() && tree.path("root/usr/local/lib").exists());
+    assert_eq!(good(&tree.make("uninstall", &[])), "", "there is nothing left to say");
+}
+
+#[test]
+fn a_prefix_is_where_everything_goes_and_must_be_whole() {
+    let tree = Tree::new();
+    good(&tree.make("install", &["PREFIX=/usr"]));
+    assert!(tree.path("root/usr/lib/wattlock/libwattlock_provider.so").exists());
+    assert!(!tree.path("root/usr/local").exists());
+    good(&tree.make("uninstall", &["PREFIX=/usr"]));
+    assert_eq!(tree.files(), [""; 0]);
+    assert!(refused(&tree.make("install", &["PREFIX=here"])).contains("not an absolute path"));
+}
+
+#[test]
+fn somebody_elses_file_among_ours_stays_with_its_folder() {
+    let tree = Tree::new();
+    good(&tree.make("install", &[]));
+    tree.write("root/usr/local/lib/wattlock/theirs.so", "");
+    good(&tree.make("uninstall", &[]));
+    assert_eq!(tree.files(), ["644 /usr/local/lib/wattlock/theirs.so"]);
+}
+
+#[test]
+fn what_is_still_in_use_is_not_taken_away_but_by_force() {
+    let tree = Tree::new();
+    good(&tree.make("install", &[]));
+    let installed = tree.files().len();
+    for (file, line) in [
+        ("etc/ssl/openssl.cnf", "module = /usr/local/lib/wattlock/libwattlock_provider.so\n"),
+        ("etc/nginx/nginx.conf", "load_module \"/usr/local/lib/wattlock/ngx_http_wattlock_module.so\";\n"),
+        (
+            "etc/nginx/modules-enabled/w.conf",
+            "load_module /usr/local/lib/wattlock/ngx_http_wattlock_module.so;\n",
+        ),
+    ] {
+        let path = format!("root/{file}");
+        tree.write(&path, line);
+        let said = refused(&tree.make("uninstall", &[]));
+        assert!(said.contains(tree.path(&path).canonicalize().unwrap().to_str().unwrap()), "{said}");
+        assert!(said.contains("wattlock openssl disable") && said.contains("FORCE=1"), "{said}");
+        assert_eq!(tree.files().len(), installed + 1, "all is there yet");
+        // Neither a comment nor the copy that `enable` keeps is a use.
+        tree.write(&path, &format!("  # {line}"));
+        tree.write(&format!("{path}.before-wattlock"), line);
+        good(&tree.make("uninstall", &[]));
+        assert_eq!(tree.files().len(), 2, "{:?}", tree.files());
+        fs::remove_file(tree.path(&format!("{path}.before-wattlock"))).unwrap();
+        tree.write(&path, line);
+        good(&tree.make("install", &[]));
+        good(&tree.make("uninstall", &["FORCE=1"]));
+        assert_eq!(tree.files().len(), 1, "by force");
+        fs::remove_file(tree.path(&path)).unwrap();
+        good(&tree.make("install", &[]));
+    }
+    // Another program's library of a like name is not ours.
+    tree.write("root/etc/ssl/openssl.cnf", "module = /usr/local/lib/wattlocks/x.so\n");
+    good(&tree.make("uninstall", &[]));
+}
+
+#[test]
+fn what_was_not_built_is_not_installed() {
+    let tree = Tree::new();
+    fs::remove_file(tree.path("my target/nginx/ngx_http_wattlock_module.so")).unwrap();
+    assert!(good(&tree.make("install", &[])).contains("not installed: "));
+    assert_eq!(tree.files().len(), 3);
+    good(&tree.make("uninstall", &[]));
+    fs::remove_file(tree.path("my target/release/libwattlock_provider.so")).unwrap();
+    assert!(refused(&tree.make("install", &[])).contains("`make build` first"));
+    assert_eq!(tree.files(), [""; 0], "half an installation is none");
+}

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Installs what was built, or takes it away again. Builds nothing, so that it may run as root.
+#
+#   scripts/install.sh install        the program, the provider, the module for nginx (where it was built), the C header
+#   scripts/install.sh uninstall      takes away exactly these; refuses while openssl.cnf or a configuration of nginx
+#                                     names them, but for FORCE=1
+#
+# PREFIX (/usr/local) is where they are used. DESTDIR is a folder to put before it, for packages; with it only the
+# configurations under it are looked at. CARGO_TARGET_DIR (target) is where they were built.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+prefix=${PREFIX:-/usr/local}
+destdir=${DESTDIR:-}
+target=${CARGO_TARGET_DIR:-target}
+libraries=$prefix/lib/wattlock
+if [ "${prefix:0:1}" != / ]; then
+    echo "PREFIX=$prefix: not an absolute path" >&2
+    exit 1
+fi
+
+# Calls a function with each file: mode, what was built, where it goes.
+each() {
+    "$1" 755 "$target/release/wattlock" "$prefix/bin/wattlock"
+    "$1" 644 "$target/release/libwattlock_provider.so" "$libraries/libwattlock_provider.so"
+    "$1" 644 "$target/nginx/ngx_http_wattlock_module.so" "$libraries/ngx_http_wattlock_module.so"
+    "$1" 644 crates/wattlock-provider/include/wattlock.h "$prefix/include/wattlock.h"
+}
+
+put() {
+    local mode=$1 from=$2 to=$destdir$3
+    if [ ! -f "$from" ]; then
+        echo "not installed: $from, which was not built (nginx/build.sh builds it)"
+        return
+    fi
+    install -d -m 755 "$(dirname "$to")"
+    # Beside and over, so that a program that has the old one mapped keeps it.
+    install -m "$mode" "$from" "$to.new"
+    mv -f "$to.new" "$to"
+    echo "installed $to"
+}
+
+take() {
+    local to=$destdir$3
+    if [ -e "$to" ]; then
+        rm "$to"
+        echo "removed $to"
+    fi
+}
+
+# Files of configuration that name the libraries in a line that is no comment.
+users() {
+    local place places=()
+    if [ -z "$destdir" ]; then
+        [ -z "${OPENSSL_CONF:-}" ] || places+=("$OPENSSL_CONF")
+        place=$(openssl version -d 2>/dev/null | sed -n 's/^OPENSSLDIR: "\(.*\)"$/\1/p' || true)
+        [ -z "$place" ] || places+=("$place/openssl.cnf")
+    fi
+    places+=("$destdir/etc/ssl/openssl.cnf" "$destdir/etc/nginx" "$destdir/usr/local/nginx/conf")
+    for place in "${places[@]}"; do
+        [ -e "$place" ] || continue
+        # Copies that `enable` keeps have no effect.
+        { grep -rHF --exclude='*.before-wattlock*' "$libraries/" "$(realpath "$place")" || true; } |
+            sed -n '/:[[:space:]]*#/!s/:.*//p'
+    done | sort -u
+}
+
+case ${1:-} in
+install)
+    for built in wattlock libwattlock_provider.so; do
+        if [ ! -f "$target/release/$built" ]; then
+            echo "$target/release/$built is not there: \`make build\` first" >&2
+            exit 1
+        fi
+    done
+    each put
+    ;;
+uninstall)
+    found=$(users)
+    if [ -n "$found" ] && [ "${FORCE:-}" != 1 ]; then
+        echo "still in use by ${found//$'\n'/, }: \`wattlock openssl disable\` and \`wattlock nginx disable\` first," \
+            "or FORCE=1" >&2
+        exit 1
+    fi
+    each take
+    # The other folders are the system's.
+    if [ -d "$destdir$libraries" ]; then rmdir --ignore-fail-on-non-empty "$destdir$libraries"; fi
+    ;;
+*)
+    sed -n 's/^#   //p' "$0" >&2
+    exit 2
+    ;;
+esac
