@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::error::Error;
+use crate::kind::Kind;
 
 /// What a key is for. Kinds that can share a key share an algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,9 +26,9 @@ pub enum Algorithm {
     Aes128Cbc,
     Aes192Cbc,
     Aes256Cbc,
-    /// Two keys, data key first (IEEE 1619): 32 bytes, the halves different.
+    /// Two keys, data key first (IEEE 1619): 32 bytes. A key whose halves are equal decrypts only ([`Key::fits`]).
     Aes128Xts,
-    /// 64 bytes, the halves different.
+    /// 64 bytes.
     Aes256Xts,
     Aes128Gcm,
     Aes192Gcm,
@@ -156,6 +157,8 @@ pub struct Key(Arc<Shared>);
 
 struct Shared {
     algorithm: Algorithm,
+    /// An XTS key whose halves are equal.
+    decrypts_only: bool,
     material: Material,
     slots: [Slot; SLOTS],
 }
@@ -176,21 +179,19 @@ impl Key {
     /// A symmetric key, or a secret for HMAC, PRF and HKDF.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the length is not the algorithm's, if the halves of an XTS key are equal (SP 800-38E, as
-    /// FIPS 140 asks), or if the algorithm is not symmetric.
+    /// [`Error::Invalid`] if the length is not the algorithm's, or if the algorithm is not symmetric.
     pub fn symmetric(algorithm: Algorithm, bytes: &[u8]) -> Result<Key, Error> {
         match (algorithm, algorithm.key_len()) {
             (Algorithm::Secret, _) if bytes.len() <= Algorithm::SECRET_MAX => {}
             (_, Some(len)) if bytes.len() == len => {}
             _ => return Err(Error::Invalid("key length")),
         }
-        if matches!(algorithm, Algorithm::Aes128Xts | Algorithm::Aes256Xts) {
+        let decrypts_only = matches!(algorithm, Algorithm::Aes128Xts | Algorithm::Aes256Xts) && {
             let (data, tweak) = bytes.split_at(bytes.len() / 2);
-            if bool::from(subtle::ConstantTimeEq::ct_eq(data, tweak)) {
-                return Err(Error::Invalid("XTS key halves are equal"));
-            }
-        }
-        Ok(Key::with(algorithm, Material::Bytes(Zeroizing::new(bytes.to_vec()))))
+            bool::from(subtle::ConstantTimeEq::ct_eq(data, tweak))
+        };
+        let material = Material::Bytes(Zeroizing::new(bytes.to_vec()));
+        Ok(Key::made(algorithm, decrypts_only, material))
     }
 
     /// An RSA private key. Only shape is checked here (lengths, odd modulus of exactly the algorithm's size, public
@@ -247,13 +248,34 @@ impl Key {
     }
 
     fn with(algorithm: Algorithm, material: Material) -> Key {
-        Key(Arc::new(Shared { algorithm, material, slots: [const { OnceLock::new() }; SLOTS] }))
+        Key::made(algorithm, false, material)
+    }
+
+    fn made(algorithm: Algorithm, decrypts_only: bool, material: Material) -> Key {
+        let slots = [const { OnceLock::new() }; SLOTS];
+        Key(Arc::new(Shared { algorithm, decrypts_only, material, slots }))
     }
 
     /// What the key is for.
     #[inline]
     pub fn algorithm(&self) -> Algorithm {
         self.0.algorithm
+    }
+
+    /// Whether requests of a kind may use the key. An XTS key whose halves are equal encrypts nothing (FIPS 140's guidance on
+    /// SP 800-38E), but it decrypts what was encrypted with it before anyone looked; OpenSSL has it so, too.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], saying why not.
+    #[inline]
+    pub fn fits(&self, kind: Kind) -> Result<(), Error> {
+        if self.0.algorithm != kind.info().algorithm {
+            return Err(Error::Invalid("key algorithm"));
+        }
+        if self.0.decrypts_only && matches!(kind, Kind::Aes128XtsEncrypt | Kind::Aes256XtsEncrypt) {
+            return Err(Error::Invalid("XTS key halves are equal"));
+        }
+        Ok(())
     }
 
     /// The raw material, for engines.
@@ -332,8 +354,16 @@ mod tests {
     }
 
     #[test]
-    fn xts_key_with_equal_halves_is_rejected() {
-        assert!(Key::symmetric(Algorithm::Aes128Xts, &[7; 32]).is_err());
+    fn xts_key_with_equal_halves_decrypts_only() {
+        let (equal, mut bytes) = (Key::symmetric(Algorithm::Aes128Xts, &[7; 32]).unwrap(), [7; 32]);
+        assert_eq!(equal.fits(Kind::Aes128XtsEncrypt), Err(Error::Invalid("XTS key halves are equal")));
+        assert_eq!(equal.fits(Kind::Aes128XtsDecrypt), Ok(()));
+        bytes[31] ^= 1;
+        let key = Key::symmetric(Algorithm::Aes128Xts, &bytes).unwrap();
+        assert_eq!((key.fits(Kind::Aes128XtsEncrypt), key.fits(Kind::Aes128XtsDecrypt)), (Ok(()), Ok(())));
+        let long = Key::symmetric(Algorithm::Aes256Xts, &[7; 64]).unwrap();
+        assert!(long.fits(Kind::Aes256XtsEncrypt).is_err() && long.fits(Kind::Aes256XtsDecrypt).is_ok());
+        assert!(long.fits(Kind::Aes128XtsDecrypt).is_err() && equal.fits(Kind::Aes256XtsDecrypt).is_err());
     }
 
     #[test]

@@ -221,6 +221,13 @@ impl Kind {
         )
     }
 
+    /// Whether a wrong result can give the private key away: RSA with the CRT (Boneh, DeMillo, Lipton 1997) and ECDSA
+    /// (Biehl, Meyer, Mueller 2000). The runtime checks every such result that comes from a device. A signature that is
+    /// right but was made with a nonce that others can guess gives the key away, too, and no check can see that.
+    pub const fn wrong_result_tells_key(self) -> bool {
+        matches!(self.info().family, Family::Sign)
+    }
+
     /// Whether this is a public-key operation, the kind a server counts apart from bulk work.
     pub const fn is_asymmetric(self) -> bool {
         matches!(self.info().family, Family::Sign | Family::Agree | Family::Generate)

@@ -190,9 +190,7 @@ fn validate(
     tag: usize,
 ) -> Result<(), Error> {
     let info = kind.info();
-    if key.algorithm() != info.algorithm {
-        return Err(Error::Invalid("key algorithm"));
-    }
+    key.fits(kind)?;
     if matches!(info.nonce, NonceLen::Exactly(len) if len != nonce) {
         return Err(Error::Invalid("nonce length"));
     }

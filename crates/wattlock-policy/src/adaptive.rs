@@ -19,7 +19,8 @@
 //!
 //! `submit` is what a request through the engine's queue costs this thread: by calibration
 //! ([`Costs::submit_ns`](crate::Costs::submit_ns)), and then part of P, which counts from submission; else
-//! `adaptive.submit_ns`, beyond P.
+//! `adaptive.submit_ns`, beyond P. Where all results of a kind are checked, it contains the check
+//! ([`Costs::check_ns`](crate::Costs::check_ns)), which is beyond P as well.
 //!
 //! On the thread, completions that mature on devices meanwhile (`min(q, k) * T/mean`, each delayed by half of T or
 //! more) count as waiting too. With D = 1 this would be join-the-shortest-queue; D = 2 because whoever is delayed

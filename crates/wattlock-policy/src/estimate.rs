@@ -135,6 +135,8 @@ pub(crate) struct Candidate {
     is_cpu: bool,
     /// Calibrated cost of its queue to the submitting thread.
     submit_ns: Option<f32>,
+    /// Cost of checking a result to the submitting thread, which is no part of the engine's time.
+    check_ns: f32,
     cells: [Cell; BUCKETS],
     /// Requests it works on at once, as far as anyone has seen.
     servers: f32,
@@ -180,6 +182,7 @@ impl Candidate {
             window: engine.window,
             is_cpu: engine.class.is_cpu(),
             submit_ns: costs.submit_ns(engine.id).map(|ns| ns as f32),
+            check_ns: costs.check_ns(engine.id, kind) as f32,
             cells,
             servers: f32::from(engine.width.max(1)),
             hoped: engine.window as f32 / 2.0,
@@ -204,12 +207,14 @@ impl Candidate {
         self.is_cpu || self.inline
     }
 
-    /// What its queue costs the submitting thread: calibrated, and then part of its time, or `otherwise` beyond it.
+    /// What its queue costs the submitting thread: calibrated, and then part of its time, or `otherwise` beyond it. The
+    /// check of its result is beyond it, too.
     #[inline]
     pub(crate) fn submit(&self, otherwise: f32) -> Submit {
+        let check = self.check_ns;
         match self.submit_ns {
-            Some(ns) => Submit { ns, beyond: 0.0 },
-            None => Submit { ns: otherwise, beyond: otherwise },
+            Some(ns) => Submit { ns: ns + check, beyond: check },
+            None => Submit { ns: otherwise + check, beyond: otherwise + check },
         }
     }
 

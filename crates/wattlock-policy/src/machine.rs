@@ -60,6 +60,7 @@ pub enum Objective {
 pub struct Costs {
     curves: Vec<Curve>,
     submits: Vec<(EngineId, f64)>,
+    checks: Vec<(EngineId, Kind, f64)>,
     clocks: Vec<(EngineId, Vec<ClockCost>)>,
 }
 
@@ -117,6 +118,22 @@ impl Costs {
     /// Nanoseconds of the submitting thread for one request through that engine's queue; `None` if nobody measured.
     pub fn submit_ns(&self, engine: EngineId) -> Option<f64> {
         self.submits.iter().find(|(id, _)| *id == engine).map(|(_, ns)| *ns)
+    }
+
+    /// Sets what checking one of an engine's results costs the submitting thread, in nanoseconds, where every result of
+    /// the kind is checked. It is not part of [`Costs::latency_ns`]. A value that is not a number, or negative, means "not
+    /// known".
+    pub fn set_check(&mut self, engine: EngineId, kind: Kind, ns: f64) {
+        self.checks.retain(|check| (check.0, check.1) != (engine, kind));
+        if ns.is_finite() && ns >= 0.0 {
+            self.checks.push((engine, kind, ns));
+        }
+    }
+
+    /// Nanoseconds of the submitting thread for checking one of that engine's results; 0 where they are not all checked.
+    pub fn check_ns(&self, engine: EngineId, kind: Kind) -> f64 {
+        let found = self.checks.iter().find(|check| (check.0, check.1) == (engine, kind));
+        found.map_or(0.0, |check| check.2)
     }
 
     /// Sets what a device costs at each of its clocks, lowest first, over all kinds; an empty list means "not known".

@@ -430,6 +430,12 @@ pub const fn describe(key: &'static CStr, data_type: std::ffi::c_uint) -> OSSL_P
     }
 }
 
+/// The same of an `unsigned int`. The size is for values that come as text: without one, OpenSSL writes as many bytes as the
+/// number has, and 0 has none.
+pub const fn describe_uint(key: &'static CStr) -> OSSL_PARAM {
+    OSSL_PARAM { data_size: size_of::<std::ffi::c_uint>(), ..describe(key, PARAM_UNSIGNED) }
+}
+
 /// Ends a list.
 pub const END: OSSL_PARAM = OSSL_PARAM {
     key: std::ptr::null(),

@@ -380,6 +380,40 @@ fn a_forged_ciphertext_yields_the_message_that_newer_versions_of_openssl_yield()
     }
 }
 
+/// A program that wants to be told of a forgery says so, by the parameter's own name or, from OpenSSL 3.2 on, by the control
+/// string that `pkeyutl` documents.
+#[test]
+fn implicit_rejection_is_switched_off_and_on_by_control_strings() {
+    let host = with_one_key();
+    let (key, bytes, byte, ..) = SYNTHETIC[0];
+    assert_eq!(key, "2048");
+    host.write("2048.pem", include_bytes!("rsa/2048.pem"));
+    host.write("forged", &vec![byte; bytes]);
+    let decrypt = |file: &str, option: &str| format!("pkeyutl -decrypt -inkey 2048.pem -in {file} {option}");
+    let usual = host.openssl(Side::Ours, &decrypt("forged", ""));
+    host.openssl(Side::Default, "pkeyutl -encrypt -inkey 2048.pem -in message -out sealed");
+    let known =
+        host.try_openssl(Side::Default, &decrypt("sealed", "-pkeyopt rsa_pkcs1_implicit_rejection:1"));
+    let names: &[&str] = match known.status.success() {
+        true => &["implicit-rejection", "rsa_pkcs1_implicit_rejection"],
+        false => &["implicit-rejection"],
+    };
+    for name in names {
+        let with = |file: &str, value: &str| decrypt(file, &format!("-pkeyopt {name}:{value}"));
+        assert_eq!(host.openssl(Side::Ours, &with("forged", "1")), usual, "{name}");
+        for value in ["0", "1"] {
+            let message = host.openssl(Side::Ours, &with("sealed", value));
+            assert_eq!(message, host.read("message"), "{name}:{value}");
+        }
+        let told = host.try_openssl(Side::Ours, &with("forged", "0"));
+        assert!(!told.status.success() && told.stdout.is_empty(), "{name}: a forgery passed");
+        if names.len() > 1 {
+            host.fails_alike(&with("forged", "0"));
+            host.fails_alike(&with("forged", "nonsense"));
+        }
+    }
+}
+
 #[test]
 fn restricted_pss_keys_keep_their_restrictions() {
     let host = with_one_key();

@@ -31,7 +31,7 @@ pub use dispatcher::{Dispatcher, Submitted};
 pub use health::Reason;
 pub use own::{missing_engines, own_engines};
 pub use profile::Profile;
-pub use runtime::{BuildError, Builder, Runtime};
+pub use runtime::{BuildError, Builder, Runtime, check_share};
 pub use sys::fork::generation as forks;
 pub use wattlock_core as core;
 pub use wattlock_meter as meter;

@@ -166,7 +166,8 @@ impl Builder {
         self
     }
 
-    /// One in this many results of engines that are not the CPU is checked on the CPU; 0 for none (RSA always is).
+    /// One in this many results of engines that are not the CPU is checked on the CPU; 0 for none. RSA and ECDSA results
+    /// of theirs are all checked, whatever this says.
     #[must_use]
     pub fn verify_one_in(mut self, one_in: u32) -> Builder {
         self.verify_one_in = one_in;
@@ -274,10 +275,25 @@ fn view(at: usize, engine: &dyn Engine) -> EngineView {
     EngineView {
         id: EngineId(at as u8),
         class: description.class,
-        inline: description.inline,
+        // What a device does goes through its queue only.
+        inline: if description.class.is_cpu() { description.inline } else { KindSet::EMPTY },
         queued: description.queued,
         width: description.width,
         window: engine.window().requests,
+    }
+}
+
+/// What checking a private-key result costs, in times of making it with the quickest code for one request. RSA: 17
+/// multiplications of the modulus' length where a signature takes some 600 for 2048 bits and grows by a power more
+/// (e = 65537). ECDSA: any point is multiplied, where a signature multiplies the generator only, whose multiples are in a
+/// table. `openssl speed` prints both sides of each. 0 for kinds whose results are checked by sample.
+pub const fn check_share(kind: Kind) -> f64 {
+    if !kind.wrong_result_tells_key() {
+        return 0.0;
+    }
+    match kind.info().algorithm.modulus_len() {
+        Some(bytes) => 0.06 * 256.0 / bytes as f64,
+        None => 2.5,
     }
 }
 
@@ -295,8 +311,23 @@ fn costs(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Costs {
                 costs.set(EngineId(at as u8), *kind, source.curve(engine.description().name, *kind));
             }
         }
+        set_check(&mut costs, engines, *kind);
     }
     costs
+}
+
+/// What checking devices' results of a kind will cost this thread: a share of what the quickest CPU engine takes to make
+/// one, which is also the one that checks.
+fn set_check(costs: &mut Costs, engines: &[Arc<dyn Engine>], kind: Kind) {
+    let share = check_share(kind);
+    let inside = engines.iter().enumerate().filter(|(_, engine)| is_cpu_inline(&***engine));
+    let known = inside.filter_map(|(at, _)| costs.latency_ns(EngineId(at as u8), kind, 0));
+    let Some(quickest) = known.min_by(f64::total_cmp).filter(|_| share > 0.0) else { return };
+    for (at, engine) in engines.iter().enumerate() {
+        if !engine.description().class.is_cpu() && engine.description().queued.contains(kind) {
+            costs.set_check(EngineId(at as u8), kind, share * quickest);
+        }
+    }
 }
 
 /// CPU engines that work inside the call, the fastest class first: whom a failed request goes to.

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use common::HandClock;
 use wattlock::policy::{Choice, EngineId, Machine, Migration, Outcome, Policy, Settings, Weather, by_name};
 use wattlock::profile::Point;
-use wattlock::{Profile, Runtime, Submitted};
+use wattlock::{Profile, Runtime, Submitted, check_share};
 use wattlock_core::{
     Completion, Description, Engine, EngineClass, Error, Key, Kind, Nanos, OwnedRequest, Request, Shape,
     known_answers,
@@ -103,7 +103,13 @@ impl Engine for Modelled {
     }
 
     fn check(&self, request: &OwnedRequest, len: usize) -> Result<(), Error> {
-        if Arc::ptr_eq(&request.key, &self.door) { Ok(()) } else { self.compute.check(request, len) }
+        if !Arc::ptr_eq(&request.key, &self.door) {
+            return self.compute.check(request, len);
+        }
+        if let Some((clock, cost, _)) = &self.costs {
+            clock.advance((check_share(request.kind) * cost.ns(request.input.len())) as Nanos);
+        }
+        Ok(())
     }
 }
 

@@ -9,8 +9,13 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::*;
 use wattlock::policy::{Choice, EngineId, Outcome, Policy, Weather};
+use wattlock::telemetry::Snapshot;
 use wattlock::{Runtime, Submitted};
-use wattlock_core::{Error, Fault, Kind, KindSet, Nanos, Shape};
+use wattlock_core::{
+    Description, Engine, EngineClass, Error, Fault, Kind, KindSet, Nanos, Request, Shape, known_answers,
+};
+use wattlock_cpu::instruction::Instruction;
+use wattlock_cpu::software::Software;
 
 /// Seeds for random histories: a few by default, as many as `scripts/soak.sh` asks for.
 fn soak_seeds(few: u64) -> std::ops::Range<u64> {
@@ -311,18 +316,58 @@ fn a_cancelled_request_comes_back_from_cancel_alone() {
 
 #[test]
 fn a_late_answer_changes_nothing() {
-    let (device, clock) = (Scripted::new(1), HandClock::default());
-    let runtime = runtime(&device, &clock, 0);
-    let mut dispatcher = runtime.dispatcher();
-    prove(&mut dispatcher, &clock, digest(0));
-    device.will(&[Act::Hang]);
-    pending(dispatcher.submit(digest(1)));
-    let back = drain(&mut dispatcher, &clock);
-    assert_eq!(back.len(), 1);
-    assert_eq!(device.script.lock().unwrap().withdrawn, 1);
-    for _ in 0..10 {
-        clock.advance(GIVE_UP_NS);
-        dispatcher.poll(&mut |_| panic!("completed twice"));
+    for (tells, cancelled) in [(false, false), (false, true), (true, false), (true, true)] {
+        let case = format!("the device tells: {tells}, the door cancelled: {cancelled}");
+        let (device, clock) = (Scripted::new(1), HandClock::default());
+        let runtime = runtime(&device, &clock, 0);
+        let mut dispatcher = runtime.dispatcher();
+        prove(&mut dispatcher, &clock, digest(0));
+        device.will(&[
+            Act::Late { after_ns: 2 * GIVE_UP_NS, tells },
+            Act::Late { after_ns: GIVE_UP_NS - 1000, tells },
+        ]);
+        let first = pending(dispatcher.submit(digest(1)));
+        dispatcher.flush();
+        assert_eq!(dispatcher.poll(&mut |_| {}), 0, "{case}");
+        if cancelled {
+            assert_eq!(dispatcher.cancel(first).map(|request| request.mark), Some(1), "{case}");
+            clock.advance(GIVE_UP_NS + 10_000);
+        } else {
+            let back = drain(&mut dispatcher, &clock);
+            assert_eq!(back.len(), 1, "{case}");
+            assert_right(&back[0]);
+        }
+        let of = |device: &Scripted| {
+            let script = device.script.lock().unwrap();
+            (script.withdrawn, script.late)
+        };
+        assert_eq!(of(&device), (1, 0), "{case}: nobody waits for it any more, and it has not been answered");
+        // Another request has its slot when the answer comes.
+        let second = pending(dispatcher.submit(digest(2)));
+        dispatcher.flush();
+        let before = runtime.snapshot();
+        clock.advance(GIVE_UP_NS - 2000);
+        assert_eq!(dispatcher.poll(&mut |_| {}), 0, "{case}: completed twice, or the wrong one");
+        assert_eq!(of(&device), (1, 1), "{case}: the late answer has come");
+        assert_eq!(dispatcher.in_flight(), 1, "{case}");
+        let after = runtime.snapshot();
+        assert_eq!(after.cells, before.cells, "{case}: nothing is counted");
+        let standing = |snapshot: Snapshot| {
+            let engines = snapshot.engines.into_iter();
+            engines.map(|one| (one.quarantines, one.verified, one.fallbacks)).collect::<Vec<_>>()
+        };
+        assert_eq!(standing(after), standing(before), "{case}: nor held against the device");
+        clock.advance(1000);
+        let mut back = Vec::new();
+        dispatcher.poll(&mut |completion| back.push(completion));
+        assert_eq!(back.len(), 1, "{case}");
+        assert_eq!((back[0].token, back[0].request.mark), (second, 2), "{case}");
+        assert_right(&back[0]);
+        assert_eq!(of(&device), (1, 1), "{case}: the second was answered in time");
+        for _ in 0..10 {
+            clock.advance(GIVE_UP_NS);
+            dispatcher.poll(&mut |_| panic!("{case}: completed twice"));
+        }
     }
 }
 
@@ -489,6 +534,133 @@ fn every_kind_has_its_share_of_checks_whatever_the_pattern() {
     assert!(verified.iter().all(|share| (25..=75).contains(share)), "of 100 each: {verified:?}");
 }
 
+/// A runtime that was told nothing of checking, whose device does these kinds.
+fn as_usual(device: &Arc<Scripted>, clock: &HandClock) -> Runtime {
+    let engines: Vec<Arc<dyn Engine>> =
+        vec![Arc::new(Instruction::new()), Arc::new(Software::new()), device.clone()];
+    checking_as_usual(engines, clock).build().unwrap()
+}
+
+/// Gives a device that spoils every answer from now on so many requests, and each time it is in quarantine waits until it
+/// is out and has proved itself again. Says how many wrong results came out, and how many answers the device gave.
+fn spoiled(kind: Kind, requests: u32) -> (u32, u32) {
+    let (device, clock) = (Scripted::with_kinds(1, KindSet::of(&[kind])), HandClock::default());
+    let runtime = as_usual(&device, &clock);
+    let mut dispatcher = runtime.dispatcher();
+    let sample = || known_answers(kind).remove(0).request;
+    let (judge, mut wrong, mut answered) = (Software::new(), 0, 0);
+    while answered < requests {
+        match dispatcher.submit(sample()) {
+            Submitted::Pending(_) => {
+                device.will(&[Act::Wrong]);
+                answered += 1;
+                let back = drain(&mut dispatcher, &clock);
+                let len = back[0].result.unwrap();
+                wrong += u32::from(judge.check(&back[0].request, len).is_err());
+                device.script.lock().unwrap().acts.clear();
+            }
+            Submitted::Done(done) => {
+                judge.check(&done.request, done.result.unwrap()).unwrap();
+                // Out of quarantine, and its known answers done.
+                clock.advance(60_000_000_000);
+                dispatcher.poll(&mut |_| {});
+            }
+        }
+    }
+    (wrong, answered)
+}
+
+#[test]
+fn by_default_no_wrong_private_key_result_of_a_device_leaves() {
+    let private = Kind::ALL.iter().copied().filter(|kind| kind.wrong_result_tells_key());
+    let mut kinds = 0;
+    for kind in private {
+        // The others take long, and are the same to the runtime.
+        let requests = if matches!(kind, Kind::Rsa2048Private | Kind::EcdsaP256Sign) { 200 } else { 20 };
+        assert_eq!(spoiled(kind, requests), (0, requests), "{}", kind.name());
+        kinds += 1;
+    }
+    assert_eq!(kinds, 5, "RSA of three lengths, ECDSA over two curves");
+}
+
+/// What the default does not promise: of another kind's wrong results one in 64 is found, and the others leave.
+#[test]
+fn by_default_one_in_64_of_other_wrong_results_is_found() {
+    for kind in [Kind::Sha256, Kind::P256Derive] {
+        let (wrong, answered) = spoiled(kind, 64 * 30);
+        let found = answered - wrong;
+        assert!((15..=60).contains(&found), "{}: {found} of {answered}, expected 30", kind.name());
+    }
+}
+
+#[test]
+fn a_device_does_nothing_inside_the_call_where_nobody_would_check_it() {
+    let kind = Kind::EcdsaP256Sign;
+    let device = Arc::new(Inside::new(kind));
+    let clock = HandClock::default();
+    let engines: Vec<Arc<dyn Engine>> =
+        vec![Arc::new(Instruction::new()), Arc::new(Software::new()), device.clone()];
+    let stubborn = |_: &_| -> Box<dyn Policy> { Box::new(AlwaysDevice) };
+    let runtime = checking_as_usual(engines, &clock).own_policy("stubborn", stubborn).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    for _ in 0..200 {
+        let mut request = known_answers(kind).remove(0).request;
+        let len = dispatcher.run(&mut request.view()).unwrap();
+        Software::new().check(&request, len).unwrap();
+        let Submitted::Done(done) = dispatcher.submit(known_answers(kind).remove(0).request) else {
+            panic!("a device without a queue")
+        };
+        Software::new().check(&done.request, done.result.unwrap()).unwrap();
+    }
+    assert_eq!(device.worked.load(Relaxed), 0);
+}
+
+/// A device that says it works inside the call.
+struct Inside {
+    description: Description,
+    inner: Instruction,
+    worked: AtomicU32,
+}
+
+impl Inside {
+    fn new(kind: Kind) -> Inside {
+        let inner = Instruction::new();
+        let (class, inline) = (EngineClass::Accelerator, KindSet::of(&[kind]));
+        let description = Description { name: "inside", class, inline, ..inner.description().clone() };
+        Inside { description, inner, worked: AtomicU32::new(0) }
+    }
+}
+
+impl Engine for Inside {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        self.worked.fetch_add(1, Relaxed);
+        let len = self.inner.execute(request);
+        request.data.output()[0] ^= 1;
+        len
+    }
+}
+
+/// Names the device, whatever is asked.
+struct AlwaysDevice;
+
+impl Policy for AlwaysDevice {
+    fn name(&self) -> &'static str {
+        "stubborn"
+    }
+
+    fn choose(&mut self, _: &Shape, _: &Weather, _: Nanos) -> Choice {
+        Choice { engine: EngineId(2), hold_ns: 0, clock: None, alike: 0 }
+    }
+
+    fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
+        EngineId(2)
+    }
+}
+
 #[test]
 fn an_rsa_result_that_nobody_can_check_does_not_leave() {
     let device = Scripted::with_kinds(1, KindSet::of(&[Kind::Rsa2048Private]));
@@ -544,6 +716,7 @@ fn random_work_on_a_faulty_device_comes_back_once_and_right() {
                 2 => Act::Fail(Error::Device(Fault::Reported)),
                 3 if random() % 10 == 0 => Act::Fail(Error::Device(Fault::Lost)),
                 4 => Act::Fail(Error::Authentication),
+                5 | 6 => Act::Late { after_ns: random() % (3 * GIVE_UP_NS), tells: random() % 2 == 0 },
                 _ => Act::Right,
             };
             device.will(&[act]);

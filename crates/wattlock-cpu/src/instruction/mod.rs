@@ -71,9 +71,7 @@ impl Instruction {
     fn run(&self, request: &mut Request<'_>) -> Result<usize, Error> {
         use Kind::*;
         let kind = request.kind;
-        if request.key.algorithm() != kind.info().algorithm {
-            return Err(Error::Invalid("key algorithm"));
-        }
+        request.key.fits(kind)?;
         match kind {
             Aes128GcmSeal | Aes192GcmSeal | Aes256GcmSeal => self.galois(request, true),
             Aes128GcmOpen | Aes192GcmOpen | Aes256GcmOpen => self.galois(request, false),

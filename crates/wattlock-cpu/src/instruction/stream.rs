@@ -22,9 +22,7 @@ use crate::detect::Cpu;
 /// As [`wattlock_core::Engine::stream`].
 pub(super) fn open(cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
     let progress = Progress::new(kind)?;
-    if key.algorithm() != kind.info().algorithm {
-        return Err(Error::Invalid("key algorithm"));
-    }
+    key.fits(kind)?;
     let encrypt = kind.info().name.ends_with("-encrypt");
     match key.algorithm() {
         Algorithm::Aes128Gcm | Algorithm::Aes192Gcm | Algorithm::Aes256Gcm => {

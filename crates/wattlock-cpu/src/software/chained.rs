@@ -47,9 +47,7 @@ impl Chained {
             (Family::Cipher, name) if name.contains("-xts-") => Mode::Xts,
             _ => return Err(Error::Unsupported),
         };
-        if key.algorithm() != info.algorithm {
-            return Err(Error::Invalid("key algorithm"));
-        }
+        key.fits(kind)?;
         let chained = Chained { key, mode, progress, chain: [0; BLOCK], counter: Counter::default() };
         // The key is expanded here, so that no message has to.
         chained.apply(Data::InPlace(&mut [0; BLOCK]))?;

@@ -133,7 +133,10 @@ impl Cipher for Context {
                 return false;
             }
             // Many programs set the same key again before each message.
-            if !is_known(Some(&self.bytes[..self.key_len]), key) && !self.change_key(key) {
+            let known = is_known(Some(&self.bytes[..self.key_len]), key) || self.change_key(key);
+            // As OpenSSL's own: two keys that are one encrypt nothing, but they decrypt.
+            if !known || !self.key_fits() {
+                self.forget_key();
                 raise(Reason::XtsDuplicatedKeys);
                 return false;
             }
@@ -205,6 +208,17 @@ impl Context {
             self.key_len = 0;
         }
         self.key.is_some()
+    }
+
+    /// Whether the key, if it was looked at, serves in this direction.
+    fn key_fits(&self) -> bool {
+        let kind = kinds(self.cipher).1[usize::from(self.encrypt)];
+        self.key.as_ref().is_none_or(|key| key.fits(kind).is_ok())
+    }
+
+    fn forget_key(&mut self) {
+        (self.key, self.key_len, self.streams) = (None, 0, [None, None]);
+        self.bytes.zeroize();
     }
 
     /// Makes sure that there is a stream.

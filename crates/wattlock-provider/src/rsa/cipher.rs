@@ -12,11 +12,11 @@ use super::sign::Named;
 use crate::child::PkeyCtx;
 use crate::cipher::dispatch;
 use crate::error::entry;
-use crate::params::{Answers, END, Params, Table, describe};
+use crate::params::{Answers, END, Params, Table, describe, describe_uint};
 use crate::provider::Provider;
 use crate::sys::{
-    self, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UNSIGNED,
-    PARAM_UTF8, UNMODIFIED, id,
+    self, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UTF8, UNMODIFIED,
+    id,
 };
 
 /// `RSA_..._PADDING`
@@ -370,9 +370,9 @@ unsafe extern "C" fn set_params(context: *mut c_void, params: *const OSSL_PARAM)
 const PADDING: OSSL_PARAM = describe(c"pad-mode", PARAM_UTF8);
 const DIGEST: OSSL_PARAM = describe(c"digest", PARAM_UTF8);
 const MASK: OSSL_PARAM = describe(c"mgf1-digest", PARAM_UTF8);
-const CLIENT: OSSL_PARAM = describe(c"tls-client-version", PARAM_UNSIGNED);
-const NEGOTIATED: OSSL_PARAM = describe(c"tls-negotiated-version", PARAM_UNSIGNED);
-const IMPLICIT: OSSL_PARAM = describe(c"implicit-rejection", PARAM_UNSIGNED);
+const CLIENT: OSSL_PARAM = describe_uint(c"tls-client-version");
+const NEGOTIATED: OSSL_PARAM = describe_uint(c"tls-negotiated-version");
+const IMPLICIT: OSSL_PARAM = describe_uint(c"implicit-rejection");
 
 static GETTABLE: Table<OSSL_PARAM, 8> = Table([
     DIGEST,

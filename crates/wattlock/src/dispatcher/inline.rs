@@ -28,7 +28,7 @@ impl Dispatcher {
         let chosen = self.policy.choose_inline(&shape, &self.weather, self.now);
         self.ticks = self.ticks.wrapping_add(1);
         let Some(station) = self.stations.get(chosen.index()) else { return Err(Error::Unsupported) };
-        if !station.health.ready(shape.kind) || self.ticks.is_multiple_of(TIMED_ONE_IN) {
+        if !station.works_inside(shape.kind) || self.ticks.is_multiple_of(TIMED_ONE_IN) {
             return self.run_with_care(chosen, &shape, request);
         }
         match station.engine.execute(request) {
@@ -49,7 +49,8 @@ impl Dispatcher {
         request: &mut Request<'_>,
     ) -> Result<usize, Error> {
         if !self.prove_inline(chosen, shape.kind) {
-            let reason = self.stations[chosen.index()].health.reason(shape.kind);
+            let station = &self.stations[chosen.index()];
+            let reason = if station.is_cpu { station.health.reason(shape.kind) } else { Reason::Unsupported };
             return self.elsewhere(chosen, reason, request);
         }
         let start = self.runtime.clock().now();
@@ -145,10 +146,11 @@ impl Dispatcher {
     /// Whether an engine has proved that it does a kind inline; the proof is made now if it was not before.
     pub(super) fn prove_inline(&mut self, id: EngineId, kind: Kind) -> bool {
         let station = &mut self.stations[id.index()];
-        if station.health.ready(kind) {
+        if station.works_inside(kind) {
             return true;
         }
-        if !station.engine.description().inline.contains(kind) || !station.health.wants_test(kind) {
+        let inline = station.is_cpu && station.engine.description().inline.contains(kind);
+        if !inline || !station.health.wants_test(kind) {
             return false;
         }
         let good = known_answers(kind).into_iter().all(|KnownAnswer { mut request, expected, .. }| {

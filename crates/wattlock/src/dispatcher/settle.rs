@@ -69,7 +69,8 @@ impl Dispatcher {
         self.finish(token, &entry, request, result, cost, now);
     }
 
-    /// Checks a share of the results of engines that are not the CPU, and every RSA result.
+    /// Checks every private-key result of engines that are not the CPU, RSA's and ECDSA's, and a share of their others.
+    /// Lanes, which are the CPU, verify their own RSA results.
     fn verify(&mut self, id: EngineId, request: &OwnedRequest, len: usize) -> Result<(), Error> {
         if self.stations[id.index()].is_cpu {
             return Ok(());
@@ -77,8 +78,7 @@ impl Dispatcher {
         if len > request.output.len() {
             return Err(Error::Device(Fault::WrongResult));
         }
-        // An RSA result that is wrong gives the key away (Boneh, DeMillo, Lipton 1997): those are all checked.
-        let always = request.kind.info().algorithm.modulus_len().is_some();
+        let always = request.kind.wrong_result_tells_key();
         if !always && !self.sampled() {
             return Ok(());
         }

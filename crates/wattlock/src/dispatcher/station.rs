@@ -61,6 +61,13 @@ impl Station {
         }
     }
 
+    /// Whether the engine may do a kind inside the call now: it is the CPU's and has proved the kind. What a device does
+    /// goes through its queue only, because that is where its results are checked.
+    #[inline]
+    pub(super) fn works_inside(&self, kind: Kind) -> bool {
+        self.is_cpu && self.health.ready(kind)
+    }
+
     /// What lanes hold of a kind.
     pub(super) fn gathering(&self, kind: Kind) -> Option<&Gathering> {
         self.held.iter().find(|one| one.shape.kind == kind)

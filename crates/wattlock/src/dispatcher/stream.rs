@@ -44,9 +44,7 @@ impl Dispatcher {
     /// [`Error::Unsupported`] if no engine here has streams of the kind; [`Error::Invalid`] if the key is not one of
     /// the kind's.
     pub fn open_stream(&mut self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
-        if key.algorithm() != kind.info().algorithm {
-            return Err(Error::Invalid("key algorithm"));
-        }
+        key.fits(kind)?;
         let maker = self.stream_maker(kind).ok_or(Error::Unsupported)?;
         self.stations[maker.index()].engine.stream(kind, key)
     }

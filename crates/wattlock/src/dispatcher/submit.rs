@@ -148,7 +148,7 @@ impl Dispatcher {
     ) {
         for (nth, request) in requests.enumerate() {
             let (mark, shape) = (request.mark, request.shape());
-            let known = nth > 0 && self.stations[engine.index()].health.ready(shape.kind);
+            let known = nth > 0 && self.stations[engine.index()].works_inside(shape.kind);
             let submitted = match request.validate() {
                 Ok(()) if known => self.submit_alone(engine, &shape, request, self.now),
                 Ok(()) => self.submit_inline(engine, &shape, request, now),
@@ -250,7 +250,7 @@ impl Dispatcher {
         mut request: OwnedRequest,
         now: Nanos,
     ) -> Submitted {
-        if self.stations[engine.index()].health.ready(shape.kind) {
+        if self.stations[engine.index()].works_inside(shape.kind) {
             self.note_lone(engine, shape);
             let result = self.run_timed(engine, shape, now, &mut request.view());
             return self.done_now(request, result, now, self.now);

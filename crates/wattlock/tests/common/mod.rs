@@ -25,6 +25,9 @@ pub enum Act {
     Fail(Error),
     /// Nothing, ever.
     Hang,
+    /// The right result, so long after the doorbell. If the request has been withdrawn by then, there is an answer to
+    /// nobody: the device drops it, or, if it `tells`, hands over a completion that it must not, with a wrong result.
+    Late { after_ns: Nanos, tells: bool },
     /// Nothing, ever, and it denies having had the request: against every promise of an instance.
     Vanish,
 }
@@ -42,6 +45,8 @@ pub struct Script {
     pub submitted: u64,
     pub withdrawn: u64,
     pub stopped: u64,
+    /// Answers whose requests had been withdrawn.
+    pub late: u64,
     /// When the doorbell last rang.
     pub rung_at: Nanos,
 }
@@ -88,6 +93,7 @@ impl Scripted {
                 submitted: 0,
                 withdrawn: 0,
                 stopped: 0,
+                late: 0,
                 rung_at: 0,
             })),
             compute: Arc::new(Instruction::new()),
@@ -119,6 +125,7 @@ impl Engine for Scripted {
             compute: self.compute.clone(),
             held: Vec::new(),
             given: Vec::new(),
+            late: Vec::new(),
             hostages: 0,
             stopped: false,
         }))
@@ -130,8 +137,70 @@ struct Queue {
     compute: Arc<dyn Engine>,
     held: Vec<(Token, OwnedRequest, Nanos)>,
     given: Vec<(Token, OwnedRequest, Nanos, u16)>,
+    late: Vec<Late>,
     hostages: u32,
     stopped: bool,
+}
+
+/// A request that will be answered late.
+struct Late {
+    token: Token,
+    /// `None` once it was withdrawn.
+    request: Option<OwnedRequest>,
+    /// What the device works on.
+    copy: OwnedRequest,
+    at: Nanos,
+    due: Nanos,
+    tells: bool,
+}
+
+impl Late {
+    fn answer(self, compute: &dyn Engine, now: Nanos) -> Completion {
+        let Late { token, request, mut copy, at, .. } = self;
+        let on_time = request.is_some();
+        let mut request = request.unwrap_or_else(|| {
+            copy.input.iter_mut().for_each(|byte| *byte ^= 0xff);
+            copy
+        });
+        let result = compute.execute(&mut request.view());
+        if !on_time {
+            request.output.iter_mut().for_each(|byte| *byte ^= 0xff);
+        }
+        let cost = Cost { latency_ns: now - at, held_ns: 0, batch: 1, energy_nj: None };
+        Completion { token, request, result, cost }
+    }
+}
+
+impl Queue {
+    /// Answers what was to be answered late and is due.
+    fn answer_late(&mut self, now: Nanos, done: &mut dyn FnMut(Completion)) -> usize {
+        let mut count = 0;
+        let (due, later) = self.late.drain(..).partition(|late: &Late| late.due <= now);
+        self.late = later;
+        for late in Vec::from_iter::<Vec<Late>>(due) {
+            if late.request.is_none() {
+                self.hostages -= 1;
+                self.script.lock().unwrap().late += 1;
+                if !late.tells {
+                    continue;
+                }
+            }
+            count += 1;
+            done(late.answer(&*self.compute, now));
+        }
+        count
+    }
+}
+
+/// As a request that a device has copied.
+pub fn copied(request: &OwnedRequest) -> OwnedRequest {
+    let mut copy =
+        OwnedRequest::new(request.kind, request.key.clone(), request.input.clone(), request.output.len());
+    copy.nonce = request.nonce.clone();
+    copy.aad = request.aad.clone();
+    copy.tag = request.tag;
+    copy.mark = request.mark;
+    copy
 }
 
 impl Instance for Queue {
@@ -140,7 +209,8 @@ impl Instance for Queue {
     }
 
     fn in_flight(&self) -> u32 {
-        (self.held.len() + self.given.len()) as u32 + self.hostages
+        let late = self.late.iter().filter(|late| late.request.is_some()).count();
+        (self.held.len() + self.given.len() + late) as u32 + self.hostages
     }
 
     fn held(&self) -> u32 {
@@ -173,20 +243,28 @@ impl Instance for Queue {
         let mut hung = Vec::new();
         let mut count = 0;
         if self.stopped {
-            let held = self.held.drain(..).map(|(token, request, at)| (token, request, at, 1));
-            for (token, request, _, _) in held.chain(self.given.drain(..)) {
+            let held = self.held.drain(..).map(|(token, request, _)| (token, request));
+            let given = self.given.drain(..).map(|(token, request, ..)| (token, request));
+            let late = self.late.drain(..).filter_map(|late| Some((late.token, late.request?)));
+            for (token, request) in held.chain(given).chain(late) {
                 count += 1;
                 let result = Err(Error::Device(Fault::Lost));
                 done(Completion { token, request, result, cost: Cost::default() });
             }
             return count;
         }
+        count += self.answer_late(now, done);
         for (token, mut request, at, batch) in self.given.drain(..) {
             let act = self.script.lock().unwrap().acts.pop_front().unwrap_or(Act::Right);
             let result = match act {
                 Act::Hang => {
                     // Stays hung on later polls as well.
                     hung.push((token, request, at, batch));
+                    continue;
+                }
+                Act::Late { after_ns, tells } => {
+                    let (copy, due) = (copied(&request), self.script.lock().unwrap().rung_at + after_ns);
+                    self.late.push(Late { token, request: Some(request), copy, at, due, tells });
                     continue;
                 }
                 Act::Vanish => continue,
@@ -214,6 +292,13 @@ impl Instance for Queue {
         if let Some(at) = self.held.iter().position(|held| held.0 == token) {
             self.script.lock().unwrap().withdrawn += 1;
             return Some(self.held.remove(at).1);
+        }
+        if let Some(request) =
+            self.late.iter_mut().find(|late| late.token == token).and_then(|late| late.request.take())
+        {
+            self.script.lock().unwrap().withdrawn += 1;
+            self.hostages += 1;
+            return Some(request);
         }
         let at = self.given.iter().position(|given| given.0 == token)?;
         let mut script = self.script.lock().unwrap();
@@ -283,13 +368,17 @@ pub fn builder(device: &Arc<Scripted>, clock: &HandClock, verify_one_in: u32) ->
 
 /// The same with other engines, the device at place 2.
 pub fn builder_with(engines: Vec<Arc<dyn Engine>>, clock: &HandClock, verify_one_in: u32) -> Builder {
+    checking_as_usual(engines, clock).verify_one_in(verify_one_in)
+}
+
+/// The same, checking as many results as a runtime does that was told nothing.
+pub fn checking_as_usual(engines: Vec<Arc<dyn Engine>>, clock: &HandClock) -> Builder {
     let queued = engines[2].description().queued;
     Runtime::builder()
         .engines(engines)
         .own_policy("hold everything", move |_| Box::new(HoldEverything(queued)))
         .clock(clock.clock())
         .give_up_after_ns(GIVE_UP_NS)
-        .verify_one_in(verify_one_in)
         .telemetry(false)
         .profile(wattlock::Profile::built_in())
 }
@@ -361,11 +450,7 @@ pub fn misfit(mark: u64) -> OwnedRequest {
 
 /// What the plain engine makes of the same request: output and tag.
 pub fn expected(request: &OwnedRequest) -> (Vec<u8>, [u8; 16]) {
-    let mut copy =
-        OwnedRequest::new(request.kind, request.key.clone(), request.input.clone(), request.output.len());
-    copy.nonce = request.nonce.clone();
-    copy.aad = request.aad.clone();
-    copy.tag = request.tag;
+    let mut copy = copied(request);
     let len = Software::new().execute(&mut copy.view()).unwrap();
     (copy.output[..len].to_vec(), copy.tag)
 }
