@@ -1,16 +1,24 @@
 #!/usr/bin/env bash
 # `openssl speed` with the provider and without it, in turn, on one core: the rows of docs/measurements.
 #
-#   scripts/measure-openssl.sh [SECONDS] [ROUNDS]
+#   scripts/measure-openssl.sh [--json FILE] [SECONDS] [ROUNDS]
 #
 # OPENSSL=PROGRAM measures another OpenSSL (its libraries by LD_LIBRARY_PATH; scripts/newer.sh in front sees to both),
 # PROVIDER=MODULE another build of the provider, ALGORITHMS=LIST what the provider would not offer by itself, ROWS=REGEX
-# only rows that match. Prints medians, their ratio, and the least that it should be beside this version of OpenSSL (-
-# where nothing is said).
+# only rows that match. `openssl speed` counts the process's own processor time. Prints both figures of the round with the
+# median gain, the gain and its spread; --json also writes them to a file, as the benches of the command line do (which
+# takes python3).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+json=
+if [ "${1:-}" = --json ]; then
+    json=${2:?--json FILE}
+    shift 2
+    command -v python3 >/dev/null || { echo "--json takes python3, which is not here" >&2; exit 1; }
+    [ "$json" = - ] || : >>"$json"
+fi
 seconds=${1:-1}
-rounds=${2:-3}
+rounds=${2:-5}
 openssl=${OPENSSL:-openssl}
 module=$(realpath "${PROVIDER:-${CARGO_TARGET_DIR:-target}/release/libwattlock_provider.so}")
 [ -e "$module" ] || cargo build --release --locked -p wattlock-provider
@@ -36,7 +44,7 @@ TEXT
 : >"$work/without.cnf"
 
 echo "$(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | sed 's/^ //'), $(nproc) cores, Linux $(uname -r); $("$openssl" version | cut -d'(' -f1)"
-echo "one core; median of $rounds rounds of $seconds s in turn"
+echo "one core; $rounds rounds of $seconds s in turn"
 
 # Rate number $column (1 is the first) of the last line of `openssl speed` that begins with $start; times end in `s`.
 once() {
@@ -48,51 +56,98 @@ once() {
               for (i = 1; i <= NF; i++) if ($i == "bits") from = i
               for (i = from + 1; i <= NF; i++) if ($i ~ /^[0-9.]+k?$/ && ++n == column) { sub(/k$/, "", $i); print $i } }'
 }
-# The floor of a row: beside OpenSSL before 3.5, and since, when it got faster itself.
-case $("$openssl" version | cut -d' ' -f2) in
-3.[0-4].*) floor() { echo "$1"; } ;;
-*) floor() { echo "$2"; } ;;
-esac
-median() { sort -g | awk '{ v[NR] = $1 } END { print (NR ? v[int((NR + 1) / 2)] : 0) }'; }
 
-row() {
-    local name=$1 unit=$2 floor=$3 start=$4 column=$5
-    shift 5
-    [[ $name =~ ${ROWS:-.} ]] || return 0
-    : >"$work/theirs"; : >"$work/ours"
-    for _ in $(seq "$rounds"); do
-        once without "$start" "$column" "$@" >>"$work/theirs"
-        once with "$start" "$column" "$@" >>"$work/ours"
-    done
-    awk -v name="$name" -v unit="$unit" -v floor="$floor" -v a="$(median <"$work/theirs")" -v b="$(median <"$work/ours")" \
-        'BEGIN { printf "%-34s %14s %14s %-5s %6.2f  %s\n", name, a, b, unit, (a > 0 ? b / a : 0), floor }'
+# The gain of paired rounds by the rules of `wattlock bench` (crates/wattlock-cli/src/bench/pair.rs): the round with the
+# median ratio (of an even number the worse of the two in the middle); the extremes, of nine rounds or more the quartiles;
+# a ratio only if its logarithm is no less than the spread's. Reads lines "theirs ours", prints theirs, ours, the ratio or
+# `noise`, low, high, rounds.
+gain() {
+    awk '$1 > 0 && $2 > 0 { print $2 / $1, $1, $2 }' | sort -g | awk '
+        { ratio[NR] = $1; theirs[NR] = $2; ours[NR] = $3 }
+        END { if (!NR) { print "- - none - - 0"; exit }
+              middle = int((NR + 1) / 2); skip = NR < 9 ? 0 : int(NR / 4); low = ratio[1 + skip]; high = ratio[NR - skip]
+              size = log(ratio[middle]); if (size < 0) size = -size
+              told = NR == 1 || log(high / low) <= size ? sprintf("%.6g", ratio[middle]) : "noise"
+              print theirs[middle], ours[middle], told, low, high, NR }'
 }
 
-printf '%-34s %14s %14s %-5s %6s  %s\n' row without with '' ratio floor
-for size in 64:1.0 1024:2.0 16384:3.6; do
-    row "aes-256-gcm, ${size%:*} B" kB/s "$(floor "${size#*:}" 0.97)" AES-256-GCM 1 -aead -evp aes-256-gcm -bytes "${size%:*}"
-done
-row "aes-128-ctr, 16384 B" kB/s 3 AES-128-CTR 1 -evp aes-128-ctr -bytes 16384
-row "aes-256-xts, 16384 B" kB/s - AES-256-XTS 1 -evp aes-256-xts -bytes 16384
+row() {
+    local name=$1 unit=$2 start=$3 column=$4
+    shift 4
+    [[ $name =~ ${ROWS:-.} ]] || return 0
+    : >"$work/rounds"
+    for _ in $(seq "$rounds"); do
+        echo "$(once without "$start" "$column" "$@") $(once with "$start" "$column" "$@")" >>"$work/rounds"
+    done
+    gain <"$work/rounds" >"$work/gain"
+    awk -v name="$name" -v unit="$unit" '{
+        told = $3 == "noise" || $3 == "none" ? $3 : sprintf("%.2f", $3)
+        printf "%-34s %14s %14s %-5s %s (%.2f to %.2f)\n", name, $1, $2, unit, told, $4, $5 }' "$work/gain"
+    printf '%s\t%s\t%s\n' "$name" "$unit" "$(tr ' ' '\t' <"$work/gain")" >>"$work/table"
+}
+
+: >"$work/table"
+printf '%-34s %14s %14s %-5s %s\n' row without with '' 'gain (low to high)'
 for size in 64 1024 16384; do
-    row "aes-256-cbc, $size B" kB/s - AES-256-CBC 1 -evp aes-256-cbc -bytes "$size"
-    row "aes-256-cbc decryption, $size B" kB/s - AES-256-CBC 1 -decrypt -evp aes-256-cbc -bytes "$size"
+    row "aes-256-gcm, $size B" kB/s AES-256-GCM 1 -aead -evp aes-256-gcm -bytes "$size"
 done
-for key in 2048:3.0:3.0 3072:4.8:2.1 4096:5.4:2.2; do
-    IFS=: read -r bits before since <<<"$key"
-    row "rsa$bits sign" /s 0.97 "rsa $bits bits" 1 "rsa$bits"
-    row "rsa$bits verify" /s 0.97 "rsa $bits bits" 2 "rsa$bits"
-    for jobs in 1 2 4; do row "rsa$bits sign, $jobs jobs" /s 0.97 "rsa $bits bits" 1 -async_jobs "$jobs" "rsa$bits"; done
-    row "rsa$bits sign, 64 jobs" /s "$(floor "$before" "$since")" "rsa $bits bits" 1 -async_jobs 64 "rsa$bits"
+row "aes-128-ctr, 16384 B" kB/s AES-128-CTR 1 -evp aes-128-ctr -bytes 16384
+row "aes-256-xts, 16384 B" kB/s AES-256-XTS 1 -evp aes-256-xts -bytes 16384
+for size in 64 1024 16384; do
+    row "aes-256-cbc, $size B" kB/s AES-256-CBC 1 -evp aes-256-cbc -bytes "$size"
+    row "aes-256-cbc decryption, $size B" kB/s AES-256-CBC 1 -decrypt -evp aes-256-cbc -bytes "$size"
 done
-row "ecdsap384 sign" /s "$(floor 8 -)" "384 bits ecdsa" 1 ecdsap384
+for bits in 2048 3072 4096; do
+    row "rsa$bits sign" /s "rsa $bits bits" 1 "rsa$bits"
+    row "rsa$bits verify" /s "rsa $bits bits" 2 "rsa$bits"
+    for jobs in 1 2 4; do row "rsa$bits sign, $jobs jobs" /s "rsa $bits bits" 1 -async_jobs "$jobs" "rsa$bits"; done
+    row "rsa$bits sign, 64 jobs" /s "rsa $bits bits" 1 -async_jobs 64 "rsa$bits"
+done
+row "ecdsap384 sign" /s "384 bits ecdsa" 1 ecdsap384
 for jobs in 1 2 4; do
-    row "ecdsap384 sign, $jobs jobs" /s "$(floor 0.97 -)" "384 bits ecdsa" 1 -async_jobs "$jobs" ecdsap384
+    row "ecdsap384 sign, $jobs jobs" /s "384 bits ecdsa" 1 -async_jobs "$jobs" ecdsap384
 done
-row "ecdsap384 sign, 64 jobs" /s "$(floor 18 -)" "384 bits ecdsa" 1 -async_jobs 64 ecdsap384
-row "ecdsap256 sign" /s 0.97 "256 bits ecdsa" 1 ecdsap256
-for jobs in 1 2 4; do row "ecdsap256 sign, $jobs jobs" /s 0.97 "256 bits ecdsa" 1 -async_jobs "$jobs" ecdsap256; done
-row "ecdsap256 sign, 64 jobs" /s "$(floor 2.4 0.97)" "256 bits ecdsa" 1 -async_jobs 64 ecdsap256
-row "ecdhx25519" /s 0.97 "253 bits ecdh" 1 ecdhx25519
-for jobs in 1 2 4; do row "ecdhx25519, $jobs jobs" /s 0.97 "253 bits ecdh" 1 -async_jobs "$jobs" ecdhx25519; done
-row "ecdhx25519, 64 jobs" /s "$(floor 4.5 0.97)" "253 bits ecdh" 1 -async_jobs 64 ecdhx25519
+row "ecdsap384 sign, 64 jobs" /s "384 bits ecdsa" 1 -async_jobs 64 ecdsap384
+row "ecdsap256 sign" /s "256 bits ecdsa" 1 ecdsap256
+for jobs in 1 2 4; do row "ecdsap256 sign, $jobs jobs" /s "256 bits ecdsa" 1 -async_jobs "$jobs" ecdsap256; done
+row "ecdsap256 sign, 64 jobs" /s "256 bits ecdsa" 1 -async_jobs 64 ecdsap256
+row "ecdhx25519" /s "253 bits ecdh" 1 ecdhx25519
+for jobs in 1 2 4; do row "ecdhx25519, $jobs jobs" /s "253 bits ecdh" 1 -async_jobs "$jobs" ecdhx25519; done
+row "ecdhx25519, 64 jobs" /s "253 bits ecdh" 1 -async_jobs 64 ecdhx25519
+
+[ -n "$json" ] || exit 0
+# What is said of the machine is what the command line says of it, where that is built.
+wattlock=${WATTLOCK:-${CARGO_TARGET_DIR:-target}/release/wattlock}
+"$wattlock" bench engines --kind sha-256 --size 1 --rounds 1 --no-openssl --no-joules --json - \
+    >"$work/machine" 2>/dev/null || echo '{}' >"$work/machine"
+commit=unknown
+if name=$(git rev-parse --short HEAD 2>/dev/null); then
+    commit=$name$([ -z "$(git status --porcelain -- crates nginx Cargo.toml Cargo.lock)" ] || echo +)
+fi
+python3 - "$work/table" "$work/machine" "$commit" "$("$openssl" version)" \
+    "scripts/measure-openssl.sh $seconds $rounds" >"$work/json" <<'PYTHON'
+import datetime, json, os, re, sys
+table, machine, commit, openssl, command = sys.argv[1:]
+known, info = json.load(open(machine)), open("/proc/cpuinfo").read()
+field = lambda name: (re.search(rf"^{name}\s*: (.*)$", info, re.M) or [0, ""])[1]
+maker = "intel" if field("vendor_id") == "GenuineIntel" else "amd"
+flags = field("flags").split()
+kind = f"avx512-{maker}" if "avx512ifma" in flags else "avx2" if {"avx2", "fma"} <= set(flags) else "none"
+version = openssl.split()[1]
+cpu = known.get("cpu") or {"model": field("model name"), "name": "", "class": kind, "cores": os.cpu_count()}
+rows = []
+for line in open(table):
+    name, unit, theirs, ours, ratio, low, high, rounds = line.rstrip("\n").split("\t")
+    if theirs == "-":
+        continue
+    place = re.fullmatch(r"(.*), (\d+) (B|jobs)", name)
+    params = {{"B": "bytes", "jobs": "jobs"}[place[3]]: int(place[2])} if place else {}
+    rows.append({"bench": "openssl", "row": (place[1] if place else name).replace(" ", "-"), "params": params,
+                 "against": f"OpenSSL {version}", "unit": {"/s": "operations/s"}.get(unit, unit),
+                 "ours": float(ours), "theirs": float(theirs), "ratio": None if ratio == "noise" else float(ratio),
+                 "low": float(low), "high": float(high), "by": "cpu", "rounds": int(rounds)})
+json.dump({"schema": 1, "command": command, "commit": commit, "date": datetime.date.today().isoformat(), "cpu": cpu,
+           "kernel": os.uname().release, "peers": {"openssl": version}, "rows": rows}, sys.stdout, indent=2)
+print()
+PYTHON
+if [ "$json" = - ]; then cat "$work/json"; else cat "$work/json" >"$json"; fi
