@@ -344,12 +344,12 @@ fn a_bench_writes_its_record_beside_its_table() {
         String::from_utf8_lossy(&output.stdout).contains("through the runtime"),
         "the table is still printed"
     );
-    let text = fs::read_to_string(desk.path("new.json")).unwrap();
+    let text = fs::read_to_string(desk.at("new.json")).unwrap();
     assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
     // What was longer before leaves nothing behind it.
-    fs::write(desk.path("new.json"), "x".repeat(100_000)).unwrap();
+    fs::write(desk.at("new.json"), "x".repeat(100_000)).unwrap();
     good(&desk.run(&[&bench[..], &["new.json"]].concat()));
-    let text = fs::read_to_string(desk.path("new.json")).unwrap();
+    let text = fs::read_to_string(desk.at("new.json")).unwrap();
     assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
     let output = desk.run(&[&bench[..], &["no/such/folder.json"]].concat());
     assert!(
@@ -366,9 +366,9 @@ fn a_report_of_a_bench_is_one_page_and_of_something_else_one_line() {
     good(&desk.run(&bench));
     let note = "a damaged file: refused";
     good(&desk.run(&["report", "-o", "page.html", "--note", note, "files.json"]));
-    let page = fs::read_to_string(desk.path("page.html")).unwrap();
+    let page = fs::read_to_string(desk.at("page.html")).unwrap();
     assert!(page.contains(note) && page.contains("<svg") && page.contains("wattlock bench files"), "{page}");
-    fs::write(desk.path("other.json"), "{}").unwrap();
+    fs::write(desk.at("other.json"), "{}").unwrap();
     let output = desk.run(&["report", "-o", "page.html", "other.json"]);
     assert_eq!(refused(&output), 1);
     assert!(String::from_utf8_lossy(&output.stderr).contains("other.json"));

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 /// Median of some figures: of an even number the mean of the two in the middle, so that of two rounds not the better one
 /// counts. 0 of none.
@@ -30,7 +30,7 @@ const MANY: usize = 9;
 
 /// Ours against a peer's, round by round. The figures are those of one round, the one with the median ratio (of an even
 /// number the worse of the two in the middle), so that `ours`, `theirs` and `ratio` never contradict each other.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gain {
     /// Our figure.
     pub ours: f64,
@@ -69,6 +69,20 @@ impl Gain {
     pub fn known(&self) -> Option<f64> {
         let (spread, gain) = ((self.high / self.low).ln(), self.ratio.ln().abs());
         (self.rounds == 1 || spread <= gain).then_some(self.ratio)
+    }
+}
+
+/// For programs, too, a ratio that is less than its spread is none.
+impl Serialize for Gain {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Gain", 6)?;
+        fields.serialize_field("ours", &self.ours)?;
+        fields.serialize_field("theirs", &self.theirs)?;
+        fields.serialize_field("ratio", &self.known())?;
+        fields.serialize_field("low", &self.low)?;
+        fields.serialize_field("high", &self.high)?;
+        fields.serialize_field("rounds", &self.rounds)?;
+        fields.end()
     }
 }
 
@@ -176,6 +190,8 @@ mod tests {
         assert_eq!(rates(&[0.9, 1.1, 1.05], &[1.0; 3]).to_string(), "noise (0.90 to 1.10)");
         // As with a neighbour at work in one round of three: nothing is said, rather than 0.33 or 3.
         assert_eq!(rates(&[0.33, 1.0, 2.0], &[1.0; 3]).known(), None);
+        let noise = serde_json::to_value(rates(&[0.9, 1.1, 1.05], &[1.0; 3])).unwrap();
+        assert!(noise["ratio"].is_null() && noise["low"] == 0.9 && noise["rounds"] == 3, "{noise}");
         // A loss is told as a gain is.
         assert_eq!(rates(&[0.5, 0.52, 0.48], &[1.0; 3]).known(), Some(0.5));
         let (gain, inverse) = (rates(&[1.1, 1.3, 1.2], &[1.0; 3]), rates(&[1.0; 3], &[1.1, 1.3, 1.2]));
