@@ -6,8 +6,8 @@
 # OPENSSL=PROGRAM measures another OpenSSL (its libraries by LD_LIBRARY_PATH; scripts/newer.sh in front sees to both),
 # PROVIDER=MODULE another build of the provider, ALGORITHMS=LIST what the provider would not offer by itself, ROWS=REGEX
 # only rows that match. `openssl speed` counts the process's own processor time. Prints both figures of the round with the
-# median gain, the gain and its spread; --json also writes them to a file, as the benches of the command line do (which
-# takes python3).
+# median gain, the gain and its spread; --json also writes them to a file, as the benches of the command line do
+# (which takes python3).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 json=
@@ -57,10 +57,10 @@ once() {
               for (i = from + 1; i <= NF; i++) if ($i ~ /^[0-9.]+k?$/ && ++n == column) { sub(/k$/, "", $i); print $i } }'
 }
 
-# The gain of paired rounds by the rules of `wattlock bench` (crates/wattlock-cli/src/bench/pair.rs): the round with the
-# median ratio (of an even number the worse of the two in the middle); the extremes, of nine rounds or more the quartiles;
-# a ratio only if its logarithm is no less than the spread's. Reads lines "theirs ours", prints theirs, ours, the ratio or
-# `noise`, low, high, rounds.
+# The gain of paired rounds by the rules of `wattlock bench` (crates/wattlock-cli/src/bench/pair.rs): the round with
+# the median ratio (of an even number the worse of the two in the middle); the extremes, of nine rounds or more the
+# quartiles; a ratio only if its logarithm is no less than the spread's. Reads lines "theirs ours", prints theirs,
+# ours, the ratio or `noise`, low, high, rounds.
 gain() {
     awk '$1 > 0 && $2 > 0 { print $2 / $1, $1, $2 }' | sort -g | awk '
         { ratio[NR] = $1; theirs[NR] = $2; ours[NR] = $3 }
