@@ -124,8 +124,8 @@ fn sizes(kind: Kind, wanted: &[usize]) -> Vec<Option<usize>> {
 
 /// What came of one kind and size.
 struct Timed {
-    /// Nanoseconds a request, the median of the rounds, and work by each joule, by engine in order; `None` where it does
-    /// not do the kind.
+    /// Nanoseconds a request, the median of the rounds, and work by each joule, by engine in order; `None` where it
+    /// does not do the kind.
     engines: Vec<Option<(f64, Option<f64>)>>,
     /// Which of them is the fastest.
     best: usize,

@@ -1,8 +1,8 @@
 //! What eight handshakes side by side are worth: full batches of every public-key operation in lanes, with the system's
 //! OpenSSL beside them in the same run.
 //!
-//! A row's columns are one function each: [`bare`] for the kernel, [`Libcrypto::rate`] for OpenSSL. Both count processor
-//! time on one core, in short turns, and each turn of ours is held against the one of OpenSSL's beside it.
+//! A row's columns are one function each: [`bare`] for the kernel, [`Libcrypto::rate`] for OpenSSL. Both count
+//! processor time on one core, in short turns, and each turn of ours is held against the one of OpenSSL's beside it.
 
 use std::time::Duration;
 
@@ -48,8 +48,8 @@ impl Settings {
 /// Processor time of one side's turn, in seconds.
 const TURN: f64 = 0.05;
 
-/// One operation: a pass of each of its kinds, and OpenSSL's name for it (`libcrypto.c`). The NIST curves' shared secrets
-/// are taken by its lowest calls, since the others add much around them.
+/// One operation: a pass of each of its kinds, and OpenSSL's name for it (`libcrypto.c`). The NIST curves' shared
+/// secrets are taken by its lowest calls, since the others add much around them.
 struct Operation {
     name: &'static str,
     kinds: &'static [Kind],

