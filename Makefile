@@ -1,6 +1,6 @@
 # Two targets do everything on a fresh Debian or Ubuntu machine with a Rust toolchain:
-#   make run    sets up, builds, seals and opens real input and prints what was chosen and how fast (INPUT=file or folder;
-#               a folder is served over HTTPS, too, with Wattlock and without)
+#   make run    sets up, builds, and shows the main job beside cp, age and the stock nginx; ends with some lines and a
+#               page (INPUT=file or folder takes yours)
 #   make test   sets up, builds, passes all tests
 # Others: make build, make soak (long), make bench, make setup, make newer (what tests OpenSSL and nginx, with the next
 # release lines of both, which are built from source).
@@ -42,11 +42,12 @@ newer:
 	scripts/newer.sh cargo test --locked --no-fail-fast -p wattlock-cli --test nginx --test openssl --test serve
 	cargo build --release --locked -p wattlock-provider && scripts/evp-test.sh && scripts/evp-test.sh "$${NEWER_SUITE:-trixie}"
 
-bench: build
-	$(WATTLOCK) bench engines
-	$(WATTLOCK) bench dispatch
-	$(WATTLOCK) bench start
-	$(WATTLOCK) bench files
+# Every table, and each as JSON in target/bench. Some twenty minutes on two cores that have nothing else to do.
+bench:
+	scripts/setup.sh run
+	cargo build --release --locked -p wattlock-cli -p wattlock-provider
+	nginx/build.sh || echo 'without the module for nginx, `bench https` is left out'
+	scripts/bench.sh
 
 clean:
 	cargo clean

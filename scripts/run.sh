@@ -1,91 +1,134 @@
 #!/usr/bin/env bash
-# The main job on real input: calibrates, seals and opens it, checks that what comes back is what went in, and prints
-# what was chosen and how fast it was against the alternatives. INPUT: a file or a folder, else one is made. A folder is
-# served over HTTPS, too, by the same nginx with Wattlock and without.
+# The main job, shown: a file sealed and opened beside `cp` and `age`, a web site served by nginx with Wattlock and
+# without, what was chosen and why, a damaged file refused. Ends with some lines and a page: target/wattlock-run.html.
+#
+#   scripts/run.sh [INPUT]      a file, or a folder (packed for the first part, served in the second); else both are
+#                               made
+#
+# Some three minutes on two cores. Long tables are `make bench`'s.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-wattlock=$(realpath -m "${WATTLOCK:-${CARGO_TARGET_DIR:-target}/release/wattlock}")
+target=${CARGO_TARGET_DIR:-target}
+wattlock=$(realpath -m "${WATTLOCK:-$target/release/wattlock}")
+page=$(realpath -m "$target/wattlock-run.html")
 input=${1:-}
-served=
+made=$((256 << 20))
+fail() { echo "make run: $*" >&2; exit 1; }
+step() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+have() { PATH=$PATH:/usr/sbin command -v "$1" >/dev/null; }
 
-# In memory where there is room, so that the figures are the work's and not a disk's. Room is five times the input: itself
-# if made or packed here, sealed, opened, and what the comparison with `cp` and age writes.
-made=$((512 << 20))
+[ -x "$wattlock" ] || fail "$wattlock is not there: make build"
 bytes=$made
-[ -z "$input" ] || [ ! -e "$input" ] || bytes=$(du -sbD "$input" | cut -f1)
+if [ -n "$input" ]; then
+    [ -f "$input" ] || [ -d "$input" ] || fail "INPUT=$input: neither a file nor a folder"
+    [ -r "$input" ] || fail "INPUT=$input: cannot be read"
+    bytes=$(du -sbD -- "$input" | cut -f1)
+    [ "$bytes" -gt 0 ] || fail "INPUT=$input: empty"
+fi
+
+# In memory where there is room, so that the figures are the work's and not a disk's. Room is five times the input:
+# itself if made or packed here, sealed, opened, and what the comparison with `cp` and age writes.
+free() { df --output=avail -B1 "$1" 2>/dev/null | tail -n 1; }
+memory=$(awk '/^MemAvailable:/ { printf "%.0f", $2 * 1024 }' /proc/meminfo)
 base=/dev/shm
-[ -d "$base" ] && [ "$(df --output=avail -B1 "$base" | tail -n 1)" -gt $((5 * bytes)) ] || base=${TMPDIR:-/tmp}
+if [ ! -w "$base" ] || [ "$(free "$base")" -lt $((5 * bytes)) ] || [ "${memory:-0}" -lt $((6 * bytes)) ]; then
+    base=${TMPDIR:-/tmp}
+    [ "$(free "$base")" -ge $((5 * bytes)) ] ||
+        fail "no room: $((5 * bytes >> 20)) MiB are needed in /dev/shm or in $base (TMPDIR=FOLDER names another)"
+fi
 folder=$(mktemp -d "$base/wattlock-run.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+export WATTLOCK_PROFILE=$folder/profile.json
+notes=()
+note() { notes+=(--note "$*"); echo "$*"; }
 
+# A web site as small ones are: a page, its style, its script, a picture.
+make_site() {
+    local lines=$1/lines
+    mkdir "$1"
+    seq -f 'Line %.0f of a page that somebody wrote for somebody else to read.' 400 >"$lines"
+    { echo '<!doctype html><link rel="stylesheet" href="style.css"><script src="app.js"></script><img src="picture.jpg">'
+      sed 's,.*,<p>&</p>,' "$lines"; } >"$1/index.html"
+    sed 's,Line \([0-9]*\).*,.c\1 { margin: \1px; padding: 0; color: #123456 },' "$lines" >"$1/style.css"
+    for _ in 1 2 3 4; do sed 's,Line \([0-9]*\) \(.*\),function f\1() { return "\2"; },' "$lines"; done >"$1/app.js"
+    head -c 300000 /dev/urandom >"$1/picture.jpg"
+    rm "$lines"
+}
+
+step "[1/6] Input"
+site=$folder/site
 if [ -z "$input" ]; then
-    say "No INPUT= given: making one of 512 MiB"
     head -c "$made" /dev/urandom >"$folder/input"
     input=$folder/input
+    echo "made: a file of $((made >> 20)) MiB (INPUT= takes yours)"
 elif [ -d "$input" ]; then
-    served=$input
-    say "INPUT is a folder: packing it first"
-    tar -cf "$folder/input.tar" -C "$(dirname "$input")" "$(basename "$input")"
+    site=$(realpath -- "$input")
+    echo "packing $input"
+    tar -cf "$folder/input.tar" -C "$(dirname "$site")" "$(basename "$site")"
     input=$folder/input.tar
-elif [ ! -f "$input" ]; then
-    echo "INPUT=$input: neither a file nor a folder" >&2
-    exit 1
 fi
-ls -lh "$input"
+if [ "$site" = "$folder/site" ]; then
+    make_site "$site"
+    echo "made: a web site of $(du -sbh "$site" | cut -f1), $(ls "$site" | wc -l) files"
+fi
 
-say "Quick calibration (a full one: wattlock calibrate --report out.html)"
-export WATTLOCK_PROFILE=$folder/profile.json
-"$wattlock" calibrate --quick --report "$folder/report.html" | tail -n 2
-
-say "What this machine has, and what would be chosen for sealing"
-"$wattlock" engines | sed -n '/^Engines/,/^Profile/p'
+step "[2/6] What each engine costs here (some seconds; all of it: wattlock calibrate --report FILE)"
+"$wattlock" calibrate --quick >"$folder/log" || { cat "$folder/log" >&2; exit 1; }
 "$wattlock" engines --kind aes-256-gcm-seal
 
-say "Seal, open, compare"
-"$wattlock" keygen -o "$folder/key.txt"
+step "[3/6] Sealed, opened, damaged"
+"$wattlock" keygen -o "$folder/key.txt" 2>"$folder/log" >&2 || { cat "$folder/log" >&2; exit 1; }
 recipient=$(sed -n 's/^# public key: //p' "$folder/key.txt")
-"$wattlock" seal --stats -r "$recipient" -o "$folder/sealed" "$input"
-"$wattlock" open --stats -i "$folder/key.txt" -o "$folder/opened" "$folder/sealed"
-cmp "$input" "$folder/opened" && echo "what came back is what went in"
+"$wattlock" seal -r "$recipient" -o "$folder/sealed" "$input"
+"$wattlock" open -i "$folder/key.txt" -o "$folder/opened" "$folder/sealed"
+cmp "$input" "$folder/opened"
+note "a file that was sealed and opened is the file that it was, byte by byte"
 rm -f "$folder/opened"
-
-say "A damaged file is refused and leaves nothing behind"
 size=$(stat -c %s "$folder/sealed")
 # Another byte than the one there, whatever that is.
 byte=$(od -An -tu1 -j $((size / 2)) -N 1 "$folder/sealed")
 printf "\\x$(printf %x $((byte ^ 1)))" | dd of="$folder/sealed" bs=1 seek=$((size / 2)) conv=notrunc status=none
-if "$wattlock" open -i "$folder/key.txt" -o "$folder/opened" "$folder/sealed"; then
-    echo "a damaged file was opened" >&2
-    exit 1
-fi
-[ ! -e "$folder/opened" ]
+code=0
+"$wattlock" open -i "$folder/key.txt" -o "$folder/opened" "$folder/sealed" || code=$?
+[ "$code" != 0 ] || fail "a damaged file was opened"
+[ ! -e "$folder/opened" ] || fail "a damaged file left something behind"
+note "a file with one changed bit: refused (exit code $code), and nothing of it was written"
 rm -f "$folder/sealed"
-
-say "Plain age files, in both directions with age itself"
-"$wattlock" seal --format age -r "$recipient" -o "$folder/input.age" "$input"
-age -d -i "$folder/key.txt" "$folder/input.age" | cmp - "$input" && echo "age opens ours"
-age -r "$recipient" "$input" | "$wattlock" open -i "$folder/key.txt" -o - | cmp - "$input" && echo "we open age's"
-rm -f "$folder/input.age"
-
-say "Engines, and OpenSSL beside them"
-"$wattlock" bench engines --size 1K,16K,64K
-
-say "What the runtime adds to a call"
-"$wattlock" bench dispatch
-
-say "What starting costs"
-"$wattlock" bench start
-
-say "Whole files, with cp and age beside them"
-"$wattlock" bench files --dir "$folder" --input "$input" --rounds 3
-
-# nginx/build.sh puts it there; it cannot where there is no nginx-dev, and `make run` goes on without.
-module=${CARGO_TARGET_DIR:-target}/nginx/ngx_http_wattlock_module.so
-if [ -n "$served" ] && [ ! -e "$module" ]; then
-    say "The folder is not served: no module for nginx was built (nginx/build.sh says why)"
-elif [ -n "$served" ]; then
-    say "The folder over HTTPS: nginx with Wattlock, and the same nginx without"
-    "$wattlock" serve "$served" --port 0 --compare --seconds 3
-    echo "to look at it: $wattlock serve $served"
+if have age; then
+    "$wattlock" seal --format age -r "$recipient" -o "$folder/input.age" "$input"
+    age -d -i "$folder/key.txt" "$folder/input.age" | cmp - "$input"
+    age -r "$recipient" "$input" | "$wattlock" open -i "$folder/key.txt" -o - | cmp - "$input"
+    note "age opens what Wattlock seals in age's format, and Wattlock opens what age encrypts"
+    rm -f "$folder/input.age"
+else
+    echo "no age here: the comparison with it is left out (apt-get install age)"
 fi
+
+step "[4/6] The same work by cp and age, in turn"
+"$wattlock" bench files --dir "$folder" --input "$input" --rounds 5 --json "$folder/files.json" >"$folder/log"
+
+step "[5/6] The site over HTTPS: nginx without Wattlock, and the same nginx with it"
+records=("$folder/files.json")
+status=0
+module=$target/nginx/ngx_http_wattlock_module.so
+if ! have nginx; then
+    note "not shown: the site over HTTPS, since nginx is not installed"
+elif [ ! -e "$module" ] && [ -z "${WATTLOCK_NGINX:-}" ]; then
+    note "not shown: the site over HTTPS, since no module for nginx was built (nginx/build.sh says why)"
+elif "$wattlock" serve "$site" --port 0 --compare --seconds 4 --json "$folder/serve.json" >"$folder/log"; then
+    records+=("$folder/serve.json")
+else
+    status=1
+    note "FAILED: the site over HTTPS (the line above says why)"
+fi
+
+step "[6/6] Joules, and the page"
+joules() {
+    "$wattlock" energy --json --output "$folder/$1.json" --bytes "$(stat -Lc %s "$input")" -- "${@:2}"
+    records+=("$folder/$1.json")
+}
+joules joules-seal "$wattlock" seal -q -r "$recipient" -o /dev/null "$input"
+! have age || joules joules-age age -r "$recipient" -o /dev/null "$input"
+echo
+"$wattlock" report -o "$page" "${notes[@]}" "${records[@]}"
+exit "$status"

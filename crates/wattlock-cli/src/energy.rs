@@ -22,7 +22,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 use wattlock_meter::{Above, Figure, Meter, Metered, Places, Range, Reading, Value};
 
-pub use gauge::{Gauge, Spent};
+pub use child::children_cpu_s;
+pub use gauge::Gauge;
 
 use crate::text;
 

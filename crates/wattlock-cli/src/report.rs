@@ -1,5 +1,8 @@
 //! The calibration page: one HTML file with nothing to fetch, throughput and latency over size for each kind, the
-//! sizes where the fastest engine changes marked, and tables for what has no size.
+//! sizes where the fastest engine changes marked, and tables for what has no size. [`show`] puts parts of it beside what
+//! benches wrote.
+
+pub mod show;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -30,27 +33,42 @@ h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem;border-top:1px solid 
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .9rem .15rem 0;text-align:right}\
 td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}th{border-bottom:1px solid #888}\
 .pair{display:flex;flex-wrap:wrap;gap:1rem}.pair svg{max-width:100%;height:auto;background:#fff}\
+.bars svg{max-width:100%;height:auto}.words td,.words th{text-align:left}summary{cursor:pointer;margin:.6rem 0}\
 .cross{color:#8a2300}td.text{text-align:left}.key{margin-right:1.2em;white-space:nowrap}.key i{display:inline-block;width:.9em;height:.9em;margin-right:.35em;vertical-align:-.1em}\
 footer{margin-top:3rem;color:#57606a}";
 
 /// The whole page.
 pub fn page(profile: &Profile) -> Result<String> {
     let mut body = String::new();
-    let sized: Vec<(Kind, Series)> =
-        Kind::ALL.iter().map(|kind| (*kind, series(profile, *kind))).filter(|(_, s)| has_sizes(s)).collect();
+    let sized = sized(profile);
     write!(body, "<h1>What each engine costs on this machine</h1>{}", summary(profile))?;
-    write!(body, "{}", overview(&sized))?;
+    write!(body, "{}", overview(&sized, true))?;
     for (kind, series) in &sized {
         write!(body, "{}", section(profile, *kind, series)?)?;
     }
     write!(body, "{}{}{}", operations(profile), joules(profile), fits(profile))?;
-    Ok(format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>Wattlock calibration</title><style>{STYLE}</style></head><body>{body}\
-         <footer>Measured by <code>wattlock calibrate</code>, version {}; every figure is the median of short runs on \
-         this machine, which may be shared.</footer></body></html>\n",
+    Ok(document("Wattlock calibration", &(body + &footer(profile))))
+}
+
+fn footer(profile: &Profile) -> String {
+    format!(
+        "<footer>Measured by <code>wattlock calibrate</code>, version {}; every figure is the median of short runs on \
+         this machine, which may be shared.</footer>",
         escape(&profile.machine.version)
-    ))
+    )
+}
+
+/// The page around a body.
+fn document(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
+    )
+}
+
+/// Kinds that have sizes, with their curves.
+fn sized(profile: &Profile) -> Vec<(Kind, Series)> {
+    Kind::ALL.iter().map(|kind| (*kind, series(profile, *kind))).filter(|(_, s)| has_sizes(s)).collect()
 }
 
 fn escape(text: &str) -> String {
@@ -90,8 +108,8 @@ fn has_sizes(series: &Series) -> bool {
     series.values().any(|points| points.len() > 1)
 }
 
-/// Every kind in one table: who is fastest where, and how fast it gets.
-fn overview(sized: &[(Kind, Series)]) -> String {
+/// Every kind in one table: who is fastest where, and how fast it gets. `linked`: each has a section on the page.
+fn overview(sized: &[(Kind, Series)], linked: bool) -> String {
     let row = |(kind, series): &(Kind, Series)| {
         let crossings = crossings(series);
         let first = fastest(series, series.values().flatten().map(|point| point.0).fold(f64::MAX, f64::min));
@@ -99,11 +117,9 @@ fn overview(sized: &[(Kind, Series)]) -> String {
             format!("{who}, from {} {}", text::bytes(c.bytes.round() as u64), escape(&c.above))
         });
         let rate = series.values().flatten().map(|(bytes, ns)| bytes / ns * 1e9).fold(0.0, f64::max);
-        format!(
-            "<tr><td><a href=\"#{0}\">{0}</a></td><td>{who}</td><td>{1}</td></tr>",
-            kind.name(),
-            text::rate(rate)
-        )
+        let name = kind.name();
+        let name = if linked { format!("<a href=\"#{name}\">{name}</a>") } else { name.to_owned() };
+        format!("<tr><td>{name}</td><td>{who}</td><td>{}</td></tr>", text::rate(rate))
     };
     let rows: String = sized.iter().map(row).collect();
     format!("<table><tr><th>kind</th><th>fastest engine</th><th>at its best</th></tr>{rows}</table>")

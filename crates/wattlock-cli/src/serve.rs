@@ -10,8 +10,11 @@ use clap::Args;
 
 use crate::bench::https::client::{self, Load, Tally};
 use crate::bench::https::groups::Group;
-use crate::bench::https::{Sides, failures_of, in_turn, pin};
+use crate::bench::https::rows::Measure;
+use crate::bench::https::{Sides, done, engines, failures_of, in_turn, name_peers, pin, stock_name};
 use crate::bench::machine_line;
+use crate::bench::pair::{self, Gain};
+use crate::bench::record::Record;
 use crate::files::INTERRUPTED;
 use crate::nginx::place::{Nginx, Places};
 use crate::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
@@ -21,7 +24,7 @@ use crate::text;
 /// Connections at once in a comparison.
 const CONNECTIONS: usize = 64;
 /// Rounds of each side and measure in a comparison.
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 5;
 /// Files requested in turn in a comparison, and their greatest size.
 const FILES: usize = 16;
 const FILE_BYTES: u64 = 4 << 20;
@@ -29,7 +32,7 @@ const FILE_BYTES: u64 = 4 << 20;
 /// Serve a folder over HTTPS on this machine, by the installed nginx with Wattlock in it
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock serve .\n  wattlock serve . --compare\n  wattlock serve . --install\n  wattlock serve /srv/www --port 8444 --key-type p256 --workers 2"
+    after_help = "Examples:\n  wattlock serve .\n  wattlock serve . --compare --json -\n  wattlock serve . --install\n  wattlock serve /srv/www --port 8444 --key-type p256 --workers 2"
 )]
 pub struct Command {
     /// Folder to serve
@@ -47,6 +50,9 @@ pub struct Command {
     /// Seconds for each measure and each side of a comparison
     #[arg(long, default_value_t = 3.0, value_parser = text::parse_seconds)]
     seconds: f64,
+    /// Also write the comparison to a file as JSON; `-` for standard output, after all else
+    #[arg(long, value_name = "FILE", requires = "compare")]
+    json: Option<PathBuf>,
     /// Certificate chain (PEM); without it one is made and signed by itself
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
@@ -66,6 +72,7 @@ pub struct Command {
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     ensure!(command.folder.is_dir(), "{}: not a folder", command.folder.display());
+    let record = Record::begin(command.json.as_deref())?;
     if command.install {
         command.places.install()?;
     }
@@ -78,7 +85,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     command.greet(&nginx, &ours)?;
     if command.compare {
         let stock = start(OpenSsl::Stock, 0)?;
-        return command.compare(&stock, &ours);
+        return command.compare(&stock, &ours, &stock_name(&nginx), record);
     }
     say!("until Ctrl-C");
     while !INTERRUPTED.load(Ordering::Relaxed) {
@@ -140,7 +147,7 @@ impl Command {
         Ok(())
     }
 
-    fn compare(&self, stock: &Server, ours: &Server) -> Result<()> {
+    fn compare(&self, stock: &Server, ours: &Server, against: &str, mut record: Record) -> Result<()> {
         if let Some(Err(why)) = &ours.active {
             bail!("nothing to compare: Wattlock's module is inactive: {why}");
         }
@@ -152,10 +159,10 @@ impl Command {
         let files = files(&self.folder)?;
         let mut rows = Vec::new();
         let mut failures = Vec::new();
-        for (what, version, paths) in [
-            ("handshakes, TLS 1.2", &rustls::version::TLS12, &[][..]),
-            ("handshakes, TLS 1.3", &rustls::version::TLS13, &[][..]),
-            ("requests, TLS 1.3, keep-alive", &rustls::version::TLS13, &files[..]),
+        for (name, what, version, paths) in [
+            ("tls12-handshakes", "handshakes, TLS 1.2", &rustls::version::TLS12, &[][..]),
+            ("tls13-handshakes", "handshakes, TLS 1.3", &rustls::version::TLS13, &[][..]),
+            ("tls13-responses", "requests, TLS 1.3, keep-alive", &rustls::version::TLS13, &files[..]),
         ] {
             if what.starts_with("requests") && paths.is_empty() {
                 say!(
@@ -171,8 +178,15 @@ impl Command {
                 let load = Load { address, config, other: None, connections: CONNECTIONS, paths, time };
                 client::drive(&load, &|| server.cpu()).context(what)
             };
+            eprintln!("wattlock: {what}");
+            let before = done(ours.addresses[0])?;
             let sides = in_turn(ROUNDS, || once(stock), || once(ours))?;
             rows.push(cells(what, &sides));
+            if let Some(row) = sides.row("serve", name, Measure::Rate, !paths.is_empty()) {
+                let row = row.param("connections", CONNECTIONS).param("certificate", self.kind());
+                let engines = engines(&before, &done(ours.addresses[0])?);
+                record.add(row.against(against).detail("engines", engines));
+            }
             failures.extend(failures_of(what, "stock", &sides.stock));
             failures.extend(failures_of(what, "with Wattlock", &sides.ours));
         }
@@ -180,16 +194,22 @@ impl Command {
             "what",
             "stock",
             "with Wattlock",
-            "ratio",
+            "gain",
             "CPU each, stock",
             "with Wattlock",
-            "by CPU",
+            "gain by CPU",
             "worker, %",
         ];
         put!("{}", text::table(&header, &rows));
         say!(
-            "ratio: with Wattlock over stock, median over rounds; by CPU: the same of what a second of processor time does"
+            "each pair of figures is of one round, the one with its median gain; the worker's processor time says"
         );
+        say!(
+            "more where another process used the core, or where the client was the limit (worker below 95 %)"
+        );
+        say!("{}", pair::LEGEND);
+        name_peers(against, &mut record);
+        record.finish()?;
         ensure!(failures.is_empty(), "connections failed: {}", failures.join("; "));
         Ok(())
     }
@@ -203,19 +223,17 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// One line of a comparison: rates, and processor time of the worker for each.
+/// One line of a comparison: rates, and processor time of the worker for each. Each gain stands behind its own figures.
 fn cells(what: &str, sides: &Sides) -> Vec<String> {
-    let (rate, cpu, share) = (sides.both(Tally::rate), sides.both(Tally::cpu_us), sides.both(Tally::share));
-    vec![
-        what.to_owned(),
-        format!("{:.0} /s", rate[0]),
-        format!("{:.0} /s", rate[1]),
-        format!("{:.2}", sides.ratio(Tally::rate)),
-        format!("{:.1} us", cpu[0]),
-        format!("{:.1} us", cpu[1]),
-        format!("{:.2}", sides.ratio(|tally| 1.0 / tally.cpu_us().max(f64::MIN_POSITIVE))),
-        format!("{:.0} > {:.0}", share[0] * 100.0, share[1] * 100.0),
-    ]
+    let share = sides.both(Tally::share);
+    let of = |measure: Measure| {
+        let gain = sides.gain(measure);
+        let shown = |of: fn(Gain) -> f64| gain.map_or_else(|| "-".into(), |gain| measure.show(of(gain)));
+        [shown(|gain| gain.theirs), shown(|gain| gain.ours), pair::cell(gain)]
+    };
+    let figures = [of(Measure::Rate), of(Measure::Cpu)].concat();
+    let worker = format!("{:.0} > {:.0}", share[0] * 100.0, share[1] * 100.0);
+    [vec![what.to_owned()], figures, vec![worker]].concat()
 }
 
 /// Paths of some files that lie directly in the folder and can be requested.

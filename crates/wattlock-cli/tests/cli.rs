@@ -280,23 +280,98 @@ fn nonsense_settings_are_refused_with_what_is_allowed() {
 }
 
 #[test]
-fn benchmarks_print_an_object_a_line() {
+fn benchmarks_write_rows_with_commit_machine_and_peers() {
     let desk = Desk::new();
-    let arguments: [&[&str]; 3] = [
-        &["bench", "engines", "--json", "--no-openssl", "--kind", "sha-256", "--size", "1K"],
-        &["bench", "dispatch", "--json", "--size", "1K", "--rounds", "3"],
-        &["bench", "files", "--json", "--size", "2M", "--rounds", "1", "--dir", "."],
+    let arguments: [&[&str]; 4] = [
+        &["bench", "engines", "--kind", "sha-256", "--size", "1K", "--rounds", "3"],
+        &["bench", "dispatch", "--size", "1K", "--rounds", "3"],
+        &["bench", "files", "--size", "2M", "--rounds", "1", "--dir", "."],
+        &["bench", "start"],
     ];
     for arguments in arguments {
-        let output = desk.run(arguments);
+        let output = desk.run(&[arguments, &["--json", "-"]].concat());
         good(&output);
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(!text.is_empty());
-        for line in text.lines() {
-            let row: serde_json::Value = serde_json::from_str(line).unwrap();
-            assert!(row["machine"].is_string(), "{arguments:?}");
+        let sheet: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(sheet["schema"], 1);
+        assert_eq!(sheet["command"], format!("wattlock {}", arguments.join(" ")));
+        let commit = sheet["commit"].as_str().unwrap();
+        let name = commit.trim_end_matches('+');
+        assert!(
+            commit == "unknown" || name.len() >= 7 && name.chars().all(|c| c.is_ascii_hexdigit()),
+            "{commit}"
+        );
+        assert_eq!(sheet["date"].as_str().unwrap().split('-').map(str::len).collect::<Vec<_>>(), [4, 2, 2]);
+        let class = sheet["cpu"]["class"].as_str().unwrap();
+        assert!(["avx512-intel", "avx512-amd", "avx2", "none"].contains(&class), "{class}");
+        assert!(sheet["cpu"]["cores"].as_u64() > Some(0) && sheet["cpu"]["model"].is_string());
+        assert!(sheet["kernel"].as_str().is_some_and(|kernel| !kernel.is_empty()));
+        let rows = sheet["rows"].as_array().unwrap();
+        assert!(!rows.is_empty(), "{sheet}");
+        let mut names = std::collections::HashSet::new();
+        for row in rows {
+            assert_eq!(row["bench"], arguments[1]);
+            assert!(
+                names.insert((row["row"].to_string(), row["params"].to_string())),
+                "{row} is twice there"
+            );
+            assert!(
+                row["ours"].as_f64().is_some_and(f64::is_finite) && row["rounds"].as_u64() > Some(0),
+                "{row}"
+            );
+            assert!(row["by"] == "cpu" || row["by"] == "time", "{row}");
+            assert_eq!(row["theirs"].is_null(), row["against"] == "", "{row}");
+            assert_eq!(row["theirs"].is_null(), row["low"].is_null() && row["high"].is_null(), "{row}");
+            // Rates of work are better when they are more, times when they are less.
+            if let (Some(ratio), Some(theirs), Some(ours)) =
+                (row["ratio"].as_f64(), row["theirs"].as_f64(), row["ours"].as_f64())
+            {
+                let times = row["unit"] == "ns" || row["unit"] == "s";
+                let expected = if times { theirs / ours } else { ours / theirs };
+                assert!((ratio / expected - 1.0).abs() < 1e-6, "the figures contradict the ratio: {row}");
+                assert!(row["low"].as_f64() <= Some(ratio) && Some(ratio) <= row["high"].as_f64(), "{row}");
+            }
         }
     }
+}
+
+#[test]
+fn a_bench_writes_its_record_beside_its_table() {
+    let desk = Desk::new();
+    let bench = ["bench", "dispatch", "--size", "64", "--rounds", "3", "--json"];
+    let output = desk.run(&[&bench[..], &["new.json"]].concat());
+    good(&output);
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("through the runtime"),
+        "the table is still printed"
+    );
+    let text = fs::read_to_string(desk.at("new.json")).unwrap();
+    assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
+    // What was longer before leaves nothing behind it.
+    fs::write(desk.at("new.json"), "x".repeat(100_000)).unwrap();
+    good(&desk.run(&[&bench[..], &["new.json"]].concat()));
+    let text = fs::read_to_string(desk.at("new.json")).unwrap();
+    assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
+    let output = desk.run(&[&bench[..], &["no/such/folder.json"]].concat());
+    assert!(
+        !output.status.success() && output.stdout.is_empty(),
+        "it is found out before anything is measured"
+    );
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no/such/folder.json"));
+}
+
+#[test]
+fn a_report_of_a_bench_is_one_page_and_of_something_else_one_line() {
+    let desk = Desk::new();
+    let bench = ["bench", "files", "--size", "2M", "--rounds", "1", "--dir", ".", "--json", "files.json"];
+    good(&desk.run(&bench));
+    let note = "a damaged file: refused";
+    good(&desk.run(&["report", "-o", "page.html", "--note", note, "files.json"]));
+    let page = fs::read_to_string(desk.at("page.html")).unwrap();
+    assert!(page.contains(note) && page.contains("<svg") && page.contains("wattlock bench files"), "{page}");
+    fs::write(desk.at("other.json"), "{}").unwrap();
+    let output = desk.run(&["report", "-o", "page.html", "other.json"]);
+    assert_eq!(refused(&output), 1);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("other.json"));
 }
 
 #[test]

@@ -197,6 +197,8 @@ fn a_comparison_prints_both_sides_and_ends() {
         "0.6",
         "--key-type",
         "p256",
+        "--json",
+        place.path("serve.json").to_str().unwrap(),
     ]);
     assert!(output.status.success(), "{}", words(&output));
     let text = words(&output);
@@ -209,7 +211,18 @@ fn a_comparison_prints_both_sides_and_ends() {
             .map(|part| part.split_whitespace().last().unwrap().parse().unwrap())
             .collect();
         assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 0.0), "{line}");
+        // What stands in one line does not contradict itself, unless no ratio is told.
+        let told = line.split(" /s").nth(2).unwrap().split_whitespace().next().unwrap();
+        if let Ok(gain) = told.parse::<f64>() {
+            assert!((gain / (rates[1] / rates[0]) - 1.0).abs() < 0.02, "{line}");
+        } else {
+            assert_eq!(told, "noise", "{line}");
+        }
     }
+    let sheet: Value = serde_json::from_slice(&fs::read(place.path("serve.json")).unwrap()).unwrap();
+    let rows: Vec<&str> =
+        sheet["rows"].as_array().unwrap().iter().map(|row| row["row"].as_str().unwrap()).collect();
+    assert_eq!(rows, ["tls12-handshakes", "tls13-handshakes", "tls13-responses"]);
     assert_eq!(place.left(), [""; 0]);
 }
 
@@ -409,17 +422,19 @@ fn enable_warns_of_a_build_folder_and_check_says_how_to_undo_a_module_that_is_go
 /// What `bench https` says of these rows after so many seconds each, without a failed connection.
 fn bench_https(place: &Place, rows: &str, seconds: f64) -> Vec<Value> {
     let arguments =
-        ["bench", "https", "--json", "--cores", "0,0", "--rounds", "1", "--rows", rows, "--seconds"];
+        ["bench", "https", "--json", "-", "--cores", "0,0", "--rounds", "1", "--rows", rows, "--seconds"];
     let output = place.command(&arguments).arg(seconds.to_string()).output().unwrap();
     assert!(output.status.success(), "{}", words(&output));
-    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let sheet: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(sheet["peers"]["nginx"].is_string() && sheet["peers"]["openssl"].is_string(), "{sheet}");
+    let said = sheet["rows"].as_array().unwrap().clone();
     let names: Vec<&str> = said.iter().map(|row| row["row"].as_str().unwrap()).collect();
     assert_eq!(names.join(","), rows);
     for row in &said {
-        assert!(!row["engines"].as_array().unwrap().is_empty(), "nothing went through Wattlock: {row}");
+        let detail = &row["detail"];
+        assert!(!detail["engines"].as_array().unwrap().is_empty(), "nothing went through Wattlock: {row}");
         for side in ["stock", "ours"] {
-            assert!(row[side]["done"].as_u64() > Some(0) && row[side]["failed"] == 0, "{row}");
+            assert!(detail[side]["done"].as_u64() > Some(0) && detail[side]["failed"] == 0, "{row}");
         }
     }
     said
@@ -430,8 +445,9 @@ fn bench_https_measures_both_sides_without_a_failed_connection() {
     let place = Place::new();
     for row in bench_https(&place, "tls13-ecdsa256-x25519,tls13-ecdsa384-p384,response-1m", 0.5) {
         for side in ["stock", "ours"] {
-            assert_eq!(row[side]["bytes"].as_u64() > Some(0), row["row"] == "response-1m", "{row}");
-            assert_eq!(row[side]["resumed"], 0, "{row}");
+            let side = &row["detail"][side];
+            assert_eq!(side["bytes"].as_u64() > Some(0), row["row"] == "response-1m", "{row}");
+            assert_eq!(side["resumed"], 0, "{row}");
         }
     }
     assert_eq!(place.left(), [""; 0]);
@@ -444,7 +460,7 @@ fn nine_of_ten_handshakes_of_the_resumed_row_resume_a_session() {
     let (place, mut seconds) = (Place::new(), 0.5);
     let sides = loop {
         let row = bench_https(&place, "tls12-rsa2048-x25519-resumed", seconds).swap_remove(0);
-        let count = |side: &str, key: &str| row[side][key].as_u64().unwrap();
+        let count = |side: &str, key: &str| row["detail"][side][key].as_u64().unwrap();
         let sides = ["stock", "ours"].map(|side| (count(side, "done"), count(side, "resumed")));
         // How many fit depends on the machine. With fewer, ten of ten could pass for nine.
         let fewest = sides[0].0.min(sides[1].0);

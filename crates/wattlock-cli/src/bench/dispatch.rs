@@ -6,11 +6,12 @@ use std::cell::{Cell, RefCell};
 use anyhow::{Context, Result};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use clap::Args;
-use serde_json::json;
 use wattlock_core::{Algorithm, Data, Engine, Key, Kind, Request};
 use wattlock_cpu::instruction::Instruction;
 
-use super::{machine_line, pair};
+use super::machine_line;
+use super::pair::{self, Better, Gain};
+use super::record::{By, Record, Row};
 use crate::setup::{self, Choice};
 use crate::text;
 
@@ -29,13 +30,15 @@ pub struct Settings {
 const NONCE: [u8; 12] = [7; 12];
 
 /// Runs the benchmark.
-pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
+pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let mut dispatcher = runtime.dispatcher();
     let engine = Instruction::new();
     let bytes = [0x42; 32];
     let key = Key::symmetric(Algorithm::Aes256Gcm, &bytes)?;
     let peer = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &bytes).ok().context("aws-lc-rs took no key")?);
+    let peer_name = concat!("aws-lc-rs ", env!("WATTLOCK_AWS_LC_RS"));
+    record.peer("aws-lc-rs", env!("WATTLOCK_AWS_LC_RS"));
     let mut rows = Vec::new();
     for &size in &settings.sizes {
         // One buffer for all: where a buffer lies moves these figures by more than what is measured here.
@@ -60,29 +63,29 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
         };
         let times = pair::in_turn(&mut [&mut direct, &mut through, &mut theirs], calls, settings.rounds);
         anyhow::ensure!(!failed.get(), "a request failed");
-        let (added, ours) = (pair::difference(&times[1], &times[0]), pair::median(times[0].clone()));
-        let against = pair::ratio(&times[1], &times[2]);
-        if json {
-            let row = json!({"bench": "dispatch", "kind": "aes-256-gcm-seal", "bytes": size, "engine_ns": ours,
-                "added_ns": added, "through_over_aws_lc_rs": against, "machine": machine_line()});
-            say!("{row}");
-        }
+        let added = pair::difference(&times[1], &times[0]);
+        let Some(gain) = Gain::of(&times[1], &times[2], Better::Less) else { continue };
+        let rounds = settings.rounds as usize;
+        let row = Row::compared("dispatch", "aes-256-gcm-seal", "ns", By::Cpu, gain).against(peer_name);
+        record.add(row.param("bytes", size).detail("engine_alone_ns", pair::median(times[0].clone())));
+        record.add(Row::alone("dispatch", "added", "ns", By::Cpu, added, rounds).param("bytes", size));
         rows.push(vec![
             text::bytes(size as u64),
-            text::nanos(ours),
-            text::nanos(pair::median(times[1].clone())),
+            text::nanos(pair::median(times[0].clone())),
             format!("{added:.1} ns"),
-            text::nanos(pair::median(times[2].clone())),
-            format!("{against:.3}"),
+            text::nanos(gain.ours),
+            text::nanos(gain.theirs),
+            gain.to_string(),
         ]);
     }
-    if !json {
-        say!("aes-256-gcm-seal in place; {}", machine_line());
-        let header =
-            ["size", "engine alone", "through the runtime", "added", "aws-lc-rs", "runtime / aws-lc-rs"];
+    if record.shows() {
+        say!("aes-256-gcm-seal in place, processor time; {}", machine_line());
+        let header = ["size", "engine alone", "the runtime adds", "through the runtime", peer_name, "gain"];
         put!("{}", text::table(&header, &rows));
+        say!("the runtime adds: the median of its rounds' differences; the next three are of one round");
+        say!("{}", pair::LEGEND);
     }
-    Ok(())
+    record.finish()
 }
 
 fn request<'a>(key: &'a Key, buffer: &'a mut [u8], tag: &'a mut [u8]) -> Request<'a> {

@@ -1,16 +1,19 @@
-//! Every engine by kind and size, with `openssl speed` of the system beside them where it is installed.
+//! Every engine by kind and size, with OpenSSL's libcrypto beside them: each in turn, many short rounds, by processor
+//! time.
 
-use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Map, json};
 use wattlock::calibrate::sample;
-use wattlock_core::{Engine, Family, Kind};
+use wattlock_core::{Engine, Family, Kind, OwnedRequest};
 
-use super::{machine_line, pair};
-use crate::energy::{Gauge, Spent};
+use super::libcrypto::{self, Libcrypto};
+use super::machine_line;
+use super::pair::{self, Better, Gain};
+use super::record::{By, Record, Row};
+use crate::energy::Gauge;
 use crate::engines::parse_kind;
 use crate::setup::{self, Choice};
 use crate::text;
@@ -22,19 +25,30 @@ pub struct Settings {
     #[arg(long = "kind", value_parser = parse_kind)]
     kinds: Vec<Kind>,
     /// Request sizes, for kinds that have any
-    #[arg(long = "size", value_parser = text::parse_request_bytes, value_delimiter = ',', default_values_t = [1024, 16_384, 65_536])]
+    #[arg(long = "size", value_parser = text::parse_request_bytes, value_delimiter = ',', default_values_t = SIZES)]
     sizes: Vec<usize>,
-    /// Leave `openssl speed` out
+    /// Rounds of each, in turn, of some milliseconds
+    #[arg(long, default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Leave OpenSSL out
     #[arg(long)]
     no_openssl: bool,
-    /// Leave joules out
+    /// Leave joules out, which stand beside where a counter measures them
     #[arg(long)]
     no_joules: bool,
 }
 
+const SIZES: [usize; 3] = [1024, 16_384, 65_536];
+const ROUNDS: u32 = 15;
+/// What one engine's share of a round should take.
+const TURN_NS: f64 = 5e6;
+/// Rounds in a window of joules: counters are read some hundred times a second at best.
+const WINDOW: u32 = 20;
+
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { kinds: Vec::new(), sizes: vec![1024, 16_384, 65_536], no_openssl: false, no_joules: false }
+        let sizes = SIZES.to_vec();
+        Settings { kinds: Vec::new(), sizes, rounds: ROUNDS, no_openssl: false, no_joules: false }
     }
 }
 
@@ -57,18 +71,22 @@ const DEFAULT: [Kind; 14] = [
 ];
 
 /// Runs the benchmark.
-pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
+pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<()> {
     let engines = setup::engines(choice)?;
     let inline: Vec<&Arc<dyn Engine>> =
         engines.iter().filter(|engine| !engine.description().inline.is_empty()).collect();
     let kinds = if settings.kinds.is_empty() { DEFAULT.to_vec() } else { settings.kinds.clone() };
     let names: Vec<&str> = inline.iter().map(|engine| engine.description().name).collect();
-    let mut gauge = (!settings.no_joules).then(Gauge::new);
-    if !json {
+    let mut peer = if settings.no_openssl { None } else { Libcrypto::start() };
+    if let Some(peer) = &peer {
+        record.peer("openssl", &peer.version);
+    }
+    let mut gauge = if settings.no_joules { None } else { Gauge::counting() };
+    let beside =
+        peer.as_ref().map_or_else(|| "openssl".to_owned(), |peer| format!("openssl {}", peer.version));
+    if record.shows() {
         say!("{}", machine_line());
-        say!(
-            "One core. Ratio: the fastest engine here against `openssl speed` of the system, in the same run."
-        );
+        say!("One core, processor time; {} rounds of each in turn.", settings.rounds);
         if let Some(gauge) = &gauge {
             say!("{}", gauge.line());
         }
@@ -76,55 +94,24 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
     let mut rows = Vec::new();
     for kind in kinds {
         for size in sizes(kind, &settings.sizes) {
-            let timed: Vec<Option<Timed>> =
-                inline.iter().map(|engine| time(engine.as_ref(), kind, size, gauge.as_mut())).collect();
-            let ns: Vec<Option<f64>> =
-                timed.iter().map(|timed| timed.as_ref().map(|timed| timed.ns)).collect();
-            let bytes = size.unwrap_or(0);
-            // What each joule is divided into: megabytes, or operations where there are no sizes.
-            let (work, unit) = size.map_or((1.0, "op/J"), |size| (size as f64 / 1e6, "MB/J"));
-            let theirs = if settings.no_openssl { None } else { openssl(kind, size) };
-            let best = ns.iter().flatten().copied().fold(f64::MAX, f64::min);
-            let ratio = theirs.map(|theirs| theirs / best);
-            if json {
-                let by_engine: serde_json::Map<String, serde_json::Value> =
-                    names.iter().zip(&ns).map(|(name, ns)| ((*name).to_owned(), json!(ns))).collect();
-                let spent =
-                    |timed: &Option<Timed>| timed.as_ref().map(|timed| timed.spent.json(work * timed.calls));
-                let energy: serde_json::Map<String, serde_json::Value> = names
-                    .iter()
-                    .zip(&timed)
-                    .map(|(name, timed)| ((*name).to_owned(), json!(spent(timed))))
-                    .collect();
-                let row = json!({"bench": "engines", "kind": kind.name(), "bytes": bytes, "ns": by_engine, "energy": energy, "energy_unit": unit,
-                    "openssl_ns": theirs, "ratio": ratio, "machine": machine_line()});
-                say!("{row}");
-            }
-            let shown = |ns: f64| {
-                if size.is_some() { text::rate(bytes as f64 / ns * 1e9) } else { text::per_second(ns) }
+            let Some(timed) = measure(&inline, kind, size, settings.rounds, peer.as_mut(), gauge.as_mut())
+            else {
+                continue;
             };
-            let mut row = vec![
-                kind.name().to_owned(),
-                size.map_or_else(|| "-".into(), |size| text::bytes(size as u64)),
-            ];
-            row.extend(ns.iter().map(|ns| ns.map_or_else(|| "-".into(), shown)));
-            row.push(theirs.map_or_else(|| "-".into(), shown));
-            row.push(ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")));
-            if gauge.is_some() {
-                let spent = |timed: &Timed| timed.spent.per_joule(work * timed.calls, unit);
-                row.extend(timed.iter().map(|timed| timed.as_ref().map_or_else(|| "-".into(), spent)));
-            }
-            rows.push(row);
+            record.add(timed.row(kind, size, &names, peer.as_ref()));
+            rows.push(timed.cells(kind, size, gauge.is_some()));
         }
     }
-    if !json {
+    if record.shows() {
         let joules: Vec<String> =
             names.iter().filter(|_| gauge.is_some()).map(|name| format!("{name}, a joule")).collect();
-        let header = ["kind", "size"].into_iter().chain(names).chain(["openssl", "ratio"]);
+        let header = ["kind", "size"].into_iter().chain(names).chain([beside.as_str(), "gain"]);
         let header: Vec<&str> = header.chain(joules.iter().map(String::as_str)).collect();
         put!("{}", text::table(&header, &rows));
+        say!("of the fastest engine, whose figure and OpenSSL's are of the round with the median gain");
+        say!("{}", pair::LEGEND);
     }
-    Ok(())
+    record.finish()
 }
 
 fn sizes(kind: Kind, wanted: &[usize]) -> Vec<Option<usize>> {
@@ -135,94 +122,133 @@ fn sizes(kind: Kind, wanted: &[usize]) -> Vec<Option<usize>> {
     }
 }
 
-/// One engine's time and joules for one kind and size.
+/// What came of one kind and size.
 struct Timed {
-    /// Nanoseconds a request, the median of several rounds.
-    ns: f64,
-    /// Joules of all calls.
-    spent: Spent,
-    /// How many those were.
-    calls: f64,
+    /// Nanoseconds a request, the median of the rounds, and work by each joule, by engine in order; `None` where it
+    /// does not do the kind.
+    engines: Vec<Option<(f64, Option<f64>)>>,
+    /// Which of them is the fastest.
+    best: usize,
+    /// Its rounds against OpenSSL's, in nanoseconds.
+    gain: Option<Gain>,
+    rounds: u32,
 }
 
-/// Rounds that are counted; one more warms up.
-const ROUNDS: u32 = 9;
-
-/// `None` if the engine does not do it.
-fn time(engine: &dyn Engine, kind: Kind, size: Option<usize>, gauge: Option<&mut Gauge>) -> Option<Timed> {
-    let mut request = sample(engine, kind, size)?;
-    engine.execute(&mut request.view()).ok()?;
-    let mut call = || {
-        std::hint::black_box(engine.execute(&mut request.view()).is_ok());
+/// `None` if no engine does it.
+fn measure(
+    engines: &[&Arc<dyn Engine>],
+    kind: Kind,
+    size: Option<usize>,
+    rounds: u32,
+    peer: Option<&mut Libcrypto>,
+    mut gauge: Option<&mut Gauge>,
+) -> Option<Timed> {
+    let ready = |engine: &&Arc<dyn Engine>| {
+        let mut request = sample(engine.as_ref(), kind, size)?;
+        engine.execute(&mut request.view()).ok()?;
+        let calls = pair::calls_for(TURN_NS, &mut || once(engine.as_ref(), &mut request));
+        Some((request, calls))
     };
-    let calls = pair::calls_for(10e6, &mut call);
-    let mut rounds = || pair::in_turn(&mut [&mut call], calls, ROUNDS).pop();
-    let (times, spent) = match gauge {
-        Some(gauge) => gauge.around(rounds),
-        None => (rounds(), Spent::Unknown),
-    };
-    let ns = times.map(pair::median)?;
-    Some(Timed { ns, spent, calls: f64::from(calls) * f64::from(ROUNDS + 1) })
-}
-
-/// What `openssl speed` says of the same kind and size, in nanoseconds a request.
-fn openssl(kind: Kind, size: Option<usize>) -> Option<f64> {
-    let arguments = openssl_arguments(kind)?;
-    let mut command = Command::new("openssl");
-    command.arg("speed").args(["-mr", "-seconds", "1"]).args(arguments);
-    if let Some(size) = size {
-        command.args(["-bytes", &size.to_string()]);
+    let mut samples: Vec<Option<(OwnedRequest, u32)>> = engines.iter().map(ready).collect();
+    let mut peer = peer.filter(|_| libcrypto::operation(kind).is_some());
+    if let (Some(open), Some(operation)) = (&mut peer, libcrypto::operation(kind))
+        && !open.open(operation, size.unwrap_or(0))
+    {
+        peer = None;
     }
-    let output = command.output().ok().filter(|output| output.status.success())?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    match size {
-        // +F:22:aes-128-ctr:8463581180.00   bytes a second
-        Some(size) => {
-            let line = text.lines().rev().find(|line| line.starts_with("+F:"))?;
-            let rate: f64 = line.rsplit(':').next()?.parse().ok()?;
-            Some(size as f64 / rate * 1e9)
+    let mut times = vec![Vec::new(); engines.len()];
+    let mut theirs = Vec::new();
+    for round in 0..=rounds {
+        for ((engine, sample), times) in engines.iter().zip(&mut samples).zip(&mut times) {
+            let Some((request, calls)) = sample else { continue };
+            let ns = pair::time(*calls, &mut || once(engine.as_ref(), request));
+            if round > 0 {
+                times.push(ns); // The first round warms up.
+            }
         }
-        // +F2:2:2048:4213.0:142857.1   bits, private operations a second, public ones
-        None => {
-            let line = text.lines().rev().find(|line| line.starts_with("+F") && !line.starts_with("+F:"))?;
-            let per_second: f64 = line.split(':').nth(3)?.parse().ok()?;
-            Some(1e9 / per_second)
+        let rate = peer.as_mut().map_or(0.0, |peer| peer.rate(TURN_NS / 1e9));
+        if round > 0 {
+            theirs.push(if rate > 0.0 { 1e9 / rate } else { 0.0 });
         }
     }
+    // What each joule is divided into: megabytes, or operations where there are no sizes.
+    let work = size.map_or(1.0, |size| size as f64 / 1e6);
+    let mut joules = |engine: &Arc<dyn Engine>, sample: &mut Option<(OwnedRequest, u32)>| {
+        let ((request, calls), gauge) = (sample.as_mut()?, gauge.as_deref_mut()?);
+        let calls = *calls * WINDOW;
+        let ((), joules) = gauge.around(|| (0..calls).for_each(|_| once(engine.as_ref(), request)));
+        joules.map(|joules| work * f64::from(calls) / joules.joules())
+    };
+    let spent: Vec<Option<f64>> =
+        engines.iter().zip(&mut samples).map(|(engine, sample)| joules(engine, sample)).collect();
+    let median = |times: &Vec<f64>| (!times.is_empty()).then(|| pair::median(times.clone()));
+    let engines: Vec<Option<(f64, Option<f64>)>> =
+        times.iter().map(median).zip(spent).map(|(ns, spent)| Some((ns?, spent))).collect();
+    let known = engines.iter().enumerate().filter_map(|(at, timed)| Some((at, timed.as_ref()?.0)));
+    let (best, _) = known.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let gain = Gain::of(&times[best], &theirs, Better::Less);
+    Some(Timed { engines, best, gain, rounds })
 }
 
-/// Arguments of `openssl speed` for a kind.
-fn openssl_arguments(kind: Kind) -> Option<Vec<&'static str>> {
-    let bulk = |name: &'static str| Some(vec!["-evp", name]);
-    match kind {
-        Kind::Aes128Ctr => bulk("aes-128-ctr"),
-        Kind::Aes192Ctr => bulk("aes-192-ctr"),
-        Kind::Aes256Ctr => bulk("aes-256-ctr"),
-        Kind::Aes128CbcEncrypt => bulk("aes-128-cbc"),
-        Kind::Aes192CbcEncrypt => bulk("aes-192-cbc"),
-        Kind::Aes256CbcEncrypt => bulk("aes-256-cbc"),
-        Kind::Aes128XtsEncrypt => bulk("aes-128-xts"),
-        Kind::Aes256XtsEncrypt => bulk("aes-256-xts"),
-        Kind::Aes128GcmSeal => bulk("aes-128-gcm"),
-        Kind::Aes192GcmSeal => bulk("aes-192-gcm"),
-        Kind::Aes256GcmSeal => bulk("aes-256-gcm"),
-        Kind::ChaCha20Poly1305Seal => bulk("chacha20-poly1305"),
-        Kind::Sha1 => bulk("sha1"),
-        Kind::Sha256 => bulk("sha256"),
-        Kind::Sha384 => bulk("sha384"),
-        Kind::Sha512 => bulk("sha512"),
-        Kind::HmacSha1 => Some(vec!["-hmac", "sha1"]),
-        Kind::HmacSha256 => Some(vec!["-hmac", "sha256"]),
-        Kind::HmacSha384 => Some(vec!["-hmac", "sha384"]),
-        Kind::HmacSha512 => Some(vec!["-hmac", "sha512"]),
-        Kind::Rsa2048Private => Some(vec!["rsa2048"]),
-        Kind::Rsa3072Private => Some(vec!["rsa3072"]),
-        Kind::Rsa4096Private => Some(vec!["rsa4096"]),
-        Kind::EcdsaP256Sign => Some(vec!["ecdsap256"]),
-        Kind::EcdsaP384Sign => Some(vec!["ecdsap384"]),
-        Kind::P256Derive => Some(vec!["ecdhp256"]),
-        Kind::P384Derive => Some(vec!["ecdhp384"]),
-        Kind::X25519Derive => Some(vec!["ecdhx25519"]),
-        _ => None,
+fn once(engine: &dyn Engine, request: &mut OwnedRequest) {
+    std::hint::black_box(engine.execute(&mut request.view()).is_ok());
+}
+
+impl Timed {
+    fn row(&self, kind: Kind, size: Option<usize>, names: &[&str], peer: Option<&Libcrypto>) -> Row {
+        // Rates, as every bench's: of two figures the greater is the better one.
+        let (unit, work) = size.map_or(("operations/s", 1e9), |size| ("MB/s", size as f64 * 1e3));
+        let row = match self.gain {
+            Some(gain) => {
+                let gain = Gain { ours: work / gain.ours, theirs: work / gain.theirs, ..gain };
+                let against = peer.map(Libcrypto::name).unwrap_or_default();
+                Row::compared("engines", kind.name(), unit, By::Cpu, gain).against(against)
+            }
+            None => {
+                let ns = self.engines[self.best].map_or(0.0, |timed| timed.0);
+                Row::alone("engines", kind.name(), unit, By::Cpu, work / ns, self.rounds as usize)
+            }
+        };
+        let row = if let Some(bytes) = size { row.param("bytes", bytes) } else { row };
+        let of = |figure: &dyn Fn(&(f64, Option<f64>)) -> Option<f64>| -> Map<_, _> {
+            let each = names.iter().zip(&self.engines);
+            each.filter_map(|(name, timed)| {
+                Some(((*name).to_owned(), json!(timed.as_ref().and_then(figure)?)))
+            })
+            .collect()
+        };
+        let joules = of(&|timed| timed.1);
+        let joules = (!joules.is_empty()).then(
+            || json!({"unit": per_joule(size), "quality": "derived", "above_idle": true, "by": joules}),
+        );
+        row.detail("engine", names[self.best])
+            .detail("median_ns", of(&|timed| Some(timed.0)))
+            .detail("work_per_joule", joules)
     }
+
+    fn cells(&self, kind: Kind, size: Option<usize>, joules: bool) -> Vec<String> {
+        let rate = |ns: f64| match size {
+            Some(bytes) => text::rate(bytes as f64 / ns * 1e9),
+            None => text::per_second(ns),
+        };
+        let mut cells =
+            vec![kind.name().to_owned(), size.map_or_else(|| "-".into(), |size| text::bytes(size as u64))];
+        cells.extend(self.engines.iter().enumerate().map(|(at, timed)| match (timed, self.gain) {
+            (Some(_), Some(gain)) if at == self.best => rate(gain.ours),
+            (Some((ns, _)), _) => rate(*ns),
+            (None, _) => "-".to_owned(),
+        }));
+        cells.push(self.gain.map_or_else(|| "-".into(), |gain| rate(gain.theirs)));
+        cells.push(pair::cell(self.gain));
+        if joules {
+            let shown = |figure: f64| format!("{figure:.1} {}", per_joule(size));
+            let spent = self.engines.iter().map(|timed| timed.and_then(|timed| timed.1));
+            cells.extend(spent.map(|spent| spent.map_or_else(|| "-".into(), shown)));
+        }
+        cells
+    }
+}
+
+fn per_joule(size: Option<usize>) -> &'static str {
+    if size.is_some() { "MB/J" } else { "op/J" }
 }

@@ -1,4 +1,5 @@
-//! Sealing and opening one large file, `cp` and `age` beside them: whole processes, in turn, timed from outside.
+//! Sealing and opening one large file, `cp` and `age` beside them: whole processes, in turn, timed from outside by the
+//! clock on the wall, since that is what several threads are for, and by processor time, since that is what is paid.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,12 +10,13 @@ use std::time::Instant;
 use age::secrecy::ExposeSecret;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use serde_json::json;
 use wattlock_core::{Algorithm, Data, Engine, Key, Kind, Request};
 use wattlock_cpu::instruction::Instruction;
 
-use super::{machine_line, pair};
-use crate::energy::{Gauge, Spent};
+use super::machine_line;
+use super::pair::{self, Better, Gain};
+use super::record::{By, Record, Row, version_of};
+use crate::energy::{Gauge, children_cpu_s};
 use crate::text;
 
 /// What to seal.
@@ -41,18 +43,24 @@ pub fn new_key(path: &Path) -> Result<String> {
     Ok(identity.to_public().to_string())
 }
 
-/// One thing that is timed: a name, and the command line.
+/// One thing that is timed.
 struct Contestant {
+    /// For people, and for programs.
     name: &'static str,
+    row: &'static str,
+    /// Which row it is held against.
+    peer: Option<&'static str>,
     command: Vec<String>,
     seconds: Vec<f64>,
+    /// Of processor time.
+    cpu: Vec<f64>,
     peak: Option<u64>,
-    /// Joules of the last round.
-    spent: Spent,
+    /// Megabytes by each joule of the last round, where a counter measures.
+    per_joule: Option<f64>,
 }
 
 /// Runs the benchmark.
-pub fn run(settings: &Settings, json: bool) -> Result<()> {
+pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
     let folder = tempfile::tempdir_in(&settings.dir).with_context(|| settings.dir.display().to_string())?;
     let at = |name: &str| folder.path().join(name).display().to_string();
     let key = at("key.txt");
@@ -71,57 +79,161 @@ pub fn run(settings: &Settings, json: bool) -> Result<()> {
     run_once(&[&own, "seal", "-q", "--format", "age", "-r", &recipient, "-o", &aged, &plain])?;
     let out = at("out");
     let mut all = Vec::new();
-    let mut add = |name, command: &[&str]| {
+    let mut add = |(row, name), peer: Option<&'static str>, command: &[&str]| {
         let command = command.iter().map(|part| (*part).to_owned()).collect();
-        all.push(Contestant { name, command, seconds: Vec::new(), peak: None, spent: Spent::Unknown });
+        let (seconds, cpu, peak, per_joule) = (Vec::new(), Vec::new(), None, None);
+        all.push(Contestant { name, row, peer, command, seconds, cpu, peak, per_joule });
     };
-    add("cp", &["cp", &plain, &out]);
-    add("seal to a file", &[&own, "seal", "-q", "-f", "--stats", "-r", &recipient, "-o", &out, &plain]);
-    add("open to a file", &[&own, "open", "-q", "-f", "--stats", "-i", &key, "-o", &out, &sealed]);
-    add("seal to /dev/null", &[&own, "seal", "-q", "--stats", "-r", &recipient, "-o", "/dev/null", &plain]);
-    add("open to /dev/null", &[&own, "open", "-q", "--stats", "-i", &key, "-o", "/dev/null", &sealed]);
-    let format = ["--format", "age"];
-    add(
-        "seal --format age to /dev/null",
-        &[&own, "seal", "-q", "--stats", format[0], format[1], "-r", &recipient, "-o", "/dev/null", &plain],
-    );
-    add("open age to /dev/null", &[&own, "open", "-q", "--stats", "-i", &key, "-o", "/dev/null", &aged]);
-    if Command::new("age").arg("--version").output().is_ok() {
-        add("age to /dev/null", &["age", "-r", &recipient, "-o", "/dev/null", &plain]);
-        add("age -d to /dev/null", &["age", "-d", "-i", &key, "-o", "/dev/null", &aged]);
+    let (seal, open) =
+        ([&*own, "seal", "-q", "--stats", "-r", &recipient], [&*own, "open", "-q", "--stats", "-i", &key]);
+    add(("cp", "cp"), None, &["cp", &plain, &out]);
+    add(("seal-file", "seal to a file"), Some("cp"), &[&seal[..], &["-f", "-o", &out, &plain]].concat());
+    add(("open-file", "open to a file"), Some("cp"), &[&open[..], &["-f", "-o", &out, &sealed]].concat());
+    let null = "/dev/null";
+    add(("seal", "seal to /dev/null"), Some("age"), &[&seal[..], &["-o", null, &plain]].concat());
+    add(("open", "open to /dev/null"), Some("age-d"), &[&open[..], &["-o", null, &sealed]].concat());
+    let own_age = &[&seal[..], &["--format", "age", "-o", null, &plain]].concat();
+    add(("seal-age", "seal --format age to /dev/null"), Some("age"), own_age);
+    add(("open-age", "open age to /dev/null"), Some("age-d"), &[&open[..], &["-o", null, &aged]].concat());
+    let age = version_of("age", "--version");
+    if let Some(version) = &age {
+        record.peer("age", version);
+        add(("age", "age to /dev/null"), None, &["age", "-r", &recipient, "-o", null, &plain]);
+        add(("age-d", "age -d to /dev/null"), None, &["age", "-d", "-i", &key, "-o", null, &aged]);
     }
-    let mut gauge = Gauge::new();
+    let cp = version_of("cp", "--version");
+    record.peer("cp", cp.as_deref().unwrap_or("unknown"));
+    let mut gauge = Gauge::counting();
     for round in 0..=settings.rounds {
+        if record.shows() {
+            eprintln!(
+                "wattlock: round {round} of {}{}",
+                settings.rounds,
+                if round == 0 { ", to warm up" } else { "" }
+            );
+        }
         for contestant in &mut all {
             let _ = std::fs::remove_file(&out);
-            let (timed, spent) = gauge.around(|| contestant.time());
-            let (seconds, peak) = timed?;
-            contestant.spent = spent;
+            let (timed, spent) = match &mut gauge {
+                Some(gauge) => gauge.around(|| contestant.time()),
+                None => (contestant.time(), None),
+            };
+            let Timed { seconds, cpu, peak } = timed?;
+            contestant.per_joule = spent.map(|joules| bytes as f64 / 1e6 / joules.joules());
             if round > 0 {
                 contestant.seconds.push(seconds); // The first round brings the memory in.
+                contestant.cpu.push(cpu);
             }
             contestant.peak = contestant.peak.max(peak);
         }
     }
-    report(&all, bytes, settings, &gauge.line(), json)
+    let version = |row: &str| match row {
+        "cp" => format!("cp {}", cp.as_deref().unwrap_or_default()),
+        _ => format!("age {}", age.as_deref().unwrap_or_default()),
+    };
+    let mut cells = Vec::new();
+    for contestant in &all {
+        let compared = contestant.against(&all);
+        record.add(contestant.row(bytes, compared, &version));
+        cells.push(contestant.cells(bytes, compared, gauge.is_some()));
+    }
+    if record.shows() {
+        let (size, dir) = (text::bytes(bytes), settings.dir.display());
+        say!("{size} in {dir}; {} rounds in turn; {}", settings.rounds, machine_line());
+        if let Some(gauge) = &gauge {
+            say!("{} Last round.", gauge.line());
+        }
+        let header =
+            ["whole process", "time", "rate", "peak memory", "peer", "its time", "gain", "by CPU", "a joule"];
+        let shown = header.len() - usize::from(gauge.is_none());
+        put!("{}", text::table(&header[..shown], &cells));
+        say!("time and its time are of the round with the median gain; by CPU: the same of processor time");
+        say!("{}", pair::LEGEND);
+    }
+    record.finish()
+}
+
+/// What one run took.
+struct Timed {
+    seconds: f64,
+    /// Of processor time, of all its threads.
+    cpu: f64,
+    /// The peak memory that ours report.
+    peak: Option<u64>,
 }
 
 impl Contestant {
-    /// Runs it once: seconds, and the peak memory that ours report.
-    fn time(&self) -> Result<(f64, Option<u64>)> {
-        let start = Instant::now();
+    /// Runs it once.
+    fn time(&self) -> Result<Timed> {
+        let (start, before) = (Instant::now(), children_cpu_s()?);
         let output = Command::new(&self.command[0])
             .args(&self.command[1..])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .output()
             .with_context(|| self.command[0].clone())?;
-        let seconds = start.elapsed().as_secs_f64();
+        let (seconds, cpu) = (start.elapsed().as_secs_f64(), children_cpu_s()? - before);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         if !output.status.success() {
             bail!("{}: {}: {}", self.name, output.status, said.trim());
         }
-        Ok((seconds, said.lines().find_map(parse_peak)))
+        Ok(Timed { seconds, cpu, peak: said.lines().find_map(parse_peak) })
+    }
+
+    /// Its times and its processor times against its peer's, if that ran.
+    fn against(&self, all: &[Contestant]) -> Option<(&'static str, Gain, Option<Gain>)> {
+        let peer = all.iter().find(|other| Some(other.row) == self.peer)?;
+        let gain = Gain::of(&self.seconds, &peer.seconds, Better::Less)?;
+        Some((peer.row, gain, Gain::of(&self.cpu, &peer.cpu, Better::Less)))
+    }
+
+    fn row(
+        &self,
+        bytes: u64,
+        compared: Option<(&'static str, Gain, Option<Gain>)>,
+        version: &dyn Fn(&str) -> String,
+    ) -> Row {
+        let row = match compared {
+            Some((peer, gain, cpu)) => Row::compared("files", self.row, "s", By::Time, gain)
+                .against(version(peer))
+                .detail("cpu", cpu),
+            None => Row::alone(
+                "files",
+                self.row,
+                "s",
+                By::Time,
+                pair::median(self.seconds.clone()),
+                self.seconds.len(),
+            ),
+        };
+        row.param("bytes", bytes)
+            .detail("cpu_s", pair::median(self.cpu.clone()))
+            .detail("peak_bytes", self.peak)
+            .detail("mb_per_joule", self.per_joule)
+    }
+
+    fn cells(
+        &self,
+        bytes: u64,
+        compared: Option<(&'static str, Gain, Option<Gain>)>,
+        joules: bool,
+    ) -> Vec<String> {
+        let seconds = compared.map_or_else(|| pair::median(self.seconds.clone()), |(_, gain, _)| gain.ours);
+        let mut cells = vec![
+            self.name.to_owned(),
+            format!("{seconds:.3} s"),
+            text::rate(bytes as f64 / seconds),
+            self.peak.map_or_else(|| "-".into(), text::bytes),
+        ];
+        let peer = compared
+            .map(|(peer, gain, _)| (peer.replace("age-d", "age -d"), format!("{:.3} s", gain.theirs)));
+        let (peer, theirs) = peer.unwrap_or_else(|| ("-".to_owned(), "-".to_owned()));
+        cells.extend([peer, theirs]);
+        cells.extend([pair::cell(compared.map(|of| of.1)), pair::cell(compared.and_then(|of| of.2))]);
+        if joules {
+            cells.push(self.per_joule.map_or_else(|| "-".into(), |work| format!("{work:.1} MB/J")));
+        }
+        cells
     }
 }
 
@@ -135,56 +247,6 @@ fn parse_peak(line: &str) -> Option<u64> {
         _ => 0,
     };
     Some((value * f64::from(1_u32 << shift)) as u64)
-}
-
-fn report(all: &[Contestant], bytes: u64, settings: &Settings, joules: &str, json: bool) -> Result<()> {
-    let find = |name: &str| all.iter().find(|contestant| contestant.name == name);
-    let peer = |name: &str| match name {
-        n if n.ends_with("to a file") => find("cp"),
-        n if n.starts_with("seal") => find("age to /dev/null"),
-        n if n.starts_with("open") => find("age -d to /dev/null"),
-        _ => None,
-    };
-    let mut rows = Vec::new();
-    for contestant in all {
-        let seconds = pair::median(contestant.seconds.clone());
-        let against = peer(contestant.name).map(|peer| {
-            let faster = pair::ratio(&peer.seconds, &contestant.seconds);
-            if peer.name == "cp" {
-                (format!("{:.2} x its time", 1.0 / faster), peer.name, 1.0 / faster)
-            } else {
-                (format!("{faster:.2} x faster"), peer.name, faster)
-            }
-        });
-        if json {
-            let row = json!({"bench": "files", "what": contestant.name, "bytes": bytes, "seconds": seconds,
-                "runs": contestant.seconds, "peak_bytes": contestant.peak, "peer": against.as_ref().map(|a| a.1),
-                "ratio": against.as_ref().map(|a| a.2), "energy": contestant.spent.json(bytes as f64 / 1e6), "energy_unit": "MB/J",
-                "machine": machine_line()});
-            say!("{row}");
-        }
-        rows.push(vec![
-            contestant.name.to_owned(),
-            format!("{seconds:.3} s"),
-            text::rate(bytes as f64 / seconds),
-            contestant.peak.map_or_else(|| "-".into(), text::bytes),
-            against.map_or_else(|| "-".into(), |(ratio, peer, _)| format!("{ratio} ({peer})")),
-            contestant.spent.per_joule(bytes as f64 / 1e6, "MB/J"),
-        ]);
-    }
-    if !json {
-        say!(
-            "{} in {}; {} rounds in turn, medians; {}",
-            text::bytes(bytes),
-            settings.dir.display(),
-            settings.rounds,
-            machine_line()
-        );
-        say!("{joules} Last round.");
-        let header = ["whole process", "time", "rate", "peak memory", "ratio (peer)", "a joule"];
-        put!("{}", text::table(&header, &rows));
-    }
-    Ok(())
 }
 
 fn run_once(command: &[&str]) -> Result<()> {

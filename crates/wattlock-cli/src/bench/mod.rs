@@ -9,33 +9,41 @@ mod lanes;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "lanes_absent.rs"]
 mod lanes;
-mod pair;
+mod libcrypto;
+pub mod pair;
+pub mod record;
 mod start;
 #[cfg(target_arch = "x86_64")]
 mod through;
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+use self::record::Record;
 use crate::setup::Choice;
 
 /// Measure engines, dispatch, sealed files and start-up, with peers beside them
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start\n  wattlock bench lanes --operation x25519\n  wattlock bench https --rows tls13"
+    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json engines.json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start\n  wattlock bench lanes --operation x25519\n  wattlock bench https --rows tls13"
 )]
 pub struct Command {
     #[command(subcommand)]
     what: Option<What>,
-    /// One JSON object a line
-    #[arg(long, global = true)]
-    json: bool,
+    /// Also write the figures, with commit, command and machine, to a file as JSON; `-` for standard output instead of
+    /// the table
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Throughput of every engine, `openssl speed` beside them (the default)
-    #[command(after_help = "Example:\n  wattlock bench engines --size 64,16K --kind aes-256-gcm-seal --json")]
+    /// Throughput of every engine, OpenSSL beside them (the default)
+    #[command(
+        after_help = "Example:\n  wattlock bench engines --size 64,16K --kind aes-256-gcm-seal --json -"
+    )]
     Engines(engines::Settings),
     /// What the runtime adds to a call of an engine, and `aws-lc-rs` beside it
     #[command(after_help = "Example:\n  wattlock bench dispatch --size 64,16K")]
@@ -56,14 +64,15 @@ enum What {
 
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    let record = Record::begin(command.json.as_deref())?;
     match &command.what {
-        None => engines::run(&engines::Settings::default(), choice, command.json),
-        Some(What::Engines(settings)) => engines::run(settings, choice, command.json),
-        Some(What::Dispatch(settings)) => dispatch::run(settings, choice, command.json),
-        Some(What::Files(settings)) => files::run(settings, command.json),
-        Some(What::Start) => start::run(choice, command.json),
-        Some(What::Lanes(settings)) => lanes::run(settings, command.json),
-        Some(What::Https(settings)) => https::run(settings, choice, command.json),
+        None => engines::run(&engines::Settings::default(), choice, record),
+        Some(What::Engines(settings)) => engines::run(settings, choice, record),
+        Some(What::Dispatch(settings)) => dispatch::run(settings, choice, record),
+        Some(What::Files(settings)) => files::run(settings, record),
+        Some(What::Start) => start::run(choice, record),
+        Some(What::Lanes(settings)) => lanes::run(settings, record),
+        Some(What::Https(settings)) => https::run(settings, choice, record),
     }
 }
 

@@ -5,16 +5,21 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use serde_json::json;
 use wattlock::Runtime;
 
+use super::record::{By, Record, Row, version_of};
 use super::{machine_line, pair};
 use crate::openssl::place;
 use crate::setup::{self, Choice};
 use crate::text;
 
+/// Runs with and without a profile.
+const USES: usize = 5;
+/// Runs of `openssl` with the provider and without.
+const PROVIDER_LOADS: usize = 41;
+
 /// Runs the benchmark.
-pub fn run(choice: &Choice, json: bool) -> Result<()> {
+pub fn run(choice: &Choice, mut record: Record) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let profile = folder.path().join("profile.json");
     let key = folder.path().join("key.txt");
@@ -33,7 +38,7 @@ pub fn run(choice: &Choice, json: bool) -> Result<()> {
         Ok(start.elapsed().as_secs_f64())
     };
     let (mut first, mut later) = (Vec::new(), Vec::new());
-    for _ in 0..5 {
+    for _ in 0..USES {
         let _ = std::fs::remove_file(&profile);
         first.push(seal("first use")?);
         later.push(seal("later use")?);
@@ -55,12 +60,24 @@ pub fn run(choice: &Choice, json: bool) -> Result<()> {
     // The first load in a process also detects the CPU and reads its files cold: it is the one that counts.
     let (load, dispatcher) = (loads[0], dispatchers[0]);
     let provider = provider_load()?;
-    if json {
-        let row = json!({"bench": "start", "provider_load_s": provider, "first_use_s": first, "later_use_s": later, "load_s": load,
-            "load_median_s": pair::median(loads), "first_dispatcher_s": dispatcher, "threads_started": new_threads,
-            "machine": machine_line()});
-        say!("{row}");
-        return Ok(());
+    let loaded = pair::median(loads.clone());
+    let mut row = |name, seconds, rounds| {
+        record.add(Row::alone("start", name, "s", By::Time, seconds, rounds));
+    };
+    row("first-use", first, USES);
+    row("later-use", later, USES);
+    row("runtime-first-load", load, 1);
+    row("runtime-load", loaded, loads.len());
+    row("first-dispatcher", dispatcher, 1);
+    if let Some(added) = provider {
+        row("provider-load", added, PROVIDER_LOADS);
+        if let Some(version) = version_of("openssl", "version") {
+            record.peer("openssl", &version);
+        }
+    }
+    record.add(Row::alone("start", "threads", "threads", By::Time, new_threads as f64, 1));
+    if !record.shows() {
+        return record.finish();
     }
     let show = |seconds: f64| text::nanos(seconds * 1e9);
     say!("{}", machine_line());
@@ -68,14 +85,14 @@ pub fn run(choice: &Choice, json: bool) -> Result<()> {
     say!("the same with a profile                    {}", show(later));
     say!("first use adds                             {}", show(first - later));
     say!("loading the runtime, first in the process  {}", show(load));
-    say!("                     median of {}          {}", loads.len(), show(pair::median(loads)));
+    say!("                     median of {}          {}", loads.len(), show(loaded));
     say!("a thread's first dispatcher                {}", show(dispatcher));
     say!("threads started by loading                 {new_threads}");
     match provider {
         Some(added) => say!("loading the provider adds to `openssl`      {}", show(added)),
         None => say!("the provider is not built, or there is no `openssl`: not measured"),
     }
-    Ok(())
+    record.finish()
 }
 
 /// Seconds by which loading the provider lengthens the shortest run of `openssl` that loads providers; median of runs in
@@ -101,7 +118,7 @@ fn provider_load() -> Result<Option<f64>> {
         Some((start.elapsed().as_secs_f64(), String::from_utf8_lossy(&text).contains("Wattlock")))
     };
     let mut added = Vec::new();
-    for _ in 0..41 {
+    for _ in 0..PROVIDER_LOADS {
         let [Some((without, false)), Some((with, true))] = [run(&configurations[0]), run(&configurations[1])]
         else {
             return Ok(None);

@@ -13,7 +13,7 @@ use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
 use super::pair;
 
 /// Rounds of each comparison, and what one should take.
-const ROUNDS: u32 = 30;
+pub const ROUNDS: u32 = 30;
 const ROUND_NS: f64 = 10e6;
 
 /// Two ratios of times in the same run.

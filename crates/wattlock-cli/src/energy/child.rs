@@ -82,7 +82,8 @@ fn wait(mut child: Child, interval: Duration, tick: &mut impl FnMut()) -> Result
     }
 }
 
-fn children_cpu_s() -> Result<f64> {
+/// CPU seconds so far of children that were waited for.
+pub fn children_cpu_s() -> Result<f64> {
     cpu_s(UsageWho::RUSAGE_CHILDREN)
 }
 

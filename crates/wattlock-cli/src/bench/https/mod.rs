@@ -1,9 +1,9 @@
 //! HTTPS with Wattlock and without: the same nginx, one worker on one core, the client on another, in turn in the same
-//! run. What is compared, and what the project asks of itself, is in [`rows`].
+//! run. What is compared is in [`rows`].
 
 pub mod client;
 pub mod groups;
-mod rows;
+pub mod rows;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +16,9 @@ use serde_json::json;
 
 use self::client::{Load, Tally};
 use self::rows::{Measure, ROWS, Row};
-use super::{machine_line, pair};
+use super::machine_line;
+use super::pair::{self, Gain};
+use super::record::{By, Record, Row as Line};
 use crate::nginx::place::Places;
 use crate::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 use crate::setup::Choice;
@@ -51,7 +53,7 @@ pub struct Settings {
 }
 
 /// Runs the benchmark.
-pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
+pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<()> {
     let wants = |row: &Row| {
         settings.rows.is_empty() || settings.rows.iter().any(|part| row.name.contains(part.as_str()))
     };
@@ -70,43 +72,47 @@ pub fn run(settings: &Settings, choice: &Choice, json: bool) -> Result<()> {
     // Before this thread is pinned: then it sees one core only.
     let machine = machine_line();
     pin(client_core)?;
-    if !json {
+    if record.shows() {
         say!("{machine}");
         say!("{}; worker on core {server_core}, client on core {client_core}", pair.words);
     }
     let (mut table, mut failures) = (Vec::new(), Vec::new());
     for row in rows {
-        if !json {
+        if record.shows() {
             eprintln!("wattlock: {}", row.name);
         }
         let before = pair.done(row)?;
         let result = pair.measure(row, settings)?;
         let engines = engines(&before, &pair.done(row)?);
-        if settings.engines && !json {
+        if settings.engines && record.shows() {
             eprintln!("    {}", engines.join("; "));
         }
         for (side, tallies) in [("stock", &result.stock), ("ours", &result.ours)] {
             failures.extend(failures_of(row.name, side, tallies));
         }
-        if json {
-            say!("{}", result.json(row, &pair.words, &machine, &engines));
-        } else {
+        if let Some(line) = result.line(row) {
+            let params =
+                |line: Line| line.param("connections", row.connections).against(pair.against.as_str());
+            record.add(params(line).detail("server", &pair.words).detail("engines", &engines));
             table.push(result.cells(row));
         }
     }
-    if !json {
+    name_peers(&pair.against, &mut record);
+    if record.shows() {
         put!("{}", text::table(&HEADER, &table));
         say!(
-            "of 1, 2 and 4 connections the median and the 99th percentile of latency are held to the floor, too"
+            "each figure stands beside the other of its round, the one with the median gain; by CPU: the same of"
         );
         say!(
-            "ratio: median over rounds; by CPU: the same of the worker's processor time for each; worker: its share of"
+            "handshakes or responses by each second of the worker's processor time; worker: its share of the core:"
         );
         say!(
-            "the core; where ours is below {:.0} %, the client or another process was the limit, and `by CPU` says more",
+            "below {:.0} % the client or another process was the limit, and `by CPU` says more",
             FULL * 100.0
         );
+        say!("{}", pair::LEGEND);
     }
+    record.finish()?;
     ensure!(failures.is_empty(), "connections failed: {}", failures.join("; "));
     Ok(())
 }
@@ -159,6 +165,8 @@ struct Pair {
     /// Which listener has which key.
     listeners: HashMap<KeyType, usize>,
     words: String,
+    /// The stock server and its OpenSSL, with versions.
+    against: String,
     _folder: tempfile::TempDir,
 }
 
@@ -193,20 +201,13 @@ impl Pair {
             .as_ref()
             .map_or(String::new(), |folder| format!(", libraries of {}", folder.display()));
         let words = format!("nginx {major}.{minor}.{patch}, built with {linked}{other}");
-        Ok(Pair { stock, ours, listeners: keys, words, _folder: folder })
+        let against = stock_name(&nginx);
+        Ok(Pair { stock, ours, listeners: keys, words, against, _folder: folder })
     }
 
     /// What the server with Wattlock has done so far, by its own count.
     fn done(&self, row: &Row) -> Result<Done> {
-        let text = client::fetch(self.ours.addresses[self.listeners[&row.key]], "/wattlock_status")?;
-        let status: serde_json::Value = serde_json::from_str(&text).context("the status page is no JSON")?;
-        let cells = status["runtime"]["cells"].as_array().context("the status page has no cells")?;
-        let word = |cell: &serde_json::Value, key: &str| cell[key].as_str().unwrap_or_default().to_owned();
-        let count = |cell: &serde_json::Value, key: &str| cell[key].as_u64().unwrap_or(0);
-        let cell = |cell| {
-            ((word(cell, "engine"), word(cell, "kind")), (count(cell, "requests"), count(cell, "batch_sum")))
-        };
-        Ok(cells.iter().map(cell).collect())
+        done(self.ours.addresses[self.listeners[&row.key]])
     }
 
     fn measure(&mut self, row: &Row, settings: &Settings) -> Result<Sides> {
@@ -232,11 +233,48 @@ impl Pair {
     }
 }
 
+/// What an nginx and the OpenSSL that it runs with are called: `nginx 1.22.1 + OpenSSL 3.0.19`.
+pub fn stock_name(nginx: &crate::nginx::place::Nginx) -> String {
+    let [major, minor, patch] = nginx.version;
+    // `running with` is said where it is another than at build time.
+    let said = |start: &str| {
+        let rest = nginx.built.split_once(start)?.1.split_once("OpenSSL ")?.1;
+        rest.split_whitespace().next().map(|version| version.trim_end_matches(')').to_owned())
+    };
+    let openssl = said("running with ").or_else(|| said("built with ")).unwrap_or_default();
+    format!("nginx {major}.{minor}.{patch} + OpenSSL {openssl}")
+}
+
+/// Adds the versions in such a name to a record.
+pub fn name_peers(against: &str, record: &mut Record) {
+    let mut parts = against.split(" + ").filter_map(|part| part.split_once(' '));
+    if let (Some((_, nginx)), Some((_, openssl))) = (parts.next(), parts.next()) {
+        record.peer("nginx", nginx);
+        record.peer("openssl", openssl);
+    }
+}
+
+/// What a server with Wattlock has done so far, by its own count.
+///
+/// # Errors
+/// It has no status page.
+pub fn done(address: std::net::SocketAddr) -> Result<Done> {
+    let text = client::fetch(address, "/wattlock_status")?;
+    let status: serde_json::Value = serde_json::from_str(&text).context("the status page is no JSON")?;
+    let cells = status["runtime"]["cells"].as_array().context("the status page has no cells")?;
+    let word = |cell: &serde_json::Value, key: &str| cell[key].as_str().unwrap_or_default().to_owned();
+    let count = |cell: &serde_json::Value, key: &str| cell[key].as_u64().unwrap_or(0);
+    let cell = |cell| {
+        ((word(cell, "engine"), word(cell, "kind")), (count(cell, "requests"), count(cell, "batch_sum")))
+    };
+    Ok(cells.iter().map(cell).collect())
+}
+
 /// Requests and the sum of their batches' sizes, by engine and kind.
-type Done = BTreeMap<(String, String), (u64, u64)>;
+pub type Done = BTreeMap<(String, String), (u64, u64)>;
 
 /// What was done between two looks, in words.
-fn engines(before: &Done, after: &Done) -> Vec<String> {
+pub fn engines(before: &Done, after: &Done) -> Vec<String> {
     let since = |(place, (requests, batches)): (&(String, String), &(u64, u64))| {
         let (old_requests, old_batches) = before.get(place).copied().unwrap_or_default();
         let (requests, batches) =
@@ -271,82 +309,24 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// Median over rounds of ours over stock, by a figure of which more is better.
-    pub fn ratio(&self, merit: impl Fn(&Tally) -> f64) -> f64 {
-        let [ours, stock] = [&self.ours, &self.stock].map(|side| side.iter().map(&merit).collect::<Vec<_>>());
-        pair::ratio(&ours, &stock)
+    /// Ours against stock's, round by round. `None` if nothing succeeded.
+    pub fn gain(&self, measure: Measure) -> Option<Gain> {
+        let (figure, better) = measure.figure();
+        let [stock, ours] = self.figures(figure);
+        Gain::of(&ours, &stock, better)
+    }
+
+    fn figures(&self, figure: impl Fn(&Tally) -> f64) -> [Vec<f64>; 2] {
+        [&self.stock, &self.ours].map(|side| side.iter().map(&figure).collect())
     }
 
     /// Median of a figure, stock's and ours.
     pub fn both(&self, figure: impl Fn(&Tally) -> f64) -> [f64; 2] {
-        [&self.stock, &self.ours].map(|side| pair::median(side.iter().map(&figure).collect()))
-    }
-}
-
-const HEADER: [&str; 11] = [
-    "row",
-    "stock",
-    "ours",
-    "ratio",
-    "floor",
-    "goal",
-    "verdict",
-    "by CPU",
-    "CPU, us",
-    "p50 / p99, us",
-    "worker, %",
-];
-
-impl Sides {
-    /// The round in the middle, by what is compared; of two in the middle the worse.
-    fn middle(side: &[Tally], measure: Measure) -> Option<&Tally> {
-        let mut order: Vec<&Tally> = side.iter().collect();
-        order.sort_by(|a, b| measure.merit(a).total_cmp(&measure.merit(b)));
-        order.get(order.len().saturating_sub(1) / 2).copied()
+        self.figures(figure).map(pair::median)
     }
 
-    fn cells(&self, row: &Row) -> Vec<String> {
-        let shown =
-            |side| Sides::middle(side, row.measure).map_or_else(String::new, |tally| row.measure.show(tally));
-        let ratio = self.ratio(|tally| row.measure.merit(tally));
-        let arrow = |[stock, ours]: [f64; 2]| format!("{stock:.1} > {ours:.1}");
-        let [p50, p99] = [0.5, 0.99].map(|rank| self.both(|tally| tally.latency_us(rank)));
-        let share = self.both(Tally::share);
-        vec![
-            row.name.to_owned(),
-            shown(&self.stock),
-            shown(&self.ours),
-            format!("{ratio:.2}"),
-            format!("{:.2}", row.floor),
-            row.goal.map_or_else(|| "-".to_owned(), |goal| format!("{goal:.2}")),
-            self.verdict(row),
-            format!("{:.2}", self.ratio(|tally| Measure::Cpu.merit(tally))),
-            arrow(self.both(Tally::cpu_us)),
-            format!("{:.0} / {:.0} > {:.0} / {:.0}", p50[0], p99[0], p50[1], p99[1]),
-            format!("{:.0} > {:.0}", share[0] * 100.0, share[1] * 100.0),
-        ]
-    }
-
-    fn verdict(&self, row: &Row) -> String {
-        let ratio = self.ratio(|tally| row.measure.merit(tally));
-        let share = self.both(Tally::share)[1];
-        let mut ratios = row.also.iter().map(|also| (also, self.ratio(|tally| also.merit(tally))));
-        match ratio {
-            r if r >= row.floor
-                && let Some((also, ratio)) = ratios.find(|(_, ratio)| *ratio < row.floor) =>
-            {
-                format!("below, {} {ratio:.2}", also.name())
-            }
-            r if row.goal.is_some_and(|goal| r >= goal) => "goal".to_owned(),
-            r if r >= row.floor => "floor".to_owned(),
-            _ if row.measure == Measure::Rate && row.connections >= 8 && share < FULL => {
-                format!("below, worker at {:.0} %", share * 100.0)
-            }
-            _ => "below".to_owned(),
-        }
-    }
-
-    fn json(&self, row: &Row, words: &str, machine: &str, engines: &[String]) -> serde_json::Value {
+    /// A row for programs: by processor time what is done by each second of it, else the latency.
+    pub fn row(&self, bench: &'static str, name: &str, measure: Measure, responses: bool) -> Option<Line> {
         let side = |side: &[Tally], at: usize| {
             let sum = |figure: fn(&Tally) -> u64| side.iter().map(figure).sum::<u64>();
             json!({
@@ -358,16 +338,43 @@ impl Sides {
                 "failed": sum(|tally| tally.failed), "bytes": sum(|tally| tally.bytes),
             })
         };
-        json!({
-            "bench": "https", "row": row.name, "connections": row.connections, "measure": row.measure.name(),
-            "stock": side(&self.stock, 0), "ours": side(&self.ours, 1), "rounds": self.ours.len(),
-            "ratio": self.ratio(|tally| row.measure.merit(tally)),
-            "ratio_by_cpu": self.ratio(|tally| Measure::Cpu.merit(tally)),
-            "ratio_p50": self.ratio(|tally| Measure::P50.merit(tally)),
-            "ratio_p99": self.ratio(|tally| Measure::P99.merit(tally)),
-            "floor": row.floor, "goal": row.goal, "verdict": self.verdict(row), "server": words,
-            "engines": engines, "machine": machine,
-        })
+        let unit = if responses { "responses/s" } else { "handshakes/s" };
+        let (unit, by, gain) = match measure {
+            Measure::Rate | Measure::Cpu => {
+                let gain = self.gain(Measure::Cpu)?;
+                (unit, By::Cpu, Gain { ours: 1e6 / gain.ours, theirs: 1e6 / gain.theirs, ..gain })
+            }
+            Measure::P50 | Measure::P99 => ("us", By::Time, self.gain(measure)?),
+        };
+        let line = Line::compared(bench, name, unit, by, gain)
+            .detail("stock", side(&self.stock, 0))
+            .detail("ours", side(&self.ours, 1));
+        let others = [("by_rate", Measure::Rate), ("by_p50", Measure::P50), ("by_p99", Measure::P99)];
+        Some(others.into_iter().fold(line, |line, (name, measure)| line.detail(name, self.gain(measure))))
+    }
+}
+
+const HEADER: [&str; 7] = ["row", "stock", "ours", "gain", "gain by CPU", "p50 / p99, us", "worker, %"];
+
+impl Sides {
+    fn line(&self, row: &Row) -> Option<Line> {
+        self.row("https", row.name, row.measure, row.path.is_some())
+    }
+
+    fn cells(&self, row: &Row) -> Vec<String> {
+        let gain = self.gain(row.measure);
+        let shown = |of: fn(Gain) -> f64| gain.map_or_else(|| "-".into(), |gain| row.measure.show(of(gain)));
+        let [p50, p99] = [0.5, 0.99].map(|rank| self.both(|tally| tally.latency_us(rank)));
+        let share = self.both(Tally::share);
+        vec![
+            row.name.to_owned(),
+            shown(|gain| gain.theirs),
+            shown(|gain| gain.ours),
+            pair::cell(gain),
+            pair::cell(self.gain(Measure::Cpu)),
+            format!("{:.0} / {:.0} > {:.0} / {:.0}", p50[0], p99[0], p50[1], p99[1]),
+            format!("{:.0} > {:.0}", share[0] * 100.0, share[1] * 100.0),
+        ]
     }
 }
 
@@ -382,25 +389,52 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_ratio_counts_and_is_held_against_floor_and_goal() {
-        let row = &ROWS[0];
-        let sides = |ours: [u64; 3]| Sides {
-            stock: vec![tally(1000, 1000), tally(1000, 1000), tally(1000, 1000)],
-            ours: ours.map(|done| tally(done, 1000)).into(),
-        };
-        assert_eq!(sides([2900, 2800, 1]).verdict(row), "goal");
-        assert_eq!(sides([2500, 9000, 1]).verdict(row), "floor");
-        assert_eq!(sides([2300, 9000, 1]).verdict(row), "below");
-        let few = ROWS.iter().find(|row| !row.also.is_empty()).unwrap();
-        let late = |us: u64| Tally { latencies: vec![us * 1000], ..tally(1000, 1000) };
-        let with = |us| Sides { stock: vec![late(100)], ours: vec![late(us)] };
-        assert_eq!(
-            (with(102).verdict(few), with(125).verdict(few)),
-            ("floor".into(), "below, p50 0.80".into())
-        );
+    fn a_rate_is_compared_by_the_clock_and_by_processor_time() {
         let lazy = Sides { stock: vec![tally(1000, 1000)], ours: vec![tally(2000, 500)] };
-        assert_eq!(lazy.verdict(row), "below, worker at 50 %");
-        assert!((lazy.ratio(|tally| Measure::Cpu.merit(tally)) - 4.0).abs() < 1e-9);
+        assert_eq!(lazy.gain(Measure::Rate).unwrap().ratio, 2.0);
+        assert!((lazy.gain(Measure::Cpu).unwrap().ratio - 4.0).abs() < 1e-9);
+        let line = serde_json::to_value(lazy.line(&ROWS[0]).unwrap()).unwrap();
+        assert_eq!((&line["by"], &line["unit"]), (&"cpu".into(), &"handshakes/s".into()));
+        assert!((line["ours"].as_f64().unwrap() - 4000.0).abs() < 1e-6, "{line}");
+        assert!((line["theirs"].as_f64().unwrap() - 1000.0).abs() < 1e-6, "{line}");
+        assert_eq!(line["detail"]["by_rate"]["ratio"], 2.0);
+    }
+
+    /// The figures of a row were three medians once, which told another ratio than the one beside them.
+    #[test]
+    fn a_rows_figures_make_its_gain() {
+        let sides = Sides {
+            stock: [763, 841, 900].map(|done| tally(done, 1000)).into(),
+            ours: [862, 841, 700].map(|done| tally(done, 1000)).into(),
+        };
+        let gain = sides.gain(Measure::Rate).unwrap();
+        assert_eq!((gain.ours, gain.theirs, gain.ratio), (841.0, 841.0, 1.0));
+        assert!(sides.cells(&ROWS[0])[3].starts_with("noise"), "{:?}", sides.cells(&ROWS[0]));
+    }
+
+    #[test]
+    fn a_late_row_is_told_in_microseconds() {
+        let row = ROWS.iter().find(|row| row.measure == Measure::P99).unwrap();
+        let late = |us: u64| Tally { latencies: vec![us * 1000], ..tally(1000, 1000) };
+        let sides = Sides { stock: vec![late(100)], ours: vec![late(125)] };
+        let line = serde_json::to_value(sides.line(row).unwrap()).unwrap();
+        assert_eq!((&line["by"], &line["unit"], &line["ratio"]), (&"time".into(), &"us".into(), &0.8.into()));
+    }
+
+    #[test]
+    fn the_stock_server_has_its_librarys_version() {
+        let name = |built: &str| {
+            stock_name(&crate::nginx::place::Nginx {
+                program: "nginx".into(),
+                version: [1, 22, 1],
+                built: built.to_owned(),
+                libraries: None,
+            })
+        };
+        let built = "built with OpenSSL 3.0.19 27 Jan 2026";
+        assert_eq!(name(built), "nginx 1.22.1 + OpenSSL 3.0.19");
+        let both = format!("{built} (running with OpenSSL 3.0.22 25 Aug 2026)");
+        assert_eq!(name(&both), "nginx 1.22.1 + OpenSSL 3.0.22");
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! What is measured, as data: one row each, with what the project asks of itself.
+//! What is measured, as data: one row each.
 
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
 use super::client::Tally;
 use super::groups::Group::{self, P256, P384, X25519};
+use crate::bench::pair::Better;
 use crate::nginx::server::KeyType;
 
 /// What of a row's rounds is compared.
@@ -21,39 +22,25 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// A figure of which more is better.
-    pub fn merit(self, tally: &Tally) -> f64 {
+    /// The figure that it is compared by, and which is better.
+    pub fn figure(self) -> (fn(&Tally) -> f64, Better) {
         match self {
-            Measure::Rate => tally.rate(),
-            Measure::P50 => 1e6 / tally.latency_us(0.5).max(1e-3),
-            Measure::P99 => 1e6 / tally.latency_us(0.99).max(1e-3),
-            Measure::Cpu => 1e6 / tally.cpu_us().max(1e-3),
+            Measure::Rate => (Tally::rate, Better::More),
+            Measure::P50 => (|tally| tally.latency_us(0.5), Better::Less),
+            Measure::P99 => (|tally| tally.latency_us(0.99), Better::Less),
+            Measure::Cpu => (Tally::cpu_us, Better::Less),
         }
     }
 
     /// The figure for people.
-    pub fn show(self, tally: &Tally) -> String {
+    pub fn show(self, figure: f64) -> String {
         match self {
-            Measure::Rate => format!("{:.0} /s", tally.rate()),
-            Measure::P50 => format!("{:.0} us", tally.latency_us(0.5)),
-            Measure::P99 => format!("{:.0} us", tally.latency_us(0.99)),
-            Measure::Cpu => format!("{:.1} us", tally.cpu_us()),
-        }
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Measure::Rate => "rate",
-            Measure::P50 => "p50",
-            Measure::P99 => "p99",
-            Measure::Cpu => "cpu",
+            Measure::Rate => format!("{figure:.0} /s"),
+            Measure::P50 | Measure::P99 => format!("{figure:.0} us"),
+            Measure::Cpu => format!("{figure:.1} us"),
         }
     }
 }
-
-/// Few connections: handshakes a second could be bought with latency.
-const LATENCY: &[Measure] = &[Measure::P50, Measure::P99];
 
 /// One row.
 #[derive(Debug)]
@@ -75,12 +62,6 @@ pub struct Row {
     pub path: Option<&'static str>,
     /// What is compared.
     pub measure: Measure,
-    /// What is held against the same floor besides.
-    pub also: &'static [Measure],
-    /// The least ratio to the stock server.
-    pub floor: f64,
-    /// The ratio aimed at, where there is one.
-    pub goal: Option<f64>,
 }
 
 const BASE: Row = Row {
@@ -92,63 +73,25 @@ const BASE: Row = Row {
     resumed: false,
     path: None,
     measure: Measure::Rate,
-    also: &[],
-    floor: 1.0,
-    goal: None,
 };
 
 /// All rows.
 pub const ROWS: &[Row] = &[
-    Row { name: "tls12-rsa2048-x25519", floor: 2.4, goal: Some(2.8), ..BASE },
-    Row { name: "tls12-rsa2048-p256", groups: &[P256], floor: 2.0, goal: Some(2.3), ..BASE },
-    Row { name: "tls13-rsa2048-x25519", version: &TLS13, floor: 2.25, goal: Some(2.6), ..BASE },
-    Row { name: "tls13-rsa2048-p256", version: &TLS13, groups: &[P256], floor: 1.9, goal: Some(2.2), ..BASE },
-    Row {
-        name: "tls12-ecdsa256-x25519",
-        key: KeyType::P256,
-        groups: &[X25519, P256],
-        floor: 2.0,
-        goal: Some(2.2),
-        ..BASE
-    },
-    Row {
-        name: "tls13-ecdsa256-x25519",
-        version: &TLS13,
-        key: KeyType::P256,
-        floor: 1.6,
-        goal: Some(1.8),
-        ..BASE
-    },
-    Row {
-        name: "tls12-rsa3072-p256",
-        key: KeyType::Rsa3072,
-        groups: &[P256],
-        floor: 3.8,
-        goal: Some(4.3),
-        ..BASE
-    },
-    Row {
-        name: "tls12-rsa4096-p256",
-        key: KeyType::Rsa4096,
-        groups: &[P256],
-        floor: 4.7,
-        goal: Some(5.3),
-        ..BASE
-    },
-    Row { name: "tls13-ecdsa384-x25519", version: &TLS13, key: KeyType::P384, floor: 4.0, ..BASE },
-    Row {
-        name: "tls13-ecdsa384-p384",
-        version: &TLS13,
-        key: KeyType::P384,
-        groups: &[P384],
-        floor: 7.0,
-        ..BASE
-    },
-    Row { name: "tls12-rsa2048-x25519-resumed", resumed: true, floor: 1.2, ..BASE },
-    Row { name: "tls12-rsa2048-x25519-1", connections: 1, also: LATENCY, floor: 0.97, ..BASE },
-    Row { name: "tls12-rsa2048-x25519-2", connections: 2, also: LATENCY, floor: 0.97, ..BASE },
-    Row { name: "tls12-rsa2048-x25519-4", connections: 4, also: LATENCY, floor: 0.97, ..BASE },
-    Row { name: "tls12-rsa2048-x25519-8", connections: 8, floor: 1.7, ..BASE },
+    Row { name: "tls12-rsa2048-x25519", ..BASE },
+    Row { name: "tls12-rsa2048-p256", groups: &[P256], ..BASE },
+    Row { name: "tls13-rsa2048-x25519", version: &TLS13, ..BASE },
+    Row { name: "tls13-rsa2048-p256", version: &TLS13, groups: &[P256], ..BASE },
+    Row { name: "tls12-ecdsa256-x25519", key: KeyType::P256, groups: &[X25519, P256], ..BASE },
+    Row { name: "tls13-ecdsa256-x25519", version: &TLS13, key: KeyType::P256, ..BASE },
+    Row { name: "tls12-rsa3072-p256", key: KeyType::Rsa3072, groups: &[P256], ..BASE },
+    Row { name: "tls12-rsa4096-p256", key: KeyType::Rsa4096, groups: &[P256], ..BASE },
+    Row { name: "tls13-ecdsa384-x25519", version: &TLS13, key: KeyType::P384, ..BASE },
+    Row { name: "tls13-ecdsa384-p384", version: &TLS13, key: KeyType::P384, groups: &[P384], ..BASE },
+    Row { name: "tls12-rsa2048-x25519-resumed", resumed: true, ..BASE },
+    Row { name: "tls12-rsa2048-x25519-1", connections: 1, ..BASE },
+    Row { name: "tls12-rsa2048-x25519-2", connections: 2, ..BASE },
+    Row { name: "tls12-rsa2048-x25519-4", connections: 4, ..BASE },
+    Row { name: "tls12-rsa2048-x25519-8", connections: 8, ..BASE },
     Row { name: "tls12-rsa2048-x25519-p99", measure: Measure::P99, ..BASE },
     Row { name: "tls13-rsa2048-x25519-p99", version: &TLS13, measure: Measure::P99, ..BASE },
     Row {
@@ -157,7 +100,6 @@ pub const ROWS: &[Row] = &[
         connections: 16,
         path: Some("/64k"),
         measure: Measure::Cpu,
-        floor: 1.25,
         ..BASE
     },
     Row {
@@ -166,7 +108,6 @@ pub const ROWS: &[Row] = &[
         connections: 16,
         path: Some("/1m"),
         measure: Measure::Cpu,
-        floor: 1.3,
         ..BASE
     },
 ];
@@ -174,26 +115,28 @@ pub const ROWS: &[Row] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::pair::Gain;
 
     #[test]
-    fn names_are_unique_and_goals_lie_above_floors() {
+    fn names_are_unique_and_responses_are_held_by_processor_time() {
         for (at, row) in ROWS.iter().enumerate() {
             assert!(!ROWS[..at].iter().any(|other| other.name == row.name), "{}", row.name);
-            assert!(row.goal.is_none_or(|goal| goal > row.floor), "{}", row.name);
             assert!(row.path.is_some() == (row.measure == Measure::Cpu), "{}", row.name);
         }
     }
 
     #[test]
-    fn less_time_is_more_merit() {
-        let with = |us: u64| Tally {
-            done: 1,
-            cpu: std::time::Duration::from_micros(us),
-            latencies: vec![us * 1000],
-            ..Tally::default()
-        };
+    fn less_time_is_the_better_time() {
         for measure in [Measure::Cpu, Measure::P50, Measure::P99] {
-            assert!((measure.merit(&with(10)) / measure.merit(&with(20)) - 2.0).abs() < 1e-9, "{measure:?}");
+            let (figure, better) = measure.figure();
+            let with = |us: u64| Tally {
+                done: 1,
+                cpu: std::time::Duration::from_micros(us),
+                latencies: vec![us * 1000],
+                ..Tally::default()
+            };
+            let gain = Gain::of(&[figure(&with(10))], &[figure(&with(20))], better).unwrap();
+            assert!((gain.ratio - 2.0).abs() < 1e-9, "{measure:?}");
         }
     }
 }
