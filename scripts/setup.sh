@@ -20,7 +20,7 @@ if [ "$(printf '%s\n' "$least" "$have" | sort -V | sed -n 1p)" != "$least" ]; th
 fi
 
 missing=()
-need() { command -v "$1" >/dev/null || missing+=("$2"); }
+need() { command -v "$1" >/dev/null || [[ " ${missing[*]} " = *" $2 "* ]] || missing+=("$2"); }
 need cc build-essential
 # libfuzzer-sys, which the fuzz targets are linked with, is C++.
 need c++ build-essential
