@@ -109,7 +109,7 @@ cleanup() {
     trap - EXIT INT TERM
     # KILL: unshare holds other signals back, and its processes end with it.
     if [ -n "$job" ]; then
-        kill -KILL "$job" 2>/dev/null || true
+        kill -KILL -- "-$job" 2>/dev/null || true
         wait "$job" 2>/dev/null || true
     fi
     for root in "${roots[@]}"; do
@@ -126,8 +126,11 @@ step() {
     local name=$1 log=$2 begin=$SECONDS said=0 status=0
     shift 2
     echo "== $name"
+    # A group of its own, so that all of it can be ended.
+    set -m
     "$@" >"$log" 2>&1 9>&- &
     job=$!
+    set +m
     while kill -0 "$job" 2>/dev/null; do
         sleep 1
         if [ $((SECONDS - begin - said)) -ge 30 ]; then
@@ -157,7 +160,7 @@ bare() {
         sed -n "s/^\(Debian\|Ubuntu\)|\([^ ]* \)$own\(.*\)/deb \2$release\3/p" >"$scratch/sources.list"
     [ -s "$scratch/sources.list" ] || { echo "apt knows no mirror of $own (apt-get update?)"; return 1; }
     apt-config dump | grep -E '^Acquire::(Check-|http::|https::|Retries|ForceIPv)' >"$scratch/apt.conf" || true
-    mmdebstrap --variant=apt --include=make --aptopt="$scratch/apt.conf" "$release" "$root" "$scratch/sources.list"
+    unshare --mount --propagation private -- mmdebstrap --variant=apt --include=make --aptopt="$scratch/apt.conf" "$release" "$root" "$scratch/sources.list"
     # Certificates of the machine's own, for `update-ca-certificates` too, which may be installed there later.
     for file in /etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates /etc/pip.conf; do
         copied "$file" "$root$file"
@@ -184,7 +187,7 @@ try() {
         log=$work/$release-${name//[^a-z0-9]/-}.log
         [ ${#command[@]} -eq 0 ] || log=$work/$release-command.log
         local result=0
-        step "$release: $name" "$log" within "$root" sh -c "$name" || result=$?
+        step "$release: $name" "$log" within "$root" bash -c "$name" || result=$?
         printf 'command\t%s\t%s\t%s\t%s\t%s\n' "$release" "$name" "$result" "$took" \
             "$(sed -n 's/^\([0-9]* passed, [0-9]* failed.*\)/\1/p' "$log" | tail -n 1)" >>"$records"
         [ "$result" = 0 ] || status=1
