@@ -148,33 +148,32 @@ step() {
 
 copied() {
     [ -e "$1" ] || return 0
-    mkdir -p "${2%/*}"
-    rm -rf "$2"
-    cp -RL "$1" "$2"
+    rm -rf "$2" && mkdir -p "${2%/*}" && cp -RL "$1" "$2"
 }
 
-# The smallest root of a release, with what is needed to reach registries.
+# The smallest root of a release, with what is needed to reach registries. It is called where no failing command ends it.
 bare() {
     local release=$1 root=$2 file name
     apt-get indextargets --format '$(ORIGIN)|$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
         sed -n "s/^\(Debian\|Ubuntu\)|\([^ ]* \)$own\(.*\)/deb \2$release\3/p" >"$scratch/sources.list"
     [ -s "$scratch/sources.list" ] || { echo "apt knows no mirror of $own (apt-get update?)"; return 1; }
     apt-config dump | grep -E '^Acquire::(Check-|http::|https::|Retries|ForceIPv)' >"$scratch/apt.conf" || true
-    unshare --mount --propagation private -- mmdebstrap --variant=apt --include=make --aptopt="$scratch/apt.conf" "$release" "$root" "$scratch/sources.list"
+    unshare --mount --propagation private -- \
+        mmdebstrap --variant=apt --include=make --aptopt="$scratch/apt.conf" "$release" "$root" "$scratch/sources.list" || return
     # Certificates of the machine's own, for `update-ca-certificates` too, which may be installed there later.
     for file in /etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates /etc/pip.conf; do
-        copied "$file" "$root$file"
+        copied "$file" "$root$file" || return
     done
-    for file in .config/pip/pip.conf .pip/pip.conf; do copied "$HOME/$file" "$root$home/$file"; done
-    for file in config config.toml; do copied "${CARGO_HOME:-$HOME/.cargo}/$file" "$root$home/.cargo/$file"; done
+    for file in .config/pip/pip.conf .pip/pip.conf; do copied "$HOME/$file" "$root$home/$file" || return; done
+    for file in config config.toml; do copied "${CARGO_HOME:-$HOME/.cargo}/$file" "$root$home/.cargo/$file" || return; done
     for name in SSL_CERT_FILE CURL_CA_BUNDLE REQUESTS_CA_BUNDLE PIP_CERT CARGO_HTTP_CAINFO; do
         file=${!name:-}
-        [ -z "$file" ] || [ -e "$root$file" ] || install -D -m 644 "$file" "$root$file"
+        [ -z "$file" ] || [ -e "$root$file" ] || install -D -m 644 "$file" "$root$file" || return
     done
-    mkdir -p "$root$rust"
-    tar -C "$toolchain" --exclude=./share/doc --exclude=./lib/rustlib/src -cf - . | tar -C "$root$rust" -xf -
-    git clone --quiet --no-hardlinks "file://$repo" "$root$clone"
-    git -C "$root$clone" checkout --quiet --detach "$(git rev-parse HEAD)"
+    mkdir -p "$root$rust" || return
+    tar -C "$toolchain" --exclude=./share/doc --exclude=./lib/rustlib/src -cf - . | tar -C "$root$rust" -xf - || return
+    git clone --quiet --no-hardlinks "file://$repo" "$root$clone" &&
+        git -C "$root$clone" checkout --quiet --detach "$(git rev-parse HEAD)"
 }
 
 try() {
