@@ -3,19 +3,20 @@
 #               a folder is served over HTTPS, too, with Wattlock and without)
 #   make test   sets up, builds, passes all tests
 # Others: make build, make soak (long), make bench, make setup, make newer (what tests OpenSSL and nginx, with the next
-# release lines of both, which are built from source), make fresh (these commands as a newcomer meets them: in bare roots
-# of this release of Debian and of the next; about an hour, needs root).
+# release lines of both, which are built from source), make fresh (these commands as a newcomer meets them: in bare
+# roots of this release of Debian and of the next; about an hour, needs root).
 
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
 .PHONY: run test build setup soak newer fresh bench clean
 
-# build.sh says 3 where there are no sources of nginx, which setup.sh installs wherever there is a package of them.
+# build.sh ends with 3 where there are no sources of nginx: setup.sh installs them wherever there is a package.
 run:
 	scripts/setup.sh run
 	cargo build --release --locked -p wattlock-cli -p wattlock-provider
-	nginx/build.sh || { [ $$? = 3 ] && echo 'no module for nginx: neither `wattlock serve` nor `wattlock nginx enable` works'; }
+	nginx/build.sh || { [ $$? = 3 ] && \
+	    echo 'no module for nginx: neither `wattlock serve` nor `wattlock nginx enable` works'; }
 	scripts/run.sh "$(INPUT)"
 
 test:

@@ -8,8 +8,8 @@
 #                                   the same for FOLDER/src and FOLDER/sbin/nginx; scripts/newer.sh sets it
 #
 # For tests: OUT= another folder to put it in, DEFINES= further flags of the compiler.
-# Does nothing where the module is newer than everything it is made of. Exit status: 3 where there are no sources of nginx, 1
-# if it could not be built.
+# Does nothing where the module is newer than everything it is made of. Exit status: 3 where there are no sources of
+# nginx, 1 if it could not be built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 repo=$PWD

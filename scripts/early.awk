@@ -1,7 +1,7 @@
-# Finds pipes whose reader leaves before its input ends, in the shell files that are named to it; fails if there are any.
-# The writer then dies by SIGPIPE if it still writes, and under `pipefail` that decides, by chance, what the line says.
-# Readers to the end that do the same: `sed -n 1p`, `awk 'NR == 1'`, `grep PATTERN >/dev/null`, or a variable asked by `case`.
-# scripts/hygiene.sh calls it.
+# Finds pipes whose reader leaves before its input ends, in the shell files that are named to it; fails if there are
+# any. The writer then dies by SIGPIPE if it still writes, and under `pipefail` that decides, by chance, what the line
+# says. Readers to the end that do the same: `sed -n 1p`, `awk 'NR == 1'`, `grep PATTERN >/dev/null`, or a variable
+# asked by `case`. scripts/hygiene.sh calls it.
 
 function early(segment) {
     sub(/^[ \t({&]*/, "", segment)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What a newcomer meets: the README's commands in the smallest root of this machine's own release of Debian (or Ubuntu), and
-# in that of the next one. Nothing but `make`, the machine's certificates and its Rust toolchain is put in beside a clean clone
-# of what is committed; packages, crates and wheels come through their ordinary clients.
+# What a newcomer meets: the README's commands in the smallest root of this machine's own release of Debian (or Ubuntu),
+# and in that of the next one. Nothing but `make`, the machine's certificates and its Rust toolchain is put in beside a
+# clean clone of what is committed; packages, crates and wheels come through their ordinary clients.
 #
 #   scripts/fresh.sh                        own release: `make run` and `make test`; next release: `make run`
 #   scripts/fresh.sh own|next|all [run|test|both]
@@ -10,8 +10,8 @@
 #   scripts/fresh.sh in ROOT COMMAND        a command in a root that was kept
 #
 # KEEP=1 keeps the roots (target/fresh/RELEASE); NEXT=SUITE is another release than the one that follows. Logs are in
-# target/fresh/*.log. The result is docs/measurements/fresh.json: packages, versions, seconds and the commit. Needs root, 8 GB
-# of disk for each release, and mmdebstrap, git and python3.
+# target/fresh/*.log. The result is docs/measurements/fresh.json: packages, versions, seconds and the commit. Needs
+# root, 8 GB of disk for each release, and mmdebstrap, git and python3.
 #
 # The mirrors and how to reach them are those that apt is set up with; cargo's and pip's settings and the proxy's and
 # certificates' variables come along, nothing else of the environment does. What is mounted is mounted in a namespace of
@@ -24,9 +24,9 @@ repo=$PWD
 home=/root clone=/srv/wattlock
 rust=/opt/rust
 # How clients reach their registries, where the machine says so by the environment.
-reach=(http_proxy https_proxy ftp_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY SSL_CERT_FILE SSL_CERT_DIR
-    CURL_CA_BUNDLE REQUESTS_CA_BUNDLE PIP_CERT PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST PIP_DEFAULT_TIMEOUT
-    CARGO_HTTP_CAINFO CARGO_HTTP_PROXY CARGO_HTTP_TIMEOUT CARGO_NET_RETRY)
+reach=(http_proxy https_proxy ftp_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
+    SSL_CERT_FILE SSL_CERT_DIR CURL_CA_BUNDLE REQUESTS_CA_BUNDLE PIP_CERT PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST
+    PIP_DEFAULT_TIMEOUT CARGO_HTTP_CAINFO CARGO_HTTP_PROXY CARGO_HTTP_TIMEOUT CARGO_NET_RETRY)
 [ "$(id -u)" = 0 ] || fail "needs root: mounts, chroot and mmdebstrap"
 
 # The first process of namespaces of mounts and processes of its own: mounts, and runs the command there.
@@ -49,7 +49,8 @@ if [ "${1:-}" = inside ]; then
     variables=(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$rust/bin" HOME=$home LANG=C.UTF-8)
     for name in "${reach[@]}"; do [ -z "${!name:-}" ] || variables+=("$name=${!name}"); done
     # This shell stays the first process: it takes the exit statuses that nobody else asks for.
-    chroot "$root" /usr/bin/env -i "${variables[@]}" /bin/sh -c "cd $clone && exec \"\$@\"" sh "$@" </dev/null && status=0 || status=$?
+    chroot "$root" /usr/bin/env -i "${variables[@]}" \
+        /bin/sh -c "cd $clone && exec \"\$@\"" sh "$@" </dev/null && status=0 || status=$?
     exit "$status"
 fi
 within() { unshare --mount --propagation private --pid --fork --kill-child -- bash "$self" inside "$@"; }
@@ -76,7 +77,8 @@ for program in mmdebstrap unshare git python3 apt-get rustc cargo; do
 done
 [ ${#missing[@]} = 0 ] || fail "missing: ${missing[*]} (apt-get install mmdebstrap git python3)"
 toolchain=$(rustc --print sysroot)
-[ -x "$toolchain/bin/cargo" ] && [ "$toolchain" != /usr ] || fail "$toolchain is no toolchain of rustup's, so it cannot be copied"
+[ -x "$toolchain/bin/cargo" ] && [ "$toolchain" != /usr ] ||
+    fail "$toolchain is no toolchain of rustup's, so it cannot be copied"
 
 . /etc/os-release
 own=${VERSION_CODENAME:-}
@@ -151,7 +153,8 @@ copied() {
     rm -rf "$2" && mkdir -p "${2%/*}" && cp -RL "$1" "$2"
 }
 
-# The smallest root of a release, with what is needed to reach registries. It is called where no failing command ends it.
+# The smallest root of a release, with what is needed to reach registries. It is called where no failing command ends
+# it.
 bare() {
     local release=$1 root=$2 file name
     apt-get indextargets --format '$(ORIGIN)|$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
@@ -159,13 +162,16 @@ bare() {
     [ -s "$scratch/sources.list" ] || { echo "apt knows no mirror of $own (apt-get update?)"; return 1; }
     apt-config dump | grep -E '^Acquire::(Check-|http::|https::|Retries|ForceIPv)' >"$scratch/apt.conf" || true
     unshare --mount --propagation private -- \
-        mmdebstrap --variant=apt --include=make --aptopt="$scratch/apt.conf" "$release" "$root" "$scratch/sources.list" || return
+        mmdebstrap --variant=apt --include=make --aptopt="$scratch/apt.conf" \
+        "$release" "$root" "$scratch/sources.list" || return
     # Certificates of the machine's own, for `update-ca-certificates` too, which may be installed there later.
     for file in /etc/ssl/certs/ca-certificates.crt /usr/local/share/ca-certificates /etc/pip.conf; do
         copied "$file" "$root$file" || return
     done
     for file in .config/pip/pip.conf .pip/pip.conf; do copied "$HOME/$file" "$root$home/$file" || return; done
-    for file in config config.toml; do copied "${CARGO_HOME:-$HOME/.cargo}/$file" "$root$home/.cargo/$file" || return; done
+    for file in config config.toml; do
+        copied "${CARGO_HOME:-$HOME/.cargo}/$file" "$root$home/.cargo/$file" || return
+    done
     for name in SSL_CERT_FILE CURL_CA_BUNDLE REQUESTS_CA_BUNDLE PIP_CERT CARGO_HTTP_CAINFO; do
         file=${!name:-}
         [ -z "$file" ] || [ -e "$root$file" ] || install -D -m 644 "$file" "$root$file" || return
@@ -193,14 +199,19 @@ try() {
     done
     printf 'rustc\t%s\t%s\n' "$release" "$(within "$root" rustc --version)" >>"$records"
     printf 'system\t%s\t%s\n' "$release" "$(within "$root" sh -c '. /etc/os-release; echo "$PRETTY_NAME"')" >>"$records"
-    within "$root" dpkg-query -W -f '${db:Status-Status}\t${Package}\t${Version}\n' openssl libssl-dev nginx nginx-dev age gcc make \
-        python3 haproxy postgresql valgrind chromium curl gnutls-bin 2>/dev/null |
+    within "$root" dpkg-query -W -f '${db:Status-Status}\t${Package}\t${Version}\n' \
+        openssl libssl-dev nginx nginx-dev age gcc make python3 haproxy postgresql valgrind chromium curl gnutls-bin \
+        2>/dev/null |
         sed -n "s/^installed\t/package\t$release\t/p" >>"$records" || true
     return $status
 }
 
 commands() {
-    case ${what:-$1} in run) echo 'make run' ;; test) echo 'make test' ;; both) printf '%s\n' 'make run' 'make test' ;; esac
+    case ${what:-$1} in
+        run) echo 'make run' ;;
+        test) echo 'make test' ;;
+        both) printf '%s\n' 'make run' 'make test' ;;
+    esac
 }
 [ -z "$(git status --porcelain)" ] || echo "fresh: what is not committed is not in the clone" >&2
 commit=$(git rev-parse --short HEAD)
@@ -266,7 +277,8 @@ place.write_text(json.dumps(kept, indent=1) + "\n")
 for release, one in kept["releases"].items():
     for row in one["commands"]:
         told = "good" if row["status"] == 0 else f"FAILED with {row['status']}"
-        print(f"{one['system']}: {row['command']}: {told}, {row['seconds']} s {row.get('tests', '')} (commit {one['commit']})")
+        tests = f", {row['tests']}" if "tests" in row else ""
+        print(f"{one['system']}, {one['commit']}: {row['command']}: {told} after {row['seconds']} s{tests}")
 PYTHON
 echo "== $((SECONDS - begin)) s; docs/measurements/fresh.json"
 exit $failed

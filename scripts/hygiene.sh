@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Nothing committed may name a machine's private paths or a package registry's host, or be what a merge left half done; and no
-# pipe of a script may hang on which end closes first (scripts/early.awk). In another repository: scripts/hygiene.sh FOLDER.
+# Nothing committed may name a machine's private paths or a package registry's host, or be what a merge left half done;
+# and no pipe of a script may hang on which end closes first (scripts/early.awk). In another repository:
+# scripts/hygiene.sh FOLDER.
 set -euo pipefail
 here=$(realpath "$(dirname "$0")")
 cd "${1:-$here/..}"
@@ -15,7 +16,10 @@ if git grep -nIE '^(<{7}|>{7}) ' -- .; then
 fi
 
 # Whatever says pipefail, and every other shell script: it may be called from one.
-mapfile -t scripts < <(git grep -lIE 'pipefail|^#!.*sh$' -- . ':!*.md' ':!*.rs' ':!*.awk'; git ls-files -- Makefile '*.sh')
+mapfile -t scripts < <(
+    git grep -lIE 'pipefail|^#!.*sh$' -- . ':!*.md' ':!*.rs' ':!*.awk'
+    git ls-files -- Makefile '*.sh'
+)
 if [ ${#scripts[@]} -gt 0 ] && ! awk -f "$here/early.awk" $(printf '%s\n' "${scripts[@]}" | sort -u); then
     echo "the lines above end a pipe early: its writer dies by SIGPIPE, or not, by chance" >&2
     exit 1

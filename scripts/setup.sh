@@ -82,8 +82,8 @@ if [ ${#missing[@]} -gt 0 ]; then
         esac
         for at in "${!missing[@]}"; do [ "${missing[at]}" != "$1" ] || unset "missing[at]"; done
     }
-    spare nginx-dev "the module for nginx cannot be built (nginx/build.sh takes sources, too), so \`wattlock serve\` and \
-\`wattlock nginx enable\` do not work"
+    spare nginx-dev "the module for nginx cannot be built (nginx/build.sh takes sources, too); without it neither
+\`wattlock serve\` nor \`wattlock nginx enable\` works"
     spare chromium "the tests that open pages in it are skipped (Ubuntu has it as a snap only)"
     [ ${#missing[@]} -eq 0 ] || sh crates/wattlock-cli/src/nginx/install.sh --listed "${missing[@]}"
     if [[ " ${missing[*]} " = *" nginx-dev "* ]] && [ ! -e /usr/share/nginx/src/configure ]; then
