@@ -2,28 +2,29 @@
 #   make run    sets up, builds, and shows the main job beside cp, age and the stock nginx; ends with some lines and a
 #               page (INPUT=file or folder takes yours)
 #   make test   sets up, builds, passes all tests
-# Others: make build, make soak (long), make bench, make setup, make newer (what tests OpenSSL and nginx, with the next
-# release lines of both, which are built from source).
+# Others: make build, make install and make uninstall (PREFIX, DESTDIR), make soak (long), make bench, make setup,
+# make newer (what tests OpenSSL and nginx, with the next release lines of both, which are built from source),
+# make fresh (these commands as a newcomer meets them: in bare roots of this release of Debian and of the next; about an
+# hour, needs root).
 
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
-.PHONY: run test build install uninstall setup soak newer bench clean
+.PHONY: run test build install uninstall setup soak newer fresh bench clean
 
-run:
-	scripts/setup.sh run
-	cargo build --release --locked -p wattlock-cli -p wattlock-provider
-	nginx/build.sh || echo 'without the module for nginx, folders cannot be served'
+run: build
 	scripts/run.sh "$(INPUT)"
 
 test:
 	scripts/setup.sh test
 	scripts/test.sh
 
+# build.sh ends with 3 where there are no sources of nginx: setup.sh installs them wherever there is a package.
 build:
-	scripts/setup.sh build
+	scripts/setup.sh run
 	cargo build --release --locked -p wattlock-cli -p wattlock-provider
-	nginx/build.sh || echo 'without the module for nginx'
+	nginx/build.sh || { [ $$? = 3 ] && \
+	    echo 'no module for nginx: neither `wattlock serve` nor `wattlock nginx enable` works'; }
 
 # Builds nothing, so that `sudo make install` leaves no files of root's in the build folder.
 install uninstall:
@@ -42,11 +43,11 @@ newer:
 	scripts/newer.sh cargo test --locked --no-fail-fast -p wattlock-cli --test nginx --test openssl --test serve
 	cargo build --release --locked -p wattlock-provider && scripts/evp-test.sh && scripts/evp-test.sh "$${NEWER_SUITE:-trixie}"
 
+fresh:
+	scripts/fresh.sh
+
 # Every table, and each as JSON in target/bench. Some twenty minutes on two cores that have nothing else to do.
-bench:
-	scripts/setup.sh run
-	cargo build --release --locked -p wattlock-cli -p wattlock-provider
-	nginx/build.sh || echo 'without the module for nginx, `bench https` is left out'
+bench: build
 	scripts/bench.sh
 
 clean:

@@ -8,7 +8,8 @@
 #                                   the same for FOLDER/src and FOLDER/sbin/nginx; scripts/newer.sh sets it
 #
 # For tests: OUT= another folder to put it in, DEFINES= further flags of the compiler.
-# Does nothing where the module is newer than everything it is made of.
+# Does nothing where the module is newer than everything it is made of. Exit status: 3 where there are no sources of
+# nginx, 1 if it could not be built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 repo=$PWD
@@ -26,7 +27,7 @@ module=$out/$name
 
 if [ ! -e "$sources/configure" ] && [ ! -e "$sources/auto/configure" ]; then
     echo "no sources of nginx in $sources: install nginx-dev (Debian, Ubuntu), or name a folder with them" >&2
-    exit 1
+    exit 3
 fi
 made_of=(nginx/config nginx/build.sh nginx/src crates/wattlock-provider/include Cargo.toml "$sources/src")
 if [ -e "$module" ] && [ -z "$(find "${made_of[@]}" -newer "$module" -print -quit)" ]; then

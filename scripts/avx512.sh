@@ -58,7 +58,7 @@ system=$target/avx512/system
 if [ ! -e "$system/complete" ]; then
     rm -rf "$system"
     mkdir -p "$system"
-    kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '$1 == "Depends:" && $2 ~ /^linux-image-/ { print $2; exit }')
+    kernel=$(apt-cache depends linux-image-cloud-amd64 | awk '!n && $1 == "Depends:" && $2 ~ /^linux-image-/ { n = 1; print $2 }')
     [ -n "$kernel" ] || { echo 'apt knows no linux-image-cloud-amd64 (apt-get update?)' >&2; exit 2; }
     (cd "$system" && apt-get -qq -o APT::Sandbox::User="$(id -un)" download "$kernel" busybox-static isolinux syslinux-common)
     for package in "$system"/*.deb; do dpkg-deb -x "$package" "$system"; done
@@ -206,7 +206,8 @@ show() {
     local size
     size=$(stat -c %s "$work/serial")
     if [ "$size" -gt "$shown" ]; then
-        tail -c +$((shown + 1)) "$work/serial" | head -c $((size - shown)) | tr -d '\r'
+        # What came meanwhile is left for the next time.
+        dd if="$work/serial" iflag=skip_bytes,count_bytes bs=64K skip="$shown" count=$((size - shown)) status=none | tr -d '\r'
         shown=$size
     fi
 }

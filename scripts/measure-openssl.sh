@@ -142,9 +142,10 @@ for line in open(table):
         continue
     place = re.fullmatch(r"(.*), (\d+) (B|jobs)", name)
     params = {{"B": "bytes", "jobs": "jobs"}[place[3]]: int(place[2])} if place else {}
-    rows.append({"bench": "openssl", "row": (place[1] if place else name).replace(" ", "-"), "params": params,
-                 "against": f"OpenSSL {version}", "unit": {"/s": "operations/s"}.get(unit, unit),
-                 "ours": float(ours), "theirs": float(theirs), "ratio": None if ratio == "noise" else float(ratio),
+    scale, unit = (1000, "B/s") if unit == "kB/s" else (1, "operations/s")
+    rows.append({"bench": "openssl", "row": place[1] if place else name, "params": params,
+                 "against": f"OpenSSL {version}", "unit": unit,
+                 "ours": float(ours) * scale, "theirs": float(theirs) * scale, "ratio": None if ratio == "noise" else float(ratio),
                  "low": float(low), "high": float(high), "by": "cpu", "rounds": int(rounds)})
 json.dump({"schema": 1, "command": command, "commit": commit, "date": datetime.date.today().isoformat(), "cpu": cpu,
            "kernel": os.uname().release, "peers": {"openssl": version}, "rows": rows}, sys.stdout, indent=2)

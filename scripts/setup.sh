@@ -14,13 +14,13 @@ TEXT
     exit 1
 fi
 have=$(rustc --version | cut -d' ' -f2)
-if [ "$(printf '%s\n' "$least" "$have" | sort -V | head -n 1)" != "$least" ]; then
+if [ "$(printf '%s\n' "$least" "$have" | sort -V | sed -n 1p)" != "$least" ]; then
     echo "rustc $have is too old: $least or newer is needed (rustup update)" >&2
     exit 1
 fi
 
 missing=()
-need() { command -v "$1" >/dev/null || missing+=("$2"); }
+need() { command -v "$1" >/dev/null || [[ " ${missing[*]} " = *" $2 "* ]] || missing+=("$2"); }
 need cc build-essential
 # libfuzzer-sys, which the fuzz targets are linked with, is C++.
 need c++ build-essential
@@ -37,6 +37,9 @@ fi
 if [ "$purpose" = test ]; then
     # Any of the names that the tests try.
     command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || need chromium chromium
+    need git git
+    need ps procps
+    need mount mount
     need ssh-keygen openssh-client
     need python3 python3
     need curl curl
@@ -67,17 +70,26 @@ if [ ${#missing[@]} -gt 0 ]; then
         exit 1
     fi
     $sudo apt-get update -qq
-    # Leaves out a package that apt has nothing to install for, and says what that means. `show` would not do: it is content
-    # with a name that other packages mention.
+    # Leaves out a package that this distribution has not, and says what that means.
     spare() {
+        local status=0
         [[ " ${missing[*]} " = *" $1 "* ]] || return 0
-        ! LC_ALL=C apt-cache policy "$1" | grep -q 'Candidate: [^(]' || return 0
-        echo "no package $1 here: $2" >&2
+        scripts/candidate.sh "$1" || status=$?
+        case $status in
+            0) return 0 ;;
+            1) echo "no package $1 here: $2" >&2 ;;
+            *) exit 1 ;;
+        esac
         for at in "${!missing[@]}"; do [ "${missing[at]}" != "$1" ] || unset "missing[at]"; done
     }
-    spare nginx-dev "the module for nginx cannot be built (nginx/build.sh takes sources, too)"
+    spare nginx-dev "the module for nginx cannot be built (nginx/build.sh takes sources, too); without it neither
+\`wattlock serve\` nor \`wattlock nginx enable\` works"
     spare chromium "the tests that open pages in it are skipped (Ubuntu has it as a snap only)"
     [ ${#missing[@]} -eq 0 ] || sh crates/wattlock-cli/src/nginx/install.sh --listed "${missing[@]}"
+    if [[ " ${missing[*]} " = *" nginx-dev "* ]] && [ ! -e /usr/share/nginx/src/configure ]; then
+        echo "nginx-dev is installed, but has no sources of nginx in /usr/share/nginx/src" >&2
+        exit 1
+    fi
 fi
 
 # The independent reader of sealed files wants a current `cryptography`, which distributions rarely have.

@@ -565,34 +565,42 @@ fn speed_fails_no_operation_when_the_accelerator_dies() {
     }
 }
 
+/// `s_server` resumes a paused job at once and again, until its work is taken back and done inside the call. How much of it a
+/// card answers before that hangs on how fast this CPU comes round, so only the handshakes count here, and that the card
+/// was chosen: what its faults do is shown by the test below.
 #[test]
 fn s_server_async_completes_every_handshake_when_the_accelerator_dies() {
-    for (fault, counter) in DEATHS {
-        // s_server resumes a paused job at once and again, until its work is taken back and done inside the call. What
-        // the card still reports depends on how busy the machine is, so it is tried again until a fault struck. A card
-        // that says nothing is never waited for here: that its silence strikes is shown by the test below.
-        let mut seen = Vec::new();
-        let struck = [20, 80, 320, 1280].into_iter().any(|give_up_ms| {
-            let counted = serve_while_it_dies(fault, give_up_ms);
-            let count = |name| counted.get(name).copied().unwrap_or(0);
-            let used = count("tests") > 0 && (count("requests") > 0 || count("in_flight") > 0);
-            let struck = used && (counter == "silent" || count(counter) > 0);
-            seen.push(counted);
-            struck
-        });
-        assert!(struck, "{fault}: {seen:?}");
+    for (fault, _) in DEATHS {
+        let counted = serve_while_it_dies(fault, 20);
+        let asked =
+            ["tests", "untested", "requests"].iter().filter_map(|name| counted.get(*name)).sum::<u64>();
+        assert!(asked > 0, "{fault}: {counted:?}");
     }
 }
 
 /// Where it serves pages, `s_server` sleeps for a second whenever a job is paused instead of resuming it at once. So here
-/// nothing is taken back: a request that the card never answers is waited for until its time is up, and the CPU does it.
+/// nothing is taken back: what a card never answers is waited for until its time is up, and the CPU does it.
 #[test]
-fn s_server_async_completes_every_handshake_when_the_accelerator_says_nothing() {
-    // Each kind's known answers are one request, so the three of a handshake are proved by the first handshake, and
-    // the fifth request is one of the second's. Longer than a busy machine keeps an answer back, less than the sleep.
-    let (fault, give_up_ms) = ("fault silence every 5", 500);
+fn s_server_async_completes_every_handshake_and_meets_every_fault() {
+    // Each kind's known answers are one request, three in a handshake and four or five in all. The ninth request is a
+    // handshake's own in any case, and others were answered before it: what is lost was in use.
+    let faults = [
+        ("fault lost requests 9 9", "lost"),
+        ("fault error every 5", "reported-error"),
+        ("fault silence every 5", "silent"),
+    ];
+    std::thread::scope(|scope| {
+        for (fault, counter) in faults {
+            scope.spawn(move || serve_slowly_until(fault, counter));
+        }
+    });
+}
+
+/// Handshakes with an `s_server` that sleeps, until it counted that the fault struck, and two more.
+fn serve_slowly_until(fault: &str, counter: &str) {
     let host = host();
-    with_accelerator(&host, fault, give_up_ms);
+    // Longer than a busy machine keeps an answer back, less than the sleep.
+    with_accelerator(&host, fault, 500);
     let folder = host.path("telemetry");
     let port = port();
     let mut command = host.command(true, "openssl");
@@ -601,17 +609,17 @@ fn s_server_async_completes_every_handshake_when_the_accelerator_says_nothing() 
     let server = Server::start(&mut command, port);
     let good = |version| {
         let more = format!("--version {version} --path /page");
-        assert_eq!(python(&host, false, port, &more)["good"], 1);
-        let counted = counters(&folder, server.0.id());
-        (counted["silent"] > 0 && counted["requests"] > 0, counted)
+        assert_eq!(python(&host, false, port, &more)["good"], 1, "{fault}");
+        counters(&folder, server.0.id())
     };
     let (mut seen, mut versions) = (Vec::new(), ["1.3", "1.2"].into_iter().cycle());
     let struck = versions.by_ref().take(8).any(|version| {
-        let (struck, counted) = good(version);
+        let counted = good(version);
+        let struck = counted["requests"] > 0 && counted[counter] > 0;
         seen.push(counted);
         struck
     });
-    assert!(struck, "{seen:?}");
+    assert!(struck, "{fault}: {seen:?}");
     versions.take(2).for_each(|version| drop(good(version)));
 }
 

@@ -1,0 +1,109 @@
+//! What scripts decide: whether there is a package, why a module was not built, and that no pipe of theirs ends early.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+fn text(output: &Output) -> String {
+    [&*output.stdout, &*output.stderr].map(String::from_utf8_lossy).concat()
+}
+
+/// `scripts/candidate.sh` with an `apt-cache` that runs these words.
+fn candidate(apt_cache: &str) -> Option<i32> {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("apt-cache");
+    fs::write(&program, format!("#!/bin/sh\n{apt_cache}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    // As its caller is: a pipe that somebody leaves fails it.
+    let script = "set -o pipefail; exec scripts/candidate.sh nginx-dev";
+    let mut command = Command::new("bash");
+    command.args(["-c", script]).current_dir(repository()).env("PATH", path).status().unwrap().code()
+}
+
+#[test]
+fn a_package_is_there_however_much_apt_says_after_that() {
+    let long = "echo '  Candidate: 1.22.1-9'\nseq 1 100000";
+    assert_eq!(candidate(&format!("{long} || exit 1")), Some(0));
+    assert_eq!(candidate("echo '  Candidate: (none)'; seq 1 100000"), Some(1));
+    assert_eq!(candidate("exit 0"), Some(1), "a name that apt has never heard");
+    assert_eq!(candidate("echo '  Candidate: 1.22.1-9'; exit 100"), Some(2), "apt's failure is no answer");
+}
+
+#[test]
+fn no_sources_and_a_module_that_cannot_be_built_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let build = |sources: &Path| {
+        let mut command = Command::new(repository().join("nginx/build.sh"));
+        command.arg(sources).env("OUT", folder.path().join("out")).env_remove("WATTLOCK_NGINX");
+        command.output().unwrap()
+    };
+    let none = build(&folder.path().join("none"));
+    assert_eq!(none.status.code(), Some(3), "{}", text(&none));
+    assert!(text(&none).contains("install nginx-dev"));
+    let broken = folder.path().join("broken");
+    fs::create_dir_all(broken.join("src")).unwrap();
+    fs::write(broken.join("configure"), "#!/bin/sh\necho no compiler\nexit 1\n").unwrap();
+    fs::set_permissions(broken.join("configure"), fs::Permissions::from_mode(0o755)).unwrap();
+    let broken = build(&broken);
+    assert_eq!(broken.status.code(), Some(1), "{}", text(&broken));
+    assert!(text(&broken).contains("no compiler"), "{}", text(&broken));
+}
+
+/// `scripts/hygiene.sh` in a repository with this script and no other.
+fn hygiene(script: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("planted.sh"), script).unwrap();
+    for words in [&["init", "--quiet"][..], &["add", "planted.sh"]] {
+        assert!(Command::new("git").args(words).current_dir(folder.path()).status().unwrap().success());
+    }
+    Command::new(repository().join("scripts/hygiene.sh")).arg(folder.path()).output().unwrap()
+}
+
+#[test]
+fn hygiene_finds_every_pipe_that_ends_early() {
+    let planted = [
+        "a | grep -q b",
+        "if ! LC_ALL=C a | LC_ALL=C grep -qw b; then",
+        "a |& grep --quiet b",
+        "a | grep -m1 b",
+        "x=$(a | head -n 1)",
+        "a | b |\n    head -c 3",
+        "a \\\n    | head",
+        "a | sed 3q",
+        "a | sed -n '/x/{p;q}' | b",
+        "a | awk '{ print; exit }'",
+        "a | read -r b",
+        "a | { read -r b; }",
+    ];
+    for line in planted {
+        let output = hygiene(&format!("#!/bin/bash\nset -o pipefail\n{line}\n"));
+        assert_eq!(output.status.code(), Some(1), "{line}: {}", text(&output));
+        assert!(text(&output).contains("planted.sh:"), "{line}: {}", text(&output));
+    }
+}
+
+#[test]
+fn hygiene_leaves_pipes_alone_that_are_read_to_their_end() {
+    let good = [
+        "# a | head",
+        "grep -q a file || head -n 1 file",
+        "a | grep -e '-q' b | tail -n 1",
+        "a | sed -n 1p",
+        "a | sed 's/q/b/; s,.*/,,'",
+        "a | awk 'NR == 1' | b",
+        "a | awk '{ n++ } END { exit n }'",
+        "a | while read -r b; do echo; done",
+        "apt-get -qq update",
+    ];
+    for line in good {
+        let output = hygiene(&format!("#!/bin/bash\nset -o pipefail\n{line}\n"));
+        assert!(output.status.success(), "{line}: {}", text(&output));
+    }
+}
