@@ -10,8 +10,7 @@
 # RSA-2048, with tens of millions of instructions, takes many minutes, and RSA-4096 hours. WATTLOCK=PROGRAM counts in a
 # program that is built already. EMULATED=1 steps through it on the emulated CPU with AVX-512 (avx512.sh), where the pass is one of
 # AVX-512's: P-256 and X25519 take minutes there, one operation a call (with several the machine stood still after the first); P-384 was not
-# seen to end, RSA would take hours. Needs cc, nm, objdump and python3; x86-64 Linux only. Valgrind would be quicker, but it ignores the
-# rounding mode, so that there are no lanes in it.
+# seen to end, RSA would take hours. Needs cc, nm, objdump and python3; x86-64 Linux only. Valgrind would be quicker, but it knows no AVX-512.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${WATTLOCK:-}

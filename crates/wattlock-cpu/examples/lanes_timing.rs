@@ -340,7 +340,8 @@ fn scalar(curve: Curve, random: &Random) -> [u8; 48] {
 fn make(lanes: &Lanes, curve: Curve, scalars: &Scalars) -> bool {
     if curve == Curve::X25519 {
         let scalars = scalars.map(|scalar| std::array::from_fn(|at| scalar[at]));
-        return black_box(x25519_publics(lanes, &scalars)).iter().all(Option::is_some);
+        let publics = x25519_publics(lanes, &scalars);
+        return black_box(publics).is_some_and(|publics| publics.iter().all(Option::is_some));
     }
     let publics = nist_publics(lanes, curve, scalars);
     black_box(publics).is_some_and(|publics| publics.iter().all(Option::is_some))

@@ -1,6 +1,6 @@
 //! What this CPU can do, found once and carried as values.
 //!
-//! A witness ([`Vaes512`], [`Vaes256`], [`AesNi`], [`Ifma512`], [`Fma256`], [`Avx2`]) is a zero-sized proof that its instructions were found. Only
+//! A witness ([`Vaes512`], [`Vaes256`], [`AesNi`], [`Ifma512`], [`Fma256`]) is a zero-sized proof that its instructions were found. Only
 //! [`Cpu::detect`] makes one, and every kernel that needs the instructions demands one as an argument, so a call
 //! without them does not type-check. This module refuses to ask who made the CPU: only what it can do.
 
@@ -24,10 +24,6 @@ pub struct Ifma512(());
 #[derive(Debug, Clone, Copy)]
 pub struct Fma256(());
 
-/// Proof of 256-bit integers, and of multiplications that leave the flags alone: `avx2`, `bmi2`.
-#[derive(Debug, Clone, Copy)]
-pub struct Avx2(());
-
 /// The witnesses this machine gave. Fields can be emptied, to run the siblings on a machine that has better.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpu {
@@ -41,14 +37,11 @@ pub struct Cpu {
     pub ifma512: Option<Ifma512>,
     /// 256-bit fused multiply-add, if there is any.
     pub fma256: Option<Fma256>,
-    /// 256-bit integers, if there are any.
-    pub avx2: Option<Avx2>,
 }
 
 impl Cpu {
     /// A CPU of which nothing is known.
-    pub const PLAIN: Cpu =
-        Cpu { vaes512: None, vaes256: None, aes_ni: None, ifma512: None, fma256: None, avx2: None };
+    pub const PLAIN: Cpu = Cpu { vaes512: None, vaes256: None, aes_ni: None, ifma512: None, fma256: None };
 
     /// Asks the CPU (and the operating system, which must save the wide registers).
     #[cfg(target_arch = "x86_64")]
@@ -65,7 +58,6 @@ impl Cpu {
             aes_ni: aes_ni.then_some(AesNi(())),
             ifma512: ifma512.then_some(Ifma512(())),
             fma256: (has!("avx2") && has!("fma")).then_some(Fma256(())),
-            avx2: (has!("avx2") && has!("bmi2")).then_some(Avx2(())),
         }
     }
 

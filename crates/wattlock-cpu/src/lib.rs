@@ -11,4 +11,5 @@ pub mod detect;
 pub mod instruction;
 #[cfg(target_arch = "x86_64")]
 pub mod lanes;
+mod poly1305;
 pub mod software;

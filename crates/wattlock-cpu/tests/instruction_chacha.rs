@@ -7,7 +7,7 @@ use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
 
-/// With the widest registers this machine has, and with 256 bits.
+/// With our own kernels, if this machine has the instructions, and with AWS-LC.
 fn engines() -> [Instruction; 2] {
     let whole = Cpu::detect();
     [whole, Cpu { ifma512: None, ..whole }].map(Instruction::with)

@@ -8,12 +8,10 @@ use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
 
-/// The instruction sets with kernels of ours that this machine has, widest first.
+/// The instruction sets with kernels of ours that this machine has, widest first. (Without any of them it is AWS-LC.)
 fn ours() -> Vec<Instruction> {
     let whole = Cpu::detect();
-    let ymm = Cpu { vaes512: None, ..whole };
-    let xmm = Cpu { vaes256: None, ..ymm };
-    [whole, ymm, xmm].map(Instruction::with).into()
+    [whole, Cpu { vaes512: None, ..whole }].map(Instruction::with).into()
 }
 
 #[derive(Clone, Copy)]

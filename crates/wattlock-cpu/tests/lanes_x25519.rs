@@ -5,11 +5,16 @@
 use wattlock_core::dev::Random;
 use wattlock_core::{Curve, Data, EcKey, Engine, Error, Key, Kind, Request};
 use wattlock_cpu::instruction::Instruction;
-use wattlock_cpu::lanes::dev::lanes_here;
+use wattlock_cpu::lanes::dev;
 use wattlock_cpu::lanes::{Item, Lanes, WIDTH};
 use wattlock_cpu::software::Software;
 
 type Bytes = [u8; 32];
+
+/// The lanes of this CPU that do X25519.
+fn lanes_here() -> impl Iterator<Item = Lanes> {
+    dev::lanes_here().into_iter().filter(|lanes| lanes.description().queued.contains(Kind::X25519Derive))
+}
 
 const BASE: Bytes = {
     let mut base = [0; 32];

@@ -1,10 +1,10 @@
 //! The `instruction` engine: every kind, one request at a time, inside the call, at the speed of the CPU's
 //! instructions.
 //!
-//! AWS-LC does what it does best (hashes, RSA, elliptic curves); AES-GCM, CTR, XTS and CBC are our own kernels on the
-//! widest AES instructions the CPU has; so is ChaCha20-Poly1305 where there is AVX-512 with 52-bit multiply-add, and
-//! AWS-LC's elsewhere; deflate is zlib-rs. The engine refuses to queue, to hold a request, to start a thread, or to
-//! choose by anything but what the CPU can do.
+//! AWS-LC does hashes, RSA and elliptic curves. Our own kernels do AES-CTR, XTS and CBC on the widest AES instructions of
+//! the CPU, AES-GCM if these are 256 or 512 bits wide (VAES), and ChaCha20-Poly1305 on AVX-512 with 52-bit multiply-add; on
+//! other CPUs AWS-LC does these, too. Deflate is zlib-rs. The engine refuses to queue, to hold a request, to start a
+//! thread, or to choose by anything but what the CPU can do.
 //!
 //! Allocation: none of Rust's per request once a key is expanded, except for deflate's first use on a thread. AWS-LC
 //! allocates inside public-key operations (its big numbers), and nowhere else.
@@ -51,6 +51,7 @@ impl Instruction {
     /// With no more than `cpu` has: for tests and benchmarks of the narrower kernels. A key keeps the kernels of the
     /// engine that expanded it first; they all give the same result.
     pub fn with(cpu: Cpu) -> Instruction {
+        let [gcm, other_modes] = aes::kernel_names(&cpu);
         let description = Description {
             name: "instruction",
             class: EngineClass::Instruction,
@@ -58,9 +59,8 @@ impl Instruction {
             queued: KindSet::EMPTY,
             width: 1,
             detail: format!(
-                "AWS-LC {}; AES-GCM, CTR, XTS and CBC decryption by {}; ChaCha20-Poly1305 by {}; deflate by zlib-rs",
+                "AWS-LC {}; AES-GCM by {gcm}; AES-CTR, XTS and CBC decryption by {other_modes}; ChaCha20-Poly1305 by {}; deflate by zlib-rs",
                 sys::version(),
-                aes::kernel_name(&cpu),
                 chacha::kernel_name(&cpu)
             ),
         };

@@ -19,11 +19,11 @@ pub fn lanes_here() -> Vec<Lanes> {
 }
 
 /// The pass that makes fresh X25519 pairs, with these scalars instead of fresh ones: whether its time depends on them. Gives each
-/// lane's public key; none where the result is not sound.
-pub fn x25519_publics(lanes: &Lanes, scalars: &[[u8; 32]; WIDTH]) -> [Option<[u8; 32]>; WIDTH] {
+/// lane's public key; none where the result is not sound. `None` for lanes that do not do this.
+pub fn x25519_publics(lanes: &Lanes, scalars: &[[u8; 32]; WIDTH]) -> Option<[Option<[u8; 32]>; WIDTH]> {
     match lanes.isa {
-        Isa::Ifma512(isa) => x25519::publics(isa, scalars),
-        Isa::Fma256(isa) => x25519::publics(isa, scalars),
+        Isa::Ifma512(isa) => Some(x25519::publics(isa, scalars)),
+        Isa::Fma256(_) => None,
     }
 }
 

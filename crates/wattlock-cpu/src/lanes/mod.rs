@@ -62,11 +62,9 @@ impl Isa {
         Isa::all(cpu).next()
     }
 
-    /// All that this CPU has, the best first. AVX2 and FMA count only if the rounding mode that their products need has an
-    /// effect, which not every emulator grants.
+    /// All that this CPU has, the best first.
     pub fn all(cpu: &Cpu) -> impl Iterator<Item = Isa> {
-        let narrow = cpu.fma256.filter(|isa| vector::fma::rounds(*isa));
-        [cpu.ifma512.map(Isa::Ifma512), narrow.map(Isa::Fma256)].into_iter().flatten()
+        [cpu.ifma512.map(Isa::Ifma512), cpu.fma256.map(Isa::Fma256)].into_iter().flatten()
     }
 
     /// Its multiplications, in words: see [`multiplications_per_second`].
@@ -113,15 +111,15 @@ impl Pass {
     }
 }
 
-/// A kind, and which pass does it with which instructions. The curves of NIST have no pass for two registers yet.
+/// A kind, and which pass does it with which instructions. Two registers pay for RSA only.
 type Row = (Kind, fn(Ifma512, &mut [Item<'_>]), Option<fn(Fma256, &mut [Item<'_>])>);
 
 const KERNELS: &[Row] = &[
     (Kind::Rsa2048Private, rsa::private_2048, Some(rsa::private_2048)),
     (Kind::Rsa3072Private, rsa::private_3072, Some(rsa::private_3072)),
     (Kind::Rsa4096Private, rsa::private_4096, Some(rsa::private_4096)),
-    (Kind::X25519Derive, x25519::derive, Some(x25519::derive)),
-    (Kind::X25519Generate, x25519::generate, Some(x25519::generate)),
+    (Kind::X25519Derive, x25519::derive, None),
+    (Kind::X25519Generate, x25519::generate, None),
     (Kind::P256Derive, nist::p256_derive, None),
     (Kind::P384Derive, nist::p384_derive, None),
     (Kind::EcdsaP256Sign, nist::p256_sign, None),

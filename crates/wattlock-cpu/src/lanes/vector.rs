@@ -600,22 +600,41 @@ mod tests {
         }
         match cpu.fma256 {
             // SAFETY: as above.
-            Some(isa) => agrees_with_the_model(|a, b| fma::toward_zero(isa, || unsafe { on_fma(a, b) })),
+            Some(_) => agrees_with_the_model(|a, b| unsafe { on_fma(a, b) }),
             None => println!("no AVX2 and FMA here: not compared"),
         }
     }
 
+    /// Factors at the ends of their range and next to where the rounding of a product turns, by themselves and by each other.
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn an_entry_leaves_the_rounding_mode_as_it_was() {
-        let Some(isa) = crate::detect::Cpu::detect().fma256 else { return };
-        // A tenth is rounded up if to nearest.
-        let tenth = || (std::hint::black_box(1.0f64) / std::hint::black_box(10.0)).to_bits();
-        let before = tenth();
-        assert_eq!(fma::toward_zero(isa, tenth), before - 1);
-        assert_eq!(tenth(), before);
-        let panicked = std::panic::catch_unwind(|| fma::toward_zero(isa, || panic!("in an entry")));
-        assert!(panicked.is_err());
-        assert_eq!(tenth(), before);
+    fn parts_of_a_product_are_the_product_and_within_their_bounds() {
+        #[target_feature(enable = "avx2,fma")]
+        fn parts(a: u64, b: u64) -> (i64, i64) {
+            let (mut low, mut high) = (fma::splat(fma::bias(1, 0)), fma::splat(fma::bias(0, 1)));
+            fma::multiply(&mut low, &mut high, fma::factor(fma::splat(a)), fma::factor(fma::splat(b)));
+            let [low, high] = [low, high].map(|half| Fma([half; 2]).reveal()[0].cast_signed());
+            (low, high)
+        }
+        if crate::detect::Cpu::detect().fma256.is_none() {
+            println!("no AVX2 and FMA here: not tested");
+            return;
+        }
+        let mut factors = vec![0, MASK52, MASK52 - 1, 3, 5, 0x5_5555_5555_5555, 0xa_aaaa_aaaa_aaaa];
+        // Products of powers of two lie at, and beside, the middle between two multiples of 2^52: a tie.
+        for bit in 0..52 {
+            factors.extend([1 << bit, (1 << bit) - 1, (1 << bit) + 1, MASK52 - (1 << bit)]);
+        }
+        let mut ties = 0;
+        for &a in &factors {
+            for &b in &factors {
+                // SAFETY: the CPU has been asked.
+                let (low, high) = unsafe { parts(a, b) };
+                assert_eq!((i128::from(high) << 52) + i128::from(low), i128::from(a) * i128::from(b));
+                assert!(low.abs() <= 1 << 51 && (0..1 << 52).contains(&high), "{a} {b}: {low} {high}");
+                ties += u32::from(low.abs() == 1 << 51);
+            }
+        }
+        assert!(ties > 50, "products in the middle were among them");
     }
 }

@@ -1,12 +1,12 @@
 //! ChaCha20-Poly1305 (RFC 8439): four ChaCha20 blocks side by side, which compilers turn into whatever vectors the
-//! target always has, and Poly1305 from the neighbouring file.
+//! target always has, and the crate's plain [`Poly1305`].
 
 use wattlock_core::Error;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::aead::{Aead, NONCE, TAG};
 use super::ctr::add;
-use super::poly1305::Poly1305;
+use crate::poly1305::Poly1305;
 
 const LANES: usize = 4;
 const BLOCK: usize = 64;
@@ -114,12 +114,12 @@ impl Aead for ChaCha20Poly1305 {
         key.copy_from_slice(&start.stream[..32]);
         let mut hash = Poly1305::new(&key);
         key.zeroize();
-        hash.update_padded(aad);
-        hash.update_padded(ciphertext);
+        hash.absorb(aad);
+        hash.absorb(ciphertext);
         let mut lengths = [0; 16];
         lengths[..8].copy_from_slice(&(aad.len() as u64).to_le_bytes());
         lengths[8..].copy_from_slice(&(ciphertext.len() as u64).to_le_bytes());
-        hash.update_padded(&lengths);
+        hash.absorb(&lengths);
         hash.finish()
     }
 }

@@ -24,7 +24,6 @@ mod ghash;
 mod hash;
 mod hmac;
 pub(crate) mod nist;
-mod poly1305;
 mod random;
 mod rsa;
 mod sha1;

@@ -1,16 +1,16 @@
-//! Kernels with 128-bit AES instructions, and the round keys for all kernels.
+//! Kernels with 128-bit AES instructions (for GCM no more than single blocks), and the round keys for all kernels.
 #![allow(unsafe_code, reason = "intrinsics; every entry demands the witness that its features were detected")]
 
 use std::arch::x86_64::*;
 
 use wattlock_core::Error;
 
-use super::gcm::gcm_kernels;
+use super::gcm::{self, Message};
 use super::generic::{FEW, Vector, WIDTH, held, kernels, load_block_part, mask_of, store_block_part};
+use super::ghash::Table;
 use crate::detect::AesNi;
 
 kernels!(AesNi, Xmm, "aes,pclmulqdq,ssse3,sse4.1");
-gcm_kernels!(AesNi, Xmm, "aes,pclmulqdq,ssse3,sse4.1");
 
 /// Encrypts a block, an integer, to an integer.
 pub(super) fn encrypted(_: AesNi, keys: &Schedule, block: u128) -> u128 {
@@ -381,17 +381,6 @@ unsafe impl Vector for Xmm {
         // SAFETY: there is no instruction in it.
         unsafe {
             held!(xmm_reg, nomem: a0 a1 a2 a3 a4 a5 a6 a7);
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "sse2")]
-    unsafe fn fence(states: &mut [Xmm; WIDTH], sums: &mut [Xmm; 3]) {
-        let [a0, a1, a2, a3, a4, a5, a6, a7] = states;
-        let [low, middle, high] = sums;
-        // SAFETY: there is no instruction in it.
-        unsafe {
-            held!(xmm_reg: a0 a1 a2 a3 a4 a5 a6 a7 low middle high);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! AES-GCM (SP 800-38D) over a [`Vector`] of 1, 2 or 4 blocks: counter mode and [`ghash`](super::ghash) in one pass.
+//! AES-GCM (SP 800-38D) over a [`Vector`] of 2 or 4 blocks: counter mode and [`ghash`](super::ghash) in one pass.
 //!
 //! A batch is [`WIDTH`] vectors. Between two rounds of a batch's cipher stands a piece of a batch's hash: the two keep
 //! different units busy, and a core looks ahead too little to find the one behind the other. Opening hashes the batch

@@ -1,7 +1,8 @@
 //! AES in the modes that our own kernels do: GCM, CTR, XTS and CBC, by the widest AES instructions there are.
 //!
-//! One algorithm per mode ([`generic`], and for GCM [`gcm`] and [`ghash`]), thin files per instruction set ([`vaes512`], [`vaes256`], [`aes_ni`]), and
-//! AWS-LC where the CPU has none of them. CBC encryption is a serial chain that no width helps: `aes_ni` does it.
+//! One algorithm per mode ([`generic`], and for GCM [`gcm`] and [`ghash`]), thin files per instruction set ([`vaes512`],
+//! [`vaes256`], and [`aes_ni`] for all modes but GCM), and AWS-LC where the CPU has none of them. CBC encryption is a serial
+//! chain that no width helps: `aes_ni` does it.
 //! Nothing here knows a request; lengths are checked by whoever builds the [`Span`].
 //!
 //! Constant time: round keys come from the AES instructions themselves, addresses depend on lengths and on the
@@ -45,9 +46,11 @@ use crate::detect::Cpu;
 /// A block of nonce: counter block, initialisation vector or tweak.
 pub(super) type Block = [u8; 16];
 
-/// What the kernels of this CPU are called, for people.
-pub(super) fn kernel_name(cpu: &Cpu) -> &'static str {
-    wide::Isa::best(cpu).map_or("AWS-LC", |isa| isa.name())
+/// What the kernels of this CPU are called, for people: those of GCM, and those of the other modes.
+pub(super) fn kernel_names(cpu: &Cpu) -> [&'static str; 2] {
+    const LIBRARY: &str = "AWS-LC";
+    let gcm = wide::GcmIsa::best(cpu).map_or(LIBRARY, |isa| isa.name());
+    [gcm, wide::Isa::best(cpu).map_or(LIBRARY, |isa| isa.name())]
 }
 
 /// An expanded AES-CTR key.
@@ -196,7 +199,7 @@ pub(super) enum GcmKey {
 
 impl GcmKey {
     pub(super) fn new(cpu: &Cpu, key: &[u8]) -> Result<GcmKey, Error> {
-        match wide::Isa::best(cpu) {
+        match wide::GcmIsa::best(cpu) {
             Some(isa) => wide::GcmKey::new(isa, key).map(GcmKey::Wide),
             None => AeadKey::new(library_gcm(key)?, key).map(GcmKey::Library),
         }
@@ -260,7 +263,7 @@ pub(super) enum GcmMessage {
 
 impl GcmMessage {
     pub(super) fn new(cpu: &Cpu, key: &[u8], seal: bool) -> Result<GcmMessage, Error> {
-        Ok(match wide::Isa::best(cpu) {
+        Ok(match wide::GcmIsa::best(cpu) {
             Some(isa) => {
                 let key = Arc::new(wide::GcmKey::new(isa, key)?);
                 GcmMessage::Wide { key, seal, message: wide::GcmMessage::default() }

@@ -23,11 +23,11 @@ pub(super) enum Isa {
 impl Isa {
     /// The widest this CPU has.
     pub(super) fn best(cpu: &Cpu) -> Option<Isa> {
-        let narrow = cpu.aes_ni?;
+        let aes_ni = cpu.aes_ni?;
         Some(match (cpu.vaes512, cpu.vaes256) {
-            (Some(wide), _) => Isa::Vaes512(wide, narrow),
-            (None, Some(wide)) => Isa::Vaes256(wide, narrow),
-            (None, None) => Isa::AesNi(narrow),
+            (Some(wide), _) => Isa::Vaes512(wide, aes_ni),
+            (None, Some(wide)) => Isa::Vaes256(wide, aes_ni),
+            (None, None) => Isa::AesNi(aes_ni),
         })
     }
 
@@ -40,9 +40,41 @@ impl Isa {
         }
     }
 
-    fn narrow(self) -> AesNi {
+    fn aes_ni(self) -> AesNi {
         match self {
-            Isa::Vaes512(_, narrow) | Isa::Vaes256(_, narrow) | Isa::AesNi(narrow) => narrow,
+            Isa::Vaes512(_, aes_ni) | Isa::Vaes256(_, aes_ni) | Isa::AesNi(aes_ni) => aes_ni,
+        }
+    }
+}
+
+/// The instruction sets we have kernels for GCM with. With plain AES instructions AWS-LC does it.
+#[derive(Clone, Copy)]
+pub(super) enum GcmIsa {
+    Vaes512(Vaes512, AesNi),
+    Vaes256(Vaes256, AesNi),
+}
+
+impl GcmIsa {
+    /// The widest this CPU has.
+    pub(super) fn best(cpu: &Cpu) -> Option<GcmIsa> {
+        match Isa::best(cpu)? {
+            Isa::Vaes512(wide, aes_ni) => Some(GcmIsa::Vaes512(wide, aes_ni)),
+            Isa::Vaes256(wide, aes_ni) => Some(GcmIsa::Vaes256(wide, aes_ni)),
+            Isa::AesNi(_) => None,
+        }
+    }
+
+    /// For people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            GcmIsa::Vaes512(wide, aes_ni) => Isa::Vaes512(wide, aes_ni).name(),
+            GcmIsa::Vaes256(wide, aes_ni) => Isa::Vaes256(wide, aes_ni).name(),
+        }
+    }
+
+    fn aes_ni(self) -> AesNi {
+        match self {
+            GcmIsa::Vaes512(_, aes_ni) | GcmIsa::Vaes256(_, aes_ni) => aes_ni,
         }
     }
 }
@@ -55,17 +87,17 @@ pub(in super::super) struct CtrKey {
 
 impl CtrKey {
     pub(super) fn new(isa: Isa, key: &[u8]) -> Result<CtrKey, Error> {
-        Ok(CtrKey { isa, keys: aes_ni::expand(isa.narrow(), key)? })
+        Ok(CtrKey { isa, keys: aes_ni::expand(isa.aes_ni(), key)? })
     }
 
     pub(super) fn rekey(&mut self, key: &[u8]) -> Result<(), Error> {
-        aes_ni::expand_into(self.isa.narrow(), key, &mut self.keys)
+        aes_ni::expand_into(self.isa.aes_ni(), key, &mut self.keys)
     }
 
     #[inline(always)]
     pub(super) fn apply(&self, counter: u128, data: Span<'_>) {
         if data.len() <= FEW && counter as u64 <= u64::MAX - 4 {
-            return aes_ni::ctr_few(self.isa.narrow(), &self.keys, counter, data);
+            return aes_ni::ctr_few(self.isa.aes_ni(), &self.keys, counter, data);
         }
         match self.isa {
             Isa::Vaes512(proof, _) => vaes512::ctr(proof, &self.keys, counter, data),
@@ -84,20 +116,20 @@ pub(in super::super) struct CbcKey {
 
 impl CbcKey {
     pub(super) fn new(isa: Isa, key: &[u8]) -> Result<CbcKey, Error> {
-        let encrypt = aes_ni::expand(isa.narrow(), key)?;
-        Ok(CbcKey { isa, decrypt: aes_ni::invert(isa.narrow(), &encrypt), encrypt })
+        let encrypt = aes_ni::expand(isa.aes_ni(), key)?;
+        Ok(CbcKey { isa, decrypt: aes_ni::invert(isa.aes_ni(), &encrypt), encrypt })
     }
 
     /// A chain, that no width helps.
     #[inline(always)]
     pub(super) fn encrypt(&self, chain: &mut Block, data: Span<'_>) {
-        aes_ni::cbc_encrypt(self.isa.narrow(), &self.encrypt, chain, data);
+        aes_ni::cbc_encrypt(self.isa.aes_ni(), &self.encrypt, chain, data);
     }
 
     #[inline(always)]
     pub(super) fn decrypt(&self, chain: &mut Block, data: Span<'_>) {
         if data.len() <= FEW {
-            return aes_ni::cbc_decrypt_few(self.isa.narrow(), &self.decrypt, chain, data);
+            return aes_ni::cbc_decrypt_few(self.isa.aes_ni(), &self.decrypt, chain, data);
         }
         match self.isa {
             Isa::Vaes512(proof, _) => vaes512::cbc_decrypt(proof, &self.decrypt, chain, data),
@@ -117,22 +149,22 @@ pub(in super::super) struct XtsKey {
 
 impl XtsKey {
     pub(super) fn new(isa: Isa, data: &[u8], tweak: &[u8]) -> Result<XtsKey, Error> {
-        let encrypt = aes_ni::expand(isa.narrow(), data)?;
-        let decrypt = aes_ni::invert(isa.narrow(), &encrypt);
-        Ok(XtsKey { isa, tweak: aes_ni::expand(isa.narrow(), tweak)?, encrypt, decrypt })
+        let encrypt = aes_ni::expand(isa.aes_ni(), data)?;
+        let decrypt = aes_ni::invert(isa.aes_ni(), &encrypt);
+        Ok(XtsKey { isa, tweak: aes_ni::expand(isa.aes_ni(), tweak)?, encrypt, decrypt })
     }
 
     /// Makes the first tweak.
     #[inline(always)]
     pub(super) fn begin(&self, nonce: &Block, tweak: &mut Block) {
-        aes_ni::encrypt_block(self.isa.narrow(), &self.tweak, nonce, tweak);
+        aes_ni::encrypt_block(self.isa.aes_ni(), &self.tweak, nonce, tweak);
     }
 
     #[inline(always)]
     pub(super) fn apply(&self, tweak: &Block, data: Span<'_>, encrypt: bool) {
         let keys = if encrypt { &self.encrypt } else { &self.decrypt };
         if data.len() <= FEW {
-            return aes_ni::xts_few(self.isa.narrow(), keys, encrypt, tweak, data);
+            return aes_ni::xts_few(self.isa.aes_ni(), keys, encrypt, tweak, data);
         }
         match self.isa {
             Isa::Vaes512(proof, _) => vaes512::xts(proof, keys, encrypt, tweak, data),
@@ -144,18 +176,17 @@ impl XtsKey {
 
 /// AES-GCM.
 pub(in super::super) struct GcmKey {
-    isa: Isa,
+    isa: GcmIsa,
     keys: Schedule,
     table: Table,
 }
 
 impl GcmKey {
-    pub(super) fn new(isa: Isa, key: &[u8]) -> Result<GcmKey, Error> {
-        let keys = aes_ni::expand(isa.narrow(), key)?;
+    pub(super) fn new(isa: GcmIsa, key: &[u8]) -> Result<GcmKey, Error> {
+        let keys = aes_ni::expand(isa.aes_ni(), key)?;
         let table = match isa {
-            Isa::Vaes512(proof, _) => vaes512::gcm_table(proof, &keys),
-            Isa::Vaes256(proof, _) => vaes256::gcm_table(proof, &keys),
-            Isa::AesNi(proof) => aes_ni::gcm_table(proof, &keys),
+            GcmIsa::Vaes512(proof, _) => vaes512::gcm_table(proof, &keys),
+            GcmIsa::Vaes256(proof, _) => vaes256::gcm_table(proof, &keys),
         };
         Ok(GcmKey { isa, keys, table })
     }
@@ -165,9 +196,8 @@ impl GcmKey {
     pub(super) fn apply(&self, seal: bool, nonce: &[u8; 12], aad: &[u8], data: &Span<'_>) -> Block {
         let (keys, table) = (&self.keys, &self.table);
         let tag = match self.isa {
-            Isa::Vaes512(proof, _) => vaes512::gcm(proof, keys, table, seal, nonce, aad, data),
-            Isa::Vaes256(proof, _) => vaes256::gcm(proof, keys, table, seal, nonce, aad, data),
-            Isa::AesNi(proof) => aes_ni::gcm(proof, keys, table, seal, nonce, aad, data),
+            GcmIsa::Vaes512(proof, _) => vaes512::gcm(proof, keys, table, seal, nonce, aad, data),
+            GcmIsa::Vaes256(proof, _) => vaes256::gcm(proof, keys, table, seal, nonce, aad, data),
         };
         tag.to_be_bytes()
     }
@@ -185,7 +215,7 @@ impl GcmMessage {
     /// Begins a message; `nonce` must not be empty.
     #[inline]
     pub(super) fn start(&mut self, key: &GcmKey, nonce: &[u8]) {
-        let narrow = key.isa.narrow();
+        let proof = key.isa.aes_ni();
         let (state, mut block) = (&mut self.state, [0; 16]);
         (state.sum, state.used, self.lengths) = (0, 0, (0, 0));
         if let Ok(nonce) = <&[u8; 12]>::try_from(nonce) {
@@ -194,10 +224,10 @@ impl GcmMessage {
         } else {
             // SP 800-38D section 7.1 step 2.
             GcmMessage::hash(key, state, nonce);
-            state.counter = aes_ni::gcm_ended(narrow, &key.table, state, gcm::lengths(0, nonce.len() as u64));
+            state.counter = aes_ni::gcm_ended(proof, &key.table, state, gcm::lengths(0, nonce.len() as u64));
             (state.sum, state.used) = (0, 0);
         }
-        state.mask = aes_ni::encrypted(narrow, &key.keys, state.counter);
+        state.mask = aes_ni::encrypted(proof, &key.keys, state.counter);
         state.counter = gcm::advanced(state.counter, 1);
     }
 
@@ -211,9 +241,8 @@ impl GcmMessage {
     #[inline]
     fn hash(key: &GcmKey, state: &mut Message, bytes: &[u8]) {
         match key.isa {
-            Isa::Vaes512(proof, _) => vaes512::gcm_associated(proof, &key.table, state, bytes),
-            Isa::Vaes256(proof, _) => vaes256::gcm_associated(proof, &key.table, state, bytes),
-            Isa::AesNi(proof) => aes_ni::gcm_associated(proof, &key.table, state, bytes),
+            GcmIsa::Vaes512(proof, _) => vaes512::gcm_associated(proof, &key.table, state, bytes),
+            GcmIsa::Vaes256(proof, _) => vaes256::gcm_associated(proof, &key.table, state, bytes),
         }
     }
 
@@ -225,13 +254,12 @@ impl GcmMessage {
             return;
         }
         if self.lengths.1 == 0 {
-            aes_ni::gcm_pad(key.isa.narrow(), table, state);
+            aes_ni::gcm_pad(key.isa.aes_ni(), table, state);
         }
         self.lengths.1 += data.len() as u64;
         match key.isa {
-            Isa::Vaes512(proof, _) => vaes512::gcm_more(proof, keys, table, seal, state, data),
-            Isa::Vaes256(proof, _) => vaes256::gcm_more(proof, keys, table, seal, state, data),
-            Isa::AesNi(proof) => aes_ni::gcm_more(proof, keys, table, seal, state, data),
+            GcmIsa::Vaes512(proof, _) => vaes512::gcm_more(proof, keys, table, seal, state, data),
+            GcmIsa::Vaes256(proof, _) => vaes256::gcm_more(proof, keys, table, seal, state, data),
         }
     }
 
@@ -239,7 +267,7 @@ impl GcmMessage {
     #[inline]
     pub(super) fn tag(&self, key: &GcmKey) -> Block {
         let last = gcm::lengths(self.lengths.0, self.lengths.1);
-        let sum = aes_ni::gcm_ended(key.isa.narrow(), &key.table, &self.state, last);
+        let sum = aes_ni::gcm_ended(key.isa.aes_ni(), &key.table, &self.state, last);
         (sum ^ self.state.mask).to_be_bytes()
     }
 }

@@ -20,6 +20,8 @@ impl Isa {
     }
 }
 
+pub(super) use Isa as GcmIsa;
+
 pub(in super::super) struct CtrKey(Infallible);
 
 impl CtrKey {

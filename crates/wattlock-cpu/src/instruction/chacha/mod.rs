@@ -1,26 +1,16 @@
-//! ChaCha20-Poly1305 (RFC 8439): our own kernels where the CPU has 512-bit multiply-add on 52-bit integers or at least
-//! 256-bit integers, AWS-LC where it has not.
+//! ChaCha20-Poly1305 (RFC 8439): our own kernels where the CPU has 512-bit multiply-add on 52-bit integers, AWS-LC where it
+//! has not.
 //!
-//! [`stream512`] makes the keystream, [`poly512`] the hash, [`wide`] joins them into sealing and opening; [`stream256`],
-//! [`poly64`] and [`narrow`] do so with 256 bits, [`beside`] both at once. [`state`] is what the streams share, and
-//! [`poly1305`] the plain arithmetic for the beginning and the end of a message. Nothing here knows a request.
+//! [`stream512`] makes the keystream, [`poly512`] the hash, [`wide`] joins them into sealing and opening. [`state`] is the
+//! cipher's state and rounds; the beginning and the end of a message are hashed by the plain [`Poly1305`](crate::poly1305).
+//! Nothing here knows a request.
 //!
 //! Constant time: no branch and no address depends on key, data or tag, only on lengths.
 
 #[cfg(target_arch = "x86_64")]
-mod beside;
-#[cfg(target_arch = "x86_64")]
-mod narrow;
-#[cfg(target_arch = "x86_64")]
-mod poly1305;
-#[cfg(target_arch = "x86_64")]
 mod poly512;
 #[cfg(target_arch = "x86_64")]
-mod poly64;
-#[cfg(target_arch = "x86_64")]
 mod state;
-#[cfg(target_arch = "x86_64")]
-mod stream256;
 #[cfg(target_arch = "x86_64")]
 mod stream512;
 #[cfg(target_arch = "x86_64")]
@@ -29,8 +19,6 @@ mod wide;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "wide_absent.rs"]
 mod wide;
-#[cfg(not(target_arch = "x86_64"))]
-use wide as narrow;
 
 use wattlock_core::Error;
 
@@ -47,32 +35,17 @@ const MOST: u64 = (1 << 36) - 64;
 
 /// What the kernels of this CPU are called, for people.
 pub(super) fn kernel_name(cpu: &Cpu) -> &'static str {
-    if wide::Key::available(cpu) {
-        "AVX-512 (avx512f, avx512bw, avx512ifma)"
-    } else if narrow::Key::available(cpu) {
-        "AVX2 (avx2, bmi2)"
-    } else {
-        "AWS-LC"
-    }
+    if wide::Key::available(cpu) { "AVX-512 (avx512f, avx512bw, avx512ifma)" } else { "AWS-LC" }
 }
 
-/// Messages shorter than this go to AWS-LC, which starts faster. With 512 bits: at 64 bytes by a sixth, at 320 by an eighth. At 448
+/// Messages shorter than this go to AWS-LC, which starts faster: at 64 bytes by a sixth, at 320 by an eighth. At 448
 /// sealing is faster with ours and opening not yet; from here on both are (Emerald Rapids: by a third at 768 bytes,
 /// twofold from 16 KiB on).
-const SHORT_WIDE: usize = 512;
-/// With 256 bits (Zen 3, nobody beside): at 4 KiB alike, from 16 KiB on ours are faster by a sixth to a quarter. Beside neighbours
-/// that use the same core it is less, and nothing can be told of 8 KiB.
-const SHORT_NARROW: usize = 16 << 10;
-
-/// A key for the best of our kernels that the CPU can use.
-enum Own {
-    Wide(wide::Key),
-    Narrow(narrow::Key),
-}
+const SHORT: usize = 512;
 
 /// An expanded ChaCha20-Poly1305 key.
 pub(super) struct ChaChaKey {
-    own: Option<Own>,
+    own: Option<wide::Key>,
     library: AeadKey,
 }
 
@@ -80,16 +53,13 @@ impl ChaChaKey {
     pub(super) fn new(cpu: &Cpu, key: &[u8]) -> Result<ChaChaKey, Error> {
         let bytes = key.try_into().map_err(|_| Error::Invalid("key length"))?;
         let library = AeadKey::new(Cipher::ChaCha20Poly1305, key)?;
-        let wide = wide::Key::new(cpu, bytes).map(Own::Wide);
-        Ok(ChaChaKey { own: wide.or_else(|| narrow::Key::new(cpu, bytes).map(Own::Narrow)), library })
+        Ok(ChaChaKey { own: wide::Key::new(cpu, bytes), library })
     }
 
     /// Our kernels, if there are any and the message is long enough for them.
     #[inline]
-    fn own_for(&self, data: &Span<'_>) -> Option<&Own> {
-        self.own
-            .as_ref()
-            .filter(|own| data.len() >= if let Own::Wide(_) = own { SHORT_WIDE } else { SHORT_NARROW })
+    fn own_for(&self, data: &Span<'_>) -> Option<&wide::Key> {
+        self.own.as_ref().filter(|_| data.len() >= SHORT)
     }
 
     /// Encrypts and authenticates.
@@ -106,15 +76,13 @@ impl ChaChaKey {
     ) -> Result<(), Error> {
         within_counter(&data)?;
         match self.own_for(&data) {
-            Some(Own::Wide(key)) => *tag = key.seal(nonce, aad, data),
-            Some(Own::Narrow(key)) => *tag = key.seal(nonce, aad, data),
+            Some(key) => *tag = key.seal(nonce, aad, data),
             None => self.library.seal(nonce, aad, data, tag)?,
         }
         Ok(())
     }
 
-    /// Verifies and decrypts. With 512 bits nothing is written before the tag has been found right; the others decrypt as they
-    /// hash.
+    /// Verifies and decrypts. Our own kernels write nothing before the tag has been found right; AWS-LC decrypts as it hashes.
     ///
     /// # Errors
     /// [`Error::Authentication`], the output wiped; [`Error::Invalid`] as in [`ChaChaKey::seal`].
@@ -128,8 +96,7 @@ impl ChaChaKey {
     ) -> Result<(), Error> {
         within_counter(&data)?;
         match self.own_for(&data) {
-            Some(Own::Wide(key)) => key.open(nonce, aad, data, tag),
-            Some(Own::Narrow(key)) => key.open(nonce, aad, data, tag),
+            Some(key) => key.open(nonce, aad, data, tag),
             None => self.library.open(nonce, aad, data, tag),
         }
     }

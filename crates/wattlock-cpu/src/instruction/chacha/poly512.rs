@@ -9,7 +9,7 @@
 //! `vpmadd52luq` and `vpmadd52huq` multiply the low 52 bits of each operand and add the low or high 52 bits of the
 //! product to 64 bits. So operands must stay below 2^52 (or mean only their low 52 bits) and sums below 2^64.
 //!
-//! - Powers are near (see [`poly1305`](super::poly1305)): r0 < 2^44, r1 < 2^44 + 2^12, r2 < 2^42; times 20 they stay
+//! - Powers are near (see [`poly1305`](crate::poly1305)): r0 < 2^44, r1 < 2^44 + 2^12, r2 < 2^42; times 20 they stay
 //!   below 2^48.4.
 //! - A step's sums enter with l0 < 2^44, l1 < 2^44 + 2^16, l2 < 2^42 and leave so. With the limbs of a block, which are
 //!   below 2^44, 2^44 and 2^41 ([`whole_limbs`]), they stay below 2^45, 2^45 + 2^16 and 2^43.
@@ -29,7 +29,7 @@ use std::arch::x86_64::*;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use super::poly1305::{ABOVE, Limbs, M42, M44, Poly1305, times};
+use crate::poly1305::{ABOVE, Limbs, M42, M44, Poly1305, times};
 
 /// Bytes of a group: a block in each lane.
 const GROUP: usize = 128;
@@ -366,9 +366,9 @@ impl Product {
 
 #[cfg(test)]
 mod tests {
-    use super::super::poly1305::model::{BLOCKS, MULTIPLIERS, key, model};
     use super::*;
     use crate::detect::Cpu;
+    use crate::poly1305::model::{BLOCKS, MULTIPLIERS, key, model};
 
     /// The hash of a message that becomes readable `cut` bytes at a time, as sealing has it.
     fn hashed(key: &[u8; 32], aad: &[u8], message: &[u8], cut: usize) -> [u8; 16] {

@@ -1,5 +1,5 @@
-//! What both widths of ChaCha20 share: the block function's input (RFC 8439 section 2.3), the buffer that keystream waits in,
-//! and the order of the twenty rounds.
+//! ChaCha20's state: the block function's input (RFC 8439 section 2.3), the buffer that keystream waits in, and the order of
+//! the twenty rounds.
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 

@@ -17,7 +17,6 @@ mod work;
 use wattlock_core::{Error, Fault};
 use zeroize::Zeroize;
 
-use super::vector::fma::toward_zero;
 use super::vector::{Fma, Ifma, LANES};
 use super::{Item, WIDTH, bleach};
 use crate::detect::{Fma256, Ifma512};
@@ -133,7 +132,7 @@ impl Entry for Ifma512 {
 impl Entry for Fma256 {
     fn run<const B: usize, const F: usize>(self, lanes: &[Lane<'_>], outcome: &mut Outcome) {
         // SAFETY: as above.
-        toward_zero(self, || unsafe { on_fma::<B, F>(lanes, outcome) });
+        unsafe { on_fma::<B, F>(lanes, outcome) }
     }
 }
 

@@ -253,7 +253,7 @@ impl<V: Machine, const B: usize, const F: usize> Work<V, B, F> {
                     column = column.add(q.residue[b][i]);
                 }
                 self.output[b][i] = mask(column);
-                carry = column.shr::<52>();
+                carry = column.sar::<52>();
             }
         }
     }

@@ -1,26 +1,36 @@
 //! Eight lanes as two registers of four, for CPUs with AVX2 and FMA: 52-bit multiplication by the multiplier for doubles.
 //!
-//! *Halves of a product, exactly.* A double holds integers of 53 bits, and a fused multiply-add rounds once. With every
-//! rounding towards zero, and `a`, `b` integers below 2^52 with the product `p = h 2^52 + l`, `l < 2^52`:
+//! *Halves of a product, exactly.* A double holds integers of 53 bits, and a fused multiply-add rounds once, to nearest. For
+//! integers `a`, `b` below 2^52 and `p = a b`, which is at most `(2^52 - 1)^2 = 2^104 - 2^53 + 1`:
 //!
 //! ```text
-//! u = fma(a, b, 2^104)          p < 2^104, so 2^104 <= 2^104 + p < 2^105, where doubles are the multiples of 2^52:
-//!                               u = 2^104 + h 2^52, and its 52 bits of fraction are h
-//! v = (2^104 + 2^52) - u        = 2^52 - h 2^52: a multiple of 2^52 below 2^104 in size, so exact
-//! w = fma(a, b, v)              = p + 2^52 - h 2^52 = 2^52 + l < 2^53: exact, and its 52 bits of fraction are l
+//! u = fma(a, b, 2^104)            2^104 <= 2^104 + p < 2^105, where doubles are the multiples of 2^52: so
+//!                                 u = 2^104 + h 2^52, where h is p / 2^52 rounded to nearest, 0 <= h <= 2^52 - 2
+//! l = p - h 2^52                  what the rounding left: -2^51 <= l <= 2^51
+//! v = fma(5 2^51, N, -u)          N = (2^53 + 3) / 5, an integer below 2^53: 5 2^51 N = 2^104 + 3 2^51, so
+//!                                 v = 3 2^51 - h 2^52, a multiple of 2^51 below 2^104 in size: exact
+//! w = fma(a, b, v)                = 3 2^51 + l, an integer from 2^52 to 2^53: exact
 //! ```
 //!
-//! As integers, `u` and `w` are h and l above the bits of 2^104 ([`HIGH`]) and of 2^52 ([`LOW`]). A column of many
-//! products adds them as they are and takes off as many biases at the end; all of it is modulo 2^64. So three
-//! floating-point instructions and two additions do what two multiply-adds of AVX-512 IFMA do, on half as many lanes,
-//! with the same result bit by bit: the kernels' bounds hold as they stand. (Multiplying and subtracting doubles to get a
-//! product's halves is Dekker's, 1971; with fused multiply-add see Emmart, Zheng and Weems, "Faster modular exponentiation
-//! using double precision floating point arithmetic on the GPU", ARITH 2018.)
+//! `2^104 + 3 2^51` is no double, but the product of two; the third multiply-add has it exactly where a subtraction would
+//! need an addition after it. From 2^52 to 2^53 the bits of doubles, as integers, count on by one for each step of one,
+//! and so they do from 2^104 on for each step of 2^52. So the bits of `u` and `w` are `h` and `l` above those of 2^104
+//! ([`HIGH`]) and of `3 2^51` ([`LOW`]), also where `w` is 2^53 itself. A column of many products adds them as they are and
+//! takes off as many biases at the end; all of it is modulo 2^64. So three multiply-adds and two additions do what two
+//! multiply-adds of AVX-512 IFMA do, on half as many lanes.
 //!
-//! *Rounding* is a mode of the CPU. [`toward_zero`] sets it around an entry. Rust takes the mode for what it is at a
-//! program's start; so every floating-point instruction here is written in assembly, which the compiler neither moves
-//! out of an entry nor computes itself, and entries hold no floating-point arithmetic of Rust's. Rounding to nearest
-//! would give h one too large for half of all products.
+//! *Signs.* `h 2^52 + l` is `p`, but `l` may be negative and `h` one more than the upper half. A column of such parts is
+//! another number than a column of unsigned halves, negative perhaps; the number that all columns mean is the same. So
+//! columns are signed integers here. [`Vector::mul_lo`] and [`Vector::mul_hi`] give unsigned halves, as everywhere.
+//!
+//! (Multiplying and subtracting doubles to get a product's halves is T. J. Dekker's, "A floating-point technique for
+//! extending the available precision", Numerische Mathematik 18, 1971; with a fused multiply-add and with magic constants
+//! see N. Emmart, F. Zheng, C. Weems, "Faster modular exponentiation using double precision floating point arithmetic on
+//! the GPU", ARITH 2018, which rounds towards zero.)
+//!
+//! *Rounding* to nearest is the mode that programs start with, that the x86-64 calling convention asks of every caller, and
+//! that Rust takes for granted; nothing here sets or reads it. A thread that runs in another mode all the same gets wrong
+//! products, and RSA's check of each result finds them.
 //!
 //! *Constant time.* Operands are zero or normal numbers, never subnormal: no CPU has a slow path for them.
 
@@ -28,7 +38,6 @@ use core::arch::asm;
 use core::arch::x86_64::*;
 
 use super::{LANES, MASK52, Vector};
-use crate::detect::Fma256;
 
 /// Four lanes of a [`Fma`].
 pub(in crate::lanes) type Half = __m256i;
@@ -36,63 +45,25 @@ pub(in crate::lanes) type Half = __m256i;
 /// Four factors: integers below 2^52 as doubles.
 pub(in crate::lanes) type Factor = __m256d;
 
-/// The bits of 2^52: what a low half of a product comes with.
-pub(in crate::lanes) const LOW: u64 = 0x433 << 52;
+/// The bits of 2^52.
+const ONE: u64 = 0x433 << 52;
 
-/// The bits of 2^104: what a high half of a product comes with.
-pub(in crate::lanes) const HIGH: u64 = 0x467 << 52;
+/// The bits of 3 2^51: what a low part of a product comes with.
+const LOW: u64 = ONE | 1 << 51;
 
-/// The bits of 2^104 + 2^52.
-const BOTH: u64 = HIGH + 1;
+/// The bits of 2^104: what a high part of a product comes with.
+const HIGH: u64 = 0x467 << 52;
 
-/// What a column with so many low and so many high halves has too much, as what is to be added to it.
+/// The bits of 5 2^51 and of (2^53 + 3) / 5, whose product is 2^104 + 3 2^51.
+const BOTH: [u64; 2] = [(5.0 * (1u64 << 51) as f64).to_bits(), ((((1u64 << 53) + 3) / 5) as f64).to_bits()];
+
+/// What a column with so many low and so many high parts has too much, as what is to be added to it.
 pub(in crate::lanes) const fn bias(low: usize, high: usize) -> u64 {
     LOW.wrapping_mul(low as u64).wrapping_add(HIGH.wrapping_mul(high as u64)).wrapping_neg()
 }
 
-/// Rounding towards zero, all exceptions masked, subnormal numbers as they are.
-const TOWARD_ZERO: u32 = 0x7f80;
-
-/// Runs `entry` with rounding towards zero, and restores the caller's mode and flags, also when it panics.
-///
-/// `entry` must be a call of a function that is not inlined here and has no floating-point arithmetic of its own but this
-/// file's.
-pub(in crate::lanes) fn toward_zero<R>(_: Fma256, entry: impl FnOnce() -> R) -> R {
-    struct Restored(u32);
-    impl Drop for Restored {
-        fn drop(&mut self) {
-            set_mode(self.0);
-        }
-    }
-    let mut mode = 0u32;
-    // SAFETY: writes the four bytes that it is given.
-    unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut mode, options(nostack, preserves_flags)) };
-    let _restored = Restored(mode);
-    set_mode(TOWARD_ZERO);
-    entry()
-}
-
-/// Whether rounding towards zero has its effect here. An emulator may ignore the mode (valgrind does), and every product would
-/// be wrong.
-pub(in crate::lanes) fn rounds(isa: Fma256) -> bool {
-    #[target_feature(enable = "avx2,fma")]
-    #[inline(never)]
-    fn entry() -> bool {
-        // To nearest, the high half would be 2.
-        let [low, high] = Fma::product(Fma::splat(3), Fma::splat((1 << 51) + 1));
-        low.reveal() == [(1 << 51) + 3; LANES] && high.reveal() == [1; LANES]
-    }
-    // SAFETY: the witness says that the CPU has the instructions.
-    toward_zero(isa, || unsafe { entry() })
-}
-
-fn set_mode(mode: u32) {
-    // SAFETY: reads four bytes; both values in use are a mode that this thread had, and one whose reserved bits are zero.
-    unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const mode, options(nostack)) };
-}
-
 /// Two registers of AVX2, lanes 0 to 3 and 4 to 7. Its operations may only run where a witness of AVX2 and FMA was
-/// shown, and multiplications inside [`toward_zero`]: kernels reach this type through entries that see to both.
+/// shown: kernels reach this type through entries that demand one.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Fma(pub(in crate::lanes) [Half; 2]);
@@ -127,67 +98,46 @@ pub(in crate::lanes) fn shr<const BITS: u32>(a: Half) -> Half {
 /// The low 52 bits of each lane as a factor: set as the fraction of 2^52, which is then taken off.
 #[inline(always)]
 pub(in crate::lanes) fn factor(limbs: Half) -> Factor {
-    // SAFETY: as for the intrinsics above.
-    unsafe { in_assembly::factor(limbs) }
+    let (mask, one) = (splat(MASK52), splat(ONE));
+    let fraction = op!(_mm256_and_si256(limbs, mask));
+    let set = op!(_mm256_or_si256(fraction, one));
+    let (set, one) = (op!(_mm256_castsi256_pd(set)), op!(_mm256_castsi256_pd(one)));
+    op!(_mm256_sub_pd(set, one))
 }
 
-/// `low` and `high` plus the halves of the products of two factors, each with its bias: see the head of this file.
+/// `low` and `high` plus the parts of the products of two factors, each with its bias: see the head of this file.
 #[inline(always)]
 pub(in crate::lanes) fn multiply(low: &mut Half, high: &mut Half, a: Factor, b: Factor) {
     // SAFETY: as for the intrinsics above.
-    (*low, *high) = unsafe { in_assembly::multiply(*low, *high, a, b) };
+    (*low, *high) = unsafe { parts(*low, *high, a, b) };
 }
 
-/// All floating-point arithmetic there is.
-mod in_assembly {
-    use super::*;
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma")]
-    pub fn factor(limbs: Half) -> Factor {
-        let factors;
-        // SAFETY: registers only, and instructions that are enabled here.
-        unsafe {
-            asm!(
-                "vpand {f}, {limbs}, {mask}",
-                "vpor {f}, {f}, {low}",
-                "vsubpd {f}, {f}, {low}",
-                f = out(ymm_reg) factors,
-                limbs = in(ymm_reg) limbs,
-                mask = in(ymm_reg) splat(MASK52),
-                low = in(ymm_reg) splat(LOW),
-                options(pure, nomem, nostack, preserves_flags),
-            );
-        }
-        factors
+/// In assembly, because the compiler takes intrinsics apart and spreads thousands of products over each other: it then
+/// spills registers, and takes minutes. (The flags may change: those of inexact results.)
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn parts(mut low: Half, mut high: Half, a: Factor, b: Factor) -> (Half, Half) {
+    // SAFETY: registers only, and instructions that are enabled here.
+    unsafe {
+        asm!(
+            "vmovapd {u}, {bias}",
+            "vfmadd231pd {u}, {a}, {b}",
+            "vpaddq {high}, {high}, {u}",
+            "vfmsub231pd {u}, {five}, {fifth}",
+            "vfmadd231pd {u}, {a}, {b}",
+            "vpaddq {low}, {low}, {u}",
+            u = out(ymm_reg) _,
+            a = in(ymm_reg) a,
+            b = in(ymm_reg) b,
+            bias = in(ymm_reg) splat(HIGH),
+            five = in(ymm_reg) splat(BOTH[0]),
+            fifth = in(ymm_reg) splat(BOTH[1]),
+            high = inout(ymm_reg) high,
+            low = inout(ymm_reg) low,
+            options(pure, nomem, nostack),
+        );
     }
-
-    /// The flag for inexact results may change: [`toward_zero`] restores it.
-    #[inline]
-    #[target_feature(enable = "avx2,fma")]
-    pub fn multiply(mut low: Half, mut high: Half, a: Factor, b: Factor) -> (Half, Half) {
-        // SAFETY: as above.
-        unsafe {
-            asm!(
-                "vmovapd {u}, {high_bias}",
-                "vfmadd231pd {u}, {a}, {b}",
-                "vsubpd {w}, {both}, {u}",
-                "vfmadd231pd {w}, {a}, {b}",
-                "vpaddq {high}, {high}, {u}",
-                "vpaddq {low}, {low}, {w}",
-                u = out(ymm_reg) _,
-                w = out(ymm_reg) _,
-                a = in(ymm_reg) a,
-                b = in(ymm_reg) b,
-                high_bias = in(ymm_reg) splat(HIGH),
-                both = in(ymm_reg) splat(BOTH),
-                high = inout(ymm_reg) high,
-                low = inout(ymm_reg) low,
-                options(pure, nomem, nostack),
-            );
-        }
-        (low, high)
-    }
+    (low, high)
 }
 
 impl Fma {
@@ -201,14 +151,15 @@ impl Fma {
         Fma([f(self.0[0], other.0[0]), f(self.0[1], other.0[1])])
     }
 
-    /// Both halves of the products of `a` and `b`, without biases.
+    /// Both halves of the products of `a` and `b`, without biases and unsigned.
     #[inline(always)]
     fn product(a: Fma, b: Fma) -> [Fma; 2] {
         let (mut low, mut high) = (Fma::splat(bias(1, 0)), Fma::splat(bias(0, 1)));
         for half in 0..2 {
             multiply(&mut low.0[half], &mut high.0[half], factor(a.0[half]), factor(b.0[half]));
         }
-        [low, high]
+        // A low part of 2^51 or less either way: what it has above 52 bits is 0 or -1.
+        [low.and(Fma::splat(MASK52)), high.add(low.sar::<52>())]
     }
 
     /// What four numbers name among sixteen: two bits choose among a register's four, as pairs of 32-bit halves, the next two

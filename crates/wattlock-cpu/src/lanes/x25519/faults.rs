@@ -11,11 +11,10 @@ use super::entries::Entries;
 use super::field::{Columns, LIMBS, Machine, Operand};
 use super::sound::{Spot, is_neighbour, is_on_curve};
 use super::{BAD_PEER, BYTES, Batch, FAULTED, ladder, reveal, vectors};
-use crate::detect::{Cpu, Fma256, Ifma512};
+use crate::detect::{Cpu, Ifma512};
 use crate::lanes::Item;
-use crate::lanes::vector::fma::toward_zero;
 use crate::lanes::vector::model::Model;
-use crate::lanes::vector::{Fma, Ifma, LANES, Vector};
+use crate::lanes::vector::{Ifma, LANES, Vector};
 
 type Bytes = [u8; BYTES];
 
@@ -36,15 +35,11 @@ enum Fault {
 enum On {
     Model,
     Ifma(Ifma512),
-    Fma(Fma256),
 }
 
-/// The model and what is here; of an emulated CPU the best, as in [`crate::lanes::dev::lanes_here`].
+/// The model, and the instructions if they are here.
 fn everywhere() -> impl Iterator<Item = On> {
-    let cpu = Cpu::detect();
-    let most = if std::env::var_os("WATTLOCK_EMULATED_CPU").is_some() { 1 } else { usize::MAX };
-    let here = [cpu.ifma512.map(On::Ifma), cpu.fma256.map(On::Fma)].into_iter().flatten();
-    std::iter::once(On::Model).chain(here.take(most))
+    std::iter::once(On::Model).chain(Cpu::detect().ifma512.map(On::Ifma))
 }
 
 /// Entries whose kernels are faulted in one lane.
@@ -98,18 +93,6 @@ impl Faulted<'_> {
     fn generate_on_ifma(&self, table: &Table, batch: &mut Batch) {
         self.generate_on::<Ifma>(table, batch);
     }
-
-    #[target_feature(enable = "avx2,fma")]
-    #[inline(never)]
-    fn derive_on_fma(&self, batch: &mut Batch) {
-        self.derive_on::<Fma>(batch);
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    #[inline(never)]
-    fn generate_on_fma(&self, table: &Table, batch: &mut Batch) {
-        self.generate_on::<Fma>(table, batch);
-    }
 }
 
 impl Entries for Faulted<'_> {
@@ -118,8 +101,6 @@ impl Entries for Faulted<'_> {
             On::Model => self.derive_on::<Model>(batch),
             // SAFETY: the witness says that the instructions are there.
             On::Ifma(_) => unsafe { self.derive_on_ifma(batch) },
-            // SAFETY: as above.
-            On::Fma(isa) => toward_zero(isa, || unsafe { self.derive_on_fma(batch) }),
         }
     }
 
@@ -128,8 +109,6 @@ impl Entries for Faulted<'_> {
             On::Model => self.generate_on::<Model>(table, batch),
             // SAFETY: the witness says that the instructions are there.
             On::Ifma(_) => unsafe { self.generate_on_ifma(table, batch) },
-            // SAFETY: as above.
-            On::Fma(isa) => toward_zero(isa, || unsafe { self.generate_on_fma(table, batch) }),
         }
     }
 

@@ -335,9 +335,6 @@ macro_rules! machine {
 }
 
 machine!(crate::lanes::vector::Ifma, always);
-#[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)]
-mod fma;
 #[cfg(test)]
 machine!(crate::lanes::vector::model::Model, never);
 

@@ -15,9 +15,8 @@ use super::ladder::{self, WORDS};
 use super::sound::undisturbed;
 use super::{BYTES, Words, clamped, get, put, vectors};
 use crate::detect::Cpu;
-use crate::lanes::vector::fma::toward_zero;
 use crate::lanes::vector::model::Model;
-use crate::lanes::vector::{Fma, Ifma, LANES, MASK52, Vector};
+use crate::lanes::vector::{Ifma, LANES, MASK52, Vector};
 
 /// The largest limb 4 of an operand.
 const TOP: u64 = (1 << 47) + (1 << 9);
@@ -102,12 +101,6 @@ fn compute_ifma(a: &Limbs, b: &Limbs) -> Found {
     compute::<Ifma>(a, b)
 }
 
-#[target_feature(enable = "avx2,fma")]
-#[inline(never)]
-fn compute_fma(a: &Limbs, b: &Limbs) -> Found {
-    compute::<Fma>(a, b)
-}
-
 /// What must be true of it, in big integers.
 fn check(a: &Limbs, b: &Limbs, found: &Found) {
     let p = p();
@@ -150,17 +143,13 @@ fn bias_is_a_multiple_of_p_and_exceeds_every_fresh_column_thrice() {
 fn field_computes_what_big_integers_compute_and_keeps_its_bounds() {
     let random = Random::new(0x0255_0019);
     let cpu = Cpu::detect();
-    println!("AVX-512 IFMA: {}, AVX2 and FMA: {}", cpu.ifma512.is_some(), cpu.fma256.is_some());
+    println!("AVX-512 IFMA: {}", cpu.ifma512.is_some());
     for _ in 0..if cfg!(miri) { 2 } else { 400 } {
         let (a, b) = (operands(&random), operands(&random));
         check(&a, &b, &compute::<Model>(&a, &b));
         if cpu.ifma512.is_some() {
             // SAFETY: the witness above says that the instructions are there.
             check(&a, &b, &unsafe { compute_ifma(&a, &b) });
-        }
-        if let Some(isa) = cpu.fma256 {
-            // SAFETY: as above.
-            check(&a, &b, &toward_zero(isa, || unsafe { compute_fma(&a, &b) }));
         }
     }
 }
@@ -235,5 +224,4 @@ fn a_product_is_a_secret_until_it_is_declassified() {
 fn table_of_the_instructions_is_that_of_the_model() {
     let (cpu, model) = (Cpu::detect(), Table::compute::<Model>());
     assert!(cpu.ifma512.is_none_or(|isa| isa.table() == model));
-    assert!(cpu.fma256.is_none_or(|isa| isa.table() == model));
 }

@@ -5,8 +5,19 @@
 //! limbs, four products that fall into four columns, two of which the next tile of the same sum shares. A sum of tiles
 //! `i + j = k` keeps its columns in registers; then two columns are complete and the window moves up by two.
 //!
-//! Columns hold the same numbers as the parent's, in the same bounds, when they leave a window: until then they have a
-//! bias for each product, which is taken off modulo 2^64 ([`Biases`]).
+//! A product falls into a high part and a signed low part there. So columns hold other numbers than the parent's, for the same
+//! sum. They are signed, modulo 2^64, and until they leave a window they have a bias for each product, which is taken off
+//! ([`Biases`]).
+//!
+//! *Bounds.* Of a product of numbers of `n` limbs, a column takes at most `n` low parts, each from -2^51 to 2^51, and `n` high
+//! parts, each from 0 to 2^52: it lies between `-n 2^51` and `3 n 2^51`, and so does one of a square. The reduction adds as
+//! much again and the last quotient's parts. Of a sum of two products a complete column therefore lies between
+//! `-(3 n + 1) 2^51` and `(9 n + 3) 2^51`: for `n <= 80` above `-121 2^52` and below `362 2^52`.
+//!
+//! *Carries* of a reduction are unsigned shifts all the same, because each column has [`LIFT`] more as a multiple of 2^52 and
+//! the next column so much less: `128 2^52 - 128` and a carry below 2^9 keep it above zero and below `491 2^52 < 2^61`. The
+//! lifts cost nothing, since they are in the constants that take off the biases; the low 52 bits of a column are what they
+//! were. The topmost column's carry would be the lift alone, and is dropped.
 
 use super::{Block, MARGIN, Modulus, Number, T};
 use crate::lanes::vector::fma::{Factor, Fma, Half, add, bias, factor, multiply, shr, splat};
@@ -17,6 +28,9 @@ type Factors<const B: usize> = [[[Factor; 2]; T / 2]; B];
 /// A number for each column.
 type Columns<const B: usize> = [[u64; 2 * T]; B];
 
+/// What a column of a reduction has more as a multiple of 2^52, and the column above it less.
+const LIFT: u64 = 128;
+
 /// What takes the biases off columns that all their products have come to.
 struct Biases<const B: usize>;
 
@@ -25,10 +39,10 @@ impl<const B: usize> Biases<B> {
     const PRODUCT: Columns<B> = Self::of(1, 0);
     /// Of the products of different limbs, each pair once.
     const ONCE: Columns<B> = Self::of(2, 0);
-    /// Of quotients times a modulus, one column further up than a product.
-    const REDUCTION: Columns<B> = Self::of(1, 1);
+    /// Of quotients times a modulus, one column further up than a product; with the lifts.
+    const REDUCTION: Columns<B> = Self::lifted(Self::of(1, 1));
 
-    /// If each column has the low halves of a `part` of its pairs of limbs, and all is `further` up.
+    /// If each column has the low parts of a `part` of its pairs of limbs, and all is `further` up.
     const fn of(part: usize, further: usize) -> Columns<B> {
         let (mut biases, mut column) = ([[0; 2 * T]; B], further);
         while column < 2 * T * B {
@@ -39,9 +53,20 @@ impl<const B: usize> Biases<B> {
         }
         biases
     }
+
+    const fn lifted(mut biases: Columns<B>) -> Columns<B> {
+        let mut column = 0;
+        while column < 2 * T * B {
+            let from_below = if column == 0 { 0 } else { LIFT };
+            let to = &mut biases[column / (2 * T)][column % (2 * T)];
+            *to = to.wrapping_add(LIFT << 52).wrapping_sub(from_below);
+            column += 1;
+        }
+        biases
+    }
 }
 
-/// How many products of limbs of two numbers of `n` limbs have their low halves in column `column`.
+/// How many products of limbs of two numbers of `n` limbs have their low parts in column `column`.
 const fn pairs(n: usize, column: usize) -> usize {
     if column < n { column + 1 } else { (2 * n - 1).saturating_sub(column) }
 }
@@ -149,7 +174,7 @@ pub(in super::super) fn square<const B: usize>(wide: &mut [Block<Fma>], a: &Numb
                 let [_, z1, z2, _] = &mut z.0;
                 multiply(z1, z2, limbs[0], limbs[1]);
             }
-            // Twice what is there, and the square of one limb, whose low half comes to the even column.
+            // Twice what is there, and the square of one limb, whose low part comes to the even column.
             let [even, odd] = z.take();
             let (even, odd) = (add(even, splat(excess[0])), add(odd, splat(excess[1])));
             let (mut even, mut odd) = (add(even, even), add(odd, odd));
@@ -179,7 +204,7 @@ pub(in super::super) fn reduce<const B: usize>(
         let tiles = quotients.len();
         // A quotient of column c times limb j comes to columns c + j + 1 and c + j + 2. So the window begins one column above
         // `lowest`, which is 2 k.
-        let (mut lowest, mut z) = (wide[0].0[half], Window::new());
+        let (mut lowest, mut z) = (add(wide[0].0[half], splat(biases[0])), Window::new());
         for k in 0..tiles {
             bring(&mut z, &wide[2 * k + 1..2 * k + 3], &biases[2 * k + 1..2 * k + 3], half);
             z.tiles(&quotients[..k], &friendly[1..k + 1]);

@@ -1,6 +1,6 @@
 //! Poly1305 (RFC 8439 section 2.5) one block at a time, in limbs of 44, 44 and 42 bits: powers of the multiplier, the
-//! associated data, the last few blocks and the tag. Safe code; the many blocks between are
-//! [`poly512`](super::poly512)'s.
+//! associated data, the last few blocks and the tag. Plain, safe code in constant time: all of the hash for `software`,
+//! beginning and end of a message for `instruction`'s own kernel.
 //!
 //! A number is `l0 + l1 * 2^44 + l2 * 2^88`. *Near* limbs are what a product leaves: `l0 < 2^44`, `l1 < 2^44 + 2^12`,
 //! `l2 < 2^42`. Products are modulo 2^130 - 5: limb 3 would stand for 2^132 = 4 * 2^130, hence comes back times 20, and
@@ -9,19 +9,19 @@
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// A number modulo 2^130 - 5.
-pub(super) type Limbs = [u64; 3];
+pub(crate) type Limbs = [u64; 3];
 
-pub(super) const M44: u64 = (1 << 44) - 1;
-pub(super) const M42: u64 = (1 << 42) - 1;
+pub(crate) const M44: u64 = (1 << 44) - 1;
+pub(crate) const M42: u64 = (1 << 42) - 1;
 
 /// The bit above a whole block, within limb 2: 2^128 = 2^40 * 2^88.
-pub(super) const ABOVE: u64 = 1 << 40;
+pub(crate) const ABOVE: u64 = 1 << 40;
 
 /// A running hash. Wipes itself.
 #[derive(Zeroize, ZeroizeOnDrop)]
-pub(super) struct Poly1305 {
-    pub(super) r: Limbs,
-    pub(super) sum: Limbs,
+pub(crate) struct Poly1305 {
+    pub(crate) r: Limbs,
+    pub(crate) sum: Limbs,
     mask: u128,
 }
 
@@ -34,7 +34,7 @@ fn limbs(x: u128) -> Limbs {
 /// terms and a carry below 2^100, `d2` (no term of which comes back times 20) below 2^95.5, so that five times what
 /// passes its bit 42 fits 64 bits (below 2^56), and limb 1 takes less than 2^12 from it.
 #[inline]
-pub(super) fn times(a: &Limbs, b: &Limbs) -> Limbs {
+pub(crate) fn times(a: &Limbs, b: &Limbs) -> Limbs {
     let wide = |x: u64, y: u64| u128::from(x) * u128::from(y);
     let (back1, back2) = (20 * b[1], 20 * b[2]);
     let d0 = wide(a[0], b[0]) + wide(a[1], back2) + wide(a[2], back1);
@@ -46,14 +46,14 @@ pub(super) fn times(a: &Limbs, b: &Limbs) -> Limbs {
 
 impl Poly1305 {
     /// From a one-time key: the multiplier, clamped, then the mask.
-    pub(super) fn new(key: &[u8; 32]) -> Poly1305 {
+    pub(crate) fn new(key: &[u8; 32]) -> Poly1305 {
         let (words, _) = key.as_chunks::<16>();
         let r = u128::from_le_bytes(words[0]) & 0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff;
         Poly1305 { r: limbs(r), sum: [0; 3], mask: u128::from_le_bytes(words[1]) }
     }
 
     /// Takes `bytes`, padded with zeros to whole blocks.
-    pub(super) fn absorb(&mut self, bytes: &[u8]) {
+    pub(crate) fn absorb(&mut self, bytes: &[u8]) {
         let (blocks, tail) = bytes.as_chunks::<16>();
         for block in blocks {
             self.block(u128::from_le_bytes(*block));
@@ -67,14 +67,14 @@ impl Poly1305 {
 
     /// `sum = (sum + block + 2^128) * r`.
     #[inline]
-    pub(super) fn block(&mut self, block: u128) {
+    pub(crate) fn block(&mut self, block: u128) {
         let add = limbs(block);
         let sum = [self.sum[0] + add[0], self.sum[1] + add[1], self.sum[2] + add[2] + ABOVE];
         self.sum = times(&sum, &self.r);
     }
 
     /// The tag.
-    pub(super) fn finish(&self) -> [u8; 16] {
+    pub(crate) fn finish(&self) -> [u8; 16] {
         let [mut h0, mut h1, mut h2] = self.sum;
         // Two rounds of carries: after them every limb is in its range and the number is below 2^130.
         for _ in 0..2 {
@@ -101,11 +101,11 @@ impl Poly1305 {
 
 /// What the hashes are held against.
 #[cfg(test)]
-pub(super) mod model {
+pub(crate) mod model {
     use num_bigint::BigUint;
 
     /// RFC 8439 section 2.5.1 on section 2.8's padded layout, in numbers of any size.
-    pub(in super::super) fn model(key: &[u8; 32], aad: &[u8], message: &[u8]) -> [u8; 16] {
+    pub(crate) fn model(key: &[u8; 32], aad: &[u8], message: &[u8]) -> [u8; 16] {
         let p = (BigUint::from(1u8) << 130) - 5u8;
         let clamp = BigUint::from(0x0fff_fffc_0fff_fffc_0fff_fffc_0fff_ffff_u128);
         let r = BigUint::from_bytes_le(&key[..16]) & clamp;
@@ -122,7 +122,7 @@ pub(super) mod model {
         bytes[..16].try_into().unwrap()
     }
 
-    pub(in super::super) fn key(r: u128, mask: u128) -> [u8; 32] {
+    pub(crate) fn key(r: u128, mask: u128) -> [u8; 32] {
         let mut key = [0; 32];
         key[..16].copy_from_slice(&r.to_le_bytes());
         key[16..].copy_from_slice(&mask.to_le_bytes());
@@ -130,7 +130,7 @@ pub(super) mod model {
     }
 
     /// Multipliers at the ends of what clamping leaves, of every limb, and some without a pattern.
-    pub(in super::super) const MULTIPLIERS: [u128; 9] = [
+    pub(crate) const MULTIPLIERS: [u128; 9] = [
         0,
         1,
         4,
@@ -144,7 +144,7 @@ pub(super) mod model {
 
     /// Blocks that fill every limb, that lie at the modulus (with the bit above: 2^129 - 5 and its neighbours), that sum
     /// to it, and that are nothing.
-    pub(in super::super) const BLOCKS: [u128; 7] = [
+    pub(crate) const BLOCKS: [u128; 7] = [
         u128::MAX,
         0,
         u128::MAX - 4,
@@ -153,4 +153,34 @@ pub(super) mod model {
         0x0000_0000_00ff_ffff_ffff_f000_0000_0000,
         0xffff_ffff_ff00_0000_0000_0fff_ffff_ffff,
     ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8439 appendix A.3, vectors 7, 8 and 9 (whole blocks; they sit at the modulus' edges).
+    #[test]
+    fn edges_of_the_modulus() {
+        let cases: [(u128, &[u128], u128); 3] = [
+            (2, &[u128::MAX], 3),
+            (1, &[u128::MAX, 0xffff_ffff_ffff_ffff_ffff_ffff_ffff_fff0_u128, 0x11], 5),
+            (
+                1,
+                &[
+                    u128::MAX,
+                    0xfefe_fefe_fefe_fefe_fefe_fefe_fefe_fefb,
+                    0x0101_0101_0101_0101_0101_0101_0101_0101,
+                ],
+                0,
+            ),
+        ];
+        for (r, blocks, wanted) in cases {
+            let mut key = [0; 32];
+            key[..16].copy_from_slice(&r.to_le_bytes());
+            let mut hash = Poly1305::new(&key);
+            blocks.iter().for_each(|block| hash.absorb(&block.to_le_bytes()));
+            assert_eq!(u128::from_le_bytes(hash.finish()), wanted, "r = {r}");
+        }
+    }
 }
