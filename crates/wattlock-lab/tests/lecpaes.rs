@@ -1,17 +1,20 @@
 //! What the reproduction of LECPAES claims.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::sync::OnceLock;
+
 use wattlock_lab::papers::k20m;
 use wattlock_lab::papers::lecpaes::{Options, fit, study};
-use wattlock_lab::{Error, Origin, Role, Row, table};
+use wattlock_lab::{Error, Origin, Role, Row, Study, table};
 
 fn rows(quantity: &str) -> Vec<Row> {
     of("stream", quantity)
 }
 
 fn of(experiment: &str, quantity: &str) -> Vec<Row> {
-    let rows = study(&Options::default()).unwrap().rows;
-    rows.into_iter().filter(|row| row.experiment == experiment && row.quantity == quantity).collect()
+    static STUDY: OnceLock<Study> = OnceLock::new();
+    let rows = &STUDY.get_or_init(|| study(&Options::default()).unwrap()).rows;
+    rows.iter().filter(|row| row.experiment == experiment && row.quantity == quantity).cloned().collect()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
