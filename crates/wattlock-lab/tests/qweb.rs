@@ -167,15 +167,13 @@ fn every_guess_says_how_much_it_matters_and_published_loads_are_inputs() {
     }
 }
 
+/// "About 2x" read as exactly 2 gives more than was published, read as 1.9 less.
 #[test]
-fn an_unlimited_choice_of_about_twice_contains_what_was_published() {
-    let at = |straight| {
-        let options = Options { straight, ..Options::default() };
-        rate(&study(&options).unwrap(), "suite=rsa-2048 workers=8")
-    };
-    assert!(at(1.8) < 38_400.0 && 38_400.0 < at(2.2));
-    // The published rate belongs to one value within "about": 1.9.
-    assert!((at(1.9) / 38_400.0 - 1.0).abs() < 0.1, "{}", at(1.9));
+fn what_was_published_lies_between_1_9_and_2_times_when_straight() {
+    let options = Options { straight: 1.9, ..Options::default() };
+    let below = rate(&study(&options).unwrap(), "suite=rsa-2048 workers=8");
+    let above = rate(defaults(), "suite=rsa-2048 workers=8");
+    assert!(below < 38_400.0 && 38_400.0 < above, "{below} {above}");
 }
 
 #[test]

@@ -1146,7 +1146,7 @@ fn remarks(lab: &Lab<'_>) -> Vec<String> {
         ),
         format!(
             "38.4 k/s with 8 workers are {:.0} us of a worker for a handshake, submissions included; with the card's \
-             latencies that is 1.9 times software when straight. The two figures agree within \"about\".",
+             latencies that is between 1.9 and 2 times software when straight. The two figures agree within \"about\".",
             BASE_WORKERS / 38_400.0 * 1e6
         ),
         format!(
