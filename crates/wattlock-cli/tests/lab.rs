@@ -32,7 +32,8 @@ fn every_line_is_an_object_with_every_field_and_each_quantity_of_a_row_comes_onc
         word("experiment");
         assert!(seen.insert((word("paper"), word("row"), word("quantity"))), "twice: {object}");
         assert!(object["simulated"].is_number(), "{object}");
-        for key in ["published", "adaptive", "deviation", "gain"] {
+        assert!(["input", "fitted", "echoed", "predicted"].contains(&word("role").as_str()), "{object}");
+        for key in ["published", "adaptive", "deviation", "naive", "naive_deviation", "gain"] {
             assert!(
                 object.get(key).is_some_and(|value| value.is_null() || value.is_number()),
                 "{key}: {object}"
@@ -51,7 +52,7 @@ fn the_published_figures_are_those_of_the_tables() {
         found.unwrap_or_else(|| panic!("{paper} {row} {quantity}"))["published"].as_f64().unwrap()
     };
     assert_eq!(of("eeca", "block_kib=16", "throughput"), 7_113_426.0);
-    assert_eq!(of("qweb", "suite=rsa-2048", "handshakes_per_s"), 38_400.0);
+    assert_eq!(of("qweb", "suite=rsa-2048 workers=8", "handshakes_per_s"), 38_400.0);
 }
 
 #[test]
@@ -71,12 +72,34 @@ fn the_same_seed_prints_the_same_bytes_and_another_does_not() {
     assert_eq!(text(&lab(&["all", "--json"])), text(&lab(&["all", "--json"])));
 }
 
+/// What is selected is printed, in every form; the summary stays that of all predicted rows.
+#[test]
+fn roles_select_rows() {
+    let roles = |arguments: &[&str]| -> BTreeSet<String> {
+        let rows = objects(&[&["qweb", "--json", "--handshakes", "300"], arguments].concat());
+        rows.iter().map(|row| row["role"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(roles(&["--role", "echoed"]), BTreeSet::from(["echoed".to_owned()]));
+    let two = BTreeSet::from(["fitted".to_owned(), "predicted".to_owned()]);
+    assert_eq!(roles(&["--role", "predicted,fitted"]), two);
+    assert_eq!(roles(&["--role", "predicted", "--role", "fitted"]), two);
+    assert!(roles(&[]).len() >= 3);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.html");
+    let table = text(&lab(&["eep", "--role", "input", "--report", path.to_str().unwrap()]));
+    let page = std::fs::read_to_string(&path).unwrap();
+    for shown in [&table, &page] {
+        assert!(shown.contains("gpu_only step=6") && !shown.contains("plaintext_MB=400"), "{shown}");
+        assert!(shown.contains("saving_over_gpu"), "the summary");
+    }
+}
+
 #[test]
 fn the_table_says_that_it_is_simulated_and_shows_both_columns() {
     let table = text(&lab(&["qweb", "--handshakes", "300"]));
     assert!(table.lines().next().unwrap().contains("simulated"), "{table}");
     let header = table.lines().find(|line| line.starts_with("row ")).unwrap();
-    for column in ["published", "simulated", "deviation", "adaptive, simulated", "gain"] {
+    for column in ["role", "published", "simulated", "deviation", "naive", "adaptive, simulated", "gain"] {
         assert!(header.contains(column), "{column}: {header}");
     }
     assert!(table.contains("not determined"), "the parameters say what the data leave open");
@@ -90,7 +113,9 @@ fn fit_names_the_parameters_and_what_they_rest_on() {
         for parameter in &parameters {
             assert!(!parameter["name"].as_str().unwrap().is_empty());
             assert!(!parameter["source"].as_str().unwrap().is_empty());
-            assert!(parameter["value"].is_number() && parameter["determined"].is_boolean(), "{parameter}");
+            assert!(parameter["value"].is_number(), "{parameter}");
+            let origin = parameter["origin"].as_str().unwrap();
+            assert!(["input", "fitted", "guess"].contains(&origin), "{parameter}");
         }
     }
 }
@@ -113,6 +138,13 @@ fn nonsense_is_one_line_and_an_exit_code_of_its_own() {
         &["fit", "nobody"],
         &["aca-sds", "--cores", "0"],
         &["velocity", "--seconds", "0"],
+        &["eeca", "--role", "guessed"],
+        &["eeca", "--policy", "software"],
+        &["all", "--policy=adaptive"],
+        &["fit", "qweb", "--policy", "qweb"],
+        &["qweb", "--objective", "energy"],
+        &["eep", "--emulate", "dh8970"],
+        &["fit", "qweb", "--set", "hold_ns=1"],
     ] {
         let output = lab(arguments);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -126,7 +158,9 @@ fn nonsense_is_one_line_and_an_exit_code_of_its_own() {
 fn a_policys_settings_reach_it() {
     let rate = |set: &str| {
         let rows = objects(&["qweb", "--json", "--handshakes", "300", "--concurrency", "32", "--set", set]);
-        let row = rows.iter().find(|row| row["row"] == "suite=rsa-2048" && row["quantity"] == "latency_us");
+        let row = rows
+            .iter()
+            .find(|row| row["row"] == "suite=rsa-2048 workers=8" && row["quantity"] == "latency_us");
         row.unwrap()["simulated"].as_f64().unwrap()
     };
     assert!(rate("qweb.timer_ns=5000") < rate("qweb.timer_ns=1000000"));

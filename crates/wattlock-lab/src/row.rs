@@ -14,6 +14,36 @@ pub enum Better {
     Neither,
 }
 
+/// What a row can say about the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "args", derive(clap::ValueEnum))]
+pub enum Role {
+    /// A published figure that the model is given.
+    Input,
+    /// A published figure on which a parameter was fitted; its deviation is what the fit leaves.
+    Fitted,
+    /// Follows from an input by definition: it would come out whatever the simulation did in between.
+    Echoed,
+    /// Neither: the model could have missed it.
+    Predicted,
+}
+
+impl Role {
+    /// All of them, in the order of the definition.
+    pub const ALL: [Role; 4] = [Role::Input, Role::Fitted, Role::Echoed, Role::Predicted];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Input => "input",
+            Role::Fitted => "fitted",
+            Role::Echoed => "echoed",
+            Role::Predicted => "predicted",
+        }
+    }
+}
+
 /// One quantity of one row of a published table, or of a row that no table has. Serialises to one JSON object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
@@ -27,13 +57,18 @@ pub struct Row {
     pub quantity: &'static str,
     /// As in the CSV.
     pub unit: &'static str,
-    /// The published system's own figure; `None` where no table has it.
+    /// What the row can say about the model. A row without a published figure is predicted and compared with nothing.
+    pub role: Role,
+    /// The published figure, the system's own or a baseline's; `None` where no table has it.
     pub published: Option<f64>,
     /// Published as an interval ("about twice", "15 to 25 %").
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_interval: Option<(f64, f64)>,
     /// The published rule on the modelled machine. Simulated.
     pub simulated: f64,
+    /// The naive predictor: the nearest published baseline, scaled, without any model. Only beside a predicted row that
+    /// has a published figure.
+    pub naive: Option<f64>,
     /// The same machine and work under `adaptive`. Simulated. `None` where the quantity has no meaning under it.
     pub adaptive: Option<f64>,
     /// Which way it is better.
@@ -43,9 +78,63 @@ pub struct Row {
 }
 
 impl Row {
-    /// Simulated against published, as a share: 0.05 is 5 % above.
+    /// A row that nothing was published for, to be completed by its study.
+    pub(crate) fn new(
+        paper: &'static str,
+        experiment: &'static str,
+        row: impl Into<String>,
+        (quantity, unit): (&'static str, &'static str),
+    ) -> Row {
+        Row {
+            paper,
+            experiment,
+            row: row.into(),
+            quantity,
+            unit,
+            role: Role::Predicted,
+            published: None,
+            published_interval: None,
+            simulated: f64::NAN,
+            naive: None,
+            adaptive: None,
+            better: Better::Neither,
+            own: false,
+        }
+    }
+
+    /// Whether a published figure stands beside it that the model could have missed.
+    pub fn is_prediction(&self) -> bool {
+        self.role == Role::Predicted && (self.published.is_some() || self.published_interval.is_some())
+    }
+
+    /// Takes the published figure away, and with it what is only said beside one.
+    pub(crate) fn unpublished(&mut self) {
+        (self.published, self.published_interval, self.naive) = (None, None, None);
+    }
+
+    /// The simulated value against the published one; see [`Row::apart`].
     pub fn deviation(&self) -> Option<f64> {
-        self.published.filter(|published| *published != 0.0).map(|published| self.simulated / published - 1.0)
+        self.apart(self.simulated)
+    }
+
+    /// The naive predictor's value against the published one; see [`Row::apart`].
+    pub fn naive_deviation(&self) -> Option<f64> {
+        self.apart(self.naive?)
+    }
+
+    /// How far a value is from what was published: as a share of it (0.05 is 5 % above), or in points where the
+    /// quantity is a percentage itself. From an interval: from its nearer end, and 0 within. `None` where nothing was
+    /// published or no share of it says anything.
+    pub fn apart(&self, value: f64) -> Option<f64> {
+        let published = match (self.published, self.published_interval) {
+            (Some(published), _) => published,
+            (None, Some((low, high))) => value.clamp(low, high),
+            (None, None) => return None,
+        };
+        match self.unit {
+            "%" => Some(value - published),
+            _ => (published != 0.0).then(|| value / published - 1.0),
+        }
     }
 
     /// How much better `adaptive` is than the published rule, as a share of the latter's size; negative where it is
@@ -62,7 +151,30 @@ impl Row {
     }
 }
 
-/// A number the model needs and the platform's description does not give.
+/// Where a parameter's value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// Published as it stands.
+    Input,
+    /// Fitted on published figures, or derived from them; the source says which.
+    Fitted,
+    /// Nothing published determines it: a guess of ours, or a figure measured on another machine.
+    Guess,
+}
+
+impl Origin {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Input => "input",
+            Origin::Fitted => "fitted",
+            Origin::Guess => "guess, not determined",
+        }
+    }
+}
+
+/// A number the model needs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Parameter {
     /// Its name, as in the study's documentation.
@@ -71,24 +183,24 @@ pub struct Parameter {
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
+    /// Input, fitted or guess.
+    pub origin: Origin,
     /// What it was fitted on, or why nothing published determines it.
     pub source: &'static str,
-    /// Whether published baselines determine it.
-    pub determined: bool,
-    /// For one that is not determined: what it was varied between, and how far the prediction moved, as a share.
+    /// What it was varied between, and how far the predictions moved at most, as a share. Every guess has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sensitivity: Option<(f64, f64, f64)>,
 }
 
 impl Parameter {
-    /// One that published baselines determine.
+    /// One that published figures determine.
     pub(crate) fn determined(
         name: &'static str,
         value: f64,
         unit: &'static str,
         source: &'static str,
     ) -> Parameter {
-        Parameter { name, value, unit, source, determined: true, sensitivity: None }
+        Parameter { name, value, unit, origin: Origin::Fitted, source, sensitivity: None }
     }
 }
 
@@ -103,6 +215,13 @@ pub struct Study {
     pub remarks: Vec<String>,
 }
 
+impl Study {
+    /// The rows of those roles; all of them where none is named.
+    pub fn of_roles<'a>(&'a self, roles: &'a [Role]) -> impl Iterator<Item = &'a Row> {
+        self.rows.iter().filter(move |row| roles.is_empty() || roles.contains(&row.role))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,22 +229,35 @@ mod tests {
     #[test]
     fn what_was_negative_and_rises_is_a_gain() {
         let row = |simulated, adaptive, better| Row {
-            paper: "aca-sds",
-            experiment: "storage",
-            row: String::new(),
-            quantity: "write_gain",
-            unit: "%",
-            published: None,
-            published_interval: None,
             simulated,
             adaptive: Some(adaptive),
             better,
-            own: false,
+            ..Row::new("aca-sds", "storage", "", ("write_gain", "%"))
         };
         assert_eq!(row(-30.0, 0.0, Better::More).gain(), Some(1.0));
         assert_eq!(row(-30.0, -60.0, Better::More).gain(), Some(-1.0));
         assert_eq!(row(100.0, 90.0, Better::Less).gain(), Some(0.1));
         assert_eq!(row(0.0, 0.0, Better::Less).gain(), Some(0.0));
         assert_eq!(row(0.0, 0.1, Better::Less).gain(), None);
+    }
+
+    #[test]
+    fn a_deviation_is_a_share_or_points_and_zero_within_an_interval() {
+        let of = |unit, published, interval| Row {
+            published,
+            published_interval: interval,
+            simulated: 11.0,
+            naive: Some(7.0),
+            ..Row::new("qweb", "limit", "", ("rate", unit))
+        };
+        let row = of("x", Some(10.0), None);
+        assert!((row.deviation().unwrap_or(0.0) - 0.1).abs() < 1e-12);
+        assert!((row.naive_deviation().unwrap_or(0.0) + 0.3).abs() < 1e-12);
+        assert_eq!(of("%", Some(10.0), None).deviation(), Some(1.0));
+        assert_eq!(of("%", None, Some((8.0, 12.0))).deviation(), Some(0.0));
+        assert_eq!(of("%", None, Some((8.0, 12.0))).naive_deviation(), Some(-1.0));
+        assert_eq!(of("x", None, None).deviation(), None);
+        assert!(row.is_prediction() && !of("x", None, None).is_prediction());
+        assert!(!Row { role: Role::Echoed, ..row }.is_prediction());
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use wattlock_lab::papers::aca_sds::{Options, fit, study};
-use wattlock_lab::{Better, Error, Row, Study};
+use wattlock_lab::{Better, Error, Origin, Role, Row, Study};
 
 /// The paper's own platform, run once for all tests.
 fn default() -> &'static Study {
@@ -36,10 +36,12 @@ fn the_card_begins_to_win_at_4_kib() {
 fn four_cores_feed_the_card() {
     let study = default();
     assert_eq!(of(study, "feeders", "feeding_cores")[0].simulated, 4.0);
-    let known: Vec<f64> =
-        of(study, "feeders", "throughput_per_feeder").into_iter().filter_map(Row::deviation).collect();
-    assert_eq!(known.len(), 2);
-    assert!(known.iter().all(|off| off.abs() < 0.05), "{known:?}");
+    let rows = of(study, "feeders", "throughput_per_feeder");
+    let [four, five] = [&rows[3], &rows[4]];
+    assert_eq!((four.role, four.published), (Role::Fitted, Some(464.5)));
+    assert_eq!((five.role, five.published), (Role::Predicted, Some(416.4)));
+    assert!(five.deviation().expect("published").abs() < 0.05, "{five:?}");
+    assert!(five.naive_deviation().expect("published").abs() > 0.10, "{five:?}");
 }
 
 #[test]
@@ -50,33 +52,65 @@ fn small_blocks_and_reads_are_the_cpus_own() {
     assert_eq!(cpu.len(), 9, "five reads, two small writes for each of two numbers of processes");
     for row in cpu {
         assert!(row.deviation().expect("published").abs() < 0.1, "{row:?}");
+        assert_eq!(row.role, Role::Echoed, "the rule leaves them to the CPU, whose column is an input");
     }
 }
 
-/// The paper gives 15 to 25 % for large blocks at 8 cores, and 3 to 15 % of idle CPU, and names no number of processes:
-/// the table's 12 and 32 lie on either side of both.
+/// Of the table's cells those count that no parameter was fitted on; the model beats the naive predictor on them.
 #[test]
-fn large_writes_gain_what_was_published() {
+fn cells_that_nothing_was_fitted_on_are_predicted_better_than_by_proportion() {
     let study = default();
-    let gains = of(study, "storage", "write_gain");
-    let large: Vec<f64> =
-        gains.iter().filter(|row| row.row.starts_with("block_kib=64")).map(|row| row.simulated).collect();
-    assert_eq!(large.len(), 2);
-    for row in gains.iter().filter(|row| row.published_interval.is_some()) {
+    let predicted: Vec<_> =
+        of(study, "baseline", "latency_us").into_iter().filter(|row| row.role == Role::Predicted).collect();
+    assert_eq!(predicted.len(), 11, "five reads by the card, three by the CPU, three saturated writes");
+    let median = |mut off: Vec<f64>| {
+        off.sort_by(f64::total_cmp);
+        off[off.len() / 2]
+    };
+    let model = median(predicted.iter().filter_map(|row| row.deviation()).map(f64::abs).collect());
+    let naive = median(predicted.iter().filter_map(|row| row.naive_deviation()).map(f64::abs).collect());
+    assert!(model < 0.05 && naive > 2.0 * model, "{model} {naive}");
+}
+
+/// The paper gives 15 to 25 % for large blocks at 8 cores and does not say how many processes wrote.
+#[test]
+fn large_writes_gain_what_was_published_within_two_points() {
+    let gains = of(default(), "storage", "write_gain");
+    let known: Vec<_> = gains.iter().filter(|row| row.published_interval.is_some()).collect();
+    assert_eq!(known.len(), 4, "16 and 64 KiB by 12 and by 32 processes");
+    for row in known {
         let (low, high) = row.published_interval.expect("it has one");
         assert!(row.simulated > low - 2.0 && row.simulated < high + 2.0, "{row:?}");
+        assert!(row.naive_deviation().expect("naive").abs() > 10.0, "cores in proportion promise far more");
     }
-    assert!(large.iter().all(|gain| (14.0..26.0).contains(gain)), "{large:?}");
-    let idle: Vec<f64> = of(study, "storage", "idle_cpu").iter().map(|row| row.simulated).collect();
-    assert!(idle.iter().any(|idle| *idle > 3.0) && idle.iter().any(|idle| *idle < 15.0), "{idle:?}");
 }
 
+/// What was published is the idle share of the card *alone*, so a run of the card alone stands beside it: with the call
+/// that 464.5 MB/s for each feeding core gives, the card is full long before the CPU is. The model misses, the page
+/// and a remark say so; a model that comes near has to change all three.
 #[test]
-fn between_12_and_32_processes_the_published_share_of_the_cpu_is_idle() {
-    let options = Options { block_kib: vec![64.0], processes: vec![20], ..Options::default() };
-    let study = &study(&options).expect("sensible");
-    let idle = of(study, "storage", "idle_cpu")[0].simulated;
-    assert!((3.0..15.0).contains(&idle), "{idle}");
+fn the_idle_share_is_the_cards_alone_and_the_model_misses_it() {
+    let study = default();
+    let idle = |operation: &str, engine: &str| -> Vec<&Row> {
+        let (operation, engine) = (format!("operation={operation} "), format!("engine={engine}"));
+        let rows = of(study, "idle", "idle_cpu");
+        rows.into_iter().filter(|row| row.row.contains(&operation) && row.row.ends_with(&engine)).collect()
+    };
+    let writes = idle("write", "qat");
+    assert_eq!(writes.len(), 5);
+    for row in &writes {
+        assert_eq!((row.role, row.published_interval), (Role::Predicted, Some((3.0, 12.0))), "{row:?}");
+        let off = row.deviation().expect("published");
+        assert!((25.0..40.0).contains(&off), "{row:?}");
+    }
+    assert!(idle("write", "aesni").iter().all(|row| row.simulated == 0.0 && row.role == Role::Echoed));
+    assert!(study.remarks.iter().any(|remark| remark.contains("3 to 12 %") && remark.contains("us a page")));
+    // The scheme's own idle share is compared with nothing: it uses up what the card alone leaves.
+    let scheme = of(study, "storage", "idle_cpu");
+    assert!(!scheme.is_empty() && scheme.iter().all(|row| row.published_interval.is_none()));
+    let at_64 =
+        |rows: &[&Row]| rows.iter().find(|row| row.row.starts_with("block_kib=64")).map(|row| row.simulated);
+    assert!(at_64(&scheme) < at_64(&writes), "{:?} {:?}", at_64(&scheme), at_64(&writes));
 }
 
 #[test]
@@ -100,7 +134,7 @@ fn what_nothing_published_determines_says_how_much_it_matters() {
     let parameters = fit(&Options::default());
     for name in ["alpha", "beta", "M"] {
         let one = parameters.iter().find(|one| one.name == name).expect(name);
-        assert!(!one.determined && one.sensitivity.is_some(), "{one:?}");
+        assert!(one.origin == Origin::Guess && one.sensitivity.is_some(), "{one:?}");
     }
     let link = parameters.iter().find(|one| one.name == "link").expect("link");
     // 32 processes, 16 pages of which each takes the link for so long, and once what an operation takes: 979.54 us.

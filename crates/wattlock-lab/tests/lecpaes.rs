@@ -1,13 +1,20 @@
 //! What the reproduction of LECPAES claims.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::sync::OnceLock;
+
 use wattlock_lab::papers::k20m;
 use wattlock_lab::papers::lecpaes::{Options, fit, study};
-use wattlock_lab::{Error, Row, table};
+use wattlock_lab::{Error, Origin, Role, Row, Study, table};
 
 fn rows(quantity: &str) -> Vec<Row> {
-    let rows = study(&Options::default()).unwrap().rows;
-    rows.into_iter().filter(|row| row.quantity == quantity).collect()
+    of("stream", quantity)
+}
+
+fn of(experiment: &str, quantity: &str) -> Vec<Row> {
+    static STUDY: OnceLock<Study> = OnceLock::new();
+    let rows = &STUDY.get_or_init(|| study(&Options::default()).unwrap()).rows;
+    rows.iter().filter(|row| row.experiment == experiment && row.quantity == quantity).cloned().collect()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -16,23 +23,33 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 #[test]
-fn energy_is_within_6_percent_at_the_median_and_20_at_worst() {
-    // The row at 3000 us fixes the power at the lowest clock and predicts nothing.
-    let predicted = rows("energy_j").into_iter().filter(|row| row.row != "latency_us=3000");
-    let off: Vec<f64> = predicted.map(|row| row.deviation().unwrap().abs()).collect();
+fn energy_is_within_15_percent_and_far_nearer_than_the_plain_gpus() {
+    let rows = rows("energy_j");
+    let (fitted, predicted): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.role == Role::Fitted);
+    assert_eq!(fitted.len(), 1, "3000 us fixes the power at the lowest clock");
+    assert_eq!(fitted[0].row, "latency_us=3000");
+    let sizes = |of: fn(&Row) -> Option<f64>| -> Vec<f64> {
+        predicted.iter().map(|row| of(row).unwrap().abs()).collect()
+    };
+    let (off, naive) = (sizes(Row::deviation), sizes(Row::naive_deviation));
     assert_eq!(off.len(), 4);
-    assert!(off.iter().all(|off| *off <= 0.20), "{off:?}");
-    assert!(median(off.clone()) <= 0.06, "{off:?}");
+    assert!(off.iter().all(|off| *off <= 0.15), "{off:?}");
+    assert!(3.0 * median(off.clone()) < median(naive.clone()), "{off:?} {naive:?}");
 }
 
+/// No better than copying the plain GPU's column, and said so on the page.
 #[test]
-fn retransmissions_at_100_and_500_us_are_within_a_factor_of_one_and_a_half() {
-    for row in rows("retransmission_rate") {
-        if ["latency_us=100", "latency_us=500"].contains(&row.row.as_str()) {
-            let ratio = row.simulated / row.published.unwrap();
-            assert!((1.0 / 1.5..=1.5).contains(&ratio), "{}: {ratio}", row.row);
-        }
+fn retransmissions_are_within_a_third_and_no_nearer_than_the_plain_gpus() {
+    let known: Vec<Row> =
+        rows("retransmission_rate").into_iter().filter(|row| row.deviation().is_some()).collect();
+    assert_eq!(known.len(), 3);
+    for row in &known {
+        assert!(row.deviation().unwrap().abs() < 1.0 / 3.0, "{row:?}");
+        assert!(row.naive_deviation().unwrap().abs() < 1.0 / 3.0, "{row:?}");
     }
+    let none: Vec<Row> =
+        rows("retransmission_rate").into_iter().filter(|row| row.deviation().is_none()).collect();
+    assert!(none.iter().all(|row| row.published == Some(0.0) && row.simulated < 0.001), "{none:?}");
 }
 
 #[test]
@@ -40,6 +57,46 @@ fn throughput_at_both_published_velocities_is_within_5_percent() {
     let known: Vec<Row> = rows("throughput").into_iter().filter(|row| row.published.is_some()).collect();
     assert_eq!(known.len(), 2);
     assert!(known.iter().all(|row| row.deviation().unwrap().abs() < 0.05));
+}
+
+/// The programs that LECPAES was compared with, each in a run of its own.
+#[test]
+fn the_programs_it_was_compared_with_are_rows() {
+    let energy = of("comparison", "energy_j");
+    assert_eq!(energy.len(), 15, "three programs at five velocities");
+    for row in &energy {
+        let gpu = row.row.starts_with("by=gpu ");
+        let fitted = gpu || row.row.ends_with(" latency_us=100");
+        assert_eq!(row.role == Role::Fitted, fitted, "{row:?}");
+        assert!(row.deviation().unwrap().abs() < if fitted { 0.03 } else { 0.05 }, "{row:?}");
+    }
+    // What only one encrypting thread loses is retransmitted; what the parallel program loses is not all explained.
+    let again = of("comparison", "retransmission_rate");
+    let off = |by: &str| -> Vec<f64> {
+        again.iter().filter(|row| row.row.starts_with(by)).filter_map(Row::deviation).collect()
+    };
+    assert!(off("by=cpu-serial").iter().all(|off| off.abs() < 0.15), "{:?}", off("by=cpu-serial"));
+    assert!(off("by=cpu-parallel").iter().any(|off| *off < -0.9), "{:?}", off("by=cpu-parallel"));
+}
+
+/// 23.4, 33.7 and 89.5 %: within 5 points, where LECPAES taken for the plain GPU is off by 4 to 23.
+#[test]
+fn mean_savings_come_out() {
+    let savings = of("saving", "mean_saving");
+    let published: Vec<_> = savings.iter().filter_map(|row| row.published).collect();
+    assert_eq!(published, [23.4, 33.7, 89.5]);
+    for row in &savings {
+        let (off, naive) = (row.deviation().unwrap().abs(), row.naive_deviation().unwrap().abs());
+        assert!(off < 5.0 && 3.0 * off < naive, "{row:?}");
+    }
+}
+
+#[test]
+fn the_windows_size_is_a_guess_with_its_weight() {
+    let parameters = fit(&Options::default());
+    let window = parameters.iter().find(|one| one.name == "window_kib").unwrap();
+    assert_eq!(window.origin, Origin::Guess);
+    assert!(window.sensitivity.unwrap().2 > 0.1, "{window:?}");
 }
 
 #[test]

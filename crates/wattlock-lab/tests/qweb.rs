@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use wattlock_lab::papers::qweb::{Options, fit, study};
-use wattlock_lab::{Better, Error, Row, Study};
+use wattlock_lab::{Better, Error, Origin, Role, Row, Study};
 
 fn defaults() -> &'static Study {
     static STUDY: OnceLock<Study> = OnceLock::new();
@@ -26,55 +26,97 @@ fn straight_is_below_asynchronous_is_below_the_cards_limit() {
     let study = defaults();
     for (suite, limit) in [("rsa-2048", 100_000.0), ("ecdhe-rsa", 40_000.0)] {
         let straight = rate(study, &format!("suite={suite} offload=straight"));
-        let asynchronous = rate(study, &format!("suite={suite}"));
+        let asynchronous = rate(study, &format!("suite={suite} workers=8"));
         assert!(1.5 * straight < asynchronous && 1.2 * asynchronous < limit, "{straight} {asynchronous}");
     }
 }
 
+/// The card's capacity was taken from the two published limits, so they come back and count as echoed.
 #[test]
-fn the_whole_machine_reaches_the_cards_limits_and_no_more() {
+fn the_cards_limits_are_echoed() {
     let study = defaults();
     for (suite, limit) in [("rsa-2048", 100_000.0), ("ecdhe-rsa", 40_000.0)] {
-        let reached = rate(study, &format!("suite={suite} workers=88"));
-        assert!((reached / limit - 1.0).abs() < 0.02, "{suite}: {reached}");
+        let row = row(study, &format!("suite={suite} workers=88"), "handshakes_per_s");
+        assert!((row.simulated / limit - 1.0).abs() < 0.02, "{row:?}");
+        assert_eq!((row.role, row.naive), (Role::Echoed, None));
     }
 }
 
 #[test]
-fn the_published_gains_are_met_or_within_a_sixth() {
+fn what_was_given_or_fitted_is_not_called_predicted() {
     let study = defaults();
-    for (name, quantity, published) in [
-        ("suite=rsa-2048", "handshakes_per_s", 38_400.0),
-        ("suite=ecdhe-rsa", "speedup", 5.5),
-        ("suite=ecdhe-ecdsa-p256", "speedup", 1.7),
-        ("suite=ecdhe-ecdsa-p384", "speedup", 13.0),
-        ("page_kb=1100 responses=10000", "seconds", 66.5),
+    for (name, quantity, role) in [
+        ("suite=rsa-2048 offload=none", "handshakes_per_s", Role::Echoed),
+        ("suite=rsa-2048 offload=straight", "speedup", Role::Echoed),
+        ("suite=rsa-2048 offload=straight", "handshakes_per_s", Role::Echoed),
+        ("mechanism=polling-in-the-loop", "gain", Role::Fitted),
+        ("text_kib=512 offload=none", "responses_per_s", Role::Echoed),
+        ("text_kib=512 stream_kib=32 chunk_kib=32 offload=straight", "responses_per_s", Role::Fitted),
     ] {
         let row = row(study, name, quantity);
-        assert_eq!(row.published, Some(published));
-        let deviation = row.deviation().unwrap();
-        assert!(deviation.abs() < 1.0 / 6.0, "{name}: {deviation}");
+        assert_eq!((row.role, row.naive), (role, None), "{name}");
     }
-    // The two figures that the baselines determine least; the remarks say why.
-    let text = row(study, "text_kib=512", "responses_per_s");
-    assert!(text.simulated > 107.0 * 3.5, "{}", text.simulated);
-    assert!(row(study, "text_kib=512 cipher=aes128-sha", "speedup").simulated > 4.0);
 }
 
+/// Every predicted figure, with how far it may be off. None may be further off than straight offload, the naive
+/// predictor, where that has a figure of its own, except those named.
 #[test]
-fn what_was_published_as_an_interval_is_met_but_for_the_straight_transfer() {
+fn each_prediction_is_as_near_as_the_page_says() {
     let study = defaults();
-    let mut seen = 0;
-    for row in &study.rows {
-        let Some((low, high)) = row.published_interval else { continue };
-        if row.row == "transfer_kib=128 offload=straight" || row.row == "suite=rsa-2048" {
-            continue;
-        }
-        seen += 1;
-        assert!((low..=high).contains(&row.simulated), "{} {}: {}", row.row, row.quantity, row.simulated);
+    let expected = [
+        ("suite=rsa-2048 workers=8", "handshakes_per_s", 0.20),
+        ("suite=rsa-2048 workers=8", "speedup", 0.20),
+        ("suite=ecdhe-rsa workers=8", "speedup", 0.30),
+        ("suite=ecdhe-ecdsa-p256 workers=4", "speedup", 0.10),
+        ("suite=ecdhe-ecdsa-p384 workers=4", "speedup", 0.50),
+        ("suite=ecdhe-rsa offload=straight", "speedup", 0.05),
+        ("mechanism=kernel-bypass", "gain", 0.02),
+        ("full_percent=10", "speedup", 0.10),
+        ("transfer_kib=128", "speedup", 0.05),
+        ("transfer_kib=128 offload=straight", "speedup", 0.50),
+        ("text_kib=512", "responses_per_s", 0.30),
+        ("text_kib=512 chunk_kib=32", "cpu_share", 5.0),
+        ("page_kb=1100 responses=10000", "seconds", 0.10),
+        ("text_kib=512 cipher=aes128-sha", "speedup", 0.45),
+    ];
+    let worse = ["transfer_kib=128 offload=straight", "text_kib=512", "text_kib=512 cipher=aes128-sha"];
+    let predicted: Vec<&Row> = study.rows.iter().filter(|row| row.is_prediction()).collect();
+    assert_eq!(predicted.len(), expected.len(), "none is left out");
+    for row in predicted {
+        let found = expected.iter().find(|one| (one.0, one.1) == (row.row.as_str(), row.quantity));
+        let (_, _, most) = found.unwrap_or_else(|| panic!("{row:?} is not among the expected"));
+        let (off, naive) = (row.deviation().unwrap().abs(), row.naive_deviation().unwrap().abs());
+        assert!(off <= *most, "{row:?}: {off}");
+        assert_eq!(off > naive, worse.contains(&row.row.as_str()), "{row:?}: naive {naive}");
     }
-    assert_eq!(seen, 6);
-    assert!(study.remarks.iter().any(|remark| remark.contains("Straight transfer")));
+}
+
+/// What misses, misses for the reason that the remarks give.
+#[test]
+fn the_misses_are_explained_where_they_are() {
+    let study = defaults();
+    let off = |name: &str, quantity| row(study, name, quantity).deviation().unwrap();
+    assert!(off("suite=ecdhe-ecdsa-p384 workers=4", "speedup") > 0.2);
+    assert!(off("transfer_kib=128 offload=straight", "speedup") > 0.2);
+    assert!(off("text_kib=512", "responses_per_s") < -0.1);
+    for words in ["P-384 ran with four workers", "Straight transfer", "430 responses/s leave"] {
+        assert!(study.remarks.iter().any(|remark| remark.contains(words)), "{words}");
+    }
+}
+
+/// 183/s at 48 % CPU are 2.62 ms of CPU for a response; with it in the model, 256/32 keeps a worker as busy as published.
+#[test]
+fn the_straight_compression_baseline_gives_a_responses_cpu_time() {
+    let parameters = fit(&Options::default());
+    let response = parameters.iter().find(|one| one.name == "response").unwrap();
+    assert_eq!(response.origin, Origin::Fitted);
+    assert!((2.59..2.623).contains(&response.value), "{response:?}");
+    let study = defaults();
+    let none = row(study, "text_kib=512 offload=none", "responses_per_s");
+    assert!((none.simulated / 107.0 - 1.0).abs() < 1e-9, "the software baseline comes back: {none:?}");
+    // A worker that waits for its chunks: the larger they are, the longer.
+    let at = |name: &str| row(study, name, "responses_per_s").simulated;
+    assert!(at("text_kib=512 chunk_kib=256") < at("text_kib=512"));
 }
 
 #[test]
@@ -99,22 +141,45 @@ fn the_fit_reproduces_the_baselines_it_was_made_of() {
     assert!((straight / 2.0 - 1.0).abs() < 0.02, "the closed form and the simulation differ: {straight}");
     let parameters = fit(&Options::default());
     let rest = parameters.iter().find(|one| one.name == "rest").unwrap();
-    assert!(!rest.determined && rest.sensitivity.unwrap().2 > 0.5, "the data do not determine it: {rest:?}");
-    assert!(parameters.len() <= 6);
+    assert!(rest.origin == Origin::Guess && rest.sensitivity.unwrap().2 > 0.5, "{rest:?}");
 }
 
 #[test]
-fn an_unlimited_choice_of_about_twice_contains_what_was_published() {
-    let at = |straight| {
-        let options = Options { straight, ..Options::default() };
-        rate(&study(&options).unwrap(), "suite=rsa-2048")
-    };
-    assert!(at(1.8) < 38_400.0 && 38_400.0 < at(2.2));
+fn every_guess_says_how_much_it_matters_and_published_loads_are_inputs() {
+    let parameters = fit(&Options::default());
+    for name in ["rest", "derive", "p384", "peer_key", "p384 peer_key", "client"] {
+        let one = parameters.iter().find(|one| one.name == name).expect(name);
+        let (low, high, moved) = one.sensitivity.unwrap_or_else(|| panic!("{one:?}"));
+        assert_eq!(one.origin, Origin::Guess, "{name}");
+        assert!(moved > 0.0 && low != high, "{one:?}");
+    }
+    for (name, value) in [("clients", 2000.0), ("clients, transfers", 400.0), ("clients, compression", 400.0)]
+    {
+        let one = parameters.iter().find(|one| one.name == name).expect(name);
+        assert_eq!((one.origin, one.value), (Origin::Input, value), "{name}");
+    }
+    for name in ["curve", "servers", "tick"] {
+        let one = parameters.iter().find(|one| one.name == name).expect(name);
+        assert!(
+            one.origin == Origin::Fitted && one.source.contains("published gain")
+                || one.source.contains("own")
+        );
+    }
+}
+
+/// "About 2x" read as exactly 2 gives more than was published, read as 1.9 less.
+#[test]
+fn what_was_published_lies_between_1_9_and_2_times_when_straight() {
+    let options = Options { straight: 1.9, ..Options::default() };
+    let below = rate(&study(&options).unwrap(), "suite=rsa-2048 workers=8");
+    let above = rate(defaults(), "suite=rsa-2048 workers=8");
+    assert!(below < 38_400.0 && 38_400.0 < above, "{below} {above}");
 }
 
 #[test]
 fn the_thresholds_the_options_set_are_the_policys() {
-    let rate_with = |options| row(&study(&options).unwrap(), "suite=rsa-2048", "latency_us").simulated;
+    let rate_with =
+        |options| row(&study(&options).unwrap(), "suite=rsa-2048 workers=8", "latency_us").simulated;
     let few = Options { concurrency: 32, ..Options::default() };
     // Four connections a worker never have 48 in flight: without the timer only "everyone waits" polls.
     let patient = Options { timer_us: 1e5, ..few.clone() };
@@ -138,7 +203,7 @@ fn more_cores_give_more_until_the_card_is_full() {
     let at = |workers: usize| {
         let options =
             Options { workers, cores: workers / 2, concurrency: 50 * workers, ..Options::default() };
-        rate(&study(&options).unwrap(), "suite=rsa-2048")
+        rate(&study(&options).unwrap(), &format!("suite=rsa-2048 workers={workers}"))
     };
     let (four, eight, many) = (at(4), at(8), at(64));
     assert!((eight / four / 2.0 - 1.0).abs() < 0.05, "{four} {eight}");
@@ -162,7 +227,8 @@ fn every_row_and_quantity_is_there_once_and_is_a_number() {
     for row in &study.rows {
         assert!(seen.insert((row.row.clone(), row.quantity)), "{} {} twice", row.row, row.quantity);
         assert!(row.simulated.is_finite() && row.simulated > 0.0, "{} {}", row.row, row.quantity);
-        assert!(row.better != Better::Neither);
+        assert!(row.better != Better::Neither || row.quantity == "cpu_share");
+        assert_eq!(row.naive.is_some(), row.is_prediction(), "a naive predictor beside each: {row:?}");
     }
 }
 

@@ -106,14 +106,18 @@ fn qweb_under_other_loads_is_never_4_percent_behind() {
         options
     };
     let mut grid = Vec::new();
-    grid.extend([8, 16, 24, 32, 50, 64, 80, 100, 150, 200, 1000].map(|n| with(&|o| o.concurrency = n)));
+    grid.extend(
+        [8, 16, 24, 32, 50, 64, 80, 100, 150, 200, 1000]
+            .map(|n| with(&|o| (o.concurrency, o.transfer_concurrency) = (n, n))),
+    );
     grid.extend([2, 4, 8, 16].map(|n| with(&|o| o.compress_concurrency = n)));
     grid.extend([16, 1024].map(|kib| with(&|o| o.transfer_kib = kib)));
-    grid.extend(
-        [(1, 1, 50), (4, 4, 100), (16, 8, 400)]
-            .map(|(workers, cores, n)| with(&|o| (o.workers, o.cores, o.concurrency) = (workers, cores, n))),
-    );
-    grid.push(with(&|o| (o.client_us, o.concurrency) = (1000.0, 200)));
+    grid.extend([(1, 1, 50), (4, 4, 100), (16, 8, 400)].map(|(workers, cores, n)| {
+        with(&|o| {
+            (o.workers, o.cores, o.concurrency, o.transfer_concurrency) = (workers, cores, n, n);
+        })
+    }));
+    grid.push(with(&|o| (o.client_us, o.concurrency, o.transfer_concurrency) = (1000.0, 200, 200)));
     hold(0.04, grid, |options| qweb::study(options).unwrap());
 }
 
@@ -121,7 +125,12 @@ fn qweb_under_other_loads_is_never_4_percent_behind() {
 /// knows only who waits; the published rule offloads whatever comes.
 #[test]
 fn qweb_with_clients_that_answer_at_once_is_never_8_percent_behind() {
-    let with = |concurrency| qweb::Options { client_us: 0.0, concurrency, ..qweb::Options::default() };
+    let with = |concurrency| qweb::Options {
+        client_us: 0.0,
+        concurrency,
+        transfer_concurrency: concurrency,
+        ..qweb::Options::default()
+    };
     hold(0.08, [32, 64, 200].map(with).into(), |options| qweb::study(options).unwrap());
 }
 

@@ -7,7 +7,7 @@
 //! published values.
 //!
 //! Ours: alpha = 1 (somebody else must be there), beta = the turning point, M = 3 % (the least idle share the paper
-//! reports); counter mode, whose kind does not say the direction, counts as a write; "waiting" is a device that is
+//! reports of the accelerator alone); counter mode, whose kind does not say the direction, counts as a write; "waiting" is a device that is
 //! fully used (see `eeca`). A deciding thread that knows its number (`aca-sds.thread`) feeds if the number is below
 //! `feeders` and encrypts otherwise; threads that do not know theirs each send `feeders / submitters` of their
 //! eligible bytes, which is the same division in the long run.

@@ -22,11 +22,13 @@ pub struct Settings {
     pub busy_permille: u16,
     /// `eeca.threshold_bytes`: T, above which a request is offloaded. Default 8192 (published).
     pub eeca_threshold_bytes: usize,
-    /// `aca-sds.alpha`: more submitters than this, 0 to 65535. Default 1 (ours).
+    /// `aca-sds.alpha`: more submitters than this, 0 to 65535. Default 1 (ours; alpha has no published value).
     pub aca_sds_alpha: u16,
-    /// `aca-sds.beta_bytes`: more bytes than this. Default 4096 (the published turning point).
+    /// `aca-sds.beta_bytes`: more bytes than this. Default 4096 (ours: the published turning point; beta has no
+    /// published value).
     pub aca_sds_beta_bytes: usize,
-    /// `aca-sds.idle_permille`: M, 0 to 1000. Default 30 (ours: the least idle share the paper reports).
+    /// `aca-sds.idle_permille`: M, 0 to 1000. Default 30 (ours: the least idle share that the paper reports of the
+    /// accelerator alone; M has no published value).
     pub aca_sds_idle_permille: u16,
     /// `aca-sds.feeders`: cores that feed the accelerator, 1 to 65535. Default 4 (published for 12 QAT engines).
     pub aca_sds_feeders: u16,

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use clap::error::ErrorKind;
 use clap::{Args, Subcommand, ValueEnum};
 use wattlock_lab::papers::{aca_sds, eeca, eep, lecpaes, qweb, velocity};
-use wattlock_lab::{Error, Parameter, Study};
+use wattlock_lab::{Error, Parameter, Role, Study};
 
 use crate::setup::{Choice, Goal};
 
@@ -24,7 +24,7 @@ pub const NONSENSE: (u8, &str) = (60, "lab: an option or a policy's setting make
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
-    after_help = "Examples:\n  wattlock lab qweb\n  wattlock lab eeca --json\n  wattlock lab all --report out.html\n  wattlock lab fit lecpaes\n\nEvery figure that is not published is simulated. docs/lab.md says from what."
+    after_help = "Examples:\n  wattlock lab qweb\n  wattlock lab eeca --json\n  wattlock lab all --report out.html\n  wattlock lab all --role predicted\n  wattlock lab fit lecpaes\n\nEvery figure that is not published is simulated. docs/lab.md says from what."
 )]
 pub struct Command {
     #[command(subcommand)]
@@ -66,7 +66,7 @@ enum What {
     /// All of them, as published
     #[command(after_help = "Examples:\n  wattlock lab all --json\n  wattlock lab all --report out.html")]
     All(Output),
-    /// A model's free parameters, what they were fitted on, and what the data do not determine
+    /// A model's parameters: inputs, what was fitted on what, and guesses that no published figure determines
     #[command(after_help = "Example:\n  wattlock lab fit qweb")]
     Fit(Fit),
 }
@@ -97,6 +97,9 @@ struct Output {
     /// Also write a page with plots; it opens from disk, without a network
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Show only rows of these roles, comma-separated; may be repeated. The summary is always of predicted rows
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "ROLE")]
+    role: Vec<Role>,
 }
 
 #[derive(Debug, Args)]
@@ -167,8 +170,31 @@ pub fn refusal(error: &clap::Error) -> Option<ExitCode> {
     Some(ExitCode::from(NONSENSE.0))
 }
 
+/// Settings of the whole program that mean nothing here.
+const UNUSED: [(&str, &str); 3] = [
+    ("--policy", "a study runs the published rule and adaptive beside each other"),
+    ("--objective", "`lab qweb` has --adaptive-objective"),
+    ("--emulate", "a study has its paper's own devices"),
+];
+
+/// Refuses a setting that would be ignored, and says what there is instead.
+fn unused(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<(), Error> {
+    let arguments: Vec<_> = arguments.collect();
+    for (option, instead) in UNUSED {
+        let given = |word: &std::ffi::OsString| {
+            let word = word.to_string_lossy();
+            word.split_once('=').map_or(&*word, |(name, _)| name) == option
+        };
+        if arguments.iter().any(given) {
+            return Err(Error::Policy(format!("{option} is not for `lab`: {instead}")));
+        }
+    }
+    Ok(())
+}
+
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    unused(std::env::args_os().skip(1))?;
     if !choice.settings.is_empty() && !matches!(command.what, What::Qweb(_)) {
         let text = "--set is for `lab qweb`; the others have an option for everything".to_owned();
         return Err(Error::Policy(text).into());
@@ -189,12 +215,13 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
             What::All(_) => velocity::series(&Default::default())?,
             _ => Vec::new(),
         };
-        write_whole(path, &page::page(&studies, &streams)).with_context(|| path.display().to_string())?;
+        write_whole(path, &page::page(&studies, &streams, &output.role))
+            .with_context(|| path.display().to_string())?;
     }
     for (name, study) in &studies {
         match output.json {
-            true => print::json(study)?,
-            false => print::study(name.title(), study)?,
+            true => print::json(study, &output.role)?,
+            false => print::study(name.title(), study, &output.role)?,
         }
     }
     if let (Some(path), false) = (&output.report, output.json) {

@@ -6,11 +6,11 @@ use std::fmt::Write;
 
 use wattlock_lab::papers::velocity;
 use wattlock_lab::sim::stream::Sample;
-use wattlock_lab::{Row, Study};
+use wattlock_lab::{Role, Row, Study, Summary};
 
 use super::Name;
 use super::plot::{Bars, Look, Series, bars, chart, escape};
-use super::print::{HEADER, SUMMARY, cells, figure, moved, summary};
+use super::print::{HEADER, cells, figure, lines, moved};
 
 const STYLE: &str = ":root{color-scheme:light dark;--ink:#1b1f24;--paper:#fff;--faint:#d5dae0;--soft:#57606a;--p:#1b1f24;--s:#0072b2;--a:#d55e00}\
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9ed;--paper:#14171a;--faint:#3a4048;--soft:#9aa4af;--p:#e6e9ed;--s:#56b4e9;--a:#f0955a}}\
@@ -26,13 +26,13 @@ svg path{fill:none;stroke-width:2}svg .g{stroke:var(--faint);stroke-width:1}\
 .key b{margin-right:1.4em}.key .kp{color:var(--p)}.key .ks{color:var(--s)}.key .ka{color:var(--a)}\
 li{margin:.3rem 0}footer{margin-top:3rem;color:var(--soft)}";
 
-/// The whole page.
-pub fn page(studies: &[(Name, Study)], streams: &[velocity::Series]) -> String {
+/// The whole page, with the rows of those roles.
+pub fn page(studies: &[(Name, Study)], streams: &[velocity::Series], roles: &[Role]) -> String {
     let sections: String = studies
         .iter()
         .map(|(name, study)| {
             let pictures = if *name == Name::Velocity { pictures(streams) } else { String::new() };
-            section(*name, study, &pictures)
+            section(*name, study, roles, &pictures)
         })
         .collect();
     format!(
@@ -48,19 +48,21 @@ pub fn page(studies: &[(Name, Study)], streams: &[velocity::Series]) -> String {
     )
 }
 
-fn section(name: Name, study: &Study, pictures: &str) -> String {
+fn section(name: Name, study: &Study, roles: &[Role], pictures: &str) -> String {
+    let rows: Vec<&Row> = study.of_roles(roles).collect();
     let mut out = format!("<h2>{}</h2><div class=\"all\">", escape(name.title()));
-    for group in groups(&study.rows) {
+    for group in groups(&rows) {
         out += &figures_of(&group);
     }
     out += pictures;
-    out += "</div><h3>How far from what was published, and what adaptive makes of it; simulated</h3>";
-    out += &table(&SUMMARY, &summary(&study.rows));
+    out += "</div><h3>Predicted rows: how far the model and the naive predictor are from what was published, and what \
+            adaptive makes of it; simulated</h3>";
+    out += &table(&Summary::COLUMNS, &lines(&study.rows));
     out += "<details><summary>All figures, simulated</summary>";
-    out += &table(&HEADER, &study.rows.iter().map(|row| cells(row).to_vec()).collect::<Vec<_>>());
-    out += "</details><details><summary>Free parameters</summary><ul>";
+    out += &table(&HEADER, &rows.iter().map(|row| cells(row).to_vec()).collect::<Vec<_>>());
+    out += "</details><details><summary>Parameters</summary><ul>";
     for parameter in &study.parameters {
-        let origin = if parameter.determined { "fitted" } else { "not determined" };
+        let origin = parameter.origin.name();
         let text = format!(
             "{} = {} {} ({origin}): {}.{}",
             parameter.name,
@@ -114,9 +116,9 @@ fn pictures(streams: &[velocity::Series]) -> String {
 }
 
 /// Rows that belong into one figure: the same experiment and quantity, in the order of the study.
-fn groups(rows: &[Row]) -> Vec<Vec<&Row>> {
+fn groups<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
-    for row in rows {
+    for row in rows.iter().copied() {
         let mine = |group: &&mut Vec<&Row>| {
             group.first().is_some_and(|one| (one.experiment, one.quantity) == (row.experiment, row.quantity))
         };
@@ -227,9 +229,11 @@ mod tests {
             row: name.into(),
             quantity: "throughput",
             unit: "kB/s",
+            role: Role::Predicted,
             published: Some(1.0),
             published_interval: None,
             simulated: 2.0,
+            naive: None,
             adaptive: Some(3.0),
             better: Better::More,
             own: true,

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use wattlock_lab::{Parameter, Row, Study};
+use wattlock_lab::{Parameter, Role, Row, Study, Summary, distance, percent, summary};
 
 use crate::text;
 
@@ -12,24 +12,29 @@ struct Line<'a> {
     #[serde(flatten)]
     row: &'a Row,
     deviation: Option<f64>,
+    naive_deviation: Option<f64>,
     gain: Option<f64>,
 }
 
-/// One object a line.
-pub fn json(study: &Study) -> Result<()> {
-    for row in &study.rows {
-        let line = Line { row, deviation: row.deviation(), gain: row.gain() };
+/// One object a line, for the rows of those roles.
+pub fn json(study: &Study, roles: &[Role]) -> Result<()> {
+    for row in study.of_roles(roles) {
+        let (deviation, naive_deviation) = (row.deviation(), row.naive_deviation());
+        let line = Line { row, deviation, naive_deviation, gain: row.gain() };
         say!("{}", serde_json::to_string(&line)?);
     }
     Ok(())
 }
 
-/// A table, the parameters and the remarks.
-pub fn study(title: &str, study: &Study) -> Result<()> {
+/// A table of the rows of those roles, the summary of all predicted ones, the parameters and the remarks.
+pub fn study(title: &str, study: &Study, roles: &[Role]) -> Result<()> {
     say!("{title} (simulated)\n");
-    put!("{}", text::table(&HEADER, &study.rows.iter().map(|row| cells(row).to_vec()).collect::<Vec<_>>()));
+    put!(
+        "{}",
+        text::table(&HEADER, &study.of_roles(roles).map(|row| cells(row).to_vec()).collect::<Vec<_>>())
+    );
     say!("");
-    put!("{}", text::table(&SUMMARY, &summary(&study.rows)));
+    put!("{}", text::table(&Summary::COLUMNS, &lines(&study.rows)));
     say!("");
     parameters(&study.parameters, false)?;
     for remark in &study.remarks {
@@ -39,76 +44,40 @@ pub fn study(title: &str, study: &Study) -> Result<()> {
     Ok(())
 }
 
-/// Columns of a study's summary.
-pub const SUMMARY: [&str; 7] = [
-    "experiment",
-    "quantity",
-    "published",
-    "median deviation",
-    "worst",
-    "adaptive's least gain",
-    "mean gain",
-];
-
-/// For each experiment and quantity: how many rows have a published figure, how far the simulation is from it, and
-/// what `adaptive` makes of it.
-pub fn summary(rows: &[Row]) -> Vec<Vec<String>> {
-    let mut keys: Vec<(&str, &str)> = Vec::new();
-    for row in rows.iter().map(|row| (row.experiment, row.quantity)) {
-        if !keys.contains(&row) {
-            keys.push(row);
-        }
-    }
-    let line = |(experiment, quantity): (&str, &str)| {
-        let mine = || rows.iter().filter(|row| (row.experiment, row.quantity) == (experiment, quantity));
-        let mut off: Vec<f64> = mine().filter_map(apart).collect();
-        let unit = mine().next().map_or("", |row| row.unit);
-        off.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
-        let gains: Vec<f64> = mine().filter_map(Row::gain).collect();
-        let mean = (!gains.is_empty()).then(|| gains.iter().sum::<f64>() / gains.len() as f64);
-        vec![
-            experiment.to_owned(),
-            quantity.to_owned(),
-            off.len().to_string(),
-            distance(median(&off), unit).trim_start_matches('+').to_owned(),
-            distance(off.last().copied(), unit),
-            percent(gains.iter().copied().min_by(f64::total_cmp)),
-            percent(mean),
-        ]
-    };
-    keys.into_iter().map(line).collect()
-}
-
-/// The middle one of values ascending in size, or the mean size of the two in the middle.
-fn median(off: &[f64]) -> Option<f64> {
-    let upper = off.get(off.len() / 2)?.abs();
-    let lower = off.get((off.len() - 1) / 2)?.abs();
-    Some((upper + lower) / 2.0)
+/// The summary's lines: predicted rows only.
+pub fn lines(rows: &[Row]) -> Vec<Vec<String>> {
+    summary(rows).iter().map(|line| line.cells().to_vec()).collect()
 }
 
 /// Columns of a study.
-pub const HEADER: [&str; 9] = [
+pub const HEADER: [&str; 12] = [
     "row",
     "experiment",
     "quantity",
     "unit",
+    "role",
     "published",
     "simulated",
     "deviation",
+    "naive",
+    "its deviation",
     "adaptive, simulated",
     "gain",
 ];
 
 /// A row's cells under [`HEADER`].
-pub fn cells(row: &Row) -> [String; 9] {
+pub fn cells(row: &Row) -> [String; 12] {
     [
         row.row.clone(),
         row.experiment.to_owned(),
         row.quantity.to_owned(),
         row.unit.to_owned(),
+        row.role.name().to_owned(),
         published(row),
         figure(row.simulated),
-        distance(apart(row), row.unit),
+        distance(row.deviation(), row.unit),
+        row.naive.map_or_else(|| "-".into(), figure),
+        distance(row.naive_deviation(), row.unit),
         row.adaptive.map_or_else(|| "-".into(), figure),
         percent(row.gain()),
     ]
@@ -121,32 +90,6 @@ fn published(row: &Row) -> String {
         (None, Some((low, high))) => format!("{} to {}", figure(low), figure(high)),
         (None, None) => "-".into(),
     }
-}
-
-/// How far the simulation is from what was published, or from the nearer end of an interval: a share, or points
-/// where the quantity is a percentage itself.
-fn apart(row: &Row) -> Option<f64> {
-    let published = match (row.published, row.published_interval) {
-        (Some(value), _) => value,
-        (None, Some((low, high))) => row.simulated.clamp(low, high),
-        (None, None) => return None,
-    };
-    if row.unit == "%" {
-        return Some(row.simulated - published);
-    }
-    (published != 0.0).then(|| row.simulated / published - 1.0)
-}
-
-/// What [`apart`] gave, in words.
-fn distance(apart: Option<f64>, unit: &str) -> String {
-    match apart {
-        Some(points) if unit == "%" => format!("{points:+.1} points"),
-        share => percent(share),
-    }
-}
-
-fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "-".into(), |share| format!("{:+.1} %", share * 100.0))
 }
 
 /// Four significant digits, or all before the point.
@@ -167,7 +110,7 @@ pub fn parameters(parameters: &[Parameter], json: bool) -> Result<()> {
             continue;
         }
         let Parameter { name, value, unit, source, .. } = parameter;
-        let origin = if parameter.determined { "fitted" } else { "not determined" };
+        let origin = parameter.origin.name();
         say!(
             "{}",
             wrapped(&format!("{name} = {} {unit} ({origin}): {source}.{}", figure(*value), moved(parameter)))
@@ -220,39 +163,6 @@ mod tests {
         ] {
             assert_eq!(figure(value), text);
         }
-    }
-
-    #[test]
-    fn a_summary_has_the_median_and_the_worst_of_what_was_published() {
-        let row = |simulated, published, adaptive| Row {
-            paper: "eeca",
-            experiment: "cipher",
-            row: String::new(),
-            quantity: "ppw",
-            unit: "",
-            published,
-            published_interval: None,
-            simulated,
-            adaptive: Some(adaptive),
-            better: wattlock_lab::Better::More,
-            own: true,
-        };
-        let rows = [
-            row(110.0, Some(100.0), 110.0),
-            row(98.0, Some(100.0), 98.0),
-            row(101.0, Some(100.0), 111.1),
-            row(104.0, Some(100.0), 52.0),
-            row(7.0, None, 7.0),
-        ];
-        let lines = summary(&rows);
-        assert_eq!(lines, [["cipher", "ppw", "4", "3.0 %", "+10.0 %", "-50.0 %", "-8.0 %"]]);
-    }
-
-    #[test]
-    fn percentages_differ_by_points() {
-        assert_eq!(distance(Some(4.58), "%"), "+4.6 points");
-        assert_eq!(distance(Some(-0.05), "x"), "-5.0 %");
-        assert_eq!(distance(None, "%"), "-");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! EEP: Fei et al. 2020 (`papers/README.md` section 5). One bulk job, split over CPU and GPU.
 //!
-//! Inputs: the formula's platform, 1.15 MB/J (CPU-only at the lowest clock), 3.65 MB/J (GPU-only), the clocks' speeds,
-//! and the power of the same machine from the stream paper's baselines (`k20m.rs`). The GPU's rate is fitted on one
-//! row of table 5 ([`FITTED_MB`]), the others are predicted, as are 4.66 MB/J and the savings.
+//! Inputs: the formula's platform, 1.15 MB/J (CPU-only at the lowest clock), the clocks' speeds, and the power of the
+//! same machine from the stream paper's baselines (`k20m.rs`). 3.65 MB/J (GPU-only) is an input of the other clocks'
+//! rows and of one saving; the model's own GPU-only is another figure and stands beside it. The GPU's rate is fitted
+//! on one row of table 5 ([`FITTED_MB`]), which is EEP's own column; the others are predicted, as are 4.66 MB/J and
+//! the savings.
 //!
 //! One thread deals the job out in chunks and asks the production policy about each. A chunk for the GPU goes into
 //! one of its streams, when there is one; a chunk for the CPU is encrypted by all its threads together, the dealing one
@@ -15,7 +17,7 @@ use wattlock_policy::{
 
 use crate::error::{Error, within};
 use crate::papers::k20m;
-use crate::row::{Better, Parameter, Row, Study};
+use crate::row::{Better, Origin, Parameter, Role, Row, Study};
 use crate::sim::{Gpu, GpuModel, inline_engine, queued_engine};
 use crate::table;
 
@@ -26,6 +28,8 @@ pub const FITTED_MB: f64 = 100.0;
 const CPU_ONLY: f64 = 1.15;
 const GPU_ONLY: f64 = 3.65;
 const HYBRID: f64 = 4.66;
+/// Mean speed-up over one CPU thread.
+const SPEEDUP: f64 = 108.0;
 /// CPU-only at the highest clock; GPU-only and hybrid at the others.
 const CPU_ONLY_HIGHEST: f64 = 0.81;
 #[expect(clippy::approx_constant, reason = "megabytes per joule")]
@@ -286,9 +290,14 @@ fn fitted_gpu_mb_s() -> f64 {
 
 /// Table 5's own figure.
 fn hybrid_ms(megabytes: f64) -> Option<f64> {
+    cell("hybrid_ms", megabytes)
+}
+
+/// A cell of table 5, if it has that size.
+fn cell(column: &str, megabytes: f64) -> Option<f64> {
     let table = table("eep-table5");
     let row = table.column("plaintext_MB").iter().position(|known| *known == megabytes)?;
-    Some(table.column("hybrid_ms")[row])
+    Some(table.column(column)[row])
 }
 
 fn policy(name: &str, options: &Options, node: &Node, step: usize) -> Result<Box<dyn Policy>, Error> {
@@ -413,73 +422,115 @@ pub fn study(options: &Options) -> Result<Study, Error> {
     let node = node(options, options.gpu_mb_s.unwrap_or(fitted_mb_s));
     let step = usize::from(options.clock - 1);
     let (mut rows, mut rule, mut ours, mut all_mb) = (Vec::new(), Cost::default(), Cost::default(), 0.0);
+    let mut speedups = Vec::new();
     for megabytes in options.sizes() {
         let name = format!("plaintext_MB={megabytes}");
         let (static_split, dynamic) =
             (run("eep", options, &node, megabytes, step)?, run("adaptive", options, &node, megabytes, step)?);
-        let known = hybrid_ms(megabytes).filter(|_| options.is_published());
-        let (before, after) = (static_split.seconds * 1e3, dynamic.seconds * 1e3);
-        rows.push(row("table5", &name, ("time_ms", "ms"), known, (before, Some(after)), Better::Less, true));
-        let (before, after) = (static_split.mb_per_j(megabytes), dynamic.mb_per_j(megabytes));
-        rows.push(row(
-            "table5",
-            &name,
-            ("mb_per_j", "MB/J"),
-            None,
-            (before, Some(after)),
-            Better::More,
-            false,
-        ));
+        let fitted = hybrid_ms(FITTED_MB).unwrap_or(f64::NAN);
+        rows.push(Row {
+            role: if megabytes == FITTED_MB { Role::Fitted } else { Role::Predicted },
+            published: hybrid_ms(megabytes),
+            simulated: static_split.seconds * 1e3,
+            naive: Some(fitted * megabytes / FITTED_MB),
+            adaptive: Some(dynamic.seconds * 1e3),
+            better: Better::Less,
+            own: true,
+            ..Row::new(PAPER, "table5", name.clone(), ("time_ms", "ms"))
+        });
+        rows.push(Row {
+            simulated: static_split.mb_per_j(megabytes),
+            adaptive: Some(dynamic.mb_per_j(megabytes)),
+            better: Better::More,
+            ..Row::new(PAPER, "table5", name, ("mb_per_j", "MB/J"))
+        });
+        if let Some(serial_ms) = cell("cpu_serial_ms", megabytes) {
+            speedups.push((serial_ms, static_split.seconds * 1e3, dynamic.seconds * 1e3));
+        }
         all_mb += megabytes;
         rule.joules += static_split.joules;
         ours.joules += dynamic.joules;
     }
-    let (before, after) = (rule.mb_per_j(all_mb), ours.mb_per_j(all_mb));
-    let quantities = [
-        ("mb_per_j", "MB/J", HYBRID, before, after),
-        ("saving_over_cpu", "%", 74.0, 100.0 * (1.0 - CPU_ONLY / before), 100.0 * (1.0 - CPU_ONLY / after)),
-        ("saving_over_gpu", "%", 21.0, 100.0 * (1.0 - GPU_ONLY / before), 100.0 * (1.0 - GPU_ONLY / after)),
-    ];
-    for (quantity, unit, known, before, after) in quantities {
-        let values = (before, Some(after));
-        let own = quantity == "mb_per_j";
-        let known = options.is_published().then_some(known);
-        rows.push(row("efficiency", "hybrid", (quantity, unit), known, values, Better::More, own));
+    if speedups.len() == table("eep-table5").len() {
+        rows.push(speedup_row(&speedups));
     }
+    rows.extend(efficiency_rows(options, &node, rule.mb_per_j(all_mb), ours.mb_per_j(all_mb))?);
     rows.extend(clock_rows(options, &node)?);
+    for row in &mut rows {
+        if !options.is_published() {
+            row.unpublished();
+        } else if !row.is_prediction() {
+            row.naive = None;
+        }
+    }
     Ok(Study {
         rows,
         parameters: parameters(options, fitted_mb_s)?,
-        remarks: remarks(options, &node, before),
+        remarks: remarks(options, &node, rule.mb_per_j(all_mb)),
     })
 }
 
-fn row(
-    experiment: &'static str,
-    row: &str,
-    (quantity, unit): (&'static str, &'static str),
-    published: Option<f64>,
-    (simulated, adaptive): (f64, Option<f64>),
-    better: Better,
-    own: bool,
-) -> Row {
+/// The mean speed-up over one CPU thread, from table 5's own serial column; naive: the fitted row's.
+fn speedup_row(jobs: &[(f64, f64, f64)]) -> Row {
+    let mean = |of: fn(&(f64, f64, f64)) -> f64| jobs.iter().map(of).sum::<f64>() / jobs.len() as f64;
+    let fitted = cell("cpu_serial_ms", FITTED_MB).zip(hybrid_ms(FITTED_MB));
     Row {
-        paper: PAPER,
-        experiment,
-        row: row.to_owned(),
-        quantity,
-        unit,
-        published,
-        published_interval: None,
-        simulated,
-        adaptive,
-        better,
-        own,
+        published: Some(SPEEDUP),
+        simulated: mean(|job| job.0 / job.1),
+        naive: fitted.map(|(serial, hybrid)| serial / hybrid),
+        adaptive: Some(mean(|job| job.0 / job.2)),
+        better: Better::More,
+        ..Row::new(PAPER, "table5", "mean", ("speedup", "x"))
     }
 }
 
+/// MB/J and savings of the hybrid. The model's own GPU-only stands beside the published one, and the saving over
+/// GPU-only is shown against both: they contradict each other (remarks). Naive: for the hybrid the published GPU-only,
+/// the CPU's share of the bytes for nothing; for GPU-only the stream paper's plain GPU at its highest load, which is the
+/// same machine and cipher.
+fn efficiency_rows(options: &Options, node: &Node, before: f64, after: f64) -> Result<Vec<Row>, Error> {
+    const JOB: f64 = 800.0;
+    let step = usize::from(options.clock - 1);
+    let ratio = options.ratio(step);
+    let naive = GPU_ONLY * (ratio + 1.0) / ratio;
+    let gpu_only = run("offload", options, node, JOB, step)?.mb_per_j(JOB);
+    let streaming = k20m::USERS * k20m::MEAN_BYTES / 1e6 / table("lecpaes-energy").column("gpu_fixed_J")[0];
+    let saving = |of: f64, over: f64| 100.0 * (1.0 - over / of);
+    let line = |name: &str, quantity, published: f64, simulated: f64, naive: f64| Row {
+        published: Some(published),
+        simulated,
+        naive: Some(naive),
+        better: Better::More,
+        ..Row::new(PAPER, "efficiency", name, quantity)
+    };
+    let (mb_per_j, over_cpu, over_gpu) =
+        (("mb_per_j", "MB/J"), ("saving_over_cpu", "%"), ("saving_over_gpu", "%"));
+    Ok(vec![
+        Row { adaptive: Some(after), own: true, ..line("hybrid", mb_per_j, HYBRID, before, naive) },
+        line("gpu_only", mb_per_j, GPU_ONLY, gpu_only, streaming),
+        Row {
+            adaptive: Some(saving(after, CPU_ONLY)),
+            ..line("hybrid", over_cpu, 74.0, saving(before, CPU_ONLY), saving(naive, CPU_ONLY))
+        },
+        line("gpu_only", over_cpu, 67.0, saving(gpu_only, CPU_ONLY), saving(streaming, CPU_ONLY)),
+        // About nothing by the model, so no share of it says what adaptive gains.
+        line("hybrid against=model", over_gpu, 21.0, saving(before, gpu_only), saving(naive, GPU_ONLY)),
+        Row {
+            adaptive: Some(saving(after, GPU_ONLY)),
+            ..line(
+                "hybrid against=published",
+                over_gpu,
+                21.0,
+                saving(before, GPU_ONLY),
+                saving(naive, GPU_ONLY),
+            )
+        },
+    ])
+}
+
 /// MB/J at the other clocks, for a job of 800 MB. What CPU-only and GPU-only have at one clock is published and given;
-/// what they have at another follows from the clocks' speeds and powers.
+/// what they have at another follows from the clocks' speeds and powers. Naive: the given figure times the clock's
+/// speed, as if power were constant; for CPU-only, whose threads know no GPU clock, the given figure.
 fn clock_rows(options: &Options, node: &Node) -> Result<Vec<Row>, Error> {
     const JOB: f64 = 800.0;
     let (highest, cpu) = (node.gpu.steps.len() - 1, cpu_only());
@@ -487,28 +538,42 @@ fn clock_rows(options: &Options, node: &Node) -> Result<Vec<Row>, Error> {
     let best = gpu_alone(highest)?;
     let cpu_at_highest = cpu.mb_s / (node.gpu.steps[highest].static_w + cpu.added_w);
     let ratios = table("eep-clocks").column("energy_cpu_over_gpu");
-    let (mut rows, mut gpu_others, mut hybrid_others) = (Vec::new(), 0.0, 0.0);
-    let line = |name: &str, known: Option<f64>, value| {
-        let known = known.filter(|_| options.is_published());
-        row("clocks", name, ("mb_per_j", "MB/J"), known, (value, None), Better::More, false)
+    let speeds = k20m::speeds();
+    let ratio = options.ratio(highest);
+    let (mut rows, mut gpu_others, mut hybrid_others, mut speed_others) = (Vec::new(), 0.0, 0.0, 0.0);
+    let line = |name: &str, role, published, simulated, naive| Row {
+        role,
+        published,
+        simulated,
+        naive: Some(naive),
+        better: Better::More,
+        ..Row::new(PAPER, "clocks", name, ("mb_per_j", "MB/J"))
     };
     for step in 0..=highest {
         let gpu = GPU_ONLY * gpu_alone(step)? / best;
+        let speed = speeds[step] / speeds[highest];
         // CPU-only is published for two clocks only; with the table's ratio that gives GPU-only there.
         let known = match step {
             0 => Some(ratios[0] * CPU_ONLY),
             _ if step == highest => Some(ratios[step] * CPU_ONLY_HIGHEST),
             _ => None,
         };
-        rows.push(line(&format!("gpu_only step={}", step + 1), known, gpu));
+        // At the highest clock it is 3.65 itself.
+        let role = if step == highest { Role::Input } else { Role::Predicted };
+        rows.push(line(&format!("gpu_only step={}", step + 1), role, known, gpu, GPU_ONLY * speed));
         if step < highest {
             gpu_others += gpu / highest as f64;
             hybrid_others += run("eep", options, node, JOB, step)?.mb_per_j(JOB) / highest as f64;
+            speed_others += speed / highest as f64;
         }
     }
-    rows.push(line("gpu_only others", Some(GPU_ONLY_OTHERS), gpu_others));
-    rows.push(line("hybrid others", Some(HYBRID_OTHERS), hybrid_others));
-    rows.push(line("cpu_only step=6", Some(CPU_ONLY_HIGHEST), cpu_at_highest));
+    let hybrid = GPU_ONLY * (ratio + 1.0) / ratio;
+    rows.extend([
+        line("gpu_only others", Role::Predicted, Some(GPU_ONLY_OTHERS), gpu_others, GPU_ONLY * speed_others),
+        line("hybrid others", Role::Predicted, Some(HYBRID_OTHERS), hybrid_others, hybrid * speed_others),
+        line("cpu_only step=6", Role::Predicted, Some(CPU_ONLY_HIGHEST), cpu_at_highest, CPU_ONLY),
+        line("cpu_only step=1", Role::Input, Some(CPU_ONLY), CPU_ONLY, CPU_ONLY),
+    ]);
     Ok(rows)
 }
 
@@ -541,7 +606,7 @@ fn parameters(options: &Options, fitted_mb_s: f64) -> Result<Vec<Parameter>, Err
     let open = |name, value, unit, source, (low, high): (f64, f64), set: fn(&mut Options, f64)| {
         let moved = sensitivity(options, fitted_mb_s, low, high, set)?;
         let sensitivity = Some((low, high, moved));
-        Ok(Parameter { name, value, unit, source, determined: false, sensitivity })
+        Ok(Parameter { name, value, unit, source, origin: Origin::Guess, sensitivity })
     };
     let per_thread = node.cpu_bytes_per_s / 1e6 / options.threads();
     Ok(vec![

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, within};
 use crate::papers::k20m::{self, StreamPlatform};
-use crate::row::{Better, Parameter, Row, Study};
+use crate::row::{Better, Origin, Parameter, Row, Study};
 use crate::sim::Random;
 use crate::sim::stream::{Message, Passage, Sample, pass};
 
@@ -231,17 +231,11 @@ pub fn study(options: &Options) -> Result<Study, Error> {
         let rule = run(options, pattern, "lecpaes")?;
         let ours = run(options, pattern, "adaptive")?;
         let row = |quantity, unit, simulated, adaptive, better, own| Row {
-            paper: "lecpaes",
-            experiment: "velocity",
-            row: format!("pattern={}", pattern.name()),
-            quantity,
-            unit,
-            published: None,
-            published_interval: None,
             simulated,
             adaptive: Some(adaptive),
             better,
             own,
+            ..Row::new("lecpaes", "velocity", format!("pattern={}", pattern.name()), (quantity, unit))
         };
         rows.push(row("energy_j", "J", rule.joules, ours.joules, Better::Less, true));
         let (before, after) = (rule.retransmission_rate(), ours.retransmission_rate());
@@ -281,7 +275,7 @@ pub fn fit(options: &Options) -> Vec<Parameter> {
         value,
         unit,
         source: "ours: nothing is published of such streams",
-        determined: false,
+        origin: Origin::Guess,
         sensitivity: None,
     };
     vec![chosen("mean_mb_s", options.mean_mb_s, "MB/s"), chosen("seconds", options.seconds, "s")]

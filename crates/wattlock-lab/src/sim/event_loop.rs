@@ -3,7 +3,7 @@
 //!
 //! Two ways to offload. *Straight*: the loop waits for each answer and serves nobody meanwhile. *Asynchronous*: the
 //! connection pauses, the loop serves others, and answers are found by polling, in the loop when the policy says so
-//! or by a thread on a timer.
+//! or by a thread on a timer. A step may also *block*: all its requests are submitted, then the loop waits for the last.
 //!
 //! Hyper-threads: worker `w` is a thread of core `w % cores`. Costs are those of a thread alone on its core; while
 //! another worker of that core runs or spins, a step takes `1 / shared_speed` times as long. The state when a step
@@ -43,6 +43,8 @@ pub enum Step {
         count: u32,
         /// What one takes on the CPU.
         software_ns: f64,
+        /// Whether the loop serves nobody until all of them are answered, even where it offloads asynchronously.
+        blocks: bool,
     },
     /// The other side's turn, for so long.
     Client(f64),
@@ -132,6 +134,8 @@ pub struct Measured {
     pub latency_ns: f64,
     /// Share of requests that went to the card.
     pub offloaded: f64,
+    /// Share of their time that workers run; turning in an empty loop is not running.
+    pub busy: f64,
 }
 
 /// Runs it. `policy` is called once for each worker.
@@ -241,6 +245,7 @@ struct Run<'a> {
     latency_ns: f64,
     asked: u64,
     sent: u64,
+    busy_ns: f64,
     /// When the card is to be looked at for those who wait; void if it has something sooner.
     card_at: Option<Nanos>,
 }
@@ -286,6 +291,7 @@ impl<'a> Run<'a> {
             latency_ns: 0.0,
             asked: 0,
             sent: 0,
+            busy_ns: 0.0,
             card_at: None,
         }
     }
@@ -302,6 +308,7 @@ impl<'a> Run<'a> {
             per_second: self.load.connections as f64 / latency_ns * 1e9,
             latency_ns,
             offloaded: self.sent as f64 / self.asked.max(1) as f64,
+            busy: self.busy_ns / (self.events.now().max(1) as f64 * self.workers.len() as f64),
         }
     }
 
@@ -385,8 +392,9 @@ impl<'a> Run<'a> {
                 self.workers[worker].ready.push_front(conn);
             }
             After::Submit(conn) => {
+                let blocks = matches!(self.server.offload, Offload::Straight) || self.blocks(conn);
                 self.submit(worker, conn);
-                if matches!(self.server.offload, Offload::Straight) {
+                if blocks {
                     self.workers[worker].waits_for = Some(conn);
                     self.on_look(worker);
                     return;
@@ -405,12 +413,22 @@ impl<'a> Run<'a> {
             self.workers[worker].state = State::Asleep;
             return;
         }
-        self.workers[worker].waits_for = None;
         self.collect(worker);
-        // The answer is this connection's: it goes on at once.
+        if self.connections[conn].outstanding > 0 {
+            self.workers[worker].state = State::Asleep;
+            return;
+        }
+        self.workers[worker].waits_for = None;
+        // The last answer was this connection's: it goes on at once.
         self.workers[worker].ready.retain(|ready| *ready != conn);
         self.workers[worker].ready.push_front(conn);
         self.turn(worker);
+    }
+
+    /// Whether the step that this connection is at blocks its loop.
+    fn blocks(&self, conn: usize) -> bool {
+        let Connection { script, at, .. } = self.connections[conn];
+        matches!(self.load.scripts[script].steps.get(at), Some(Step::Request { blocks: true, .. }))
     }
 
     fn look_at(&mut self, worker: usize, at: Nanos) {
@@ -501,7 +519,8 @@ impl<'a> Run<'a> {
             let connection = &mut self.connections[answer.conn];
             connection.outstanding -= 1;
             connection.debt_ns += costs.take_ns;
-            let straight = matches!(self.server.offload, Offload::Straight);
+            let straight = matches!(self.server.offload, Offload::Straight)
+                || self.workers[worker].waits_for == Some(answer.conn);
             if !straight {
                 connection.debt_ns += costs.notify_ns;
             }
@@ -514,7 +533,7 @@ impl<'a> Run<'a> {
             if !straight {
                 connection.debt_ns += costs.resume_ns;
             }
-            state.ready.push_back(answer.conn);
+            self.workers[worker].ready.push_back(answer.conn);
         }
     }
 
@@ -531,7 +550,7 @@ impl<'a> Run<'a> {
                 self.events.after(ns as Nanos, Event::Ready(conn));
                 self.turn(worker);
             }
-            Some(Step::Request { kind, bytes, count, software_ns }) => {
+            Some(Step::Request { kind, bytes, count, software_ns, .. }) => {
                 let shape = Shape { kind, bytes, class: LatencyClass::Interactive };
                 let count = if left > 0 { left } else { count.max(1) };
                 self.request(worker, conn, &shape, count, software_ns, debt);
@@ -625,6 +644,7 @@ impl<'a> Run<'a> {
     /// The worker is busy for so long, more where the core is shared and where a thread takes its share.
     fn start(&mut self, worker: usize, ns: f64, after: After) {
         let ns = ns * self.stretch(worker);
+        self.busy_ns += ns;
         self.workers[worker].state = State::Running;
         self.events.after(ns.round() as Nanos, Event::Done(worker, after));
     }
@@ -716,7 +736,21 @@ mod tests {
     }
 
     fn hash(count: u32) -> Step {
-        Step::Request { kind: Kind::Sha256, bytes: 64, count, software_ns: 50_000.0 }
+        Step::Request { kind: Kind::Sha256, bytes: 64, count, software_ns: 50_000.0, blocks: false }
+    }
+
+    /// A loop that blocks has the requests of a step in flight together and serves nobody meanwhile.
+    #[test]
+    fn a_blocking_step_takes_the_longest_of_its_requests_and_the_whole_loop() {
+        let steps = |blocks| {
+            let Step::Request { kind, bytes, count, software_ns, .. } = hash(3) else { unreachable!() };
+            vec![Step::Compute(20_000.0), Step::Request { kind, bytes, count, software_ns, blocks }]
+        };
+        let measured = measure("offload", &server(1, 1, Offload::InLoop), steps(true), 32);
+        near(measured.per_second, 1e9 / 50_000.0);
+        near(measured.busy, 0.4);
+        let pausing = measure("offload", &server(1, 1, Offload::InLoop), steps(false), 32);
+        near(pausing.per_second, 1e9 / 30_000.0);
     }
 
     fn near(measured: f64, theory: f64) {
