@@ -38,7 +38,7 @@ impl Summary {
     }
 
     fn of(cpu: &Cpu, vendor: &str, lanes: KindSet) -> Summary {
-        let class = match (cpu.ifma512.is_some(), cpu.avx2.is_some() || cpu.fma256.is_some()) {
+        let class = match (cpu.ifma512.is_some(), cpu.fma256.is_some()) {
             (true, _) => format!("AVX-512{vendor}"),
             (false, true) => "AVX2".to_owned(),
             (false, false) => "neither AVX-512 nor AVX2".to_owned(),
@@ -50,14 +50,9 @@ impl Summary {
         let aes = match cpu {
             Cpu { vaes512: Some(_), .. } => "512-bit VAES",
             Cpu { vaes256: Some(_), .. } => "256-bit VAES",
-            Cpu { aes_ni: Some(_), .. } => "AES-NI",
-            _ => "plain code",
+            _ => "AWS-LC",
         };
-        let chacha = match (cpu.ifma512.is_some(), cpu.avx2.is_some()) {
-            (true, _) => "AVX-512",
-            (false, true) => "AVX2",
-            (false, false) => "AWS-LC",
-        };
+        let chacha = if cpu.ifma512.is_some() { "AVX-512" } else { "AWS-LC" };
         Summary {
             class,
             ifma_lanes: cpu.ifma512.is_some() && !lanes.is_empty(),
@@ -106,7 +101,7 @@ mod tests {
             assert_eq!(summary.class, "AVX-512 of AMD");
             assert!(summary.handshakes().ends_with("yes on this CPU: RSA, P-256"), "{summary:?}");
         }
-        if best.avx2.is_some() {
+        if best.fma256.is_some() {
             let narrow = Cpu { ifma512: None, vaes512: None, ..best };
             let summary = Summary::of(&narrow, " of Intel", KindSet::of(&[Kind::Rsa2048Private]));
             assert_eq!(summary.class, "AVX2");
@@ -117,7 +112,7 @@ mod tests {
         }
         let plain = Summary::of(&Cpu::PLAIN, "", KindSet::EMPTY);
         assert_eq!(plain.class, "neither AVX-512 nor AVX2");
-        assert!(plain.handshakes().ends_with("each operation alone") && plain.files.contains("plain code"));
+        assert!(plain.handshakes().ends_with("each operation alone") && plain.files.contains("AES-256-GCM by AWS-LC"));
     }
 
     #[test]
