@@ -5,7 +5,7 @@
 #
 #   scripts/builtin-table.sh [ROUNDS [MS_PER_POINT]]
 #
-# Run it on a machine with nothing else to do and a clean work tree; five rounds of 15 ms take about half an hour. Needs python3.
+# Run it on a machine with nothing else to do and a clean work tree; a round takes some minutes. Needs python3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-5}

@@ -122,11 +122,13 @@ fn sizes(kind: Kind, wanted: &[usize]) -> Vec<Option<usize>> {
     }
 }
 
+/// Nanoseconds a request, the median of the rounds, and work by each joule.
+type Figures = (f64, Option<f64>);
+
 /// What came of one kind and size.
 struct Timed {
-    /// Nanoseconds a request, the median of the rounds, and work by each joule, by engine in order; `None` where it
-    /// does not do the kind.
-    engines: Vec<Option<(f64, Option<f64>)>>,
+    /// By engine in order; `None` where it does not do the kind.
+    engines: Vec<Option<Figures>>,
     /// Which of them is the fastest.
     best: usize,
     /// Its rounds against OpenSSL's, in nanoseconds.
@@ -182,7 +184,7 @@ fn measure(
     let spent: Vec<Option<f64>> =
         engines.iter().zip(&mut samples).map(|(engine, sample)| joules(engine, sample)).collect();
     let median = |times: &Vec<f64>| (!times.is_empty()).then(|| pair::median(times.clone()));
-    let engines: Vec<Option<(f64, Option<f64>)>> =
+    let engines: Vec<Option<Figures>> =
         times.iter().map(median).zip(spent).map(|(ns, spent)| Some((ns?, spent))).collect();
     let known = engines.iter().enumerate().filter_map(|(at, timed)| Some((at, timed.as_ref()?.0)));
     let (best, _) = known.min_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -210,7 +212,7 @@ impl Timed {
             }
         };
         let row = if let Some(bytes) = size { row.param("bytes", bytes) } else { row };
-        let of = |figure: &dyn Fn(&(f64, Option<f64>)) -> Option<f64>| -> Map<_, _> {
+        let of = |figure: &dyn Fn(&Figures) -> Option<f64>| -> Map<_, _> {
             let each = names.iter().zip(&self.engines);
             each.filter_map(|(name, timed)| {
                 Some(((*name).to_owned(), json!(timed.as_ref().and_then(figure)?)))
