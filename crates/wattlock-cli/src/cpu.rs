@@ -112,7 +112,10 @@ mod tests {
         }
         let plain = Summary::of(&Cpu::PLAIN, "", KindSet::EMPTY);
         assert_eq!(plain.class, "neither AVX-512 nor AVX2");
-        assert!(plain.handshakes().ends_with("each operation alone") && plain.files.contains("AES-256-GCM by AWS-LC"));
+        assert!(
+            plain.handshakes().ends_with("each operation alone")
+                && plain.files.contains("AES-256-GCM by AWS-LC")
+        );
     }
 
     #[test]
