@@ -33,7 +33,7 @@ impl Summary {
     /// This machine's, with these engines.
     pub fn here(runtime: &Runtime) -> Summary {
         let lanes = runtime.engines().iter().map(|engine| engine.description());
-        let kinds = lanes.filter(|one| one.class == EngineClass::Lanes).map(|one| one.queued).next();
+        let kinds = lanes.filter(|one| one.class == EngineClass::Lanes).map(|one| one.inline).next();
         Summary::of(&Cpu::detect(), &vendor(), kinds.unwrap_or(KindSet::EMPTY))
     }
 

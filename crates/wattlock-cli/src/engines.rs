@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use wattlock::Runtime;
-use wattlock::policy::{EngineId, Machine, Weather};
+use wattlock::policy::{Ask, EngineId, Machine, Weather};
 use wattlock_core::{EngineClass, Family, Kind, LatencyClass, Shape};
 use wattlock_emul::Model;
 
@@ -62,7 +62,7 @@ fn chosen(runtime: &Runtime, kind: Kind, bytes: usize) -> Option<EngineId> {
     let mut weather = Weather { submitters: 1, idle_permille: 1000, ..Weather::default() };
     weather.engines.iter_mut().take(runtime.engines().len()).for_each(|engine| engine.available = true);
     let shape = Shape { kind, bytes, class: LatencyClass::Bulk };
-    let choice = runtime.fresh_policy().choose(&shape, &weather, runtime.clock().now());
+    let choice = runtime.fresh_policy().choose(&Ask::one(shape), &weather, runtime.clock().now());
     (choice.engine.index() < runtime.engines().len()).then_some(choice.engine)
 }
 
@@ -109,14 +109,15 @@ fn print_all(runtime: &Runtime) -> Result<()> {
     say!("Engines");
     for engine in runtime.engines() {
         let description = engine.description();
-        let how = match (description.inline.is_empty(), description.queued.is_empty()) {
-            (false, true) => "inside the call".to_owned(),
-            (true, false) => format!("queued, {} a doorbell", description.width),
-            _ => format!("inside the call or queued, {} a doorbell", description.width),
+        let width = description.kinds().iter().map(|kind| engine.width(kind)).max().unwrap_or(1);
+        let how = match (description.queued.is_empty(), width) {
+            (true, 1) => "inside the call".to_owned(),
+            (true, width) => format!("inside the call, up to {width} at a time"),
+            (false, width) => format!("queued, {width} a doorbell"),
         };
         say!("  {:<12} {} kinds, {how}", description.name, description.kinds().iter().count());
         say!("  {:<12} {}", "", description.detail);
-        let narrow = |kind: &&Kind| kind.is_asymmetric() && !description.queued.contains(**kind);
+        let narrow = |kind: &&Kind| kind.is_asymmetric() && !description.inline.contains(**kind);
         let absent: Vec<&str> = Kind::ALL.iter().filter(narrow).map(|kind| kind.name()).collect();
         if description.class == EngineClass::Lanes && !absent.is_empty() {
             say!("  {:<12} not {}: those need AVX-512 IFMA", "", absent.join(", "));
@@ -193,10 +194,11 @@ fn print_json(runtime: &Runtime) -> Result<()> {
     let engines: Vec<_> = runtime
         .engines()
         .iter()
-        .map(|engine| engine.description())
-        .map(|d| {
+        .map(|engine| {
+            let d = engine.description();
+            let width = d.kinds().iter().map(|kind| engine.width(kind)).max().unwrap_or(1);
             let names = |set: wattlock_core::KindSet| set.iter().map(Kind::name).collect::<Vec<_>>();
-            json!({"name": d.name, "class": d.class.name(), "detail": d.detail, "width": d.width,
+            json!({"name": d.name, "class": d.class.name(), "detail": d.detail, "width": width,
                    "inline": names(d.inline), "queued": names(d.queued)})
         })
         .collect();

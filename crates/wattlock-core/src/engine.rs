@@ -1,12 +1,11 @@
 //! What an engine is, and what a queue pair of one is.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use crate::error::Error;
 use crate::key::Key;
 use crate::kind::{Kind, KindSet};
-use crate::request::{OwnedRequest, Request};
+use crate::request::{Item, OwnedRequest, Request};
 use crate::stream::Stream;
 
 /// Nanoseconds on a clock that the runtime owns; only differences mean anything.
@@ -57,8 +56,6 @@ pub struct Description {
     pub inline: KindSet,
     /// Kinds it does through an [`Instance`].
     pub queued: KindSet,
-    /// Requests that one doorbell serves at the cost of one; 1 where batching gains nothing.
-    pub width: u16,
     /// What was found and what it rests on, for people: CPU features, library, device, firmware.
     pub detail: String,
 }
@@ -86,6 +83,20 @@ pub trait Engine: Send + Sync {
     fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
         let _ = request;
         Err(Error::Unsupported)
+    }
+
+    /// How many requests of a kind this engine does together for about the cost of one: the lanes of a pass, or the
+    /// requests behind one doorbell. 1 where doing several together gains nothing.
+    fn width(&self, kind: Kind) -> u16 {
+        let _ = kind;
+        1
+    }
+
+    /// Does validated requests of one kind together, on the caller's thread and buffers, and writes every
+    /// [`Item::result`]. Any number of them; keys and lengths may differ. A request that is wrong fails alone. Promises
+    /// what [`Engine::execute`] promises of each. By default one after the other.
+    fn execute_all(&self, items: &mut [Item<'_>]) {
+        items.iter_mut().for_each(|item| item.result = self.execute(&mut item.request));
     }
 
     /// A cipher for messages of `kind` under `key` that come in pieces, on the caller's thread and buffers. Expands the
@@ -198,38 +209,11 @@ pub trait Instance: Send {
     /// The request comes back with [`Error::Full`], [`Error::Unsupported`], [`Error::Invalid`] or [`Error::Device`].
     fn submit(&mut self, token: Token, request: OwnedRequest, now: Nanos) -> Result<(), Refused>;
 
-    /// Accepts the first of `requests`, one for each token, as [`Instance::submit`] would one after the other, and takes
-    /// them out. Moving a request costs as much as half of everything else on its way, so an instance that can take
-    /// them where they are should.
-    ///
-    /// # Errors
-    /// Why the first of those left was not taken; none after it was tried.
-    fn submit_all(
-        &mut self,
-        tokens: &[Token],
-        requests: &mut Vec<OwnedRequest>,
-        now: Nanos,
-    ) -> Result<(), Error> {
-        for token in tokens.iter().take(requests.len()) {
-            if let Err(Refused { error, request }) = self.submit(*token, requests.remove(0), now) {
-                requests.insert(0, request);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
     /// Rings the doorbell for everything held.
     fn flush(&mut self, now: Nanos);
 
     /// Hands every finished request to `done`, and returns how many there were.
     fn poll(&mut self, now: Nanos, done: &mut dyn FnMut(Completion)) -> usize;
-
-    /// As [`Instance::poll`], onto the end of a list. An instance that keeps its completions in such lists hands them
-    /// over whole.
-    fn poll_all(&mut self, now: Nanos, done: &mut VecDeque<Completion>) -> usize {
-        self.poll(now, &mut |completion| done.push_back(completion))
-    }
 
     /// Takes a request back, its input untouched. If the machine already has it, the machine's own copies stay
     /// hostage, and count against the window, until it answers or is stopped; that answer is then dropped.

@@ -136,6 +136,16 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// The same request for a shorter time.
+    #[inline]
+    pub fn reborrow(&mut self) -> Request<'_> {
+        let data = match &mut self.data {
+            Data::InPlace(buffer) => Data::InPlace(buffer),
+            Data::Apart { from, to } => Data::Apart { from, to },
+        };
+        Request { data, tag: self.tag, ..*self }
+    }
+
     /// The request's shape, all that a policy sees of it.
     #[inline]
     pub fn shape(&self) -> Shape {
@@ -230,6 +240,21 @@ fn fixed_input(family: Family, input: usize, least: usize) -> bool {
         Family::Sign => input > least.max(64),
         Family::Generate => input != 0,
         _ => false,
+    }
+}
+
+/// One request of a batch, and what became of it.
+pub struct Item<'a> {
+    /// The request.
+    pub request: Request<'a>,
+    /// Output length in bytes, or why there is none. Whoever does the batch writes every one.
+    pub result: Result<usize, Error>,
+}
+
+impl<'a> Item<'a> {
+    /// A request that nothing was done for yet.
+    pub fn new(request: Request<'a>) -> Item<'a> {
+        Item { request, result: Err(Error::Unsupported) }
     }
 }
 

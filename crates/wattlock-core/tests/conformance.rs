@@ -11,8 +11,8 @@ use aes_gcm::{Aes128Gcm, KeyInit};
 use sha2::{Digest, Sha256};
 use wattlock_core::dev::{Harness, Summary, conform};
 use wattlock_core::{
-    Completion, Cost, Data, Description, Engine, EngineClass, Error, Fault, Instance, Kind, KindSet, Nanos,
-    OwnedRequest, Refused, Request, Token, Window,
+    Completion, Cost, Data, Description, Engine, EngineClass, Error, Fault, Instance, Item, Kind, KindSet,
+    Nanos, OwnedRequest, Refused, Request, Token, Window,
 };
 
 const KINDS: KindSet = KindSet::of(&[Kind::Aes128GcmSeal, Kind::Aes128GcmOpen, Kind::Sha256, Kind::Deflate]);
@@ -42,6 +42,8 @@ enum Flaw {
     WithdrawsAndCompletes,
     StopForgets,
     MiscountsPoll,
+    SecondOfABatchWrong,
+    BatchFailsTogether,
 }
 
 struct Toy {
@@ -52,10 +54,7 @@ struct Toy {
 fn toy(flaw: Flaw, queued: bool) -> Toy {
     let (inline, queued) = if queued { (KindSet::EMPTY, KINDS) } else { (KINDS, KindSet::EMPTY) };
     let class = EngineClass::Software;
-    Toy {
-        flaw,
-        description: Description { name: "toy", class, inline, queued, width: 1, detail: String::new() },
-    }
+    Toy { flaw, description: Description { name: "toy", class, inline, queued, detail: String::new() } }
 }
 
 impl Engine for Toy {
@@ -71,6 +70,22 @@ impl Engine for Toy {
             return if self.flaw == Flaw::ClaimsNothingRefuses { Ok(0) } else { Err(Error::Unsupported) };
         }
         compute(self.flaw, request)
+    }
+
+    fn width(&self, _: Kind) -> u16 {
+        if matches!(self.flaw, Flaw::SecondOfABatchWrong | Flaw::BatchFailsTogether) { 4 } else { 1 }
+    }
+
+    fn execute_all(&self, items: &mut [Item<'_>]) {
+        items.iter_mut().for_each(|item| item.result = self.execute(&mut item.request));
+        let failed = items.iter().any(|item| item.result.is_err());
+        match (self.flaw, items) {
+            (Flaw::SecondOfABatchWrong, [_, second, ..]) => second.request.data.output()[0] ^= 1,
+            (Flaw::BatchFailsTogether, items @ [_, _, ..]) if failed => {
+                items.iter_mut().for_each(|item| item.result = Err(Error::Authentication));
+            }
+            _ => {}
+        }
     }
 
     fn window(&self) -> Window {
@@ -413,4 +428,14 @@ fn requests_forgotten_by_stop_are_found() {
 #[test]
 fn miscounted_poll_is_found() {
     fails_with(Flaw::MiscountsPoll, true, &["miscounts"]);
+}
+
+#[test]
+fn wrong_result_within_a_batch_is_found() {
+    fails_with(Flaw::SecondOfABatchWrong, false, &["Together"]);
+}
+
+#[test]
+fn batch_that_fails_with_one_of_its_requests_is_found() {
+    fails_with(Flaw::BatchFailsTogether, false, &["aes-128-gcm-open", "Together"]);
 }

@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     }
     let (lanes, spell) = (Lanes::new(isa), Duration::from_secs(seconds));
     if kinds.is_empty() {
-        kinds = lanes.description().queued.iter().collect();
+        kinds = lanes.description().inline.iter().collect();
     }
     println!(
         "{seconds} s each; fixed against random secrets; |t| above {SUSPECT} is suspect, above {LEAK} a leak"
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     }
     let mut leaks = 0;
     for kind in kinds {
-        if !lanes.description().queued.contains(kind) {
+        if !lanes.description().inline.contains(kind) {
             println!("{:20} not timed: these lanes do not do it", kind.name());
             continue;
         }
@@ -281,7 +281,7 @@ fn measure_kind(
                 .iter_mut()
                 .map(|request| Item { request: request.view(), result: Err(Error::Unsupported) })
                 .collect();
-            lanes.pass(kind, &mut items).expect("a full batch of a kind they do");
+            lanes.execute_all(&mut items);
             assert!(items.iter().all(|item| item.result.is_ok()), "{} failed", kind.name());
         };
         // Keys are expanded at first use.

@@ -38,12 +38,6 @@ impl Guarded {
         }
     }
 
-    fn of(bytes: &[u8]) -> Guarded {
-        let mut buffer = Guarded::new(bytes.len());
-        buffer.copy_from_slice(bytes);
-        buffer
-    }
-
     fn start(&self) -> *mut u8 {
         // SAFETY: inside the map: `room >= len`, and the guard before adds a page.
         unsafe { self.map.add(PAGE + self.room - self.len) }
@@ -110,80 +104,16 @@ fn the_guard_is_where_the_buffer_ends() {
 
 #[cfg(target_arch = "x86_64")]
 mod lanes {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use wattlock_core::dev::conform;
-    use wattlock_core::{
-        Data, Description, Engine, EngineClass, Error, KindSet, OwnedRequest, Request, known_answers,
-    };
     use wattlock_cpu::instruction::Instruction;
     use wattlock_cpu::lanes::dev::lanes_here;
-    use wattlock_cpu::lanes::{Item, Lanes, WIDTH};
 
-    use super::{Guarded, harness};
-
-    /// Lanes that answer inside the call: each request in one lane of a pass, another lane each time, and in the others
-    /// known answers, whose buffers end at such pages, too.
-    struct Inline {
-        lanes: Lanes,
-        description: Description,
-        turn: AtomicUsize,
-    }
-
-    impl Inline {
-        fn new(lanes: Lanes) -> Inline {
-            let description = Description {
-                name: "lanes, inline",
-                class: EngineClass::Lanes,
-                inline: lanes.description().queued,
-                queued: KindSet::EMPTY,
-                width: 1,
-                detail: lanes.description().detail.clone(),
-            };
-            Inline { lanes, description, turn: AtomicUsize::new(0) }
-        }
-    }
-
-    impl Engine for Inline {
-        fn description(&self) -> &Description {
-            &self.description
-        }
-
-        fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
-            if !self.description.inline.contains(request.kind) {
-                return Err(Error::Unsupported);
-            }
-            let kind = request.kind;
-            let neighbour: OwnedRequest = known_answers(kind).swap_remove(0).request;
-            let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-            // Batches of every size, and the request in every place of each.
-            let size = turn / WIDTH % WIDTH + 1;
-            let place = turn % size;
-            let from = Guarded::of(&neighbour.input);
-            let mut outputs: Vec<Guarded> =
-                (1..size).map(|_| Guarded::new(kind.info().output.expect("fixed for these kinds"))).collect();
-            let Data::Apart { from: input, to: output } = &mut request.data else {
-                return Err(Error::Unsupported);
-            };
-            let mine = Request::new(kind, request.key, Data::Apart { from: input, to: output });
-            let mut batch: Vec<Request<'_>> = outputs
-                .iter_mut()
-                .map(|to| Request::new(kind, &neighbour.key, Data::Apart { from: &from, to }))
-                .collect();
-            batch.insert(place, mine);
-            let item = |request| Item { request, result: Err(Error::Unsupported) };
-            let mut items: Vec<Item<'_>> = batch.into_iter().map(item).collect();
-            self.lanes.pass(kind, &mut items)?;
-            let mine = items.swap_remove(place).result;
-            assert!(items.iter().all(|item| item.result.is_ok()), "{}: a neighbour failed", kind.name());
-            mine
-        }
-    }
+    use super::harness;
 
     #[test]
     fn no_lane_touches_a_byte_beyond_its_buffers() {
         for lanes in lanes_here() {
-            conform(&Inline::new(lanes), &Instruction::new(), &harness());
+            conform(&lanes, &Instruction::new(), &harness());
         }
     }
 }

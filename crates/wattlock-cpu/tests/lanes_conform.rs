@@ -27,7 +27,7 @@ fn lanes_conform() {
 }
 
 #[test]
-fn the_queue_of_lanes_conforms_whoever_makes_the_passes() {
+fn batches_of_lanes_conform_whoever_makes_the_passes() {
     let kinds = KindSet::of(&[Kind::X25519Derive, Kind::P256Derive]);
     let lanes = Passes::new(kinds, one_by_one(Arc::new(Instruction::new())));
     let summary = conform(&lanes, &Software::new(), &Harness::default());
@@ -45,7 +45,7 @@ fn public_keys_of_given_scalars_are_right_and_there_is_none_for_one_out_of_range
         assert_eq!(Software::new().check(&request, len), Ok(()), "{}", kind.name());
     };
     for lanes in lanes_here() {
-        let kinds = lanes.description().queued;
+        let kinds = lanes.description().inline;
         let scalars: [[u8; 48]; WIDTH] = std::array::from_fn(|lane| {
             let mut scalar: [u8; 48] = random.bytes(48).try_into().expect("48 bytes");
             // The orders begin with ones, so that the first is in range on every curve and the last on none but X25519.

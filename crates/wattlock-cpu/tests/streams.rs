@@ -150,7 +150,7 @@ fn the_suite_finds_every_flaw_of_a_stream_and_none_where_there_is_none() {
     let find = |flaw| {
         let inline = KindSet::of(&[Kind::Aes128Ctr, Kind::Aes128GcmSeal, Kind::Aes128GcmOpen]);
         let (class, queued, detail) = (EngineClass::Instruction, KindSet::EMPTY, String::new());
-        let description = Description { name: "flawed", class, inline, queued, width: 1, detail };
+        let description = Description { name: "flawed", class, inline, queued, detail };
         let engine = Flawed { inner: Instruction::new(), description, flaw };
         let harness = Harness { longest: 20_000, ..Harness::default() };
         catch_unwind(AssertUnwindSafe(|| conform(&engine, &Software::new(), &harness)))

@@ -22,8 +22,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use wattlock_core::{
-    Completion, Cost, Description, Engine, EngineClass, Error, Fault as CoreFault, Instance, KindSet, Nanos,
-    OwnedRequest, Refused, Token, Window,
+    Completion, Cost, Description, Engine, EngineClass, Error, Fault as CoreFault, Instance, Kind, KindSet,
+    Nanos, OwnedRequest, Refused, Token, Window,
 };
 
 use crate::card::{Answer, Card, DeviceCopy, Flags, Machine, Membership, Order};
@@ -69,7 +69,6 @@ impl Emulated {
             class: EngineClass::Accelerator,
             inline: KindSet::EMPTY,
             queued,
-            width: model.width,
             detail,
         };
         let machine = Arc::new(Machine::new(compute, model.faults.clone()));
@@ -99,6 +98,10 @@ impl Emulated {
 impl Engine for Emulated {
     fn description(&self) -> &Description {
         &self.description
+    }
+
+    fn width(&self, kind: Kind) -> u16 {
+        if self.description.queued.contains(kind) { self.model.width } else { 1 }
     }
 
     fn window(&self) -> Window {

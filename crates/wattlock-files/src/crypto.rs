@@ -4,7 +4,7 @@
 //! [`Crypto`] for each of them. Programs use [`wattlock::Runtime`]. Tests bring their own source, so that a
 //! defect here and a defect in an engine cannot hide each other.
 
-use wattlock_core::{Data, Error as CoreError, Key, Kind, LatencyClass, Request};
+use wattlock_core::{Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
 
 use crate::error::Error;
 
@@ -16,9 +16,8 @@ pub trait Crypto {
     /// The engine's; see [`wattlock_core::Error`].
     fn run(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError>;
 
-    /// Does all requests, in any order and on any engine, and returns when all are done. `results[i]` belongs to
-    /// `requests[i]`; both slices have the same length.
-    fn run_all(&mut self, requests: &mut [Request<'_>], results: &mut [Result<usize, CoreError>]);
+    /// Does all of them, in whatever order and wherever, and returns when all are done, each with its result.
+    fn run_all(&mut self, items: &mut [Item<'_>]);
 }
 
 /// Makes a [`Crypto`] for each thread.
@@ -36,8 +35,8 @@ impl Crypto for wattlock::Dispatcher {
         wattlock::Dispatcher::run(self, request)
     }
 
-    fn run_all(&mut self, requests: &mut [Request<'_>], results: &mut [Result<usize, CoreError>]) {
-        wattlock::Dispatcher::run_all(self, requests, results);
+    fn run_all(&mut self, items: &mut [Item<'_>]) {
+        wattlock::Dispatcher::run_all(self, items);
     }
 }
 

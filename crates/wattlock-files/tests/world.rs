@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wattlock_core::{Error as CoreError, Request};
+use wattlock_core::{Error as CoreError, Item, Request};
 use wattlock_files::{Crypto, CryptoSource, Error, Input, Opener, Output, Progress, Sealer, keys};
 
 const SEGMENT: usize = 1 << 20;
@@ -186,10 +186,10 @@ impl Crypto for Broken {
         Double.run(request)
     }
 
-    fn run_all(&mut self, requests: &mut [Request<'_>], results: &mut [Result<usize, CoreError>]) {
+    fn run_all(&mut self, items: &mut [Item<'_>]) {
         self.0 += 1;
         assert!(self.0 < 3, "the engine broke");
-        Double.run_all(requests, results);
+        Double.run_all(items);
     }
 }
 

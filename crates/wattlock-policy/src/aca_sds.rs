@@ -14,10 +14,10 @@
 
 use wattlock_core::{Family, Kind, KindSet, Nanos, Shape};
 
-use crate::machine::{EngineId, Machine};
-use crate::ranking::{DEVICES, Devices, Ranking};
+use crate::machine::Machine;
+use crate::ranking::{DEVICES, Devices, Ranking, Sides};
 use crate::settings::Settings;
-use crate::weather::{Choice, Migration, Policy, Weather};
+use crate::weather::{Ask, Choice, Migration, Policy, Weather};
 
 /// By operation, size, concurrency, spare CPU and number of cores.
 pub struct AcaSds {
@@ -30,8 +30,7 @@ pub struct AcaSds {
     hold_ns: Nanos,
     reads: KindSet,
     device: Ranking,
-    cpu: Ranking,
-    inline: Ranking,
+    cpu: Sides,
     devices: Devices,
     /// Bytes the accelerator is owed, times the submitters that share it.
     owed: i64,
@@ -50,8 +49,7 @@ impl AcaSds {
             hold_ns: settings.hold_ns,
             reads: Kind::ALL.iter().copied().filter(|kind| is_read(*kind)).collect(),
             device: Ranking::any(machine, &DEVICES),
-            cpu: Ranking::any(machine, &[]),
-            inline: Ranking::inline(machine, &[]),
+            cpu: Sides::new(machine, &[]),
             devices: Devices::new(machine, settings.busy_permille),
             owed: 0,
         }
@@ -87,24 +85,28 @@ impl Policy for AcaSds {
         "aca-sds"
     }
 
-    fn choose(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> Choice {
+    fn choose(&mut self, ask: &Ask, weather: &Weather, _now: Nanos) -> Choice {
+        if !ask.may_wait {
+            return self.cpu.answer(ask, weather);
+        }
+        let shape = &ask.shape;
         let write = !self.reads.contains(shape.kind);
         let worth_it = weather.submitters > self.alpha && shape.bytes > self.beta_bytes;
-        if !write || !worth_it || !self.feeds(shape.bytes, weather) {
-            return Choice::now(self.cpu.pick(shape.kind, weather));
+        if !write || !worth_it {
+            return self.cpu.answer(ask, weather);
+        }
+        let cpu = Choice::now(self.cpu.pick(shape.kind, weather));
+        if !self.feeds(shape.bytes, weather) {
+            return cpu;
         }
         let engine = self.device.pick(shape.kind, weather);
         if !self.devices.must_wait(engine, shape.kind, weather) {
             return Choice::now(engine);
         }
         if weather.idle_permille > self.idle_permille {
-            return Choice::now(self.cpu.pick(shape.kind, weather));
+            return cpu;
         }
-        Choice { engine, hold_ns: self.hold_ns, clock: None, alike: 0 }
-    }
-
-    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
-        self.inline.pick(shape.kind, weather)
+        Choice { engine, hold_ns: self.hold_ns, ..Choice::now(engine) }
     }
 
     fn migrate(&mut self, weather: &Weather, _now: Nanos) -> Option<Migration> {
@@ -123,7 +125,9 @@ impl Policy for AcaSds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::EngineId;
     use crate::ranking::tests::{server, weather};
+    use wattlock_core::Shape;
 
     const CPU: EngineId = EngineId(1);
     const DEVICE: EngineId = EngineId(2);
@@ -139,7 +143,8 @@ mod tests {
     #[test]
     fn only_large_concurrent_writes_are_offloaded() {
         let mut rule = AcaSds::new(&server(), &Settings::default());
-        let mut ask = |kind, bytes, submitters| rule.choose(&shape(kind, bytes), &busy(submitters), 0).engine;
+        let mut ask =
+            |kind, bytes, submitters| rule.choose(&Ask::one(shape(kind, bytes)), &busy(submitters), 0).engine;
         assert_eq!(ask(Kind::Aes128CbcEncrypt, 4097, 2), DEVICE);
         assert_eq!(ask(Kind::Aes128CbcEncrypt, 4096, 2), CPU, "beta");
         assert_eq!(ask(Kind::Aes128CbcEncrypt, 4097, 1), CPU, "alpha");
@@ -154,10 +159,13 @@ mod tests {
         let mut weather = busy(4);
         (weather.engines[2].in_flight, weather.engines[2].held) = (50, 1);
         weather.idle_permille = 31;
-        assert_eq!(rule.choose(&shape(Kind::Aes128CbcEncrypt, 9000), &weather, 0), Choice::now(CPU));
+        assert_eq!(
+            rule.choose(&Ask::one(shape(Kind::Aes128CbcEncrypt, 9000)), &weather, 0),
+            Choice::now(CPU)
+        );
         assert_eq!(rule.migrate(&weather, 0), Some(Migration { from: DEVICE, to: CPU }));
         weather.idle_permille = 30;
-        let choice = rule.choose(&shape(Kind::Aes128CbcEncrypt, 9000), &weather, 0);
+        let choice = rule.choose(&Ask::one(shape(Kind::Aes128CbcEncrypt, 9000)), &weather, 0);
         assert!(choice.engine == DEVICE && choice.hold_ns > 0);
         assert_eq!(rule.migrate(&weather, 0), None);
     }
@@ -166,8 +174,9 @@ mod tests {
     fn of_eight_threads_four_feed() {
         let mut rule = AcaSds::new(&server(), &Settings::default());
         let count = |rule: &mut AcaSds, submitters| {
-            let mut ask =
-                |_: &u32| rule.choose(&shape(Kind::Aes128CbcEncrypt, 65536), &busy(submitters), 0).engine;
+            let mut ask = |_: &u32| {
+                rule.choose(&Ask::one(shape(Kind::Aes128CbcEncrypt, 65536)), &busy(submitters), 0).engine
+            };
             (0..800).filter(|i| ask(i) == DEVICE).count()
         };
         assert_eq!(count(&mut rule, 8), 400);

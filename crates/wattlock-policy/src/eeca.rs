@@ -11,18 +11,17 @@
 
 use wattlock_core::{Nanos, Shape};
 
-use crate::machine::{EngineId, Machine};
-use crate::ranking::{DEVICES, Devices, Ranking};
+use crate::machine::Machine;
+use crate::ranking::{DEVICES, Devices, Ranking, Sides};
 use crate::settings::Settings;
-use crate::weather::{Choice, Migration, Policy, Weather};
+use crate::weather::{Ask, Choice, Migration, Policy, Weather};
 
 /// A size threshold, and migration by utilisation.
 pub struct Eeca {
     threshold_bytes: usize,
     hold_ns: Nanos,
     device: Ranking,
-    cpu: Ranking,
-    inline: Ranking,
+    cpu: Sides,
     devices: Devices,
 }
 
@@ -33,8 +32,7 @@ impl Eeca {
             threshold_bytes: settings.eeca_threshold_bytes,
             hold_ns: settings.hold_ns,
             device: Ranking::any(machine, &DEVICES),
-            cpu: Ranking::any(machine, &[]),
-            inline: Ranking::inline(machine, &[]),
+            cpu: Sides::new(machine, &[]),
             devices: Devices::new(machine, settings.busy_permille),
         }
     }
@@ -45,17 +43,17 @@ impl Policy for Eeca {
         "eeca"
     }
 
-    fn choose(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> Choice {
+    fn choose(&mut self, ask: &Ask, weather: &Weather, _now: Nanos) -> Choice {
+        if !ask.may_wait {
+            return self.cpu.answer(ask, weather);
+        }
+        let shape = &ask.shape;
         if shape.bytes <= self.threshold_bytes {
-            return Choice::now(self.cpu.pick(shape.kind, weather));
+            return self.cpu.answer(ask, weather);
         }
         let engine = self.device.pick(shape.kind, weather);
         let hold_ns = if self.devices.must_wait(engine, shape.kind, weather) { self.hold_ns } else { 0 };
-        Choice { engine, hold_ns, clock: None, alike: 0 }
-    }
-
-    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
-        self.inline.pick(shape.kind, weather)
+        Choice { engine, hold_ns, ..Choice::now(engine) }
     }
 
     /// The two loops of DynamicScheduler, one step at a time. They cannot chase each other: the first needs a device
@@ -77,6 +75,7 @@ impl Policy for Eeca {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::EngineId;
     use crate::ranking::tests::{server, weather};
     use wattlock_core::Kind;
 
@@ -89,10 +88,18 @@ mod tests {
         let mut eeca = Eeca::new(&server(), &Settings::default());
         let weather = weather();
         for bytes in [0, 1, 8191, 8192] {
-            assert_eq!(eeca.choose(&shape(bytes), &weather, 0), Choice::now(EngineId(1)), "{bytes}");
+            assert_eq!(
+                eeca.choose(&Ask::one(shape(bytes)), &weather, 0),
+                Choice::now(EngineId(1)),
+                "{bytes}"
+            );
         }
         for bytes in [8193, 16384, 1 << 24] {
-            assert_eq!(eeca.choose(&shape(bytes), &weather, 0), Choice::now(EngineId(2)), "{bytes}");
+            assert_eq!(
+                eeca.choose(&Ask::one(shape(bytes)), &weather, 0),
+                Choice::now(EngineId(2)),
+                "{bytes}"
+            );
         }
     }
 
@@ -101,7 +108,7 @@ mod tests {
         let mut eeca = Eeca::new(&server(), &Settings::default());
         let mut weather = weather();
         weather.engines[2].in_flight = 48;
-        assert!(eeca.choose(&shape(9000), &weather, 0).hold_ns > 0);
+        assert!(eeca.choose(&Ask::one(shape(9000)), &weather, 0).hold_ns > 0);
         assert_eq!(eeca.migrate(&weather, 0), None);
         (weather.engines[2].in_flight, weather.engines[2].held) = (50, 2);
         let out = Migration { from: EngineId(2), to: EngineId(1) };

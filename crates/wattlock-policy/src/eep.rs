@@ -9,12 +9,12 @@
 //! An accelerator takes the GPU's part where there is no GPU. Requests that only one side can do, or that come while
 //! the other side is away, are not accounted: the debt is for work that could have been split.
 
-use wattlock_core::{EngineClass, Kind, Nanos, Shape};
+use wattlock_core::{EngineClass, Kind, Nanos};
 
 use crate::machine::{EngineId, MAX_ENGINES, Machine};
-use crate::ranking::Ranking;
+use crate::ranking::{Ranking, Sides};
 use crate::settings::Settings;
-use crate::weather::{Choice, ClockStep, Policy, Weather};
+use crate::weather::{Ask, Choice, ClockStep, Policy, Weather};
 
 /// What EEP's formula asks of a machine. The default is the authors' own: a Tesla K20M and two Xeon E5-2640 v2.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,8 +72,7 @@ pub struct Eep {
     clock: Option<ClockStep>,
     is_device: [bool; MAX_ENGINES],
     device: Ranking,
-    cpu: Ranking,
-    inline: Ranking,
+    cpu: Sides,
     /// Bytes the GPU is owed, times [`ONE`]; within half a request of zero.
     owed: i64,
 }
@@ -93,8 +92,7 @@ impl Eep {
             clock: settings.eep_clock.map(ClockStep),
             is_device,
             device: Ranking::any(machine, &[EngineClass::Gpu, EngineClass::Accelerator]),
-            cpu: Ranking::any(machine, &[]),
-            inline: Ranking::inline(machine, &[]),
+            cpu: Sides::new(machine, &[]),
             owed: 0,
         }
     }
@@ -119,18 +117,18 @@ impl Policy for Eep {
         "eep"
     }
 
-    fn choose(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> Choice {
+    fn choose(&mut self, ask: &Ask, weather: &Weather, _now: Nanos) -> Choice {
+        if !ask.may_wait {
+            return self.cpu.answer(ask, weather);
+        }
+        let shape = &ask.shape;
         let (device, cpu) = self.sides(shape.kind, weather);
         let splittable = self.is_device[device.index()] && !self.is_device[cpu.index()];
         if splittable && !self.gpu_turn(shape.bytes) {
             return Choice::now(cpu);
         }
         let clock = if self.is_device[device.index()] { self.clock } else { None };
-        Choice { engine: device, hold_ns: 0, clock, alike: 0 }
-    }
-
-    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
-        self.inline.pick(shape.kind, weather)
+        Choice { clock, ..Choice::now(device) }
     }
 }
 
@@ -138,6 +136,7 @@ impl Policy for Eep {
 mod tests {
     use super::*;
     use crate::ranking::tests::{server, weather};
+    use wattlock_core::Shape;
 
     #[test]
     fn formula_gives_the_published_ratio() {
@@ -157,7 +156,7 @@ mod tests {
             let bytes = 1 + (seed >> 44) as usize;
             let shape = Shape { kind: Kind::Aes128Ctr, bytes, class: Default::default() };
             all += bytes as i64;
-            if rule.choose(&shape, &weather(), 0).engine == EngineId(2) {
+            if rule.choose(&Ask::one(shape), &weather(), 0).engine == EngineId(2) {
                 gpu += bytes as i64;
             }
             assert!((gpu - all * 3 / 4).abs() <= 1 << 20, "{gpu} of {all}");
@@ -171,7 +170,7 @@ mod tests {
         weather.engines[2].available = false;
         let shape = Shape { kind: Kind::Aes128Ctr, bytes: 1 << 20, class: Default::default() };
         for _ in 0..1000 {
-            assert_eq!(rule.choose(&shape, &weather, 0), Choice::now(EngineId(1)));
+            assert_eq!(rule.choose(&Ask::one(shape), &weather, 0), Choice::now(EngineId(1)));
         }
         assert_eq!(rule.owed, 0);
     }

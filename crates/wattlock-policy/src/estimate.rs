@@ -1,6 +1,6 @@
 //! What `adaptive` believes an engine's work costs: calibration corrected by observation, per size bucket, and what
-//! it believes of the engine itself: how many requests it really works on at once, how many companions a held request
-//! finds, and how far it is to be trusted after a fault.
+//! it believes of the engine itself: how many requests it really works on at once, and how far it is to be trusted after a
+//! fault.
 //!
 //! Every belief starts at the calibrated value, moves by an exponentially weighted mean, and is bounded: an outlier
 //! (a preempted thread) counts as at most four times what was expected.
@@ -129,7 +129,6 @@ impl Submit {
 pub(crate) struct Candidate {
     pub(crate) id: EngineId,
     pub(crate) inline: bool,
-    pub(crate) queued: bool,
     pub(crate) width: u16,
     pub(crate) window: u32,
     is_cpu: bool,
@@ -146,14 +145,8 @@ pub(crate) struct Candidate {
     waited: bool,
     /// Mean nanoseconds of the requests submitted lately, alone.
     mean_ns: f32,
-    /// Requests of the pass last heard of whose outcomes are still to come.
-    heard: u16,
     /// What a pass more than half full takes, in passes of one: CPU lanes may do a thin batch in half the time.
     full: f32,
-    /// Share of the predicted company that comes.
-    pub(crate) company: f32,
-    /// Company last predicted, before [`Candidate::company`].
-    pub(crate) predicted: f32,
     /// Exploration: opportunities to let pass, and how many to let pass after the next loss.
     pub(crate) skip: u32,
     pub(crate) backoff: u32,
@@ -177,21 +170,17 @@ impl Candidate {
         Candidate {
             id: engine.id,
             inline: engine.inline.contains(kind),
-            queued: engine.queued.contains(kind),
-            width: engine.width.max(1),
+            width: engine.widths.of(kind),
             window: engine.window,
             is_cpu: engine.class.is_cpu(),
             submit_ns: costs.submit_ns(engine.id).map(|ns| ns as f32),
             check_ns: costs.check_ns(engine.id, kind) as f32,
             cells,
-            servers: f32::from(engine.width.max(1)),
+            servers: f32::from(engine.widths.of(kind)),
             hoped: engine.window as f32 / 2.0,
             waited: false,
             mean_ns: 0.0,
-            heard: 0,
             full: 1.0,
-            company: 1.0,
-            predicted: 0.0,
             skip: 0,
             backoff: 1,
             explored: None,
@@ -222,11 +211,6 @@ impl Candidate {
     #[inline]
     pub(crate) fn ns(&self, bytes: usize) -> Option<f32> {
         self.cells[bucket(bytes)].ns.value(bytes)
-    }
-
-    /// Nanoseconds of a pass that so many share.
-    pub(crate) fn pass_ns(&self, bytes: usize, batch: f32) -> Option<f32> {
-        Some(self.ns(bytes)? * self.fullness(batch))
     }
 
     /// What is multiplied with the time of a request alone where so many share its pass.
@@ -298,16 +282,11 @@ impl Candidate {
             return;
         };
         if on_thread {
-            // A pass that waited behind another pass says nothing of its own length.
-            // One that several shared is one observation, not several.
-            self.heard = batch.max(1) - 1;
-            if depth <= f32::from(self.width) || self.inline {
-                if self.width > 1 && 2 * batch > self.width {
-                    let passes = (service / alone.max(1.0)).clamp(self.full / 4.0, self.full * 4.0);
-                    self.full += (passes.clamp(1.0, 8.0) - self.full) / 8.0;
-                } else {
-                    cell.ns.learn(bytes, service);
-                }
+            if self.width > 1 && 2 * batch > self.width {
+                let passes = (service / alone.max(1.0)).clamp(self.full / 4.0, self.full * 4.0);
+                self.full += (passes.clamp(1.0, 8.0) - self.full) / 8.0;
+            } else {
+                cell.ns.learn(bytes, service);
             }
         } else if depth <= (self.servers / 2.0).max(f32::from(self.width)) {
             cell.ns.learn(bytes, service);
@@ -319,17 +298,6 @@ impl Candidate {
             }
             self.learn_servers(alone, service, depth);
         }
-        let times = if on_thread { batch.max(1) } else { 1 };
-        (0..times).for_each(|_| self.learn_company(batch));
-    }
-
-    /// How many of the next `most` outcomes are of a pass that was learned from already: what several shared is one
-    /// observation.
-    #[inline]
-    pub(crate) fn pass_known(&mut self, most: u32) -> u32 {
-        let known = u32::from(self.heard).min(most);
-        self.heard -= known as u16;
-        known
     }
 
     /// Inverts [`Candidate::queue_ns`]: `wait = (depth - k) * mean / k`, so `k = depth * mean / (wait + mean)`.
@@ -371,19 +339,9 @@ impl Candidate {
         self.restraint = (self.restraint + REFUSED * cost.min(1.0)).min(RESTRAINT_MOST);
     }
 
-    pub(crate) fn learn_company(&mut self, batch: u16) {
-        let expected = self.predicted.min(f32::from(self.width) - 1.0);
-        if self.width == 1 || expected < 0.5 {
-            return;
-        }
-        let came = (f32::from(batch.max(1)) - 1.0) / expected;
-        self.company += (came.clamp(0.0, 1.0) - self.company) / 16.0;
-    }
-
-    /// Gives a belief another chance: the next observations count fully, and some company is hoped for.
+    /// Gives a belief another chance: the next observations count fully.
     pub(crate) fn refresh(&mut self, bytes: usize) {
         self.cells[bucket(bytes)].ns.refresh();
-        self.company = self.company.max(0.5);
     }
 
     /// Halves the distance of the observed ratio from calibration.
@@ -434,7 +392,7 @@ mod tests {
             class: EngineClass::Accelerator,
             inline: KindSet::EMPTY,
             queued: KindSet::ALL,
-            width: 1,
+            widths: crate::machine::Widths::all(1),
             window: 64,
         };
         Candidate::new(&view, Kind::Aes128Ctr, &costs)

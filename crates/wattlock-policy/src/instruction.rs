@@ -3,23 +3,19 @@
 //!
 //! Published: the rule. Ours: what happens to kinds it cannot do (plain code, then the rest).
 
-use wattlock_core::{EngineClass, Nanos, Shape};
+use wattlock_core::{EngineClass, Nanos};
 
-use crate::machine::{EngineId, Machine};
-use crate::ranking::Ranking;
-use crate::weather::{Choice, Policy, Weather};
+use crate::machine::Machine;
+use crate::ranking::Sides;
+use crate::weather::{Ask, Choice, Policy, Weather};
 
 /// The CPU's instructions for everything they can do.
-pub struct Instruction {
-    any: Ranking,
-    inline: Ranking,
-}
+pub struct Instruction(Sides);
 
 impl Instruction {
     /// The rule on this machine.
     pub fn new(machine: &Machine) -> Instruction {
-        let first = [EngineClass::Instruction];
-        Instruction { any: Ranking::any(machine, &first), inline: Ranking::inline(machine, &first) }
+        Instruction(Sides::new(machine, &[EngineClass::Instruction]))
     }
 }
 
@@ -28,11 +24,7 @@ impl Policy for Instruction {
         "instruction"
     }
 
-    fn choose(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> Choice {
-        Choice::now(self.any.pick(shape.kind, weather))
-    }
-
-    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
-        self.inline.pick(shape.kind, weather)
+    fn choose(&mut self, ask: &Ask, weather: &Weather, _now: Nanos) -> Choice {
+        self.0.answer(ask, weather)
     }
 }

@@ -9,20 +9,19 @@
 //! `lecpaes.window_bytes` says otherwise (the paper does not publish its size); kinds the GPU cannot do go to an
 //! accelerator, then to the CPU, and have no opinion on clocks, nor has an engine that names no window.
 
-use wattlock_core::{EngineClass, Nanos, Shape};
+use wattlock_core::{EngineClass, Nanos};
 
-use crate::machine::{EngineId, MAX_ENGINES, Machine};
-use crate::ranking::Ranking;
+use crate::machine::{MAX_ENGINES, Machine};
+use crate::ranking::Sides;
 use crate::settings::Settings;
-use crate::weather::{Choice, ClockStep, EngineWeather, Policy, Weather};
+use crate::weather::{Ask, Choice, ClockStep, EngineWeather, Policy, Weather};
 
 /// The GPU, at the clock that the stream needs.
 pub struct Lecpaes {
     fill_permille: Vec<u16>,
     window_bytes: u64,
     is_gpu: [bool; MAX_ENGINES],
-    any: Ranking,
-    inline: Ranking,
+    sides: Sides,
 }
 
 impl Lecpaes {
@@ -39,8 +38,7 @@ impl Lecpaes {
             fill_permille: settings.lecpaes_fill_permille.clone(),
             window_bytes: settings.lecpaes_window_bytes,
             is_gpu,
-            any: Ranking::any(machine, &first),
-            inline: Ranking::inline(machine, &first),
+            sides: Sides::new(machine, &first),
         }
     }
 
@@ -61,24 +59,26 @@ impl Policy for Lecpaes {
         "lecpaes"
     }
 
-    fn choose(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> Choice {
-        let engine = self.any.pick(shape.kind, weather);
+    fn choose(&mut self, ask: &Ask, weather: &Weather, _now: Nanos) -> Choice {
+        if !ask.may_wait {
+            return self.sides.answer(ask, weather);
+        }
+        let shape = &ask.shape;
+        let engine = self.sides.pick(shape.kind, weather);
         if !self.is_gpu[engine.index()] {
             return Choice::now(engine);
         }
         Choice { clock: self.step(&weather.engines[engine.index()]), ..Choice::now(engine) }
-    }
-
-    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
-        self.inline.pick(shape.kind, weather)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::EngineId;
     use crate::ranking::tests::{server, weather};
     use wattlock_core::Kind;
+    use wattlock_core::Shape;
 
     #[test]
     fn fill_level_picks_the_published_step() {
@@ -89,7 +89,7 @@ mod tests {
         let mut at = |filled: u64| {
             let mut weather = weather();
             (weather.engines[2].in_flight_bytes, weather.engines[2].window_bytes) = (filled, 100_000);
-            rule.choose(&shape, &weather, 0).clock.map(|step| step.0)
+            rule.choose(&Ask::one(shape), &weather, 0).clock.map(|step| step.0)
         };
         for (filled, step) in [
             (0, 0),
@@ -110,6 +110,6 @@ mod tests {
     fn without_a_gpu_nobody_has_an_opinion_on_clocks() {
         let mut rule = Lecpaes::new(&server(), &Settings::default());
         let shape = Shape { kind: Kind::Aes128Ctr, bytes: 100_000, class: Default::default() };
-        assert_eq!(rule.choose(&shape, &weather(), 0), Choice::now(EngineId(2)));
+        assert_eq!(rule.choose(&Ask::one(shape), &weather(), 0), Choice::now(EngineId(2)));
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! Policies are made by name: [`by_name`], with [`Settings`] read from `key=value` strings. Three facts hold for all
 //! of them, and `tests/every_policy.rs` shows them on random machines: an engine that cannot do the request is never
-//! named; an engine that is not available is never named while another that could do it is; and
-//! [`Policy::choose_inline`] allocates nothing and reads only tables made beforehand.
+//! named; an engine that is not available is never named while another that could do it is; and a question about one request
+//! that cannot wait allocates nothing and reads only tables made beforehand.
 #![forbid(unsafe_code)]
 
 mod aca_sds;
@@ -37,10 +37,10 @@ pub use eep::{Eep, Platform};
 pub use error::PolicyError;
 pub use instruction::Instruction;
 pub use lecpaes::Lecpaes;
-pub use machine::{Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective};
+pub use machine::{Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Widths};
 pub use offload::Offload;
 pub use qweb::Qweb;
 pub use settings::Settings;
 pub use software::Software;
 pub use wattlock_core::EngineClass;
-pub use weather::{Choice, ClockStep, EngineWeather, Migration, Outcome, Policy, Weather};
+pub use weather::{Ask, Choice, ClockStep, EngineWeather, Migration, Outcome, Policy, Weather};

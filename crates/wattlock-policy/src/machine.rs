@@ -30,10 +30,31 @@ pub struct EngineView {
     pub inline: KindSet,
     /// Kinds it does through a queue.
     pub queued: KindSet,
-    /// Requests that one doorbell serves at the cost of one.
-    pub width: u16,
+    /// How many requests of each kind it does together at about the cost of one.
+    pub widths: Widths,
     /// Requests that may be in flight in one instance; 0 for an engine without queues.
     pub window: u32,
+}
+
+/// How many requests an engine does together at about the cost of one, by kind; at least 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Widths(Box<[u16; Kind::COUNT]>);
+
+impl Widths {
+    /// As many of every kind.
+    pub fn all(width: u16) -> Widths {
+        Widths::by(|_| width)
+    }
+
+    /// As many of each kind as this says.
+    pub fn by(width: impl Fn(Kind) -> u16) -> Widths {
+        Widths(Box::new(std::array::from_fn(|at| width(Kind::ALL[at]).max(1))))
+    }
+
+    /// How many of this kind.
+    pub fn of(&self, kind: Kind) -> u16 {
+        self.0[kind.index()]
+    }
 }
 
 impl EngineView {

@@ -4,22 +4,19 @@
 //! Published: the rule. Ours: an accelerator before a GPU where there are both; instructions, then plain code, for
 //! kinds no device can do and while none is there.
 
-use wattlock_core::{Nanos, Shape};
+use wattlock_core::Nanos;
 
-use crate::machine::{EngineId, Machine};
-use crate::ranking::{DEVICES, Ranking};
-use crate::weather::{Choice, Policy, Weather};
+use crate::machine::Machine;
+use crate::ranking::{DEVICES, Sides};
+use crate::weather::{Ask, Choice, Policy, Weather};
 
 /// The device for everything it can do.
-pub struct Offload {
-    any: Ranking,
-    inline: Ranking,
-}
+pub struct Offload(Sides);
 
 impl Offload {
     /// The rule on this machine.
     pub fn new(machine: &Machine) -> Offload {
-        Offload { any: Ranking::any(machine, &DEVICES), inline: Ranking::inline(machine, &DEVICES) }
+        Offload(Sides::new(machine, &DEVICES))
     }
 }
 
@@ -28,11 +25,7 @@ impl Policy for Offload {
         "offload"
     }
 
-    fn choose(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> Choice {
-        Choice::now(self.any.pick(shape.kind, weather))
-    }
-
-    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
-        self.inline.pick(shape.kind, weather)
+    fn choose(&mut self, ask: &Ask, weather: &Weather, _now: Nanos) -> Choice {
+        self.0.answer(ask, weather)
     }
 }

@@ -10,12 +10,12 @@
 //! for all other kinds; "software" is the CPU's instructions where it has them, as in the authors' OpenSSL. The timer
 //! runs from the last poll, and starts with the first request after an idle time, so that it never fires for the past.
 
-use wattlock_core::{Family, Kind, KindSet, Nanos, Shape};
+use wattlock_core::{Family, Kind, KindSet, Nanos};
 
-use crate::machine::{EngineId, Machine};
-use crate::ranking::{DEVICES, Ranking};
+use crate::machine::Machine;
+use crate::ranking::{DEVICES, Ranking, Sides};
 use crate::settings::Settings;
-use crate::weather::{Choice, Policy, Weather};
+use crate::weather::{Ask, Choice, Policy, Weather};
 
 /// Offload by kind, and polling by what is in flight.
 pub struct Qweb {
@@ -25,8 +25,7 @@ pub struct Qweb {
     timer_ns: Nanos,
     switched: KindSet,
     device: Ranking,
-    cpu: Ranking,
-    inline: Ranking,
+    cpu: Sides,
     last_poll: Nanos,
 }
 
@@ -41,8 +40,7 @@ impl Qweb {
             timer_ns: settings.qweb_timer_ns,
             switched: Kind::ALL.iter().copied().filter(long).collect(),
             device: Ranking::any(machine, &DEVICES),
-            cpu: Ranking::any(machine, &[]),
-            inline: Ranking::inline(machine, &[]),
+            cpu: Sides::new(machine, &[]),
             last_poll: 0,
         }
     }
@@ -59,18 +57,18 @@ impl Policy for Qweb {
         "qweb"
     }
 
-    fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice {
+    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
+        if !ask.may_wait {
+            return self.cpu.answer(ask, weather);
+        }
+        let shape = &ask.shape;
         if shape.bytes < self.software_bytes && self.switched.contains(shape.kind) {
-            return Choice::now(self.cpu.pick(shape.kind, weather));
+            return self.cpu.answer(ask, weather);
         }
         if weather.in_flight() == 0 {
             self.last_poll = now;
         }
         Choice::now(self.device.pick(shape.kind, weather))
-    }
-
-    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
-        self.inline.pick(shape.kind, weather)
     }
 
     fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
@@ -86,7 +84,9 @@ impl Policy for Qweb {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::EngineId;
     use crate::ranking::tests::{server, weather};
+    use wattlock_core::Shape;
 
     fn qweb() -> Qweb {
         Qweb::new(&server(), &Settings::default())
@@ -103,7 +103,7 @@ mod tests {
     fn small_ciphers_stay_and_small_signatures_go() {
         let mut qweb = qweb();
         let mut ask = |kind, bytes| {
-            qweb.choose(&Shape { kind, bytes, class: Default::default() }, &weather(), 0).engine
+            qweb.choose(&Ask::one(Shape { kind, bytes, class: Default::default() }), &weather(), 0).engine
         };
         assert_eq!(ask(Kind::Aes128GcmSeal, 255), EngineId(1));
         assert_eq!(ask(Kind::Deflate, 256), EngineId(2));
@@ -129,7 +129,7 @@ mod tests {
         let mut qweb = qweb();
         let shape = Shape { kind: Kind::Rsa2048Private, bytes: 256, class: Default::default() };
         assert!(!qweb.poll_due(&flying(0, 0, 5), 1_000_000), "nothing to poll for");
-        qweb.choose(&shape, &flying(0, 0, 5), 1_000_000);
+        qweb.choose(&Ask::one(shape), &flying(0, 0, 5), 1_000_000);
         assert!(!qweb.poll_due(&flying(1, 1, 5), 1_004_999));
         assert!(qweb.poll_due(&flying(1, 1, 5), 1_005_000));
         assert!(!qweb.poll_due(&flying(1, 1, 5), 1_009_999), "the poll restarted the timer");

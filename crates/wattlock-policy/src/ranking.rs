@@ -6,7 +6,7 @@
 use wattlock_core::{EngineClass, Kind};
 
 use crate::machine::{EngineId, EngineView, MAX_ENGINES, Machine};
-use crate::weather::Weather;
+use crate::weather::{Ask, Choice, Weather};
 
 /// After a rule's own preferences: instructions, then plain code, then whatever else can do the kind.
 const FALLBACK: [EngineClass; 5] = [
@@ -77,6 +77,32 @@ impl Ranking {
         let ids = self.of(kind);
         let there = ids.iter().find(|id| weather.engines[id.index()].available);
         *there.or(ids.first()).unwrap_or(&EngineId(0))
+    }
+}
+
+/// The two questions of every rule: whom it prefers, and who does a request that cannot wait.
+pub(crate) struct Sides {
+    any: Ranking,
+    inline: Ranking,
+}
+
+impl Sides {
+    /// These classes first.
+    pub(crate) fn new(machine: &Machine, first: &[EngineClass]) -> Sides {
+        Sides { any: Ranking::any(machine, first), inline: Ranking::inline(machine, first) }
+    }
+
+    /// Who is preferred for a kind by a caller that can wait.
+    #[inline]
+    pub(crate) fn pick(&self, kind: Kind, weather: &Weather) -> EngineId {
+        self.any.pick(kind, weather)
+    }
+
+    /// The preferred engine's answer: it does all that are in hand.
+    #[inline]
+    pub(crate) fn answer(&self, ask: &Ask, weather: &Weather) -> Choice {
+        let ranking = if ask.may_wait { &self.any } else { &self.inline };
+        Choice { count: ask.count, ..Choice::now(ranking.pick(ask.shape.kind, weather)) }
     }
 }
 
@@ -165,6 +191,7 @@ fn handed(id: EngineId, weather: &Weather) -> u32 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::machine::Widths;
     use wattlock_core::KindSet;
 
     /// Plain code (0), instructions (1), an accelerator with a window of 64 (2).
@@ -174,7 +201,7 @@ pub(crate) mod tests {
             class,
             inline,
             queued,
-            width: 1,
+            widths: Widths::all(1),
             window,
         };
         let (all, none) = (KindSet::ALL, KindSet::EMPTY);

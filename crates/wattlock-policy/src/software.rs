@@ -3,23 +3,19 @@
 //!
 //! Published: the rule. Ours: what happens to kinds plain code cannot do here (instructions, then the rest).
 
-use wattlock_core::{EngineClass, Nanos, Shape};
+use wattlock_core::{EngineClass, Nanos};
 
-use crate::machine::{EngineId, Machine};
-use crate::ranking::Ranking;
-use crate::weather::{Choice, Policy, Weather};
+use crate::machine::Machine;
+use crate::ranking::Sides;
+use crate::weather::{Ask, Choice, Policy, Weather};
 
 /// Plain code for everything it can do.
-pub struct Software {
-    any: Ranking,
-    inline: Ranking,
-}
+pub struct Software(Sides);
 
 impl Software {
     /// The rule on this machine.
     pub fn new(machine: &Machine) -> Software {
-        let first = [EngineClass::Software];
-        Software { any: Ranking::any(machine, &first), inline: Ranking::inline(machine, &first) }
+        Software(Sides::new(machine, &[EngineClass::Software]))
     }
 }
 
@@ -28,11 +24,7 @@ impl Policy for Software {
         "software"
     }
 
-    fn choose(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> Choice {
-        Choice::now(self.any.pick(shape.kind, weather))
-    }
-
-    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, _now: Nanos) -> EngineId {
-        self.inline.pick(shape.kind, weather)
+    fn choose(&mut self, ask: &Ask, weather: &Weather, _now: Nanos) -> Choice {
+        self.0.answer(ask, weather)
     }
 }

@@ -16,9 +16,7 @@ pub struct EngineWeather {
     pub in_flight_bytes: u64,
     /// Requests in flight that the machine does not have yet.
     pub held: u32,
-    /// Held requests that would share a pass with the request in question: for lanes, those of its kind.
-    pub held_alike: u32,
-    /// Public-key operations in flight.
+    /// Of the requests in flight, public-key operations.
     pub asymmetric: u32,
     /// Input bytes that may be in flight at once; the fill level is `in_flight_bytes / window_bytes`.
     pub window_bytes: u64,
@@ -53,24 +51,49 @@ impl Weather {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClockStep(pub u8);
 
+/// One question to a policy: requests of one shape that are in the caller's hands. Nobody else will join them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// What one of them looks like.
+    pub shape: Shape,
+    /// How many there are, at least 1.
+    pub count: u32,
+    /// Input bytes of the whole operation that they are part of (a response, a file-system call): at least theirs.
+    pub operation_bytes: u64,
+    /// Whether the caller can wait for a completion. If not, the engine must finish inside the call.
+    pub may_wait: bool,
+}
+
+impl Ask {
+    /// One request by itself, whose caller can wait for its completion.
+    pub const fn one(shape: Shape) -> Ask {
+        Ask { shape, count: 1, operation_bytes: shape.bytes as u64, may_wait: true }
+    }
+
+    /// One request by itself that must be done when the call returns.
+    pub const fn inline(shape: Shape) -> Ask {
+        Ask { may_wait: false, ..Ask::one(shape) }
+    }
+}
+
 /// A policy's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// The engine. It can do the kind and is available, if any such engine exists.
     pub engine: EngineId,
-    /// Longest hold for batch-mates from now, in nanoseconds; 0 for an engine that finishes inside the call.
+    /// How many of them it does, 1 to [`Ask::count`]: together in a pass, or one after the other where it has no width.
+    /// The policy is asked again about the rest.
+    pub count: u32,
+    /// How long a device may hold it from now, in nanoseconds; 0 for an engine that finishes inside the call.
     pub hold_ns: Nanos,
     /// The clock that the engine should run at, if the policy has a preference.
     pub clock: Option<ClockStep>,
-    /// How many more requests of this shape may join the same batch without a question to the policy.
-    /// [`Policy::joined`] reports how many did. 0: the policy is asked for each.
-    pub alike: u16,
 }
 
 impl Choice {
-    /// This engine, at once, at any clock.
+    /// One request on this engine, at once, at whatever clock.
     pub const fn now(engine: EngineId) -> Choice {
-        Choice { engine, hold_ns: 0, clock: None, alike: 0 }
+        Choice { engine, count: 1, hold_ns: 0, clock: None }
     }
 }
 
@@ -83,7 +106,7 @@ pub struct Migration {
     pub to: EngineId,
 }
 
-/// A request's outcome, for a policy that learns.
+/// What became of a request, or of the requests of one pass, for a policy that learns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
     /// The engine that did it.
@@ -92,7 +115,7 @@ pub struct Outcome {
     pub latency_ns: Nanos,
     /// Of that, the time it was held.
     pub held_ns: Nanos,
-    /// Requests that shared the doorbell.
+    /// Requests that shared the pass, which are told of once, or the doorbell, which are told of one by one.
     pub batch: u16,
     /// Requests in flight on that engine when it was submitted, itself included.
     pub depth: u32,
@@ -108,33 +131,10 @@ pub trait Policy: Send {
     /// Its published or given name.
     fn name(&self) -> &'static str;
 
-    /// The engine for a request of this shape in this weather. Never an engine that cannot do the kind; never an
-    /// unavailable engine while an available one can.
-    fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice;
-
-    /// `count` requests of this shape have joined the batch of the last choice without a question ([`Choice::alike`]).
-    /// Called before the policy is asked about another request of the kind.
-    fn joined(&mut self, shape: &Shape, count: u16) {
-        let _ = (shape, count);
-    }
-
-    /// The caller has `count` (at least 1) requests of this shape, and no other request will join them. Returns the
-    /// engine for the next of them and how many it takes, 1 to `count`. Lanes take them in one pass; an engine that
-    /// works inside the call takes them one after the other. `None`: [`Policy::choose`] is asked for each.
-    fn choose_together(
-        &mut self,
-        shape: &Shape,
-        count: u32,
-        weather: &Weather,
-        now: Nanos,
-    ) -> Option<(EngineId, u32)> {
-        let _ = (shape, count, weather, now);
-        None
-    }
-
-    /// The engine for a request of this shape that must finish inside the call. Never an engine that does not do the
-    /// kind inline.
-    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> EngineId;
+    /// Who does these requests in this weather, or the first of them. Never an engine that cannot do the kind, or not
+    /// inside the call if the caller cannot wait; never one that is not available while another is. Allocates nothing
+    /// after the first question about a kind.
+    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice;
 
     /// Whether one held request should move, in this weather. Called when the weather changes while requests are
     /// held; repeated until `None`.
@@ -150,19 +150,6 @@ pub trait Policy: Send {
         true
     }
 
-    /// A partial batch of lanes is about to run: `count` requests of this shape's kind. Returns the engine that should
-    /// do them one by one, inside the call, instead. `None`: the batch runs.
-    fn take_over(
-        &mut self,
-        shape: &Shape,
-        lanes: EngineId,
-        count: u32,
-        weather: &Weather,
-    ) -> Option<EngineId> {
-        let _ = (shape, lanes, count, weather);
-        None
-    }
-
     /// Whether it is time to poll for completions.
     fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
         let _ = now;
@@ -176,16 +163,8 @@ pub trait Policy: Send {
         None
     }
 
-    /// Reports a request's outcome.
+    /// What became of a request, or of the requests of one pass.
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
         let _ = (shape, outcome, now);
-    }
-
-    /// Reports `count` requests that went together and ended alike. The outcome's depth is that of the first; each of
-    /// the others was one deeper.
-    fn observe_together(&mut self, shape: &Shape, outcome: &Outcome, count: u32, now: Nanos) {
-        for nth in 0..count {
-            self.observe(shape, &Outcome { depth: outcome.depth + nth, ..*outcome }, now);
-        }
     }
 }

@@ -5,8 +5,8 @@ mod virtual_machine;
 use virtual_machine::Dice;
 use wattlock_core::{Kind, KindSet, LatencyClass, Shape};
 use wattlock_policy::{
-    EngineClass, EngineId, EngineView, MAX_ENGINES, Machine, NAMES, Objective, Outcome, Policy, Settings,
-    Weather, by_name,
+    Ask, EngineClass, EngineId, EngineView, MAX_ENGINES, Machine, NAMES, Objective, Outcome, Policy,
+    Settings, Weather, Widths, by_name,
 };
 
 const CLASSES: [EngineClass; 5] = [
@@ -38,7 +38,7 @@ fn machine(dice: &mut Dice) -> Machine {
             class: CLASSES[dice.below(5) as usize],
             inline: if index == complete { KindSet::ALL } else { kinds(dice) },
             queued: if dice.below(3) == 0 { KindSet::EMPTY } else { kinds(dice) },
-            width: [0, 1, 8, 16][dice.below(4) as usize],
+            widths: Widths::all([0, 1, 8, 16][dice.below(4) as usize]),
             window: [0, 1, 64][dice.below(3) as usize],
         });
         for kind in Kind::ALL {
@@ -95,12 +95,14 @@ fn check(
 
 fn question(policy: &mut dyn Policy, machine: &Machine, dice: &mut Dice, now: u64) {
     let (shape, weather, name) = (shape(dice), weather(dice), policy.name());
-    let choice = policy.choose(&shape, &weather, now);
+    let count = 1 + dice.below(20) as u32;
+    let choice = policy.choose(&Ask { count, ..Ask::one(shape) }, &weather, now);
+    assert!((1..=count).contains(&choice.count), "{name}: {choice:?} of {count}");
     check(name, machine, &weather, choice.engine, |engine| engine.can(shape.kind));
     let queued = machine.engines[choice.engine.index()].queued.contains(shape.kind);
     assert!(choice.hold_ns == 0 || queued, "{name} holds a request on an engine without a queue for it");
     assert!(choice.hold_ns <= Settings::default().hold_ns, "{name} holds too long");
-    let inline = policy.choose_inline(&shape, &weather, now);
+    let inline = policy.choose(&Ask { count, ..Ask::inline(shape) }, &weather, now).engine;
     check(name, machine, &weather, inline, |engine| engine.inline.contains(shape.kind));
     if let Some(migration) = policy.migrate(&weather, now) {
         let (from, to) = (&weather.engines[migration.from.index()], &weather.engines[migration.to.index()]);
@@ -152,7 +154,7 @@ fn every_policy_answers_the_same_twice() {
                 let mut dice = Dice(seed + 1000);
                 let ask = |now| {
                     let (shape, weather) = (shape(&mut dice), weather(&mut dice));
-                    policy.choose(&shape, &weather, now)
+                    policy.choose(&Ask::one(shape), &weather, now)
                 };
                 (0..200).map(ask).collect::<Vec<_>>()
             };
@@ -169,7 +171,7 @@ fn eeca_with_an_idle_accelerator_is_exactly_its_threshold() {
         class,
         inline,
         queued,
-        width: 1,
+        widths: Widths::all(1),
         window: 64,
     };
     let machine = Machine {
@@ -190,7 +192,7 @@ fn eeca_with_an_idle_accelerator_is_exactly_its_threshold() {
             let near = threshold + dice.below(5) as usize;
             let any = shape(&mut dice);
             for bytes in [near.saturating_sub(2), any.bytes] {
-                let choice = policy.choose(&Shape { bytes, ..any }, &weather, now);
+                let choice = policy.choose(&Ask::one(Shape { bytes, ..any }), &weather, now);
                 assert_eq!(choice.engine.index(), usize::from(bytes > threshold), "{bytes} at {threshold}");
                 assert_eq!(choice.hold_ns, 0);
                 assert_eq!(policy.migrate(&weather, now), None);

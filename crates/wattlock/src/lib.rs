@@ -7,7 +7,7 @@
 //! [`Dispatcher::submit`], [`Dispatcher::flush`] and [`Dispatcher::poll`].
 //!
 //! This crate refuses to know who asked (no door is named here), to do cryptography itself, and to decide by size or
-//! watts (that is policy). Fallback is decided here, in one place (`dispatcher::elsewhere`), and nowhere else.
+//! watts (that is policy). Fallback is decided here, in one place (`Dispatcher::fall_back`), and nowhere else.
 //! Loading it starts no thread, opens no instance and calibrates nothing. It looks for no counter of joules: who wants
 //! joules hands a [`meter::Meter`] to the builder or to calibration.
 //!

@@ -362,7 +362,7 @@ mod tests {
         for isa in Isa::all(&Cpu::detect()) {
             let lanes: Arc<dyn Engine> = Arc::new(Lanes::new(isa));
             let table = Profile::built_in_for(std::slice::from_ref(&lanes));
-            for kind in lanes.description().queued.iter() {
+            for kind in lanes.description().inline.iter() {
                 for engine in ["lanes", "instruction", "software"] {
                     assert_eq!(
                         table.curve(engine, kind).len(),

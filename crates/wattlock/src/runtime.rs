@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wattlock_core::{Engine, EngineClass, Kind, KindSet, Nanos};
 use wattlock_meter::{EVERY_NS, Meter, Reading};
 use wattlock_policy::{
-    Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Policy, PolicyError, Settings, by_name,
+    Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Policy, PolicyError, Settings, Widths,
+    by_name,
 };
 
 use crate::clock::Clock;
@@ -278,7 +279,7 @@ fn view(at: usize, engine: &dyn Engine) -> EngineView {
         // What a device does goes through its queue only.
         inline: if description.class.is_cpu() { description.inline } else { KindSet::EMPTY },
         queued: description.queued,
-        width: description.width,
+        widths: Widths::by(|kind| engine.width(kind)),
         window: engine.window().requests,
     }
 }
@@ -507,10 +508,6 @@ impl Inner {
     /// Nanojoules of a request by the profile; 0 where it has none.
     pub(crate) fn energy_nj(&self, engine: EngineId, kind: Kind, bytes: usize) -> u64 {
         self.machine.costs.energy_nj(engine, kind, bytes).map_or(0, |energy_nj| energy_nj as u64)
-    }
-
-    pub(crate) fn queued_kinds(&self) -> KindSet {
-        self.queued_kinds
     }
 
     pub(crate) fn has_queues(&self) -> bool {

@@ -14,7 +14,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use common::HandClock;
-use wattlock::policy::{Choice, EngineId, Machine, Migration, Outcome, Policy, Settings, Weather, by_name};
+use wattlock::policy::{
+    Ask, Choice, EngineId, Machine, Migration, Outcome, Policy, Settings, Weather, by_name,
+};
 use wattlock::profile::Point;
 use wattlock::{Profile, Runtime, Submitted, check_share};
 use wattlock_core::{
@@ -211,14 +213,13 @@ impl Policy for Noted {
         self.policy.name()
     }
 
-    fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice {
-        let choice = self.policy.choose(shape, weather, now);
-        self.chosen.lock().unwrap().push(Chosen { at: now, engine: choice.engine, bytes: shape.bytes });
+    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
+        let choice = self.policy.choose(ask, weather, now);
+        if ask.may_wait {
+            let chosen = Chosen { at: now, engine: choice.engine, bytes: ask.shape.bytes };
+            self.chosen.lock().unwrap().push(chosen);
+        }
         choice
-    }
-
-    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> EngineId {
-        self.policy.choose_inline(shape, weather, now)
     }
 
     fn migrate(&mut self, weather: &Weather, now: Nanos) -> Option<Migration> {

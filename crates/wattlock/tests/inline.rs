@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::*;
 use wattlock::{BuildError, Runtime};
-use wattlock_core::{Algorithm, Data, Engine, Error, Key, Kind, Request};
+use wattlock_core::{Algorithm, Data, Engine, Error, Item, Key, Kind, Request};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
 
@@ -79,6 +79,31 @@ fn inline_requests_allocate_nothing_after_the_first() {
 }
 
 #[test]
+fn a_batch_in_hand_allocates_nothing_after_the_first() {
+    let runtime = plain_runtime();
+    let mut dispatcher = runtime.dispatcher();
+    let key = Key::symmetric(Algorithm::Aes256Gcm, &[1; 32]).unwrap();
+    let (mut buffers, mut tags) = ([[0; 1024]; 8], [[0; 16]; 8]);
+    let mut round = |number: u8| {
+        let nonces: [[u8; 12]; 8] = std::array::from_fn(|at| [at as u8 + 8 * number; 12]);
+        let (mut buffers, mut tags) = (buffers.iter_mut(), tags.iter_mut());
+        let mut items: [Item<'_>; 8] = std::array::from_fn(|at| {
+            let (buffer, tag) = (buffers.next().unwrap(), tags.next().unwrap());
+            let request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(buffer));
+            Item::new(Request { nonce: &nonces[at], tag, ..request })
+        });
+        dispatcher.run_all(&mut items);
+        assert!(items.iter().all(|item| item.result == Ok(1024)));
+    };
+    round(0);
+    let before = ALLOCATIONS.with(Cell::get);
+    (1..30).for_each(&mut round);
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    let cells = runtime.snapshot().cells;
+    assert_eq!((cells[0].requests, cells[0].bytes), (8 * 30, 8 * 30 * 1024));
+}
+
+#[test]
 fn result_is_the_engines_and_is_counted() {
     let runtime = plain_runtime();
     let mut dispatcher = runtime.dispatcher();
@@ -137,7 +162,7 @@ fn run_all_mixes_queued_and_inline_work_and_returns_all_of_it() {
         Act::Fail(Error::Device(wattlock_core::Fault::Reported)),
         Act::Right,
     ]);
-    let mut requests: Vec<Request<'_>> = buffers
+    let mut items: Vec<Item<'_>> = buffers
         .iter_mut()
         .zip(&mut tags)
         .zip(&nonces)
@@ -145,14 +170,13 @@ fn run_all_mixes_queued_and_inline_work_and_returns_all_of_it() {
             let mut request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(buffer));
             request.nonce = nonce;
             request.tag = tag;
-            request
+            Item::new(request)
         })
         .collect();
     // One that is wrong, among the others: it alone fails.
-    requests[20].nonce = &[];
-    let mut results = vec![Ok(0); requests.len()];
-    dispatcher.run_all(&mut requests, &mut results);
-    drop(requests);
+    items[20].request.nonce = &[];
+    dispatcher.run_all(&mut items);
+    let results: Vec<_> = items.into_iter().map(|item| item.result).collect();
     for (n, result) in results.iter().enumerate() {
         if n == 20 {
             assert_eq!(*result, Err(Error::Invalid("nonce length")));
@@ -177,10 +201,10 @@ fn run_all_repeats_what_a_device_lost_for_good() {
     prove(&mut dispatcher, &clock, digest(0));
     device.will(&[Act::Vanish; 2]);
     let (mut one, mut two) = ([0; 32], [0; 32]);
-    let digest = |to| Request::new(Kind::Sha256, Key::none(), Data::Apart { from: b"abc", to });
-    let mut results = [Ok(0); 2];
-    dispatcher.run_all(&mut [digest(&mut one), digest(&mut two)], &mut results);
-    assert_eq!(results, [Ok(32); 2]);
+    let digest = |to| Item::new(Request::new(Kind::Sha256, Key::none(), Data::Apart { from: b"abc", to }));
+    let mut items = [digest(&mut one), digest(&mut two)];
+    dispatcher.run_all(&mut items);
+    assert_eq!(items.map(|item| item.result), [Ok(32); 2]);
     assert!(one == two && one[..4] == [0xba, 0x78, 0x16, 0xbf]);
 }
 
@@ -228,9 +252,9 @@ fn a_device_proves_itself_to_a_caller_that_uses_run_all_alone() {
         let nonce = [round; 12];
         request.nonce = &nonce;
         request.tag = &mut tag;
-        let mut results = [Ok(0)];
-        dispatcher.run_all(&mut [request], &mut results);
-        assert_eq!(results, [Ok(100)]);
+        let mut items = [Item::new(request)];
+        dispatcher.run_all(&mut items);
+        assert_eq!(items.map(|item| item.result), [Ok(100)]);
     }
     assert!(requests_on(&runtime, "scripted") > 0, "the device was never heard");
 }

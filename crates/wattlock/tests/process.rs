@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use common::*;
 use wattlock::telemetry::read_all;
 use wattlock::{Runtime, Submitted};
-use wattlock_core::{Data, Key, Kind, Request};
+use wattlock_core::{Data, Item, Key, Kind, Request};
 
 /// Forks; the child runs `child` and exits with 0 if it returned true. Returns whether it did.
 fn in_child(child: impl FnOnce() -> bool) -> bool {
@@ -121,7 +121,7 @@ fn telemetry_files_and_forks() {
     // What had come back already, but was not handed out, is the parent's alone as well.
     let mut out = [0; 32];
     let inline = Request::new(Kind::Sha256, Key::none(), Data::Apart { from: b"abc", to: &mut out });
-    dispatcher.run_all(&mut [inline], &mut [Ok(0)]);
+    dispatcher.run_all(&mut [Item::new(inline)]);
     assert!(dispatcher.next_deadline().is_some(), "it waits to be handed out");
     assert!(in_child(|| {
         let mut back = 0;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::*;
-use wattlock::policy::{Choice, EngineId, Outcome, Policy, Weather};
+use wattlock::policy::{Ask, Choice, EngineId, Outcome, Policy, Weather};
 use wattlock::telemetry::Snapshot;
 use wattlock::{Runtime, Submitted};
 use wattlock_core::{
@@ -100,12 +100,8 @@ impl Policy for Watchful {
         "watchful"
     }
 
-    fn choose(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> Choice {
-        self.0.choose(shape, weather, now)
-    }
-
-    fn choose_inline(&mut self, shape: &Shape, weather: &Weather, now: Nanos) -> EngineId {
-        self.0.choose_inline(shape, weather, now)
+    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
+        self.0.choose(ask, weather, now)
     }
 
     fn observe(&mut self, _: &Shape, outcome: &Outcome, _: Nanos) {
@@ -652,12 +648,8 @@ impl Policy for AlwaysDevice {
         "stubborn"
     }
 
-    fn choose(&mut self, _: &Shape, _: &Weather, _: Nanos) -> Choice {
-        Choice { engine: EngineId(2), hold_ns: 0, clock: None, alike: 0 }
-    }
-
-    fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
-        EngineId(2)
+    fn choose(&mut self, _: &Ask, _: &Weather, _: Nanos) -> Choice {
+        Choice::now(EngineId(2))
     }
 }
 

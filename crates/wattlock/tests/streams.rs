@@ -79,14 +79,8 @@ impl Flawed {
     fn new(wrong: bool) -> Arc<Flawed> {
         let class = EngineClass::Instruction;
         let inline = KindSet::of(&[Kind::Aes128Ctr]);
-        let description = Description {
-            name: "flawed",
-            class,
-            inline,
-            queued: KindSet::EMPTY,
-            width: 1,
-            detail: String::new(),
-        };
+        let description =
+            Description { name: "flawed", class, inline, queued: KindSet::EMPTY, detail: String::new() };
         Arc::new(Flawed { inner: Instruction::new(), description, wrong })
     }
 }

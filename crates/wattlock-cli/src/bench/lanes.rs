@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use wattlock_core::{Engine, Error, Kind, OwnedRequest, known_answers};
+use wattlock_core::{Engine, Kind, OwnedRequest, known_answers};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH, multiplications_per_second};
 
@@ -39,7 +39,7 @@ pub struct Settings {
 impl Settings {
     /// Whether to measure it: who asked for operations means these, and narrower lanes do fewer.
     fn wants(&self, operation: &Operation, lanes: &Lanes) -> bool {
-        operation.kinds.iter().all(|kind| lanes.description().queued.contains(*kind))
+        operation.kinds.iter().all(|kind| lanes.description().inline.contains(*kind))
             && (self.operations.is_empty()
                 || self.operations.iter().any(|word| operation.name.contains(word.as_str())))
     }
@@ -138,13 +138,13 @@ fn of_runtime(settings: &Settings, lanes: &Lanes, record: &mut Record) -> Result
     kinds.sort_unstable_by_key(|kind| kind.index());
     kinds.dedup();
     for kind in kinds {
-        let Through { of_kernel, together, alone, few } = through(kind)?;
+        let Through { borrowed, owned, alone, few } = through(kind)?;
         let mut row = |name, share| {
             let row = Row::alone("lanes", name, "ratio", By::Cpu, share, super::through::ROUNDS as usize);
             record.add(row.param("kind", kind.name()));
         };
-        row("runtime-of-kernel", of_kernel);
-        row("runtime-together-of-kernel", together);
+        row("runtime-of-kernel", borrowed);
+        row("runtime-together-of-kernel", owned);
         row("runtime-alone-over-instruction", alone);
         for (count, share) in few {
             let row = Row::alone(
@@ -159,8 +159,8 @@ fn of_runtime(settings: &Settings, lanes: &Lanes, record: &mut Record) -> Result
         }
         rows.push(vec![
             kind.name().to_owned(),
-            format!("{:.1} %", 100.0 * of_kernel),
-            format!("{:.1} %", 100.0 * together),
+            format!("{:.1} %", 100.0 * borrowed),
+            format!("{:.1} %", 100.0 * owned),
             format!("{alone:.3}"),
             few.map(|(count, ratio)| format!("{count}: {ratio:.2}")).join(", "),
         ]);
@@ -168,13 +168,13 @@ fn of_runtime(settings: &Settings, lanes: &Lanes, record: &mut Record) -> Result
     if record.shows() {
         say!("");
         say!(
-            "Through the runtime under `adaptive`: the rate of full batches over the bare kernel's, submitted one by one and"
+            "Through the runtime under `adaptive`: the rate of full batches over the bare kernel's, borrowed and owned;"
         );
         say!(
-            "together; and the time of one request alone, and of a few together, over that of `instruction` called directly."
+            "and the time of one request alone, and of a few together, over that of `instruction` called directly."
         );
         say!("Medians of rounds in turn, processor time.");
-        let header = ["kind", "of the kernel", "together", "alone", "a few"];
+        let header = ["kind", "borrowed", "owned", "alone", "a few"];
         put!("{}", text::table(&header, &rows));
     }
     Ok(())
@@ -223,11 +223,8 @@ fn batch(kind: Kind) -> Vec<OwnedRequest> {
 
 fn pass(lanes: &Lanes, batch: &mut [OwnedRequest]) -> Result<()> {
     let kind = batch[0].kind;
-    let mut items: Vec<Item<'_>> = batch
-        .iter_mut()
-        .map(|request| Item { request: request.view(), result: Err(Error::Unsupported) })
-        .collect();
-    lanes.pass(kind, &mut items)?;
+    let mut items: Vec<Item<'_>> = batch.iter_mut().map(|request| Item::new(request.view())).collect();
+    lanes.execute_all(&mut items);
     items.into_iter().try_for_each(|item| item.result.map(|_| ())).with_context(|| kind.name())
 }
 
@@ -240,7 +237,7 @@ mod tests {
     fn every_kind_of_lanes_is_in_an_operation() {
         for isa in Isa::all(&Cpu::detect()) {
             let named: Vec<Kind> = OPERATIONS.iter().flat_map(|operation| operation.kinds).copied().collect();
-            for kind in Lanes::new(isa).description().queued.iter() {
+            for kind in Lanes::new(isa).description().inline.iter() {
                 assert!(named.contains(&kind), "{} of {}", kind.name(), isa.name());
             }
         }

@@ -2,10 +2,9 @@
 
 use std::mem;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use wattlock::{Dispatcher, Runtime, Submitted, own_engines};
-use wattlock_core::Engine;
-use wattlock_core::{Error, Kind, OwnedRequest, known_answers};
+use wattlock_core::{Engine, Kind, OwnedRequest, known_answers};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
@@ -16,14 +15,14 @@ use super::pair;
 pub const ROUNDS: u32 = 30;
 const ROUND_NS: f64 = 10e6;
 
-/// Two ratios of times in the same run.
+/// Ratios of times in the same run.
 #[derive(Debug, Clone, Copy)]
 pub struct Through {
-    /// Rate of full batches through submit, hold and poll under `adaptive`, over the bare kernel's.
-    pub of_kernel: f64,
-    /// The same where a door hands over all of a batch at once.
-    pub together: f64,
-    /// Time of one request alone through submit under `adaptive`, over `instruction` called directly.
+    /// Rate of full batches of borrowed requests under `adaptive`, over the bare kernel's.
+    pub borrowed: f64,
+    /// The same of requests that own their buffers, as a paused operation's does.
+    pub owned: f64,
+    /// Time of one request alone under `adaptive`, over `instruction` called directly.
     pub alone: f64,
     /// How many together, and their time over that of as many calls of `instruction`.
     pub few: [(usize, f64); FEW.len()],
@@ -43,12 +42,12 @@ pub fn through(kind: Kind) -> Result<Through> {
         .profile(wattlock::calibrate::calibrate(&own_engines(), &plan(kind), &mut |_| {}))
         .telemetry(false)
         .build()?;
-    let (of_kernel, together) = of_kernel(&runtime, &Lanes::new(isa), kind)?;
+    let (borrowed, owned) = of_kernel(&runtime, &Lanes::new(isa), kind)?;
     let mut few = FEW.map(|count| (count, 0.0));
     for (count, ratio) in &mut few {
         *ratio = a_few(&runtime, kind, *count)?;
     }
-    Ok(Through { of_kernel, together, alone: alone(&runtime, kind)?, few })
+    Ok(Through { borrowed, owned, alone: alone(&runtime, kind)?, few })
 }
 
 /// This kind only, one at a time: what a request costs alone and what a pass costs.
@@ -65,113 +64,67 @@ fn request(kind: Kind) -> Result<OwnedRequest> {
     Ok(known_answers(kind).into_iter().next().context("no known answer")?.request)
 }
 
-/// One by one, and together.
+fn requests(kind: Kind, count: usize) -> Result<Vec<OwnedRequest>> {
+    (0..count).map(|_| request(kind)).collect()
+}
+
+/// Borrowed, and owned.
 fn of_kernel(runtime: &Runtime, lanes: &Lanes, kind: Kind) -> Result<(f64, f64)> {
-    let mut bare: Vec<OwnedRequest> = (0..WIDTH).map(|_| request(kind)).collect::<Result<_>>()?;
-    let mut dispatcher = runtime.dispatcher();
-    dispatcher.set_active(WIDTH as u32);
-    let mut waiting: Vec<OwnedRequest> = (0..WIDTH).map(|_| request(kind)).collect::<Result<_>>()?;
-    let mut back = Vec::with_capacity(WIDTH);
-    // The first requests prove the engine.
-    for _ in 0..4 {
-        turn(&mut dispatcher, &mut waiting, &mut back);
-    }
+    let mut bare = requests(kind, WIDTH)?;
     let mut kernel = || {
-        let mut items: Vec<Item<'_>> = bare
-            .iter_mut()
-            .map(|request| Item { request: request.view(), result: Err(Error::Unsupported) })
-            .collect();
-        let done = lanes.pass(kind, &mut items);
-        assert!(done.is_ok() && items.iter().all(|item| item.result.is_ok()), "{done:?}");
+        let mut items: Vec<Item<'_>> = bare.iter_mut().map(|request| Item::new(request.view())).collect();
+        lanes.execute_all(&mut items);
+        assert!(items.iter().all(|item| item.result.is_ok()));
     };
+    let (mut lent, mut dispatcher) = (requests(kind, WIDTH)?, runtime.dispatcher());
+    let mut borrowed = || borrowed_turn(&mut dispatcher, &mut lent);
+    let (mut own, mut other) = (requests(kind, WIDTH)?, runtime.dispatcher());
+    let mut back = Vec::with_capacity(WIDTH);
+    let mut owned = || owned_turn(&mut other, &mut own, &mut back);
+    // The first requests prove the engine.
+    (0..4).for_each(|_| borrowed());
+    (0..4).for_each(|_| owned());
     let inner = pair::calls_for(ROUND_NS, &mut kernel);
-    let mut through = || turn(&mut dispatcher, &mut waiting, &mut back);
-    let mut other = runtime.dispatcher();
-    let mut others: Vec<OwnedRequest> = (0..WIDTH).map(|_| request(kind)).collect::<Result<_>>()?;
-    let mut others_back = Vec::with_capacity(WIDTH);
-    for _ in 0..4 {
-        turn_together(&mut other, &mut others, &mut others_back);
-    }
-    let mut together = || turn_together(&mut other, &mut others, &mut others_back);
-    let times = pair::in_turn(&mut [&mut kernel, &mut through, &mut together], inner, ROUNDS);
+    let times = pair::in_turn(&mut [&mut kernel, &mut borrowed, &mut owned], inner, ROUNDS);
     Ok((pair::ratio(&times[0], &times[1]), pair::ratio(&times[0], &times[2])))
 }
 
-/// As [`turn`], all in one call.
-fn turn_together(dispatcher: &mut Dispatcher, waiting: &mut Vec<OwnedRequest>, back: &mut Vec<OwnedRequest>) {
-    let count = waiting.len();
+/// All in one call, in their own buffers.
+fn borrowed_turn(dispatcher: &mut Dispatcher, requests: &mut [OwnedRequest]) {
+    let mut items: Vec<Item<'_>> = requests.iter_mut().map(|request| Item::new(request.view())).collect();
+    dispatcher.run_all(&mut items);
+    assert!(items.iter().all(|item| item.result.is_ok()));
+}
+
+/// All in one call, given away and taken back. `back` is scratch.
+fn owned_turn(dispatcher: &mut Dispatcher, waiting: &mut Vec<OwnedRequest>, back: &mut Vec<OwnedRequest>) {
     dispatcher.submit_together(waiting, 0, &mut |_, submitted| {
         if let Submitted::Done(completion) = submitted {
             back.push(completion.request);
         }
     });
-    while back.len() < count {
-        dispatcher.poll(&mut |completion| back.push(completion.request));
-    }
-    mem::swap(waiting, back);
-}
-
-/// Submits all and polls until all are back, which then wait for the next turn. `back` is scratch.
-fn turn(dispatcher: &mut Dispatcher, waiting: &mut Vec<OwnedRequest>, back: &mut Vec<OwnedRequest>) {
-    for request in waiting.drain(..) {
-        if let Submitted::Done(completion) = dispatcher.submit(request) {
-            back.push(completion.request);
-        }
-    }
-    while back.len() < WIDTH {
-        dispatcher.poll(&mut |completion| back.push(completion.request));
-    }
     mem::swap(waiting, back);
 }
 
 /// Time of so many together over that of as many calls.
 fn a_few(runtime: &Runtime, kind: Kind, count: usize) -> Result<f64> {
     let instruction = Instruction::new();
-    let mut direct = request(kind)?;
-    let mut waiting: Vec<OwnedRequest> = (0..count).map(|_| request(kind)).collect::<Result<_>>()?;
-    let mut back = Vec::with_capacity(count);
+    let (mut direct, mut lent) = (request(kind)?, requests(kind, count)?);
     let mut dispatcher = runtime.dispatcher();
-    dispatcher.set_active(count as u32);
-    // The first requests prove the engine.
-    for _ in 0..4 {
-        turn_together(&mut dispatcher, &mut waiting, &mut back);
-    }
     let mut directly = || {
         for _ in 0..count {
             let result = instruction.execute(&mut direct.view());
             assert!(result.is_ok(), "{result:?}");
         }
     };
+    let mut together = || borrowed_turn(&mut dispatcher, &mut lent);
+    // The first requests prove the engine.
+    (0..4).for_each(|_| together());
     let inner = pair::calls_for(ROUND_NS, &mut directly);
-    let mut together = || turn_together(&mut dispatcher, &mut waiting, &mut back);
     let times = pair::in_turn(&mut [&mut directly, &mut together], inner, ROUNDS);
     Ok(pair::ratio(&times[1], &times[0]))
 }
 
 fn alone(runtime: &Runtime, kind: Kind) -> Result<f64> {
-    let instruction = Instruction::new();
-    let (mut direct, mut waiting) = (request(kind)?, Some(request(kind)?));
-    let mut dispatcher = runtime.dispatcher();
-    dispatcher.set_active(1);
-    if !matches!(dispatcher.submit(request(kind)?), Submitted::Done(_)) {
-        bail!("{} alone was queued", kind.name());
-    }
-    let mut directly = || {
-        let result = instruction.execute(&mut direct.view());
-        assert!(result.is_ok(), "{result:?}");
-    };
-    let inner = pair::calls_for(ROUND_NS, &mut directly);
-    let mut through = || {
-        let Some(request) = waiting.take() else { return };
-        match dispatcher.submit(request) {
-            Submitted::Done(completion) => waiting = Some(completion.request),
-            Submitted::Pending(_) => {
-                while waiting.is_none() {
-                    dispatcher.poll(&mut |completion| waiting = Some(completion.request));
-                }
-            }
-        }
-    };
-    let times = pair::in_turn(&mut [&mut directly, &mut through], inner, ROUNDS);
-    Ok(pair::ratio(&times[1], &times[0]))
+    a_few(runtime, kind, 1)
 }

@@ -77,11 +77,12 @@ impl<'a> Suite<'a> {
         self.requests.set(self.requests.get() + requests);
     }
 
-    /// The ways the subject does `kind`.
+    /// The ways the subject does `kind`. An engine that gains nothing by doing several together does them one by one.
     pub(super) fn ways(&self, kind: Kind) -> impl Iterator<Item = Way> + use<> {
         let with = |set: KindSet, way| set.contains(kind).then_some(way);
         let description = self.engine.description();
-        [with(description.inline, Way::Inline), with(description.queued, Way::Queued)].into_iter().flatten()
+        let inline = if self.engine.width(kind) > 1 { Way::Together } else { Way::Inline };
+        [with(description.inline, inline), with(description.queued, Way::Queued)].into_iter().flatten()
     }
 
     /// Runs cases of one kind, shuffled together, in every way the subject knows, and judges each.

@@ -4,8 +4,8 @@
 //! wattlock_core::dev::conform(&engine, &reference, &Harness::default());
 //! ```
 //!
-//! Kinds in [`Description::inline`](crate::Description) are driven through [`Engine::execute`], kinds in `queued`
-//! through [`Engine::open`] and the instance's calls; a kind in both is driven both ways. The suite is the contract
+//! Kinds in [`Description::inline`](crate::Description) are driven through [`Engine::execute`], or in batches of every
+//! size through [`Engine::execute_all`] where the engine has a width for them, kinds in `queued` through [`Engine::open`] and the instance's calls; a kind in both is driven both ways. The suite is the contract
 //! of `engine.rs` made executable. It knows no engine: whatever only one engine has, that engine's own tests show.
 //!
 //! It covers: known answers; Wycheproof; agreement with the reference on pseudo-random inputs at awkward lengths;
@@ -109,7 +109,7 @@ pub fn conform(engine: &dyn Engine, reference: &dyn Engine, harness: &Harness<'_
     let suite = Suite::new(engine, reference, harness);
     let kinds = engine.description().kinds();
     assert!(!kinds.is_empty(), "{} does nothing", engine.description().name);
-    assert!(engine.description().width > 0, "{} has no width", engine.description().name);
+    assert!(kinds.iter().all(|kind| engine.width(kind) > 0), "{} has no width", engine.description().name);
     let mut streams = 0;
     for kind in kinds.iter() {
         suite.run(kind, Case::known(kind));

@@ -1,6 +1,6 @@
 //! The promises of [`Instance`]: exactly once, never beyond the window, withdrawal, stop.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use super::case::Suite;
 use crate::engine::{Completion, Instance, Token};
@@ -12,9 +12,6 @@ use crate::request::OwnedRequest;
 /// More than this and a window counts as endless.
 const ENOUGH: u32 = 5000;
 
-/// Requests handed over at once: more than the window of any lanes.
-const BATCH: u32 = 300;
-
 /// How often each token came back, and with what.
 type Back = BTreeMap<u64, Vec<Result<usize, Error>>>;
 
@@ -22,7 +19,6 @@ pub(super) fn promises(suite: &Suite<'_>) {
     let queue = Queue { suite, kind: cheapest(suite) };
     queue.nothing_comes_of_nothing();
     queue.every_request_comes_back_once_and_the_window_holds();
-    queue.a_batch_is_taken_in_turn_until_one_is_refused();
     queue.a_withdrawn_request_does_not_complete();
     queue.after_stop_everything_comes_back_and_nothing_is_taken();
     queue.an_instance_can_be_dropped_with_requests_in_flight();
@@ -149,45 +145,6 @@ impl Queue<'_, '_> {
         self.drain(&mut *instance, &mut back);
         self.once("after a full window", &back, 0..accepted + 1);
         self.suite.count(accepted as usize + 1);
-    }
-
-    /// The forms for many at once.
-    fn a_batch_is_taken_in_turn_until_one_is_refused(&self) {
-        let case = "many at once";
-        let mut instance = self.open();
-        let count = u64::from(instance.window().requests.min(BATCH)) + 2;
-        let tokens: Vec<Token> = (0..count).map(Token).collect();
-        let mut requests: Vec<OwnedRequest> = tokens.iter().map(|_| self.request()).collect();
-        requests.iter_mut().zip(0..).for_each(|(request, mark)| request.mark = mark);
-        let outcome = instance.submit_all(&tokens, &mut requests, self.now());
-        let accepted = count - requests.len() as u64;
-        self.show(
-            case,
-            outcome.is_ok() == requests.is_empty(),
-            "the outcome is not that of the next request",
-        );
-        self.show(case, !matches!(outcome, Err(error) if error != Error::Full), "a request is refused");
-        self.show(case, u64::from(instance.in_flight()) == accepted, "in flight is miscounted");
-        let left = requests.iter().map(|request| request.mark);
-        self.show(case, left.eq(accepted..count), "others than the first are taken");
-        let (mut done, mut back) = (VecDeque::new(), Back::new());
-        instance.flush(self.now());
-        for _ in 0..self.suite.harness.patience {
-            if instance.in_flight() == 0 {
-                break;
-            }
-            let before = done.len();
-            let came = instance.poll_all(self.now(), &mut done);
-            self.show(case, done.len() == before + came, "another number came than is said");
-        }
-        for completion in done {
-            self.same(case, &completion.request, &self.request());
-            self.show(case, completion.request.mark == completion.token.0, "a token names another's request");
-            back.entry(completion.token.0).or_default().push(completion.result);
-        }
-        self.once(case, &back, 0..accepted);
-        self.show(case, back.values().all(|results| results[0].is_ok()), "a request failed");
-        self.suite.count(accepted as usize);
     }
 
     fn once(&self, case: &str, back: &Back, tokens: std::ops::Range<u64>) {

@@ -1,15 +1,19 @@
 //! The engine under test, driven inline or through an instance.
 
+use std::ops::DerefMut;
+
 use super::case::Suite;
 use crate::engine::{Completion, Instance, Refused, Token};
 use crate::error::Error;
 use crate::kind::Kind;
-use crate::request::{Data, OwnedRequest, Request, Work};
+use crate::request::{Data, Item, OwnedRequest, Request, Work};
 
 /// How a kind is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Inline,
+    /// Inline, several in a call.
+    Together,
     Queued,
 }
 
@@ -19,9 +23,13 @@ pub(super) type Answer = Option<(OwnedRequest, Result<usize, Error>)>;
 /// The engine, ready for requests.
 pub(super) struct Subject<'s, 'a> {
     suite: &'s Suite<'a>,
+    way: Way,
     instance: Option<Box<dyn Instance>>,
     tokens: u64,
 }
+
+/// The most that is done in one call: two batches of eight and a half.
+const TOGETHER: usize = 20;
 
 impl<'s, 'a> Subject<'s, 'a> {
     pub(super) fn open(suite: &'s Suite<'a>, way: Way) -> Subject<'s, 'a> {
@@ -29,13 +37,14 @@ impl<'s, 'a> Subject<'s, 'a> {
             Ok(instance) => instance,
             Err(error) => panic!("{} does not open: {error}", suite.engine.description().name),
         });
-        Subject { suite, instance, tokens: 0 }
+        Subject { suite, way, instance, tokens: 0 }
     }
 
     /// Answers in the order of the requests.
     pub(super) fn run(&mut self, requests: Vec<OwnedRequest>) -> Vec<Answer> {
         match self.instance.take() {
-            None => requests.into_iter().map(|request| Some(self.inline(request))).collect(),
+            None if self.way == Way::Together => self.together(requests),
+            None => requests.into_iter().flat_map(|request| self.inline(vec![request])).collect(),
             Some(mut instance) => {
                 let answers = self.queued(&mut *instance, requests);
                 self.instance = Some(instance);
@@ -44,26 +53,35 @@ impl<'s, 'a> Subject<'s, 'a> {
         }
     }
 
-    /// On buffers of the arena, whose contents go back into the request.
-    fn inline(&self, mut request: OwnedRequest) -> (OwnedRequest, Result<usize, Error>) {
-        let place = |bytes: &[u8]| self.suite.placed(0, bytes);
-        let [nonce, aad, from] = [&request.nonce, &request.aad, &request.input].map(|bytes| place(bytes));
-        let [mut to, mut tag] = [&request.output[..], &request.tag[..request.kind.info().tag]].map(place);
-        let mut view = Request {
-            nonce: &nonce,
-            aad: &aad,
-            tag: &mut tag,
-            options: request.options,
-            class: request.class,
-            ..Request::new(request.kind, &request.key, Data::Apart { from: &from, to: &mut to })
-        };
-        let result = self.suite.engine.execute(&mut view);
-        let owned: &mut Work = &mut request;
-        let back = [(&mut owned.nonce, nonce), (&mut owned.aad, aad), (&mut owned.input, from)];
-        back.into_iter().for_each(|(owned, placed)| owned.copy_from_slice(&placed));
-        request.output.copy_from_slice(&to);
-        request.tag[..tag.len()].copy_from_slice(&tag);
-        (request, result)
+    /// Batches of every size in turn.
+    fn together(&self, requests: Vec<OwnedRequest>) -> Vec<Answer> {
+        let (mut answers, mut left) = (Vec::new(), requests.into_iter());
+        loop {
+            let count = 1 + self.suite.random.below(TOGETHER);
+            let batch: Vec<OwnedRequest> = left.by_ref().take(count).collect();
+            if batch.is_empty() {
+                return answers;
+            }
+            answers.extend(self.inline(batch));
+        }
+    }
+
+    /// On buffers of the arena, whose contents go back into the requests: several in one call, or one by itself.
+    fn inline(&self, mut requests: Vec<OwnedRequest>) -> Vec<Answer> {
+        let mut placed: Vec<Placed> =
+            requests.iter().map(|request| Placed::new(self.suite, request)).collect();
+        let mut items: Vec<Item<'_>> = requests
+            .iter()
+            .zip(&mut placed)
+            .map(|(request, placed)| Item::new(placed.view(request)))
+            .collect();
+        match (self.way, &mut items[..]) {
+            (Way::Inline, [item]) => item.result = self.suite.engine.execute(&mut item.request),
+            _ => self.suite.engine.execute_all(&mut items),
+        }
+        let results: Vec<_> = items.into_iter().map(|item| item.result).collect();
+        requests.iter_mut().zip(&placed).for_each(|(request, placed)| placed.put_back(request));
+        requests.into_iter().zip(results).map(Some).collect()
     }
 
     fn queued(&mut self, instance: &mut dyn Instance, requests: Vec<OwnedRequest>) -> Vec<Answer> {
@@ -130,5 +148,49 @@ impl<'s, 'a> Subject<'s, 'a> {
 
     fn now(&self) -> u64 {
         (self.suite.harness.clock)()
+    }
+}
+
+/// A request's buffers, in the arena.
+struct Placed {
+    nonce: Buffer,
+    aad: Buffer,
+    from: Buffer,
+    to: Buffer,
+    tag: Buffer,
+}
+
+type Buffer = Box<dyn DerefMut<Target = [u8]>>;
+
+impl Placed {
+    fn new(suite: &Suite<'_>, request: &OwnedRequest) -> Placed {
+        let place = |bytes: &[u8]| suite.placed(0, bytes);
+        Placed {
+            nonce: place(&request.nonce),
+            aad: place(&request.aad),
+            from: place(&request.input),
+            to: place(&request.output),
+            tag: place(&request.tag[..request.kind.info().tag]),
+        }
+    }
+
+    fn view<'v>(&'v mut self, request: &'v OwnedRequest) -> Request<'v> {
+        Request {
+            nonce: &self.nonce,
+            aad: &self.aad,
+            tag: &mut self.tag,
+            options: request.options,
+            class: request.class,
+            ..Request::new(request.kind, &request.key, Data::Apart { from: &self.from, to: &mut self.to })
+        }
+    }
+
+    fn put_back(&self, request: &mut OwnedRequest) {
+        let owned: &mut Work = request;
+        owned.nonce.copy_from_slice(&self.nonce);
+        owned.aad.copy_from_slice(&self.aad);
+        owned.input.copy_from_slice(&self.from);
+        owned.output.copy_from_slice(&self.to);
+        owned.tag[..self.tag.len()].copy_from_slice(&self.tag);
     }
 }

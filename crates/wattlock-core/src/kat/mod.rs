@@ -118,7 +118,7 @@ mod tests {
         let none = crate::KindSet::EMPTY;
         let class = crate::EngineClass::Software;
         let detail = String::new();
-        Says(verdict, Description { name: "toy", class, inline: none, queued: none, width: 1, detail })
+        Says(verdict, Description { name: "toy", class, inline: none, queued: none, detail })
     }
 
     const WRONG: Error = Error::Device(Fault::WrongResult);

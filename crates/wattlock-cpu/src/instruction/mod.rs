@@ -57,7 +57,6 @@ impl Instruction {
             class: EngineClass::Instruction,
             inline: KindSet::ALL,
             queued: KindSet::EMPTY,
-            width: 1,
             detail: format!(
                 "AWS-LC {}; AES-GCM by {gcm}; AES-CTR, XTS and CBC decryption by {other_modes}; ChaCha20-Poly1305 by {}; deflate by zlib-rs",
                 sys::version(),

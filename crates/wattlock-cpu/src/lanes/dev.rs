@@ -1,13 +1,12 @@
-//! Lanes for CPUs that have none: the real engine's queue, with passes that any function makes.
+//! Lanes for CPUs that have none: an engine that does batches as lanes do, with passes that any function makes.
 //!
 //! For tests and measurements of what lies between a door and a kernel. Such a pass gains nothing by width, so no figure
 //! of it says anything about lanes.
 
 use std::sync::Arc;
 
-use wattlock_core::{Curve, Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, Window};
+use wattlock_core::{Curve, Description, Engine, EngineClass, Error, Kind, KindSet, Request};
 
-use super::queue::{self, Kernels};
 use super::{Isa, Item, Lanes, WIDTH, nist, x25519};
 use crate::detect::Cpu;
 
@@ -42,7 +41,7 @@ pub fn nist_publics(
     }
 }
 
-/// An engine that goes by the lanes' name and is as wide. It queues and does nothing inside the call.
+/// An engine that goes by the lanes' name and is as wide.
 pub struct Passes<F> {
     description: Description,
     pass: F,
@@ -50,17 +49,16 @@ pub struct Passes<F> {
 
 impl<F> Passes<F>
 where
-    F: Fn(Kind, &mut [Item<'_>]) + Clone + Send + Sync + 'static,
+    F: Fn(Kind, &mut [Item<'_>]) + Send + Sync,
 {
-    /// The engine of these kinds. `pass` gets 1 to [`WIDTH`] validated requests of one of them, on the thread that fills or
-    /// flushes a batch, and writes every [`Item::result`].
+    /// The engine of these kinds. `pass` gets 1 to [`WIDTH`] validated requests of one of them, on the caller's thread, and
+    /// writes every [`Item::result`].
     pub fn new(kinds: KindSet, pass: F) -> Passes<F> {
         let description = Description {
             name: "lanes",
             class: EngineClass::Lanes,
-            inline: KindSet::EMPTY,
-            queued: kinds,
-            width: WIDTH as u16,
+            inline: kinds,
+            queued: KindSet::EMPTY,
             detail: "passes of a test".into(),
         };
         Passes { description, pass }
@@ -76,37 +74,29 @@ pub fn one_by_one(engine: Arc<dyn Engine>) -> impl Fn(Kind, &mut [Item<'_>]) + C
 
 impl<F> Engine for Passes<F>
 where
-    F: Fn(Kind, &mut [Item<'_>]) + Clone + Send + Sync + 'static,
+    F: Fn(Kind, &mut [Item<'_>]) + Send + Sync,
 {
     fn description(&self) -> &Description {
         &self.description
     }
 
-    fn window(&self) -> Window {
-        queue::WINDOW
+    fn width(&self, kind: Kind) -> u16 {
+        if self.description.inline.contains(kind) { WIDTH as u16 } else { 1 }
     }
 
-    fn open(&self, _now: Nanos) -> Result<Box<dyn Instance>, Error> {
-        Ok(queue::open(Given { kinds: self.description.queued, pass: self.pass.clone() }))
-    }
-}
-
-/// A queue's share of them.
-struct Given<F> {
-    kinds: KindSet,
-    pass: F,
-}
-
-impl<F> Kernels for Given<F>
-where
-    F: Fn(Kind, &mut [Item<'_>]) + Send + 'static,
-{
-    fn kinds(&self) -> KindSet {
-        self.kinds
+    fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        let mut items = [Item::new(request.reborrow())];
+        self.execute_all(&mut items);
+        items[0].result
     }
 
-    fn pass(&mut self, kind: Kind, items: &mut [Item<'_>]) {
-        assert!(self.kinds.contains(kind) && (1..=WIDTH).contains(&items.len()), "a promise to kernels");
-        (self.pass)(kind, items);
+    fn execute_all(&self, items: &mut [Item<'_>]) {
+        for batch in items.chunks_mut(WIDTH) {
+            let kind = batch[0].request.kind;
+            match self.description.inline.contains(kind) {
+                true => (self.pass)(kind, batch),
+                false => batch.iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
+            }
+        }
     }
 }

@@ -9,8 +9,7 @@
 //! *Layout.* `vector` is what a kernel may ask of a machine; a kernel is generic over it and has a thin entry for
 //! each instruction set, for which it demands that set's witness: [`Ifma512`], or [`Fma256`], whose eight lanes are two
 //! registers. Siblings are further implementations of `vector::Vector`. A kind is one row of `KERNELS`: which pass does it.
-//! Kinds with another layout of batches (records through AES-CBC, HMAC, SHA) are further rows; holding, filling and
-//! flushing do not change.
+//! Kinds with another layout of batches (records through AES-CBC, HMAC, SHA) are further rows.
 //!
 //! *Secrets.* Kernels read lanes back only through `vector::Vector::reveal`, so whatever leaves the constant-time
 //! world is found by searching for one word; a vector type that panics when a secret is revealed runs the same kernels
@@ -21,16 +20,14 @@ pub mod dev;
 #[allow(unsafe_code)]
 mod limit;
 mod nist;
-mod queue;
 mod rsa;
 mod sha2;
 #[allow(unsafe_code)]
 mod vector;
 mod x25519;
 
-use wattlock_core::{
-    Description, Engine, EngineClass, Error, Instance, Kind, KindSet, Nanos, Request, Window,
-};
+pub use wattlock_core::Item;
+use wattlock_core::{Description, Engine, EngineClass, Error, Kind, KindSet, Request};
 
 use crate::detect::{Cpu, Fma256, Ifma512};
 
@@ -38,14 +35,6 @@ pub use limit::multiplications_per_second;
 
 /// Requests in one pass.
 pub const WIDTH: usize = 8;
-
-/// One request of a pass and what becomes of it.
-pub struct Item<'a> {
-    /// A validated request of the pass's kind.
-    pub request: Request<'a>,
-    /// Output length, or what was wrong with this very request. Kernels write every one.
-    pub result: Result<usize, Error>,
-}
 
 /// The instructions that a batch is done with.
 #[derive(Debug, Clone, Copy)]
@@ -103,10 +92,10 @@ enum Pass {
 }
 
 impl Pass {
-    fn run(self, items: &mut [Item<'_>]) {
+    fn run(&self, items: &mut [Item<'_>]) {
         match self {
-            Pass::Ifma512(isa, pass) => pass(isa, items),
-            Pass::Fma256(isa, pass) => pass(isa, items),
+            Pass::Ifma512(isa, pass) => pass(*isa, items),
+            Pass::Fma256(isa, pass) => pass(*isa, items),
         }
     }
 }
@@ -143,27 +132,11 @@ impl Lanes {
             description: Description {
                 name: "lanes",
                 class: EngineClass::Lanes,
-                inline: KindSet::EMPTY,
-                queued: queue::Kernels::kinds(&Vector(isa)),
-                width: WIDTH as u16,
+                inline: isa.kinds(),
+                queued: KindSet::EMPTY,
                 detail: isa.name().into(),
             },
         }
-    }
-
-    /// Does a batch of one kind in one pass, at once: for callers that have their batch together, and for benchmarks of
-    /// the bare kernel. Requests must have passed [`Request::validate`].
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for a kind this engine does not do, an empty batch or more than [`WIDTH`] requests; what is
-    /// wrong with one request is in its [`Item::result`].
-    pub fn pass(&self, kind: Kind, items: &mut [Item<'_>]) -> Result<(), Error> {
-        let pass = self.isa.pass_of(kind).ok_or(Error::Unsupported)?;
-        if !(1..=WIDTH).contains(&items.len()) || items.iter().any(|item| item.request.kind != kind) {
-            return Err(Error::Unsupported);
-        }
-        pass.run(items);
-        Ok(())
     }
 }
 
@@ -172,26 +145,23 @@ impl Engine for Lanes {
         &self.description
     }
 
-    fn window(&self) -> Window {
-        queue::WINDOW
+    fn width(&self, kind: Kind) -> u16 {
+        if self.description.inline.contains(kind) { WIDTH as u16 } else { 1 }
     }
 
-    fn open(&self, _now: Nanos) -> Result<Box<dyn Instance>, Error> {
-        Ok(queue::open(Vector(self.isa)))
-    }
-}
-
-/// The kernels of this CPU, for a queue.
-struct Vector(Isa);
-
-impl queue::Kernels for Vector {
-    fn kinds(&self) -> KindSet {
-        self.0.kinds()
+    /// A pass of one: what lanes are not for, but right.
+    fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        let pass = self.isa.pass_of(request.kind).ok_or(Error::Unsupported)?;
+        let mut items = [Item::new(request.reborrow())];
+        pass.run(&mut items);
+        items[0].result
     }
 
-    fn pass(&mut self, kind: Kind, items: &mut [Item<'_>]) {
-        if let Some(pass) = self.0.pass_of(kind) {
-            pass.run(items);
+    fn execute_all(&self, items: &mut [Item<'_>]) {
+        let Some(kind) = items.first().map(|item| item.request.kind) else { return };
+        match self.isa.pass_of(kind) {
+            Some(pass) => items.chunks_mut(WIDTH).for_each(|batch| pass.run(batch)),
+            None => items.iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
         }
     }
 }

@@ -65,7 +65,6 @@ impl Software {
                 class: EngineClass::Software,
                 inline: KindSet::ALL,
                 queued: KindSet::EMPTY,
-                width: 1,
                 detail:
                     "portable Rust, constant time, no special instructions: bitsliced AES, multiplied GHASH, \
                          crypto-bigint, p256, p384, x25519-dalek, miniz_oxide"

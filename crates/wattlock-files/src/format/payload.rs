@@ -7,7 +7,7 @@
 //! Both lie in memory as they lie in the file: a chunk, its tag, the next chunk. Plaintext therefore sits in such a
 //! buffer with gaps of 16 bytes, where the tags go or were, and is never copied to close them.
 
-use wattlock_core::{Algorithm, Data, Error as CoreError, Key, Kind, LatencyClass, Request};
+use wattlock_core::{Algorithm, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
 use zeroize::Zeroizing;
 
 use crate::crypto::{Crypto, short};
@@ -262,16 +262,15 @@ impl PayloadKey {
         }
         let nonces: Vec<[u8; 12]> =
             (0..count).map(|i| self.nonce(first + i as u64, last && i + 1 == count)).collect();
-        let mut requests = Vec::with_capacity(count);
+        let mut items = Vec::with_capacity(count);
         for (piece, nonce) in buffer.chunks_mut(stride).zip(&nonces) {
             let Some(text) = piece.len().checked_sub(TAG_LEN) else { return Err(Error::Truncated) };
             let (text, tag) = piece.split_at_mut(text);
             let request = Request::new(kind, &self.key, Data::InPlace(text));
-            requests.push(Request { nonce, tag, class: LatencyClass::Bulk, ..request });
+            items.push(Item::new(Request { nonce, tag, class: LatencyClass::Bulk, ..request }));
         }
-        let mut results = vec![Err(CoreError::Unsupported); count];
-        crypto.run_all(&mut requests, &mut results);
-        let failed = results.into_iter().enumerate().find_map(|(i, result)| Some((i, result.err()?)));
+        crypto.run_all(&mut items);
+        let failed = items.into_iter().enumerate().find_map(|(i, item)| Some((i, item.result.err()?)));
         Ok(failed.map(|(i, error)| (first + i as u64, error)))
     }
 

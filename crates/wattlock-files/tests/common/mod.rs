@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use age::secrecy::ExposeSecret;
 use aws_lc_rs::{aead, digest, hkdf, hmac};
-use wattlock_core::{Data, Error as CoreError, Kind, Request};
+use wattlock_core::{Data, Error as CoreError, Item, Kind, Request};
 use wattlock_files::{
     Crypto, CryptoSource, Error, Format, Input, Opened, Opener, Output, Progress, Sealer, age, keys,
 };
@@ -49,10 +49,8 @@ impl Crypto for Double {
         }
     }
 
-    fn run_all(&mut self, requests: &mut [Request<'_>], results: &mut [Result<usize, CoreError>]) {
-        for (request, result) in requests.iter_mut().zip(results) {
-            *result = self.run(request);
-        }
+    fn run_all(&mut self, items: &mut [Item<'_>]) {
+        items.iter_mut().for_each(|item| item.result = self.run(&mut item.request));
     }
 }
 

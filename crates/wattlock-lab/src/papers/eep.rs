@@ -12,7 +12,8 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet, LatencyClass, Nanos, Shape};
 use wattlock_policy::{
-    ClockCost, Costs, EngineId, Machine, Objective, Outcome, Platform, Policy, Settings, Weather, by_name,
+    Ask, ClockCost, Costs, EngineId, Machine, Objective, Outcome, Platform, Policy, Settings, Weather,
+    by_name,
 };
 
 use crate::error::{Error, within};
@@ -360,7 +361,7 @@ fn split(node: &Node, megabytes: f64, step: usize, policy: &mut dyn Policy) -> C
         weather.engines[GPU.index()].in_flight = pending.len() as u32;
         weather.engines[GPU.index()].in_flight_bytes =
             pending.iter().map(|one| one.bytes).sum::<f64>() as u64;
-        let choice = policy.choose(&shape(bytes), &weather, now);
+        let choice = policy.choose(&Ask::one(shape(bytes)), &weather, now);
         if choice.engine == CPU {
             let length = bytes * 1e9 / node.cpu_bytes_per_s;
             cpu_ns += length;

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
-use wattlock_policy::{EngineId, Migration, Outcome, Policy, Weather};
+use wattlock_policy::{Ask, EngineId, Migration, Outcome, Policy, Weather};
 
 use super::{Burst, Card, Cpu, Ended, Events, Part, Power, Random};
 
@@ -364,7 +364,7 @@ impl Run<'_> {
     fn ask(&mut self, index: usize) {
         let (core, shape) = (self.clients[index].core, self.told(index));
         let weather = self.weather(core);
-        let choice = self.system.policies[core].choose(&shape, &weather, self.now);
+        let choice = self.system.policies[core].choose(&Ask::one(shape), &weather, self.now);
         self.tally.requests += 1;
         if self.system.card.is_none() || choice.engine != self.card_id() {
             return self.inline(index, choice.engine);

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
 use wattlock_emul::{Device, Model, Work};
-use wattlock_policy::{EngineId, EngineWeather, Outcome, Policy, Weather};
+use wattlock_policy::{Ask, EngineId, EngineWeather, Outcome, Policy, Weather};
 
 use super::{Events, Random};
 
@@ -572,7 +572,7 @@ impl<'a> Run<'a> {
         let now = self.events.now();
         let state = &mut self.workers[worker];
         state.changed = true;
-        let choice = state.policy.choose(shape, &weather, now);
+        let choice = state.policy.choose(&Ask::one(*shape), &weather, now);
         self.asked += u64::from(count);
         let room = state.in_flight + count <= self.server.card.window.requests;
         if choice.engine == CARD && room {

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
-use wattlock_policy::{EngineId, Outcome, Policy, Weather};
+use wattlock_policy::{Ask, EngineId, Outcome, Policy, Weather};
 
 use super::{Events, Gpu, GpuModel, Random};
 
@@ -254,7 +254,7 @@ impl Run<'_> {
 
     fn enter(&mut self, bytes: u64, now: Nanos) {
         let weather = self.weather();
-        let choice = self.policy.choose(&shape(bytes), &weather, now);
+        let choice = self.policy.choose(&Ask::one(shape(bytes)), &weather, now);
         let depth = weather.engines[choice.engine.index()].in_flight + 1;
         let waiting = Waiting { bytes, entered: now, deadline: now.saturating_add(choice.hold_ns), depth };
         if choice.engine == CPU {

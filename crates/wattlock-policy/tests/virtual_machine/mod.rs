@@ -8,8 +8,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use wattlock_core::{Kind, KindSet, LatencyClass, Nanos, Shape};
 use wattlock_policy::{
-    Choice, EngineClass, EngineId, EngineView, Machine, Objective, Outcome, Policy, Settings, Weather,
-    by_name,
+    Ask, Choice, EngineClass, EngineId, EngineView, Machine, Objective, Outcome, Policy, Settings, Weather,
+    Widths, by_name,
 };
 
 /// A repeatable source of numbers (SplitMix64).
@@ -42,7 +42,7 @@ pub struct Model {
     pub setup_ns: f64,
     pub per_byte_ns: f64,
     pub noise: f64,
-    /// Requests a pass serves; passes of a CPU engine with width above 1 go through a queue.
+    /// Requests a pass serves.
     pub width: u16,
     /// Requests a device works on at once.
     pub servers: usize,
@@ -88,13 +88,13 @@ pub fn machine(models: &[Model], kind: Kind, objective: Objective) -> Machine {
     let mut machine = Machine { cores: 1, objective, ..Machine::default() };
     for (index, model) in models.iter().enumerate() {
         let id = EngineId(index as u8);
-        let queued = model.is_lanes() || !model.class.is_cpu();
+        let queued = !model.class.is_cpu();
         machine.engines.push(EngineView {
             id,
             class: model.class,
             inline: if queued { KindSet::EMPTY } else { KindSet::ALL },
             queued: if queued { KindSet::ALL } else { KindSet::EMPTY },
-            width: model.width,
+            widths: Widths::all(model.width),
             window: if queued { 64 } else { 0 },
         });
         if model.believed > 0.0 {
@@ -171,8 +171,6 @@ struct State<'a> {
     flying: BinaryHeap<Reverse<Flying>>,
     free: Vec<Vec<Nanos>>,
     in_flight: Vec<u32>,
-    held: Vec<(Asked, Nanos)>,
-    deadline: Nanos,
     next_arrival: Nanos,
     sizes: Dice,
     noise: Dice,
@@ -200,8 +198,6 @@ pub fn run(models: &[Model], load: &Load, policy: &mut dyn Policy, events: &[(Na
         flying: BinaryHeap::new(),
         free: models.iter().map(|model| vec![0; model.servers]).collect(),
         in_flight: vec![0; models.len()],
-        held: Vec::new(),
-        deadline: 0,
         next_arrival: Nanos::MAX,
         sizes: Dice(1),
         noise: Dice(2),
@@ -240,52 +236,36 @@ pub fn run_named(name: &str, models: &[Model], load: &Load, objective: Objective
 
 /// Runs one engine for everything.
 pub fn run_fixed(engine: usize, models: &[Model], load: &Load) -> Report {
-    run(models, load, &mut Fixed(engine, models[engine].is_lanes()), &[])
+    run(models, load, &mut Fixed(engine), &[])
 }
 
-/// Always the same engine; lanes hold for 50 us.
-struct Fixed(usize, bool);
+/// Always the same engine, for as many as are in hand.
+struct Fixed(usize);
 
 impl Policy for Fixed {
     fn name(&self) -> &'static str {
         "fixed"
     }
 
-    fn choose(&mut self, _: &Shape, _: &Weather, _: Nanos) -> Choice {
-        Choice { hold_ns: if self.1 { 50_000 } else { 0 }, ..Choice::now(EngineId(self.0 as u8)) }
-    }
-
-    fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
-        EngineId(self.0 as u8)
+    fn choose(&mut self, ask: &Ask, _: &Weather, _: Nanos) -> Choice {
+        Choice { count: ask.count.min(8), ..Choice::now(EngineId(self.0 as u8)) }
     }
 }
 
 impl State<'_> {
-    /// One turn of the thread's loop: completions, arrivals, a batch that is due, a request, or sleep.
+    /// One turn of the thread's loop: completions, arrivals, what was gathered, or sleep.
     fn turn(&mut self) {
         self.collect();
         self.arrive();
-        let lanes = self.models.iter().position(Model::is_lanes);
-        if let Some(lanes) = lanes.filter(|lanes| self.flush_due(*lanes)) {
-            return self.pass(lanes);
+        match self.runnable.is_empty() {
+            false => self.decide(),
+            true => self.sleep(),
         }
-        match self.runnable.pop_front() {
-            Some(asked) => self.decide(asked),
-            None => self.sleep(),
-        }
-    }
-
-    /// Everyone who could join is waiting, where the door says so; else the deadline.
-    fn flush_due(&self, lanes: usize) -> bool {
-        let waiting = self.load.says_active && self.runnable.is_empty();
-        let full = self.held.len() >= usize::from(self.models[lanes].width);
-        !self.held.is_empty() && (waiting || full || self.now >= self.deadline)
     }
 
     fn sleep(&mut self) {
         let completion = self.flying.peek().map(|Reverse(flying)| flying.done);
-        let deadline = (!self.held.is_empty()).then_some(self.deadline);
-        let next = [completion, deadline, Some(self.next_arrival)].into_iter().flatten().min();
+        let next = [completion, Some(self.next_arrival)].into_iter().flatten().min();
         self.now = self.now.max(next.expect("something will happen"));
     }
 
@@ -348,34 +328,38 @@ impl State<'_> {
         for (index, state) in weather.engines[..self.models.len()].iter_mut().enumerate() {
             state.available = true;
             state.in_flight = self.in_flight[index];
-            if self.models[index].is_lanes() {
-                state.held = self.held.len() as u32;
-                state.held_alike = state.held;
-            }
         }
         if self.load.says_active {
-            weather.active = self.runnable.len() as u32 + 1 + weather.in_flight();
+            weather.active = self.runnable.len() as u32 + weather.in_flight();
         }
         weather
     }
 
-    fn decide(&mut self, asked: Asked) {
-        let shape = self.shape(asked.bytes);
-        let choice = self.policy.choose(&shape, &self.weather(), self.now);
+    /// Asks about everything gathered that is of the first one's size.
+    fn decide(&mut self) {
+        let bytes = self.runnable[0].bytes;
+        let count = self.runnable.iter().take_while(|asked| asked.bytes == bytes).count() as u32;
+        let ask = Ask { count, ..Ask::one(self.shape(bytes)) };
+        let choice = self.policy.choose(&ask, &self.weather(), self.now);
+        assert!((1..=count).contains(&choice.count), "{choice:?} of {count}");
         let engine = choice.engine.index();
         if self.in_flight[engine] >= 64 {
-            self.runnable.push_front(asked);
             return self.sleep_until_room(engine);
         }
         if self.report.choices.last().is_some_and(|last| last.engine != choice.engine) {
             self.report.switches += 1;
         }
         self.report.choices.push(choice);
-        self.report.by_engine[engine] += 1;
-        match &self.models[engine] {
-            model if model.is_lanes() => self.hold(engine, asked, choice.hold_ns),
-            model if model.class.is_cpu() => self.execute(engine, asked),
-            _ => self.submit(engine, asked),
+        self.report.by_engine[engine] += choice.count as usize;
+        let model = &self.models[engine];
+        let size = if model.is_lanes() { usize::from(model.width) } else { 1 };
+        let mut batch: Vec<Asked> = self.runnable.drain(..choice.count as usize).collect();
+        while !batch.is_empty() {
+            let part: Vec<Asked> = batch.drain(..batch.len().min(size)).collect();
+            match self.models[engine].class.is_cpu() {
+                true => self.execute(engine, &part),
+                false => part.into_iter().for_each(|asked| self.submit(engine, asked)),
+            }
         }
     }
 
@@ -385,58 +369,25 @@ impl State<'_> {
         self.now = self.now.max(first.expect("a full window empties"));
     }
 
-    fn execute(&mut self, engine: usize, asked: Asked) {
-        let service = self.service(engine, asked.bytes);
-        self.now += service;
-        self.tell(engine, &[(asked, self.now - service)], service);
-        self.complete(asked);
-    }
-
-    fn hold(&mut self, engine: usize, asked: Asked, hold_ns: Nanos) {
-        self.now += SUBMIT_NS;
-        if self.held.is_empty() {
-            self.deadline = self.now + hold_ns;
-        }
-        self.deadline = self.deadline.min(self.now + hold_ns);
-        self.held.push((asked, self.now));
-        self.in_flight[engine] += 1;
-    }
-
-    fn pass(&mut self, engine: usize) {
-        let bytes = self.held.iter().map(|(asked, _)| asked.bytes).max().unwrap_or(0);
-        let (shape, count) = (self.shape(bytes), self.held.len() as u32);
-        if let Some(to) = self.policy.take_over(&shape, EngineId(engine as u8), count, &self.weather()) {
-            self.in_flight[engine] -= count;
-            for (asked, _) in std::mem::take(&mut self.held) {
-                self.execute(to.index(), asked);
-            }
-            return;
-        }
+    /// A pass, or one request.
+    fn execute(&mut self, engine: usize, batch: &[Asked]) {
+        let bytes = batch.iter().map(|asked| asked.bytes).max().unwrap_or(0);
         let service = self.service(engine, bytes);
         self.now += service;
-        let batch = std::mem::take(&mut self.held);
-        self.in_flight[engine] -= batch.len() as u32;
-        self.tell(engine, &batch, service);
-        batch.iter().for_each(|(asked, _)| self.complete(*asked));
-    }
-
-    fn tell(&mut self, engine: usize, batch: &[(Asked, Nanos)], service: Nanos) {
-        for (place, (asked, submitted)) in batch.iter().enumerate() {
-            let latency_ns = self.now - submitted;
-            let outcome = Outcome {
-                engine: EngineId(engine as u8),
-                latency_ns,
-                held_ns: latency_ns - service,
-                batch: batch.len() as u16,
-                depth: place as u32 + 1,
-                energy_nj: self.joules(engine, asked.bytes, batch.len()),
-                failed: false,
-            };
-            self.energy +=
-                outcome.energy_nj.unwrap_or(0) as f64 * f64::from(u8::from(self.started.is_some()));
-            let shape = self.shape(asked.bytes);
-            self.policy.observe(&shape, &outcome, self.now);
+        let outcome = Outcome {
+            engine: EngineId(engine as u8),
+            latency_ns: service,
+            held_ns: 0,
+            batch: batch.len() as u16,
+            depth: 1,
+            energy_nj: self.joules(engine, bytes, batch.len()),
+            failed: false,
+        };
+        if self.started.is_some() {
+            self.energy += outcome.energy_nj.unwrap_or(0) as f64 * batch.len() as f64;
         }
+        self.policy.observe(&self.shape(bytes), &outcome, self.now);
+        batch.iter().for_each(|asked| self.complete(*asked));
     }
 
     fn submit(&mut self, engine: usize, asked: Asked) {

@@ -185,6 +185,7 @@ impl State {
                 match submitted {
                     Submitted::Pending(token) => place.iter_mut().for_each(|(name, _)| *name = Some(token)),
                     Submitted::Done(done) => {
+                        helped |= done.cost.batch > 1;
                         if let Some((_, waiter)) = place.take() {
                             finished(tell, waiter, done, me);
                         }
@@ -254,9 +255,10 @@ impl Seat {
         let current = provider.current();
         let runtime = current.runtime;
         let mut widths = [ALONE; Kind::COUNT];
-        for description in runtime.engines().iter().map(|engine| engine.description()) {
-            for kind in description.queued.iter().filter(|_| description.class.is_cpu()) {
-                widths[kind.index()] = description.width;
+        for engine in runtime.engines() {
+            let description = engine.description();
+            for kind in description.inline.iter().filter(|kind| engine.width(*kind) > 1) {
+                widths[kind.index()] = engine.width(kind);
             }
         }
         let waited_for = Arc::new(AtomicBool::new(false));

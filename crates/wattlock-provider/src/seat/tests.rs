@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
 
-use wattlock::core::{Kind, KindSet, KnownAnswer, Nanos, Shape, known_answers};
-use wattlock::policy::{Choice, EngineId, Policy, Weather};
+use wattlock::core::{Kind, KindSet, KnownAnswer, Nanos, known_answers};
+use wattlock::policy::{Ask, Choice, EngineId, Policy, Weather};
 use wattlock::{Clock, Profile, Runtime};
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
 
@@ -52,16 +52,9 @@ impl Policy for Together {
         "together"
     }
 
-    fn choose(&mut self, _: &Shape, _: &Weather, _: Nanos) -> Choice {
-        Choice { engine: EngineId(0), hold_ns: 0, clock: None, alike: 0 }
-    }
-
-    fn choose_together(&mut self, _: &Shape, count: u32, _: &Weather, _: Nanos) -> Option<(EngineId, u32)> {
-        Some(if self.0 { (EngineId(1), count) } else { (EngineId(0), 1) })
-    }
-
-    fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
-        EngineId(0)
+    fn choose(&mut self, ask: &Ask, _: &Weather, _: Nanos) -> Choice {
+        let to_lanes = self.0 && ask.may_wait;
+        Choice { count: ask.count, ..Choice::now(EngineId(u8::from(to_lanes))) }
     }
 }
 
@@ -335,7 +328,6 @@ fn whoever_was_held_as_long_as_the_settings_say_goes_and_the_time_is_counted() {
         (table.claim)(table.provider, 1);
         (table.set_active)(table.provider, 100);
     }
-    // Lanes have to prove the kind first: what comes meanwhile is done elsewhere, and was held, too.
     for _ in 0..2 {
         let first = Job::start(provider, CHEAP);
         time.fetch_add(100_000, Relaxed);
@@ -350,7 +342,7 @@ fn whoever_was_held_as_long_as_the_settings_say_goes_and_the_time_is_counted() {
     }
     let cells = runtime.snapshot().cells;
     let held: Vec<_> = cells.iter().map(|cell| (&*cell.engine, cell.requests, cell.held_ns)).collect();
-    assert!(["instruction", "lanes"].iter().all(|engine| held.contains(&(engine, 2, 500_000))), "{held:?}");
+    assert_eq!(held, [("lanes", 4, 1_000_000)]);
 }
 
 #[test]

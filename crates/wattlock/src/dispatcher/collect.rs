@@ -8,7 +8,7 @@ use wattlock_policy::EngineId;
 
 use super::Dispatcher;
 use crate::health::Reason;
-use crate::inflight::Left;
+use crate::inflight::Entry;
 use crate::sys::fork;
 use crate::telemetry::Counter;
 
@@ -23,7 +23,7 @@ impl Dispatcher {
             let now = self.look();
             self.flush_due(now);
             self.migrate(now);
-            // Lanes, and whatever was moved here, worked meanwhile.
+            // Whatever was moved here was done meanwhile.
             let now = self.now;
             self.collect(now);
             self.expire(now);
@@ -43,54 +43,14 @@ impl Dispatcher {
         for index in 0..self.stations.len() {
             let id = EngineId(index as u8);
             let Some(instance) = self.stations[index].instance.as_mut() else { continue };
-            if instance.poll_all(now, &mut self.arrived) == 0 {
-                continue;
+            let mut arrived = mem::take(&mut self.arrived);
+            instance.poll(now, &mut |completion| arrived.push(completion));
+            if !arrived.is_empty() {
+                self.count_in_flight(id);
+                arrived.drain(..).for_each(|completion| self.settle(id, completion, now));
+                self.count_in_flight(id);
             }
-            self.count_in_flight(id);
-            let (mut arrived, mut odd) = (mem::take(&mut self.arrived), mem::take(&mut self.odd));
-            self.settle_plain(id, arrived.make_contiguous(), &mut odd, now);
-            if !odd.is_empty() {
-                let mut odd = odd.drain(..).peekable();
-                for (at, completion) in arrived.drain(..).enumerate() {
-                    if odd.next_if_eq(&at).is_none() {
-                        self.ready.push_back(completion);
-                    } else {
-                        self.settle(id, completion, now);
-                        self.count_in_flight(id);
-                    }
-                }
-            } else if self.ready.is_empty() {
-                mem::swap(&mut self.ready, &mut arrived);
-            } else {
-                self.ready.append(&mut arrived);
-            }
-            (self.arrived, self.odd) = (arrived, odd);
-        }
-    }
-
-    /// Settles what needs no second thought, where it lies: doors' requests that a CPU engine has done, those that went
-    /// together in one go. Notes the places of the others.
-    fn settle_plain(&mut self, id: EngineId, arrived: &mut [Completion], odd: &mut Vec<usize>, now: Nanos) {
-        let is_cpu = self.stations[id.index()].is_cpu;
-        let mut at = 0;
-        while let Some(Completion { token, cost, .. }) = arrived.get(at) {
-            let (token, cost) = (*token, *cost);
-            let alike =
-                arrived[at..].iter().take_while(|one| is_cpu && one.result.is_ok() && one.cost == cost);
-            let Some((left, count)) = self.in_flight.take_run(alike.map(|one| one.token)) else {
-                odd.push(at);
-                at += 1;
-                continue;
-            };
-            self.left(token, &left, count);
-            self.stations[id.index()].health.succeeded();
-            self.count_done(id, &left, count, &cost, now);
-            let latency_ns = now.saturating_sub(left.submitted_ns);
-            let until = at + count as usize;
-            for one in &mut arrived[at..until] {
-                (one.cost.latency_ns, one.cost.batch) = (latency_ns, cost.batch.max(1));
-            }
-            at = until;
+            self.arrived = arrived;
         }
     }
 
@@ -142,7 +102,7 @@ impl Dispatcher {
             .map(|(token, entry)| (token, entry.engine))
             .collect();
         for (token, id) in lost {
-            let Some(entry) = self.leave(token).filter(Left::is_door) else { continue };
+            let Some(entry) = self.leave(token).filter(Entry::is_door) else { continue };
             tracing::error!(engine = self.name(id), "a stopped instance kept a request");
             self.row.add(id, entry.shape.kind, Counter::Errors, 1);
             let mut request = OwnedRequest::new(entry.shape.kind, Arc::new(Key::none_owned()), Vec::new(), 0);
@@ -153,26 +113,18 @@ impl Dispatcher {
     }
 
     /// Takes a request out of flight: `Some` exactly once.
-    pub(super) fn leave(&mut self, token: Token) -> Option<Left> {
-        let left = self.in_flight.take(token)?;
-        self.left(token, &left, 1);
-        Some(left)
-    }
-
-    /// The first of so many that left, and what they were.
-    fn left(&mut self, first: Token, left: &Left, count: u32) {
-        let weather = &mut self.weather.engines[left.engine.index()];
-        let (bytes, asymmetric) = (left.shape.bytes as u64, u32::from(left.shape.kind.is_asymmetric()));
-        weather.in_flight_bytes = weather.in_flight_bytes.saturating_sub(u64::from(count) * bytes);
-        weather.asymmetric = weather.asymmetric.saturating_sub(count * asymmetric);
-        // However they left, they keep nobody company any more.
-        self.stations[left.engine.index()].forget(first, left.shape.kind, count);
+    pub(super) fn leave(&mut self, token: Token) -> Option<Entry> {
+        let entry = self.in_flight.take(token)?;
+        let weather = &mut self.weather.engines[entry.engine.index()];
+        weather.in_flight_bytes = weather.in_flight_bytes.saturating_sub(entry.shape.bytes as u64);
+        weather.asymmetric = weather.asymmetric.saturating_sub(u32::from(entry.shape.kind.is_asymmetric()));
+        Some(entry)
     }
 
     pub(super) fn finish(
         &mut self,
         token: Token,
-        entry: &Left,
+        entry: &Entry,
         request: OwnedRequest,
         result: Result<usize, Error>,
         cost: Cost,

@@ -1,7 +1,7 @@
 //! Work inside the call, and the one place where a request goes to another engine than the policy named.
 
-use wattlock_core::{Data, Error, Kind, KnownAnswer, Nanos, Request, Shape, known_answers};
-use wattlock_policy::{EngineId, Outcome};
+use wattlock_core::{Data, Error, Item, Kind, KnownAnswer, Nanos, Request, Shape, known_answers};
+use wattlock_policy::{Ask, EngineId, Outcome};
 
 use super::Dispatcher;
 use crate::health::Reason;
@@ -25,7 +25,7 @@ impl Dispatcher {
             self.after_fork();
         }
         let shape = request.shape();
-        let chosen = self.policy.choose_inline(&shape, &self.weather, self.now);
+        let chosen = self.policy.choose(&Ask::inline(shape), &self.weather, self.now).engine;
         self.ticks = self.ticks.wrapping_add(1);
         let Some(station) = self.stations.get(chosen.index()) else { return Err(Error::Unsupported) };
         if !station.works_inside(shape.kind) || self.ticks.is_multiple_of(TIMED_ONE_IN) {
@@ -49,9 +49,8 @@ impl Dispatcher {
         request: &mut Request<'_>,
     ) -> Result<usize, Error> {
         if !self.prove_inline(chosen, shape.kind) {
-            let station = &self.stations[chosen.index()];
-            let reason = if station.is_cpu { station.health.reason(shape.kind) } else { Reason::Unsupported };
-            return self.elsewhere(chosen, reason, request);
+            let reason = self.why_not_inside(chosen, shape.kind);
+            return self.fall_back(chosen, reason, request);
         }
         let start = self.runtime.clock().now();
         self.run_timed(chosen, shape, start, request)
@@ -101,7 +100,7 @@ impl Dispatcher {
         request: &mut Request<'_>,
     ) -> Result<usize, Error> {
         if may_repeat(&error, request) {
-            return self.elsewhere(chosen, Reason::of(&error), request);
+            return self.fall_back(chosen, Reason::of(&error), request);
         }
         self.row.add(chosen, shape.kind, Counter::Errors, 1);
         Err(error)
@@ -109,7 +108,7 @@ impl Dispatcher {
 
     /// The one place where a request goes to another engine than the one the policy named: the identical request, on
     /// the fastest CPU engine that does it inline and has proved itself.
-    pub(super) fn elsewhere(
+    pub(super) fn fall_back(
         &mut self,
         from: EngineId,
         reason: Reason,
@@ -143,6 +142,12 @@ impl Dispatcher {
         Err(Error::Unsupported)
     }
 
+    /// Why an engine that was named does not do a kind inside the call.
+    pub(super) fn why_not_inside(&self, id: EngineId, kind: Kind) -> Reason {
+        let station = &self.stations[id.index()];
+        if station.is_cpu { station.health.reason(kind) } else { Reason::Unsupported }
+    }
+
     /// Whether an engine has proved that it does a kind inline; the proof is made now if it was not before.
     pub(super) fn prove_inline(&mut self, id: EngineId, kind: Kind) -> bool {
         let station = &mut self.stations[id.index()];
@@ -153,10 +158,13 @@ impl Dispatcher {
         if !inline || !station.health.wants_test(kind) {
             return false;
         }
-        let good = known_answers(kind).into_iter().all(|KnownAnswer { mut request, expected, .. }| {
-            self.row.add_engine(id, EngineCounter::Tests, 1);
-            let result = station.engine.execute(&mut request.view());
-            expected.verdict(&request, &result, &*station.engine).is_ok()
+        let mut answers = known_answers(kind);
+        self.row.add_engine(id, EngineCounter::Tests, answers.len() as u64);
+        let mut items: Vec<Item<'_>> = answers.iter_mut().map(|one| Item::new(one.request.view())).collect();
+        station.engine.execute_all(&mut items);
+        let results: Vec<_> = items.into_iter().map(|item| item.result).collect();
+        let good = answers.iter().zip(&results).all(|(KnownAnswer { request, expected, .. }, result)| {
+            expected.verdict(request, result, &*station.engine).is_ok()
         });
         station.health.test_ended(kind, good);
         if !good {

@@ -3,29 +3,31 @@
 //! A dispatcher owns everything it touches on a request's way (policy state, instances, in-flight table, a row of
 //! counters), so no call takes a lock. Rules:
 //!
-//! 1. Every submitted request is handed back exactly once: by [`Dispatcher::submit`] at once, by a later
+//! 1. CPU engines are calls: work for them is done when the call returns, on the caller's thread and buffers, without a
+//!    copy or a token. Tokens, holding, expiry and sampling exist for engines that answer later.
+//! 2. Every submitted request is handed back exactly once: by [`Dispatcher::submit`] at once, by a later
 //!    [`Dispatcher::poll`], or by [`Dispatcher::cancel`].
-//! 2. An engine does a kind only after passing that kind's known-answer tests here.
-//! 3. Whatever goes wrong in an engine, the request is repeated, identical, by a CPU engine in `elsewhere`; nothing
+//! 3. An engine does a kind only after passing that kind's known-answer tests here.
+//! 4. Whatever goes wrong in an engine, the request is repeated, identical, by a CPU engine in `fall_back`; nothing
 //!    else falls back. A door sees such a fault as latency only, with two exceptions where repeating would need an input that
 //!    no longer exists: an inline engine that failed midway in place, and an instance that kept what it took.
-//! 4. What an engine that is not the CPU says about a request (rejected, forged) is not believed unless the CPU says
+//! 5. What an engine that is not the CPU says about a request (rejected, forged) is not believed unless the CPU says
 //!    so too, and a share of its good results is checked.
-//! 5. After a fork nothing opened before is used. Requests in flight then belong to the parent, which completes them;
+//! 6. After a fork nothing opened before is used. Requests in flight then belong to the parent, which completes them;
 //!    the child forgets them.
 //!
 //! A request's way through the files:
 //!
-//! - `inline`: work inside the call, and `elsewhere`.
-//! - `submit`: to whom a request goes that can wait, alone or with others, and into that engine's instance.
-//! - `hold`: batches that lanes and instances hold, when they go, and who is moved out of them.
+//! - `inline`: one request inside the call, and `fall_back`.
+//! - `batch`: borrowed requests that are in the caller's hands, several in one call.
+//! - `submit`: requests that can wait, and the way into an engine's instance.
+//! - `hold`: what instances hold, when it goes, and what is moved out of it.
 //! - `collect`: what comes back, and what does not.
 //! - `settle`: whether an answer is believed, and what of it is counted and learned.
 //! - `prove`: instances opened, and their known-answer tests.
-//! - `all`: many borrowed requests in one blocking call. `stream`: messages in pieces.
-//! - `station`: one engine as one dispatcher has it.
+//! - `stream`: messages in pieces. `station`: one engine as one dispatcher has it.
 
-mod all;
+mod batch;
 mod collect;
 mod hold;
 mod inline;
@@ -39,7 +41,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use wattlock_core::{Completion, Kind, Nanos, OwnedRequest, Token};
+use wattlock_core::{Completion, Nanos, OwnedRequest, Token};
 use wattlock_policy::{EngineId, EngineWeather, Policy, Weather};
 
 use crate::health::Health;
@@ -51,7 +53,6 @@ use crate::weather::IdleShare;
 use prove::Testing;
 use station::Station;
 use stream::Streams;
-use submit::Lone;
 
 /// What became of a submission.
 #[derive(Debug)]
@@ -69,17 +70,12 @@ pub struct Dispatcher {
     policy: Box<dyn Policy>,
     weather: Weather,
     stations: Vec<Station>,
-    /// This CPU's lanes, if it has any.
-    lanes: Option<EngineId>,
     in_flight: InFlight,
     testing: Vec<Testing>,
     /// Done, not yet handed out.
     ready: VecDeque<Completion>,
-    /// Scratch for one poll, and the places in it of those that are not settled at once.
-    arrived: VecDeque<Completion>,
-    odd: Vec<usize>,
-    /// Scratch for one batch.
-    tokens: Vec<Token>,
+    /// Scratch for one poll.
+    arrived: Vec<Completion>,
     /// How long the request that is being submitted, or done inside the call, was held before.
     held_before_ns: Nanos,
     idle: IdleShare,
@@ -87,8 +83,6 @@ pub struct Dispatcher {
     streams: Streams,
     generation: u32,
     ticks: u32,
-    /// Who does a lone request inside the call, by kind: the policy's last answer and how often it may still be used.
-    lone: Vec<Option<Lone>>,
     /// State of the generator that picks which results are checked.
     checks: u64,
     now: Nanos,
@@ -111,21 +105,17 @@ impl Dispatcher {
         Dispatcher {
             policy,
             weather,
-            lanes: stations.iter().position(|one| one.is_lanes).map(|index| EngineId(index as u8)),
             stations,
             in_flight: InFlight::default(),
             testing: Vec::new(),
             ready: VecDeque::new(),
-            arrived: VecDeque::new(),
-            odd: Vec::new(),
-            tokens: Vec::new(),
+            arrived: Vec::new(),
             held_before_ns: 0,
             idle: IdleShare::default(),
             row,
             streams: Streams::default(),
             generation: fork::generation(),
             ticks: 0,
-            lone: vec![None; Kind::COUNT],
             checks: 0,
             now: runtime.clock().now(),
             next_expiry: Nanos::MAX,
@@ -236,12 +226,10 @@ impl Dispatcher {
         for station in &mut self.stations {
             mem::forget(station.instance.take());
             station.flush_by = None;
-            station.forget_all();
             station.health = Health::default();
         }
         mem::forget(mem::take(&mut self.in_flight));
         self.testing.clear();
-        self.lone.fill(None);
         self.ready.clear();
         self.next_expiry = Nanos::MAX;
         for (weather, _) in self.weather.engines.iter_mut().zip(&self.stations) {

@@ -5,7 +5,7 @@ use wattlock_policy::EngineId;
 
 use super::Dispatcher;
 use crate::health::Reason;
-use crate::inflight::{Left, Purpose};
+use crate::inflight::{Entry, Purpose};
 use crate::telemetry::EngineCounter;
 
 /// A kind's known-answer tests under way on an instance.
@@ -22,7 +22,7 @@ pub(super) struct Testing {
 
 impl Dispatcher {
     /// Whether an engine's instance is open and has proved a kind. If the proof is missing it is started, and this
-    /// request goes elsewhere.
+    /// request is done by another engine.
     pub(super) fn prove_queued(&mut self, id: EngineId, kind: Kind, now: Nanos) -> bool {
         let station = &self.stations[id.index()];
         if station.instance.is_some() && station.health.ready(kind) {
@@ -97,7 +97,7 @@ impl Dispatcher {
             let entry = self.leave(token);
             match error {
                 Error::Full if test.in_flight > 0 => {
-                    if let Some(Left { purpose: Purpose::Test(expected), .. }) = entry {
+                    if let Some(Entry { purpose: Purpose::Test(expected), .. }) = entry {
                         test.waiting.push(KnownAnswer { request, expected: *expected, source });
                     }
                     break;

@@ -5,7 +5,7 @@ use wattlock_policy::{EngineId, Outcome};
 
 use super::Dispatcher;
 use crate::health::Reason;
-use crate::inflight::{Left, Purpose};
+use crate::inflight::{Entry, Purpose};
 use crate::telemetry::{Counter, EngineCounter};
 
 impl Dispatcher {
@@ -41,7 +41,7 @@ impl Dispatcher {
                 if self.stations[id.index()].instance.is_some() {
                     self.stations[id.index()].health.succeeded();
                 }
-                self.count_done(id, &entry, 1, &cost, now);
+                self.count_done(id, &entry, &cost, now);
                 Ok(len)
             }
             Err(error) if self.stations[id.index()].is_cpu && !error.another_engine_may_help() => Err(error),
@@ -49,7 +49,7 @@ impl Dispatcher {
                 let reason = Reason::of(&error);
                 let held_ns = entry.held_before_ns + cost.held_ns;
                 let result =
-                    self.after_holding(held_ns, |this| this.elsewhere(id, reason, &mut request.view()));
+                    self.after_holding(held_ns, |this| this.fall_back(id, reason, &mut request.view()));
                 // What there is no right result for is the request's fault: an RSA key whose parts do not fit together must not
                 // keep everybody else's keys from an engine, nor must forged records make it look as if it failed.
                 let no_right_one = matches!(result, Err(Error::Invalid(_) | Error::Authentication));
@@ -102,16 +102,16 @@ impl Dispatcher {
         one_in > 0 && ((self.checks >> 32) * u64::from(one_in)) >> 32 == 0
     }
 
-    /// Counts requests that the engine they were queued on has done, alike and together, and tells the policy.
-    pub(super) fn count_done(&mut self, id: EngineId, left: &Left, count: u32, cost: &Cost, now: Nanos) {
-        let (kind, each) = (left.shape.kind, u64::from(count));
-        self.row.done_together(id, kind, count, left.shape.bytes);
-        self.row.add(id, kind, Counter::Timed, each);
-        self.row.add(id, kind, Counter::TimedNs, each * now.saturating_sub(left.submitted_ns));
-        self.row.add(id, kind, Counter::HeldNs, each * (left.held_before_ns + cost.held_ns));
-        self.row.add(id, kind, Counter::BatchSum, each * u64::from(cost.batch.max(1)));
-        self.count_energy(id, &left.shape, count, cost.energy_nj);
-        self.policy.observe_together(&left.shape, &outcome(left, cost, now, false), count, now);
+    /// Counts a request that the engine it was queued on has done, and tells the policy.
+    fn count_done(&mut self, id: EngineId, entry: &Entry, cost: &Cost, now: Nanos) {
+        let kind = entry.shape.kind;
+        self.row.done(id, kind, entry.shape.bytes);
+        self.row.add(id, kind, Counter::Timed, 1);
+        self.row.add(id, kind, Counter::TimedNs, now.saturating_sub(entry.submitted_ns));
+        self.row.add(id, kind, Counter::HeldNs, entry.held_before_ns + cost.held_ns);
+        self.row.add(id, kind, Counter::BatchSum, u64::from(cost.batch.max(1)));
+        self.count_energy(id, &entry.shape, 1, cost.energy_nj);
+        self.policy.observe(&entry.shape, &outcome(entry, cost, now, false), now);
     }
 
     /// Counts the joules of requests: as their engine says of each, or else as the profile does.
@@ -139,7 +139,6 @@ impl Dispatcher {
         self.testing.retain(|test| test.engine != id);
         let station = &mut self.stations[id.index()];
         station.flush_by = None;
-        station.forget_all();
         let Some(mut old) = station.instance.take() else { return };
         self.stopped_one = true;
         old.stop(now);
@@ -154,7 +153,7 @@ impl Dispatcher {
 }
 
 /// What a policy learns of a request.
-fn outcome(left: &Left, cost: &Cost, now: Nanos, failed: bool) -> Outcome {
+fn outcome(left: &Entry, cost: &Cost, now: Nanos, failed: bool) -> Outcome {
     Outcome {
         engine: left.engine,
         latency_ns: now.saturating_sub(left.submitted_ns),

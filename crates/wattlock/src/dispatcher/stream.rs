@@ -8,7 +8,7 @@
 //! A stream holds nothing of the dispatcher. It may go to another thread and outlive it.
 
 use wattlock_core::{Error, Key, Kind, LatencyClass, Shape, Stream, stream_known_answers};
-use wattlock_policy::EngineId;
+use wattlock_policy::{Ask, EngineId};
 
 use super::Dispatcher;
 use crate::sys::fork;
@@ -75,7 +75,7 @@ impl Dispatcher {
     #[cold]
     fn choose_stream_maker(&mut self, kind: Kind) -> Option<EngineId> {
         let shape = Shape { kind, bytes: TYPICAL_BYTES, class: LatencyClass::Stream };
-        let named = self.policy.choose_inline(&shape, &self.weather, self.now);
+        let named = self.policy.choose(&Ask::inline(shape), &self.weather, self.now).engine;
         let others = self.runtime.cpu_engines(kind).filter(|id| *id != named);
         let found = std::iter::once(named).chain(others).find(|id| self.proves_stream(*id, kind));
         self.streams.0[kind.index()] = found.map_or(Maker::Nobody, Maker::Engine);

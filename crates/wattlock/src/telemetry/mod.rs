@@ -246,15 +246,15 @@ impl Row {
     /// Adds to two neighbouring counters of a cell: one request and its bytes. The inline path's only telemetry.
     #[inline]
     pub(crate) fn done(&self, engine: EngineId, kind: Kind, bytes: usize) {
-        self.done_together(engine, kind, 1, bytes);
+        self.done_together(engine, kind, 1, bytes as u64);
     }
 
-    /// The same for `count` requests of so many bytes each.
+    /// The same for `count` requests of so many bytes in all.
     #[inline]
-    pub(crate) fn done_together(&self, engine: EngineId, kind: Kind, count: u32, bytes: usize) {
+    pub(crate) fn done_together(&self, engine: EngineId, kind: Kind, count: u32, bytes: u64) {
         let at = self.cell(engine, kind);
         self.bump(at + Counter::Requests as usize, u64::from(count));
-        self.bump(at + Counter::Bytes as usize, u64::from(count) * bytes as u64);
+        self.bump(at + Counter::Bytes as usize, bytes);
     }
 
     /// Adds to a counter of a cell.

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use wattlock::policy::{Choice, EngineId, Policy, Weather};
+use wattlock::policy::{Ask, Choice, EngineId, Policy, Weather};
 use wattlock::{Builder, Clock, Dispatcher, Runtime};
 use wattlock_core::{
     Algorithm, Completion, Cost, Description, Engine, EngineClass, Error, Fault, Instance, Key, Kind,
-    KindSet, Material, Nanos, OwnedRequest, Refused, Request, Shape, Token, Window, known_answers,
+    KindSet, Material, Nanos, OwnedRequest, Refused, Request, Token, Window, known_answers,
 };
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -54,6 +54,7 @@ pub struct Script {
 /// The device: a queue whose answers come at the poll after the doorbell.
 pub struct Scripted {
     description: Description,
+    width: u16,
     pub script: Arc<Mutex<Script>>,
     compute: Arc<dyn Engine>,
 }
@@ -75,12 +76,12 @@ impl Scripted {
 
     pub fn with_kinds(width: u16, queued: KindSet) -> Arc<Scripted> {
         Arc::new(Scripted {
+            width,
             description: Description {
                 name: "scripted",
                 class: EngineClass::Accelerator,
                 inline: KindSet::EMPTY,
                 queued,
-                width,
                 detail: "a test's device".into(),
             },
             script: Arc::new(Mutex::new(Script {
@@ -108,6 +109,10 @@ impl Scripted {
 impl Engine for Scripted {
     fn description(&self) -> &Description {
         &self.description
+    }
+
+    fn width(&self, kind: Kind) -> u16 {
+        if self.description.queued.contains(kind) { self.width } else { 1 }
     }
 
     fn window(&self) -> Window {
@@ -343,14 +348,10 @@ impl Policy for HoldEverything {
         "hold everything"
     }
 
-    fn choose(&mut self, shape: &Shape, weather: &Weather, _: Nanos) -> Choice {
-        let device = self.0.contains(shape.kind) && weather.engines[2].available;
+    fn choose(&mut self, ask: &Ask, weather: &Weather, _: Nanos) -> Choice {
+        let device = ask.may_wait && self.0.contains(ask.shape.kind) && weather.engines[2].available;
         let engine = EngineId(if device { 2 } else { 0 });
-        Choice { engine, hold_ns: if device { HOLD_NS } else { 0 }, clock: None, alike: 0 }
-    }
-
-    fn choose_inline(&mut self, _: &Shape, _: &Weather, _: Nanos) -> EngineId {
-        EngineId(0)
+        Choice { hold_ns: if device { HOLD_NS } else { 0 }, ..Choice::now(engine) }
     }
 }
 

@@ -366,8 +366,7 @@ fn pass(isa: Ifma512, batch: &mut [OwnedRequest]) -> Vec<Result<usize, wattlock_
         .iter_mut()
         .map(|request| Item { request: request.view(), result: Err(wattlock_core::Error::Unsupported) })
         .collect();
-    let kind = items[0].request.kind;
-    Lanes::new(Isa::Ifma512(isa)).pass(kind, &mut items).unwrap();
+    Lanes::new(Isa::Ifma512(isa)).execute_all(&mut items);
     items.into_iter().map(|item| item.result).collect()
 }
 

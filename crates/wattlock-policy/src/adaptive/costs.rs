@@ -1,0 +1,117 @@
+//! What ways of doing a request cost: the formulas of the module's header.
+
+use super::question::{DELAY_WEIGHT, Evidence, Question, Way, delay};
+use super::table::Table;
+use crate::estimate::Candidate;
+
+impl Table {
+    /// What this candidate would cost; `None` while nobody knows.
+    pub(super) fn way(
+        &self,
+        candidate: &Candidate,
+        question: &Question<'_>,
+        evidence: Evidence,
+    ) -> Option<Way> {
+        let bytes = question.shape.bytes;
+        let alone = match evidence {
+            Evidence::Live => candidate.ns(bytes)?,
+            Evidence::Calibrated => candidate.calibrated_ns(bytes)?,
+        };
+        let (alone, batch) = (alone.max(1.0), question.batch(candidate));
+        let (ns, across_ns) = match candidate.on_thread() {
+            true => self.on_this_thread(candidate, alone, batch, question),
+            false => {
+                let ns = self.on_device(candidate, alone, question, evidence);
+                (ns, ns)
+            }
+        };
+        let distrust = match evidence {
+            Evidence::Live => {
+                question.distrust[candidate.id.index()].factor(question.now, question.rules.half_life_ns)
+            }
+            Evidence::Calibrated => 1.0,
+        };
+        // Distrust weighs on joules too, or an engine that fails would stay the most frugal one.
+        let nj = candidate.nj(bytes).map(|nj| nj / batch * distrust);
+        Some(Way { ns: ns * distrust, across_ns: across_ns * distrust, nj })
+    }
+
+    /// Against other ways on this thread, and against devices.
+    fn on_this_thread(&self, one: &Candidate, alone: f32, batch: f32, question: &Question<'_>) -> (f32, f32) {
+        let pressure = 1.0 + delay(question.waiting(), question.usual);
+        let pass = alone * one.fullness(batch) * question.dilation();
+        let maturing = if self.has_devices { self.maturing(alone, question) } else { 0.0 };
+        let left_out = (question.waiting() + 1.0 - batch).max(0.0);
+        let usual = if one.width == 1 { question.usual } else { question.usual.min(left_out) };
+        let mine = pass / batch;
+        (mine * (pressure + maturing), pass + mine * (delay(left_out, usual) + maturing))
+    }
+
+    fn on_device(&self, one: &Candidate, alone: f32, question: &Question<'_>, evidence: Evidence) -> f32 {
+        let queued = match evidence {
+            Evidence::Live if question.is_job() => self.job_ns(one, alone, question),
+            Evidence::Live => {
+                let calibrated = one.calibrated_ns(question.shape.bytes).filter(|_| question.is_crowded(one));
+                let free = calibrated.unwrap_or(alone);
+                let in_flight = question.weather.engines[one.id.index()].in_flight as f32;
+                free + DELAY_WEIGHT * (one.queue_ns(alone, in_flight) - free)
+            }
+            Evidence::Calibrated => alone,
+        };
+        let submit = one.submit(question.rules.submit_ns);
+        let pressure = 1.0 + delay(question.waiting(), question.usual);
+        (queued - submit.within()).max(0.0) + submit.ns * pressure
+    }
+
+    /// What a piece of a job costs on a device: "Jobs" in the header. The 2 says that work is handed over a little before
+    /// it is even: what a device does not do while nobody dares is lost as well.
+    fn job_ns(&self, device: &Candidate, alone: f32, question: &Question<'_>) -> f32 {
+        let lasted = self.job_since.map_or(0.0, |since| question.now.saturating_sub(since) as f32);
+        let state = &question.weather.engines[device.id.index()];
+        let in_flight = state.in_flight as f32;
+        if state.window_bytes > 0 && state.in_flight_bytes + question.shape.bytes as u64 > state.window_bytes
+        {
+            return (in_flight + 1.0) * device.mean_ns() / device.servers();
+        }
+        let backlog = device.queue_ns(alone, in_flight - 1.0) - alone;
+        alone * alone / (alone + 2.0 * lasted) + backlog
+    }
+
+    /// Completions that will come from devices while the thread is busy for so long, times the share of that time they
+    /// lie there and the weight of delaying somebody.
+    fn maturing(&self, busy_ns: f32, question: &Question<'_>) -> f32 {
+        if question.is_job() {
+            return 0.0;
+        }
+        let devices = self.candidates.iter().filter(|one| !one.on_thread());
+        let each = devices.map(|device| {
+            let in_flight = question.weather.engines[device.id.index()].in_flight as f32;
+            let rounds = busy_ns / device.mean_ns();
+            let late = if rounds <= 1.0 { 0.5 } else { 1.0 - 0.5 / rounds };
+            // A device with requests queued works on while nobody collects, whosever they are.
+            let queued = in_flight > device.servers() || question.is_crowded(device);
+            let weight = if queued { 1.0 } else { DELAY_WEIGHT };
+            weight * late * (in_flight.min(device.servers()) * rounds).min(in_flight)
+        });
+        each.sum()
+    }
+
+    /// Whether a pass would be made for one request alone that by calibration is quicker on an engine that does one at a
+    /// time. What was observed has no say here: one slow moment of the thread must not cost the next request several times
+    /// its time.
+    pub(super) fn is_vain(&self, index: usize, question: &Question<'_>) -> bool {
+        let lanes = self.candidates.get(index).filter(|one| one.on_thread() && one.width > 1);
+        let Some(lanes) = lanes.filter(|_| question.count == 1) else { return false };
+        let bytes = question.shape.bytes;
+        let others =
+            self.candidates.iter().filter(|one| one.inline && one.width == 1 && question.is_usable(one));
+        let quickest = others.filter_map(|one| one.calibrated_ns(bytes)).min_by(f32::total_cmp);
+        lanes.calibrated_ns(bytes).zip(quickest).is_some_and(|(pass, one)| one <= pass)
+    }
+
+    /// Nanoseconds of one request alone, at least one, and more after a fault.
+    pub(super) fn trusted_ns(&self, one: &Candidate, question: &Question<'_>) -> Option<f32> {
+        let distrust = question.distrust[one.id.index()].factor(question.now, question.rules.half_life_ns);
+        Some(one.ns(question.shape.bytes)?.max(1.0) * distrust)
+    }
+}

@@ -1,0 +1,87 @@
+//! Who does a request inside the call: a table by size, so that the quickest requests cost a look-up.
+
+use super::question::Rules;
+use super::table::Table;
+use crate::estimate::{BUCKETS, Candidate, bucket};
+use crate::machine::{EngineId, Objective};
+
+/// Slots of the inline table: quarters of a size bucket.
+pub(super) const SLOTS: usize = 4 * BUCKETS;
+
+/// Quarter-octave of a size.
+#[inline]
+pub(super) const fn slot(bytes: usize) -> usize {
+    let log = (bytes | 1).ilog2() as usize;
+    if log >= BUCKETS {
+        return SLOTS - 1;
+    }
+    let quarter = if log < 2 { 0 } else { (bytes >> (log - 2)) & 3 };
+    4 * log + quarter
+}
+
+/// A size in the middle of a slot.
+pub(super) const fn slot_middle(slot: usize) -> usize {
+    let (log, quarter) = (slot / 4, slot % 4);
+    (1 << log) + (((2 * quarter + 1) << log) >> 3)
+}
+
+impl Table {
+    /// Who does one request of that size inside the call, by the table.
+    #[inline]
+    pub(super) fn inline_best(&self, bytes: usize) -> EngineId {
+        self.inline_best[slot(bytes)]
+    }
+
+    /// Writes every slot.
+    pub(super) fn settle_all(&mut self, rules: &Rules) {
+        (0..SLOTS).for_each(|slot| self.settle(slot, rules));
+    }
+
+    /// Writes the slots of a size's bucket.
+    pub(super) fn settle_bucket(&mut self, bytes: usize, rules: &Rules) {
+        let first = 4 * bucket(bytes);
+        (first..first + 4).for_each(|slot| self.settle(slot, rules));
+    }
+
+    fn settle(&mut self, slot: usize, rules: &Rules) {
+        let incumbent = Some(self.inline_best[slot]);
+        if let Some(id) = self.inline_winner(slot_middle(slot), rules, incumbent, |_| true) {
+            self.inline_best[slot] = id;
+        }
+    }
+
+    /// The cheapest of the engines that do the kind inside the call and pass `usable`. Where costs are not known, the
+    /// first in the order of preference.
+    pub(super) fn inline_winner(
+        &self,
+        bytes: usize,
+        rules: &Rules,
+        incumbent: Option<EngineId>,
+        usable: impl Fn(EngineId) -> bool,
+    ) -> Option<EngineId> {
+        let inline = || self.candidates.iter().filter(|one| one.inline && usable(one.id));
+        let first = inline().next()?;
+        let metered =
+            rules.objective != Objective::Performance && inline().all(|one| one.nj(bytes).is_some());
+        let score = |one: &Candidate| {
+            let ns = one.ns(bytes)?;
+            let score = match (rules.objective, one.nj(bytes).filter(|_| metered)) {
+                (Objective::Energy, Some(nj)) => nj,
+                (Objective::Balanced, Some(nj)) => nj * ns,
+                _ => ns,
+            };
+            Some(if Some(one.id) == incumbent { score * rules.stay } else { score })
+        };
+        if first.ns(bytes).is_none() {
+            return Some(first.id);
+        }
+        let scored = inline().filter_map(|one| Some((one.id, score(one)?)));
+        scored.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(id, _)| id)
+    }
+
+    /// What one request takes inside the call, at best.
+    pub(super) fn inline_ns(&self, bytes: usize) -> Option<f32> {
+        let inline = self.candidates.iter().filter(|candidate| candidate.inline);
+        inline.filter_map(|candidate| candidate.ns(bytes)).min_by(f32::total_cmp)
+    }
+}

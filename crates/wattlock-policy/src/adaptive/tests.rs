@@ -1,0 +1,222 @@
+//! What the rule answers to single questions.
+
+use wattlock_core::{EngineClass, LatencyClass};
+
+use super::inline::{SLOTS, slot, slot_middle};
+use super::*;
+use crate::machine::Widths;
+use crate::ranking::tests::{server, weather};
+
+#[test]
+fn slots_hold_their_middles() {
+    for at in 0..SLOTS {
+        let log = at / 4;
+        if log >= 2 {
+            assert_eq!(slot(slot_middle(at)), at);
+        }
+    }
+    assert_eq!(slot(0), slot(1));
+    assert_eq!(slot(usize::MAX), SLOTS - 1);
+}
+
+fn calibrated(points: &[(u8, f64, f64)], objective: Objective) -> Machine {
+    let mut machine = Machine { objective, ..server() };
+    for (id, ns, nj) in points {
+        machine.costs.set(EngineId(*id), Kind::Sha256, vec![(0, *ns, Some(*nj))]);
+    }
+    machine
+}
+
+fn ask(machine: Machine, class: LatencyClass) -> EngineId {
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class };
+    Adaptive::new(machine, &Settings::default()).choose(&Ask::one(shape), &weather(), 0).engine
+}
+
+#[test]
+fn joules_known_of_some_engines_only_decide_nothing() {
+    let points = [(0, 90_000.0, 50.0), (1, 10_000.0, 400.0), (2, 12_000.0, 200.0)];
+    for objective in [Objective::Balanced, Objective::Energy] {
+        let mut machine = calibrated(&points, objective);
+        machine.costs.set(EngineId(1), Kind::Sha256, vec![(0, 10_000.0, None)]);
+        assert_eq!(ask(machine, LatencyClass::Bulk), EngineId(1), "{objective:?}");
+    }
+}
+
+#[test]
+fn each_objective_takes_its_own_cheapest() {
+    let points = [(0, 90_000.0, 50.0), (1, 10_000.0, 400.0), (2, 12_000.0, 200.0)];
+    let with = |objective, class| ask(calibrated(&points, objective), class);
+    assert_eq!(with(Objective::Performance, LatencyClass::Bulk), EngineId(1));
+    assert_eq!(with(Objective::Balanced, LatencyClass::Bulk), EngineId(2));
+    assert_eq!(with(Objective::Energy, LatencyClass::Bulk), EngineId(0));
+    assert_eq!(with(Objective::Energy, LatencyClass::Interactive), EngineId(2), "nine times is too slow");
+}
+
+#[test]
+fn a_thread_with_other_work_polls_now_and_then() {
+    let mut adaptive = Adaptive::new(server(), &Settings::default());
+    let mut at = |in_flight, held, active, now| {
+        let mut weather = Weather { active, ..weather() };
+        (weather.engines[2].in_flight, weather.engines[2].held) = (in_flight, held);
+        adaptive.poll_due(&weather, now)
+    };
+    assert!(!at(0, 0, 9, 100_000), "nothing to poll for");
+    assert!(at(3, 0, 9, 100_000));
+    assert!(!at(3, 0, 9, 104_999) && at(3, 0, 9, 105_000));
+    assert!(at(9, 0, 9, 105_001), "everyone waits");
+    assert!(at(3, 1, 9, 105_002), "a hold may be over");
+    assert!(at(3, 0, 0, 105_003), "the door does not say who is active");
+}
+
+#[test]
+fn an_answer_that_lay_until_the_next_poll_does_not_make_its_device_slow() {
+    let machine = || calibrated(&[(1, 90_000.0, 1.0), (2, 10_000.0, 1.0)], Objective::Performance);
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+    let believed = |asks: bool| {
+        let mut adaptive = Adaptive::new(machine(), &Settings::default());
+        let mut weather = Weather { active: 9, ..weather() };
+        weather.engines[2].in_flight = 1;
+        for round in 1..200u64 {
+            // Polls are 80 us apart, and what was found came at any moment between them: 50 us on average.
+            let now = round * 80_000;
+            assert!(!asks || adaptive.poll_due(&weather, now));
+            let latency_ns = 10_000 + round % 9 * 10_000;
+            let outcome = Outcome {
+                engine: EngineId(2),
+                latency_ns,
+                held_ns: 0,
+                batch: 1,
+                depth: 1,
+                energy_nj: None,
+                failed: false,
+            };
+            adaptive.observe(&shape, &outcome, now + 200);
+        }
+        let table = adaptive.table(Kind::Sha256);
+        let device = table.candidates.iter().find(|one| one.id == EngineId(2)).unwrap();
+        device.ns(100).unwrap()
+    };
+    assert!(believed(true) < 25_000.0, "{}", believed(true));
+    assert!(believed(false) > 40_000.0, "a caller that does not ask is believed: {}", believed(false));
+}
+
+#[test]
+fn a_long_job_hands_over_pieces_that_take_the_device_longer_and_a_single_one_does_not() {
+    let machine = calibrated(&[(1, 10_000.0, 1.0), (2, 50_000.0, 1.0)], Objective::Performance);
+    let mut adaptive = Adaptive::new(machine, &Settings::default());
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Bulk };
+    let mut device_at = |now| adaptive.choose(&Ask::one(shape), &weather(), now).engine == EngineId(2);
+    assert!(!device_at(0));
+    let first = (1..100).find(|piece| device_at(piece * 10_000));
+    assert!(first.is_some_and(|piece| (5..30).contains(&piece)), "{first:?}");
+    assert!(!device_at(10_000_000), "another job");
+}
+
+/// Instructions (1) and lanes of eight (2): 600 us for one, 640 us for a pass of one.
+fn lanes() -> Machine {
+    let mut machine = calibrated(&[(1, 600_000.0, 1.0), (2, 640_000.0, 1.0)], Objective::Performance);
+    let lanes = &mut machine.engines[2];
+    (lanes.class, lanes.widths) = (EngineClass::Lanes, Widths::all(8));
+    (lanes.inline, lanes.queued) = (lanes.queued, lanes.inline);
+    machine.engines.remove(0);
+    machine
+}
+
+fn together(adaptive: &mut Adaptive, count: u32) -> (u8, u32) {
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+    let choice = adaptive.choose(&Ask { count, ..Ask::one(shape) }, &weather(), 0);
+    (choice.engine.0, choice.count)
+}
+
+fn pass(adaptive: &mut Adaptive, batch: u16, latency_ns: Nanos) {
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+    let outcome = Outcome {
+        engine: EngineId(2),
+        latency_ns,
+        held_ns: 0,
+        batch,
+        depth: 1,
+        energy_nj: None,
+        failed: false,
+    };
+    adaptive.observe(&shape, &outcome, 0);
+}
+
+#[test]
+fn requests_in_hand_share_a_pass_where_that_takes_less() {
+    let mut adaptive = Adaptive::new(lanes(), &Settings::default());
+    assert_eq!(together(&mut adaptive, 1), (1, 1));
+    for count in 2..=8 {
+        assert_eq!(together(&mut adaptive, count), (2, count));
+    }
+    assert_eq!(together(&mut adaptive, 20), (2, 8));
+}
+
+#[test]
+fn a_fuller_pass_that_costs_twice_a_thin_one_is_known_as_such() {
+    let mut adaptive = Adaptive::new(lanes(), &Settings::default());
+    (0..300).for_each(|_| pass(&mut adaptive, 8, 1_900_000));
+    assert_eq!(together(&mut adaptive, 2), (2, 2), "a thin pass costs what it did");
+    (0..300).for_each(|_| pass(&mut adaptive, 4, 1_900_000));
+    assert_eq!(together(&mut adaptive, 2), (1, 2), "a thin pass costs as much as a full one");
+    assert_eq!(together(&mut adaptive, 4), (2, 4));
+    (0..300).for_each(|_| pass(&mut adaptive, 8, 8_000_000));
+    assert_eq!(together(&mut adaptive, 8), (1, 8), "a full pass is too slow");
+}
+
+#[test]
+fn a_bad_belief_about_passes_is_tried_again() {
+    let mut adaptive = Adaptive::new(lanes(), &Settings::default());
+    (0..300).for_each(|_| pass(&mut adaptive, 4, 2_400_000));
+    assert_eq!(together(&mut adaptive, 2), (1, 2));
+    let every = Settings::default().adaptive_explore_every;
+    let tried = (0..every / 2).filter(|_| together(&mut adaptive, 2).0 == 2).count();
+    assert_eq!(tried, 1, "one request in so many may be an experiment");
+}
+
+#[test]
+fn only_a_question_that_time_followed_can_have_been_refused() {
+    let machine = calibrated(&[(1, 90_000.0, 1.0), (2, 80_000.0, 1.0)], Objective::Performance);
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+    let sent = |step: u64| {
+        let mut adaptive = Adaptive::new(machine.clone(), &Settings::default());
+        // Nothing is ever in flight: nobody took what was named for the device.
+        let asked = (0..100)
+            .filter(|n| adaptive.choose(&Ask::one(shape), &weather(), n * step).engine == EngineId(2));
+        asked.count()
+    };
+    assert_eq!(sent(0), 100, "somebody only asks");
+    assert!(sent(100_000) < 100, "refused");
+}
+
+#[test]
+fn without_calibration_instructions_are_the_choice() {
+    assert_eq!(ask(server(), LatencyClass::Interactive), EngineId(1));
+}
+
+#[test]
+fn inline_choice_follows_calibration_and_availability() {
+    let machine = calibrated(&[(0, 1000.0, 1.0), (1, 2000.0, 1.0)], Objective::Performance);
+    let mut adaptive = Adaptive::new(machine, &Settings::default());
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Bulk };
+    let mut weather = weather();
+    assert_eq!(adaptive.choose(&Ask::inline(shape), &weather, 0).engine, EngineId(0));
+    weather.engines[0].available = false;
+    assert_eq!(adaptive.choose(&Ask::inline(shape), &weather, 0).engine, EngineId(1));
+}
+
+/// With a device each question is about one request on it; lanes still take a pass.
+#[test]
+fn beside_a_device_lanes_take_passes_and_the_device_one_at_a_time() {
+    let mut machine = lanes();
+    let device = EngineId(0);
+    let mut view = server().engines[2].clone();
+    view.id = device;
+    machine.engines.insert(0, view);
+    machine.costs.set(device, Kind::Sha256, vec![(0, 100_000_000.0, None)]);
+    let mut adaptive = Adaptive::new(machine.clone(), &Settings::default());
+    assert_eq!(together(&mut adaptive, 12), (2, 8), "a device that takes for ever");
+    machine.costs.set(device, Kind::Sha256, vec![(0, 1_000.0, None)]);
+    let mut adaptive = Adaptive::new(machine, &Settings::default());
+    assert_eq!(together(&mut adaptive, 12), (0, 1), "a device that takes no time");
+}

@@ -1,0 +1,248 @@
+//! Borrowed requests that are in the caller's hands, several in one call.
+//!
+//! What the policy gives to a CPU engine is done together, in place: no copy, no allocation, no token. What it gives to an
+//! engine that answers later goes there as a copy, and the call waits for it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wattlock_core::{Completion, Data, Error, Fault, Item, Kind, Nanos, OwnedRequest, Request, Shape, Token};
+use wattlock_policy::{Ask, Choice, EngineId, Outcome};
+
+use super::Dispatcher;
+use crate::health::Reason;
+use crate::sys::fork;
+use crate::telemetry::Counter;
+
+impl Dispatcher {
+    /// Does all of these requests and returns when all are done, each with its [`Item::result`]. Requests of one kind that
+    /// stand beside each other are asked about together. What the policy sends to an engine that answers later works there
+    /// on copies while this thread does the rest. Blocks the calling thread only for those (sleeping, not spinning, once
+    /// waits get long), at most until the runtime's time-out.
+    pub fn run_all(&mut self, items: &mut [Item<'_>]) {
+        if self.generation != fork::generation() {
+            self.after_fork();
+        }
+        let mut strangers = VecDeque::new();
+        if self.in_flight.len() > 0 {
+            // A caller that uses nothing but this would otherwise never hear of the tests its first call started.
+            self.poll(&mut |completion| strangers.push_back(completion));
+        }
+        let mut pending: Vec<(Token, EngineId, usize)> = Vec::new();
+        let mut at = 0;
+        while let Some(first) = items.get(at) {
+            if let Err(error) = first.request.validate() {
+                items[at].result = Err(error);
+                at += 1;
+                continue;
+            }
+            let shape = first.request.shape();
+            let now = self.look();
+            let count = items[at..].iter().take_while(|item| item.request.kind == shape.kind).count();
+            let choice = self.ask(&shape, count, now);
+            let end = at + (choice.count as usize).clamp(1, count);
+            match self.stations.get(choice.engine.index()) {
+                None => items[at..end].iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
+                Some(station) if station.queued.contains(shape.kind) => {
+                    for (index, item) in (at..).zip(&mut items[at..end]) {
+                        match self.enqueue_copy(&choice, &mut item.request, now) {
+                            Ok(token) => pending.push((token, choice.engine, index)),
+                            Err(result) => item.result = result,
+                        }
+                    }
+                }
+                Some(_) => self.do_together(choice.engine, &mut items[at..end]),
+            }
+            at = end;
+        }
+        if !pending.is_empty() {
+            self.flush();
+            self.wait_for(&mut pending, items, &mut strangers);
+        }
+        if !strangers.is_empty() {
+            // Other callers' completions that came out meanwhile are still theirs.
+            strangers.append(&mut self.ready);
+            self.ready = strangers;
+        }
+    }
+
+    /// Asks the policy about so many requests like this one.
+    pub(super) fn ask(&mut self, shape: &Shape, count: usize, now: Nanos) -> Choice {
+        let ask =
+            Ask { count: count as u32, operation_bytes: (shape.bytes * count) as u64, ..Ask::one(*shape) };
+        self.policy.choose(&ask, &self.weather, now)
+    }
+
+    /// Has a CPU engine do requests of one kind inside the call. A request that is invalid, or that the engine fails,
+    /// harms none of the others.
+    pub(super) fn do_together(&mut self, id: EngineId, items: &mut [Item<'_>]) {
+        let Some(first) = items.first() else { return };
+        let (shape, mut valid) = (first.request.shape(), true);
+        for item in &mut *items {
+            item.result = item.request.validate().map(|()| 0);
+            valid &= item.result.is_ok();
+        }
+        if !valid {
+            for item in items.iter_mut().filter(|item| item.result.is_ok()) {
+                self.do_valid(id, shape.kind, std::slice::from_mut(item));
+            }
+            return;
+        }
+        let width = usize::from(self.stations[id.index()].engine.width(shape.kind)).max(1);
+        if width == 1 {
+            return self.do_valid(id, shape.kind, items);
+        }
+        items.chunks_mut(width).for_each(|batch| self.do_valid(id, shape.kind, batch));
+    }
+
+    /// The same for requests that are valid, and no more of them than the engine is wide, if it has a width.
+    fn do_valid(&mut self, id: EngineId, kind: Kind, items: &mut [Item<'_>]) {
+        if !self.prove_inline(id, kind) {
+            let reason = self.why_not_inside(id, kind);
+            items.iter_mut().for_each(|item| item.result = self.fall_back(id, reason, &mut item.request));
+            return;
+        }
+        let start = self.runtime.clock().now();
+        let engine = &self.stations[id.index()].engine;
+        engine.execute_all(items);
+        let wide = engine.width(kind) > 1;
+        self.now = self.runtime.clock().now();
+        let took_ns = self.now.saturating_sub(start);
+        let (mut done, mut bytes, mut failed) = (0_u32, 0_usize, None);
+        for item in &mut *items {
+            match item.result {
+                Ok(_) => (done, bytes) = (done + 1, bytes + item.request.data.len()),
+                Err(error) => {
+                    let shape = item.request.shape();
+                    item.result = self.run_failed(id, &shape, error, &mut item.request);
+                    // What there is no right result for is the request's fault and not the engine's.
+                    let at_fault = matches!(error, Error::Device(_)) && item.result.is_ok();
+                    failed = failed.or(at_fault.then_some(shape));
+                }
+            }
+        }
+        if done > 0 {
+            let shape = Shape { bytes: bytes / done as usize, ..items[0].request.shape() };
+            let count = items.len() as u32;
+            // A pass takes all of them as long; one after the other each has its share.
+            let (latency_ns, batch) = if wide { (took_ns, count) } else { (took_ns / Nanos::from(count), 1) };
+            self.count_together(id, &shape, (done, bytes), latency_ns, batch as u16);
+        }
+        if let Some(shape) = failed {
+            let outcome = Outcome { failed: true, ..outcome(id, took_ns, 1) };
+            self.policy.observe(&shape, &outcome, self.now);
+        }
+    }
+
+    /// Counts requests that a CPU engine has done together, so many bytes in all, and tells the policy.
+    fn count_together(
+        &mut self,
+        id: EngineId,
+        shape: &Shape,
+        (done, bytes): (u32, usize),
+        latency_ns: Nanos,
+        batch: u16,
+    ) {
+        let each = u64::from(done);
+        self.row.done_together(id, shape.kind, done, bytes as u64);
+        self.row.add(id, shape.kind, Counter::Timed, each);
+        self.row.add(id, shape.kind, Counter::TimedNs, each * latency_ns);
+        self.row.add(id, shape.kind, Counter::HeldNs, each * self.held_before_ns);
+        if batch > 1 || self.stations[id.index()].engine.width(shape.kind) > 1 {
+            self.row.add(id, shape.kind, Counter::BatchSum, each * u64::from(batch));
+        }
+        self.count_energy(id, shape, done, None);
+        self.policy.observe(shape, &outcome(id, latency_ns, batch), self.now);
+    }
+
+    /// Gives a copy of a borrowed request to an engine that answers later, or does it now.
+    fn enqueue_copy(
+        &mut self,
+        choice: &Choice,
+        request: &mut Request<'_>,
+        now: Nanos,
+    ) -> Result<Token, Result<usize, Error>> {
+        if let Err(error) = request.validate() {
+            return Err(Err(error));
+        }
+        let key = Arc::new(request.key.clone());
+        let mut copy =
+            OwnedRequest::new(request.kind, key, request.data.input().to_vec(), request.data.output().len());
+        copy.nonce = request.nonce.to_vec();
+        copy.aad = request.aad.to_vec();
+        copy.options = request.options;
+        copy.class = request.class;
+        if let Some(tag) = copy.tag.get_mut(..request.tag.len()) {
+            tag.copy_from_slice(request.tag);
+        }
+        let shape = request.shape();
+        self.enqueue(choice, &shape, copy, now)
+            .map_err(|(reason, _)| self.fall_back(choice.engine, reason, request))
+    }
+
+    /// Waits until all of these are back.
+    fn wait_for(
+        &mut self,
+        pending: &mut Vec<(Token, EngineId, usize)>,
+        items: &mut [Item<'_>],
+        strangers: &mut VecDeque<Completion>,
+    ) {
+        let mut patience = Patience::default();
+        while !pending.is_empty() {
+            let mut arrived = Vec::new();
+            if self.poll(&mut |completion| arrived.push(completion)) == 0 {
+                patience.wait();
+                continue;
+            }
+            patience = Patience::default();
+            for completion in arrived {
+                let Some(at) = pending.iter().position(|(token, ..)| *token == completion.token) else {
+                    strangers.push_back(completion);
+                    continue;
+                };
+                let (_, engine, index) = pending.swap_remove(at);
+                let item = &mut items[index];
+                item.result = match completion.result {
+                    // Its copy was lost; the original is here.
+                    Err(Error::Device(_)) => self.fall_back(engine, Reason::Lost, &mut item.request),
+                    _ => deliver(&completion, &mut item.request),
+                };
+            }
+        }
+    }
+}
+
+/// What a policy learns of requests that a CPU engine has done.
+fn outcome(engine: EngineId, latency_ns: Nanos, batch: u16) -> Outcome {
+    Outcome { engine, latency_ns, held_ns: 0, batch, depth: 1, energy_nj: None, failed: false }
+}
+
+/// Copies a completion's result into the borrowed request it was made from.
+fn deliver(completion: &Completion, request: &mut Request<'_>) -> Result<usize, Error> {
+    let len = completion.result?;
+    let from = completion.request.output.get(..len).ok_or(Error::Device(Fault::WrongResult))?;
+    let output = match &mut request.data {
+        Data::InPlace(buffer) => &mut **buffer,
+        Data::Apart { to, .. } => &mut **to,
+    };
+    output.get_mut(..len).ok_or(Error::Device(Fault::WrongResult))?.copy_from_slice(from);
+    let tag = completion.request.tag.get(..request.tag.len()).ok_or(Error::Device(Fault::WrongResult))?;
+    request.tag.copy_from_slice(tag);
+    Ok(len)
+}
+
+/// How a blocked caller waits: a few spins for what is nearly there, then yields, then short sleeps.
+#[derive(Default)]
+struct Patience(u32);
+
+impl Patience {
+    fn wait(&mut self) {
+        self.0 += 1;
+        match self.0 {
+            0..32 => std::hint::spin_loop(),
+            32..64 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(u64::from(self.0.min(264) - 63) / 4 + 5)),
+        }
+    }
+}
