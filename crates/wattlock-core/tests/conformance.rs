@@ -44,6 +44,8 @@ enum Flaw {
     MiscountsPoll,
     SecondOfABatchWrong,
     BatchFailsTogether,
+    SkipsTheLast,
+    RightInBatches,
 }
 
 struct Toy {
@@ -73,14 +75,19 @@ impl Engine for Toy {
     }
 
     fn width(&self, _: Kind) -> u16 {
-        if matches!(self.flaw, Flaw::SecondOfABatchWrong | Flaw::BatchFailsTogether) { 4 } else { 1 }
+        let together =
+            [Flaw::SecondOfABatchWrong, Flaw::BatchFailsTogether, Flaw::SkipsTheLast, Flaw::RightInBatches];
+        if together.contains(&self.flaw) { 4 } else { 1 }
     }
 
     fn execute_all(&self, items: &mut [Item<'_>]) {
         items.iter_mut().for_each(|item| item.result = self.execute(&mut item.request));
         let failed = items.iter().any(|item| item.result.is_err());
         match (self.flaw, items) {
-            (Flaw::SecondOfABatchWrong, [_, second, ..]) => second.request.data.output()[0] ^= 1,
+            (Flaw::SecondOfABatchWrong, [_, second, ..]) => {
+                second.request.data.output().iter_mut().take(1).for_each(|byte| *byte ^= 1);
+            }
+            (Flaw::SkipsTheLast, [_, .., last]) => last.result = Err(Error::Unsupported),
             (Flaw::BatchFailsTogether, items @ [_, _, ..]) if failed => {
                 items.iter_mut().for_each(|item| item.result = Err(Error::Authentication));
             }
@@ -428,6 +435,16 @@ fn requests_forgotten_by_stop_are_found() {
 #[test]
 fn miscounted_poll_is_found() {
     fails_with(Flaw::MiscountsPoll, true, &["miscounts"]);
+}
+
+#[test]
+fn right_engine_passes_in_batches() {
+    assert!(run(Flaw::RightInBatches, false).unwrap().requests > 2000);
+}
+
+#[test]
+fn request_of_a_batch_that_is_left_out_is_found() {
+    fails_with(Flaw::SkipsTheLast, false, &["Together"]);
 }
 
 #[test]

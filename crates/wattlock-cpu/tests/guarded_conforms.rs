@@ -2,8 +2,8 @@
 //! names crashes, whichever kind and whichever engine does it, foreign code included. Buffers are a request's input,
 //! output, nonce, associated data and tag; a key's material lies where the key's owner put it.
 //!
-//! Lanes take a batch on borrowed buffers, too (`Lanes::pass`): that is tried here, one request of the suite's among
-//! neighbours. Requests in a queue own their memory; `guarded_queues` of the runtime's tests guards that.
+//! Lanes take batches: the suite puts each request among neighbours, all of them in such buffers. Requests in a queue own
+//! their memory; `guarded_queues` of the runtime's tests guards that.
 #![allow(unsafe_code, reason = "memory maps with unreadable pages behind them")]
 
 use std::ops::{Deref, DerefMut};

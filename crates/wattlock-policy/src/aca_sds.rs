@@ -93,7 +93,7 @@ impl Policy for AcaSds {
         let write = !self.reads.contains(shape.kind);
         let worth_it = weather.submitters > self.alpha && shape.bytes > self.beta_bytes;
         if !write || !worth_it {
-            return self.cpu.answer(ask, weather);
+            return Choice::now(self.cpu.pick(shape.kind, weather));
         }
         let cpu = Choice::now(self.cpu.pick(shape.kind, weather));
         if !self.feeds(shape.bytes, weather) {

@@ -49,7 +49,7 @@ impl Policy for Eeca {
         }
         let shape = &ask.shape;
         if shape.bytes <= self.threshold_bytes {
-            return self.cpu.answer(ask, weather);
+            return Choice::now(self.cpu.pick(shape.kind, weather));
         }
         let engine = self.device.pick(shape.kind, weather);
         let hold_ns = if self.devices.must_wait(engine, shape.kind, weather) { self.hold_ns } else { 0 };

@@ -58,8 +58,6 @@ pub struct Ask {
     pub shape: Shape,
     /// How many there are, at least 1.
     pub count: u32,
-    /// Input bytes of the whole operation that they are part of (a response, a file-system call): at least theirs.
-    pub operation_bytes: u64,
     /// Whether the caller can wait for a completion. If not, the engine must finish inside the call.
     pub may_wait: bool,
 }
@@ -67,7 +65,7 @@ pub struct Ask {
 impl Ask {
     /// One request by itself, whose caller can wait for its completion.
     pub const fn one(shape: Shape) -> Ask {
-        Ask { shape, count: 1, operation_bytes: shape.bytes as u64, may_wait: true }
+        Ask { shape, count: 1, may_wait: true }
     }
 
     /// One request by itself that must be done when the call returns.

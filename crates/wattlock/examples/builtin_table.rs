@@ -41,7 +41,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let kinds = if table == "avx512" { KindSet::ALL } else { lanes.description().queued };
+    let kinds = if table == "avx512" { KindSet::ALL } else { lanes.description().inline };
     let engines: [Arc<dyn Engine>; 3] =
         [Arc::new(Instruction::with(cpu)), Arc::new(Software::new()), Arc::new(lanes)];
     let plan =

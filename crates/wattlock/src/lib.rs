@@ -3,8 +3,9 @@
 //! A [`Runtime`] is one process's registry of engines, its policy and profile, and its telemetry; it is shared.
 //! A [`Dispatcher`] is one thread's way in: it owns that thread's policy state, its instances and its in-flight
 //! table, so that no call on it takes a lock. Work that can finish inside the call goes through
-//! [`Dispatcher::run`], with no queue and no allocation; work whose caller can wait elsewhere goes through
-//! [`Dispatcher::submit`], [`Dispatcher::flush`] and [`Dispatcher::poll`].
+//! [`Dispatcher::run`], or several requests at a time through [`Dispatcher::run_all`], with no queue and no allocation. Work
+//! that owns its buffers goes through [`Dispatcher::submit_together`]; what an engine that answers later has of it comes
+//! out of [`Dispatcher::poll`].
 //!
 //! This crate refuses to know who asked (no door is named here), to do cryptography itself, and to decide by size or
 //! watts (that is policy). Fallback is decided here, in one place (`Dispatcher::fall_back`), and nowhere else.

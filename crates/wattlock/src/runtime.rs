@@ -191,7 +191,7 @@ impl Builder {
         if self.engines.len() > MAX_ENGINES {
             return Err(BuildError::TooManyEngines(self.engines.len()));
         }
-        if !self.engines.iter().any(|engine| is_cpu_inline(&**engine)) {
+        if !self.engines.iter().any(|engine| does_one_at_a_time(&**engine)) {
             return Err(BuildError::NoCpuEngine);
         }
         let names: Vec<&'static str> = self.engines.iter().map(|engine| engine.description().name).collect();
@@ -271,6 +271,11 @@ fn is_cpu_inline(engine: &dyn Engine) -> bool {
     engine.description().class.is_cpu() && !engine.description().inline.is_empty()
 }
 
+/// Whether it is one that others fall back to: lanes alone do some kinds only.
+fn does_one_at_a_time(engine: &dyn Engine) -> bool {
+    is_cpu_inline(engine) && engine.description().class != EngineClass::Lanes
+}
+
 fn view(at: usize, engine: &dyn Engine) -> EngineView {
     let description = engine.description();
     EngineView {
@@ -321,7 +326,7 @@ fn costs(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Costs {
 /// one, which is also the one that checks.
 fn set_check(costs: &mut Costs, engines: &[Arc<dyn Engine>], kind: Kind) {
     let share = check_share(kind);
-    let inside = engines.iter().enumerate().filter(|(_, engine)| is_cpu_inline(&***engine));
+    let inside = engines.iter().enumerate().filter(|(_, engine)| does_one_at_a_time(&***engine));
     let known = inside.filter_map(|(at, _)| costs.latency_ns(EngineId(at as u8), kind, 0));
     let Some(quickest) = known.min_by(f64::total_cmp).filter(|_| share > 0.0) else { return };
     for (at, engine) in engines.iter().enumerate() {
@@ -440,7 +445,8 @@ impl Runtime {
     /// Nanoseconds of one request of a kind alone on the fastest engine that does it inside the call, by calibration at
     /// the smallest size; 0 where nobody knows.
     pub fn alone_ns(&self, kind: Kind) -> u64 {
-        let inline = self.inner.machine.engines.iter().filter(|engine| engine.inline.contains(kind));
+        let engines = self.inner.machine.engines.iter();
+        let inline = engines.filter(|engine| engine.inline.contains(kind) && engine.widths.of(kind) == 1);
         let known = inline.filter_map(|engine| self.inner.machine.costs.latency_ns(engine.id, kind, 0));
         known.min_by(f64::total_cmp).map_or(0, |ns| ns as u64)
     }

@@ -114,14 +114,6 @@ fn an_emulated_card_touches_nothing_beyond_its_requests() {
     conform(&card, &Instruction::new(), &harness());
 }
 
-#[cfg(target_arch = "x86_64")]
-#[test]
-fn queued_lanes_touch_nothing_beyond_their_requests() {
-    for lanes in wattlock_cpu::lanes::dev::lanes_here() {
-        conform(&lanes, &Instruction::new(), &harness());
-    }
-}
-
 /// The kernel's word for what lies at an address.
 fn access(address: usize) -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

@@ -77,12 +77,14 @@ impl<'a> Suite<'a> {
         self.requests.set(self.requests.get() + requests);
     }
 
-    /// The ways the subject does `kind`. An engine that gains nothing by doing several together does them one by one.
+    /// The ways the subject does `kind`. Batches are for engines that gain something by doing several together.
     pub(super) fn ways(&self, kind: Kind) -> impl Iterator<Item = Way> + use<> {
         let with = |set: KindSet, way| set.contains(kind).then_some(way);
         let description = self.engine.description();
-        let inline = if self.engine.width(kind) > 1 { Way::Together } else { Way::Inline };
-        [with(description.inline, inline), with(description.queued, Way::Queued)].into_iter().flatten()
+        let together = with(description.inline, Way::Together).filter(|_| self.engine.width(kind) > 1);
+        [with(description.inline, Way::Inline), together, with(description.queued, Way::Queued)]
+            .into_iter()
+            .flatten()
     }
 
     /// Runs cases of one kind, shuffled together, in every way the subject knows, and judges each.

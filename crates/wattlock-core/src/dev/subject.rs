@@ -53,11 +53,12 @@ impl<'s, 'a> Subject<'s, 'a> {
         }
     }
 
-    /// Batches of every size in turn.
+    /// Batches of one size after the other, the largest first.
     fn together(&self, requests: Vec<OwnedRequest>) -> Vec<Answer> {
-        let (mut answers, mut left) = (Vec::new(), requests.into_iter());
+        let (mut answers, mut left, mut size) = (Vec::new(), requests.into_iter(), 0);
         loop {
-            let count = 1 + self.suite.random.below(TOGETHER);
+            let count = TOGETHER - size % TOGETHER;
+            size += 1;
             let batch: Vec<OwnedRequest> = left.by_ref().take(count).collect();
             if batch.is_empty() {
                 return answers;

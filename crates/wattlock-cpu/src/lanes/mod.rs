@@ -1,10 +1,9 @@
 //! Many requests side by side in SIMD: what the operations waiting in an event loop are worth on a CPU, with no card.
 //!
 //! A *lane* is one 64-bit slot of a vector register. A kernel does the same arithmetic in every lane, each with its own
-//! key and its own input, so a pass costs the same with one request as with a full batch. This engine refuses to do
-//! anything inside the call (one request alone is what `instruction` is for), to wait, or to start a thread: it holds
-//! what it is given until it is flushed or a batch of one kind is full, and works then, on the caller's thread, in the
-//! requests' own buffers.
+//! key and its own input, so a pass costs the same with one request as with a full batch. Work happens
+//! inside the call, on the caller's thread and buffers. This engine refuses to wait, to hold a request, or to start a
+//! thread: a door gathers full batches.
 //!
 //! *Layout.* `vector` is what a kernel may ask of a machine; a kernel is generic over it and has a thin entry for
 //! each instruction set, for which it demands that set's witness: [`Ifma512`], or [`Fma256`], whose eight lanes are two

@@ -50,7 +50,8 @@ impl Table {
         }
     }
 
-    /// The cheapest of the engines that do the kind inside the call and pass `usable`. Where costs are not known, the
+    /// The cheapest of the engines that do the kind inside the call and pass `usable`; lanes only if nothing does one at a
+    /// time: a slow moment of the thread must not send single requests to passes for good. Where costs are not known, the
     /// first in the order of preference.
     pub(super) fn inline_winner(
         &self,
@@ -59,7 +60,11 @@ impl Table {
         incumbent: Option<EngineId>,
         usable: impl Fn(EngineId) -> bool,
     ) -> Option<EngineId> {
-        let inline = || self.candidates.iter().filter(|one| one.inline && usable(one.id));
+        let alone = self.candidates.iter().any(|one| one.inline && one.width == 1 && usable(one.id));
+        let inline = || {
+            let usable = self.candidates.iter().filter(|one| one.inline && usable(one.id));
+            usable.filter(move |one| one.width == 1 || !alone)
+        };
         let first = inline().next()?;
         let metered =
             rules.objective != Objective::Performance && inline().all(|one| one.nj(bytes).is_some());
@@ -81,7 +86,7 @@ impl Table {
 
     /// What one request takes inside the call, at best.
     pub(super) fn inline_ns(&self, bytes: usize) -> Option<f32> {
-        let inline = self.candidates.iter().filter(|candidate| candidate.inline);
+        let inline = self.candidates.iter().filter(|candidate| candidate.inline && candidate.width == 1);
         inline.filter_map(|candidate| candidate.ns(bytes)).min_by(f32::total_cmp)
     }
 }

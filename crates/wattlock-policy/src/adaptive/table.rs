@@ -142,7 +142,7 @@ impl Table {
             _ => seen,
         };
         candidate.on_outcome(bytes, service, outcome.batch, outcome.depth, outcome.energy_nj);
-        if candidate.inline {
+        if candidate.inline && candidate.width == 1 {
             self.settle_bucket(bytes, rules);
         }
     }

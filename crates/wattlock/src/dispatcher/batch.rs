@@ -39,8 +39,8 @@ impl Dispatcher {
             }
             let shape = first.request.shape();
             let now = self.look();
-            let count = items[at..].iter().take_while(|item| item.request.kind == shape.kind).count();
-            let choice = self.ask(&shape, count, now);
+            let count = items[at..].iter().take_while(|item| is_alike(&shape, &item.request.shape())).count();
+            let choice = self.ask(&shape, count);
             let end = at + (choice.count as usize).clamp(1, count);
             match self.stations.get(choice.engine.index()) {
                 None => items[at..end].iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
@@ -52,7 +52,7 @@ impl Dispatcher {
                         }
                     }
                 }
-                Some(_) => self.do_together(choice.engine, &mut items[at..end]),
+                Some(_) => _ = self.do_together(choice.engine, &mut items[at..end]),
             }
             at = end;
         }
@@ -68,40 +68,39 @@ impl Dispatcher {
     }
 
     /// Asks the policy about so many requests like this one.
-    pub(super) fn ask(&mut self, shape: &Shape, count: usize, now: Nanos) -> Choice {
-        let ask =
-            Ask { count: count as u32, operation_bytes: (shape.bytes * count) as u64, ..Ask::one(*shape) };
-        self.policy.choose(&ask, &self.weather, now)
+    pub(super) fn ask(&mut self, shape: &Shape, count: usize) -> Choice {
+        let ask = Ask { count: count as u32, ..Ask::one(*shape) };
+        self.policy.choose(&ask, &self.weather, self.now)
     }
 
-    /// Has a CPU engine do requests of one kind inside the call. A request that is invalid, or that the engine fails,
-    /// harms none of the others.
-    pub(super) fn do_together(&mut self, id: EngineId, items: &mut [Item<'_>]) {
-        let Some(first) = items.first() else { return };
-        let (shape, mut valid) = (first.request.shape(), true);
-        for item in &mut *items {
-            item.result = item.request.validate().map(|()| 0);
-            valid &= item.result.is_ok();
-        }
-        if !valid {
-            for item in items.iter_mut().filter(|item| item.result.is_ok()) {
-                self.do_valid(id, shape.kind, std::slice::from_mut(item));
+    /// Has a CPU engine do requests of one kind inside the call, and says how many the fullest pass had (1 without one). A
+    /// request that is invalid, or that the engine fails, harms none of the others.
+    pub(super) fn do_together(&mut self, id: EngineId, items: &mut [Item<'_>]) -> u16 {
+        let Some(kind) = items.first().map(|item| item.request.kind) else { return 1 };
+        items.iter_mut().for_each(|item| item.result = item.request.validate().map(|()| 0));
+        let width = usize::from(self.stations[id.index()].engine.width(kind));
+        let mut fullest = 1;
+        for valid in items.chunk_by_mut(|a, b| a.result.is_ok() == b.result.is_ok()) {
+            if valid[0].result.is_err() {
+                continue;
             }
-            return;
+            // Whatever an engine leaves out must not pass for done.
+            valid.iter_mut().for_each(|item| item.result = Err(Error::Unsupported));
+            let size = if width > 1 { width } else { valid.len() };
+            for batch in valid.chunks_mut(size) {
+                fullest = fullest.max(self.do_valid(id, kind, batch));
+            }
         }
-        let width = usize::from(self.stations[id.index()].engine.width(shape.kind)).max(1);
-        if width == 1 {
-            return self.do_valid(id, shape.kind, items);
-        }
-        items.chunks_mut(width).for_each(|batch| self.do_valid(id, shape.kind, batch));
+        fullest
     }
 
     /// The same for requests that are valid, and no more of them than the engine is wide, if it has a width.
-    fn do_valid(&mut self, id: EngineId, kind: Kind, items: &mut [Item<'_>]) {
+    fn do_valid(&mut self, id: EngineId, kind: Kind, items: &mut [Item<'_>]) -> u16 {
         if !self.prove_inline(id, kind) {
             let reason = self.why_not_inside(id, kind);
             items.iter_mut().for_each(|item| item.result = self.fall_back(id, reason, &mut item.request));
-            return;
+            self.now = self.runtime.clock().now();
+            return 1;
         }
         let start = self.runtime.clock().now();
         let engine = &self.stations[id.index()].engine;
@@ -116,23 +115,33 @@ impl Dispatcher {
                 Err(error) => {
                     let shape = item.request.shape();
                     item.result = self.run_failed(id, &shape, error, &mut item.request);
+                    self.now = self.runtime.clock().now();
                     // What there is no right result for is the request's fault and not the engine's.
                     let at_fault = matches!(error, Error::Device(_)) && item.result.is_ok();
-                    failed = failed.or(at_fault.then_some(shape));
+                    failed = failed.or(at_fault.then_some((shape, Reason::of(&error))));
                 }
             }
         }
+        let count = items.len() as u16;
+        let batch = if wide { count } else { 1 };
         if done > 0 {
             let shape = Shape { bytes: bytes / done as usize, ..items[0].request.shape() };
-            let count = items.len() as u32;
             // A pass takes all of them as long; one after the other each has its share.
-            let (latency_ns, batch) = if wide { (took_ns, count) } else { (took_ns / Nanos::from(count), 1) };
-            self.count_together(id, &shape, (done, bytes), latency_ns, batch as u16);
+            let latency_ns = if wide { took_ns } else { took_ns / Nanos::from(count) };
+            self.count_together(id, &shape, (done, bytes), latency_ns, batch);
         }
-        if let Some(shape) = failed {
-            let outcome = Outcome { failed: true, ..outcome(id, took_ns, 1) };
-            self.policy.observe(&shape, &outcome, self.now);
+        match failed {
+            Some((shape, reason)) => {
+                if wide {
+                    self.failed(id, reason, self.now);
+                }
+                let outcome = Outcome { failed: true, ..outcome(id, took_ns, 1) };
+                self.policy.observe(&shape, &outcome, self.now);
+            }
+            None if wide => self.stations[id.index()].health.succeeded(),
+            None => {}
         }
+        batch
     }
 
     /// Counts requests that a CPU engine has done together, so many bytes in all, and tells the policy.
@@ -152,7 +161,10 @@ impl Dispatcher {
         if batch > 1 || self.stations[id.index()].engine.width(shape.kind) > 1 {
             self.row.add(id, shape.kind, Counter::BatchSum, each * u64::from(batch));
         }
-        self.count_energy(id, shape, done, None);
+        // The profile's joules are of a request alone, which has a pass for itself.
+        let share =
+            (batch > 1).then(|| self.runtime.energy_nj(id, shape.kind, shape.bytes) / u64::from(batch));
+        self.count_energy(id, shape, done, share);
         self.policy.observe(shape, &outcome(id, latency_ns, batch), self.now);
     }
 
@@ -211,6 +223,11 @@ impl Dispatcher {
             }
         }
     }
+}
+
+/// Whether requests can be one question to a policy: of one kind and urgency, and about as long.
+pub(super) fn is_alike(a: &Shape, b: &Shape) -> bool {
+    (a.kind, a.class) == (b.kind, b.class) && (a.bytes | 1).ilog2() == (b.bytes | 1).ilog2()
 }
 
 /// What a policy learns of requests that a CPU engine has done.

@@ -175,7 +175,8 @@ impl Dispatcher {
     /// Reads the clock and the weather.
     fn look(&mut self) -> Nanos {
         self.now = self.runtime.clock().now();
-        if self.runtime.has_queues() {
+        let away = |station: &Station| station.health.quarantined();
+        if self.runtime.has_queues() || self.stations.iter().any(away) {
             self.weather.idle_permille = self.idle.permille(self.now);
             self.weather.submitters = self.runtime.submitters();
             for (station, weather) in self.stations.iter_mut().zip(&mut self.weather.engines) {

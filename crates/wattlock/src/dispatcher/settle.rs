@@ -20,8 +20,7 @@ impl Dispatcher {
             return;
         };
         if let Purpose::Test(expected) = &entry.purpose {
-            let checker = self.runtime.cpu_engines(entry.shape.kind).next().unwrap_or(id);
-            let checker = self.stations[checker.index()].engine.clone();
+            let checker = self.checker(id, entry.shape.kind);
             let good = expected.verdict(&request, &result, &*checker).is_ok();
             let fault = result.err().filter(|error| matches!(error, Error::Device(_)));
             self.test_came_back(id, entry.shape.kind, good, fault.is_some(), now);

@@ -5,6 +5,7 @@ use std::mem;
 use wattlock_core::{Completion, Cost, Error, Item, Kind, Nanos, OwnedRequest, Refused, Shape, Token};
 use wattlock_policy::{Choice, EngineId};
 
+use super::batch::is_alike;
 use super::{Dispatcher, Submitted};
 use crate::health::Reason;
 use crate::sys::fork;
@@ -27,7 +28,7 @@ impl Dispatcher {
             return self.done(request, Err(error), 1, now);
         }
         let shape = request.shape();
-        let choice = self.ask(&shape, 1, now);
+        let choice = self.ask(&shape, 1);
         self.give(&choice, &shape, request, now)
     }
 
@@ -44,17 +45,21 @@ impl Dispatcher {
             self.after_fork();
         }
         self.held_before_ns = held_ns;
-        let mut queued = false;
+        let (active, mut queued) = (self.weather.active, false);
         while let Some(first) = requests.first() {
             let (shape, now) = (first.shape(), self.look());
             if !self.testing.is_empty() {
                 self.collect(now);
             }
-            let count = requests.iter().take_while(|request| request.kind == shape.kind).count();
-            let choice = self.ask(&shape, count, now);
-            let size = (choice.count as usize).clamp(1, count);
+            let count = requests.iter().take_while(|request| is_alike(&shape, &request.shape())).count();
+            // Those in hand wait for this thread, and so do those that devices have.
+            self.weather.active = active.max(self.doors_in_flight() as u32 + count as u32);
+            let choice = self.ask(&shape, count);
+            let mut size = (choice.count as usize).clamp(1, count);
             let station = self.stations.get(choice.engine.index());
-            if station.is_some_and(|station| !station.queued.contains(shape.kind)) {
+            if let Some(station) = station.filter(|station| !station.queued.contains(shape.kind)) {
+                let width = usize::from(station.engine.width(shape.kind));
+                size = if width > 1 { size.min(width) } else { size };
                 self.do_owned(choice.engine, requests, size, now, each);
                 continue;
             }
@@ -71,6 +76,7 @@ impl Dispatcher {
         if queued {
             self.flush();
         }
+        self.weather.active = active;
         self.held_before_ns = 0;
     }
 
@@ -84,10 +90,8 @@ impl Dispatcher {
         each: &mut dyn FnMut(u64, Submitted),
     ) {
         let mut items: Vec<Item<'_>> = requests[..size].iter_mut().map(|one| Item::new(one.view())).collect();
-        self.do_together(engine, &mut items);
+        let batch = self.do_together(engine, &mut items);
         let results: Vec<_> = items.into_iter().map(|item| item.result).collect();
-        let wide = self.stations[engine.index()].engine.width(requests[0].kind) > 1;
-        let batch = if wide { size as u16 } else { 1 };
         for (request, result) in requests.drain(..size).zip(results) {
             each(request.mark, self.done(request, result, batch, now));
         }
