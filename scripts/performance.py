@@ -195,7 +195,7 @@ START = {"first-use": "first use, with calibration", "later-use": "later uses",
          "first-dispatcher": "a thread's first dispatcher",
          "provider-load": "loading the provider, added to `openssl`", "threads": "threads started by loading"}
 MULTIPLIES = {"limit-registers": "what the CPU multiplies, from registers", "limit-loads": "what the CPU multiplies, with a load each"}
-THROUGH = {"runtime-of-kernel": "submitted one by one", "runtime-together-of-kernel": "handed over together",
+THROUGH = {"runtime-of-kernel": "borrowed requests", "runtime-together-of-kernel": "requests that own their buffers",
            "runtime-alone-over-instruction": "one alone", "runtime-few-over-instruction": "a few"}
 KINDS = ("rsa-2048-private", "rsa-3072-private", "rsa-4096-private", "ecdsa-p256-sign", "p256-derive", "p256-generate-derive",
          "x25519-derive", "x25519-generate-derive", "ecdsa-p384-sign", "p384-derive", "p384-generate-derive")
@@ -262,7 +262,7 @@ def section_dispatch(bench, name, where):
         return dict(where).get("bytes", 0), f"{label(name, where)}, against `aws-lc-rs` called directly"
     if bench == "dispatch":
         return (1 << 40) + dict(where).get("bytes", 0), f"added to a call of {size(dict(where).get('bytes', 0))}"
-    return (1 << 50, f"added to a queued request, {name}") if bench == "queued" else None
+    return None
 
 
 def section_through(bench, name, where):
@@ -306,7 +306,7 @@ SECTIONS = (
     ("HTTPS responses", section_responses, shown,
      "`wattlock bench https --rows response`: the worker's processor time for a response with TLS 1.3 and AES-256-GCM."),
     ("What the runtime adds to one request", section_dispatch, shown,
-     "`wattlock bench dispatch` (done inside the call) and the example `queued` (gathered in batches; beyond what the kernel takes)."),
+     "`wattlock bench dispatch`."),
     ("What the runtime leaves of the lanes", section_through, shown,
      "`wattlock bench lanes`, `adaptive`. Full batches: the rate through the runtime over that of the bare kernel. One request "
      "alone, and a few together: their time over that of `instruction` called directly."),
@@ -383,7 +383,7 @@ HEAD = (
     "All machines were shared virtual machines with two cores. Their neighbours come and go: ratios of short runs are off by some per "
     "cent, and by more at busy times.",
 )
-MADE = "<!-- Written by scripts/performance.py from docs/measurements/*.json; `make test` fails where it was changed by hand. -->"
+MADE = "<!-- Written by scripts/performance.py from docs/measurements/*.json; `make test` fails if it was changed by hand. -->"
 
 
 def described(run):
