@@ -40,7 +40,7 @@ pub struct Command {
     /// Write the page from the profile that is already there, measuring nothing
     #[arg(long, requires = "report")]
     report_only: bool,
-    /// Leave joules out even where a counter measures them
+    /// Leave joules out, even if a counter measures them
     #[arg(long)]
     no_joules: bool,
     /// Milliseconds for each measured point

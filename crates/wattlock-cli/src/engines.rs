@@ -14,7 +14,7 @@ use crate::cpu::Summary;
 use crate::setup::{self, Choice};
 use crate::text;
 
-/// What this machine has, what was chosen and why
+/// Show what this machine has, what would be chosen, and why
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  wattlock engines\n  wattlock engines --kind aes-256-gcm-seal\n  wattlock engines --emulate dh8970 --policy qweb\n  wattlock engines --models"

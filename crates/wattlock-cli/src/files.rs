@@ -44,7 +44,8 @@ struct Common {
     /// Files; none or `-` for standard input
     #[arg(value_name = "FILE")]
     inputs: Vec<PathBuf>,
-    /// Where the result goes; `-` for standard output. Without it each FILE gets a name of its own beside it
+    /// Where the result goes; `-` for standard output. Without it a name beside FILE: `.sealed` or `.age` is added or
+    /// removed
     #[arg(short, long, value_name = "FILE", conflicts_with = "dir")]
     output: Option<PathBuf>,
     /// Put the results into this folder
@@ -53,8 +54,8 @@ struct Common {
     /// Replace outputs that exist
     #[arg(short, long)]
     force: bool,
-    /// Read the passphrase from the first line of a file instead of the terminal. A passphrase takes 264 MiB of memory
-    /// when sealing; a file to open may ask for more, up to 4 GiB
+    /// Read the passphrase from the first line of a file instead of the terminal. Sealing takes 264 MiB of memory; opening
+    /// takes what the file asks for, up to 4 GiB
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
     /// Say at the end what was done, how fast, on which engine, in how much memory (on standard error)
@@ -73,7 +74,7 @@ struct Common {
 pub struct Seal {
     #[command(flatten)]
     common: Common,
-    /// Seal to this recipient: age1..., an SSH public key, a plugin's recipient
+    /// Seal to this recipient: age1..., an SSH public key, or the recipient of an age plugin; may be repeated
     #[arg(short, long = "recipient", value_name = "RECIPIENT")]
     recipients: Vec<String>,
     /// Seal to every recipient in this file
@@ -82,7 +83,7 @@ pub struct Seal {
     /// Seal to the recipients of the identities in this file
     #[arg(short, long = "identity", value_name = "FILE")]
     identities: Vec<PathBuf>,
-    /// Seal with a passphrase (takes 264 MiB of memory, and so does opening)
+    /// Seal with a passphrase instead of a recipient (takes 264 MiB of memory, and so does opening)
     #[arg(short, long, conflicts_with_all = ["recipients", "recipient_files", "identities"])]
     passphrase: bool,
     /// Write text that survives mail and terminals
@@ -96,7 +97,7 @@ pub struct Seal {
 /// Decrypt files
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock open -i key.txt backup.tar.sealed           writes backup.tar\n  wattlock open -i ~/.ssh/id_ed25519 -o - docs.tar.sealed | tar x\n  wattlock open secrets.age                            asks for the passphrase\n\nThe format (sealed or age, armored or not) is recognised. Nothing is written that was not verified."
+    after_help = "Examples:\n  wattlock open -i key.txt backup.tar.sealed           writes backup.tar\n  wattlock open -i ~/.ssh/id_ed25519 -o - docs.tar.sealed | tar x\n  wattlock open secrets.age                            asks for the passphrase\n\nThe format (sealed or age, armored or not) is recognised. Nothing is written that was not verified. Standard output gets verified chunks as they come; that the file was cut shows in the exit code only."
 )]
 pub struct Open {
     #[command(flatten)]

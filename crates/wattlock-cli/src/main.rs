@@ -31,7 +31,7 @@ use std::sync::atomic::Ordering;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Bulk cryptography by whatever does it for the least time or the fewest joules
+/// Do bulk cryptography on whichever engine takes the least time or the fewest joules
 #[derive(Debug, Parser)]
 #[command(
     name = "wattlock",
@@ -160,8 +160,9 @@ fn ignore_first_interrupt() {
 fn exit_codes() -> String {
     let own = [(0_u8, "done"), (1, "any other failure")];
     let commands = energy::exit_codes().iter().chain([&lab::NONSENSE]).chain(openssl::exit_codes());
-    let all = own.iter().chain(wattlock_files::exit_codes()).chain(commands);
-    all.map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
+    let mut all: Vec<_> = own.iter().chain(wattlock_files::exit_codes()).chain(commands).collect();
+    all.sort_by_key(|(code, _)| *code);
+    all.iter().map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
 }
 
 /// One line on standard error, and the exit code that belongs to it.

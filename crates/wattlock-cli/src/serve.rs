@@ -29,7 +29,8 @@ const ROUNDS: u32 = 5;
 const FILES: usize = 16;
 const FILE_BYTES: u64 = 4 << 20;
 
-/// Serve a folder over HTTPS on this machine, by the installed nginx with Wattlock in it
+/// Serve a folder over HTTPS on this machine, by the installed nginx with Wattlock; changes nothing else unless
+/// --install is given
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  wattlock serve .\n  wattlock serve . --compare --json -\n  wattlock serve . --install\n  wattlock serve /srv/www --port 8444 --key-type p256 --workers 2"
@@ -41,7 +42,7 @@ pub struct Command {
     /// Port on 127.0.0.1; 0 for any that is free
     #[arg(long, default_value_t = 8443)]
     port: u16,
-    /// Install nginx first if there is none (Debian, Ubuntu; asks sudo where it must); its own service stays off
+    /// Install nginx first if there is none (Debian, Ubuntu; uses sudo if it must); nginx's own service stays off
     #[arg(long)]
     install: bool,
     /// Start the same nginx without Wattlock beside it, measure both in turn, print the figures and stop

@@ -21,7 +21,7 @@ pub struct Choice {
     /// Rule that chooses an engine for each request
     #[arg(long, global = true, hide = true, default_value = "adaptive", value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
     pub policy: String,
-    /// What the policy minimises, where it has a choice
+    /// What the policy minimises, if it has a choice
     #[arg(long, global = true, hide = true, value_enum, default_value_t)]
     pub objective: Goal,
     /// A setting of the policy, as key=value; may be repeated (docs/policies.md lists them)

@@ -6,7 +6,7 @@ use wattlock::telemetry::{Cell, Snapshot, read_all};
 
 use crate::text;
 
-/// What running programs did, on which engine, and why not elsewhere
+/// Show what running programs did, on which engine, and why requests fell back to the CPU
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  wattlock status\n  wattlock status --json | jq '.[].cells'\n  wattlock status --watch 1"

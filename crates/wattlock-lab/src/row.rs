@@ -23,9 +23,9 @@ pub enum Role {
     Input,
     /// A published figure on which a parameter was fitted; its deviation is what the fit leaves.
     Fitted,
-    /// Follows from an input by definition: it would come out whatever the simulation did in between.
+    /// Follows from an input by definition, whatever the simulation does.
     Echoed,
-    /// Neither: the model could have missed it.
+    /// None of the above: the model could have missed it.
     Predicted,
 }
 

@@ -21,7 +21,7 @@ use crate::text;
 /// What to measure.
 #[derive(Debug, Args)]
 pub struct Settings {
-    /// Only these kinds
+    /// Only these kinds; may be repeated (`wattlock engines` lists them)
     #[arg(long = "kind", value_parser = parse_kind)]
     kinds: Vec<Kind>,
     /// Request sizes, for kinds that have any
@@ -33,7 +33,7 @@ pub struct Settings {
     /// Leave OpenSSL out
     #[arg(long)]
     no_openssl: bool,
-    /// Leave joules out, which stand beside where a counter measures them
+    /// Leave joules out (they are printed if a counter measures them)
     #[arg(long)]
     no_joules: bool,
 }

@@ -22,13 +22,13 @@ use crate::text;
 /// What to measure.
 #[derive(Debug, Args)]
 pub struct Settings {
-    /// Only operations whose name contains this
+    /// Only operations whose name contains this; may be repeated
     #[arg(long = "operation")]
     operations: Vec<String>,
-    /// Turns of each side, of some hundredths of a second
+    /// Rounds of each side, in turn, of some hundredths of a second each
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: u32,
-    /// Leave out what the runtime makes of it
+    /// Leave out the second table: what the runtime leaves of the kernel's rate
     #[arg(long)]
     no_runtime: bool,
     /// Leave OpenSSL out

@@ -24,10 +24,10 @@ use clap::{Args, Subcommand};
 use self::record::Record;
 use crate::setup::Choice;
 
-/// Measure engines, dispatch, sealed files and start-up, with peers beside them
+/// Measure ciphers, dispatch, files, start-up, public keys and HTTPS, with peers beside them
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json engines.json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start\n  wattlock bench lanes --operation x25519\n  wattlock bench https --rows tls13"
+    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json engines.json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start\n  wattlock bench lanes --operation rsa-2048\n  wattlock bench https --rows tls13"
 )]
 pub struct Command {
     #[command(subcommand)]
@@ -51,11 +51,11 @@ enum What {
     /// Sealing and opening files, with `cp` and `age` beside them
     #[command(after_help = "Example:\n  wattlock bench files --dir /dev/shm --size 2G --rounds 5")]
     Files(files::Settings),
-    /// First use without a profile, and loading the runtime and the provider
+    /// First use without a profile, later uses, and loading the runtime and the provider
     #[command(after_help = "Example:\n  wattlock bench start")]
     Start,
     /// Full batches of public-key operations in lanes, with OpenSSL beside them
-    #[command(after_help = "Example:\n  wattlock bench lanes --operation x25519 --turns 3")]
+    #[command(after_help = "Example:\n  wattlock bench lanes --operation rsa-2048 --turns 3")]
     Lanes(lanes::Settings),
     /// HTTPS by the installed nginx, with Wattlock and without
     #[command(after_help = "Example:\n  wattlock bench https --rows tls13 --seconds 2 --rounds 3 --engines")]

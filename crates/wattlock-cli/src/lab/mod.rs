@@ -57,13 +57,13 @@ enum What {
     /// One bulk job split over CPU and GPU (Fei et al. 2020)
     #[command(allow_negative_numbers = true, after_help = "Example:\n  wattlock lab eep --megabytes 100,300")]
     Eep(One<eep::Options>),
-    /// Streams whose velocity changes while they run, which the stream paper leaves open
+    /// Streams whose velocity changes while they run (no paper has them)
     #[command(
         allow_negative_numbers = true,
         after_help = "Example:\n  wattlock lab velocity --pattern bursts --report bursts.html"
     )]
     Velocity(One<velocity::Options>),
-    /// All of them, as published
+    /// All of the papers, with the published settings
     #[command(after_help = "Examples:\n  wattlock lab all --json\n  wattlock lab all --report out.html")]
     All(Output),
     /// A model's parameters: inputs, what was fitted on what, and guesses that no published figure determines

@@ -35,13 +35,19 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Add the module to a configuration and turn it on for all its servers
-    #[command(after_help = "Examples:\n  wattlock nginx enable --dry-run\n  wattlock nginx enable")]
+    #[command(
+        after_help = "Examples:\n  sudo wattlock nginx enable --dry-run\n  sudo wattlock nginx enable && sudo systemctl restart nginx\n\nAdds marked lines, keeps a backup beside the file, runs `nginx -t` and undoes the change if nginx refuses. Run `wattlock nginx disable` before nginx is upgraded: a module fits one version."
+    )]
     Enable(Change),
     /// Take out what `enable` added
-    #[command(after_help = "Example:\n  wattlock nginx disable --dry-run")]
+    #[command(
+        after_help = "Examples:\n  wattlock nginx disable --dry-run\n  sudo wattlock nginx disable && sudo nginx -s reload"
+    )]
     Disable(Change),
-    /// Say whether this nginx can use Wattlock, and does
-    #[command(after_help = "Example:\n  wattlock nginx check --nginx /usr/local/nginx/sbin/nginx")]
+    /// Say whether this nginx can use Wattlock, and whether it does
+    #[command(
+        after_help = "Examples:\n  wattlock nginx check --nginx /usr/local/nginx/sbin/nginx\n  wattlock nginx check --status http://127.0.0.1/wattlock_status --json\n\nThe exit code is 1 if anything is wrong."
+    )]
     Check(Check),
 }
 
@@ -70,7 +76,7 @@ struct About {
 struct Check {
     #[command(flatten)]
     about: About,
-    /// Status page of a running nginx, whose words are shown (http or https; any certificate is accepted)
+    /// Status page of a running nginx, to be shown too (http or https; any certificate is accepted)
     #[arg(long, value_name = "URL")]
     status: Option<String>,
     /// One JSON object a line

@@ -20,10 +20,11 @@ pub struct Places {
     /// The nginx program; without it, what PATH and the usual folders have
     #[arg(long, value_name = "PATH")]
     pub nginx: Option<PathBuf>,
-    /// Wattlock's module for that nginx; without it, what was built with this program or what is installed
+    /// Wattlock's module for that nginx; without it, the one built with this program or the installed one (`nginx
+    /// enable` prefers the installed one)
     #[arg(long, value_name = "PATH")]
     pub module: Option<PathBuf>,
-    /// Wattlock's provider; without it, what was built with this program or what is installed
+    /// Wattlock's provider; without it, the one built with this program or the installed one
     #[arg(long, value_name = "PATH")]
     pub provider: Option<PathBuf>,
     /// Folder with the libssl and libcrypto that nginx is to load, in place of the system's

@@ -43,7 +43,7 @@ pub fn exit_codes() -> &'static [(u8, &'static str)] {
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
-    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --set policy=adaptive\n  wattlock openssl check --program /usr/sbin/nginx\n  wattlock openssl disable\n\ndocs/provider.md has the settings and says what is offered, and why."
+    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --set algorithms=rsa,ec,x25519\n  wattlock openssl check --program /usr/sbin/nginx\n  wattlock openssl disable\n\ndocs/provider.md has the settings and says what is offered, and why."
 )]
 pub struct Command {
     #[command(subcommand)]
@@ -74,7 +74,7 @@ struct Common {
 /// Add Wattlock to openssl.cnf
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --yes --set objective=energy --set algorithms=gcm,rsa\n\nA block of lines is added at the file's end; no other line changes. The new file is tried in fresh\nprocesses before it takes the old one's place."
+    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --yes --set objective=energy --set algorithms=gcm,rsa\n\nEvery program that reads this file uses Wattlock from its next start. One block is added at the file's end; no other line changes. The new file is tried in fresh processes before it replaces the old one."
 )]
 struct Enable {
     #[command(flatten)]
@@ -91,7 +91,9 @@ struct Enable {
 
 /// Take out of openssl.cnf what `enable` added
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wattlock openssl disable --dry-run")]
+#[command(
+    after_help = "Examples:\n  wattlock openssl disable --dry-run\n  sudo wattlock openssl disable\n\nRunning programs keep Wattlock until they restart."
+)]
 struct Disable {
     #[command(flatten)]
     common: Common,

@@ -15,7 +15,7 @@ use wattlock_core::Kind;
 use super::{escape, operations, overview, section, sized, summary};
 use crate::text;
 
-/// One page with pictures from what other commands wrote: benches, comparisons, joules, a calibration
+/// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  wattlock bench files --json files.json\n  wattlock serve . --compare --json serve.json\n  wattlock energy --json -o energy.json -- wattlock seal -q -r age1... -o /dev/null backup.tar\n  wattlock report -o page.html files.json serve.json energy.json"
@@ -30,7 +30,7 @@ pub struct Command {
     /// A line to say above the figures; may be repeated
     #[arg(long = "note", value_name = "TEXT")]
     notes: Vec<String>,
-    /// What `--json` of `bench`, `serve --compare` and `energy` wrote
+    /// Files that `--json` of `bench`, `serve --compare` and `energy` wrote
     #[arg(value_name = "JSON", required = true)]
     records: Vec<PathBuf>,
 }

@@ -72,7 +72,7 @@ pub struct Options {
     /// Requests the card's driver takes
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().window))]
     pub window: u32,
-    /// What a page for the card costs a core in microseconds [default: fitted]
+    /// Time that a page for the card costs a core, in microseconds [default: fitted]
     #[cfg_attr(feature = "args", arg(long))]
     pub call_us: Option<f64>,
     /// The CPU's speed against the published one
@@ -81,7 +81,7 @@ pub struct Options {
     /// How much CPU times vary, in thousandths, so that nothing runs in lockstep
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().jitter_permille))]
     pub jitter_permille: u32,
-    /// Seed of that
+    /// Seed of that variation
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
     pub seed: u64,
 }

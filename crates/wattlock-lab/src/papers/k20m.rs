@@ -199,19 +199,19 @@ pub struct StreamPlatform {
     /// Watts on top while the GPU works at its default clock. Default: fitted.
     #[cfg_attr(feature = "args", arg(long))]
     pub gpu_w: Option<f64>,
-    /// Exponent of the clock in that.
+    /// Exponent of the clock in the GPU's dynamic power.
     #[cfg_attr(feature = "args", arg(long, default_value_t = StreamPlatform::default().alpha))]
     pub alpha: f64,
     /// Time to set another clock, in microseconds.
     #[cfg_attr(feature = "args", arg(long, default_value_t = StreamPlatform::default().set_clock_us))]
     pub set_clock_us: f64,
-    /// What the CPU encrypts, in MB/s. Default: published for 16 cores.
+    /// Rate at which the CPU encrypts, in MB/s. Default: published for 16 cores.
     #[cfg_attr(feature = "args", arg(long))]
     pub cpu_mb_s: Option<f64>,
-    /// Watts on top while it does. Default: fitted.
+    /// Watts on top while the CPU encrypts. Default: fitted.
     #[cfg_attr(feature = "args", arg(long))]
     pub cpu_w: Option<f64>,
-    /// What a timer adds to a sleep, in microseconds. Default: fitted.
+    /// Time that a timer adds to a sleep, in microseconds. Default: fitted.
     #[cfg_attr(feature = "args", arg(long))]
     pub slack_us: Option<f64>,
     /// Length of a stall of the encryptor, in milliseconds.

@@ -45,7 +45,7 @@ pub struct Options {
     /// The machine.
     #[cfg_attr(feature = "args", command(flatten))]
     pub platform: StreamPlatform,
-    /// Of everything random.
+    /// Seed of the random numbers.
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
     pub seed: u64,
     /// Runs with consecutive seeds whose mean is reported.

@@ -107,7 +107,7 @@ pub struct Options {
     /// Requests in flight worth a poll while one is a public-key operation (published: 48)
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().poll_asym))]
     pub poll_asym: u32,
-    /// The same while none is (published: 24)
+    /// Requests in flight worth a poll while none is a public-key operation (published: 24)
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().poll_sym))]
     pub poll_sym: u32,
     /// Poll after so long without one, in microseconds (published example: 5)
@@ -116,7 +116,7 @@ pub struct Options {
     /// The polling thread's period where there is no heuristic polling, in microseconds (ours)
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().thread_us))]
     pub thread_us: f64,
-    /// What one wake-up of that thread takes from its worker, in microseconds (ours)
+    /// CPU time that one wake-up of the polling thread takes from its worker, in microseconds (ours)
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().tick_us))]
     pub tick_us: f64,
     /// Straight offload of RSA-2048 over software (published: "about two times")
@@ -134,10 +134,10 @@ pub struct Options {
     /// To check a client's P-256 key on the CPU, in microseconds of the build machine (ours)
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().peer_key_us))]
     pub peer_key_us: f64,
-    /// How much longer that takes for P-384 (ours)
+    /// How much longer the check of a client's key takes for P-384 than for P-256 (ours)
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().p384_check_times))]
     pub p384_check_times: f64,
-    /// What a client takes to answer, in microseconds (ours)
+    /// Time that a client takes to answer, in microseconds (ours)
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().client_us))]
     pub client_us: f64,
     /// Share of full handshakes in the resumption row, in per cent (published: 10)
@@ -155,7 +155,7 @@ pub struct Options {
     /// Connections measured in each run; a third as many go before
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().handshakes))]
     pub handshakes: u64,
-    /// Of the streams of chance
+    /// Seed of the random numbers
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
     pub seed: u64,
     /// What `adaptive` minimises

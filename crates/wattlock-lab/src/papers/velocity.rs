@@ -11,7 +11,7 @@ use crate::sim::stream::{Message, Passage, Sample, pass};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "args", derive(clap::ValueEnum))]
 pub enum Pattern {
-    /// It does not.
+    /// The velocity stays the same.
     Steady,
     /// A trickle, and now and then most of what the GPU can do, for a fraction of a second.
     Bursts,
@@ -68,7 +68,7 @@ pub struct Options {
     /// The machine.
     #[cfg_attr(feature = "args", command(flatten))]
     pub platform: StreamPlatform,
-    /// Of everything random.
+    /// Seed of the random numbers.
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
     pub seed: u64,
 }
