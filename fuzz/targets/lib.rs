@@ -6,7 +6,7 @@ use chacha20poly1305::ChaCha20Poly1305;
 use hkdf::Hkdf;
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256, Sha512};
-use wattlock_core::{Data, Error, Kind, Request};
+use wattlock_core::{Data, Error, Item, Kind, Request};
 use wattlock_files::{Crypto, CryptoSource};
 
 /// Does just the kinds that files need.
@@ -64,10 +64,8 @@ impl Crypto for Portable {
         }
     }
 
-    fn run_all(&mut self, requests: &mut [Request<'_>], results: &mut [Result<usize, Error>]) {
-        for (request, result) in requests.iter_mut().zip(results) {
-            *result = self.run(request);
-        }
+    fn run_all(&mut self, items: &mut [Item<'_>]) {
+        items.iter_mut().for_each(|item| item.result = self.run(&mut item.request));
     }
 }
 
