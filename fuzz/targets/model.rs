@@ -29,7 +29,6 @@ fn nothing() -> Arc<dyn Engine> {
         class: EngineClass::Software,
         inline: KindSet::ALL,
         queued: KindSet::EMPTY,
-        width: 1,
         detail: String::new(),
     }))
 }
