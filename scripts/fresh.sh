@@ -232,7 +232,7 @@ for release in own next; do
 done
 if [ ${#command[@]} -gt 0 ]; then exit $failed; fi
 
-# A release's entry stays until that release is tried again, with its own commit; a command's until it is tried again.
+# A command's result stays, with its commit, until the command is tried again.
 python3 - "$records" "$commit" docs/measurements/fresh.json <<'PYTHON'
 import datetime, json, os, pathlib, sys
 
@@ -250,7 +250,7 @@ for line in pathlib.Path(records).read_text().splitlines():
     one = tried.setdefault(release, {"commands": [], "packages": {}})
     if what == "command":
         name, status, seconds, tests = rest
-        row = {"command": name, "status": int(status), "seconds": int(seconds)}
+        row = {"command": name, "commit": commit, "status": int(status), "seconds": int(seconds)}
         one["commands"].append(row | ({"tests": tests} if tests else {}))
     elif what == "package":
         one["packages"][rest[0]] = rest[1]
@@ -261,11 +261,9 @@ for release, one in tried.items():
         continue
     before = kept["releases"].get(release, {})
     again = {row["command"] for row in one["commands"]}
-    same = before.get("commit") == commit
-    rows = [row for row in before.get("commands", []) if same and row["command"] not in again]
+    rows = [row for row in before.get("commands", []) if row["command"] not in again]
     kept["releases"][release] = {
         "system": one.get("system", ""),
-        "commit": commit,
         "date": datetime.date.today().isoformat(),
         "cpu": {"model": cpu.get("model name", ""), "class": kind, "cores": os.cpu_count()},
         "commands": sorted(rows + one["commands"], key=lambda row: row["command"]),
@@ -278,7 +276,7 @@ for release, one in kept["releases"].items():
     for row in one["commands"]:
         told = "good" if row["status"] == 0 else f"FAILED with {row['status']}"
         tests = f", {row['tests']}" if "tests" in row else ""
-        print(f"{one['system']}, {one['commit']}: {row['command']}: {told} after {row['seconds']} s{tests}")
+        print(f"{one['system']}, {row['commit']}: {row['command']}: {told} after {row['seconds']} s{tests}")
 PYTHON
 echo "== $((SECONDS - begin)) s; docs/measurements/fresh.json"
 exit $failed
