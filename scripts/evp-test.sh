@@ -12,6 +12,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fail() { echo "evp-test: $*" >&2; exit 1; }
+. scripts/sources.sh
 own=$(. /etc/os-release; echo "${VERSION_CODENAME:-}")
 suite=${1:-$own}
 [ -n "$suite" ] || fail 'which suite? /etc/os-release names no VERSION_CODENAME'
@@ -21,22 +22,6 @@ place=$folder/$suite work=$folder/$suite.work
 provider=${PROVIDER:-${CARGO_TARGET_DIR:-target}/release/libwattlock_provider.so}
 [ -e "$provider" ] || fail "no $provider (cargo build --release -p wattlock-provider)"
 provider=$(realpath "$provider")
-
-# The source package of OpenSSL, as scripts/newer.sh gets it: apt's mirror, keys and proxy; lists that apt keeps nowhere else.
-sources() {
-    local missing=() mirror
-    for program in apt-get dpkg-source make perl cc; do command -v $program >/dev/null || missing+=("$program"); done
-    [ ${#missing[@]} = 0 ] || fail "missing: ${missing[*]} (Debian: build-essential dpkg-dev)"
-    mirror=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Component: main' |
-        awk '!n && ($1 == "Debian" || $1 == "Ubuntu") { n = 1; print $2 }')
-    [ -n "$mirror" ] || fail "no sources: apt knows no mirror of Debian's or Ubuntu's (apt-get update?)"
-    mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-    echo "deb-src $mirror $suite main" >"$work/sources.list"
-    apt=(apt-get -qq -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$work/lists"
-        -o "Dir::Cache=$work/cache" -o APT::Update::Error-Mode=any)
-    "${apt[@]}" update 2>"$work/log" && (cd "$work" && "${apt[@]}" --only-source source openssl) >>"$work/log" 2>&1 ||
-        fail "no source of OpenSSL of the suite $suite: $(grep -m1 '^E:' "$work/log" || tail -n 1 "$work/log")"
-}
 
 build() {
     local arch fast=()
@@ -61,7 +46,7 @@ flock 9
 if ! [ -e "$place/built" ]; then
     rm -rf "$work" "$place"
     mkdir -p "$place" "$work"
-    sources
+    fetch_sources "$suite" "$work" openssl
     echo "evp-test: building what tests OpenSSL of $suite, which takes some minutes" >&2
     # Not `build ||`, inside of which no failing command would end it.
     trap 'tail -n 20 "$work/log" >&2; fail "not built; all of it is in $work/log"' EXIT

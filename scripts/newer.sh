@@ -16,28 +16,19 @@ set -euo pipefail
 here=$PWD
 cd "$(dirname "$0")/.."
 fail() { echo "newer: $*" >&2; exit 1; }
+. scripts/sources.sh
 suite=${NEWER_SUITE:-trixie}
 mkdir -p "${CARGO_TARGET_DIR:-target}/newer"
 place=$(realpath "${CARGO_TARGET_DIR:-target}/newer")
 openssl=$place/openssl nginx=$place/nginx work=$place/work
 
-# Sources of both, as lists that apt verifies and keeps nowhere else.
-sources() {
-    local missing=() mirror header
-    for program in apt-get dpkg-source make perl cc; do command -v $program >/dev/null || missing+=("$program"); done
+# What the builds need beside the sources.
+headers() {
+    local missing=() header
     for header in pcre2.h zlib.h; do
         echo "#include <$header>" | cc -DPCRE2_CODE_UNIT_WIDTH=8 -E - >/dev/null 2>&1 || missing+=("$header")
     done
-    [ ${#missing[@]} = 0 ] || fail "missing: ${missing[*]} (Debian: build-essential libpcre2-dev zlib1g-dev)"
-    mirror=$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Component: main' |
-        awk '!n && ($1 == "Debian" || $1 == "Ubuntu") { n = 1; print $2 }')
-    [ -n "$mirror" ] || fail "no sources: apt knows no mirror of Debian's or Ubuntu's (apt-get update?)"
-    mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-    echo "deb-src $mirror $suite main" >"$work/sources.list"
-    apt=(apt-get -qq -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$work/lists"
-        -o "Dir::Cache=$work/cache" -o APT::Update::Error-Mode=any)
-    "${apt[@]}" update 2>"$work/log" && (cd "$work" && "${apt[@]}" --only-source source openssl nginx) >>"$work/log" 2>&1 ||
-        fail "no sources of the suite $suite: $(grep -m1 '^E:' "$work/log" || tail -n 1 "$work/log")"
+    [ ${#missing[@]} = 0 ] || fail "missing: ${missing[*]} (Debian: libpcre2-dev zlib1g-dev)"
 }
 
 build() {
@@ -75,7 +66,8 @@ flock 9
 stamp="$suite in $place"
 if [ "$(cat "$place/built" 2>/dev/null)" != "$stamp" ]; then
     rm -rf "$work"
-    sources
+    headers
+    fetch_sources "$suite" "$work" openssl nginx
     rm -rf "$place/built" "$openssl" "$nginx" "$nginx.src" "$place/bin"
     echo "newer: building OpenSSL and nginx of $suite, which takes some minutes" >&2
     # Not `build ||`, inside of which no failing command would end it.
