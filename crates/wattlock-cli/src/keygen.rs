@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 /// Make a key pair (an age identity)
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  wattlock keygen -o key.txt        prints the recipient, age1..., for `wattlock seal -r`"
+    after_help = "Examples:\n  wattlock keygen -o key.txt        prints the recipient, age1..., for `wattlock seal -r`\n  wattlock keygen | wattlock seal -p -o key.txt.sealed        a key file behind a passphrase"
 )]
 pub struct Command {
     /// Where the identity goes, readable by nobody else; without it, standard output

@@ -577,6 +577,24 @@ fn options_about_engines_are_refused_where_they_do_nothing() {
 }
 
 #[test]
+fn nginx_enable_and_disable_refuse_the_files_that_they_do_not_use() {
+    let desk = Desk::new();
+    for arguments in [
+        &["nginx", "enable", "--dry-run", "--provider", "a"][..],
+        &["nginx", "disable", "--dry-run", "--provider", "a"],
+        &["nginx", "disable", "--dry-run", "--module", "a"],
+    ] {
+        let output = desk.run(arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            said.contains(&format!("{} does nothing", arguments[3])) && said.lines().count() == 1,
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn options_about_engines_work_anywhere_on_the_line_of_a_command_that_uses_them() {
     let desk = Desk::new();
     desk.write("a", b"1");

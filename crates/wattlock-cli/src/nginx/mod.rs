@@ -94,6 +94,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
 }
 
 fn enable(change: &Change) -> Result<()> {
+    change.about.refuse_provider()?;
     let nginx = change.about.places.nginx()?;
     if let Some(why) = nginx.obstacle()? {
         bail!("{}: {why}", nginx.program.display());
@@ -130,6 +131,11 @@ fn enable(change: &Change) -> Result<()> {
 }
 
 fn disable(change: &Change) -> Result<()> {
+    change.about.refuse_provider()?;
+    ensure!(
+        change.about.places.module.is_none(),
+        "--module does nothing for `wattlock nginx disable`: it takes out whatever `enable` added"
+    );
     let nginx = change.about.places.nginx()?;
     let file = change.about.file(&nginx)?;
     let before = read(&file)?;
@@ -165,6 +171,16 @@ impl Change {
 }
 
 impl About {
+    /// nginx's configuration does not name the provider.
+    fn refuse_provider(&self) -> Result<()> {
+        let none = self.places.provider.is_none();
+        ensure!(
+            none,
+            "--provider does nothing here: `wattlock openssl enable` names the provider, in openssl.cnf"
+        );
+        Ok(())
+    }
+
     /// The configuration, links resolved: what is replaced must be the file and not a link to it.
     fn file(&self, nginx: &Nginx) -> Result<PathBuf> {
         let built = nginx.built.split("--conf-path=").nth(1).and_then(|rest| rest.split_whitespace().next());
