@@ -215,4 +215,11 @@ impl Machine {
     pub fn of_class(&self, class: EngineClass, kind: Kind) -> Option<&EngineView> {
         self.engines.iter().find(|engine| engine.class == class && engine.can(kind))
     }
+
+    /// Nanoseconds of one request of a kind alone on the fastest engine that does it inside the call, by calibration at
+    /// the smallest size; `None` if nobody measured.
+    pub fn alone_ns(&self, kind: Kind) -> Option<f64> {
+        let inline = self.engines.iter().filter(|one| one.inline.contains(kind) && one.widths.of(kind) == 1);
+        inline.filter_map(|engine| self.costs.latency_ns(engine.id, kind, 0)).min_by(f64::total_cmp)
+    }
 }

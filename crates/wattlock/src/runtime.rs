@@ -442,15 +442,6 @@ impl Runtime {
         self.inner.make_policy()
     }
 
-    /// Nanoseconds of one request of a kind alone on the fastest engine that does it inside the call, by calibration at
-    /// the smallest size; 0 where nobody knows.
-    pub fn alone_ns(&self, kind: Kind) -> u64 {
-        let engines = self.inner.machine.engines.iter();
-        let inline = engines.filter(|engine| engine.inline.contains(kind) && engine.widths.of(kind) == 1);
-        let known = inline.filter_map(|engine| self.inner.machine.costs.latency_ns(engine.id, kind, 0));
-        known.min_by(f64::total_cmp).map_or(0, |ns| ns as u64)
-    }
-
     /// Where the costs came from.
     pub fn profile_origin(&self) -> &str {
         &self.inner.identity.profile

@@ -122,6 +122,7 @@ mod tests {
 
     use wattlock::Clock;
     use wattlock::core::KindSet;
+    use wattlock::policy::{Gather, GatherRule};
 
     use super::super::tests::{Loaded, Made, in_child, runtime};
     use super::*;
@@ -144,7 +145,8 @@ mod tests {
             let hand = now.clone();
             let clock = Clock::given(move || hand.load(Relaxed));
             let runtime = runtime(KindSet::of(&[KIND]), to_lanes, clock, &passes);
-            let state = State::new(&runtime, Arc::new(AtomicBool::new(false)));
+            let gather = Gather::new(runtime.machine(), GatherRule::default(), None, false);
+            let state = State::new(&runtime, gather, Arc::new(AtomicBool::new(false)));
             Thread { state, passes, now }
         }
 
