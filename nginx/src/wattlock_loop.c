@@ -6,27 +6,15 @@
  * provider says. Completions post the waiting connections' read events, which run in the same turn and may gather again.
  * With nothing in flight nothing here runs.
  *
- * The session tickets that end a TLS 1.3 handshake are written one by one; they travel together, and with the answer if there
- * is one in the same turn. So do the records of an answer (wattlock_cork).
- *
  * Only handshakes pause: an SSL has one job slot, and any other call while a job is paused would resume that job and
  * return its result. So the mode is cleared when the handshake is done.
  */
 #include "wattlock_nginx.h"
 
-/* nginx's own ssl_buffer_size, too: by how much it writes. */
-#define WHOLE_RECORD SSL3_RT_MAX_PLAIN_LENGTH
-
-/* As many as make the largest segment (64 KiB), and the rest of one. Longer answers gain nothing more. */
-#define MOST_TOGETHER  5
-
 typedef struct {
-    ngx_queue_t        corked_with;     /* while `corked` */
+    wattlock_cork_t    cork;
     void             (*info)(const SSL *ssl, int where, int ret);  /* the SSL's own, before ours; mostly NULL */
     unsigned           in_handshake:1;
-    unsigned           corked:1;
-    unsigned           whole:4;         /* whole records since one that was less, up to MOST_TOGETHER */
-    int                fd;              /* while `corked` */
 } wattlock_ssl_t;
 
 wattlock_counts_t                   wattlock_counts;
@@ -40,8 +28,6 @@ static ngx_connection_t             turn_connection;
 static unsigned                     progress;   /* rises with whatever brings a handshake further */
 static unsigned                     in_flight;  /* when the provider was last asked */
 static ngx_event_t                  timer_event;
-static ngx_queue_t                  corked;
-static ngx_event_t                  uncork_event;
 
 static void wattlock_ask(int at);
 
@@ -80,51 +66,6 @@ wattlock_handshake_over(wattlock_ssl_t *state)
 
 
 /*
- * libssl flushes after each ticket and after each record, and each flush is a segment of its own that the other side is woken for. To
- * the end of this turn of the loop, unless wattlock_write knows of an earlier one, the socket holds back segments that are not full.
- */
-static void
-wattlock_cork(wattlock_ssl_t *state, const SSL *ssl)
-{
-    int  on = 1, fd = SSL_get_wfd(ssl);
-
-    if (fd == -1 || setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on)) == -1) {
-        return;
-    }
-
-    state->fd = fd;
-    state->corked = 1;
-    ngx_queue_insert_tail(&corked, &state->corked_with);
-
-    if (!uncork_event.posted) {
-        ngx_post_event(&uncork_event, &ngx_posted_events);
-    }
-}
-
-
-static void
-wattlock_uncork(wattlock_ssl_t *state)
-{
-    int  off = 0;
-
-    state->corked = 0;
-    ngx_queue_remove(&state->corked_with);
-    (void) setsockopt(state->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof(off));
-}
-
-
-static void
-wattlock_uncork_all(ngx_event_t *event)
-{
-    (void) event;
-
-    while (!ngx_queue_empty(&corked)) {
-        wattlock_uncork(ngx_queue_data(ngx_queue_head(&corked), wattlock_ssl_t, corked_with));
-    }
-}
-
-
-/*
  * libssl calls an SSL's info callback or else its context's: ours hides nginx's, which is the context's and without which
  * TLS 1.3 sessions would not age. The context is asked for at each call, for SNI may have
  * changed it. Nothing else that we set on an SSL hides anything: the mode is a bit of its own, and nginx sets no
@@ -146,11 +87,11 @@ wattlock_info(const SSL *ssl, int where, int ret)
         info(ssl, where, ret);
     }
 
-    if ((where & SSL_CB_ACCEPT_LOOP) == SSL_CB_ACCEPT_LOOP && state->in_handshake && !state->corked
+    if ((where & SSL_CB_ACCEPT_LOOP) == SSL_CB_ACCEPT_LOOP && state->in_handshake
         && SSL_get_state(ssl) == TLS_ST_SR_FINISHED && SSL_version(ssl) == TLS1_3_VERSION
         && SSL_get_num_tickets(ssl) > 1 && !SSL_session_reused(ssl))
     {
-        wattlock_cork(state, ssl);
+        wattlock_cork(&state->cork, ssl);
     }
 
     if (where & SSL_CB_HANDSHAKE_DONE) {
@@ -176,10 +117,7 @@ wattlock_ssl_free(void *parent, void *data, CRYPTO_EX_DATA *ex, int index, long 
         return;
     }
 
-    if (state->corked) {
-        wattlock_uncork(state);
-    }
-
+    wattlock_uncork(&state->cork);
     wattlock_handshake_over(state);
     ngx_free(state);
 }
@@ -308,30 +246,13 @@ wattlock_free(SSL *ssl)
 }
 
 
-/* In place of SSL_write. A whole record is seldom the last of an answer; what is less than one is. */
+/* In place of SSL_write. */
 int
 wattlock_write(SSL *ssl, const void *data, int size)
 {
     wattlock_ssl_t  *state = table != NULL ? SSL_get_ex_data(ssl, ssl_index) : NULL;
-    int              done;
 
-    if (state != NULL && size >= WHOLE_RECORD && state->whole < MOST_TOGETHER && !state->corked) {
-        wattlock_cork(state, ssl);
-    }
-
-    done = SSL_write(ssl, data, size);
-
-    if (state == NULL) {
-        return done;
-    }
-
-    state->whole = size < WHOLE_RECORD ? 0 : state->whole < MOST_TOGETHER ? state->whole + 1 : MOST_TOGETHER;
-
-    if (state->corked && (state->whole == 0 || state->whole == MOST_TOGETHER)) {
-        wattlock_uncork(state);
-    }
-
-    return done;
+    return state != NULL ? wattlock_cork_write(&state->cork, ssl, data, size) : SSL_write(ssl, data, size);
 }
 
 
@@ -422,12 +343,7 @@ wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *found, ngx_
     timer_event.data = &turn_connection;
     timer_event.cancelable = 1;
 
-    ngx_memzero(&uncork_event, sizeof(ngx_event_t));
-    uncork_event.handler = wattlock_uncork_all;
-    uncork_event.log = cycle->log;
-    uncork_event.data = &turn_connection;
-    ngx_queue_init(&corked);
-
+    wattlock_cork_start(cycle, &turn_connection);
     for_upstream = upstream;
     table = found;
     table->claim(table->provider, 1);
@@ -447,10 +363,7 @@ wattlock_loop_stop(void)
         ngx_delete_posted_event(&turn_event);
     }
 
-    if (uncork_event.posted) {
-        ngx_delete_posted_event(&uncork_event);
-        wattlock_uncork_all(&uncork_event);
-    }
+    wattlock_cork_stop();
 
     if (table != NULL) {
         table->claim(table->provider, 0);
