@@ -6,8 +6,8 @@
 //! - `threads`: which seat is the calling thread's.
 //! - `job`: gathering, pausing, and going on.
 //! - `waiter`, `link`: who waits, how it is told, and what a wait context holds of it.
-//! - `ahead`: key pairs that are made before anybody wants them.
-//! - `recent`: secrets that TLS will derive from again.
+//! - `key_stock`: key pairs that are made in advance.
+//! - `secret_cache`: secrets that TLS will derive from again.
 //! - `stack`: where operations of jobs are computed.
 //! - `helper`: the thread that looks after what no loop comes back for.
 //!
@@ -15,11 +15,11 @@
 //! The wait context holds a `Link`; its cleanup withdraws the request and silences the notification before anything of
 //! the connection's is freed.
 
-mod ahead;
 mod helper;
 mod job;
+mod key_stock;
 mod link;
-mod recent;
+mod secret_cache;
 mod stack;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
@@ -38,9 +38,9 @@ use wattlock::policy::{Again, Flight, Gather, Moment, Next};
 use wattlock::{Clock, Dispatcher, Runtime, Submitted};
 
 use crate::provider::Provider;
-use ahead::{AHEAD, Ahead};
 pub(crate) use helper::Life;
-use recent::Recent;
+use key_stock::{KeyStock, STOCKED};
+use secret_cache::SecretCache;
 use stack::Stack;
 use waiter::{Notify, Waiter};
 
@@ -68,8 +68,8 @@ struct State {
     /// Who is to be told once the lock is free: a callback may call us.
     tell: Vec<Arc<Waiter>>,
     gather: Gather,
-    ahead: Ahead,
-    recent: Recent,
+    key_stock: KeyStock,
+    secret_cache: SecretCache,
     stack: Option<Stack>,
     /// The seat's.
     waited_for: Arc<AtomicBool>,
@@ -132,8 +132,8 @@ impl State {
             arrived: Vec::new(),
             tell: Vec::new(),
             gather,
-            ahead: Ahead::default(),
-            recent: Recent::default(),
+            key_stock: KeyStock::default(),
+            secret_cache: SecretCache::default(),
             stack: None,
             waited_for,
         }
@@ -166,7 +166,7 @@ impl State {
     }
 
     /// Hands what has gathered, of one kind or of all, to the policy and does what can be done at once. Returns whether
-    /// gathering helped: somebody had company, or an engine with queues has something.
+    /// gathering helped: a request had batch-mates, or a device has one.
     fn release(&mut self, only: Option<Kind>, me: Option<&Arc<Waiter>>) -> bool {
         let mut helped = false;
         while let Some(kind) = only.or(self.gathered.first().map(Gathered::kind)) {
@@ -202,14 +202,14 @@ impl State {
         helped || self.waiting.iter().any(Option::is_some)
     }
 
-    /// Takes in what is done. Returns whether any of it was done in company.
+    /// Takes in what is done. Returns whether any of it had batch-mates.
     fn collect(&mut self, me: Option<&Arc<Waiter>>) -> bool {
         let mut arrived = std::mem::take(&mut self.arrived);
         self.dispatcher.poll(&mut |completion| arrived.push(completion));
         let mut helped = false;
         for completion in arrived.drain(..) {
-            if completion.request.mark == AHEAD {
-                self.ahead.put(completion, self.clock.now());
+            if completion.request.mark == STOCKED {
+                self.key_stock.put(completion, self.clock.now());
                 continue;
             }
             helped |= completion.cost.batch > 1;
@@ -240,8 +240,8 @@ impl State {
         // Nothing of ours is in use any more when OpenSSL unloads a provider: whoever waited here has gone.
         self.gathered.clear();
         self.waiting.clear();
-        self.ahead.clear();
-        self.recent.clear();
+        self.key_stock.clear();
+        self.secret_cache.clear();
         self.stack = None;
     }
 }
@@ -374,7 +374,7 @@ impl Seat {
     pub(crate) fn set_active(&self, active: u32) {
         let before = self.active.swap(active, Relaxed);
         if active == 0 && before > 0 {
-            self.lock().recent.clear();
+            self.lock().secret_cache.clear();
         }
     }
 
@@ -410,10 +410,10 @@ impl Provider {
         let mut state = seat.lock();
         if let Some(width) = state.gather.lanes_of(kind) {
             let now = state.now();
-            let mut made = state.ahead.take(kind, now);
-            if made.is_none() && state.ahead.is_worth_it(kind, width, now) {
+            let mut made = state.key_stock.take(kind, now);
+            if made.is_none() && state.key_stock.is_worth_it(kind, width, now) {
                 // The stack of a job is too small for lanes.
-                made = state.deep(|state| state.make_ahead(kind, width, pair.len())).flatten();
+                made = state.deep(|state| state.make_stock(kind, width, pair.len())).flatten();
             }
             unlock(state);
             if let Some(done) = made.filter(|one| one.output.len() == pair.len()) {
