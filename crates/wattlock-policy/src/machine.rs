@@ -28,7 +28,7 @@ pub struct EngineView {
     pub class: EngineClass,
     /// Kinds it finishes inside the call.
     pub inline: KindSet,
-    /// Kinds it does through a queue.
+    /// Kinds it does through a queue: none, if it is a CPU's.
     pub queued: KindSet,
     /// How many requests of each kind it does together at about the cost of one.
     pub widths: Widths,

@@ -690,6 +690,7 @@ impl<'a> Run<'a> {
         let state = &self.workers[worker];
         let mut weather = Weather {
             submitters: self.workers.len() as u16,
+            files: self.workers.len() as u16,
             active: state.active,
             idle_permille: 0,
             ..Weather::default()
