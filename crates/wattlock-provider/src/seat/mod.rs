@@ -302,10 +302,9 @@ impl Seat {
         state.gathered.retain(|one| !Arc::ptr_eq(&one.waiter, waiter));
         if let Some(slot) = state.slot_of(waiter)
             && let Some(token) = state.waiting[slot].as_ref().and_then(|one| one.token)
+            && state.dispatcher.cancel(token).is_some()
         {
-            if state.dispatcher.cancel(token).is_some() {
-                state.waiting[slot] = None;
-            }
+            state.waiting[slot] = None;
         }
     }
 
