@@ -1,12 +1,12 @@
 //! Threads that work for a door: bounded, each with a dispatcher of its own.
 //!
-//! An event loop, a file system or a filter hands work to a [`Pool`] and goes on. A unit of work is a closure that gets a
-//! dispatcher; its result is kept until the door takes it, with a descriptor that wakes the door's loop, or is given to a
-//! closure of the door. The pool refuses to know what the work is, and to hold more of it than its bounds say: a unit
-//! counts from its submission until its result was taken or given.
+//! An event loop, a file system or a filter hands work to a [`Pool`] and goes on. A unit of work is a closure that
+//! gets a dispatcher; its result is kept until the door takes it, with a descriptor that wakes the door's loop, or is
+//! given to a closure of the door. The pool refuses to know what the work is, and to hold more of it than its bounds
+//! say: a unit counts from its submission until its result was taken or given.
 //!
-//! 1. Every unit that was submitted has exactly one result: its own, or the panic that ended it. Units that have not begun
-//!    when the pool is dropped have none, and are never begun.
+//! 1. Every unit that was submitted has exactly one result: its own, or the panic that ended it. Units that have not
+//!    begun when the pool is dropped have none, and are never begun.
 //! 2. Results in order: a later unit's result waits for those of all earlier ones.
 //! 3. A closure is given one result at a time, by whichever thread has it. No thread waits for another to do so.
 //! 4. No thread crosses a fork. A child that inherited a pool begins with an empty one and starts threads at its first
@@ -103,10 +103,10 @@ impl<R: Send + 'static> Pool<'static, R> {
         Pool::with(runtime, bounds, None, Box::new(spawn))
     }
 
-    /// A pool whose results are given to a closure, one at a time, on the thread that has the next one: a thread of the
-    /// pool, or a caller that works (see [`Bounds::helping`]). It should be quick, and must not submit to this pool except
-    /// by [`Pool::try_submit`]. A panic in it is logged and ends nothing. A child inherits it: what it wakes must be the
-    /// child's own.
+    /// A pool whose results are given to a closure, one at a time, on the thread that has the next one: a thread of
+    /// the pool, or a caller that works (see [`Bounds::helping`]). It should be quick, and must not submit to this
+    /// pool except by [`Pool::try_submit`]. A panic in it is logged and ends nothing. A child inherits it: what it
+    /// wakes must be the child's own.
     pub fn giving(
         runtime: &Runtime,
         bounds: Bounds,
@@ -148,11 +148,12 @@ impl<'env, R: Send + 'env> Pool<'env, R> {
     /// [`Pool::try_submit`], or waits for ever in a full pool; so does a unit of work that submits another.
     pub fn submit(&self, bytes: usize, work: impl FnOnce(&mut Dispatcher) -> R + Send + 'env) -> u64 {
         let crew = self.crew();
+        let threads = self.started(crew).count;
         let mut state = crew.state();
         while !state.has_room(&self.bounds, bytes) {
             state = self.wait_or_help(crew, state);
         }
-        self.enqueue(crew, state, bytes, Box::new(work))
+        self.enqueue(crew, threads, state, bytes, Box::new(work))
     }
 
     /// As [`Pool::submit`], and never blocks for room.
@@ -164,11 +165,12 @@ impl<'env, R: Send + 'env> Pool<'env, R> {
         W: FnOnce(&mut Dispatcher) -> R + Send + 'env,
     {
         let crew = self.crew();
+        let threads = self.started(crew).count;
         let state = crew.state();
         if !state.has_room(&self.bounds, bytes) {
             return Err(Full(work));
         }
-        Ok(self.enqueue(crew, state, bytes, Box::new(work)))
+        Ok(self.enqueue(crew, threads, state, bytes, Box::new(work)))
     }
 
     /// The next result, if there is one. Never blocks. Always `None` where results are given to a closure.
@@ -181,8 +183,8 @@ impl<'env, R: Send + 'env> Pool<'env, R> {
         Some(done)
     }
 
-    /// The next result. Blocks until there is one; `None` if nothing is outstanding. Where results are given to a closure
-    /// it blocks until nothing is, and returns `None`.
+    /// The next result. Blocks until there is one; `None` if nothing is outstanding. Where results are given to a
+    /// closure it blocks until nothing is, and returns `None`.
     pub fn wait(&self) -> Option<Done<R>> {
         let crew = self.crew();
         loop {
@@ -204,10 +206,10 @@ impl<'env, R: Send + 'env> Pool<'env, R> {
         self.crew().state().units
     }
 
-    /// Names a descriptor that is written to (eight bytes, the number 1, as an eventfd wants) when a result can be taken
-    /// and none could before: whoever is woken takes until there is none left. The pool writes to a duplicate; the
-    /// caller keeps its own. Use one that does not block, for a thread of the pool would. A child names its own, for an
-    /// inherited one wakes the parent: until then nothing is written in the child.
+    /// Names a descriptor that is written to (eight bytes, the number 1, as an eventfd wants) when a result can be
+    /// taken and none could before: whoever is woken takes until there is none left. The pool writes to a duplicate;
+    /// the caller keeps its own. Use one that does not block, for a thread of the pool would. A child names its own,
+    /// for an inherited one wakes the parent: until then nothing is written in the child.
     ///
     /// # Errors
     /// No further descriptor can be had.
@@ -265,6 +267,7 @@ impl<'env, R: Send + 'env> Pool<'env, R> {
     fn enqueue(
         &self,
         crew: &Crew<'env, R>,
+        threads: usize,
         mut state: MutexGuard<'_, State<'env, R>>,
         bytes: usize,
         work: Work<'env, R>,
@@ -273,19 +276,16 @@ impl<'env, R: Send + 'env> Pool<'env, R> {
         state.next += 1;
         state.units += 1;
         state.bytes = state.bytes.saturating_add(bytes);
-        state.queue.push_back(Unit { ticket, bytes, work });
-        drop(state);
-        if self.started(crew).count > 0 {
+        let unit = Unit { ticket, bytes, work };
+        if threads == 0 {
+            drop(state);
+            self.do_here(crew, unit);
+        } else {
+            state.queue.push_back(unit);
+            drop(state);
             crew.shared.came.notify_one();
-            return ticket;
         }
-        loop {
-            let unit = crew.state().queue.pop_front();
-            match unit {
-                Some(unit) => self.do_here(crew, unit),
-                None => return ticket,
-            }
-        }
+        ticket
     }
 
     /// Does a queued unit if this pool's callers help and there is one, else waits for any change.
@@ -335,7 +335,8 @@ fn spawn(body: Body<'static>) -> io::Result<Joiner<'static>> {
     Ok((thread.thread().id(), Box::new(move || drop(thread.join()))))
 }
 
-/// Wakes whoever sleeps on a descriptor. One that is full, or closed at its other end, wakes nobody and is no fault here.
+/// Wakes whoever sleeps on a descriptor. One that is full, or closed at its other end, wakes nobody and is no fault
+/// here.
 fn ring(mut file: &File) {
     let _ = file.write(&1_u64.to_ne_bytes());
 }

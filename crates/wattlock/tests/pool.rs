@@ -141,6 +141,25 @@ fn without_threads_the_submitter_does_the_work_and_it_is_counted() {
 }
 
 #[test]
+fn without_threads_each_submitter_does_its_own_work() {
+    let pool = Pool::new(&runtime(), Bounds { units: 10_000, ..in_order(0) });
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let done = Arc::new(AtomicBool::new(false));
+                    let flag = done.clone();
+                    let own = thread::current().id();
+                    pool.submit(0, move |_| flag.store(thread::current().id() == own, Relaxed));
+                    assert!(done.load(Relaxed));
+                }
+            });
+        }
+    });
+    assert_eq!(std::iter::from_fn(|| pool.take()).map(|done| done.ticket).sum::<u64>(), 799 * 400);
+}
+
+#[test]
 fn what_threads_do_is_counted() {
     let runtime = runtime();
     let pool = Pool::new(&runtime, Bounds { units: 100, ..Bounds::threads(3) });

@@ -10,8 +10,8 @@ use std::sync::mpsc::channel;
 use wattlock::{Bounds, Dispatcher, Pool, Runtime};
 use wattlock_core::{Data, Key, Kind, Request};
 
-/// Forks; the child runs `child` and exits with 0 if it returned true. Returns whether it did. A child that hangs is ended
-/// by its alarm.
+/// Forks; the child runs `child` and exits with 0 if it returned true. Returns whether it did. A child that hangs is
+/// ended by its alarm.
 fn in_child(child: impl FnOnce() -> bool) -> bool {
     // SAFETY: what the child calls takes no lock of other threads: that is what this file tests. glibc keeps its
     // allocator usable.
