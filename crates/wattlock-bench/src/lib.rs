@@ -1,7 +1,7 @@
 //! `wattlock bench`: the project's own claims, measured on the machine at hand, peers in the same run.
 //!
-//! A library, so that `rustls`, `aws-lc-rs` and a TLS client stay out of the program's own crate; `wattlock bench` calls
-//! [`run`].
+//! A library, so that `rustls`, `aws-lc-rs` and a TLS client stay out of the program's own crate; `wattlock bench`
+//! calls [`run`].
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! How this crate reaches engines and threads, and nothing about any engine.
 //!
-//! Two small traits stand between this crate and the runtime: a [`CryptoSource`] is shared by all threads and lends each of
-//! them a [`Crypto`]. Programs use [`wattlock::Runtime`]. Tests bring their own source, so that a defect here and a defect
-//! in an engine cannot hide each other.
+//! Two small traits stand between this crate and the runtime: a [`CryptoSource`] is shared by all threads and lends
+//! each of them a [`Crypto`]. Programs use [`wattlock::Runtime`]. Tests bring their own source, so that a defect here
+//! and a defect in an engine cannot hide each other.
 
 use wattlock_core::{Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
 
@@ -25,10 +25,10 @@ pub trait CryptoSource: Sync {
     /// Calls `work` with the calling thread's access.
     fn here<T>(&self, work: impl FnOnce(&mut dyn Crypto) -> T) -> T;
 
-    /// Asks `next` for pieces until there are none, does them on up to `threads` threads, the calling one included, and
-    /// gives the results to `sink`, one at a time and in the pieces' order. `next` is called on this thread. At most
-    /// `pieces` are between `next` and the end of their `sink`, and one more is in the caller's hands. Returns when all are
-    /// done. A panic in any of the three ends the work and reaches the caller.
+    /// Asks `next` for pieces until there are none, does them on up to `threads` threads, the calling one included,
+    /// and gives the results to `sink`, one at a time and in the pieces' order. `next` is called on this thread. At
+    /// most `pieces` are between `next` and the end of their `sink`, and one more is in the caller's hands. Returns
+    /// when all are done. A panic in any of the three ends the work and reaches the caller.
     ///
     /// A source without threads of its own needs no other than this one, which does everything here.
     fn in_order<P: Send, R: Send>(
@@ -79,7 +79,8 @@ impl CryptoSource for wattlock::Runtime {
         let threads = threads.saturating_sub(1);
         let bounds =
             wattlock::Bounds { threads, units: pieces, bytes: usize::MAX, in_order: true, helping: true };
-        // The sink, or the panic after which it is called no more. Results come one at a time: no thread waits for this lock.
+        // The sink, or the panic after which it is called no more. Results come one at a time: no thread waits for
+        // this lock.
         let state = Mutex::new(Ok(sink));
         let broken = AtomicBool::new(false);
         let give = |done: wattlock::Done<R>| {

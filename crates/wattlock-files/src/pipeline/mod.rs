@@ -1,11 +1,11 @@
 //! The pipeline: segments are read, sealed or opened in place, and written, by several threads in constant memory.
 //!
-//! Threads, their bounded queue and the order of results are the runtime's ([`CryptoSource::in_order`]). A regular file is
-//! read and written at positions by the thread that does the segment, so threads meet only in the kernel, and one seals
-//! while another writes. A stream is read by the calling thread, which otherwise works like the others, and written in
-//! order by whichever thread has the segment whose turn it is; a segment that is early waits in its buffer, and its
-//! thread goes on. Memory is one segment for each thread (two when opening from a stream). A stream at either end, or at
-//! both, adds one for each thread, at most eight. The file's length does not matter.
+//! Threads, their bounded queue and the order of results are the runtime's ([`CryptoSource::in_order`]). A regular
+//! file is read and written at positions by the thread that does the segment, so threads meet only in the kernel, and
+//! one seals while another writes. A stream is read by the calling thread, which otherwise works like the others, and
+//! written in order by whichever thread has the segment whose turn it is; a segment that is early waits in its buffer,
+//! and its thread goes on. Memory is one segment for each thread (two when opening from a stream). A stream at either
+//! end, or at both, adds one for each thread, at most eight. The file's length does not matter.
 //!
 //! Of several failures the one with the lowest position is reported: segments begin in order, and those before a failed
 //! one are finished. Nothing of a failed segment, or of a later one, goes into a stream.
@@ -38,9 +38,9 @@ const SEGMENT_BYTES: usize = if cfg!(fuzzing) { 1 << 9 } else { 1 << 20 };
 /// More threads than this wait for one another's writes, and their buffers would count.
 const MOST_WORKERS: usize = 16;
 
-/// Segments that may lie in buffers of their own beside a stream, read or finished early: one for each thread, and no more
-/// than these. More than that was tried with two workers and eight: no faster, and slower where the two share one core,
-/// presumably because so many buffers do not stay in its cache.
+/// Segments that may lie in buffers of their own beside a stream, read or finished early: one for each thread, and no
+/// more than these. More than that was tried with two workers and eight: no faster, and slower where the two share one
+/// core, presumably because so many buffers do not stay in its cache.
 const MOST_WAITING: usize = 8;
 
 /// Segments of a file that are handed out before one of them is written to a file: they have no buffers yet.
@@ -59,7 +59,8 @@ impl<'a> Progress<'a> {
         Progress { cancel, on_bytes: None }
     }
 
-    /// Also calls `on_bytes`, from any thread, one call at a time, with the number of input bytes done since its last call.
+    /// Also calls `on_bytes`, from any thread, one call at a time, with the number of input bytes done since its last
+    /// call.
     #[must_use]
     pub fn on_bytes(self, on_bytes: &'a (dyn Fn(u64) + Sync)) -> Progress<'a> {
         Progress { on_bytes: Some(on_bytes), ..self }
