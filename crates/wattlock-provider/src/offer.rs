@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use wattlock::Runtime;
 use wattlock::core::{Engine, Kind, KindSet};
+use wattlock_cpu::detect::Cpu;
 
 use crate::advantage::{self, Instructions, Version};
 use crate::cipher;
@@ -55,7 +56,7 @@ unsafe impl Sync for Offer {}
 impl Offer {
     /// What these settings and engines make of it, for an OpenSSL of this version.
     pub(crate) fn new(settings: &Settings, engines: &[Arc<dyn Engine>], openssl: Version) -> Offer {
-        let cpu = Instructions::detect();
+        let cpu = Instructions::of(&Cpu::detect());
         let (mut on, mut off) = (Vec::new(), Vec::new());
         for group in GROUPS.iter().copied() {
             let verdict = match &settings.algorithms {
