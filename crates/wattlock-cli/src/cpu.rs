@@ -5,16 +5,12 @@ use std::fs::File;
 use std::io::Read;
 
 use wattlock::Runtime;
-use wattlock_core::{EngineClass, KindSet};
+use wattlock_core::{EngineClass, Group, KindSet};
 use wattlock_cpu::detect::Cpu;
 
-/// Groups of public-key operations as TLS names them, by the beginnings of their kinds' names.
-const GROUPS: [(&str, &[&str]); 4] = [
-    ("RSA", &["rsa-"]),
-    ("X25519", &["x25519-"]),
-    ("P-256", &["p256-", "ecdsa-p256-"]),
-    ("P-384", &["p384-", "ecdsa-p384-"]),
-];
+/// Groups of public-key operations as TLS names them.
+const GROUPS: [(&str, Group); 4] =
+    [("RSA", Group::Rsa), ("X25519", Group::X25519), ("P-256", Group::P256), ("P-384", Group::P384)];
 
 /// A CPU, summed up.
 #[derive(Debug, serde::Serialize)]
@@ -43,10 +39,8 @@ impl Summary {
             (false, true) => "AVX2".to_owned(),
             (false, false) => "neither AVX-512 nor AVX2".to_owned(),
         };
-        let begins = |starts: &[&str]| {
-            lanes.iter().any(|kind| starts.iter().any(|start| kind.name().starts_with(start)))
-        };
-        let batched = GROUPS.iter().filter(|(_, starts)| begins(starts)).map(|(group, _)| *group).collect();
+        let done = |group| lanes.iter().any(|kind| kind.info().group == group);
+        let batched = GROUPS.iter().filter(|(_, group)| done(*group)).map(|(name, _)| *name).collect();
         let aes = match cpu {
             Cpu { vaes512: Some(_), .. } => "512-bit VAES",
             Cpu { vaes256: Some(_), .. } => "256-bit VAES",
@@ -121,7 +115,7 @@ mod tests {
     #[test]
     fn every_operation_that_lanes_do_belongs_to_a_group() {
         for kind in Kind::ALL.iter().filter(|kind| kind.is_asymmetric()) {
-            let known = GROUPS.iter().any(|(_, starts)| starts.iter().any(|s| kind.name().starts_with(s)));
+            let known = GROUPS.iter().any(|(_, group)| kind.info().group == *group);
             assert!(known, "{}", kind.name());
         }
     }

@@ -29,6 +29,41 @@ pub enum Family {
     Compress,
 }
 
+/// What a kind has in common with others of its sort: a mode, a curve, a construction. Rules that hold for all of them
+/// (the nonces of GCM, the parts of an HKDF) and settings that turn all of them on go by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Group {
+    /// Counter mode.
+    Ctr,
+    /// Cipher block chaining.
+    Cbc,
+    /// XTS.
+    Xts,
+    /// Galois counter mode.
+    Gcm,
+    /// ChaCha20-Poly1305.
+    ChaChaPoly,
+    /// SHA-1 and SHA-2.
+    Hash,
+    /// HMAC.
+    Hmac,
+    /// RSA.
+    Rsa,
+    /// Everything over P-256.
+    P256,
+    /// Everything over P-384.
+    P384,
+    /// Everything over Curve25519.
+    X25519,
+    /// The PRF of TLS 1.2.
+    Tls12Prf,
+    /// HKDF, whole or its second half.
+    Hkdf,
+    /// Deflate.
+    Deflate,
+}
+
 /// Which nonce (initialisation vector, tweak, salt) lengths a kind takes, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NonceLen {
@@ -45,6 +80,8 @@ pub struct KindInfo {
     pub name: &'static str,
     /// What sort of operation it is.
     pub family: Family,
+    /// What else it is of.
+    pub group: Group,
     /// The algorithm a key must be for.
     pub algorithm: Algorithm,
     /// Accepted nonce lengths.
@@ -60,11 +97,14 @@ pub struct KindInfo {
     /// Whether the result is the same function of the inputs on every engine, byte for byte. Where it is not
     /// (ECDSA, key generation, deflate), results are checked by an independent implementation instead.
     pub deterministic: bool,
+    /// The kind whose result this one takes back to its input: that which seals what this opens, or encrypts what this
+    /// decrypts. `None` for the others; counter mode is its own inverse.
+    pub undoes: Option<Kind>,
 }
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $id:ident = $name:literal, $family:ident, $algorithm:ident, nonce $nonce:expr, tag $tag:literal,
-       multiple $multiple:literal, least $least:literal, output $output:expr, $det:ident;)*) => {
+    ($($(#[$doc:meta])* $id:ident = $name:literal, $family:ident $group:ident, $algorithm:ident, nonce $nonce:expr, tag $tag:literal,
+       multiple $multiple:literal, least $least:literal, output $output:expr, $det:ident $(, undoes $made:ident)?;)*) => {
         /// One kind of work. The order is not stable between versions; [`Kind::name`] is.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
@@ -75,118 +115,122 @@ macro_rules! kinds {
             /// Every kind, in the order of their discriminants.
             pub const ALL: &'static [Kind] = &[$(Kind::$id),*];
             const INFO: &'static [KindInfo] = &[$(KindInfo {
-                name: $name, family: Family::$family, algorithm: Algorithm::$algorithm, nonce: $nonce, tag: $tag,
+                name: $name, family: Family::$family, group: Group::$group, algorithm: Algorithm::$algorithm,
+                nonce: $nonce, tag: $tag,
                 multiple: $multiple, least: $least, output: $output, deterministic: kinds!(@det $det),
+                undoes: kinds!(@undoes $($made)?),
             }),*];
         }
     };
     (@det exact) => { true };
     (@det varies) => { false };
+    (@undoes) => { None };
+    (@undoes $made:ident) => { Some(Kind::$made) };
 }
 
 use NonceLen::{Any, Exactly as N};
 
 kinds! {
     /// AES-128 in counter mode (SP 800-38A 6.5), 128-bit big-endian counter; encrypts and decrypts.
-    Aes128Ctr = "aes-128-ctr", Cipher, Aes128Ctr, nonce N(16), tag 0, multiple 1, least 0, output None, exact;
+    Aes128Ctr = "aes-128-ctr", Cipher Ctr, Aes128Ctr, nonce N(16), tag 0, multiple 1, least 0, output None, exact;
     /// AES-192 in counter mode.
-    Aes192Ctr = "aes-192-ctr", Cipher, Aes192Ctr, nonce N(16), tag 0, multiple 1, least 0, output None, exact;
+    Aes192Ctr = "aes-192-ctr", Cipher Ctr, Aes192Ctr, nonce N(16), tag 0, multiple 1, least 0, output None, exact;
     /// AES-256 in counter mode.
-    Aes256Ctr = "aes-256-ctr", Cipher, Aes256Ctr, nonce N(16), tag 0, multiple 1, least 0, output None, exact;
+    Aes256Ctr = "aes-256-ctr", Cipher Ctr, Aes256Ctr, nonce N(16), tag 0, multiple 1, least 0, output None, exact;
     /// AES-128 in CBC mode without padding, encryption.
-    Aes128CbcEncrypt = "aes-128-cbc-encrypt", Cipher, Aes128Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact;
+    Aes128CbcEncrypt = "aes-128-cbc-encrypt", Cipher Cbc, Aes128Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact;
     /// AES-128 in CBC mode without padding, decryption.
-    Aes128CbcDecrypt = "aes-128-cbc-decrypt", Cipher, Aes128Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact;
+    Aes128CbcDecrypt = "aes-128-cbc-decrypt", Cipher Cbc, Aes128Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact, undoes Aes128CbcEncrypt;
     /// AES-192 in CBC mode without padding, encryption.
-    Aes192CbcEncrypt = "aes-192-cbc-encrypt", Cipher, Aes192Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact;
+    Aes192CbcEncrypt = "aes-192-cbc-encrypt", Cipher Cbc, Aes192Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact;
     /// AES-192 in CBC mode without padding, decryption.
-    Aes192CbcDecrypt = "aes-192-cbc-decrypt", Cipher, Aes192Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact;
+    Aes192CbcDecrypt = "aes-192-cbc-decrypt", Cipher Cbc, Aes192Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact, undoes Aes192CbcEncrypt;
     /// AES-256 in CBC mode without padding, encryption.
-    Aes256CbcEncrypt = "aes-256-cbc-encrypt", Cipher, Aes256Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact;
+    Aes256CbcEncrypt = "aes-256-cbc-encrypt", Cipher Cbc, Aes256Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact;
     /// AES-256 in CBC mode without padding, decryption.
-    Aes256CbcDecrypt = "aes-256-cbc-decrypt", Cipher, Aes256Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact;
+    Aes256CbcDecrypt = "aes-256-cbc-decrypt", Cipher Cbc, Aes256Cbc, nonce N(16), tag 0, multiple 16, least 0, output None, exact, undoes Aes256CbcEncrypt;
     /// XTS-AES-128 (IEEE 1619, two 128-bit keys) with ciphertext stealing, encryption. Nonce: the 16-byte tweak.
-    Aes128XtsEncrypt = "aes-128-xts-encrypt", Cipher, Aes128Xts, nonce N(16), tag 0, multiple 1, least 16, output None, exact;
+    Aes128XtsEncrypt = "aes-128-xts-encrypt", Cipher Xts, Aes128Xts, nonce N(16), tag 0, multiple 1, least 16, output None, exact;
     /// XTS-AES-128, decryption.
-    Aes128XtsDecrypt = "aes-128-xts-decrypt", Cipher, Aes128Xts, nonce N(16), tag 0, multiple 1, least 16, output None, exact;
+    Aes128XtsDecrypt = "aes-128-xts-decrypt", Cipher Xts, Aes128Xts, nonce N(16), tag 0, multiple 1, least 16, output None, exact, undoes Aes128XtsEncrypt;
     /// XTS-AES-256 (two 256-bit keys), encryption. IEEE 1619 defines no XTS-AES-192.
-    Aes256XtsEncrypt = "aes-256-xts-encrypt", Cipher, Aes256Xts, nonce N(16), tag 0, multiple 1, least 16, output None, exact;
+    Aes256XtsEncrypt = "aes-256-xts-encrypt", Cipher Xts, Aes256Xts, nonce N(16), tag 0, multiple 1, least 16, output None, exact;
     /// XTS-AES-256, decryption.
-    Aes256XtsDecrypt = "aes-256-xts-decrypt", Cipher, Aes256Xts, nonce N(16), tag 0, multiple 1, least 16, output None, exact;
+    Aes256XtsDecrypt = "aes-256-xts-decrypt", Cipher Xts, Aes256Xts, nonce N(16), tag 0, multiple 1, least 16, output None, exact, undoes Aes256XtsEncrypt;
     /// AES-128-GCM (SP 800-38D), 96-bit nonce, seal.
-    Aes128GcmSeal = "aes-128-gcm-seal", Seal, Aes128Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
+    Aes128GcmSeal = "aes-128-gcm-seal", Seal Gcm, Aes128Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
     /// AES-128-GCM, open.
-    Aes128GcmOpen = "aes-128-gcm-open", Open, Aes128Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
+    Aes128GcmOpen = "aes-128-gcm-open", Open Gcm, Aes128Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact, undoes Aes128GcmSeal;
     /// AES-192-GCM, seal.
-    Aes192GcmSeal = "aes-192-gcm-seal", Seal, Aes192Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
+    Aes192GcmSeal = "aes-192-gcm-seal", Seal Gcm, Aes192Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
     /// AES-192-GCM, open.
-    Aes192GcmOpen = "aes-192-gcm-open", Open, Aes192Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
+    Aes192GcmOpen = "aes-192-gcm-open", Open Gcm, Aes192Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact, undoes Aes192GcmSeal;
     /// AES-256-GCM, seal.
-    Aes256GcmSeal = "aes-256-gcm-seal", Seal, Aes256Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
+    Aes256GcmSeal = "aes-256-gcm-seal", Seal Gcm, Aes256Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
     /// AES-256-GCM, open.
-    Aes256GcmOpen = "aes-256-gcm-open", Open, Aes256Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
+    Aes256GcmOpen = "aes-256-gcm-open", Open Gcm, Aes256Gcm, nonce N(12), tag 16, multiple 1, least 0, output None, exact, undoes Aes256GcmSeal;
     /// ChaCha20-Poly1305 (RFC 8439), seal.
-    ChaCha20Poly1305Seal = "chacha20-poly1305-seal", Seal, ChaCha20Poly1305, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
+    ChaCha20Poly1305Seal = "chacha20-poly1305-seal", Seal ChaChaPoly, ChaCha20Poly1305, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
     /// ChaCha20-Poly1305, open.
-    ChaCha20Poly1305Open = "chacha20-poly1305-open", Open, ChaCha20Poly1305, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
+    ChaCha20Poly1305Open = "chacha20-poly1305-open", Open ChaChaPoly, ChaCha20Poly1305, nonce N(12), tag 16, multiple 1, least 0, output None, exact, undoes ChaCha20Poly1305Seal;
     /// SHA-1 (FIPS 180-4); kept for protocols that still carry it.
-    Sha1 = "sha-1", Digest, None, nonce N(0), tag 0, multiple 1, least 0, output Some(20), exact;
+    Sha1 = "sha-1", Digest Hash, None, nonce N(0), tag 0, multiple 1, least 0, output Some(20), exact;
     /// SHA-256.
-    Sha256 = "sha-256", Digest, None, nonce N(0), tag 0, multiple 1, least 0, output Some(32), exact;
+    Sha256 = "sha-256", Digest Hash, None, nonce N(0), tag 0, multiple 1, least 0, output Some(32), exact;
     /// SHA-384.
-    Sha384 = "sha-384", Digest, None, nonce N(0), tag 0, multiple 1, least 0, output Some(48), exact;
+    Sha384 = "sha-384", Digest Hash, None, nonce N(0), tag 0, multiple 1, least 0, output Some(48), exact;
     /// SHA-512.
-    Sha512 = "sha-512", Digest, None, nonce N(0), tag 0, multiple 1, least 0, output Some(64), exact;
+    Sha512 = "sha-512", Digest Hash, None, nonce N(0), tag 0, multiple 1, least 0, output Some(64), exact;
     /// HMAC-SHA-1 (FIPS 198-1), untruncated.
-    HmacSha1 = "hmac-sha-1", Mac, Secret, nonce N(0), tag 0, multiple 1, least 0, output Some(20), exact;
+    HmacSha1 = "hmac-sha-1", Mac Hmac, Secret, nonce N(0), tag 0, multiple 1, least 0, output Some(20), exact;
     /// HMAC-SHA-256.
-    HmacSha256 = "hmac-sha-256", Mac, Secret, nonce N(0), tag 0, multiple 1, least 0, output Some(32), exact;
+    HmacSha256 = "hmac-sha-256", Mac Hmac, Secret, nonce N(0), tag 0, multiple 1, least 0, output Some(32), exact;
     /// HMAC-SHA-384.
-    HmacSha384 = "hmac-sha-384", Mac, Secret, nonce N(0), tag 0, multiple 1, least 0, output Some(48), exact;
+    HmacSha384 = "hmac-sha-384", Mac Hmac, Secret, nonce N(0), tag 0, multiple 1, least 0, output Some(48), exact;
     /// HMAC-SHA-512.
-    HmacSha512 = "hmac-sha-512", Mac, Secret, nonce N(0), tag 0, multiple 1, least 0, output Some(64), exact;
+    HmacSha512 = "hmac-sha-512", Mac Hmac, Secret, nonce N(0), tag 0, multiple 1, least 0, output Some(64), exact;
     /// RSA private operation (RFC 8017 RSASP1 / RSADP), 2048-bit modulus: input and output are 256-byte big-endian
     /// integers, the input below the modulus. The result is verified with the public exponent before it leaves.
-    Rsa2048Private = "rsa-2048-private", Sign, Rsa2048, nonce N(0), tag 0, multiple 256, least 256, output Some(256), exact;
+    Rsa2048Private = "rsa-2048-private", Sign Rsa, Rsa2048, nonce N(0), tag 0, multiple 256, least 256, output Some(256), exact;
     /// RSA private operation, 3072-bit modulus.
-    Rsa3072Private = "rsa-3072-private", Sign, Rsa3072, nonce N(0), tag 0, multiple 384, least 384, output Some(384), exact;
+    Rsa3072Private = "rsa-3072-private", Sign Rsa, Rsa3072, nonce N(0), tag 0, multiple 384, least 384, output Some(384), exact;
     /// RSA private operation, 4096-bit modulus.
-    Rsa4096Private = "rsa-4096-private", Sign, Rsa4096, nonce N(0), tag 0, multiple 512, least 512, output Some(512), exact;
+    Rsa4096Private = "rsa-4096-private", Sign Rsa, Rsa4096, nonce N(0), tag 0, multiple 512, least 512, output Some(512), exact;
     /// ECDSA over P-256 (FIPS 186-5): input is the message digest (its leftmost 256 bits count), output `r || s`.
-    EcdsaP256Sign = "ecdsa-p256-sign", Sign, P256, nonce N(0), tag 0, multiple 1, least 20, output Some(64), varies;
+    EcdsaP256Sign = "ecdsa-p256-sign", Sign P256, P256, nonce N(0), tag 0, multiple 1, least 20, output Some(64), varies;
     /// ECDSA over P-384: output `r || s`, 96 bytes.
-    EcdsaP384Sign = "ecdsa-p384-sign", Sign, P384, nonce N(0), tag 0, multiple 1, least 20, output Some(96), varies;
+    EcdsaP384Sign = "ecdsa-p384-sign", Sign P384, P384, nonce N(0), tag 0, multiple 1, least 20, output Some(96), varies;
     /// ECDH over P-256: input is the peer's uncompressed point (65 bytes), output the shared x coordinate.
-    P256Derive = "p256-derive", Agree, P256, nonce N(0), tag 0, multiple 65, least 65, output Some(32), exact;
+    P256Derive = "p256-derive", Agree P256, P256, nonce N(0), tag 0, multiple 65, least 65, output Some(32), exact;
     /// ECDH over P-384: input 97 bytes.
-    P384Derive = "p384-derive", Agree, P384, nonce N(0), tag 0, multiple 97, least 97, output Some(48), exact;
+    P384Derive = "p384-derive", Agree P384, P384, nonce N(0), tag 0, multiple 97, least 97, output Some(48), exact;
     /// X25519 (RFC 7748): input is the peer's 32-byte public key. An all-zero result is refused as invalid.
-    X25519Derive = "x25519-derive", Agree, X25519, nonce N(0), tag 0, multiple 32, least 32, output Some(32), exact;
+    X25519Derive = "x25519-derive", Agree X25519, X25519, nonce N(0), tag 0, multiple 32, least 32, output Some(32), exact;
     /// A fresh P-256 key pair: no input, output the 32-byte scalar then the 65-byte uncompressed point.
-    P256Generate = "p256-generate", Generate, None, nonce N(0), tag 0, multiple 1, least 0, output Some(97), varies;
+    P256Generate = "p256-generate", Generate P256, None, nonce N(0), tag 0, multiple 1, least 0, output Some(97), varies;
     /// A fresh P-384 key pair: output 48 + 97 bytes.
-    P384Generate = "p384-generate", Generate, None, nonce N(0), tag 0, multiple 1, least 0, output Some(145), varies;
+    P384Generate = "p384-generate", Generate P384, None, nonce N(0), tag 0, multiple 1, least 0, output Some(145), varies;
     /// A fresh X25519 key pair: output 32 + 32 bytes.
-    X25519Generate = "x25519-generate", Generate, None, nonce N(0), tag 0, multiple 1, least 0, output Some(64), varies;
+    X25519Generate = "x25519-generate", Generate X25519, None, nonce N(0), tag 0, multiple 1, least 0, output Some(64), varies;
     /// TLS 1.2 PRF with SHA-256 (RFC 5246 section 5): key is the secret, input `label || seed`, any output length.
-    Tls12PrfSha256 = "tls12-prf-sha-256", Derive, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
+    Tls12PrfSha256 = "tls12-prf-sha-256", Derive Tls12Prf, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
     /// TLS 1.2 PRF with SHA-384.
-    Tls12PrfSha384 = "tls12-prf-sha-384", Derive, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
+    Tls12PrfSha384 = "tls12-prf-sha-384", Derive Tls12Prf, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
     /// HKDF-SHA-256 (RFC 5869), extract and expand: key is the input keying material, nonce the salt, aad the info;
     /// no input; output up to 255 hashes long.
-    HkdfSha256 = "hkdf-sha-256", Derive, Secret, nonce Any, tag 0, multiple 1, least 0, output None, exact;
+    HkdfSha256 = "hkdf-sha-256", Derive Hkdf, Secret, nonce Any, tag 0, multiple 1, least 0, output None, exact;
     /// HKDF-SHA-384, extract and expand.
-    HkdfSha384 = "hkdf-sha-384", Derive, Secret, nonce Any, tag 0, multiple 1, least 0, output None, exact;
+    HkdfSha384 = "hkdf-sha-384", Derive Hkdf, Secret, nonce Any, tag 0, multiple 1, least 0, output None, exact;
     /// HKDF-SHA-512, extract and expand.
-    HkdfSha512 = "hkdf-sha-512", Derive, Secret, nonce Any, tag 0, multiple 1, least 0, output None, exact;
+    HkdfSha512 = "hkdf-sha-512", Derive Hkdf, Secret, nonce Any, tag 0, multiple 1, least 0, output None, exact;
     /// HKDF-Expand alone with SHA-256: key is the pseudorandom key, aad the info.
-    HkdfExpandSha256 = "hkdf-expand-sha-256", Derive, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
+    HkdfExpandSha256 = "hkdf-expand-sha-256", Derive Hkdf, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
     /// HKDF-Expand alone with SHA-384.
-    HkdfExpandSha384 = "hkdf-expand-sha-384", Derive, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
+    HkdfExpandSha384 = "hkdf-expand-sha-384", Derive Hkdf, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
     /// HKDF-Expand alone with SHA-512.
-    HkdfExpandSha512 = "hkdf-expand-sha-512", Derive, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
+    HkdfExpandSha512 = "hkdf-expand-sha-512", Derive Hkdf, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
     /// Raw deflate (RFC 1951) of the input; see [`crate::Options`] for level and ending.
-    Deflate = "deflate", Compress, None, nonce N(0), tag 0, multiple 1, least 0, output None, varies;
+    Deflate = "deflate", Compress Deflate, None, nonce N(0), tag 0, multiple 1, least 0, output None, varies;
 }
 
 impl Kind {
@@ -311,6 +355,40 @@ impl FromIterator<Kind> for KindSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_undone_has_the_same_facts_the_other_way_round() {
+        for kind in Kind::ALL {
+            let (info, Some(made)) = (kind.info(), kind.info().undoes) else { continue };
+            let other = made.info();
+            assert_eq!(
+                (info.group, info.algorithm, info.nonce, info.tag, info.multiple, info.least, None),
+                (
+                    other.group,
+                    other.algorithm,
+                    other.nonce,
+                    other.tag,
+                    other.multiple,
+                    other.least,
+                    other.undoes
+                ),
+                "{}",
+                info.name
+            );
+            let families = (other.family, info.family);
+            assert!(
+                matches!(families, (Family::Seal, Family::Open) | (Family::Cipher, Family::Cipher)),
+                "{}",
+                info.name
+            );
+        }
+        let undone =
+            |family| KindSet::of_family(family).iter().filter(|kind| kind.info().undoes.is_some()).count();
+        assert_eq!(undone(Family::Open), KindSet::of_family(Family::Open).iter().count());
+        assert_eq!(undone(Family::Seal), 0);
+        assert_eq!(Kind::Aes128CbcDecrypt.info().undoes, Some(Kind::Aes128CbcEncrypt));
+        assert_eq!(Kind::Aes128Ctr.info().undoes, None);
+    }
 
     #[test]
     fn names_are_unique_and_resolve() {

@@ -26,6 +26,6 @@ pub use engine::{
 pub use error::{Error, Fault};
 pub use kat::{Expected, KnownAnswer, known_answers};
 pub use key::{Algorithm, Curve, EcKey, Key, Material, RsaKey};
-pub use kind::{Family, Kind, KindInfo, KindSet, NonceLen};
+pub use kind::{Family, Group, Kind, KindInfo, KindSet, NonceLen};
 pub use request::{Data, Item, LatencyClass, Options, OwnedRequest, Request, Shape, Work};
 pub use stream::{Progress, Stream, stream_known_answers};

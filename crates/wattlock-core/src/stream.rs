@@ -12,7 +12,7 @@ use std::fmt;
 use crate::engine::Engine;
 use crate::error::{Error, Fault};
 use crate::kat::{Expected, KnownAnswer, known_answers};
-use crate::kind::{Family, Kind};
+use crate::kind::{Family, Group, Kind};
 use crate::request::{Data, OwnedRequest};
 
 /// One key in one kind (which includes the direction), for any number of messages, each in pieces:
@@ -124,7 +124,7 @@ impl Progress {
             Family::Seal | Family::Open => true,
             _ => return Err(Error::Unsupported),
         };
-        let gcm = info.name.contains("-gcm-");
+        let gcm = info.group == Group::Gcm;
         let nonce = match info.nonce {
             crate::NonceLen::Exactly(len) if !gcm => len,
             _ => 0,

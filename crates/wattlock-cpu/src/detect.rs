@@ -1,4 +1,4 @@
-//! What this CPU can do, found once and carried as values.
+//! What this CPU can do, found once and carried as values: no other file asks.
 //!
 //! A witness ([`Vaes512`], [`Vaes256`], [`AesNi`], [`Ifma512`], [`Fma256`]) is a zero-sized proof that its instructions were found. Only
 //! [`Cpu::detect`] makes one, and every kernel that needs the instructions demands one as an argument, so a call
@@ -37,11 +37,29 @@ pub struct Cpu {
     pub ifma512: Option<Ifma512>,
     /// 256-bit fused multiply-add, if there is any.
     pub fma256: Option<Fma256>,
+    /// Whether there is what other libraries are faster with and no kernel of ours uses.
+    pub beside: Beside,
+}
+
+/// Instructions that no kernel of ours needs. They tell how fast another library is here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// `avx512vbmi2`, with 512-bit AES and `avx512dq`.
+    pub vbmi2: bool,
+    /// `avxifma`: 256-bit multiply-add on 52-bit integers without AVX-512.
+    pub ifma256: bool,
 }
 
 impl Cpu {
     /// A CPU of which nothing is known.
-    pub const PLAIN: Cpu = Cpu { vaes512: None, vaes256: None, aes_ni: None, ifma512: None, fma256: None };
+    pub const PLAIN: Cpu = Cpu {
+        vaes512: None,
+        vaes256: None,
+        aes_ni: None,
+        ifma512: None,
+        fma256: None,
+        beside: Beside { vbmi2: false, ifma256: false },
+    };
 
     /// Asks the CPU (and the operating system, which must save the wide registers).
     #[cfg(target_arch = "x86_64")]
@@ -58,6 +76,10 @@ impl Cpu {
             aes_ni: aes_ni.then_some(AesNi(())),
             ifma512: ifma512.then_some(Ifma512(())),
             fma256: (has!("avx2") && has!("fma")).then_some(Fma256(())),
+            beside: Beside {
+                vbmi2: vaes512 && has!("avx512dq") && has!("avx512vbmi2"),
+                ifma256: has!("avxifma"),
+            },
         }
     }
 

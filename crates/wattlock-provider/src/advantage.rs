@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use wattlock::core::{Engine, KindSet};
+use wattlock_cpu::detect::Cpu;
 
 /// A release of OpenSSL. Patch levels bring no faster code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,28 +50,14 @@ pub struct Instructions {
 }
 
 impl Instructions {
-    /// Asks the CPU.
-    #[cfg(target_arch = "x86_64")]
-    pub fn detect() -> Instructions {
-        use std::arch::is_x86_feature_detected as has;
-        let wide_aes = has!("vaes") && has!("avx512f");
-        let avx512 = has!("avx512f") && has!("avx512dq") && has!("avx512bw") && has!("avx512vl");
+    /// What of them this CPU has.
+    pub fn of(cpu: &Cpu) -> Instructions {
         Instructions {
-            paired_aes: has!("vaes")
-                && has!("vpclmulqdq")
-                && has!("avx2")
-                && has!("aes")
-                && has!("pclmulqdq"),
-            wide_aes,
-            wide_xts: avx512 && has!("vaes") && has!("vpclmulqdq") && has!("avx512vbmi2"),
-            narrow_ifma: has!("avxifma") && !has!("avx512ifma"),
+            paired_aes: cpu.vaes256.is_some(),
+            wide_aes: cpu.vaes512.is_some(),
+            wide_xts: cpu.beside.vbmi2,
+            narrow_ifma: cpu.beside.ifma256 && cpu.ifma512.is_none(),
         }
-    }
-
-    /// None of ours exist for this architecture.
-    #[cfg(not(target_arch = "x86_64"))]
-    pub fn detect() -> Instructions {
-        Instructions::default()
     }
 }
 

@@ -7,7 +7,8 @@ use std::ptr::null;
 use std::sync::Arc;
 
 use wattlock::Runtime;
-use wattlock::core::{Engine, Kind, KindSet};
+use wattlock::core::{Engine, Group, Kind, KindSet};
+use wattlock_cpu::detect::Cpu;
 
 use crate::advantage::{self, Instructions, Version};
 use crate::cipher;
@@ -55,7 +56,7 @@ unsafe impl Sync for Offer {}
 impl Offer {
     /// What these settings and engines make of it, for an OpenSSL of this version.
     pub(crate) fn new(settings: &Settings, engines: &[Arc<dyn Engine>], openssl: Version) -> Offer {
-        let cpu = Instructions::detect();
+        let cpu = Instructions::of(&Cpu::detect());
         let (mut on, mut off) = (Vec::new(), Vec::new());
         for group in GROUPS.iter().copied() {
             let verdict = match &settings.algorithms {
@@ -125,15 +126,15 @@ fn everything() -> impl Iterator<Item = &'static Algorithm> {
 }
 
 fn belongs(kind: Kind, group: &str) -> bool {
-    let name = kind.name();
+    let of = kind.info().group;
     match group {
-        "gcm" => name.contains("-gcm-"),
-        "cbc" => name.contains("-cbc-"),
-        "ctr" => name.ends_with("-ctr"),
-        "xts" => name.contains("-xts-"),
-        "rsa" => name.starts_with("rsa-"),
-        "ec" => name.contains("p256-") || name.contains("p384-"),
-        "x25519" => name.starts_with("x25519-"),
+        "gcm" => of == Group::Gcm,
+        "cbc" => of == Group::Cbc,
+        "ctr" => of == Group::Ctr,
+        "xts" => of == Group::Xts,
+        "rsa" => of == Group::Rsa,
+        "ec" => matches!(of, Group::P256 | Group::P384),
+        "x25519" => of == Group::X25519,
         "kdf" => kdf::KINDS.contains(&kind),
         _ => false,
     }

@@ -265,8 +265,7 @@ pub fn sample(engine: &dyn Engine, kind: Kind, size: Option<usize>) -> Option<Ow
         _ => kind.info().output.unwrap_or(size),
     };
     request.output = vec![0; room];
-    if kind.info().family == Family::Open {
-        let seal = Kind::from_name(&kind.name().replace("-open", "-seal"))?;
+    if let (Family::Open, Some(seal)) = (kind.info().family, kind.info().undoes) {
         let mut sealed =
             OwnedRequest::new(seal, request.key.clone(), std::mem::take(&mut request.input), size);
         sealed.nonce = request.nonce.clone();

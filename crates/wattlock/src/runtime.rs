@@ -15,6 +15,7 @@ use wattlock_policy::{
 
 use crate::clock::Clock;
 use crate::dispatcher::Dispatcher;
+use crate::local::Owners;
 use crate::own::{missing_engines, own_engines};
 use crate::profile::{Found, Profile};
 use crate::sys::fork;
@@ -257,6 +258,7 @@ impl Builder {
                 metered,
                 born: fork::generation(),
             }),
+            owners: Arc::new(Owners),
         })
     }
 }
@@ -365,6 +367,7 @@ fn cpu_order(engines: &[Arc<dyn Engine>]) -> Vec<(EngineId, KindSet)> {
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
+    owners: Arc<Owners>,
 }
 
 /// A policy that is in force, with its settings, until there is a next one. No lock: a child of a fork may be born while
@@ -476,9 +479,18 @@ impl Runtime {
         Builder::default()
     }
 
-    /// A way in for the calling thread.
+    /// A way in, for one thread at a time. Dispatchers outlive the runtime's handles.
     pub fn dispatcher(&self) -> Dispatcher {
         Dispatcher::new(self.inner.clone())
+    }
+
+    pub(crate) fn owners(&self) -> &Arc<Owners> {
+        &self.owners
+    }
+
+    #[cfg(test)]
+    pub(crate) fn submitters(&self) -> u16 {
+        self.inner.submitters()
     }
 
     /// The engines, by id.

@@ -8,7 +8,7 @@ use super::case::{CANARY, Suite};
 use crate::error::Error;
 use crate::kat::{Expected, known_answers};
 use crate::key::{Algorithm, Curve, EcKey, Key, Material, RsaKey};
-use crate::kind::{Family, Kind, NonceLen};
+use crate::kind::{Family, Group, Kind, NonceLen};
 use crate::request::OwnedRequest;
 
 /// Bytes beyond the result that a request's output buffer has, so that stray writes show.
@@ -77,7 +77,7 @@ impl Suite<'_> {
             NonceLen::Exactly(len) => self.random.bytes(len),
             NonceLen::Any => self.random.bytes(*self.random.pick(SECRETS)),
         };
-        if info.family == Family::Derive && info.name.starts_with("hkdf") {
+        if info.group == Group::Hkdf {
             request.input.clear();
             request.aad = self.random.bytes(self.random.below(300));
         }
@@ -109,7 +109,7 @@ impl Suite<'_> {
 
 /// The kind that seals what `open` opens.
 pub(super) fn sealing(open: Kind) -> Kind {
-    Kind::from_name(&open.name().replace("-open", "-seal")).expect("every open kind has its seal kind")
+    open.info().undoes.expect("every open kind has its seal kind")
 }
 
 /// Room that any sane deflate stays within: stored blocks add 5 bytes for each 16 KiB or more, a flush a few.

@@ -23,7 +23,7 @@ use crate::detect::Cpu;
 pub(super) fn open(cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
     let progress = Progress::new(kind)?;
     key.fits(kind)?;
-    let encrypt = kind.info().name.ends_with("-encrypt");
+    let encrypt = kind.info().undoes.is_none();
     match key.algorithm() {
         Algorithm::Aes128Gcm | Algorithm::Aes192Gcm | Algorithm::Aes256Gcm => {
             let seal = kind.info().family == Family::Seal;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use wattlock_core::{Data, Error, Family, Key, Kind, Progress, Request, Stream};
+use wattlock_core::{Data, Error, Group, Key, Kind, Progress, Request, Stream};
 use zeroize::Zeroizing;
 
 use super::aes::BLOCK;
@@ -40,11 +40,11 @@ impl Chained {
     pub fn new(key: Key, kind: Kind) -> Result<Chained, Error> {
         let progress = Progress::new(kind)?;
         let info = kind.info();
-        let mode = match (info.family, info.name) {
-            (Family::Cipher, name) if name.ends_with("-ctr") => Mode::Ctr,
-            (Family::Cipher, name) if name.ends_with("-cbc-encrypt") => Mode::CbcEncrypt,
-            (Family::Cipher, name) if name.ends_with("-cbc-decrypt") => Mode::CbcDecrypt,
-            (Family::Cipher, name) if name.contains("-xts-") => Mode::Xts,
+        let mode = match (info.group, info.undoes) {
+            (Group::Ctr, _) => Mode::Ctr,
+            (Group::Cbc, None) => Mode::CbcEncrypt,
+            (Group::Cbc, Some(_)) => Mode::CbcDecrypt,
+            (Group::Xts, _) => Mode::Xts,
             _ => return Err(Error::Unsupported),
         };
         key.fits(kind)?;
