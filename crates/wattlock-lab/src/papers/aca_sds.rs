@@ -14,7 +14,7 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet, Window};
 use wattlock_emul::{Model, Pool, Table as Times};
-use wattlock_policy::{Costs, EngineId, Machine, Policy, Settings, by_name};
+use wattlock_policy::{Costs, EngineId, Machine, Policy, Settings, Tuning, by_name};
 
 use crate::error::{Error, within};
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
@@ -84,6 +84,9 @@ pub struct Options {
     /// Seed of that variation
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
     pub seed: u64,
+    /// Rules and constants of `adaptive`
+    #[cfg_attr(feature = "args", arg(skip))]
+    pub tuning: &'static Tuning,
 }
 
 impl Default for Options {
@@ -103,6 +106,7 @@ impl Default for Options {
             cpu_speed: 1.0,
             jitter_permille: 50,
             seed: 1,
+            tuning: &Tuning::DEFAULT,
         }
     }
 }
@@ -407,6 +411,7 @@ fn settings(options: &Options, core: usize) -> Settings {
         aca_sds_feeders: options.feeders,
         aca_sds_thread: Some(core as u16),
         busy_permille: share as u16,
+        adaptive_tuning: options.tuning,
         ..Settings::default()
     }
 }

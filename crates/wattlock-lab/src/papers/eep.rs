@@ -12,8 +12,8 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet, LatencyClass, Nanos, Shape};
 use wattlock_policy::{
-    Ask, ClockCost, Costs, EngineId, Machine, Objective, Outcome, Platform, Policy, Settings, Weather,
-    by_name,
+    Ask, ClockCost, Costs, EngineId, Machine, Objective, Outcome, Platform, Policy, Settings, Tuning,
+    Weather, by_name,
 };
 
 use crate::error::{Error, within};
@@ -103,6 +103,9 @@ pub struct Options {
     /// Exponent of the GPU's clock in its power.
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().alpha))]
     pub alpha: f64,
+    /// Rules and constants of `adaptive`
+    #[cfg_attr(feature = "args", arg(skip))]
+    pub tuning: &'static Tuning,
 }
 
 impl Default for Options {
@@ -127,6 +130,7 @@ impl Default for Options {
             gpu_w: None,
             cpu_w: None,
             alpha: 3.0,
+            tuning: &Tuning::DEFAULT,
         }
     }
 }
@@ -329,6 +333,7 @@ fn policy(name: &str, options: &Options, node: &Node, step: usize) -> Result<Box
     let settings = Settings {
         eep_ratio: Some(options.ratio(step).clamp(0.001, 1000.0)),
         eep_clock: Some(step as u8),
+        adaptive_tuning: options.tuning,
         ..Settings::default()
     };
     by_name(name, machine, &settings).map_err(|error| Error::Policy(error.to_string()))

@@ -11,6 +11,8 @@
 //! each message that it holds and shorter than 2.5. The model calls that a *stall*; its length and frequency are fitted
 //! on that column. LECPAES's retransmissions then follow from its own fill levels.
 
+use wattlock_policy::Tuning;
+
 use crate::error::{Error, within};
 use crate::papers::k20m::{self, Fitted, StreamPlatform};
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
@@ -51,6 +53,9 @@ pub struct Options {
     /// Runs with consecutive seeds whose mean is reported.
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().runs))]
     pub runs: u32,
+    /// Rules and constants of `adaptive`
+    #[cfg_attr(feature = "args", arg(skip))]
+    pub tuning: &'static Tuning,
 }
 
 impl Default for Options {
@@ -63,6 +68,7 @@ impl Default for Options {
             platform: StreamPlatform::default(),
             seed: 1,
             runs: 8,
+            tuning: &Tuning::DEFAULT,
         }
     }
 }
@@ -131,7 +137,7 @@ fn one(
     latency_us: f64,
     seed: u64,
 ) -> Result<Passage, Error> {
-    let mut policy = k20m::policy(name, station, options.longest_kb * 1000.0)?;
+    let mut policy = k20m::policy(name, station, options.longest_kb * 1000.0, options.tuning)?;
     Ok(pass(station, &options.messages(latency_us, seed), policy.as_mut(), seed, None))
 }
 

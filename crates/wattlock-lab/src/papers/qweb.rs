@@ -28,7 +28,7 @@
 
 use wattlock_core::{EngineClass, Family, Kind, KindSet};
 use wattlock_emul::Model;
-use wattlock_policy::{Machine, Objective, Policy, Settings, by_name};
+use wattlock_policy::{Machine, Objective, Policy, Settings, Tuning, by_name};
 
 use crate::sim::event_loop::{self, CARD, CPU, Load, LoopCosts, Measured, Offload, Script, Server, Step};
 use crate::sim::{inline_engine, queued_engine};
@@ -164,6 +164,9 @@ pub struct Options {
     /// Settings of the policies, as `key=value`
     #[cfg_attr(feature = "args", arg(skip))]
     pub settings: Vec<String>,
+    /// Rules and constants of `adaptive`
+    #[cfg_attr(feature = "args", arg(skip))]
+    pub tuning: &'static Tuning,
 }
 
 impl Default for Options {
@@ -196,6 +199,7 @@ impl Default for Options {
             seed: 1,
             objective: Objective::Performance,
             settings: Vec::new(),
+            tuning: &Tuning::DEFAULT,
         }
     }
 }
@@ -291,6 +295,7 @@ impl Options {
             qweb_poll_symmetric: self.poll_sym,
             qweb_timer_ns: (self.timer_us * 1e3) as u64,
             adaptive_submit_ns: (Costs::slowness() * (here::SUBMIT + here::RESUME)) as u32,
+            adaptive_tuning: self.tuning,
             ..Settings::default()
         };
         for pair in &self.settings {

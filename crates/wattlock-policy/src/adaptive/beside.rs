@@ -6,16 +6,14 @@ use super::table::Table;
 use crate::estimate::Candidate;
 use crate::machine::{EngineId, MAX_ENGINES, Objective};
 
-/// How much more the devices alone must promise before the thread does nothing but hand over.
-const PROMISE: f32 = 1.06;
-
 impl Table {
     /// Lanes live on company and devices take it away: where there are too few requests for both, deciding one at a
     /// time settles on a mixture worse than either. So the steady rates of n clients are compared, each client with
     /// one request at a time: lanes `b / P`; a device alone, or with the thread working inline beside it
     /// ([`device_rates`]). The loser is left out.
     pub(super) fn keep_one_regime(&self, ways: &mut [Option<Way>; MAX_ENGINES], question: &Question<'_>) {
-        if question.weather.active == 0 || question.rules.objective != Objective::Performance {
+        let off = !question.rules.tuning.one_regime;
+        if off || question.weather.active == 0 || question.rules.objective != Objective::Performance {
             return;
         }
         let n = question.weather.active as f32;
@@ -35,6 +33,7 @@ impl Table {
         let (mut devices, mut enough) = (0.0f32, 0.0f32);
         for (one, ns) in known.filter(|(one, _)| !one.on_thread()) {
             let (alone, both) = device_rates(
+                question.rules,
                 n,
                 (ns, one.servers()),
                 one.submit(question.rules.submit_ns),
@@ -64,12 +63,14 @@ impl Table {
         ways: &mut [Option<Way>; MAX_ENGINES],
         question: &Question<'_>,
     ) {
-        if question.weather.active == 0 || question.rules.objective != Objective::Performance {
+        let tuning = question.rules.tuning;
+        let off = !tuning.thread_free;
+        if off || question.weather.active == 0 || question.rules.objective != Objective::Performance {
             return;
         }
         // With more other threads than clients the devices' room is not this thread's to judge. (Found in the lab: with
         // three writers on each of eight cores every thread stayed free, and the shared card was the limit.)
-        if question.weather.active < u32::from(question.weather.submitters) {
+        if tuning.thread_free_alone && question.weather.active < u32::from(question.weather.submitters) {
             return;
         }
         let n = question.weather.active as f32;
@@ -86,9 +87,14 @@ impl Table {
         let Some(own) = times(Candidate::on_thread).map(shared).min_by(f32::total_cmp) else { return };
         let roomy = |one: &Candidate| !question.is_crowded(one);
         let free = times(|one| !one.on_thread()).filter(|(one, _)| roomy(one)).any(|(one, ns)| {
-            let (alone, mixed) =
-                device_rates(n, (ns, one.servers()), one.submit(question.rules.submit_ns), Some(own));
-            alone > PROMISE * mixed
+            let (alone, mixed) = device_rates(
+                question.rules,
+                n,
+                (ns, one.servers()),
+                one.submit(question.rules.submit_ns),
+                Some(own),
+            );
+            alone > (1.0 + tuning.promise) * mixed
         });
         if free {
             for (way, one) in ways.iter_mut().zip(&self.candidates) {

@@ -147,7 +147,7 @@ struct Named {
 impl Adaptive {
     /// The rule on this machine.
     pub fn new(machine: Machine, settings: &Settings) -> Adaptive {
-        let clocks = |id| Some((id, Governor::new(machine.costs.clocks(id))?));
+        let clocks = |id| Some((id, Governor::new(machine.costs.clocks(id), settings.adaptive_tuning)?));
         let governors = machine.engines.iter().filter_map(|engine| clocks(engine.id)).collect();
         Adaptive {
             rules: Rules::new(&machine, settings),
@@ -210,7 +210,7 @@ impl Adaptive {
     /// How long an answer taken now has lain there, on average: half the time between the poll that found it and the
     /// one before. That is this thread's doing and not the device's. 0 for a caller that polls without asking.
     fn lain_ns(&self, now: Nanos) -> f32 {
-        if now.saturating_sub(self.last_poll) > POLL_GAP_NS {
+        if !self.rules.tuning.lain || now.saturating_sub(self.last_poll) > POLL_GAP_NS {
             return 0.0;
         }
         self.last_poll.saturating_sub(self.poll_before) as f32
@@ -220,11 +220,11 @@ impl Adaptive {
     fn choose_among_all(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
         let (rules, distrust, shape) = (self.rules, self.distrust, &ask.shape);
         let mut question = Question::new(&rules, &distrust, ask, weather, now);
-        self.usual += (question.waiting() - self.usual) / 32.0;
+        self.usual += (question.waiting() - self.usual) / rules.tuning.usual_over;
         let table = self.table(shape.kind);
         let crowded = table.has_devices && table.candidates.iter().any(|one| question.is_crowded(one));
-        question.usual = if crowded { 0.0 } else { self.usual };
-        if self.named.is_some() {
+        question.usual = if crowded || !rules.tuning.usual { 0.0 } else { self.usual };
+        if self.named.is_some() && rules.tuning.restraint {
             self.notice_refusal(weather, now);
         }
         let choice = match self.table(shape.kind).choose(&question) {

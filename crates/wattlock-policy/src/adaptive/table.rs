@@ -26,7 +26,8 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(machine: &Machine, order: &[EngineId], kind: Kind, rules: &Rules) -> Table {
         let engines = order.iter().filter_map(|id| machine.engines.iter().find(|engine| engine.id == *id));
-        let candidates: Vec<_> = engines.map(|engine| Candidate::new(engine, kind, &machine.costs)).collect();
+        let candidates: Vec<_> =
+            engines.map(|engine| Candidate::new(engine, kind, &machine.costs, rules.tuning)).collect();
         let mut table = Table {
             has_devices: candidates.iter().any(|one| !one.on_thread()),
             candidates,
