@@ -9,6 +9,8 @@ use crate::error::Error;
 use crate::machines::{Case, emulated, random, seeds, typical};
 use crate::papers::{aca_sds, eeca, eep, lecpaes, qweb, velocity};
 use crate::row::{Better, Study};
+use crate::sim::event_loop;
+use crate::sim::stream::pass;
 use crate::sim::thread::{Event, Load, Model, Report, machine, run, run_fixed};
 
 /// A rule stays if some row loses this share without it.
@@ -150,6 +152,8 @@ fn figures(scenes: &[Scene], tuning: &'static Tuning) -> Result<Vec<Figure>, Err
 /// whose calibration is wrong or whose device changes, and random ones.
 pub fn scenes() -> Vec<Scene> {
     let mut all = papers();
+    all.extend(other_platforms());
+    all.extend(thin());
     all.extend(steady("typical machine", typical(), &[1, 4, 16, 48]));
     all.extend(typical().into_iter().flat_map(|case| [0.3, 0.7].map(|share| open(&case, share))));
     all.extend(steady("emulated card", emulated(), &[1, 8, 64]));
@@ -176,6 +180,115 @@ fn papers() -> Vec<Scene> {
         Scene::study(|tuning| eep::study(&eep::Options { tuning, ..Default::default() })),
         Scene::study(|tuning| velocity::study(&velocity::Options { tuning, ..Default::default() })),
     ]
+}
+
+/// Machines and loads that no table has: small windows that all cores fill, one request a core, GPUs that take long to
+/// begin, windows that overflow, few clients.
+fn other_platforms() -> Vec<Scene> {
+    let mut all = Vec::new();
+    type Change<O> = (&'static str, fn(&mut O));
+    let changes: [Change<eeca::Options>; 6] = [
+        ("window=2", |o| o.window = 2),
+        ("window=4", |o| o.window = 4),
+        ("cores=1", |o| o.cores = 1),
+        ("cores=32", |o| o.cores = 32),
+        ("blocks_in_hand=1", |o| o.blocks_in_hand = 1),
+        ("call_us=2", |o| o.call_us = Some(2.0)),
+    ];
+    for ((name, change), kib) in changes.into_iter().flat_map(|one| [16.0, 256.0].map(|kib| (one, kib))) {
+        all.push(Scene::new(move |tuning| {
+            let mut options = eeca::Options { tuning, ..Default::default() };
+            change(&mut options);
+            let steady = eeca::scene(&options, kib, "adaptive", |closed| closed.run())?;
+            let row = format!("{name} block_kib={kib}");
+            Ok(vec![figure("eeca, other machines", row, "throughput", Better::More, steady.rounds_per_s)])
+        }));
+    }
+    let changes: [Change<aca_sds::Options>; 4] = [
+        ("window=2", |o| o.window = 2),
+        ("window=8", |o| o.window = 8),
+        ("cores=32", |o| o.cores = 32),
+        ("call_us=1", |o| o.call_us = Some(1.0)),
+    ];
+    for ((name, change), processes) in changes.into_iter().flat_map(|one| [20, 64].map(|n| (one, n))) {
+        all.push(Scene::new(move |tuning| {
+            let mut options = aca_sds::Options { tuning, ..Default::default() };
+            change(&mut options);
+            let steady = aca_sds::scene(&options, 16.0, processes, "adaptive", |closed| closed.run())?;
+            let row = format!("{name} processes={processes}");
+            Ok(vec![figure("aca-sds, other machines", row, "throughput", Better::More, steady.rounds_per_s)])
+        }));
+    }
+    let changes: [Change<eep::Options>; 7] = [
+        ("setup_us=1000", |o| o.setup_us = 1000.0),
+        ("setup_us=4000", |o| o.setup_us = 4000.0),
+        ("setup_us=20000", |o| o.setup_us = 20_000.0),
+        ("setup_us=5000 streams=4", |o| (o.setup_us, o.streams) = (5000.0, 4)),
+        ("cores=2", |o| o.cores = 2),
+        ("cores=256", |o| o.cores = 256),
+        ("chunk_kib=1024", |o| o.chunk_kib = 1024.0),
+    ];
+    for (name, change) in changes {
+        all.push(Scene::new(move |tuning| {
+            let mut options = eep::Options { tuning, ..Default::default() };
+            change(&mut options);
+            let (node, step, mut policy) = eep::scene(&options, "adaptive")?;
+            let cost = eep::split(&node, 400.0, step, policy.as_mut());
+            Ok(vec![figure("eep, other machines", name.to_owned(), "time", Better::Less, cost.seconds)])
+        }));
+    }
+    for (window_kib, latency_us) in [(256.0, 250.0), (384.0, 150.0), (384.0, 400.0), (384.0, 1000.0)] {
+        all.push(Scene::new(move |tuning| {
+            let mut options = lecpaes::Options { tuning, ..Default::default() };
+            options.platform.window_kib = window_kib;
+            let passage =
+                lecpaes::scene(&options, latency_us, "adaptive", |station, messages, mut policy| {
+                    pass(station, messages, policy.as_mut(), options.seed, None)
+                })?;
+            let row = format!("window_kib={window_kib} latency_us={latency_us}");
+            let place = "lecpaes, other machines";
+            let again = passage.retransmission_rate();
+            Ok(vec![
+                figure(place, row.clone(), "energy_j", Better::Less, passage.joules),
+                Figure { is_share: true, ..figure(place, row, "retransmission_rate", Better::Less, again) },
+            ])
+        }));
+    }
+    for (concurrency, client_us) in [(1, 100.0), (6, 0.0), (12, 0.0), (12, 100.0), (64, 0.0)] {
+        all.push(Scene::new(move |tuning| {
+            let (workers, cores, handshakes) = (1, 1, 2000);
+            let options = qweb::Options {
+                tuning,
+                workers,
+                cores,
+                concurrency,
+                client_us,
+                handshakes,
+                ..Default::default()
+            };
+            let measured = qweb::scene(&options, "adaptive", |server, load, policy| {
+                event_loop::run(server, load, policy)
+            })?;
+            let row = format!("one loop, {concurrency} clients that take {client_us} us");
+            Ok(vec![figure("qweb, other loads", row, "handshakes", Better::More, measured.per_second)])
+        }));
+    }
+    all
+}
+
+/// Lanes that do half a batch in half the time, as they do RSA, with a calibration that knows and one that does not.
+fn thin() -> Vec<Scene> {
+    let mut all = Vec::new();
+    for (batches, clients) in [true, false].into_iter().flat_map(|b| [2, 3, 5, 6, 8, 13].map(|n| (b, n))) {
+        for (thin, pass_ns) in [(0.5, 220_000.0), (0.5, 360_000.0), (0.7, 160_000.0)] {
+            let models = vec![Model::cpu(60_000.0, 0.0), Model { thin, batches, ..Model::lanes(pass_ns) }];
+            let known = if batches { "calibrated" } else { "unknown" };
+            let row = format!("{known} batches, half a pass in {thin} of {pass_ns} ns, {clients} clients");
+            let load = typical().swap_remove(1).load(Ok(clients), REQUESTS);
+            all.push(Scene::thread("thin passes", row, models, load));
+        }
+    }
+    all
 }
 
 /// What a study's rows are about, and what they are paid with: messages that must be sent again.

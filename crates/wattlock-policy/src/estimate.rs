@@ -13,6 +13,9 @@ use crate::tuning::Tuning;
 /// Size buckets: one for each power of two up to 32 MiB, and what is larger.
 pub(crate) const BUCKETS: usize = 26;
 
+/// Largest batch whose time is calibrated.
+const BATCH_MOST: usize = 16;
+
 /// The bucket of a size: the logarithm to base 2, rounded down (0 for 0).
 #[inline]
 pub(crate) const fn bucket(bytes: usize) -> usize {
@@ -134,7 +137,9 @@ pub(crate) struct Candidate {
     waited: bool,
     /// Mean nanoseconds of the requests submitted lately, alone.
     mean_ns: f32,
-    /// What a pass more than half full takes, in passes of one: CPU lanes may do a thin batch in half the time.
+    /// What a pass of so many takes by calibration, in passes of one; 1 where nobody measured.
+    passes: [f32; 1 + BATCH_MOST],
+    /// What a pass more than half full takes beyond that: CPU lanes may do a thin batch in half the time.
     full: f32,
     /// Exploration: opportunities to let pass, and how many to let pass after the next loss.
     pub(crate) skip: u32,
@@ -170,6 +175,9 @@ impl Candidate {
             hoped: if tuning.hoped { engine.window as f32 * tuning.hoped_share } else { 0.0 },
             waited: false,
             mean_ns: 0.0,
+            passes: std::array::from_fn(|count| {
+                costs.batch_times(engine.id, kind, count as u16).unwrap_or(1.0) as f32
+            }),
             full: 1.0,
             skip: 0,
             backoff: 1,
@@ -206,7 +214,13 @@ impl Candidate {
     /// What is multiplied with the time of a request alone where so many share its pass.
     #[inline]
     pub(crate) fn fullness(&self, batch: f32) -> f32 {
-        if self.tuning.fullness && 2.0 * batch > f32::from(self.width) { self.full } else { 1.0 }
+        let learned =
+            if self.tuning.fullness && 2.0 * batch > f32::from(self.width) { self.full } else { 1.0 };
+        learned * self.calibrated_passes(batch)
+    }
+
+    fn calibrated_passes(&self, batch: f32) -> f32 {
+        if self.width > 1 { self.passes[(batch as usize).min(BATCH_MOST)] } else { 1.0 }
     }
 
     /// The same by calibration only.
@@ -274,11 +288,14 @@ impl Candidate {
             return;
         };
         if on_thread {
+            let calibrated = self.calibrated_passes(f32::from(batch));
+            let cell = &mut self.cells[bucket(bytes)];
             if tuning.fullness && self.width > 1 && 2 * batch > self.width {
-                let passes = (service / alone.max(1.0)).clamp(self.full / 4.0, self.full * 4.0);
-                self.full += (passes.clamp(1.0, 8.0) - self.full) / tuning.full_over;
+                let passes =
+                    (service / (alone * calibrated).max(1.0)).clamp(self.full / 4.0, self.full * 4.0);
+                self.full += (passes.clamp(1.0 / calibrated, 8.0) - self.full) / tuning.full_over;
             } else {
-                cell.ns.learn(bytes, service, tuning);
+                cell.ns.learn(bytes, service / calibrated, tuning);
             }
         } else if !tuning.shallow || depth <= (self.servers * tuning.shallow_share).max(f32::from(self.width))
         {

@@ -71,6 +71,8 @@ tuning! {
         vain,
         /// A pass more than half full is learned apart.
         fullness,
+        /// Half a pass, and then the rest, where that takes less than a whole one.
+        half_passes,
         /// Of lanes and devices the one of lower steady rate is left out.
         one_regime,
         /// A thread beside devices with a server for everyone only hands over.

@@ -340,6 +340,11 @@ impl<'a> Setting<'a> {
     }
 
     fn run(&self) -> Result<Steady, Error> {
+        self.system(|closed| closed.run())
+    }
+
+    /// Builds the system and hands it over.
+    fn system<R>(&self, run: impl FnOnce(Closed<'_>) -> R) -> Result<R, Error> {
         let (options, platform) = (self.options, self.platform);
         let pages = options.page_kib * 1024.0 / PAGE;
         let inline_ns = |_: usize| platform.cpu_ns(self.operation) * pages / options.cpu_speed;
@@ -370,7 +375,7 @@ impl<'a> Setting<'a> {
             warm: measured / 2,
             measured,
         };
-        Ok(system.run())
+        Ok(run(system))
     }
 
     fn machine(&self, inline_ns: f64) -> Machine {
@@ -414,6 +419,25 @@ fn settings(options: &Options, core: usize) -> Settings {
         adaptive_tuning: options.tuning,
         ..Settings::default()
     }
+}
+
+/// Writes of one block size by so many processes under one policy, for a runner of the caller's: [`Closed::run`], or the
+/// production runtime.
+///
+/// # Errors
+/// [`Error::Option`] names the first option out of its bounds.
+pub fn scene<R>(
+    options: &Options,
+    block_kib: f64,
+    processes: usize,
+    policy: &str,
+    run: impl FnOnce(Closed<'_>) -> R,
+) -> Result<R, Error> {
+    options.check()?;
+    let platform = Platform::fitted()?;
+    let setting =
+        Setting { platform, ..Setting::baseline(options, policy, Operation::Write, block_kib, processes) };
+    setting.system(run)
 }
 
 /// Baselines against the table, the published system and `adaptive` at the table's blocks or those asked for.

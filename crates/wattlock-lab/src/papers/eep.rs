@@ -203,18 +203,24 @@ impl Options {
 
 /// What the job runs on.
 #[derive(Debug, Clone)]
-struct Node {
-    gpu: GpuModel,
-    cpu_bytes_per_s: f64,
-    cpu_w: f64,
-    chunk: f64,
+pub struct Node {
+    /// The GPU.
+    pub gpu: GpuModel,
+    /// What all CPU threads encrypt together, in bytes a second.
+    pub cpu_bytes_per_s: f64,
+    /// What that adds in watts.
+    pub cpu_w: f64,
+    /// Bytes of a chunk.
+    pub chunk: f64,
 }
 
 /// What a job cost.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cost {
-    seconds: f64,
-    joules: f64,
+pub struct Cost {
+    /// From the first chunk to the last.
+    pub seconds: f64,
+    /// Of the whole machine.
+    pub joules: f64,
 }
 
 impl Cost {
@@ -347,7 +353,7 @@ struct InFlight {
 }
 
 /// Deals one job out; `step` is the clock at the start.
-fn split(node: &Node, megabytes: f64, step: usize, policy: &mut dyn Policy) -> Cost {
+pub fn split(node: &Node, megabytes: f64, step: usize, policy: &mut dyn Policy) -> Cost {
     let mut gpu = Gpu::new(node.gpu.clone());
     gpu.set_clock(0, step);
     let window = 2 * node.gpu.streams;
@@ -416,6 +422,18 @@ fn shape(bytes: f64) -> Shape {
 fn run(name: &str, options: &Options, node: &Node, megabytes: f64, step: usize) -> Result<Cost, Error> {
     let mut policy = policy(name, options, node, step)?;
     Ok(split(node, megabytes, step, policy.as_mut()))
+}
+
+/// A job's machine, clock step and policy, for a runner of the caller's: [`split`], or the production runtime.
+///
+/// # Errors
+/// [`Error::Option`] for an option out of its bounds.
+pub fn scene(options: &Options, name: &str) -> Result<(Node, usize, Box<dyn Policy>), Error> {
+    options.check()?;
+    let node = node(options, options.gpu_mb_s.unwrap_or_else(fitted_gpu_mb_s));
+    let step = usize::from(options.clock - 1);
+    let policy = policy(name, options, &node, step)?;
+    Ok((node, step, policy))
 }
 
 /// Published, simulated, and the same under `adaptive`.

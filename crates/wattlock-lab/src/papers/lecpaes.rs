@@ -11,7 +11,7 @@
 //! each message that it holds and shorter than 2.5. The model calls that a *stall*; its length and frequency are fitted
 //! on that column. LECPAES's retransmissions then follow from its own fill levels.
 
-use wattlock_policy::Tuning;
+use wattlock_policy::{Policy, Tuning};
 
 use crate::error::{Error, within};
 use crate::papers::k20m::{self, Fitted, StreamPlatform};
@@ -139,6 +139,22 @@ fn one(
 ) -> Result<Passage, Error> {
     let mut policy = k20m::policy(name, station, options.longest_kb * 1000.0, options.tuning)?;
     Ok(pass(station, &options.messages(latency_us, seed), policy.as_mut(), seed, None))
+}
+
+/// One stream at one gap under one policy, for a runner of the caller's: [`pass`], or the production runtime.
+///
+/// # Errors
+/// [`Error::Option`] for an option out of its bounds.
+pub fn scene<R>(
+    options: &Options,
+    latency_us: f64,
+    policy: &str,
+    run: impl FnOnce(&Station, &[Message], Box<dyn Policy>) -> R,
+) -> Result<R, Error> {
+    options.check()?;
+    let station = options.platform.station();
+    let policy = k20m::policy(policy, &station, options.longest_kb * 1000.0, options.tuning)?;
+    Ok(run(&station, &options.messages(latency_us, options.seed), policy))
 }
 
 fn run(name: &str, options: &Options, station: &Station, latency_us: f64) -> Result<Means, Error> {

@@ -569,6 +569,17 @@ impl<'a> Lab<'a> {
     }
 
     fn run(&self, work: &Work, place: Place, how: How) -> Result<Measured, Error> {
+        self.system(work, place, how, |server, load, policy| event_loop::run(server, load, policy))
+    }
+
+    /// Builds the server and its load and hands them over.
+    fn system<R>(
+        &self,
+        work: &Work,
+        place: Place,
+        how: How,
+        run: impl FnOnce(&Server, &Load, &mut dyn FnMut() -> Box<dyn Policy>) -> R,
+    ) -> Result<R, Error> {
         let machine = self.machine(work, place);
         let make = || by_name(how.policy, machine.clone(), &self.settings);
         // What can be wrong with a machine or a name shows here, once.
@@ -595,7 +606,7 @@ impl<'a> Lab<'a> {
             measured: self.options.handshakes.max(2 * connections),
             seed: self.options.seed,
         };
-        Ok(event_loop::run(&server, &load, &mut policy))
+        Ok(run(&server, &load, &mut policy))
     }
 
     /// The machine as policies know it: both engines' times alone.
@@ -652,6 +663,22 @@ fn card(options: &Options) -> Model {
 /// A row in the making: predicted, and more is better.
 fn row(experiment: &'static str, name: &str, quantity: &'static str, unit: &'static str) -> Row {
     Row { better: Better::More, own: true, ..Row::new("qweb", experiment, name, (quantity, unit)) }
+}
+
+/// Full RSA-2048 handshakes in one event loop under one policy, for a runner of the caller's: [`event_loop::run`], or the
+/// production runtime.
+///
+/// # Errors
+/// [`Error::Option`] and [`Error::Policy`].
+pub fn scene<R>(
+    options: &Options,
+    policy: &'static str,
+    run: impl FnOnce(&Server, &Load, &mut dyn FnMut() -> Box<dyn Policy>) -> R,
+) -> Result<R, Error> {
+    let lab = Lab::new(options)?;
+    let work = Work::one(Work::full(&lab.costs, options, Suite::Rsa));
+    let place = Place { workers: 1, cores: 1, connections: options.concurrency };
+    lab.system(&work, place, How { policy, ..QWEB }, run)
 }
 
 /// Runs everything published.

@@ -26,6 +26,10 @@ pub struct Model {
     pub noise: f64,
     /// Requests a pass serves.
     pub width: u16,
+    /// What a pass at most half full takes of a whole one's time: lanes do RSA in half the time for four.
+    pub thin: f64,
+    /// Whether calibration measured batches, too.
+    pub batches: bool,
     /// Requests a device works on at once.
     pub servers: usize,
     /// What calibration says, as a multiple of the truth; 0 for no calibration.
@@ -43,6 +47,8 @@ impl Model {
             per_byte_ns,
             noise: 0.15,
             width: 1,
+            thin: 1.0,
+            batches: true,
             servers: 1,
             believed: 1.0,
             watts: 0.0,
@@ -61,6 +67,11 @@ impl Model {
 
     fn ns(&self, bytes: usize) -> f64 {
         self.setup_ns + self.per_byte_ns * bytes as f64
+    }
+
+    /// What so many together take of a whole pass's time.
+    fn share(&self, batch: usize) -> f64 {
+        if 2 * batch <= usize::from(self.width) { self.thin } else { 1.0 }
     }
 
     fn is_lanes(&self) -> bool {
@@ -84,10 +95,14 @@ pub fn machine(models: &[Model], kind: Kind, objective: Objective) -> Machine {
         });
         if model.believed > 0.0 {
             let point = |bytes: usize| {
-                let ns = model.ns(bytes) * model.believed;
+                let ns = model.ns(bytes) * model.share(1) * model.believed;
                 (bytes, ns, (model.watts > 0.0).then_some(ns * model.watts))
             };
             machine.costs.set(id, kind, vec![point(0), point(1 << 16), point(1 << 24)]);
+            if model.batches && model.is_lanes() {
+                let batch = |count: u16| (count, model.ns(0) * model.share(usize::from(count)));
+                machine.costs.set_batches(id, kind, (1..=model.width).map(batch).collect());
+            }
         }
     }
     machine
@@ -361,7 +376,8 @@ impl State<'_> {
     /// A pass, or one request.
     fn execute(&mut self, engine: usize, batch: &[Asked]) {
         let bytes = batch.iter().map(|asked| asked.bytes).max().unwrap_or(0);
-        let service = self.service(engine, bytes);
+        let share = self.models[engine].share(batch.len());
+        let service = (self.service(engine, bytes) as f64 * share).max(1.0) as Nanos;
         self.now += service;
         let outcome = Outcome {
             engine: EngineId(engine as u8),

@@ -114,11 +114,6 @@ impl<'a> Question<'a> {
     pub(super) fn delay(&self, w: f32, usual: f32) -> f32 {
         self.rules.tuning.delay_weight * (w + (w + 1.0) * usual)
     }
-
-    /// Requests that would share a pass of this engine.
-    pub(super) fn batch(&self, candidate: &Candidate) -> f32 {
-        if candidate.on_thread() { self.count.min(u32::from(candidate.width)) as f32 } else { 1.0 }
-    }
 }
 
 /// What doing the request in some way would cost.

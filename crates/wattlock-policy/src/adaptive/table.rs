@@ -72,7 +72,7 @@ impl Table {
     fn share(&self, index: usize, question: &Question<'_>) -> u32 {
         let candidate = &self.candidates[index];
         match candidate.on_thread() && candidate.width > 1 {
-            true => question.count.min(u32::from(candidate.width)),
+            true => self.pass(candidate, question),
             false if self.has_devices => 1,
             false => question.count,
         }
