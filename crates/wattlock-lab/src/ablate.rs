@@ -256,9 +256,10 @@ fn other_platforms() -> Vec<Scene> {
     }
     for (concurrency, client_us) in [(1, 100.0), (6, 0.0), (12, 0.0), (12, 100.0), (64, 0.0)] {
         all.push(Scene::new(move |tuning| {
-            let (workers, cores, handshakes) = (1, 1, 2000);
+            let (workers, cores, curve_workers, handshakes) = (1, 1, 1, 2000);
             let options = qweb::Options {
                 tuning,
+                curve_workers,
                 workers,
                 cores,
                 concurrency,

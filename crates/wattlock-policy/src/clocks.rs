@@ -20,9 +20,6 @@
 //!
 //! *Velocity* is the mean of about 32 messages, or that of the last few if it is a third higher. A gap counts as at
 //! most four usual ones: a stream that was fast before a pause is expected to be fast after it.
-//!
-//! *Batches.* A pass may wait for more messages if that saves 2 % of the watts, but never longer than the caller's
-//! patience.
 
 use wattlock_core::Nanos;
 
@@ -56,13 +53,6 @@ impl ClockCost {
 
 /// Longer gaps carry no further information.
 const GAP_MOST_NS: f64 = 1e9;
-
-/// The clock for the next pass, and how long to wait for more messages.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Order {
-    pub(crate) clock: ClockStep,
-    pub(crate) hold_ns: Nanos,
-}
 
 /// A slow clock, and the one it takes turns with (itself if it keeps up).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,23 +137,14 @@ impl Governor {
     }
 
     /// A message of `bytes` has arrived; the window holds `fill` of `window` bytes with it.
-    pub(crate) fn on_message(
-        &mut self,
-        bytes: usize,
-        fill: u64,
-        window: u64,
-        patience_ns: f64,
-        now: Nanos,
-    ) -> Order {
+    pub(crate) fn on_message(&mut self, bytes: usize, fill: u64, window: u64, now: Nanos) -> ClockStep {
         self.learn(bytes as f64, now);
         if window == 0 {
-            return Order { clock: self.fastest(), hold_ns: 0 };
+            return self.fastest();
         }
         let (fill, window) = (fill as f64, window as f64);
         self.replan(window);
-        let clock = self.guarded(fill, window);
-        let hold_ns = if self.raised { 0 } else { self.hold_ns(clock, fill, window, patience_ns) };
-        Order { clock: ClockStep(clock as u8), hold_ns }
+        ClockStep(self.guarded(fill, window) as u8)
     }
 
     fn learn(&mut self, bytes: f64, now: Nanos) {
@@ -273,23 +254,6 @@ impl Governor {
             (from..self.steps.len()).find(|step| self.needs(*step, fill, window) <= 1.0 + tuning.hard);
         found.unwrap_or(usize::from(self.fastest().0))
     }
-
-    fn hold_ns(&self, step: usize, fill: f64, window: f64, patience_ns: f64) -> Nanos {
-        let velocity = self.slow.velocity();
-        let together = (velocity * patience_ns / 1e9).min(window / 4.0);
-        let plan = Plan { low: step, high: step };
-        if !self.tuning.company || together < fill + self.slow.bytes {
-            return 0;
-        }
-        let (alone, shared) =
-            (self.watts(plan, window, self.slow.bytes.max(1.0)), self.watts(plan, window, together));
-        match (alone, shared) {
-            (Some(alone), Some(shared)) if shared < (1.0 - self.tuning.worth) * alone => {
-                ((together - fill) * 1e9 / velocity).clamp(0.0, patience_ns) as Nanos
-            }
-            _ => 0,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -327,8 +291,8 @@ mod tests {
             } else {
                 fill += bytes;
                 waiting += bytes;
-                let order = governor.on_message(bytes as usize, fill, window, 0.0, now);
-                let next = fixed.map_or(order.clock, ClockStep);
+                let order = governor.on_message(bytes as usize, fill, window, now);
+                let next = fixed.map_or(order, ClockStep);
                 clock = next;
             }
             let until = now + gap_ns(nth);
@@ -418,21 +382,7 @@ mod tests {
     #[test]
     fn without_a_window_it_is_the_fastest_clock() {
         let mut governor = Governor::new(&two(), &Tuning::DEFAULT).unwrap();
-        assert_eq!(governor.on_message(1000, 1000, 0, 0.0, 5).clock, ClockStep(1));
+        assert_eq!(governor.on_message(1000, 1000, 0, 5), ClockStep(1));
         assert_eq!((governor.fastest(), governor.resting()), (ClockStep(1), ClockStep(0)));
-    }
-
-    #[test]
-    fn small_messages_wait_for_company_where_that_saves_and_never_longer_than_patience() {
-        let steps = [cost(50_000.0, 200.0, 50.0, 100.0), cost(50_000.0, 600.0, 75.0, 150.0)];
-        let mut governor = Governor::new(&steps, &Tuning::DEFAULT).unwrap();
-        let mut longest = 0;
-        for nth in 0..1000u64 {
-            longest =
-                governor.on_message(1000, 1000, 1_000_000, 400_000.0, nth * 80_000).hold_ns.max(longest);
-        }
-        assert!((100_000..=400_000).contains(&longest), "{longest}");
-        let order = governor.on_message(1000, 200_000, 1_000_000, 400_000.0, 80_000_000);
-        assert_eq!(order.hold_ns, 0, "company is there");
     }
 }

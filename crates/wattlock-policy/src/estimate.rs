@@ -13,6 +13,10 @@ use crate::tuning::Tuning;
 /// Size buckets: one for each power of two up to 32 MiB, and what is larger.
 pub(crate) const BUCKETS: usize = 26;
 
+/// Most times the belief that one observation counts as. A preempted thread is a fault of the machine, which no row of
+/// the lab has.
+const OUTLIER: f32 = 4.0;
+
 /// Largest batch whose time is calibrated.
 const BATCH_MOST: usize = 16;
 
@@ -80,8 +84,7 @@ impl Belief {
             return;
         };
         let expected = line.value(bytes).max(1.0);
-        let most = if tuning.outliers { tuning.outlier } else { f32::INFINITY };
-        let sample = (observed / expected).clamp(self.ratio / most, self.ratio * most).clamp(1e-3, 1e3);
+        let sample = (observed / expected).clamp(self.ratio / OUTLIER, self.ratio * OUTLIER).clamp(1e-3, 1e3);
         self.seen = self.seen.saturating_add(1).min(64);
         let weight = (1.0 / (1.0 + f32::from(self.seen))).max(tuning.settled);
         self.ratio += weight * (sample - self.ratio);

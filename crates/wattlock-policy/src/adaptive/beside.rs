@@ -3,7 +3,6 @@
 
 use super::question::{Question, Way, device_rates};
 use super::table::Table;
-use crate::estimate::Candidate;
 use crate::machine::{EngineId, MAX_ENGINES, Objective};
 
 impl Table {
@@ -51,56 +50,6 @@ impl Table {
             let is_device = !one.on_thread();
             if is_device && lanes_win || is_lanes && !lanes_win {
                 *way = None;
-            }
-        }
-    }
-
-    /// Where handing over is cheap against working inline and the devices have a server for everyone, a thread that
-    /// still works inline whenever that looks quicker for one request keeps the others from being handed over. Where
-    /// the device alone promises a twelfth more, nothing is done inline.
-    pub(super) fn keep_the_thread_free(
-        &self,
-        ways: &mut [Option<Way>; MAX_ENGINES],
-        question: &Question<'_>,
-    ) {
-        let tuning = question.rules.tuning;
-        let off = !tuning.thread_free;
-        if off || question.weather.active == 0 || question.rules.objective != Objective::Performance {
-            return;
-        }
-        // With more other threads than clients the devices' room is not this thread's to judge. (Found in the lab: with
-        // three writers on each of eight cores every thread stayed free, and the shared card was the limit.)
-        if tuning.thread_free_alone && question.weather.active < u32::from(question.weather.submitters) {
-            return;
-        }
-        let n = question.weather.active as f32;
-        let present = || self.candidates.iter().zip(ways.iter()).filter(|(_, way)| way.is_some());
-        let times = |keep: fn(&Candidate) -> bool| {
-            present()
-                .filter(move |(one, _)| keep(one))
-                .filter_map(|(one, _)| Some((one, self.trusted_ns(one, question)?)))
-        };
-        let shared = |(one, ns): (&Candidate, f32)| {
-            let batch = n.min(f32::from(one.width));
-            ns * one.fullness(batch) / batch
-        };
-        let Some(own) = times(Candidate::on_thread).map(shared).min_by(f32::total_cmp) else { return };
-        let roomy = |one: &Candidate| !question.is_crowded(one);
-        let free = times(|one| !one.on_thread()).filter(|(one, _)| roomy(one)).any(|(one, ns)| {
-            let (alone, mixed) = device_rates(
-                question.rules,
-                n,
-                (ns, one.servers()),
-                one.submit(question.rules.submit_ns),
-                Some(own),
-            );
-            alone > (1.0 + tuning.promise) * mixed
-        });
-        if free {
-            for (way, one) in ways.iter_mut().zip(&self.candidates) {
-                if one.on_thread() {
-                    *way = None;
-                }
             }
         }
     }

@@ -60,7 +60,7 @@ impl Table {
     /// Against other ways on this thread, and against devices.
     fn on_this_thread(&self, one: &Candidate, alone: f32, batch: f32, question: &Question<'_>) -> (f32, f32) {
         let pressure = 1.0 + question.delay(question.waiting(), question.usual);
-        let pass = alone * one.fullness(batch) * question.dilation();
+        let pass = alone * one.fullness(batch);
         let maturing = if self.has_devices { self.maturing(alone, question) } else { 0.0 };
         let left_out = (question.waiting() + 1.0 - batch).max(0.0);
         let usual = if one.width == 1 { question.usual } else { question.usual.min(left_out) };

@@ -13,8 +13,6 @@ use crate::weather::{Ask, Weather};
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
     pub(super) objective: Objective,
-    pub(super) cores: f32,
-    pub(super) hold_ns: f32,
     pub(super) submit_ns: f32,
     /// The incumbent's score counts this much of itself.
     pub(super) stay: f32,
@@ -28,8 +26,6 @@ impl Rules {
         let tuning = settings.adaptive_tuning;
         Rules {
             objective: machine.objective,
-            cores: f32::from(machine.cores.max(1)),
-            hold_ns: settings.hold_ns as f32,
             submit_ns: settings.adaptive_submit_ns as f32,
             stay: 1.0 - f32::from(if tuning.stay { settings.adaptive_margin_permille } else { 0 }) / 1000.0,
             explore_every: if tuning.explore { settings.adaptive_explore_every } else { 0 },
@@ -92,14 +88,6 @@ impl<'a> Question<'a> {
     /// Whether requests are pieces of a job whose sum counts: bulk, and no door that says who else waits.
     pub(super) fn is_job(&self) -> bool {
         self.rules.tuning.jobs && self.shape.class == LatencyClass::Bulk && self.weather.active == 0
-    }
-
-    /// How much slower a CPU is that more threads want than there are cores.
-    pub(super) fn dilation(&self) -> f32 {
-        if !self.rules.tuning.dilation {
-            return 1.0;
-        }
-        (f32::from(self.weather.submitters) / self.rules.cores).max(1.0)
     }
 
     /// Whether an engine can be named: there, with room for one more, and done when the call returns if it must be.

@@ -109,7 +109,6 @@ impl Table {
         }
         if self.has_devices {
             self.keep_one_regime(&mut ways, question);
-            self.keep_the_thread_free(&mut ways, question);
         }
         Some(self.least(&ways, question).unwrap_or(first))
     }
