@@ -1,7 +1,7 @@
 //! One scene a paper through the production runtime, beside the paper's simulator: the runtime's dispatcher with its
 //! known-answer tests, holding, migration and polling, on a clock that moves where a thread would spend time, over a
-//! CPU and a device that take the simulator's times and answer without computing. Both must come to the same rate within
-//! 2 %. A scene has one core: what several threads do to each other at one time needs a clock for each.
+//! CPU and a device that take the simulator's times and answer without computing. Both must come to the same rate
+//! within 2 %. A scene has one core: what several threads do to each other at one time needs a clock for each.
 //!
 //! A scene's policy is the study's own object, told what the study's policies are told. The device's kinds prove
 //! themselves by real known answers.
@@ -18,8 +18,9 @@ use wattlock_core::{
     Nanos, OwnedRequest, Refused, Request, Shape, Token, Window, known_answers,
 };
 use wattlock_cpu::instruction::Instruction;
-use wattlock_lab::papers::{aca_sds, eeca, eep, qweb};
+use wattlock_lab::papers::{aca_sds, eeca, eep, lecpaes, qweb};
 use wattlock_lab::sim::event_loop::{Load, Server, Step};
+use wattlock_lab::sim::stream::{Message, Station, pass};
 use wattlock_lab::sim::{Card, Closed, Gpu, Random, event_loop};
 use wattlock_policy::{Ask, Choice, Migration, Outcome, Policy, Weather};
 
@@ -157,6 +158,129 @@ impl Machine for JobGpu {
     }
 }
 
+/// A GPU that takes all messages that wait as one window, at the clock last named, whenever a stream is free; and the
+/// ring before it.
+struct StreamGpu {
+    station: Station,
+    gpu: Gpu,
+    fill: u64,
+    waiting: Vec<(u64, u64)>,
+    /// Under way: when each is copied in, while it still fills the ring, and when it is done.
+    windows: VecDeque<(Option<Nanos>, Nanos, Vec<(u64, u64)>)>,
+    stall: (Nanos, Nanos),
+    stalls: Random,
+    named: Option<usize>,
+    resting: Option<usize>,
+    idle_since: Option<Nanos>,
+    at: Nanos,
+    finished: Vec<u64>,
+}
+
+const REST_NS: Nanos = 5_000_000;
+
+impl StreamGpu {
+    fn new(station: &Station, seed: u64) -> StreamGpu {
+        let mut new = StreamGpu {
+            station: station.clone(),
+            gpu: Gpu::new(station.gpu.clone()),
+            fill: 0,
+            waiting: Vec::new(),
+            windows: VecDeque::new(),
+            stall: (0, 0),
+            stalls: Random::new(seed ^ 0x57a1_1000),
+            named: None,
+            resting: None,
+            idle_since: Some(0),
+            at: 0,
+            finished: Vec::new(),
+        };
+        new.next_stall(0);
+        new
+    }
+
+    fn next_stall(&mut self, after: Nanos) {
+        let gap = self.stalls.exponential(1e9 / self.station.stalls_per_s);
+        let from = after + gap as Nanos + 1;
+        self.stall = (from, from + self.station.stall_ns as Nanos);
+    }
+
+    /// Begins a window if there is something to begin, a stream for it, and nobody stalls.
+    fn begin(&mut self) {
+        if self.waiting.is_empty() || self.windows.len() >= self.station.gpu.streams.max(1) {
+            return;
+        }
+        while self.at >= self.stall.1 {
+            self.next_stall(self.stall.1);
+        }
+        if self.at >= self.stall.0 {
+            return;
+        }
+        if let Some(step) = self.named {
+            self.gpu.set_clock(self.at, step);
+        }
+        let window = std::mem::take(&mut self.waiting);
+        let bytes: u64 = window.iter().map(|one| one.1).sum();
+        let piece = self.gpu.submit(self.at, bytes as f64);
+        self.windows.push_back((Some(piece.copied_in), piece.done, window));
+        self.idle_since = None;
+    }
+
+    fn next_at(&self) -> Option<Nanos> {
+        let copied = self.windows.iter().filter_map(|window| window.0).min();
+        let done = self.windows.front().map(|window| window.1);
+        let may_begin = self.windows.len() < self.station.gpu.streams.max(1) && !self.waiting.is_empty();
+        let stalled = may_begin.then_some(self.stall.1).filter(|_| self.at >= self.stall.0);
+        let rest = self.idle_since.filter(|_| self.resting.is_some()).map(|since| since + REST_NS);
+        copied.into_iter().chain(done).chain(stalled).chain(rest).min()
+    }
+
+    fn pass_time(&mut self, now: Nanos) {
+        while let Some(at) = self.next_at().filter(|at| *at <= now) {
+            self.at = self.at.max(at);
+            for (copied, _, window) in &mut self.windows {
+                if copied.is_some_and(|copied| copied <= at) {
+                    *copied = None;
+                    self.fill -= window.iter().map(|one| one.1).sum::<u64>();
+                }
+            }
+            if self.windows.front().is_some_and(|window| window.1 <= at) {
+                let (_, _, window) = self.windows.pop_front().unwrap();
+                self.finished.extend(window.into_iter().map(|one| one.0));
+            }
+            self.begin();
+            let is_idle = self.windows.is_empty() && self.waiting.is_empty();
+            match self.idle_since {
+                Some(since) if since + REST_NS <= at => {
+                    self.gpu.set_clock(at, self.resting.unwrap());
+                    (self.resting, self.idle_since) = (None, None);
+                }
+                None if is_idle => self.idle_since = Some(at),
+                _ => {}
+            }
+        }
+        self.at = self.at.max(now);
+    }
+}
+
+impl Machine for Arc<Mutex<StreamGpu>> {
+    fn take(&mut self, clock: &HandClock, number: u64, _: Kind, bytes: u64) {
+        let mut gpu = self.lock().unwrap();
+        gpu.pass_time(clock.now());
+        gpu.waiting.push((number, bytes));
+        gpu.begin();
+    }
+
+    fn done(&mut self, now: Nanos) -> Vec<u64> {
+        let mut gpu = self.lock().unwrap();
+        gpu.pass_time(now);
+        std::mem::take(&mut gpu.finished)
+    }
+
+    fn next(&self) -> Option<Nanos> {
+        self.lock().unwrap().next_at()
+    }
+}
+
 /// A device that takes a machine's time and answers without computing, but for known answers.
 struct Answering {
     description: Description,
@@ -269,12 +393,18 @@ struct Told {
     bytes: Option<usize>,
     submitters: u16,
     idle_permille: Arc<AtomicU64>,
+    stream: Option<Arc<Mutex<StreamGpu>>>,
 }
 
 impl Told {
     fn weather(&self, weather: &Weather) -> Weather {
         let idle_permille = self.idle_permille.load(Ordering::Relaxed) as u16;
-        Weather { submitters: self.submitters, idle_permille, ..*weather }
+        let mut told = Weather { submitters: self.submitters, idle_permille, ..*weather };
+        if let Some(stream) = &self.stream {
+            // The ring is the door's: room in it is free once the GPU has copied it in, not when the answer is there.
+            told.engines[1].in_flight_bytes = stream.lock().unwrap().fill;
+        }
+        told
     }
 
     fn shape(&self, shape: &Shape) -> Shape {
@@ -289,7 +419,13 @@ impl Policy for Told {
 
     fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
         let (ask, weather) = (Ask { shape: self.shape(&ask.shape), ..*ask }, self.weather(weather));
-        self.policy.choose(&ask, &weather, now)
+        let choice = self.policy.choose(&ask, &weather, now);
+        if let Some(stream) = &self.stream {
+            let mut stream = stream.lock().unwrap();
+            stream.named = choice.clock.map(|step| usize::from(step.0)).or(stream.named);
+            stream.resting = self.policy.rest(choice.engine).map(|step| usize::from(step.0));
+        }
+        choice
     }
 
     fn migrate(&mut self, weather: &Weather, now: Nanos) -> Option<Migration> {
@@ -333,12 +469,24 @@ struct Parts {
     machine: Box<dyn Machine>,
     device: EngineClass,
     window: Window,
+    stream: Option<Arc<Mutex<StreamGpu>>>,
 }
 
 impl Thread {
     fn new(parts: Parts) -> Thread {
-        let Parts { kinds, class, policy, told_bytes, submitters, times, call, machine, device, window } =
-            parts;
+        let Parts {
+            kinds,
+            class,
+            policy,
+            told_bytes,
+            submitters,
+            times,
+            call,
+            machine,
+            device,
+            window,
+            stream,
+        } = parts;
         let (clock, door) = (HandClock::default(), Door::new(&kinds, class));
         let compute = Instruction::new();
         let description = compute.description().clone();
@@ -358,7 +506,8 @@ impl Thread {
         let device = Answering { description, window, state: state.clone() };
         let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(cpu), Arc::new(device)];
         let idle_permille = Arc::new(AtomicU64::new(0));
-        let told = Told { policy, bytes: told_bytes, submitters, idle_permille: idle_permille.clone() };
+        let told =
+            Told { policy, bytes: told_bytes, submitters, idle_permille: idle_permille.clone(), stream };
         let once = Mutex::new(Some(Box::new(told)));
         let of_runtime = clock.clone();
         let runtime = Runtime::builder()
@@ -425,6 +574,7 @@ fn closed_through_the_runtime(system: Closed<'_>, says_active: bool) -> f64 {
         machine: Box::new(card),
         device: EngineClass::Accelerator,
         window,
+        stream: None,
     });
     if says_active {
         thread.dispatcher.set_active(clients.len() as u32);
@@ -493,7 +643,7 @@ fn closed_through_the_runtime(system: Closed<'_>, says_active: bool) -> f64 {
 fn eeca_in_production_is_what_its_simulator_says() {
     let options = eeca::Options { cores: 1, ..Default::default() };
     for (policy, says_active) in [("eeca", false), ("adaptive", true)] {
-        for kib in [4.0, 64.0] {
+        for kib in [4.0, 64.0, 256.0] {
             let simulated = eeca::scene(&options, kib, policy, |system| system.run().rounds_per_s).unwrap();
             let production =
                 eeca::scene(&options, kib, policy, |system| closed_through_the_runtime(system, says_active));
@@ -536,6 +686,7 @@ fn eep_in_production_is_what_its_simulator_says() {
             machine: Box::new(JobGpu { gpu, window, pieces: VecDeque::new() }),
             device: EngineClass::Gpu,
             window: Window { requests: window as u32 + 1, bytes: (window as f64 * node.chunk) as u64 },
+            stream: None,
         });
         // A runtime that has proved its device begins the job; the study's begins with one that has.
         thread.dispatcher.submit(thread.door.request(Kind::Aes128Ctr, 16, 0));
@@ -584,6 +735,7 @@ fn loop_through_the_runtime(server: &Server, load: &Load, policy: Box<dyn Policy
         machine: Box::new(Card::new(server.card.clone(), Default::default(), None)),
         device: EngineClass::Accelerator,
         window: server.card.window,
+        stream: None,
     });
     #[derive(Clone, Default)]
     struct Connection {
@@ -690,5 +842,83 @@ fn qweb_in_production_is_what_its_simulator_says() {
         });
         let scene = format!("qweb, {policy}, {concurrency} connections");
         agree(&scene, simulated.unwrap(), production.unwrap());
+    }
+}
+
+/// A stream's producer: seconds, joules and retransmissions.
+fn stream_through_the_runtime(
+    station: &Station,
+    messages: &[Message],
+    policy: Box<dyn Policy>,
+    seed: u64,
+) -> (f64, f64, u64) {
+    let gpu = Arc::new(Mutex::new(StreamGpu::new(station, seed)));
+    let rate = station.cpu_bytes_per_s;
+    let mut thread = Thread::new(Parts {
+        kinds: vec![Kind::Aes128Ctr],
+        class: LatencyClass::Stream,
+        policy,
+        told_bytes: None,
+        submitters: 1,
+        times: Box::new(move |_, bytes| bytes as f64 * 1e9 / rate),
+        call: Box::new(|_, _| 0.0),
+        machine: Box::new(gpu.clone()),
+        device: EngineClass::Gpu,
+        window: Window { requests: 1 << 20, bytes: station.window_bytes },
+        stream: Some(gpu.clone()),
+    });
+    // A runtime that has proved its device begins the stream; the study's begins with one that has.
+    thread.dispatcher.submit(thread.door.request(Kind::Aes128Ctr, 0, 0));
+    thread.poll();
+    let (start, mut next_try, mut again, mut end) = (thread.clock.now(), 0, 0, 0);
+    assert_eq!(start, 0, "nothing of this took time");
+    let mut left = messages.iter();
+    let mut message = left.next();
+    loop {
+        let now = thread.clock.now();
+        for _ in thread.poll() {
+            end = now;
+        }
+        if let Some(one) = message.filter(|_| next_try <= now) {
+            let fill = gpu.lock().unwrap().fill;
+            if station.window_bytes - fill < one.bytes {
+                again += 1;
+                next_try = now + (one.wait_ns + station.slack_ns) as Nanos;
+            } else {
+                gpu.lock().unwrap().fill += one.bytes;
+                let request = thread.door.request(Kind::Aes128Ctr, one.bytes as usize, 0);
+                let submitted = thread.dispatcher.submit(request);
+                assert!(matches!(submitted, Submitted::Pending(_)), "the rule gives the GPU everything");
+                next_try = now + (one.gap_ns + station.slack_ns) as Nanos;
+                message = left.next();
+            }
+            continue;
+        }
+        if message.is_none() && thread.dispatcher.in_flight() == 0 {
+            let joules = gpu.lock().unwrap().gpu.energy_j(end);
+            return (end as f64 / 1e9, joules, again);
+        }
+        thread.sleep(message.map(|_| next_try), 0.0);
+    }
+}
+
+#[test]
+fn lecpaes_in_production_is_what_its_simulator_says() {
+    let options = lecpaes::Options { users: 4000, ..Default::default() };
+    for latency_us in [100.0, 500.0, 3000.0] {
+        let simulated = lecpaes::scene(&options, latency_us, "lecpaes", |station, messages, mut policy| {
+            pass(station, messages, policy.as_mut(), options.seed, None)
+        });
+        let simulated = simulated.unwrap();
+        let production = lecpaes::scene(&options, latency_us, "lecpaes", |station, messages, policy| {
+            stream_through_the_runtime(station, messages, policy, options.seed)
+        });
+        let (seconds, joules, again) = production.unwrap();
+        agree(&format!("lecpaes, {latency_us} us, ms"), 1e3 * simulated.seconds, 1e3 * seconds);
+        agree(&format!("lecpaes, {latency_us} us, J"), simulated.joules, joules);
+        let messages = simulated.messages as f64;
+        let rates = (simulated.retransmission_rate(), again as f64 / messages);
+        println!("lecpaes, {latency_us} us: retransmissions {:.4} and {:.4}", rates.0, rates.1);
+        assert!((rates.0 - rates.1).abs() <= 0.02, "{rates:?}");
     }
 }
