@@ -219,7 +219,8 @@ fn other_platforms() -> Vec<Scene> {
             Ok(vec![figure("aca-sds, other machines", row, "throughput", Better::More, steady.rounds_per_s)])
         }));
     }
-    let changes: [Change<eep::Options>; 7] = [
+    let changes: [Change<eep::Options>; 8] = [
+        ("streams=4", |o| o.streams = 4),
         ("setup_us=1000", |o| o.setup_us = 1000.0),
         ("setup_us=4000", |o| o.setup_us = 4000.0),
         ("setup_us=20000", |o| o.setup_us = 20_000.0),
@@ -233,7 +234,7 @@ fn other_platforms() -> Vec<Scene> {
             let mut options = eep::Options { tuning, ..Default::default() };
             change(&mut options);
             let (node, step, mut policy) = eep::scene(&options, "adaptive")?;
-            let cost = eep::split(&node, 400.0, step, policy.as_mut());
+            let cost = eep::split(&node, 1000.0, step, policy.as_mut());
             Ok(vec![figure("eep, other machines", name.to_owned(), "time", Better::Less, cost.seconds)])
         }));
     }
@@ -254,6 +255,19 @@ fn other_platforms() -> Vec<Scene> {
             ])
         }));
     }
+    all.push(Scene::new(|tuning| {
+        let (concurrency, transfer_concurrency, client_us, handshakes) = (32, 32, 0.0, 300);
+        let options = qweb::Options {
+            tuning,
+            concurrency,
+            transfer_concurrency,
+            client_us,
+            handshakes,
+            ..Default::default()
+        };
+        let at_once = |one: Figure| Figure { place: "qweb, 32 clients that answer at once", ..one };
+        Ok(figures_of(&qweb::study(&options)?).into_iter().map(at_once).collect())
+    }));
     for (concurrency, client_us) in [(1, 100.0), (6, 0.0), (12, 0.0), (12, 100.0), (64, 0.0)] {
         all.push(Scene::new(move |tuning| {
             let (workers, cores, curve_workers, handshakes) = (1, 1, 1, 2000);

@@ -47,7 +47,7 @@ fn asked(only: &[String]) -> Result<Vec<Ablation>> {
             names.dedup();
             bail!(wattlock_lab::Error::Option {
                 option: "--only",
-                bounds: format!("of {}", names.join(", "))
+                bounds: format!("among {}", names.join(", "))
             });
         }
     }
