@@ -29,7 +29,7 @@ import json, sys
 work, rounds = sys.argv[1], int(sys.argv[2])
 for name, place in (("avx512", "builtin.json"), ("avx2", "builtin-fma.json")):
     runs = [json.load(open(f"{work}/{name}.{round}")) for round in range(1, rounds + 1)]
-    key = lambda point: (point["engine"], point["kind"], point["bytes"])
+    key = lambda point: (point["engine"], point["kind"], point["bytes"], point["batch"])
     least = {}
     for point in (point for run in runs for point in run["points"]):
         if key(point) not in least or point["ns"] < least[key(point)]["ns"]:

@@ -300,7 +300,11 @@ fn chart(
 fn concurrency(profile: &Profile, kind: Kind) -> String {
     const AT: usize = 16 << 10;
     let mut rows: BTreeMap<&str, Vec<(u16, f64)>> = BTreeMap::new();
-    for point in profile.points.iter().filter(|point| point.kind == kind.name() && point.bytes == AT) {
+    for point in profile
+        .points
+        .iter()
+        .filter(|point| point.kind == kind.name() && point.bytes == AT && point.batch == 1)
+    {
         rows.entry(&point.engine).or_default().push((point.concurrency, point.ns));
     }
     if rows.values().all(|row| row.len() < 2) {

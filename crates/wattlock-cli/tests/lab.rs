@@ -246,3 +246,12 @@ fn the_page_opens_in_a_browser_from_disk() {
     chromium(browser, folder.path(), &[&format!("--screenshot={}", picture.display()), &url]);
     assert!(std::fs::metadata(&picture).unwrap().len() > 60_000, "the page is not blank");
 }
+
+#[test]
+fn ablate_knows_its_rules_and_refuses_others() {
+    let refused = lab(&["ablate", "--only", "usual,nonsense"]);
+    assert_eq!(refused.status.code(), Some(60));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("--only must be") && said.contains("half_passes"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}

@@ -10,7 +10,9 @@
 //! system and knows nothing of the others.
 #![forbid(unsafe_code)]
 
+pub mod ablate;
 mod error;
+pub mod machines;
 pub mod papers;
 mod row;
 pub mod sim;

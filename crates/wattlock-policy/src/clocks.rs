@@ -20,12 +20,10 @@
 //!
 //! *Velocity* is the mean of about 32 messages, or that of the last few if it is a third higher. A gap counts as at
 //! most four usual ones: a stream that was fast before a pause is expected to be fast after it.
-//!
-//! *Batches.* A pass may wait for more messages if that saves 2 % of the watts, but never longer than the caller's
-//! patience.
 
 use wattlock_core::Nanos;
 
+use crate::tuning::Tuning;
 use crate::weather::ClockStep;
 
 /// A device's cost at one of its clocks, by calibration. Watts are the whole boundary's, so that clocks compare.
@@ -53,38 +51,8 @@ impl ClockCost {
     }
 }
 
-/// Share of the window that a pass at the slow clock may need, for its own bytes and those that arrive meanwhile. These
-/// three are tuned in the lab, on LECPAES's machine: its rule's retransmissions, with the fewest joules.
-const ROOM: f64 = 0.97;
-/// The same for faster clocks, except the fastest.
-const HARD: f64 = 1.5;
-/// The same before a raised clock comes down again.
-const CALM: f64 = 0.8;
-/// The last few messages count if they are this many times as fast as the last few dozen.
-const SURGE: f64 = 1.3;
-/// Share of the window that passes hold when there is always work.
-const PASS: f64 = 0.75;
-/// If no clock keeps up, a clock this near the fastest is enough.
-const NEAR: f64 = 0.93;
-/// While the window is less full than this.
-const BRIM: f64 = 0.96;
-/// A plan is left for one that costs this much of it.
-const BETTER: f64 = 0.97;
-/// A clock keeps up if it has this much in reserve.
-const SPARE: f64 = 0.93;
-/// Waiting for more messages must save this much of the watts.
-const WORTH: f64 = 0.98;
-/// A gap counts as at most so many usual ones.
-const PAUSE: f64 = 4.0;
 /// Longer gaps carry no further information.
 const GAP_MOST_NS: f64 = 1e9;
-
-/// The clock for the next pass, and how long to wait for more messages.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Order {
-    pub(crate) clock: ClockStep,
-    pub(crate) hold_ns: Nanos,
-}
 
 /// A slow clock, and the one it takes turns with (itself if it keeps up).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +64,7 @@ struct Plan {
 /// One device's clock.
 #[derive(Debug, Clone)]
 pub(crate) struct Governor {
+    tuning: &'static Tuning,
     steps: Vec<ClockCost>,
     /// Means over about 32 messages, and over about 4.
     slow: Flow,
@@ -116,8 +85,8 @@ struct Flow {
 }
 
 impl Flow {
-    fn learn(&mut self, bytes: f64, gap_ns: f64, weight: f64) {
-        let gap_ns = gap_ns.min(PAUSE * self.gap_ns.max(1.0));
+    fn learn(&mut self, bytes: f64, gap_ns: f64, weight: f64, tuning: &Tuning) {
+        let gap_ns = gap_ns.min(tuning.pause * self.gap_ns.max(1.0));
         self.bytes += (bytes - self.bytes) * weight;
         self.gap_ns += (gap_ns - self.gap_ns) * weight;
     }
@@ -130,7 +99,7 @@ impl Flow {
 
 impl Governor {
     /// For these clocks, lowest first; `None` for fewer than two, or costs that are not numbers above zero.
-    pub(crate) fn new(steps: &[ClockCost]) -> Option<Governor> {
+    pub(crate) fn new(steps: &[ClockCost], tuning: &'static Tuning) -> Option<Governor> {
         let sound = |step: &ClockCost| {
             let parts = [step.setup_ns, step.bytes_per_s, step.idle_w, step.busy_w];
             parts.iter().all(|part| part.is_finite() && *part >= 0.0) && step.bytes_per_s > 0.0
@@ -139,6 +108,7 @@ impl Governor {
             return None;
         }
         Some(Governor {
+            tuning,
             steps: steps.to_vec(),
             slow: Flow::default(),
             fast: Flow::default(),
@@ -167,23 +137,14 @@ impl Governor {
     }
 
     /// A message of `bytes` has arrived; the window holds `fill` of `window` bytes with it.
-    pub(crate) fn on_message(
-        &mut self,
-        bytes: usize,
-        fill: u64,
-        window: u64,
-        patience_ns: f64,
-        now: Nanos,
-    ) -> Order {
+    pub(crate) fn on_message(&mut self, bytes: usize, fill: u64, window: u64, now: Nanos) -> ClockStep {
         self.learn(bytes as f64, now);
         if window == 0 {
-            return Order { clock: self.fastest(), hold_ns: 0 };
+            return self.fastest();
         }
         let (fill, window) = (fill as f64, window as f64);
         self.replan(window);
-        let clock = self.guarded(fill, window);
-        let hold_ns = if self.raised { 0 } else { self.hold_ns(clock, fill, window, patience_ns) };
-        Order { clock: ClockStep(clock as u8), hold_ns }
+        ClockStep(self.guarded(fill, window) as u8)
     }
 
     fn learn(&mut self, bytes: f64, now: Nanos) {
@@ -197,20 +158,21 @@ impl Governor {
         if self.slow.gap_ns >= GAP_MOST_NS {
             (self.slow.gap_ns, self.fast.gap_ns) = (gap, gap);
         }
-        self.slow.learn(bytes, gap, 1.0 / 32.0);
-        self.fast.learn(bytes, gap, 1.0 / 4.0);
+        let tuning = self.tuning;
+        self.slow.learn(bytes, gap, 1.0 / tuning.long_over, tuning);
+        self.fast.learn(bytes, gap, 1.0 / tuning.short_over, tuning);
     }
 
     /// Bytes of the largest pass worth counting on.
     fn most(&self, window: f64) -> f64 {
-        (PASS * window).max(self.slow.bytes).max(1.0)
+        (self.tuning.pass * window).max(self.slow.bytes).max(1.0)
     }
 
     /// Watts of a plan, `None` if it does not keep up.
     fn watts(&self, plan: Plan, window: f64, pass: f64) -> Option<f64> {
         let (low, high, velocity) = (&self.steps[plan.low], &self.steps[plan.high], self.slow.velocity());
-        let most = self.most(window);
-        let (slow, quick) = (SPARE * low.capacity(most), SPARE * high.capacity(most));
+        let (most, spare) = (self.most(window), 1.0 - self.tuning.spare);
+        let (slow, quick) = (spare * low.capacity(most), spare * high.capacity(most));
         if velocity <= slow {
             let share = (velocity / low.capacity(pass)).min(1.0);
             return (plan.low == plan.high).then_some(low.idle_w + (low.busy_w - low.idle_w) * share);
@@ -224,29 +186,31 @@ impl Governor {
 
     /// The clock of fewest joules a byte among those that are about as fast as the fastest.
     fn near(&self, pass: f64) -> usize {
+        let near = if self.tuning.near_enough { 1.0 - self.tuning.near } else { 1.0 };
         let fastest = self.steps[usize::from(self.fastest().0)].capacity(pass);
-        let fast = (0..self.steps.len()).filter(|step| self.steps[*step].capacity(pass) >= NEAR * fastest);
+        let fast = (0..self.steps.len()).filter(|step| self.steps[*step].capacity(pass) >= near * fastest);
         let joules = |step: usize| self.steps[step].busy_w / self.steps[step].capacity(pass);
         fast.min_by(|a, b| joules(*a).total_cmp(&joules(*b))).unwrap_or(0)
     }
 
     fn replan(&mut self, window: f64) {
         let velocity = self.slow.velocity();
-        if (velocity / self.planned_at - 1.0).abs() < 0.05 {
+        if (velocity / self.planned_at - 1.0).abs() < self.tuning.replan {
             return;
         }
         self.planned_at = velocity;
         let pass = self.slow.bytes.max(1.0);
         let of = |plan: Plan| self.watts(plan, window, pass);
-        let count = self.steps.len();
-        let plans = (0..count).flat_map(|low| (low..count).map(move |high| Plan { low, high }));
+        let (count, turns) = (self.steps.len(), self.tuning.turns);
+        let plans = (0..count)
+            .flat_map(|low| (low..if turns { count } else { low + 1 }).map(move |high| Plan { low, high }));
         let cheapest = plans.filter_map(|plan| Some((plan, of(plan)?))).min_by(|a, b| a.1.total_cmp(&b.1));
         let Some((best, watts)) = cheapest else {
             let near = self.near(self.most(window));
             (self.plan, self.overrun) = (Plan { low: near, high: near }, true);
             return;
         };
-        if self.overrun || of(self.plan).is_none_or(|present| watts < BETTER * present) {
+        if self.overrun || of(self.plan).is_none_or(|present| watts < (1.0 - self.tuning.better) * present) {
             self.plan = best;
         }
         self.overrun = false;
@@ -255,7 +219,7 @@ impl Governor {
     /// Bytes a second; the short mean counts only where it is far above the long one.
     fn velocity(&self) -> f64 {
         let (slow, fast) = (self.slow.velocity(), self.fast.velocity());
-        if fast > SURGE * slow { fast } else { slow }
+        if self.tuning.surges && fast > (1.0 + self.tuning.surge) * slow { fast } else { slow }
     }
 
     /// Share of the window that a pass begun now at that clock would need: its own bytes and those that arrive then.
@@ -274,36 +238,21 @@ impl Governor {
 
     /// The plan's clock, or the first above it that leaves room.
     fn guarded(&mut self, fill: f64, window: f64) -> usize {
-        let Plan { low, high } = self.plan;
-        if self.overrun && fill > BRIM * window {
+        let (Plan { low, high }, tuning) = (self.plan, self.tuning);
+        if self.overrun && fill > (1.0 - tuning.brim) * window {
             return usize::from(self.fastest().0);
         }
-        let bound = if self.raised { CALM } else { ROOM };
-        let fits = self.needs(low, fill, window) <= bound && self.leaves_a_way_out(low, fill, window);
+        let bound = 1.0 - if self.raised { tuning.calm } else { tuning.room };
+        let fits = self.needs(low, fill, window) <= bound
+            && (!tuning.way_out || self.leaves_a_way_out(low, fill, window));
         self.raised = !self.overrun && !fits;
         if !self.raised {
             return low;
         }
         let from = high.max(low + 1);
-        let found = (from..self.steps.len()).find(|step| self.needs(*step, fill, window) <= HARD);
+        let found =
+            (from..self.steps.len()).find(|step| self.needs(*step, fill, window) <= 1.0 + tuning.hard);
         found.unwrap_or(usize::from(self.fastest().0))
-    }
-
-    fn hold_ns(&self, step: usize, fill: f64, window: f64, patience_ns: f64) -> Nanos {
-        let velocity = self.slow.velocity();
-        let together = (velocity * patience_ns / 1e9).min(window / 4.0);
-        let plan = Plan { low: step, high: step };
-        if together < fill + self.slow.bytes {
-            return 0;
-        }
-        let (alone, shared) =
-            (self.watts(plan, window, self.slow.bytes.max(1.0)), self.watts(plan, window, together));
-        match (alone, shared) {
-            (Some(alone), Some(shared)) if shared < WORTH * alone => {
-                ((together - fill) * 1e9 / velocity).clamp(0.0, patience_ns) as Nanos
-            }
-            _ => 0,
-        }
     }
 }
 
@@ -330,7 +279,7 @@ mod tests {
 
     /// Messages of 50 to 150 KB in a window of bytes, whose passes keep their room to their end.
     fn drive(steps: &[ClockCost], window: u64, gap_ns: impl Fn(u64) -> u64, fixed: Option<u8>) -> Drive {
-        let mut governor = Governor::new(steps).unwrap();
+        let mut governor = Governor::new(steps, &Tuning::DEFAULT).unwrap();
         let (mut now, mut fill, mut waiting, mut busy_until, mut taken) = (0u64, 0u64, 0u64, 0u64, 0u64);
         let (mut clock, mut applied, mut drive, mut seed) =
             (ClockStep(0), ClockStep(0), Drive::default(), 1u64);
@@ -342,8 +291,8 @@ mod tests {
             } else {
                 fill += bytes;
                 waiting += bytes;
-                let order = governor.on_message(bytes as usize, fill, window, 0.0, now);
-                let next = fixed.map_or(order.clock, ClockStep);
+                let order = governor.on_message(bytes as usize, fill, window, now);
+                let next = fixed.map_or(order, ClockStep);
                 clock = next;
             }
             let until = now + gap_ns(nth);
@@ -371,9 +320,12 @@ mod tests {
 
     #[test]
     fn costs_that_make_no_sense_make_no_governor() {
-        assert!(Governor::new(&[]).is_none() && Governor::new(&two()[..1]).is_none());
+        assert!(
+            Governor::new(&[], &Tuning::DEFAULT).is_none()
+                && Governor::new(&two()[..1], &Tuning::DEFAULT).is_none()
+        );
         for bad in [cost(-1.0, 1.0, 1.0, 1.0), cost(1.0, 0.0, 1.0, 1.0), cost(1.0, 1.0, f64::NAN, 1.0)] {
-            assert!(Governor::new(&[two()[0], bad]).is_none());
+            assert!(Governor::new(&[two()[0], bad], &Tuning::DEFAULT).is_none());
         }
     }
 
@@ -429,22 +381,8 @@ mod tests {
 
     #[test]
     fn without_a_window_it_is_the_fastest_clock() {
-        let mut governor = Governor::new(&two()).unwrap();
-        assert_eq!(governor.on_message(1000, 1000, 0, 0.0, 5).clock, ClockStep(1));
+        let mut governor = Governor::new(&two(), &Tuning::DEFAULT).unwrap();
+        assert_eq!(governor.on_message(1000, 1000, 0, 5), ClockStep(1));
         assert_eq!((governor.fastest(), governor.resting()), (ClockStep(1), ClockStep(0)));
-    }
-
-    #[test]
-    fn small_messages_wait_for_company_where_that_saves_and_never_longer_than_patience() {
-        let steps = [cost(50_000.0, 200.0, 50.0, 100.0), cost(50_000.0, 600.0, 75.0, 150.0)];
-        let mut governor = Governor::new(&steps).unwrap();
-        let mut longest = 0;
-        for nth in 0..1000u64 {
-            longest =
-                governor.on_message(1000, 1000, 1_000_000, 400_000.0, nth * 80_000).hold_ns.max(longest);
-        }
-        assert!((100_000..=400_000).contains(&longest), "{longest}");
-        let order = governor.on_message(1000, 200_000, 1_000_000, 400_000.0, 80_000_000);
-        assert_eq!(order.hold_ns, 0, "company is there");
     }
 }

@@ -8,24 +8,17 @@
 use wattlock_core::{Kind, Nanos};
 
 use crate::machine::{Costs, EngineId, EngineView};
+use crate::tuning::Tuning;
 
 /// Size buckets: one for each power of two up to 32 MiB, and what is larger.
 pub(crate) const BUCKETS: usize = 26;
 
-/// A new belief follows its first observations fast and settles at this weight of one observation.
-const SETTLED: f32 = 1.0 / 32.0;
+/// Most times the belief that one observation counts as. A preempted thread is a fault of the machine, which no row of
+/// the lab has.
+const OUTLIER: f32 = 4.0;
 
-/// What more than the noise of a calibration is.
-const SLOW: f32 = 1.1;
-
-/// How far a request that a device does lowers the restraint, how far a refusal raises it at most, and the most there
-/// is: logarithms to base 2.
-const TAKEN: f32 = 0.25;
-const REFUSED: f32 = 2.0;
-const RESTRAINT_MOST: f32 = 10.0;
-
-/// A calibrated value counts as this many observations.
-const CALIBRATED: u8 = 3;
+/// Largest batch whose time is calibrated.
+const BATCH_MOST: usize = 16;
 
 /// The bucket of a size: the logarithm to base 2, rounded down (0 for 0).
 #[inline]
@@ -69,8 +62,8 @@ struct Belief {
 }
 
 impl Belief {
-    fn new(line: Option<Line>) -> Belief {
-        Belief { line, ratio: 1.0, seen: CALIBRATED, calibrated: line.is_some() }
+    fn new(line: Option<Line>, tuning: &Tuning) -> Belief {
+        Belief { line, ratio: 1.0, seen: tuning.calibrated, calibrated: line.is_some() }
     }
 
     #[inline]
@@ -82,7 +75,8 @@ impl Belief {
         self.line.filter(|_| self.calibrated).map(|line| line.value(bytes))
     }
 
-    fn learn(&mut self, bytes: usize, observed: f32) {
+    /// A new belief follows its first observations fast.
+    fn learn(&mut self, bytes: usize, observed: f32, tuning: &Tuning) {
         let Some(line) = self.line else {
             // Nobody calibrated: the first observation stands for the bucket, in proportion to nothing but itself.
             self.line = Some(Line { at: observed, slope: 0.0 });
@@ -90,9 +84,9 @@ impl Belief {
             return;
         };
         let expected = line.value(bytes).max(1.0);
-        let sample = (observed / expected).clamp(self.ratio / 4.0, self.ratio * 4.0).clamp(1e-3, 1e3);
+        let sample = (observed / expected).clamp(self.ratio / OUTLIER, self.ratio * OUTLIER).clamp(1e-3, 1e3);
         self.seen = self.seen.saturating_add(1).min(64);
-        let weight = (1.0 / (1.0 + f32::from(self.seen))).max(SETTLED);
+        let weight = (1.0 / (1.0 + f32::from(self.seen))).max(tuning.settled);
         self.ratio += weight * (sample - self.ratio);
     }
 
@@ -127,6 +121,7 @@ impl Submit {
 
 /// One engine's work of one kind.
 pub(crate) struct Candidate {
+    tuning: &'static Tuning,
     pub(crate) id: EngineId,
     pub(crate) inline: bool,
     pub(crate) width: u16,
@@ -145,7 +140,9 @@ pub(crate) struct Candidate {
     waited: bool,
     /// Mean nanoseconds of the requests submitted lately, alone.
     mean_ns: f32,
-    /// What a pass more than half full takes, in passes of one: CPU lanes may do a thin batch in half the time.
+    /// What a pass of so many takes by calibration, in passes of one; 1 where nobody measured.
+    passes: [f32; 1 + BATCH_MOST],
+    /// What a pass more than half full takes beyond that: CPU lanes may do a thin batch in half the time.
     full: f32,
     /// Exploration: opportunities to let pass, and how many to let pass after the next loss.
     pub(crate) skip: u32,
@@ -161,13 +158,14 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    pub(crate) fn new(engine: &EngineView, kind: Kind, costs: &Costs) -> Candidate {
+    pub(crate) fn new(engine: &EngineView, kind: Kind, costs: &Costs, tuning: &'static Tuning) -> Candidate {
         let cell = |bucket| Cell {
-            ns: Belief::new(Line::new(bucket, |bytes| costs.latency_ns(engine.id, kind, bytes))),
-            nj: Belief::new(Line::new(bucket, |bytes| costs.energy_nj(engine.id, kind, bytes))),
+            ns: Belief::new(Line::new(bucket, |bytes| costs.latency_ns(engine.id, kind, bytes)), tuning),
+            nj: Belief::new(Line::new(bucket, |bytes| costs.energy_nj(engine.id, kind, bytes)), tuning),
         };
         let cells: [Cell; BUCKETS] = std::array::from_fn(cell);
         Candidate {
+            tuning,
             id: engine.id,
             inline: engine.inline.contains(kind),
             width: engine.widths.of(kind),
@@ -177,9 +175,12 @@ impl Candidate {
             check_ns: costs.check_ns(engine.id, kind) as f32,
             cells,
             servers: f32::from(engine.widths.of(kind)),
-            hoped: engine.window as f32 / 2.0,
+            hoped: if tuning.hoped { engine.window as f32 * tuning.hoped_share } else { 0.0 },
             waited: false,
             mean_ns: 0.0,
+            passes: std::array::from_fn(|count| {
+                costs.batch_times(engine.id, kind, count as u16).unwrap_or(1.0) as f32
+            }),
             full: 1.0,
             skip: 0,
             backoff: 1,
@@ -216,7 +217,13 @@ impl Candidate {
     /// What is multiplied with the time of a request alone where so many share its pass.
     #[inline]
     pub(crate) fn fullness(&self, batch: f32) -> f32 {
-        if 2.0 * batch > f32::from(self.width) { self.full } else { 1.0 }
+        let learned =
+            if self.tuning.fullness && 2.0 * batch > f32::from(self.width) { self.full } else { 1.0 };
+        learned * self.calibrated_passes(batch)
+    }
+
+    fn calibrated_passes(&self, batch: f32) -> f32 {
+        if self.width > 1 { self.passes[(batch as usize).min(BATCH_MOST)] } else { 1.0 }
     }
 
     /// The same by calibration only.
@@ -226,7 +233,9 @@ impl Candidate {
 
     /// Whether even requests that met little of our own take longer than calibrated.
     pub(crate) fn is_slow(&self, bytes: usize) -> bool {
-        self.ns(bytes).zip(self.calibrated_ns(bytes)).is_some_and(|(live, alone)| live > SLOW * alone)
+        self.ns(bytes)
+            .zip(self.calibrated_ns(bytes))
+            .is_some_and(|(live, alone)| live > (1.0 + self.tuning.slow) * alone)
     }
 
     /// Nanojoules of one request alone, if anyone knows.
@@ -247,7 +256,7 @@ impl Candidate {
     #[inline]
     pub(crate) fn queue_ns(&self, alone: f32, ahead: f32) -> f32 {
         let servers = self.servers();
-        let mean = if self.mean_ns > 0.0 { self.mean_ns } else { alone };
+        let mean = if self.tuning.mean && self.mean_ns > 0.0 { self.mean_ns } else { alone };
         alone + (ahead + 1.0 - servers).max(0.0) * mean / servers
     }
 
@@ -261,42 +270,48 @@ impl Candidate {
         if self.mean_ns == 0.0 {
             self.mean_ns = alone;
         }
-        self.mean_ns += (alone - self.mean_ns) / 16.0;
+        self.mean_ns += (alone - self.mean_ns) / self.tuning.mean_over;
     }
 
     /// Learns from one outcome: `service` is its time without holding, `depth` the requests in flight with it.
     pub(crate) fn on_outcome(&mut self, bytes: usize, service: f32, batch: u16, depth: u32, nj: Option<u64>) {
-        let on_thread = self.on_thread();
+        let (on_thread, tuning) = (self.on_thread(), self.tuning);
         let cell = &mut self.cells[bucket(bytes)];
         if let Some(nj) = nj {
             // Joules are kept for a request alone; one that shared a pass paid its share.
             let alone = nj as f32 * f32::from(batch.clamp(1, self.width));
-            cell.nj.learn(bytes, alone);
+            cell.nj.learn(bytes, alone, tuning);
         }
-        self.restraint = (self.restraint - TAKEN).max(0.0);
+        self.restraint = (self.restraint - tuning.taken).max(0.0);
         let depth = depth.max(1) as f32;
         let Some(alone) = cell.ns.value(bytes) else {
             if depth <= f32::from(self.width) {
-                cell.ns.learn(bytes, service);
+                cell.ns.learn(bytes, service, tuning);
             }
             return;
         };
         if on_thread {
-            if self.width > 1 && 2 * batch > self.width {
-                let passes = (service / alone.max(1.0)).clamp(self.full / 4.0, self.full * 4.0);
-                self.full += (passes.clamp(1.0, 8.0) - self.full) / 8.0;
+            let calibrated = self.calibrated_passes(f32::from(batch));
+            let cell = &mut self.cells[bucket(bytes)];
+            if tuning.fullness && self.width > 1 && 2 * batch > self.width {
+                let passes =
+                    (service / (alone * calibrated).max(1.0)).clamp(self.full / 4.0, self.full * 4.0);
+                self.full += (passes.clamp(1.0 / calibrated, 8.0) - self.full) / tuning.full_over;
             } else {
-                cell.ns.learn(bytes, service);
+                cell.ns.learn(bytes, service / calibrated, tuning);
             }
-        } else if depth <= (self.servers / 2.0).max(f32::from(self.width)) {
-            cell.ns.learn(bytes, service);
+        } else if !tuning.shallow || depth <= (self.servers * tuning.shallow_share).max(f32::from(self.width))
+        {
+            cell.ns.learn(bytes, service, tuning);
         } else {
             // More waiting than even a single server explains is the work's own length.
             let single = depth / f32::from(self.width);
             if service > alone * single {
-                cell.ns.learn(bytes, service / single);
+                cell.ns.learn(bytes, service / single, tuning);
             }
-            self.learn_servers(alone, service, depth);
+            if tuning.servers {
+                self.learn_servers(alone, service, depth);
+            }
         }
     }
 
@@ -306,13 +321,13 @@ impl Candidate {
         let mean = self.mean_ns.max(1.0);
         let wait = (service - alone).max(0.0);
         let sample = depth * mean / (wait + mean);
-        let waited = wait > mean / 4.0;
+        let waited = wait > mean * self.tuning.waited;
         if depth >= self.servers {
             self.waited = waited;
             self.hoped *= f32::from(u8::from(!waited));
         }
         if waited || sample > self.servers {
-            self.servers += (sample - self.servers) / 8.0;
+            self.servers += (sample - self.servers) / self.tuning.servers_over;
         }
         let least = f32::from(self.width);
         self.servers = self.servers.clamp(least, least.max(self.window as f32));
@@ -336,7 +351,8 @@ impl Candidate {
 
     /// A device had no room. That was a call for nothing, whose `cost` is given as a share of what a request gains there.
     pub(crate) fn on_refusal(&mut self, cost: f32) {
-        self.restraint = (self.restraint + REFUSED * cost.min(1.0)).min(RESTRAINT_MOST);
+        self.restraint =
+            (self.restraint + self.tuning.refused * cost.min(1.0)).min(self.tuning.restraint_most);
     }
 
     /// Gives a belief another chance: the next observations count fully.
@@ -395,7 +411,7 @@ mod tests {
             widths: crate::machine::Widths::all(1),
             window: 64,
         };
-        Candidate::new(&view, Kind::Aes128Ctr, &costs)
+        Candidate::new(&view, Kind::Aes128Ctr, &costs, &Tuning::DEFAULT)
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod qweb;
 mod ranking;
 mod settings;
 mod software;
+mod tuning;
 mod weather;
 
 pub use aca_sds::AcaSds;
@@ -44,5 +45,6 @@ pub use offload::Offload;
 pub use qweb::Qweb;
 pub use settings::Settings;
 pub use software::Software;
+pub use tuning::{Ablation, Tuning};
 pub use wattlock_core::EngineClass;
 pub use weather::{Ask, Choice, ClockStep, EngineWeather, Migration, Outcome, Policy, Weather};

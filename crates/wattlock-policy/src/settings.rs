@@ -9,6 +9,7 @@ use wattlock_core::Nanos;
 
 use crate::eep::Platform;
 use crate::error::PolicyError;
+use crate::tuning::Tuning;
 
 /// Settings of every policy; each reads its own.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,6 +69,8 @@ pub struct Settings {
     /// `adaptive.fault_half_life_ns`: time in which half of the penalty for a fault is forgiven, 1,000,000 to
     /// 100,000,000,000. Default 100,000,000 (ours).
     pub adaptive_fault_half_life_ns: Nanos,
+    /// Rules and constants of `adaptive`. No key sets them: they are the lab's to change.
+    pub adaptive_tuning: &'static Tuning,
 }
 
 impl Default for Settings {
@@ -94,6 +97,7 @@ impl Default for Settings {
             adaptive_margin_permille: 40,
             adaptive_explore_every: 128,
             adaptive_fault_half_life_ns: 100_000_000,
+            adaptive_tuning: &Tuning::DEFAULT,
         }
     }
 }

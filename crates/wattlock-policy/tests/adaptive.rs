@@ -1,10 +1,9 @@
 //! What `adaptive` promises, on a machine in virtual time: never more than 5 % behind the best single engine, no
 //! flapping, a way back after a fault, and the same answers to the same questions.
 
-mod virtual_machine;
-
-use virtual_machine::{Dice, Event, Load, Model, Report, machine, run, run_fixed, run_named};
 use wattlock_core::{Kind, LatencyClass};
+use wattlock_lab::machines::{Case, random, seeds, typical};
+use wattlock_lab::sim::thread::{Event, Load, Model, Report, machine, run, run_fixed};
 use wattlock_policy::{Adaptive, Objective, Settings};
 
 const REQUESTS: usize = 20_000;
@@ -20,64 +19,16 @@ fn load(kind: Kind, sizes: &[usize], arrivals: Result<u32, f64>) -> Load {
     }
 }
 
-const MIXED: [usize; 6] = [64, 1024, 8 << 10, 16 << 10, 128 << 10, 1 << 20];
-
-/// Name, engines, kind and sizes of the machines that stand for what adaptive meets.
-fn machines() -> Vec<(&'static str, Vec<Model>, Kind, Vec<usize>)> {
-    let aes = Kind::Aes256CbcEncrypt;
-    let rsa = Kind::Rsa2048Private;
-    vec![
-        (
-            "device wins for large requests",
-            vec![Model::cpu(100.0, 0.3), Model::device(20_000.0, 0.05, 4)],
-            aes,
-            MIXED.into(),
-        ),
-        (
-            "device wins under concurrency",
-            vec![Model::cpu(30_000.0, 0.0), Model::device(100_000.0, 0.0, 12)],
-            rsa,
-            vec![256],
-        ),
-        (
-            "device with slow engines, many of them",
-            vec![Model::cpu(30_000.0, 0.0), Model::device(1_000_000.0, 0.0, 60)],
-            rsa,
-            vec![256],
-        ),
-        (
-            "device always wins",
-            vec![Model::cpu(30_000.0, 0.0), Model::device(8_000.0, 0.0, 8)],
-            rsa,
-            vec![256],
-        ),
-        (
-            "device never wins",
-            vec![Model::cpu(100.0, 0.05), Model::device(50_000.0, 0.3, 1)],
-            aes,
-            vec![64, 1024, 4096],
-        ),
-        ("lanes", vec![Model::cpu(100_000.0, 0.0), Model::lanes(300_000.0)], rsa, vec![256]),
-        ("lanes that barely pay", vec![Model::cpu(100_000.0, 0.0), Model::lanes(700_000.0)], rsa, vec![256]),
-        (
-            "lanes and device",
-            vec![Model::cpu(100_000.0, 0.0), Model::lanes(300_000.0), Model::device(400_000.0, 0.0, 10)],
-            rsa,
-            vec![256],
-        ),
-    ]
-}
-
 #[test]
 fn closed_loop_throughput_is_within_5_percent_of_the_best_fixed_engine() {
     let mut worst = (f64::INFINITY, String::new());
-    for (name, models, kind, sizes) in machines() {
+    for Case { name, models, kind, sizes, .. } in typical() {
         for clients in [1, 2, 3, 4, 6, 8, 16, 48] {
             let load = load(kind, &sizes, Ok(clients));
             let fixed: Vec<f64> =
                 (0..models.len()).map(|e| run_fixed(e, &models, &load).throughput).collect();
             let best = fixed.iter().copied().fold(0.0, f64::max);
-            let adaptive = run_named("adaptive", &models, &load, Objective::Performance);
+            let adaptive = adaptive(&models, &load, &[]);
             let ratio = adaptive.throughput / best;
             println!("{name}, {clients} clients: {ratio:.3} of the best, by engine {:?}", adaptive.by_engine);
             if ratio < worst.0 {
@@ -92,7 +43,7 @@ fn closed_loop_throughput_is_within_5_percent_of_the_best_fixed_engine() {
 #[test]
 fn open_loop_latency_is_within_5_percent_of_the_best_fixed_engine() {
     let mut worst = (0.0, String::new());
-    for (name, models, kind, sizes) in machines() {
+    for Case { name, models, kind, sizes, .. } in typical() {
         let saturated = load(kind, &sizes, Ok(48));
         let each = (0..models.len()).map(|e| run_fixed(e, &models, &saturated).throughput);
         let capacity = each.fold(0.0, f64::max);
@@ -100,7 +51,7 @@ fn open_loop_latency_is_within_5_percent_of_the_best_fixed_engine() {
             let load = load(kind, &sizes, Err(capacity * share));
             let fixed = (0..models.len()).map(|e| run_fixed(e, &models, &load).mean_latency_ns);
             let best = fixed.fold(f64::INFINITY, f64::min);
-            let adaptive = run_named("adaptive", &models, &load, Objective::Performance);
+            let adaptive = adaptive(&models, &load, &[]);
             let ratio = adaptive.mean_latency_ns / best;
             println!(
                 "{name}, {share} of capacity: {ratio:.3} of the best, by engine {:?}",
@@ -116,7 +67,11 @@ fn open_loop_latency_is_within_5_percent_of_the_best_fixed_engine() {
 }
 
 fn adaptive(models: &[Model], load: &Load, events: &[(u64, Event)]) -> Report {
-    let mut policy = Adaptive::new(machine(models, load.kind, Objective::Performance), &Settings::default());
+    adaptive_for(Objective::Performance, models, load, events)
+}
+
+fn adaptive_for(objective: Objective, models: &[Model], load: &Load, events: &[(u64, Event)]) -> Report {
+    let mut policy = Adaptive::new(machine(models, load.kind, objective), &Settings::default());
     run(models, load, &mut policy, events)
 }
 
@@ -260,7 +215,7 @@ fn energy_is_within_5_percent_of_the_most_frugal_engine() {
             (models[0].watts, models[1].watts) = (cpu, device);
             let load = Load { class: LatencyClass::Bulk, ..rsa(clients) };
             let least = (0..2).map(|e| run_fixed(e, &models, &load).energy_nj).fold(f64::INFINITY, f64::min);
-            let ratio = run_named("adaptive", &models, &load, Objective::Energy).energy_nj / least;
+            let ratio = adaptive_for(Objective::Energy, &models, &load, &[]).energy_nj / least;
             println!("{cpu} W and {device} W, {clients} clients: {ratio:.3} of the least joules");
             assert!(ratio <= 1.05, "{ratio}");
         }
@@ -273,27 +228,10 @@ fn energy_is_within_5_percent_of_the_most_frugal_engine() {
 fn on_random_machines_it_is_within_5_percent_of_the_best_fixed_engine() {
     let (mut worst, mut sum, mut below) = ((f64::INFINITY, String::new()), 0.0, 0);
     let more = std::env::var("WATTLOCK_MORE_MACHINES").ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds: Vec<u64> =
-        [2024, 4, 7].into_iter().chain((0..7 + more.unwrap_or(0)).map(|n| 1000 + n)).collect();
-    let machines = 120 * seeds.len() as u32;
-    let mut dice = Dice(0);
-    for number in 0..machines {
-        if number % 120 == 0 {
-            dice = Dice(seeds[number as usize / 120]);
-        }
-        let mut about = |low: f64, high: f64| low * (high / low).powf(dice.unit());
-        let cpu = Model::cpu(about(200.0, 200_000.0), about(0.01, 1.0));
-        let device = Model::device(about(5_000.0, 500_000.0), about(0.01, 1.0), about(1.0, 40.0) as usize);
-        let lanes = Model::lanes(cpu.setup_ns * about(1.5, 9.0));
-        let clients = about(1.0, 60.0) as u32;
-        let one = about(64.0, 1e6) as usize;
-        let (models, sizes) = match number % 4 {
-            0 => (vec![cpu, device], vec![one]),
-            1 => (vec![cpu, device], MIXED.to_vec()),
-            2 => (vec![Model { per_byte_ns: 0.0, ..cpu }, lanes], vec![256]),
-            _ => (vec![Model { per_byte_ns: 0.0, ..cpu }, lanes, device], vec![256]),
-        };
-        let load = load(Kind::Aes128Ctr, &sizes, Ok(clients));
+    let cases: Vec<Case> = seeds(more.unwrap_or(0)).into_iter().flat_map(|seed| random(seed, 120)).collect();
+    let machines = cases.len();
+    for Case { name, models, kind, sizes, clients } in cases {
+        let load = load(kind, &sizes, Ok(clients));
         let report = adaptive(&models, &load, &[]);
         let ratio = report.throughput / best_throughput(&models, &load);
         sum += ratio;
@@ -301,7 +239,7 @@ fn on_random_machines_it_is_within_5_percent_of_the_best_fixed_engine() {
         if ratio < 0.95 {
             let alone: Vec<_> =
                 (0..models.len()).map(|one| run_fixed(one, &models, &load).throughput).collect();
-            println!("machine {number}: {ratio:.3}, {clients} clients, {models:?}, {sizes:?}");
+            println!("{name}: {ratio:.3}, {clients} clients, {models:?}, {sizes:?}");
             println!(
                 "  by engine {:?}, {:.3e} per ns; each alone {alone:?}",
                 report.by_engine, report.throughput
@@ -309,12 +247,9 @@ fn on_random_machines_it_is_within_5_percent_of_the_best_fixed_engine() {
         }
         if ratio < worst.0 {
             let engines: Vec<_> = models.iter().map(|one| (one.setup_ns as u64, one.servers)).collect();
-            worst = (ratio, format!("machine {number}, {clients} clients, {engines:?}, sizes {sizes:?}"));
+            worst = (ratio, format!("{name}, {clients} clients, {engines:?}, sizes {sizes:?}"));
         }
     }
-    println!(
-        "{machines} machines, {below} below 0.95, worst: {worst:?}, mean {:.3}",
-        sum / f64::from(machines)
-    );
+    println!("{machines} machines, {below} below 0.95, worst: {worst:?}, mean {:.3}", sum / machines as f64);
     assert!(worst.0 >= 0.95, "{worst:?}");
 }

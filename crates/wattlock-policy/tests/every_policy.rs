@@ -1,9 +1,7 @@
 //! What holds for every policy on every machine and in every weather, whatever its rule.
 
-mod virtual_machine;
-
-use virtual_machine::Dice;
 use wattlock_core::{Kind, KindSet, LatencyClass, Shape};
+use wattlock_lab::sim::Random;
 use wattlock_policy::{
     Ask, EngineClass, EngineId, EngineView, MAX_ENGINES, Machine, NAMES, Objective, Outcome, Policy,
     Settings, Weather, Widths, by_name,
@@ -17,13 +15,13 @@ const CLASSES: [EngineClass; 5] = [
     EngineClass::Gpu,
 ];
 
-fn kinds(dice: &mut Dice) -> KindSet {
+fn kinds(dice: &mut Random) -> KindSet {
     let share = 1 + dice.below(4);
     Kind::ALL.iter().copied().filter(|_| dice.below(4) < share).collect()
 }
 
 /// A random machine that keeps its own rule: some engine does every kind inline.
-fn machine(dice: &mut Dice) -> Machine {
+fn machine(dice: &mut Random) -> Machine {
     let engines = 1 + dice.below(MAX_ENGINES as u64) as usize;
     let complete = dice.below(engines as u64) as usize;
     let mut machine = Machine {
@@ -52,7 +50,7 @@ fn machine(dice: &mut Dice) -> Machine {
     machine
 }
 
-fn weather(dice: &mut Dice) -> Weather {
+fn weather(dice: &mut Random) -> Weather {
     let mut weather = Weather {
         idle_permille: dice.below(1001) as u16,
         submitters: dice.below(40) as u16,
@@ -71,7 +69,7 @@ fn weather(dice: &mut Dice) -> Weather {
     weather
 }
 
-fn shape(dice: &mut Dice) -> Shape {
+fn shape(dice: &mut Random) -> Shape {
     let kind = Kind::ALL[dice.below(Kind::COUNT as u64) as usize];
     let log = dice.below(37);
     let class = [LatencyClass::Interactive, LatencyClass::Stream, LatencyClass::Bulk][dice.below(3) as usize];
@@ -93,7 +91,7 @@ fn check(
     assert!(there(engine) || !another, "{name} named {named:?}, which is away while another is there");
 }
 
-fn question(policy: &mut dyn Policy, machine: &Machine, dice: &mut Dice, now: u64) {
+fn question(policy: &mut dyn Policy, machine: &Machine, dice: &mut Random, now: u64) {
     let (shape, weather, name) = (shape(dice), weather(dice), policy.name());
     let count = 1 + dice.below(20) as u32;
     let choice = policy.choose(&Ask { count, ..Ask::one(shape) }, &weather, now);
@@ -130,7 +128,7 @@ fn question(policy: &mut dyn Policy, machine: &Machine, dice: &mut Dice, now: u6
 #[test]
 fn nobody_names_an_engine_that_cannot_or_is_away() {
     for seed in 0..150 {
-        let mut dice = Dice(seed);
+        let mut dice = Random::new(seed);
         let machine = machine(&mut dice);
         for name in NAMES {
             let mut policy = by_name(name, machine.clone(), &Settings::default()).unwrap();
@@ -147,11 +145,11 @@ fn nobody_names_an_engine_that_cannot_or_is_away() {
 #[test]
 fn every_policy_answers_the_same_twice() {
     for seed in 0..20 {
-        let machine = machine(&mut Dice(seed));
+        let machine = machine(&mut Random::new(seed));
         for name in NAMES {
             let answers = || {
                 let mut policy = by_name(name, machine.clone(), &Settings::default()).unwrap();
-                let mut dice = Dice(seed + 1000);
+                let mut dice = Random::new(seed + 1000);
                 let ask = |now| {
                     let (shape, weather) = (shape(&mut dice), weather(&mut dice));
                     policy.choose(&Ask::one(shape), &weather, now)
@@ -184,7 +182,7 @@ fn eeca_with_an_idle_accelerator_is_exactly_its_threshold() {
     };
     let mut weather = Weather::default();
     (weather.engines[0].available, weather.engines[1].available) = (true, true);
-    let mut dice = Dice(11);
+    let mut dice = Random::new(11);
     for threshold in [0, 1, 4096, 8192, 65_536] {
         let settings = Settings::from_pairs([format!("eeca.threshold_bytes={threshold}").as_str()]).unwrap();
         let mut policy = by_name("eeca", machine.clone(), &settings).unwrap();

@@ -1,4 +1,4 @@
-//! Measuring what each engine costs: every kind, over sizes and concurrency, on this machine.
+//! Measuring what each engine costs: every kind, over sizes, concurrency and batches, on this machine.
 //!
 //! Each point is the median of several short runs, so that a neighbour's burst of work on a shared machine costs a run
 //! and not the figure. The work is real: the requests are the known answers', with inputs of the size in question.
@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wattlock_core::{
-    Engine, EngineClass, Error, Family, Instance, Kind, KindSet, LatencyClass, OwnedRequest, Token,
+    Engine, EngineClass, Error, Family, Instance, Item, Kind, KindSet, LatencyClass, OwnedRequest, Token,
     known_answers,
 };
 
@@ -121,7 +121,7 @@ fn measure(
         measure_kind(engine, *kind, plan, &mut joules, &mut profile.points);
         let alone: Vec<(f64, f64)> = profile.points[before..]
             .iter()
-            .filter(|point| point.concurrency == 1)
+            .filter(|point| point.concurrency == 1 && point.batch == 1)
             .map(|point| (point.bytes as f64, point.ns))
             .collect();
         if let Some((setup_ns, slope, error)) = fit(&alone) {
@@ -238,9 +238,54 @@ fn measure_kind(
                     .filter(|_| *concurrency == 1)
                     .and_then(|joules| joules.of(engine.as_ref(), &request, plan.per_point));
                 let (engine, kind) = (engine.description().name.to_owned(), kind.name().to_owned());
-                points.push(Point { engine, kind, concurrency: *concurrency, bytes, ns, energy_nj });
+                points.push(Point {
+                    engine,
+                    kind,
+                    concurrency: *concurrency,
+                    batch: 1,
+                    bytes,
+                    ns,
+                    energy_nj,
+                });
             }
         }
+    }
+    let middle = sizes.get(sizes.len() / 2).copied().flatten();
+    measure_batches(engine.as_ref(), kind, middle, plan.per_point, points);
+}
+
+/// Batches that are measured of an engine that does so many together: two, half a pass, one more, and a whole one.
+/// Between them the table is a line; a pass has no step but at its half.
+fn batches(width: u16) -> Vec<u16> {
+    let mut counts: Vec<u16> =
+        [2, width / 2, width / 2 + 1, width].map(|count| count.min(BATCH_MOST)).to_vec();
+    counts.retain(|count| (2..=width).contains(count));
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+/// Largest batch that is measured.
+const BATCH_MOST: u16 = 16;
+
+/// What several requests take together, at one size, where the engine has a width for the kind.
+fn measure_batches(
+    engine: &dyn Engine,
+    kind: Kind,
+    size: Option<usize>,
+    budget: Duration,
+    points: &mut Vec<Point>,
+) {
+    let counts = batches(engine.width(kind));
+    if counts.is_empty() || !engine.description().inline.contains(kind) {
+        return;
+    }
+    let Some(request) = sample(engine, kind, size) else { return };
+    let (name, bytes) = (engine.description().name, request.input.len());
+    for batch in counts {
+        let Ok(ns) = time_batch(engine, &request, batch, budget) else { continue };
+        let (engine, kind) = (name.to_owned(), kind.name().to_owned());
+        points.push(Point { engine, kind, concurrency: 1, batch, bytes, ns, energy_nj: None });
     }
 }
 
@@ -344,12 +389,32 @@ fn copy_of(request: &OwnedRequest) -> OwnedRequest {
     copy
 }
 
-/// Runs in five parts and takes the median part: nanoseconds a request.
+/// Nanoseconds of a request.
 fn time_alone(engine: &dyn Engine, request: &OwnedRequest, budget: Duration) -> Result<f64, Error> {
     let mut mine = copy_of(request);
-    engine.execute(&mut mine.view())?;
+    median(budget, || engine.execute(&mut mine.view()).map(drop))
+}
+
+/// Nanoseconds of so many requests together.
+fn time_batch(
+    engine: &dyn Engine,
+    request: &OwnedRequest,
+    count: u16,
+    budget: Duration,
+) -> Result<f64, Error> {
+    let mut mine: Vec<OwnedRequest> = (0..count).map(|_| copy_of(request)).collect();
+    let mut items: Vec<Item<'_>> = mine.iter_mut().map(|request| Item::new(request.view())).collect();
+    median(budget, || {
+        engine.execute_all(&mut items);
+        items.iter().try_for_each(|item| item.result.as_ref().map(drop).map_err(Clone::clone))
+    })
+}
+
+/// Does something in five parts and takes the median part: nanoseconds of one time.
+fn median(budget: Duration, mut execute: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    execute()?;
     let first = Instant::now();
-    engine.execute(&mut mine.view())?;
+    execute()?;
     let one = first.elapsed().max(Duration::from_nanos(20));
     if one >= budget {
         return Ok(one.as_nanos() as f64);
@@ -359,7 +424,7 @@ fn time_alone(engine: &dyn Engine, request: &OwnedRequest, budget: Duration) -> 
     for part in &mut parts {
         let start = Instant::now();
         for _ in 0..rounds {
-            engine.execute(&mut mine.view())?;
+            execute()?;
         }
         *part = start.elapsed().as_nanos() as f64 / f64::from(rounds);
     }
@@ -491,6 +556,57 @@ mod tests {
         let (setup, slope, _) = fit(&[(64.0, 10.0), (1024.0, 400.0), (4096.0, 1700.0)]).unwrap();
         assert!(setup >= 0.0 && slope > 0.0);
         assert!(fit(&[]).is_none());
+    }
+
+    /// Plain code that says it does so many requests together, and notes how many it was given.
+    struct Wide {
+        inner: wattlock_cpu::software::Software,
+        width: u16,
+        given: std::sync::Mutex<std::collections::BTreeSet<usize>>,
+    }
+
+    impl Engine for Wide {
+        fn description(&self) -> &wattlock_core::Description {
+            self.inner.description()
+        }
+
+        fn execute(&self, request: &mut wattlock_core::Request<'_>) -> Result<usize, Error> {
+            self.inner.execute(request)
+        }
+
+        fn width(&self, _: Kind) -> u16 {
+            self.width
+        }
+
+        fn execute_all(&self, items: &mut [Item<'_>]) {
+            self.given.lock().unwrap().insert(items.len());
+            self.inner.execute_all(items);
+        }
+    }
+
+    #[test]
+    fn batches_are_measured_together_where_an_engine_has_a_width_and_nowhere_else() {
+        for (width, batches) in [(1, vec![]), (2, vec![2]), (8, vec![2, 4, 5, 8]), (64, vec![2, 16])] {
+            let inner = wattlock_cpu::software::Software::new();
+            let wide = Arc::new(Wide { inner, width, given: Default::default() });
+            let engines: [Arc<dyn Engine>; 1] = [wide.clone()];
+            let (kind, name) = (Kind::Sha256, engines[0].description().name);
+            let plan = Plan {
+                kinds: KindSet::of(&[kind]),
+                sizes: vec![64, 1024],
+                concurrency: vec![1],
+                per_point: Duration::from_micros(100),
+                within: None,
+            };
+            let profile = calibrate(&engines, &plan, &mut |_| {});
+            let given: Vec<usize> = wide.given.lock().unwrap().iter().copied().collect();
+            assert_eq!(given, batches, "width {width}");
+            let measured = profile.batches(name, kind);
+            let counts: Vec<usize> = measured.iter().map(|(count, _)| usize::from(*count)).collect();
+            assert_eq!(counts.get(1..).unwrap_or_default(), batches, "one alone comes first");
+            assert!(measured.iter().all(|(_, ns)| *ns > 0.0));
+            assert_eq!(profile.curve(name, kind).len(), 2, "batches are no points of the curve");
+        }
     }
 
     #[test]

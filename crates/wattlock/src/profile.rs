@@ -24,15 +24,23 @@ pub struct Point {
     /// Requests under way at once: threads for an engine that works inside the call, requests in flight for one with
     /// queues.
     pub concurrency: u16,
+    /// Requests that each of those did together, by [`Engine::execute_all`]; 1 for one at a time.
+    #[serde(default = "alone")]
+    pub batch: u16,
     /// Input bytes.
     pub bytes: usize,
-    /// Nanoseconds from submission to completion of one request.
+    /// Nanoseconds from submission to completion of one request, or of the whole batch.
     pub ns: f64,
     /// Nanojoules a request above idle power, where a counter measured them; never modelled ones.
     pub energy_nj: Option<f64>,
 }
 
-/// `latency = setup + bytes / rate`, fitted to the points of concurrency 1 by least squares on relative error.
+/// The batch of a point that names none.
+fn alone() -> u16 {
+    1
+}
+
+/// `latency = setup + bytes / rate`, fitted to the points of concurrency and batch 1 by least squares on relative error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// Engine name.
@@ -127,7 +135,7 @@ pub enum ProfileError {
     },
 }
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Where a profile for every user of the machine is looked for, after the user's own.
 const SYSTEM_PATH: &str = "/var/lib/wattlock/profile.json";
 /// Measured, as the next one, by `scripts/builtin-table.sh`: the least of several runs. Each names the CPU and the commit.
@@ -285,11 +293,25 @@ impl Profile {
 
     /// `(bytes, ns, nJ)` of one request alone, ascending: what a policy's cost table takes.
     pub fn curve(&self, engine: &str, kind: Kind) -> Vec<(usize, f64, Option<f64>)> {
-        let mine =
-            self.points.iter().filter(|p| p.concurrency == 1 && p.engine == engine && p.kind == kind.name());
+        let mine = self.one_thread(engine, kind).filter(|point| point.batch == 1);
         let mut curve: Vec<_> = mine.map(|point| (point.bytes, point.ns, point.energy_nj)).collect();
         curve.sort_by_key(|point| point.0);
         curve
+    }
+
+    /// `(requests, ns)` of batches of one size, ascending, one request alone among them; empty where none was measured.
+    pub fn batches(&self, engine: &str, kind: Kind) -> Vec<(u16, f64)> {
+        let batch = self.one_thread(engine, kind).find(|point| point.batch > 1);
+        let Some(bytes) = batch.map(|point| point.bytes) else { return Vec::new() };
+        let alike = self.one_thread(engine, kind).filter(|point| point.bytes == bytes);
+        let mut batches: Vec<_> = alike.map(|point| (point.batch, point.ns)).collect();
+        batches.sort_by_key(|point| point.0);
+        batches
+    }
+
+    fn one_thread(&self, engine: &str, kind: Kind) -> impl Iterator<Item = &Point> {
+        let mine = move |point: &&Point| point.engine == engine && point.kind == kind.name();
+        self.points.iter().filter(|point| point.concurrency == 1).filter(mine)
     }
 
     /// Where one came from that the program gave, and whether it is of this machine.
@@ -406,6 +428,7 @@ mod tests {
             engine: "x".into(),
             kind: "sha-1".into(),
             concurrency: 1,
+            batch: 1,
             bytes: 64,
             ns: 100.0,
             energy_nj: None,
@@ -417,6 +440,14 @@ mod tests {
         let other = MachineKey { microcode: "another".into(), ..MachineKey::here(&[]) };
         assert!(profile.stale(&other).unwrap().contains("microcode"));
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no partial file is left");
+    }
+
+    #[test]
+    fn a_profile_from_before_batches_is_stale_and_says_so() {
+        let old = Profile { format: 1, ..Profile::empty(&[]) };
+        assert!(old.stale(&MachineKey::here(&[])).unwrap().contains("layout 1 instead of 2"));
+        let point = r#"{"engine":"x","kind":"sha-1","concurrency":1,"bytes":64,"ns":1.0,"energy_nj":null}"#;
+        assert_eq!(serde_json::from_str::<Point>(point).unwrap().batch, 1, "the tables that ship name none");
     }
 
     #[test]

@@ -324,7 +324,9 @@ fn costs(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Costs {
         let source = if known { profile } else { built_in.get_or_init(|| Profile::built_in_for(engines)) };
         for (at, engine) in engines.iter().enumerate() {
             if engine.description().kinds().contains(*kind) {
-                costs.set(EngineId(at as u8), *kind, source.curve(engine.description().name, *kind));
+                let name = engine.description().name;
+                costs.set(EngineId(at as u8), *kind, source.curve(name, *kind));
+                costs.set_batches(EngineId(at as u8), *kind, source.batches(name, *kind));
             }
         }
         set_check(&mut costs, engines, *kind);

@@ -309,6 +309,7 @@ fn profile(case: &Case, engines: &[Arc<dyn Engine>]) -> Profile {
                 engine: engine.into(),
                 kind: kind.name().into(),
                 concurrency: 1,
+                batch: 1,
                 bytes,
                 ns,
                 energy_nj: None,

@@ -142,7 +142,15 @@ fn telemetry_carries_joules_by_the_profile_and_says_what_they_are_worth() {
         idle_w: 10.0,
     });
     let (engine, kind) = ("instruction".to_owned(), "sha-256".to_owned());
-    profile.points.push(Point { engine, kind, concurrency: 1, bytes: 3, ns: 100.0, energy_nj: Some(2000.0) });
+    profile.points.push(Point {
+        engine,
+        kind,
+        concurrency: 1,
+        batch: 1,
+        bytes: 3,
+        ns: 100.0,
+        energy_nj: Some(2000.0),
+    });
     let runtime = Runtime::builder().telemetry(false).engines(engines()).profile(profile).build().unwrap();
     let mut dispatcher = runtime.dispatcher();
     let mut out = [0; 32];

@@ -1,6 +1,7 @@
 //! `wattlock lab`: the published systems on modelled machines in virtual time. Parses, runs and prints; every figure it
 //! prints is simulated and says so, but for the published ones beside them.
 
+mod ablate;
 mod page;
 mod plot;
 mod print;
@@ -66,6 +67,12 @@ enum What {
     /// All of the papers, with the published settings
     #[command(after_help = "Examples:\n  wattlock lab all --json\n  wattlock lab all --report out.html")]
     All(Output),
+    /// What each rule and each constant of `adaptive` is worth: one taken out, halved or doubled at a time, and what the
+    /// rows of every paper, of emulated cards, random machines, files and nginx lose
+    #[command(
+        after_help = "Examples:\n  wattlock lab ablate\n  wattlock lab ablate --only explore,soften --json"
+    )]
+    Ablate(ablate::Command),
     /// A model's parameters: inputs, what was fitted on what, and guesses that no published figure determines
     #[command(after_help = "Example:\n  wattlock lab fit qweb")]
     Fit(Fit),
@@ -207,6 +214,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         What::Eep(one) => (vec![(Name::Eep, eep::study(&one.options)?)], &one.output),
         What::Velocity(one) => (vec![(Name::Velocity, velocity::study(&one.options)?)], &one.output),
         What::All(output) => (everything()?, output),
+        What::Ablate(command) => return ablate::run(command),
         What::Fit(fit) => return print::parameters(&fit.paper.fit(), fit.json),
     };
     if let Some(path) = &output.report {

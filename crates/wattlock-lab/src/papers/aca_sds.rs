@@ -14,7 +14,7 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet, Window};
 use wattlock_emul::{Model, Pool, Table as Times};
-use wattlock_policy::{Costs, EngineId, Machine, Policy, Settings, by_name};
+use wattlock_policy::{Costs, EngineId, Machine, Policy, Settings, Tuning, by_name};
 
 use crate::error::{Error, within};
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
@@ -84,6 +84,9 @@ pub struct Options {
     /// Seed of that variation
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
     pub seed: u64,
+    /// Rules and constants of `adaptive`
+    #[cfg_attr(feature = "args", arg(skip))]
+    pub tuning: &'static Tuning,
 }
 
 impl Default for Options {
@@ -103,6 +106,7 @@ impl Default for Options {
             cpu_speed: 1.0,
             jitter_permille: 50,
             seed: 1,
+            tuning: &Tuning::DEFAULT,
         }
     }
 }
@@ -336,6 +340,11 @@ impl<'a> Setting<'a> {
     }
 
     fn run(&self) -> Result<Steady, Error> {
+        self.system(|closed| closed.run())
+    }
+
+    /// Builds the system and hands it over.
+    fn system<R>(&self, run: impl FnOnce(Closed<'_>) -> R) -> Result<R, Error> {
         let (options, platform) = (self.options, self.platform);
         let pages = options.page_kib * 1024.0 / PAGE;
         let inline_ns = |_: usize| platform.cpu_ns(self.operation) * pages / options.cpu_speed;
@@ -366,7 +375,7 @@ impl<'a> Setting<'a> {
             warm: measured / 2,
             measured,
         };
-        Ok(system.run())
+        Ok(run(system))
     }
 
     fn machine(&self, inline_ns: f64) -> Machine {
@@ -407,8 +416,28 @@ fn settings(options: &Options, core: usize) -> Settings {
         aca_sds_feeders: options.feeders,
         aca_sds_thread: Some(core as u16),
         busy_permille: share as u16,
+        adaptive_tuning: options.tuning,
         ..Settings::default()
     }
+}
+
+/// Writes of one block size by so many processes under one policy, for a runner of the caller's: [`Closed::run`], or the
+/// production runtime.
+///
+/// # Errors
+/// [`Error::Option`] names the first option out of its bounds.
+pub fn scene<R>(
+    options: &Options,
+    block_kib: f64,
+    processes: usize,
+    policy: &str,
+    run: impl FnOnce(Closed<'_>) -> R,
+) -> Result<R, Error> {
+    options.check()?;
+    let platform = Platform::fitted()?;
+    let setting =
+        Setting { platform, ..Setting::baseline(options, policy, Operation::Write, block_kib, processes) };
+    setting.system(run)
 }
 
 /// Baselines against the table, the published system and `adaptive` at the table's blocks or those asked for.

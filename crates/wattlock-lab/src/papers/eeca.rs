@@ -15,7 +15,7 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet, Window};
 use wattlock_emul::{Model, Pool, Table as Times};
-use wattlock_policy::{Costs, EngineId, Machine, Policy, Settings, by_name};
+use wattlock_policy::{Costs, EngineId, Machine, Policy, Settings, Tuning, by_name};
 
 use crate::error::{Error, within};
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
@@ -79,6 +79,9 @@ pub struct Options {
     /// Seed of that variation
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
     pub seed: u64,
+    /// Rules and constants of `adaptive`
+    #[cfg_attr(feature = "args", arg(skip))]
+    pub tuning: &'static Tuning,
 }
 
 impl Default for Options {
@@ -97,6 +100,7 @@ impl Default for Options {
             cpu_speed: 1.0,
             jitter_permille: 50,
             seed: 1,
+            tuning: &Tuning::DEFAULT,
         }
     }
 }
@@ -253,6 +257,11 @@ struct Setting<'a> {
 
 impl Setting<'_> {
     fn run(&self) -> Result<Steady, Error> {
+        self.system(|closed| closed.run())
+    }
+
+    /// Builds the system and hands it over.
+    fn system<R>(&self, run: impl FnOnce(Closed<'_>) -> R) -> Result<R, Error> {
         let (options, platform) = (self.options, self.platform);
         let line = match self.code {
             Code::Software => &platform.software_ns,
@@ -288,7 +297,7 @@ impl Setting<'_> {
             warm: measured / 2,
             measured,
         };
-        Ok(system.run())
+        Ok(run(system))
     }
 
     /// What policies are told. Calibrated as `wattlock calibrate` does it: one request alone, from its submission.
@@ -322,6 +331,7 @@ fn settings(options: &Options) -> Settings {
     Settings {
         eeca_threshold_bytes: bytes(options.threshold_kib),
         busy_permille: share as u16,
+        adaptive_tuning: options.tuning,
         ..Settings::default()
     }
 }
@@ -540,9 +550,22 @@ fn measure(
     kib: f64,
     policy: &str,
 ) -> Result<(f64, f64), Error> {
+    let steady = setting(options, platform, watts, experiment, kib, policy).run()?;
+    let per_round = if experiment == Experiment::Https { 1.0 } else { bytes(kib) as f64 / 1000.0 };
+    Ok((steady.rounds_per_s * per_round, steady.watts))
+}
+
+fn setting<'a>(
+    options: &'a Options,
+    platform: &'a Platform,
+    watts: Watts,
+    experiment: Experiment,
+    kib: f64,
+    policy: &'a str,
+) -> Setting<'a> {
     let size = bytes(kib);
     let is_https = experiment == Experiment::Https;
-    let setting = Setting {
+    Setting {
         options,
         platform,
         watts: if is_https { watts.with_network() } else { watts },
@@ -551,10 +574,23 @@ fn measure(
         clients: if is_https { options.concurrency.div_ceil(options.cores) } else { options.blocks_in_hand },
         own_ns: if is_https { platform.response_ns.at(size as f64) } else { 0.0 },
         requests: vec![size],
-    };
-    let steady = setting.run()?;
-    let per_round = if is_https { 1.0 } else { size as f64 / 1000.0 };
-    Ok((steady.rounds_per_s * per_round, steady.watts))
+    }
+}
+
+/// The cipher experiment at one block size under one policy, for a runner of the caller's: [`Closed::run`], or the
+/// production runtime.
+///
+/// # Errors
+/// [`Error::Option`] names the first option out of its bounds.
+pub fn scene<R>(
+    options: &Options,
+    kib: f64,
+    policy: &str,
+    run: impl FnOnce(Closed<'_>) -> R,
+) -> Result<R, Error> {
+    options.check()?;
+    let platform = Platform::new(options);
+    setting(options, &platform, Watts::default(), Experiment::Cipher, kib, policy).system(run)
 }
 
 /// Both tables, or the sizes asked for.

@@ -12,8 +12,8 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet, LatencyClass, Nanos, Shape};
 use wattlock_policy::{
-    Ask, ClockCost, Costs, EngineId, Machine, Objective, Outcome, Platform, Policy, Settings, Weather,
-    by_name,
+    Ask, ClockCost, Costs, EngineId, Machine, Objective, Outcome, Platform, Policy, Settings, Tuning,
+    Weather, by_name,
 };
 
 use crate::error::{Error, within};
@@ -103,6 +103,9 @@ pub struct Options {
     /// Exponent of the GPU's clock in its power.
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().alpha))]
     pub alpha: f64,
+    /// Rules and constants of `adaptive`
+    #[cfg_attr(feature = "args", arg(skip))]
+    pub tuning: &'static Tuning,
 }
 
 impl Default for Options {
@@ -127,6 +130,7 @@ impl Default for Options {
             gpu_w: None,
             cpu_w: None,
             alpha: 3.0,
+            tuning: &Tuning::DEFAULT,
         }
     }
 }
@@ -199,18 +203,24 @@ impl Options {
 
 /// What the job runs on.
 #[derive(Debug, Clone)]
-struct Node {
-    gpu: GpuModel,
-    cpu_bytes_per_s: f64,
-    cpu_w: f64,
-    chunk: f64,
+pub struct Node {
+    /// The GPU.
+    pub gpu: GpuModel,
+    /// What all CPU threads encrypt together, in bytes a second.
+    pub cpu_bytes_per_s: f64,
+    /// What that adds in watts.
+    pub cpu_w: f64,
+    /// Bytes of a chunk.
+    pub chunk: f64,
 }
 
 /// What a job cost.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cost {
-    seconds: f64,
-    joules: f64,
+pub struct Cost {
+    /// From the first chunk to the last.
+    pub seconds: f64,
+    /// Of the whole machine.
+    pub joules: f64,
 }
 
 impl Cost {
@@ -329,6 +339,7 @@ fn policy(name: &str, options: &Options, node: &Node, step: usize) -> Result<Box
     let settings = Settings {
         eep_ratio: Some(options.ratio(step).clamp(0.001, 1000.0)),
         eep_clock: Some(step as u8),
+        adaptive_tuning: options.tuning,
         ..Settings::default()
     };
     by_name(name, machine, &settings).map_err(|error| Error::Policy(error.to_string()))
@@ -342,7 +353,7 @@ struct InFlight {
 }
 
 /// Deals one job out; `step` is the clock at the start.
-fn split(node: &Node, megabytes: f64, step: usize, policy: &mut dyn Policy) -> Cost {
+pub fn split(node: &Node, megabytes: f64, step: usize, policy: &mut dyn Policy) -> Cost {
     let mut gpu = Gpu::new(node.gpu.clone());
     gpu.set_clock(0, step);
     let window = 2 * node.gpu.streams;
@@ -411,6 +422,18 @@ fn shape(bytes: f64) -> Shape {
 fn run(name: &str, options: &Options, node: &Node, megabytes: f64, step: usize) -> Result<Cost, Error> {
     let mut policy = policy(name, options, node, step)?;
     Ok(split(node, megabytes, step, policy.as_mut()))
+}
+
+/// A job's machine, clock step and policy, for a runner of the caller's: [`split`], or the production runtime.
+///
+/// # Errors
+/// [`Error::Option`] for an option out of its bounds.
+pub fn scene(options: &Options, name: &str) -> Result<(Node, usize, Box<dyn Policy>), Error> {
+    options.check()?;
+    let node = node(options, options.gpu_mb_s.unwrap_or_else(fitted_gpu_mb_s));
+    let step = usize::from(options.clock - 1);
+    let policy = policy(name, options, &node, step)?;
+    Ok((node, step, policy))
 }
 
 /// Published, simulated, and the same under `adaptive`.

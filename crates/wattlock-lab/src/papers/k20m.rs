@@ -6,7 +6,7 @@
 //! agree with the energy tables and with one timer slack.
 
 use wattlock_core::{EngineClass, Kind, KindSet};
-use wattlock_policy::{ClockCost, Costs, Machine, Objective, Policy, Settings, by_name};
+use wattlock_policy::{ClockCost, Costs, Machine, Objective, Policy, Settings, Tuning, by_name};
 
 use crate::error::{Error, within};
 use crate::sim::stream::{CPU, GPU, Station};
@@ -365,7 +365,13 @@ fn clock_costs(gpu: &GpuModel) -> Vec<ClockCost> {
 ///
 /// # Errors
 /// [`Error::Policy`] for a name that no policy has.
-pub fn policy(name: &str, station: &Station, longest_bytes: f64) -> Result<Box<dyn Policy>, Error> {
-    by_name(name, machine(station, longest_bytes), &Settings::default())
+pub fn policy(
+    name: &str,
+    station: &Station,
+    longest_bytes: f64,
+    tuning: &'static Tuning,
+) -> Result<Box<dyn Policy>, Error> {
+    let settings = Settings { adaptive_tuning: tuning, ..Settings::default() };
+    by_name(name, machine(station, longest_bytes), &settings)
         .map_err(|error| Error::Policy(error.to_string()))
 }

@@ -11,6 +11,8 @@
 //! each message that it holds and shorter than 2.5. The model calls that a *stall*; its length and frequency are fitted
 //! on that column. LECPAES's retransmissions then follow from its own fill levels.
 
+use wattlock_policy::{Policy, Tuning};
+
 use crate::error::{Error, within};
 use crate::papers::k20m::{self, Fitted, StreamPlatform};
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
@@ -51,6 +53,9 @@ pub struct Options {
     /// Runs with consecutive seeds whose mean is reported.
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().runs))]
     pub runs: u32,
+    /// Rules and constants of `adaptive`
+    #[cfg_attr(feature = "args", arg(skip))]
+    pub tuning: &'static Tuning,
 }
 
 impl Default for Options {
@@ -63,6 +68,7 @@ impl Default for Options {
             platform: StreamPlatform::default(),
             seed: 1,
             runs: 8,
+            tuning: &Tuning::DEFAULT,
         }
     }
 }
@@ -131,8 +137,24 @@ fn one(
     latency_us: f64,
     seed: u64,
 ) -> Result<Passage, Error> {
-    let mut policy = k20m::policy(name, station, options.longest_kb * 1000.0)?;
+    let mut policy = k20m::policy(name, station, options.longest_kb * 1000.0, options.tuning)?;
     Ok(pass(station, &options.messages(latency_us, seed), policy.as_mut(), seed, None))
+}
+
+/// One stream at one gap under one policy, for a runner of the caller's: [`pass`], or the production runtime.
+///
+/// # Errors
+/// [`Error::Option`] for an option out of its bounds.
+pub fn scene<R>(
+    options: &Options,
+    latency_us: f64,
+    policy: &str,
+    run: impl FnOnce(&Station, &[Message], Box<dyn Policy>) -> R,
+) -> Result<R, Error> {
+    options.check()?;
+    let station = options.platform.station();
+    let policy = k20m::policy(policy, &station, options.longest_kb * 1000.0, options.tuning)?;
+    Ok(run(&station, &options.messages(latency_us, options.seed), policy))
 }
 
 fn run(name: &str, options: &Options, station: &Station, latency_us: f64) -> Result<Means, Error> {

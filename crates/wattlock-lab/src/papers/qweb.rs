@@ -28,7 +28,7 @@
 
 use wattlock_core::{EngineClass, Family, Kind, KindSet};
 use wattlock_emul::Model;
-use wattlock_policy::{GatherRule, Machine, Objective, Policy, Settings, by_name};
+use wattlock_policy::{GatherRule, Machine, Objective, Policy, Settings, Tuning, by_name};
 
 use crate::sim::event_loop::{self, CARD, CPU, Load, LoopCosts, Measured, Offload, Script, Server, Step};
 use crate::sim::{inline_engine, queued_engine};
@@ -164,6 +164,9 @@ pub struct Options {
     /// Settings of the policies, as `key=value`
     #[cfg_attr(feature = "args", arg(skip))]
     pub settings: Vec<String>,
+    /// Rules and constants of `adaptive`
+    #[cfg_attr(feature = "args", arg(skip))]
+    pub tuning: &'static Tuning,
 }
 
 impl Default for Options {
@@ -196,6 +199,7 @@ impl Default for Options {
             seed: 1,
             objective: Objective::Performance,
             settings: Vec::new(),
+            tuning: &Tuning::DEFAULT,
         }
     }
 }
@@ -291,6 +295,7 @@ impl Options {
             qweb_poll_symmetric: self.poll_sym,
             qweb_timer_ns: (self.timer_us * 1e3) as u64,
             adaptive_submit_ns: (Costs::slowness() * (here::SUBMIT + here::RESUME)) as u32,
+            adaptive_tuning: self.tuning,
             ..Settings::default()
         };
         for pair in &self.settings {
@@ -564,6 +569,17 @@ impl<'a> Lab<'a> {
     }
 
     fn run(&self, work: &Work, place: Place, how: How) -> Result<Measured, Error> {
+        self.system(work, place, how, |server, load, policy| event_loop::run(server, load, policy))
+    }
+
+    /// Builds the server and its load and hands them over.
+    fn system<R>(
+        &self,
+        work: &Work,
+        place: Place,
+        how: How,
+        run: impl FnOnce(&Server, &Load, &mut dyn FnMut() -> Box<dyn Policy>) -> R,
+    ) -> Result<R, Error> {
         let machine = self.machine(work, place);
         let make = || by_name(how.policy, machine.clone(), &self.settings);
         // What can be wrong with a machine or a name shows here, once.
@@ -595,7 +611,7 @@ impl<'a> Lab<'a> {
             measured: self.options.handshakes.max(2 * connections),
             seed: self.options.seed,
         };
-        Ok(event_loop::run(&server, &load, &mut policy))
+        Ok(run(&server, &load, &mut policy))
     }
 
     /// The machine as policies know it: both engines' times alone.
@@ -652,6 +668,22 @@ fn card(options: &Options) -> Model {
 /// A row in the making: predicted, and more is better.
 fn row(experiment: &'static str, name: &str, quantity: &'static str, unit: &'static str) -> Row {
     Row { better: Better::More, own: true, ..Row::new("qweb", experiment, name, (quantity, unit)) }
+}
+
+/// Full RSA-2048 handshakes in one event loop under one policy, for a runner of the caller's: [`event_loop::run`], or the
+/// production runtime.
+///
+/// # Errors
+/// [`Error::Option`] and [`Error::Policy`].
+pub fn scene<R>(
+    options: &Options,
+    policy: &'static str,
+    run: impl FnOnce(&Server, &Load, &mut dyn FnMut() -> Box<dyn Policy>) -> R,
+) -> Result<R, Error> {
+    let lab = Lab::new(options)?;
+    let work = Work::one(Work::full(&lab.costs, options, Suite::Rsa));
+    let place = Place { workers: 1, cores: 1, connections: options.concurrency };
+    lab.system(&work, place, How { policy, ..QWEB }, run)
 }
 
 /// Runs everything published.

@@ -1,6 +1,8 @@
 //! Streams whose velocity changes while they run, which the stream paper leaves open: its rule against the controller
 //! of `adaptive`, on the machine of its tables. Nothing here was published; every figure is simulated.
 
+use wattlock_policy::Tuning;
+
 use crate::error::{Error, within};
 use crate::papers::k20m::{self, StreamPlatform};
 use crate::row::{Better, Origin, Parameter, Row, Study};
@@ -71,6 +73,9 @@ pub struct Options {
     /// Seed of the random numbers.
     #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
     pub seed: u64,
+    /// Rules and constants of `adaptive`
+    #[cfg_attr(feature = "args", arg(skip))]
+    pub tuning: &'static Tuning,
 }
 
 impl Default for Options {
@@ -85,6 +90,7 @@ impl Default for Options {
             points: 300,
             platform: StreamPlatform::default(),
             seed: 1,
+            tuning: &Tuning::DEFAULT,
         }
     }
 }
@@ -216,7 +222,7 @@ fn one(
     every: Option<u64>,
 ) -> Result<Passage, Error> {
     let station = options.platform.station();
-    let mut policy = k20m::policy(name, &station, options.longest_kb * 1e3)?;
+    let mut policy = k20m::policy(name, &station, options.longest_kb * 1e3, options.tuning)?;
     Ok(pass(&station, &options.messages(pattern, seed), policy.as_mut(), seed, every))
 }
 

@@ -78,6 +78,11 @@ impl Card {
         &self.call
     }
 
+    /// The way to it.
+    pub fn link(&self) -> Option<Link> {
+        self.link
+    }
+
     /// What it is like.
     pub fn model(&self) -> &Model {
         self.device.model()

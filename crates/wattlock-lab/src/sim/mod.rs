@@ -10,6 +10,7 @@ mod gpu;
 mod power;
 mod random;
 pub mod stream;
+pub mod thread;
 
 pub use card::{Call, Card, Link, Refused};
 pub use closed::{CALLS, CARD, CRYPTO, Closed, Inline, OWN_WORK, Steady, View};

@@ -18,6 +18,11 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// A number below `below`, which is at least 1.
+    pub fn below(&mut self, below: u64) -> u64 {
+        self.bits() % below
+    }
+
     /// Uniform from 0 (included) to 1 (excluded).
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64

@@ -3,11 +3,7 @@
 
 use super::question::{Question, Way, device_rates};
 use super::table::Table;
-use crate::estimate::Candidate;
 use crate::machine::{EngineId, MAX_ENGINES, Objective};
-
-/// How much more the devices alone must promise before the thread does nothing but hand over.
-const PROMISE: f32 = 1.06;
 
 impl Table {
     /// Lanes live on company and devices take it away: where there are too few requests for both, deciding one at a
@@ -15,7 +11,8 @@ impl Table {
     /// one request at a time: lanes `b / P`; a device alone, or with the thread working inline beside it
     /// ([`device_rates`]). The loser is left out.
     pub(super) fn keep_one_regime(&self, ways: &mut [Option<Way>; MAX_ENGINES], question: &Question<'_>) {
-        if question.weather.active == 0 || question.rules.objective != Objective::Performance {
+        let off = !question.rules.tuning.one_regime;
+        if off || question.weather.active == 0 || question.rules.objective != Objective::Performance {
             return;
         }
         let n = question.weather.active as f32;
@@ -35,6 +32,7 @@ impl Table {
         let (mut devices, mut enough) = (0.0f32, 0.0f32);
         for (one, ns) in known.filter(|(one, _)| !one.on_thread()) {
             let (alone, both) = device_rates(
+                question.rules,
                 n,
                 (ns, one.servers()),
                 one.submit(question.rules.submit_ns),
@@ -52,49 +50,6 @@ impl Table {
             let is_device = !one.on_thread();
             if is_device && lanes_win || is_lanes && !lanes_win {
                 *way = None;
-            }
-        }
-    }
-
-    /// Where handing over is cheap against working inline and the devices have a server for everyone, a thread that
-    /// still works inline whenever that looks quicker for one request keeps the others from being handed over. Where
-    /// the device alone promises a twelfth more, nothing is done inline.
-    pub(super) fn keep_the_thread_free(
-        &self,
-        ways: &mut [Option<Way>; MAX_ENGINES],
-        question: &Question<'_>,
-    ) {
-        if question.weather.active == 0 || question.rules.objective != Objective::Performance {
-            return;
-        }
-        // With more other threads than clients the devices' room is not this thread's to judge. (Found in the lab: with
-        // three writers on each of eight cores every thread stayed free, and the shared card was the limit.)
-        if question.weather.active < u32::from(question.weather.submitters) {
-            return;
-        }
-        let n = question.weather.active as f32;
-        let present = || self.candidates.iter().zip(ways.iter()).filter(|(_, way)| way.is_some());
-        let times = |keep: fn(&Candidate) -> bool| {
-            present()
-                .filter(move |(one, _)| keep(one))
-                .filter_map(|(one, _)| Some((one, self.trusted_ns(one, question)?)))
-        };
-        let shared = |(one, ns): (&Candidate, f32)| {
-            let batch = n.min(f32::from(one.width));
-            ns * one.fullness(batch) / batch
-        };
-        let Some(own) = times(Candidate::on_thread).map(shared).min_by(f32::total_cmp) else { return };
-        let roomy = |one: &Candidate| !question.is_crowded(one);
-        let free = times(|one| !one.on_thread()).filter(|(one, _)| roomy(one)).any(|(one, ns)| {
-            let (alone, mixed) =
-                device_rates(n, (ns, one.servers()), one.submit(question.rules.submit_ns), Some(own));
-            alone > PROMISE * mixed
-        });
-        if free {
-            for (way, one) in ways.iter_mut().zip(&self.candidates) {
-                if one.on_thread() {
-                    *way = None;
-                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What ways of doing a request cost: the formulas of the module's header.
 
-use super::question::{DELAY_WEIGHT, Evidence, Question, Way, delay};
+use super::question::{Evidence, Question, Way};
 use super::table::Table;
 use crate::estimate::Candidate;
 
@@ -17,7 +17,7 @@ impl Table {
             Evidence::Live => candidate.ns(bytes)?,
             Evidence::Calibrated => candidate.calibrated_ns(bytes)?,
         };
-        let (alone, batch) = (alone.max(1.0), question.batch(candidate));
+        let (alone, batch) = (alone.max(1.0), self.pass(candidate, question) as f32);
         let (ns, across_ns) = match candidate.on_thread() {
             true => self.on_this_thread(candidate, alone, batch, question),
             false => {
@@ -36,15 +36,40 @@ impl Table {
         Some(Way { ns: ns * distrust, across_ns: across_ns * distrust, nj })
     }
 
+    /// How many of those in hand share this engine's next pass: as many as it takes, or half a pass where that and then
+    /// the rest take less. (RSA does four in half the time of eight: of five, four together and one alone.)
+    pub(super) fn pass(&self, one: &Candidate, question: &Question<'_>) -> u32 {
+        if !one.on_thread() {
+            return 1;
+        }
+        let (whole, half) = (question.count.min(u32::from(one.width)), u32::from(one.width / 2));
+        let bytes = question.shape.bytes;
+        let Some(alone) =
+            one.ns(bytes).filter(|_| whole > half && half > 0 && question.rules.tuning.half_passes)
+        else {
+            return whole;
+        };
+        let (passes, rest) = (|count: u32| alone * one.fullness(count as f32), whole - half);
+        let singly = self.inline_ns(bytes).map_or(f32::INFINITY, |ns| ns * rest as f32);
+        match passes(half) + passes(rest).min(singly) < question.rules.stay * passes(whole) {
+            true => half,
+            false => whole,
+        }
+    }
+
     /// Against other ways on this thread, and against devices.
     fn on_this_thread(&self, one: &Candidate, alone: f32, batch: f32, question: &Question<'_>) -> (f32, f32) {
-        let pressure = 1.0 + delay(question.waiting(), question.usual);
-        let pass = alone * one.fullness(batch) * question.dilation();
+        let pressure = 1.0 + question.delay(question.waiting(), question.usual);
+        let pass = alone * one.fullness(batch);
         let maturing = if self.has_devices { self.maturing(alone, question) } else { 0.0 };
         let left_out = (question.waiting() + 1.0 - batch).max(0.0);
         let usual = if one.width == 1 { question.usual } else { question.usual.min(left_out) };
         let mine = pass / batch;
-        (mine * (pressure + maturing), pass + mine * (delay(left_out, usual) + maturing))
+        let ns = mine * (pressure + maturing);
+        match question.rules.tuning.across {
+            true => (ns, pass + mine * (question.delay(left_out, usual) + maturing)),
+            false => (ns, ns),
+        }
     }
 
     fn on_device(&self, one: &Candidate, alone: f32, question: &Question<'_>, evidence: Evidence) -> f32 {
@@ -54,12 +79,12 @@ impl Table {
                 let calibrated = one.calibrated_ns(question.shape.bytes).filter(|_| question.is_crowded(one));
                 let free = calibrated.unwrap_or(alone);
                 let in_flight = question.weather.engines[one.id.index()].in_flight as f32;
-                free + DELAY_WEIGHT * (one.queue_ns(alone, in_flight) - free)
+                free + question.rules.tuning.delay_weight * (one.queue_ns(alone, in_flight) - free)
             }
             Evidence::Calibrated => alone,
         };
         let submit = one.submit(question.rules.submit_ns);
-        let pressure = 1.0 + delay(question.waiting(), question.usual);
+        let pressure = 1.0 + question.delay(question.waiting(), question.usual);
         (queued - submit.within()).max(0.0) + submit.ns * pressure
     }
 
@@ -69,18 +94,21 @@ impl Table {
         let lasted = self.job_since.map_or(0.0, |since| question.now.saturating_sub(since) as f32);
         let state = &question.weather.engines[device.id.index()];
         let in_flight = state.in_flight as f32;
-        if state.window_bytes > 0 && state.in_flight_bytes + question.shape.bytes as u64 > state.window_bytes
+        let tuning = question.rules.tuning;
+        if tuning.job_room
+            && state.window_bytes > 0
+            && state.in_flight_bytes + question.shape.bytes as u64 > state.window_bytes
         {
             return (in_flight + 1.0) * device.mean_ns() / device.servers();
         }
         let backlog = device.queue_ns(alone, in_flight - 1.0) - alone;
-        alone * alone / (alone + 2.0 * lasted) + backlog
+        alone * alone / (alone + tuning.job_lasts * lasted) + backlog
     }
 
     /// Completions that will come from devices while the thread is busy for so long, times the share of that time they
     /// lie there and the weight of delaying somebody.
     fn maturing(&self, busy_ns: f32, question: &Question<'_>) -> f32 {
-        if question.is_job() {
+        if question.is_job() || !question.rules.tuning.maturing {
             return 0.0;
         }
         let devices = self.candidates.iter().filter(|one| !one.on_thread());
@@ -90,7 +118,7 @@ impl Table {
             let late = if rounds <= 1.0 { 0.5 } else { 1.0 - 0.5 / rounds };
             // A device with requests queued works on while nobody collects, whosever they are.
             let queued = in_flight > device.servers() || question.is_crowded(device);
-            let weight = if queued { 1.0 } else { DELAY_WEIGHT };
+            let weight = if queued { 1.0 } else { question.rules.tuning.delay_weight };
             weight * late * (in_flight.min(device.servers()) * rounds).min(in_flight)
         });
         each.sum()
@@ -101,7 +129,9 @@ impl Table {
     /// its time.
     pub(super) fn is_vain(&self, index: usize, question: &Question<'_>) -> bool {
         let lanes = self.candidates.get(index).filter(|one| one.on_thread() && one.width > 1);
-        let Some(lanes) = lanes.filter(|_| question.count == 1) else { return false };
+        let Some(lanes) = lanes.filter(|_| question.count == 1 && question.rules.tuning.vain) else {
+            return false;
+        };
         let bytes = question.shape.bytes;
         let others =
             self.candidates.iter().filter(|one| one.inline && one.width == 1 && question.is_usable(one));

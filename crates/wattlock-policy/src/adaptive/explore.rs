@@ -1,39 +1,36 @@
 //! Experiments: at most one request in so many goes to an engine that calibration says should win, or that nobody
 //! calibrated.
 
-use wattlock_core::Nanos;
-
-use super::question::{Evidence, Question, Scoring};
+use super::question::{Evidence, Question, Rules, Scoring};
 use super::table::Table;
-
-/// An engine believed to be this many times dearer than the best is not explored.
-const HOPELESS: f32 = 4.0;
-/// Time after which a hopeless belief is softened.
-const SOFTEN_NS: Nanos = 250_000_000;
-/// Most opportunities passed over between two explorations of one engine.
-const BACKOFF_MOST: u32 = 1024;
 
 impl Table {
     /// Another candidate to try these on, if one deserves it.
     pub(super) fn experiment(&mut self, best: usize, question: &Question<'_>) -> Option<usize> {
-        self.judge(best, question.shape.bytes);
+        self.judge(best, question.shape.bytes, question.rules);
         let index = (0..self.candidates.len())
             .find(|index| *index != best && self.deserves(*index, best, question))?;
         let candidate = &mut self.candidates[index];
         candidate.explored = Some(candidate.ns(question.shape.bytes).unwrap_or(f32::INFINITY));
-        candidate.refresh(question.shape.bytes);
+        if question.rules.tuning.refresh {
+            candidate.refresh(question.shape.bytes);
+        }
         Some(index)
     }
 
     /// Whether what was explored since has won, is at least becoming better, or lost.
-    fn judge(&mut self, best: usize, bytes: usize) {
+    fn judge(&mut self, best: usize, bytes: usize, rules: &Rules) {
+        let tuning = rules.tuning;
         for (index, candidate) in self.candidates.iter_mut().enumerate() {
             let Some(believed) = candidate.explored.take() else { continue };
             if index == best {
                 candidate.backoff = 1;
-            } else if candidate.ns(bytes).is_none_or(|now| now > 0.9 * believed) || believed.is_infinite() {
+            } else if candidate.ns(bytes).is_none_or(|now| now > (1.0 - tuning.improved) * believed)
+                || believed.is_infinite()
+            {
                 candidate.skip += candidate.backoff;
-                candidate.backoff = (2 * candidate.backoff).min(BACKOFF_MOST);
+                candidate.backoff =
+                    if tuning.backoff { (2 * candidate.backoff).min(tuning.backoff_most) } else { 1 };
             }
         }
     }
@@ -57,14 +54,17 @@ impl Table {
         let (Some(live), Some(best)) = (scoring.of(&live, across), scoring.of(&best, across)) else {
             return false;
         };
-        if hoped.is_some_and(|hoped| scoring.of(&hoped, across).is_none_or(|hoped| hoped >= best)) {
+        let tuning = question.rules.tuning;
+        if tuning.hope
+            && hoped.is_some_and(|hoped| scoring.of(&hoped, across).is_none_or(|hoped| hoped >= best))
+        {
             return false;
         }
-        if live <= HOPELESS * best {
+        if live <= tuning.hopeless * best {
             return true;
         }
         let candidate = &mut self.candidates[index];
-        if question.now.saturating_sub(candidate.softened) >= SOFTEN_NS {
+        if tuning.soften && question.now.saturating_sub(candidate.softened) >= tuning.soften_ns {
             candidate.softened = question.now;
             candidate.soften(question.shape.bytes);
         }

@@ -48,16 +48,13 @@
 //! (`keep_one_regime`; found on random machines, where greedy choices lost up to a third). That comparison is itself
 //! an estimate.
 //!
-//! Likewise a thread that works inline beside a device with a server for everyone keeps others from being handed
-//! over: where the device alone promises clearly more, it does nothing but hand over (`keep_the_thread_free`).
-//!
 //! *Jobs.* Of a bulk job's pieces (class bulk, and a door that does not say how many are active) only the sum counts,
 //! and nobody waits for one of them: D is 1, and of a device's own time P only what the job will have to wait for at its
 //! end is charged, `P * P / (P + 2 * lasted)`, for a job goes on about as long as it has lasted. So a piece that a device
 //! takes several times as long for is handed over once the job has gone on for a few P, and the device is filled until
 //! its backlog covers the thread's next piece: `P * P / (P + 2 * lasted) + max(0, q-k) * mean/k < T`. A full window is
-//! waited for where that earns more than working inline meanwhile: `(q+1) * mean/k < T`. (Found in the lab: a GPU whose
-//! pieces take 5 ms beside a CPU that takes 1 ms for one was never used.)
+//! waited for where that earns more than working inline meanwhile: `(q+1) * mean/k < T`. (Row: eep, `setup_us=4000`: a
+//! GPU whose pieces take 5 ms beside a CPU that takes 1 ms for one was never used.)
 //!
 //! `tests/adaptive.rs` holds it within 5 % of the best single engine on 1,200 random machines, most of which nobody
 //! looked at while this was made: the worst 95.4 %, the mean 1.18 times. (`WATTLOCK_MORE_MACHINES=180` tries more.)
@@ -147,7 +144,7 @@ struct Named {
 impl Adaptive {
     /// The rule on this machine.
     pub fn new(machine: Machine, settings: &Settings) -> Adaptive {
-        let clocks = |id| Some((id, Governor::new(machine.costs.clocks(id))?));
+        let clocks = |id| Some((id, Governor::new(machine.costs.clocks(id), settings.adaptive_tuning)?));
         let governors = machine.engines.iter().filter_map(|engine| clocks(engine.id)).collect();
         Adaptive {
             rules: Rules::new(&machine, settings),
@@ -201,16 +198,15 @@ impl Adaptive {
             return Choice { clock: Some(governor.fastest()), ..choice };
         }
         let state = &weather.engines[choice.engine.index()];
-        let patience_ns = f64::from(self.rules.hold_ns);
         let fill = state.in_flight_bytes.max(shape.bytes as u64);
-        let order = governor.on_message(shape.bytes, fill, state.window_bytes, patience_ns, now);
-        Choice { hold_ns: choice.hold_ns.max(order.hold_ns), clock: Some(order.clock), ..choice }
+        let clock = governor.on_message(shape.bytes, fill, state.window_bytes, now);
+        Choice { clock: Some(clock), ..choice }
     }
 
     /// How long an answer taken now has lain there, on average: half the time between the poll that found it and the
     /// one before. That is this thread's doing and not the device's. 0 for a caller that polls without asking.
     fn lain_ns(&self, now: Nanos) -> f32 {
-        if now.saturating_sub(self.last_poll) > POLL_GAP_NS {
+        if !self.rules.tuning.lain || now.saturating_sub(self.last_poll) > POLL_GAP_NS {
             return 0.0;
         }
         self.last_poll.saturating_sub(self.poll_before) as f32
@@ -220,11 +216,11 @@ impl Adaptive {
     fn choose_among_all(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
         let (rules, distrust, shape) = (self.rules, self.distrust, &ask.shape);
         let mut question = Question::new(&rules, &distrust, ask, weather, now);
-        self.usual += (question.waiting() - self.usual) / 32.0;
+        self.usual += (question.waiting() - self.usual) / rules.tuning.usual_over;
         let table = self.table(shape.kind);
         let crowded = table.has_devices && table.candidates.iter().any(|one| question.is_crowded(one));
-        question.usual = if crowded { 0.0 } else { self.usual };
-        if self.named.is_some() {
+        question.usual = if crowded || !rules.tuning.usual { 0.0 } else { self.usual };
+        if self.named.is_some() && rules.tuning.restraint {
             self.notice_refusal(weather, now);
         }
         let choice = match self.table(shape.kind).choose(&question) {

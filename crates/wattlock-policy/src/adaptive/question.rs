@@ -6,34 +6,31 @@ use wattlock_core::{LatencyClass, Nanos, Shape};
 use crate::estimate::{Candidate, Distrust, Submit};
 use crate::machine::{MAX_ENGINES, Machine, Objective};
 use crate::settings::Settings;
+use crate::tuning::Tuning;
 use crate::weather::{Ask, Weather};
-
-/// D of the header: what a nanosecond of somebody else's delay weighs against one's own.
-pub(super) const DELAY_WEIGHT: f32 = 2.0;
 
 /// What does not change after construction.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
     pub(super) objective: Objective,
-    pub(super) cores: f32,
-    pub(super) hold_ns: f32,
     pub(super) submit_ns: f32,
     /// The incumbent's score counts this much of itself.
     pub(super) stay: f32,
     pub(super) explore_every: u32,
     pub(super) half_life_ns: Nanos,
+    pub(super) tuning: &'static Tuning,
 }
 
 impl Rules {
     pub(super) fn new(machine: &Machine, settings: &Settings) -> Rules {
+        let tuning = settings.adaptive_tuning;
         Rules {
             objective: machine.objective,
-            cores: f32::from(machine.cores.max(1)),
-            hold_ns: settings.hold_ns as f32,
             submit_ns: settings.adaptive_submit_ns as f32,
-            stay: 1.0 - f32::from(settings.adaptive_margin_permille) / 1000.0,
-            explore_every: settings.adaptive_explore_every,
+            stay: 1.0 - f32::from(if tuning.stay { settings.adaptive_margin_permille } else { 0 }) / 1000.0,
+            explore_every: if tuning.explore { settings.adaptive_explore_every } else { 0 },
             half_life_ns: settings.adaptive_fault_half_life_ns.max(1),
+            tuning,
         }
     }
 }
@@ -85,17 +82,12 @@ impl<'a> Question<'a> {
     pub(super) fn is_crowded(&self, device: &Candidate) -> bool {
         let ours = self.weather.engines[device.id.index()].in_flight;
         let others = u32::from(self.weather.submitters.saturating_sub(1));
-        !device.on_thread() && ours < others && device.is_slow(self.shape.bytes)
+        self.rules.tuning.crowded && !device.on_thread() && ours < others && device.is_slow(self.shape.bytes)
     }
 
     /// Whether requests are pieces of a job whose sum counts: bulk, and no door that says who else waits.
     pub(super) fn is_job(&self) -> bool {
-        self.shape.class == LatencyClass::Bulk && self.weather.active == 0
-    }
-
-    /// How much slower a CPU is that more threads want than there are cores.
-    pub(super) fn dilation(&self) -> f32 {
-        (f32::from(self.weather.submitters) / self.rules.cores).max(1.0)
+        self.rules.tuning.jobs && self.shape.class == LatencyClass::Bulk && self.weather.active == 0
     }
 
     /// Whether an engine can be named: there, with room for one more, and done when the call returns if it must be.
@@ -105,9 +97,10 @@ impl<'a> Question<'a> {
         state.available && room && (candidate.inline || !self.inline)
     }
 
-    /// Requests that would share a pass of this engine.
-    pub(super) fn batch(&self, candidate: &Candidate) -> f32 {
-        if candidate.on_thread() { self.count.min(u32::from(candidate.width)) as f32 } else { 1.0 }
+    /// What a nanosecond of this thread costs others: the `w` that wait, and those that come while they are served, by
+    /// how many usually wait (in M/M/1 the cost of more work is as `(1 + w) / (1 - utilisation)`).
+    pub(super) fn delay(&self, w: f32, usual: f32) -> f32 {
+        self.rules.tuning.delay_weight * (w + (w + 1.0) * usual)
     }
 }
 
@@ -128,18 +121,13 @@ pub(super) enum Evidence {
     Calibrated,
 }
 
-/// What a nanosecond of this thread costs others: the `w` who wait, and those who come while they are served, by how
-/// many usually wait (in M/M/1 the cost of more work is as `(1 + w) / (1 - utilisation)`).
-pub(super) fn delay(w: f32, usual: f32) -> f32 {
-    DELAY_WEIGHT * (w + (w + 1.0) * usual)
-}
-
 /// Requests a nanosecond that n clients with one request each get from a device of `k` servers and time `P`: alone,
 /// `min(n / (P + submit), k/P, 1/submit)`; and with a thread beside it that works inline while fewer than
 /// `w = (P/(T - submit) - 1) / D` wait, as the formulas of the header have it. That settles at
 /// `x = (n - 1 - w) / (P + submit + T/2)` on the device, for completions are collected half a T late, and
 /// `(1 - submit*x) / T` inline.
 pub(super) fn device_rates(
+    rules: &Rules,
     n: f32,
     (ns, servers): (f32, f32),
     submit: Submit,
@@ -149,7 +137,7 @@ pub(super) fn device_rates(
     let alone = most.min(n / (ns + submit.beyond));
     let Some(inline) = inline else { return (alone, alone) };
     let away = ns - submit.within();
-    let waiting = ((away / (inline - submit.ns).max(1.0) - 1.0) / DELAY_WEIGHT).max(0.0);
+    let waiting = ((away / (inline - submit.ns).max(1.0) - 1.0) / rules.tuning.delay_weight).max(0.0);
     let beside = most.min((n - 1.0 - waiting).max(0.0) / (ns + submit.beyond + inline / 2.0));
     (alone, beside + (1.0 - submit.ns * beside).max(0.0) / inline)
 }

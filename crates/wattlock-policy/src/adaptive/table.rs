@@ -26,7 +26,8 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(machine: &Machine, order: &[EngineId], kind: Kind, rules: &Rules) -> Table {
         let engines = order.iter().filter_map(|id| machine.engines.iter().find(|engine| engine.id == *id));
-        let candidates: Vec<_> = engines.map(|engine| Candidate::new(engine, kind, &machine.costs)).collect();
+        let candidates: Vec<_> =
+            engines.map(|engine| Candidate::new(engine, kind, &machine.costs, rules.tuning)).collect();
         let mut table = Table {
             has_devices: candidates.iter().any(|one| !one.on_thread()),
             candidates,
@@ -71,7 +72,7 @@ impl Table {
     fn share(&self, index: usize, question: &Question<'_>) -> u32 {
         let candidate = &self.candidates[index];
         match candidate.on_thread() && candidate.width > 1 {
-            true => question.count.min(u32::from(candidate.width)),
+            true => self.pass(candidate, question),
             false if self.has_devices => 1,
             false => question.count,
         }
@@ -108,7 +109,6 @@ impl Table {
         }
         if self.has_devices {
             self.keep_one_regime(&mut ways, question);
-            self.keep_the_thread_free(&mut ways, question);
         }
         Some(self.least(&ways, question).unwrap_or(first))
     }

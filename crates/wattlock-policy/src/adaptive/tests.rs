@@ -164,6 +164,35 @@ fn a_fuller_pass_that_costs_twice_a_thin_one_is_known_as_such() {
     assert_eq!(together(&mut adaptive, 8), (1, 8), "a full pass is too slow");
 }
 
+/// Instructions and lanes as RSA has them: four in a pass of one, eight in two.
+fn halves() -> Machine {
+    let mut machine = lanes();
+    let points = [(1, 640_000.0), (2, 640_000.0), (4, 640_000.0), (5, 1_280_000.0), (8, 1_280_000.0)];
+    machine.costs.set_batches(EngineId(2), Kind::Sha256, points.to_vec());
+    machine
+}
+
+#[test]
+fn half_a_pass_goes_first_where_that_and_the_rest_take_less() {
+    let mut adaptive = Adaptive::new(halves(), &Settings::default());
+    for (count, pass) in [(2, 2), (3, 3), (4, 4), (5, 4), (6, 6), (7, 7), (8, 8), (12, 8)] {
+        assert_eq!(together(&mut adaptive, count), (2, pass), "{count} in hand");
+    }
+    let mut adaptive = Adaptive::new(lanes(), &Settings::default());
+    assert_eq!(together(&mut adaptive, 5), (2, 5), "a pass of five costs what one of four does");
+}
+
+#[test]
+fn what_calibration_says_of_batches_is_believed_and_corrected() {
+    let mut adaptive = Adaptive::new(halves(), &Settings::default());
+    (0..300).for_each(|_| pass(&mut adaptive, 8, 1_280_000));
+    assert_eq!(together(&mut adaptive, 5), (2, 4), "as calibrated");
+    (0..300).for_each(|_| pass(&mut adaptive, 8, 640_000));
+    assert_eq!(together(&mut adaptive, 5), (2, 5), "a full pass takes no more than a thin one");
+    (0..300).for_each(|_| pass(&mut adaptive, 8, 9_000_000));
+    assert_eq!(together(&mut adaptive, 8), (2, 4), "two thin ones take less");
+}
+
 #[test]
 fn a_bad_belief_about_passes_is_tried_again() {
     let mut adaptive = Adaptive::new(lanes(), &Settings::default());

@@ -1,49 +1,35 @@
-//! A small machine in virtual time: one deciding thread, CPU engines that occupy it, CPU lanes that occupy it once
-//! for a whole batch, and devices with servers behind a window. Everything is simulated and repeatable; no number
-//! that comes out of here says anything about real hardware.
-#![allow(dead_code, reason = "every test file compiles its own copy and uses a part of it")]
+//! One deciding thread in virtual time: CPU engines that occupy it, CPU lanes that occupy it once for a whole batch, and
+//! devices with servers behind a window. It gathers what is in hand and asks a production policy object about all of
+//! it, as the production threads do. Everything is simulated and repeatable; no number that comes out of here says
+//! anything about real hardware.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use wattlock_core::{Kind, KindSet, LatencyClass, Nanos, Shape};
 use wattlock_policy::{
-    Ask, Choice, EngineClass, EngineId, EngineView, Machine, Objective, Outcome, Policy, Settings, Weather,
-    Widths, by_name,
+    Ask, Choice, EngineClass, EngineId, EngineView, Machine, Objective, Outcome, Policy, Weather, Widths,
 };
 
-/// A repeatable source of numbers (SplitMix64).
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 to `below` - 1.
-    pub fn below(&mut self, below: u64) -> u64 {
-        self.roll() % below
-    }
-
-    /// From 0 to 1.
-    pub fn unit(&mut self) -> f64 {
-        (self.roll() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
+use super::Random;
 
 /// One engine's true behaviour: `setup + bytes * per_byte`, times a random factor within `1 +- noise`.
 #[derive(Debug, Clone, Copy)]
 pub struct Model {
+    /// What sort of machine it is.
     pub class: EngineClass,
+    /// Nanoseconds of a request without a byte.
     pub setup_ns: f64,
+    /// Nanoseconds of a byte.
     pub per_byte_ns: f64,
+    /// How far single times are from their mean at most, as a share.
     pub noise: f64,
     /// Requests a pass serves.
     pub width: u16,
+    /// What a pass at most half full takes of a whole one's time: lanes do RSA in half the time for four.
+    pub thin: f64,
+    /// Whether calibration measured batches, too.
+    pub batches: bool,
     /// Requests a device works on at once.
     pub servers: usize,
     /// What calibration says, as a multiple of the truth; 0 for no calibration.
@@ -53,6 +39,7 @@ pub struct Model {
 }
 
 impl Model {
+    /// One request at a time, on the thread.
     pub fn cpu(setup_ns: f64, per_byte_ns: f64) -> Model {
         Model {
             class: EngineClass::Instruction,
@@ -60,22 +47,31 @@ impl Model {
             per_byte_ns,
             noise: 0.15,
             width: 1,
+            thin: 1.0,
+            batches: true,
             servers: 1,
             believed: 1.0,
             watts: 0.0,
         }
     }
 
+    /// Eight requests at a time, on the thread.
     pub fn lanes(pass_ns: f64) -> Model {
         Model { class: EngineClass::Lanes, width: 8, ..Model::cpu(pass_ns, 0.0) }
     }
 
+    /// Requests elsewhere, so many at a time.
     pub fn device(setup_ns: f64, per_byte_ns: f64, servers: usize) -> Model {
         Model { class: EngineClass::Accelerator, servers, ..Model::cpu(setup_ns, per_byte_ns) }
     }
 
     fn ns(&self, bytes: usize) -> f64 {
         self.setup_ns + self.per_byte_ns * bytes as f64
+    }
+
+    /// What so many together take of a whole pass's time.
+    fn share(&self, batch: usize) -> f64 {
+        if 2 * batch <= usize::from(self.width) { self.thin } else { 1.0 }
     }
 
     fn is_lanes(&self) -> bool {
@@ -99,25 +95,33 @@ pub fn machine(models: &[Model], kind: Kind, objective: Objective) -> Machine {
         });
         if model.believed > 0.0 {
             let point = |bytes: usize| {
-                let ns = model.ns(bytes) * model.believed;
+                let ns = model.ns(bytes) * model.share(1) * model.believed;
                 (bytes, ns, (model.watts > 0.0).then_some(ns * model.watts))
             };
             machine.costs.set(id, kind, vec![point(0), point(1 << 16), point(1 << 24)]);
+            if model.batches && model.is_lanes() {
+                let batch = |count: u16| (count, model.ns(0) * model.share(usize::from(count)));
+                machine.costs.set_batches(id, kind, (1..=model.width).map(batch).collect());
+            }
         }
     }
     machine
 }
 
 /// Who asks, and for what.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Load {
+    /// Which operation.
     pub kind: Kind,
+    /// How long its callers may wait.
     pub class: LatencyClass,
+    /// Input bytes; each is as likely as any other.
     pub sizes: Vec<usize>,
     /// `Ok(c)`: c clients, each with one request at a time. `Err(rate)`: Poisson arrivals, requests per nanosecond.
     pub arrivals: Result<u32, f64>,
     /// Whether the door says how many are active.
     pub says_active: bool,
+    /// Requests of the whole run.
     pub requests: usize,
 }
 
@@ -126,6 +130,7 @@ pub struct Load {
 pub struct Report {
     /// Requests per nanosecond.
     pub throughput: f64,
+    /// From arrival to completion.
     pub mean_latency_ns: f64,
     /// Nanojoules per request.
     pub energy_nj: f64,
@@ -133,13 +138,16 @@ pub struct Report {
     pub by_engine: Vec<usize>,
     /// Times the choice differed from the one before.
     pub switches: usize,
+    /// Every answer of the policy.
     pub choices: Vec<Choice>,
 }
 
-/// Something that happens to an engine at a time: its service time is multiplied from then on.
-#[derive(Clone, Copy)]
+/// Something that happens to an engine at a time.
+#[derive(Debug, Clone, Copy)]
 pub enum Event {
+    /// Its service time is multiplied from then on.
     Slow(usize, f64),
+    /// Whether it fails from then on.
     Failing(usize, bool),
 }
 
@@ -172,9 +180,9 @@ struct State<'a> {
     free: Vec<Vec<Nanos>>,
     in_flight: Vec<u32>,
     next_arrival: Nanos,
-    sizes: Dice,
-    noise: Dice,
-    gaps: Dice,
+    sizes: Random,
+    noise: Random,
+    gaps: Random,
     slow: Vec<f64>,
     failing: Vec<bool>,
     done: usize,
@@ -188,6 +196,9 @@ struct State<'a> {
 const SUBMIT_NS: Nanos = 500;
 
 /// Runs the load on the machine under the policy.
+///
+/// # Panics
+/// If a model has no server, or the policy names what the machine does not have.
 pub fn run(models: &[Model], load: &Load, policy: &mut dyn Policy, events: &[(Nanos, Event)]) -> Report {
     let mut state = State {
         models,
@@ -199,9 +210,9 @@ pub fn run(models: &[Model], load: &Load, policy: &mut dyn Policy, events: &[(Na
         free: models.iter().map(|model| vec![0; model.servers]).collect(),
         in_flight: vec![0; models.len()],
         next_arrival: Nanos::MAX,
-        sizes: Dice(1),
-        noise: Dice(2),
-        gaps: Dice(3),
+        sizes: Random::new(1),
+        noise: Random::new(2),
+        gaps: Random::new(3),
         slow: vec![1.0; models.len()],
         failing: vec![false; models.len()],
         done: 0,
@@ -225,13 +236,6 @@ pub fn run(models: &[Model], load: &Load, policy: &mut dyn Policy, events: &[(Na
         state.turn();
     }
     state.finish()
-}
-
-/// Runs a policy by name with default settings.
-pub fn run_named(name: &str, models: &[Model], load: &Load, objective: Objective) -> Report {
-    let machine = machine(models, load.kind, objective);
-    let mut policy = by_name(name, machine, &Settings::default()).expect("a known name");
-    run(models, load, policy.as_mut(), &[])
 }
 
 /// Runs one engine for everything.
@@ -372,7 +376,8 @@ impl State<'_> {
     /// A pass, or one request.
     fn execute(&mut self, engine: usize, batch: &[Asked]) {
         let bytes = batch.iter().map(|asked| asked.bytes).max().unwrap_or(0);
-        let service = self.service(engine, bytes);
+        let share = self.models[engine].share(batch.len());
+        let service = (self.service(engine, bytes) as f64 * share).max(1.0) as Nanos;
         self.now += service;
         let outcome = Outcome {
             engine: EngineId(engine as u8),

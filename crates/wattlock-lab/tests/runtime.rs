@@ -1,0 +1,924 @@
+//! One scene a paper through the production runtime, beside the paper's simulator: the runtime's dispatcher with its
+//! known-answer tests, holding, migration and polling, on a clock that moves where a thread would spend time, over a
+//! CPU and a device that take the simulator's times and answer without computing. Both must come to the same rate
+//! within 2 %. A scene has one core: what several threads do to each other at one time needs a clock for each.
+//!
+//! A scene's policy is the study's own object, told what the study's policies are told. The device's kinds prove
+//! themselves by real known answers.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use wattlock::{Clock, Dispatcher, Profile, Runtime, Submitted};
+use wattlock_core::{
+    Completion, Cost, Description, Engine, EngineClass, Error, Instance, Key, Kind, KindSet, LatencyClass,
+    Nanos, OwnedRequest, Refused, Request, Shape, Token, Window, known_answers,
+};
+use wattlock_cpu::instruction::Instruction;
+use wattlock_lab::papers::{aca_sds, eeca, eep, lecpaes, qweb};
+use wattlock_lab::sim::event_loop::{Load, Server, Step};
+use wattlock_lab::sim::stream::{Message, Station, pass};
+use wattlock_lab::sim::{Card, Closed, Gpu, Random, event_loop};
+use wattlock_policy::{Ask, Choice, Migration, Outcome, Policy, Weather};
+
+/// A clock that is moved by hand.
+#[derive(Clone, Default)]
+struct HandClock(Arc<AtomicU64>);
+
+impl HandClock {
+    fn now(&self) -> Nanos {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn advance(&self, ns: f64) {
+        self.0.fetch_add(ns.round() as Nanos, Ordering::Relaxed);
+    }
+
+    /// Later, if it is.
+    fn reach(&self, at: Nanos) {
+        self.0.fetch_max(at, Ordering::Relaxed);
+    }
+}
+
+/// Requests of the door: one template a kind, under keys that nobody else has.
+struct Door(Vec<OwnedRequest>);
+
+impl Door {
+    fn new(kinds: &[Kind], class: LatencyClass) -> Arc<Door> {
+        let template = |kind: &Kind| {
+            let mut request = known_answers(*kind).swap_remove(0).request;
+            request.key = Arc::new((*request.key).clone());
+            request.class = class;
+            request
+        };
+        Arc::new(Door(kinds.iter().map(template).collect()))
+    }
+
+    fn is_mine(&self, key: &Key) -> bool {
+        self.0.iter().any(|template| std::ptr::eq(&*template.key, key))
+    }
+
+    fn request(&self, kind: Kind, bytes: usize, mark: u64) -> OwnedRequest {
+        let template = self.0.iter().find(|template| template.kind == kind).unwrap();
+        let (mut input, mut room) = (template.input.clone(), template.output.len());
+        if kind.info().output.is_none() {
+            (input, room) = (vec![0; bytes], bytes.max(room));
+        }
+        let mut request = OwnedRequest::new(kind, template.key.clone(), input, room);
+        request.nonce = template.nonce.clone();
+        (request.mark, request.class) = (mark, template.class);
+        request
+    }
+}
+
+/// Nanoseconds of a request, by what it is.
+type Times = Box<dyn FnMut(Kind, usize) -> f64 + Send>;
+
+/// A CPU whose time is the simulator's, and which computes known answers only.
+struct Costed {
+    description: Description,
+    compute: Instruction,
+    door: Arc<Door>,
+    clock: HandClock,
+    times: Mutex<Times>,
+}
+
+impl Engine for Costed {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        if !self.door.is_mine(request.key) {
+            return self.compute.execute(request);
+        }
+        self.clock.advance(self.times.lock().unwrap()(request.kind, request.data.len()));
+        Ok(request.data.output().len())
+    }
+
+    fn check(&self, request: &OwnedRequest, len: usize) -> Result<(), Error> {
+        if self.door.is_mine(&request.key) { Ok(()) } else { self.compute.check(request, len) }
+    }
+}
+
+/// What a device does with its time. Requests have numbers.
+trait Machine: Send {
+    /// Takes a request; may let the submitter wait for room, by its clock.
+    fn take(&mut self, clock: &HandClock, number: u64, kind: Kind, bytes: u64);
+    /// What is done by then, in order.
+    fn done(&mut self, now: Nanos) -> Vec<u64>;
+    /// When something happens next.
+    fn next(&self) -> Option<Nanos>;
+}
+
+impl Machine for Card {
+    fn take(&mut self, clock: &HandClock, number: u64, kind: Kind, bytes: u64) {
+        self.submit(clock.now(), number, kind, bytes).unwrap();
+    }
+
+    fn done(&mut self, now: Nanos) -> Vec<u64> {
+        let mut all = Vec::new();
+        self.advance(now, &mut |one| all.push(one.id));
+        all
+    }
+
+    fn next(&self) -> Option<Nanos> {
+        self.next_event()
+    }
+}
+
+/// A GPU that a job is dealt out to: whoever deals waits for room.
+struct JobGpu {
+    gpu: Gpu,
+    window: usize,
+    pieces: VecDeque<(u64, Nanos)>,
+}
+
+impl Machine for JobGpu {
+    fn take(&mut self, clock: &HandClock, number: u64, _: Kind, bytes: u64) {
+        let busy: Vec<Nanos> =
+            self.pieces.iter().map(|piece| piece.1).filter(|done| *done > clock.now()).collect();
+        if busy.len() >= self.window {
+            clock.reach(busy[busy.len() - self.window]);
+        }
+        let piece = self.gpu.submit(clock.now(), bytes as f64);
+        self.pieces.push_back((number, piece.done));
+    }
+
+    fn done(&mut self, now: Nanos) -> Vec<u64> {
+        let count = self.pieces.iter().take_while(|piece| piece.1 <= now).count();
+        self.pieces.drain(..count).map(|piece| piece.0).collect()
+    }
+
+    fn next(&self) -> Option<Nanos> {
+        self.pieces.front().map(|piece| piece.1)
+    }
+}
+
+/// A GPU that takes all messages that wait as one window, at the clock last named, whenever a stream is free; and the
+/// ring before it.
+struct StreamGpu {
+    station: Station,
+    gpu: Gpu,
+    fill: u64,
+    waiting: Vec<(u64, u64)>,
+    /// Under way: when each is copied in, while it still fills the ring, and when it is done.
+    windows: VecDeque<(Option<Nanos>, Nanos, Vec<(u64, u64)>)>,
+    stall: (Nanos, Nanos),
+    stalls: Random,
+    named: Option<usize>,
+    resting: Option<usize>,
+    idle_since: Option<Nanos>,
+    at: Nanos,
+    finished: Vec<u64>,
+}
+
+const REST_NS: Nanos = 5_000_000;
+
+impl StreamGpu {
+    fn new(station: &Station, seed: u64) -> StreamGpu {
+        let mut new = StreamGpu {
+            station: station.clone(),
+            gpu: Gpu::new(station.gpu.clone()),
+            fill: 0,
+            waiting: Vec::new(),
+            windows: VecDeque::new(),
+            stall: (0, 0),
+            stalls: Random::new(seed ^ 0x57a1_1000),
+            named: None,
+            resting: None,
+            idle_since: Some(0),
+            at: 0,
+            finished: Vec::new(),
+        };
+        new.next_stall(0);
+        new
+    }
+
+    fn next_stall(&mut self, after: Nanos) {
+        let gap = self.stalls.exponential(1e9 / self.station.stalls_per_s);
+        let from = after + gap as Nanos + 1;
+        self.stall = (from, from + self.station.stall_ns as Nanos);
+    }
+
+    /// Begins a window if there is something to begin, a stream for it, and nobody stalls.
+    fn begin(&mut self) {
+        if self.waiting.is_empty() || self.windows.len() >= self.station.gpu.streams.max(1) {
+            return;
+        }
+        while self.at >= self.stall.1 {
+            self.next_stall(self.stall.1);
+        }
+        if self.at >= self.stall.0 {
+            return;
+        }
+        if let Some(step) = self.named {
+            self.gpu.set_clock(self.at, step);
+        }
+        let window = std::mem::take(&mut self.waiting);
+        let bytes: u64 = window.iter().map(|one| one.1).sum();
+        let piece = self.gpu.submit(self.at, bytes as f64);
+        self.windows.push_back((Some(piece.copied_in), piece.done, window));
+        self.idle_since = None;
+    }
+
+    fn next_at(&self) -> Option<Nanos> {
+        let copied = self.windows.iter().filter_map(|window| window.0).min();
+        let done = self.windows.front().map(|window| window.1);
+        let may_begin = self.windows.len() < self.station.gpu.streams.max(1) && !self.waiting.is_empty();
+        let stalled = may_begin.then_some(self.stall.1).filter(|_| self.at >= self.stall.0);
+        let rest = self.idle_since.filter(|_| self.resting.is_some()).map(|since| since + REST_NS);
+        copied.into_iter().chain(done).chain(stalled).chain(rest).min()
+    }
+
+    fn pass_time(&mut self, now: Nanos) {
+        while let Some(at) = self.next_at().filter(|at| *at <= now) {
+            self.at = self.at.max(at);
+            for (copied, _, window) in &mut self.windows {
+                if copied.is_some_and(|copied| copied <= at) {
+                    *copied = None;
+                    self.fill -= window.iter().map(|one| one.1).sum::<u64>();
+                }
+            }
+            if self.windows.front().is_some_and(|window| window.1 <= at) {
+                let (_, _, window) = self.windows.pop_front().unwrap();
+                self.finished.extend(window.into_iter().map(|one| one.0));
+            }
+            self.begin();
+            let is_idle = self.windows.is_empty() && self.waiting.is_empty();
+            match self.idle_since {
+                Some(since) if since + REST_NS <= at => {
+                    self.gpu.set_clock(at, self.resting.unwrap());
+                    (self.resting, self.idle_since) = (None, None);
+                }
+                None if is_idle => self.idle_since = Some(at),
+                _ => {}
+            }
+        }
+        self.at = self.at.max(now);
+    }
+}
+
+impl Machine for Arc<Mutex<StreamGpu>> {
+    fn take(&mut self, clock: &HandClock, number: u64, _: Kind, bytes: u64) {
+        let mut gpu = self.lock().unwrap();
+        gpu.pass_time(clock.now());
+        gpu.waiting.push((number, bytes));
+        gpu.begin();
+    }
+
+    fn done(&mut self, now: Nanos) -> Vec<u64> {
+        let mut gpu = self.lock().unwrap();
+        gpu.pass_time(now);
+        std::mem::take(&mut gpu.finished)
+    }
+
+    fn next(&self) -> Option<Nanos> {
+        self.lock().unwrap().next_at()
+    }
+}
+
+/// A device that takes a machine's time and answers without computing, but for known answers.
+struct Answering {
+    description: Description,
+    window: Window,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    machine: Box<dyn Machine>,
+    door: Arc<Door>,
+    clock: HandClock,
+    /// What handing one over costs the thread.
+    call: Times,
+    taken: BTreeMap<u64, (Token, OwnedRequest)>,
+    numbers: u64,
+}
+
+impl Engine for Answering {
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn window(&self) -> Window {
+        self.window
+    }
+
+    fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
+        let (state, window) = (self.state.clone(), self.window);
+        Ok(Box::new(Queue {
+            state,
+            window,
+            compute: Instruction::new(),
+            held: Vec::new(),
+            tests: Vec::new(),
+        }))
+    }
+}
+
+struct Queue {
+    state: Arc<Mutex<State>>,
+    window: Window,
+    compute: Instruction,
+    held: Vec<(Token, OwnedRequest)>,
+    tests: Vec<(Token, OwnedRequest)>,
+}
+
+impl Instance for Queue {
+    fn window(&self) -> Window {
+        self.window
+    }
+
+    fn in_flight(&self) -> u32 {
+        (self.held.len() + self.tests.len() + self.state.lock().unwrap().taken.len()) as u32
+    }
+
+    fn held(&self) -> u32 {
+        self.held.len() as u32
+    }
+
+    fn submit(&mut self, token: Token, request: OwnedRequest, _: Nanos) -> Result<(), Refused> {
+        if self.in_flight() >= self.window.requests {
+            return Err(Refused { error: Error::Full, request });
+        }
+        match self.state.lock().unwrap().door.is_mine(&request.key) {
+            true => self.held.push((token, request)),
+            false => self.tests.push((token, request)),
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, _: Nanos) {
+        let state = &mut *self.state.lock().unwrap();
+        for (token, request) in self.held.drain(..) {
+            let (kind, bytes) = (request.kind, request.input.len());
+            state.clock.advance((state.call)(kind, bytes));
+            state.machine.take(&state.clock, state.numbers, kind, bytes as u64);
+            state.taken.insert(state.numbers, (token, request));
+            state.numbers += 1;
+        }
+    }
+
+    fn poll(&mut self, now: Nanos, done: &mut dyn FnMut(Completion)) -> usize {
+        let mut count = self.tests.len();
+        for (token, mut request) in self.tests.drain(..) {
+            let result = self.compute.execute(&mut request.view());
+            done(Completion { token, request, result, cost: Cost::default() });
+        }
+        let state = &mut *self.state.lock().unwrap();
+        for number in state.machine.done(now) {
+            let (token, request) = state.taken.remove(&number).unwrap();
+            let result = Ok(request.output.len());
+            done(Completion { token, request, result, cost: Cost { batch: 1, ..Cost::default() } });
+            count += 1;
+        }
+        count
+    }
+
+    fn withdraw(&mut self, token: Token, _: Nanos) -> Option<OwnedRequest> {
+        let at = self.held.iter().position(|held| held.0 == token)?;
+        Some(self.held.remove(at).1)
+    }
+
+    fn stop(&mut self, _: Nanos) {}
+}
+
+/// What the study's policies are told that one thread of one runtime does not see: the block a page belongs to, the
+/// other processes on this core, and the idle share of the simulated CPU instead of this machine's.
+struct Told {
+    policy: Box<dyn Policy>,
+    bytes: Option<usize>,
+    submitters: u16,
+    idle_permille: Arc<AtomicU64>,
+    stream: Option<Arc<Mutex<StreamGpu>>>,
+}
+
+impl Told {
+    fn weather(&self, weather: &Weather) -> Weather {
+        let idle_permille = self.idle_permille.load(Ordering::Relaxed) as u16;
+        let mut told = Weather { submitters: self.submitters, idle_permille, ..*weather };
+        if let Some(stream) = &self.stream {
+            // The ring is the door's: room in it is free once the GPU has copied it in, not when the answer is there.
+            told.engines[1].in_flight_bytes = stream.lock().unwrap().fill;
+        }
+        told
+    }
+
+    fn shape(&self, shape: &Shape) -> Shape {
+        Shape { bytes: self.bytes.unwrap_or(shape.bytes), ..*shape }
+    }
+}
+
+impl Policy for Told {
+    fn name(&self) -> &'static str {
+        self.policy.name()
+    }
+
+    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
+        let (ask, weather) = (Ask { shape: self.shape(&ask.shape), ..*ask }, self.weather(weather));
+        let choice = self.policy.choose(&ask, &weather, now);
+        if let Some(stream) = &self.stream {
+            let mut stream = stream.lock().unwrap();
+            stream.named = choice.clock.map(|step| usize::from(step.0)).or(stream.named);
+            stream.resting = self.policy.rest(choice.engine).map(|step| usize::from(step.0));
+        }
+        choice
+    }
+
+    fn migrate(&mut self, weather: &Weather, now: Nanos) -> Option<Migration> {
+        let weather = self.weather(weather);
+        self.policy.migrate(&weather, now)
+    }
+
+    fn may_move(&self, shape: &Shape, migration: &Migration) -> bool {
+        self.policy.may_move(&self.shape(shape), migration)
+    }
+
+    fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
+        let weather = self.weather(weather);
+        self.policy.poll_due(&weather, now)
+    }
+
+    fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
+        let shape = self.shape(shape);
+        self.policy.observe(&shape, outcome, now);
+    }
+}
+
+/// One thread of the production runtime, over a CPU (engine 0) and a device (engine 1).
+struct Thread {
+    clock: HandClock,
+    door: Arc<Door>,
+    state: Arc<Mutex<State>>,
+    idle_permille: Arc<AtomicU64>,
+    dispatcher: Dispatcher,
+    _runtime: Runtime,
+}
+
+struct Parts {
+    kinds: Vec<Kind>,
+    class: LatencyClass,
+    policy: Box<dyn Policy>,
+    told_bytes: Option<usize>,
+    submitters: u16,
+    times: Times,
+    call: Times,
+    machine: Box<dyn Machine>,
+    device: EngineClass,
+    window: Window,
+    stream: Option<Arc<Mutex<StreamGpu>>>,
+}
+
+impl Thread {
+    fn new(parts: Parts) -> Thread {
+        let Parts {
+            kinds,
+            class,
+            policy,
+            told_bytes,
+            submitters,
+            times,
+            call,
+            machine,
+            device,
+            window,
+            stream,
+        } = parts;
+        let (clock, door) = (HandClock::default(), Door::new(&kinds, class));
+        let compute = Instruction::new();
+        let description = compute.description().clone();
+        let (times, of_cpu) = (Mutex::new(times), clock.clone());
+        let cpu =
+            Costed { description: description.clone(), compute, door: door.clone(), clock: of_cpu, times };
+        let state = Arc::new(Mutex::new(State {
+            machine,
+            door: door.clone(),
+            clock: clock.clone(),
+            call,
+            taken: BTreeMap::new(),
+            numbers: 0,
+        }));
+        let (inline, queued) = (KindSet::EMPTY, KindSet::of(&kinds));
+        let description = Description { name: "answering", class: device, inline, queued, ..description };
+        let device = Answering { description, window, state: state.clone() };
+        let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(cpu), Arc::new(device)];
+        let idle_permille = Arc::new(AtomicU64::new(0));
+        let told =
+            Told { policy, bytes: told_bytes, submitters, idle_permille: idle_permille.clone(), stream };
+        let once = Mutex::new(Some(Box::new(told)));
+        let of_runtime = clock.clone();
+        let runtime = Runtime::builder()
+            .profile(Profile::empty(&engines))
+            .engines(engines)
+            .own_policy("scene", move |_| once.lock().unwrap().take().expect("one dispatcher"))
+            .clock(Clock::given(move || of_runtime.now()))
+            .give_up_after_ns(1 << 50)
+            .telemetry(false)
+            .build()
+            .unwrap();
+        let dispatcher = runtime.dispatcher();
+        Thread { clock, door, state, idle_permille, dispatcher, _runtime: runtime }
+    }
+
+    fn poll(&mut self) -> Vec<OwnedRequest> {
+        let mut done = Vec::new();
+        self.dispatcher.poll(&mut |completion| {
+            completion.result.unwrap();
+            done.push(completion.request);
+        });
+        done
+    }
+
+    /// Sleeps until the device or a hold's end has something, or until then.
+    fn sleep(&mut self, until: Option<Nanos>, late_ns: f64) {
+        let device = self.state.lock().unwrap().machine.next();
+        let device = device.map(|at| at + late_ns as Nanos);
+        let next = device.into_iter().chain(self.dispatcher.next_deadline()).chain(until).min();
+        self.clock.reach(next.expect("something will happen").max(self.clock.now() + 1));
+    }
+}
+
+/// Nobody expects two of a kind to be closer than the simulator's own chance.
+fn agree(scene: &str, simulated: f64, production: f64) {
+    let apart = production / simulated - 1.0;
+    println!("{scene}: simulator {simulated:.1}, production {production:.1}, {:+.2} %", 100.0 * apart);
+    assert!(apart.abs() <= 0.02, "{scene}: simulator {simulated}, production {production}");
+}
+
+/// A closed system's one core: rounds a second after the warm-up.
+fn closed_through_the_runtime(system: Closed<'_>, says_active: bool) -> f64 {
+    let Closed {
+        mut policies, clients, kind, own_ns, rounds, told_bytes, inline, card, jitter, seed, ..
+    } = system;
+    assert_eq!(policies.len(), 1, "one core");
+    let (_, card) = card.unwrap();
+    let sizes: HashMap<usize, f64> =
+        rounds.iter().flatten().map(|bytes| (*bytes, inline[0].1(*bytes))).collect();
+    let dice = Arc::new(Mutex::new(Random::new(seed)));
+    let vary = move |ns: f64| ns * (1.0 + jitter * (2.0 * dice.lock().unwrap().unit() - 1.0));
+    let (of_cpu, of_call, call) = (vary.clone(), vary.clone(), *card.call());
+    let whole = |bytes: usize| bytes / kind.info().multiple * kind.info().multiple;
+    let times: HashMap<usize, f64> = sizes.iter().map(|(bytes, ns)| (whole(*bytes), *ns)).collect();
+    let window = card.model().window;
+    let mut thread = Thread::new(Parts {
+        kinds: vec![kind],
+        class: LatencyClass::Stream,
+        policy: policies.swap_remove(0),
+        told_bytes,
+        submitters: if says_active { 1 } else { clients.len() as u16 },
+        times: Box::new(move |_, bytes| of_cpu(times[&bytes])),
+        call: Box::new(move |_, bytes| of_call(call.submit_ns(bytes))),
+        machine: Box::new(card),
+        device: EngineClass::Accelerator,
+        window,
+        stream: None,
+    });
+    if says_active {
+        thread.dispatcher.set_active(clients.len() as u32);
+    }
+    /// Where a client is in its round.
+    struct Client {
+        round: usize,
+        request: usize,
+        inside: bool,
+        spare: Option<OwnedRequest>,
+    }
+    let mut all: Vec<Client> =
+        (0..clients.len()).map(|round| Client { round, request: 0, inside: false, spare: None }).collect();
+    let mut ready: VecDeque<usize> = (0..all.len()).collect();
+    let (mut done, mut start) = (0, 0);
+    let (mut idle_ns, mut looked, mut idle_before) = (0, 0, 0);
+    while done < system.warm + system.measured {
+        for request in thread.poll() {
+            let client = request.mark as usize;
+            all[client].spare = Some(request);
+            all[client].request += 1;
+            ready.push_back(client);
+        }
+        // As the simulator and the runtime look: the idle share of the last two milliseconds.
+        let now = thread.clock.now();
+        if now - looked >= 2_000_000 {
+            thread.idle_permille.store(1000 * (idle_ns - idle_before) / (now - looked), Ordering::Relaxed);
+            (looked, idle_before) = (now, idle_ns);
+        }
+        let Some(at) = ready.pop_front() else {
+            thread.sleep(None, 0.0);
+            idle_ns += thread.clock.now() - now;
+            continue;
+        };
+        let client = &mut all[at];
+        if !client.inside {
+            client.inside = true;
+            if own_ns > 0.0 {
+                thread.clock.advance(vary(own_ns));
+            }
+        }
+        let plan = &rounds[client.round % rounds.len()];
+        let Some(bytes) = plan.get(client.request) else {
+            (client.round, client.request, client.inside) = (client.round + 1, 0, false);
+            done += 1;
+            if done == system.warm {
+                start = thread.clock.now();
+            }
+            ready.push_back(at);
+            continue;
+        };
+        let bytes = whole(*bytes);
+        let spare = client.spare.take().filter(|spare| spare.input.len() == bytes);
+        let request = spare.unwrap_or_else(|| thread.door.request(kind, bytes, at as u64));
+        if let Submitted::Done(completion) = thread.dispatcher.submit(request) {
+            completion.result.unwrap();
+            client.spare = Some(completion.request);
+            client.request += 1;
+            ready.push_back(at);
+        }
+    }
+    system.measured as f64 * 1e9 / (thread.clock.now() - start) as f64
+}
+
+#[test]
+fn eeca_in_production_is_what_its_simulator_says() {
+    let options = eeca::Options { cores: 1, ..Default::default() };
+    for (policy, says_active) in [("eeca", false), ("adaptive", true)] {
+        for kib in [4.0, 64.0, 256.0] {
+            let simulated = eeca::scene(&options, kib, policy, |system| system.run().rounds_per_s).unwrap();
+            let production =
+                eeca::scene(&options, kib, policy, |system| closed_through_the_runtime(system, says_active));
+            agree(&format!("eeca, {policy}, {kib} KiB"), simulated, production.unwrap());
+        }
+    }
+}
+
+#[test]
+fn aca_sds_in_production_is_what_its_simulator_says() {
+    let options = aca_sds::Options { cores: 1, ..Default::default() };
+    for (policy, says_active) in [("aca-sds", false), ("adaptive", true)] {
+        let of = |run: fn(Closed<'_>, bool) -> f64| {
+            aca_sds::scene(&options, 64.0, 12, policy, |system| run(system, says_active)).unwrap()
+        };
+        let simulated = of(|system, _| system.run().rounds_per_s);
+        agree(&format!("aca-sds, {policy}"), simulated, of(closed_through_the_runtime));
+    }
+}
+
+#[test]
+fn eep_in_production_is_what_its_simulator_says() {
+    const MEGABYTES: f64 = 100.0;
+    let options = eep::Options::default();
+    for name in ["eep", "adaptive"] {
+        let (node, step, mut policy) = eep::scene(&options, name).unwrap();
+        let simulated = eep::split(&node, MEGABYTES, step, policy.as_mut()).seconds;
+        let (node, step, policy) = eep::scene(&options, name).unwrap();
+        let mut gpu = Gpu::new(node.gpu.clone());
+        gpu.set_clock(0, step);
+        let (window, rate) = (2 * node.gpu.streams, node.cpu_bytes_per_s);
+        let mut thread = Thread::new(Parts {
+            kinds: vec![Kind::Aes128Ctr],
+            class: LatencyClass::Bulk,
+            policy,
+            told_bytes: None,
+            submitters: 1,
+            times: Box::new(move |_, bytes| bytes as f64 * 1e9 / rate),
+            call: Box::new(|_, _| 0.0),
+            machine: Box::new(JobGpu { gpu, window, pieces: VecDeque::new() }),
+            device: EngineClass::Gpu,
+            window: Window { requests: window as u32 + 1, bytes: (window as f64 * node.chunk) as u64 },
+            stream: None,
+        });
+        // A runtime that has proved its device begins the job; the study's begins with one that has.
+        thread.dispatcher.submit(thread.door.request(Kind::Aes128Ctr, 16, 0));
+        thread.poll();
+        let (start, mut left) = (thread.clock.now(), (MEGABYTES * 1e6_f64).round() as usize);
+        let mut spare = Vec::new();
+        while left > 0 {
+            let bytes = left.min(node.chunk as usize);
+            left -= bytes;
+            spare.extend(thread.poll());
+            let fits = spare.pop().filter(|one: &OwnedRequest| one.input.len() == bytes);
+            let request = fits.unwrap_or_else(|| thread.door.request(Kind::Aes128Ctr, bytes, 0));
+            if let Submitted::Done(completion) = thread.dispatcher.submit(request) {
+                spare.push(completion.request);
+            }
+        }
+        while thread.dispatcher.in_flight() > 0 {
+            thread.sleep(None, 0.0);
+            thread.poll();
+        }
+        let seconds = (thread.clock.now() - start) as f64 / 1e9;
+        agree(&format!("eep, {name}"), simulated, seconds);
+    }
+}
+
+/// One event loop: connections a second by their mean latency, as the simulator counts.
+fn loop_through_the_runtime(server: &Server, load: &Load, policy: Box<dyn Policy>) -> f64 {
+    let steps = load.scripts[0].steps.clone();
+    let requests = steps.iter().filter_map(|step| match *step {
+        Step::Request { kind, software_ns, .. } => Some((kind, software_ns)),
+        _ => None,
+    });
+    let software: HashMap<usize, f64> = requests.clone().map(|(kind, ns)| (kind.index(), ns)).collect();
+    let mut kinds: Vec<Kind> = requests.map(|(kind, _)| kind).collect();
+    kinds.sort_by_key(|kind| kind.index());
+    kinds.dedup();
+    let costs = server.costs;
+    let mut thread = Thread::new(Parts {
+        kinds,
+        class: LatencyClass::Interactive,
+        policy,
+        told_bytes: None,
+        submitters: 1,
+        times: Box::new(move |kind, _| software[&kind.index()]),
+        call: Box::new(move |_, _| costs.submit_ns),
+        machine: Box::new(Card::new(server.card.clone(), Default::default(), None)),
+        device: EngineClass::Accelerator,
+        window: server.card.window,
+        stream: None,
+    });
+    #[derive(Clone, Default)]
+    struct Connection {
+        at: usize,
+        began: Option<Nanos>,
+        debt_ns: f64,
+    }
+    let mut all = vec![Connection::default(); load.connections];
+    let (mut timers, mut serial) = (BinaryHeap::new(), 0u64);
+    let mut random = Random::new(load.seed);
+    for connection in 0..all.len() {
+        timers.push(Reverse((random.between(0.0, 1e6) as Nanos, serial, connection)));
+        serial += 1;
+    }
+    let (mut ready, mut active, mut changed) = (VecDeque::new(), 0u32, false);
+    let (mut finished, mut latency_ns) = (0, 0.0);
+    while finished < load.warm_up + load.measured {
+        let now = thread.clock.now();
+        while let Some(Reverse((at, _, connection))) = timers.peek().copied().filter(|one| one.0.0 <= now) {
+            timers.pop();
+            if all[connection].began.is_none() {
+                all[connection].began = Some(at);
+                (active, changed) = (active + 1, true);
+            }
+            ready.push_back(connection);
+        }
+        thread.dispatcher.set_active(active);
+        let has_answers = thread.state.lock().unwrap().machine.next().is_some_and(|at| at <= now);
+        let may_poll = if ready.is_empty() { has_answers } else { changed };
+        if may_poll {
+            changed = false;
+            if thread.dispatcher.poll_due() {
+                thread.clock.advance(costs.poll_ns);
+                for request in thread.poll() {
+                    let connection = request.mark as usize;
+                    all[connection].at += 1;
+                    all[connection].debt_ns += costs.take_ns + costs.notify_ns + costs.resume_ns;
+                    ready.push_back(connection);
+                }
+                continue;
+            }
+        }
+        let Some(at) = ready.pop_front() else {
+            let until = timers.peek().map(|Reverse(timer)| timer.0);
+            match has_answers {
+                true => thread.clock.advance(costs.turn_ns),
+                false => thread.sleep(until, costs.turn_ns),
+            }
+            continue;
+        };
+        let connection = &mut all[at];
+        match steps.get(connection.at).copied() {
+            None => {
+                let began = connection.began.take().unwrap();
+                connection.at = 0;
+                (finished, active, changed) = (finished + 1, active - 1, true);
+                if finished > load.warm_up {
+                    latency_ns += (now - began) as f64;
+                }
+                timers.push(Reverse((now, serial, at)));
+                serial += 1;
+            }
+            Some(Step::Compute(ns)) => {
+                thread.clock.advance(ns + std::mem::take(&mut connection.debt_ns));
+                connection.at += 1;
+                ready.push_front(at);
+            }
+            Some(Step::Client(ns)) => {
+                connection.at += 1;
+                timers.push(Reverse((now + ns as Nanos, serial, at)));
+                serial += 1;
+            }
+            Some(Step::Request { kind, bytes, .. }) => {
+                changed = true;
+                thread.clock.advance(std::mem::take(&mut connection.debt_ns));
+                let request = thread.door.request(kind, bytes, at as u64);
+                if let Submitted::Done(completion) = thread.dispatcher.submit(request) {
+                    completion.result.unwrap();
+                    connection.at += 1;
+                    ready.push_front(at);
+                }
+            }
+        }
+    }
+    load.connections as f64 / (latency_ns / load.measured as f64) * 1e9
+}
+
+#[test]
+fn qweb_in_production_is_what_its_simulator_says() {
+    for (policy, concurrency) in [("qweb", 16), ("qweb", 64), ("adaptive", 64)] {
+        let options = qweb::Options {
+            workers: 1,
+            cores: 1,
+            curve_workers: 1,
+            handshakes: 1000,
+            concurrency,
+            ..Default::default()
+        };
+        let simulated = qweb::scene(&options, policy, |server, load, make| {
+            event_loop::run(server, load, make).per_second
+        });
+        let production = qweb::scene(&options, policy, |server, load, make| {
+            loop_through_the_runtime(server, load, make())
+        });
+        let scene = format!("qweb, {policy}, {concurrency} connections");
+        agree(&scene, simulated.unwrap(), production.unwrap());
+    }
+}
+
+/// A stream's producer: seconds, joules and retransmissions.
+fn stream_through_the_runtime(
+    station: &Station,
+    messages: &[Message],
+    policy: Box<dyn Policy>,
+    seed: u64,
+) -> (f64, f64, u64) {
+    let gpu = Arc::new(Mutex::new(StreamGpu::new(station, seed)));
+    let rate = station.cpu_bytes_per_s;
+    let mut thread = Thread::new(Parts {
+        kinds: vec![Kind::Aes128Ctr],
+        class: LatencyClass::Stream,
+        policy,
+        told_bytes: None,
+        submitters: 1,
+        times: Box::new(move |_, bytes| bytes as f64 * 1e9 / rate),
+        call: Box::new(|_, _| 0.0),
+        machine: Box::new(gpu.clone()),
+        device: EngineClass::Gpu,
+        window: Window { requests: 1 << 20, bytes: station.window_bytes },
+        stream: Some(gpu.clone()),
+    });
+    // A runtime that has proved its device begins the stream; the study's begins with one that has.
+    thread.dispatcher.submit(thread.door.request(Kind::Aes128Ctr, 0, 0));
+    thread.poll();
+    let (start, mut next_try, mut again, mut end) = (thread.clock.now(), 0, 0, 0);
+    assert_eq!(start, 0, "nothing of this took time");
+    let mut left = messages.iter();
+    let mut message = left.next();
+    loop {
+        let now = thread.clock.now();
+        for _ in thread.poll() {
+            end = now;
+        }
+        if let Some(one) = message.filter(|_| next_try <= now) {
+            let fill = gpu.lock().unwrap().fill;
+            if station.window_bytes - fill < one.bytes {
+                again += 1;
+                next_try = now + (one.wait_ns + station.slack_ns) as Nanos;
+            } else {
+                gpu.lock().unwrap().fill += one.bytes;
+                let request = thread.door.request(Kind::Aes128Ctr, one.bytes as usize, 0);
+                let submitted = thread.dispatcher.submit(request);
+                assert!(matches!(submitted, Submitted::Pending(_)), "the rule gives the GPU everything");
+                next_try = now + (one.gap_ns + station.slack_ns) as Nanos;
+                message = left.next();
+            }
+            continue;
+        }
+        if message.is_none() && thread.dispatcher.in_flight() == 0 {
+            let joules = gpu.lock().unwrap().gpu.energy_j(end);
+            return (end as f64 / 1e9, joules, again);
+        }
+        thread.sleep(message.map(|_| next_try), 0.0);
+    }
+}
+
+#[test]
+fn lecpaes_in_production_is_what_its_simulator_says() {
+    let options = lecpaes::Options { users: 4000, ..Default::default() };
+    for latency_us in [100.0, 500.0, 3000.0] {
+        let simulated = lecpaes::scene(&options, latency_us, "lecpaes", |station, messages, mut policy| {
+            pass(station, messages, policy.as_mut(), options.seed, None)
+        });
+        let simulated = simulated.unwrap();
+        let production = lecpaes::scene(&options, latency_us, "lecpaes", |station, messages, policy| {
+            stream_through_the_runtime(station, messages, policy, options.seed)
+        });
+        let (seconds, joules, again) = production.unwrap();
+        agree(&format!("lecpaes, {latency_us} us, ms"), 1e3 * simulated.seconds, 1e3 * seconds);
+        agree(&format!("lecpaes, {latency_us} us, J"), simulated.joules, joules);
+        let messages = simulated.messages as f64;
+        let rates = (simulated.retransmission_rate(), again as f64 / messages);
+        println!("lecpaes, {latency_us} us: retransmissions {:.4} and {:.4}", rates.0, rates.1);
+        assert!((rates.0 - rates.1).abs() <= 0.02, "{rates:?}");
+    }
+}
