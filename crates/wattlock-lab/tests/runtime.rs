@@ -387,19 +387,31 @@ impl Instance for Queue {
 }
 
 /// What the study's policies are told that one thread of one runtime does not see: the block a page belongs to, the
-/// other processes on this core, and the idle share of the simulated CPU instead of this machine's.
+/// other processes on this core, how many are active, and the idle share of the simulated CPU instead of this machine's.
 struct Told {
     policy: Box<dyn Policy>,
     bytes: Option<usize>,
     submitters: u16,
-    idle_permille: Arc<AtomicU64>,
+    told: Arc<Facts>,
     stream: Option<Arc<Mutex<StreamGpu>>>,
+}
+
+/// Facts that change while a scene runs, and what the policy asked for.
+#[derive(Default)]
+struct Facts {
+    idle_permille: AtomicU64,
+    /// Clients that are not idle; 0 where nobody says.
+    active: AtomicU64,
+    /// The end of the hold that a choice named last; 0 for none.
+    held_until: AtomicU64,
 }
 
 impl Told {
     fn weather(&self, weather: &Weather) -> Weather {
-        let idle_permille = self.idle_permille.load(Ordering::Relaxed) as u16;
-        let mut told = Weather { submitters: self.submitters, idle_permille, ..*weather };
+        let idle_permille = self.told.idle_permille.load(Ordering::Relaxed) as u16;
+        let submitters = self.submitters;
+        let active = (self.told.active.load(Ordering::Relaxed) as u32).max(weather.active);
+        let mut told = Weather { submitters, files: submitters, active, idle_permille, ..*weather };
         if let Some(stream) = &self.stream {
             // The ring is the door's: room in it is free once the GPU has copied it in, not when the answer is there.
             told.engines[1].in_flight_bytes = stream.lock().unwrap().fill;
@@ -418,8 +430,13 @@ impl Policy for Told {
     }
 
     fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
-        let (ask, weather) = (Ask { shape: self.shape(&ask.shape), ..*ask }, self.weather(weather));
+        let shape = self.shape(&ask.shape);
+        let (ask, weather) =
+            (Ask { shape, bytes: self.bytes.unwrap_or(ask.bytes), ..*ask }, self.weather(weather));
         let choice = self.policy.choose(&ask, &weather, now);
+        if choice.hold_ns > 0 {
+            self.told.held_until.store(now + choice.hold_ns, Ordering::Relaxed);
+        }
         if let Some(stream) = &self.stream {
             let mut stream = stream.lock().unwrap();
             stream.named = choice.clock.map(|step| usize::from(step.0)).or(stream.named);
@@ -453,7 +470,7 @@ struct Thread {
     clock: HandClock,
     door: Arc<Door>,
     state: Arc<Mutex<State>>,
-    idle_permille: Arc<AtomicU64>,
+    told: Arc<Facts>,
     dispatcher: Dispatcher,
     _runtime: Runtime,
 }
@@ -505,9 +522,8 @@ impl Thread {
         let description = Description { name: "answering", class: device, inline, queued, ..description };
         let device = Answering { description, window, state: state.clone() };
         let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(cpu), Arc::new(device)];
-        let idle_permille = Arc::new(AtomicU64::new(0));
-        let told =
-            Told { policy, bytes: told_bytes, submitters, idle_permille: idle_permille.clone(), stream };
+        let facts = Arc::new(Facts::default());
+        let told = Told { policy, bytes: told_bytes, submitters, told: facts.clone(), stream };
         let once = Mutex::new(Some(Box::new(told)));
         let of_runtime = clock.clone();
         let runtime = Runtime::builder()
@@ -520,7 +536,7 @@ impl Thread {
             .build()
             .unwrap();
         let dispatcher = runtime.dispatcher();
-        Thread { clock, door, state, idle_permille, dispatcher, _runtime: runtime }
+        Thread { clock, door, state, told: facts, dispatcher, _runtime: runtime }
     }
 
     fn poll(&mut self) -> Vec<OwnedRequest> {
@@ -536,8 +552,10 @@ impl Thread {
     fn sleep(&mut self, until: Option<Nanos>, late_ns: f64) {
         let device = self.state.lock().unwrap().machine.next();
         let device = device.map(|at| at + late_ns as Nanos);
-        let next = device.into_iter().chain(self.dispatcher.next_deadline()).chain(until).min();
-        self.clock.reach(next.expect("something will happen").max(self.clock.now() + 1));
+        let now = self.clock.now();
+        let held = Some(self.told.held_until.load(Ordering::Relaxed)).filter(|at| *at > now);
+        let next = device.into_iter().chain(held).chain(until).min();
+        self.clock.reach(next.expect("something will happen").max(now + 1));
     }
 }
 
@@ -577,7 +595,7 @@ fn closed_through_the_runtime(system: Closed<'_>, says_active: bool) -> f64 {
         stream: None,
     });
     if says_active {
-        thread.dispatcher.set_active(clients.len() as u32);
+        thread.told.active.store(clients.len() as u64, Ordering::Relaxed);
     }
     /// Where a client is in its round.
     struct Client {
@@ -601,7 +619,10 @@ fn closed_through_the_runtime(system: Closed<'_>, says_active: bool) -> f64 {
         // As the simulator and the runtime look: the idle share of the last two milliseconds.
         let now = thread.clock.now();
         if now - looked >= 2_000_000 {
-            thread.idle_permille.store(1000 * (idle_ns - idle_before) / (now - looked), Ordering::Relaxed);
+            thread
+                .told
+                .idle_permille
+                .store(1000 * (idle_ns - idle_before) / (now - looked), Ordering::Relaxed);
             (looked, idle_before) = (now, idle_ns);
         }
         let Some(at) = ready.pop_front() else {
@@ -762,7 +783,7 @@ fn loop_through_the_runtime(server: &Server, load: &Load, policy: Box<dyn Policy
             }
             ready.push_back(connection);
         }
-        thread.dispatcher.set_active(active);
+        thread.told.active.store(u64::from(active), Ordering::Relaxed);
         let has_answers = thread.state.lock().unwrap().machine.next().is_some_and(|at| at <= now);
         let may_poll = if ready.is_empty() { has_answers } else { changed };
         if may_poll {
