@@ -78,7 +78,8 @@ pub fn typical() -> Vec<Case> {
 pub fn emulated() -> Vec<Case> {
     let (dh8970, soc) = (Card::qat_dh8970(), Card::eeca_soc());
     let kib = 1 << 10;
-    let plans: [(&Card, Kind, (f64, f64), &[usize]); 10] = [
+    type Plan<'a> = (&'a Card, Kind, (f64, f64), &'a [usize]);
+    let plans: [Plan<'_>; 10] = [
         (&dh8970, Kind::Rsa2048Private, (244_000.0, 0.0), &[256]),
         (&dh8970, Kind::Rsa4096Private, (1_470_000.0, 0.0), &[512]),
         (&dh8970, Kind::EcdsaP256Sign, (15_400.0, 0.0), &[32]),

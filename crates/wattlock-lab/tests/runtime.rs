@@ -166,7 +166,7 @@ struct StreamGpu {
     fill: u64,
     waiting: Vec<(u64, u64)>,
     /// Under way: when each is copied in, while it still fills the ring, and when it is done.
-    windows: VecDeque<(Option<Nanos>, Nanos, Vec<(u64, u64)>)>,
+    windows: VecDeque<Passing>,
     stall: (Nanos, Nanos),
     stalls: Random,
     named: Option<usize>,
@@ -175,6 +175,9 @@ struct StreamGpu {
     at: Nanos,
     finished: Vec<u64>,
 }
+
+/// A window under way.
+type Passing = (Option<Nanos>, Nanos, Vec<(u64, u64)>);
 
 const REST_NS: Nanos = 5_000_000;
 

@@ -83,7 +83,15 @@ pub struct Costs {
     submits: Vec<(EngineId, f64)>,
     checks: Vec<(EngineId, Kind, f64)>,
     clocks: Vec<(EngineId, Vec<ClockCost>)>,
-    batches: Vec<(EngineId, Kind, Vec<(f64, f64)>)>,
+    batches: Vec<Batches>,
+}
+
+/// What requests of one kind take an engine together: how many, and times the time of one alone.
+#[derive(Debug, Clone)]
+struct Batches {
+    engine: EngineId,
+    kind: Kind,
+    times: Vec<(f64, f64)>,
 }
 
 /// One engine's cost of one kind: points in ascending size, linear between them and beyond the last.
@@ -162,19 +170,19 @@ impl Costs {
     /// alone among them. Without that one, or with a value that is not a number above zero, it means "not known".
     pub fn set_batches(&mut self, engine: EngineId, kind: Kind, mut points: Vec<(u16, f64)>) {
         points.sort_by_key(|point| point.0);
-        self.batches.retain(|known| (known.0, known.1) != (engine, kind));
+        self.batches.retain(|known| (known.engine, known.kind) != (engine, kind));
         let Some((1, alone)) = points.first().copied() else { return };
         if points.iter().all(|(_, ns)| ns.is_finite() && *ns > 0.0) {
             let times = points.into_iter().map(|(count, ns)| (f64::from(count), ns / alone)).collect();
-            self.batches.push((engine, kind, times));
+            self.batches.push(Batches { engine, kind, times });
         }
     }
 
     /// How many times the time of one request alone so many take together, on a line between the counts that were
     /// measured; `None` if nobody measured.
     pub fn batch_times(&self, engine: EngineId, kind: Kind, count: u16) -> Option<f64> {
-        let known = self.batches.iter().find(|known| (known.0, known.1) == (engine, kind))?;
-        Some(interpolate(known.2.iter().copied(), f64::from(count)))
+        let known = self.batches.iter().find(|known| (known.engine, known.kind) == (engine, kind))?;
+        Some(interpolate(known.times.iter().copied(), f64::from(count)))
     }
 
     /// Sets what a device costs at each of its clocks, lowest first, over all kinds; an empty list means "not known".

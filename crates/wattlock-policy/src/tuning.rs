@@ -37,12 +37,11 @@ macro_rules! tuning {
             /// Every rule taken out, every constant halved and doubled, in the order of the fields.
             pub fn ablations() -> Vec<Ablation> {
                 let default = Tuning::DEFAULT;
-                let mut all = Vec::new();
-                $(all.push(Ablation {
+                let mut all = vec![$(Ablation {
                     name: stringify!($rule),
                     change: "out",
                     tuning: Tuning { $rule: false, ..default },
-                });)*
+                }),*];
                 $(for (change, factor) in [("halved", 0.5), ("doubled", 2.0)] {
                     let $constant = (default.$constant as f64 * factor) as $type;
                     all.push(Ablation {
