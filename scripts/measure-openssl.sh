@@ -57,7 +57,7 @@ once() {
               for (i = from + 1; i <= NF; i++) if ($i ~ /^[0-9.]+k?$/ && ++n == column) { sub(/k$/, "", $i); print $i } }'
 }
 
-# The gain of paired rounds by the rules of `wattlock bench` (crates/wattlock-cli/src/bench/pair.rs): the round with
+# The gain of paired rounds by the rules of `wattlock bench` (crates/wattlock-bench/src/pair.rs): the round with
 # the median ratio (of an even number the worse of the two in the middle); the extremes, of nine rounds or more the
 # quartiles; a ratio only if its logarithm is no less than the spread's. Reads lines "theirs ours", prints theirs,
 # ours, the ratio or `noise`, low, high, rounds.

@@ -85,7 +85,7 @@ if [ ${#missing[@]} -gt 0 ]; then
     spare nginx-dev "the module for nginx cannot be built (nginx/build.sh takes sources, too); without it neither
 \`wattlock serve\` nor \`wattlock nginx enable\` works"
     spare chromium "the tests that open pages in it are skipped (Ubuntu has it as a snap only)"
-    [ ${#missing[@]} -eq 0 ] || sh crates/wattlock-cli/src/nginx/install.sh --listed "${missing[@]}"
+    [ ${#missing[@]} -eq 0 ] || sh crates/wattlock-shell/src/nginx/install.sh --listed "${missing[@]}"
     if [[ " ${missing[*]} " = *" nginx-dev "* ]] && [ ! -e /usr/share/nginx/src/configure ]; then
         echo "nginx-dev is installed, but has no sources of nginx in /usr/share/nginx/src" >&2
         exit 1

@@ -13,10 +13,8 @@ use wattlock_files::{Crypto, CryptoSource};
 pub struct Portable;
 
 impl CryptoSource for Portable {
-    type Crypto = Portable;
-
-    fn crypto(&self) -> Portable {
-        Portable
+    fn here<T>(&self, work: impl FnOnce(&mut dyn Crypto) -> T) -> T {
+        work(&mut Portable)
     }
 }
 

@@ -14,9 +14,8 @@ use age::secrecy::SecretString;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use wattlock_files::Error;
+use wattlock_shell::INTERRUPTED;
 use zeroize::Zeroizing;
-
-use crate::files::INTERRUPTED;
 
 /// Longest answer, in bytes: what a terminal hands over as one line (`MAX_CANON` is 255, Linux takes 4095).
 const ANSWER_MAX: usize = 4096;

@@ -10,10 +10,9 @@ use wattlock::Profile;
 use wattlock::calibrate::{Plan, calibrate, calibrate_metered};
 use wattlock::meter::Meter;
 use wattlock_core::{Kind, KindSet};
+use wattlock_shell::joules::places;
 
-use crate::energy;
-use crate::engines::parse_kind;
-use crate::setup::{self, Choice};
+use crate::setup::{self, Choice, parse_kind};
 use crate::{report, text};
 
 /// Time for one point of a quick calibration.
@@ -96,7 +95,7 @@ fn measure(command: &Command, choice: &Choice) -> Result<Profile> {
     let mut profile = if command.no_joules {
         calibrate(&engines, &plan, &mut show)
     } else {
-        let mut meter = Meter::discover(&energy::places());
+        let mut meter = Meter::discover(&places());
         calibrate_metered(&engines, &plan, &mut meter, &mut show)
     };
     bar.finish_and_clear();

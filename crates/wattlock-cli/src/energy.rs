@@ -4,7 +4,6 @@
 //! modelled joules stand apart, and every modelled figure has the word beside it.
 
 mod child;
-mod gauge;
 mod ladder;
 
 use std::ffi::OsString;
@@ -20,10 +19,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
-use wattlock_meter::{Above, Figure, Meter, Metered, Places, Range, Reading, Value};
-
-pub use child::children_cpu_s;
-pub use gauge::Gauge;
+use wattlock_meter::{Above, Figure, Meter, Metered, Range, Reading, Value};
+use wattlock_shell::joules::{now_ns, own_cpu_s, places};
 
 use crate::text;
 
@@ -108,34 +105,6 @@ fn parse_work_bytes(text: &str) -> Result<usize, String> {
 
 fn parse_cost_seconds(text: &str) -> Result<f64, String> {
     text::parse_seconds(text.strip_suffix('s').unwrap_or(text))
-}
-
-/// Where this program looks for sources: the machine, or what `WATTLOCK_METER_ROOT` (a recorded tree) and
-/// `WATTLOCK_NVML` (a library) say.
-pub fn places() -> Places {
-    let mut places = match std::env::var_os("WATTLOCK_METER_ROOT") {
-        Some(root) => Places::recorded(root),
-        None => Places::here(),
-    };
-    if let Some(library) = std::env::var_os("WATTLOCK_NVML") {
-        places.nvml = Some(library);
-        places.boards = true;
-    }
-    places.model = model_path().filter(|path| path.exists()).or_else(|| Some(SYSTEM_MODEL.into()));
-    places
-}
-
-/// Where a model is looked for if the user has none: who calibrates as root keeps it here for everybody.
-const SYSTEM_MODEL: &str = "/var/lib/wattlock/energy-model.json";
-
-/// Where the model that `energy calibrate` makes is kept: beside the profile.
-fn model_path() -> Option<PathBuf> {
-    wattlock::Profile::path().map(|profile| profile.with_file_name("energy-model.json"))
-}
-
-/// Nanoseconds since `start`: the clock that meters are given here.
-pub fn now_ns(start: Instant) -> u64 {
-    start.elapsed().as_nanos() as u64
 }
 
 /// Runs the command.
@@ -483,13 +452,13 @@ fn sources(as_json: bool) -> Result<()> {
 /// The meter's own CPU time over a window in which this process does nothing else.
 fn self_cost(command: &Command, seconds: f64) -> Result<()> {
     let start = Instant::now();
-    let before = child::own_cpu_s()?;
+    let before = own_cpu_s()?;
     let mut meter = Meter::discover(&places());
-    let (found_s, found_cpu_s) = (start.elapsed().as_secs_f64(), child::own_cpu_s()? - before);
+    let (found_s, found_cpu_s) = (start.elapsed().as_secs_f64(), own_cpu_s()? - before);
     let interval = interval(command, &meter, &mut Vec::new());
-    let before = child::own_cpu_s()?;
+    let before = own_cpu_s()?;
     let (polls, reading) = watch(&mut meter, start, Duration::from_secs_f64(seconds), interval);
-    let cpu_s = child::own_cpu_s()? - before;
+    let cpu_s = own_cpu_s()? - before;
     let share = cpu_s / reading.window.seconds() * 100.0;
     let count = meter.sources().count();
     if command.json {

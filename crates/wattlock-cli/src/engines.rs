@@ -11,7 +11,7 @@ use wattlock_core::{EngineClass, Family, Kind, LatencyClass, Shape};
 use wattlock_emul::Model;
 
 use crate::cpu::Summary;
-use crate::setup::{self, Choice};
+use crate::setup::{self, Choice, parse_kind};
 use crate::text;
 
 /// Show what this machine has, what would be chosen, and why
@@ -29,14 +29,6 @@ pub struct Command {
     /// One JSON object
     #[arg(long)]
     json: bool,
-}
-
-/// A kind by its name, or an error that lists them all.
-pub fn parse_kind(name: &str) -> Result<Kind, String> {
-    Kind::from_name(name).ok_or_else(|| {
-        let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-        format!("unknown kind; there are {}", all.join(", "))
-    })
 }
 
 /// Runs the command.

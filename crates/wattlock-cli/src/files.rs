@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use age::Callbacks;
@@ -15,15 +15,13 @@ use wattlock::Runtime;
 use wattlock_core::{Family, Kind, KindSet};
 use wattlock_files::keys::{self, AskPassphrase, BoxedIdentity, FILE_MAX, Recipients, WORK_FACTOR};
 use wattlock_files::{Error, Format, Input, Opener, Output, Progress, Sealer, one_line};
+use wattlock_shell::INTERRUPTED;
 use zeroize::Zeroizing;
 
 use crate::ask::{self, Terminal};
 use crate::handed;
 use crate::setup::{self, Choice};
 use crate::text;
-
-/// Raised by an interrupt; the work in progress then stops and leaves nothing behind.
-pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Kinds that sealing and opening files use, for a first calibration.
 fn kinds() -> KindSet {

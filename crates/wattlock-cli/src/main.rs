@@ -1,28 +1,24 @@
 //! `wattlock`: seal, open, calibrate, energy, bench, engines, status, openssl.
 //!
 //! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 #[macro_use]
-mod text;
+extern crate wattlock_shell;
 
 mod ask;
-mod bench;
 mod calibrate;
 mod cpu;
 mod energy;
 mod engines;
 mod files;
-#[allow(unsafe_code)]
-mod handed;
+mod heeded;
 mod keygen;
 mod lab;
 mod nginx;
 mod openssl;
-mod parts;
 mod report;
 mod serve;
-mod setup;
 mod status;
 
 use std::io::IsTerminal;
@@ -30,6 +26,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use wattlock_shell::{INTERRUPTED, handed, parts, setup, text};
 
 /// Do bulk cryptography on whichever engine takes the least time or the fewest joules
 #[derive(Debug, Parser)]
@@ -54,7 +51,7 @@ enum Command {
     Keygen(keygen::Command),
     Calibrate(calibrate::Command),
     Energy(energy::Command),
-    Bench(bench::Command),
+    Bench(wattlock_bench::Command),
     Report(report::show::Command),
     Lab(lab::Command),
     Serve(serve::Command),
@@ -73,7 +70,7 @@ fn main() -> ExitCode {
         Err(error) => return lab::refusal(&error).unwrap_or_else(|| answer(&error)),
     };
     log_to_stderr();
-    if let Some((option, path)) = setup::ignored(&matches) {
+    if let Some((option, path)) = heeded::ignored(&matches) {
         return fail(&does_nothing(option, &path, &arguments));
     }
     // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
@@ -90,7 +87,7 @@ fn main() -> ExitCode {
 }
 
 fn parse() -> Result<(ArgMatches, Arguments), clap::Error> {
-    let mut command = setup::shown(Arguments::command());
+    let mut command = heeded::shown(Arguments::command());
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
     let arguments = Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     Ok((matches, arguments))
@@ -114,7 +111,7 @@ fn does_nothing(option: &str, path: &str, arguments: &Arguments) -> anyhow::Erro
 
 fn handle_interrupts() -> Result<(), ctrlc::Error> {
     ctrlc::set_handler(|| {
-        if files::INTERRUPTED.swap(true, Ordering::SeqCst) {
+        if INTERRUPTED.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
     })
@@ -137,7 +134,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Keygen(command) => keygen::run(command),
         Command::Calibrate(command) => calibrate::run(command, choice),
         Command::Energy(command) => energy::run(command),
-        Command::Bench(command) => bench::run(command, choice),
+        Command::Bench(command) => wattlock_bench::run(command, choice),
         Command::Report(command) => report::show::run(command),
         Command::Lab(command) => lab::run(command, choice),
         Command::Serve(command) => serve::run(command, choice),
@@ -154,7 +151,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// Makes the next interrupt the one that kills.
 fn ignore_first_interrupt() {
-    files::INTERRUPTED.store(true, Ordering::SeqCst);
+    INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
 fn exit_codes() -> String {
@@ -223,7 +220,7 @@ mod tests {
 
     #[test]
     fn arguments_are_well_formed_and_every_command_has_an_example() {
-        setup::shown(Arguments::command()).debug_assert();
+        heeded::shown(Arguments::command()).debug_assert();
         let mut left: Vec<clap::Command> = Arguments::command().get_subcommands().cloned().collect();
         while let Some(command) = left.pop() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();

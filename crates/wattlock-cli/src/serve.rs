@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use wattlock_bench::https::client::{self, Load, TLS12, TLS13, Tally};
+use wattlock_bench::https::groups::Group;
+use wattlock_bench::https::rows::Measure;
+use wattlock_bench::https::{Sides, done, engines, failures_of, in_turn, name_peers, pin, stock_name};
+use wattlock_bench::machine_line;
+use wattlock_bench::pair::{self, Gain};
+use wattlock_bench::record::Record;
+use wattlock_shell::INTERRUPTED;
+use wattlock_shell::nginx::place::{Nginx, Places};
+use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 
-use crate::bench::https::client::{self, Load, Tally};
-use crate::bench::https::groups::Group;
-use crate::bench::https::rows::Measure;
-use crate::bench::https::{Sides, done, engines, failures_of, in_turn, name_peers, pin, stock_name};
-use crate::bench::machine_line;
-use crate::bench::pair::{self, Gain};
-use crate::bench::record::Record;
-use crate::files::INTERRUPTED;
-use crate::nginx::place::{Nginx, Places};
-use crate::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 use crate::setup::Choice;
 use crate::text;
 
@@ -161,9 +161,9 @@ impl Command {
         let mut rows = Vec::new();
         let mut failures = Vec::new();
         for (name, what, version, paths) in [
-            ("tls12-handshakes", "handshakes, TLS 1.2", &rustls::version::TLS12, &[][..]),
-            ("tls13-handshakes", "handshakes, TLS 1.3", &rustls::version::TLS13, &[][..]),
-            ("tls13-responses", "requests, TLS 1.3, keep-alive", &rustls::version::TLS13, &files[..]),
+            ("tls12-handshakes", "handshakes, TLS 1.2", &TLS12, &[][..]),
+            ("tls13-handshakes", "handshakes, TLS 1.3", &TLS13, &[][..]),
+            ("tls13-responses", "requests, TLS 1.3, keep-alive", &TLS13, &files[..]),
         ] {
             if what.starts_with("requests") && paths.is_empty() {
                 say!(

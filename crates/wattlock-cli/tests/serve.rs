@@ -514,7 +514,7 @@ fn installed(place: &Place, apt_get: &str, packages: &[&str]) -> (Output, String
         fs::write(&program, format!("#!/bin/sh\n{text}{more}")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/nginx/install.sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wattlock-shell/src/nginx/install.sh");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let output = Command::new("sh").arg(script).args(packages).env("PATH", path).output().unwrap();
     (output, fs::read_to_string(log).unwrap_or_default())

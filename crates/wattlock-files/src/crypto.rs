@@ -1,8 +1,8 @@
-//! How this crate reaches an engine, and nothing about any engine.
+//! How this crate reaches engines and threads, and nothing about any engine.
 //!
-//! Two small traits stand between this crate and the runtime: [`CryptoSource`] is shared by all threads and makes a
-//! [`Crypto`] for each of them. Programs use [`wattlock::Runtime`]. Tests bring their own source, so that a
-//! defect here and a defect in an engine cannot hide each other.
+//! Two small traits stand between this crate and the runtime: a [`CryptoSource`] is shared by all threads and lends each of
+//! them a [`Crypto`]. Programs use [`wattlock::Runtime`]. Tests bring their own source, so that a defect here and a defect
+//! in an engine cannot hide each other.
 
 use wattlock_core::{Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
 
@@ -20,13 +20,30 @@ pub trait Crypto {
     fn run_all(&mut self, items: &mut [Item<'_>]);
 }
 
-/// Makes a [`Crypto`] for each thread.
+/// Lends a [`Crypto`] to each thread, and threads to a pipeline.
 pub trait CryptoSource: Sync {
-    /// One thread's access.
-    type Crypto: Crypto;
+    /// Calls `work` with the calling thread's access.
+    fn here<T>(&self, work: impl FnOnce(&mut dyn Crypto) -> T) -> T;
 
-    /// Access for the calling thread.
-    fn crypto(&self) -> Self::Crypto;
+    /// Asks `next` for pieces until there are none, does them on up to `threads` threads, the calling one included, and
+    /// gives the results to `sink`, one at a time and in the pieces' order. `next` is called on this thread. At most
+    /// `pieces` are between `next` and the end of their `sink`, and one more is in the caller's hands. Returns when all are
+    /// done. A panic in any of the three ends the work and reaches the caller.
+    ///
+    /// A source without threads of its own needs no other than this one, which does everything here.
+    fn in_order<P: Send, R: Send>(
+        &self,
+        threads: usize,
+        pieces: usize,
+        mut next: impl FnMut() -> Option<P>,
+        work: impl Fn(&mut dyn Crypto, P) -> R + Sync,
+        mut sink: impl FnMut(R) + Send,
+    ) {
+        let _ = (threads, pieces);
+        while let Some(piece) = next() {
+            sink(self.here(|crypto| work(crypto, piece)));
+        }
+    }
 }
 
 #[cfg(feature = "runtime")]
@@ -42,16 +59,57 @@ impl Crypto for wattlock::Dispatcher {
 
 #[cfg(feature = "runtime")]
 impl CryptoSource for wattlock::Runtime {
-    type Crypto = wattlock::Dispatcher;
+    fn here<T>(&self, work: impl FnOnce(&mut dyn Crypto) -> T) -> T {
+        self.local(|dispatcher| work(dispatcher))
+    }
 
-    fn crypto(&self) -> wattlock::Dispatcher {
-        self.dispatcher()
+    fn in_order<P: Send, R: Send>(
+        &self,
+        threads: usize,
+        pieces: usize,
+        mut next: impl FnMut() -> Option<P>,
+        work: impl Fn(&mut dyn Crypto, P) -> R + Sync,
+        sink: impl FnMut(R) + Send,
+    ) {
+        use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+        use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+        use std::sync::{Mutex, PoisonError};
+
+        // The caller helps, and so is one of the threads.
+        let threads = threads.saturating_sub(1);
+        let bounds =
+            wattlock::Bounds { threads, units: pieces, bytes: usize::MAX, in_order: true, helping: true };
+        // The sink, or the panic after which it is called no more. Results come one at a time: no thread waits for this lock.
+        let state = Mutex::new(Ok(sink));
+        let broken = AtomicBool::new(false);
+        let give = |done: wattlock::Done<R>| {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let Ok(sink) = &mut *state else { return };
+            let given = done.outcome.and_then(|result| catch_unwind(AssertUnwindSafe(|| sink(result))));
+            if let Err(panic) = given {
+                broken.store(true, Relaxed);
+                *state = Err(panic);
+            }
+        };
+        std::thread::scope(|scope| {
+            let pool = wattlock::Pool::scoped(self, bounds, scope, give);
+            let work = &work;
+            while !broken.load(Relaxed)
+                && let Some(piece) = next()
+            {
+                pool.submit(0, move |dispatcher| work(dispatcher, piece));
+            }
+            pool.wait();
+        });
+        if let Err(panic) = state.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            resume_unwind(panic);
+        }
     }
 }
 
 /// Derives, digests or authenticates `input` into all of `to`; `aad` is HKDF's info.
 pub(crate) fn short(
-    crypto: &mut impl Crypto,
+    crypto: &mut dyn Crypto,
     kind: Kind,
     key: &Key,
     (nonce, aad): (&[u8], &[u8]),

@@ -298,7 +298,7 @@ impl Unlock {
         &self,
         header: &Header,
         bytes: &[u8],
-        crypto: &mut impl Crypto,
+        crypto: &mut dyn Crypto,
     ) -> Result<FileKey, Error> {
         let mut failed = None;
         for identity in &self.identities {

@@ -61,7 +61,6 @@ impl Opener {
     ) -> Result<Opened, Error> {
         output.refuse_early()?;
         let mut input = Source::open(input, progress.cancel())?;
-        let crypto = &mut source.crypto();
         let (mode, identity) = (input.mode, input.identity);
         let armor = guess(input.peek(GUESS_LEN)?) == Guess::Armored;
         let mut label = None;
@@ -75,28 +74,31 @@ impl Opener {
             (_, Some(_)) => return Err(Error::BadArmor("its content is not what its first line says")),
             _ => return Err(why_unknown(input.peek(GUESS_LEN)?)),
         };
-        let key = match format {
-            Format::Sealed => self.start_sealed(&mut input, crypto)?,
-            Format::Age => self.start_age(&mut input, crypto)?,
-        };
-        refuse_cut_file(&key, &mut input, crypto)?;
+        let key = source.here(|crypto| {
+            let key = match format {
+                Format::Sealed => self.start_sealed(&mut input, crypto)?,
+                Format::Age => self.start_age(&mut input, crypto)?,
+            };
+            refuse_cut_file(&key, &mut input, crypto).map(|()| key)
+        })?;
         let target = Target::open(output, identity, progress.cancel())?;
-        let feed = Feed::new(input.into_body());
-        let run = |drain: &Drain<'_>| pipeline::run(Direction::Open, &key, &feed, drain, source, progress);
+        let mut feed = Feed::new(input.into_body());
+        let mut run =
+            |drain: Drain<'_>| pipeline::run(Direction::Open, &key, &mut feed, drain, source, progress);
         match target {
             Target::Atomic(file) => {
-                run(&Drain::file(file.file(), 0))?;
+                run(Drain::File { file: file.file(), base: 0 })?;
                 file.commit(mode)?;
             }
             Target::Stream(mut writer) => {
-                run(&Drain::stream(&mut *writer))?;
+                run(Drain::Stream(&mut *writer))?;
                 writer.flush().map_err(Error::writing)?;
             }
         }
         Ok(Opened { format, armor })
     }
 
-    fn start_sealed(&self, input: &mut Source<'_>, crypto: &mut impl Crypto) -> Result<PayloadKey, Error> {
+    fn start_sealed(&self, input: &mut Source<'_>, crypto: &mut dyn Crypto) -> Result<PayloadKey, Error> {
         let fixed = input.peek(header::FIXED_LEN)?.try_into().map_err(|_| Error::Truncated)?;
         let len = header::FIXED_LEN + header::parse_fixed(fixed)?;
         let whole = input.peek(len)?.to_vec();
@@ -109,11 +111,7 @@ impl Opener {
     }
 
     /// The input key out of the age file in the header.
-    fn input_key(
-        &self,
-        file: &[u8],
-        crypto: &mut impl Crypto,
-    ) -> Result<zeroize::Zeroizing<[u8; 32]>, Error> {
+    fn input_key(&self, file: &[u8], crypto: &mut dyn Crypto) -> Result<zeroize::Zeroizing<[u8; 32]>, Error> {
         let damaged = |_| Error::BadHeader("the key in it");
         let parsed = age_format::parse_header(file).map_err(|error| match error {
             Error::Truncated | Error::NotSealed => Error::BadHeader("the key in it"),
@@ -133,7 +131,7 @@ impl Opener {
         Ok(input_key)
     }
 
-    fn start_age(&self, input: &mut Source<'_>, crypto: &mut impl Crypto) -> Result<PayloadKey, Error> {
+    fn start_age(&self, input: &mut Source<'_>, crypto: &mut dyn Crypto) -> Result<PayloadKey, Error> {
         let text = peek_age_header(input)?;
         let parsed = age_format::parse_header(&text)?;
         let file_key = self.unlock.file_key(&parsed, &text, crypto)?;
@@ -166,7 +164,7 @@ fn why_unknown(start: &[u8]) -> Error {
 }
 
 /// Refuses a file whose length no content produces before anything is written; its last piece is examined now.
-fn refuse_cut_file(key: &PayloadKey, input: &mut Source<'_>, crypto: &mut impl Crypto) -> Result<(), Error> {
+fn refuse_cut_file(key: &PayloadKey, input: &mut Source<'_>, crypto: &mut dyn Crypto) -> Result<(), Error> {
     let Body::File { file, at, end } = &input.body else { return Ok(()) };
     let (layout, sealed) = (key.layout(), end.saturating_sub(*at));
     let stride = layout.stride() as u64;

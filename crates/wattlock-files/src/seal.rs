@@ -61,20 +61,20 @@ impl Sealer {
         let input = Source::open(input, progress.cancel())?;
         let mode = input.mode;
         let target = Target::open(output, input.identity, progress.cancel())?;
-        let (key, start) = self.start(&mut source.crypto())?;
-        let feed = Feed::new(input.into_body());
+        let (key, start) = source.here(|crypto| self.start(crypto))?;
+        let mut feed = Feed::new(input.into_body());
         if let Some(len) = feed.len() {
             key.layout().sealed_len(len)?;
         }
-        let run = |drain: &Drain<'_>| {
-            pipeline::run(Direction::Seal, &key, &feed, drain, source, progress)?;
+        let mut run = |drain: Drain<'_>| {
+            pipeline::run(Direction::Seal, &key, &mut feed, drain, source, progress)?;
             feed.refuse_grown()
         };
         match target {
             Target::Atomic(file) if !self.armor => {
                 let mut to = file.file();
                 to.write_all(&start).map_err(Error::writing)?;
-                run(&Drain::file(file.file(), start.len() as u64))?;
+                run(Drain::File { file: file.file(), base: start.len() as u64 })?;
                 file.commit(mode)
             }
             Target::Atomic(file) => {
@@ -89,29 +89,29 @@ impl Sealer {
         &self,
         writer: &mut (dyn Write + Send),
         start: &[u8],
-        run: impl FnOnce(&Drain<'_>) -> Result<(), Error>,
+        run: impl FnOnce(Drain<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         if !self.armor {
             writer.write_all(start).map_err(Error::writing)?;
-            run(&Drain::stream(writer))?;
+            run(Drain::Stream(writer))?;
             return writer.flush().map_err(Error::writing);
         }
         let label = if self.format == Format::Age { armor::Label::Age } else { armor::Label::Sealed };
         let mut writer = armor::Writer::new(writer, label).map_err(Error::writing)?;
         writer.write_all(start).map_err(Error::writing)?;
-        run(&Drain::stream(&mut writer))?;
+        run(Drain::Stream(&mut writer))?;
         writer.finish().map_err(Error::writing)
     }
 
     /// A fresh key, and everything that precedes the first chunk.
-    fn start(&self, crypto: &mut impl Crypto) -> Result<(PayloadKey, Vec<u8>), Error> {
+    fn start(&self, crypto: &mut dyn Crypto) -> Result<(PayloadKey, Vec<u8>), Error> {
         match self.format {
             Format::Age => self.start_age(crypto),
             Format::Sealed => self.start_sealed(crypto),
         }
     }
 
-    fn start_age(&self, crypto: &mut impl Crypto) -> Result<(PayloadKey, Vec<u8>), Error> {
+    fn start_age(&self, crypto: &mut dyn Crypto) -> Result<(PayloadKey, Vec<u8>), Error> {
         let mut failed = None;
         let file_key = FileKey::init_with_mut(|key| failed = random(key).err());
         if let Some(error) = failed {
@@ -125,7 +125,7 @@ impl Sealer {
         Ok((PayloadKey::age(file_key.expose_secret(), &nonce, crypto)?, start))
     }
 
-    fn start_sealed(&self, crypto: &mut impl Crypto) -> Result<(PayloadKey, Vec<u8>), Error> {
+    fn start_sealed(&self, crypto: &mut dyn Crypto) -> Result<(PayloadKey, Vec<u8>), Error> {
         let mut input_key = Zeroizing::new([0; header::INPUT_KEY_LEN]);
         random(&mut input_key[..])?;
         let (key, mut key_file) = self.start_age(crypto)?;

@@ -9,7 +9,8 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use wattlock_core::{Error as CoreError, Item, Request};
 use wattlock_files::{Crypto, CryptoSource, Error, Input, Opener, Output, Progress, Sealer, keys};
 
@@ -168,41 +169,135 @@ fn nobody_is_asked_for_a_passphrase_if_the_output_is_in_the_way() {
     assert!(matches!(result, Err(Error::OutputExists(_))));
 }
 
-/// Makes engines that panic at their second segment.
-struct Always;
+/// Engines that panic at their third segment.
+#[derive(Default)]
+struct Broken(AtomicU32);
 
-struct Broken(u32);
+impl CryptoSource for Broken {
+    fn here<T>(&self, work: impl FnOnce(&mut dyn Crypto) -> T) -> T {
+        work(&mut &*self)
+    }
 
-impl CryptoSource for Always {
-    type Crypto = Broken;
-
-    fn crypto(&self) -> Broken {
-        Broken(0)
+    #[cfg(feature = "runtime")]
+    fn in_order<P: Send, R: Send>(
+        &self,
+        threads: usize,
+        pieces: usize,
+        next: impl FnMut() -> Option<P>,
+        work: impl Fn(&mut dyn Crypto, P) -> R + Sync,
+        sink: impl FnMut(R) + Send,
+    ) {
+        THREADS.in_order(threads, pieces, next, |_, piece| work(&mut &*self, piece), sink);
     }
 }
 
-impl Crypto for Broken {
+impl Crypto for &Broken {
     fn run(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {
         Double.run(request)
     }
 
     fn run_all(&mut self, items: &mut [Item<'_>]) {
-        self.0 += 1;
-        assert!(self.0 < 3, "the engine broke");
+        // The key in the header is one of them.
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) < 3, "the engine broke");
         Double.run_all(items);
     }
 }
 
-#[test]
-fn a_panic_reaches_the_caller_and_nobody_waits_for_ever() {
+/// What a panic said that sealing sixteen segments ended with.
+fn panic_of(output: Output, source: &impl CryptoSource, progress: Progress<'_>) -> String {
     let directory = tempfile::tempdir().unwrap();
     let from = directory.path().join("in");
     fs::write(&from, content(16 * SEGMENT)).unwrap();
-    let sealing = || {
-        let output = Output::Stream(Box::new(Kept::default()));
-        let _ = Pair::new().sealer().seal(Input::Path(from.clone()), output, &Always, progress());
-    };
-    assert!(std::panic::catch_unwind(sealing).is_err());
+    let sealing = || _ = Pair::new().sealer().seal(Input::Path(from), output, source, progress);
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(sealing)).unwrap_err();
+    (*panic.downcast::<&str>().unwrap()).to_owned()
+}
+
+#[test]
+fn a_panic_reaches_the_caller_and_nobody_waits_for_ever() {
+    let output = Output::Stream(Box::new(Kept::default()));
+    assert_eq!(panic_of(output, &Broken::default(), progress()), "the engine broke");
+}
+
+/// Takes so many bytes, and then does as it is told.
+struct Narrow {
+    left: usize,
+    then: fn() -> io::Result<usize>,
+    refused: Arc<AtomicU32>,
+}
+
+impl Write for Narrow {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return (self.then)();
+        }
+        let taken = bytes.len().min(self.left);
+        self.left -= taken;
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_writer_that_panics_is_called_no_more() {
+    let refused = Arc::new(AtomicU32::new(0));
+    let narrow = Narrow { left: 3 * SEGMENT, then: || panic!("the writer broke"), refused: refused.clone() };
+    assert_eq!(panic_of(Output::Stream(Box::new(narrow)), &Double, progress()), "the writer broke");
+    assert_eq!(refused.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_writer_that_fails_is_called_no_more() {
+    let refused = Arc::new(AtomicU32::new(0));
+    let then = || Err(io::ErrorKind::StorageFull.into());
+    let narrow = Narrow { left: 3 * SEGMENT, then, refused: refused.clone() };
+    let plain = content(16 * SEGMENT);
+    let result =
+        Pair::new().sealer().seal(stream(&plain), Output::Stream(Box::new(narrow)), &Double, progress());
+    assert!(matches!(result, Err(Error::DiskFull)), "{result:?}");
+    assert_eq!(refused.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_panic_of_whoever_watches_reaches_the_caller() {
+    let watch = |_| panic!("who watches broke");
+    let output = Output::Stream(Box::new(Kept::default()));
+    assert_eq!(panic_of(output, &Double, progress().on_bytes(&watch)), "who watches broke");
+}
+
+/// Reads so many bytes, and then fails.
+struct Torn(usize);
+
+impl Read for Torn {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.0 == 0 {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let given = bytes.len().min(self.0);
+        self.0 -= given;
+        bytes[..given].fill(7);
+        Ok(given)
+    }
+}
+
+#[test]
+fn an_input_that_breaks_off_is_told_after_what_came_before_it() {
+    let (pair, seen) = (Pair::new(), AtomicU64::new(0));
+    let count = |bytes| _ = seen.fetch_add(bytes, Ordering::Relaxed);
+    let torn = || Input::Stream(Box::new(Torn(5 * SEGMENT + 9)));
+    let kept = || Output::Stream(Box::new(Kept::default()));
+    let result = pair.sealer().seal(torn(), kept(), &Double, progress().on_bytes(&count));
+    assert!(matches!(result, Err(Error::Io { .. })), "{result:?}");
+    assert_eq!(seen.load(Ordering::Relaxed), 5 * SEGMENT as u64, "all that was read whole");
+    // A writer that fails before is what is told.
+    let then = || Err(io::ErrorKind::StorageFull.into());
+    let narrow = Narrow { left: SEGMENT, then, refused: Arc::default() };
+    let result = pair.sealer().seal(torn(), Output::Stream(Box::new(narrow)), &Double, progress());
+    assert!(matches!(result, Err(Error::DiskFull)), "{result:?}");
 }
 
 #[test]

@@ -5,14 +5,15 @@
 //! table, so that no call on it takes a lock. Work that can finish inside the call goes through
 //! [`Dispatcher::run`], or several requests at a time through [`Dispatcher::run_all`], with no queue and no allocation. Work
 //! that owns its buffers goes through [`Dispatcher::submit_together`]; what an engine that answers later has of it comes
-//! out of [`Dispatcher::poll`].
+//! out of [`Dispatcher::poll`]. [`Runtime::local`] keeps a dispatcher for the calling thread; a [`Pool`] is threads for a
+//! door that must not wait, each with a dispatcher of its own.
 //!
 //! This crate refuses to know who asked (no door is named here), to do cryptography itself, and to decide by size or
 //! watts (that is policy). Fallback is decided here, in one place (`Dispatcher::fall_back`), and nowhere else.
-//! Loading it starts no thread, opens no instance and calibrates nothing. It looks for no counter of joules: who wants
+//! Loading it starts no thread, opens no instance and calibrates nothing; only a pool has threads. It looks for no counter of joules: who wants
 //! joules hands a [`meter::Meter`] to the builder or to calibration.
 //!
-//! Unsafe code lives in `sys` (the telemetry mapping, the fork hook) and nowhere else.
+//! Unsafe code lives in `sys` (the telemetry mapping, what forks and signals need) and nowhere else.
 #![deny(unsafe_code)]
 
 pub mod calibrate;
@@ -20,7 +21,9 @@ mod clock;
 mod dispatcher;
 mod health;
 mod inflight;
+mod local;
 mod own;
+mod pool;
 pub mod profile;
 mod runtime;
 mod sys;
@@ -31,6 +34,7 @@ pub use clock::Clock;
 pub use dispatcher::{Dispatcher, Submitted};
 pub use health::Reason;
 pub use own::{missing_engines, own_engines};
+pub use pool::{Bounds, Done, Full, Pool};
 pub use profile::Profile;
 pub use runtime::{BuildError, Builder, Runtime, check_share};
 pub use sys::fork::generation as forks;

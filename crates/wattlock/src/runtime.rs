@@ -15,6 +15,7 @@ use wattlock_policy::{
 
 use crate::clock::Clock;
 use crate::dispatcher::Dispatcher;
+use crate::local::Owners;
 use crate::own::{missing_engines, own_engines};
 use crate::profile::{Found, Profile};
 use crate::sys::fork;
@@ -249,6 +250,7 @@ impl Builder {
                 metered,
                 born: fork::generation(),
             }),
+            owners: Arc::new(Owners),
         })
     }
 }
@@ -357,6 +359,7 @@ fn cpu_order(engines: &[Arc<dyn Engine>]) -> Vec<(EngineId, KindSet)> {
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
+    owners: Arc<Owners>,
 }
 
 /// Which fork the counters belong to, and the counters.
@@ -417,9 +420,18 @@ impl Runtime {
         Builder::default()
     }
 
-    /// A way in for the calling thread.
+    /// A way in, for one thread at a time. Dispatchers outlive the runtime's handles.
     pub fn dispatcher(&self) -> Dispatcher {
         Dispatcher::new(self.inner.clone())
+    }
+
+    pub(crate) fn owners(&self) -> &Arc<Owners> {
+        &self.owners
+    }
+
+    #[cfg(test)]
+    pub(crate) fn submitters(&self) -> u16 {
+        self.inner.submitters()
     }
 
     /// The engines, by id.

@@ -8,12 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::resource::{UsageWho, getrusage};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::Cause;
+use wattlock_shell::joules::children_cpu_s;
 
 const FORWARDED: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
@@ -80,20 +80,4 @@ fn wait(mut child: Child, interval: Duration, tick: &mut impl FnMut()) -> Result
             Err(RecvTimeoutError::Disconnected) => anyhow::bail!("nobody waits for the command"),
         }
     }
-}
-
-/// CPU seconds so far of children that were waited for.
-pub fn children_cpu_s() -> Result<f64> {
-    cpu_s(UsageWho::RUSAGE_CHILDREN)
-}
-
-/// CPU seconds of this process so far.
-pub fn own_cpu_s() -> Result<f64> {
-    cpu_s(UsageWho::RUSAGE_SELF)
-}
-
-fn cpu_s(who: UsageWho) -> Result<f64> {
-    let usage = getrusage(who).context("no CPU time")?;
-    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }

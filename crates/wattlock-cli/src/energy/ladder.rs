@@ -11,8 +11,9 @@ use serde_json::json;
 use wattlock_core::{Engine, Kind};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_meter::{Boundary, Meter, Model, Rung, Ticks, Total, Tree};
+use wattlock_shell::joules::{model_path, now_ns, places};
 
-use super::{Exit, NOTHING_TO_CALIBRATE, model_path, now_ns, places};
+use super::{Exit, NOTHING_TO_CALIBRATE};
 
 /// Fit the model of this machine's power to a counter, so that it serves where the counter may not be read
 #[derive(Debug, Args)]

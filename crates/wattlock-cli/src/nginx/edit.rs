@@ -126,7 +126,7 @@ pub fn enabled(text: &str, module: &Path, environment: bool) -> Result<String> {
     );
     let end = if tail.ends_with('\r') { "\r\n" } else { "\n" };
     let module = module.to_str().context("the module's path is not printable")?;
-    super::place::plain(module)?;
+    wattlock_shell::nginx::place::plain(module)?;
     let mut out = format!("load_module \"{module}\"; {MARK}{end}");
     let set = |one: &Directive| {
         one.depth == 0

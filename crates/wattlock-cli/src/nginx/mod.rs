@@ -4,8 +4,6 @@
 //! it does not accept is put back.
 
 mod edit;
-pub mod place;
-pub mod server;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -15,10 +13,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use wattlock_bench::https::client;
+use wattlock_shell::nginx::place::{self, Nginx, Parts, Places};
+use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 
-use self::place::{Nginx, Parts, Places};
-use self::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
-use crate::bench::https::client;
 use crate::parts::{self, First};
 use crate::setup::Choice;
 

@@ -136,29 +136,17 @@ impl Source {
     }
 }
 
-/// The module for what ends with this program: the one given, else the one built with it, else the one installed.
-///
-/// # Errors
-/// There is none.
-pub fn module(given: Option<&Path>) -> Result<PathBuf> {
-    find(given, First::Built)
-}
-
 /// The module for a configuration: the one given, else the one installed, else the one built with this program.
 ///
 /// # Errors
 /// There is none.
 pub fn module_to_stay(given: Option<&Path>) -> Result<PathBuf> {
-    find(given, First::Installed)
-}
-
-fn find(given: Option<&Path>, first: First) -> Result<PathBuf> {
     match given {
         Some(path) => parts::named(path),
         None => parts::find(
             parts::PROVIDER,
             &[PathBuf::new()],
-            first,
+            First::Installed,
             "`make install` installs it, --module names another",
         ),
     }

@@ -57,7 +57,7 @@ impl Header {
     ///
     /// # Errors
     /// [`Error::BadHeader`] if it does not match; [`Error::Engine`].
-    pub fn verify(&self, bytes: &[u8], file_key: &FileKey, crypto: &mut impl Crypto) -> Result<(), Error> {
+    pub fn verify(&self, bytes: &[u8], file_key: &FileKey, crypto: &mut dyn Crypto) -> Result<(), Error> {
         let mac = mac(&bytes[..self.covered], file_key, crypto)?;
         if bool::from(mac.ct_eq(&self.mac)) {
             Ok(())
@@ -192,7 +192,7 @@ fn decode(text: &[u8]) -> Result<Vec<u8>, Error> {
 pub fn write_header<'a>(
     recipients: impl IntoIterator<Item = &'a (dyn age::Recipient + Send)>,
     file_key: &FileKey,
-    crypto: &mut impl Crypto,
+    crypto: &mut dyn Crypto,
 ) -> Result<Vec<u8>, Error> {
     let mut stanzas = Vec::new();
     let mut agreed: Option<HashSet<String>> = None;
@@ -242,7 +242,7 @@ fn encode(stanzas: &[Stanza]) -> Vec<u8> {
 }
 
 /// HMAC-SHA-256 under a key derived from the file key (c2sp.org/age, "Header MAC").
-fn mac(covered: &[u8], file_key: &FileKey, crypto: &mut impl Crypto) -> Result<[u8; 32], Error> {
+fn mac(covered: &[u8], file_key: &FileKey, crypto: &mut dyn Crypto) -> Result<[u8; 32], Error> {
     let mut derived = Zeroizing::new([0; 32]);
     let file_key = Key::symmetric(Algorithm::Secret, file_key.expose_secret())?;
     short(crypto, Kind::HkdfSha256, &file_key, (b"", b"header"), b"", &mut derived[..])?;

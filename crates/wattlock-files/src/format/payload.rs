@@ -132,7 +132,7 @@ impl PayloadKey {
         input_key: &[u8; 32],
         salt: &[u8; SALT_LEN],
         header: &[u8],
-        crypto: &mut impl Crypto,
+        crypto: &mut dyn Crypto,
     ) -> Result<(PayloadKey, [u8; COMMITMENT_LEN]), Error> {
         let mut context = [0; 64];
         short(crypto, Kind::Sha512, Key::none(), (b"", b""), header, &mut context)?;
@@ -155,7 +155,7 @@ impl PayloadKey {
     pub fn age(
         file_key: &[u8; 16],
         nonce: &[u8; AGE_NONCE_LEN],
-        crypto: &mut impl Crypto,
+        crypto: &mut dyn Crypto,
     ) -> Result<PayloadKey, Error> {
         let secret = Key::symmetric(Algorithm::Secret, file_key)?;
         let mut derived = Zeroizing::new([0; 32]);
@@ -201,7 +201,7 @@ impl PayloadKey {
         first: u64,
         buffer: &mut [u8],
         last: bool,
-        crypto: &mut impl Crypto,
+        crypto: &mut dyn Crypto,
     ) -> Result<(), Error> {
         match self.run(self.kinds().0, first, buffer, last, crypto)? {
             None => Ok(()),
@@ -219,7 +219,7 @@ impl PayloadKey {
         first: u64,
         buffer: &mut [u8],
         last: bool,
-        crypto: &mut impl Crypto,
+        crypto: &mut dyn Crypto,
     ) -> Result<(), Failure> {
         let whole = buffer.len() / self.layout.stride() * self.layout.stride();
         let short_of_a_tag = buffer.len() - whole < TAG_LEN && whole < buffer.len();
@@ -253,7 +253,7 @@ impl PayloadKey {
         first: u64,
         buffer: &mut [u8],
         last: bool,
-        crypto: &mut impl Crypto,
+        crypto: &mut dyn Crypto,
     ) -> Result<Option<(u64, CoreError)>, Error> {
         let stride = self.layout.stride();
         let count = buffer.len().div_ceil(stride);
@@ -276,7 +276,7 @@ impl PayloadKey {
 
     /// Whether `piece`, at the end of the file, was not written as the last chunk. age marks its last chunk, so a cut
     /// between two chunks can be distinguished from damage.
-    fn goes_on_after(&self, chunk: u64, piece: &[u8], crypto: &mut impl Crypto) -> bool {
+    fn goes_on_after(&self, chunk: u64, piece: &[u8], crypto: &mut dyn Crypto) -> bool {
         let mut scratch = Zeroizing::new(piece.to_vec());
         self.layout == Layout::Age
             && piece.len() == self.layout.stride()
@@ -286,7 +286,7 @@ impl PayloadKey {
     /// Whether the payload really ends inside `piece`, the sealed bytes from the start of chunk `chunk` on. The bytes
     /// after that end were then added. Tries every length that the last chunk can have. That takes a second at worst
     /// and happens only after a failure.
-    fn ends_within(&self, chunk: u64, piece: &[u8], last: bool, crypto: &mut impl Crypto) -> bool {
+    fn ends_within(&self, chunk: u64, piece: &[u8], last: bool, crypto: &mut dyn Crypto) -> bool {
         let longest = piece.len().min(self.layout.stride());
         // A whole piece that was already tried as the last one need not be tried again.
         let longest = if last && longest == piece.len() { longest.saturating_sub(1) } else { longest };
@@ -320,7 +320,7 @@ impl Failure {
         first: u64,
         sealed: &[u8],
         last: bool,
-        crypto: &mut impl Crypto,
+        crypto: &mut dyn Crypto,
     ) -> Error {
         let chunk = match self {
             Failure::Chunk(chunk) => chunk,
@@ -346,7 +346,7 @@ impl Failure {
 pub fn open_slice(
     key: &PayloadKey,
     sealed: &[u8],
-    crypto: &mut impl Crypto,
+    crypto: &mut dyn Crypto,
 ) -> Result<Zeroizing<Vec<u8>>, Error> {
     let mut buffer = Zeroizing::new(sealed.to_vec());
     key.open(0, &mut buffer, true, crypto)
@@ -362,7 +362,7 @@ pub fn open_slice(
 ///
 /// # Errors
 /// [`Error::Engine`].
-pub fn seal_slice(key: &PayloadKey, plain: &[u8], crypto: &mut impl Crypto) -> Result<Vec<u8>, Error> {
+pub fn seal_slice(key: &PayloadKey, plain: &[u8], crypto: &mut dyn Crypto) -> Result<Vec<u8>, Error> {
     let layout = key.layout;
     let mut sealed = vec![0; layout.sealed_len(plain.len() as u64)? as usize];
     for (piece, text) in sealed.chunks_mut(layout.stride()).zip(plain.chunks(layout.chunk_len())) {

@@ -1,9 +1,7 @@
-//! Handing out segments of the input, each to one worker, in order.
+//! The input: a file that any thread reads at positions, or a stream that one thread reads in order.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::preadv;
 
@@ -13,8 +11,15 @@ use crate::input::Body;
 
 /// The input from the first payload byte on.
 pub(crate) enum Feed<'a> {
-    File { file: File, base: u64, len: u64, next: AtomicU64 },
-    Stream(Mutex<Stream<'a>>),
+    File(Extent),
+    Stream(Stream<'a>),
+}
+
+/// A part of a file.
+pub(crate) struct Extent {
+    file: File,
+    base: u64,
+    len: u64,
 }
 
 pub(crate) struct Stream<'a> {
@@ -29,28 +34,21 @@ impl<'a> Feed<'a> {
     pub(crate) fn new(body: Body<'a>) -> Feed<'a> {
         match body {
             Body::File { file, at, end } => {
-                Feed::File { file, base: at, len: end.saturating_sub(at), next: AtomicU64::new(0) }
+                Feed::File(Extent { file, base: at, len: end.saturating_sub(at) })
             }
-            Body::Stream(reader) => {
-                Feed::Stream(Mutex::new(Stream { reader, ahead: None, next: 0, ended: false }))
-            }
+            Body::Stream(reader) => Feed::Stream(Stream { reader, ahead: None, next: 0, ended: false }),
         }
     }
 
     /// How many bytes there are, if that is known in advance.
     pub(crate) fn len(&self) -> Option<u64> {
         match self {
-            Feed::File { len, .. } => Some(*len),
+            Feed::File(extent) => Some(extent.len),
             Feed::Stream(_) => None,
         }
     }
 
-    /// How many segments there are, at least one.
-    pub(super) fn segment_count(&self, segments: Segments) -> Option<u64> {
-        self.len().map(|len| len.div_ceil(segments.input_len() as u64).max(1))
-    }
-
-    /// Upper bound of what a worker's buffer must hold, so that small files do not cost large buffers.
+    /// Upper bound of what a buffer must hold, so that small files do not cost large buffers.
     pub(super) fn longest(&self, segments: Segments) -> usize {
         match self.len() {
             // Room for every tag that sealing this much adds, and for the one of an empty last chunk.
@@ -68,60 +66,35 @@ impl<'a> Feed<'a> {
     /// # Errors
     /// [`Error::InputChanged`].
     pub(crate) fn refuse_grown(&self) -> Result<(), Error> {
-        let Feed::File { file, base, len, .. } = self else { return Ok(()) };
+        let Feed::File(Extent { file, base, len }) = self else { return Ok(()) };
         let now = file.metadata().map_err(|error| Error::io("looking at the input", error))?.len();
         if now > base + len { Err(Error::InputChanged) } else { Ok(()) }
     }
+}
 
-    /// Whether a segment can be read a second time.
-    pub(super) fn can_repeat(&self) -> bool {
-        matches!(self, Feed::File { .. })
+impl Extent {
+    /// How many segments there are, at least one.
+    pub(super) fn segment_count(&self, segments: Segments) -> u64 {
+        self.len.div_ceil(segments.input_len() as u64).max(1)
     }
 
-    /// Reads the next segment into `buffer`: plaintext with gaps for the tags, sealed chunks without. `None` if there
-    /// is none left.
-    pub(super) fn claim(
-        &self,
-        segments: Segments,
-        buffer: &mut [u8],
-    ) -> Result<Option<Segment>, (u64, Error)> {
-        match self {
-            Feed::File { next, len, .. } => {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let count = self.segment_count(segments).unwrap_or(0);
-                if index >= count {
-                    return Ok(None);
-                }
-                let last = index + 1 == count;
-                let most = segments.input_len();
-                let taken = if last { (len - index * most as u64) as usize } else { most };
-                let segment = Segment { index, len: taken, last };
-                self.read_at(segments, &segment, buffer).map_err(|error| (index, error))?;
-                Ok(Some(segment))
-            }
-            Feed::Stream(stream) => {
-                stream.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).claim(segments, buffer)
-            }
-        }
+    /// The segment of this number, which exists.
+    pub(super) fn segment(&self, segments: Segments, index: u64) -> Segment {
+        let (last, most) = (index + 1 == self.segment_count(segments), segments.input_len() as u64);
+        let len = if last { self.len - index * most } else { most };
+        Segment { index, len: len as usize, last }
     }
 
-    /// Reads a segment again, as it was, without gaps of any kind.
-    pub(super) fn repeat(
-        &self,
-        segments: Segments,
-        segment: &Segment,
-        buffer: &mut [u8],
-    ) -> Result<(), Error> {
-        self.read_at(segments, segment, buffer)
-    }
-
-    fn read_at(&self, segments: Segments, segment: &Segment, buffer: &mut [u8]) -> Result<(), Error> {
-        let Feed::File { file, base, .. } = self else { return Ok(()) };
-        let mut at = base + segment.index * segments.input_len() as u64;
+    /// Reads a segment into `buffer`: plaintext with gaps for the tags, sealed chunks without.
+    ///
+    /// # Errors
+    /// [`Error::InputChanged`] if it is not there any more, [`Error::Io`].
+    pub(super) fn read(&self, segments: Segments, segment: &Segment, buffer: &mut [u8]) -> Result<(), Error> {
+        let mut at = self.base + segment.index * segments.input_len() as u64;
         let mut parts = parts(segments, buffer, segment.len);
         let mut parts = &mut parts[..];
         while !parts.is_empty() {
-            match preadv(file, parts, at) {
+            match preadv(&self.file, parts, at) {
                 Ok(0) => return Err(Error::InputChanged),
                 Ok(len) => {
                     at += len as u64;
@@ -154,20 +127,24 @@ fn parts(segments: Segments, buffer: &mut [u8], len: usize) -> Vec<IoSliceMut<'_
 }
 
 impl Stream<'_> {
-    fn claim(&mut self, segments: Segments, buffer: &mut [u8]) -> Result<Option<Segment>, (u64, Error)> {
+    /// Reads the next segment into `buffer`, as [`Extent::read`]. `None` after the last.
+    ///
+    /// # Errors
+    /// What the reader says. It is then not asked again.
+    pub(super) fn read(&mut self, segments: Segments, buffer: &mut [u8]) -> Result<Option<Segment>, Error> {
         if self.ended {
             return Ok(None);
         }
         let index = self.next;
+        self.next += 1;
         match self.fill(segments, buffer) {
             Ok((len, last)) => {
-                self.next += 1;
                 self.ended = last;
                 Ok(Some(Segment { index, len, last }))
             }
             Err(error) => {
                 self.ended = true;
-                Err((index, Error::io("reading the input", error)))
+                Err(Error::io("reading the input", error))
             }
         }
     }

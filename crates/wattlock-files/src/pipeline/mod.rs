@@ -1,21 +1,23 @@
-//! The pipeline: some threads, each with one buffer and its own access to the engines. Each thread reads a segment,
-//! seals or opens it in place, writes it, and takes the next.
+//! The pipeline: segments are read, sealed or opened in place, and written, by several threads in constant memory.
 //!
-//! There is no queue and no dedicated reader or writer. A regular file is read and written at positions, so threads
-//! meet only in the kernel, and one seals while another writes. Segments of a stream are read by the next free thread
-//! and written in order; a thread that is early parks its segment and goes on. Memory is one segment for each thread
-//! (two when opening from a stream). Writing a stream adds one for each thread, at most eight. The file's length does
-//! not matter.
+//! Threads, their bounded queue and the order of results are the runtime's ([`CryptoSource::in_order`]). A regular file is
+//! read and written at positions by the thread that does the segment, so threads meet only in the kernel, and one seals
+//! while another writes. A stream is read by the calling thread, which otherwise works like the others, and written in
+//! order by whichever thread has the segment whose turn it is; a segment that is early waits in its buffer, and its
+//! thread goes on. Memory is one segment for each thread (two when opening from a stream). A stream at either end, or at
+//! both, adds one for each thread, at most eight. The file's length does not matter.
 //!
-//! Of several failures the one with the lowest position is reported. Segments are claimed in order, and a claimed
-//! segment is always finished.
+//! Of several failures the one with the lowest position is reported: segments begin in order, and those before a failed
+//! one are finished. Nothing of a failed segment, or of a later one, goes into a stream.
 
 mod drain;
 mod feed;
 
+use std::fs::File;
+use std::io::Write;
 use std::num::NonZero;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use zeroize::Zeroizing;
 
@@ -24,7 +26,8 @@ use crate::error::Error;
 use crate::format::payload::{PayloadKey, TAG_LEN};
 
 pub(crate) use drain::Drain;
-use drain::{Buffer, Finished, Shape};
+use drain::Shape;
+use feed::Extent;
 pub(crate) use feed::Feed;
 
 /// Bytes of plaintext in a full segment: sixty-four Cobblestone chunks or sixteen of age's. Large enough that a system
@@ -34,6 +37,14 @@ const SEGMENT_BYTES: usize = if cfg!(fuzzing) { 1 << 9 } else { 1 << 20 };
 
 /// More threads than this wait for one another's writes, and their buffers would count.
 const MOST_WORKERS: usize = 16;
+
+/// Segments that may lie in buffers of their own beside a stream, read or finished early: one for each thread, and no more
+/// than these. More than that was tried with two workers and eight: no faster, and slower where the two share one core,
+/// presumably because so many buffers do not stay in its cache.
+const MOST_WAITING: usize = 8;
+
+/// Segments of a file that are handed out before one of them is written to a file: they have no buffers yet.
+const MOST_NAMED: usize = 16;
 
 /// Lets the caller watch and stop the work.
 #[derive(Clone, Copy)]
@@ -48,7 +59,7 @@ impl<'a> Progress<'a> {
         Progress { cancel, on_bytes: None }
     }
 
-    /// Also calls `on_bytes`, from any thread, with the number of input bytes done since its last call.
+    /// Also calls `on_bytes`, from any thread, one call at a time, with the number of input bytes done since its last call.
     #[must_use]
     pub fn on_bytes(self, on_bytes: &'a (dyn Fn(u64) + Sync)) -> Progress<'a> {
         Progress { on_bytes: Some(on_bytes), ..self }
@@ -111,7 +122,7 @@ impl Segments {
     }
 }
 
-/// A segment in a worker's buffer.
+/// One segment of the input.
 pub(crate) struct Segment {
     pub(crate) index: u64,
     /// Bytes from the input.
@@ -120,15 +131,63 @@ pub(crate) struct Segment {
     pub(crate) last: bool,
 }
 
-/// Everything that the workers share.
-struct Work<'a, 'f, 'd> {
+/// A buffer for a segment. All buffers of one run have the same length.
+type Buffer = Zeroizing<Vec<u8>>;
+
+/// Buffers for segments: the one used last, which a cache may still hold, is used first.
+struct Buffers {
+    len: usize,
+    free: Mutex<Vec<Buffer>>,
+    made: AtomicUsize,
+    most: usize,
+}
+
+impl Buffers {
+    fn new(len: usize, most: usize) -> Buffers {
+        Buffers { len, free: Mutex::default(), made: AtomicUsize::new(0), most }
+    }
+
+    fn take(&self) -> Buffer {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.unwrap_or_else(|| {
+            let made = self.made.fetch_add(1, Relaxed) + 1;
+            debug_assert!(made <= self.most, "{made} buffers, {} at most", self.most);
+            Zeroizing::new(vec![0; self.len])
+        })
+    }
+
+    fn give_back(&self, buffer: Buffer) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    }
+}
+
+/// A segment to do; read already if it comes from a stream.
+struct Piece {
+    segment: Segment,
+    read: Option<Buffer>,
+}
+
+/// A segment that was done.
+struct Finished {
+    /// Bytes from the input.
+    len: usize,
+    /// What is still to be written.
+    left: Option<(Shape, Buffer)>,
+}
+
+/// Everything that the threads share.
+struct Work<'a> {
     key: &'a PayloadKey,
     segments: Segments,
-    feed: &'a Feed<'f>,
-    drain: &'a Drain<'d>,
-    progress: Progress<'a>,
-    stop: AtomicBool,
-    failed: Mutex<Option<(u64, Error)>>,
+    /// The input and the output, where they are files.
+    from: Option<&'a Extent>,
+    to: Option<(&'a File, u64)>,
+    buffers: Buffers,
+    /// Copies of what is opened from a stream.
+    copies: Buffers,
+    cancel: &'a AtomicBool,
+    /// The lowest segment known to have failed.
+    failed: AtomicU64,
 }
 
 /// Seals or opens everything from `feed` into `drain`.
@@ -138,75 +197,126 @@ struct Work<'a, 'f, 'd> {
 pub(crate) fn run(
     direction: Direction,
     key: &PayloadKey,
-    feed: &Feed<'_>,
-    drain: &Drain<'_>,
+    feed: &mut Feed<'_>,
+    drain: Drain<'_>,
     source: &impl CryptoSource,
     progress: Progress<'_>,
 ) -> Result<(), Error> {
     let segments = Segments::new(direction, key);
-    let work =
-        Work { key, segments, feed, drain, progress, stop: AtomicBool::new(false), failed: Mutex::new(None) };
-    let workers = std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_WORKERS);
-    let workers = feed.segment_count(segments).map_or(workers, |count| workers.min(count as usize));
-    drain.park_at_most(workers);
-    std::thread::scope(|scope| {
-        // A thread that cannot be had is done without: this one does all the work if it must.
-        for _ in 1..workers {
-            let _ = std::thread::Builder::new()
-                .name("wattlock-files".into())
-                .spawn_scoped(scope, || work.work(&mut source.crypto()));
+    let len = feed.longest(segments).min(segments.buffer_len());
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_WORKERS);
+    let (from, mut stream) = match feed {
+        Feed::File(extent) => (Some(&*extent), None),
+        Feed::Stream(stream) => (None, Some(stream)),
+    };
+    let (to, mut writer) = match drain {
+        Drain::File { file, base } => (Some((file, base)), None),
+        Drain::Stream(writer) => (None, Some(writer)),
+    };
+    let count = from.map(|extent| extent.segment_count(segments));
+    let threads = count.map_or(threads, |count| threads.min(count as usize));
+    let (pieces, most) = match (from, to) {
+        (Some(_), Some(_)) => (MOST_NAMED * threads, threads),
+        (Some(_), None) => (threads + threads.min(MOST_WAITING), threads + threads.min(MOST_WAITING)),
+        // One is read before there is room for it.
+        (None, _) => (threads + threads.min(MOST_WAITING) - 1, threads + threads.min(MOST_WAITING)),
+    };
+    let (buffers, copies) = (Buffers::new(len, most), Buffers::new(0, threads));
+    let failed = AtomicU64::new(u64::MAX);
+    let work = Work { key, segments, from, to, buffers, copies, cancel: progress.cancel, failed };
+    let (mut index, mut unread, mut first) = (0, None, None);
+    let next = || {
+        if work.failed.load(Relaxed) != u64::MAX {
+            return None;
         }
-        work.work(&mut source.crypto());
-    });
-    match work.failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-        None => Ok(()),
-        Some((_, error)) => Err(error),
-    }
+        let (segment, read) = match (from, &mut stream) {
+            (Some(extent), _) => {
+                let there = count.is_some_and(|count| index < count);
+                (there.then(|| extent.segment(segments, index))?, None)
+            }
+            (None, Some(stream)) => {
+                let mut buffer = work.buffers.take();
+                match stream.read(segments, &mut buffer) {
+                    Ok(segment) => (segment?, Some(buffer)),
+                    Err(error) => {
+                        unread = Some(error);
+                        return None;
+                    }
+                }
+            }
+            (None, None) => return None,
+        };
+        index += 1;
+        Some(Piece { segment, read })
+    };
+    let done = |finished: Option<Result<Finished, Error>>| {
+        let written = match finished {
+            Some(Ok(finished)) if first.is_none() => {
+                work.put(finished, writer.as_mut().map(|writer| &mut **writer as _))
+            }
+            Some(Err(error)) => Err(error),
+            _ => return,
+        };
+        match written {
+            Ok(len) => progress.on_bytes.iter().for_each(|on_bytes| on_bytes(len)),
+            Err(error) => {
+                // Whatever number it had, nothing later is wanted, and nothing earlier is left.
+                work.failed.store(0, Relaxed);
+                first = first.take().or(Some(error));
+            }
+        }
+    };
+    source.in_order(threads, pieces, next, |crypto, piece| work.piece(piece, crypto), done);
+    // Everything that was read lies before what could not be.
+    first.or(unread).map_or(Ok(()), Err)
 }
 
-impl Work<'_, '_, '_> {
-    /// One worker, from its first segment to its last.
-    fn work(&self, crypto: &mut impl Crypto) {
-        let _alarm = Alarm(self.drain, &self.stop);
-        let len = self.feed.longest(self.segments).min(self.segments.buffer_len());
-        let mut buffer: Buffer = Zeroizing::new(vec![0; len]);
-        let mut copy = Zeroizing::new(Vec::new());
-        while !self.stop.load(Ordering::Relaxed) {
-            let segment = match self.feed.claim(self.segments, &mut buffer) {
-                Ok(Some(segment)) => segment,
-                Ok(None) => return,
-                Err((index, error)) => return self.fail(index, error),
-            };
-            if self.progress.cancel.load(Ordering::Relaxed) {
-                return self.fail(segment.index, Error::Interrupted);
-            }
-            let finished = match self.finish(&segment, &mut buffer, &mut copy, crypto) {
-                Ok(shape) => Finished { index: segment.index, shape },
-                Err(error) => return self.fail(segment.index, error),
-            };
-            if let Err((index, error)) = self.drain.put(self.segments, finished, &mut buffer) {
-                return self.fail(index, error);
-            }
-            if let Some(on_bytes) = self.progress.on_bytes {
-                on_bytes(segment.len as u64);
-            }
+impl Work<'_> {
+    /// Does one segment. `None` if an earlier one has failed.
+    fn piece(&self, piece: Piece, crypto: &mut dyn Crypto) -> Option<Result<Finished, Error>> {
+        let index = piece.segment.index;
+        if self.failed.load(Relaxed) < index {
+            return None;
         }
+        let finished = self.finish(piece, crypto);
+        if finished.is_err() {
+            self.failed.fetch_min(index, Relaxed);
+        }
+        Some(finished)
     }
 
-    fn finish(
-        &self,
-        segment: &Segment,
-        buffer: &mut [u8],
-        copy: &mut Vec<u8>,
-        crypto: &mut impl Crypto,
-    ) -> Result<Shape, Error> {
-        match self.segments.direction {
-            Direction::Seal => self.seal(segment, buffer, crypto),
-            Direction::Open => self.open(segment, buffer, copy, crypto),
+    fn finish(&self, piece: Piece, crypto: &mut dyn Crypto) -> Result<Finished, Error> {
+        if self.cancel.load(Relaxed) {
+            return Err(Error::Interrupted);
         }
+        let segment = piece.segment;
+        let mut buffer = piece.read.unwrap_or_else(|| self.buffers.take());
+        if let Some(extent) = self.from {
+            extent.read(self.segments, &segment, &mut buffer)?;
+        }
+        let shape = match self.segments.direction {
+            Direction::Seal => self.seal(&segment, &mut buffer, crypto)?,
+            Direction::Open => self.open(&segment, &mut buffer, crypto)?,
+        };
+        let Some((file, base)) = self.to else {
+            return Ok(Finished { len: segment.len, left: Some((shape, buffer)) });
+        };
+        let at = base + segment.index * self.segments.output_len() as u64;
+        shape.write_at(self.segments, &buffer, file, at)?;
+        self.buffers.give_back(buffer);
+        Ok(Finished { len: segment.len, left: None })
     }
 
-    fn seal(&self, segment: &Segment, buffer: &mut [u8], crypto: &mut impl Crypto) -> Result<Shape, Error> {
+    /// Writes what is left of a segment whose turn it is, and returns its length in the input.
+    fn put(&self, finished: Finished, writer: Option<&mut (dyn Write + Send)>) -> Result<u64, Error> {
+        if let (Some((shape, buffer)), Some(writer)) = (finished.left, writer) {
+            shape.write(self.segments, &buffer, writer)?;
+            self.buffers.give_back(buffer);
+        }
+        Ok(finished.len as u64)
+    }
+
+    fn seal(&self, segment: &Segment, buffer: &mut [u8], crypto: &mut dyn Crypto) -> Result<Shape, Error> {
         let layout = self.key.layout();
         let first = segment.index * self.segments.chunks as u64;
         // Only the last segment can have a chunk more than its length needs. Only an empty content has an empty one.
@@ -217,52 +327,26 @@ impl Work<'_, '_, '_> {
         Ok(Shape::Whole(sealed))
     }
 
-    fn open(
-        &self,
-        segment: &Segment,
-        buffer: &mut [u8],
-        copy: &mut Vec<u8>,
-        crypto: &mut impl Crypto,
-    ) -> Result<Shape, Error> {
+    fn open(&self, segment: &Segment, buffer: &mut [u8], crypto: &mut dyn Crypto) -> Result<Shape, Error> {
         let first = segment.index * self.segments.chunks as u64;
         let sealed = &mut buffer[..segment.len];
         // A failed attempt wipes what it worked on. A file can be read again to find out more; a stream cannot.
-        if !self.feed.can_repeat() {
+        let mut copy = self.copies.take();
+        if self.from.is_none() {
             copy.clear();
             copy.extend_from_slice(sealed);
         }
         if let Err(failure) = self.key.open(first, sealed, segment.last, crypto) {
-            if self.feed.can_repeat() {
+            if let Some(extent) = self.from {
                 copy.resize(segment.len, 0);
-                self.feed.repeat(self.segments, segment, copy)?;
+                extent.read(self.segments, segment, &mut copy)?;
             }
-            return Err(failure.explain(self.key, first, copy, segment.last, crypto));
+            return Err(failure.explain(self.key, first, &copy, segment.last, crypto));
         }
+        self.copies.give_back(copy);
         let chunks = segment.len.div_ceil(self.segments.stride);
         let plain = segment.len - chunks * TAG_LEN;
         Ok(Shape::Gapped(plain))
-    }
-
-    /// Records a failure, unless one with a lower position is known, and lets all workers finish.
-    fn fail(&self, index: u64, error: Error) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.drain.fail(index);
-        let mut failed = self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if failed.as_ref().is_none_or(|(known, _)| index < *known) {
-            *failed = Some((index, error));
-        }
-    }
-}
-
-/// If a worker panics, no other worker waits for its segment: the panic reaches the caller instead.
-struct Alarm<'a, 'd>(&'a Drain<'d>, &'a AtomicBool);
-
-impl Drop for Alarm<'_, '_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.1.store(true, Ordering::Relaxed);
-            self.0.fail(0);
-        }
     }
 }
 

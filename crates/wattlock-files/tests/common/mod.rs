@@ -15,16 +15,30 @@ use wattlock_files::{
 
 pub static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// AWS-LC called directly.
+/// AWS-LC called directly, on threads of a runtime whose engines have nothing to do.
 pub struct Double;
 
 impl CryptoSource for Double {
-    type Crypto = Double;
+    fn here<T>(&self, work: impl FnOnce(&mut dyn Crypto) -> T) -> T {
+        work(&mut Double)
+    }
 
-    fn crypto(&self) -> Double {
-        Double
+    #[cfg(feature = "runtime")]
+    fn in_order<P: Send, R: Send>(
+        &self,
+        threads: usize,
+        pieces: usize,
+        next: impl FnMut() -> Option<P>,
+        work: impl Fn(&mut dyn Crypto, P) -> R + Sync,
+        sink: impl FnMut(R) + Send,
+    ) {
+        THREADS.in_order(threads, pieces, next, |_, piece| work(&mut Double, piece), sink);
     }
 }
+
+#[cfg(feature = "runtime")]
+pub static THREADS: std::sync::LazyLock<wattlock::Runtime> =
+    std::sync::LazyLock::new(|| wattlock::Runtime::builder().telemetry(false).build().unwrap());
 
 impl Crypto for Double {
     fn run(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {

@@ -20,9 +20,11 @@ use rustls::{
     CipherSuite, ClientConfig, DigitallySignedStruct, Error, HandshakeKind, SignatureScheme,
     SupportedProtocolVersion,
 };
+use wattlock_shell::INTERRUPTED;
+
+pub use rustls::version::{TLS12, TLS13};
 
 use super::groups::Group;
-use crate::files::INTERRUPTED;
 
 /// Time after which a connection without an answer is a failure.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -13,16 +13,16 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
+use wattlock_shell::nginx::place::Places;
+use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
+use wattlock_shell::setup::Choice;
+use wattlock_shell::text;
 
 use self::client::{Load, Tally};
 use self::rows::{Measure, ROWS, Row};
 use super::machine_line;
 use super::pair::{self, Gain};
 use super::record::{By, Record, Row as Line};
-use crate::nginx::place::Places;
-use crate::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
-use crate::setup::Choice;
-use crate::text;
 
 /// Below this share of its core the worker was not what limited the rate.
 const FULL: f64 = 0.95;
@@ -234,7 +234,7 @@ impl Pair {
 }
 
 /// What an nginx and the OpenSSL that it runs with are called: `nginx 1.22.1 + OpenSSL 3.0.19`.
-pub fn stock_name(nginx: &crate::nginx::place::Nginx) -> String {
+pub fn stock_name(nginx: &wattlock_shell::nginx::place::Nginx) -> String {
     let [major, minor, patch] = nginx.version;
     // `running with` is said where it is another than at build time.
     let said = |start: &str| {
@@ -289,7 +289,7 @@ pub fn engines(before: &Done, after: &Done) -> Vec<String> {
 }
 
 fn start_one(
-    nginx: &crate::nginx::place::Nginx,
+    nginx: &wattlock_shell::nginx::place::Nginx,
     openssl: OpenSsl<'_>,
     root: &Path,
     listeners: &[Listener],
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn the_stock_server_has_its_librarys_version() {
         let name = |built: &str| {
-            stock_name(&crate::nginx::place::Nginx {
+            stock_name(&wattlock_shell::nginx::place::Nginx {
                 program: "nginx".into(),
                 version: [1, 22, 1],
                 built: built.to_owned(),

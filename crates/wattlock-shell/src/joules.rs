@@ -1,11 +1,40 @@
-//! Joules of a piece of work in this process, for benches, where counters measure them.
+//! Where joules come from here, and those of a piece of work in this process where counters measure them.
 
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wattlock_meter::{Meter, Metered, Quality, Reading, Total};
+use anyhow::{Context, Result};
+use nix::sys::resource::{UsageWho, getrusage};
+use wattlock_meter::{Meter, Metered, Places, Quality, Reading, Total};
 
-use super::{now_ns, places};
+/// Where this program looks for sources: the machine, or what `WATTLOCK_METER_ROOT` (a recorded tree) and
+/// `WATTLOCK_NVML` (a library) say.
+pub fn places() -> Places {
+    let mut places = match std::env::var_os("WATTLOCK_METER_ROOT") {
+        Some(root) => Places::recorded(root),
+        None => Places::here(),
+    };
+    if let Some(library) = std::env::var_os("WATTLOCK_NVML") {
+        places.nvml = Some(library);
+        places.boards = true;
+    }
+    places.model = model_path().filter(|path| path.exists()).or_else(|| Some(SYSTEM_MODEL.into()));
+    places
+}
+
+/// Where a model is looked for if the user has none: who calibrates as root keeps it here for everybody.
+const SYSTEM_MODEL: &str = "/var/lib/wattlock/energy-model.json";
+
+/// Where the model that `energy calibrate` makes is kept: beside the profile.
+pub fn model_path() -> Option<PathBuf> {
+    wattlock::Profile::path().map(|profile| profile.with_file_name("energy-model.json"))
+}
+
+/// Nanoseconds since `start`: the clock that meters are given here.
+pub fn now_ns(start: Instant) -> u64 {
+    start.elapsed().as_nanos() as u64
+}
 
 /// How long idle power is watched.
 const IDLE: Duration = Duration::from_millis(500);
@@ -63,4 +92,20 @@ impl Gauge {
                 .filter(|joules| joules.joules() > 0.0 && joules.at_least().is_none()),
         )
     }
+}
+
+/// CPU seconds so far of children that were waited for.
+pub fn children_cpu_s() -> Result<f64> {
+    cpu_s(UsageWho::RUSAGE_CHILDREN)
+}
+
+/// CPU seconds of this process so far.
+pub fn own_cpu_s() -> Result<f64> {
+    cpu_s(UsageWho::RUSAGE_SELF)
+}
+
+fn cpu_s(who: UsageWho) -> Result<f64> {
+    let usage = getrusage(who).context("no CPU time")?;
+    let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+    Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }

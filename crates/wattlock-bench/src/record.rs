@@ -294,7 +294,7 @@ pub fn version_of(program: &str, option: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::pair::Better;
+    use crate::pair::Better;
 
     #[test]
     fn days_are_dates() {

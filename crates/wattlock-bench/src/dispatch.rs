@@ -8,12 +8,12 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use clap::Args;
 use wattlock_core::{Algorithm, Data, Engine, Key, Kind, Request};
 use wattlock_cpu::instruction::Instruction;
+use wattlock_shell::setup::{self, Choice};
+use wattlock_shell::text;
 
 use super::machine_line;
 use super::pair::{self, Better, Gain};
 use super::record::{By, Record, Row};
-use crate::setup::{self, Choice};
-use crate::text;
 
 /// Which sizes.
 #[derive(Debug, Args)]

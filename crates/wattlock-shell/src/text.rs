@@ -8,22 +8,26 @@ use wattlock_files::Error;
 use crate::handed;
 
 /// Like `print!`, but a closed pipe or a full disk is an error of the calling function's and not a panic.
+#[macro_export]
 macro_rules! put {
     ($($text:tt)*) => { $crate::text::write(format_args!($($text)*))? };
 }
 
 /// Like `println!`, in the manner of [`put!`].
+#[macro_export]
 macro_rules! say {
     ($($text:tt)*) => { $crate::text::write(format_args!("{}\n", format_args!($($text)*)))? };
 }
 
 /// A line of a report that goes to standard error, in the manner of [`put!`]: losing it is an error.
+#[macro_export]
 macro_rules! tell {
     ($($text:tt)*) => { $crate::text::write_aside(format_args!("{}\n", format_args!($($text)*)))? };
 }
 
 /// Remarks and errors, in the place of the macro of that name in std, which panics where standard error is closed. A
 /// remark that nobody reads is lost, and the command ends as it would have.
+#[macro_export]
 macro_rules! eprintln {
     ($($text:tt)*) => { drop($crate::text::write_aside(format_args!("{}\n", format_args!($($text)*)))) };
 }

@@ -2,11 +2,11 @@
 
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
+use wattlock_shell::nginx::server::KeyType;
 
 use super::client::Tally;
 use super::groups::Group::{self, P256, P384, X25519};
-use crate::bench::pair::Better;
-use crate::nginx::server::KeyType;
+use crate::pair::Better;
 
 /// What of a row's rounds is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub const ROWS: &[Row] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::pair::Gain;
+    use crate::pair::Gain;
 
     #[test]
     fn names_are_unique_and_responses_are_held_by_processor_time() {

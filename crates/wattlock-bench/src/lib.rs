@@ -1,4 +1,12 @@
 //! `wattlock bench`: the project's own claims, measured on the machine at hand, peers in the same run.
+//!
+//! A library, so that `rustls`, `aws-lc-rs` and a TLS client stay out of the program's own crate; `wattlock bench` calls
+//! [`run`].
+
+#![forbid(unsafe_code)]
+
+#[macro_use]
+extern crate wattlock_shell;
 
 mod dispatch;
 mod engines;
@@ -20,9 +28,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use wattlock_shell::setup::Choice;
 
 use self::record::Record;
-use crate::setup::Choice;
 
 /// Measure ciphers, dispatch, files, start-up, public keys and HTTPS, with peers beside them
 #[derive(Debug, Args)]

@@ -8,15 +8,15 @@ use clap::Args;
 use serde_json::{Map, json};
 use wattlock::calibrate::sample;
 use wattlock_core::{Engine, Family, Kind, OwnedRequest};
+use wattlock_shell::joules::Gauge;
+use wattlock_shell::setup::parse_kind;
+use wattlock_shell::setup::{self, Choice};
+use wattlock_shell::text;
 
 use super::libcrypto::{self, Libcrypto};
 use super::machine_line;
 use super::pair::{self, Better, Gain};
 use super::record::{By, Record, Row};
-use crate::energy::Gauge;
-use crate::engines::parse_kind;
-use crate::setup::{self, Choice};
-use crate::text;
 
 /// What to measure.
 #[derive(Debug, Args)]

@@ -1,17 +1,18 @@
 //! What starting costs: the first use of the command line on a machine without a profile, later uses, loading the
 //! runtime as a library, and loading the provider into a program that uses OpenSSL.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use wattlock::Runtime;
+use wattlock_shell::parts::{self, First, PROVIDER};
+use wattlock_shell::setup::{self, Choice};
+use wattlock_shell::text;
 
 use super::record::{By, Record, Row, version_of};
 use super::{machine_line, pair};
-use crate::openssl::place;
-use crate::setup::{self, Choice};
-use crate::text;
 
 /// Runs with and without a profile.
 const USES: usize = 5;
@@ -98,7 +99,7 @@ pub fn run(choice: &Choice, mut record: Record) -> Result<()> {
 /// Seconds by which loading the provider lengthens the shortest run of `openssl` that loads providers; median of runs in
 /// turn. `None` if the provider or `openssl` is not there.
 fn provider_load() -> Result<Option<f64>> {
-    let Ok(module) = place::module(None) else { return Ok(None) };
+    let Ok(module) = parts::find(PROVIDER, &[PathBuf::new()], First::Built, "") else { return Ok(None) };
     let folder = tempfile::tempdir()?;
     let text = |lines: &str| {
         format!("openssl_conf = i\n[i]\nproviders = p\n[p]\ndefault = d\n{lines}[d]\nactivate = 1\n")

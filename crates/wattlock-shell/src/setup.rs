@@ -1,20 +1,19 @@
-//! From command-line settings to a runtime, and which command heeds which of those settings.
+//! From command-line settings to a runtime.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 use wattlock::calibrate::{Plan, calibrate};
 use wattlock::policy::{NAMES, Objective, Settings};
 use wattlock::{Profile, Runtime, own_engines};
-use wattlock_core::{Engine, KindSet};
+use wattlock_core::{Engine, Kind, KindSet};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_emul::{Emulated, Model, Pace};
 
 /// Which engines do the work, and by what rule. Read from any place of the command line, shown and accepted by the
-/// commands that [`HEEDED`] lists.
+/// commands that heed them.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Engines and policy")]
 pub struct Choice {
@@ -31,70 +30,6 @@ pub struct Choice {
     /// results on the CPU with a model's timing: for trying things out, never for speed
     #[arg(long, global = true, hide = true, value_name = "MODEL")]
     pub emulate: Option<String>,
-}
-
-/// Every option of [`Choice`], by its id.
-const EVERY: &[&str] = &["policy", "objective", "settings", "emulate"];
-
-/// Which options of [`Choice`] a command heeds, by the command's path. What is not here is refused: an option that does
-/// nothing must not look as if it did.
-const HEEDED: &[(&str, &[&str])] = &[
-    ("seal", EVERY),
-    ("open", EVERY),
-    ("serve", EVERY),
-    ("engines", EVERY),
-    ("calibrate", &["emulate"]),
-    ("bench", &["emulate"]),
-    ("bench engines", &["emulate"]),
-    ("bench dispatch", EVERY),
-    ("bench start", &["emulate"]),
-    ("bench https", EVERY),
-    ("lab qweb", &["settings"]),
-    // Its own `--set` takes the provider's settings.
-    ("openssl enable", EVERY),
-];
-
-/// Shows each option of [`Choice`] in the help of the commands that heed it.
-pub fn shown(command: clap::Command) -> clap::Command {
-    let every = Choice::augment_args(clap::Command::new("every"));
-    HEEDED.iter().fold(command, |command, (path, heeded)| {
-        let names: Vec<&str> = path.split(' ').collect();
-        within(command, &names, &|command| {
-            let own: Vec<_> = command.get_arguments().map(|own| own.get_id().clone()).collect();
-            let missing = every.get_arguments().filter(|one| !own.contains(one.get_id()));
-            let missing = missing.filter(|one| heeded.contains(&one.get_id().as_str()));
-            command.args(missing.map(|one| one.clone().global(false).hide(false)))
-        })
-    })
-}
-
-fn within(
-    command: clap::Command,
-    names: &[&str],
-    change: &dyn Fn(clap::Command) -> clap::Command,
-) -> clap::Command {
-    match names {
-        [] => change(command),
-        // All of them are looked at, so that they keep their order in the help.
-        [name, rest @ ..] => command.mut_subcommands(|inner| match inner.get_name() == *name {
-            true => within(inner, rest, change),
-            false => inner,
-        }),
-    }
-}
-
-/// The first option of [`Choice`] that was given to a command that does not heed it, and that command's path.
-pub fn ignored(matches: &ArgMatches) -> Option<(&'static str, String)> {
-    let (mut names, mut at) = (Vec::new(), matches);
-    while let Some((name, inner)) = at.subcommand() {
-        names.push(name);
-        at = inner;
-    }
-    let path = names.join(" ");
-    let heeded = HEEDED.iter().find(|(known, _)| *known == path).map_or(&[][..], |(_, heeded)| heeded);
-    let given = |id: &&&str| matches.value_source(id) == Some(ValueSource::CommandLine);
-    let wrong = EVERY.iter().filter(given).find(|id| !heeded.contains(id))?;
-    Some((if *wrong == "settings" { "set" } else { wrong }, path))
 }
 
 /// What to minimise.
@@ -117,6 +52,14 @@ impl From<Goal> for Objective {
             Goal::Energy => Objective::Energy,
         }
     }
+}
+
+/// A kind by its name, or an error that lists them all.
+pub fn parse_kind(name: &str) -> Result<Kind, String> {
+    Kind::from_name(name).ok_or_else(|| {
+        let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("unknown kind; there are {}", all.join(", "))
+    })
 }
 
 /// Every engine this command can use, in order of id.

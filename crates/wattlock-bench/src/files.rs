@@ -12,12 +12,12 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use wattlock_core::{Algorithm, Data, Engine, Key, Kind, Request};
 use wattlock_cpu::instruction::Instruction;
+use wattlock_shell::joules::{Gauge, children_cpu_s};
+use wattlock_shell::text;
 
 use super::machine_line;
 use super::pair::{self, Better, Gain};
 use super::record::{By, Record, Row, version_of};
-use crate::energy::{Gauge, children_cpu_s};
-use crate::text;
 
 /// What to seal.
 #[derive(Debug, Args)]

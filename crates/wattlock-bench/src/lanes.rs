@@ -11,13 +11,13 @@ use clap::Args;
 use wattlock_core::{Engine, Kind, OwnedRequest, known_answers};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH, multiplications_per_second};
+use wattlock_shell::text;
 
 use super::libcrypto::Libcrypto;
 use super::machine_line;
 use super::pair::{self, Better, Gain, processor_seconds};
 use super::record::{By, Record, Row};
 use super::through::{Through, through};
-use crate::text;
 
 /// What to measure.
 #[derive(Debug, Args)]
