@@ -38,6 +38,13 @@ pub struct Options {
     pub last: bool,
 }
 
+impl Options {
+    /// For a compressor: its level, and whether the input ends the stream.
+    pub const fn compress(level: u8, last: bool) -> Options {
+        Options { level, last }
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options { level: 1, last: true }

@@ -1,5 +1,5 @@
 //! Lengths and speeds of deflate's levels on generated content, on this machine's igzip and zlib-rs, and zstd's. For zlib's
-//! own, `tests/deflate_levels.rs` and `wattlock bench compress` have the comparison. Time is the thread's processor time.
+//! own, `tests/compress.rs` and `wattlock bench compress` have the comparison. Time is the thread's processor time.
 //!
 //! `cargo run --release -p wattlock-cpu --example deflate_levels [DIRECTORY]` also writes the contents there.
 
