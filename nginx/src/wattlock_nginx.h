@@ -1,9 +1,10 @@
 /*
- * Wattlock's module for the stock nginx: what its three files say to each other.
+ * Wattlock's module for the stock nginx: what its files say to each other.
  *
  *   ngx_http_wattlock_module.c  directives, status page, life of the processes
  *   wattlock_bridge.c           the import slots of the nginx program that stand between it and libssl
  *   wattlock_loop.c             connections, completions, polling inside the event loop
+ *   wattlock_compress.c         a module of its own: compression in the place of nginx's gzip filter
  *
  * The module knows no engine and no policy: those are the provider's, which it reaches through the function table of
  * wattlock.h. It is active only if the table is there and the bridge is in force in this process; if not it says why,
@@ -40,6 +41,9 @@ typedef struct {
 } wattlock_counts_t;
 
 extern wattlock_counts_t  wattlock_counts;
+
+/* The provider's function table; NULL and why, if there is none that this module can use. */
+const struct wattlock_table *wattlock_find_table(const char **why);
 
 /* Bridge. All of it is for the main thread of one process. */
 ngx_int_t wattlock_bridge_raise(const char **why);

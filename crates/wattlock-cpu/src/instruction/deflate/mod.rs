@@ -35,7 +35,6 @@ fn route(igzip: bool, level: u8) -> Route {
         0..=2 => Route::Zlib(2),
         // zlib-rs 2 and igzip 3 leave up to 4 % more than zlib 3, zlib-rs 3 5 % less, and as much as zlib 4.
         3..=4 => Route::Zlib(3),
-        5 => Route::Zlib(4),
         _ => Route::Zlib(level.min(9)),
     }
 }
