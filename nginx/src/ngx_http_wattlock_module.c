@@ -9,9 +9,9 @@
 #include <openssl/provider.h>
 
 typedef struct {
-    wattlock_polling_t  polling;
     ngx_flag_t          upstream;
     ngx_array_t         settings;   /* of struct wattlock_setting */
+    char               *poll;       /* the value of wattlock_poll, also among the settings */
 } wattlock_main_conf_t;
 
 typedef struct {
@@ -154,7 +154,6 @@ wattlock_create_main_conf(ngx_conf_t *cf)
     }
 
     conf->upstream = NGX_CONF_UNSET;
-    conf->polling.mode = NGX_CONF_UNSET_UINT;
 
     return conf;
 }
@@ -172,15 +171,11 @@ wattlock_init_main_conf(ngx_conf_t *cf, void *conf)
     if (found != NULL
         && found->check(found->provider, main_conf->settings.elts, main_conf->settings.nelts, words, sizeof(words)) != 1)
     {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "wattlock_set: %s", words);
+        ngx_log_error(NGX_LOG_EMERG, cf->log, 0, "wattlock: %s", words);
         return NGX_CONF_ERROR;
     }
 
     ngx_conf_init_value(main_conf->upstream, 0);
-
-    if (main_conf->polling.mode == NGX_CONF_UNSET_UINT) {
-        main_conf->polling.mode = WATTLOCK_POLL_ADAPTIVE;
-    }
 
     return NGX_CONF_OK;
 }
@@ -211,65 +206,58 @@ wattlock_merge_server_conf(ngx_conf_t *cf, void *parent, void *child)
 }
 
 
-/* wattlock_poll adaptive | heuristic [asymmetric=48] [timer=5ms]: the published thresholds; the one for rings without a
- * public-key operation has no use here, since nothing else pauses. */
+static char *
+wattlock_add_setting(wattlock_main_conf_t *main_conf, u_char *key, u_char *value)
+{
+    struct wattlock_setting  *setting = ngx_array_push(&main_conf->settings);
+
+    if (setting == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    setting->key = (char *) key;
+    setting->value = (char *) value;
+
+    return NGX_CONF_OK;
+}
+
+
+/* wattlock_poll RULE [PARAMETERS]: the provider's setting `poll`, which reads it. */
 static char *
 wattlock_set_poll(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     wattlock_main_conf_t  *main_conf = conf;
-    ngx_str_t             *value = cf->args->elts, rest;
+    ngx_str_t             *value = cf->args->elts;
     ngx_uint_t             i;
-    ngx_int_t              number;
+    size_t                 size = 0;
+    u_char                *end;
 
     (void) cmd;
 
-    if (main_conf->polling.mode != NGX_CONF_UNSET_UINT) {
+    if (main_conf->poll != NULL) {
         return "is duplicate";
     }
 
-    main_conf->polling.asymmetric = 48;
-    main_conf->polling.timer = 5;
-
-    if (ngx_strcmp(value[1].data, "adaptive") == 0) {
-        main_conf->polling.mode = WATTLOCK_POLL_ADAPTIVE;
-
-        return cf->args->nelts == 2 ? NGX_CONF_OK : "adaptive takes no thresholds";
+    for (i = 1; i < cf->args->nelts; i++) {
+        size += value[i].len + 1;
     }
 
-    if (ngx_strcmp(value[1].data, "heuristic") != 0) {
-        return "takes adaptive or heuristic";
+    end = ngx_pnalloc(cf->pool, size);
+
+    if (end == NULL) {
+        return NGX_CONF_ERROR;
     }
 
-    main_conf->polling.mode = WATTLOCK_POLL_HEURISTIC;
+    main_conf->poll = (char *) end;
 
-    for (i = 2; i < cf->args->nelts; i++) {
-        if (ngx_strncmp(value[i].data, "asymmetric=", 11) == 0) {
-            number = ngx_atoi(value[i].data + 11, value[i].len - 11);
-
-            if (number < 1 || number > 65535) {
-                return "asymmetric= takes 1 to 65535";
-            }
-
-            main_conf->polling.asymmetric = number;
-
-        } else if (ngx_strncmp(value[i].data, "timer=", 6) == 0) {
-            rest.data = value[i].data + 6;
-            rest.len = value[i].len - 6;
-            number = ngx_parse_time(&rest, 0);
-
-            if (number < 1 || number > 1000) {
-                return "timer= takes 1ms to 1s";
-            }
-
-            main_conf->polling.timer = number;
-
-        } else {
-            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "unknown parameter \"%V\"", &value[i]);
-            return NGX_CONF_ERROR;
-        }
+    for (i = 1; i < cf->args->nelts; i++) {
+        end = ngx_cpymem(end, value[i].data, value[i].len);
+        *end++ = ' ';
     }
 
-    return NGX_CONF_OK;
+    end[-1] = '\0';
+
+    return wattlock_add_setting(main_conf, (u_char *) "poll", (u_char *) main_conf->poll);
 }
 
 
@@ -277,20 +265,11 @@ wattlock_set_poll(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 static char *
 wattlock_set_provider(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    wattlock_main_conf_t     *main_conf = conf;
-    ngx_str_t                *value = cf->args->elts;
-    struct wattlock_setting  *setting = ngx_array_push(&main_conf->settings);
+    ngx_str_t  *value = cf->args->elts;
 
     (void) cmd;
 
-    if (setting == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    setting->key = (char *) value[1].data;
-    setting->value = (char *) value[2].data;
-
-    return NGX_CONF_OK;
+    return wattlock_add_setting(conf, value[1].data, value[2].data);
 }
 
 
@@ -382,14 +361,14 @@ wattlock_init_process(ngx_cycle_t *cycle)
     if (main_conf->settings.nelts > 0
         && table->set(table->provider, main_conf->settings.elts, main_conf->settings.nelts, words, sizeof(words)) != 1)
     {
-        ngx_log_error(NGX_LOG_WARN, cycle->log, 0, "wattlock: no wattlock_set is in force: %s", words);
+        ngx_log_error(NGX_LOG_WARN, cycle->log, 0, "wattlock: neither wattlock_set nor wattlock_poll is in force: %s", words);
     }
 
     inactive = NULL;
     ngx_log_error(NGX_LOG_NOTICE, cycle->log, 0, "wattlock: active, %s polling",
-                  main_conf->polling.mode == WATTLOCK_POLL_ADAPTIVE ? "adaptive" : "heuristic");
+                  main_conf->poll != NULL ? main_conf->poll : "adaptive");
 
-    return wattlock_loop_start(cycle, table, &main_conf->polling, main_conf->upstream);
+    return wattlock_loop_start(cycle, table, main_conf->upstream);
 }
 
 

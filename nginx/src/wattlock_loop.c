@@ -1,44 +1,20 @@
 /*
- * Connections, completions and polling inside nginx's event loop. One worker, one thread: nothing here is shared.
+ * Connections and completions inside nginx's event loop. One worker, one thread: nothing here is shared.
  *
- * A handshake that pauses has been gathered by the provider; whoever fills a batch has it done. A batch that is not
- * full goes when nobody else can join: when a few turns of the loop, which does not sleep meanwhile, brought no handshake
- * any further; fewer where every handshake of this worker waits. (nginx accepts one connection a turn: under load many
- * turns pass between the first and the eighth, and each of them finds something to do.) Of several kinds that wait then, the
- * one that takes least goes first, for those who waited for it may join the others. The provider's own limit ends the
- * wait in any case. Completions post the waiting connections' read events, which run in the same turn and may gather
- * again. What an engine with queues has is polled for in each turn. With nothing in flight nothing here runs.
- *
- * The session tickets that end a TLS 1.3 handshake are written one by one; they travel together, and with the answer if there
- * is one in the same turn. So do the records of an answer (wattlock_cork).
+ * A handshake that pauses has been gathered by the provider, which also decides when a batch goes. This file reports where
+ * the loop is (a handshake paused, a turn with and without other events, how far handshakes came) and asks again when the
+ * provider says. Completions post the waiting connections' read events, which run in the same turn and may gather again.
+ * With nothing in flight nothing here runs.
  *
  * Only handshakes pause: an SSL has one job slot, and any other call while a job is paused would resume that job and
  * return its result. So the mode is cleared when the handshake is done.
  */
 #include "wattlock_nginx.h"
 
-#define MOST_TURNS 64
-
-/* Turns without progress before a batch goes: a turn may do nothing but accept a connection whose ClientHello the next
- * one reads. An empty turn takes about a microsecond. */
-#define IDLE_TURNS 4
-
-/* The same where every handshake waits: others may not have been accepted yet. */
-#define IDLE_TURNS_ALL 2
-
-/* nginx's own ssl_buffer_size, too: by how much it writes. */
-#define WHOLE_RECORD SSL3_RT_MAX_PLAIN_LENGTH
-
-/* As many as make the largest segment (64 KiB), and the rest of one. Longer answers gain nothing more. */
-#define MOST_TOGETHER  5
-
 typedef struct {
-    ngx_queue_t        corked_with;     /* while `corked` */
+    wattlock_cork_t    cork;
     void             (*info)(const SSL *ssl, int where, int ret);  /* the SSL's own, before ours; mostly NULL */
     unsigned           in_handshake:1;
-    unsigned           corked:1;
-    unsigned           whole:4;         /* whole records since one that was less, up to MOST_TOGETHER */
-    int                fd;              /* while `corked` */
 } wattlock_ssl_t;
 
 wattlock_counts_t                   wattlock_counts;
@@ -46,81 +22,45 @@ wattlock_counts_t                   wattlock_counts;
 static int                          ssl_index = -1;
 static int                          context_index = -1;
 static const struct wattlock_table *table;
-static wattlock_polling_t           polling;
 static ngx_flag_t                   for_upstream;
 static ngx_event_t                  turn_event;
 static ngx_connection_t             turn_connection;
-static ngx_uint_t                   turns;
-static ngx_uint_t                   progress;   /* rises with whatever brings a handshake further */
-static ngx_uint_t                   seen;
-static ngx_uint_t                   idle;
+static unsigned                     progress;   /* rises with whatever brings a handshake further */
+static unsigned                     in_flight;  /* when the provider was last asked */
 static ngx_event_t                  timer_event;
-static ngx_queue_t                  corked;
-static ngx_event_t                  uncork_event;
 
-static void wattlock_turn(ngx_event_t *event);
+static void wattlock_ask(int at);
 
 
 /* Marks in SSL_CTX ex_data; absent where nobody decided. */
 static char  mark_on, mark_off;
 
 
+/* Tells the provider how many handshakes could be waiting. If some do, the next to run is the question whether all do. */
+static void
+wattlock_active(void)
+{
+    progress++;
+
+    if (table == NULL) {
+        return;
+    }
+
+    table->set_active(table->provider, (unsigned) wattlock_counts.in_handshake);
+
+    if (in_flight > 0 && !turn_event.posted) {
+        ngx_post_event(&turn_event, &ngx_posted_events);
+    }
+}
+
+
 static void
 wattlock_handshake_over(wattlock_ssl_t *state)
 {
     if (state->in_handshake) {
-        progress++;
         state->in_handshake = 0;
         wattlock_counts.in_handshake--;
-
-        if (table != NULL) {
-            table->set_active(table->provider, (unsigned) wattlock_counts.in_handshake);
-        }
-    }
-}
-
-
-/*
- * libssl flushes after each ticket and after each record, and each flush is a segment of its own that the other side is woken for. To
- * the end of this turn of the loop, unless wattlock_write knows of an earlier one, the socket holds back segments that are not full.
- */
-static void
-wattlock_cork(wattlock_ssl_t *state, const SSL *ssl)
-{
-    int  on = 1, fd = SSL_get_wfd(ssl);
-
-    if (fd == -1 || setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on)) == -1) {
-        return;
-    }
-
-    state->fd = fd;
-    state->corked = 1;
-    ngx_queue_insert_tail(&corked, &state->corked_with);
-
-    if (!uncork_event.posted) {
-        ngx_post_event(&uncork_event, &ngx_posted_events);
-    }
-}
-
-
-static void
-wattlock_uncork(wattlock_ssl_t *state)
-{
-    int  off = 0;
-
-    state->corked = 0;
-    ngx_queue_remove(&state->corked_with);
-    (void) setsockopt(state->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof(off));
-}
-
-
-static void
-wattlock_uncork_all(ngx_event_t *event)
-{
-    (void) event;
-
-    while (!ngx_queue_empty(&corked)) {
-        wattlock_uncork(ngx_queue_data(ngx_queue_head(&corked), wattlock_ssl_t, corked_with));
+        wattlock_active();
     }
 }
 
@@ -147,11 +87,11 @@ wattlock_info(const SSL *ssl, int where, int ret)
         info(ssl, where, ret);
     }
 
-    if ((where & SSL_CB_ACCEPT_LOOP) == SSL_CB_ACCEPT_LOOP && state->in_handshake && !state->corked
+    if ((where & SSL_CB_ACCEPT_LOOP) == SSL_CB_ACCEPT_LOOP && state->in_handshake
         && SSL_get_state(ssl) == TLS_ST_SR_FINISHED && SSL_version(ssl) == TLS1_3_VERSION
         && SSL_get_num_tickets(ssl) > 1 && !SSL_session_reused(ssl))
     {
-        wattlock_cork(state, ssl);
+        wattlock_cork(&state->cork, ssl);
     }
 
     if (where & SSL_CB_HANDSHAKE_DONE) {
@@ -177,10 +117,7 @@ wattlock_ssl_free(void *parent, void *data, CRYPTO_EX_DATA *ex, int index, long 
         return;
     }
 
-    if (state->corked) {
-        wattlock_uncork(state);
-    }
-
+    wattlock_uncork(&state->cork);
     wattlock_handshake_over(state);
     ngx_free(state);
 }
@@ -257,11 +194,10 @@ wattlock_begin(SSL *ssl)
     SSL_set_async_callback_arg(ssl, ssl);
     SSL_set_mode(ssl, SSL_MODE_ASYNC);
 
-    progress++;
     state->in_handshake = 1;
     wattlock_counts.handshakes++;
     wattlock_counts.in_handshake++;
-    table->set_active(table->provider, (unsigned) wattlock_counts.in_handshake);
+    wattlock_active();
 }
 
 
@@ -310,30 +246,13 @@ wattlock_free(SSL *ssl)
 }
 
 
-/* In place of SSL_write. A whole record is seldom the last of an answer; what is less than one is. */
+/* In place of SSL_write. */
 int
 wattlock_write(SSL *ssl, const void *data, int size)
 {
     wattlock_ssl_t  *state = table != NULL ? SSL_get_ex_data(ssl, ssl_index) : NULL;
-    int              done;
 
-    if (state != NULL && size >= WHOLE_RECORD && state->whole < MOST_TOGETHER && !state->corked) {
-        wattlock_cork(state, ssl);
-    }
-
-    done = SSL_write(ssl, data, size);
-
-    if (state == NULL) {
-        return done;
-    }
-
-    state->whole = size < WHOLE_RECORD ? 0 : state->whole < MOST_TOGETHER ? state->whole + 1 : MOST_TOGETHER;
-
-    if (state->corked && (state->whole == 0 || state->whole == MOST_TOGETHER)) {
-        wattlock_uncork(state);
-    }
-
-    return done;
+    return state != NULL ? wattlock_cork_write(&state->cork, ssl, data, size) : SSL_write(ssl, data, size);
 }
 
 
@@ -347,10 +266,7 @@ wattlock_get_error(const SSL *ssl, int ret)
 
     if (error == SSL_ERROR_WANT_ASYNC) {
         wattlock_counts.paused++;
-
-        if (!turn_event.posted) {
-            ngx_post_event(&turn_event, &ngx_posted_events);
-        }
+        wattlock_ask(WATTLOCK_AT_CALL);
 
         return SSL_ERROR_WANT_READ;
     }
@@ -370,97 +286,49 @@ wattlock_get_error(const SSL *ssl, int ret)
 }
 
 
+/* Reports where the loop is, and asks again when the provider says. */
 static void
-wattlock_next_turn(unsigned in_flight)
+wattlock_ask(int at)
 {
-    if (in_flight > 0 && !turn_event.posted) {
-        ngx_post_event(&turn_event, &ngx_posted_next_events);
-    }
-}
+    struct wattlock_turn  told;
 
-
-/* After QWEB's published rule: flush when enough is in flight, or when every handshake waits. Here the loop may sleep
- * meanwhile, and a timer of milliseconds ends the wait (published: no sleep, and 5 us as a fail-safe only). */
-static void
-wattlock_heuristic(void)
-{
-    unsigned  in_flight = table->in_flight(table->provider);
-
-    if (in_flight >= polling.asymmetric || in_flight >= wattlock_counts.in_handshake) {
-        wattlock_counts.flushes++;
-        in_flight = table->flush(table->provider);
-        wattlock_next_turn(in_flight);
+    if (table == NULL) {
         return;
     }
 
-    if (in_flight > 0 && !timer_event.timer_set) {
-        ngx_add_timer(&timer_event, polling.timer);
+    table->turn(table->provider, at, progress, &told);
+
+    in_flight = told.in_flight;
+    wattlock_counts.polls++;
+    wattlock_counts.flushes += told.went;
+
+    if (told.again == WATTLOCK_AGAIN_LATER && !timer_event.timer_set) {
+        ngx_add_timer(&timer_event, (ngx_msec_t) ((told.wait_ns + 999999) / 1000000));
     }
-}
 
+    if (turn_event.posted) {
+        return;
+    }
 
-static void
-wattlock_timer(ngx_event_t *event)
-{
-    (void) event;
-    wattlock_counts.flushes++;
-    wattlock_next_turn(table->flush(table->provider));
+    if (told.again == WATTLOCK_AGAIN_BEHIND) {
+        ngx_post_event(&turn_event, &ngx_posted_events);
+
+    } else if (told.again == WATTLOCK_AGAIN_NEXT) {
+        ngx_post_event(&turn_event, &ngx_posted_next_events);
+    }
 }
 
 
 static void
 wattlock_turn(ngx_event_t *event)
 {
-    unsigned    in_flight;
-    ngx_uint_t  enough;
-
     (void) event;
-
-    if (table == NULL) {
-        return;
-    }
-
-    wattlock_counts.polls++;
-
-    /* Others of this turn may still gather: behind them. */
-    if (!ngx_queue_empty(&ngx_posted_events) && turns++ < MOST_TURNS) {
-        ngx_post_event(&turn_event, &ngx_posted_events);
-        return;
-    }
-
-    turns = 0;
-
-    if (polling.mode == WATTLOCK_POLL_HEURISTIC) {
-        wattlock_heuristic();
-        return;
-    }
-
-    in_flight = table->poll(table->provider);
-
-    idle = progress == seen ? idle + 1 : 0;
-    seen = progress;
-
-    enough = in_flight < wattlock_counts.in_handshake ? IDLE_TURNS : IDLE_TURNS_ALL;
-
-    if (in_flight > 0 && idle < enough) {
-        wattlock_next_turn(in_flight);
-        return;
-    }
-
-    idle = 0;
-
-    if (in_flight > 0) {
-        wattlock_counts.flushes++;
-        in_flight = table->step(table->provider);
-    }
-
-    wattlock_next_turn(in_flight);
+    wattlock_ask(ngx_queue_empty(&ngx_posted_events) ? WATTLOCK_AT_QUIET : WATTLOCK_AT_BUSY);
 }
 
 
 ngx_int_t
-wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *found, const wattlock_polling_t *how,
-    ngx_flag_t upstream)
+wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *found, ngx_flag_t upstream)
 {
     ngx_memzero(&turn_event, sizeof(ngx_event_t));
     ngx_memzero(&timer_event, sizeof(ngx_event_t));
@@ -470,18 +338,12 @@ wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *found, cons
     turn_event.handler = wattlock_turn;
     turn_event.log = cycle->log;
     turn_event.data = &turn_connection;
-    timer_event.handler = wattlock_timer;
+    timer_event.handler = wattlock_turn;
     timer_event.log = cycle->log;
     timer_event.data = &turn_connection;
     timer_event.cancelable = 1;
 
-    ngx_memzero(&uncork_event, sizeof(ngx_event_t));
-    uncork_event.handler = wattlock_uncork_all;
-    uncork_event.log = cycle->log;
-    uncork_event.data = &turn_connection;
-    ngx_queue_init(&corked);
-
-    polling = *how;
+    wattlock_cork_start(cycle, &turn_connection);
     for_upstream = upstream;
     table = found;
     table->claim(table->provider, 1);
@@ -501,10 +363,7 @@ wattlock_loop_stop(void)
         ngx_delete_posted_event(&turn_event);
     }
 
-    if (uncork_event.posted) {
-        ngx_delete_posted_event(&uncork_event);
-        wattlock_uncork_all(&uncork_event);
-    }
+    wattlock_cork_stop();
 
     if (table != NULL) {
         table->claim(table->provider, 0);

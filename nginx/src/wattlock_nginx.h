@@ -3,7 +3,8 @@
  *
  *   ngx_http_wattlock_module.c  directives, status page, life of the processes
  *   wattlock_bridge.c           the import slots of the nginx program that stand between it and libssl
- *   wattlock_loop.c             connections, completions, polling inside the event loop
+ *   wattlock_loop.c             connections, completions, and turns of the event loop
+ *   wattlock_cork.c             segments that are not full wait for the rest of their turn
  *   wattlock_compress.c         a module of its own: compression in the place of nginx's gzip filter
  *
  * The module knows no engine and no policy: those are the provider's, which it reaches through the function table of
@@ -19,24 +20,14 @@
 #include <openssl/ssl.h>
 #include <wattlock.h>
 
-#define WATTLOCK_POLL_ADAPTIVE   0
-#define WATTLOCK_POLL_HEURISTIC  1
-
-/* How the loop polls; in the configuration's pool, read only once workers run. */
-typedef struct {
-    ngx_uint_t  mode;        /* WATTLOCK_POLL_... */
-    ngx_uint_t  asymmetric;  /* heuristic: in flight before a poll */
-    ngx_msec_t  timer;       /* heuristic: fail-safe, milliseconds */
-} wattlock_polling_t;
-
 /* Counted by this worker. */
 typedef struct {
     ngx_uint_t  handshakes;  /* begun with asynchrony on */
     ngx_uint_t  paused;      /* times a handshake waited */
     ngx_uint_t  completed;   /* completions that arrived */
     ngx_uint_t  aborted;     /* connections that went away while they waited */
-    ngx_uint_t  polls;
-    ngx_uint_t  flushes;
+    ngx_uint_t  polls;       /* turns in which the provider was asked */
+    ngx_uint_t  flushes;     /* batches that went in them */
     ngx_uint_t  in_handshake;/* now */
 } wattlock_counts_t;
 
@@ -53,9 +44,24 @@ void wattlock_bridge_lower(void);
 /* Loop. */
 ngx_int_t wattlock_loop_prepare(const char **why);
 ngx_int_t wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *table,
-    const wattlock_polling_t *polling, ngx_flag_t upstream);
+    ngx_flag_t upstream);
 void wattlock_loop_stop(void);
 int wattlock_mark(SSL_CTX *context, int on);
+
+/* One connection's socket. Zero at first. */
+typedef struct {
+    ngx_queue_t  with;      /* while `corked` */
+    int          fd;        /* while `corked` */
+    unsigned     corked:1;
+    unsigned     whole:4;   /* whole records since one that was less */
+} wattlock_cork_t;
+
+/* Cork. */
+void wattlock_cork_start(ngx_cycle_t *cycle, ngx_connection_t *connection);
+void wattlock_cork_stop(void);
+void wattlock_cork(wattlock_cork_t *cork, const SSL *ssl);
+void wattlock_uncork(wattlock_cork_t *cork);
+int wattlock_cork_write(wattlock_cork_t *cork, SSL *ssl, const void *data, int size);
 
 /* What the bridge calls in place of libssl's. */
 int wattlock_set_ex_data(SSL *ssl, int index, void *data);

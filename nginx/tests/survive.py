@@ -936,7 +936,18 @@ def case_it_is_active_without_proc():
 
 
 def case_heuristic_polling():
-    with Nginx(http="wattlock_poll heuristic asymmetric=4 timer=2ms;") as nginx:
+    """The published rule: 48 in flight, all wait, or 5 us; the loop does not sleep, and batches go early."""
+    with Nginx(http="wattlock_poll heuristic;") as nginx:
+        assert "heuristic polling" in nginx.log()
+        with Load(nginx, 12) as load:
+            wait_for(lambda: load.good > 40, "40 answers", 60)
+        load.none_failed(20)
+        status = nginx.settled() or nginx.status()
+        assert status["flushes"] > 0 and status["paused"] > 0, status
+
+
+def case_threshold_polling():
+    with Nginx(http="wattlock_poll threshold asymmetric=4 timer=2ms;") as nginx:
         with Load(nginx, 12) as load:
             time.sleep(2)
         load.none_failed(20)
@@ -1084,10 +1095,12 @@ def case_sessions_grow_old():
 
 
 def case_nonsense_is_refused_by_the_configuration_test():
-    for http, words in (("wattlock_poll sometimes;", "adaptive or heuristic"),
-                        ("wattlock_poll heuristic asymmetric=0;", "1 to 65535"),
-                        ("wattlock_poll adaptive timer=1ms;", "no thresholds"),
-                        ("wattlock_poll heuristic loud=1;", "unknown parameter"),
+    for http, words in (("wattlock_poll sometimes;", "adaptive, heuristic or threshold"),
+                        ("wattlock_poll threshold asymmetric=0;", "1 to 65535"),
+                        ("wattlock_poll threshold timer=2s;", "1ms to 1s"),
+                        ("wattlock_poll heuristic asymmetric=4;", "no parameter"),
+                        ("wattlock_poll threshold loud=1;", "parameters of threshold"),
+                        ("wattlock_poll adaptive; wattlock_poll adaptive;", "is duplicate"),
                         ("wattlock_set policy fastest;", "adaptive"),
                         ("wattlock_set speed 1;", "no such setting"),
                         ("wattlock_set engines emulated;", "this machine has"),

@@ -107,6 +107,7 @@ scenarios!(
     without_a_provider_it_says_so,
     it_is_active_without_proc,
     heuristic_polling,
+    threshold_polling,
     http3_handshakes_do_not_pause,
     a_connection_that_is_tied_twice_begins_once,
     the_info_callback_of_nginx_is_called,

@@ -167,8 +167,9 @@ fn every_cut_and_every_altered_byte_is_found() {
         let mut altered = packed.clone();
         altered[at] ^= 1 << dice.below(8);
         match (at, unpacked(&altered)) {
-            // Time, level and system say nothing about the content.
+            // Time, level and system say nothing about the content, nor do the bits that fill up deflate's last byte.
             (4..=9, Ok(same)) => assert!(same == content),
+            (last, Ok(same)) if last == packed.len() - 9 => assert!(same == content),
             (_, Ok(_)) => panic!("byte {at} altered, and nobody noticed"),
             (0..2, Err(error)) => assert!(matches!(error, Error::NotGzip), "{at}: {error}"),
             (_, Err(error)) => {

@@ -6,7 +6,10 @@
 //! (there 4, where `max(bw/n)` peaks) and the others encrypt. The turning point is 4 KiB; alpha, beta and M have no
 //! published values.
 //!
-//! Ours: alpha = 1 (somebody else must be there), beta = the turning point, M = 3 % (the least idle share the paper
+//! A *block* is what one operation of a file writes ([`Ask::bytes`]), however it is cut for the engines, and *processes*
+//! are the files with operations in flight ([`Weather::files`]).
+//!
+//! Ours: alpha = 1 (another file must be in operation), beta = the turning point, M = 3 % (the least idle share the paper
 //! reports of the accelerator alone); counter mode, whose kind does not say the direction, counts as a write; "waiting" is a device that is
 //! fully used (see `eeca`). A deciding thread that knows its number (`aca-sds.thread`) feeds if the number is below
 //! `feeders` and encrypts otherwise; threads that do not know theirs each send `feeders / submitters` of their
@@ -91,7 +94,7 @@ impl Policy for AcaSds {
         }
         let shape = &ask.shape;
         let write = !self.reads.contains(shape.kind);
-        let worth_it = weather.submitters > self.alpha && shape.bytes > self.beta_bytes;
+        let worth_it = weather.files > self.alpha && ask.bytes > self.beta_bytes;
         if !write || !worth_it {
             return Choice::now(self.cpu.pick(shape.kind, weather));
         }
@@ -137,7 +140,7 @@ mod tests {
     }
 
     fn busy(submitters: u16) -> Weather {
-        Weather { submitters, ..weather() }
+        Weather { submitters, files: submitters, ..weather() }
     }
 
     #[test]
@@ -151,6 +154,20 @@ mod tests {
         assert_eq!(ask(Kind::Aes128CbcDecrypt, 1 << 20, 2), CPU, "a read");
         assert_eq!(ask(Kind::Aes128GcmOpen, 1 << 20, 2), CPU, "a read");
         assert_eq!(ask(Kind::Aes256XtsDecrypt, 1 << 20, 2), CPU, "a read");
+    }
+
+    #[test]
+    fn a_write_counts_with_all_its_chunks_and_files_in_operation_count_and_not_threads() {
+        let mut rule = AcaSds::new(&server(), &Settings::default());
+        let chunk = shape(Kind::Aes128CbcEncrypt, 4096);
+        let mut ask = |count, bytes, (submitters, files)| {
+            let ask = Ask { count, bytes, ..Ask::one(chunk) };
+            rule.choose(&ask, &Weather { submitters, files, ..weather() }, 0).engine
+        };
+        assert_eq!(ask(2, 8192, (1, 2)), DEVICE, "two chunks of one write, on one thread");
+        assert_eq!(ask(1, 8192, (1, 2)), DEVICE, "the last chunk of that write");
+        assert_eq!(ask(1, 4096, (1, 2)), CPU, "a write of one chunk");
+        assert_eq!(ask(2, 8192, (8, 1)), CPU, "one file, however many threads");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Who does a request, and how long it may be held for company: pure functions from a request's shape, the weather
-//! and the time to a [`Choice`].
+//! Which engine does a request, and how long it may be held for batch-mates: pure functions from a request's shape, the
+//! weather and the time to a [`Choice`]; and when gathered requests go together ([`Gather`]).
 //!
 //! This crate holds the published rules under their names and `adaptive`, ours. It refuses to read a clock, an
 //! atomic or a file, to name an engine (it sees [`EngineClass`]es and ids), and to do anything about its choices.
@@ -18,6 +18,7 @@ mod eeca;
 mod eep;
 mod error;
 mod estimate;
+mod gather;
 mod instruction;
 mod lecpaes;
 mod machine;
@@ -35,6 +36,7 @@ pub use clocks::ClockCost;
 pub use eeca::Eeca;
 pub use eep::{Eep, Platform};
 pub use error::PolicyError;
+pub use gather::{Again, Arrived, Flight, Gather, GatherRule, Moment, Next};
 pub use instruction::Instruction;
 pub use lecpaes::Lecpaes;
 pub use machine::{Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Widths};

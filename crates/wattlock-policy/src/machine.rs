@@ -28,7 +28,7 @@ pub struct EngineView {
     pub class: EngineClass,
     /// Kinds it finishes inside the call.
     pub inline: KindSet,
-    /// Kinds it does through a queue.
+    /// Kinds it does through a queue: none, if it is a CPU's.
     pub queued: KindSet,
     /// How many requests of each kind it does together at about the cost of one.
     pub widths: Widths,
@@ -214,5 +214,12 @@ impl Machine {
     /// The first engine of that class which can do the kind.
     pub fn of_class(&self, class: EngineClass, kind: Kind) -> Option<&EngineView> {
         self.engines.iter().find(|engine| engine.class == class && engine.can(kind))
+    }
+
+    /// Nanoseconds of one request of a kind alone on the fastest engine that does it inside the call, by calibration at
+    /// the smallest size; `None` if nobody measured.
+    pub fn alone_ns(&self, kind: Kind) -> Option<f64> {
+        let inline = self.engines.iter().filter(|one| one.inline.contains(kind) && one.widths.of(kind) == 1);
+        inline.filter_map(|engine| self.costs.latency_ns(engine.id, kind, 0)).min_by(f64::total_cmp)
     }
 }

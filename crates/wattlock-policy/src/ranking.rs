@@ -144,16 +144,6 @@ impl Devices {
         ids.find(|id| weather.engines[id.index()].held > 0 && self.is_full(*id, weather))
     }
 
-    /// An available device that could take one more before it is fully used.
-    pub(crate) fn with_room(&self, weather: &Weather) -> Option<EngineId> {
-        let mut devices = self.full.iter();
-        let found = devices.find(|(id, full)| {
-            let state = &weather.engines[id.index()];
-            state.available && state.in_flight < *full
-        });
-        found.map(|(id, _)| *id)
-    }
-
     /// An available CPU engine to run what a device has no time for: instructions, else plain code.
     pub(crate) fn relief(&self, weather: &Weather) -> Option<EngineId> {
         let of = |class| {
@@ -163,22 +153,9 @@ impl Devices {
         of(EngineClass::Instruction).or_else(|| of(EngineClass::Software)).map(|engine| engine.id)
     }
 
-    /// A CPU engine on which requests are held.
-    pub(crate) fn waiting_cpu(&self, weather: &Weather) -> Option<EngineId> {
-        let mut engines = self.engines.iter();
-        let found =
-            engines.find(|engine| engine.class.is_cpu() && weather.engines[engine.id.index()].held > 0);
-        found.map(|engine| engine.id)
-    }
-
     /// Whether the engine does the kind.
     pub(crate) fn can(&self, id: EngineId, kind: Kind) -> bool {
         self.engines.iter().any(|engine| engine.id == id && engine.can(kind))
-    }
-
-    /// Whether that engine is one of the devices.
-    pub(crate) fn contains(&self, id: EngineId) -> bool {
-        self.full.iter().any(|(device, _)| *device == id)
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Settings {
     pub busy_permille: u16,
     /// `eeca.threshold_bytes`: T, above which a request is offloaded. Default 8192 (published).
     pub eeca_threshold_bytes: usize,
-    /// `aca-sds.alpha`: more submitters than this, 0 to 65535. Default 1 (ours; alpha has no published value).
+    /// `aca-sds.alpha`: more files in operation than this, 0 to 65535. Default 1 (ours; alpha has no published value).
     pub aca_sds_alpha: u16,
     /// `aca-sds.beta_bytes`: more bytes than this. Default 4096 (ours: the published turning point; beta has no
     /// published value).

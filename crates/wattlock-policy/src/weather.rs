@@ -29,8 +29,11 @@ pub struct Weather {
     pub engines: [EngineWeather; MAX_ENGINES],
     /// Share of CPU time that is idle, in thousandths.
     pub idle_permille: u16,
-    /// Threads or processes that submit at the same time, this one included.
+    /// Threads that submit at the same time, this one included.
     pub submitters: u16,
+    /// Files, or whatever a door does several operations on at a time, with operations in flight. The submitters, if no
+    /// door says.
+    pub files: u16,
     /// Connections (or files, or streams) that a door has open and not idle; 0 if the door does not say.
     pub active: u32,
 }
@@ -58,6 +61,8 @@ pub struct Ask {
     pub shape: Shape,
     /// How many there are, at least 1.
     pub count: u32,
+    /// Input bytes of the whole operation that they are part of: of all chunks of a write, and not of one chunk only.
+    pub bytes: usize,
     /// Whether the caller can wait for a completion. If not, the engine must finish inside the call.
     pub may_wait: bool,
 }
@@ -65,7 +70,7 @@ pub struct Ask {
 impl Ask {
     /// One request by itself, whose caller can wait for its completion.
     pub const fn one(shape: Shape) -> Ask {
-        Ask { shape, count: 1, may_wait: true }
+        Ask { shape, count: 1, bytes: shape.bytes, may_wait: true }
     }
 
     /// One request by itself that must be done when the call returns.

@@ -23,7 +23,7 @@
 #define WATTLOCK_TABLE "wattlock-table"
 #define WATTLOCK_ABI "wattlock-abi"
 #ifndef WATTLOCK_TABLE_VERSION /* tests build a module that expects another one */
-#define WATTLOCK_TABLE_VERSION 2
+#define WATTLOCK_TABLE_VERSION 3
 #endif
 
 #define WATTLOCK_JSON       0
@@ -36,6 +36,25 @@
 #define WATTLOCK_MORE  0
 #define WATTLOCK_FLUSH 1
 #define WATTLOCK_END   2
+
+/* Where a loop is in its turn. */
+#define WATTLOCK_AT_CALL  0 /* an operation has just begun; the turn goes on */
+#define WATTLOCK_AT_BUSY  1 /* other events are left in this turn */
+#define WATTLOCK_AT_QUIET 2 /* nothing else is to be done in this turn */
+
+/* When a loop asks again. It also asks at the next operation and when the number of active connections changes. */
+#define WATTLOCK_AGAIN_NEVER  0 /* nothing is in flight */
+#define WATTLOCK_AGAIN_BEHIND 1 /* in this turn, behind all events that there are now */
+#define WATTLOCK_AGAIN_NEXT   2 /* in the next turn, without sleeping before it */
+#define WATTLOCK_AGAIN_LATER  3 /* after wait_ns; the loop may sleep */
+
+/* What a loop is told after a turn. */
+struct wattlock_turn {
+    unsigned in_flight; /* requests still in flight, gathered ones included */
+    unsigned again;     /* WATTLOCK_AGAIN_... */
+    uint64_t wait_ns;
+    unsigned went;      /* batches that went in this turn */
+};
 
 /* A setting of openssl.cnf's provider section. */
 struct wattlock_setting {
@@ -72,9 +91,10 @@ struct wattlock_table {
     /* Changes settings, all or none, for requests that begin from now on. As `check`. What OpenSSL has been offered
      * stays. */
     int (*set)(void *provider, const struct wattlock_setting *settings, size_t count, char *words, size_t room);
-    /* Releases what has gathered of one kind, the one that takes least: who waited for that may join the others after it.
-     * Returns as poll. */
-    unsigned (*step)(void *provider);
+    /* A loop that calls this in each turn while anything is in flight leaves it to the provider when a batch goes (the
+     * setting `poll`): nothing else need be called. `at` is WATTLOCK_AT_...; `progress` a number that the loop changes
+     * whenever it brings a connection further. Does what is due and fills in when to ask again. */
+    void (*turn)(void *provider, int at, unsigned progress, struct wattlock_turn *out);
 
     /* Compression of HTTP responses in pieces, inside the call, by the CPU. Not bound to a thread; one at a time uses a
      * compressor. */

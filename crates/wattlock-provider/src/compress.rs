@@ -105,7 +105,11 @@ impl Compressor {
     }
 }
 
-pub(crate) unsafe extern "C" fn compressor(provider: *mut c_void, coding: c_int, level: c_int) -> *mut c_void {
+pub(crate) unsafe extern "C" fn compressor(
+    provider: *mut c_void,
+    coding: c_int,
+    level: c_int,
+) -> *mut c_void {
     let mut made = std::ptr::null_mut();
     entry(|| {
         let kind = if coding == 0 { Kind::Deflate } else { Kind::Zstd };

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use wattlock::policy::{NAMES, Objective, Settings as PolicySettings};
+use wattlock::policy::{GatherRule, NAMES, Objective, Settings as PolicySettings};
 
 /// Everything that can be set. Names of parameters are in [`KEYS`].
 #[derive(Debug, Clone)]
@@ -30,9 +30,11 @@ pub struct Settings {
     pub emulate: Option<String>,
     /// Groups of algorithms to offer; by default those in which Wattlock is faster here.
     pub algorithms: Option<Vec<String>>,
-    /// Whether operations in jobs pause even where nothing on this machine gains by company.
+    /// Whether operations in jobs pause even if nothing on this machine gains by batches.
     pub pause_always: bool,
-    /// The longest time a request is held for company; by default it depends on who polls.
+    /// When a loop that asks lets a batch go; [`Settings::gather_rule`] reads it.
+    pub poll: String,
+    /// The longest time a request waits for batch-mates; by default it depends on whether the application's loop asks.
     pub hold: Option<Duration>,
     /// How long an engine may take before the CPU does the request instead.
     pub give_up: Duration,
@@ -50,6 +52,7 @@ impl Default for Settings {
             emulate: None,
             algorithms: None,
             pause_always: false,
+            poll: "adaptive".to_owned(),
             hold: None,
             give_up: Duration::from_millis(200),
             telemetry: true,
@@ -73,11 +76,15 @@ pub const KEYS: &[(&std::ffi::CStr, &str)] = &[
     ),
     (
         c"pause",
-        "auto (default): operations in jobs pause where company can gain something; always: for trying out programs",
+        "auto (default): operations in jobs pause if batches can gain something; always: for trying out programs",
+    ),
+    (
+        c"poll",
+        "when a batch goes, for applications whose loop asks: adaptive (default), heuristic, threshold [asymmetric=48] [timer=5ms]",
     ),
     (
         c"hold-us",
-        "microseconds a request may be held for company, 0 to 10000; by default 5000 where the application polls, else 1000",
+        "microseconds a request may wait for batch-mates, 0 to 10000; by default 5000 if the application polls, else 1000",
     ),
     (
         c"give-up-ms",
@@ -178,6 +185,11 @@ impl Settings {
                     _ => return Err(nonsense(key, value, "auto or always")),
                 }
             }
+            "poll" => {
+                let parsed = GatherRule::parse(value, &self.thresholds);
+                parsed.map_err(|error| nonsense(key, value, error.to_string()))?;
+                self.poll = value.to_owned();
+            }
             "hold-us" => self.hold = Some(Duration::from_micros(number(key, value, 0..=10_000)?)),
             "give-up-ms" => self.give_up = Duration::from_millis(number(key, value, 1..=60_000)?),
             "telemetry" => {
@@ -191,6 +203,12 @@ impl Settings {
         }
         Ok(())
     }
+
+    /// The rule by which batches go, with the thresholds that are set.
+    pub fn gather_rule(&self) -> GatherRule {
+        // It was read when it was set, and no threshold can spoil it.
+        GatherRule::parse(&self.poll, &self.thresholds).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
@@ -199,7 +217,19 @@ mod tests {
 
     #[test]
     fn every_key_is_known_and_takes_something() {
-        let good = ["eeca", "energy", "", "instruction", "dh8970", "gcm, rsa", "always", "50", "10", "no"];
+        let good = [
+            "eeca",
+            "energy",
+            "",
+            "instruction",
+            "dh8970",
+            "gcm, rsa",
+            "always",
+            "heuristic",
+            "50",
+            "10",
+            "no",
+        ];
         for ((key, _), value) in KEYS.iter().zip(good) {
             let key = key.to_str().unwrap();
             assert_eq!(Settings::default().set(key, value), Ok(()), "{key}");
@@ -215,11 +245,25 @@ mod tests {
         assert!(told("thresholds", "no-such=1").contains("no-such"));
         assert!(told("algorithms", "gcm,rot13").contains("rot13"));
         assert!(told("pause", "never").contains("auto or always"));
+        assert!(told("poll", "sometimes").contains("heuristic"));
         assert!(told("hold-us", "10001").contains("0 to 10000"));
         assert!(told("hold-us", "soon").contains("whole number"));
         assert!(told("give-up-ms", "0").contains("1 to 60000"));
         assert!(told("engines", " , ").contains("at least one"));
         assert!(told("speed", "1").contains("no such setting"));
+    }
+
+    #[test]
+    fn the_published_rule_has_its_thresholds_in_whatever_order_they_are_set() {
+        let (mut first, mut last) = (Settings::default(), Settings::default());
+        for settings in [&mut first, &mut last] {
+            settings.set("poll", "heuristic").unwrap();
+        }
+        last.set("thresholds", "qweb.poll_asymmetric=7").unwrap();
+        let of = |settings: &Settings| settings.gather_rule();
+        assert_eq!(of(&first), GatherRule::heuristic(&PolicySettings::default()));
+        assert_eq!(of(&last), GatherRule::heuristic(&last.thresholds));
+        assert_ne!(of(&first), of(&last));
     }
 
     #[test]

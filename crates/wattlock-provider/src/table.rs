@@ -7,6 +7,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
+use wattlock::policy::{Again, Moment};
+
 use crate::compress;
 use crate::error::entry;
 use crate::provider::Provider;
@@ -14,7 +16,7 @@ use crate::seat::Seat;
 use crate::sys;
 
 /// Rises whenever a function changes its meaning or place; new ones at the end raise `size` only.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// One setting of the provider's section: two C strings.
 #[repr(C)]
@@ -24,6 +26,29 @@ pub struct Setting {
     /// What it is to be.
     pub value: *const c_char,
 }
+
+/// What a loop is told after a turn.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// Requests of this thread still in flight, gathered ones included.
+    pub in_flight: c_uint,
+    /// When to ask again: [`NEVER`], [`BEHIND`], [`NEXT`] or [`LATER`].
+    pub again: c_uint,
+    /// With [`LATER`]: in how many nanoseconds; the loop may sleep until then.
+    pub wait_ns: u64,
+    /// Batches that went in this turn.
+    pub went: c_uint,
+}
+
+/// [`Turn::again`]: nothing is in flight.
+pub const NEVER: c_uint = 0;
+/// [`Turn::again`]: in this turn, behind all events that there are now.
+pub const BEHIND: c_uint = 1;
+/// [`Turn::again`]: in the next turn, without sleeping before it.
+pub const NEXT: c_uint = 2;
+/// [`Turn::again`]: after [`Turn::wait_ns`].
+pub const LATER: c_uint = 3;
 
 /// Takes the provider, so many settings, and room of so many bytes for words.
 type Configure = unsafe extern "C" fn(*mut c_void, *const Setting, usize, *mut c_char, usize) -> c_int;
@@ -59,9 +84,10 @@ pub struct FunctionTable {
     pub check: Configure,
     /// Changes settings, all or none, for requests that begin from now on. What OpenSSL was offered stays.
     pub set: Configure,
-    /// Releases what has gathered of one kind, the one that takes least, whose waiters may join the others after it.
-    /// Returns as `poll`.
-    pub step: unsafe extern "C" fn(*mut c_void) -> c_uint,
+    /// Says where the loop is in its turn (0 an operation has begun, 1 other events are left, 2 nothing else is to be
+    /// done) and how far it came (a number that changes with each step of a connection). Does what the setting `poll`
+    /// says, and fills in when to ask again.
+    pub turn: unsafe extern "C" fn(*mut c_void, c_int, c_uint, *mut Turn),
     /// A compressor of a coding (0 gzip, 1 zstd) at a level; null if there is none.
     pub compressor: unsafe extern "C" fn(*mut c_void, c_int, c_int) -> *mut c_void,
     /// Begins a stream on a compressor; 1, or 0 if that failed.
@@ -93,7 +119,7 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         status,
         check,
         set,
-        step,
+        turn,
         compressor: compress::compressor,
         compress_start: compress::start,
         compress: compress::compress,
@@ -116,9 +142,27 @@ unsafe extern "C" fn flush(provider: *mut c_void) -> c_uint {
     entry(|| unsafe { Provider::of(provider) }.seat().flush() as c_int) as c_uint
 }
 
-unsafe extern "C" fn step(provider: *mut c_void) -> c_uint {
-    // SAFETY: as in `claim`.
-    entry(|| unsafe { Provider::of(provider) }.seat().step() as c_int) as c_uint
+unsafe extern "C" fn turn(provider: *mut c_void, moment: c_int, progress: c_uint, out: *mut Turn) {
+    let mut answer = Turn::default();
+    entry(|| {
+        let moment = match moment {
+            0 => Moment::Call,
+            1 => Moment::Busy,
+            _ => Moment::Quiet,
+        };
+        // SAFETY: as in `claim`.
+        let turned = unsafe { Provider::of(provider) }.seat().turn(moment, progress);
+        answer.in_flight = turned.in_flight as c_uint;
+        answer.went = c_uint::from(turned.went);
+        (answer.again, answer.wait_ns) = match turned.again {
+            Again::Idle => (NEVER, 0),
+            Again::Behind => (BEHIND, 0),
+            Again::Turn => (NEXT, 0),
+            Again::At(at) => (LATER, at.saturating_sub(turned.now)),
+        };
+    });
+    // SAFETY: the caller's.
+    unsafe { out.write(answer) };
 }
 
 unsafe extern "C" fn in_flight(provider: *mut c_void) -> c_uint {

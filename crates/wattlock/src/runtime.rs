@@ -4,7 +4,7 @@
 //! and proved when a dispatcher first needs them.
 
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wattlock_core::{Engine, EngineClass, Kind, KindSet, Nanos};
 use wattlock_meter::{EVERY_NS, Meter, Reading};
@@ -31,6 +31,9 @@ pub enum BuildError {
     /// No engine works inside the call, so nothing could be done without waiting.
     #[error("no CPU engine among the engines")]
     NoCpuEngine,
+    /// An engine of a CPU's class has queues: those finish inside the call.
+    #[error("{0} is a CPU's engine and has queues")]
+    QueuedCpu(&'static str),
     /// Two engines of one name.
     #[error("two engines are called {0}")]
     SameName(&'static str),
@@ -199,6 +202,12 @@ impl Builder {
         if let Some((_, name)) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
             return Err(BuildError::SameName(name));
         }
+        let queued = |engine: &&Arc<dyn Engine>| {
+            engine.description().class.is_cpu() && !engine.description().queued.is_empty()
+        };
+        if let Some(engine) = self.engines.iter().find(queued) {
+            return Err(BuildError::QueuedCpu(engine.description().name));
+        }
         let found = match self.profile {
             Some(profile) => Found { origin: profile.origin(&self.engines), profile },
             None => Profile::find(&self.engines),
@@ -237,9 +246,7 @@ impl Builder {
                 cpu_order: cpu_order(&self.engines),
                 engines: self.engines,
                 machine,
-                policy: self.policy,
-                settings: self.settings,
-                maker: self.maker,
+                plan: Plan::new(self.policy, self.settings, self.maker),
                 clock: self.clock,
                 identity,
                 telemetry_wanted: self.telemetry,
@@ -247,6 +254,7 @@ impl Builder {
                 give_up_after_ns: self.give_up_after_ns,
                 verify_one_in: self.verify_one_in,
                 submitters: AtomicU16::new(0),
+                files: AtomicU16::new(0),
                 metered,
                 born: fork::generation(),
             }),
@@ -362,6 +370,57 @@ pub struct Runtime {
     owners: Arc<Owners>,
 }
 
+/// A policy that is in force, with its settings, until there is a next one. No lock: a child of a fork may be born while
+/// another thread of its parent changes settings.
+pub(crate) struct Plan {
+    policy: String,
+    settings: Settings,
+    maker: Option<PolicyMaker>,
+    next: OnceLock<Arc<Plan>>,
+}
+
+impl Plan {
+    fn new(policy: String, settings: Settings, maker: Option<PolicyMaker>) -> Arc<Plan> {
+        Arc::new(Plan { policy, settings, maker, next: OnceLock::new() })
+    }
+
+    /// Whether another one is in force.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.next.get().is_some()
+    }
+
+    /// The one in force.
+    pub(crate) fn last(self: &Arc<Plan>) -> Arc<Plan> {
+        let mut plan = self;
+        while let Some(next) = plan.next.get() {
+            plan = next;
+        }
+        plan.clone()
+    }
+
+    /// A fresh policy of this plan.
+    pub(crate) fn policy(&self, machine: &Machine) -> Box<dyn Policy> {
+        if let Some(make) = &self.maker {
+            return make(machine);
+        }
+        match by_name(&self.policy, machine.clone(), &self.settings) {
+            Ok(policy) => policy,
+            Err(error) => unreachable!("the same name and settings built a policy before: {error}"),
+        }
+    }
+}
+
+impl Drop for Plan {
+    /// One after the other, however many there are: a recursion could overflow the stack.
+    fn drop(&mut self) {
+        let mut next = self.next.take();
+        while let Some(mut plan) = next.and_then(Arc::into_inner) {
+            next = plan.next.take();
+        }
+    }
+}
+
 /// Which fork the counters belong to, and the counters.
 type Place = Option<(u32, Arc<Telemetry>)>;
 
@@ -370,9 +429,8 @@ pub(crate) struct Inner {
     queued_kinds: KindSet,
     cpu_order: Vec<(EngineId, KindSet)>,
     machine: Machine,
-    policy: String,
-    settings: Settings,
-    maker: Option<PolicyMaker>,
+    /// The first; what is in force is the last after it.
+    plan: Arc<Plan>,
     clock: Clock,
     identity: Identity,
     telemetry_wanted: bool,
@@ -381,6 +439,7 @@ pub(crate) struct Inner {
     give_up_after_ns: Nanos,
     verify_one_in: u32,
     submitters: AtomicU16,
+    files: AtomicU16,
     metered: Option<Mutex<Metered>>,
     /// Which fork of its ancestors this runtime was built in.
     born: u32,
@@ -445,22 +504,34 @@ impl Runtime {
     }
 
     /// Name of the policy in force.
-    pub fn policy(&self) -> &str {
-        &self.inner.policy
+    pub fn policy(&self) -> String {
+        self.inner.plan().policy.clone()
+    }
+
+    /// Puts another policy or other settings in force, in the running process. The next request of each dispatcher is
+    /// decided by them, by a policy that has learned nothing yet; requests in flight end as they began. What counters
+    /// publish of the policy's name for other processes is the name at the start.
+    ///
+    /// # Errors
+    /// [`PolicyError`], if there is no such policy; then nothing changes.
+    pub fn set_policy(&self, name: &str, settings: Settings) -> Result<(), PolicyError> {
+        by_name(name, self.inner.machine.clone(), &settings)?;
+        let mut plan = Plan::new(name.to_owned(), settings, None);
+        while let Err(not_set) = self.inner.plan().next.set(plan) {
+            plan = not_set;
+        }
+        Ok(())
+    }
+
+    /// A door says how many files (or whatever it does several operations on at a time) have operations in flight. 0, or
+    /// never called: policies are told the number of dispatchers instead.
+    pub fn set_files(&self, files: u16) {
+        self.inner.files.store(files, Relaxed);
     }
 
     /// A policy of the kind in force, fresh, for asking what it would choose.
     pub fn fresh_policy(&self) -> Box<dyn Policy> {
-        self.inner.make_policy()
-    }
-
-    /// Nanoseconds of one request of a kind alone on the fastest engine that does it inside the call, by calibration at
-    /// the smallest size; 0 where nobody knows.
-    pub fn alone_ns(&self, kind: Kind) -> u64 {
-        let engines = self.inner.machine.engines.iter();
-        let inline = engines.filter(|engine| engine.inline.contains(kind) && engine.widths.of(kind) == 1);
-        let known = inline.filter_map(|engine| self.inner.machine.costs.latency_ns(engine.id, kind, 0));
-        known.min_by(f64::total_cmp).map_or(0, |ns| ns as u64)
+        self.inner.plan().policy(&self.inner.machine)
     }
 
     /// Where the costs came from.
@@ -500,7 +571,7 @@ impl Runtime {
     }
 
     fn header(&self) -> Header {
-        self.inner.identity.header()
+        Header { policy: self.policy(), ..self.inner.identity.header() }
     }
 }
 
@@ -509,14 +580,13 @@ impl Inner {
         &self.engines
     }
 
-    pub(crate) fn make_policy(&self) -> Box<dyn Policy> {
-        if let Some(make) = &self.maker {
-            return make(&self.machine);
-        }
-        match by_name(&self.policy, self.machine.clone(), &self.settings) {
-            Ok(policy) => policy,
-            Err(error) => unreachable!("the same name and settings built a policy before: {error}"),
-        }
+    /// The plan in force.
+    pub(crate) fn plan(&self) -> Arc<Plan> {
+        self.plan.last()
+    }
+
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     pub(crate) fn clock(&self) -> &Clock {
@@ -551,6 +621,14 @@ impl Inner {
 
     pub(crate) fn submitters(&self) -> u16 {
         self.submitters.load(Relaxed)
+    }
+
+    /// Files with operations in flight, as far as a door said.
+    pub(crate) fn files(&self) -> u16 {
+        match self.files.load(Relaxed) {
+            0 => self.submitters(),
+            files => files,
+        }
     }
 
     pub(crate) fn submitter_came(&self) {

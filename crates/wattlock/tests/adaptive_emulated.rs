@@ -205,6 +205,8 @@ impl Report {
 /// A policy that notes what it answers.
 struct Noted {
     policy: Box<dyn Policy>,
+    /// Each of them waits for this thread, or for the card.
+    clients: u32,
     chosen: Arc<Mutex<Vec<Chosen>>>,
 }
 
@@ -214,7 +216,8 @@ impl Policy for Noted {
     }
 
     fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
-        let choice = self.policy.choose(ask, weather, now);
+        let weather = Weather { active: self.clients, ..*weather };
+        let choice = self.policy.choose(ask, &weather, now);
         if ask.may_wait {
             let chosen = Chosen { at: now, engine: choice.engine, bytes: ask.shape.bytes };
             self.chosen.lock().unwrap().push(chosen);
@@ -227,7 +230,7 @@ impl Policy for Noted {
     }
 
     fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
-        self.policy.poll_due(weather, now)
+        self.policy.poll_due(&Weather { active: self.clients, ..*weather }, now)
     }
 
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
@@ -260,10 +263,10 @@ impl World {
             card.clone(),
         ];
         let chosen = Arc::new(Mutex::new(Vec::new()));
-        let notes = chosen.clone();
+        let (notes, clients) = (chosen.clone(), case.clients);
         let noted = move |machine: &Machine| -> Box<dyn Policy> {
             let policy = by_name(policy, machine.clone(), &Settings::default()).unwrap();
-            Box::new(Noted { policy, chosen: notes.clone() })
+            Box::new(Noted { policy, clients, chosen: notes.clone() })
         };
         let runtime = Runtime::builder()
             .profile(profile(case, &engines))
@@ -318,7 +321,6 @@ fn profile(case: &Case, engines: &[Arc<dyn Engine>]) -> Profile {
 fn run(case: &Case, policy: &'static str) -> Report {
     let world = World::new(case, policy);
     let mut dispatcher = world.runtime.dispatcher();
-    dispatcher.set_active(case.clients);
     let mut runnable: VecDeque<OwnedRequest> = (0..case.clients as usize)
         .map(|client| world.request(case.sizes[client % case.sizes.len()]))
         .collect();
@@ -336,8 +338,9 @@ fn run(case: &Case, policy: &'static str) -> Report {
                 dispatcher.poll(&mut |completion| answered.push(completion));
                 if answered.is_empty() {
                     let now = clock.now();
-                    let next = world.card.next_due().into_iter().chain(dispatcher.next_deadline());
-                    let at = next.filter(|at| *at > now).min().unwrap_or(now + 1000);
+                    // A silent card answers never: its requests are given up in time.
+                    let next = world.card.next_due().filter(|at| *at > now);
+                    let at = next.map_or(now + 1000, |at| at.min(now + 1_000_000));
                     world.clock.advance(at - now);
                     dispatcher.poll(&mut |completion| answered.push(completion));
                 }

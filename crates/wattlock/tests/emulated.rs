@@ -34,12 +34,15 @@ fn runtime(policy: &str, faults: Vec<Fault>) -> Runtime {
 fn work(runtime: &Runtime, count: u64) -> u64 {
     let mut dispatcher = runtime.dispatcher();
     let (mut sent, mut back) = (0, 0);
-    // The first requests go to the CPU while the card proves itself; give it the time.
+    // The first requests go to the CPU while the card, if the policy names it, proves itself: give it the time.
     for request in [seal(0), digest(0)] {
         assert!(matches!(dispatcher.submit(request), Submitted::Done(_)) || dispatcher.in_flight() > 0);
-        while dispatcher.next_deadline().is_some() {
+        for _ in 0..100 {
             dispatcher.poll(&mut |completion| assert_right(&completion));
             std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+        while dispatcher.in_flight() > 0 {
+            dispatcher.poll(&mut |completion| assert_right(&completion));
         }
     }
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);

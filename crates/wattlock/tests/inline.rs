@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::*;
 use wattlock::{BuildError, Runtime};
-use wattlock_core::{Algorithm, Data, Engine, Error, Item, Key, Kind, Request};
+use wattlock_core::{Algorithm, Data, Engine, EngineClass, Error, Item, Key, Kind, Request};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
 
@@ -269,6 +269,48 @@ fn building_a_runtime_and_a_dispatcher_opens_no_device() {
 }
 
 #[test]
+fn settings_that_change_decide_the_next_request_of_every_dispatcher() {
+    let runtime = Runtime::builder()
+        .policy("software", wattlock::policy::Settings::default())
+        .telemetry(false)
+        .profile(wattlock::Profile::built_in())
+        .build()
+        .unwrap();
+    let key = Key::symmetric(Algorithm::Aes256Gcm, &[1; 32]).unwrap();
+    let on = |engine| requests_on(&runtime, engine);
+    let one = |dispatcher: &mut wattlock::Dispatcher| {
+        seal_in_place(dispatcher, &key, &[0; 12], &mut [0; 50]).unwrap();
+    };
+    let (mut first, mut second) = (runtime.dispatcher(), runtime.dispatcher());
+    one(&mut first);
+    first.streamed(Kind::Aes256GcmSeal, 1, 50);
+    assert_eq!((on("software"), on("instruction")), (2, 0));
+    runtime.set_policy("fastest", wattlock::policy::Settings::default()).unwrap_err();
+    one(&mut first);
+    assert_eq!((on("software"), on("instruction")), (3, 0), "a wrong name changes nothing");
+    runtime.set_policy("instruction", wattlock::policy::Settings::default()).unwrap();
+    assert_eq!(
+        (runtime.policy(), runtime.snapshot().header.policy),
+        ("instruction".into(), "instruction".into())
+    );
+    one(&mut first);
+    second.submit(seal(1));
+    first.streamed(Kind::Aes256GcmSeal, 1, 50);
+    one(&mut runtime.dispatcher());
+    assert_eq!((on("software"), on("instruction")), (3, 4));
+    for name in ["offload", "software"] {
+        runtime.set_policy(name, wattlock::policy::Settings::default()).unwrap();
+    }
+    let mut items = [Kind::Sha256; 2].map(|kind| {
+        let request =
+            Request::new(kind, Key::none(), Data::Apart { from: b"abc", to: Box::leak(Box::new([0; 32])) });
+        Item::new(request)
+    });
+    second.run_all(&mut items);
+    assert_eq!((on("software"), on("instruction")), (5, 4), "two changes between two requests");
+}
+
+#[test]
 fn what_cannot_be_a_runtime_is_refused() {
     let device = Scripted::new(1);
     let alone = Runtime::builder().engines(vec![device]).build();
@@ -277,6 +319,11 @@ fn what_cannot_be_a_runtime_is_refused() {
     assert!(matches!(twice, Err(BuildError::SameName("software"))));
     let unknown = Runtime::builder().policy("fastest", wattlock::policy::Settings::default()).build();
     assert!(matches!(unknown, Err(BuildError::Policy(_))));
+    let mut queued = Scripted::new(1);
+    Arc::get_mut(&mut queued).unwrap().description.class = EngineClass::Lanes;
+    let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(Software::new()), queued];
+    let of_a_cpu = Runtime::builder().engines(engines).build();
+    assert!(matches!(of_a_cpu, Err(BuildError::QueuedCpu("scripted"))));
     let nine = (0..9).map(|_| Arc::new(Instruction::new()) as Arc<dyn Engine>).collect();
     assert!(matches!(Runtime::builder().engines(nine).build(), Err(BuildError::TooManyEngines(9))));
 }

@@ -12,7 +12,8 @@ use wattlock::policy::{Ask, Choice, EngineId, Outcome, Policy, Weather};
 use wattlock::telemetry::Snapshot;
 use wattlock::{Runtime, Submitted};
 use wattlock_core::{
-    Description, Engine, EngineClass, Error, Fault, Kind, KindSet, Nanos, Request, Shape, known_answers,
+    Data, Description, Engine, EngineClass, Error, Fault, Item, Key, Kind, KindSet, Nanos, Request, Shape,
+    known_answers,
 };
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -107,6 +108,56 @@ impl Policy for Watchful {
     fn observe(&mut self, _: &Shape, outcome: &Outcome, _: Nanos) {
         self.1.fetch_add(u32::from(outcome.failed), Relaxed);
     }
+}
+
+/// What a policy is told of an operation: bytes of a request, of the operation, and files.
+type Told = Arc<std::sync::Mutex<Vec<(usize, usize, u16)>>>;
+
+/// As the policy of the others, and notes what it is told.
+struct Listening(HoldEverything, Told);
+
+impl Policy for Listening {
+    fn name(&self) -> &'static str {
+        "listening"
+    }
+
+    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
+        self.1.lock().unwrap().push((ask.shape.bytes, ask.bytes, weather.files));
+        self.0.choose(ask, weather, now)
+    }
+}
+
+#[test]
+fn a_policy_is_told_the_bytes_of_the_whole_operation_and_the_files_a_door_counts() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let told = Told::default();
+    let notes = told.clone();
+    let listening = move |_: &_| -> Box<dyn Policy> {
+        Box::new(Listening(HoldEverything(KindSet::EMPTY), notes.clone()))
+    };
+    let runtime = builder(&device, &clock, 1).own_policy("listening", listening).build().unwrap();
+    let (mut dispatcher, _other) = (runtime.dispatcher(), runtime.dispatcher());
+    let asked = || std::mem::take(&mut *told.lock().unwrap());
+    let mut out = [[0; 32]; 3];
+    let inputs: [&[u8]; 3] = [&[1; 100], &[2; 100], &[3; 5]];
+    let mut chunks: Vec<Item<'_>> = out
+        .iter_mut()
+        .zip(inputs)
+        .map(|(to, from)| Item::new(Request::new(Kind::Sha256, Key::none(), Data::Apart { from, to })))
+        .collect();
+    dispatcher.run_all(&mut chunks);
+    let (whole, dispatchers) = (205, 2);
+    let first = asked();
+    assert!(first.iter().all(|(_, bytes, files)| (*bytes, *files) == (whole, dispatchers)), "{first:?}");
+    assert_eq!(first.iter().map(|one| one.0).collect::<Vec<_>>(), [100, 100, 5]);
+    runtime.set_files(7);
+    let mut owned = vec![digest(1), digest(2)];
+    let len = owned[0].input.len();
+    dispatcher.submit_together(&mut owned, 0, &mut |_, _| {});
+    assert!(asked().iter().all(|one| *one == (len, len, 7)), "each of these is an operation");
+    runtime.set_files(0);
+    dispatcher.submit(digest(3));
+    assert_eq!(asked(), [(len, len, dispatchers)]);
 }
 
 /// Whoever sends forgeries must not make a healthy device look as if it failed.
@@ -277,7 +328,7 @@ fn held_requests_go_when_the_oldest_has_waited_long_enough() {
 }
 
 #[test]
-fn a_full_batch_and_a_waiting_audience_go_at_once() {
+fn a_full_batch_goes_at_once() {
     let (device, clock) = (Scripted::new(3), HandClock::default());
     let runtime = runtime(&device, &clock, 0);
     let mut dispatcher = runtime.dispatcher();
@@ -287,12 +338,6 @@ fn a_full_batch_and_a_waiting_audience_go_at_once() {
         pending(dispatcher.submit(digest(mark)));
     }
     assert_eq!(device.script.lock().unwrap().doorbells, [3], "the batch is full");
-    drain(&mut dispatcher, &clock);
-    dispatcher.set_active(2);
-    pending(dispatcher.submit(digest(4)));
-    assert_eq!(device.script.lock().unwrap().doorbells.len(), 1, "one of two waits");
-    pending(dispatcher.submit(digest(5)));
-    assert_eq!(device.script.lock().unwrap().doorbells, [3, 2], "nobody is left who could join");
     drain(&mut dispatcher, &clock);
 }
 
@@ -386,7 +431,7 @@ fn a_request_that_a_device_denies_having_had_still_completes() {
     );
     assert_eq!(of(lost).request.mark, 1);
     assert_eq!(device.script.lock().unwrap().stopped, 1, "such a queue is not used again");
-    assert_eq!(dispatcher.next_deadline(), None);
+    assert_eq!(dispatcher.in_flight(), 0);
 }
 
 #[test]
@@ -462,7 +507,7 @@ fn what_came_back_while_submitting_is_due_at_once() {
     assert!(matches!(dispatcher.submit(digest(2)), Submitted::Done(_)));
     // The queue was stopped, and the CPU has done what it held.
     assert_eq!(dispatcher.in_flight(), 1);
-    assert!(dispatcher.next_deadline().is_some_and(|at| at <= runtime.clock().now()), "nobody would poll");
+    assert!(dispatcher.poll_due(), "nobody would poll");
     let mut back = Vec::new();
     dispatcher.poll(&mut |completion| back.push(completion));
     assert_eq!(back.len(), 1);
@@ -495,21 +540,6 @@ fn the_deadline_of_a_cancelled_request_goes_with_it() {
     clock.advance(2000);
     pending(dispatcher.submit(digest(2)));
     assert!(device.script.lock().unwrap().doorbells.is_empty(), "held for its own time");
-    drain(&mut dispatcher, &clock);
-}
-
-#[test]
-fn known_answer_tests_do_not_count_as_people_who_wait() {
-    let (device, clock) = (Scripted::new(8), HandClock::default());
-    let runtime = runtime(&device, &clock, 0);
-    let mut dispatcher = runtime.dispatcher();
-    prove(&mut dispatcher, &clock, digest(0));
-    dispatcher.set_active(2);
-    // Starts the tests of another kind, which stay in flight until somebody polls.
-    assert!(matches!(dispatcher.submit(seal(1)), Submitted::Done(_)));
-    device.script.lock().unwrap().doorbells.clear();
-    pending(dispatcher.submit(digest(2)));
-    assert!(device.script.lock().unwrap().doorbells.is_empty(), "one of two waits");
     drain(&mut dispatcher, &clock);
 }
 

@@ -28,7 +28,7 @@
 
 use wattlock_core::{EngineClass, Family, Kind, KindSet};
 use wattlock_emul::Model;
-use wattlock_policy::{Machine, Objective, Policy, Settings, by_name};
+use wattlock_policy::{GatherRule, Machine, Objective, Policy, Settings, by_name};
 
 use crate::sim::event_loop::{self, CARD, CPU, Load, LoopCosts, Measured, Offload, Script, Server, Step};
 use crate::sim::{inline_engine, queued_engine};
@@ -518,8 +518,8 @@ struct How {
     notify_ns: f64,
 }
 
-const QWEB: How = How { policy: "qweb", offload: Offload::InLoop, notify_ns: 0.0 };
-const ADAPTIVE: How = How { policy: "adaptive", offload: Offload::InLoop, notify_ns: 0.0 };
+const QWEB: How = How { policy: "qweb", offload: Offload::InLoop(GatherRule::Turns), notify_ns: 0.0 };
+const ADAPTIVE: How = How { policy: "adaptive", offload: Offload::InLoop(GatherRule::Turns), notify_ns: 0.0 };
 const STRAIGHT: How = How { policy: "offload", offload: Offload::Straight, notify_ns: 0.0 };
 
 /// One study's machine.
@@ -579,7 +579,12 @@ impl<'a> Lab<'a> {
             cores: place.cores,
             shared_speed: SHARED_SPEED,
             costs: self.costs.of_loop(how.notify_ns),
-            offload: how.offload,
+            offload: match how.offload {
+                Offload::InLoop(_) if how.policy == "qweb" => {
+                    Offload::InLoop(GatherRule::heuristic(&self.settings))
+                }
+                other => other,
+            },
             card: self.card.clone(),
         };
         let connections = place.connections as u64;

@@ -461,6 +461,7 @@ impl Run<'_> {
         let mut weather = Weather {
             idle_permille: self.idle_permille(),
             submitters: submitters.min(usize::from(u16::MAX)) as u16,
+            files: submitters.min(usize::from(u16::MAX)) as u16,
             active,
             ..Weather::default()
         };

@@ -2,8 +2,8 @@
 //! that all of them share. The policy it runs is the production one; what a step costs comes from outside.
 //!
 //! Two ways to offload. *Straight*: the loop waits for each answer and serves nobody meanwhile. *Asynchronous*: the
-//! connection pauses, the loop serves others, and answers are found by polling, in the loop when the policy says so
-//! or by a thread on a timer. A step may also *block*: all its requests are submitted, then the loop waits for the last.
+//! connection pauses, the loop serves others, and answers are found by polling, in the loop when [`Gather`] says so, the
+//! value that also decides in production, or by a thread on a timer. A step may also *block*: all its requests are submitted, then the loop waits for the last.
 //!
 //! Hyper-threads: worker `w` is a thread of core `w % cores`. Costs are those of a thread alone on its core; while
 //! another worker of that core runs or spins, a step takes `1 / shared_speed` times as long. The state when a step
@@ -17,7 +17,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
 use wattlock_emul::{Device, Model, Work};
-use wattlock_policy::{Ask, EngineId, EngineWeather, Outcome, Policy, Weather};
+use wattlock_policy::{
+    Ask, EngineId, EngineWeather, Flight, Gather, GatherRule, Machine, Moment, Next, Outcome, Policy, Weather,
+};
 
 use super::{Events, Random};
 
@@ -82,8 +84,8 @@ pub struct LoopCosts {
 pub enum Offload {
     /// Waiting for each.
     Straight,
-    /// Asynchronous, polled by the loop when the policy says that it is time.
-    InLoop,
+    /// Asynchronous, polled by the loop when this rule says that it is time.
+    InLoop(GatherRule),
     /// Asynchronous, polled by a thread that wakes on the worker's own CPU.
     Thread {
         /// From one wake-up to the next.
@@ -213,6 +215,7 @@ struct Answer {
 
 struct Worker {
     policy: Box<dyn Policy>,
+    gather: Gather,
     state: State,
     ready: VecDeque<usize>,
     ring: VecDeque<Answer>,
@@ -229,6 +232,12 @@ struct Worker {
     /// Waiting straight for this connection's answer.
     waits_for: Option<usize>,
     inline_seen: u32,
+}
+
+impl Worker {
+    fn flight(&self) -> Flight {
+        Flight { in_flight: self.in_flight, asymmetric: self.asymmetric, active: self.active, asked: true }
+    }
 }
 
 struct Run<'a> {
@@ -252,8 +261,14 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(server: &'a Server, load: &'a Load, policy: &mut dyn FnMut() -> Box<dyn Policy>) -> Run<'a> {
+        let rule = match server.offload {
+            Offload::InLoop(rule) => rule,
+            _ => GatherRule::default(),
+        };
         let worker = |_| Worker {
             policy: policy(),
+            // Requests go to the card at once: what is left to decide is when to look for answers.
+            gather: Gather::new(&Machine::default(), rule, None, false),
             state: State::Asleep,
             ready: VecDeque::new(),
             ring: VecDeque::new(),
@@ -338,7 +353,7 @@ impl<'a> Run<'a> {
             };
             let at = match self.server.offload {
                 Offload::Straight => self.events.now(),
-                Offload::InLoop => self.next_turn(),
+                Offload::InLoop(_) => self.next_turn(),
                 Offload::Thread { every_ns, .. } => tick_after(first.at, every_ns),
             };
             self.look_at(worker, at);
@@ -445,7 +460,8 @@ impl<'a> Run<'a> {
             self.advance();
             self.collect_until(worker, ticks_before(self.events.now(), every_ns));
         }
-        if matches!(self.server.offload, Offload::InLoop) && self.may_poll(worker) && self.poll_due(worker) {
+        if matches!(self.server.offload, Offload::InLoop(_)) && self.may_poll(worker) && self.poll_due(worker)
+        {
             return self.start(worker, self.server.costs.poll_ns, After::Collect);
         }
         match self.workers[worker].ready.pop_front() {
@@ -463,16 +479,23 @@ impl<'a> Run<'a> {
         !self.workers[worker].ring.is_empty()
     }
 
+    /// The rule decides; one that looks in every turn leaves it to the policy how often that is worth it.
     fn poll_due(&mut self, worker: usize) -> bool {
-        let weather = self.weather(worker);
-        self.workers[worker].changed = false;
-        self.workers[worker].policy.poll_due(&weather, self.events.now())
+        let (weather, now) = (self.weather(worker), self.events.now());
+        let state = &mut self.workers[worker];
+        state.changed = false;
+        let next = state.gather.turn(std::iter::empty(), &state.flight(), (Moment::Quiet, 0), now);
+        match next {
+            Next::Go(_) => true,
+            Next::Poll => state.policy.poll_due(&weather, now),
+            Next::Wait(_) => false,
+        }
     }
 
     /// Nothing to do: asleep, or spinning while requests are in flight, until the card or a client has something.
     fn wait(&mut self, worker: usize) {
         let state = &mut self.workers[worker];
-        let spins = matches!(self.server.offload, Offload::InLoop) && state.in_flight > 0;
+        let spins = matches!(self.server.offload, Offload::InLoop(_)) && state.in_flight > 0;
         state.state = if spins { State::Spinning } else { State::Asleep };
         let Some(first) = state.ring.front().map(|answer| answer.at) else { return };
         match self.server.offload {
@@ -615,6 +638,8 @@ impl<'a> Run<'a> {
             state.in_flight += 1;
             state.in_flight_bytes += bytes as u64;
             state.asymmetric += u32::from(kind.is_asymmetric());
+            let flight = state.flight();
+            state.gather.arrived(kind, &flight, std::iter::once(kind), now);
             let shape = Shape { kind, bytes, class: LatencyClass::Interactive };
             let answer = Answer { conn, shape, submitted: now, depth: state.in_flight, at: now };
             self.connections[conn].outstanding += 1;
@@ -665,6 +690,7 @@ impl<'a> Run<'a> {
         let state = &self.workers[worker];
         let mut weather = Weather {
             submitters: self.workers.len() as u16,
+            files: self.workers.len() as u16,
             active: state.active,
             idle_permille: 0,
             ..Weather::default()
@@ -699,6 +725,8 @@ mod tests {
     use crate::sim::{inline_engine, queued_engine};
     use wattlock_core::{EngineClass, KindSet};
     use wattlock_policy::{Machine, Settings, by_name};
+
+    const IN_LOOP: Offload = Offload::InLoop(GatherRule::Turns);
 
     const FREE: LoopCosts = LoopCosts {
         submit_ns: 0.0,
@@ -746,10 +774,10 @@ mod tests {
             let Step::Request { kind, bytes, count, software_ns, .. } = hash(3) else { unreachable!() };
             vec![Step::Compute(20_000.0), Step::Request { kind, bytes, count, software_ns, blocks }]
         };
-        let measured = measure("offload", &server(1, 1, Offload::InLoop), steps(true), 32);
+        let measured = measure("offload", &server(1, 1, IN_LOOP), steps(true), 32);
         near(measured.per_second, 1e9 / 50_000.0);
         near(measured.busy, 0.4);
-        let pausing = measure("offload", &server(1, 1, Offload::InLoop), steps(false), 32);
+        let pausing = measure("offload", &server(1, 1, IN_LOOP), steps(false), 32);
         near(pausing.per_second, 1e9 / 30_000.0);
     }
 
@@ -760,9 +788,8 @@ mod tests {
     #[test]
     fn software_is_threads_over_time_and_a_shared_core_is_slower() {
         let steps = || vec![Step::Compute(50_000.0), hash(1)];
-        let rate = |workers, cores| {
-            measure("instruction", &server(workers, cores, Offload::InLoop), steps(), 32).per_second
-        };
+        let rate =
+            |workers, cores| measure("instruction", &server(workers, cores, IN_LOOP), steps(), 32).per_second;
         near(rate(1, 1), 1e4);
         near(rate(4, 4), 4e4);
         near(rate(4, 2), 4e4 * 0.7);
@@ -773,13 +800,12 @@ mod tests {
         let steps = || vec![Step::Compute(20_000.0), hash(1)];
         let rate = |offload| measure("offload", &server(1, 1, offload), steps(), 32).per_second;
         near(rate(Offload::Straight), 1e9 / 50_000.0);
-        near(rate(Offload::InLoop), 1e9 / 20_000.0);
+        near(rate(IN_LOOP), 1e9 / 20_000.0);
     }
 
     #[test]
     fn a_full_card_gives_servers_over_service_time() {
-        let measured =
-            measure("offload", &server(4, 4, Offload::InLoop), vec![Step::Compute(1000.0), hash(1)], 64);
+        let measured = measure("offload", &server(4, 4, IN_LOOP), vec![Step::Compute(1000.0), hash(1)], 64);
         near(measured.per_second, 3.0 * 1e9 / 30_000.0);
         near(measured.latency_ns, 64.0 * 10_000.0);
         assert_eq!(measured.offloaded, 1.0);
@@ -789,7 +815,7 @@ mod tests {
     fn requests_of_one_step_are_in_flight_together() {
         let steps = || vec![Step::Client(10_000.0), hash(3)];
         let latency = |offload| measure("offload", &server(1, 1, offload), steps(), 1).latency_ns;
-        assert!((latency(Offload::InLoop) - 40_000.0).abs() < 10.0);
+        assert!((latency(IN_LOOP) - 40_000.0).abs() < 10.0);
         assert!((latency(Offload::Straight) - 100_000.0).abs() < 10.0);
     }
 
@@ -802,7 +828,7 @@ mod tests {
 
     #[test]
     fn frequencies_of_scripts_are_their_weights() {
-        let engine = server(1, 1, Offload::InLoop);
+        let engine = server(1, 1, IN_LOOP);
         let script = |weight, ns| Script { weight, steps: vec![Step::Compute(ns)] };
         let load = Load {
             connections: 4,

@@ -11,9 +11,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use wattlock::core::Nanos;
-
-use super::{PATIENCE_UNTOLD, Seat, lock, unlock};
+use super::{Seat, lock, unlock};
 use crate::provider::Provider;
 
 /// How soon the helper looks again where it could not: the thread with the requests is at work.
@@ -116,9 +114,8 @@ impl Seat {
         if self.claimed.load(Relaxed) {
             return None;
         }
-        let patience_ns = self.hold.unwrap_or(PATIENCE_UNTOLD).as_nanos() as Nanos;
         let now = state.now();
-        let mut left_ns = state.left_ns(patience_ns, now);
+        let mut left_ns = state.left_ns(self.said(), now);
         if left_ns == Some(0) {
             state.release(None, None);
             left_ns = None;

@@ -1,23 +1,20 @@
 //! Operations inside an `ASYNC_JOB`.
 //!
-//! A private-key, derive or generate operation inside a job is *gathered* with others of its thread and the job paused.
-//! A batch that is full is done at once, by whoever filled it. Otherwise everyone who could join has come when the
-//! event loop has been round once: so the first of a gathering (its *leader*) wakes itself at once, and when the loop
-//! resumes it, it releases all that has gathered meanwhile to the policy, which then knows how many there are. No timer
-//! is waited for and no other thread is needed. Where the application polls (see [`crate::table`]) nobody wakes itself,
-//! and the application's flush releases. Where neither lanes nor a device do a kind, nothing is gathered: a pause would
-//! only cost.
+//! A private-key, derive or generate operation inside a job is *gathered* with others of its thread and the job paused,
+//! until its batch goes. [`Gather`](wattlock::policy::Gather) decides when; this file carries it out. A full batch is done
+//! at once, by the job that fills it. A job that `Gather` calls the first of an application that says nothing of its loop
+//! wakes itself at once, and when the loop resumes it, it releases what has gathered meanwhile.
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use wattlock::core::{Data, Error, Fault, Key, Kind, Nanos, OwnedRequest, Request};
+use wattlock::policy::Arrived;
 
 use super::link::{Link, forget_untold};
 use super::waiter::{Notify, Waiter, Waiting};
-use super::{ALONE, Gathered, Seat, State, lock, unlock};
+use super::{Gathered, Seat, State, lock, unlock};
 use crate::provider::Provider;
 use crate::sys;
 
@@ -53,18 +50,11 @@ impl Seat {
         output: &mut [u8],
     ) -> Result<usize, Error> {
         let broken = Error::Device(Fault::Lost);
-        let claimed = self.claimed.load(Relaxed);
+        let said = self.said();
         let mut state = self.lock();
         let now = state.now();
-        let alone = if self.devices.contains(kind) {
-            false
-        } else if self.widths[kind.index()] == ALONE && !self.pause_always {
-            true
-        } else if claimed {
-            self.active.load(Relaxed) == 1 && state.gathered.is_empty()
-        } else {
-            state.gathered.is_empty() && !state.company.expected(now)
-        };
+        let gathered = state.gathered.len();
+        let alone = !state.gather.waits(kind, &state.flight(said), gathered, now);
         // SAFETY: called inside a live job.
         let link = if alone { None } else { unsafe { self.link(job) } };
         let Some((link, notify)) = link else {
@@ -80,16 +70,18 @@ impl Seat {
         *lock(&link.current) = Some(waiter.clone());
         let request = OwnedRequest::new(kind, Arc::new(key.clone()), input.to_vec(), output.len());
         state.gathered.push(Gathered { request, waiter: waiter.clone(), since: now });
-        let alike = state.gathered.iter().filter(|one| one.kind() == kind).count();
-        if alike >= usize::from(self.widths[kind.index()]) {
-            let helped = state.deep(|state| state.release(Some(kind), Some(&waiter))).unwrap_or(false);
-            state.company.learned(helped, now);
-        } else if state.gathered.len() == 1 && !claimed {
-            let leader = waiter.clone();
-            state.tell.push(leader);
+        let flight = state.flight(said);
+        let State { gather, gathered, tell, .. } = &mut *state;
+        match gather.arrived(kind, &flight, gathered.iter().map(Gathered::kind), now) {
+            Arrived::Full => {
+                let helped = state.deep(|state| state.release(Some(kind), Some(&waiter))).unwrap_or(false);
+                state.gather.learned(helped, now);
+            }
+            Arrived::First => tell.push(waiter.clone()),
+            Arrived::Waits => {}
         }
         unlock(state);
-        if !claimed {
+        if !said.asked {
             provider.watch();
         }
         self.wait(&waiter);
@@ -148,11 +140,11 @@ impl Seat {
             }
             Waiter::clear(&mut lock(&waiter.inner));
             let mine = state.gathered.iter().any(|one| Arc::ptr_eq(&one.waiter, waiter));
-            if self.claimed.load(Relaxed) && early == 0 {
-                // Something else woke this connection; the application releases when its loop has been round.
+            if !state.gather.resumed(&state.flight(self.said()), early > 0) {
+                // The batch goes when the application's loop asks.
             } else if mine {
                 let helped = state.deep(|state| state.release(None, Some(waiter))).unwrap_or(false);
-                state.company.learned(helped, now);
+                state.gather.learned(helped, now);
             } else {
                 state.deep(|state| {
                     state.dispatcher.flush();
@@ -176,7 +168,7 @@ impl Seat {
             request = Some(state.gathered.remove(at).request);
         }
         if let Some(slot) = state.slot_of(waiter)
-            && let Some((Some(token), _)) = state.waiting[slot].take()
+            && let Some(token) = state.waiting[slot].take().and_then(|one| one.token)
         {
             request = state.dispatcher.cancel(token).or(request);
         }

@@ -6,9 +6,8 @@
 //! - `threads`: which seat is the calling thread's.
 //! - `job`: gathering, pausing, and going on.
 //! - `waiter`, `link`: who waits, how it is told, and what a wait context holds of it.
-//! - `ahead`: key pairs that are made before anybody wants them.
-//! - `recent`: secrets that TLS will derive from again.
-//! - `company`: whether gathering helps a thread.
+//! - `key_stock`: key pairs that are made in advance.
+//! - `secret_cache`: secrets that TLS will derive from again.
 //! - `stack`: where operations of jobs are computed.
 //! - `helper`: the thread that looks after what no loop comes back for.
 //!
@@ -16,12 +15,11 @@
 //! The wait context holds a `Link`; its cleanup withdraws the request and silences the notification before anything of
 //! the connection's is freed.
 
-mod ahead;
-mod company;
 mod helper;
 mod job;
+mod key_stock;
 mod link;
-mod recent;
+mod secret_cache;
 mod stack;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
@@ -34,43 +32,24 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use wattlock::core::{CompressStream, Completion, Error, Key, Kind, KindSet, Nanos, OwnedRequest, Request, Stream, Token};
+use wattlock::core::{
+    Completion, CompressStream, Error, Key, Kind, Nanos, OwnedRequest, Request, Stream, Token,
+};
+use wattlock::policy::{Again, Flight, Gather, Moment, Next};
 use wattlock::{Clock, Dispatcher, Runtime, Submitted};
 
 use crate::provider::Provider;
-use ahead::{AHEAD, Ahead};
-use company::Company;
 pub(crate) use helper::Life;
-use recent::Recent;
+use key_stock::{KeyStock, STOCKED};
+use secret_cache::SecretCache;
 use stack::Stack;
 use waiter::{Notify, Waiter};
-
-/// The longest that something waits for company where the application says when nobody else can join, unless `hold-us`
-/// says otherwise: a loop that is never idle may never say so, and a pass of RSA takes 1 to 15 ms.
-const PATIENCE: Duration = Duration::from_millis(5);
-
-/// The same where the application says nothing, and a thread of ours waits for it.
-const PATIENCE_UNTOLD: Duration = Duration::from_millis(1);
-
-/// The width of a kind that nothing does several of at the cost of one.
-const ALONE: u16 = u16::MAX;
 
 /// One thread's way into one provider's runtime.
 pub struct Seat {
     forks: u32,
     epoch: u32,
-    /// How many requests of a kind make a full batch; [`ALONE`] where they are done one by one.
-    widths: [u16; Kind::COUNT],
-    /// What one request of a kind takes inside the call by calibration, in nanoseconds; 0 where nobody knows.
-    alone_ns: [u64; Kind::COUNT],
-    /// Kinds that something besides this CPU does: there even a lone request may be better off.
-    devices: KindSet,
-    /// Whether operations pause even where company gains nothing.
-    pause_always: bool,
-    /// The longest that something waits for company, if the settings say.
-    hold: Option<Duration>,
     state: Mutex<State>,
     /// Whether something was gathered or in flight when the state was last let go.
     waited_for: Arc<AtomicBool>,
@@ -85,20 +64,28 @@ struct State {
     clock: Clock,
     /// Not yet released, oldest first.
     gathered: Vec<Gathered>,
-    /// Whoever waits for a request that the dispatcher has, by the request's mark.
-    waiting: Vec<Option<(Option<Token>, Arc<Waiter>)>>,
+    /// The requests that the dispatcher has, by their marks.
+    waiting: Vec<Option<Sent>>,
     arrived: Vec<Completion>,
     /// Who is to be told once the lock is free: a callback may call us.
     tell: Vec<Arc<Waiter>>,
-    company: Company,
-    ahead: Ahead,
-    recent: Recent,
+    gather: Gather,
+    key_stock: KeyStock,
+    secret_cache: SecretCache,
     stack: Option<Stack>,
     /// The seat's.
     waited_for: Arc<AtomicBool>,
 }
 
-/// One of those that wait for company.
+/// A request that the dispatcher has.
+struct Sent {
+    kind: Kind,
+    /// Once a device has it.
+    token: Option<Token>,
+    waiter: Arc<Waiter>,
+}
+
+/// A request that waits for batch-mates.
 struct Gathered {
     request: OwnedRequest,
     waiter: Arc<Waiter>,
@@ -138,7 +125,7 @@ fn finished(
 }
 
 impl State {
-    fn new(runtime: &Runtime, waited_for: Arc<AtomicBool>) -> State {
+    fn new(runtime: &Runtime, gather: Gather, waited_for: Arc<AtomicBool>) -> State {
         State {
             dispatcher: runtime.dispatcher(),
             clock: runtime.clock().clone(),
@@ -146,9 +133,9 @@ impl State {
             waiting: Vec::new(),
             arrived: Vec::new(),
             tell: Vec::new(),
-            company: Company::default(),
-            ahead: Ahead::default(),
-            recent: Recent::default(),
+            gather,
+            key_stock: KeyStock::default(),
+            secret_cache: SecretCache::default(),
             stack: None,
             waited_for,
         }
@@ -158,13 +145,30 @@ impl State {
         self.clock.now()
     }
 
+    /// Requests in flight, gathered ones included.
+    fn in_flight(&self) -> usize {
+        self.gathered.len() + self.dispatcher.in_flight()
+    }
+
+    fn flight(&self, said: Said) -> Flight {
+        let sent = self.waiting.iter().flatten().map(|one| one.kind);
+        let kinds = self.gathered.iter().map(Gathered::kind).chain(sent);
+        Flight {
+            in_flight: self.in_flight() as u32,
+            asymmetric: kinds.filter(|kind| kind.is_asymmetric()).count() as u32,
+            active: said.active,
+            asked: said.asked,
+        }
+    }
+
     /// How long what has gathered first may still wait.
-    fn left_ns(&self, patience_ns: Nanos, now: Nanos) -> Option<Nanos> {
-        self.gathered.first().map(|one| (one.since + patience_ns).saturating_sub(now))
+    fn left_ns(&self, said: Said, now: Nanos) -> Option<Nanos> {
+        let first = self.gathered.first()?;
+        Some(self.gather.left_ns(first.since, &self.flight(said), now))
     }
 
     /// Hands what has gathered, of one kind or of all, to the policy and does what can be done at once. Returns whether
-    /// gathering helped: somebody had company, or an engine with queues has something.
+    /// gathering helped: a request had batch-mates, or a device has one.
     fn release(&mut self, only: Option<Kind>, me: Option<&Arc<Waiter>>) -> bool {
         let mut helped = false;
         while let Some(kind) = only.or(self.gathered.first().map(Gathered::kind)) {
@@ -173,7 +177,7 @@ impl State {
                 let free = self.waiting.iter().position(Option::is_none);
                 let slot = free.unwrap_or(self.waiting.len());
                 self.waiting.resize_with(self.waiting.len().max(slot + 1), || None);
-                self.waiting[slot] = Some((None, one.waiter));
+                self.waiting[slot] = Some(Sent { kind, token: None, waiter: one.waiter });
                 one.request.mark = slot as u64;
                 alike.push(one.request);
                 held_ns += now.saturating_sub(one.since);
@@ -183,11 +187,11 @@ impl State {
             dispatcher.submit_together(&mut alike, held_ns, &mut |mark, submitted| {
                 let place = &mut waiting[mark as usize];
                 match submitted {
-                    Submitted::Pending(token) => place.iter_mut().for_each(|(name, _)| *name = Some(token)),
+                    Submitted::Pending(token) => place.iter_mut().for_each(|one| one.token = Some(token)),
                     Submitted::Done(done) => {
                         helped |= done.cost.batch > 1;
-                        if let Some((_, waiter)) = place.take() {
-                            finished(tell, waiter, done, me);
+                        if let Some(one) = place.take() {
+                            finished(tell, one.waiter, done, me);
                         }
                     }
                 }
@@ -200,20 +204,20 @@ impl State {
         helped || self.waiting.iter().any(Option::is_some)
     }
 
-    /// Takes in what is done. Returns whether any of it was done in company.
+    /// Takes in what is done. Returns whether any of it had batch-mates.
     fn collect(&mut self, me: Option<&Arc<Waiter>>) -> bool {
         let mut arrived = std::mem::take(&mut self.arrived);
         self.dispatcher.poll(&mut |completion| arrived.push(completion));
         let mut helped = false;
         for completion in arrived.drain(..) {
-            if completion.request.mark == AHEAD {
-                self.ahead.put(completion, self.clock.now());
+            if completion.request.mark == STOCKED {
+                self.key_stock.put(completion, self.clock.now());
                 continue;
             }
             helped |= completion.cost.batch > 1;
             let place = self.waiting.get_mut(completion.request.mark as usize);
-            let Some((_, waiter)) = place.and_then(Option::take) else { continue };
-            finished(&mut self.tell, waiter, completion, me);
+            let Some(one) = place.and_then(Option::take) else { continue };
+            finished(&mut self.tell, one.waiter, completion, me);
         }
         self.arrived = arrived;
         helped
@@ -221,8 +225,9 @@ impl State {
 
     /// Where somebody waits whose request the dispatcher has.
     fn slot_of(&self, waiter: &Arc<Waiter>) -> Option<usize> {
-        let is_it = |(_, one): &(Option<Token>, Arc<Waiter>)| Arc::ptr_eq(one, waiter);
-        self.waiting.iter().position(|place| place.as_ref().is_some_and(is_it))
+        self.waiting
+            .iter()
+            .position(|place| place.as_ref().is_some_and(|one| Arc::ptr_eq(&one.waiter, waiter)))
     }
 
     /// Runs `work` on the seat's own stack.
@@ -237,16 +242,29 @@ impl State {
         // Nothing of ours is in use any more when OpenSSL unloads a provider: whoever waited here has gone.
         self.gathered.clear();
         self.waiting.clear();
-        self.ahead.clear();
-        self.recent.clear();
+        self.key_stock.clear();
+        self.secret_cache.clear();
         self.stack = None;
     }
 }
 
-/// Kinds that engines with queues do which are not this CPU.
-fn device_kinds(runtime: &Runtime) -> KindSet {
-    let devices = runtime.engines().iter().map(|engine| engine.description());
-    devices.filter(|one| !one.class.is_cpu()).fold(KindSet::EMPTY, |kinds, one| kinds.union(one.queued))
+/// What the application said of its event loop.
+#[derive(Clone, Copy)]
+struct Said {
+    asked: bool,
+    active: u32,
+}
+
+/// What became of a turn of the application's loop.
+pub(crate) struct Turned {
+    /// Requests still in flight, gathered ones included.
+    pub(crate) in_flight: usize,
+    /// Whether a batch went.
+    pub(crate) went: bool,
+    /// When the loop is to ask again.
+    pub(crate) again: Again,
+    /// The time.
+    pub(crate) now: Nanos,
 }
 
 impl Seat {
@@ -254,23 +272,14 @@ impl Seat {
         let epoch = provider.epoch.load(Acquire);
         let current = provider.current();
         let runtime = current.runtime;
-        let mut widths = [ALONE; Kind::COUNT];
-        for engine in runtime.engines() {
-            let description = engine.description();
-            for kind in description.inline.iter().filter(|kind| engine.width(*kind) > 1) {
-                widths[kind.index()] = engine.width(kind);
-            }
-        }
+        let settings = &current.settings;
+        let rule = settings.gather_rule();
+        let gather = Gather::new(runtime.machine(), rule, settings.hold, settings.pause_always);
         let waited_for = Arc::new(AtomicBool::new(false));
         Seat {
             forks: wattlock::forks(),
             epoch,
-            widths,
-            alone_ns: std::array::from_fn(|at| runtime.alone_ns(Kind::ALL[at])),
-            devices: device_kinds(&runtime),
-            pause_always: current.settings.pause_always,
-            hold: current.settings.hold,
-            state: Mutex::new(State::new(&runtime, waited_for.clone())),
+            state: Mutex::new(State::new(&runtime, gather, waited_for.clone())),
             waited_for,
             claimed: AtomicBool::new(false),
             active: AtomicU32::new(0),
@@ -294,57 +303,68 @@ impl Seat {
         let mut state = self.lock();
         state.gathered.retain(|one| !Arc::ptr_eq(&one.waiter, waiter));
         if let Some(slot) = state.slot_of(waiter)
-            && let Some((Some(token), _)) = state.waiting[slot].as_ref()
+            && let Some(token) = state.waiting[slot].as_ref().and_then(|one| one.token)
         {
-            let token = *token;
             if state.dispatcher.cancel(token).is_some() {
                 state.waiting[slot] = None;
             }
         }
     }
 
-    /// The application polls: takes in what is done and returns how much is still in flight.
+    fn said(&self) -> Said {
+        Said { asked: self.claimed.load(Relaxed), active: self.active.load(Relaxed) }
+    }
+
+    /// The application polls: takes in what is done, releases what waited too long, and returns how much is in flight.
     pub(crate) fn poll(&self) -> usize {
         let mut state = self.lock();
         let now = state.now();
-        let patience_ns = self.hold.unwrap_or(PATIENCE).as_nanos() as Nanos;
-        while state.left_ns(patience_ns, now) == Some(0) {
+        while state.left_ns(self.said(), now) == Some(0) {
             let late = state.gathered[0].kind();
             state.release(Some(late), None);
         }
         state.collect(None);
-        let left = state.gathered.len() + state.dispatcher.in_flight();
+        let left = state.in_flight();
         unlock(state);
         left
+    }
+
+    /// A turn of the application's loop: does what [`Gather`] says.
+    pub(crate) fn turn(&self, moment: Moment, progress: u32) -> Turned {
+        let mut state = self.lock();
+        let now = state.now();
+        let flight = state.flight(self.said());
+        let State { gather, gathered, .. } = &mut *state;
+        let waiting = gathered.iter().map(|one| (one.kind(), one.since));
+        let next = gather.turn(waiting, &flight, (moment, progress), now);
+        let mut again = Again::Turn;
+        match next {
+            Next::Go(kind) => _ = state.release(kind, None),
+            Next::Poll => {}
+            Next::Wait(when) => again = when,
+        }
+        if again == Again::Turn {
+            state.collect(None);
+        }
+        let in_flight = state.in_flight();
+        unlock(state);
+        let again = if in_flight == 0 { Again::Idle } else { again };
+        Turned { in_flight, went: matches!(next, Next::Go(_)), again, now }
     }
 
     /// The application's loop has nothing else to do: releases what has gathered. Returns how much is in flight.
     pub(crate) fn flush(&self) -> usize {
         let mut state = self.lock();
         state.release(None, None);
+        state.collect(None);
         let left = state.dispatcher.in_flight();
-        unlock(state);
-        left
-    }
-
-    /// Releases what has gathered of the kind that takes the least time; who waits for that may join the others after
-    /// it. Returns how much is in flight, what is still gathered included.
-    pub(crate) fn step(&self) -> usize {
-        let mut state = self.lock();
-        let cheapest =
-            state.gathered.iter().map(Gathered::kind).min_by_key(|kind| self.alone_ns[kind.index()]);
-        if cheapest.is_some() {
-            state.release(cheapest, None);
-        }
-        let left = state.gathered.len() + state.dispatcher.in_flight();
         unlock(state);
         left
     }
 
     /// Requests in flight, gathered ones included.
     pub(crate) fn in_flight(&self) -> usize {
-        let state = self.lock();
-        state.gathered.len() + state.dispatcher.in_flight()
+        self.lock().in_flight()
     }
 
     /// The application polls this thread's requests from now on, or no longer.
@@ -356,7 +376,7 @@ impl Seat {
     pub(crate) fn set_active(&self, active: u32) {
         let before = self.active.swap(active, Relaxed);
         if active == 0 && before > 0 {
-            self.lock().recent.clear();
+            self.lock().secret_cache.clear();
         }
     }
 
@@ -366,7 +386,7 @@ impl Seat {
         let found = {
             let state = self.lock();
             let gathered = state.gathered.iter().map(|one| &one.waiter);
-            let waiting = state.waiting.iter().flatten().map(|(_, waiter)| waiter);
+            let waiting = state.waiting.iter().flatten().map(|one| &one.waiter);
             gathered.chain(waiting).find(|waiter| is_it(waiter)).cloned()
         };
         found.map(|waiter| self.withdraw(&waiter)).is_some()
@@ -389,20 +409,21 @@ impl Provider {
     /// As [`Provider::perform`].
     pub fn generate(&self, kind: Kind, pair: &mut [u8]) -> Result<usize, Error> {
         let seat = self.seat();
-        let width = seat.widths[kind.index()];
-        if width != ALONE && !seat.devices.contains(kind) {
-            let mut state = seat.lock();
+        let mut state = seat.lock();
+        if let Some(width) = state.gather.lanes_of(kind) {
             let now = state.now();
-            let mut made = state.ahead.take(kind, now);
-            if made.is_none() && state.ahead.is_worth_it(kind, width, now) {
+            let mut made = state.key_stock.take(kind, now);
+            if made.is_none() && state.key_stock.is_worth_it(kind, width, now) {
                 // The stack of a job is too small for lanes.
-                made = state.deep(|state| state.make_ahead(kind, width, pair.len())).flatten();
+                made = state.deep(|state| state.make_stock(kind, width, pair.len())).flatten();
             }
             unlock(state);
             if let Some(done) = made.filter(|one| one.output.len() == pair.len()) {
                 pair.copy_from_slice(&done.output);
                 return Ok(pair.len());
             }
+        } else {
+            drop(state);
         }
         self.perform(kind, Key::none(), &[], pair)
     }
@@ -419,7 +440,11 @@ impl Provider {
     ///
     /// # Errors
     /// As [`Dispatcher::open_compress_stream`].
-    pub(crate) fn open_compress_stream(&self, kind: Kind, level: u8) -> Result<Box<dyn CompressStream>, Error> {
+    pub(crate) fn open_compress_stream(
+        &self,
+        kind: Kind,
+        level: u8,
+    ) -> Result<Box<dyn CompressStream>, Error> {
         self.seat().lock().dispatcher.open_compress_stream(kind, level)
     }
 

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wattlock::core::{Kind, KindSet, KnownAnswer, Nanos, known_answers};
 use wattlock::policy::{Ask, Choice, EngineId, Policy, Weather};
@@ -290,23 +290,92 @@ fn a_secret_is_kept_while_handshakes_are_under_way_and_no_longer() {
     assert!(is_new(1), "nothing was left of it");
 }
 
+/// Turns of a loop that finds nothing to do, until a batch goes; what is then in flight.
+fn idle_until_one_goes(table: &FunctionTable) -> u32 {
+    let mut told = table::Turn::default();
+    for _ in 0..100 {
+        // SAFETY: the table's own provider, and room for the answer.
+        unsafe { (table.turn)(table.provider, 2, 1, &raw mut told) };
+        if told.went > 0 {
+            assert_eq!(told.again, if told.in_flight > 0 { table::NEXT } else { table::NEVER });
+            return told.in_flight;
+        }
+        assert_eq!(told.again, table::NEXT, "the loop does not sleep");
+    }
+    panic!("nothing goes");
+}
+
 #[test]
-fn a_step_releases_the_kind_that_takes_least_and_leaves_the_others() {
+fn an_idle_loop_releases_the_cheapest_kind_and_leaves_the_others() {
     let (loaded, table) = polled();
     let start = |kind| Job::start(loaded.provider(), kind);
     let (dear, cheap) = ([start(DEAR), start(DEAR)], [start(CHEAP), start(CHEAP)]);
-    // SAFETY: the table's own provider.
-    let step = || unsafe { (table.step)(table.provider) };
     assert!(dear.iter().chain(&cheap).all(|job| job.waits() && job.told() == 0));
-    assert_eq!(step(), 2, "in flight");
+    assert_eq!(idle_until_one_goes(&table), 2, "in flight");
     assert!(cheap.iter().all(|job| job.told() == 1));
     assert!(dear.iter().all(|job| job.told() == 0));
-    // Who waited for it joins the others.
+    // Their connections join the others.
     cheap.into_iter().for_each(Job::ends);
     let joining = start(DEAR);
-    assert_eq!(step(), 0, "in flight");
+    assert_eq!(idle_until_one_goes(&table), 0, "in flight");
     assert!(dear.iter().chain([&joining]).all(|job| job.told() == 1));
     dear.into_iter().chain([joining]).for_each(Job::ends);
+}
+
+#[test]
+fn a_loop_with_other_events_asks_again_behind_them_and_an_empty_one_not_at_all() {
+    let (loaded, table) = polled();
+    let turn = |moment| {
+        let mut told = table::Turn::default();
+        // SAFETY: the table's own provider, and room for the answer.
+        unsafe { (table.turn)(table.provider, moment, 1, &raw mut told) };
+        told
+    };
+    assert_eq!(turn(2).again, table::NEVER);
+    let job = Job::start(loaded.provider(), CHEAP);
+    for moment in [0, 1] {
+        let told = turn(moment);
+        assert_eq!((told.again, told.in_flight, told.went), (table::BEHIND, 1, 0));
+    }
+    assert_eq!(job.told(), 0);
+    idle_until_one_goes(&table);
+    job.ends();
+}
+
+#[test]
+fn the_published_rule_releases_when_all_wait_and_after_five_microseconds() {
+    let time = Arc::new(AtomicU64::new(1));
+    let hands = time.clone();
+    let clock = Clock::given(move || hands.load(Relaxed));
+    let loaded = Loaded::with(runtime(KindSet::of(&[CHEAP]), true, clock, &Made::default()));
+    let provider = loaded.provider();
+    let mut current = provider.current();
+    current.settings.set("poll", "heuristic").unwrap();
+    provider.change_to(current);
+    let table = table::make(provider);
+    let turn = || {
+        let mut told = table::Turn::default();
+        // SAFETY: the table's own provider, and room for the answer.
+        unsafe { (table.turn)(table.provider, 0, 1, &raw mut told) };
+        told
+    };
+    // SAFETY: the table's own provider.
+    unsafe {
+        (table.claim)(table.provider, 1);
+        (table.set_active)(table.provider, 2);
+    }
+    let first = Job::start(provider, CHEAP);
+    assert_eq!((turn().went, turn().again), (0, table::NEXT), "the loop does not sleep");
+    let second = Job::start(provider, CHEAP);
+    let told = turn();
+    assert_eq!((told.went, told.again), (1, table::NEVER), "both of two wait");
+    let third = Job::start(provider, CHEAP);
+    time.fetch_add(4_999, Relaxed);
+    assert_eq!(turn().went, 0);
+    time.fetch_add(1, Relaxed);
+    assert_eq!(turn().went, 1, "the fail-safe");
+    assert_eq!([&first, &second, &third].map(Job::told), [1, 1, 1]);
+    [first, second, third].into_iter().for_each(Job::ends);
 }
 
 #[test]

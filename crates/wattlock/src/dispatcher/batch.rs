@@ -12,24 +12,23 @@ use wattlock_policy::{Ask, Choice, EngineId, Outcome};
 
 use super::Dispatcher;
 use crate::health::Reason;
-use crate::sys::fork;
 use crate::telemetry::Counter;
 
 impl Dispatcher {
-    /// Does all of these requests and returns when all are done, each with its [`Item::result`]. Requests of one kind that
+    /// Does all of these requests, which are one operation to a policy, and returns when all are done, each with its
+    /// [`Item::result`]. Requests of one kind that
     /// stand beside each other are asked about together. What the policy sends to an engine that answers later works there
     /// on copies while this thread does the rest. Blocks the calling thread only for those (sleeping, not spinning, once
     /// waits get long), at most until the runtime's time-out.
     pub fn run_all(&mut self, items: &mut [Item<'_>]) {
-        if self.generation != fork::generation() {
-            self.after_fork();
-        }
+        self.keep_up();
         let mut strangers = VecDeque::new();
         if self.in_flight.len() > 0 {
             // A caller that uses nothing but this would otherwise never hear of the tests its first call started.
             self.poll(&mut |completion| strangers.push_back(completion));
         }
         let mut pending: Vec<(Token, EngineId, usize)> = Vec::new();
+        let bytes = items.iter().map(|item| item.request.data.len()).sum();
         let mut at = 0;
         while let Some(first) = items.get(at) {
             if let Err(error) = first.request.validate() {
@@ -40,7 +39,7 @@ impl Dispatcher {
             let shape = first.request.shape();
             let now = self.look();
             let count = items[at..].iter().take_while(|item| is_alike(&shape, &item.request.shape())).count();
-            let choice = self.ask(&shape, count);
+            let choice = self.ask(&shape, count, bytes);
             let end = at + (choice.count as usize).clamp(1, count);
             match self.stations.get(choice.engine.index()) {
                 None => items[at..end].iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
@@ -67,9 +66,9 @@ impl Dispatcher {
         }
     }
 
-    /// Asks the policy about so many requests like this one.
-    pub(super) fn ask(&mut self, shape: &Shape, count: usize) -> Choice {
-        let ask = Ask { count: count as u32, ..Ask::one(*shape) };
+    /// Asks the policy about so many requests like this one, of an operation of so many bytes.
+    pub(super) fn ask(&mut self, shape: &Shape, count: usize, bytes: usize) -> Choice {
+        let ask = Ask { count: count as u32, bytes, ..Ask::one(*shape) };
         self.policy.choose(&ask, &self.weather, self.now)
     }
 

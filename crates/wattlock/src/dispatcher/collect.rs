@@ -9,16 +9,13 @@ use wattlock_policy::EngineId;
 use super::Dispatcher;
 use crate::health::Reason;
 use crate::inflight::Entry;
-use crate::sys::fork;
 use crate::telemetry::Counter;
 
 impl Dispatcher {
     /// Hands every finished request to `done` and returns how many there were. Also flushes what was held long
     /// enough, moves what the policy wants moved, and gives up on what took too long. Never blocks.
     pub fn poll(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
-        if self.generation != fork::generation() {
-            self.after_fork();
-        }
+        self.keep_up();
         if self.in_flight.len() > 0 || self.stations.iter().any(|station| station.instance.is_some()) {
             let now = self.look();
             self.flush_due(now);

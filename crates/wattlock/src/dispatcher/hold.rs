@@ -30,22 +30,13 @@ impl Dispatcher {
             station.flush(now);
             self.count_in_flight(id);
         }
-        if self.everyone_waits() && self.weather.engines.iter().any(|engine| engine.held > 0) {
-            self.flush();
-        }
-    }
-
-    /// Whether a door says how many are active, and all of them wait for us: nobody is left who could join a batch.
-    pub(super) fn everyone_waits(&self) -> bool {
-        self.weather.active > 0 && self.doors_in_flight() as u32 >= self.weather.active
     }
 
     pub(super) fn flush_due(&mut self, now: Nanos) {
-        let all = self.everyone_waits();
         for index in 0..self.stations.len() {
             // Nobody held, nothing due: `flush_by` goes with the last one held.
             let holds = self.weather.engines[index].held > 0;
-            if holds && (all || self.stations[index].flush_by.is_some_and(|by| by <= now)) {
+            if holds && self.stations[index].flush_by.is_some_and(|by| by <= now) {
                 self.stations[index].flush(now);
             }
         }

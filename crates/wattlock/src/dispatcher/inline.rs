@@ -7,7 +7,6 @@ use wattlock_policy::{Ask, EngineId, Outcome};
 
 use super::Dispatcher;
 use crate::health::Reason;
-use crate::sys::fork;
 use crate::telemetry::{Counter, EngineCounter};
 
 /// One inline request in this many is timed, for telemetry and for the policy. Reading the clock twice costs about as
@@ -23,9 +22,7 @@ impl Dispatcher {
     #[inline]
     pub fn run(&mut self, request: &mut Request<'_>) -> Result<usize, Error> {
         request.validate()?;
-        if self.generation != fork::generation() {
-            self.after_fork();
-        }
+        self.keep_up();
         let shape = request.shape();
         let chosen = self.policy.choose(&Ask::inline(shape), &self.weather, self.now).engine;
         self.ticks = self.ticks.wrapping_add(1);

@@ -46,7 +46,7 @@ use wattlock_policy::{EngineId, EngineWeather, Policy, Weather};
 
 use crate::health::Health;
 use crate::inflight::InFlight;
-use crate::runtime::Inner;
+use crate::runtime::{Inner, Plan};
 use crate::sys::fork;
 use crate::telemetry::Row;
 use crate::weather::IdleShare;
@@ -82,6 +82,8 @@ pub struct Dispatcher {
     row: Row,
     streams: Streams,
     generation: u32,
+    /// What the policy was made of.
+    plan: Arc<Plan>,
     ticks: u32,
     /// State of the generator that picks which results are checked.
     checks: u64,
@@ -94,9 +96,10 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     pub(crate) fn new(runtime: Arc<Inner>) -> Dispatcher {
-        let policy = runtime.make_policy();
+        let plan = runtime.plan();
+        let policy = plan.policy(runtime.machine());
         let stations: Vec<Station> = runtime.engines().iter().map(Station::new).collect();
-        let mut weather = Weather { submitters: 1, ..Weather::default() };
+        let mut weather = Weather { submitters: 1, files: 1, ..Weather::default() };
         for (engine, _) in weather.engines.iter_mut().zip(&stations) {
             engine.available = true;
         }
@@ -115,6 +118,7 @@ impl Dispatcher {
             row,
             streams: Streams::default(),
             generation: fork::generation(),
+            plan,
             ticks: 0,
             checks: 0,
             now: runtime.clock().now(),
@@ -129,34 +133,15 @@ impl Dispatcher {
         self.doors_in_flight() + self.ready.len()
     }
 
-    /// Whether the policy would poll now. A door that polls between other things asks this first.
+    /// Whether the policy would poll now. An event loop that has devices asks this between other things.
     pub fn poll_due(&mut self) -> bool {
         if !self.ready.is_empty() {
             return true;
         }
         let now = self.look();
-        self.next_deadline().is_some_and(|at| at <= now) || self.policy.poll_due(&self.weather, now)
-    }
-
-    /// When [`Dispatcher::poll`] next has something to do by itself (a hold deadline, a time-out, at once if something
-    /// is done already), on the runtime's clock. `None` with nothing in flight. Completions can come earlier.
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        if !self.ready.is_empty() {
-            return Some(self.now);
-        }
-        if self.in_flight.len() == 0 {
-            return None;
-        }
-        let flush = self.stations.iter().filter_map(|station| station.flush_by).min();
-        Some(flush.unwrap_or(Nanos::MAX).min(self.next_expiry))
-    }
-
-    /// A door says how many connections, files or streams it has open and not idle; 0 if it does not know.
-    pub fn set_active(&mut self, active: u32) {
-        self.weather.active = active;
-        if self.everyone_waits() {
-            self.flush();
-        }
+        let held = self.stations.iter().filter_map(|station| station.flush_by).min();
+        let due = held.unwrap_or(Nanos::MAX).min(self.next_expiry);
+        self.in_flight.len() > 0 && (due <= now || self.policy.poll_due(&self.weather, now))
     }
 
     /// Takes a request back. `None` if it is not in flight (it completed, or never was). What the engine already has
@@ -179,12 +164,32 @@ impl Dispatcher {
         if self.runtime.has_queues() || self.stations.iter().any(away) {
             self.weather.idle_permille = self.idle.permille(self.now);
             self.weather.submitters = self.runtime.submitters();
+            self.weather.files = self.runtime.files();
             for (station, weather) in self.stations.iter_mut().zip(&mut self.weather.engines) {
                 station.health.tick(self.now);
                 weather.available = !station.health.quarantined();
             }
         }
         self.now
+    }
+
+    /// Notices a fork, and other settings.
+    #[inline]
+    fn keep_up(&mut self) {
+        if self.generation != fork::generation() {
+            self.after_fork();
+        }
+        if self.plan.is_over() {
+            self.after_change();
+        }
+    }
+
+    /// Other settings are in force: a new policy decides from here on.
+    #[cold]
+    fn after_change(&mut self) {
+        self.plan = self.plan.last();
+        self.policy = self.plan.policy(self.runtime.machine());
+        self.streams = Streams::default();
     }
 
     /// Keeps the weather's view of an engine's queue, and the gauge that others can read.

@@ -43,7 +43,6 @@ impl Dispatcher {
                 self.count_done(id, &entry, &cost, now);
                 Ok(len)
             }
-            Err(error) if self.stations[id.index()].is_cpu && !error.another_engine_may_help() => Err(error),
             Err(error) => {
                 let reason = Reason::of(&error);
                 let held_ns = entry.held_before_ns + cost.held_ns;
@@ -68,12 +67,8 @@ impl Dispatcher {
         self.finish(token, &entry, request, result, cost, now);
     }
 
-    /// Checks every private-key result of engines that are not the CPU, RSA's and ECDSA's, and a share of their others.
-    /// Lanes, which are the CPU, verify their own RSA results.
+    /// Checks every private-key result of devices, RSA's and ECDSA's, and a share of their others.
     fn verify(&mut self, id: EngineId, request: &OwnedRequest, len: usize) -> Result<(), Error> {
-        if self.stations[id.index()].is_cpu {
-            return Ok(());
-        }
         if len > request.output.len() {
             return Err(Error::Device(Fault::WrongResult));
         }

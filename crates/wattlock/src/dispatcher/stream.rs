@@ -14,7 +14,6 @@ use wattlock_core::{
 use wattlock_policy::{Ask, EngineId};
 
 use super::Dispatcher;
-use crate::sys::fork;
 use crate::telemetry::{Counter, EngineCounter};
 
 /// The size that the policy is asked about: nobody knows how long a message in pieces will be. A TLS record's.
@@ -75,9 +74,7 @@ impl Dispatcher {
 
     #[inline]
     fn stream_maker(&mut self, kind: Kind) -> Option<EngineId> {
-        if self.generation != fork::generation() {
-            self.after_fork();
-        }
+        self.keep_up();
         match self.streams.0[kind.index()] {
             Maker::Engine(id) => Some(id),
             Maker::Nobody => None,

@@ -8,16 +8,13 @@ use wattlock_policy::{Choice, EngineId};
 use super::batch::is_alike;
 use super::{Dispatcher, Submitted};
 use crate::health::Reason;
-use crate::sys::fork;
 use crate::telemetry::Counter;
 
 impl Dispatcher {
     /// Submits a request that owns its buffers, and does it at once if the policy's engine works inside the call. A device
     /// may hold it until [`Dispatcher::flush`], its hold deadline, or a full batch. Never blocks.
     pub fn submit(&mut self, request: OwnedRequest) -> Submitted {
-        if self.generation != fork::generation() {
-            self.after_fork();
-        }
+        self.keep_up();
         let now = self.look();
         if !self.testing.is_empty() {
             // A caller whose requests are all done at once has no reason to poll, and would never hear of the tests
@@ -28,7 +25,7 @@ impl Dispatcher {
             return self.done(request, Err(error), 1, now);
         }
         let shape = request.shape();
-        let choice = self.ask(&shape, 1);
+        let choice = self.ask(&shape, 1, shape.bytes);
         self.give(&choice, &shape, request, now)
     }
 
@@ -41,9 +38,7 @@ impl Dispatcher {
         held_ns: Nanos,
         each: &mut dyn FnMut(u64, Submitted),
     ) {
-        if self.generation != fork::generation() {
-            self.after_fork();
-        }
+        self.keep_up();
         self.held_before_ns = held_ns;
         let (active, mut queued) = (self.weather.active, false);
         while let Some(first) = requests.first() {
@@ -54,7 +49,7 @@ impl Dispatcher {
             let count = requests.iter().take_while(|request| is_alike(&shape, &request.shape())).count();
             // Those in hand wait for this thread, and so do those that devices have.
             self.weather.active = active.max(self.doors_in_flight() as u32 + count as u32);
-            let choice = self.ask(&shape, count);
+            let choice = self.ask(&shape, count, shape.bytes);
             let mut size = (choice.count as usize).clamp(1, count);
             let station = self.stations.get(choice.engine.index());
             if let Some(station) = station.filter(|station| !station.queued.contains(shape.kind)) {

@@ -53,7 +53,7 @@ pub struct Script {
 
 /// The device: a queue whose answers come at the poll after the doorbell.
 pub struct Scripted {
-    description: Description,
+    pub description: Description,
     width: u16,
     pub script: Arc<Mutex<Script>>,
     compute: Arc<dyn Engine>,

@@ -1,8 +1,8 @@
-//! Key pairs made ahead.
+//! Key pairs made in advance.
 //!
 //! Lanes generate eight key pairs in about the time that one takes alone, and a generation depends on nothing that its
 //! caller says. So where a thread generates keys all the time, as servers do for every handshake, it makes a batch at
-//! once and hands out one after the other: no job pauses for a key, nobody waits for company, and it pays outside of jobs and
+//! once and hands out one after the other: no job pauses for a key or waits for batch-mates, and it pays outside of jobs and
 //! for a single connection, too.
 //!
 //! A pair is handed out once, and only within [`FRESH`] of its making; then it is wiped. A seat belongs to one thread of
@@ -22,11 +22,11 @@ const FRESH: Nanos = 1_000_000_000;
 const PAUSE: (Nanos, Nanos) = (1_000_000, 16_000_000_000);
 
 /// The mark of a request whose pair nobody waits for.
-pub(super) const AHEAD: u64 = u64::MAX;
+pub(super) const STOCKED: u64 = u64::MAX;
 
 /// What a thread has made ahead, of each kind that it generates.
 #[derive(Default)]
-pub(super) struct Ahead(Vec<Stock>);
+pub(super) struct KeyStock(Vec<Stock>);
 
 struct Stock {
     kind: Kind,
@@ -41,7 +41,7 @@ struct Stock {
     pause: Nanos,
 }
 
-impl Ahead {
+impl KeyStock {
     fn stock(&mut self, kind: Kind) -> &mut Stock {
         let at = self.0.iter().position(|stock| stock.kind == kind).unwrap_or_else(|| {
             let (pairs, pause) = (Vec::new(), PAUSE.0);
@@ -93,23 +93,23 @@ impl Ahead {
 
 impl State {
     /// A pair of `room` bytes out of a batch, if one is worth making and was made.
-    pub(super) fn make_ahead(&mut self, kind: Kind, width: u16, room: usize) -> Option<OwnedRequest> {
+    pub(super) fn make_stock(&mut self, kind: Kind, width: u16, room: usize) -> Option<OwnedRequest> {
         let key = Arc::new(Key::none_owned());
         let mut batch = Vec::new();
         for _ in 0..width {
             let mut one = OwnedRequest::new(kind, key.clone(), Vec::new(), room);
-            one.mark = AHEAD;
+            one.mark = STOCKED;
             batch.push(one);
         }
         let now = self.now();
-        let State { dispatcher, ahead, .. } = self;
+        let State { dispatcher, key_stock, .. } = self;
         dispatcher.submit_together(&mut batch, 0, &mut |_, submitted| {
             if let wattlock::Submitted::Done(done) = submitted {
-                ahead.put(done, now);
+                key_stock.put(done, now);
             }
         });
         self.collect(None);
-        self.ahead.take(kind, now)
+        self.key_stock.take(kind, now)
     }
 }
 
@@ -122,6 +122,7 @@ mod tests {
 
     use wattlock::Clock;
     use wattlock::core::KindSet;
+    use wattlock::policy::{Gather, GatherRule};
 
     use super::super::tests::{Loaded, Made, in_child, runtime};
     use super::*;
@@ -144,16 +145,17 @@ mod tests {
             let hand = now.clone();
             let clock = Clock::given(move || hand.load(Relaxed));
             let runtime = runtime(KindSet::of(&[KIND]), to_lanes, clock, &passes);
-            let state = State::new(&runtime, Arc::new(AtomicBool::new(false)));
+            let gather = Gather::new(runtime.machine(), GatherRule::default(), None, false);
+            let state = State::new(&runtime, gather, Arc::new(AtomicBool::new(false)));
             Thread { state, passes, now }
         }
 
         /// A pair made ahead, if there is one or a batch is made now.
         fn want(&mut self) -> Option<Vec<u8>> {
             let now = self.state.now();
-            let mut made = self.state.ahead.take(KIND, now);
-            if made.is_none() && self.state.ahead.is_worth_it(KIND, WIDTH, now) {
-                made = self.state.make_ahead(KIND, WIDTH, PAIR);
+            let mut made = self.state.key_stock.take(KIND, now);
+            if made.is_none() && self.state.key_stock.is_worth_it(KIND, WIDTH, now) {
+                made = self.state.make_stock(KIND, WIDTH, PAIR);
             }
             made.map(|one| one.output.clone())
         }
@@ -174,7 +176,7 @@ mod tests {
                 thread.want();
                 thread.wait(PAUSE.0);
             }
-            while !thread.state.ahead.stock(KIND).pairs.is_empty() {
+            while !thread.state.key_stock.stock(KIND).pairs.is_empty() {
                 thread.want();
             }
             thread.batches();
@@ -205,11 +207,11 @@ mod tests {
         let mut thread = Thread::busy();
         assert!(thread.want().is_some());
         let held: BTreeSet<Vec<u8>> =
-            thread.state.ahead.stock(KIND).pairs.iter().map(|one| one.output.clone()).collect();
+            thread.state.key_stock.stock(KIND).pairs.iter().map(|one| one.output.clone()).collect();
         assert_eq!(held.len(), usize::from(WIDTH) - 1);
         thread.wait(FRESH);
         assert_eq!(thread.want(), None, "the thread is not busy any more");
-        assert!(thread.state.ahead.stock(KIND).pairs.is_empty());
+        assert!(thread.state.key_stock.stock(KIND).pairs.is_empty());
         for _ in 0..10 * WIDTH {
             assert!(thread.want().is_none_or(|pair| !held.contains(&pair)));
         }
@@ -220,7 +222,7 @@ mod tests {
         let clock = Clock::given(|| FRESH);
         let loaded = Loaded::with(runtime(KindSet::of(&[KIND]), true, clock, &Made::default()));
         let provider = loaded.provider();
-        let held = || provider.seat().lock().ahead.stock(KIND).pairs.len();
+        let held = || provider.seat().lock().key_stock.stock(KIND).pairs.len();
         let want = || {
             let mut pair = [0; PAIR];
             assert_eq!(provider.generate(KIND, &mut pair), Ok(PAIR));

@@ -19,13 +19,13 @@ use crate::provider::Provider;
 const MOST: usize = 64;
 
 #[derive(Default)]
-pub(super) struct Recent {
+pub(super) struct SecretCache {
     keys: [Option<Key>; 2],
     /// The place used last.
     last: usize,
 }
 
-impl Recent {
+impl SecretCache {
     fn key(&mut self, secret: &[u8]) -> Result<Key, Error> {
         if secret.len() > MOST {
             return Key::symmetric(Algorithm::Secret, secret);
@@ -45,7 +45,7 @@ impl Recent {
 
     /// Wipes everything.
     pub(super) fn clear(&mut self) {
-        *self = Recent::default();
+        *self = SecretCache::default();
     }
 }
 
@@ -60,7 +60,7 @@ impl Provider {
         if seat.active.load(Relaxed) == 0 {
             return Key::symmetric(Algorithm::Secret, secret);
         }
-        seat.lock().recent.key(secret)
+        seat.lock().secret_cache.key(secret)
     }
 }
 
@@ -83,10 +83,10 @@ mod tests {
 
     #[test]
     fn two_secrets_come_back_and_the_one_not_used_for_longer_makes_room() {
-        let mut recent = Recent::default();
+        let mut cache = SecretCache::default();
         let (stage, one, other) = ([1; 48], [2; 48], [3; 48]);
         let mut ask = |secret: &[u8]| {
-            let key = recent.key(secret).unwrap();
+            let key = cache.key(secret).unwrap();
             assert_eq!(key.bytes(), secret);
             is_new(&key)
         };
@@ -98,12 +98,12 @@ mod tests {
 
     #[test]
     fn what_is_longer_than_any_digest_is_not_kept() {
-        let mut recent = Recent::default();
+        let mut cache = SecretCache::default();
         for _ in 0..3 {
-            assert!(is_new(&recent.key(&[7; MOST + 1]).unwrap()));
+            assert!(is_new(&cache.key(&[7; MOST + 1]).unwrap()));
         }
-        recent.key(&[7; MOST]).unwrap();
-        recent.clear();
-        assert!(is_new(&recent.key(&[7; MOST]).unwrap()));
+        cache.key(&[7; MOST]).unwrap();
+        cache.clear();
+        assert!(is_new(&cache.key(&[7; MOST]).unwrap()));
     }
 }
