@@ -120,7 +120,7 @@ wattlock_look(OSSL_PROVIDER *provider, void *data)
 }
 
 
-static const struct wattlock_table *
+const struct wattlock_table *
 wattlock_find_table(const char **why)
 {
     const struct wattlock_table  *found = NULL;

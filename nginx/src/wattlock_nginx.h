@@ -5,6 +5,7 @@
  *   wattlock_bridge.c           the import slots of the nginx program that stand between it and libssl
  *   wattlock_loop.c             connections, completions, and turns of the event loop
  *   wattlock_cork.c             segments that are not full wait for the rest of their turn
+ *   wattlock_compress.c         a module of its own: compression in the place of nginx's gzip filter
  *
  * The module knows no engine and no policy: those are the provider's, which it reaches through the function table of
  * wattlock.h. It is active only if the table is there and the bridge is in force in this process; if not it says why,
@@ -31,6 +32,9 @@ typedef struct {
 } wattlock_counts_t;
 
 extern wattlock_counts_t  wattlock_counts;
+
+/* The provider's function table; NULL and why, if there is none that this module can use. */
+const struct wattlock_table *wattlock_find_table(const char **why);
 
 /* Bridge. All of it is for the main thread of one process. */
 ngx_int_t wattlock_bridge_raise(const char **why);

@@ -8,6 +8,7 @@
 #[macro_use]
 extern crate wattlock_shell;
 
+mod compress;
 mod dispatch;
 mod engines;
 mod files;
@@ -32,7 +33,7 @@ use wattlock_shell::setup::Choice;
 
 use self::record::Record;
 
-/// Measure ciphers, dispatch, files, start-up, public keys and HTTPS, with peers beside them
+/// Measure ciphers, dispatch, files, compression, start-up, public keys and HTTPS, with peers beside them
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json engines.json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start\n  wattlock bench lanes --operation rsa-2048\n  wattlock bench https --rows tls13"
@@ -59,6 +60,9 @@ enum What {
     /// Sealing and opening files, with `cp` and `age` beside them
     #[command(after_help = "Example:\n  wattlock bench files --dir /dev/shm --size 2G --rounds 5")]
     Files(files::Settings),
+    /// Compression, with zlib at the same level and pigz beside it
+    #[command(after_help = "Example:\n  wattlock bench compress --size 1M --level 1,6 access.log")]
+    Compress(compress::Settings),
     /// First use without a profile, later uses, and loading the runtime and the provider
     #[command(after_help = "Example:\n  wattlock bench start")]
     Start,
@@ -78,6 +82,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Some(What::Engines(settings)) => engines::run(settings, choice, record),
         Some(What::Dispatch(settings)) => dispatch::run(settings, choice, record),
         Some(What::Files(settings)) => files::run(settings, record),
+        Some(What::Compress(settings)) => compress::run(settings, record),
         Some(What::Start) => start::run(choice, record),
         Some(What::Lanes(settings)) => lanes::run(settings, record),
         Some(What::Https(settings)) => https::run(settings, choice, record),

@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use wattlock::Runtime;
 use wattlock_core::{Family, Kind, KindSet};
 use wattlock_files::keys::{self, AskPassphrase, BoxedIdentity, FILE_MAX, Recipients, WORK_FACTOR};
-use wattlock_files::{Error, Format, Input, Opener, Output, Progress, Sealer, one_line};
+use wattlock_files::{Error, Format, Gzip, Input, Opener, Output, Progress, Sealer, one_line};
 use wattlock_shell::INTERRUPTED;
 use zeroize::Zeroizing;
 
@@ -90,6 +90,10 @@ pub struct Seal {
     /// Format of the result
     #[arg(long, value_enum, default_value_t)]
     format: FormatName,
+    /// Compress first, in the same pass: what is sealed is a .gz, which `wattlock open` gives back. Level 1 (fast) to 9
+    /// (small), 1 without a number. The result's length then tells something of the content
+    #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    gzip: Option<u8>,
 }
 
 /// Decrypt files
@@ -127,7 +131,9 @@ impl FormatName {
 pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     let common = &command.common;
     standard_input_once(common, &[&command.recipient_files, &command.identities])?;
-    let pairs = outputs(common, &|input| with_suffix(input, command.format.suffix()), !command.armor)?;
+    let gzip = command.gzip.map(Gzip::new).transpose()?;
+    let suffix = format!("{}{}", if gzip.is_some() { ".gz" } else { "" }, command.format.suffix());
+    let pairs = outputs(common, &|input| with_suffix(input, &suffix), !command.armor)?;
     let terminal = Terminal::default();
     let told = |error| terminal.explain(error);
     let mut recipients = Recipients::new();
@@ -154,7 +160,7 @@ pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
         return Err(Error::Usage("to whom? give -r, -R, -i or -p".into()).into());
     }
     let format = if matches!(command.format, FormatName::Age) { Format::Age } else { Format::Sealed };
-    let sealer = Sealer::new(recipients)?.format(format).armor(command.armor);
+    let sealer = Sealer::new(recipients)?.format(format).armor(command.armor).gzip(gzip);
     each(common, choice, "sealed", pairs, |input, output, runtime, progress| {
         sealer.seal(input, output, runtime, progress).map_err(told)
     })
@@ -252,7 +258,7 @@ fn shown(path: &Path) -> String {
 }
 
 /// An error about an input. Some name it themselves.
-fn about(input: &Path, error: &Error) -> String {
+pub fn about(input: &Path, error: &Error) -> String {
     match error {
         Error::NotFound(path) | Error::NotRegular(path) if path == input || is_dash(input) => {
             error.to_string()
@@ -261,7 +267,8 @@ fn about(input: &Path, error: &Error) -> String {
     }
 }
 
-fn is_dash(path: &Path) -> bool {
+/// Whether a path stands for standard input or output.
+pub fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 

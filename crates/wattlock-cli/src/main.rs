@@ -1,4 +1,4 @@
-//! `wattlock`: seal, open, calibrate, energy, bench, engines, status, openssl.
+//! `wattlock`: seal, open, gzip, calibrate, energy, bench, engines, status, openssl.
 //!
 //! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@ mod cpu;
 mod energy;
 mod engines;
 mod files;
+mod gzip;
 mod heeded;
 mod keygen;
 mod lab;
@@ -48,6 +49,7 @@ struct Arguments {
 enum Command {
     Seal(files::Seal),
     Open(files::Open),
+    Gzip(gzip::Command),
     Keygen(keygen::Command),
     Calibrate(calibrate::Command),
     Energy(energy::Command),
@@ -120,7 +122,9 @@ fn handle_interrupts() -> Result<(), ctrlc::Error> {
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let choice = &arguments.choice;
     let interruptible = match &arguments.command {
-        Command::Seal(_) | Command::Open(_) | Command::Serve(_) | Command::Nginx(_) => true,
+        Command::Seal(_) | Command::Open(_) | Command::Gzip(_) | Command::Serve(_) | Command::Nginx(_) => {
+            true
+        }
         Command::Bench(command) => command.cleans_up(),
         _ => false,
     };
@@ -131,6 +135,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.command {
         Command::Seal(command) => files::seal(command, choice),
         Command::Open(command) => files::open(command, choice),
+        Command::Gzip(command) => gzip::run(command, choice),
         Command::Keygen(command) => keygen::run(command),
         Command::Calibrate(command) => calibrate::run(command, choice),
         Command::Energy(command) => energy::run(command),

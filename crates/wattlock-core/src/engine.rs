@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::compress::CompressStream;
 use crate::error::Error;
 use crate::key::Key;
 use crate::kind::{Kind, KindSet};
@@ -73,7 +74,7 @@ pub trait Engine: Send + Sync {
     fn description(&self) -> &Description;
 
     /// Does a validated request on the caller's thread and buffers, and returns the output's length. Allocates
-    /// nothing except when it expands a key for the first time or the kind is deflate. Never blocks.
+    /// nothing except when it expands a key for the first time or compresses. Never blocks.
     ///
     /// # Errors
     /// [`Error::Authentication`] with the output wiped; [`Error::Invalid`]; [`Error::Unsupported`] for a kind that is
@@ -107,6 +108,17 @@ pub trait Engine: Send + Sync {
     /// not one of the kind's.
     fn stream(&self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
         let _ = (kind, key);
+        Err(Error::Unsupported)
+    }
+
+    /// A compressor of `kind` at a level for content that comes in pieces, on the caller's thread and buffers. Makes its
+    /// state, up to some MiB; pieces then allocate nothing, except that zstd grows its state with the first ones.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a kind that the engine does not compress in pieces; [`Error::Invalid`] for a level that
+    /// the kind does not have.
+    fn compress_stream(&self, kind: Kind, level: u8) -> Result<Box<dyn CompressStream>, Error> {
+        let _ = (kind, level);
         Err(Error::Unsupported)
     }
 

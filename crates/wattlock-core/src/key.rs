@@ -166,7 +166,7 @@ struct Shared {
 static NONE: LazyLock<Key> = LazyLock::new(Key::none_owned);
 
 impl Key {
-    /// The key of kinds that take none (digests, key generation, deflate).
+    /// The key of kinds that take none (digests, key generation, compression).
     pub fn none() -> &'static Key {
         &NONE
     }

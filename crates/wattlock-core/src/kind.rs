@@ -62,6 +62,8 @@ pub enum Group {
     Hkdf,
     /// Deflate.
     Deflate,
+    /// Zstandard.
+    Zstd,
 }
 
 /// Which nonce (initialisation vector, tweak, salt) lengths a kind takes, in bytes.
@@ -229,8 +231,12 @@ kinds! {
     HkdfExpandSha384 = "hkdf-expand-sha-384", Derive Hkdf, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
     /// HKDF-Expand alone with SHA-512.
     HkdfExpandSha512 = "hkdf-expand-sha-512", Derive Hkdf, Secret, nonce N(0), tag 0, multiple 1, least 0, output None, exact;
-    /// Raw deflate (RFC 1951) of the input; see [`crate::Options`] for level and ending.
+    /// Raw deflate (RFC 1951) of the input; see [`crate::Options`] for level and ending. The associated data is the
+    /// dictionary: the up to 32 KiB before the input, which a decoder has already.
     Deflate = "deflate", Compress Deflate, None, nonce N(0), tag 0, multiple 1, least 0, output None, varies;
+    /// Zstandard (RFC 8878): one frame without a checksum, with its content size. The associated data is a raw
+    /// dictionary of up to 32 KiB, which a decoder must be given.
+    Zstd = "zstd", Compress Zstd, None, nonce N(0), tag 0, multiple 1, least 0, output None, varies;
 }
 
 impl Kind {
@@ -270,6 +276,31 @@ impl Kind {
     /// right but was made with a nonce that others can guess gives the key away, too, and no check can see that.
     pub const fn wrong_result_tells_key(self) -> bool {
         matches!(self.info().family, Family::Sign)
+    }
+
+    /// Room in which every engine's output for `len` bytes of input fits. `None` for a derivation, whose caller chooses
+    /// the length. Compression may add a few bytes to noise: blocks stored as they are take 5 more for each 65,535
+    /// (RFC 1951 section 3.2.4), zstd's 3 for each 128 KiB and a frame's header, a flush 5.
+    pub const fn output_bound(self, len: usize) -> Option<usize> {
+        let info = self.info();
+        match info.family {
+            Family::Compress => Some(len + len / 256 + 128),
+            Family::Derive => None,
+            _ => match info.output {
+                Some(fixed) => Some(fixed),
+                None => Some(len),
+            },
+        }
+    }
+
+    /// The levels of a kind that compresses, 1 (fast) to the last (small); `None` for any other kind. Zstandard's
+    /// last ones need a window above the 8 MiB that RFC 9659 allows, and gain little.
+    pub const fn levels(self) -> Option<std::ops::RangeInclusive<u8>> {
+        match self {
+            Kind::Deflate => Some(1..=9),
+            Kind::Zstd => Some(1..=19),
+            _ => None,
+        }
     }
 
     /// Whether this is a public-key operation, the kind a server counts apart from bulk work.

@@ -10,6 +10,7 @@
 //! move, not a promise.
 #![forbid(unsafe_code)]
 
+mod compress;
 #[cfg(feature = "dev")]
 pub mod dev;
 mod engine;
@@ -18,8 +19,10 @@ mod kat;
 mod key;
 mod kind;
 mod request;
+pub mod samples;
 mod stream;
 
+pub use compress::{CompressStream, Moved, Order, Then, compress_known_answers};
 pub use engine::{
     Completion, Cost, Description, Engine, EngineClass, Instance, Nanos, Refused, Token, Window,
 };
@@ -27,5 +30,5 @@ pub use error::{Error, Fault};
 pub use kat::{Expected, KnownAnswer, known_answers};
 pub use key::{Algorithm, Curve, EcKey, Key, Material, RsaKey};
 pub use kind::{Family, Group, Kind, KindInfo, KindSet, NonceLen};
-pub use request::{Data, Item, LatencyClass, Options, OwnedRequest, Request, Shape, Work};
+pub use request::{DICTIONARY_MOST, Data, Item, LatencyClass, Options, OwnedRequest, Request, Shape, Work};
 pub use stream::{Progress, Stream, stream_known_answers};

@@ -22,15 +22,27 @@ pub enum LatencyClass {
     Bulk,
 }
 
+/// Longest dictionary of a kind that compresses, in bytes: deflate's window (RFC 1951 section 2).
+pub const DICTIONARY_MOST: usize = 32 * 1024;
+
 /// Settings of kinds that have any. Defaults suit every kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Options {
-    /// Deflate level, 1 (fast) to 9 (small).
+    /// Compression level, 1 (fast) to 9 (small) for deflate, to 19 for zstd ([`Kind::levels`]). At deflate's level n the
+    /// output is at most 2 % longer than zlib's at n.
     pub level: u8,
     /// Deflate: whether this input ends the stream. If not, the output ends on a byte boundary with an empty stored
-    /// block (a "sync flush"), so that outputs of consecutive chunks can be joined.
+    /// block (a "sync flush"), so that outputs of consecutive chunks can be joined. Zstd: no matter; each output is a
+    /// frame, and consecutive frames without a dictionary are one stream (RFC 8878 section 3.1).
     pub last: bool,
+}
+
+impl Options {
+    /// For a compressor: its level, and whether the input ends the stream.
+    pub const fn compress(level: u8, last: bool) -> Options {
+        Options { level, last }
+    }
 }
 
 impl Default for Options {
@@ -109,7 +121,7 @@ pub struct Request<'a> {
     /// Nonce, initialisation vector, tweak, or HKDF salt. A key and nonce seal one plaintext: that is the caller's
     /// duty, and no engine, retry or fallback ever changes either.
     pub nonce: &'a [u8],
-    /// Associated data, or HKDF info.
+    /// Associated data, HKDF info, or a compressor's dictionary.
     pub aad: &'a [u8],
     /// Input and output.
     pub data: Data<'a>,
@@ -183,10 +195,10 @@ impl<'a> Request<'a> {
 
 #[inline]
 fn validate_level(kind: Kind, level: u8) -> Result<(), Error> {
-    if kind.info().family == Family::Compress && !(1..=9).contains(&level) {
-        return Err(Error::Invalid("deflate level"));
+    match kind.levels() {
+        Some(levels) if !levels.contains(&level) => Err(Error::Invalid("compression level")),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 #[inline]
@@ -217,6 +229,7 @@ fn validate(
         Family::Cipher => (input, false),
         Family::Seal | Family::Open => (input, true),
         Family::Derive => (1, true),
+        Family::Compress => (1, aad <= DICTIONARY_MOST),
         _ => (info.output.unwrap_or(1), false),
     };
     if room < need {
@@ -284,7 +297,7 @@ pub struct Work {
     pub key: Arc<Key>,
     /// Nonce, initialisation vector, tweak, or HKDF salt.
     pub nonce: Vec<u8>,
-    /// Associated data, or HKDF info.
+    /// Associated data, HKDF info, or a compressor's dictionary.
     pub aad: Vec<u8>,
     /// Input.
     pub input: Vec<u8>,
@@ -453,7 +466,7 @@ mod tests {
         assert_eq!(request.view().validate(), request.validate());
         let mut request = OwnedRequest::new(Kind::Deflate, Arc::new(Key::none_owned()), vec![0; 9], 99);
         request.options.level = 10;
-        assert_eq!(request.validate(), Err(Error::Invalid("deflate level")));
+        assert_eq!(request.validate(), Err(Error::Invalid("compression level")));
         assert_eq!(request.view().validate(), request.validate());
     }
 

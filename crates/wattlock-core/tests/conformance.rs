@@ -129,12 +129,15 @@ impl Engine for Toy {
 
 /// Streams that are not at their end are completed by an empty last block (RFC 1951 section 3.2.4).
 fn inflates(request: &OwnedRequest, len: usize) -> Result<(), Error> {
-    let mut stream = request.output[..len].to_vec();
+    // The dictionary as a stored block (RFC 1951 section 3.2.4) before the stream.
+    let count = request.aad.len() as u16;
+    let mut stream = [&[0][..], &count.to_le_bytes(), &(!count).to_le_bytes(), &request.aad].concat();
+    stream.extend_from_slice(&request.output[..len]);
     if !request.options.last {
         stream.extend([0x01, 0x00, 0x00, 0xff, 0xff]);
     }
     match miniz_oxide::inflate::decompress_to_vec(&stream) {
-        Ok(text) if text == request.input => Ok(()),
+        Ok(text) if text == [&request.aad[..], &request.input].concat() => Ok(()),
         _ => Err(Error::Device(Fault::WrongResult)),
     }
 }
@@ -168,10 +171,18 @@ fn deflate(flaw: Flaw, request: &mut Request<'_>) -> Result<usize, Error> {
     let last = request.options.last && flaw != Flaw::DeflateNeverEnds;
     let flush = if last { TDEFLFlush::Finish } else { TDEFLFlush::Sync };
     let mut out = Vec::new();
-    compress_to_output(&mut compressor, request.data.input(), flush, |bytes| {
-        out.extend_from_slice(bytes);
-        true
-    });
+    let mut compress = |input, flush| {
+        out.clear();
+        compress_to_output(&mut compressor, input, flush, |bytes| {
+            out.extend_from_slice(bytes);
+            true
+        });
+    };
+    // What follows the dictionary refers to it, and begins on a byte boundary.
+    if !request.aad.is_empty() {
+        compress(request.aad, TDEFLFlush::Sync);
+    }
+    compress(request.data.input(), flush);
     if flaw == Flaw::DeflateCut && request.data.len() > 60_000 {
         out.pop();
     }

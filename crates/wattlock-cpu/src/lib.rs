@@ -13,3 +13,4 @@ pub mod instruction;
 pub mod lanes;
 mod poly1305;
 pub mod software;
+mod zstd;

@@ -26,7 +26,7 @@ impl Model {
     /// RSA-2048 and 40 k ECDHE-RSA handshakes a second. Derived: 75 public-key servers (100 k/s x 745 us), and 565 us
     /// for an elliptic-curve operation (75 / 40 k/s = 1,875 us a handshake, of which RSA takes 745 and two operations
     /// the rest). Ours: RSA-3072 (by the cube of the length), P-384 at three times P-256, 20 cipher and 24 compression
-    /// servers, derivation at 20 us, window and watts.
+    /// servers, derivation at 20 us, zstd as deflate, window and watts.
     pub fn qat_dh8970() -> Model {
         let rsa = |bits| published(QWEB, "rsa_sign", bits);
         let elliptic = 565_000;
@@ -57,7 +57,7 @@ impl Model {
             Table { kinds: every(bulk), points: points(QWEB, "aes128_chained") },
             Table { kinds: every(derive), points: vec![(0, 20_000)] },
         ];
-        let deflate = vec![table(&[Kind::Deflate], points(QWEB, "deflate"))];
+        let deflate = vec![table(&[Kind::Deflate, Kind::Zstd], points(QWEB, "deflate"))];
         Model {
             name: "dh8970".into(),
             pools: vec![

@@ -47,6 +47,9 @@ pub enum Error {
     /// The first bytes belong to no known format.
     #[error("not a sealed file and not an age file")]
     NotSealed,
+    /// The first bytes are not those of a gzip file.
+    #[error("not a gzip file")]
+    NotGzip,
     /// The version of the format is unknown.
     #[error("unknown {format} version {version}: made by a newer program?")]
     UnknownVersion {
@@ -84,10 +87,13 @@ pub enum Error {
         /// Number of the chunk, from zero.
         chunk: u64,
     },
+    /// A gzip file's header, deflate stream, checksum or length is not what it must be.
+    #[error("the gzip file is altered: {0}")]
+    BadGzip(&'static str),
     /// Header, salt and commitment do not belong together.
     #[error("the file is altered (header, salt or commitment do not belong together)")]
     Commitment,
-    /// The sealed content is complete, and further bytes follow it.
+    /// The content is complete, and further bytes follow it.
     #[error("the file is extended: something follows its end")]
     Extended,
     /// The content is longer than one file of the format can hold.
@@ -141,7 +147,7 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
         (16, "passphrase work factor above the limit"),
         (17, "key plugin failed"),
         (20, "empty file"),
-        (21, "not a sealed file"),
+        (21, "not a sealed file, or not a gzip file"),
         (22, "unknown version"),
         (23, "header too large"),
         (24, "header damaged"),
@@ -178,14 +184,14 @@ impl Error {
             Error::ExcessiveWork { .. } => 16,
             Error::Plugin(_) => 17,
             Error::Empty => 20,
-            Error::NotSealed => 21,
+            Error::NotSealed | Error::NotGzip => 21,
             Error::UnknownVersion { .. } => 22,
             Error::HeaderTooLarge { .. } => 23,
             Error::BadHeader(_) => 24,
             Error::BadArmor(_) => 25,
             Error::Truncated => 30,
             Error::DamagedEnd { .. } => 31,
-            Error::Corrupted { .. } => 32,
+            Error::Corrupted { .. } | Error::BadGzip(_) => 32,
             Error::Commitment => 33,
             Error::Extended => 34,
             Error::TooLong => 35,

@@ -164,7 +164,8 @@ impl<'a> Source<'a> {
         Ok((Source { mode, identity, ..Source::from_stream(Box::new(reader)) }, label))
     }
 
-    fn into_stream(self) -> Box<dyn Read + Send + 'a> {
+    /// The rest of the input, to be read in order.
+    pub(crate) fn into_stream(self) -> Box<dyn Read + Send + 'a> {
         match self.body {
             Body::File { file, at, end } => Box::new(FileReader { file, at, end }),
             Body::Stream(stream) => Box::new(io::Cursor::new(self.ahead).chain(stream)),

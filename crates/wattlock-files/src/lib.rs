@@ -9,12 +9,15 @@
 //! exception is wrapping a file's key for its recipients: the `age` crate does it, so that age's keys and recipients
 //! work here.
 //!
+//! [`Gzip`] and [`gunzip`] use the same pipeline for gzip files; a [`Sealer`] can seal what it compresses.
+//!
 //! The format is described in `docs/file-format.md`, in enough detail for another reader; `tests/read_sealed.py` is one.
 #![forbid(unsafe_code)]
 
 mod crypto;
 mod error;
 pub mod format;
+mod gzip;
 mod input;
 pub mod keys;
 mod open;
@@ -25,6 +28,7 @@ mod seal;
 pub use age;
 pub use crypto::{Crypto, CryptoSource};
 pub use error::{Error, exit_codes, one_line};
+pub use gzip::{Gzip, gunzip};
 pub use input::Input;
 pub use open::{Opened, Opener};
 pub use output::Output;

@@ -10,7 +10,8 @@ use crate::crypto::{Crypto, CryptoSource, random};
 use crate::error::Error;
 use crate::format::payload::{AGE_NONCE_LEN, PayloadKey, SALT_LEN, seal_slice};
 use crate::format::{age as age_format, armor, header};
-use crate::input::{Input, Source};
+use crate::gzip::{Gzip, name_of};
+use crate::input::{Body, Input, Source};
 use crate::keys::BoxedRecipient;
 use crate::output::{Output, Target};
 use crate::pipeline::{self, Direction, Drain, Feed, Progress};
@@ -20,6 +21,7 @@ pub struct Sealer {
     recipients: Vec<BoxedRecipient>,
     format: Format,
     armor: bool,
+    gzip: Option<Gzip>,
 }
 
 impl Sealer {
@@ -31,7 +33,7 @@ impl Sealer {
         if recipients.is_empty() {
             return Err(Error::Usage("no recipients".into()));
         }
-        Ok(Sealer { recipients, format: Format::Sealed, armor: false })
+        Ok(Sealer { recipients, format: Format::Sealed, armor: false, gzip: None })
     }
 
     /// Chooses the format; the default is [`Format::Sealed`].
@@ -46,6 +48,13 @@ impl Sealer {
         Sealer { armor, ..self }
     }
 
+    /// Compresses the input first, in the same pass: what is sealed is a gzip file, and the format is no other. Its length
+    /// tells something of the content to those who see the sealed file.
+    #[must_use]
+    pub fn gzip(self, gzip: Option<Gzip>) -> Sealer {
+        Sealer { gzip, ..self }
+    }
+
     /// Seals `input` into `output`. Blocks until it is done; uses as many threads as there are cores.
     ///
     /// # Errors
@@ -58,30 +67,47 @@ impl Sealer {
         source: &impl CryptoSource,
         progress: Progress<'_>,
     ) -> Result<(), Error> {
+        let name = name_of(&input);
         let input = Source::open(input, progress.cancel())?;
         let mode = input.mode;
         let target = Target::open(output, input.identity, progress.cancel())?;
         let (key, start) = source.here(|crypto| self.start(crypto))?;
-        let mut feed = Feed::new(input.into_body());
+        let ready = (&key, &start[..], mode, target);
+        match &self.gzip {
+            None => self.seal_body(input.into_body(), ready, source, progress),
+            Some(gzip) => gzip.through(name.as_deref(), input, source, progress, |body| {
+                self.seal_body(body, ready, source, progress.quietly())
+            }),
+        }
+    }
+
+    fn seal_body(
+        &self,
+        body: Body<'_>,
+        (key, start, mode, target): (&PayloadKey, &[u8], Option<u32>, Target<'_>),
+        source: &impl CryptoSource,
+        progress: Progress<'_>,
+    ) -> Result<(), Error> {
+        let mut feed = Feed::new(body);
         if let Some(len) = feed.len() {
             key.layout().sealed_len(len)?;
         }
         let mut run = |drain: Drain<'_>| {
-            pipeline::run(Direction::Seal, &key, &mut feed, drain, source, progress)?;
+            pipeline::run(Direction::Seal, key, &mut feed, drain, source, progress)?;
             feed.refuse_grown()
         };
         match target {
             Target::Atomic(file) if !self.armor => {
                 let mut to = file.file();
-                to.write_all(&start).map_err(Error::writing)?;
+                to.write_all(start).map_err(Error::writing)?;
                 run(Drain::File { file: file.file(), base: start.len() as u64 })?;
                 file.commit(mode)
             }
             Target::Atomic(file) => {
-                self.seal_stream(&mut file.file(), &start, run)?;
+                self.seal_stream(&mut file.file(), start, run)?;
                 file.commit(mode)
             }
-            Target::Stream(mut writer) => self.seal_stream(&mut *writer, &start, run),
+            Target::Stream(mut writer) => self.seal_stream(&mut *writer, start, run),
         }
     }
 

@@ -30,6 +30,13 @@
 #define WATTLOCK_PROMETHEUS 1
 #define WATTLOCK_HTML       2
 
+/* Codings, and what follows a piece. */
+#define WATTLOCK_GZIP  0
+#define WATTLOCK_ZSTD  1
+#define WATTLOCK_MORE  0
+#define WATTLOCK_FLUSH 1
+#define WATTLOCK_END   2
+
 /* Where a loop is in its turn. */
 #define WATTLOCK_AT_CALL  0 /* an operation has just begun; the turn goes on */
 #define WATTLOCK_AT_BUSY  1 /* other events are left in this turn */
@@ -88,6 +95,22 @@ struct wattlock_table {
      * setting `poll`): nothing else need be called. `at` is WATTLOCK_AT_...; `progress` a number that the loop changes
      * whenever it brings a connection further. Does what is due and fills in when to ask again. */
     void (*turn)(void *provider, int at, unsigned progress, struct wattlock_turn *out);
+
+    /* Compression of HTTP responses in pieces, inside the call, by the CPU. Not bound to a thread; one at a time uses a
+     * compressor. */
+
+    /* A compressor of a coding (WATTLOCK_GZIP, 1 to 9; WATTLOCK_ZSTD, 1 to 19) at a level; NULL if there is none. Its
+     * state is up to half a MiB for gzip, 3 MiB for zstd. */
+    void *(*compressor)(void *provider, int coding, int level);
+    /* Begins a stream: a gzip member or a zstd frame. What was begun before is over; the state stays. 1, or 0. */
+    int (*compress_start)(void *provider, void *compressor);
+    /* Compresses `*from` bytes at `input` into `*to` bytes at `output`, at least 32; both become what was taken and
+     * written. `then`: WATTLOCK_MORE, WATTLOCK_FLUSH (all so far can be decoded) or WATTLOCK_END. 1: all was taken, and what
+     * `then` asks for has come out. 0: the output is full; again, with the rest and the same `then`. -1: it failed, and the
+     * stream is over. */
+    int (*compress)(void *provider, void *compressor, const unsigned char *input, size_t *from, unsigned char *output,
+                    size_t *to, int then);
+    void (*compressor_free)(void *provider, void *compressor);
 };
 
 #endif

@@ -28,6 +28,7 @@
 mod advantage;
 pub mod child;
 pub mod cipher;
+mod compress;
 pub mod ec;
 mod emulate;
 pub mod error;

@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use wattlock::policy::{Again, Moment};
 
+use crate::compress;
 use crate::error::entry;
 use crate::provider::Provider;
 use crate::seat::Seat;
@@ -87,6 +88,14 @@ pub struct FunctionTable {
     /// done) and how far it came (a number that changes with each step of a connection). Does what the setting `poll`
     /// says, and fills in when to ask again.
     pub turn: unsafe extern "C" fn(*mut c_void, c_int, c_uint, *mut Turn),
+    /// A compressor of a coding (0 gzip, 1 zstd) at a level; null if there is none.
+    pub compressor: unsafe extern "C" fn(*mut c_void, c_int, c_int) -> *mut c_void,
+    /// Begins a stream on a compressor; 1, or 0 if that failed.
+    pub compress_start: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
+    /// Compresses a piece: see `wattlock.h`.
+    pub compress: compress::Compress,
+    /// Frees a compressor; null is none.
+    pub compressor_free: unsafe extern "C" fn(*mut c_void, *mut c_void),
 }
 
 // SAFETY: function pointers and a pointer to the provider, which is Sync.
@@ -111,6 +120,10 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         check,
         set,
         turn,
+        compressor: compress::compressor,
+        compress_start: compress::start,
+        compress: compress::compress,
+        compressor_free: compress::free,
     }
 }
 

@@ -68,7 +68,7 @@ impl Suite<'_> {
         let room = match info.family {
             Family::Cipher | Family::Seal | Family::Open => input.len() + SLACK,
             Family::Derive => 1 + self.random.below(200),
-            Family::Compress => compressed_bound(input.len()),
+            Family::Compress => kind.output_bound(input.len()).unwrap_or(0),
             _ => info.output.unwrap_or(0) + SLACK,
         };
         let mut request = OwnedRequest::new(kind, key, input, room);
@@ -110,11 +110,6 @@ impl Suite<'_> {
 /// The kind that seals what `open` opens.
 pub(super) fn sealing(open: Kind) -> Kind {
     open.info().undoes.expect("every open kind has its seal kind")
-}
-
-/// Room that any sane deflate stays within: stored blocks add 5 bytes for each 16 KiB or more, a flush a few.
-pub(super) fn compressed_bound(len: usize) -> usize {
-    len + len / 8 + 256
 }
 
 /// An elliptic-curve key whose parts have the right lengths.

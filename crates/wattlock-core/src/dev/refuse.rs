@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::kat::{Expected, known_answers};
 use crate::key::{Algorithm, Curve, EcKey, Key, Material};
 use crate::kind::{Family, Kind, NonceLen};
-use crate::request::{OwnedRequest, Request};
+use crate::request::{DICTIONARY_MOST, OwnedRequest, Request};
 
 pub(super) fn cases(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
     match kind.info().family {
@@ -246,8 +246,12 @@ pub(super) fn malformed(kind: Kind) {
         let need = info.output.unwrap_or(1);
         refused("an output too short", &|request, _| request.output.truncate(need - 1));
     }
-    if !matches!(info.family, Family::Seal | Family::Open | Family::Derive) {
-        refused("associated data", &|request, _| request.aad = vec![1]);
+    match info.family {
+        Family::Seal | Family::Open | Family::Derive => {}
+        Family::Compress => {
+            refused("a dictionary too long", &|request, _| request.aad = vec![1; DICTIONARY_MOST + 1])
+        }
+        _ => refused("associated data", &|request, _| request.aad = vec![1]),
     }
     refused("a tag too long", &|_, tag| tag.push(0));
     if info.tag > 0 {

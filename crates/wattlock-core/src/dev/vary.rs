@@ -8,7 +8,7 @@ use super::subject::Subject;
 use crate::kat::Expected;
 use crate::key::Key;
 use crate::kind::{Family, Kind};
-use crate::request::OwnedRequest;
+use crate::request::{DICTIONARY_MOST, OwnedRequest};
 
 pub(super) fn cases(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
     if kind.info().deterministic {
@@ -56,6 +56,26 @@ fn texts(suite: &Suite<'_>, kind: Kind) -> Vec<OwnedRequest> {
             requests.push(request);
         }
     }
+    requests.extend(behind_dictionaries(suite, kind));
+    requests
+}
+
+/// Texts that repeat their dictionary, whole or in part, and noise behind one.
+fn behind_dictionaries(suite: &Suite<'_>, kind: Kind) -> Vec<OwnedRequest> {
+    let mut requests = Vec::new();
+    for (turn, dictionary) in [1, 2, 3, 100, 32_767, DICTIONARY_MOST].into_iter().enumerate() {
+        let before = text(suite, dictionary);
+        let again = [&before[dictionary / 2..], &before[..]].concat();
+        for (at, input) in
+            [again, text(suite, 3000), suite.random.bytes(500), Vec::new()].into_iter().enumerate()
+        {
+            let mut request = suite.request(kind, Arc::new(Key::none_owned()), input);
+            request.aad = before.clone();
+            request.options.level = 1 + ((turn * 4 + at) % 9) as u8;
+            request.options.last = at % 2 == 0;
+            requests.push(request);
+        }
+    }
     requests
 }
 
@@ -92,7 +112,10 @@ pub(super) fn joined(suite: &Suite<'_>, kind: Kind) {
             subject.run(requests).into_iter().filter_map(done).collect()
         };
         match kind.info().family {
-            Family::Compress => chunks(suite, kind, &mut run),
+            Family::Compress => {
+                chunks(suite, kind, &mut run);
+                dictionaries(suite, kind, &mut run);
+            }
             Family::Generate => {
                 let request = || suite.request(kind, Arc::new(Key::none_owned()), Vec::new());
                 let keys = run((0..8).map(|_| request()).collect());
@@ -144,6 +167,54 @@ fn chunks(
         cut.output.truncate(len - 1);
         if suite.reference.check(&cut, len - 1).is_ok() {
             suite.fail(kind, "the reference's check", "accepts a stream cut short");
+        }
+    }
+}
+
+/// A dictionary is used, and by the check, too: what repeats it becomes a few bytes, which are refused for another
+/// dictionary; deflate's chunks behind dictionaries join to one stream that needs none.
+fn dictionaries(
+    suite: &Suite<'_>,
+    kind: Kind,
+    run: &mut dyn FnMut(Vec<OwnedRequest>) -> Vec<(OwnedRequest, usize)>,
+) {
+    let noise = suite.random.bytes(4000);
+    let mut request = suite.request(kind, Arc::new(Key::none_owned()), noise.clone());
+    request.aad = noise;
+    for (mut request, len) in run(vec![request]) {
+        if len > 400 {
+            suite.fail(kind, "dictionary", &format!("4,000 bytes that repeat it became {len}"));
+        }
+        if suite.reference.check(&request, len).is_err() {
+            suite.fail(kind, "dictionary", "the reference's check does not use it");
+        }
+        request.aad[2000] ^= 1;
+        if suite.reference.check(&request, len).is_ok() {
+            suite.fail(kind, "dictionary", "the reference's check accepts another one");
+        }
+    }
+    if kind != Kind::Deflate {
+        return;
+    }
+    for level in 1..=9 {
+        let whole = text(suite, 90_000 + suite.random.below(20_000));
+        let size = 1 + suite.random.below(50_000);
+        let chunk = |(at, input): (usize, &[u8])| {
+            let begin = at * size;
+            let mut request = suite.request(kind, Arc::new(Key::none_owned()), input.to_vec());
+            request.aad = whole[begin.saturating_sub(DICTIONARY_MOST)..begin].to_vec();
+            request.options.last = begin + input.len() == whole.len();
+            request.options.level = level;
+            request
+        };
+        let done = run(whole.chunks(size).enumerate().map(chunk).collect());
+        let output: Vec<u8> =
+            done.iter().flat_map(|(request, len)| request.output[..*len].to_vec()).collect();
+        let mut joined = suite.request(kind, Arc::new(Key::none_owned()), whole);
+        let len = output.len();
+        joined.output = output;
+        if let Err(error) = suite.reference.check(&joined, len) {
+            suite.fail(kind, "joined chunks with dictionaries", &format!("level {level}: {error}"));
         }
     }
 }

@@ -7,6 +7,7 @@ use zeroize::Zeroizing;
 use super::sys::ec::{self, EcSigner};
 use super::sys::x25519;
 use super::{Instruction, deflate, expand};
+use crate::zstd;
 
 const WRONG: Error = Error::Device(Fault::WrongResult);
 
@@ -18,7 +19,10 @@ pub(super) fn check(engine: &Instruction, request: &OwnedRequest, len: usize) ->
         return Err(WRONG);
     }
     let right = match info.family {
-        Family::Compress => deflate::inflates_to(result, &request.input, request.options.last),
+        Family::Compress if request.kind == Kind::Zstd => {
+            zstd::decompresses_to(result, &request.aad, &request.input)
+        }
+        Family::Compress => deflate::inflates_to(result, &request.aad, &request.input, request.options.last),
         Family::Generate => is_key_pair(request.kind, result),
         Family::Sign if info.deterministic => {
             expand::rsa(&request.key).map_err(|_| WRONG)?.verifies(&request.input, result)

@@ -3,10 +3,11 @@
 //!
 //! AWS-LC does hashes, RSA and elliptic curves. Our own kernels do AES-CTR, XTS and CBC on the widest AES instructions of
 //! the CPU, AES-GCM if these are 256 or 512 bits wide (VAES), and ChaCha20-Poly1305 on AVX-512 with 52-bit multiply-add; on
-//! other CPUs AWS-LC does these, too. Deflate is zlib-rs. The engine refuses to queue, to hold a request, to start a
+//! other CPUs AWS-LC does these, too. Deflate is igzip's, if the machine has ISA-L, and zlib-rs's; zstd is the reference
+//! library's. The engine refuses to queue, to hold a request, to start a
 //! thread, or to choose by anything but what the CPU can do.
 //!
-//! Allocation: none of Rust's per request once a key is expanded, except for deflate's first use on a thread. AWS-LC
+//! Allocation: none of Rust's per request once a key is expanded, except for a compressor's first use on a thread. AWS-LC
 //! allocates inside public-key operations (its big numbers), and nowhere else.
 
 mod aes;
@@ -20,19 +21,23 @@ mod stream;
 mod sys;
 
 use wattlock_core::{
-    Curve, Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, OwnedRequest, Request, Stream,
+    CompressStream, Curve, Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, OwnedRequest,
+    Request, Stream,
 };
 
 use crate::detect::Cpu;
+use crate::zstd;
 use span::Span;
 use sys::ec;
 use sys::hash::{Hash, Sha1, Sha256, Sha384, Sha512};
+use sys::isal::{self, Isal};
 use sys::x25519;
 use zeroize::Zeroizing;
 
 /// The engine. Cheap to make, shared by all threads, without state of its own.
 pub struct Instruction {
     cpu: Cpu,
+    isal: Option<&'static Isal>,
     description: Description,
 }
 
@@ -51,6 +56,25 @@ impl Instruction {
     /// With no more than `cpu` has: for tests and benchmarks of the narrower kernels. A key keeps the kernels of the
     /// engine that expanded it first; they all give the same result.
     pub fn with(cpu: Cpu) -> Instruction {
+        Instruction::made(cpu, isal::library())
+    }
+
+    /// With everything this CPU has, and without the libraries that are loaded at run time: what a machine without ISA-L
+    /// gets.
+    pub fn without_libraries() -> Instruction {
+        Instruction::made(Cpu::detect(), None)
+    }
+
+    /// Whether deflate's fast levels are igzip's.
+    pub fn has_igzip(&self) -> bool {
+        self.isal.is_some()
+    }
+
+    fn made(cpu: Cpu, isal: Option<&'static Isal>) -> Instruction {
+        let deflate = match isal {
+            Some(library) => format!("igzip ({}) and zlib-rs", library.name()),
+            None => "zlib-rs".into(),
+        };
         let [gcm, other_modes] = aes::kernel_names(&cpu);
         let description = Description {
             name: "instruction",
@@ -58,12 +82,13 @@ impl Instruction {
             inline: KindSet::ALL,
             queued: KindSet::EMPTY,
             detail: format!(
-                "AWS-LC {}; AES-GCM by {gcm}; AES-CTR, XTS and CBC decryption by {other_modes}; ChaCha20-Poly1305 by {}; deflate by zlib-rs",
+                "AWS-LC {}; AES-GCM by {gcm}; AES-CTR, XTS and CBC decryption by {other_modes}; ChaCha20-Poly1305 by {}; deflate by {deflate}; zstd {}",
                 sys::version(),
-                chacha::kernel_name(&cpu)
+                chacha::kernel_name(&cpu),
+                zstd::version()
             ),
         };
-        Instruction { cpu, description }
+        Instruction { cpu, isal, description }
     }
 
     #[inline]
@@ -76,7 +101,7 @@ impl Instruction {
             Aes128GcmOpen | Aes192GcmOpen | Aes256GcmOpen => self.galois(request, false),
             ChaCha20Poly1305Seal => self.chacha(request, true),
             ChaCha20Poly1305Open => self.chacha(request, false),
-            _ => cipher(&self.cpu, request).unwrap_or_else(|| apart(request)),
+            _ => cipher(&self.cpu, request).unwrap_or_else(|| apart(self.isal, request)),
         }
     }
 
@@ -119,6 +144,14 @@ impl Engine for Instruction {
 
     fn stream(&self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
         stream::open(&self.cpu, kind, key)
+    }
+
+    fn compress_stream(&self, kind: Kind, level: u8) -> Result<Box<dyn CompressStream>, Error> {
+        match kind {
+            Kind::Deflate => Ok(Box::new(deflate::Pieces::new(self.isal, level)?)),
+            Kind::Zstd => Ok(Box::new(zstd::Pieces::new(level)?)),
+            _ => Err(Error::Unsupported),
+        }
     }
 
     fn check(&self, request: &OwnedRequest, len: usize) -> Result<(), Error> {
@@ -186,7 +219,7 @@ fn sealed<'a>(request: &'a mut Request<'_>) -> Result<Sealed<'a>, Error> {
 }
 
 /// The kinds that cannot work in place.
-fn apart(request: &mut Request<'_>) -> Result<usize, Error> {
+fn apart(isal: Option<&'static Isal>, request: &mut Request<'_>) -> Result<usize, Error> {
     let (kind, key) = (request.kind, request.key);
     let Data::Apart { from, to } = &mut request.data else {
         return Err(Error::Invalid("this kind cannot work in place"));
@@ -221,7 +254,8 @@ fn apart(request: &mut Request<'_>) -> Result<usize, Error> {
         Kind::P256Generate => generate(Curve::P256, to)?,
         Kind::P384Generate => generate(Curve::P384, to)?,
         Kind::X25519Generate => x25519_generate(to)?,
-        Kind::Deflate => return deflate::deflate(from, to, request.options),
+        Kind::Deflate => return deflate::deflate(isal, request.aad, from, to, request.options),
+        Kind::Zstd => return zstd::compress(request.aad, from, to, request.options.level),
         _ => return Err(Error::Unsupported),
     }
     Ok(to.len())

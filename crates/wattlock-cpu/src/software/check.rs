@@ -29,7 +29,8 @@ pub fn check(request: &OwnedRequest, len: usize) -> Result<(), Error> {
         Kind::P256Generate => nist::is_pair::<NistP256>(output),
         Kind::P384Generate => nist::is_pair::<NistP384>(output),
         Kind::X25519Generate => x25519::is_pair(output),
-        Kind::Deflate => deflate::is_compressed(&request.input, output, request.options),
+        Kind::Deflate => deflate::is_compressed(&request.aad, &request.input, output, request.options),
+        Kind::Zstd => crate::zstd::decompresses_to(output, &request.aad, &request.input),
         _ => return recompute(request, output),
     };
     if right { Ok(()) } else { Err(WRONG) }

@@ -3,7 +3,7 @@
 //! Every kind, on every machine, in time that depends on lengths and public values only. It asks no CPU what it can
 //! do, so it behaves the same wherever it runs, and it is what other engines are checked against. It refuses to be
 //! fast at that price: no tables, no intrinsics, no detection. Ours are AES, GHASH, ChaCha20-Poly1305, the hashes and
-//! what stands on them; integers and curves are RustCrypto's and dalek's, deflate is `miniz_oxide`'s (which alone is
+//! what stands on them; integers and curves are RustCrypto's and dalek's, zstd is the reference library's, deflate is `miniz_oxide`'s (which alone is
 //! not constant time; nobody's compression is).
 //!
 //! *What is wiped.* Expanded keys on drop; keystreams, hash states and results of ours when they are done with.
@@ -36,8 +36,8 @@ mod xts;
 use p256::NistP256;
 use p384::NistP384;
 use wattlock_core::{
-    Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, Material, OwnedRequest, Request,
-    Stream,
+    CompressStream, Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, Material,
+    OwnedRequest, Request, Stream,
 };
 
 use aead::Aead;
@@ -67,7 +67,7 @@ impl Software {
                 queued: KindSet::EMPTY,
                 detail:
                     "portable Rust, constant time, no special instructions: bitsliced AES, multiplied GHASH, \
-                         crypto-bigint, p256, p384, x25519-dalek, miniz_oxide"
+                         crypto-bigint, p256, p384, x25519-dalek, miniz_oxide; zstd in portable C"
                         .into(),
             },
         }
@@ -91,6 +91,14 @@ impl Engine for Software {
 
     fn stream(&self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
         stream::open(kind, key)
+    }
+
+    fn compress_stream(&self, kind: Kind, level: u8) -> Result<Box<dyn CompressStream>, Error> {
+        match kind {
+            Kind::Deflate => Ok(Box::new(deflate::Pieces::new(level)?)),
+            Kind::Zstd => Ok(Box::new(crate::zstd::Pieces::new(level)?)),
+            _ => Err(Error::Unsupported),
+        }
     }
 
     fn check(&self, request: &OwnedRequest, len: usize) -> Result<(), Error> {
@@ -151,9 +159,14 @@ fn compute(request: &mut Request<'_>) -> Result<usize, Error> {
         HkdfExpandSha384 => expand::<sha512::Sha384>(request),
         HkdfExpandSha512 => expand::<sha512::Sha512>(request),
         Deflate => {
-            let options = request.options;
+            let (options, dictionary) = (request.options, request.aad);
             let (input, out) = apart(request);
-            deflate::compress(input, out, options)
+            deflate::compress(dictionary, input, out, options)
+        }
+        Zstd => {
+            let (level, dictionary) = (request.options.level, request.aad);
+            let (input, out) = apart(request);
+            crate::zstd::compress(dictionary, input, out, level)
         }
         _ => Err(Error::Unsupported),
     }

@@ -69,6 +69,16 @@ impl<'a> Progress<'a> {
     pub(crate) fn cancel(&self) -> &'a AtomicBool {
         self.cancel
     }
+
+    /// Says that so many bytes of input are done.
+    pub(crate) fn done(&self, bytes: u64) {
+        self.on_bytes.iter().for_each(|on_bytes| on_bytes(bytes));
+    }
+
+    /// The same cancel flag, for a second stage, whose bytes are not the input's.
+    pub(crate) fn quietly(self) -> Progress<'a> {
+        Progress { on_bytes: None, ..self }
+    }
 }
 
 /// Sealing or opening.

@@ -33,7 +33,9 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use wattlock::core::{Completion, Error, Key, Kind, Nanos, OwnedRequest, Request, Stream, Token};
+use wattlock::core::{
+    Completion, CompressStream, Error, Key, Kind, Nanos, OwnedRequest, Request, Stream, Token,
+};
 use wattlock::policy::{Again, Flight, Gather, Moment, Next};
 use wattlock::{Clock, Dispatcher, Runtime, Submitted};
 
@@ -431,6 +433,18 @@ impl Provider {
     /// [`Error::Unsupported`] if no engine here has it; [`Error::Invalid`].
     pub fn open_stream(&self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
         self.seat().lock().dispatcher.open_stream(kind, key)
+    }
+
+    /// A compressor for content in pieces. Always inline.
+    ///
+    /// # Errors
+    /// As [`Dispatcher::open_compress_stream`].
+    pub(crate) fn open_compress_stream(
+        &self,
+        kind: Kind,
+        level: u8,
+    ) -> Result<Box<dyn CompressStream>, Error> {
+        self.seat().lock().dispatcher.open_compress_stream(kind, level)
     }
 
     /// Counts what streams did, where the thread still has a seat: contexts may be freed after a thread's end.

@@ -7,7 +7,10 @@
 //!
 //! A stream holds nothing of the dispatcher. It may go to another thread and outlive it.
 
-use wattlock_core::{Error, Key, Kind, LatencyClass, Shape, Stream, stream_known_answers};
+use wattlock_core::{
+    CompressStream, Error, Family, Key, Kind, LatencyClass, Shape, Stream, compress_known_answers,
+    stream_known_answers,
+};
 use wattlock_policy::{Ask, EngineId};
 
 use super::Dispatcher;
@@ -48,6 +51,16 @@ impl Dispatcher {
         self.stations[maker.index()].engine.stream(kind, key)
     }
 
+    /// A compressor of `kind` at a level for content that comes in pieces: [`Dispatcher::open_stream`]'s sibling, made,
+    /// proved and counted as that one's are.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if no engine here compresses the kind in pieces; [`Error::Invalid`] for the level.
+    pub fn open_compress_stream(&mut self, kind: Kind, level: u8) -> Result<Box<dyn CompressStream>, Error> {
+        let maker = self.stream_maker(kind).ok_or(Error::Unsupported)?;
+        self.stations[maker.index()].engine.compress_stream(kind, level)
+    }
+
     /// Counts what streams of `kind` did since this was last called for them: whole messages, and bytes of data. Two
     /// plain additions to this dispatcher's own counters, under the engine that makes its streams; a stream's owner
     /// may gather many messages first. Nothing is counted for a kind without streams.
@@ -84,7 +97,11 @@ impl Dispatcher {
         let Some(station) = self.stations.get(id.index()).filter(|station| station.is_cpu) else {
             return false;
         };
-        match stream_known_answers(&*station.engine, kind) {
+        let prove = match kind.info().family {
+            Family::Compress => compress_known_answers,
+            _ => stream_known_answers,
+        };
+        match prove(&*station.engine, kind) {
             Ok(answers) => {
                 self.row.add_engine(id, EngineCounter::Tests, answers as u64);
                 true

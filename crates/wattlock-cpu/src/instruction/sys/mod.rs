@@ -1,6 +1,6 @@
-//! AWS-LC behind safe types.
+//! AWS-LC behind safe types, and igzip ([`isal`]), which is loaded at run time.
 //!
-//! Three layers: [`raw`] names the foreign functions we use and nothing else; [`result`] turns their conventions (1
+//! Three layers for AWS-LC: [`raw`] names the foreign functions we use and nothing else; [`result`] turns their conventions (1
 //! is success, null is failure, a thread-local error queue) into `Result`; the rest are safe types, one owner per C
 //! type. No safe type here can be misused into undefined behaviour. Nothing here knows a request or a kind.
 #![allow(unsafe_code, reason = "foreign functions; the safe types above them state why each call is sound")]
@@ -10,6 +10,7 @@ pub(super) mod aes;
 pub(super) mod cipher;
 pub(super) mod ec;
 pub(super) mod hash;
+pub(super) mod isal;
 mod raw;
 mod result;
 pub(super) mod rsa;

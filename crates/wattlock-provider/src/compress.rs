@@ -1,0 +1,233 @@
+//! Compression of responses for the nginx module: what the function table offers of the runtime's compressors.
+//!
+//! A compressor writes a whole gzip member (RFC 1952), header and checksum included, or a zstd frame. It belongs to no
+//! thread; whoever opened it uses it, one call at a time.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use wattlock::core::{CompressStream, Error, Kind, Moved, Then};
+use zlib_rs::crc32::crc32;
+
+use crate::error::entry;
+use crate::provider::Provider;
+
+/// What nginx's own gzip filter begins with: no name, no time, Unix.
+const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
+
+/// The table's function for a piece.
+pub(crate) type Compress = unsafe extern "C" fn(
+    *mut c_void,
+    *mut c_void,
+    *const u8,
+    *mut usize,
+    *mut u8,
+    *mut usize,
+    c_int,
+) -> c_int;
+
+/// Bytes of the wrapping that are still to be written.
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: [u8; 10],
+    at: usize,
+    end: usize,
+}
+
+impl Waiting {
+    fn new(bytes: &[u8]) -> Waiting {
+        let mut waiting = Waiting { end: bytes.len(), ..Waiting::default() };
+        waiting.bytes[..bytes.len()].copy_from_slice(bytes);
+        waiting
+    }
+
+    /// Writes what fits; returns how much.
+    fn write(&mut self, output: &mut [u8]) -> usize {
+        let len = output.len().min(self.end - self.at);
+        output[..len].copy_from_slice(&self.bytes[self.at..self.at + len]);
+        self.at += len;
+        len
+    }
+
+    fn is_empty(&self) -> bool {
+        self.at == self.end
+    }
+}
+
+/// One compressed stream after another.
+#[derive(Debug)]
+struct Compressor {
+    stream: Box<dyn CompressStream>,
+    checksum: u32,
+    /// Bytes of content, of which a member tells the lower 32 bits.
+    length: u64,
+    waiting: Waiting,
+    /// The coder has written its last byte.
+    ended: bool,
+}
+
+impl Compressor {
+    fn is_gzip(&self) -> bool {
+        self.stream.kind() == Kind::Deflate
+    }
+
+    fn start(&mut self) -> Result<(), Error> {
+        self.stream.start(&[])?;
+        (self.checksum, self.length, self.ended) = (0, 0, false);
+        self.waiting = if self.is_gzip() { Waiting::new(&HEADER) } else { Waiting::default() };
+        Ok(())
+    }
+
+    fn update(&mut self, input: &[u8], output: &mut [u8], then: Then) -> Result<Moved, Error> {
+        let mut written = self.waiting.write(output);
+        if self.ended && !input.is_empty() {
+            return Err(Error::Invalid("no stream was begun"));
+        }
+        if self.ended || !self.waiting.is_empty() {
+            return Ok(Moved { read: 0, written, done: self.ended && self.waiting.is_empty() });
+        }
+        let moved = self.stream.update(input, &mut output[written..], then)?;
+        written += moved.written;
+        if self.is_gzip() {
+            self.checksum = crc32(self.checksum, &input[..moved.read]);
+        }
+        self.length += moved.read as u64;
+        if !moved.done || then != Then::End {
+            return Ok(Moved { written, ..moved });
+        }
+        self.ended = true;
+        if self.is_gzip() {
+            let (checksum, length) = (self.checksum.to_le_bytes(), (self.length as u32).to_le_bytes());
+            self.waiting = Waiting::new(&[checksum, length].concat());
+            written += self.waiting.write(&mut output[written..]);
+        }
+        Ok(Moved { read: moved.read, written, done: self.waiting.is_empty() })
+    }
+}
+
+pub(crate) unsafe extern "C" fn compressor(
+    provider: *mut c_void,
+    coding: c_int,
+    level: c_int,
+) -> *mut c_void {
+    let mut made = std::ptr::null_mut();
+    entry(|| {
+        let kind = if coding == 0 { Kind::Deflate } else { Kind::Zstd };
+        let level = u8::try_from(level).unwrap_or(0);
+        // SAFETY: the table's own pointer, of a live provider.
+        let provider = unsafe { Provider::of(provider) };
+        if let Ok(stream) = provider.open_compress_stream(kind, level) {
+            let waiting = Waiting::default();
+            let compressor = Compressor { stream, checksum: 0, length: 0, waiting, ended: true };
+            made = Box::into_raw(Box::new(compressor)).cast();
+        }
+    });
+    made
+}
+
+pub(crate) unsafe extern "C" fn start(_: *mut c_void, compressor: *mut c_void) -> c_int {
+    // SAFETY: from `compressor`, and used by nobody else now.
+    entry(|| c_int::from(unsafe { &mut *compressor.cast::<Compressor>() }.start().is_ok()))
+}
+
+/// As `wattlock.h` says.
+pub(crate) unsafe extern "C" fn compress(
+    provider: *mut c_void,
+    compressor: *mut c_void,
+    input: *const u8,
+    from: *mut usize,
+    output: *mut u8,
+    to: *mut usize,
+    then: c_int,
+) -> c_int {
+    let mut answer = -1;
+    entry(|| {
+        // SAFETY: from `compressor`, and used by nobody else now.
+        let compressor = unsafe { &mut *compressor.cast::<Compressor>() };
+        // SAFETY: the caller's lengths of the caller's buffers; a pointer to nothing may be null.
+        let (input, output) = unsafe {
+            let input = if *from == 0 { &[] } else { std::slice::from_raw_parts(input, *from) };
+            let output = if *to == 0 { &mut [] } else { std::slice::from_raw_parts_mut(output, *to) };
+            (input, output)
+        };
+        let then = match then {
+            0 => Then::More,
+            1 => Then::Flush,
+            _ => Then::End,
+        };
+        let moved = compressor.update(input, output, then);
+        let (read, written, done) = match moved {
+            Ok(Moved { read, written, done }) => (read, written, done),
+            Err(_) => (0, 0, false),
+        };
+        // SAFETY: the caller's places.
+        unsafe { (*from, *to) = (read, written) };
+        if moved.is_ok() {
+            answer = c_int::from(done);
+        }
+        if done && then == Then::End {
+            // SAFETY: the table's own pointer, of a live provider.
+            unsafe { Provider::of(provider) }.streamed(compressor.stream.kind(), 1, compressor.length);
+        }
+    });
+    answer
+}
+
+pub(crate) unsafe extern "C" fn free(_: *mut c_void, compressor: *mut c_void) {
+    if !compressor.is_null() {
+        // SAFETY: from `compressor`, and used no more.
+        entry(|| drop(unsafe { Box::from_raw(compressor.cast::<Compressor>()) }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Copying;
+
+    impl CompressStream for Copying {
+        fn kind(&self) -> Kind {
+            Kind::Deflate
+        }
+
+        fn start(&mut self, _: &[u8]) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn update(&mut self, input: &[u8], output: &mut [u8], _: Then) -> Result<Moved, Error> {
+            let len = input.len().min(output.len());
+            output[..len].copy_from_slice(&input[..len]);
+            Ok(Moved { read: len, written: len, done: len == input.len() })
+        }
+    }
+
+    #[test]
+    fn the_wrapping_comes_out_whole_whatever_the_room() {
+        for room in 1..40 {
+            let mut compressor = Compressor {
+                stream: Box::new(Copying),
+                checksum: 0,
+                length: 0,
+                waiting: Waiting::default(),
+                ended: true,
+            };
+            compressor.start().unwrap();
+            let (mut rest, mut all) = (&b"123456789"[..], Vec::new());
+            loop {
+                let mut output = vec![0; room];
+                let moved = compressor.update(rest, &mut output, Then::End).unwrap();
+                all.extend_from_slice(&output[..moved.written]);
+                rest = &rest[moved.read..];
+                if moved.done {
+                    break;
+                }
+            }
+            // The check value of CRC-32, and the length.
+            let trailer = [&0xcbf4_3926_u32.to_le_bytes()[..], &9_u32.to_le_bytes()].concat();
+            assert_eq!(all, [&HEADER[..], b"123456789", &trailer].concat(), "room {room}");
+            assert!(compressor.update(b"x", &mut [0; 9], Then::End).is_err());
+        }
+    }
+}

@@ -1,0 +1,453 @@
+#!/usr/bin/env python3
+"""Responses compressed in the place of nginx's gzip filter, by the real nginx, decoded by zlib, zstd and curl.
+
+    compress.py NAME|all [--nginx PROGRAM] --module M.so --provider P.so [--count N]
+
+Each scenario starts an nginx of its own on loopback ports. Every response must decode to its content, whatever came between;
+what the module declines, nginx's own gzip serves. Scenarios are the functions whose names begin with `case_`; `compress.py
+list` names them.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import re
+import signal
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+import zlib
+
+import survive
+from survive import free_port, wait_for
+
+SIZES = [0, 1, 2, 255, 4095, 4096, 4097, 16384, 32767, 32768, 32769, 65535, 65536, 65537, 131071, 131072, 131073,
+         262143, 262144, 262145, 1 << 20]
+WORDS = [b"lock", b"canal", b"<p>", b"</p>\n", b"water ", b"ships ", b"the ", b"of ", b"gate, "]
+
+
+def text(size, seed=1):
+    dice = random.Random(seed)
+    out = bytearray()
+    while len(out) < size:
+        out += dice.choice(WORDS)
+        if dice.random() < 0.3:
+            out += b"%x " % dice.getrandbits(24)
+    return bytes(out[:size])
+
+
+def content(size, seed):
+    return [text(size, seed), random.Random(seed).randbytes(size), b"\0" * size][seed % 3]
+
+
+def ungzip(data):
+    """Exactly one member."""
+    decoder = zlib.decompressobj(31)
+    out = decoder.decompress(data) + decoder.flush()
+    assert decoder.eof and not decoder.unused_data, "not one whole member"
+    return out
+
+
+def unzstd(data):
+    """One frame whose window is one that a browser takes."""
+    listed = subprocess.run(["zstd", "-dc", "-M8MB"], input=data, capture_output=True)
+    assert listed.returncode == 0, listed.stderr
+    return listed.stdout
+
+
+def decoded(headers, body):
+    coding = headers.get("content-encoding")
+    return {None: bytes, "gzip": ungzip, "zstd": unzstd}[coding](body)
+
+
+class Connection:
+    """HTTP/1.1 by hand: what comes, when it comes."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.file = self.socket.makefile("rb")
+
+    def ask(self, path, accept="gzip", method="GET", version="1.1", more=""):
+        self.socket.sendall(f"{method} {path} HTTP/{version}\r\nHost: a\r\nAccept-Encoding: {accept}\r\n{more}\r\n"
+                            .encode())
+        status = int(self.file.readline().split()[1])
+        headers = {}
+        while (line := self.file.readline().strip()):
+            name, _, value = line.decode().partition(": ")
+            headers[name.lower()] = value
+        return status, headers
+
+    def chunk(self):
+        size = int(self.file.readline(), 16)
+        data = self.file.read(size)
+        self.file.readline()
+        return data
+
+    def body(self, headers):
+        if headers.get("transfer-encoding") == "chunked":
+            out = b""
+            while (piece := self.chunk()):
+                out += piece
+            return out
+        if "content-length" in headers:
+            return self.file.read(int(headers["content-length"]))
+        return self.file.read()
+
+    def get(self, path, *rest, **more):
+        status, headers = self.ask(path, *rest, **more)
+        return status, headers, self.body(headers)
+
+    def close(self):
+        self.socket.close()
+
+
+class Upstream(socketserver.ThreadingTCPServer):
+    """Answers by what the path says: /chunked|sized|short|dies/SIZE/SEED, /events."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self):
+            with contextlib.suppress(OSError):
+                self.answer()
+
+        def answer(self):
+            path = self.rfile.readline().split()[1].decode()
+            while self.rfile.readline().strip():
+                pass
+            how, *rest = path.strip("/").split("/")
+            if how == "events":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+                for number in range(5):
+                    self.wfile.write(b"data: %d\n\n" % number)
+                    self.server.go.wait(20)
+                    self.server.go.clear()
+                return
+            body = content(int(rest[0]), int(rest[1]))
+            dice = random.Random(rest[1])
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: \"1\"\r\nConnection: close\r\n"
+            if how == "chunked":
+                self.wfile.write(head + b"Transfer-Encoding: chunked\r\n\r\n")
+            else:
+                self.wfile.write(head + b"Content-Length: %d\r\n\r\n" % len(body))
+            if how in ("short", "dies"):
+                body = body[:len(body) // 2]
+            at = 0
+            while at < len(body):
+                piece = body[at:at + dice.choice([1, 100, 4096, 8000, 40000, 200000])]
+                at += len(piece)
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if how == "chunked" else piece)
+            if how == "chunked":
+                self.wfile.write(b"0\r\n\r\n")
+            if how == "dies":
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Upstream.Handler)
+        self.port = self.server_address[1]
+        self.go = threading.Event()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+LOG = "log_format w '$uri|$status|$wattlock_encoding|$gzip_ratio|$wattlock_ratio|$wattlock_compress_time|$sent_http_content_encoding';"
+
+
+@contextlib.contextmanager
+def served(server="", http="", upstream=None, provider=True, **more):
+    """An nginx with gzip, its plain port, and the upstream's paths under /up/ and (without buffers) /raw/."""
+    port = free_port()
+    proxied = ""
+    if upstream is not None:
+        proxied = "".join(
+            f"location {name} {{ proxy_pass http://127.0.0.1:{upstream.port}/; proxy_http_version 1.1; {extra} }}"
+            for name, extra in [("/up/", ""), ("/raw/", "proxy_buffering off;"),
+                                ("/sub/", "sub_filter ship boat; sub_filter_once off; sub_filter lock '';"),
+                                ("/slow/", "limit_rate 300k;")])
+    http += f"""
+  {LOG}
+  gzip on; gzip_min_length 0; gzip_types *; gzip_vary on; gzip_proxied any;
+  server {{
+    listen 127.0.0.1:{port}; root html; default_type text/html; access_log logs/w.log w;
+    {proxied}
+    {"".join(f'location /l{n}/ {{ gzip_comp_level {n}; alias html/; }}' for n in range(1, 10))}
+    location /z/ {{ wattlock_zstd on; alias html/; }}
+    location /off/ {{ wattlock_gzip off; alias html/; }}
+    location /ssi/ {{ ssi on; ssi_types *; alias html/; }}
+    {server}
+  }}
+"""
+    nginx = survive.Nginx(http=http, **more)
+    if not provider:
+        (nginx.folder / "openssl.cnf").write_text("")
+    nginx.plain = port
+    with nginx:
+        yield nginx
+
+
+def log(nginx, path):
+    """What the access log says of a path's last request."""
+    def found():
+        lines = (nginx.folder / "logs/w.log").read_text().splitlines()
+        return [line.split("|") for line in lines if line.startswith(path + "|")]
+    wait_for(found, f"{path} in the access log")
+    return found()[-1]
+
+
+def case_sizes():
+    """Every size around a limit, every level, gzip and zstd, compressible and not."""
+    with served() as nginx:
+        for turn, size in enumerate(SIZES):
+            (nginx.folder / f"html/f{size}").write_bytes(content(size, turn))
+        connection = Connection(nginx.plain)
+        for turn, size in enumerate(SIZES):
+            want = content(size, turn)
+            for level in range(1, 10):
+                status, headers, body = connection.get(f"/l{level}/f{size}")
+                assert status == 200 and headers["content-encoding"] == "gzip", (size, level, headers)
+                assert headers["vary"] == "Accept-Encoding" and headers["etag"].startswith("W/"), headers
+                assert ungzip(body) == want, (size, level)
+                assert len(body) <= size + size // 1000 + 60, f"{size} grew to {len(body)}"
+            status, headers, body = connection.get(f"/z/f{size}", "gzip, deflate, br, zstd")
+            assert headers["content-encoding"] == "zstd" and unzstd(body) == want, (size, headers)
+        _, status, coding, gzip_ratio, ratio, took, _ = log(nginx, f"/l1/f{1 << 20}")
+        assert coding == "gzip" and gzip_ratio == ratio and float(ratio) >= 1 and float(took) > 0, (gzip_ratio, ratio)
+        assert log(nginx, f"/z/f{1 << 20}")[2] == "zstd"
+
+
+def case_codings():
+    """Who gets zstd: a client that gives it at least gzip's weight, where it is on."""
+    with served() as nginx:
+        want = text(50000)
+        (nginx.folder / "html/page").write_bytes(want)
+        for accept, coding in [("gzip, zstd", "zstd"), ("gzip", "gzip"), ("zstd;q=0.5, gzip", "gzip"), ("gzip;q=0.5, zstd;q=0.5", "zstd"),
+                               ("gzip, zstd;q=0", "gzip"), ("gzip;q=0.1,ZSTD;q=0.11", "zstd"), ("gzip, zstdx", "gzip"),
+                               ("identity", None), ("zstd", None), ("gzip, zstd; q=0.001", "gzip")]:
+            _, headers, body = Connection(nginx.plain).get("/z/page", accept)
+            assert headers.get("content-encoding") == coding, (accept, headers)
+            assert decoded(headers, body) == want, accept
+        _, headers, body = Connection(nginx.plain).get("/l1/page", "gzip, zstd")
+        assert headers["content-encoding"] == "gzip", "zstd is off there"
+        # Off: nginx's own gzip, and its own ratio.
+        _, headers, body = Connection(nginx.plain).get("/off/page")
+        assert headers["content-encoding"] == "gzip" and ungzip(body) == want
+        _, _, coding, gzip_ratio, ratio, _, _ = log(nginx, "/off/page")
+        assert coding == "-" and ratio == "-" and float(gzip_ratio) > 1, (coding, gzip_ratio, ratio)
+        # curl's own decoder, and HTTP/1.0, HEAD, ranges, 304.
+        for option in ["--compressed", "--http1.0"]:
+            got = subprocess.run(["curl", "-sS", option, f"http://127.0.0.1:{nginx.plain}/l6/page"], capture_output=True)
+            assert got.stdout == want and got.returncode == 0, (option, got.stderr)
+        connection = Connection(nginx.plain)
+        status, headers = connection.ask("/l1/page", method="HEAD")
+        assert status == 200 and headers.get("content-encoding") in ("gzip", None), headers
+        status, headers, body = connection.get("/l1/page")
+        assert ungzip(body) == want
+        status, headers, body = connection.get("/l1/page", more="Range: bytes=10-19\r\n")
+        assert status == 200 and ungzip(body) == want, "what is compressed has no ranges, as with nginx's gzip"
+        _, headers, _ = connection.get("/l1/page")
+        etag = headers["etag"]
+        status, headers = connection.ask("/l1/page", more=f"If-None-Match: {etag}\r\n")
+        assert status == 304 and "content-encoding" not in headers, (status, headers)
+
+
+def case_upstream():
+    """Chunked and sized, with and without buffers, rewritten on the way, slowly."""
+    upstream = Upstream()
+    with served(upstream=upstream) as nginx:
+        dice = random.Random(3)
+        for turn in range(ARGS.count):
+            size = dice.choice(SIZES + [dice.randrange(400000) for _ in range(len(SIZES))])
+            how, way = dice.choice(["chunked", "sized"]), dice.choice(["up", "raw", "sub", "slow" if size < 300000 else "up"])
+            status, headers, body = Connection(nginx.plain).get(f"/{way}/{how}/{size}/{turn}")
+            want = content(size, turn)
+            if way == "sub":
+                want = want.replace(b"ship", b"boat").replace(b"lock", b"")
+            assert headers["content-encoding"] == "gzip", headers
+            assert ungzip(body) == want, (way, how, size, turn)
+
+
+def case_upstream_fails():
+    """One that ends before its Content-Length, or is reset: what came decodes, and the end is missing."""
+    upstream = Upstream()
+    with served(upstream=upstream) as nginx:
+        for turn in range(30):
+            how, way = ["short", "dies"][turn % 2], ["up", "raw"][turn // 2 % 2]
+            connection = Connection(nginx.plain)
+            with contextlib.suppress(ConnectionError, ValueError):
+                _, headers = connection.ask(f"/{way}/{how}/{[3000, 300000][turn % 3 == 0]}/{turn}")
+                out = b""
+                decoder = zlib.decompressobj(31)
+                while (piece := connection.chunk()):
+                    out += decoder.decompress(piece)
+                raise AssertionError(f"{way} {how}: ended as if it were whole")
+            connection.close()
+            assert ungzip(Connection(nginx.plain).get("/up/sized/5000/1")[2]) == content(5000, 1)
+
+
+def case_events():
+    """Each event of a stream goes out when it comes, in one continuous gzip stream."""
+    upstream = Upstream()
+    with served(upstream=upstream) as nginx:
+        connection = Connection(nginx.plain)
+        _, headers = connection.ask("/raw/events")
+        assert headers["content-encoding"] == "gzip"
+        decoder, got = zlib.decompressobj(31), b""
+        for number in range(5):
+            want = b"data: %d\n\n" % number
+            while not got.endswith(want):
+                piece = connection.chunk()
+                assert piece, "the stream ended"
+                got += decoder.decompress(piece)
+            upstream.go.set()
+        while (piece := connection.chunk()):
+            got += decoder.decompress(piece)
+        assert decoder.eof and got == b"".join(b"data: %d\n\n" % number for number in range(5))
+
+
+def case_parts():
+    """Server-side includes: several sources, data-less buffers between them."""
+    with served() as nginx:
+        html = nginx.folder / "html"
+        (html / "part").write_bytes(text(90000, 7))
+        (html / "whole").write_bytes(b"<a>" + text(100000, 8) + b'<!--# include virtual="/ssi/part" -->' + text(10, 9)
+                                     + b'<!--# include virtual="/ssi/part" --></a>')
+        want = b"<a>" + text(100000, 8) + text(90000, 7) + text(10, 9) + text(90000, 7) + b"</a>"
+        for _ in range(5):
+            _, headers, body = Connection(nginx.plain).get("/ssi/whole")
+            assert headers["content-encoding"] == "gzip" and ungzip(body) == want
+
+
+def case_slow_clients():
+    """Clients that read slowly, or go away, starve nobody; nothing is left over."""
+    with served(main="", events="worker_connections 512;", http="wattlock_memory 3m;") as nginx:
+        big = text(3 << 20, 5)
+        (nginx.folder / "html/big.html").write_bytes(big)
+        waiting = []
+        for _ in range(30):
+            connection = Connection(nginx.plain)
+            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            waiting.append((connection, connection.ask("/l6/big.html")[1]))
+        # The memory allows for six; the others are gzip's own, and whoever comes is served.
+        assert ungzip(Connection(nginx.plain).get("/l1/big.html")[2]) == big
+        for connection, headers in waiting[::2]:
+            connection.close()
+        for connection, headers in waiting[1::2]:
+            assert ungzip(connection.body(headers)) == big
+        wait_for(lambda: ungzip(Connection(nginx.plain).get("/l1/big.html")[2]) == big, "room again")
+        wait_for(lambda: log(nginx, "/l1/big.html")[2] == "gzip", "the filter's place again")
+
+
+def case_reload_and_kill():
+    """A reload under load loses nothing; a killed worker is replaced."""
+    with served(workers=2) as nginx:
+        big = text(1 << 20, 5)
+        (nginx.folder / "html/big.html").write_bytes(big)
+        stop, wrong, done = threading.Event(), [], []
+
+        def client():
+            while not stop.is_set():
+                try:
+                    _, headers, body = Connection(nginx.plain).get("/l6/big.html")
+                    assert ungzip(body) == big
+                    done.append(1)
+                except Exception as error:
+                    wrong.append(error)
+
+        threads = [threading.Thread(target=client) for _ in range(6)]
+        [thread.start() for thread in threads]
+        for _ in range(3):
+            before = len(done)
+            os.kill(nginx.pid(), signal.SIGHUP)
+            wait_for(lambda: len(done) > before + 12, "responses behind the reload")
+        stop.set()
+        [thread.join() for thread in threads]
+        assert not wrong, wrong[:3]
+        children = subprocess.run(["pgrep", "-P", str(nginx.pid())], capture_output=True, text=True).stdout.split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        wait_for(lambda: ungzip(Connection(nginx.plain).get("/l1/big.html")[2]) == big, "a new worker")
+
+
+def case_small_between_large():
+    """While large responses are compressed, a small one comes in turn: the loop goes round between slices."""
+    with served() as nginx:
+        big = text(8 << 20, 5)
+        (nginx.folder / "html/big.html").write_bytes(big)
+        large = [Connection(nginx.plain) for _ in range(4)]
+        small = Connection(nginx.plain)
+        small.get("/")
+        headers = [connection.ask("/l9/big.html")[1] for connection in large]
+        bodies = [None] * len(large)
+
+        def read(at):
+            bodies[at] = large[at].body(headers[at])
+
+        threads = [threading.Thread(target=read, args=(at,)) for at in range(len(large))]
+        [thread.start() for thread in threads]
+        served_meanwhile = 0
+        while any(thread.is_alive() for thread in threads):
+            assert small.get("/index.html", "identity")[2] == b"ok\n"
+            served_meanwhile += 1
+        assert all(ungzip(body) == big for body in bodies)
+        # Eight MiB at level 9 are half a second and more; one of them at a time would let a handful through.
+        assert served_meanwhile > 100, served_meanwhile
+
+
+def case_without_provider():
+    """nginx's own gzip serves, and says so once."""
+    with served(provider=False) as nginx:
+        (nginx.folder / "html/page").write_bytes(text(40000))
+        _, headers, body = Connection(nginx.plain).get("/l6/page")
+        assert headers["content-encoding"] == "gzip" and ungzip(body) == text(40000)
+        assert log(nginx, "/l6/page")[2] == "-"
+        assert "nginx's own gzip compresses" in nginx.log()
+
+
+def case_memory_stays_flat():
+    """A worker that has served many responses is no larger than one that has served some."""
+    with served() as nginx:
+        (nginx.folder / "html/page").write_bytes(text(100000))
+
+        def rss():
+            child = subprocess.run(["pgrep", "-P", str(nginx.pid())], capture_output=True, text=True).stdout.split()[0]
+            return int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{child}/status").read())[1])
+
+        def many(count):
+            connection = Connection(nginx.plain)
+            for turn in range(count):
+                if turn % 200 == 0:
+                    connection.close()
+                    connection = Connection(nginx.plain)
+                assert ungzip(connection.get(f"/l{1 + turn % 9}/page")[2]) == text_of_page
+        text_of_page = text(100000)
+        many(200)
+        before = rss()
+        many(5 * ARGS.count)
+        assert rss() < before + 2048, (before, rss())
+
+
+def main():
+    global ARGS
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("--nginx", default="/usr/sbin/nginx")
+    parser.add_argument("--module")
+    parser.add_argument("--provider")
+    parser.add_argument("--count", type=int, default=200)
+    ARGS = parser.parse_args()
+    ARGS.under, ARGS.single, ARGS.patience = "", False, 20
+    survive.ARGS = ARGS
+    cases = {name[5:]: case for name, case in globals().items() if name.startswith("case_")}
+    if ARGS.name == "list":
+        print("\n".join(cases))
+        return
+    for name in cases if ARGS.name == "all" else [ARGS.name]:
+        cases[name]()
+        print(f"{name}: ok", flush=True)
+
+
+if __name__ == "__main__":
+    main()
