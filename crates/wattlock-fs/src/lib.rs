@@ -1,0 +1,18 @@
+//! An encrypted volume: a folder whose files, names, links and extended attributes are encrypted and authenticated.
+//!
+//! [`volume`] is the volume's key and settings. [`names`] seals names. [`tree`] is the folder tree of a real backing
+//! folder. [`content`] is what files contain: chunks, a journal that makes their replacement safe against crashes,
+//! and recovery; it works over a [`store::Store`], which a test can make lose power at any moment.
+//!
+//! This crate knows no FUSE, starts no thread and names no engine: it describes requests and hands them to a
+//! [`wattlock_files::Crypto`]. The format is described in `docs/fs-format.md`.
+#![forbid(unsafe_code)]
+
+pub mod content;
+mod error;
+pub mod names;
+pub mod store;
+pub mod tree;
+pub mod volume;
+
+pub use error::Error;

@@ -1,0 +1,1 @@
+//! Sealed names, link targets and extended attributes.

@@ -1,0 +1,2 @@
+//! The door: a volume as a file system, through FUSE.
+#![forbid(unsafe_code)]
