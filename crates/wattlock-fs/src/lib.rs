@@ -9,10 +9,13 @@
 #![forbid(unsafe_code)]
 
 pub mod content;
+pub mod dev;
 mod error;
+pub mod format;
 pub mod names;
 pub mod store;
 pub mod tree;
 pub mod volume;
+pub mod xaes;
 
 pub use error::Error;
