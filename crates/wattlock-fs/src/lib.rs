@@ -8,11 +8,26 @@
 //! [`wattlock_files::Crypto`]. The format is described in `docs/fs-format.md`.
 #![forbid(unsafe_code)]
 
+mod beneath;
 pub mod content;
 mod error;
 pub mod names;
+mod record;
 pub mod store;
 pub mod tree;
 pub mod volume;
 
-pub use error::Error;
+pub use error::{Error, exit_codes};
+
+/// Fills `to` from the kernel's generator.
+pub(crate) fn random(to: &mut [u8]) -> Result<(), Error> {
+    let mut filled = 0;
+    while filled < to.len() {
+        match rustix::rand::getrandom(&mut to[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(len) => filled += len,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::io("reading random bytes", error)),
+        }
+    }
+    Ok(())
+}
