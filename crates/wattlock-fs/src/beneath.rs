@@ -12,6 +12,11 @@ use rustix::path::Arg;
 
 use crate::Error;
 
+/// Of what nobody else needs to read.
+pub(crate) const PRIVATE: Mode = Mode::from_raw_mode(0o600);
+/// Of what everybody may read that may enter the folder: it is sealed, and nothing opens without it.
+pub(crate) const SHARED: Mode = Mode::from_raw_mode(0o644);
+
 /// Opens a name below a folder. A link in its place is an error (`ELOOP`), whatever it points to.
 pub(crate) fn open(
     folder: impl AsFd,
@@ -29,6 +34,14 @@ pub(crate) fn open(
             Err(Errno::NOSYS) => return rustix::fs::openat(folder.as_fd(), name, flags, mode),
             result => return result,
         }
+    }
+}
+
+/// Opens a folder; one that may be entered and not read, without the right to list it.
+pub(crate) fn folder(parent: impl AsFd, name: impl Arg + Copy) -> Result<OwnedFd, Errno> {
+    match open(parent.as_fd(), name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
+        Err(Errno::ACCESS) => open(parent, name, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()),
+        result => result,
     }
 }
 
@@ -66,12 +79,12 @@ pub(crate) fn content(folder: impl AsFd, name: &str, most: usize) -> Result<Opti
 }
 
 /// Puts a file with this content in place of what has the name, durably: after a crash it is the one or the other.
-pub(crate) fn replace(folder: impl AsFd, name: &str, content: &[u8]) -> Result<(), Error> {
+pub(crate) fn replace(folder: impl AsFd, name: &str, content: &[u8], mode: Mode) -> Result<(), Error> {
     let folder = folder.as_fd();
     let temporary = temporary("new")?;
     let failed = |error: Errno| Error::io("writing a file of the volume", error);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-    let mut file = File::from(open(folder, &*temporary, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?);
+    let mut file = File::from(open(folder, &*temporary, flags, mode).map_err(failed)?);
     let written = file
         .write_all(content)
         .and_then(|()| file.sync_all())

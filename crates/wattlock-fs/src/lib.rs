@@ -9,10 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod beneath;
+pub mod check;
 pub mod content;
 mod error;
 pub mod names;
 mod record;
+pub mod rotate;
 pub mod store;
 pub mod tree;
 pub mod volume;

@@ -49,15 +49,14 @@ impl Masters {
 
 /// A folder's key and what goes with it.
 pub(crate) struct Record {
-    pub(crate) id: [u8; 8],
-    pub(crate) generation: u32,
+    id: [u8; 8],
     pub(crate) key: Zeroizing<[u8; KEY]>,
 }
 
 impl Record {
     /// For a new folder.
     pub(crate) fn fresh() -> Result<Record, Error> {
-        let mut record = Record { id: [0; 8], generation: 0, key: Zeroizing::new([0; KEY]) };
+        let mut record = Record { id: [0; 8], key: Zeroizing::new([0; KEY]) };
         crate::random(&mut record.id)?;
         crate::random(&mut record.key[..])?;
         Ok(record)
@@ -101,7 +100,7 @@ impl Record {
         let (aad, rest) = bytes.split_at(AAD);
         let (nonce, rest) = rest.split_at(NONCE);
         let (sealed, tag) = rest.split_at(KEY);
-        let mut record = Record { id: [0; 8], generation, key: Zeroizing::new([0; KEY]) };
+        let mut record = Record { id: [0; 8], key: Zeroizing::new([0; KEY]) };
         record.id.copy_from_slice(&bytes[16..24]);
         let mut tag: [u8; 16] = tag.try_into().map_err(|_| bad("its length"))?;
         let key = derived(master, nonce, crypto)?;
@@ -113,6 +112,45 @@ impl Record {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// What a file's header and a folder's record have in common: 24 bytes of associated data with the key generation at
+/// 12, a nonce, a sealed key of some length, a tag. Sealed anew under the newest key; `None` if it is already.
+///
+/// # Errors
+/// [`Error::Damaged`].
+pub(crate) fn reseal(
+    bytes: &[u8],
+    masters: &Masters,
+    crypto: &mut impl Crypto,
+) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
+    let bad = |why: &str| Error::Damaged(format!("header: {why}"));
+    if bytes.len() <= AAD + NONCE + 16 {
+        return Err(bad("its length"));
+    }
+    let generation = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+    let (newest, to) = masters.newest()?;
+    if generation == newest {
+        return Ok(None);
+    }
+    let from = masters.of(generation).ok_or_else(|| bad("its key generation is unknown"))?;
+    let mut bytes = Zeroizing::new(bytes.to_vec());
+    let (aad, rest) = bytes.split_at_mut(AAD);
+    let (nonce, rest) = rest.split_at_mut(NONCE);
+    let (sealed, tag) = rest.split_at_mut(rest.len() - 16);
+    let key = derived(from, nonce, crypto)?;
+    let request = Request::new(Kind::Aes256GcmOpen, &key, Data::InPlace(sealed));
+    match crypto.run(&mut Request { nonce: &nonce[12..], aad, tag, ..request }) {
+        Ok(_) => {}
+        Err(CoreError::Authentication) => return Err(bad("it does not authenticate")),
+        Err(error) => return Err(error.into()),
+    }
+    aad[12..16].copy_from_slice(&newest.to_be_bytes());
+    crate::random(nonce)?;
+    let key = derived(to, nonce, crypto)?;
+    let request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(sealed));
+    crypto.run(&mut Request { nonce: &nonce[12..], aad, tag, ..request })?;
+    Ok(Some(bytes))
 }
 
 /// XAES-256-GCM's derived key (C2SP): CMAC of two blocks, each of one counter, a letter and the nonce's first half.

@@ -26,6 +26,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
 use wattlock_files::Crypto;
+use zeroize::Zeroizing;
 
 use crate::Error;
 use crate::beneath::{self, is_reserved};
@@ -43,6 +44,8 @@ const HASH: usize = 43;
 const PLAIN: &str = "wattlock.plain.";
 /// Folder records that may wait for [`Tree::sync_records`]: each holds two descriptors.
 const UNSYNCED_MAX: usize = 64;
+/// Copies by other programs that are remembered.
+const COPIES_MAX: usize = 10_000;
 
 /// The tree of one volume. Shared by threads.
 pub struct Tree {
@@ -56,6 +59,9 @@ pub struct Tree {
     unsynced: Mutex<HashMap<(u64, u64), (OwnedFd, File)>>,
     /// Held while files beside long names come and go.
     long: Mutex<()>,
+    /// Stored names of copies that another program made of an entry by adding to its stored name, by folder and by the
+    /// name that they are shown with.
+    copies: Mutex<HashMap<((u64, u64), Vec<u8>), OsString>>,
     notes: Mutex<Vec<String>>,
 }
 
@@ -64,6 +70,8 @@ pub struct Folder {
     fd: OwnedFd,
     /// None if names are in clear.
     key: Option<Key>,
+    /// Device and inode number.
+    inode: (u64, u64),
 }
 
 /// A backing entry: the stored name of a name.
@@ -136,6 +144,7 @@ impl Tree {
             extras: Extras::new(volume, crypto)?,
             unsynced: Mutex::default(),
             long: Mutex::default(),
+            copies: Mutex::default(),
             notes: Mutex::default(),
             root: root.try_clone().map_err(failed_io)?,
         };
@@ -158,41 +167,42 @@ impl Tree {
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`] for its record.
     pub fn folder(&self, parent: &Folder, entry: &Entry, crypto: &mut impl Crypto) -> Result<Folder, Error> {
-        let fd = beneath::open(&parent.fd, &*entry.stored, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+        let fd = beneath::folder(&parent.fd, &*entry.stored);
         self.keyed(fd.map_err(|error| Error::io("opening a folder", error))?, crypto)
     }
 
     /// A folder with the key from its record.
     fn keyed(&self, fd: OwnedFd, crypto: &mut impl Crypto) -> Result<Folder, Error> {
+        let inode = inode(&fd)?;
         if self.mode != NameMode::PerFolder {
-            return Ok(Folder { fd, key: self.names.clone() });
+            return Ok(Folder { fd, key: self.names.clone(), inode });
         }
         let content = beneath::content(&fd, record::NAME, record::LEN)?;
         let content = content.ok_or_else(|| Error::Damaged("folder record: it is missing".into()))?;
         // What a crash leaves of a record whose bytes never reached the disk.
         if content.iter().all(|byte| *byte == 0) {
-            return self.mended(fd, crypto);
+            return self.mended(fd, inode, crypto);
         }
         let record = Record::open(&content, &self.masters, crypto)?;
-        let key = Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?;
-        Ok(Folder { fd, key: Some(key) })
+        let key = Some(Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?);
+        Ok(Folder { fd, key, inode })
     }
 
     /// Gives a folder whose record has no bytes a new one.
-    fn mended(&self, fd: OwnedFd, crypto: &mut impl Crypto) -> Result<Folder, Error> {
+    fn mended(&self, fd: OwnedFd, inode: (u64, u64), crypto: &mut impl Crypto) -> Result<Folder, Error> {
         let record = Record::fresh()?;
         let bytes = record.seal(&self.masters, crypto)?;
-        beneath::replace(&fd, record::NAME, &bytes)?;
-        let status = rustix::fs::fstat(&fd).map_err(|error| Error::io("looking at a folder", error))?;
+        beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED)?;
         locked(&self.notes).push(format!(
             "folder with inode {}: its record had no bytes after a crash; it has a new one",
-            status.st_ino
+            inode.1
         ));
-        let key = Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?;
-        Ok(Folder { fd, key: Some(key) })
+        let key = Some(Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?);
+        Ok(Folder { fd, key, inode })
     }
 
-    /// The stored name of `name` in a folder. A pure computation.
+    /// The stored name of `name` in a folder. Reads nothing. A copy that another program made of an entry is known by
+    /// its name from the last [`Tree::list`] on.
     ///
     /// # Errors
     /// [`Error::Io`] with `ENAMETOOLONG` above 255 bytes; `EINVAL` for what is no name.
@@ -209,6 +219,9 @@ impl Tree {
             }
             return Ok(Entry { stored, sidecar: None });
         };
+        if let Some(stored) = self.copy(folder, name) {
+            return Ok(Entry { stored, sidecar: None });
+        }
         let sealed = names::seal_name(key, name, crypto)?;
         if name.len() <= names::WHOLE_MAX {
             return Ok(Entry { stored: names::encode(&sealed).into(), sidecar: None });
@@ -236,7 +249,11 @@ impl Tree {
                 continue;
             }
             let stored = OsString::from_vec(stored.to_vec());
-            let Some(name) = self.name(folder, &stored, crypto)? else {
+            let name = match self.name(folder, &stored, crypto)? {
+                Some(name) => Some(name),
+                None => self.copied_name(folder, &stored, crypto)?,
+            };
+            let Some(name) = name else {
                 foreign.push(stored);
                 continue;
             };
@@ -290,6 +307,41 @@ impl Tree {
             return Ok(None);
         }
         names::open_name(key, &sealed, crypto)
+    }
+
+    /// What a copy is shown as whose stored name is that of an entry and something behind it, as programs that
+    /// synchronise folders name conflicting copies: the entry's name with the same behind it. Contents do not depend on
+    /// names, so a copy opens.
+    fn copied_name(
+        &self,
+        folder: &Folder,
+        stored: &OsStr,
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let bytes = stored.as_bytes();
+        let symbol = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let end = bytes.iter().position(|byte| !symbol(byte)).unwrap_or(0);
+        let (Some(key), Some(sealed)) = (&folder.key, names::decode(&bytes[..end])) else { return Ok(None) };
+        let Some(mut name) = names::open_name(key, &sealed, crypto)? else { return Ok(None) };
+        name.extend_from_slice(&bytes[end..]);
+        if names::check(&name).is_err() {
+            return Ok(None);
+        }
+        let mut copies = locked(&self.copies);
+        if copies.len() < COPIES_MAX {
+            copies.insert((folder.inode, name.clone()), stored.to_owned());
+        }
+        Ok(Some(name))
+    }
+
+    fn copy(&self, folder: &Folder, name: &[u8]) -> Option<OsString> {
+        let copies = locked(&self.copies);
+        if copies.is_empty() { None } else { copies.get(&(folder.inode, name.to_vec())).cloned() }
+    }
+
+    /// A stored name is gone: the name may be given to something else.
+    fn forget_copy(&self, folder: &Folder, entry: &Entry) {
+        locked(&self.copies).retain(|(inode, _), stored| *inode != folder.inode || *stored != entry.stored);
     }
 
     /// Opens an existing file's backing file.
@@ -457,7 +509,7 @@ impl Tree {
     ) -> Result<(), Error> {
         self.sync_before_move()?;
         let (from_fd, to_fd) = (&from.0.fd, &to.0.fd);
-        if from.1.stored == to.1.stored && same_folder(from_fd, to_fd)? {
+        if from.1.stored == to.1.stored && from.0.inode == to.0.inode {
             return rename_with(from_fd, &from.1.stored, to_fd, &to.1.stored, flags);
         }
         let exchanged = self.named(to.0, to.1, || {
@@ -482,6 +534,7 @@ impl Tree {
         }
         if !flags.contains(RenameFlags::EXCHANGE) {
             self.drop_sidecar(from.0, from.1);
+            self.forget_copy(from.0, from.1);
         }
         Ok(())
     }
@@ -495,6 +548,7 @@ impl Tree {
             rustix::fs::unlinkat(&folder.fd, &*entry.stored, AtFlags::empty())
                 .map_err(|error| Error::io("removing a file", error))?;
             self.drop_sidecar(folder, entry);
+            self.forget_copy(folder, entry);
             return Ok(());
         }
         let failed = |error: Errno| Error::io("removing a folder", error);
@@ -543,6 +597,68 @@ impl Tree {
         Ok(())
     }
 
+    /// Makes everything in the volume durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync_all(&self) -> Result<(), Error> {
+        rustix::fs::syncfs(&self.root).map_err(|error| Error::io("syncing the volume", error))?;
+        locked(&self.unsynced).clear();
+        Ok(())
+    }
+
+    /// The type of a stored name; `None` if it is gone.
+    pub(crate) fn kind(&self, folder: &Folder, stored: &OsStr) -> Option<FileType> {
+        let status = rustix::fs::statat(&folder.fd, stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(FileType::from_raw_mode(status.st_mode))
+    }
+
+    /// Gives a folder whose record does not open a new one, and keeps what was there under another name. Names in the
+    /// folder do not open with it.
+    pub(crate) fn replace_record(
+        &self,
+        parent: &Folder,
+        entry: &Entry,
+        crypto: &mut impl Crypto,
+    ) -> Result<Folder, Error> {
+        let fd = beneath::folder(&parent.fd, &*entry.stored);
+        let fd = fd.map_err(|error| Error::io("opening a folder", error))?;
+        let (inode, kept) = (inode(&fd)?, beneath::temporary("bad")?);
+        match rustix::fs::renameat(&fd, record::NAME, &fd, &*kept) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(Error::io("keeping a damaged record", error)),
+        }
+        let record = Record::fresh()?;
+        let bytes = record.seal(&self.masters, crypto)?;
+        beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED)?;
+        Ok(Folder { fd, key: Some(Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?), inode })
+    }
+
+    /// Names in a folder that are ours and mean nothing: what a crash left of a folder or a name that was being made or
+    /// removed, and records that were replaced.
+    pub(crate) fn leftovers(&self, folder: &Folder) -> Result<Vec<OsString>, Error> {
+        let names = beneath::names(&folder.fd)?;
+        let there = |name: &OsStr| names.iter().any(|one| one == name);
+        let left = |name: &&OsString| {
+            let bytes = name.as_bytes();
+            let temporary = [&b"wattlock.new."[..], b"wattlock.gone.", b"wattlock.bad."];
+            let beside =
+                bytes.strip_suffix(SIDECAR.as_bytes()).filter(|entry| entry.starts_with(LONG.as_bytes()));
+            temporary.iter().any(|what| bytes.starts_with(what))
+                || beside.is_some_and(|entry| !there(OsStr::from_bytes(entry)))
+        };
+        Ok(names.iter().filter(left).cloned().collect())
+    }
+
+    /// As [`record::reseal`], with the volume's keys.
+    pub(crate) fn reseal(
+        &self,
+        header: &[u8],
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
+        record::reseal(header, &self.masters, crypto)
+    }
+
     /// An entry that was acknowledged must not come into a folder whose record was not.
     fn sync_before_move(&self) -> Result<(), Error> {
         if locked(&self.unsynced).is_empty() { Ok(()) } else { self.sync_records() }
@@ -560,7 +676,7 @@ impl Tree {
         let there = beside.to_str().map(|name| beneath::content(&folder.fd, name, sealed.len()));
         if !there.is_some_and(|there| matches!(there, Ok(Some(content)) if content == *sealed)) {
             let name = beside.to_str().ok_or_else(|| Error::io("a name", Errno::INVAL))?;
-            beneath::replace(&folder.fd, name, sealed)?;
+            beneath::replace(&folder.fd, name, sealed, beneath::SHARED)?;
         }
         let made = make();
         if made.is_err() {
@@ -609,7 +725,7 @@ impl Tree {
                 Ok(()) | Err(Errno::NOENT) => {}
                 // The rest of a folder that a crash cut off while it was made or removed.
                 Err(Errno::ISDIR | Errno::PERM) => {
-                    let inner = Folder { fd: fd.try_clone().map_err(failed_io)?, key: None };
+                    let inner = Folder { fd: fd.try_clone().map_err(failed_io)?, key: None, inode: (0, 0) };
                     self.refuse_full(&inner, &name)?;
                     self.discard(&inner, &name)?;
                 }
@@ -625,16 +741,21 @@ impl Tree {
         }
         let removed = rustix::fs::unlinkat(&parent.fd, stored, AtFlags::REMOVEDIR);
         if let (Err(_), Some(record)) = (removed, record) {
-            beneath::replace(&fd, record::NAME, &record)?;
+            beneath::replace(&fd, record::NAME, &record, beneath::SHARED)?;
         }
         removed.map_err(failed)
     }
 }
 
 impl Folder {
-    /// Its descriptor.
+    /// Its descriptor; without the right to read, one for paths alone (`O_PATH`).
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
+    }
+
+    /// Device and inode number.
+    pub fn inode(&self) -> (u64, u64) {
+        self.inode
     }
 }
 
@@ -658,8 +779,7 @@ fn hash(sealed: &[u8], crypto: &mut impl Crypto) -> Result<[u8; 32], Error> {
 /// Writes a folder's record, readable by everybody that may read the folder: it is sealed.
 fn write_record(folder: &OwnedFd, record: &[u8]) -> Result<File, Error> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-    let fd = beneath::open(folder, record::NAME, flags, mode);
+    let fd = beneath::open(folder, record::NAME, flags, beneath::SHARED);
     let mut file = File::from(fd.map_err(|error| Error::io("writing a folder record", error))?);
     file.write_all(record).map_err(|error| Error::io("writing a folder record", error))?;
     Ok(file)
@@ -679,11 +799,9 @@ fn rename_with(
     rustix::fs::renameat_with(from, old, to, new, flags).map_err(failed)
 }
 
-fn same_folder(one: &OwnedFd, other: &OwnedFd) -> Result<bool, Error> {
-    let status = |fd: &OwnedFd| rustix::fs::fstat(fd).map(|status| (status.st_dev, status.st_ino));
-    let both = status(one).and_then(|one| Ok((one, status(other)?)));
-    let (one, other) = both.map_err(|error| Error::io("looking at a folder", error))?;
-    Ok(one == other)
+fn inode(fd: &OwnedFd) -> Result<(u64, u64), Error> {
+    let status = rustix::fs::fstat(fd).map_err(|error| Error::io("looking at a folder", error))?;
+    Ok((status.st_dev, status.st_ino))
 }
 
 fn failed_io(error: std::io::Error) -> Error {

@@ -552,7 +552,7 @@ impl Folder {
             return Err(Error::Usage("too many keys".into()));
         }
         let sealed = seal(&Sealer::new(recipients.finish(callbacks)?)?, text.as_bytes(), source)?;
-        beneath::replace(&self.fd, FILE, &sealed)
+        beneath::replace(&self.fd, FILE, &sealed, beneath::PRIVATE)
     }
 
     /// Keeps a locked identity under an opener's name, durably, in place of one that is there.
@@ -565,7 +565,7 @@ impl Folder {
             Err(error) => return Err(Error::io("making the folder of keys", error)),
         }
         let keys = self.keys()?.ok_or_else(|| Error::NoVolume(KEYS.into()))?;
-        beneath::replace(&keys, name, locked)?;
+        beneath::replace(&keys, name, locked, beneath::PRIVATE)?;
         rustix::fs::fsync(&self.fd).map_err(|error| Error::io("writing the folder of keys", error))
     }
 

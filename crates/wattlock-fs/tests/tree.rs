@@ -375,3 +375,31 @@ fn attributes_are_sealed_by_name_and_value() {
     assert!(extras.attribute(&user(164), crypto).is_ok());
     assert_eq!(errno(&extras.attribute(&user(165), crypto).unwrap_err()), 34);
 }
+
+#[test]
+fn a_copy_that_another_program_made_is_shown_beside_the_entry_and_opens() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    make(&tree, &root, b"letter.txt", crypto);
+    let stored = tree.entry(&root, b"letter.txt", crypto).unwrap().stored.into_string().unwrap();
+    let path = |name: &str| world.folder.path().join(name);
+    let copies = [".sync-conflict-20261123", " (conflicted copy)", "~"];
+    for copy in copies {
+        fs::write(path(&format!("{stored}{copy}")), copy).unwrap();
+    }
+    let listed = list(&tree, &root, crypto);
+    assert_eq!(listed.len(), 4);
+    for copy in copies {
+        let name = format!("letter.txt{copy}");
+        assert!(listed.contains(name.as_bytes()), "{name}");
+        let entry = tree.entry(&root, name.as_bytes(), crypto).unwrap();
+        let file = tree.open_file(&root, &entry, OFlags::RDONLY).unwrap();
+        assert_eq!(std::io::read_to_string(file).unwrap(), copy);
+        let to = tree.entry(&root, format!("mine{copy}").as_bytes(), crypto).unwrap();
+        tree.rename((&root, &entry), (&root, &to), RenameFlags::empty()).unwrap();
+        let again = tree.entry(&root, name.as_bytes(), crypto).unwrap();
+        assert_ne!(again, entry, "its name is free");
+    }
+    assert_eq!(list(&tree, &root, crypto).len(), 4);
+}
