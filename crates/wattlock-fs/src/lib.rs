@@ -8,11 +8,31 @@
 //! [`wattlock_files::Crypto`]. The format is described in `docs/fs-format.md`.
 #![forbid(unsafe_code)]
 
+mod beneath;
+pub mod check;
 pub mod content;
+pub mod dev;
 mod error;
+pub mod format;
 pub mod names;
+mod record;
+pub mod rotate;
 pub mod store;
 pub mod tree;
 pub mod volume;
+pub mod xaes;
 
-pub use error::Error;
+pub use error::{Error, exit_codes};
+
+/// Fills `to` from the kernel's generator.
+pub(crate) fn random(to: &mut [u8]) -> Result<(), Error> {
+    let mut filled = 0;
+    while filled < to.len() {
+        match rustix::rand::getrandom(&mut to[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(len) => filled += len,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::io("reading random bytes", error)),
+        }
+    }
+    Ok(())
+}
