@@ -11,13 +11,16 @@
 mod beneath;
 pub mod check;
 pub mod content;
+pub mod dev;
 mod error;
+pub mod format;
 pub mod names;
 mod record;
 pub mod rotate;
 pub mod store;
 pub mod tree;
 pub mod volume;
+pub mod xaes;
 
 pub use error::{Error, exit_codes};
 
