@@ -263,7 +263,8 @@ fn about(input: &Path, error: &Error) -> String {
     }
 }
 
-fn is_dash(path: &Path) -> bool {
+/// Whether a path stands for a standard stream.
+pub(crate) fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
@@ -423,12 +424,13 @@ pub fn peak_memory() -> Option<u64> {
     line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-fn within(path: &Path, error: Error) -> anyhow::Error {
+/// An error about a file.
+pub(crate) fn within(path: &Path, error: Error) -> anyhow::Error {
     anyhow::Error::new(error).context(shown(path))
 }
 
 /// Reads a file of keys, up to the length that is accepted. `-` is standard input.
-fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+pub(crate) fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let mut content = Zeroizing::new(Vec::new());
     let limit = FILE_MAX as u64 + 1;
     let read = if is_dash(path) {
@@ -445,7 +447,8 @@ fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     }
 }
 
-fn first_line(path: &Path) -> anyhow::Result<SecretString> {
+/// The passphrase that a file begins with.
+pub(crate) fn first_line(path: &Path) -> anyhow::Result<SecretString> {
     let content = read_key_file(path)?;
     let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -13,6 +13,7 @@ mod cpu;
 mod energy;
 mod engines;
 mod files;
+mod fs;
 #[allow(unsafe_code)]
 mod handed;
 mod keygen;
@@ -56,6 +57,7 @@ enum Command {
     Energy(energy::Command),
     Bench(bench::Command),
     Report(report::show::Command),
+    Fs(fs::Command),
     Lab(lab::Command),
     Serve(serve::Command),
     Nginx(nginx::Command),
@@ -125,6 +127,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let interruptible = match &arguments.command {
         Command::Seal(_) | Command::Open(_) | Command::Serve(_) | Command::Nginx(_) => true,
         Command::Bench(command) => command.cleans_up(),
+        Command::Fs(command) => command.cleans_up(),
         _ => false,
     };
     if !interruptible {
@@ -139,6 +142,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Energy(command) => energy::run(command),
         Command::Bench(command) => bench::run(command, choice),
         Command::Report(command) => report::show::run(command),
+        Command::Fs(command) => fs::run(command, choice),
         Command::Lab(command) => lab::run(command, choice),
         Command::Serve(command) => serve::run(command, choice),
         Command::Nginx(command) => nginx::run(command, choice),
@@ -160,6 +164,7 @@ fn ignore_first_interrupt() {
 fn exit_codes() -> String {
     let own = [(0_u8, "done"), (1, "any other failure")];
     let commands = energy::exit_codes().iter().chain([&lab::NONSENSE]).chain(openssl::exit_codes());
+    let commands = commands.chain(wattlock_fs::exit_codes()).chain([&fs::REPAIRED]);
     let mut all: Vec<_> = own.iter().chain(wattlock_files::exit_codes()).chain(commands).collect();
     all.sort_by_key(|(code, _)| *code);
     all.iter().map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
@@ -174,6 +179,12 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         eprintln!("wattlock: {}", line(error));
         return ExitCode::from(lab::NONSENSE.0);
     }
+    if let Some(fs::Exit(code)) = error.downcast_ref() {
+        return ExitCode::from(*code);
+    }
+    if let Some(known) = error.downcast_ref::<wattlock_fs::Error>() {
+        return fail_volume(known, &line(error));
+    }
     let known = error.downcast_ref::<wattlock_files::Error>();
     let told = error.downcast_ref::<files::Told>().is_some();
     // A reader of a listing who has seen enough has made no mistake.
@@ -185,6 +196,17 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         eprintln!("Try '{} --help'.", Arguments::command().get_name());
     }
     known.map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
+}
+
+/// The same for an error of a volume.
+fn fail_volume(error: &wattlock_fs::Error, line: &str) -> ExitCode {
+    if !matches!(error, wattlock_fs::Error::Files(wattlock_files::Error::ClosedPipe)) {
+        eprintln!("wattlock: {line}");
+    }
+    if let wattlock_fs::Error::Usage(_) = error {
+        eprintln!("Try '{} fs --help'.", Arguments::command().get_name());
+    }
+    ExitCode::from(error.exit_code())
 }
 
 /// Everything an error says, once: our own errors already quote what caused them.

@@ -5,12 +5,13 @@
 //! Sealed with XAES-256-GCM (C2SP) under the volume's `files` key of that generation; the first 24 bytes are
 //! associated data.
 
-use wattlock_core::{Algorithm, Data, Error as CoreError, Key, Kind, Request};
 use wattlock_files::Crypto;
 use zeroize::Zeroizing;
 
 use crate::Error;
+use crate::format::{NONCE_LEN as NONCE, TAG_LEN as TAG};
 use crate::volume::Volume;
+use crate::xaes::XaesKey;
 
 /// The record's name in its folder.
 pub(crate) const NAME: &str = "wattlock.dir";
@@ -20,11 +21,10 @@ pub(crate) const LEN: usize = 128;
 const MAGIC: &[u8; 8] = b"wlfolder";
 const VERSION: u8 = 1;
 const AAD: usize = 24;
-const NONCE: usize = 24;
 const KEY: usize = 64;
 
 /// The keys that seal folder records, by generation, ascending. Expanded once.
-pub(crate) struct Masters(Vec<(u32, Key)>);
+pub(crate) struct Masters(Vec<(u32, XaesKey)>);
 
 impl Masters {
     pub(crate) fn new(volume: &Volume, crypto: &mut impl Crypto) -> Result<Masters, Error> {
@@ -32,17 +32,17 @@ impl Masters {
         for (generation, _) in &volume.keys {
             let mut key = Zeroizing::new([0; 32]);
             volume.derive(*generation, "files", &mut key[..], crypto)?;
-            masters.push((*generation, Key::symmetric(Algorithm::Aes256Cbc, &key[..])?));
+            masters.push((*generation, XaesKey::new(&key, crypto)?));
         }
         Ok(Masters(masters))
     }
 
-    pub(crate) fn newest(&self) -> Result<(u32, &Key), Error> {
+    pub(crate) fn newest(&self) -> Result<(u32, &XaesKey), Error> {
         let last = self.0.last().ok_or_else(|| Error::BadVolume("no key".into()))?;
         Ok((last.0, &last.1))
     }
 
-    fn of(&self, generation: u32) -> Option<&Key> {
+    fn of(&self, generation: u32) -> Option<&XaesKey> {
         self.0.iter().find(|(known, _)| *known == generation).map(|(_, key)| key)
     }
 }
@@ -70,14 +70,8 @@ impl Record {
         bytes[8] = VERSION;
         bytes[12..16].copy_from_slice(&generation.to_be_bytes());
         bytes[16..24].copy_from_slice(&self.id);
-        crate::random(&mut bytes[AAD..AAD + NONCE])?;
-        let (aad, rest) = bytes.split_at_mut(AAD);
-        let (nonce, rest) = rest.split_at_mut(NONCE);
-        let (sealed, tag) = rest.split_at_mut(KEY);
-        sealed.copy_from_slice(&self.key[..]);
-        let key = derived(master, nonce, crypto)?;
-        let request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(sealed));
-        crypto.run(&mut Request { nonce: &nonce[12..], aad, tag, ..request })?;
+        bytes[AAD + NONCE..LEN - TAG].copy_from_slice(&self.key[..]);
+        seal_in_place(&mut bytes, master, crypto)?;
         Ok(bytes)
     }
 
@@ -97,20 +91,14 @@ impl Record {
         let number = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let generation = number(12);
         let master = masters.of(generation).ok_or_else(|| bad("its key generation is unknown"))?;
-        let (aad, rest) = bytes.split_at(AAD);
-        let (nonce, rest) = rest.split_at(NONCE);
-        let (sealed, tag) = rest.split_at(KEY);
+        let mut opened = Zeroizing::new(*bytes);
+        if !open_in_place(&mut opened[..], master, crypto)? {
+            return Err(bad("it does not authenticate"));
+        }
         let mut record = Record { id: [0; 8], key: Zeroizing::new([0; KEY]) };
         record.id.copy_from_slice(&bytes[16..24]);
-        let mut tag: [u8; 16] = tag.try_into().map_err(|_| bad("its length"))?;
-        let key = derived(master, nonce, crypto)?;
-        let data = Data::Apart { from: sealed, to: &mut record.key[..] };
-        let request = Request::new(Kind::Aes256GcmOpen, &key, data);
-        match crypto.run(&mut Request { nonce: &nonce[12..], aad, tag: &mut tag, ..request }) {
-            Ok(_) => Ok(record),
-            Err(CoreError::Authentication) => Err(bad("it does not authenticate")),
-            Err(error) => Err(error.into()),
-        }
+        record.key.copy_from_slice(&opened[AAD + NONCE..LEN - TAG]);
+        Ok(record)
     }
 }
 
@@ -125,7 +113,7 @@ pub(crate) fn reseal(
     crypto: &mut impl Crypto,
 ) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
     let bad = |why: &str| Error::Damaged(format!("header: {why}"));
-    if bytes.len() <= AAD + NONCE + 16 {
+    if bytes.len() <= AAD + NONCE + TAG {
         return Err(bad("its length"));
     }
     let generation = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
@@ -135,44 +123,32 @@ pub(crate) fn reseal(
     }
     let from = masters.of(generation).ok_or_else(|| bad("its key generation is unknown"))?;
     let mut bytes = Zeroizing::new(bytes.to_vec());
-    let (aad, rest) = bytes.split_at_mut(AAD);
-    let (nonce, rest) = rest.split_at_mut(NONCE);
-    let (sealed, tag) = rest.split_at_mut(rest.len() - 16);
-    let key = derived(from, nonce, crypto)?;
-    let request = Request::new(Kind::Aes256GcmOpen, &key, Data::InPlace(sealed));
-    match crypto.run(&mut Request { nonce: &nonce[12..], aad, tag, ..request }) {
-        Ok(_) => {}
-        Err(CoreError::Authentication) => return Err(bad("it does not authenticate")),
-        Err(error) => return Err(error.into()),
+    if !open_in_place(&mut bytes, from, crypto)? {
+        return Err(bad("it does not authenticate"));
     }
-    aad[12..16].copy_from_slice(&newest.to_be_bytes());
-    crate::random(nonce)?;
-    let key = derived(to, nonce, crypto)?;
-    let request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(sealed));
-    crypto.run(&mut Request { nonce: &nonce[12..], aad, tag, ..request })?;
+    bytes[12..16].copy_from_slice(&newest.to_be_bytes());
+    seal_in_place(&mut bytes, to, crypto)?;
     Ok(Some(bytes))
 }
 
-/// XAES-256-GCM's derived key (C2SP): CMAC of two blocks, each of one counter, a letter and the nonce's first half.
-fn derived(master: &Key, nonce: &[u8], crypto: &mut impl Crypto) -> Result<Key, Error> {
-    let mut block = |input: &[u8; 16], to: &mut [u8]| -> Result<(), Error> {
-        let data = Data::Apart { from: input, to };
-        let request = Request::new(Kind::Aes256CbcEncrypt, master, data);
-        crypto.run(&mut Request { nonce: &[0; 16], ..request })?;
-        Ok(())
-    };
-    let mut subkey = Zeroizing::new([0; 16]);
-    block(&[0; 16], &mut subkey[..])?;
-    let number = u128::from_be_bytes(*subkey);
-    *subkey = ((number << 1) ^ ((number >> 127) * 0x87)).to_be_bytes();
-    let mut key = Zeroizing::new([0; 32]);
-    for (half, to) in key.chunks_exact_mut(16).enumerate() {
-        let mut input = Zeroizing::new([0, half as u8 + 1, b'X', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        input[4..].copy_from_slice(&nonce[..12]);
-        for (byte, mask) in input.iter_mut().zip(subkey.iter()) {
-            *byte ^= mask;
-        }
-        block(&input, to)?;
-    }
-    Ok(Key::symmetric(Algorithm::Aes256Gcm, &key[..])?)
+/// Seals what lies between nonce and tag, under a fresh nonce.
+fn seal_in_place(bytes: &mut [u8], key: &XaesKey, crypto: &mut impl Crypto) -> Result<(), Error> {
+    let (aad, rest) = bytes.split_at_mut(AAD);
+    let (nonce, rest) = rest.split_at_mut(NONCE);
+    let (secret, tag) = rest.split_at_mut(rest.len() - TAG);
+    let mut fresh = [0; NONCE];
+    crate::random(&mut fresh)?;
+    nonce.copy_from_slice(&fresh);
+    tag.copy_from_slice(&key.seal(&fresh, aad, secret, crypto)?);
+    Ok(())
+}
+
+/// Opens it; says whether it authenticated.
+fn open_in_place(bytes: &mut [u8], key: &XaesKey, crypto: &mut impl Crypto) -> Result<bool, Error> {
+    let (aad, rest) = bytes.split_at_mut(AAD);
+    let (nonce, rest) = rest.split_at_mut(NONCE);
+    let (secret, tag) = rest.split_at_mut(rest.len() - TAG);
+    let short = |_| Error::Damaged("header: its length".into());
+    let (nonce, tag) = ((&*nonce).try_into().map_err(short)?, (&*tag).try_into().map_err(short)?);
+    key.open(nonce, aad, secret, tag, crypto)
 }

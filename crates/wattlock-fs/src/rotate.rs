@@ -11,13 +11,9 @@ use rustix::fs::{FileType, OFlags};
 use wattlock_files::Crypto;
 
 use crate::Error;
+use crate::format::{HEADER_LEN, Header};
 use crate::record;
 use crate::tree::{Folder, Tree};
-
-/// Bytes of a file's header, as `docs/fs-format.md` has it.
-const HEADER: usize = 96;
-/// Its first bytes.
-const MAGIC: &[u8; 8] = b"wattlofs";
 
 /// What a rotation did.
 #[derive(Debug, Default)]
@@ -73,7 +69,7 @@ pub fn rotate(
             match kind {
                 FileType::RegularFile => {
                     let result = tree.open_file(&folder, &entry, OFlags::RDWR).and_then(|file| {
-                        let mut header = [0; HEADER];
+                        let mut header = [0; HEADER_LEN];
                         let read = file.read_exact_at(&mut header, 0);
                         match read {
                             Ok(()) => {}
@@ -81,7 +77,7 @@ pub fn rotate(
                             Err(error) => return Err(Error::io("reading a header", error)),
                         }
                         // A stranger's file keeps no volume key in use.
-                        if name_is_foreign && header[..MAGIC.len()] != *MAGIC {
+                        if name_is_foreign && Header::parse(&header).is_err() {
                             return Ok(false);
                         }
                         let Some(sealed) = tree.reseal(&header, crypto)? else { return Ok(false) };
