@@ -18,6 +18,7 @@ mod fs;
 mod handed;
 mod keygen;
 mod lab;
+mod mount;
 mod nginx;
 mod openssl;
 mod parts;
@@ -58,6 +59,8 @@ enum Command {
     Bench(bench::Command),
     Report(report::show::Command),
     Fs(fs::Command),
+    Mount(mount::Command),
+    Umount(mount::Umount),
     Lab(lab::Command),
     Serve(serve::Command),
     Nginx(nginx::Command),
@@ -93,7 +96,7 @@ fn main() -> ExitCode {
 
 fn parse() -> Result<(ArgMatches, Arguments), clap::Error> {
     let mut command = setup::shown(Arguments::command());
-    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let matches = command.try_get_matches_from_mut(mount::as_asked(std::env::args_os().collect()))?;
     let arguments = Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     Ok((matches, arguments))
 }
@@ -126,6 +129,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let choice = &arguments.choice;
     let interruptible = match &arguments.command {
         Command::Seal(_) | Command::Open(_) | Command::Serve(_) | Command::Nginx(_) => true,
+        Command::Mount(_) => true,
         Command::Bench(command) => command.cleans_up(),
         Command::Fs(command) => command.cleans_up(),
         _ => false,
@@ -143,6 +147,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Bench(command) => bench::run(command, choice),
         Command::Report(command) => report::show::run(command),
         Command::Fs(command) => fs::run(command, choice),
+        Command::Mount(command) => mount::run(command, choice),
+        Command::Umount(command) => mount::umount(command),
         Command::Lab(command) => lab::run(command, choice),
         Command::Serve(command) => serve::run(command, choice),
         Command::Nginx(command) => nginx::run(command, choice),
@@ -164,7 +170,8 @@ fn ignore_first_interrupt() {
 fn exit_codes() -> String {
     let own = [(0_u8, "done"), (1, "any other failure")];
     let commands = energy::exit_codes().iter().chain([&lab::NONSENSE]).chain(openssl::exit_codes());
-    let commands = commands.chain(wattlock_fs::exit_codes()).chain([&fs::REPAIRED]);
+    let commands =
+        commands.chain(wattlock_fs::exit_codes()).chain([&fs::REPAIRED]).chain(mount::exit_codes());
     let mut all: Vec<_> = own.iter().chain(wattlock_files::exit_codes()).chain(commands).collect();
     all.sort_by_key(|(code, _)| *code);
     all.iter().map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()

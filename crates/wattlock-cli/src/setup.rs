@@ -44,6 +44,7 @@ const HEEDED: &[(&str, &[&str])] = &[
     ("fs cat", EVERY),
     ("fs cp", EVERY),
     ("fs check", EVERY),
+    ("mount", EVERY),
     ("serve", EVERY),
     ("engines", EVERY),
     ("calibrate", &["emulate"]),

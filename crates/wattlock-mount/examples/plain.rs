@@ -12,7 +12,6 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{
     AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, Stat, XattrFlags,
@@ -21,7 +20,7 @@ use rustix::io::Errno;
 use wattlock_fs::Error;
 use wattlock_fs::store::Place;
 use wattlock_fs::tree::{Entry, Listed};
-use wattlock_mount::{Backing, Options, Result, mount};
+use wattlock_mount::{Backing, Options, Result, attributes, mount};
 
 /// A folder, as it is.
 struct Plain {
@@ -145,26 +144,19 @@ impl Backing for Plain {
         flags: XattrFlags,
         _thread: &mut (),
     ) -> Result<()> {
-        rustix::fs::lsetxattr(path, name, value, flags).map_err(failed)
+        attributes::set(path, name, value, flags).map_err(failed)
     }
 
     fn attribute(&self, path: &OsStr, name: &OsStr, _thread: &mut ()) -> Result<Vec<u8>> {
-        let mut value = vec![0; 64 << 10];
-        let len = rustix::fs::lgetxattr(path, name, &mut value[..]).map_err(failed)?;
-        value.truncate(len);
-        Ok(value)
+        attributes::get(path, name).map_err(failed)
     }
 
     fn attributes(&self, path: &OsStr, _thread: &mut ()) -> Result<Vec<Vec<u8>>> {
-        let mut list = vec![0; 64 << 10];
-        let len = rustix::fs::llistxattr(path, &mut list[..]).map_err(failed)?;
-        let names = list[..len].split(|byte| *byte == 0);
-        let shown = |name: &&[u8]| !name.is_empty() && !name.starts_with(b"system.posix_acl_");
-        Ok(names.filter(shown).map(<[u8]>::to_vec).collect())
+        attributes::list(path).map_err(failed)
     }
 
     fn remove_attribute(&self, path: &OsStr, name: &OsStr, _thread: &mut ()) -> Result<()> {
-        rustix::fs::lremovexattr(path, name).map_err(failed)
+        attributes::remove(path, name).map_err(failed)
     }
 
     fn create_content(&self, file: File, _place: Place, _thread: &mut ()) -> Result<File> {
@@ -259,7 +251,7 @@ fn main() {
         flags,
         threads: None,
         idle: None,
-        stop: Arc::new(AtomicBool::new(false)),
+        stop: Arc::new(|| false),
         log: Arc::new(|line: &str| eprintln!("plain: {line}")),
     };
     let plain = Plain { root: folder.into() };

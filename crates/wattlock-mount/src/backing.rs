@@ -144,6 +144,11 @@ pub trait Backing: Send + Sync + 'static {
     /// [`Error::Io`].
     fn sync_records(&self) -> Result<()>;
 
+    /// Lines for the log since the last call: what was mended on the way.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Sets an extended attribute of what `path` names, not following a link at its end.
     ///
     /// # Errors
@@ -163,7 +168,7 @@ pub trait Backing: Send + Sync + 'static {
     /// [`Error::Io`] with `ENODATA`; [`Error::Damaged`].
     fn attribute(&self, path: &OsStr, name: &OsStr, thread: &mut Self::Thread) -> Result<Vec<u8>>;
 
-    /// The names of extended attributes, without POSIX ACLs.
+    /// The names of extended attributes, POSIX ACLs among them.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::backing::Backing;
@@ -74,18 +74,20 @@ impl Drop for Listening {
 }
 
 /// Answers in a thread of its own until the process ends. A mount without a socket is still a mount.
-pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: Arc<Inner<B>>) -> Listening {
+pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<Inner<B>>) -> Listening {
     let started = path(mountpoint).and_then(|path| {
         // The mount point was free: a socket of its name is a dead mount's.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         let (mountpoint, source) = (mountpoint.to_owned(), source.to_owned());
-        let since = Instant::now();
+        let (since, inner) = (Instant::now(), Arc::downgrade(inner));
         std::thread::Builder::new().name("wattlock-control".to_owned()).spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
+                // The volume is closed when the mount ends, not when this thread does.
+                let Some(inner) = Weak::upgrade(&inner) else { return };
                 let about = || about(&mountpoint, &source, since, &inner);
-                // A peer that is gone has its answer.
+                // A peer that is gone needs no answer.
                 let _ = answer(&stream, about, &inner);
             }
         })?;

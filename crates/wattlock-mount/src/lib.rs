@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+pub mod attributes;
 mod backing;
 mod caller;
 pub mod control;
@@ -18,6 +19,7 @@ mod folders;
 mod handles;
 mod mount;
 mod requests;
+mod sealed;
 mod table;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,6 +28,7 @@ pub use backing::{Backing, Result};
 pub use counters::{Counters, Op};
 pub use door::{Behaviour, Door};
 pub use mount::{Error, Options, check, is_option, mount, unmount};
+pub use sealed::{Engines, Sealed, SealedThread};
 
 /// Locks. What a panicked thread left is still a whole value here: nothing changes in two steps under a lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

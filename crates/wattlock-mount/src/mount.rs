@@ -46,8 +46,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Unmount when nothing was asked for this long and nothing is open.
     pub idle: Option<Duration>,
-    /// Raised by a signal: unmount.
-    pub stop: Arc<AtomicBool>,
+    /// Says that a signal came since it was asked last: unmount.
+    pub stop: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Gets lines for the log.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -155,7 +155,7 @@ pub fn mount<B: Backing>(
     let door = Door::new(backing, behaviour, folders)?;
     let inner = door.inner.clone();
     let session = Session::new(door, &mountpoint, &config).map_err(refused)?;
-    let control = control::listen(&mountpoint, &options.source, inner.clone());
+    let control = control::listen(&mountpoint, &options.source, &inner);
     let ended = Arc::new(AtomicBool::new(false));
     let keeper = Keeper {
         inner: inner.clone(),
@@ -171,8 +171,10 @@ pub fn mount<B: Backing>(
     let served = session.run();
     ended.store(true, Ordering::SeqCst);
     let _ = keeper.join();
-    drop(control);
     let last = inner.on_thread(|thread, _| inner.backing.checkpoint(thread));
+    // The door goes first, and with it the volume's lock: who waits for the socket to go may mount again.
+    drop(inner);
+    drop(control);
     served.map_err(refused)?;
     Ok(last?)
 }
@@ -217,7 +219,7 @@ struct Keeper<B: Backing> {
     inner: Arc<Inner<B>>,
     mountpoint: PathBuf,
     idle: Option<Duration>,
-    stop: Arc<AtomicBool>,
+    stop: Arc<dyn Fn() -> bool + Send + Sync>,
     ended: Arc<AtomicBool>,
 }
 
@@ -245,6 +247,9 @@ impl<B: Backing> Keeper<B> {
             if counters.total() != requests {
                 (requests, asked) = (counters.total(), Instant::now());
             }
+            for note in self.inner.backing.notes() {
+                (self.inner.behaviour.log)(&note);
+            }
             if self.inner.backing.wants_checkpoint(changed.elapsed() >= QUIET) {
                 let done = self.inner.on_thread(|thread, _| self.inner.backing.checkpoint(thread));
                 if let Err(error) = done {
@@ -252,7 +257,7 @@ impl<B: Backing> Keeper<B> {
                     changed = Instant::now();
                 }
             }
-            if self.stop.swap(false, Ordering::SeqCst) {
+            if (self.stop)() {
                 self.unmount(true);
             }
             let unused = self.inner.files.len() + self.inner.dirs.len() == 0;

@@ -20,6 +20,7 @@ use wattlock_fs::Error;
 use wattlock_fs::tree::{Entry, Listed};
 
 use crate::attr::{device_from_fuse, kind, to_set};
+use crate::attributes;
 use crate::backing::{Backing, Result};
 use crate::caller::{Caller, Groups};
 use crate::counters::Op;
@@ -44,9 +45,6 @@ const SGID: u32 = 0o2000;
 const GROUP_EXECUTES: u32 = 0o010;
 const CAPABILITY: &str = "security.capability";
 const ACL: &[u8] = b"system.posix_acl_";
-
-/// How many attempts an attribute's size that grows in between is given.
-const GROWING: usize = 5;
 
 impl<B: Backing> Inner<B> {
     fn caller(request: &Request) -> Caller {
@@ -368,7 +366,7 @@ impl<B: Backing> Inner<B> {
         self.on_thread(|thread, _| {
             let (spot, _) = self.spot(number, thread)?;
             self.with_path(&spot, |path| match is_acl(name) {
-                true => plain_attribute(path, name),
+                true => attributes::get(path, name).map_err(errno),
                 false => self.backing.attribute(path, name, thread),
             })
         })
@@ -382,12 +380,6 @@ impl<B: Backing> Inner<B> {
                 for name in self.backing.attributes(path, thread)? {
                     list.extend_from_slice(&name);
                     list.push(0);
-                }
-                for name in ["system.posix_acl_access", "system.posix_acl_default"] {
-                    if rustix::fs::lgetxattr(path, name, &mut [0_u8; 0]).is_ok_and(|len| len > 0) {
-                        list.extend_from_slice(name.as_bytes());
-                        list.push(0);
-                    }
                 }
                 Ok(list)
             })
@@ -414,8 +406,8 @@ impl<B: Backing> Inner<B> {
                 // The backing file system takes the set-group bit from a file whose group the caller is not in.
                 self.as_caller(Inner::<B>::caller(request), Groups::Needed, || {
                     match value {
-                        Some((value, flags)) => rustix::fs::lsetxattr(path, name, value, flags),
-                        None => rustix::fs::lremovexattr(path, name),
+                        Some((value, flags)) => attributes::set(path, name, value, flags),
+                        None => attributes::remove(path, name),
                     }
                     .map_err(errno)
                 })
@@ -515,23 +507,6 @@ fn unchanged() -> Timestamps {
 
 fn is_acl(name: &OsStr) -> bool {
     name.as_bytes().starts_with(ACL)
-}
-
-/// An attribute as it is stored.
-fn plain_attribute(path: &OsStr, name: &OsStr) -> Result<Vec<u8>> {
-    for _ in 0..GROWING {
-        let len = rustix::fs::lgetxattr(path, name, &mut [0_u8; 0]).map_err(errno)?;
-        let mut value = vec![0; len];
-        match rustix::fs::lgetxattr(path, name, &mut value[..]) {
-            Ok(len) => {
-                value.truncate(len);
-                return Ok(value);
-            }
-            Err(Errno::RANGE) => {}
-            Err(error) => return Err(errno(error)),
-        }
-    }
-    Err(errno(Errno::RANGE))
 }
 
 /// The first `len` bytes of a buffer that grows once.

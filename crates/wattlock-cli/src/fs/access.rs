@@ -17,7 +17,7 @@ use crate::ask::{self, Terminal};
 use crate::files::{first_line, is_dash, read_key_file, within};
 
 /// What opens the volume.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Keys {
     /// Open with the identities in this file: age's, or an SSH private key; may be repeated. Without it, a passphrase of
     /// the volume is asked for
@@ -33,6 +33,15 @@ pub struct Keys {
 }
 
 impl Keys {
+    /// These, and those that mount options name.
+    pub fn with(&self, identities: &[String], passphrase_file: Option<&str>, key: Option<&str>) -> Keys {
+        let mut keys = self.clone();
+        keys.identities.extend(identities.iter().map(PathBuf::from));
+        keys.passphrase_file = passphrase_file.map(PathBuf::from).or(keys.passphrase_file);
+        keys.key = key.map(str::to_owned).or(keys.key);
+        keys
+    }
+
     /// Opens the volume's folder and the volume.
     pub fn open(&self, path: &Path, runtime: &Runtime) -> Result<(Folder, Volume)> {
         let folder = Folder::open(path)?;

@@ -1,6 +1,6 @@
 //! `wattlock fs`: encrypted volumes without mounting them.
 
-mod access;
+pub mod access;
 mod check;
 mod content;
 mod keys;
@@ -15,6 +15,7 @@ use wattlock_fs::tree::Tree;
 use wattlock_fs::volume::{self, NameMode, Volume};
 
 use crate::ask::Terminal;
+use crate::mount;
 use crate::setup::{self, Choice};
 use crate::text;
 use access::NewKeys;
@@ -43,6 +44,8 @@ enum Sub {
     Cat(content::Cat),
     Cp(content::Cp),
     Check(check::Command),
+    Status(mount::Status),
+    Set(mount::Set),
 }
 
 /// Make an encrypted volume in an empty folder
@@ -95,7 +98,7 @@ fn chunk(text: &str) -> Result<usize, String> {
 impl Command {
     /// Whether an interrupt must leave time for what has begun.
     pub fn cleans_up(&self) -> bool {
-        !matches!(self.command, Sub::Ls(_) | Sub::Cat(_))
+        !matches!(self.command, Sub::Ls(_) | Sub::Cat(_) | Sub::Status(_) | Sub::Set(_))
     }
 }
 
@@ -113,6 +116,8 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Sub::Cat(command) => content::cat(command, choice),
         Sub::Cp(command) => content::cp(command, choice),
         Sub::Check(command) => check::run(command, choice),
+        Sub::Status(command) => mount::status(command),
+        Sub::Set(command) => mount::set(command),
     }
 }
 
