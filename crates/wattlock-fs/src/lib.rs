@@ -12,6 +12,7 @@ pub mod content;
 pub mod dev;
 mod error;
 pub mod format;
+mod journal;
 pub mod names;
 pub mod store;
 pub mod tree;
