@@ -205,7 +205,6 @@ impl History {
             }
             if state + 1 == STATES / 2 {
                 // Everything reached the disk; from then on, by lot.
-                picks = vec![usize::MAX; 64].into_iter().map(|_| 0).collect();
                 picks = asked.iter().map(|below| below - 1).collect();
             } else if state >= STATES / 2 {
                 picks.clear();
