@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use rustix::fs::{FileType, OFlags, RenameFlags};
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use wattlock_files::Crypto;
 
@@ -266,7 +266,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         for turn in 0.. {
             let name = if turn == 0 { format!("lost-{inode}") } else { format!("lost-{inode}-{turn}") };
             let to = self.tree.entry(folder, name.as_bytes(), crypto)?;
-            match self.tree.rename((folder, &item.entry), (folder, &to), RenameFlags::NOREPLACE) {
+            match self.tree.rename_lost(folder, &item.entry, &to) {
                 Ok(()) => return Ok(name),
                 Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),

@@ -5,6 +5,7 @@
 //! rotation can stop at any moment and begin again: what has the newest generation is skipped. A header lies within a
 //! file's first 512 bytes, which storage writes whole or not at all.
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FileType, OFlags};
@@ -26,16 +27,49 @@ pub struct Rotated {
     pub failed: Vec<String>,
 }
 
-/// Seals every header and record below `root` under the volume's newest key. Nobody else may use the volume
-/// meanwhile. `stop` is asked before each folder.
+/// Seals every header and record below `root` under the volume's newest key, headers where they are. Nobody else may
+/// use the volume meanwhile. `stop` is asked before each folder.
 ///
 /// # Errors
 /// [`Error::Io`] for a root that cannot be listed; everything else is in the result.
-pub fn rotate(
+pub fn rotate<C: Crypto>(
     tree: &Tree,
     root: Folder,
     stop: &mut dyn FnMut() -> bool,
-    crypto: &mut impl Crypto,
+    crypto: &mut C,
+) -> Result<Rotated, Error> {
+    let mut in_place = |file: &File, named: bool, crypto: &mut C| {
+        let mut header = [0; HEADER_LEN];
+        match file.read_exact_at(&mut header, 0) {
+            Ok(()) => {}
+            Err(_) if !named => return Ok(false),
+            Err(error) => return Err(Error::io("reading a header", error)),
+        }
+        // A stranger's file keeps no volume key in use.
+        if !named && Header::parse(&header).is_err() {
+            return Ok(false);
+        }
+        let Some(sealed) = tree.reseal(&header, crypto)? else { return Ok(false) };
+        file.write_all_at(&sealed, 0).map_err(|error| Error::io("writing a header", error))?;
+        Ok(true)
+    };
+    rotate_with(tree, root, &mut in_place, stop, crypto)
+}
+
+/// Seals one file's header anew: is given the backing file, opened for writing, and whether its name opened; says whether
+/// it had to.
+pub type Reseal<'a, C> = dyn FnMut(&File, bool, &mut C) -> Result<bool, Error> + 'a;
+
+/// As [`rotate`], while the volume is in use: whoever uses it seals the headers, so that it knows of each.
+///
+/// # Errors
+/// As [`rotate`].
+pub fn rotate_with<C: Crypto>(
+    tree: &Tree,
+    root: Folder,
+    reseal: &mut Reseal<'_, C>,
+    stop: &mut dyn FnMut() -> bool,
+    crypto: &mut C,
 ) -> Result<Rotated, Error> {
     let mut done = Rotated::default();
     count(&mut done, "the volume's folder record", tree.rotate_record(&root, crypto));
@@ -68,23 +102,8 @@ pub fn rotate(
             let path = if path.is_empty() { name } else { format!("{path}/{name}") };
             match kind {
                 FileType::RegularFile => {
-                    let result = tree.open_file(&folder, &entry, OFlags::RDWR).and_then(|file| {
-                        let mut header = [0; HEADER_LEN];
-                        let read = file.read_exact_at(&mut header, 0);
-                        match read {
-                            Ok(()) => {}
-                            Err(_) if name_is_foreign => return Ok(false),
-                            Err(error) => return Err(Error::io("reading a header", error)),
-                        }
-                        // A stranger's file keeps no volume key in use.
-                        if name_is_foreign && Header::parse(&header).is_err() {
-                            return Ok(false);
-                        }
-                        let Some(sealed) = tree.reseal(&header, crypto)? else { return Ok(false) };
-                        file.write_all_at(&sealed, 0)
-                            .map_err(|error| Error::io("writing a header", error))?;
-                        Ok(true)
-                    });
+                    let file = tree.open_file(&folder, &entry, OFlags::RDWR);
+                    let result = file.and_then(|file| reseal(&file, !name_is_foreign, crypto));
                     count(&mut done, &path, result);
                 }
                 FileType::Directory => match tree.folder(&folder, &entry, crypto) {

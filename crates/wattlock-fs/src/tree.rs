@@ -20,7 +20,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -51,7 +51,7 @@ const COPIES_MAX: usize = 10_000;
 pub struct Tree {
     root: OwnedFd,
     mode: NameMode,
-    masters: Masters,
+    masters: RwLock<Masters>,
     /// The key of all names of a deterministic volume.
     names: Option<Key>,
     extras: Extras,
@@ -139,7 +139,7 @@ impl Tree {
         };
         let tree = Tree {
             mode: volume.names,
-            masters: Masters::new(volume, crypto)?,
+            masters: RwLock::new(Masters::new(volume, crypto)?),
             names,
             extras: Extras::new(volume, crypto)?,
             unsynced: Mutex::default(),
@@ -150,6 +150,21 @@ impl Tree {
         };
         let folder = tree.keyed(root, crypto)?;
         Ok((tree, folder))
+    }
+
+    fn masters(&self) -> RwLockReadGuard<'_, Masters> {
+        self.masters.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes over the volume keys of `volume`: the same volume after [`Volume::add_generation`], or after old ones were
+    /// removed.
+    ///
+    /// # Errors
+    /// [`Error::Engine`]; nothing has changed.
+    pub fn rekey(&self, volume: &Volume, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let masters = Masters::new(volume, crypto)?;
+        *self.masters.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = masters;
+        Ok(())
     }
 
     /// What seals link targets and extended attributes.
@@ -183,7 +198,7 @@ impl Tree {
         if content.iter().all(|byte| *byte == 0) {
             return self.mended(fd, inode, crypto);
         }
-        let record = Record::open(&content, &self.masters, crypto)?;
+        let record = Record::open(&content, &self.masters(), crypto)?;
         let key = Some(Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?);
         Ok(Folder { fd, key, inode })
     }
@@ -191,7 +206,7 @@ impl Tree {
     /// Gives a folder whose record has no bytes a new one.
     fn mended(&self, fd: OwnedFd, inode: (u64, u64), crypto: &mut impl Crypto) -> Result<Folder, Error> {
         let record = Record::fresh()?;
-        let bytes = record.seal(&self.masters, crypto)?;
+        let bytes = record.seal(&self.masters(), crypto)?;
         beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED)?;
         locked(&self.notes).push(format!(
             "folder with inode {}: its record had no bytes after a crash; it has a new one",
@@ -387,7 +402,7 @@ impl Tree {
             Err(error) => return Err(failed(error)),
             Ok(_) => return Err(failed(Errno::EXIST)),
         }
-        let record = Record::fresh()?.seal(&self.masters, crypto)?;
+        let record = Record::fresh()?.seal(&self.masters(), crypto)?;
         let temporary = beneath::temporary("new")?;
         // Whoever makes a folder that its owner may not write still writes its record. Only the owner's bits are given
         // first and taken after: an inherited ACL decides about the others when the folder is made.
@@ -613,6 +628,13 @@ impl Tree {
         Some(FileType::from_raw_mode(status.st_mode))
     }
 
+    /// Gives an entry whose name does not open one, and leaves everything beside it as it is.
+    pub(crate) fn rename_lost(&self, folder: &Folder, lost: &Entry, to: &Entry) -> Result<(), Error> {
+        self.named(folder, to, || {
+            rename_with(&folder.fd, &lost.stored, &folder.fd, &to.stored, RenameFlags::NOREPLACE)
+        })
+    }
+
     /// Gives a folder whose record does not open a new one, and keeps what was there under another name. Names in the
     /// folder do not open with it.
     pub(crate) fn replace_record(
@@ -629,7 +651,7 @@ impl Tree {
             Err(error) => return Err(Error::io("keeping a damaged record", error)),
         }
         let record = Record::fresh()?;
-        let bytes = record.seal(&self.masters, crypto)?;
+        let bytes = record.seal(&self.masters(), crypto)?;
         beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED)?;
         Ok(Folder { fd, key: Some(Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?), inode })
     }
@@ -656,7 +678,7 @@ impl Tree {
         header: &[u8],
         crypto: &mut impl Crypto,
     ) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
-        record::reseal(header, &self.masters, crypto)
+        record::reseal(header, &self.masters(), crypto)
     }
 
     /// An entry that was acknowledged must not come into a folder whose record was not.

@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use common::World;
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
 use wattlock::Dispatcher;
+use wattlock_fs::rotate::rotate_with;
 use wattlock_fs::tree::{Folder, Tree};
 use wattlock_fs::volume::NameMode;
 use wattlock_fs::{Error, names};
@@ -402,4 +403,39 @@ fn a_copy_that_another_program_made_is_shown_beside_the_entry_and_opens() {
         assert_ne!(again, entry, "its name is free");
     }
     assert_eq!(list(&tree, &root, crypto).len(), 4);
+}
+
+#[test]
+fn records_are_sealed_under_a_new_key_while_the_tree_is_open() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let entry = tree.entry(&root, b"folder", &mut world.crypto).unwrap();
+    tree.make_folder(&root, &entry, ALL, &mut world.crypto).unwrap();
+    let inner = tree.folder(&root, &entry, &mut world.crypto).unwrap();
+    make(&tree, &inner, b"file", &mut world.crypto);
+    fs::write(world.folder.path().join("stranger"), "no header").unwrap();
+
+    world.volume.add_generation().unwrap();
+    tree.rekey(&world.volume, &mut world.crypto).unwrap();
+    let mut headers = 0;
+    let mut reseal = |_: &fs::File, named: bool, _: &mut Dispatcher| {
+        headers += u32::from(named);
+        Ok(named)
+    };
+    let mut never = || false;
+    let (_, again) = Tree::open(world.folder.path(), &world.volume, &mut world.crypto).unwrap();
+    let done = rotate_with(&tree, again, &mut reseal, &mut never, &mut world.crypto).unwrap();
+    assert_eq!(
+        (done.sealed, done.skipped, done.failed.len()),
+        (3, 1, 0),
+        "two records, a file, a stranger's"
+    );
+    assert_eq!(headers, 1);
+
+    world.volume.keys.remove(0);
+    tree.rekey(&world.volume, &mut world.crypto).unwrap();
+    let inner = tree.folder(&root, &entry, &mut world.crypto).unwrap();
+    assert_eq!(list(&tree, &inner, &mut world.crypto), set([b"file"]));
+    let (tree, root) = world.tree();
+    assert_eq!(tree.list(&root, &mut world.crypto).unwrap().0.len(), 1);
 }

@@ -1,6 +1,6 @@
 //! `wattlock fs key` and `wattlock fs passwd`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use anyhow::Result;
@@ -213,6 +213,10 @@ fn which(name: Option<&str>, volume: &Volume) -> Result<String, Error> {
     }
 }
 
+fn store(path: &Path) -> Result<FolderStore, Error> {
+    FolderStore::open(path).map_err(|error| Error::io("opening the volume", error))
+}
+
 fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     let runtime = setup::storage_runtime(choice)?;
     let (folder, _) = command.keys.open(&command.folder, &runtime)?;
@@ -220,8 +224,7 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     let mut volume = command.keys.read(&command.folder, &folder, &runtime)?;
     let crypto = &mut runtime.dispatcher();
     // The journal's lock keeps mounts away; what is in it goes into place first.
-    let store = FolderStore::open(&command.folder).map_err(|error| Error::io("opening the volume", error))?;
-    let (contents, recovered) = Contents::start(store, &volume, crypto)?;
+    let (contents, recovered) = Contents::start(store(&command.folder)?, &volume, crypto)?;
     for line in recovered.lines {
         tell!("wattlock: {line}");
     }
@@ -245,8 +248,9 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
             format!("{} headers or records keep the old key, and so does the volume", rotated.failed.len());
         return Err(Error::Damaged(what).into());
     }
-    // Nothing needs the old keys any more. The journal is empty: it may begin anew under the new one.
+    // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
     drop(contents);
+    Contents::start(store(&command.folder)?, &volume, crypto)?.0.checkpoint(crypto)?;
     volume.keys.drain(..volume.keys.len() - 1);
     folder.write(&volume, Terminal::default(), &runtime)?;
     tell!("wattlock: {} headers and records sealed anew", rotated.sealed + rotated.skipped);
