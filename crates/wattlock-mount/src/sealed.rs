@@ -201,7 +201,9 @@ impl Backing for Sealed {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.tree.take_notes()
+        let mut lines = self.tree.take_notes();
+        lines.extend(self.contents.take_lines());
+        lines
     }
 
     fn set_attribute(

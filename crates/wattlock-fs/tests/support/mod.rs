@@ -12,7 +12,11 @@ use zeroize::Zeroizing;
 pub const CHUNK: u64 = 4096;
 
 pub fn volume() -> Volume {
-    Volume { id: [1; 16], chunk: 4096, names: NameMode::Plain, keys: vec![(1, Zeroizing::new([7; 32]))] }
+    Volume {
+        id: [1; 16],
+        keys: vec![(1, Zeroizing::new([7; 32]))],
+        ..Volume::generate(4096, NameMode::Plain).unwrap()
+    }
 }
 
 pub fn crypto() -> Dispatcher {
