@@ -17,7 +17,10 @@ pub const OVERHEAD: usize = NONCE_LEN + TAG_LEN;
 /// Bytes of a slot that is a hole record: it seals its run's length as a power of two.
 pub const HOLE_LEN: usize = OVERHEAD + 8;
 /// A hole record covers at most two to this power of slots.
-pub const HOLE_LEVEL_MAX: u32 = 40;
+pub const HOLE_LEVEL_MAX: u32 = 52;
+
+/// The header's flag of a file that may have hole records. In a file without it a zeroed slot is damage at once.
+pub const SPARSE: u16 = 1;
 
 /// First bytes of every file's header.
 const MAGIC: &[u8; 8] = b"wattlofs";
@@ -134,7 +137,7 @@ impl Geometry {
 pub struct Header {
     /// The chunk size's logarithm to base 2.
     pub chunk_log2: u8,
-    /// No flag is defined.
+    /// [`SPARSE`] or 0.
     pub flags: u16,
     /// The generation of the volume key that seals the file's key.
     pub generation: u32,

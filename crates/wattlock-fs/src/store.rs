@@ -8,7 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::fs::{
+    AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
+};
 use rustix::io::Errno;
 
 /// One backing file. Shared by threads.
@@ -25,6 +27,19 @@ pub trait File: Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     /// Makes a hole without changing the length.
     fn punch(&self, at: u64, len: u64) -> io::Result<()>;
+    /// Whether it was opened for writing.
+    fn writable(&self) -> bool {
+        true
+    }
+    /// Its times of access and modification, where it has any.
+    fn times(&self) -> io::Result<Option<Timestamps>> {
+        Ok(None)
+    }
+    /// Puts its times back: what the journal brings into place was written before.
+    fn set_times(&self, times: &Timestamps) -> io::Result<()> {
+        let _ = times;
+        Ok(())
+    }
 }
 
 /// Where a file was when it was opened. Recovery finds it again by this.
@@ -87,6 +102,23 @@ impl File for std::fs::File {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(self, at, len),
             result => Ok(result?),
         }
+    }
+
+    fn writable(&self) -> bool {
+        rustix::fs::fcntl_getfl(self).is_ok_and(|flags| flags & OFlags::RWMODE != OFlags::RDONLY)
+    }
+
+    fn times(&self) -> io::Result<Option<Timestamps>> {
+        let stat = rustix::fs::fstat(self)?;
+        let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+        Ok(Some(Timestamps {
+            last_access: time(stat.st_atime, stat.st_atime_nsec as _),
+            last_modification: time(stat.st_mtime, stat.st_mtime_nsec as _),
+        }))
+    }
+
+    fn set_times(&self, times: &Timestamps) -> io::Result<()> {
+        Ok(rustix::fs::futimens(self, times)?)
     }
 }
 

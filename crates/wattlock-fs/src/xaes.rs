@@ -35,6 +35,13 @@ impl XaesKey {
         Ok(XaesKey { block, subkey: Zeroizing::new(subkey.to_be_bytes()) })
     }
 
+    /// The key itself.
+    pub(crate) fn secret(&self) -> Zeroizing<[u8; 32]> {
+        let mut secret = Zeroizing::new([0; 32]);
+        secret.copy_from_slice(self.block.bytes());
+        secret
+    }
+
     /// The AES-256-GCM key of all nonces that begin with `prefix`: two AES blocks.
     ///
     /// # Errors

@@ -3,43 +3,13 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use wattlock::{Dispatcher, Runtime};
+use wattlock::Dispatcher;
 use wattlock_fs::content::{Content, Contents};
 use wattlock_fs::dev::SimStore;
-use wattlock_fs::volume::{NameMode, Volume};
-use zeroize::Zeroizing;
 
-const CHUNK: u64 = 4096;
+mod support;
 
-fn volume() -> Volume {
-    Volume {
-        id: [1; 16],
-        keys: vec![(1, Zeroizing::new([7; 32]))],
-        ..Volume::generate(4096, NameMode::Plain).unwrap()
-    }
-}
-
-fn crypto() -> Dispatcher {
-    Runtime::builder().telemetry(false).build().unwrap().dispatcher()
-}
-
-fn pattern(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 56) as u8
-        })
-        .collect()
-}
-
-fn whole(content: &Content<SimStore>, crypto: &mut Dispatcher) -> Vec<u8> {
-    let mut bytes = vec![0xee; content.len() as usize + 10];
-    let len = content.read(&mut bytes, 0, crypto).unwrap();
-    assert_eq!(len as u64, content.len());
-    bytes.truncate(len);
-    bytes
-}
+use support::{CHUNK, crypto, pattern, volume, whole};
 
 /// A volume with one file, and what the file should contain.
 struct Bench {
@@ -176,6 +146,7 @@ fn place() -> impl Strategy<Value = usize> {
     prop_oneof![
         (0_usize..8, -2_isize..3).prop_map(|(chunk, off)| (chunk as isize * 4096 + off).max(0) as usize),
         0_usize..40_000,
+        (20_usize..80, -2_isize..3).prop_map(|(chunk, off)| (chunk as isize * 4096 + off) as usize),
     ]
 }
 

@@ -5,9 +5,12 @@ use std::sync::{Mutex, PoisonError};
 use rustix::rand::GetRandomFlags;
 use wattlock_core::{Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
 use wattlock_files::Crypto;
+use zeroize::Zeroizing;
 
 use crate::Error;
-use crate::format::{Geometry, NONCE_LEN, OVERHEAD, SlotKind, TAG_LEN, slot_aad};
+use crate::format::{
+    Geometry, HOLE_LEN, HOLE_LEVEL_MAX, NONCE_LEN, OVERHEAD, SlotKind, TAG_LEN, be64, slot_aad,
+};
 use crate::xaes::{PREFIX_LEN, XaesKey};
 
 /// Chunks that one nonce prefix serves; a fresh one is drawn then.
@@ -53,6 +56,11 @@ impl FileKey {
         Ok(key)
     }
 
+    /// The key from which all of them are derived.
+    pub(crate) fn secret(&self) -> Zeroizing<[u8; 32]> {
+        self.xaes.secret()
+    }
+
     fn keep(&self, prefix: [u8; PREFIX_LEN], key: Key) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.truncate(CACHED - 1);
@@ -87,18 +95,6 @@ impl Writer {
         self.left = CHUNKS_PER_PREFIX.saturating_sub(chunks);
         Ok((prefix, derived))
     }
-}
-
-/// Seals one data slot into all of `to`.
-pub(crate) fn seal(
-    key: &FileKey,
-    writer: &mut Writer,
-    index: u64,
-    plain: &[u8],
-    to: &mut [u8],
-    crypto: &mut impl Crypto,
-) -> Result<(), Error> {
-    seal_one(key, writer, (index, SlotKind::Data), plain, to, crypto)
 }
 
 /// Seals one slot of any kind into all of `to`.
@@ -143,7 +139,7 @@ pub(crate) fn seal_pieces(
     let plains = || pieces.iter().flat_map(|piece| piece.chunks(chunk)).chain(std::iter::once(&[][..]));
     if count == 1 {
         let plain = plains().next().unwrap_or_default();
-        return seal(key, writer, first, plain, to, crypto);
+        return seal_one(key, writer, (first, SlotKind::Data), plain, to, crypto);
     }
     let (prefix, derived) = writer.take(key, count as u32, crypto)?;
     let mut base = [0; NONCE_LEN - PREFIX_LEN];
@@ -175,6 +171,55 @@ pub(crate) fn seal_pieces(
         item.result?;
     }
     Ok(())
+}
+
+/// A hole record: a slot that says how long the run is that begins with it.
+pub(crate) fn seal_hole(
+    key: &FileKey,
+    writer: &mut Writer,
+    (index, level): (u64, u8),
+    crypto: &mut impl Crypto,
+) -> Result<[u8; HOLE_LEN], Error> {
+    let mut record = [0; HOLE_LEN];
+    let level = u64::from(level).to_be_bytes();
+    seal_one(key, writer, (index, SlotKind::Hole), &level, &mut record, crypto)?;
+    Ok(record)
+}
+
+/// Whether stored bytes may be a hole record, or part of a run that one covers. `slot` is a slot's beginning, of 64
+/// bytes or more: behind a hole record there are zeros, and a nonce is never zero.
+pub(crate) fn may_be_hole(slot: &[u8]) -> bool {
+    slot.get(HOLE_LEN..HOLE_LEN + 16).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
+}
+
+/// The level of a hole record; `None` if it is none that authenticates.
+pub(crate) fn open_hole(
+    key: &FileKey,
+    index: u64,
+    slot: &[u8],
+    crypto: &mut impl Crypto,
+) -> Result<Option<u8>, Error> {
+    let Some(record) = slot.first_chunk::<HOLE_LEN>() else { return Ok(None) };
+    let Some(prefix) = record.first_chunk::<PREFIX_LEN>() else { return Ok(None) };
+    let derived = key.derived(prefix, crypto)?;
+    let (mut text, mut tag) = ([0; 8], [0; TAG_LEN]);
+    tag.copy_from_slice(&record[HOLE_LEN - TAG_LEN..]);
+    let data = Data::Apart { from: &record[NONCE_LEN..NONCE_LEN + 8], to: &mut text };
+    let aad = slot_aad(index, SlotKind::Hole);
+    let mut request = Request {
+        nonce: &record[PREFIX_LEN..NONCE_LEN],
+        aad: &aad,
+        tag: &mut tag,
+        ..Request::new(Kind::Aes256GcmOpen, &derived, data)
+    };
+    match crypto.run(&mut request) {
+        Ok(_) => {}
+        Err(CoreError::Authentication) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    }
+    let level = be64(&text);
+    let aligned = level <= u64::from(HOLE_LEVEL_MAX) && index.trailing_zeros() as u64 >= level.min(64);
+    Ok(aligned.then_some(level as u8))
 }
 
 /// Opens consecutive data slots, stored one after the other, into pieces of whole chunks.
