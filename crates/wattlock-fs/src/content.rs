@@ -127,7 +127,10 @@ impl<S: Store> Contents<S> {
             let secret = purpose(key, b"journal", crypto)?;
             secrets.push((*generation, Key::symmetric(Algorithm::Secret, &secret[..])?));
         }
-        let file = store.journal().map_err(|error| Error::io("opening the journal", error))?;
+        let file = store.journal().map_err(|error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => Error::InUse,
+            _ => Error::io("opening the journal", error),
+        })?;
         let (journal, found) = Journal::open(file, secrets, crypto)?;
         let shared = Arc::new(Shared {
             store,
@@ -256,6 +259,20 @@ impl<S: Store> Contents<S> {
     /// Lines for the log that came up since the last call: files that were cut when they were opened.
     pub fn take_lines(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.shared.lines))
+    }
+
+    /// Empties the journal and seals both of its heads under the volume's newest key, after which no older key opens
+    /// anything of it.
+    ///
+    /// # Errors
+    /// As [`Contents::checkpoint`].
+    pub fn rekey_journal(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.checkpoint(crypto)?;
+        let _epoch = write_lock(&shared.epoch);
+        let unclean = read_lock(&shared.unclean);
+        shared.journal.reset(&unclean, crypto)?;
+        shared.journal.reset(&unclean, crypto)
     }
 
     /// Every file of the volume was opened since [`Contents::start`]: files of earlier epochs that did not end well
