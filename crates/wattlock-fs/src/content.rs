@@ -457,6 +457,9 @@ impl<S: Store> Shared<S> {
         if self.journal.used() == 0 {
             return Ok(());
         }
+        let synced = |error| Error::io("syncing the volume", error);
+        // Most of what is to be synced is synced before anybody has to wait.
+        self.store.sync_all().map_err(synced)?;
         let _epoch = write_lock(&self.epoch);
         self.journal.sync_all()?;
         let open: Vec<Arc<Content<S>>> = read_lock(&self.open).values().filter_map(Weak::upgrade).collect();
@@ -468,7 +471,7 @@ impl<S: Store> Shared<S> {
             self.settle(&state.file, &state.overlay, state.header, state.len)?;
             state.physical = self.geometry.stored_len(state.len);
         }
-        self.store.sync_all().map_err(|error| Error::io("syncing the volume", error))?;
+        self.store.sync_all().map_err(synced)?;
         self.journal.reset(&read_lock(&self.unclean), crypto)?;
         for content in &open {
             let mut state = content.state_mut();
