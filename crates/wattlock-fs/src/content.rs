@@ -282,6 +282,14 @@ impl<S: Store> Contents<S> {
     }
 }
 
+impl<S: Store> Drop for Contents<S> {
+    fn drop(&mut self) {
+        // Contents that the journal replaces slots of hold what is shared, and it them.
+        let pinned = std::mem::take(&mut *lock(&self.shared.pinned));
+        drop(pinned);
+    }
+}
+
 impl<S: Store> Shared<S> {
     fn content(self: &Arc<Self>, place: Place, key: FileKey, state: State<S::File>) -> Arc<Content<S>> {
         Arc::new_cyclic(|this| Content {
@@ -466,6 +474,9 @@ impl<S: Store> Shared<S> {
         if self.journal.used() == 0 {
             return Ok(());
         }
+        let synced = |error| Error::io("syncing the volume", error);
+        // Most of what is to be synced is synced before anybody has to wait.
+        self.store.sync_all().map_err(synced)?;
         let _epoch = write_lock(&self.epoch);
         self.journal.sync_all()?;
         let open: Vec<Arc<Content<S>>> = read_lock(&self.open).values().filter_map(Weak::upgrade).collect();
@@ -477,7 +488,7 @@ impl<S: Store> Shared<S> {
             self.settle(&state.file, &state.overlay, state.header, state.len)?;
             state.physical = self.geometry.stored_len(state.len);
         }
-        self.store.sync_all().map_err(|error| Error::io("syncing the volume", error))?;
+        self.store.sync_all().map_err(synced)?;
         self.journal.reset(&read_lock(&self.unclean), crypto)?;
         for content in &open {
             let mut state = content.state_mut();
@@ -741,7 +752,14 @@ impl<S: Store> Content<S> {
             let from = (index * chunk).max(at);
             if hole(index, scratch) {
                 let run = self.run_at(state, index, crypto)?;
-                let (_, next) = run.ok_or_else(|| Error::Damaged(format!("chunk {index}")))?;
+                let (start, next) = run.ok_or_else(|| Error::Damaged(format!("chunk {index}")))?;
+                // Behind the record the run is a hole of the backing file, too.
+                for index in index.max(start + 1)..next.min(last + 1) {
+                    let bytes = &scratch.slots[slot(index).min(stored)..slot(index + 1).min(stored)];
+                    if bytes.iter().any(|byte| *byte != 0) {
+                        return Err(Error::Damaged(format!("chunk {index}")));
+                    }
+                }
                 let until = next.saturating_mul(chunk).min(end);
                 to[(from - at) as usize..(until - at) as usize].fill(0);
                 index = next;
@@ -875,6 +893,9 @@ impl<S: Store> Content<S> {
                 && index - ancestor < 1 << level
             {
                 return Ok(Some((ancestor, ancestor + (1 << level))));
+            }
+            if ancestor == index {
+                break;
             }
         }
         Err(Error::Damaged(format!("chunk {index}")))
