@@ -10,7 +10,6 @@ use wattlock::Runtime;
 use wattlock_fs::content::Contents;
 use wattlock_fs::store::{FolderStore, Place};
 use wattlock_fs::volume::{NameMode, Volume};
-use zeroize::Zeroizing;
 
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
@@ -43,12 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     for chunk in [4096, 16384, 65536] {
         for call in [4096_usize, 131_072, 1 << 20] {
-            let volume = Volume {
-                id: [1; 16],
-                chunk,
-                names: NameMode::Plain,
-                keys: vec![(1, Zeroizing::new([7; 32]))],
-            };
+            let volume = Volume::generate(chunk, NameMode::Plain)?;
             let below = folder.path().join(format!("{chunk}-{call}"));
             std::fs::create_dir(&below)?;
             let contents = Contents::start(FolderStore::open(&below)?, &volume, &mut crypto)?.0;
