@@ -61,7 +61,7 @@ impl Desk {
         fs::write(self.at("in/letters/big"), long()).unwrap();
         fs::write(self.at(&format!("in/letters/{}", "n".repeat(255))), "").unwrap();
         std::os::unix::fs::symlink("../a.txt", self.at("in/letters/link")).unwrap();
-        good(&self.fs(&["cp", "--into", "-r", "vol", "in", ""]));
+        good(&self.fs(&["cp", "--into", "-r", "vol", "in", "/"]));
     }
 }
 
@@ -133,7 +133,7 @@ fn files_go_in_are_listed_and_come_back() {
             fs::write(desk.at("in/letters/big"), long()).unwrap();
             fs::write(desk.at(&format!("in/{}", "n".repeat(255))), "").unwrap();
             std::os::unix::fs::symlink("../a.txt", desk.at("in/letters/link")).unwrap();
-            good(&desk.fs(&["cp", "--into", "-r", "vol", "in", ""]));
+            good(&desk.fs(&["cp", "--into", "-r", "vol", "in", "/"]));
             assert_eq!(text(&desk.fs(&["ls", "vol"])), "in\n");
             assert_eq!(text(&desk.fs(&["ls", "vol", "in/letters"])), "big\nempty\nlink\n");
             let listed = text(&desk.fs(&["ls", "-l", "vol", "in/letters"]));
@@ -357,7 +357,7 @@ fn a_file_cut_or_extended_at_a_chunks_border_is_found() {
     let desk = Desk::new();
     desk.init(&[]);
     fs::write(desk.at("two"), vec![7; 8192]).unwrap();
-    good(&desk.fs(&["cp", "--into", "vol", "two", ""]));
+    good(&desk.fs(&["cp", "--into", "vol", "two", "/"]));
     let (path, content) =
         tree(&desk.at("vol")).into_iter().find(|(_, content)| content.len() == 96 + 2 * 4136 + 40).unwrap();
     let cut = |bytes: Vec<u8>| {

@@ -127,7 +127,10 @@ impl<S: Store> Contents<S> {
             let secret = purpose(key, b"journal", crypto)?;
             secrets.push((*generation, Key::symmetric(Algorithm::Secret, &secret[..])?));
         }
-        let file = store.journal().map_err(|error| Error::io("opening the journal", error))?;
+        let file = store.journal().map_err(|error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => Error::InUse,
+            _ => Error::io("opening the journal", error),
+        })?;
         let (journal, found) = Journal::open(file, secrets, crypto)?;
         let shared = Arc::new(Shared {
             store,
@@ -258,10 +261,32 @@ impl<S: Store> Contents<S> {
         std::mem::take(&mut lock(&self.shared.lines))
     }
 
+    /// Empties the journal and seals both of its heads under the volume's newest key, after which no older key opens
+    /// anything of it.
+    ///
+    /// # Errors
+    /// As [`Contents::checkpoint`].
+    pub fn rekey_journal(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let shared = &self.shared;
+        shared.checkpoint(crypto)?;
+        let _epoch = write_lock(&shared.epoch);
+        let unclean = read_lock(&shared.unclean);
+        shared.journal.reset(&unclean, crypto)?;
+        shared.journal.reset(&unclean, crypto)
+    }
+
     /// Every file of the volume was opened since [`Contents::start`]: files of earlier epochs that did not end well
     /// need not be looked through any longer. Counts with the next checkpoint.
     pub fn all_were_opened(&self) {
         write_lock(&self.shared.unclean).clear();
+    }
+}
+
+impl<S: Store> Drop for Contents<S> {
+    fn drop(&mut self) {
+        // Contents that the journal replaces slots of hold what is shared, and it them.
+        let pinned = std::mem::take(&mut *lock(&self.shared.pinned));
+        drop(pinned);
     }
 }
 
@@ -449,6 +474,9 @@ impl<S: Store> Shared<S> {
         if self.journal.used() == 0 {
             return Ok(());
         }
+        let synced = |error| Error::io("syncing the volume", error);
+        // Most of what is to be synced is synced before anybody has to wait.
+        self.store.sync_all().map_err(synced)?;
         let _epoch = write_lock(&self.epoch);
         self.journal.sync_all()?;
         let open: Vec<Arc<Content<S>>> = read_lock(&self.open).values().filter_map(Weak::upgrade).collect();
@@ -460,7 +488,7 @@ impl<S: Store> Shared<S> {
             self.settle(&state.file, &state.overlay, state.header, state.len)?;
             state.physical = self.geometry.stored_len(state.len);
         }
-        self.store.sync_all().map_err(|error| Error::io("syncing the volume", error))?;
+        self.store.sync_all().map_err(synced)?;
         self.journal.reset(&read_lock(&self.unclean), crypto)?;
         for content in &open {
             let mut state = content.state_mut();
@@ -724,7 +752,14 @@ impl<S: Store> Content<S> {
             let from = (index * chunk).max(at);
             if hole(index, scratch) {
                 let run = self.run_at(state, index, crypto)?;
-                let (_, next) = run.ok_or_else(|| Error::Damaged(format!("chunk {index}")))?;
+                let (start, next) = run.ok_or_else(|| Error::Damaged(format!("chunk {index}")))?;
+                // Behind the record the run is a hole of the backing file, too.
+                for index in index.max(start + 1)..next.min(last + 1) {
+                    let bytes = &scratch.slots[slot(index).min(stored)..slot(index + 1).min(stored)];
+                    if bytes.iter().any(|byte| *byte != 0) {
+                        return Err(Error::Damaged(format!("chunk {index}")));
+                    }
+                }
                 let until = next.saturating_mul(chunk).min(end);
                 to[(from - at) as usize..(until - at) as usize].fill(0);
                 index = next;
@@ -858,6 +893,9 @@ impl<S: Store> Content<S> {
                 && index - ancestor < 1 << level
             {
                 return Ok(Some((ancestor, ancestor + (1 << level))));
+            }
+            if ancestor == index {
+                break;
             }
         }
         Err(Error::Damaged(format!("chunk {index}")))

@@ -192,6 +192,8 @@ pub(crate) struct Found {
     pub(crate) records: Vec<Record>,
     /// First ids of ranges of epochs that did not end well.
     pub(crate) ranges: Vec<u64>,
+    /// There was none.
+    pub(crate) fresh: bool,
 }
 
 impl<F: File> Journal<F> {
@@ -207,7 +209,7 @@ impl<F: File> Journal<F> {
     ) -> Result<(Journal<F>, Found), Error> {
         let len = file.len().map_err(|error| Error::io("reading the journal", error))?;
         let mut heads = Vec::new();
-        let (mut torn, mut missing) = (false, 0);
+        let (mut torn, mut missing) = (false, false);
         for (slot, at) in HEADS.into_iter().enumerate() {
             let mut bytes = vec![0; HEAD_LEN];
             let got = read_at(&file, &mut bytes, at)?;
@@ -215,7 +217,7 @@ impl<F: File> Journal<F> {
             match read_head(&bytes, &secrets, crypto)? {
                 Some((epoch, key, ranges)) => heads.push((epoch, slot, key, ranges)),
                 None => {
-                    missing += 1;
+                    missing = true;
                     torn |= bytes.iter().any(|byte| *byte != 0);
                 }
             }
@@ -227,16 +229,16 @@ impl<F: File> Journal<F> {
             }
             let key = Key::symmetric(Algorithm::Aes256Gcm, &[0; 32])?;
             let journal = Journal::new(file, Inner::new(secrets, key, 1, 0));
-            return Ok((journal, Found { records: Vec::new(), ranges: Vec::new() }));
+            return Ok((journal, Found { records: Vec::new(), ranges: Vec::new(), fresh: true }));
         };
         let inner = Inner::new(secrets, key, head, epoch);
         let records = read_records(&file, len, &inner.key, crypto)?;
-        if (torn || missing > 0 && epoch > 1) && records.is_empty() && len > RECORDS {
-            // The other head does not authenticate. If this one is the latest, its records are here; if they are not,
-            // the other may have been the latest.
+        if missing && records.is_empty() && len > RECORDS {
+            // The other head does not authenticate, and both are written before the first record. If this one is the
+            // latest, its records are here; if they are not, the other was.
             return Err(Error::Damaged("the journal's head".into()));
         }
-        Ok((Journal::new(file, inner), Found { records, ranges }))
+        Ok((Journal::new(file, inner), Found { records, ranges, fresh: false }))
     }
 
     fn new(file: F, inner: Inner) -> Journal<F> {

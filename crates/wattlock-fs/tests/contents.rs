@@ -184,3 +184,69 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_longest_content_is_a_few_records() {
+    let mut bench = Bench::new();
+    let most = wattlock_fs::format::Geometry::new(4096).unwrap().max_len();
+    bench.content.write(b"begin", 0, &mut bench.crypto).unwrap();
+    bench.content.set_len(most, &mut bench.crypto).unwrap();
+    assert!(bench.content.set_len(most + 1, &mut bench.crypto).is_err_and(|error| error.errno() == 27));
+    assert!(bench.content.write(b"x", most, &mut bench.crypto).is_err_and(|error| error.errno() == 27));
+    assert_eq!(bench.content.len(), most);
+    assert!(bench.store.writes() < 20);
+    let middle = most / 3;
+    bench.content.write(b"middle", middle, &mut bench.crypto).unwrap();
+    let check = |content: &Content<SimStore>, crypto: &mut Dispatcher| {
+        let mut got = [1; 16];
+        assert_eq!(content.read(&mut got, middle - 5, crypto).unwrap(), 16);
+        assert_eq!(&got, b"\0\0\0\0\0middle\0\0\0\0\0");
+        assert_eq!(content.read(&mut got, most - 3, crypto).unwrap(), 3);
+        assert_eq!(content.seek(0, true, crypto).unwrap(), Some(4096));
+        assert_eq!(content.seek(4096, false, crypto).unwrap(), Some(middle / 4096 * 4096));
+        assert_eq!(content.seek(middle, true, crypto).unwrap(), Some(middle / 4096 * 4096 + 4096));
+    };
+    check(&bench.content, &mut bench.crypto);
+    bench.contents.checkpoint(&mut bench.crypto).unwrap();
+    check(&bench.content, &mut bench.crypto);
+    bench.start();
+    check(&bench.content, &mut bench.crypto);
+    assert!(bench.store.used() < 200, "{}", bench.store.used());
+    bench.content.set_len(3, &mut bench.crypto).unwrap();
+    bench.model = b"beg".to_vec();
+    bench.check();
+}
+
+#[test]
+fn threads_that_write_and_read_one_file_do_not_tear_it() {
+    let mut bench = Bench::new();
+    bench.write(0, &[0; 40_000]);
+    bench.content.sync(&mut bench.crypto).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let (content, contents) = (bench.content.clone(), &bench.contents);
+            scope.spawn(move || {
+                let mut crypto = crypto();
+                let at = u64::from(thread) * 10_000;
+                for round in 1..60_u8 {
+                    content.write(&[round ^ thread << 6; 10_000], at, &mut crypto).unwrap();
+                    let mut got = vec![0; 40_000];
+                    assert_eq!(content.read(&mut got, 0, &mut crypto).unwrap(), 40_000);
+                    for piece in got.chunks(10_000) {
+                        assert!(piece.iter().all(|byte| *byte == piece[0]), "torn");
+                    }
+                    assert_eq!(got[at as usize], round ^ thread << 6);
+                    match round % 8 {
+                        3 => content.sync(&mut crypto).unwrap(),
+                        5 if thread == 0 => contents.checkpoint(&mut crypto).unwrap(),
+                        _ => {}
+                    }
+                }
+            });
+        }
+    });
+    bench.model = (0..4_u8).flat_map(|thread| [59 ^ thread << 6; 10_000]).collect();
+    bench.check();
+    bench.start();
+    bench.check();
+}

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../wattlock-files/tests"))
 from read_sealed import open_sealed, read_identities  # noqa: E402
 
-HEADER, RECORD, OVERHEAD, LEVEL_MAX = 96, 128, 40, 40
+HEADER, RECORD, OVERHEAD, LEVEL_MAX = 96, 128, 40, 52
 SYMBOL = rb"[A-Za-z0-9_-]"
 
 
@@ -97,6 +97,41 @@ class Volume:
         require(generation in self.keys, "key generation")
         return xaes_open(derive(self.keys[generation], b"files", 32), data[24:48], data[:24], data[48:])
 
+    def require_empty_journal(self):
+        """Files are not what they should be while the journal has records: a reader that repeats nothing refuses."""
+        try:
+            with open(os.path.join(self.path, b"wattlock.journal"), "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            return
+        heads = []
+        for at in (0, 4096):
+            clear = data[at : at + 60]
+            if len(clear) < 60 or clear[:8] != b"wattlojh":
+                continue
+            require(clear[8] == 1, "journal version")
+            generation, epoch, salt, count = struct.unpack(">IQ32sI", clear[12:])
+            if generation not in self.keys or count > 54:
+                continue
+            secret = derive(self.keys[generation], b"journal", 32)
+            key = AESGCM(derive(secret, b"journal " + salt, 32))
+            try:
+                key.decrypt(bytes(4) + b"\xff" * 8, data[at + 60 : at + 76 + 8 * count], clear)
+                heads.append((epoch, key))
+            except InvalidTag:
+                continue
+        require(heads or not any(data), "the journal's head")
+        if not heads or data[8192:8200] != b"wattlojr":
+            return
+        key = max(heads, key=lambda head: head[0])[1]
+        number, blob, operations = struct.unpack(">8sII", data[8200:8216])
+        end = 8216 + blob
+        try:
+            key.decrypt(bytes(4) + number, data[end : end + operations + 16], data[8192:end])
+        except InvalidTag:
+            return
+        raise Bad("the journal is not empty")
+
     # Names
 
     def folder_names(self, folder):
@@ -151,6 +186,8 @@ class Volume:
             data = file.read()
         require(len(data) >= HEADER + OVERHEAD and data[9] == self.chunk.bit_length() - 1, "header")
         key = self.open_header(data[:HEADER], b"wattlofs", HEADER)
+        flags = struct.unpack(">H", data[10:12])[0]
+        require(flags in (0, 1), "flags")
         stride = self.chunk + OVERHEAD
         count, rest = divmod(len(data) - HEADER, stride)
         require(rest >= OVERHEAD, "the end is missing")
@@ -159,10 +196,10 @@ class Volume:
         for index in range(count + 1):
             stored = slot(index)
             if not any(stored):
-                require(index < count and self.covered(key, slot, index), f"slot {index}")
+                require(flags == 1 and index < count and self.covered(key, slot, index), f"slot {index}")
                 pieces.append(bytes(self.chunk))
                 continue
-            level = self.hole(key, stored, index)
+            level = self.hole(key, stored, index) if flags == 1 else None
             if level is not None:
                 require(index < count, f"slot {index}: a hole at the end")
                 pieces.append(bytes(self.chunk))
@@ -234,7 +271,9 @@ class Volume:
 def main():
     identity_file, path = sys.argv[1:]
     try:
-        for entry in Volume(path, read_identities(identity_file)).entries():
+        volume = Volume(path, read_identities(identity_file))
+        volume.require_empty_journal()
+        for entry in volume.entries():
             print(json.dumps(entry))
     except (Bad, InvalidTag, ValueError) as error:
         sys.exit(f"read_volume: {error or 'authentication failed'}")

@@ -34,13 +34,18 @@ fn python() -> bool {
     found
 }
 
-/// What the reader says of each path: the rest of its line.
-fn read(world: &World) -> BTreeMap<Vec<u8>, String> {
+fn run(world: &World) -> std::process::Output {
     let key = world.folder.path().with_extension("key");
     fs::write(&key, &world.identity).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/read_volume.py");
     let output = Command::new(interpreter()).arg(script).args([&key, world.folder.path()]).output().unwrap();
     fs::remove_file(&key).unwrap();
+    output
+}
+
+/// What the reader says of each path: the rest of its line.
+fn read(world: &World) -> BTreeMap<Vec<u8>, String> {
+    let output = run(world);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout).unwrap();
     let entry = |line: &str| {
@@ -74,6 +79,19 @@ fn file(
     pieces: &[(u64, &[u8])],
     len: u64,
 ) -> PathBuf {
+    let (contents, stored) = unfinished(world, (tree, folder), name, pieces, len);
+    contents.checkpoint(&mut world.crypto).unwrap();
+    stored
+}
+
+/// The same, with the journal as it is before it is brought into place.
+fn unfinished(
+    world: &mut World,
+    (tree, folder): (&Tree, &Folder),
+    name: &[u8],
+    pieces: &[(u64, &[u8])],
+    len: u64,
+) -> (Contents<FolderStore>, PathBuf) {
     let crypto = &mut world.crypto;
     let store = FolderStore::open(world.folder.path()).unwrap();
     let (contents, _) = Contents::start(store, &world.volume, crypto).unwrap();
@@ -87,8 +105,7 @@ fn file(
     }
     content.set_len(len, crypto).unwrap();
     content.sync(crypto).unwrap();
-    contents.checkpoint(crypto).unwrap();
-    entry.stored.into()
+    (contents, entry.stored.into())
 }
 
 #[test]
@@ -173,4 +190,27 @@ fn an_independent_reader_refuses_what_is_damaged_and_nothing_else() {
     }
     fs::write(&path, &whole).unwrap();
     assert!(!read(&world)[&b"bad"[..]].contains("\"error\""));
+}
+
+#[test]
+fn an_independent_reader_sees_that_the_journal_is_not_empty_and_when_it_is() {
+    if !python() {
+        return;
+    }
+    let mut world = World::new(NameMode::Plain);
+    let (tree, root) = world.tree();
+    let (contents, _) = unfinished(&mut world, (&tree, &root), b"file", &[(0, b"new")], 3);
+    let output = run(&world);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("the journal is not empty"), "{said}");
+    contents.checkpoint(&mut world.crypto).unwrap();
+    assert!(read(&world)[&b"file"[..]].contains("\"length\": 3"));
+    drop(contents);
+    let journal = world.folder.path().join("wattlock.journal");
+    let mut heads = fs::read(&journal).unwrap();
+    for at in [16, 4096 + 16] {
+        heads[at] ^= 1;
+    }
+    fs::write(&journal, heads).unwrap();
+    assert!(String::from_utf8_lossy(&run(&world).stderr).contains("the journal's head"));
 }

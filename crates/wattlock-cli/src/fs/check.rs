@@ -81,6 +81,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         return Err(wattlock_files::Error::Interrupted.into());
     }
     if let Some(contents) = &contents {
+        contents.all_were_opened();
         contents.checkpoint(crypto)?;
     }
     tree.sync_all()?;

@@ -38,7 +38,7 @@ pub struct Ls {
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// The path in the volume
-    #[arg(value_name = "PATH", default_value = "")]
+    #[arg(value_name = "PATH", default_value = "/")]
     path: PathBuf,
     #[command(flatten)]
     keys: Keys,

@@ -250,7 +250,8 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     }
     // Nothing needs the old keys any more but the journal, which is empty: it begins anew under the new one.
     drop(contents);
-    Contents::start(store(&command.folder)?, &volume, crypto)?.0.checkpoint(crypto)?;
+    let (contents, _) = Contents::start(store(&command.folder)?, &volume, crypto)?;
+    contents.rekey_journal(crypto)?;
     volume.keys.drain(..volume.keys.len() - 1);
     folder.write(&volume, Terminal::default(), &runtime)?;
     tell!("wattlock: {} headers and records sealed anew", rotated.sealed + rotated.skipped);

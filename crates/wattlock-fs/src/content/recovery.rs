@@ -141,6 +141,10 @@ impl<S: Store> Shared<S> {
             }
             self.store.sync_all().map_err(synced)?;
         }
+        if found.fresh {
+            // Both heads are written before the first record: one that is missing later was removed.
+            self.journal.reset(&ranges, crypto)?;
+        }
         self.journal.reset(&ranges, crypto)?;
         *write_lock(&self.unclean) = ranges;
         Ok(lines)
