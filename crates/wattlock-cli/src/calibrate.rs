@@ -12,7 +12,7 @@ use wattlock::meter::Meter;
 use wattlock_core::{Kind, KindSet};
 use wattlock_shell::joules::places;
 
-use crate::setup::{self, Choice, parse_kind};
+use wattlock_shell::setup::{self, Choice, parse_kind};
 use crate::{report, text};
 
 /// Time for one point of a quick calibration.

@@ -22,7 +22,7 @@ use serde_json::{Value as Json, json};
 use wattlock_meter::{Above, Figure, Meter, Metered, Range, Reading, Value};
 use wattlock_shell::joules::{now_ns, own_cpu_s, places};
 
-use crate::text;
+use wattlock_shell::text;
 
 /// Measure the joules of a command: each part of the machine, in total and above idle
 #[derive(Debug, Args)]

@@ -11,8 +11,8 @@ use wattlock_core::{EngineClass, Family, Kind, LatencyClass, Shape};
 use wattlock_emul::Model;
 
 use crate::cpu::Summary;
-use crate::setup::{self, Choice, parse_kind};
-use crate::text;
+use wattlock_shell::setup::{self, Choice, parse_kind};
+use wattlock_shell::text;
 
 /// Show what this machine has, what would be chosen, and why
 #[derive(Debug, Args)]

@@ -19,9 +19,9 @@ use wattlock_shell::INTERRUPTED;
 use zeroize::Zeroizing;
 
 use crate::ask::{self, Terminal};
-use crate::handed;
-use crate::setup::{self, Choice};
-use crate::text;
+use wattlock_shell::handed;
+use wattlock_shell::setup::{self, Choice};
+use wattlock_shell::text;
 
 /// Kinds that sealing and opening files use, for a first calibration.
 fn kinds() -> KindSet {
@@ -428,12 +428,13 @@ pub fn peak_memory() -> Option<u64> {
     line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-fn within(path: &Path, error: Error) -> anyhow::Error {
+/// An error about a file.
+pub(crate) fn within(path: &Path, error: Error) -> anyhow::Error {
     anyhow::Error::new(error).context(shown(path))
 }
 
 /// Reads a file of keys, up to the length that is accepted. `-` is standard input.
-fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+pub(crate) fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     let mut content = Zeroizing::new(Vec::new());
     let limit = FILE_MAX as u64 + 1;
     let read = if is_dash(path) {
@@ -450,7 +451,8 @@ fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     }
 }
 
-fn first_line(path: &Path) -> anyhow::Result<SecretString> {
+/// The passphrase that a file begins with.
+pub(crate) fn first_line(path: &Path) -> anyhow::Result<SecretString> {
     let content = read_key_file(path)?;
     let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);

@@ -14,8 +14,8 @@ use wattlock_files::{Error, Gzip, Input, Output, Progress, gunzip, one_line};
 use wattlock_shell::INTERRUPTED;
 
 use crate::files::{Told, about, is_dash};
-use crate::handed;
-use crate::setup::{self, Choice};
+use wattlock_shell::handed;
+use wattlock_shell::setup::{self, Choice};
 
 /// Compress files into gzip's format on all cores, or decompress them
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 
-use crate::setup::Choice;
+use wattlock_shell::setup::Choice;
 
 /// Every option of [`Choice`], by its id.
 const EVERY: &[&str] = &["policy", "objective", "settings", "emulate"];
@@ -13,6 +13,10 @@ const EVERY: &[&str] = &["policy", "objective", "settings", "emulate"];
 const HEEDED: &[(&str, &[&str])] = &[
     ("seal", EVERY),
     ("open", EVERY),
+    ("fs cat", EVERY),
+    ("fs cp", EVERY),
+    ("fs check", EVERY),
+    ("mount", EVERY),
     ("serve", EVERY),
     ("engines", EVERY),
     ("calibrate", &["emulate"]),

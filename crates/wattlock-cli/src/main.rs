@@ -12,10 +12,12 @@ mod cpu;
 mod energy;
 mod engines;
 mod files;
+mod fs;
 mod gzip;
 mod heeded;
 mod keygen;
 mod lab;
+mod mount;
 mod nginx;
 mod openssl;
 mod report;
@@ -27,7 +29,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use wattlock_shell::{INTERRUPTED, handed, parts, setup, text};
+use wattlock_shell::{INTERRUPTED, setup, text};
 
 /// Do bulk cryptography on whichever engine takes the least time or the fewest joules
 #[derive(Debug, Parser)]
@@ -55,6 +57,9 @@ enum Command {
     Energy(energy::Command),
     Bench(wattlock_bench::Command),
     Report(report::show::Command),
+    Fs(fs::Command),
+    Mount(mount::Command),
+    Umount(mount::Umount),
     Lab(lab::Command),
     Serve(serve::Command),
     Nginx(nginx::Command),
@@ -90,7 +95,7 @@ fn main() -> ExitCode {
 
 fn parse() -> Result<(ArgMatches, Arguments), clap::Error> {
     let mut command = heeded::shown(Arguments::command());
-    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let matches = command.try_get_matches_from_mut(mount::as_asked(std::env::args_os().collect()))?;
     let arguments = Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     Ok((matches, arguments))
 }
@@ -125,7 +130,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Seal(_) | Command::Open(_) | Command::Gzip(_) | Command::Serve(_) | Command::Nginx(_) => {
             true
         }
+        Command::Mount(_) => true,
         Command::Bench(command) => command.cleans_up(),
+        Command::Fs(command) => command.cleans_up(),
         _ => false,
     };
     if !interruptible {
@@ -141,6 +148,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Energy(command) => energy::run(command),
         Command::Bench(command) => wattlock_bench::run(command, choice),
         Command::Report(command) => report::show::run(command),
+        Command::Fs(command) => fs::run(command, choice),
+        Command::Mount(command) => mount::run(command, choice),
+        Command::Umount(command) => mount::umount(command),
         Command::Lab(command) => lab::run(command, choice),
         Command::Serve(command) => serve::run(command, choice),
         Command::Nginx(command) => nginx::run(command, choice),
@@ -162,6 +172,8 @@ fn ignore_first_interrupt() {
 fn exit_codes() -> String {
     let own = [(0_u8, "done"), (1, "any other failure")];
     let commands = energy::exit_codes().iter().chain([&lab::NONSENSE]).chain(openssl::exit_codes());
+    let commands =
+        commands.chain(wattlock_fs::exit_codes()).chain([&fs::REPAIRED]).chain(mount::exit_codes());
     let mut all: Vec<_> = own.iter().chain(wattlock_files::exit_codes()).chain(commands).collect();
     all.sort_by_key(|(code, _)| *code);
     all.iter().map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
@@ -176,6 +188,12 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         eprintln!("wattlock: {}", line(error));
         return ExitCode::from(lab::NONSENSE.0);
     }
+    if let Some(fs::Exit(code)) = error.downcast_ref() {
+        return ExitCode::from(*code);
+    }
+    if let Some(known) = error.downcast_ref::<wattlock_fs::Error>() {
+        return fail_volume(known, &line(error));
+    }
     let known = error.downcast_ref::<wattlock_files::Error>();
     let told = error.downcast_ref::<files::Told>().is_some();
     // A reader of a listing who has seen enough has made no mistake.
@@ -187,6 +205,17 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         eprintln!("Try '{} --help'.", Arguments::command().get_name());
     }
     known.map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
+}
+
+/// The same for an error of a volume.
+fn fail_volume(error: &wattlock_fs::Error, line: &str) -> ExitCode {
+    if !matches!(error, wattlock_fs::Error::Files(wattlock_files::Error::ClosedPipe)) {
+        eprintln!("wattlock: {line}");
+    }
+    if let wattlock_fs::Error::Usage(_) = error {
+        eprintln!("Try '{} fs --help'.", Arguments::command().get_name());
+    }
+    ExitCode::from(error.exit_code())
 }
 
 /// Everything an error says, once: our own errors already quote what caused them.

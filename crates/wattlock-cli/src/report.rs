@@ -14,7 +14,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use wattlock::Profile;
 use wattlock_core::Kind;
 
-use crate::text;
+use wattlock_shell::text;
 
 /// One engine's points of one kind: `(bytes, ns)`, ascending.
 type Series = BTreeMap<String, Vec<(f64, f64)>>;

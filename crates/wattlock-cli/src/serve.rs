@@ -18,8 +18,8 @@ use wattlock_shell::INTERRUPTED;
 use wattlock_shell::nginx::place::{Nginx, Places};
 use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 
-use crate::setup::Choice;
-use crate::text;
+use wattlock_shell::setup::Choice;
+use wattlock_shell::text;
 
 /// Connections at once in a comparison.
 const CONNECTIONS: usize = 64;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use wattlock::telemetry::{Cell, Snapshot, read_all};
 
-use crate::text;
+use wattlock_shell::text;
 
 /// Show what running programs did, on which engine, and why requests fell back to the CPU
 #[derive(Debug, Args)]

@@ -34,6 +34,8 @@ pub enum Algorithm {
     Aes192Gcm,
     Aes256Gcm,
     ChaCha20Poly1305,
+    /// Two keys, that of S2V first (RFC 5297 section 2.6): 64 bytes.
+    Aes256Siv,
     /// Any secret up to [`Algorithm::SECRET_MAX`] bytes: HMAC, PRF, HKDF.
     Secret,
     Rsa2048,
@@ -55,7 +57,7 @@ impl Algorithm {
             Aes128Ctr | Aes128Cbc | Aes128Gcm => Some(16),
             Aes192Ctr | Aes192Cbc | Aes192Gcm => Some(24),
             Aes256Ctr | Aes256Cbc | Aes256Gcm | ChaCha20Poly1305 | Aes128Xts => Some(32),
-            Aes256Xts => Some(64),
+            Aes256Xts | Aes256Siv => Some(64),
             _ => Option::None,
         }
     }

@@ -44,6 +44,8 @@ pub enum Group {
     Gcm,
     /// ChaCha20-Poly1305.
     ChaChaPoly,
+    /// AES-SIV.
+    Siv,
     /// SHA-1 and SHA-2.
     Hash,
     /// HMAC.
@@ -175,6 +177,13 @@ kinds! {
     ChaCha20Poly1305Seal = "chacha20-poly1305-seal", Seal ChaChaPoly, ChaCha20Poly1305, nonce N(12), tag 16, multiple 1, least 0, output None, exact;
     /// ChaCha20-Poly1305, open.
     ChaCha20Poly1305Open = "chacha20-poly1305-open", Open ChaChaPoly, ChaCha20Poly1305, nonce N(12), tag 16, multiple 1, least 0, output None, exact, undoes ChaCha20Poly1305Seal;
+    /// AES-SIV (RFC 5297) with two 256-bit keys, seal: encryption that stays safe without a nonce. The tag is the
+    /// synthetic initialisation vector V. S2V takes the associated data as its first string, present even if empty,
+    /// then the nonce, unless that is empty, then the plaintext (RFC 5297 section 6 with one string of associated
+    /// data). Without a nonce equal inputs give equal outputs.
+    Aes256SivSeal = "aes-256-siv-seal", Seal Siv, Aes256Siv, nonce Any, tag 16, multiple 1, least 0, output None, exact;
+    /// AES-SIV with two 256-bit keys, open.
+    Aes256SivOpen = "aes-256-siv-open", Open Siv, Aes256Siv, nonce Any, tag 16, multiple 1, least 0, output None, exact, undoes Aes256SivSeal;
     /// SHA-1 (FIPS 180-4); kept for protocols that still carry it.
     Sha1 = "sha-1", Digest Hash, None, nonce N(0), tag 0, multiple 1, least 0, output Some(20), exact;
     /// SHA-256.

@@ -12,5 +12,6 @@ pub mod instruction;
 #[cfg(target_arch = "x86_64")]
 pub mod lanes;
 mod poly1305;
+mod siv;
 pub mod software;
 mod zstd;

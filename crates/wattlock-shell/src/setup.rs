@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use wattlock::calibrate::{Plan, calibrate};
 use wattlock::policy::{NAMES, Objective, Settings};
-use wattlock::{Profile, Runtime, own_engines};
+use wattlock::{Builder, Profile, Runtime, own_engines};
 use wattlock_core::{Engine, Kind, KindSet};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_emul::{Emulated, Model, Pace};
@@ -87,9 +87,13 @@ pub fn model_names() -> Vec<String> {
     Model::presets().into_iter().map(|model| model.name).collect()
 }
 
-/// A runtime as asked for. If no profile of this machine is on disk and `kinds` are given, those are calibrated
-/// quickly first (about a second, told on standard error unless `quiet`) and the profile kept.
-pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<Runtime> {
+/// A runtime for what is stored: whatever an engine that is not the CPU computes, the CPU checks. A wrong tag that is
+/// found next year is lost data.
+pub fn storage_runtime(choice: &Choice) -> Result<Runtime> {
+    Ok(builder(choice)?.1.verify_one_in(1).build()?)
+}
+
+fn builder(choice: &Choice) -> Result<(Vec<Arc<dyn Engine>>, Builder)> {
     let engines = engines(choice)?;
     let mut settings = Settings::default();
     for setting in &choice.settings {
@@ -100,6 +104,13 @@ pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<R
         .policy(&choice.policy, settings)
         .objective(choice.objective.into())
         .program(&std::env::args().take(2).collect::<Vec<_>>().join(" "));
+    Ok((engines, builder))
+}
+
+/// A runtime as asked for. If no profile of this machine is on disk and `kinds` are given, those are calibrated
+/// quickly first (about a second, told on standard error unless `quiet`) and the profile kept.
+pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<Runtime> {
+    let (engines, builder) = builder(choice)?;
     let missing = kinds.filter(|_| !Profile::exists_for(&engines));
     let builder = match missing {
         Some(kinds) => builder.profile(first_use(&engines, kinds, choice.emulate.is_none(), quiet)),

@@ -13,7 +13,7 @@ use wattlock_lab::ablate::{self, Ablated, Effect, Figure, Scene, WORTH};
 use wattlock_lab::sim::thread::{Load, Model};
 
 use super::print::figure;
-use crate::text;
+use wattlock_shell::text;
 
 /// Which of them, and how it is printed.
 #[derive(Debug, Args)]

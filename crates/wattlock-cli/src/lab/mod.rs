@@ -16,7 +16,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use wattlock_lab::papers::{aca_sds, eeca, eep, lecpaes, qweb, velocity};
 use wattlock_lab::{Error, Parameter, Role, Study};
 
-use crate::setup::{Choice, Goal};
+use wattlock_shell::setup::{Choice, Goal};
 
 /// Exit code for options that make no sense.
 pub const NONSENSE: (u8, &str) = (60, "lab: an option or a policy's setting makes no sense");

@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde::Serialize;
 use wattlock_lab::{Parameter, Role, Row, Study, Summary, distance, percent, summary};
 
-use crate::text;
+use wattlock_shell::text;
 
 /// A row as one object, with what follows from it.
 #[derive(Serialize)]

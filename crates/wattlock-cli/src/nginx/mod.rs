@@ -17,8 +17,8 @@ use wattlock_bench::https::client;
 use wattlock_shell::nginx::place::{self, Nginx, Parts, Places};
 use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 
-use crate::parts::{self, First};
-use crate::setup::Choice;
+use wattlock_shell::parts::{self, First};
+use wattlock_shell::setup::Choice;
 
 /// Make an installed nginx use Wattlock, or check what stands in the way
 #[derive(Debug, Args)]

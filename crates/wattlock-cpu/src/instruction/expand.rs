@@ -5,6 +5,7 @@ use wattlock_core::{Algorithm, Curve, EcKey, Error, Key, Material};
 use super::aes::{CbcKey, CtrKey, GcmKey, XtsKey};
 use super::chacha::ChaChaKey;
 use super::mac::Hmac;
+use super::siv::SivKey;
 use super::sys::ec::{EcAgreer, EcSigner};
 use super::sys::hash::Hash;
 use super::sys::rsa::RsaPrivate;
@@ -41,6 +42,11 @@ pub(super) fn gcm<'k>(cpu: &Cpu, key: &'k Key) -> Result<&'k GcmKey, Error> {
 #[inline]
 pub(super) fn chacha<'k>(cpu: &Cpu, key: &'k Key) -> Result<&'k ChaChaKey, Error> {
     key.expanded(|material| ChaChaKey::new(cpu, bytes(material)?))
+}
+
+#[inline]
+pub(super) fn siv<'k>(cpu: &Cpu, key: &'k Key) -> Result<&'k SivKey, Error> {
+    key.expanded(|material| SivKey::new(cpu, bytes(material)?))
 }
 
 /// One expansion for each hash that a secret is used with: of six places in a key, this engine fills four at most.

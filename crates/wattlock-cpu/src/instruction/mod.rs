@@ -16,6 +16,7 @@ mod check;
 mod deflate;
 mod expand;
 mod mac;
+mod siv;
 mod span;
 mod stream;
 mod sys;
@@ -101,6 +102,16 @@ impl Instruction {
             Aes128GcmOpen | Aes192GcmOpen | Aes256GcmOpen => self.galois(request, false),
             ChaCha20Poly1305Seal => self.chacha(request, true),
             ChaCha20Poly1305Open => self.chacha(request, false),
+            Aes256SivSeal => {
+                let tag = (&mut *request.tag).try_into().map_err(|_| Error::Invalid("tag length"))?;
+                let key = expand::siv(&self.cpu, request.key)?;
+                key.seal((request.aad, request.nonce), &mut request.data, tag)
+            }
+            Aes256SivOpen => {
+                let tag = (&*request.tag).try_into().map_err(|_| Error::Invalid("tag length"))?;
+                let key = expand::siv(&self.cpu, request.key)?;
+                key.open((request.aad, request.nonce), &mut request.data, tag)
+            }
             _ => cipher(&self.cpu, request).unwrap_or_else(|| apart(self.isal, request)),
         }
     }

@@ -29,6 +29,7 @@ mod rsa;
 mod sha1;
 mod sha256;
 pub(crate) mod sha512;
+mod siv;
 mod stream;
 mod x25519;
 mod xts;
@@ -48,6 +49,7 @@ use hash::Core;
 use hmac::Hmac;
 use nist::{Agreer, Nist, Signer};
 use rsa::{Rsa, Rsa2048, Rsa3072, Rsa4096};
+use siv::Siv;
 use xts::{Direction, Xts};
 
 /// The portable constant-time engine. It has no state; one serves all threads.
@@ -127,6 +129,8 @@ fn compute(request: &mut Request<'_>) -> Result<usize, Error> {
         Aes128GcmOpen | Aes192GcmOpen | Aes256GcmOpen => open(request, Gcm::new),
         ChaCha20Poly1305Seal => seal(request, ChaCha20Poly1305::new),
         ChaCha20Poly1305Open => open(request, ChaCha20Poly1305::new),
+        Aes256SivSeal => siv_seal(request),
+        Aes256SivOpen => siv_open(request),
         Kind::Sha1 => digest::<sha1::Sha1>(request),
         Kind::Sha256 => digest::<sha256::Sha256>(request),
         Kind::Sha384 => digest::<sha512::Sha384>(request),
@@ -222,6 +226,18 @@ fn open<A: Aead + Send + Sync + 'static>(
     let aead = expanded(request.key, expand)?;
     let tag = <&[u8; aead::TAG]>::try_from(&*request.tag).map_err(|_| Error::Invalid("tag length"))?;
     aead::open(aead, fixed(request.nonce)?, request.aad, &mut request.data, tag)
+}
+
+fn siv_seal(request: &mut Request<'_>) -> Result<usize, Error> {
+    let siv = expanded(request.key, Siv::new)?;
+    let tag = (&mut *request.tag).try_into().map_err(|_| Error::Invalid("tag length"))?;
+    crate::siv::seal(siv.parts(), &siv.keys, (request.aad, request.nonce), &mut request.data, tag)
+}
+
+fn siv_open(request: &mut Request<'_>) -> Result<usize, Error> {
+    let siv = expanded(request.key, Siv::new)?;
+    let tag = (&*request.tag).try_into().map_err(|_| Error::Invalid("tag length"))?;
+    crate::siv::open(siv.parts(), &siv.keys, (request.aad, request.nonce), &mut request.data, tag)
 }
 
 fn digest<C: Core>(request: &mut Request<'_>) -> Result<usize, Error> {

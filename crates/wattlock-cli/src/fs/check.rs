@@ -1,0 +1,99 @@
+//! `wattlock fs check`.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use anyhow::Result;
+use clap::Args;
+use wattlock_fs::Error;
+use wattlock_fs::check::Check;
+use wattlock_fs::content::Contents;
+use wattlock_fs::store::FolderStore;
+use wattlock_fs::tree::Tree;
+
+use super::access::Keys;
+use wattlock_shell::INTERRUPTED;
+use wattlock_shell::setup::{self, Choice};
+use wattlock_shell::text;
+
+/// Check every name, header and chunk of a volume
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  wattlock fs check -i key.txt VOLUME\n  wattlock fs check --repair -i key.txt VOLUME\n\nThe volume must not be mounted. A line for each thing that is damaged; exit code 83 if any stays damaged, 86 if all was repaired. Nothing is ever deleted."
+)]
+pub struct Command {
+    /// The volume's folder
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    #[command(flatten)]
+    keys: Keys,
+    /// Give new names to what has lost its name, and new records to folders that have lost theirs
+    #[arg(long)]
+    repair: bool,
+}
+
+/// Runs the command, on all cores.
+pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    let runtime = setup::storage_runtime(choice)?;
+    let (_, volume) = command.keys.open(&command.folder, &runtime)?;
+    let crypto = &mut runtime.dispatcher();
+    let store = FolderStore::open(&command.folder).map_err(|error| Error::io("opening the volume", error))?;
+    let (contents, journal) = match Contents::start(store, &volume, crypto) {
+        Ok((contents, recovered)) => {
+            for line in recovered.lines {
+                say!("recovered: {line}");
+            }
+            (Some(contents), None)
+        }
+        Err(Error::Damaged(what)) => (None, Some(what)),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(what) = &journal {
+        say!("damaged: wattlock.journal: {what}; contents are not checked");
+    }
+    let (tree, root) = match Tree::open(&command.folder, &volume, crypto) {
+        Err(Error::Damaged(what)) => {
+            say!("damaged: the volume's folder: {what}");
+            return Err(Error::Damaged("the volume's folder: no name in it opens".into()).into());
+        }
+        opened => opened?,
+    };
+    let check = Check::new(&tree, root, contents.as_ref(), volume.chunk, command.repair);
+    let stop = || INTERRUPTED.load(Ordering::SeqCst);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| check.work(&stop, &mut runtime.dispatcher()));
+        }
+        check.work(&stop, crypto);
+    });
+    let found = check.found();
+    for line in &found.notes {
+        say!("note: {line}");
+    }
+    for line in &found.repaired {
+        say!("repaired: {line}");
+    }
+    for line in &found.damaged {
+        say!("damaged: {line}");
+    }
+    if stop() {
+        return Err(wattlock_files::Error::Interrupted.into());
+    }
+    if let Some(contents) = &contents {
+        contents.all_were_opened();
+        contents.checkpoint(crypto)?;
+    }
+    tree.sync_all()?;
+    let damaged = found.damaged.len() + usize::from(journal.is_some());
+    let (folders, files, bytes) = (found.folders, found.files, text::bytes(found.bytes));
+    say!("{folders} folders, {files} files, {bytes}: {damaged} damaged, {} repaired", found.repaired.len());
+    match (damaged, found.repaired.len()) {
+        (0, 0) => Ok(()),
+        (0, _) => Err(super::Exit(super::REPAIRED.0).into()),
+        (damaged, _) => {
+            let things = if damaged == 1 { "1 thing".into() } else { format!("{damaged} things") };
+            Err(Error::Damaged(format!("{things}, listed above")).into())
+        }
+    }
+}

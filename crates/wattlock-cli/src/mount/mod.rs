@@ -1,0 +1,297 @@
+//! `wattlock mount`, `umount`, `fs status` and `fs set`: a volume as a file system.
+//!
+//! The process that serves the mount is started anew by this program, before it has threads, keys or a runtime. It
+//! asks for passphrases, says `ready` when the first request was answered, and leaves the terminal.
+
+mod daemon;
+mod options;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use rustix::process::DumpableBehavior;
+use wattlock::Runtime;
+use wattlock_fs::Error;
+use wattlock_mount::{Engines, Options, Sealed, control};
+
+use wattlock_shell::INTERRUPTED;
+use crate::fs::access::Keys;
+use wattlock_shell::setup::{self, Choice, Goal};
+use crate::{status as telemetry, text};
+use daemon::Daemon;
+
+/// How long a mount's process may take to finish after it was unmounted.
+const FINISH: Duration = Duration::from_secs(120);
+
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Exit codes of mounting.
+pub const fn exit_codes() -> &'static [(u8, &'static str)] {
+    &[
+        (87, "mount: no folder to mount at, or what was mounted there is dead"),
+        (88, "mount: no FUSE"),
+        (89, "mount: the system refused"),
+        (90, "not mounted"),
+    ]
+}
+
+/// Show an encrypted volume as a file system
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  wattlock mount -i key.txt VOLUME MOUNTPOINT\n  wattlock mount --passphrase-file pass.txt --idle 600 VOLUME MOUNTPOINT\n  mount -t wattlock -o identity=/root/key.txt,allow_other VOLUME MOUNTPOINT\n\nReturns when the file system is ready; its process goes on until `wattlock umount`."
+)]
+pub struct Command {
+    /// The volume's folder
+    #[arg(value_name = "VOLUME")]
+    volume: PathBuf,
+    /// An empty folder
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: PathBuf,
+    #[command(flatten)]
+    keys: Keys,
+    /// Stay in the foreground, log to standard error
+    #[arg(long)]
+    foreground: bool,
+    /// Unmount after so many seconds without a request, if nothing is open
+    #[arg(long, value_name = "SECONDS", value_parser = text::parse_seconds)]
+    idle: Option<f64>,
+    /// Others change the volume's folder meanwhile (a synchronised folder, a network file system): the kernel caches
+    /// little and writes at once
+    #[arg(long)]
+    shared: bool,
+    /// Threads that answer requests; as many as cores if not given, at most 16
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    threads: Option<u16>,
+    /// Mount options: allow_other, ro, dev, suid, noexec, noatime, ...; also identity=FILE, passphrase-file=FILE,
+    /// key=NAME, idle=SECONDS, shared, policy=NAME for fstab. As root with allow_other, what users make belongs to them
+    #[arg(short, value_name = "OPTION,...", value_delimiter = ',')]
+    options: Vec<String>,
+}
+
+/// Unmount a volume
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  wattlock umount MOUNTPOINT\n\nReturns when the volume's process has finished."
+)]
+pub struct Umount {
+    /// Where the volume is mounted
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: PathBuf,
+    /// Take it out of sight even if it is in use; it is served until it is closed
+    #[arg(long)]
+    lazy: bool,
+}
+
+/// Show what a running mount does: requests by operation and size, and what each engine did
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  wattlock fs status MOUNTPOINT\n  wattlock fs status --watch 2 MOUNTPOINT"
+)]
+pub struct Status {
+    /// Where the volume is mounted
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: PathBuf,
+    /// Print again every so many seconds, until interrupted
+    #[arg(long, value_name = "SECONDS", value_parser = text::parse_seconds, num_args = 0..=1, default_missing_value = "2")]
+    watch: Option<f64>,
+}
+
+/// Change how a running mount chooses engines, from the next request on
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  wattlock fs set MOUNTPOINT policy=aca-sds aca-sds.alpha=4\n\nSettings are those of --policy, --objective and --set; what was given before stays."
+)]
+pub struct Set {
+    /// Where the volume is mounted
+    #[arg(value_name = "MOUNTPOINT")]
+    mountpoint: PathBuf,
+    /// policy=NAME, objective=GOAL, or a setting of the policy
+    #[arg(value_name = "KEY=VALUE", required = true)]
+    settings: Vec<String>,
+}
+
+/// The arguments as `wattlock` takes them: `mount.wattlock VOLUME MOUNTPOINT -o OPTIONS`, as mount(8) calls it, is
+/// `wattlock mount`.
+pub fn as_asked(arguments: Vec<OsString>) -> Vec<OsString> {
+    options::as_asked(arguments)
+}
+
+/// Runs `wattlock mount`.
+pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+    let settled = options::Settled::new(command, choice)?;
+    // Before anything is asked for or read.
+    wattlock_mount::check(&command.mountpoint).map_err(explained)?;
+    if !settled.foreground && !Daemon::is_one() {
+        return daemon::start();
+    }
+    serve(command, settled)
+}
+
+fn serve(command: &Command, settled: options::Settled) -> Result<()> {
+    if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::debug!(%error, "core dumps stay possible");
+    }
+    let path = command.volume.canonicalize().map_err(|_| Error::NoVolume(command.volume.clone()))?;
+    let runtime = setup::storage_runtime(&settled.choice)?;
+    let (_, volume) = settled.keys(&command.keys).open(&path, &runtime)?;
+    lock_memory();
+    let daemon = Arc::new(Daemon::new(settled.foreground));
+    let engines = Box::new(Chosen(Mutex::new(settled.choice.clone())));
+    let (sealed, lines) = Sealed::open(&path, &volume, runtime, engines)?;
+    drop(volume);
+    for line in lines {
+        daemon.log(&line);
+    }
+    let log = daemon.clone();
+    let options = Options {
+        mountpoint: command.mountpoint.clone(),
+        source: path.to_string_lossy().into_owned(),
+        shared: settled.shared,
+        allow_other: settled.allow_other,
+        flags: settled.flags,
+        threads: command.threads.map(usize::from),
+        idle: settled.idle,
+        stop: Arc::new(|| INTERRUPTED.swap(false, Ordering::SeqCst)),
+        log: Arc::new(move |line| log.log(line)),
+    };
+    wattlock_mount::mount(sealed, &options, move || daemon.ready()).map_err(explained)
+}
+
+/// Keeps keys out of swap: everything that is or will be in memory, if this user may lock that much.
+fn lock_memory() {
+    use rustix::mm::{MlockAllFlags, mlockall};
+    use rustix::process::{Resource, getrlimit};
+    let unlimited = getrlimit(Resource::Memlock).current.is_none() || rustix::process::geteuid().is_root();
+    // With a limit, locking the future would make a later allocation fail: then only what is there now, keys included.
+    let flags =
+        if unlimited { MlockAllFlags::CURRENT | MlockAllFlags::FUTURE } else { MlockAllFlags::CURRENT };
+    if let Err(error) = mlockall(flags | MlockAllFlags::ONFAULT) {
+        tracing::warn!(%error, "keys may be swapped out");
+    }
+}
+
+/// What mounting says, with the exit codes of volumes where there is one.
+fn explained(error: wattlock_mount::Error) -> anyhow::Error {
+    use wattlock_mount::Error as Mount;
+    let code = match error {
+        Mount::Volume(error) => return error.into(),
+        Mount::Option(_) => return Error::Usage(error.to_string()).into(),
+        Mount::NotEmpty(path) => return Error::NotEmpty(path.into()).into(),
+        Mount::NotAFolder(_) | Mount::Dead(_) => 87,
+        Mount::NoFuse(_) => 88,
+        _ => 89,
+    };
+    refusal(code, &error.to_string())
+}
+
+/// One line, and its exit code.
+fn refusal(code: u8, line: &str) -> anyhow::Error {
+    eprintln!("wattlock: {line}");
+    crate::fs::Exit(code).into()
+}
+
+/// The engines of a mount: the choice it was started with, and what was set since.
+struct Chosen(Mutex<Choice>);
+
+impl Engines for Chosen {
+    fn runtime(&self, settings: &[String]) -> Result<Runtime, String> {
+        let mut chosen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut choice = chosen.clone();
+        for setting in settings {
+            match setting.split_once('=') {
+                Some(("policy", name)) => name.clone_into(&mut choice.policy),
+                Some(("objective", goal)) => choice.objective = Goal::from_str(goal, false)?,
+                _ => choice.settings.push(setting.clone()),
+            }
+        }
+        let runtime = setup::storage_runtime(&choice).map_err(|error| format!("{error:#}"))?;
+        *chosen = choice;
+        Ok(runtime)
+    }
+
+    fn describe(&self, runtime: &Runtime) -> Vec<String> {
+        telemetry::describe(&runtime.snapshot()).lines().map(str::to_owned).collect()
+    }
+}
+
+/// The mount point as the mount knows it. Of one that hangs, the folder above is asked.
+fn known_as(mountpoint: &Path) -> PathBuf {
+    let absolute = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
+    match (absolute.parent().and_then(|parent| parent.canonicalize().ok()), absolute.file_name()) {
+        (Some(parent), Some(name)) => {
+            let path = parent.join(name);
+            let link = std::fs::read_link(&path).is_ok();
+            if link { path.canonicalize().unwrap_or(path) } else { path }
+        }
+        _ => absolute,
+    }
+}
+
+/// Runs `wattlock umount`.
+pub fn umount(command: &Umount) -> Result<()> {
+    let mountpoint = known_as(&command.mountpoint);
+    let socket = control::path(&mountpoint).ok();
+    let alive = control::ask(&mountpoint, "status").is_ok();
+    if let Err(error) = wattlock_mount::unmount(&mountpoint, command.lazy) {
+        const EINVAL: i32 = 22;
+        const ENOENT: i32 = 2;
+        let nothing = matches!(error.raw_os_error(), Some(EINVAL | ENOENT))
+            || error.to_string().contains("not found in /etc/mtab");
+        let shown = wattlock_files::one_line(&mountpoint).to_string();
+        return Err(match nothing {
+            true => refusal(90, &format!("{shown}: not mounted")),
+            false => refusal(89, &format!("{shown}: {error}")),
+        });
+    }
+    // The process brings everything into place and gives the volume back, then takes its socket away.
+    let begun = Instant::now();
+    while let (Some(socket), true, false) = (&socket, alive, command.lazy) {
+        if !socket.exists() || begun.elapsed() > FINISH {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+fn ask(mountpoint: &Path, request: &str) -> Result<Vec<String>> {
+    let mountpoint = known_as(mountpoint);
+    match control::ask(&mountpoint, request) {
+        Ok(Ok(lines)) => Ok(lines),
+        Ok(Err(refused)) => Err(Error::Usage(refused).into()),
+        Err(_) => {
+            let shown = wattlock_files::one_line(&mountpoint).to_string();
+            Err(refusal(90, &format!("{shown}: no volume of this user is mounted there")))
+        }
+    }
+}
+
+/// Runs `wattlock fs status`.
+pub fn status(command: &Status) -> Result<()> {
+    loop {
+        for line in ask(&command.mountpoint, "status")? {
+            say!("{line}");
+        }
+        let Some(seconds) = command.watch else { return Ok(()) };
+        say!("");
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+    }
+}
+
+/// Runs `wattlock fs set`.
+pub fn set(command: &Set) -> Result<()> {
+    if let Some(wrong) = command
+        .settings
+        .iter()
+        .find(|setting| !setting.contains('=') || setting.chars().any(|character| character.is_whitespace()))
+    {
+        return Err(Error::Usage(format!("{wrong}: not KEY=VALUE")).into());
+    }
+    ask(&command.mountpoint, &format!("set {}", command.settings.join(" "))).map(|_| ())
+}

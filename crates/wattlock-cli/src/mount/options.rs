@@ -1,0 +1,102 @@
+//! Mount options: `-o` of the command line, of mount(8) and of fstab.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use wattlock_fs::Error;
+
+use super::Command;
+use crate::fs::access::Keys;
+use wattlock_shell::setup::Choice;
+use wattlock_shell::text;
+
+/// What was asked for, by arguments and by options.
+pub struct Settled {
+    pub foreground: bool,
+    pub idle: Option<Duration>,
+    pub shared: bool,
+    pub allow_other: bool,
+    pub flags: Vec<String>,
+    pub choice: Choice,
+    identities: Vec<String>,
+    passphrase_file: Option<String>,
+    key: Option<String>,
+}
+
+impl Settled {
+    /// Sorts the options out.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for one that does not exist.
+    pub fn new(command: &Command, choice: &Choice) -> Result<Settled> {
+        let mut settled = Settled {
+            foreground: command.foreground,
+            idle: command.idle.map(Duration::from_secs_f64),
+            shared: command.shared,
+            allow_other: false,
+            flags: Vec::new(),
+            choice: choice.clone(),
+            identities: Vec::new(),
+            passphrase_file: None,
+            key: None,
+        };
+        for option in command.options.iter().filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("identity", file)) => settled.identities.push(file.to_owned()),
+                Some(("passphrase-file", file)) => settled.passphrase_file = Some(file.to_owned()),
+                Some(("key", name)) => settled.key = Some(name.to_owned()),
+                Some(("policy", name)) => name.clone_into(&mut settled.choice.policy),
+                Some(("idle", seconds)) => {
+                    let seconds = text::parse_seconds(seconds).map_err(Error::Usage)?;
+                    settled.idle = Some(Duration::from_secs_f64(seconds));
+                }
+                None if option == "allow_other" => settled.allow_other = true,
+                None if option == "shared" => settled.shared = true,
+                None if option == "foreground" => settled.foreground = true,
+                _ if wattlock_mount::is_option(option) => settled.flags.push(option.clone()),
+                _ => return Err(Error::Usage(format!("unknown mount option {option}")).into()),
+            }
+        }
+        Ok(settled)
+    }
+
+    /// What opens the volume.
+    pub fn keys(&self, given: &Keys) -> Keys {
+        given.with(&self.identities, self.passphrase_file.as_deref(), self.key.as_deref())
+    }
+}
+
+/// `mount.wattlock VOLUME MOUNTPOINT [-sfnv] [-t TYPE] [-o OPTIONS]` as `wattlock mount`.
+pub fn as_asked(arguments: Vec<OsString>) -> Vec<OsString> {
+    let called = arguments.first().map(Path::new).and_then(Path::file_name);
+    if called.is_none_or(|name| name != "mount.wattlock" && name != "mount.fuse.wattlock") {
+        return arguments;
+    }
+    let mut asked = vec![OsString::from("wattlock"), OsString::from("mount")];
+    let mut rest = arguments.into_iter().skip(1);
+    while let Some(argument) = rest.next() {
+        match argument.to_str() {
+            // What mount(8) itself does with them is done.
+            Some("-s" | "-n" | "-v" | "-f") => {}
+            Some("-t") => drop(rest.next()),
+            _ => asked.push(argument),
+        }
+    }
+    asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_mount_calls_becomes_a_command() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let asked = as_asked(words("/sbin/mount.wattlock vol mnt -s -t fuse.wattlock -o rw,identity=k"));
+        assert_eq!(asked, words("wattlock mount vol mnt -o rw,identity=k"));
+        let own = words("/usr/bin/wattlock mount vol mnt -v");
+        assert_eq!(as_asked(own.clone()), own);
+    }
+}

@@ -1,0 +1,375 @@
+//! `wattlock fs` as a person or a script meets it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A folder with a key pair, and the program with its counters in it.
+struct Desk {
+    folder: tempfile::TempDir,
+    recipient: String,
+}
+
+const CHEAP: [&str; 2] = ["--work-factor", "1"];
+
+impl Desk {
+    fn new() -> Desk {
+        let mut desk = Desk { folder: tempfile::tempdir().unwrap(), recipient: String::new() };
+        desk.recipient = desk.key("key.txt");
+        desk
+    }
+
+    fn key(&self, name: &str) -> String {
+        good(&self.run(&["keygen", "-o", name]));
+        let text = fs::read_to_string(self.at(name)).unwrap();
+        text.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap().to_owned()
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("WATTLOCK_PROFILE", self.at("profile.json"))
+            .env("WATTLOCK_TELEMETRY_DIR", self.at("telemetry"))
+            .stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
+    /// With the first key.
+    fn fs(&self, arguments: &[&str]) -> Output {
+        let (words, rest): (Vec<_>, Vec<_>) = match arguments[0] {
+            "key" => (arguments[..2].to_vec(), arguments[2..].to_vec()),
+            _ => (arguments[..1].to_vec(), arguments[1..].to_vec()),
+        };
+        self.run(&[&["fs"][..], &words, &["-i", "key.txt"], &rest].concat())
+    }
+
+    fn init(&self, more: &[&str]) {
+        good(&self.run(&[&["fs", "init", "-r", &self.recipient], more, &["vol"]].concat()));
+    }
+
+    fn with_files(&self) {
+        self.init(&[]);
+        fs::create_dir_all(self.at("in/letters/empty")).unwrap();
+        fs::write(self.at("in/a.txt"), "attack at dawn\n").unwrap();
+        fs::write(self.at("in/letters/big"), long()).unwrap();
+        fs::write(self.at(&format!("in/letters/{}", "n".repeat(255))), "").unwrap();
+        std::os::unix::fs::symlink("../a.txt", self.at("in/letters/link")).unwrap();
+        good(&self.fs(&["cp", "--into", "-r", "vol", "in", "/"]));
+    }
+}
+
+fn long() -> Vec<u8> {
+    (0..3_000_000_u32).map(|n| (n >> 3) as u8).collect()
+}
+
+fn good(output: &Output) {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+/// The exit code, after a check that exactly one line was said and nothing was printed.
+fn refused(output: &Output) -> i32 {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let own: Vec<&str> = said.lines().filter(|line| !line.starts_with("Try '")).collect();
+    assert_eq!(own.len(), 1, "{said}");
+    assert!(own[0].starts_with("wattlock: "), "{said}");
+    assert!(output.stdout.is_empty());
+    code(output)
+}
+
+fn text(output: &Output) -> String {
+    good(output);
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Every file below a folder with its content.
+fn tree(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.symlink_metadata().unwrap() {
+            meta if meta.is_dir() => {
+                all.extend(tree(&path));
+                all.push((path, Vec::new()));
+            }
+            meta if meta.is_symlink() => {
+                let target = fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes();
+                all.push((path, target));
+            }
+            _ => {
+                let content = fs::read(&path).unwrap();
+                all.push((path, content));
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+fn below(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let strip =
+        |(path, content): (PathBuf, Vec<u8>)| (path.strip_prefix(folder).unwrap().to_owned(), content);
+    tree(folder).into_iter().map(strip).collect()
+}
+
+#[test]
+fn files_go_in_are_listed_and_come_back() {
+    for names in ["folder", "deterministic", "plain"] {
+        for chunk in ["4K", "256K"] {
+            let desk = Desk::new();
+            desk.init(&["--names", names, "--chunk", chunk]);
+            fs::create_dir_all(desk.at("in/letters/empty")).unwrap();
+            fs::write(desk.at("in/a.txt"), "attack at dawn\n").unwrap();
+            fs::write(desk.at("in/letters/big"), long()).unwrap();
+            fs::write(desk.at(&format!("in/{}", "n".repeat(255))), "").unwrap();
+            std::os::unix::fs::symlink("../a.txt", desk.at("in/letters/link")).unwrap();
+            good(&desk.fs(&["cp", "--into", "-r", "vol", "in", "/"]));
+            assert_eq!(text(&desk.fs(&["ls", "vol"])), "in\n");
+            assert_eq!(text(&desk.fs(&["ls", "vol", "in/letters"])), "big\nempty\nlink\n");
+            let listed = text(&desk.fs(&["ls", "-l", "vol", "in/letters"]));
+            assert!(
+                listed.contains(" 3000000 big\n") && listed.contains(" 8 link -> ../a.txt\n"),
+                "{listed}"
+            );
+            assert_eq!(text(&desk.fs(&["cat", "vol", "in/a.txt"])), "attack at dawn\n");
+            good(&desk.fs(&["cp", "-r", "vol", "in", "out"]));
+            assert_eq!(below(&desk.at("out")), below(&desk.at("in")));
+            let stored = tree(&desk.at("vol"));
+            let plain = stored.iter().any(|(path, _)| path.to_string_lossy().contains("letters"));
+            assert_eq!(plain, names == "plain");
+            assert!(!stored.iter().any(|(_, content)| content.windows(6).any(|part| part == b"attack")));
+            let said = text(&desk.fs(&["check", "vol"]));
+            assert!(said.ends_with("4 folders, 3 files, 2.9 MiB: 0 damaged, 0 repaired\n"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_has_one_line_its_own_code_and_changes_nothing() {
+    let desk = Desk::new();
+    assert_eq!(refused(&desk.run(&["fs", "init", "vol"])), 2);
+    assert_eq!(refused(&desk.run(&["fs", "init", "-r", "hello", "vol"])), 10);
+    assert!(!desk.at("vol").exists());
+    assert_eq!(refused(&desk.fs(&["ls", "vol"])), 80);
+    fs::create_dir(desk.at("vol")).unwrap();
+    assert_eq!(refused(&desk.fs(&["ls", "vol"])), 80);
+    fs::write(desk.at("vol/mine"), "x").unwrap();
+    assert_eq!(refused(&desk.run(&["fs", "init", "-r", &desk.recipient, "vol"])), 85);
+    assert_eq!(below(&desk.at("vol")), [("mine".into(), b"x".to_vec())]);
+    fs::remove_file(desk.at("vol/mine")).unwrap();
+    desk.init(&[]);
+    let before = tree(&desk.at("vol"));
+    assert_eq!(refused(&desk.run(&["fs", "init", "-r", &desk.recipient, "vol"])), 85);
+    desk.key("other.txt");
+    for words in [
+        &["ls", "vol"][..],
+        &["cat", "vol", "x"],
+        &["check", "vol"],
+        &["key", "list", "vol"],
+        &["key", "remove", "vol", "key1"],
+    ] {
+        let at = if words[0] == "key" { 2 } else { 1 };
+        let all = [&["fs"], &words[..at], &["-i", "other.txt"], &words[at..]].concat();
+        assert_eq!(refused(&desk.run(&all)), 12, "{words:?}");
+    }
+    assert_eq!(refused(&desk.run(&["fs", "ls", "vol"])), 2, "it has no passphrase");
+    assert_eq!(refused(&desk.fs(&["ls", "vol", "nothing"])), 42);
+    assert_eq!(refused(&desk.fs(&["key", "remove", "vol", "key1"])), 2, "the only key");
+    assert_eq!(tree(&desk.at("vol")), before);
+    let file = desk.at("vol/wattlock.fs");
+    let newer = b"wattlock volume 2\n";
+    let sealed = desk.at("newer");
+    fs::write(&sealed, newer).unwrap();
+    good(&desk.run(&["seal", "-q", "-r", &desk.recipient, "-o", "vol/wattlock.fs", "-f", "newer"]));
+    assert_eq!(refused(&desk.fs(&["ls", "vol"])), 81);
+    fs::write(&sealed, "wattlock volume 1\nchunk 7\n").unwrap();
+    good(&desk.run(&["seal", "-q", "-r", &desk.recipient, "-o", "vol/wattlock.fs", "-f", "newer"]));
+    assert_eq!(refused(&desk.fs(&["ls", "vol"])), 82);
+    fs::write(&file, "hello").unwrap();
+    assert_eq!(refused(&desk.fs(&["ls", "vol"])), 21);
+}
+
+#[test]
+fn the_volumes_own_file_is_an_ordinary_sealed_file() {
+    let desk = Desk::new();
+    desk.init(&[]);
+    let said = text(&desk.run(&["open", "-q", "-i", "key.txt", "-o", "-", "vol/wattlock.fs"]));
+    assert!(said.starts_with("wattlock volume 1\nid "), "{said}");
+    assert!(said.contains("\nchunk 4096\nnames folder\nopener key1 age1"), "{said}");
+}
+
+#[test]
+fn keys_and_passphrases_are_added_listed_changed_and_removed() {
+    let desk = Desk::new();
+    fs::write(desk.at("one"), "correct horse\n").unwrap();
+    fs::write(desk.at("two"), "battery staple\n").unwrap();
+    good(&desk.run(&[&["fs", "init", "--passphrase-file", "one"][..], &CHEAP, &["vol"]].concat()));
+    let by = |file: &str| desk.run(&["fs", "ls", "--passphrase-file", file, "vol"]);
+    good(&by("one"));
+    assert_eq!(refused(&by("two")), 14);
+    let add = |more: &[&str]| {
+        desk.run(&[&["fs", "key", "add", "--passphrase-file", "one"][..], more, &CHEAP, &["vol"]].concat())
+    };
+    good(&add(&["-r", &desk.recipient, "--name", "laptop"]));
+    good(&add(&["--new-passphrase-file", "two", "--name", "second"]));
+    assert_eq!(refused(&add(&["-r", &desk.recipient, "--name", "laptop"])), 2);
+    good(&by("two"));
+    let listed = text(&desk.fs(&["key", "list", "vol"]));
+    let names: Vec<&str> = listed.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["passphrase", "laptop", "second"]);
+    // The locked identity and the volume's file are age's and ours: the program opens one with the other.
+    fs::write(desk.at("three"), "new words\n").unwrap();
+    let passwd = ["fs", "passwd", "--passphrase-file", "one", "--new-passphrase-file", "three"];
+    assert_eq!(refused(&desk.run(&[&passwd[..], &CHEAP, &["vol"]].concat())), 2, "which of the two?");
+    good(&desk.run(&[&passwd[..], &CHEAP, &["--name", "passphrase", "vol"]].concat()));
+    assert_eq!(refused(&by("one")), 14);
+    good(&by("three"));
+    good(&by("two"));
+    let removed = desk.fs(&["key", "remove", "vol", "second"]);
+    good(&removed);
+    assert_eq!(refused(&by("two")), 14);
+    assert!(!desk.at("vol/wattlock.keys/second").exists());
+    good(&by("three"));
+    let listed = text(&desk.fs(&["key", "list", "vol"]));
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+}
+
+#[test]
+fn rotation_seals_every_header_anew_and_a_second_one_goes_on() {
+    let desk = Desk::new();
+    desk.with_files();
+    let volume = || text(&desk.run(&["open", "-q", "-i", "key.txt", "-o", "-", "vol/wattlock.fs"]));
+    let (before, files) = (volume(), tree(&desk.at("vol")));
+    good(&desk.fs(&["key", "rotate", "vol"]));
+    let after = volume();
+    assert!(before.contains("\nkey 1 ") && after.contains("\nkey 2 ") && !after.contains("\nkey 1 "));
+    let mut changed = 0;
+    for ((path, old), (same, new)) in files.iter().zip(tree(&desk.at("vol"))) {
+        assert_eq!(*path, same);
+        let name = path.file_name().unwrap().to_string_lossy();
+        let header = if name == "wattlock.dir" { 128 } else { 96 };
+        if old.len() < 96 || name.ends_with(".name") || name == "wattlock.fs" || name == "wattlock.journal" {
+            continue;
+        }
+        assert_eq!(old[header..], new[header..], "{name}: no content is written");
+        assert_eq!((old[15], new[15]), (1, 2), "{name}");
+        assert_ne!(old[24..96], new[24..96]);
+        changed += 1;
+    }
+    assert_eq!(changed, 4 + 3, "records and files");
+    good(&desk.fs(&["cp", "-r", "vol", "in", "out"]));
+    assert_eq!(below(&desk.at("out")), below(&desk.at("in")));
+    // One that was cut off: both keys, some headers of each.
+    fs::copy(&files[0].0, desk.at("kept")).ok();
+    let half = format!("{}{}", before, after.lines().last().unwrap()) + "\n";
+    fs::write(desk.at("half"), half).unwrap();
+    good(&desk.run(&["seal", "-q", "-r", &desk.recipient, "-o", "vol/wattlock.fs", "-f", "half"]));
+    for (path, content) in files.iter().filter(|(path, _)| path.is_file()).skip(2).take(3) {
+        if path.file_name().unwrap() != "wattlock.fs" && path.file_name().unwrap() != "wattlock.journal" {
+            fs::write(path, content).unwrap();
+        }
+    }
+    good(&desk.fs(&["cp", "-r", "vol", "in", "half-done"]));
+    good(&desk.fs(&["key", "rotate", "vol"]));
+    assert!(!volume().contains("\nkey 1 "));
+    good(&desk.fs(&["check", "vol"]));
+}
+
+#[test]
+fn a_damaged_header_keeps_the_old_key() {
+    let desk = Desk::new();
+    desk.with_files();
+    let file = tree(&desk.at("vol")).into_iter().find(|(_, content)| content.len() > 3_000_000).unwrap().0;
+    let mut content = fs::read(&file).unwrap();
+    content[60] ^= 1;
+    fs::write(&file, &content).unwrap();
+    assert_eq!(code(&desk.fs(&["key", "rotate", "vol"])), 83);
+    let volume = text(&desk.run(&["open", "-q", "-i", "key.txt", "-o", "-", "vol/wattlock.fs"]));
+    assert!(volume.contains("\nkey 1 ") && volume.contains("\nkey 2 "));
+    content[60] ^= 1;
+    fs::write(&file, &content).unwrap();
+    good(&desk.fs(&["key", "rotate", "vol"]));
+    good(&desk.fs(&["check", "vol"]));
+}
+
+#[test]
+fn a_check_finds_every_damage_and_its_repair_gives_names_and_deletes_nothing() {
+    let desk = Desk::new();
+    desk.with_files();
+    good(&desk.fs(&["check", "vol"]));
+    let stored = tree(&desk.at("vol"));
+    let big = stored.iter().find(|(_, content)| content.len() > 3_000_000).unwrap();
+    let mut content = big.1.clone();
+    // Chunks 3 and 4, and 700.
+    for chunk in [3, 4, 700] {
+        content[96 + chunk * 4136 + 100] ^= 1;
+    }
+    fs::write(&big.0, &content).unwrap();
+    let short = stored.iter().find(|(_, content)| content.len() == 96 + 15 + 40).unwrap();
+    fs::write(&short.0, [&short.1[..50], &[short.1[50] ^ 1], &short.1[51..]].concat()).unwrap();
+    let checked = desk.fs(&["check", "vol"]);
+    assert_eq!(code(&checked), 83);
+    let said = String::from_utf8(checked.stdout).unwrap();
+    let damaged: Vec<&str> = said.lines().filter(|line| line.starts_with("damaged: ")).collect();
+    assert_eq!(damaged.len(), 3, "{said}");
+    assert!(damaged[0].starts_with("damaged: in/a.txt: damaged: "), "{said}");
+    assert_eq!(damaged[1], "damaged: in/letters/big: chunk 700 does not authenticate");
+    assert_eq!(damaged[2], "damaged: in/letters/big: chunks 3 to 4 do not authenticate");
+    assert_eq!(refused(&desk.fs(&["cat", "vol", "in/a.txt"])), 83);
+    fs::write(&short.0, &short.1).unwrap();
+    fs::write(&big.0, &big.1).unwrap();
+    good(&desk.fs(&["check", "vol"]));
+
+    // A name, and a folder's record.
+    let lost = short.0.with_file_name("AAAA");
+    fs::rename(&short.0, &lost).unwrap();
+    let record = big.0.with_file_name("wattlock.dir");
+    let mut bytes = fs::read(&record).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&record, &bytes).unwrap();
+    assert_eq!(code(&desk.fs(&["check", "vol"])), 83);
+    let files = |desk: &Desk| tree(&desk.at("vol")).into_iter().filter(|(path, _)| path.is_file()).count();
+    let before = files(&desk);
+    let repaired = desk.fs(&["check", "--repair", "vol"]);
+    let said = String::from_utf8_lossy(&repaired.stdout).into_owned();
+    assert_eq!(code(&repaired), 86, "{said}");
+    assert_eq!(files(&desk), before + 1, "the damaged record is kept, and nothing is gone");
+    good(&desk.fs(&["check", "vol"]));
+    let names = text(&desk.fs(&["ls", "vol", "in"]));
+    let name = names.lines().find(|name| name.starts_with("lost-")).unwrap();
+    assert_eq!(text(&desk.fs(&["cat", "vol", &format!("in/{name}")])), "attack at dawn\n");
+    let names = text(&desk.fs(&["ls", "vol", "in/letters"]));
+    assert!(names.lines().all(|name| name.starts_with("lost-")) && names.lines().count() == 4, "{names}");
+}
+
+#[test]
+fn a_file_cut_or_extended_at_a_chunks_border_is_found() {
+    let desk = Desk::new();
+    desk.init(&[]);
+    fs::write(desk.at("two"), vec![7; 8192]).unwrap();
+    good(&desk.fs(&["cp", "--into", "vol", "two", "/"]));
+    let (path, content) =
+        tree(&desk.at("vol")).into_iter().find(|(_, content)| content.len() == 96 + 2 * 4136 + 40).unwrap();
+    let cut = |bytes: Vec<u8>| {
+        fs::write(&path, bytes).unwrap();
+        let checked = code(&desk.fs(&["check", "vol"]));
+        fs::write(&path, &content).unwrap();
+        checked
+    };
+    assert_eq!(cut(content.clone()), 0);
+    assert_eq!(cut(content[..96 + 2 * 4136].to_vec()), 83, "the empty last chunk is gone");
+    assert_eq!(cut(content[..96 + 4136 + 40].to_vec()), 83, "a chunk is gone");
+    assert_eq!(cut([&content[..96 + 2 * 4136], &[0x55; 40]].concat()), 83, "rubbish for the last chunk");
+    assert_eq!(cut([&content[..96 + 4136], &content[96 + 2 * 4136..]].concat()), 83, "the end moved up");
+    assert_eq!(cut([&content[..], &content[96..96 + 4136]].concat()), 83, "a chunk behind the end");
+}

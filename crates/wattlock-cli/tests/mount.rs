@@ -1,0 +1,704 @@
+//! `wattlock mount` with the real kernel and real programs. Without /dev/fuse these tests say that they were skipped.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Whether this test can run; says why not.
+fn fuse() -> bool {
+    let opened = fs::File::options().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = &opened {
+        eprintln!("skipped: /dev/fuse: {error}");
+    }
+    opened.is_ok()
+}
+
+/// Whether a program is there; says that the test is skipped otherwise.
+fn has(program: &str) -> bool {
+    let there = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if there.is_err() {
+        eprintln!("skipped: no {program}");
+    }
+    there.is_ok()
+}
+
+/// A folder with a key, a volume, and where it is mounted.
+struct Desk {
+    folder: tempfile::TempDir,
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        // What a failed test left mounted.
+        let _ = Command::new("umount").arg("-l").arg(self.at("mnt")).stderr(Stdio::null()).status();
+    }
+}
+
+impl Desk {
+    fn new(more: &[&str]) -> Desk {
+        let desk = Desk { folder: tempfile::tempdir().unwrap() };
+        good(&desk.run(&["keygen", "-o", "key.txt"]));
+        let text = fs::read_to_string(desk.at("key.txt")).unwrap();
+        let recipient = text.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
+        good(&desk.run(&[&["fs", "init", "-r", recipient], more, &["vol"]].concat()));
+        fs::create_dir(desk.at("mnt")).unwrap();
+        desk
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("WATTLOCK_PROFILE", self.at("profile.json"))
+            .env("WATTLOCK_TELEMETRY_DIR", self.at("telemetry"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn mount(&self, more: &[&str]) -> PathBuf {
+        good(&self.run(&[&["mount", "-i", "key.txt"], more, &["vol", "mnt"]].concat()));
+        self.at("mnt")
+    }
+
+    fn unmount(&self) {
+        good(&self.run(&["umount", "mnt"]));
+    }
+
+    /// The process that serves the mount.
+    fn process(&self) -> i32 {
+        let status = good(&self.run(&["fs", "status", "mnt"]));
+        let line = status.lines().find_map(|line| line.strip_prefix("process ")).unwrap();
+        line.split(',').next().unwrap().parse().unwrap()
+    }
+
+    /// Kills the process that serves the mount and takes the dead mount away.
+    fn kill(&self, process: i32) {
+        let process = rustix::process::Pid::from_raw(process).unwrap();
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+        let begun = Instant::now();
+        while !Command::new("umount").arg("-l").arg(self.at("mnt")).output().unwrap().status.success() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the dead mount stays");
+        }
+        // The lock goes with the process.
+        while Path::new(&format!("/proc/{}/exe", process.as_raw_nonzero())).exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn good(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {text}{errors}", output.status);
+    text
+}
+
+fn refused(output: &Output, code: i32, said: &str) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{errors}");
+    let lines: Vec<&str> = errors.lines().filter(|line| !line.starts_with("Try ")).collect();
+    assert!(lines.len() == 1 && lines[0].contains(said), "{errors}");
+}
+
+fn python(script: &str, folder: &Path) -> String {
+    let output = Command::new("python3").args(["-c", script]).current_dir(folder).output().unwrap();
+    good(&output)
+}
+
+/// Everything in a folder: path, type, permissions, links, length, time of change, content or target.
+const TREE: &str = r#"
+import os, stat, hashlib
+for folder, folders, files in os.walk("."):
+    folders.sort()
+    for name in sorted(files + folders):
+        path = os.path.join(folder, name)
+        s = os.lstat(path)
+        line = [path, oct(s.st_mode), s.st_uid, s.st_gid, s.st_mtime_ns]
+        if stat.S_ISREG(s.st_mode):
+            line += [s.st_nlink, s.st_size, hashlib.sha256(open(path, "rb").read()).hexdigest()]
+        if stat.S_ISLNK(s.st_mode):
+            line += [s.st_size, os.readlink(path)]
+        print(*line)
+"#;
+
+/// Does a great many things and prints what came of each, so that two file systems can be compared.
+const THINGS: &str = r#"
+import ctypes, errno, fcntl, mmap, os, random, stat, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *arguments):
+    if getattr(libc, name)(*arguments) < 0:
+        raise OSError(ctypes.get_errno(), name)
+def told(what, work):
+    try:
+        print(what, work())
+    except OSError as error:
+        print(what, errno.errorcode[error.errno])
+def put(path, data=b"", flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode=0o644):
+    f = os.open(path, flags, mode)
+    try:
+        return os.write(f, data) if data else None
+    finally:
+        os.close(f)
+def get(path):
+    with open(path, "rb") as f:
+        return f.read()
+def short(data):
+    return len(data), hash(data) if len(data) > 64 else data
+os.umask(0o022)
+# Names.
+told("make", lambda: put("a", b"first"))
+told("exclusive", lambda: put("a", b"x", os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+told("long", lambda: put("n" * 255, b"long name"))
+told("too long", lambda: put("n" * 256, b"x"))
+told("long again", lambda: get("n" * 255))
+told("rename long", lambda: os.rename("n" * 255, "m" * 255))
+told("list", lambda: sorted(os.listdir(".")))
+told("rename over", lambda: (put("b", b"second"), os.rename("b", "a"), get("a")))
+told("no such", lambda: get("b"))
+told("folder", lambda: os.mkdir("d"))
+told("again", lambda: os.mkdir("d"))
+told("deep", lambda: os.makedirs("d/e/f/" + "g" * 200))
+told("into itself", lambda: os.rename("d", "d/e/x"))
+told("not empty", lambda: os.rmdir("d"))
+told("file as folder", lambda: put("a/x"))
+told("folder over file", lambda: os.rename("d", "a"))
+told("file over folder", lambda: os.rename("a", "d"))
+told("folder over empty folder", lambda: (os.mkdir("empty"), os.rename("d", "empty"), sorted(os.listdir("empty"))))
+told("folder over full folder", lambda: (os.mkdir("d"), os.rename("d", "empty")))
+told("moved folder", lambda: (os.rename("empty", "d2"), os.listdir("d2/e/f")))
+for flags in (1, 2, 3):
+    put("one", b"1"); put("two", b"22")
+    told(f"renameat2 {flags}", lambda: (call("renameat2", -100, b"one", -100, b"two", flags), get("one"), get("two")))
+told("noreplace free", lambda: (call("renameat2", -100, b"one", -100, b"three", 1), get("three")))
+# Links.
+told("link", lambda: (os.link("a", "d/hard"), os.stat("a").st_nlink, get("d/hard")))
+told("unlink one", lambda: (os.unlink("a"), os.stat("d/hard").st_nlink, get("d/hard")))
+told("symlink", lambda: (os.symlink("d/hard", "soft"), os.readlink("soft"), os.lstat("soft").st_size, get("soft")))
+told("dangling", lambda: (os.symlink("none", "dangling"), get("dangling")))
+told("link to folder", lambda: os.link("d", "d3"))
+told("fifo", lambda: (os.mkfifo("fifo"), stat.S_ISFIFO(os.stat("fifo").st_mode)))
+# Contents.
+random.seed(7)
+reference = bytearray()
+f = os.open("content", os.O_RDWR | os.O_CREAT)
+for step in range(400):
+    at, size = random.randrange(0, 300_000), random.choice((1, 7, 100, 4095, 4096, 4097, 50_000))
+    kind = random.randrange(8)
+    if kind < 5:
+        data = random.randbytes(size)
+        os.pwrite(f, data, at)
+        if len(reference) < at: reference.extend(bytes(at - len(reference)))
+        reference[at:at + size] = data
+    elif kind == 5:
+        os.ftruncate(f, at)
+        reference = reference[:at] + bytes(max(0, at - len(reference)))
+    elif kind == 6:
+        call("fallocate", f, 3, ctypes.c_long(at), ctypes.c_long(size))
+        end = min(at + size, len(reference))
+        if end > at: reference[at:end] = bytes(end - at)
+    else:
+        os.fsync(f)
+    if os.fstat(f).st_size != len(reference):
+        print("length", step, kind, os.fstat(f).st_size, len(reference))
+        break
+os.lseek(f, 0, 0)
+print("random writes", os.pread(f, 1 << 20, 0) == bytes(reference))
+os.close(f)
+print("after closing", get("content") == bytes(reference))
+def unlinked():
+    f = os.open("gone", os.O_RDWR | os.O_CREAT)
+    os.write(f, b"still here"); os.unlink("gone")
+    os.ftruncate(f, 5); os.fchmod(f, 0o600)
+    s = os.fstat(f)
+    return os.pread(f, 99, 0), s.st_nlink, oct(s.st_mode)
+told("unlinked", unlinked)
+def replaced():
+    put("target", b"old"); put("new", b"new")
+    f = os.open("target", os.O_RDONLY)
+    os.rename("new", "target")
+    return os.read(f, 9), get("target")
+told("replaced while open", replaced)
+def mapped():
+    put("map", bytes(10_000))
+    f = os.open("map", os.O_RDWR)
+    m = mmap.mmap(f, 10_000)
+    m[4090:4100] = b"0123456789"; m.flush()
+    seen = os.pread(f, 10, 4090)
+    m[0:3] = b"end"; m.close(); os.close(f)
+    return seen, short(get("map"))[0], get("map")[:3]
+told("mapped", mapped)
+def private():
+    f = os.open("map", os.O_RDONLY)
+    m = mmap.mmap(f, 10_000, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    m[0:3] = b"xxx"
+    return os.pread(f, 3, 0)
+told("mapped privately", private)
+def direct():
+    f = os.open("direct", os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    m = mmap.mmap(-1, 65536)
+    m.write(b"d" * 65536)
+    os.write(f, m); os.close(f)
+    f = os.open("direct", os.O_RDONLY | os.O_DIRECT)
+    n = os.readv(f, [m])
+    return n, m[:4], os.stat("direct").st_size
+told("direct", direct)
+def sparse():
+    f = os.open("sparse", os.O_RDWR | os.O_CREAT)
+    os.pwrite(f, b"x", 10_000_000)
+    os.pwrite(f, b"y" * 4096, 0)
+    data = os.lseek(f, 0, os.SEEK_DATA), os.lseek(f, 5_000_000, os.SEEK_DATA) > 9_000_000
+    hole = os.lseek(f, 0, os.SEEK_HOLE) < 2_000_000
+    s = os.fstat(f)
+    return data, hole, s.st_size, s.st_blocks * 512 < 2_000_000, os.pread(f, 10, 5_000_000)
+told("sparse", sparse)
+told("seek past end", lambda: os.lseek(os.open("sparse", os.O_RDONLY), 1 << 40, os.SEEK_DATA))
+def copied():
+    i, o = os.open("content", os.O_RDONLY), os.open("copied", os.O_RDWR | os.O_CREAT)
+    left = os.fstat(i).st_size
+    while left:
+        n = os.copy_file_range(i, o, left)
+        if not n: break
+        left -= n
+    return left, get("copied") == get("content")
+told("copy_file_range", copied)
+append = """
+import os, sys
+f = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+for i in range(200): os.write(f, b"%s %06d\\n" % (sys.argv[1].encode(), i))
+"""
+workers = [subprocess.Popen([sys.executable, "-c", append, w]) for w in "abcd"]
+print("append", [w.wait() for w in workers])
+lines = get("log").splitlines()
+print("appended", len(lines), all([l for l in lines if l[:1] == w] == [w + b" %06d" % i for i in range(200)] for w in (b"a", b"b", b"c", b"d")))
+# Attributes.
+told("chmod", lambda: (os.chmod("log", 0o4711), oct(os.stat("log").st_mode)))
+told("utime", lambda: (os.utime("log", ns=(1_234_567_890_123_456_789, 987_654_321_987_654_321)), os.stat("log").st_mtime_ns, os.stat("log").st_atime_ns))
+told("write after utime", lambda: (put("log", b"x", os.O_WRONLY), os.stat("log").st_mtime_ns > 1_500_000_000_000_000_000))
+told("xattr", lambda: (os.setxattr("log", "user.colour", b"blue"), os.getxattr("log", "user.colour"), os.listxattr("log")))
+told("xattr create", lambda: os.setxattr("log", "user.colour", b"red", os.XATTR_CREATE))
+told("xattr replace", lambda: (os.setxattr("log", "user.colour", b"red", os.XATTR_REPLACE), os.getxattr("log", "user.colour")))
+told("xattr absent", lambda: os.getxattr("log", "user.size"))
+told("xattr removed", lambda: (os.removexattr("log", "user.colour"), os.listxattr("log")))
+told("xattr namespace", lambda: os.setxattr("log", "other.x", b""))
+# Locks.
+def locked():
+    f = os.open("log", os.O_RDWR)
+    fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    r = subprocess.run([sys.executable, "-c", "import fcntl,os; f=os.open('log',os.O_RDWR)\ntry: fcntl.lockf(f,fcntl.LOCK_EX|fcntl.LOCK_NB); print('free')\nexcept OSError: print('held')"], capture_output=True)
+    g = os.open("log", os.O_RDWR); fcntl.flock(g, fcntl.LOCK_EX)
+    return r.stdout
+told("locked", locked)
+told("setgid", lambda: (os.mkdir("sg"), os.chmod("sg", 0o2755), os.mkdir("sg/in"), oct(os.stat("sg/in").st_mode)))
+told("many", lambda: (os.mkdir("many"), [put(f"many/{i}", b"%d" % i) for i in range(1500)][:0], len(os.listdir("many")), get("many/777")))
+told("none left", lambda: ([os.unlink(f"many/{i}") for i in range(1500)][:0], os.rmdir("many")))
+"#;
+
+#[test]
+fn a_mount_does_what_the_file_system_beneath_it_does() {
+    if !fuse() || !has("python3") {
+        return;
+    }
+    for mode in [&[][..], &["--shared"]] {
+        let desk = Desk::new(&[]);
+        let plain = desk.at("plain");
+        fs::create_dir(&plain).unwrap();
+        let mounted = desk.mount(mode);
+        let wanted = python(THINGS, &plain);
+        let found = python(THINGS, &mounted);
+        for (wanted, found) in wanted.lines().zip(found.lines()) {
+            assert_eq!(wanted, found, "{mode:?}");
+        }
+        assert_eq!(wanted.lines().count(), found.lines().count());
+        // The same after the kernel forgot everything.
+        let without_times = |tree: String| -> Vec<String> {
+            let strip = |line: &str| {
+                line.split(' ').enumerate().filter(|(at, _)| *at != 4).map(|(_, word)| word).collect()
+            };
+            tree.lines().filter(|line| !line.contains("sparse")).map(strip).collect()
+        };
+        let tree = python(TREE, &mounted);
+        desk.unmount();
+        assert_eq!(fs::read_dir(&mounted).unwrap().count(), 0);
+        desk.mount(mode);
+        assert_eq!(python(TREE, &mounted), tree, "{mode:?}");
+        assert_eq!(without_times(tree), without_times(python(TREE, &plain)), "{mode:?}");
+        desk.unmount();
+        good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
+    }
+}
+
+#[test]
+fn git_rsync_tar_and_sqlite_work_in_a_mount() {
+    if !fuse() {
+        return;
+    }
+    let desk = Desk::new(&[]);
+    let mounted = desk.mount(&[]);
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    if has("git") && repository.join(".git").exists() {
+        let git = |arguments: &[&str], folder: &Path| {
+            let mut command = Command::new("git");
+            command.args(["-c", "safe.directory=*"]).args(arguments).current_dir(folder);
+            good(&command.output().unwrap())
+        };
+        git(&["clone", "--quiet", "--no-hardlinks", &repository.to_string_lossy(), "clone"], &mounted);
+        let clone = mounted.join("clone");
+        assert_eq!(git(&["status", "--porcelain"], &clone), "");
+        git(&["fsck", "--no-progress"], &clone);
+        desk.unmount();
+        desk.mount(&[]);
+        assert_eq!(git(&["status", "--porcelain"], &clone), "");
+    }
+    let source = desk.at("source");
+    fs::create_dir(&source).unwrap();
+    let fill = r#"
+import os, random
+random.seed(3)
+for i in range(300):
+    d = f"d{i % 17}/e{i % 5}"
+    os.makedirs(d, exist_ok=True)
+    open(f"{d}/{i}", "wb").write(random.randbytes(random.choice((0, 1, 100, 4096, 70_000))))
+    os.chmod(f"{d}/{i}", random.choice((0o600, 0o644, 0o755, 0o400)))
+    os.utime(f"{d}/{i}", ns=(i * 10**15 + 1, i * 10**15 + 123456789))
+    if i % 7 == 0: os.link(f"{d}/{i}", f"{d}/{i}.hard")
+    if i % 11 == 0: os.symlink("x" * i, f"{d}/{i}.soft")
+    if i % 13 == 0: os.setxattr(f"{d}/{i}", "user.n", b"%d" % i) if hasattr(os, "setxattr") else None
+"#;
+    if has("python3") {
+        python(fill, &source);
+        let tree = python(TREE, &source);
+        if has("rsync") {
+            let copy = Command::new("rsync")
+                .args(["-aHAX", "source/", "mnt/copied"])
+                .current_dir(desk.folder.path());
+            let _ = good(&copy.output().unwrap());
+            assert_eq!(python(TREE, &mounted.join("copied")), tree);
+            let mut again = Command::new("rsync");
+            again.args(["-aHAXni", "--checksum", "source/", "mnt/copied"]).current_dir(desk.folder.path());
+            assert_eq!(good(&again.output().unwrap()), "");
+        }
+        if has("tar") {
+            fs::create_dir(mounted.join("untarred")).unwrap();
+            let script = "tar -C source -cf - . | tar -C mnt/untarred -xpf -";
+            let mut command = Command::new("sh");
+            good(&command.args(["-c", script]).current_dir(desk.folder.path()).output().unwrap());
+            // The folder itself apart, whose time is the copying's own.
+            assert_eq!(python(TREE, &mounted.join("untarred")), tree);
+        }
+        let sqlite = r#"
+import sqlite3
+for mode in ("wal", "delete"):
+    db = sqlite3.connect("db." + mode)
+    db.execute("pragma journal_mode=" + mode)
+    db.execute("create table t(k integer primary key, v blob)")
+    for i in range(40):
+        with db: db.executemany("insert into t(v) values (?)", [(bytes([i]) * (j * 37),) for j in range(50)])
+        with db: db.execute("delete from t where k % 3 = ?", (i % 3,))
+    print(db.execute("pragma integrity_check").fetchone(), db.execute("select count(*), sum(length(v)) from t").fetchone())
+    db.close()
+"#;
+        fs::create_dir(desk.at("reference")).unwrap();
+        let wanted = python(sqlite, &desk.at("reference"));
+        assert_eq!(python(sqlite, &mounted), wanted);
+        assert!(wanted.starts_with("('ok',)"), "{wanted}");
+    }
+    desk.unmount();
+    good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
+}
+
+/// Writes at random places and fsyncs, and says after each what is durable by now.
+const WRITER: &str = r#"
+import os, random, sys
+seed = int(sys.argv[1]); random.seed(seed)
+files = [os.open(f"f{i}", os.O_RDWR | os.O_CREAT) for i in range(3)]
+n = 0
+while True:
+    n += 1
+    i = random.randrange(3)
+    at = random.choice((0, 1, 3, 5, 17)) * 4096 + random.choice((0, 0, 100))
+    os.pwrite(files[i], b"%d %d;" % (seed, n) * random.choice((1, 50, 900)), at)
+    if random.random() < .5:
+        os.fsync(files[i])
+        sys.stdout.write(f"{i} {os.pread(files[i], 1 << 20, 0).hex()}\n"); sys.stdout.flush()
+"#;
+
+#[test]
+fn what_was_synced_survives_kills_in_mid_write() {
+    if !fuse() || !has("python3") {
+        return;
+    }
+    let rounds =
+        std::env::var("WATTLOCK_KILLS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(24_u64);
+    let desk = Desk::new(&[]);
+    let mut durable: [Option<Vec<u8>>; 3] = [None, None, None];
+    for round in 0..rounds {
+        let mounted = desk.mount(&[]);
+        // Everything that was acknowledged is there: in the chunks that were not written since, byte for byte.
+        for (at, wanted) in durable.iter().enumerate() {
+            let Some(wanted) = wanted else { continue };
+            let found = fs::read(mounted.join(format!("f{at}"))).unwrap();
+            assert!(
+                found.len() >= wanted.len(),
+                "round {round}: file {at} was {} is {}",
+                wanted.len(),
+                found.len()
+            );
+        }
+        let process = desk.process();
+        let mut writer = Command::new("python3")
+            .args(["-c", WRITER, &round.to_string()])
+            .current_dir(&mounted)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
+        // As many acknowledgements as the round says, then the kill falls into whatever is going on.
+        let mut synced = [const { None }; 3];
+        let mut left = 2 + round % 9;
+        for line in lines {
+            let Ok(line) = line else { break };
+            let (file, content) = line.split_once(' ').unwrap();
+            synced[file.parse::<usize>().unwrap()] = Some(unhex(content));
+            left = left.saturating_sub(1);
+            if left == 1 {
+                desk.kill(process);
+            }
+        }
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        // What was acknowledged last for each file: the writer went on, but overwrote only at the places it uses.
+        let again = desk.mount(&[]);
+        for (at, synced) in synced.iter().enumerate() {
+            let Some(synced) = synced else { continue };
+            let found = fs::read(again.join(format!("f{at}"))).unwrap();
+            assert!(found.len() >= synced.len(), "round {round}: {} bytes of {}", found.len(), synced.len());
+            // A stretch that no write touches is as it was; others are some whole write's.
+            let untouched = 6 * 4096 + 100..17 * 4096;
+            let until = untouched.end.min(synced.len());
+            if untouched.start + 9000 < until {
+                let range = untouched.start + 9000..until;
+                assert!(found[range.clone()] == synced[range], "round {round}: file {at}");
+            }
+        }
+        desk.kill(desk.process());
+        durable = synced;
+    }
+    let mounted = desk.mount(&[]);
+    for at in 0..3 {
+        let _ = fs::read(mounted.join(format!("f{at}"))).unwrap();
+    }
+    desk.unmount();
+    good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
+}
+
+#[test]
+fn a_synced_file_is_what_it_was_after_a_kill() {
+    if !fuse() {
+        return;
+    }
+    let desk = Desk::new(&[]);
+    let mut wanted = Vec::new();
+    for round in 0..6_u8 {
+        let mounted = desk.mount(&[]);
+        let path = mounted.join("f");
+        if round > 0 {
+            assert!(fs::read(&path).unwrap() == wanted, "round {round}");
+        }
+        let file =
+            fs::File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        // Over what is there, across chunks, and beyond the end.
+        for at in [0, 4000, 20_000, wanted.len() as u64] {
+            file.write_all_at(&[round + 1; 6000], at).unwrap();
+            wanted.resize(wanted.len().max(at as usize + 6000), 0);
+            wanted[at as usize..at as usize + 6000].fill(round + 1);
+        }
+        file.sync_data().unwrap();
+        // Not synced: may be lost, may stay, and spoils nothing.
+        fs::write(mounted.join(format!("unsynced{round}")), vec![round; 50_000]).unwrap();
+        desk.kill(desk.process());
+    }
+    let mounted = desk.mount(&[]);
+    assert!(fs::read(mounted.join("f")).unwrap() == wanted);
+    for entry in fs::read_dir(&mounted).unwrap() {
+        fs::read(entry.unwrap().path()).unwrap();
+    }
+    desk.unmount();
+    good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn each_mistake_is_one_line_and_one_exit_code_and_changes_nothing() {
+    if !fuse() {
+        return;
+    }
+    let desk = Desk::new(&[]);
+    let stored = || {
+        let mut names: Vec<_> =
+            fs::read_dir(desk.at("vol")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = stored();
+    good(&desk.run(&["keygen", "-o", "other.txt"]));
+    refused(&desk.run(&["mount", "-i", "other.txt", "vol", "mnt"]), 12, "no identity");
+    fs::create_dir(desk.at("nothing")).unwrap();
+    refused(&desk.run(&["mount", "-i", "key.txt", "nothing", "mnt"]), 80, "no volume");
+    refused(&desk.run(&["mount", "-i", "key.txt", "absent", "mnt"]), 80, "no volume");
+    refused(&desk.run(&["mount", "-i", "key.txt", "vol", "absent"]), 87, "not a folder");
+    refused(&desk.run(&["mount", "-i", "key.txt", "vol", "key.txt"]), 87, "not a folder");
+    refused(&desk.run(&["mount", "-i", "key.txt", "vol", "vol"]), 85, "not empty");
+    refused(&desk.run(&["mount", "-i", "key.txt", "-o", "fd=3", "vol", "mnt"]), 2, "unknown mount option");
+    refused(&desk.run(&["umount", "mnt"]), 90, "not mounted");
+    refused(&desk.run(&["fs", "status", "mnt"]), 90, "mounted there");
+    assert_eq!(stored(), before);
+    assert_eq!(fs::read_dir(desk.at("mnt")).unwrap().count(), 0);
+    desk.mount(&[]);
+    fs::create_dir(desk.at("mnt2")).unwrap();
+    refused(&desk.run(&["mount", "-i", "key.txt", "vol", "mnt2"]), 84, "in use");
+    let settings = |setting| desk.run(&["fs", "set", "mnt", setting]);
+    refused(&settings("policy=none-such"), 2, "none-such");
+    refused(&settings("nonsense"), 2, "KEY=VALUE");
+    refused(&settings("aca-sds.alpha=minus"), 2, "aca-sds.alpha");
+    desk.unmount();
+}
+
+#[test]
+fn settings_of_a_running_mount_change_with_the_next_request() {
+    if !fuse() {
+        return;
+    }
+    let desk = Desk::new(&[]);
+    let mounted = desk.mount(&[]);
+    fs::write(mounted.join("a"), vec![1; 100_000]).unwrap();
+    let before = good(&desk.run(&["fs", "status", "mnt"]));
+    assert!(before.contains("policy adaptive") && before.contains("aes-256-gcm-seal"), "{before}");
+    good(&desk.run(&["fs", "set", "mnt", "policy=software"]));
+    fs::write(mounted.join("b"), vec![1; 100_000]).unwrap();
+    let file = fs::File::open(mounted.join("b")).unwrap();
+    file.sync_all().unwrap();
+    let after = good(&desk.run(&["fs", "status", "mnt"]));
+    let sealed = |line: &&str| line.contains("aes-256-gcm-seal");
+    let rows: Vec<&str> = after.lines().filter(sealed).collect();
+    assert!(after.contains("policy software"), "{after}");
+    assert!(!rows.is_empty() && rows.iter().all(|row| row.contains("software")), "{after}");
+    drop(file);
+    assert_eq!(fs::read(mounted.join("a")).unwrap(), vec![1; 100_000]);
+    desk.unmount();
+}
+
+#[test]
+fn an_unused_mount_ends_by_itself_and_a_signal_ends_any() {
+    if !fuse() {
+        return;
+    }
+    let desk = Desk::new(&[]);
+    let mounted = desk.mount(&["--idle", "1"]);
+    fs::write(mounted.join("f"), "x").unwrap();
+    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
+    let outside = device(desk.folder.path()).unwrap();
+    let begun = Instant::now();
+    let ended = |allowed: Duration| {
+        // Looking at it would be a request: the mount table is asked.
+        let listed =
+            || fs::read_to_string("/proc/self/mounts").unwrap().contains(&*mounted.to_string_lossy());
+        while listed() {
+            assert!(begun.elapsed() < allowed, "still mounted");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    ended(Duration::from_secs(60));
+    assert_eq!(device(&mounted).unwrap(), outside);
+    // Its process gives the volume back a moment later.
+    let mut output = desk.run(&["mount", "-i", "key.txt", "vol", "mnt"]);
+    while output.status.code() == Some(84) && begun.elapsed() < Duration::from_secs(60) {
+        output = desk.run(&["mount", "-i", "key.txt", "vol", "mnt"]);
+    }
+    good(&output);
+    assert_eq!(fs::read_to_string(mounted.join("f")).unwrap(), "x");
+    let process = rustix::process::Pid::from_raw(desk.process()).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    ended(Duration::from_secs(120));
+}
+
+#[test]
+fn a_damaged_chunk_is_an_error_and_its_neighbours_are_not() {
+    if !fuse() {
+        return;
+    }
+    let desk = Desk::new(&["--names", "plain"]);
+    let mounted = desk.mount(&[]);
+    fs::write(mounted.join("f"), vec![5; 40_960]).unwrap();
+    fs::write(mounted.join("g"), "fine").unwrap();
+    desk.unmount();
+    let stored = fs::File::options().read(true).write(true).open(desk.at("vol/f")).unwrap();
+    // A byte of the fourth chunk: 96 bytes of header, slots of 4,136.
+    let at = 96 + 3 * 4136 + 1000;
+    let mut byte = [0];
+    stored.read_exact_at(&mut byte, at).unwrap();
+    stored.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    let mut server = desk
+        .command(&["mount", "--foreground", "-i", "key.txt", "vol", "mnt"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while !desk.run(&["fs", "status", "mnt"]).status.success() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(fs::read_to_string(mounted.join("g")).unwrap(), "fine");
+    let file = fs::File::open(mounted.join("f")).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+    let mut chunk = [0; 4096];
+    file.read_exact_at(&mut chunk, 0).unwrap();
+    assert_eq!(chunk, [5; 4096]);
+    let error = file.read_exact_at(&mut chunk, 3 * 4096).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "{error}");
+    file.read_exact_at(&mut chunk, 9 * 4096).unwrap();
+    assert_eq!(chunk, [5; 4096]);
+    drop(file);
+    desk.unmount();
+    let status = server.wait().unwrap();
+    assert!(status.success());
+    let said = std::io::read_to_string(server.stderr.take().unwrap()).unwrap();
+    assert!(said.lines().any(|line| line.contains("chunk 3") && line.contains('f')), "{said}");
+}
+
+#[test]
+fn a_planted_link_leads_nowhere() {
+    if !fuse() {
+        return;
+    }
+    let desk = Desk::new(&["--names", "plain"]);
+    fs::write(desk.at("secret"), "outside\n").unwrap();
+    let mounted = desk.mount(&[]);
+    fs::write(mounted.join("f"), "inside").unwrap();
+    fs::create_dir(mounted.join("d")).unwrap();
+    desk.unmount();
+    fs::remove_file(desk.at("vol/f")).unwrap();
+    std::os::unix::fs::symlink(desk.at("secret"), desk.at("vol/f")).unwrap();
+    desk.mount(&[]);
+    assert!(fs::read(mounted.join("f")).is_err());
+    let mut opened = fs::File::options();
+    assert!(opened.write(true).open(mounted.join("f")).and_then(|mut file| file.write_all(b"x")).is_err());
+    desk.unmount();
+    assert_eq!(fs::read_to_string(desk.at("secret")).unwrap(), "outside\n");
+}

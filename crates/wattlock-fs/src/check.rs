@@ -1,0 +1,386 @@
+//! Checks a whole volume: records, names, headers, every chunk, links and attributes. Deletes nothing.
+//!
+//! This crate starts no thread: any number of them call [`Check::work`] until it returns.
+//!
+//! *Repair.* What has lost its name gets a new one in its folder, since contents do not depend on names. A folder whose
+//! record is lost gets a new record, and its entries new names; the damaged record stays beside it. Content that does not
+//! authenticate stays as it is.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+use wattlock_files::Crypto;
+
+use crate::Error;
+use crate::content::{Content, Contents};
+use crate::rotate::{shown, shown_stored};
+use crate::store::{Place, Store};
+use crate::tree::{Entry, Folder, Tree};
+
+/// Bytes read together.
+const STEP: usize = 1 << 20;
+/// Files handed to a thread together.
+const TOGETHER: usize = 64;
+
+/// What was found so far.
+#[derive(Debug, Default, Clone)]
+pub struct Found {
+    /// Folders looked at.
+    pub folders: u64,
+    /// Files looked at; one with several names once.
+    pub files: u64,
+    /// Bytes of content that authenticated.
+    pub bytes: u64,
+    /// What is damaged and stays so, a line each.
+    pub damaged: Vec<String>,
+    /// What was damaged and is no longer, a line each.
+    pub repaired: Vec<String>,
+    /// What is of no harm, a line each.
+    pub notes: Vec<String>,
+}
+
+enum Task {
+    Folder(Folder, Vec<u8>, String),
+    Entries(Arc<Folder>, Vec<Item>),
+}
+
+struct Item {
+    entry: Entry,
+    kind: FileType,
+    /// Path of the backing file, a hint for the journal.
+    place: Vec<u8>,
+    shown: String,
+    nameless: bool,
+}
+
+struct State {
+    tasks: Vec<Task>,
+    working: usize,
+    found: Found,
+    /// Files of several names that were looked at.
+    seen: HashSet<(u64, u64)>,
+    failed: bool,
+}
+
+/// A check in progress.
+pub struct Check<'a, S: Store<File = File>> {
+    tree: &'a Tree,
+    /// None where the journal does not open: then contents are not read.
+    contents: Option<&'a Contents<S>>,
+    chunk: usize,
+    repair: bool,
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+impl<'a, S: Store<File = File>> Check<'a, S> {
+    /// Of the volume with this tree, from its own folder on. `chunk` is the volume's chunk size.
+    pub fn new(
+        tree: &'a Tree,
+        root: Folder,
+        contents: Option<&'a Contents<S>>,
+        chunk: usize,
+        repair: bool,
+    ) -> Check<'a, S> {
+        let tasks = vec![Task::Folder(root, Vec::new(), String::new())];
+        let state = State { tasks, working: 0, found: Found::default(), seen: HashSet::new(), failed: false };
+        Check { tree, contents, chunk, repair, state: Mutex::new(state), more: Condvar::new() }
+    }
+
+    /// Checks until nothing is left to check, or `stop` says so. Any number of threads do this side by side.
+    pub fn work(&self, stop: &dyn Fn() -> bool, crypto: &mut impl Crypto) {
+        let mut buffer = vec![0; STEP];
+        while let Some(task) = self.next(stop) {
+            match task {
+                Task::Folder(folder, place, shown) => self.folder(folder, &place, &shown, crypto),
+                Task::Entries(folder, items) => {
+                    for item in items {
+                        if stop() {
+                            break;
+                        }
+                        self.entry(&folder, &item, &mut buffer, crypto);
+                    }
+                }
+            }
+            let mut state = self.state();
+            state.working -= 1;
+            drop(state);
+            self.more.notify_all();
+        }
+        zeroize::Zeroize::zeroize(&mut buffer);
+    }
+
+    /// What was found, sorted by line.
+    pub fn found(&self) -> Found {
+        let mut found = self.state().found.clone();
+        for lines in [&mut found.damaged, &mut found.repaired, &mut found.notes] {
+            lines.sort();
+        }
+        found
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn next(&self, stop: &dyn Fn() -> bool) -> Option<Task> {
+        let mut state = self.state();
+        loop {
+            if stop() {
+                state.failed = true;
+            }
+            if state.failed {
+                return None;
+            }
+            if let Some(task) = state.tasks.pop() {
+                state.working += 1;
+                return Some(task);
+            }
+            if state.working == 0 {
+                return None;
+            }
+            state = self.more.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    fn damaged(&self, path: &str, what: impl std::fmt::Display) {
+        let path = if path.is_empty() { "the volume's folder" } else { path };
+        self.state().found.damaged.push(format!("{path}: {what}"));
+    }
+
+    fn repaired(&self, path: &str, what: impl std::fmt::Display) {
+        self.state().found.repaired.push(format!("{path}: {what}"));
+    }
+
+    fn folder(&self, folder: Folder, place: &[u8], path: &str, crypto: &mut impl Crypto) {
+        self.state().found.folders += 1;
+        let folder = Arc::new(folder);
+        let (listed, foreign) = match self.tree.list(&folder, crypto) {
+            Ok(both) => both,
+            Err(error) => return self.damaged(path, error),
+        };
+        for left in self.tree.leftovers(&folder).unwrap_or_default() {
+            let line =
+                format!("{}: left over by a crash or a repair, of no harm", join(path, &shown_stored(&left)));
+            self.state().found.notes.push(line);
+        }
+        let below = |stored: &OsString| {
+            let slash = if place.is_empty() { &b""[..] } else { b"/" };
+            [place, slash, stored.as_bytes()].concat()
+        };
+        let mut items: Vec<Item> = Vec::new();
+        for entry in &listed {
+            let (place, shown) = (below(&entry.stored), join(path, &shown(&entry.name)));
+            items.push(Item { entry: entry.entry(), kind: entry.kind, place, shown, nameless: false });
+        }
+        for stored in foreign {
+            let Some(kind) = self.tree.kind(&folder, &stored) else { continue };
+            let (place, shown) = (below(&stored), join(path, &shown_stored(&stored)));
+            let entry = Entry { stored, sidecar: None };
+            items.push(Item { entry, kind, place, shown, nameless: true });
+        }
+        let mut tasks = Vec::new();
+        while !items.is_empty() {
+            let rest = items.split_off(items.len().min(TOGETHER));
+            tasks.push(Task::Entries(folder.clone(), items));
+            items = rest;
+        }
+        self.state().tasks.extend(tasks);
+        self.more.notify_all();
+    }
+
+    fn entry(&self, folder: &Folder, item: &Item, buffer: &mut [u8], crypto: &mut impl Crypto) {
+        let path = &item.shown;
+        let sound = match item.kind {
+            FileType::RegularFile => self.file(folder, item, buffer, crypto),
+            FileType::Directory => {
+                self.attributes(folder, item, crypto);
+                self.inner(folder, item, crypto)
+            }
+            FileType::Symlink => match self.tree.read_link(folder, &item.entry, crypto) {
+                Ok(_) => true,
+                Err(error) => {
+                    self.damaged(path, error);
+                    false
+                }
+            },
+            _ => true,
+        };
+        if item.nameless {
+            self.nameless(folder, item, sound, crypto);
+        }
+    }
+
+    /// Hands a folder's content on; says whether there is a folder.
+    fn inner(&self, folder: &Folder, item: &Item, crypto: &mut impl Crypto) -> bool {
+        let inner = match self.tree.folder(folder, &item.entry, crypto) {
+            Err(Error::Damaged(what)) if self.repair => {
+                match self.tree.replace_record(folder, &item.entry, crypto) {
+                    Ok(inner) => {
+                        self.repaired(&item.shown, format!("{what}; it has a new record"));
+                        inner
+                    }
+                    Err(error) => {
+                        self.damaged(&item.shown, format!("{what}; not repaired: {error}"));
+                        return false;
+                    }
+                }
+            }
+            Err(error) => {
+                self.damaged(&item.shown, error);
+                return matches!(item.kind, FileType::Directory);
+            }
+            Ok(inner) => inner,
+        };
+        for note in self.tree.take_notes() {
+            self.state().found.notes.push(note);
+        }
+        self.state().tasks.push(Task::Folder(inner, item.place.clone(), item.shown.clone()));
+        self.more.notify_all();
+        true
+    }
+
+    /// An entry whose name does not open.
+    fn nameless(&self, folder: &Folder, item: &Item, sound: bool, crypto: &mut impl Crypto) {
+        let what = "its name does not authenticate";
+        if !self.repair || !sound {
+            return self.damaged(&item.shown, what);
+        }
+        match self.rename(folder, item, crypto) {
+            Ok(name) => self.repaired(&item.shown, format!("{what}; it is called {name} now")),
+            Err(error) => self.damaged(&item.shown, format!("{what}; not repaired: {error}")),
+        }
+    }
+
+    fn rename(&self, folder: &Folder, item: &Item, crypto: &mut impl Crypto) -> Result<String, Error> {
+        let status =
+            rustix::fs::statat(folder.fd(), &*item.entry.stored, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
+        let inode = status.map_err(|error| Error::io("looking at an entry", error))?.st_ino;
+        for turn in 0.. {
+            let name = if turn == 0 { format!("lost-{inode}") } else { format!("lost-{inode}-{turn}") };
+            let to = self.tree.entry(folder, name.as_bytes(), crypto)?;
+            match self.tree.rename_lost(folder, &item.entry, &to) {
+                Ok(()) => return Ok(name),
+                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::io("naming an entry", Errno::EXIST))
+    }
+
+    /// Reads a file; says whether it is one of ours at all.
+    fn file(&self, folder: &Folder, item: &Item, buffer: &mut [u8], crypto: &mut impl Crypto) -> bool {
+        let path = &item.shown;
+        let file = match self.tree.open_file(folder, &item.entry, OFlags::RDONLY) {
+            Ok(file) => file,
+            Err(error) => {
+                self.damaged(path, error);
+                return false;
+            }
+        };
+        let Ok(meta) = file.metadata() else { return false };
+        let inode = (meta.dev(), meta.ino());
+        if meta.nlink() > 1 && !self.state().seen.insert(inode) {
+            return true;
+        }
+        self.state().found.files += 1;
+        self.attributes(folder, item, crypto);
+        let Some(contents) = self.contents else { return true };
+        let place = Place { inode, path: item.place.clone() };
+        match contents.open(file, place, crypto) {
+            Ok(content) => {
+                self.read(&content, path, buffer, crypto);
+                true
+            }
+            Err(error) => {
+                self.damaged(path, error);
+                false
+            }
+        }
+    }
+
+    fn read(&self, content: &Content<S>, path: &str, buffer: &mut [u8], crypto: &mut impl Crypto) {
+        let (mut at, len, chunk) = (0, content.len(), self.chunk as u64);
+        let mut bad: Vec<(u64, u64)> = Vec::new();
+        while at < len {
+            // Holes need no reading; where that cannot be said, reading says what is wrong.
+            match content.seek(at, false, crypto) {
+                Ok(Some(data)) => at = at.max(data / chunk * chunk),
+                Ok(None) => break,
+                Err(_) => {}
+            }
+            match content.read(buffer, at, crypto) {
+                Ok(0) => break,
+                Ok(read) => {
+                    self.state().found.bytes += read as u64;
+                    at += read as u64;
+                }
+                Err(Error::Damaged(_)) => {
+                    let end = len.min(at + buffer.len() as u64);
+                    while at < end {
+                        let piece = (chunk - at % chunk).min(end - at) as usize;
+                        match content.read(&mut buffer[..piece], at, crypto) {
+                            Ok(read) => self.state().found.bytes += read as u64,
+                            Err(_) => match bad.last_mut() {
+                                Some((_, last)) if *last + 1 == at / chunk => *last += 1,
+                                _ => bad.push((at / chunk, at / chunk)),
+                            },
+                        }
+                        at += piece as u64;
+                    }
+                }
+                Err(error) => {
+                    self.damaged(path, error);
+                    break;
+                }
+            }
+        }
+        // The last chunk of a content of whole chunks is empty: a read at the end asks for it.
+        if len.is_multiple_of(chunk) && content.read(&mut buffer[..1], len, crypto).is_err() {
+            bad.push((len / chunk, len / chunk));
+        }
+        for (first, last) in bad {
+            match first == last {
+                true => self.damaged(path, format!("chunk {first} does not authenticate")),
+                false => self.damaged(path, format!("chunks {first} to {last} do not authenticate")),
+            }
+        }
+    }
+
+    /// Attributes by the path of the folder's descriptor: a link's own, and those of what may not be opened.
+    fn attributes(&self, folder: &Folder, item: &Item, crypto: &mut impl Crypto) {
+        let mut path = format!("/proc/self/fd/{}/", folder.fd().as_raw_fd()).into_bytes();
+        path.extend_from_slice(item.entry.stored.as_bytes());
+        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&path));
+        let mut names = vec![0; 65_536];
+        let Ok(len) = rustix::fs::llistxattr(path, &mut names[..]) else { return };
+        let names = &names[..len];
+        let extras = self.tree.extras();
+        for stored in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            let name = match extras.attribute_name(stored, crypto) {
+                Ok(Some(name)) => name,
+                Ok(None) => continue,
+                Err(error) => {
+                    self.damaged(&item.shown, error);
+                    continue;
+                }
+            };
+            let mut value = vec![0; 65_536];
+            let Ok(len) = rustix::fs::lgetxattr(path, stored, &mut value[..]) else { continue };
+            if let Err(error) = extras.open_value(&name, &value[..len], crypto) {
+                self.damaged(&item.shown, format!("{error} ({})", shown(&name)));
+            }
+        }
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
+}

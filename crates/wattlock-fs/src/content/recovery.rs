@@ -1,0 +1,340 @@
+//! What an earlier run did not finish: its journal is brought into place, and files that were growing are cut where
+//! their slots stop being whole.
+//!
+//! Everything here may crash and be repeated: slots from the journal are the same each time, a cut file is cut at the
+//! same place, and the journal is emptied only when all of it is durable.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wattlock_files::Crypto;
+
+use super::overlay::{Overlay, Piece};
+use super::slots::{self, FileKey, Writer};
+use super::{RANGE, Shared, lock, write_lock};
+use crate::Error;
+use crate::format::{HEADER_LEN, HOLE_LEN, Header, OVERHEAD, SlotKind};
+use crate::journal::{Found, Op, Record};
+use crate::store::{File, Place, Store};
+
+/// What the journal says of one file.
+struct Lost {
+    id: u64,
+    place: Place,
+    committed: u64,
+    overlay: Overlay,
+    header: Option<u64>,
+}
+
+/// Files that a journal names, and ranges of ids that it reserved.
+#[derive(Default)]
+struct Said {
+    files: Vec<Lost>,
+    by_id: HashMap<u64, usize>,
+    by_number: HashMap<u32, usize>,
+    ranges: Vec<u64>,
+}
+
+impl Said {
+    fn file(&mut self, number: u32) -> Result<&mut Lost, Error> {
+        let index = self.by_number.get(&number).copied();
+        index
+            .and_then(|index| self.files.get_mut(index))
+            .ok_or_else(|| Error::Damaged("the journal names a file that it has not introduced".into()))
+    }
+
+    /// Repeats one record.
+    fn hear(&mut self, record: Record, stride: u64, tail: impl Fn(u64) -> u64) -> Result<(), Error> {
+        let end = record.blob_at + record.blob_len;
+        let mut at = record.blob_at;
+        for op in record.ops {
+            match op {
+                Op::Range(start) => self.ranges.push(start),
+                Op::File { number, id, place, committed } => {
+                    let index = *self.by_id.entry(id).or_insert(self.files.len());
+                    self.by_number.insert(number, index);
+                    match self.files.get_mut(index) {
+                        Some(file) => (file.place, file.committed) = (place, committed),
+                        None => {
+                            let overlay = Overlay::default();
+                            self.files.push(Lost { id, place, committed, overlay, header: None });
+                        }
+                    }
+                }
+                Op::Put { number, first, count, last_len } => {
+                    let file = self.file(number)?;
+                    for index in first..first.saturating_add(u64::from(count)) {
+                        let last = index + 1 == first + u64::from(count);
+                        let len = if last { last_len } else { stride as u32 };
+                        file.overlay.insert(index, Piece { at, len, level: None });
+                        at += u64::from(len);
+                        if at > end {
+                            break;
+                        }
+                    }
+                }
+                Op::Hole { number, first, level } => {
+                    let piece = Piece { at, len: HOLE_LEN as u32, level: Some(level.min(63)) };
+                    self.file(number)?.overlay.insert(first, piece);
+                    at += HOLE_LEN as u64;
+                }
+                Op::Commit { number, len } => self.file(number)?.committed = len,
+                Op::Cut { number, len } => {
+                    let file = self.file(number)?;
+                    file.overlay.cut(tail(len));
+                    file.committed = file.committed.min(len);
+                }
+                Op::Header { number } => {
+                    self.file(number)?.header = Some(at);
+                    at += HEADER_LEN as u64;
+                }
+            }
+            if at > end {
+                return Err(Error::Damaged("a record of the journal is shorter than it says".into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: Store> Shared<S> {
+    /// Brings what was found into place and begins a new epoch. Returns lines for the log.
+    pub(super) fn recover(
+        self: &Arc<Self>,
+        found: Found,
+        crypto: &mut impl Crypto,
+    ) -> Result<Vec<String>, Error> {
+        let (mut said, mut lines) = (Said::default(), Vec::new());
+        let worked = !found.records.is_empty();
+        for record in found.records {
+            said.hear(record, self.geometry.stride(), |len| self.geometry.tail(len))?;
+        }
+        let mut mended = Vec::new();
+        for lost in said.files {
+            let path = String::from_utf8_lossy(&lost.place.path).into_owned();
+            let file =
+                self.store.find(&lost.place).map_err(|error| Error::io("finding a file again", error))?;
+            // A file that is gone was removed: nobody misses its content.
+            let Some(file) = file else { continue };
+            let Some((header, key)) = self.header_of(&file, &lost, crypto)? else {
+                lines.push(format!("{path}: is not the file that the journal knows, left as it is"));
+                continue;
+            };
+            if let Some(len) = self.mend(&file, &key, lost.committed, lost.overlay, lost.header, crypto)? {
+                lines.push(format!("{path}: kept {len} bytes; what followed had not been synced"));
+            }
+            mended.push((file, lost.header, header, key));
+        }
+        let ranges = [&found.ranges[..], &said.ranges].concat();
+        if worked {
+            let synced = |error| Error::io("syncing the volume", error);
+            self.store.sync_all().map_err(synced)?;
+            for (file, replaced, mut header, key) in mended {
+                if let Some(at) = replaced {
+                    let mut bytes = [0; HEADER_LEN];
+                    self.journal.read(&mut bytes, at)?;
+                    header = Header::parse(&bytes)?;
+                }
+                if ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE) {
+                    self.rename_id(&file, &header, &ranges, &key, crypto)?;
+                }
+            }
+            self.store.sync_all().map_err(synced)?;
+        }
+        if found.fresh {
+            // Both heads are written before the first record: one that is missing later was removed.
+            self.journal.reset(&ranges, crypto)?;
+        }
+        self.journal.reset(&ranges, crypto)?;
+        *write_lock(&self.unclean) = ranges;
+        Ok(lines)
+    }
+
+    /// Header and key of a file, if it is the one that the journal means.
+    fn header_of(
+        &self,
+        file: &S::File,
+        lost: &Lost,
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<(Header, FileKey)>, Error> {
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        let Ok(header) = Header::parse(&bytes[..got]) else { return Ok(None) };
+        if header.id != lost.id {
+            return Ok(None);
+        }
+        match self.open_header(&header, crypto) {
+            Ok(secret) => Ok(Some((header, FileKey::new(&secret, crypto)?))),
+            Err(Error::Damaged(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Brings a file's slots into place, and cuts it where what was never synced stops being whole. Returns its length
+    /// if it was cut.
+    fn mend(
+        &self,
+        file: &S::File,
+        key: &FileKey,
+        committed: u64,
+        mut overlay: Overlay,
+        header: Option<u64>,
+        crypto: &mut impl Crypto,
+    ) -> Result<Option<u64>, Error> {
+        let failed = |error| Error::io("mending a file", error);
+        let stored = file.len().map_err(failed)?;
+        let (len, open_end) = self.whole(file, key, committed, &overlay, stored, crypto)?;
+        let tail = self.geometry.tail(len);
+        overlay.cut(tail + 1);
+        let replaced = !overlay.is_empty();
+        if open_end {
+            let mut slot = [0; OVERHEAD];
+            slots::seal_one(key, &mut Writer::default(), (tail, SlotKind::Data), &[], &mut slot, crypto)?;
+            file.write_at(&slot, self.geometry.slot_at(tail)).map_err(failed)?;
+        }
+        if replaced || open_end || header.is_some() || stored != self.geometry.stored_len(len) {
+            self.settle(file, &overlay, header, len)?;
+        }
+        let cut = open_end || !replaced && stored != self.geometry.stored_len(len);
+        Ok(cut.then_some(len))
+    }
+
+    /// How many bytes of a file are whole, from the committed ones on; and whether a last slot must be written behind
+    /// them.
+    fn whole(
+        &self,
+        file: &S::File,
+        key: &FileKey,
+        committed: u64,
+        overlay: &Overlay,
+        stored: u64,
+        crypto: &mut impl Crypto,
+    ) -> Result<(u64, bool), Error> {
+        let geometry = self.geometry;
+        let chunk = geometry.chunk();
+        let mut index = geometry.tail(committed);
+        if committed > 0 && overlay.covering(index).is_none() {
+            // The committed end was not replaced: nothing behind it was begun, or what was begun had no more than that.
+            return Ok((committed, false));
+        }
+        let (mut slot, mut plain) = (vec![0; geometry.stride() as usize], vec![0; chunk as usize]);
+        if committed == 0 {
+            index = 0;
+        }
+        loop {
+            if let Some((start, piece)) = overlay.covering(index) {
+                let text = u64::from(piece.len).saturating_sub(OVERHEAD as u64);
+                match piece.level {
+                    Some(level) => index = start + (1 << level),
+                    None if text < chunk => return Ok((index * chunk + text, false)),
+                    None => index += 1,
+                }
+                continue;
+            }
+            let at = geometry.slot_at(index);
+            let room = stored.saturating_sub(at).min(geometry.stride()) as usize;
+            if room < OVERHEAD {
+                return Ok((index * chunk, true));
+            }
+            let got =
+                file.read_at(&mut slot[..room], at).map_err(|error| Error::io("reading a file", error))?;
+            slot[got..].fill(0);
+            let full = room == slot.len();
+            if full
+                && slots::may_be_hole(&slot)
+                && let Some(level) = slots::open_hole(key, index, &slot, crypto)?
+            {
+                index += 1 << level;
+                continue;
+            }
+            let mut pieces: [&mut [u8]; 3] = [&mut plain[..room - OVERHEAD], &mut [], &mut []];
+            let opened = slots::open(key, geometry, index, &mut slot[..room], &mut pieces, crypto);
+            match opened {
+                Ok(()) if full => index += 1,
+                Ok(()) => return Ok((index * chunk + (room - OVERHEAD) as u64, false)),
+                Err(Error::Damaged(_)) => return Ok((index * chunk, true)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Gives a file an id outside all ranges, so that it need not be looked through again. A header lies within one
+    /// sector, which is written wholly or not at all.
+    fn rename_id(
+        &self,
+        file: &S::File,
+        header: &Header,
+        ranges: &[u64],
+        key: &FileKey,
+        crypto: &mut impl Crypto,
+    ) -> Result<Header, Error> {
+        let id = loop {
+            let id = self.outside_ranges()?;
+            if !ranges.iter().any(|start| id.wrapping_sub(*start) < RANGE) {
+                break id;
+            }
+        };
+        let header = self.seal_header(id, header.flags, &key.secret(), crypto)?;
+        let times = file.times().ok().flatten();
+        file.write_at(&header.encode(), 0).map_err(|error| Error::io("writing a header", error))?;
+        if let Some(times) = times {
+            _ = file.set_times(&times);
+        }
+        Ok(header)
+    }
+
+    /// A file that was made in an epoch that did not end well, and is opened for the first time since.
+    pub(super) fn mend_lazily(
+        &self,
+        file: &S::File,
+        place: &Place,
+        header: Header,
+        key: &FileKey,
+        crypto: &mut impl Crypto,
+    ) -> Result<Header, Error> {
+        self.writable(file, place, |file| {
+            if let Some(len) = self.mend(file, key, 0, Overlay::default(), None, crypto)? {
+                let path = String::from_utf8_lossy(&place.path);
+                let line = format!("{path}: kept {len} bytes; what followed had not been synced");
+                lock(&self.lines).push(line);
+            }
+            file.sync().map_err(|error| Error::io("syncing a file", error))?;
+            self.rename_id(file, &header, &[], key, crypto)
+        })
+    }
+
+    /// A file without a header, made in an epoch that did not end well: nothing of it was durable.
+    pub(super) fn make_empty(
+        &self,
+        file: &S::File,
+        place: &Place,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
+        self.writable(file, place, |file| {
+            let (_, bytes) = self.empty_file(self.outside_ranges()?, crypto)?;
+            let failed = |error| Error::io("mending a file", error);
+            file.set_len(0).map_err(failed)?;
+            file.write_at(&bytes, 0).map_err(failed)?;
+            file.sync().map_err(failed)?;
+            let path = String::from_utf8_lossy(&place.path);
+            lock(&self.lines).push(format!("{path}: kept 0 bytes; nothing of it had been synced"));
+            Ok(())
+        })
+    }
+
+    /// Does something with a file that may be written.
+    fn writable<T>(
+        &self,
+        file: &S::File,
+        place: &Place,
+        work: impl FnOnce(&S::File) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if file.writable() {
+            return work(file);
+        }
+        match self.store.find(place).map_err(|error| Error::io("opening a file to mend it", error))? {
+            Some(file) => work(&file),
+            None => Err(Error::Damaged("the file is not whole, and it is gone".into())),
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! For tests of this crate and of programs on it: a store in memory that loses power when a test says so.
+//!
+//! [`SimStore`] writes down every operation. [`SimStore::crash`] makes the store that a power cut after any of them
+//! leaves behind: everything that was synced, and of each 4 KiB page written since any version that it had, as the
+//! given choices say. Sizes, and names of files that were never synced, are chosen the same way. Room is bounded on
+//! request: a write that finds no more pages writes what fits and fails with `ENOSPC`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::store::{File, JOURNAL, Place, Store};
+
+/// Bytes of a page, which is written wholly or not at all.
+pub const PAGE: usize = 4096;
+
+/// A store in memory. Clones are the same store.
+#[derive(Clone, Default)]
+pub struct SimStore(Arc<Mutex<World>>);
+
+/// One file of a [`SimStore`].
+#[derive(Clone)]
+pub struct SimFile {
+    store: SimStore,
+    inode: u64,
+}
+
+#[derive(Default)]
+struct World {
+    names: BTreeMap<Vec<u8>, u64>,
+    files: BTreeMap<u64, Image>,
+    /// Files as they were when the log began.
+    start: BTreeMap<u64, Image>,
+    log: Vec<Op>,
+    next: u64,
+    room: Option<usize>,
+    syncs: usize,
+    writes: usize,
+}
+
+/// A file's pages, and its length. Pages that are missing are holes.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Image {
+    pages: BTreeMap<usize, Box<[u8; PAGE]>>,
+    len: usize,
+}
+
+#[derive(Clone)]
+enum Op {
+    Make(u64),
+    Write(u64, usize, Vec<u8>),
+    Cut(u64, usize),
+    Punch(u64, usize, usize),
+    Sync(u64),
+    SyncAll,
+}
+
+impl Op {
+    fn inode(&self) -> Option<u64> {
+        match self {
+            Op::Make(inode)
+            | Op::Write(inode, ..)
+            | Op::Cut(inode, _)
+            | Op::Punch(inode, ..)
+            | Op::Sync(inode) => Some(*inode),
+            Op::SyncAll => None,
+        }
+    }
+}
+
+impl Image {
+    /// Bytes of one page of a write, with their place in the page.
+    fn spans(at: usize, len: usize) -> impl Iterator<Item = (usize, usize, usize, usize)> {
+        let end = at + len;
+        (at / PAGE..end.div_ceil(PAGE)).map(move |page| {
+            let from = at.max(page * PAGE);
+            let to = end.min((page + 1) * PAGE);
+            (page, from - page * PAGE, from - at, to - from)
+        })
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        for (page, into, from, len) in Image::spans(at, bytes.len()) {
+            self.page(page)[into..into + len].copy_from_slice(&bytes[from..from + len]);
+        }
+        self.len = self.len.max(at + bytes.len());
+    }
+
+    fn page(&mut self, page: usize) -> &mut [u8; PAGE] {
+        self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE]))
+    }
+
+    fn zero(&mut self, at: usize, len: usize) {
+        let end = at.saturating_add(len);
+        let whole = at.div_ceil(PAGE)..end / PAGE;
+        self.pages.retain(|page, _| !whole.contains(page));
+        for page in [at / PAGE, end / PAGE] {
+            if let Some(bytes) = self.pages.get_mut(&page) {
+                let from = at.max(page * PAGE).min((page + 1) * PAGE) - page * PAGE;
+                let to = end.min((page + 1) * PAGE).max(page * PAGE) - page * PAGE;
+                if from < to {
+                    bytes[from..to].fill(0);
+                }
+            }
+        }
+    }
+
+    fn cut(&mut self, len: usize) {
+        if len < self.len {
+            self.zero(len, self.len - len);
+        }
+        self.len = len;
+    }
+
+    fn read(&self, to: &mut [u8], at: usize) -> usize {
+        let wanted = self.len.saturating_sub(at).min(to.len());
+        for (page, from, into, len) in Image::spans(at, wanted) {
+            match self.pages.get(&page) {
+                Some(bytes) => to[into..into + len].copy_from_slice(&bytes[from..from + len]),
+                None => to[into..into + len].fill(0),
+            }
+        }
+        wanted
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Write(_, at, bytes) => self.write(*at, bytes),
+            Op::Cut(_, len) => self.cut(*len),
+            Op::Punch(_, at, len) => self.zero(*at, *len),
+            Op::Make(_) | Op::Sync(_) | Op::SyncAll => {}
+        }
+    }
+}
+
+impl SimStore {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a new, empty file.
+    pub fn create(&self, path: &str) -> (SimFile, Place) {
+        let mut world = self.world();
+        world.next += 1;
+        let inode = world.next;
+        world.names.insert(path.into(), inode);
+        world.files.insert(inode, Image::default());
+        world.log.push(Op::Make(inode));
+        drop(world);
+        (SimFile { store: self.clone(), inode }, Place { inode: (1, inode), path: path.into() })
+    }
+
+    /// Opens a file, if there is one of this name.
+    pub fn open(&self, path: &str) -> Option<(SimFile, Place)> {
+        let inode = *self.world().names.get(path.as_bytes())?;
+        Some((SimFile { store: self.clone(), inode }, Place { inode: (1, inode), path: path.into() }))
+    }
+
+    /// Gives a file another name.
+    pub fn rename(&self, from: &str, to: &str) {
+        let mut world = self.world();
+        if let Some(inode) = world.names.remove(from.as_bytes()) {
+            world.names.insert(to.into(), inode);
+        }
+    }
+
+    /// Removes a file's name; open files go on.
+    pub fn remove(&self, path: &str) {
+        self.world().names.remove(path.as_bytes());
+    }
+
+    /// All names.
+    pub fn names(&self) -> Vec<String> {
+        self.world().names.keys().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+    }
+
+    /// A file's bytes as they are stored.
+    pub fn bytes(&self, path: &str) -> Vec<u8> {
+        let Some((file, _)) = self.open(path) else { return Vec::new() };
+        let world = self.world();
+        let image = &world.files[&file.inode];
+        let mut bytes = vec![0; image.len];
+        image.read(&mut bytes, 0);
+        bytes
+    }
+
+    /// Replaces a file's stored bytes; the file is made if there is none.
+    pub fn put(&self, path: &str, bytes: &[u8]) {
+        let file = self.open(path).unwrap_or_else(|| self.create(path)).0;
+        let mut world = self.world();
+        for op in [Op::Cut(file.inode, 0), Op::Write(file.inode, 0, bytes.to_vec())] {
+            world.files.entry(file.inode).or_default().apply(&op);
+            world.log.push(op);
+        }
+    }
+
+    /// From now on at most so many pages may be in use.
+    pub fn limit(&self, pages: Option<usize>) {
+        self.world().room = pages;
+    }
+
+    /// Pages in use.
+    pub fn used(&self) -> usize {
+        self.world().files.values().map(|image| image.pages.len()).sum()
+    }
+
+    /// How many syncs there were, of files and of everything.
+    pub fn syncs(&self) -> usize {
+        self.world().syncs
+    }
+
+    /// How many writes there were.
+    pub fn writes(&self) -> usize {
+        self.world().writes
+    }
+
+    /// Operations since the store was made: a crash may follow each.
+    pub fn operations(&self) -> usize {
+        self.world().log.len()
+    }
+
+    /// How many choices of two versions a crash after so many operations leaves open.
+    pub fn choices(&self, operations: usize) -> usize {
+        let mut count = 0;
+        self.crash(operations, &mut |_| {
+            count += 1;
+            0
+        });
+        count
+    }
+
+    /// The store after power was lost behind the first `operations`. `choose` is asked for a number below its
+    /// argument, once for each thing that is open: which of its versions a page, a length or a name has. The first
+    /// version is the synced one, the last the latest.
+    pub fn crash(&self, operations: usize, choose: &mut dyn FnMut(usize) -> usize) -> SimStore {
+        let world = self.world();
+        let log = &world.log[..operations];
+        let mut files = BTreeMap::new();
+        let inodes: Vec<u64> = world.files.keys().copied().collect();
+        for inode in inodes {
+            let about = |op: &&Op| op.inode().is_none_or(|of| of == inode);
+            let ops: Vec<&Op> = log.iter().filter(about).collect();
+            let started = world.start.get(&inode);
+            let made = ops.iter().any(|op| matches!(op, Op::Make(_)));
+            if started.is_none() && !made {
+                continue;
+            }
+            let synced =
+                ops.iter().rposition(|op| matches!(op, Op::Sync(_) | Op::SyncAll)).map_or(0, |at| at + 1);
+            let named = started.is_some() || ops[..synced].iter().any(|op| matches!(op, Op::Make(_)));
+            let mut durable = started.cloned().unwrap_or_default();
+            ops[..synced].iter().for_each(|op| durable.apply(op));
+            if !named && choose(2) == 0 {
+                continue;
+            }
+            files.insert(inode, torn(durable, &ops[synced..], choose));
+        }
+        let names = world
+            .names
+            .iter()
+            .filter(|(_, inode)| files.contains_key(inode))
+            .map(|(name, inode)| (name.clone(), *inode))
+            .collect();
+        let start = files.clone();
+        let after = World { names, files, start, next: world.next, ..World::default() };
+        SimStore(Arc::new(Mutex::new(after)))
+    }
+}
+
+/// A file of which some pages and a length are durable, and others have any version they had since.
+fn torn(durable: Image, ops: &[&Op], choose: &mut dyn FnMut(usize) -> usize) -> Image {
+    // The versions of the whole file, one after each operation.
+    let mut versions = vec![durable];
+    for op in ops {
+        let mut next = versions[versions.len() - 1].clone();
+        next.apply(op);
+        versions.push(next);
+    }
+    // Which of them the metadata has reached: the length, and what was cut or punched.
+    let shape = |at: usize| {
+        matches!(ops[at - 1], Op::Cut(..) | Op::Punch(..)) || versions[at].len != versions[at - 1].len
+    };
+    let stages: Vec<usize> = std::iter::once(0).chain((1..versions.len()).filter(|at| shape(*at))).collect();
+    let reached = if stages.len() > 1 { stages[choose(stages.len())] } else { 0 };
+    let mut pages: Vec<usize> = versions.iter().flat_map(|image| image.pages.keys().copied()).collect();
+    pages.sort_unstable();
+    pages.dedup();
+    let mut image = Image { pages: BTreeMap::new(), len: versions[reached].len };
+    for page in pages {
+        // What a cut or a punch that is durable has zeroed stays zeroed.
+        let least = (1..=reached)
+            .filter(|at| matches!(ops[at - 1], Op::Cut(..) | Op::Punch(..)))
+            .filter(|at| versions[at - 1].pages.get(&page) != versions[*at].pages.get(&page))
+            .max()
+            .unwrap_or(0);
+        let mut different = vec![least];
+        for at in least + 1..versions.len() {
+            if versions[at].pages.get(&page) != versions[different[different.len() - 1]].pages.get(&page) {
+                different.push(at);
+            }
+        }
+        let at = if different.len() > 1 { different[choose(different.len())] } else { least };
+        if let Some(bytes) = versions[at].pages.get(&page) {
+            image.pages.insert(page, bytes.clone());
+        }
+    }
+    // Nothing is behind the end.
+    let len = image.len;
+    image.len = usize::MAX;
+    image.zero(len, usize::MAX - len);
+    image.len = len;
+    image
+}
+
+impl File for SimFile {
+    fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize> {
+        Ok(self.store.world().files[&self.inode].read(to, at as usize))
+    }
+
+    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
+        let mut world = self.store.world();
+        world.writes += 1;
+        let used: usize = world.files.values().map(|image| image.pages.len()).sum();
+        let mut room = world.room.map_or(usize::MAX, |room| room.saturating_sub(used));
+        let image = &world.files[&self.inode];
+        let mut fits = 0;
+        for (page, _, _, len) in Image::spans(at as usize, from.len()) {
+            if !image.pages.contains_key(&page) {
+                if room == 0 {
+                    break;
+                }
+                room -= 1;
+            }
+            fits += len;
+        }
+        let op = Op::Write(self.inode, at as usize, from[..fits].to_vec());
+        if fits > 0 {
+            world.files.entry(self.inode).or_default().apply(&op);
+            world.log.push(op);
+        }
+        if fits == from.len() { Ok(()) } else { Err(rustix::io::Errno::NOSPC.into()) }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.store.world().files[&self.inode].len as u64)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut world = self.store.world();
+        let op = Op::Cut(self.inode, len as usize);
+        world.files.entry(self.inode).or_default().apply(&op);
+        world.log.push(op);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut world = self.store.world();
+        world.syncs += 1;
+        world.log.push(Op::Sync(self.inode));
+        Ok(())
+    }
+
+    fn punch(&self, at: u64, len: u64) -> io::Result<()> {
+        let mut world = self.store.world();
+        let image = world.files.entry(self.inode).or_default();
+        let len = len.min((image.len as u64).saturating_sub(at));
+        let op = Op::Punch(self.inode, at as usize, len as usize);
+        image.apply(&op);
+        world.log.push(op);
+        Ok(())
+    }
+}
+
+impl Store for SimStore {
+    type File = SimFile;
+
+    fn journal(&self) -> io::Result<SimFile> {
+        Ok(self.open(JOURNAL).unwrap_or_else(|| self.create(JOURNAL)).0)
+    }
+
+    fn find(&self, place: &Place) -> io::Result<Option<SimFile>> {
+        let world = self.world();
+        let there = world.names.values().any(|inode| *inode == place.inode.1);
+        Ok(there.then(|| SimFile { store: self.clone(), inode: place.inode.1 }))
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        let mut world = self.world();
+        world.syncs += 1;
+        world.log.push(Op::SyncAll);
+        Ok(())
+    }
+}

@@ -1,0 +1,589 @@
+//! The journal: what replaces committed bytes, before it is brought into place.
+//!
+//! A file of two heads and a run of records. A head (512 bytes at 0 or at 4096; the valid one with the higher epoch
+//! counts) has a random salt, from which the key of its epoch's records is derived, and the ranges of file ids of
+//! epochs that did not end well. A record is `magic 8 | number 8 | blob length 4 | operations' length 4 | blob |
+//! operations, sealed | tag 16`, filled up to a multiple of 8. It is sealed by AES-256-GCM under its number as nonce;
+//! what stands before the operations is associated data. The blob has slots as files store them: plaintext never
+//! comes here.
+//!
+//! Invariants: numbers grow and are never used twice under a key; a record is durable only after all before it; a head
+//! is durable before the first record of its epoch is written.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wattlock_core::{Algorithm, Data, Error as CoreError, Key, Kind, Request};
+use wattlock_files::Crypto;
+use zeroize::Zeroizing;
+
+use crate::Error;
+use crate::content::slots::random;
+use crate::format::be64;
+use crate::store::{File, Place};
+
+const HEAD_MAGIC: &[u8; 8] = b"wattlojh";
+const RECORD_MAGIC: &[u8; 8] = b"wattlojr";
+const VERSION: u8 = 1;
+/// Where the two heads are.
+const HEADS: [u64; 2] = [0, 4096];
+/// Bytes of a head's part in clear: magic, version, padding, generation, epoch, salt, count of ranges.
+const HEAD_CLEAR: usize = 60;
+const HEAD_LEN: usize = 512;
+/// Where records begin.
+const RECORDS: u64 = 8192;
+/// Bytes before a record's blob.
+pub(crate) const RECORD_HEAD: usize = 24;
+const TAG: usize = 16;
+/// Longest blob and longest operations that a reader believes.
+const BLOB_MAX: usize = 1 << 27;
+const OPS_MAX: usize = 1 << 24;
+/// Ranges of file ids that a head can have: it fits a sector then, which no power cut tears. Beyond that the oldest is
+/// forgotten.
+const RANGES: usize = 54;
+/// A journal is not cut below this many bytes: blocks that exist are synced faster than new ones.
+const KEEP: u64 = 1 << 20;
+
+/// One operation of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// File ids from here on may be given to new files.
+    Range(u64),
+    /// From now on `number` is this file, of which `committed` bytes are durable in place.
+    File { number: u32, id: u64, place: Place, committed: u64 },
+    /// The blob goes on with data slots `first` and so on; all are full but perhaps the last.
+    Put { number: u32, first: u64, count: u32, last_len: u32 },
+    /// The blob goes on with a hole record for a run of two to the `level` slots.
+    Hole { number: u32, first: u64, level: u8 },
+    /// So many bytes are durable: in place, or in this journal before.
+    Commit { number: u32, len: u64 },
+    /// The content was cut to so many bytes.
+    Cut { number: u32, len: u64 },
+    /// The blob goes on with a new header.
+    Header { number: u32 },
+}
+
+/// Operations of one record, being written.
+#[derive(Default)]
+pub(crate) struct Ops(Vec<u8>);
+
+impl Ops {
+    pub(crate) fn push(&mut self, op: &Op) {
+        let to = &mut self.0;
+        match op {
+            Op::Range(start) => {
+                to.push(1);
+                to.extend(start.to_be_bytes());
+            }
+            Op::File { number, id, place, committed } => {
+                to.push(2);
+                to.extend(number.to_be_bytes());
+                for value in [*id, place.inode.0, place.inode.1, *committed] {
+                    to.extend(value.to_be_bytes());
+                }
+                // A path is a hint: one that is too long is left out, and the file is found by its inode.
+                let path = if place.path.len() <= 65535 { &place.path[..] } else { &[] };
+                to.extend((path.len() as u16).to_be_bytes());
+                to.extend(path);
+            }
+            Op::Put { number, first, count, last_len } => {
+                to.push(3);
+                to.extend(number.to_be_bytes());
+                to.extend(first.to_be_bytes());
+                to.extend(count.to_be_bytes());
+                to.extend(last_len.to_be_bytes());
+            }
+            Op::Hole { number, first, level } => {
+                to.push(4);
+                to.extend(number.to_be_bytes());
+                to.extend(first.to_be_bytes());
+                to.push(*level);
+            }
+            Op::Commit { number, len } => {
+                to.push(5);
+                to.extend(number.to_be_bytes());
+                to.extend(len.to_be_bytes());
+            }
+            Op::Cut { number, len } => {
+                to.push(6);
+                to.extend(number.to_be_bytes());
+                to.extend(len.to_be_bytes());
+            }
+            Op::Header { number } => {
+                to.push(7);
+                to.extend(number.to_be_bytes());
+            }
+        }
+    }
+}
+
+/// Reads operations; `None` for what is none.
+fn parse_ops(mut from: &[u8]) -> Option<Vec<Op>> {
+    fn take<'a>(from: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = from.split_at_checked(len)?;
+        *from = rest;
+        Some(taken)
+    }
+    fn long(from: &mut &[u8]) -> Option<u64> {
+        take(from, 8).map(be64)
+    }
+    fn word(from: &mut &[u8]) -> Option<u32> {
+        take(from, 4).map(|bytes| be64(bytes) as u32)
+    }
+    let from = &mut from;
+    let mut ops = Vec::new();
+    while !from.is_empty() {
+        let tag = take(from, 1)?[0];
+        if tag == 1 {
+            ops.push(Op::Range(long(from)?));
+            continue;
+        }
+        let number = word(from)?;
+        ops.push(match tag {
+            2 => {
+                let (id, device, inode, committed) = (long(from)?, long(from)?, long(from)?, long(from)?);
+                let len = be64(take(from, 2)?) as usize;
+                let path = take(from, len)?.to_vec();
+                Op::File { number, id, place: Place { inode: (device, inode), path }, committed }
+            }
+            3 => Op::Put { number, first: long(from)?, count: word(from)?, last_len: word(from)? },
+            4 => Op::Hole { number, first: long(from)?, level: take(from, 1)?[0] },
+            5 => Op::Commit { number, len: long(from)? },
+            6 => Op::Cut { number, len: long(from)? },
+            7 => Op::Header { number },
+            _ => return None,
+        });
+    }
+    Some(ops)
+}
+
+/// One record that was read.
+pub(crate) struct Record {
+    pub(crate) ops: Vec<Op>,
+    /// Where its blob is in the journal's file.
+    pub(crate) blob_at: u64,
+    pub(crate) blob_len: u64,
+}
+
+/// The journal of one volume. Shared by threads.
+pub(crate) struct Journal<F: File> {
+    file: F,
+    inner: Mutex<Inner>,
+    /// Held by the thread that syncs; others wait for it and find their records durable.
+    syncing: Mutex<()>,
+}
+
+struct Inner {
+    secrets: Vec<(u32, Key)>,
+    key: Key,
+    head: usize,
+    epoch: u64,
+    /// The number of the latest record.
+    number: u64,
+    end: u64,
+    /// Up to which number records are durable, and where that is.
+    synced: u64,
+    synced_end: u64,
+    /// A sync failed: nothing more can be promised before the journal was emptied.
+    failed: bool,
+}
+
+/// What a journal had when it was opened.
+pub(crate) struct Found {
+    pub(crate) records: Vec<Record>,
+    /// First ids of ranges of epochs that did not end well.
+    pub(crate) ranges: Vec<u64>,
+    /// There was none.
+    pub(crate) fresh: bool,
+}
+
+impl<F: File> Journal<F> {
+    /// Opens the journal's file and reads it. Writes nothing; [`Journal::reset`] must follow before records are
+    /// appended.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a journal that is neither whole nor torn at its end.
+    pub(crate) fn open(
+        file: F,
+        secrets: Vec<(u32, Key)>,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Journal<F>, Found), Error> {
+        let len = file.len().map_err(|error| Error::io("reading the journal", error))?;
+        let mut heads = Vec::new();
+        let (mut torn, mut missing) = (false, false);
+        for (slot, at) in HEADS.into_iter().enumerate() {
+            let mut bytes = vec![0; HEAD_LEN];
+            let got = read_at(&file, &mut bytes, at)?;
+            bytes.truncate(got);
+            match read_head(&bytes, &secrets, crypto)? {
+                Some((epoch, key, ranges)) => heads.push((epoch, slot, key, ranges)),
+                None => {
+                    missing = true;
+                    torn |= bytes.iter().any(|byte| *byte != 0);
+                }
+            }
+        }
+        heads.sort_by_key(|(epoch, ..)| *epoch);
+        let Some((epoch, head, key, ranges)) = heads.pop() else {
+            if torn || !is_zero(&file, len)? {
+                return Err(Error::Damaged("the journal's head".into()));
+            }
+            let key = Key::symmetric(Algorithm::Aes256Gcm, &[0; 32])?;
+            let journal = Journal::new(file, Inner::new(secrets, key, 1, 0));
+            return Ok((journal, Found { records: Vec::new(), ranges: Vec::new(), fresh: true }));
+        };
+        let inner = Inner::new(secrets, key, head, epoch);
+        let records = read_records(&file, len, &inner.key, crypto)?;
+        if missing && records.is_empty() && len > RECORDS {
+            // The other head does not authenticate, and both are written before the first record. If this one is the
+            // latest, its records are here; if they are not, the other was.
+            return Err(Error::Damaged("the journal's head".into()));
+        }
+        Ok((Journal::new(file, inner), Found { records, ranges, fresh: false }))
+    }
+
+    fn new(file: F, inner: Inner) -> Journal<F> {
+        Journal { file, inner: Mutex::new(inner), syncing: Mutex::new(()) }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Empties the journal: a new epoch under a new salt. What records said must be durable in place.
+    pub(crate) fn reset(&self, ranges: &[u64], crypto: &mut impl Crypto) -> Result<(), Error> {
+        let mut inner = self.inner();
+        let (generation, secret) =
+            inner.secrets.last().ok_or_else(|| Error::Usage("the volume has no key".into()))?;
+        let mut salt = [0; 32];
+        random(&mut salt)?;
+        let key = record_key(secret, &salt, crypto)?;
+        let ranges = &ranges[ranges.len().saturating_sub(RANGES)..];
+        let epoch = inner.epoch + 1;
+        let mut head = vec![0; HEAD_CLEAR];
+        head[..8].copy_from_slice(HEAD_MAGIC);
+        head[8] = VERSION;
+        head[12..16].copy_from_slice(&generation.to_be_bytes());
+        head[16..24].copy_from_slice(&epoch.to_be_bytes());
+        head[24..56].copy_from_slice(&salt);
+        head[56..60].copy_from_slice(&(ranges.len() as u32).to_be_bytes());
+        let mut text: Vec<u8> = ranges.iter().flat_map(|start| start.to_be_bytes()).collect();
+        let tag = seal(&key, u64::MAX, &head, &mut text, crypto)?;
+        head.extend(text);
+        head.extend(tag);
+        let slot = 1 - inner.head;
+        let failed = |error| Error::io("writing the journal's head", error);
+        self.file.write_at(&head, HEADS[slot]).map_err(failed)?;
+        self.file.sync().map_err(failed)?;
+        // From here on the new epoch counts, whatever happens.
+        inner.head = slot;
+        inner.epoch = epoch;
+        inner.key = key;
+        inner.end = RECORDS;
+        inner.synced = inner.number;
+        inner.synced_end = RECORDS;
+        inner.failed = false;
+        if self.file.len().is_ok_and(|len| len > KEEP) {
+            // The space is given back; where that fails it stays.
+            _ = self.file.set_len(KEEP);
+        }
+        Ok(())
+    }
+
+    /// Appends a record: `record` has [`RECORD_HEAD`] bytes of room and then the blob; it is worthless afterwards.
+    /// Returns the record's number and where its blob is. Not durable before [`Journal::sync`].
+    pub(crate) fn append(
+        &self,
+        record: &mut Vec<u8>,
+        ops: &Ops,
+        crypto: &mut impl Crypto,
+    ) -> Result<(u64, u64), Error> {
+        let mut inner = self.inner();
+        if inner.failed {
+            return Err(Error::io("writing the journal after a failed sync", rustix::io::Errno::IO));
+        }
+        // A number is used up by trying: the next record is another text.
+        inner.number += 1;
+        let blob = record.len() - RECORD_HEAD;
+        record[..8].copy_from_slice(RECORD_MAGIC);
+        record[8..16].copy_from_slice(&inner.number.to_be_bytes());
+        record[16..20].copy_from_slice(&(blob as u32).to_be_bytes());
+        record[20..24].copy_from_slice(&(ops.0.len() as u32 + 8).to_be_bytes());
+        let mut text = inner.synced_end.to_be_bytes().to_vec();
+        text.extend(&ops.0);
+        let tag = seal(&inner.key, inner.number, record, &mut text, crypto)?;
+        record.extend(text);
+        record.extend(tag);
+        record.resize(record.len().next_multiple_of(8), 0);
+        self.file.write_at(record, inner.end).map_err(|error| Error::io("writing the journal", error))?;
+        let at = inner.end + RECORD_HEAD as u64;
+        inner.end += record.len() as u64;
+        Ok((inner.number, at))
+    }
+
+    /// Makes all records up to `number` durable.
+    pub(crate) fn sync(&self, number: u64) -> Result<(), Error> {
+        if self.inner().synced >= number {
+            return Ok(());
+        }
+        let _turn = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (until, end) = {
+            let inner = self.inner();
+            if inner.synced >= number {
+                return Ok(());
+            }
+            if inner.failed {
+                return Err(Error::io("syncing the journal", rustix::io::Errno::IO));
+            }
+            (inner.number, inner.end)
+        };
+        let result = self.file.sync();
+        let mut inner = self.inner();
+        if let Err(error) = result {
+            inner.failed = true;
+            return Err(Error::io("syncing the journal", error));
+        }
+        inner.synced = inner.synced.max(until);
+        inner.synced_end = inner.synced_end.max(end);
+        Ok(())
+    }
+
+    /// Makes all records durable.
+    pub(crate) fn sync_all(&self) -> Result<(), Error> {
+        let number = self.inner().number;
+        self.sync(number)
+    }
+
+    /// Reads bytes of a blob.
+    pub(crate) fn read(&self, to: &mut [u8], at: u64) -> Result<(), Error> {
+        match read_at(&self.file, to, at)? {
+            len if len == to.len() => Ok(()),
+            _ => Err(Error::Damaged("the journal is cut".into())),
+        }
+    }
+
+    /// Bytes of records in this epoch.
+    pub(crate) fn used(&self) -> u64 {
+        self.inner().end - RECORDS
+    }
+}
+
+impl Inner {
+    fn new(secrets: Vec<(u32, Key)>, key: Key, head: usize, epoch: u64) -> Inner {
+        Inner {
+            secrets,
+            key,
+            head,
+            epoch,
+            number: 0,
+            end: RECORDS,
+            synced: 0,
+            synced_end: RECORDS,
+            failed: false,
+        }
+    }
+}
+
+fn read_at(file: &impl File, to: &mut [u8], at: u64) -> Result<usize, Error> {
+    file.read_at(to, at).map_err(|error| Error::io("reading the journal", error))
+}
+
+/// Whether a file has only zeros: a journal whose first head was never synced.
+fn is_zero(file: &impl File, len: u64) -> Result<bool, Error> {
+    let mut buffer = vec![0; 1 << 16];
+    for at in (0..len).step_by(buffer.len()) {
+        let got = read_at(file, &mut buffer, at)?;
+        if buffer[..got].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The key of an epoch's records.
+fn record_key(secret: &Key, salt: &[u8; 32], crypto: &mut impl Crypto) -> Result<Key, Error> {
+    let mut derived = Zeroizing::new([0; 32]);
+    let info = [&b"wattlock fs 1 journal "[..], salt].concat();
+    let data = Data::Apart { from: &[], to: &mut derived[..] };
+    let mut request = Request { aad: &info, ..Request::new(Kind::HkdfExpandSha256, secret, data) };
+    crypto.run(&mut request)?;
+    Ok(Key::symmetric(Algorithm::Aes256Gcm, &derived[..])?)
+}
+
+fn nonce(number: u64) -> [u8; 12] {
+    let mut nonce = [0; 12];
+    nonce[4..].copy_from_slice(&number.to_be_bytes());
+    nonce
+}
+
+fn seal(
+    key: &Key,
+    number: u64,
+    aad: &[u8],
+    text: &mut [u8],
+    crypto: &mut impl Crypto,
+) -> Result<[u8; TAG], Error> {
+    let (mut tag, nonce) = ([0; TAG], nonce(number));
+    let data = Data::InPlace(text);
+    let mut request =
+        Request { nonce: &nonce, aad, tag: &mut tag, ..Request::new(Kind::Aes256GcmSeal, key, data) };
+    crypto.run(&mut request)?;
+    Ok(tag)
+}
+
+fn open(
+    key: &Key,
+    number: u64,
+    aad: &[u8],
+    text: &mut [u8],
+    tag: &[u8],
+    crypto: &mut impl Crypto,
+) -> Result<bool, Error> {
+    let (mut tag, nonce) = (tag.to_vec(), nonce(number));
+    let data = Data::InPlace(text);
+    let mut request =
+        Request { nonce: &nonce, aad, tag: &mut tag, ..Request::new(Kind::Aes256GcmOpen, key, data) };
+    match crypto.run(&mut request) {
+        Ok(_) => Ok(true),
+        Err(CoreError::Authentication) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Epoch, key of its records, and ranges; `None` for what is no head.
+#[allow(clippy::type_complexity)]
+fn read_head(
+    bytes: &[u8],
+    secrets: &[(u32, Key)],
+    crypto: &mut impl Crypto,
+) -> Result<Option<(u64, Key, Vec<u64>)>, Error> {
+    if bytes.len() < HEAD_CLEAR || bytes[..8] != *HEAD_MAGIC {
+        return Ok(None);
+    }
+    if bytes[8] != VERSION {
+        return Err(Error::Damaged(format!("the journal has version {}, this program reads 1", bytes[8])));
+    }
+    let generation = be64(&bytes[12..16]) as u32;
+    let Some((_, secret)) = secrets.iter().find(|(there, _)| *there == generation) else { return Ok(None) };
+    let mut salt = [0; 32];
+    salt.copy_from_slice(&bytes[24..56]);
+    let count = be64(&bytes[56..60]) as usize;
+    let end = HEAD_CLEAR + count.min(RANGES) * 8;
+    if count > RANGES || bytes.len() < end + TAG {
+        return Ok(None);
+    }
+    let key = record_key(secret, &salt, crypto)?;
+    let mut text = bytes[HEAD_CLEAR..end].to_vec();
+    if !open(&key, u64::MAX, &bytes[..HEAD_CLEAR], &mut text, &bytes[end..end + TAG], crypto)? {
+        return Ok(None);
+    }
+    Ok(Some((be64(&bytes[16..24]), key, text.chunks_exact(8).map(be64).collect())))
+}
+
+/// A record at a place: its number, up to where the journal was durable when it was written, and the record.
+fn read_record(
+    file: &impl File,
+    len: u64,
+    at: u64,
+    key: &Key,
+    crypto: &mut impl Crypto,
+) -> Result<Option<(u64, u64, Record, u64)>, Error> {
+    let mut head = [0; RECORD_HEAD];
+    if read_at(file, &mut head, at)? < RECORD_HEAD || head[..8] != *RECORD_MAGIC {
+        return Ok(None);
+    }
+    let (number, blob) = (be64(&head[8..16]), be64(&head[16..20]) as usize);
+    let ops = be64(&head[20..24]) as usize;
+    let total = RECORD_HEAD + blob + ops + TAG;
+    if blob > BLOB_MAX || !(8..=OPS_MAX).contains(&ops) || at + total as u64 > len {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; total];
+    if read_at(file, &mut bytes, at)? < total {
+        return Ok(None);
+    }
+    let (aad, rest) = bytes.split_at_mut(RECORD_HEAD + blob);
+    let (text, tag) = rest.split_at_mut(ops);
+    if !open(key, number, aad, text, tag, crypto)? {
+        return Ok(None);
+    }
+    let durable = be64(&text[..8]);
+    let Some(ops) = parse_ops(&text[8..]) else {
+        return Err(Error::Damaged(format!("the journal's record at {at} is none of this version")));
+    };
+    let record = Record { ops, blob_at: at + RECORD_HEAD as u64, blob_len: blob as u64 };
+    Ok(Some((number, durable, record, at + total.next_multiple_of(8) as u64)))
+}
+
+fn read_records(
+    file: &impl File,
+    len: u64,
+    key: &Key,
+    crypto: &mut impl Crypto,
+) -> Result<Vec<Record>, Error> {
+    let (mut records, mut at, mut latest) = (Vec::new(), RECORDS, 0);
+    while at < len {
+        match read_record(file, len, at, key, crypto)? {
+            Some((number, _, record, next)) if number > latest => {
+                records.push(record);
+                (at, latest) = (next, number);
+            }
+            _ => break,
+        }
+    }
+    // A record that was torn is the last that matters. If one behind it says that the journal was durable beyond,
+    // this one was durable once.
+    let bad = at;
+    let mut window = vec![0; 1 << 20];
+    while at < len {
+        let got = read_at(file, &mut window, at)?;
+        if got < 8 {
+            break;
+        }
+        for off in (0..got - 7).step_by(8) {
+            let here = at + off as u64;
+            if window[off..off + 8] != *RECORD_MAGIC {
+                continue;
+            }
+            if let Some((number, durable, ..)) = read_record(file, len, here, key, crypto)?
+                && number > latest
+                && durable > bad
+            {
+                return Err(Error::Damaged(format!("the journal's record at {bad}")));
+            }
+        }
+        at += got as u64 / 8 * 8;
+    }
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_read_as_they_were_written() {
+        let ops = [
+            Op::Range(7 << 20),
+            Op::File {
+                number: 1,
+                id: 9,
+                place: Place { inode: (1, 2), path: b"a/b".to_vec() },
+                committed: 5,
+            },
+            Op::Put { number: 1, first: 3, count: 4, last_len: 77 },
+            Op::Hole { number: 1, first: 64, level: 6 },
+            Op::Commit { number: 1, len: 1 << 40 },
+            Op::Cut { number: 2, len: 0 },
+            Op::Header { number: 2 },
+        ];
+        let mut bytes = Ops::default();
+        ops.iter().for_each(|op| bytes.push(op));
+        assert_eq!(parse_ops(&bytes.0).unwrap(), ops);
+        for len in 0..bytes.0.len() {
+            // A cut in the middle of an operation is no shorter list.
+            let parsed = parse_ops(&bytes.0[..len]);
+            assert!(parsed.is_none_or(|parsed| parsed.len() < ops.len() && ops.starts_with(&parsed)));
+        }
+        assert!(parse_ops(&[9, 0, 0, 0, 0]).is_none());
+    }
+}

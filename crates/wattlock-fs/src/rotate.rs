@@ -1,0 +1,156 @@
+//! Sealing everything under a new volume key: the headers of files and the records of folders, 96 and 128 bytes each.
+//!
+//! What is sealed inside them (the key of a file's chunks, of a folder's names) stays, so nothing else is rewritten.
+//! The new key is in `wattlock.fs` before the first header is, and the old ones are until the last is done, so that
+//! rotation can stop at any moment and begin again: what has the newest generation is skipped. A header lies within a
+//! file's first 512 bytes, which storage writes whole or not at all.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{FileType, OFlags};
+use wattlock_files::Crypto;
+
+use crate::Error;
+use crate::format::{HEADER_LEN, Header};
+use crate::record;
+use crate::tree::{Folder, Tree};
+
+/// What a rotation did.
+#[derive(Debug, Default)]
+pub struct Rotated {
+    /// Headers and records that were sealed anew.
+    pub sealed: u64,
+    /// Those that had the newest key already.
+    pub skipped: u64,
+    /// What could not be sealed anew, a line each: the old keys must stay.
+    pub failed: Vec<String>,
+}
+
+/// Seals every header and record below `root` under the volume's newest key, headers where they are. Nobody else may
+/// use the volume meanwhile. `stop` is asked before each folder.
+///
+/// # Errors
+/// [`Error::Io`] for a root that cannot be listed; everything else is in the result.
+pub fn rotate<C: Crypto>(
+    tree: &Tree,
+    root: Folder,
+    stop: &mut dyn FnMut() -> bool,
+    crypto: &mut C,
+) -> Result<Rotated, Error> {
+    let mut in_place = |file: &File, named: bool, crypto: &mut C| {
+        let mut header = [0; HEADER_LEN];
+        match file.read_exact_at(&mut header, 0) {
+            Ok(()) => {}
+            Err(_) if !named => return Ok(false),
+            Err(error) => return Err(Error::io("reading a header", error)),
+        }
+        // A stranger's file keeps no volume key in use.
+        if !named && Header::parse(&header).is_err() {
+            return Ok(false);
+        }
+        let Some(sealed) = tree.reseal(&header, crypto)? else { return Ok(false) };
+        file.write_all_at(&sealed, 0).map_err(|error| Error::io("writing a header", error))?;
+        Ok(true)
+    };
+    rotate_with(tree, root, &mut in_place, stop, crypto)
+}
+
+/// Seals one file's header anew: is given the backing file, opened for writing, and whether its name opened; says whether
+/// it had to.
+pub type Reseal<'a, C> = dyn FnMut(&File, bool, &mut C) -> Result<bool, Error> + 'a;
+
+/// As [`rotate`], while the volume is in use: whoever uses it seals the headers, so that it knows of each.
+///
+/// # Errors
+/// As [`rotate`].
+pub fn rotate_with<C: Crypto>(
+    tree: &Tree,
+    root: Folder,
+    reseal: &mut Reseal<'_, C>,
+    stop: &mut dyn FnMut() -> bool,
+    crypto: &mut C,
+) -> Result<Rotated, Error> {
+    let mut done = Rotated::default();
+    count(&mut done, "the volume's folder record", tree.rotate_record(&root, crypto));
+    let mut left = vec![(root, String::new())];
+    while let Some((folder, path)) = left.pop() {
+        if stop() {
+            done.failed.push("interrupted".into());
+            break;
+        }
+        let (listed, foreign) = match tree.list(&folder, crypto) {
+            Ok(both) => both,
+            Err(error) if path.is_empty() => return Err(error),
+            Err(error) => {
+                done.failed.push(format!("{path}: {error}"));
+                continue;
+            }
+        };
+        // What has no name has a header all the same.
+        let entries = listed.iter().map(|entry| (entry.entry(), entry.kind, shown(&entry.name), false));
+        let nameless = foreign.iter().filter_map(|stored| {
+            let kind = tree.kind(&folder, stored)?;
+            Some((
+                crate::tree::Entry { stored: stored.clone(), sidecar: None },
+                kind,
+                shown_stored(stored),
+                true,
+            ))
+        });
+        for (entry, kind, name, name_is_foreign) in entries.chain(nameless) {
+            let path = if path.is_empty() { name } else { format!("{path}/{name}") };
+            match kind {
+                FileType::RegularFile => {
+                    let file = tree.open_file(&folder, &entry, OFlags::RDWR);
+                    let result = file.and_then(|file| reseal(&file, !name_is_foreign, crypto));
+                    count(&mut done, &path, result);
+                }
+                FileType::Directory => match tree.folder(&folder, &entry, crypto) {
+                    Ok(inner) => {
+                        count(&mut done, &path, tree.rotate_record(&inner, crypto));
+                        left.push((inner, path));
+                    }
+                    Err(error) => done.failed.push(format!("{path}: {error}")),
+                },
+                _ => {}
+            }
+        }
+    }
+    tree.sync_all()?;
+    Ok(done)
+}
+
+fn count(done: &mut Rotated, path: &str, result: Result<bool, Error>) {
+    match result {
+        Ok(true) => done.sealed += 1,
+        Ok(false) => done.skipped += 1,
+        Err(error) => done.failed.push(format!("{path}: {error}")),
+    }
+}
+
+/// A name as a line of text.
+pub(crate) fn shown(name: &[u8]) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    wattlock_files::one_line(std::path::Path::new(std::ffi::OsStr::from_bytes(name)))
+}
+
+pub(crate) fn shown_stored(stored: &std::ffi::OsStr) -> String {
+    format!("[{}]", wattlock_files::one_line(std::path::Path::new(stored)))
+}
+
+impl Tree {
+    /// Seals a folder's record under the newest key; says whether it had to.
+    fn rotate_record(&self, folder: &Folder, crypto: &mut impl Crypto) -> Result<bool, Error> {
+        let Some(content) = crate::beneath::content(folder.fd(), record::NAME, record::LEN)? else {
+            return Ok(false);
+        };
+        match self.reseal(&content, crypto)? {
+            Some(sealed) => {
+                let mode = crate::beneath::SHARED;
+                crate::beneath::replace(folder.fd(), record::NAME, &sealed, mode).map(|()| true)
+            }
+            None => Ok(false),
+        }
+    }
+}

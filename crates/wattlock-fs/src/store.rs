@@ -1,0 +1,231 @@
+//! The store beneath file contents: files that are read, written and synced at positions. Real folders implement it,
+//! and so does a simulated store whose writes can be cut by a crash at any moment.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
+};
+use rustix::io::Errno;
+
+/// One backing file. Shared by threads.
+pub trait File: Send + Sync + 'static {
+    /// Reads up to `to.len()` bytes at `at`; fewer only at the end of the file.
+    fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize>;
+    /// Writes all of `from` at `at`; grows the file.
+    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()>;
+    /// The stored length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Cuts or extends (with a hole) the file.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Makes content and length durable (`fdatasync`).
+    fn sync(&self) -> io::Result<()>;
+    /// Makes a hole without changing the length.
+    fn punch(&self, at: u64, len: u64) -> io::Result<()>;
+    /// Whether it was opened for writing.
+    fn writable(&self) -> bool {
+        true
+    }
+    /// Its times of access and modification, where it has any.
+    fn times(&self) -> io::Result<Option<Timestamps>> {
+        Ok(None)
+    }
+    /// Puts its times back: what the journal brings into place was written before.
+    fn set_times(&self, times: &Timestamps) -> io::Result<()> {
+        let _ = times;
+        Ok(())
+    }
+}
+
+/// Where a file was when it was opened. Recovery finds it again by this.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Device and inode number of the backing file.
+    pub inode: (u64, u64),
+    /// Path of the backing file below the volume's folder when it was opened; a hint only.
+    pub path: Vec<u8>,
+}
+
+/// A folder of backing files.
+pub trait Store: Send + Sync + 'static {
+    /// Its files.
+    type File: File;
+    /// Opens the journal, making an empty one where there is none.
+    fn journal(&self) -> io::Result<Self::File>;
+    /// Finds a file again: at its path if its inode is the same, else anywhere by inode. `None` where it is gone.
+    fn find(&self, place: &Place) -> io::Result<Option<Self::File>>;
+    /// Makes everything written so far durable, names included (`syncfs`).
+    fn sync_all(&self) -> io::Result<()>;
+}
+
+impl File for std::fs::File {
+    fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < to.len() {
+            match FileExt::read_at(self, &mut to[done..], at + done as u64) {
+                Ok(0) => break,
+                Ok(len) => done += len,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
+        self.write_all_at(from, at)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        std::fs::File::set_len(self, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn punch(&self, at: u64, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(self, how, at, len) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(self, at, len),
+            result => Ok(result?),
+        }
+    }
+
+    fn writable(&self) -> bool {
+        rustix::fs::fcntl_getfl(self).is_ok_and(|flags| flags & OFlags::RWMODE != OFlags::RDONLY)
+    }
+
+    fn times(&self) -> io::Result<Option<Timestamps>> {
+        let stat = rustix::fs::fstat(self)?;
+        let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+        Ok(Some(Timestamps {
+            last_access: time(stat.st_atime, stat.st_atime_nsec as _),
+            last_modification: time(stat.st_mtime, stat.st_mtime_nsec as _),
+        }))
+    }
+
+    fn set_times(&self, times: &Timestamps) -> io::Result<()> {
+        Ok(rustix::fs::futimens(self, times)?)
+    }
+}
+
+/// What a hole is on a file system that has none. Bytes behind the file's end are zero as they are.
+fn write_zeros(file: &std::fs::File, at: u64, len: u64) -> io::Result<()> {
+    let end = at.saturating_add(len).min(file.metadata()?.len());
+    let zeros = [0; 65536];
+    let mut at = at;
+    while at < end {
+        let piece = (end - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..piece as usize], at)?;
+        at += piece;
+    }
+    Ok(())
+}
+
+/// The name of the journal in the volume's folder.
+pub const JOURNAL: &str = "wattlock.journal";
+
+/// A real folder. Its journal is locked as long as it is open, so that a volume is mounted once.
+pub struct FolderStore {
+    root: OwnedFd,
+}
+
+impl FolderStore {
+    /// The store of the volume in this folder.
+    ///
+    /// # Errors
+    /// The system's, for a path that is no folder.
+    pub fn open(path: &Path) -> io::Result<FolderStore> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(FolderStore { root: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    /// Opens a path below the folder without following a link.
+    fn beneath(&self, path: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        Ok(rustix::fs::openat2(&self.root, path, flags, Mode::empty(), how)?)
+    }
+
+    /// Looks through all folders for an inode.
+    fn search(&self, inode: (u64, u64)) -> io::Result<Option<std::fs::File>> {
+        let mut folders = vec![self.beneath(OsStr::new("."), OFlags::DIRECTORY)?];
+        while let Some(folder) = folders.pop() {
+            for entry in Dir::read_from(&folder)? {
+                let entry = entry?;
+                let name = entry.file_name();
+                if matches!(name.to_bytes(), b"." | b"..") {
+                    continue;
+                }
+                let kind = match entry.file_type() {
+                    FileType::Unknown => {
+                        let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                        FileType::from_raw_mode(stat.st_mode)
+                    }
+                    kind => kind,
+                };
+                let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+                match kind {
+                    FileType::Directory => {
+                        let flags = flags | OFlags::DIRECTORY;
+                        match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
+                            Ok(below) => folders.push(below),
+                            Err(Errno::NOENT) => {}
+                            Err(error) => return Err(error.into()),
+                        }
+                    }
+                    FileType::RegularFile if entry.ino() == inode.1 => {
+                        let found = rustix::fs::openat(&folder, name, flags | OFlags::RDWR, Mode::empty())?;
+                        if is_inode(&found, inode)? {
+                            return Ok(Some(found.into()));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whether a descriptor is a file's with this device and inode number. Device numbers may change when a file system
+/// is mounted anew, so they decide nothing here: a volume lies on one file system.
+fn is_inode(file: &OwnedFd, inode: (u64, u64)) -> io::Result<bool> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok(stat.st_ino == inode.1 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+}
+
+impl Store for FolderStore {
+    type File = std::fs::File;
+
+    fn journal(&self) -> io::Result<std::fs::File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::openat(&self.root, JOURNAL, flags, Mode::from_raw_mode(0o600))?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(file.into())
+    }
+
+    fn find(&self, place: &Place) -> io::Result<Option<std::fs::File>> {
+        match self.beneath(OsStr::from_bytes(&place.path), OFlags::RDWR | OFlags::NONBLOCK) {
+            Ok(found) if is_inode(&found, place.inode)? => Ok(Some(found.into())),
+            _ => self.search(place.inode),
+        }
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.root)?)
+    }
+}

@@ -1,0 +1,91 @@
+//! Contents in a real folder.
+
+mod support;
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use wattlock_fs::Error;
+use wattlock_fs::content::Contents;
+use wattlock_fs::store::{FolderStore, JOURNAL, Place};
+
+use support::{crypto, pattern, volume};
+
+fn file(folder: &Path, name: &str) -> (std::fs::File, Place) {
+    let path = folder.join(name);
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+    let meta = file.metadata().unwrap();
+    (file, Place { inode: (meta.dev(), meta.ino()), path: name.into() })
+}
+
+fn start(folder: &Path) -> Result<Contents<FolderStore>, Error> {
+    let (contents, _) = Contents::start(FolderStore::open(folder).unwrap(), &volume(), &mut crypto())?;
+    Ok(contents)
+}
+
+#[test]
+fn what_was_not_checkpointed_is_there_after_a_restart_and_a_rename() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut crypto = crypto();
+    let contents = start(folder.path()).unwrap();
+    let (backing, place) = file(folder.path(), "a");
+    let content = contents.create(backing, place, &mut crypto).unwrap();
+    let mut bytes = pattern(100_000, 1);
+    content.write(&bytes, 0, &mut crypto).unwrap();
+    content.sync(&mut crypto).unwrap();
+    content.write(b"other", 5000, &mut crypto).unwrap();
+    bytes[5000..5005].copy_from_slice(b"other");
+    content.zero(8192, 65_536, &mut crypto).unwrap();
+    bytes[8192..8192 + 65_536].fill(0);
+    drop((content, contents));
+    std::fs::create_dir(folder.path().join("below")).unwrap();
+    std::fs::rename(folder.path().join("a"), folder.path().join("below/b")).unwrap();
+    let before = SystemTime::UNIX_EPOCH + Duration::new(1_000_000, 123);
+    let renamed = OpenOptions::new().write(true).open(folder.path().join("below/b")).unwrap();
+    renamed.set_modified(before).unwrap();
+
+    let contents = start(folder.path()).unwrap();
+    assert!(std::fs::metadata(folder.path().join(JOURNAL)).unwrap().len() <= 1 << 20);
+    let (backing, place) = file(folder.path(), "below/b");
+    assert_eq!(backing.metadata().unwrap().modified().unwrap(), before);
+    let content = contents.open(backing, place, &mut crypto).unwrap();
+    let mut got = vec![0; 100_001];
+    assert_eq!(content.read(&mut got, 0, &mut crypto).unwrap(), 100_000);
+    assert!(got[..100_000] == bytes);
+}
+
+#[test]
+fn a_volume_is_started_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = start(folder.path()).unwrap();
+    assert!(start(folder.path()).is_err());
+    drop(first);
+    start(folder.path()).unwrap();
+}
+
+#[test]
+fn a_later_writable_opener_makes_a_file_writable() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut crypto = crypto();
+    let contents = start(folder.path()).unwrap();
+    let (backing, place) = file(folder.path(), "a");
+    contents.create(backing, place.clone(), &mut crypto).unwrap();
+    let readable = std::fs::File::open(folder.path().join("a")).unwrap();
+    let content = contents.open(readable, place, &mut crypto).unwrap();
+    assert!(content.write(b"text", 0, &mut crypto).is_err());
+    let (backing, place) = file(folder.path(), "a");
+    contents.open(backing, place, &mut crypto).unwrap().write(b"text", 0, &mut crypto).unwrap();
+    let mut got = [0; 9];
+    assert_eq!(content.read(&mut got, 0, &mut crypto).unwrap(), 4);
+}
+
+#[test]
+fn a_planted_link_is_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    std::os::unix::fs::symlink(outside.path(), folder.path().join(JOURNAL)).unwrap();
+    assert!(start(folder.path()).is_err());
+    assert_eq!(outside.as_file().metadata().unwrap().len(), 0);
+}

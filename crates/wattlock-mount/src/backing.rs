@@ -1,0 +1,272 @@
+//! What the door asks of what lies behind it: folders of stored names, and contents of files. A sealed volume is one
+//! ([`crate::Sealed`]); the example `plain` is another, which shows what FUSE itself costs.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
+use wattlock_fs::Error;
+use wattlock_fs::store::Place;
+use wattlock_fs::tree::{Entry, Listed};
+
+/// A result of the layer behind.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Names and contents in a backing folder. Shared by threads; each thread brings its own [`Backing::Thread`].
+pub trait Backing: Send + Sync + 'static {
+    /// What a thread needs for itself: its dispatcher.
+    type Thread: 'static;
+    /// An opened backing folder.
+    type Folder: Send + Sync + 'static;
+    /// An opened file's content.
+    type Content: Send + Sync + 'static;
+
+    /// What a thread needs, for the calling thread; `number` counts threads from zero.
+    fn thread(&self, number: usize) -> Self::Thread;
+
+    /// The volume's own folder.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn root(&self, thread: &mut Self::Thread) -> Result<Self::Folder>;
+
+    /// A folder's descriptor. It may be one that names a place only (`O_PATH`).
+    fn fd<'a>(&self, folder: &'a Self::Folder) -> BorrowedFd<'a>;
+
+    /// Opens a folder in a folder.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn folder(&self, parent: &Self::Folder, entry: &Entry, thread: &mut Self::Thread)
+    -> Result<Self::Folder>;
+
+    /// The stored name of a name.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with `ENAMETOOLONG` or `EINVAL`.
+    fn entry(&self, folder: &Self::Folder, name: &OsStr, thread: &mut Self::Thread) -> Result<Entry>;
+
+    /// The entries of a folder whose names open, and the stored names of those that do not.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn list(
+        &self,
+        folder: &Self::Folder,
+        thread: &mut Self::Thread,
+    ) -> Result<(Vec<Listed>, Vec<std::ffi::OsString>)>;
+
+    /// Opens an existing backing file, never through a link.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn open_file(&self, folder: &Self::Folder, entry: &Entry, flags: OFlags) -> Result<File>;
+
+    /// Makes a backing file that did not exist.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn create_file(&self, folder: &Self::Folder, entry: &Entry, mode: Mode) -> Result<File>;
+
+    /// Makes a folder.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn make_folder(
+        &self,
+        folder: &Self::Folder,
+        entry: &Entry,
+        mode: Mode,
+        thread: &mut Self::Thread,
+    ) -> Result<()>;
+
+    /// Makes a device, pipe or socket.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn make_node(
+        &self,
+        folder: &Self::Folder,
+        entry: &Entry,
+        kind: FileType,
+        mode: Mode,
+        device: u64,
+    ) -> Result<()>;
+
+    /// Makes a symbolic link.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn make_link(
+        &self,
+        folder: &Self::Folder,
+        entry: &Entry,
+        target: &OsStr,
+        thread: &mut Self::Thread,
+    ) -> Result<()>;
+
+    /// A symbolic link's target.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn read_link(&self, folder: &Self::Folder, entry: &Entry, thread: &mut Self::Thread) -> Result<Vec<u8>>;
+
+    /// The length of a symbolic link's target by the length of what is stored, if that says it.
+    fn link_len(&self, stored: u64) -> Option<u64>;
+
+    /// Makes another name of a file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn hard_link(&self, from: (&Self::Folder, &Entry), to: (&Self::Folder, &Entry)) -> Result<()>;
+
+    /// Renames.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn rename(
+        &self,
+        from: (&Self::Folder, &Entry),
+        to: (&Self::Folder, &Entry),
+        flags: RenameFlags,
+    ) -> Result<()>;
+
+    /// Removes an entry; an empty folder with `folder_itself`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn remove(&self, folder: &Self::Folder, entry: &Entry, folder_itself: bool) -> Result<()>;
+
+    /// Makes what belongs to names durable that were made since the last call.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn sync_records(&self) -> Result<()>;
+
+    /// Lines for the log since the last call: what was mended on the way.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Sets an extended attribute of what `path` names, not following a link at its end.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn set_attribute(
+        &self,
+        path: &OsStr,
+        name: &OsStr,
+        value: &[u8],
+        flags: XattrFlags,
+        thread: &mut Self::Thread,
+    ) -> Result<()>;
+
+    /// An extended attribute's value.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with `ENODATA`; [`Error::Damaged`].
+    fn attribute(&self, path: &OsStr, name: &OsStr, thread: &mut Self::Thread) -> Result<Vec<u8>>;
+
+    /// The names of extended attributes, POSIX ACLs among them.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn attributes(&self, path: &OsStr, thread: &mut Self::Thread) -> Result<Vec<Vec<u8>>>;
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with `ENODATA`.
+    fn remove_attribute(&self, path: &OsStr, name: &OsStr, thread: &mut Self::Thread) -> Result<()>;
+
+    /// Makes the content of a new, empty backing file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn create_content(&self, file: File, place: Place, thread: &mut Self::Thread) -> Result<Self::Content>;
+
+    /// Opens a file's content.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn open_content(&self, file: File, place: Place, thread: &mut Self::Thread) -> Result<Self::Content>;
+
+    /// The content's length of a regular file.
+    fn len_of(&self, stat: &Stat) -> u64;
+
+    /// The length of an opened content.
+    fn len(&self, content: &Self::Content) -> u64;
+
+    /// Reads; fewer bytes only at the end.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn read(
+        &self,
+        content: &Self::Content,
+        to: &mut [u8],
+        at: u64,
+        thread: &mut Self::Thread,
+    ) -> Result<usize>;
+
+    /// Writes all.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn write(&self, content: &Self::Content, from: &[u8], at: u64, thread: &mut Self::Thread) -> Result<()>;
+
+    /// Writes all at the end.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn append(&self, content: &Self::Content, from: &[u8], thread: &mut Self::Thread) -> Result<u64>;
+
+    /// Cuts, or extends with a hole.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn set_len(&self, content: &Self::Content, len: u64, thread: &mut Self::Thread) -> Result<()>;
+
+    /// Makes a range zeros; the length stays.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn zero(&self, content: &Self::Content, at: u64, len: u64, thread: &mut Self::Thread) -> Result<()>;
+
+    /// The first byte at or after `at` in a hole, or in data.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    fn seek(
+        &self,
+        content: &Self::Content,
+        at: u64,
+        hole: bool,
+        thread: &mut Self::Thread,
+    ) -> Result<Option<u64>>;
+
+    /// Makes a content durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn sync(&self, content: &Self::Content, thread: &mut Self::Thread) -> Result<()>;
+
+    /// Whether housekeeping is due; `idle` if nothing was written for a while.
+    fn wants_checkpoint(&self, idle: bool) -> bool;
+
+    /// Housekeeping: what was made durable apart is brought into place.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn checkpoint(&self, thread: &mut Self::Thread) -> Result<()>;
+
+    /// Lines about engines and policy for whoever asks for the mount's state.
+    fn engines(&self) -> Vec<String>;
+
+    /// Takes a setting of the running mount, as `key=value`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line.
+    fn set(&self, settings: &[String]) -> std::result::Result<(), String>;
+}

@@ -1,0 +1,139 @@
+//! How a running mount is asked and told: a socket in a folder of the user's own, one line in, lines out.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::backing::Backing;
+use crate::door::Inner;
+
+/// Longest request.
+const LONGEST: u64 = 64 << 10;
+
+/// A peer that says nothing for this long is left.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where the socket of a mount is, for this user.
+///
+/// # Errors
+/// The folder cannot be made, or is somebody else's.
+pub fn path(mountpoint: &Path) -> io::Result<PathBuf> {
+    let uid = rustix::process::geteuid();
+    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(folder) if !uid.is_root() && !folder.is_empty() => PathBuf::from(folder).join("wattlock"),
+        _ if uid.is_root() => PathBuf::from("/run/wattlock"),
+        _ => PathBuf::from(format!("/tmp/wattlock-{}", uid.as_raw())),
+    };
+    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let metadata = std::fs::symlink_metadata(&folder)?;
+    if !metadata.is_dir() || metadata.uid() != uid.as_raw() || metadata.mode() & 0o022 != 0 {
+        return Err(io::Error::other(format!("{}: not this user's own folder", folder.display())));
+    }
+    // A socket's path has 107 bytes at most: the mount point is in its name as a number.
+    let number = mountpoint.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Ok(folder.join(format!("mount-{number:016x}")))
+}
+
+/// Asks a running mount. The answer's lines, or the refusal's line as the inner error.
+///
+/// # Errors
+/// Nobody answers there.
+pub fn ask(mountpoint: &Path, request: &str) -> io::Result<Result<Vec<String>, String>> {
+    let mut stream = UnixStream::connect(path(mountpoint)?)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
+    stream.write_all(b"\n")?;
+    let mut lines = BufReader::new(stream).lines();
+    let first = lines.next().ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))??;
+    if let Some(refusal) = first.strip_prefix("error ") {
+        return Ok(Err(refusal.to_owned()));
+    }
+    lines.collect::<io::Result<Vec<String>>>().map(Ok)
+}
+
+/// The socket's name, which goes with it.
+pub(crate) struct Listening(Option<PathBuf>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.take() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Answers in a thread of its own until the process ends. A mount without a socket is still a mount.
+pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<Inner<B>>) -> Listening {
+    let started = path(mountpoint).and_then(|path| {
+        // The mount point was free: a socket of its name is a dead mount's.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        let (mountpoint, source) = (mountpoint.to_owned(), source.to_owned());
+        let (since, inner) = (Instant::now(), Arc::downgrade(inner));
+        std::thread::Builder::new().name("wattlock-control".to_owned()).spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { return };
+                // The volume is closed when the mount ends, not when this thread does.
+                let Some(inner) = Weak::upgrade(&inner) else { return };
+                let about = || about(&mountpoint, &source, since, &inner);
+                // A peer that is gone needs no answer.
+                let _ = answer(&stream, about, &inner);
+            }
+        })?;
+        Ok(path)
+    });
+    Listening(started.ok())
+}
+
+fn answer<B: Backing>(
+    stream: &UnixStream,
+    about: impl FnOnce() -> Vec<String>,
+    inner: &Inner<B>,
+) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut request = String::new();
+    BufReader::new(stream.take(LONGEST)).read_line(&mut request)?;
+    let mut words = request.split_whitespace();
+    let answer = match words.next() {
+        Some("status") => Ok(about()),
+        Some("set") => {
+            let settings: Vec<String> = words.map(str::to_owned).collect();
+            inner.backing.set(&settings).map(|()| Vec::new())
+        }
+        _ => Err("unknown request".to_owned()),
+    };
+    let text = match answer {
+        Ok(lines) => {
+            std::iter::once("ok").chain(lines.iter().map(String::as_str)).collect::<Vec<_>>().join("\n")
+        }
+        Err(refusal) => format!("error {}", refusal.replace('\n', " ")),
+    };
+    let mut stream = stream;
+    stream.write_all(text.as_bytes())?;
+    stream.write_all(b"\n")
+}
+
+fn about<B: Backing>(mountpoint: &Path, source: &str, since: Instant, inner: &Inner<B>) -> Vec<String> {
+    let (inodes, open) = inner.table.counts();
+    let mut lines = vec![
+        format!("mounted at {}", wattlock_files::one_line(mountpoint)),
+        format!("volume {source}"),
+        format!("process {}, for {} s", std::process::id(), since.elapsed().as_secs()),
+        format!("inodes {inodes} known, {open} open; {} folders open", inner.folders.len()),
+    ];
+    lines.extend(inner.counters.lines());
+    lines.extend(inner.backing.engines());
+    lines
+}

@@ -1,0 +1,36 @@
+//! The door: a volume as a file system, through FUSE.
+//!
+//! [`Door`] answers the kernel's requests. It keeps inodes by number and asks a [`Backing`] for everything that has to
+//! do with names and contents; [`Sealed`] is the encrypted one. [`mount`] puts a door at a mount point and keeps it
+//! there; [`control`] is how a running mount is asked and told.
+//!
+//! This crate does no cryptography and knows no format. Backing files are reached from descriptors of their folders,
+//! never through links.
+#![forbid(unsafe_code)]
+
+mod attr;
+pub mod attributes;
+mod backing;
+mod caller;
+pub mod control;
+mod counters;
+mod door;
+mod folders;
+mod handles;
+mod mount;
+mod requests;
+mod sealed;
+mod table;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use backing::{Backing, Result};
+pub use counters::{Counters, Op};
+pub use door::{Behaviour, Door};
+pub use mount::{Error, Options, check, is_option, mount, unmount};
+pub use sealed::{Engines, Sealed, SealedThread};
+
+/// Locks. What a panicked thread left is still a whole value here: nothing changes in two steps under a lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
