@@ -1,4 +1,5 @@
 //! Power cuts: after every operation of recorded workloads, with every choice of pages that were written or not.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 
