@@ -13,6 +13,7 @@ const EVERY: &[&str] = &["policy", "objective", "settings", "emulate"];
 const HEEDED: &[(&str, &[&str])] = &[
     ("seal", EVERY),
     ("open", EVERY),
+    ("gzip", EVERY),
     ("serve", EVERY),
     ("engines", EVERY),
     ("calibrate", &["emulate"]),
