@@ -33,6 +33,9 @@ if [ "$purpose" != build ]; then
     [ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev)
     [ -e /usr/include/pcre2.h ] || missing+=(libpcre2-dev)
     [ -e /usr/include/zlib.h ] || missing+=(zlib1g-dev)
+    # igzip, which is loaded at run time; without it deflate is zlib-rs's alone.
+    ldconfig -p 2>/dev/null | grep -F libisal.so.2 >/dev/null || missing+=(libisal2)
+    need pigz pigz
 fi
 if [ "$purpose" = test ]; then
     # Any of the names that the tests try.
@@ -43,6 +46,7 @@ if [ "$purpose" = test ]; then
     need ssh-keygen openssh-client
     need python3 python3
     need curl curl
+    need zstd zstd
     need gnutls-cli gnutls-bin
     PATH=$PATH:/usr/sbin need haproxy haproxy
     # Its programs are in a folder of their version's.
@@ -84,6 +88,8 @@ if [ ${#missing[@]} -gt 0 ]; then
     }
     spare nginx-dev "the module for nginx cannot be built (nginx/build.sh takes sources, too); without it neither
 \`wattlock serve\` nor \`wattlock nginx enable\` works"
+    spare libisal2 "deflate's first levels are zlib-rs's, which is slower"
+    spare pigz "\`wattlock bench compress\` has no peer for \`wattlock gzip\`"
     spare chromium "the tests that open pages in it are skipped (Ubuntu has it as a snap only)"
     [ ${#missing[@]} -eq 0 ] || sh crates/wattlock-shell/src/nginx/install.sh --listed "${missing[@]}"
     if [[ " ${missing[*]} " = *" nginx-dev "* ]] && [ ! -e /usr/share/nginx/src/configure ]; then

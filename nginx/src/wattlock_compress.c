@@ -55,14 +55,12 @@ typedef struct {
     ngx_flag_t   zstd;
 } wattlock_compress_conf_t;
 
-/* A compressor that nobody uses, its first bytes being the next one's place. */
-typedef struct wattlock_idle_s  wattlock_idle_t;
-
-struct wattlock_idle_s {
+/* Compressors of one sort that nobody uses. */
+typedef struct {
     void        *compressor[IDLE_MOST];
     ngx_uint_t   count;
     ngx_uint_t   ns_kib;      /* what a KiB took lately, in nanoseconds */
-};
+} wattlock_idle_t;
 
 typedef struct {
     ngx_http_request_t  *request;
@@ -366,6 +364,7 @@ wattlock_weight(ngx_str_t *header, const char *coding, size_t len)
 static int
 wattlock_prefers_zstd(ngx_http_request_t *r)
 {
+#if (NGX_HTTP_GZIP)
     ngx_int_t         gzip, zstd;
     ngx_table_elt_t  *accepted = r->headers_in.accept_encoding;
 
@@ -377,6 +376,11 @@ wattlock_prefers_zstd(ngx_http_request_t *r)
     zstd = wattlock_weight(&accepted->value, "zstd", 4);
 
     return zstd > 0 && zstd >= gzip;
+#else
+    (void) r;
+
+    return 0;
+#endif
 }
 
 

@@ -67,8 +67,13 @@ def decoded(headers, body):
 class Connection:
     """HTTP/1.1 by hand: what comes, when it comes."""
 
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+    def __init__(self, port, receive=None):
+        """`receive`: bytes that the kernel takes for a client that does not read."""
+        self.socket = socket.socket()
+        if receive is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+        self.socket.settimeout(20)
+        self.socket.connect(("127.0.0.1", port))
         self.file = self.socket.makefile("rb")
 
     def ask(self, path, accept="gzip", method="GET", version="1.1", more=""):
@@ -328,8 +333,7 @@ def case_slow_clients():
         (nginx.folder / "html/big.html").write_bytes(big)
         waiting = []
         for _ in range(30):
-            connection = Connection(nginx.plain)
-            connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection = Connection(nginx.plain, 65536)
             waiting.append((connection, connection.ask("/l6/big.html")[1]))
         # The memory allows for six; the others are gzip's own, and whoever comes is served.
         assert ungzip(Connection(nginx.plain).get("/l1/big.html")[2]) == big
@@ -389,6 +393,8 @@ def case_small_between_large():
         [thread.start() for thread in threads]
         served_meanwhile = 0
         while any(thread.is_alive() for thread in threads):
+            if served_meanwhile % 500 == 499:
+                small = Connection(nginx.plain)  # keepalive_requests
             assert small.get("/index.html", "identity")[2] == b"ok\n"
             served_meanwhile += 1
         assert all(ungzip(body) == big for body in bodies)

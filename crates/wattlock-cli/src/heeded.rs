@@ -17,6 +17,7 @@ const HEEDED: &[(&str, &[&str])] = &[
     ("fs cp", EVERY),
     ("fs check", EVERY),
     ("mount", EVERY),
+    ("gzip", EVERY),
     ("serve", EVERY),
     ("engines", EVERY),
     ("calibrate", &["emulate"]),

@@ -1,4 +1,5 @@
-//! What nginx with the module must survive (`nginx/tests/survive.py`), scenario by scenario, against the installed nginx.
+//! What nginx with the module must survive (`nginx/tests/survive.py`) and how it compresses (`nginx/tests/compress.py`),
+//! scenario by scenario, against the installed nginx.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
 use std::path::{Path, PathBuf};
@@ -48,16 +49,19 @@ fn built() -> &'static Built {
 }
 
 fn survive(scenario: &str) {
+    run("survive.py", scenario, &["--other-module".as_ref(), built().other.as_ref()]);
+}
+
+fn run(script: &str, scenario: &str, more: &[&std::ffi::OsStr]) {
     let built = built();
     let output = Command::new("python3")
-        .arg(repo().join("nginx/tests/survive.py"))
+        .arg(repo().join("nginx/tests").join(script))
         .arg(scenario)
         .arg("--module")
         .arg(&built.module)
-        .arg("--other-module")
-        .arg(&built.other)
         .arg("--provider")
         .arg(&built.provider)
+        .args(more)
         .env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()))
         .output()
         .unwrap();
@@ -119,3 +123,9 @@ scenarios!(
     half_a_processor,
     memory_stays_flat,
 );
+
+/// All scenarios of compression, one after the other: they share one machine's cores with what they measure themselves by.
+#[test]
+fn responses_are_compressed_in_gzips_place() {
+    run("compress.py", "all", &[]);
+}
