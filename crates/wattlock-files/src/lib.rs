@@ -23,7 +23,7 @@ mod pipeline;
 mod seal;
 
 pub use age;
-pub use crypto::{Crypto, CryptoSource};
+pub use crypto::{Crypto, CryptoSource, random, short};
 pub use error::{Error, exit_codes, one_line};
 pub use input::Input;
 pub use open::{Opened, Opener};
