@@ -24,6 +24,7 @@ mod report;
 mod serve;
 mod setup;
 mod status;
+mod stream;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -61,6 +62,7 @@ enum Command {
     Nginx(nginx::Command),
     Engines(engines::Command),
     Status(status::Command),
+    Stream(stream::Command),
     Openssl(openssl::Command),
     /// List what each exit code means
     #[command(after_help = "Example:\n  wattlock exit-codes")]
@@ -114,6 +116,7 @@ fn does_nothing(option: &str, path: &str, arguments: &Arguments) -> anyhow::Erro
 
 fn handle_interrupts() -> Result<(), ctrlc::Error> {
     ctrlc::set_handler(|| {
+        stream::ring();
         if files::INTERRUPTED.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
@@ -124,6 +127,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let choice = &arguments.choice;
     let interruptible = match &arguments.command {
         Command::Seal(_) | Command::Open(_) | Command::Serve(_) | Command::Nginx(_) => true,
+        Command::Stream(command) => command.cleans_up(),
         Command::Bench(command) => command.cleans_up(),
         _ => false,
     };
@@ -144,6 +148,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Nginx(command) => nginx::run(command, choice),
         Command::Engines(command) => engines::run(command, choice),
         Command::Status(command) => status::run(command),
+        Command::Stream(command) => stream::run(command, choice),
         Command::Openssl(command) => openssl::run(command, choice),
         Command::ExitCodes => {
             put!("{}", exit_codes());
@@ -160,7 +165,9 @@ fn ignore_first_interrupt() {
 fn exit_codes() -> String {
     let own = [(0_u8, "done"), (1, "any other failure")];
     let commands = energy::exit_codes().iter().chain([&lab::NONSENSE]).chain(openssl::exit_codes());
-    let mut all: Vec<_> = own.iter().chain(wattlock_files::exit_codes()).chain(commands).collect();
+    let streams = wattlock_stream::exit_codes();
+    let mut all: Vec<_> =
+        own.iter().chain(wattlock_files::exit_codes()).chain(streams).chain(commands).collect();
     all.sort_by_key(|(code, _)| *code);
     all.iter().map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
 }
@@ -173,6 +180,16 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<wattlock_lab::Error>().is_some() {
         eprintln!("wattlock: {}", line(error));
         return ExitCode::from(lab::NONSENSE.0);
+    }
+    if let Some(error @ wattlock_stream::Error::Files(inner)) = error.downcast_ref() {
+        if !matches!(inner, wattlock_files::Error::ClosedPipe) {
+            eprintln!("wattlock: {}", error.to_string().replace(char::is_control, " "));
+        }
+        return ExitCode::from(inner.exit_code());
+    }
+    if let Some(error) = error.downcast_ref::<wattlock_stream::Error>() {
+        eprintln!("wattlock: {}", error.to_string().replace(char::is_control, " "));
+        return ExitCode::from(error.exit_code());
     }
     let known = error.downcast_ref::<wattlock_files::Error>();
     let told = error.downcast_ref::<files::Told>().is_some();

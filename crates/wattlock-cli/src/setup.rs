@@ -42,6 +42,8 @@ const HEEDED: &[(&str, &[&str])] = &[
     ("seal", EVERY),
     ("open", EVERY),
     ("serve", EVERY),
+    ("stream seal", EVERY),
+    ("stream open", EVERY),
     ("engines", EVERY),
     ("calibrate", &["emulate"]),
     ("bench", &["emulate"]),

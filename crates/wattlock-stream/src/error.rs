@@ -12,7 +12,9 @@ pub enum Error {
     #[error("not a sealed stream")]
     NotAStream,
     /// The input ended before the stream's own end. A length that was altered looks the same.
-    #[error("the stream was cut before its end, after {frames} whole frames (or a frame's length was altered)")]
+    #[error(
+        "the stream was cut before its end, after {frames} whole frames (or a frame's length was altered)"
+    )]
     Cut {
         /// Frames that were verified and released.
         frames: u64,

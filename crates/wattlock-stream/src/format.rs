@@ -355,7 +355,8 @@ mod tests {
     fn no_two_frames_of_a_key_share_a_nonce() {
         let epoch = Epoch { key: Key::none_owned(), base: [0x5a; 12] };
         let numbers = [0, 1, 2, 255, 256, u64::from(u32::MAX), u64::MAX];
-        let nonces: Vec<_> = numbers.iter().flat_map(|n| [epoch.nonce(*n, false), epoch.nonce(*n, true)]).collect();
+        let nonces: Vec<_> =
+            numbers.iter().flat_map(|n| [epoch.nonce(*n, false), epoch.nonce(*n, true)]).collect();
         let distinct: std::collections::HashSet<_> = nonces.iter().collect();
         assert_eq!(distinct.len(), nonces.len());
     }

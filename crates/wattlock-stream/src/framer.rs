@@ -221,7 +221,8 @@ mod tests {
         let mut take = |framer: &mut Framer| {
             let fresh = framer.fresh();
             let (segment, _) = framer.take(fresh);
-            let kept = segment.frames().iter().map(|frame| (segment.content(frame).to_vec(), frame.head.flags));
+            let kept =
+                segment.frames().iter().map(|frame| (segment.content(frame).to_vec(), frame.head.flags));
             all.extend(kept);
         };
         for (index, part) in bytes.chunks(piece).enumerate() {

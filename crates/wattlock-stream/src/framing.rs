@@ -86,10 +86,14 @@ mod tests {
 
     #[test]
     fn the_pieces_in_which_bytes_come_change_nothing() {
-        let lengths = [&[0, 0, 0, 3][..], b"abc", &[0, 0, 0, 0], &[0, 0, 1, 0], &[7; 256], &[0, 0, 0, 2, 1]].concat();
+        let lengths =
+            [&[0, 0, 0, 3][..], b"abc", &[0, 0, 0, 0], &[0, 0, 1, 0], &[7; 256], &[0, 0, 0, 2, 1]].concat();
         for piece in 1..lengths.len() {
             assert_eq!(last_end(Framing::Length, &lengths, piece), (lengths.len() - 5, true), "{piece}");
-            assert_eq!(last_end(Framing::Length, &lengths[..lengths.len() - 5], piece), (lengths.len() - 5, false));
+            assert_eq!(
+                last_end(Framing::Length, &lengths[..lengths.len() - 5], piece),
+                (lengths.len() - 5, false)
+            );
             assert_eq!(last_end(Framing::Lines, b"a\nbcd\n\nef", piece.min(9)), (7, false));
             assert_eq!(last_end(Framing::Raw, b"abcdefghi", piece.min(9)), (9, false));
         }

@@ -67,7 +67,8 @@ struct Parts<'a> {
 impl Parts<'_> {
     fn parse(bytes: &[u8]) -> Result<Parts<'_>, &'static str> {
         const SHORT: &str = "cut short";
-        let word = |at: usize| bytes.get(at..at + 4).map(|word| word.try_into().map_or(0, u32::from_be_bytes));
+        let word =
+            |at: usize| bytes.get(at..at + 4).map(|word| word.try_into().map_or(0, u32::from_be_bytes));
         if bytes.get(..8) != Some(&MAGIC) {
             return Err("not a key entry");
         }
@@ -314,11 +315,7 @@ pub struct Unlocked {
 }
 
 impl StreamKeys for Unlocked {
-    fn find(
-        &mut self,
-        id: StreamId,
-        crypto: &mut impl Crypto,
-    ) -> Result<Option<Zeroizing<[u8; 32]>>, Error> {
+    fn find(&mut self, id: StreamId, crypto: &mut impl Crypto) -> Result<Option<Zeroizing<[u8; 32]>>, Error> {
         self.folder.find(id, &self.opener, crypto)
     }
 }

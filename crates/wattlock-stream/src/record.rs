@@ -251,11 +251,7 @@ pub trait StreamKeys {
     ///
     /// # Errors
     /// A key that is there and does not open.
-    fn find(
-        &mut self,
-        id: StreamId,
-        crypto: &mut impl Crypto,
-    ) -> Result<Option<Zeroizing<[u8; 32]>>, Error>;
+    fn find(&mut self, id: StreamId, crypto: &mut impl Crypto) -> Result<Option<Zeroizing<[u8; 32]>>, Error>;
 }
 
 /// Opens records.
@@ -301,7 +297,13 @@ impl<K: StreamKeys> RecordOpener<K> {
                 let data = Data::Apart { from: parts.text, to: &mut parts.plain };
                 let request = Request::new(Kind::Aes256GcmOpen, &parts.batch.key, data);
                 let class = LatencyClass::Bulk;
-                Item::new(Request { nonce: &parts.nonce, aad: &parts.aad, tag: &mut parts.tag, class, ..request })
+                Item::new(Request {
+                    nonce: &parts.nonce,
+                    aad: &parts.aad,
+                    tag: &mut parts.tag,
+                    class,
+                    ..request
+                })
             })
             .collect();
         crypto.run_all(&mut items);

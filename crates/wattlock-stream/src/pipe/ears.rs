@@ -48,10 +48,8 @@ impl<'a> Ears<'a> {
     /// Listens for so long; `None` is for ever. The input only if it is `watched`.
     pub(super) fn listen(&mut self, watched: bool, timeout: Option<Nanos>) -> Result<Heard, Error> {
         self.waits += u64::from(timeout != Some(0));
-        let timeout = timeout.map(|ns| Timespec {
-            tv_sec: (ns / 1_000_000_000) as i64,
-            tv_nsec: (ns % 1_000_000_000) as i64,
-        });
+        let timeout = timeout
+            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
         // An output without a reader is told of with no flag asked for.
         let mut all = [
             PollFd::new(self.bell, PollFlags::IN),

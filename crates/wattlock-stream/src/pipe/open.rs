@@ -35,7 +35,8 @@ pub fn open(
     let mut ears = Ears::new(&ends, &bell);
     let chain = start(&mut ears, opener, &mut source.crypto())?;
     let clock = Clock(Instant::now());
-    let stat = rustix::fs::fstat(&ends.input).map_err(|error| crate::error::io("looking at the input", error))?;
+    let stat =
+        rustix::fs::fstat(&ends.input).map_err(|error| crate::error::io("looking at the input", error))?;
     let socket = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket;
     let feed = Reader {
         ears,

@@ -75,7 +75,9 @@ struct Reader<'a> {
 /// Why the leader stops reading.
 enum Leave {
     /// These frames are to go; whether more is there already.
-    Frames { more: bool },
+    Frames {
+        more: bool,
+    },
     End(Option<Error>),
     /// Without an end.
     Broken(Option<Error>),
