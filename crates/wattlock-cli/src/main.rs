@@ -9,6 +9,7 @@ mod text;
 mod ask;
 mod bench;
 mod calibrate;
+mod clocks;
 mod cpu;
 mod energy;
 mod engines;
@@ -61,6 +62,7 @@ enum Command {
     Serve(serve::Command),
     Nginx(nginx::Command),
     Engines(engines::Command),
+    Clocks(clocks::Command),
     Status(status::Command),
     Stream(stream::Command),
     Openssl(openssl::Command),
@@ -147,6 +149,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Serve(command) => serve::run(command, choice),
         Command::Nginx(command) => nginx::run(command, choice),
         Command::Engines(command) => engines::run(command, choice),
+        Command::Clocks(command) => clocks::run(command),
         Command::Status(command) => status::run(command),
         Command::Stream(command) => stream::run(command, choice),
         Command::Openssl(command) => openssl::run(command, choice),

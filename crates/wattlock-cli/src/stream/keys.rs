@@ -10,6 +10,7 @@ use wattlock_stream::keys::{Entry, Folder};
 use wattlock_stream::record::StreamId;
 
 use crate::ask::Terminal;
+use crate::bench::record::civil;
 use crate::files;
 
 /// Manage the keys of records that are sealed one by one
@@ -149,19 +150,12 @@ fn line(entry: &Entry) -> String {
     format!("{}  {}  {} {readers}  {label}", entry.id, date(entry.created), entry.recipients)
 }
 
-/// A time as `2026-01-31T23:59:59Z`: days to a date as in Hinnant's "chrono-compatible low-level date algorithms".
+/// A time as `2026-01-31T23:59:59Z`.
 fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (days, second) = ((seconds / 86_400) as i64 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
+    let (year, month, day) = civil(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 fn rewrap(command: &Rewrap) -> anyhow::Result<()> {
