@@ -234,3 +234,54 @@ fn keys_are_made_listed_rewrapped_and_shredded() {
     assert_eq!(run(&["shred", "--keys", "keys", "--yes", "../key"]).status.code(), Some(2));
     assert_eq!(code(&run(&["list", "--keys", "nowhere"])), 42);
 }
+
+/// A fixture of a tree: what a kill leaves is put back, by the command and by the next start.
+#[test]
+fn clocks_follow_the_fill_and_come_back() {
+    let desk = Desk::new();
+    let folder = desk.at("cpufreq/policy0");
+    fs::create_dir_all(&folder).unwrap();
+    for (file, text) in [
+        ("affected_cpus", "0 1"),
+        ("cpuinfo_max_freq", "3600000"),
+        ("cpuinfo_min_freq", "400000"),
+        ("scaling_driver", "intel_pstate"),
+        ("scaling_governor", "powersave"),
+        ("scaling_max_freq", "3600000"),
+        ("scaling_min_freq", "400000"),
+    ] {
+        fs::write(folder.join(file), text).unwrap();
+    }
+    let limit = || fs::read_to_string(folder.join("scaling_max_freq")).unwrap();
+    let with = ["--clocks", "--clocks-tree", "cpufreq", "--clocks-record", "clocks", "--policy", "lecpaes"];
+    let clocks = |more: &[&str]| {
+        let all = [&["clocks", "--tree", "cpufreq", "--record", "clocks"], more].concat();
+        String::from_utf8(good(&desk.command(&all).output().unwrap()).to_vec()).unwrap()
+    };
+    assert!(clocks(&[]).contains("5 steps can be set"), "{}", clocks(&[]));
+    let sealed = feed(desk.seal(&[&with[..], &["--stats"]].concat()), b"slow");
+    good(&sealed);
+    assert!(String::from_utf8_lossy(&sealed.stderr).contains("1 clock changes"));
+    assert_eq!((limit(), desk.at("clocks").exists()), ("3600000".into(), false));
+    for by_command in [true, false] {
+        let mut sealing = desk.seal(&with).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = sealing.stdin.take().unwrap();
+        stdin.write_all(b"slow").unwrap();
+        let mut stdout = sealing.stdout.take().unwrap();
+        stdout.read_exact(&mut [0; 16 + 232 + 56 + 24]).unwrap();
+        assert!(clocks(&["restore"]).contains("puts them back when it ends"));
+        sealing.kill().unwrap();
+        sealing.wait().unwrap();
+        assert_eq!((limit(), desk.at("clocks").exists()), ("400000".into(), true));
+        if by_command {
+            assert_eq!(clocks(&["restore"]), "1 limit was put back\n");
+        } else {
+            good(&feed(desk.seal(&with), b""));
+        }
+        assert_eq!((limit(), desk.at("clocks").exists()), ("3600000".into(), false));
+    }
+    let adaptive = feed(desk.seal(&with[..5]), b"");
+    assert_eq!(adaptive.status.code(), Some(2));
+    let nothing = ["--clocks", "--clocks-tree", "nowhere", "--policy", "lecpaes"];
+    assert_eq!(code(&feed(desk.seal(&nothing), b"")), 1);
+}

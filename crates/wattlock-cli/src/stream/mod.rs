@@ -3,6 +3,7 @@
 
 mod ends;
 mod keys;
+mod steer;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use wattlock_files::{Error, Opener, Sealer};
 use wattlock_stream::Framing;
 use wattlock_stream::format::FRAME_MAX;
-use wattlock_stream::pipe::{self, Ends, Passed, Sealing};
+use wattlock_stream::pipe::{self, Ends, Passed, Sealing, Steering};
 
 use crate::ask::Terminal;
 use crate::files;
@@ -67,6 +68,16 @@ struct Seal {
     /// Begin a new key after so much content
     #[arg(long, value_name = "BYTES", default_value = "64GiB", value_parser = text::parse_bytes)]
     rekey_after: usize,
+    /// Let the policy set the CPU's clocks by how full the input pipe is (`--policy lecpaes`; root). They are put back
+    /// at the end, and after a kill by the next start or `wattlock clocks restore`
+    #[arg(long)]
+    clocks: bool,
+    /// The kernel's cpufreq files
+    #[arg(long, value_name = "DIR", default_value = wattlock_clock::TREE, requires = "clocks")]
+    clocks_tree: PathBuf,
+    /// Where to note what to put back
+    #[arg(long, value_name = "FILE", default_value = crate::clocks::RECORD, requires = "clocks")]
+    clocks_record: PathBuf,
     #[command(flatten)]
     common: Common,
 }
@@ -178,6 +189,10 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
         new_key_bytes: command.rekey_after as u64,
         workers: common.workers,
     };
+    let mut steer = match command.clocks {
+        true => Some(steer::Steer::new(choice, &command.clocks_tree, &command.clocks_record)?),
+        false => None,
+    };
     let runtime = setup::runtime(choice, Some(files::kinds()), !common.stats)?;
     let sealer = Sealer::new(recipients)?;
     let stop = ends::bell()?;
@@ -187,8 +202,17 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     };
     let ends = Ends { input: ends::standard_input()?, output, stop: Some(stop) };
     let began = Instant::now();
-    let passed = pipe::seal(ends, &sealer, &settings, &runtime)?;
-    common.report("sealed", &passed, began)
+    let steering = steer.as_mut().map(|steer| steer as &mut dyn Steering);
+    let passed = pipe::seal_steered(ends, &sealer, &settings, &runtime, steering);
+    // Clocks come back whether the stream did well or not.
+    let restored = steer.as_mut().map_or(Ok(0), steer::Steer::restore);
+    let passed = passed?;
+    let changes = restored?;
+    common.report("sealed", &passed, began)?;
+    if common.stats && command.clocks {
+        tell!("{changes} clock changes; the pipe was full {} times", passed.full);
+    }
+    Ok(())
 }
 
 fn open(command: &Open, choice: &Choice) -> anyhow::Result<()> {

@@ -94,6 +94,13 @@ impl<'a> Ears<'a> {
         }
     }
 
+    /// Bytes that wait to be read, and how many can.
+    pub(super) fn window(&self) -> (u64, u64) {
+        let input = &self.ends.input;
+        let window = rustix::pipe::fcntl_getpipe_size(input).unwrap_or(super::PIPE_BYTES) as u64;
+        (rustix::io::ioctl_fionread(input).unwrap_or(0).min(window), window)
+    }
+
     /// Fills all of `to`; how much of it, if the input ends before.
     pub(super) fn read_full(&mut self, to: &mut [u8]) -> Result<usize, Error> {
         let mut filled = 0;

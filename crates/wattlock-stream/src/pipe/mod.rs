@@ -24,7 +24,7 @@ use crate::framing::Framing;
 use ears::Ears;
 
 pub use open::open;
-pub use seal::seal;
+pub use seal::{seal, seal_steered};
 
 /// More workers than this wait for one another's writes.
 const MOST_WORKERS: usize = 8;
@@ -78,6 +78,22 @@ impl Default for Sealing {
 /// Content under one key unless the caller says otherwise: 64 GiB, far below what AES-GCM bears.
 pub const NEW_KEY_BYTES: u64 = 1 << 36;
 
+/// Is told how full the window is, and may set a clock by it. The window is what the kernel holds for the reader.
+pub trait Steering: Send {
+    /// A batch leaves; `fill` of `window` bytes wait, the batch's included.
+    fn on_batch(&mut self, fill: u64, window: u64, bytes: u64, now: Nanos);
+
+    /// Nothing has come for a while.
+    fn on_rest(&mut self, now: Nanos);
+}
+
+/// Leaves the clock alone.
+impl Steering for () {
+    fn on_batch(&mut self, _fill: u64, _window: u64, _bytes: u64, _now: Nanos) {}
+
+    fn on_rest(&mut self, _now: Nanos) {}
+}
+
 /// What passed.
 #[derive(Debug, Clone, Default)]
 pub struct Passed {
@@ -91,6 +107,8 @@ pub struct Passed {
     pub waits: u64,
     /// Keys.
     pub keys: u64,
+    /// How often the window was found full: the producer had to wait.
+    pub full: u64,
     /// Times from a batch's oldest record to its writing.
     pub latency: Histogram,
 }
@@ -158,8 +176,8 @@ trait Feed: Send {
     /// A batch was sealed and written in so long.
     fn on_work(&mut self, ns: Nanos);
 
-    /// Waits and keys so far.
-    fn counts(&self) -> (u64, u64);
+    /// Waits, keys and full windows so far.
+    fn counts(&self) -> (u64, u64, u64);
 }
 
 struct State<F> {
@@ -287,7 +305,9 @@ impl<F: Feed> Shared<'_, F> {
     /// The number of the batch in the order of writing.
     fn give_lead(&self, feed: F, batch: &Batch) -> u64 {
         let mut state = self.lock();
-        (state.passed.waits, state.passed.keys) = feed.counts();
+        let counts = feed.counts();
+        let passed = &mut state.passed;
+        (passed.waits, passed.keys, passed.full) = counts;
         state.feed = Some(feed);
         state.given += 1;
         state.finished |= batch.last;

@@ -271,7 +271,7 @@ impl Feed for Reader<'_> {
 
     fn on_work(&mut self, _ns: Nanos) {}
 
-    fn counts(&self) -> (u64, u64) {
-        (self.ears.waits, self.keys)
+    fn counts(&self) -> (u64, u64, u64) {
+        (self.ears.waits, self.keys, 0)
     }
 }

@@ -8,7 +8,7 @@ use wattlock_core::Nanos;
 use wattlock_files::{Crypto, CryptoSource, Sealer, random};
 
 use super::ears::{Ears, Heard, bell};
-use super::{Batch, Clock, Ends, Feed, Passed, Sealing, run, workers, write_all};
+use super::{Batch, Clock, Ends, Feed, Passed, Sealing, Steering, run, workers, write_all};
 use crate::error::Error;
 use crate::format::{Chain, SALT_LEN, encode_header};
 use crate::framer::{Framer, Segment};
@@ -27,6 +27,20 @@ pub fn seal(
     sealer: &Sealer,
     settings: &Sealing,
     source: &impl CryptoSource,
+) -> Result<Passed, Error> {
+    seal_steered(ends, sealer, settings, source, None)
+}
+
+/// The same, with somebody who sets a clock.
+///
+/// # Errors
+/// As [`seal`].
+pub fn seal_steered(
+    ends: Ends<'_>,
+    sealer: &Sealer,
+    settings: &Sealing,
+    source: &impl CryptoSource,
+    steering: Option<&mut dyn Steering>,
 ) -> Result<Passed, Error> {
     let crypto = &mut source.crypto();
     let (input_key, key_file) = sealer.fresh_key(crypto)?;
@@ -52,6 +66,8 @@ pub fn seal(
         new_key_bytes: settings.new_key_bytes.max(1),
         keys: 1,
         first_content: 0,
+        steering: steering.map(|steering| steering as &mut dyn Steering),
+        full: 0,
     };
     run(feed, workers(settings.workers), source, (&ends.output, &bell, clock))
 }
@@ -70,7 +86,13 @@ struct Reader<'a> {
     keys: u64,
     /// Content of the segment when the open frame got its oldest record.
     first_content: u64,
+    /// Who sets a clock by the fill, and how often the window was found full.
+    steering: Option<&'a mut dyn Steering>,
+    full: u64,
 }
+
+/// An idle input for so long is a rest.
+const REST_NS: Nanos = 5_000_000;
 
 /// Why the leader stops reading.
 enum Leave {
@@ -86,6 +108,7 @@ enum Leave {
 impl Reader<'_> {
     /// Reads until there are frames to be sealed.
     fn read_on(&mut self) -> Result<Leave, Error> {
+        let mut rested = false;
         loop {
             if self.framer.is_full() {
                 return Ok(Leave::Frames { more: true });
@@ -95,7 +118,8 @@ impl Reader<'_> {
             let overdue = due.is_some_and(|due| due <= now);
             let (watched, timeout) = match due {
                 _ if self.framer.has_closed() || overdue => (true, Some(0)),
-                None => (true, None),
+                // Without steering a silent producer wakes nobody.
+                None => (true, self.steering.as_ref().filter(|_| !rested).map(|_| REST_NS)),
                 Some(due) => (!self.pace.may_sleep(now, due, self.framer.room()), Some(due - now)),
             };
             match self.ears.listen(watched, timeout)? {
@@ -115,9 +139,24 @@ impl Reader<'_> {
                 },
                 Heard::Nothing if overdue => return Ok(self.leave_due()),
                 Heard::Nothing if self.framer.has_closed() => return Ok(Leave::Frames { more: false }),
+                Heard::Nothing if due.is_none() => {
+                    if let Some(steering) = self.steering.as_mut().filter(|_| !rested) {
+                        steering.on_rest(self.clock.now());
+                    }
+                    rested = true;
+                }
                 Heard::Nothing => {}
             }
         }
+    }
+
+    /// Tells of the window's fill with this batch.
+    fn steer(&mut self, content: u64) {
+        let Some(steering) = &mut self.steering else { return };
+        let (waiting, window) = self.ears.window();
+        // Pages that are not full count whole in a pipe: it takes no more long before its last byte.
+        self.full += u64::from(waiting > window / 16 * 15);
+        steering.on_batch((waiting + content).min(window), window, content, self.clock.now());
     }
 
     fn read(&mut self) -> Result<Option<usize>, Error> {
@@ -173,6 +212,7 @@ impl Feed for Reader<'_> {
         let first = self.number;
         self.number += frames;
         self.pace.on_batch(content, self.clock.now());
+        self.steer(content);
         let last = last || failed.is_some();
         Batch { segment, epoch, first, oldest, failed, last, more }
     }
@@ -196,7 +236,7 @@ impl Feed for Reader<'_> {
         self.pace.on_work(ns);
     }
 
-    fn counts(&self) -> (u64, u64) {
-        (self.ears.waits, self.keys)
+    fn counts(&self) -> (u64, u64, u64) {
+        (self.ears.waits, self.keys, self.full)
     }
 }
