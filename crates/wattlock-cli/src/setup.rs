@@ -51,6 +51,8 @@ const HEEDED: &[(&str, &[&str])] = &[
     ("bench dispatch", EVERY),
     ("bench start", &["emulate"]),
     ("bench https", EVERY),
+    // Its own `--policy` takes several, and published names.
+    ("bench stream", &["policy"]),
     ("lab qweb", &["settings"]),
     // Its own `--set` takes the provider's settings.
     ("openssl enable", EVERY),

@@ -72,7 +72,7 @@ impl FromStr for StreamId {
     fn from_str(text: &str) -> Result<StreamId, &'static str> {
         const WRONG: &str = "a key's name has 32 hexadecimal digits";
         let lower = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if text.len() != 32 || !text.as_bytes().iter().all(|byte| lower(byte)) {
+        if text.len() != 32 || !text.as_bytes().iter().all(lower) {
             return Err(WRONG);
         }
         let mut id = [0; 16];

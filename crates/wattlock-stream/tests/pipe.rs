@@ -274,6 +274,22 @@ fn a_stream_on_a_socket_is_whole_when_it_says_so() {
 }
 
 #[test]
+fn a_peer_that_closes_its_socket_is_noticed_though_the_producer_is_silent() {
+    let (pair, runtime) = (Pair::new(), runtime());
+    let ((from, to), (ours, mut theirs)) = (pipe(), std::os::unix::net::UnixStream::pair().unwrap());
+    std::thread::scope(|scope| {
+        let sealing = scope.spawn(|| {
+            let ends = Ends { input: from, output: ours.into(), stop: None };
+            pipe::seal(ends, &pair.sealer(), &one_worker(), &runtime)
+        });
+        theirs.read_exact(&mut [0; 304]).unwrap();
+        drop(theirs);
+        assert_eq!(sealing.join().unwrap().unwrap_err().exit_code(), 44);
+    });
+    drop(to);
+}
+
+#[test]
 fn descriptors_that_do_not_block_are_waited_for() {
     let pair = Pair::new();
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();

@@ -81,7 +81,11 @@ impl Address {
             Address::Tcp(name) => name.clone(),
             Address::Unix(path) => wattlock_files::one_line(path),
         };
-        failed(format!("{what} {name}"), source)
+        // An interrupt travelled through the system's error.
+        match source.downcast::<Error>() {
+            Ok(ours) => ours,
+            Err(source) => failed(format!("{what} {name}"), source),
+        }
     }
 
     /// Connects.
@@ -124,13 +128,6 @@ impl Address {
                 Ok(socket.map_err(failed)?.0.into())
             }
         }
-        .map_err(|error| match error {
-            Error::Io { source, what } => match source.downcast::<Error>() {
-                Ok(ours) => ours,
-                Err(source) => Error::Io { source, what },
-            },
-            error => error,
-        })
     }
 }
 

@@ -76,7 +76,8 @@ impl<'a> Ears<'a> {
         let stop = self.ends.stop.is_some();
         Ok(match () {
             () if heard(0) => Heard::Bell,
-            () if all[1].revents().contains(PollFlags::ERR) => Heard::OutputGone,
+            // A pipe without a reader; a connection whose other side closed it.
+            () if all[1].revents().intersects(PollFlags::ERR | PollFlags::HUP) => Heard::OutputGone,
             () if stop && heard(2) => Heard::Stop,
             () if watched && heard(len - 1) => Heard::Input,
             () => Heard::Nothing,

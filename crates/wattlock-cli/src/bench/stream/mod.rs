@@ -26,8 +26,9 @@ use crate::text;
 #[derive(Debug, Args)]
 pub struct Settings {
     /// Rules: serial CPU, parallel CPU, plain GPU, the published rule, ours
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Rule::Cs, Rule::Cp, Rule::Gp, Rule::Lecpaes, Rule::Adaptive])]
-    policy: Vec<Rule>,
+    // The id and the type are those of the option of the whole program, in whose place it stands.
+    #[arg(id = "policy", long = "policy", value_name = "RULES", default_value = "cs,cp,gp,lecpaes,adaptive", value_parser = checked_rules)]
+    rules: String,
     /// Gaps between messages (100us) or patterns: steady, bursts, day, on-off, heavy-tail
     #[arg(long, value_delimiter = ',', default_value = "500us,1500us,3000us", value_name = "VELOCITY")]
     velocity: Vec<Velocity>,
@@ -43,6 +44,16 @@ pub struct Settings {
     /// Seed of sizes and gaps
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+fn rules(text: &str) -> Result<Vec<Rule>, String> {
+    text.split(',').map(|name| Rule::from_str(name, false)).collect()
+}
+
+fn checked_rules(text: &str) -> Result<String, String> {
+    rules(text)
+        .map(|_| text.to_owned())
+        .map_err(|_| "some of cs, cp, gp, lecpaes, adaptive, by commas".into())
 }
 
 /// A machine that is emulated.
@@ -150,11 +161,12 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
     let platform = k20m::StreamPlatform { stalls_per_s: 0.0, ..Default::default() };
     let station = platform.station();
     let runtime = wattlock::Runtime::builder().telemetry(false).build()?;
+    let rules = rules(&settings.rules).map_err(wattlock_files::Error::Usage)?;
     let mut rows = Vec::new();
     for velocity in &settings.velocity {
         let messages = settings.messages(*velocity);
         ensure!(!messages.is_empty(), "no message in so short a run");
-        for rule in &settings.policy {
+        for rule in &rules {
             let (policy, own) = rule.on(&station);
             let longest = 150e3;
             let lab =
@@ -260,6 +272,8 @@ mod tests {
         for wrong in ["", "us", "0us", "100", "fast", "nanus", "2e6us"] {
             assert!(wrong.parse::<Velocity>().is_err(), "{wrong}");
         }
+        assert_eq!(rules("gp,adaptive"), Ok(vec![Rule::Gp, Rule::Adaptive]));
+        assert!(rules("").is_err() && rules("gp,").is_err() && rules("eeca").is_err());
         assert_eq!(published_figures("gp", 100.0), Some((381.31, 0.64567)));
         assert_eq!(published_figures("adaptive", 100.0), None);
     }
