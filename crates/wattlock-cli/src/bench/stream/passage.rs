@@ -141,11 +141,15 @@ impl Window<'_> {
         std::thread::sleep(Duration::from_nanos(at.saturating_sub(self.now())));
     }
 
+    /// Keeps the velocity that was asked for: a sleep that was too long is made up for by the next. A timer's usual
+    /// lateness is the model's.
     fn produce(&self, messages: &[Message]) {
+        let mut at = 0.0;
         for (nth, message) in messages.iter().enumerate() {
             let content = vec![nth as u8; message.bytes as usize];
             while !self.has_room(message.bytes) {
-                std::thread::sleep(Duration::from_nanos(message.wait_ns as u64));
+                at += message.wait_ns + self.station.slack_ns;
+                self.sleep_until(at as Nanos);
                 if INTERRUPTED.load(std::sync::atomic::Ordering::SeqCst) {
                     return;
                 }
@@ -155,7 +159,8 @@ impl Window<'_> {
                 return;
             }
             if nth + 1 < messages.len() {
-                std::thread::sleep(Duration::from_nanos(message.gap_ns as u64));
+                at += message.gap_ns + self.station.slack_ns;
+                self.sleep_until(at as Nanos);
             }
         }
     }
@@ -190,15 +195,18 @@ impl Window<'_> {
         let mut clock = Named::new(gpu.steps.len(), gpu.reference);
         let mut power = Power { station: self.station, until: 0, joules: 0.0 };
         let key = Key::symmetric(Algorithm::Aes128Ctr, &[0x42; 16])?;
-        let mut number = 0u64;
+        let (mut number, mut free) = (0u64, 0);
         while let Some((mut taken, step)) = self.take(&mut clock, &mut power) {
             if let Some(step) = step.filter(|step| *step != clock.present()) {
                 power.rest(self.now(), clock.present());
                 // The model has this step.
                 clock.set(step).map_err(|_| CoreError::Invalid("clock step"))?;
-                std::thread::sleep(Duration::from_nanos(gpu.set_clock_ns as u64));
+                free = free.max(self.now()) + gpu.set_clock_ns as Nanos;
             }
-            let began = self.now();
+            // A device does not oversleep: it begins when it is free, its last message is there and nothing is held.
+            let entered = taken.iter().map(|one| one.entered).max().unwrap_or(0);
+            let held = taken.iter().map(|one| one.deadline).min().unwrap_or(0);
+            let began = entered.max(held).max(free);
             let bytes: u64 = taken.iter().map(|one| one.content.len() as u64).sum();
             let on_gpu = taken[0].engine == GPU;
             let due = match on_gpu {
@@ -209,12 +217,16 @@ impl Window<'_> {
                 self.sleep_until(began + (gpu.setup_ns + bytes as f64 * 1e9 / gpu.copy_bytes_per_s) as Nanos);
                 self.lock().fill -= bytes;
             }
+            let work = self.now();
             cipher(&key, &mut number, &mut taken, dispatcher)?;
-            self.sleep_until(began + due);
+            // Work that takes longer than the device would is the device's.
+            let took = due.max(self.now() - work);
+            free = began + took;
+            self.sleep_until(free);
             let now = self.now();
             power.rest(now, clock.present());
             let watts = if on_gpu { gpu.dynamic_at(clock.present()) } else { self.station.cpu_w };
-            power.work(now - began, watts);
+            power.work(took, watts);
             self.done(&taken, bytes, (began, due, now));
         }
         let now = self.now();
