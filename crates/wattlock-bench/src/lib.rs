@@ -22,6 +22,7 @@ mod libcrypto;
 pub mod pair;
 pub mod record;
 mod start;
+mod stream;
 #[cfg(target_arch = "x86_64")]
 mod through;
 
@@ -69,6 +70,11 @@ enum What {
     /// Full batches of public-key operations in lanes, with OpenSSL beside them
     #[command(after_help = "Example:\n  wattlock bench lanes --operation rsa-2048 --turns 3")]
     Lanes(lanes::Settings),
+    /// Streams through a sliding window: the published experiment with real threads and a real cipher
+    #[command(
+        after_help = "Examples:\n  wattlock bench stream --messages 500\n  wattlock bench stream --policy lecpaes,adaptive --velocity bursts,heavy-tail\n\nThe machine is emulated: real work is stretched to the published steps, and joules are modelled. Time, bytes and tries are measured."
+    )]
+    Stream(stream::Settings),
     /// HTTPS by the installed nginx, with Wattlock and without
     #[command(after_help = "Example:\n  wattlock bench https --rows tls13 --seconds 2 --rounds 3 --engines")]
     Https(https::Settings),
@@ -85,6 +91,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Some(What::Compress(settings)) => compress::run(settings, record),
         Some(What::Start) => start::run(choice, record),
         Some(What::Lanes(settings)) => lanes::run(settings, record),
+        Some(What::Stream(settings)) => stream::run(settings, record),
         Some(What::Https(settings)) => https::run(settings, choice, record),
     }
 }
@@ -92,7 +99,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
 impl Command {
     /// Whether it has something to clean up when it is interrupted.
     pub fn cleans_up(&self) -> bool {
-        matches!(self.what, Some(What::Https(_)))
+        matches!(self.what, Some(What::Https(_) | What::Stream(_)))
     }
 }
 

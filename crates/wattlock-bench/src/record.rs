@@ -222,7 +222,7 @@ fn date() -> String {
 }
 
 /// Year, month and day of a day after 1970-01-01 (Gregorian calendar, years counted from March).
-fn civil(days: u64) -> (u64, u64, u64) {
+pub fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -12,8 +12,8 @@ use wattlock::meter::Meter;
 use wattlock_core::{Kind, KindSet};
 use wattlock_shell::joules::places;
 
-use wattlock_shell::setup::{self, Choice, parse_kind};
 use crate::{report, text};
+use wattlock_shell::setup::{self, Choice, parse_kind};
 
 /// Time for one point of a quick calibration.
 const QUICK_POINT: Duration = Duration::from_millis(3);

@@ -13,7 +13,9 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use wattlock::Runtime;
 use wattlock_core::{Family, Kind, KindSet};
-use wattlock_files::keys::{self, AskPassphrase, BoxedIdentity, FILE_MAX, Recipients, WORK_FACTOR};
+use wattlock_files::keys::{
+    self, AskPassphrase, BoxedIdentity, BoxedRecipient, FILE_MAX, Recipients, WORK_FACTOR,
+};
 use wattlock_files::{Error, Format, Gzip, Input, Opener, Output, Progress, Sealer, one_line};
 use wattlock_shell::INTERRUPTED;
 use zeroize::Zeroizing;
@@ -23,8 +25,8 @@ use wattlock_shell::handed;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
 
-/// Kinds that sealing and opening files use, for a first calibration.
-fn kinds() -> KindSet {
+/// Kinds that sealing and opening files and streams use, for a first calibration.
+pub fn kinds() -> KindSet {
     KindSet::of(&[
         Kind::Aes256GcmSeal,
         Kind::Aes256GcmOpen,
@@ -136,19 +138,8 @@ pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     let pairs = outputs(common, &|input| with_suffix(input, &suffix), !command.armor)?;
     let terminal = Terminal::default();
     let told = |error| terminal.explain(error);
-    let mut recipients = Recipients::new();
-    for recipient in &command.recipients {
-        recipients.add(recipient)?;
-    }
-    for path in &command.recipient_files {
-        recipients.add_file(&read_key_file(path)?).map_err(|error| within(path, error))?;
-    }
-    for path in &command.identities {
-        recipients
-            .add_identity_file(&read_key_file(path)?, terminal.clone())
-            .map_err(|error| within(path, told(error)))?;
-    }
-    let mut recipients = recipients.finish(terminal.clone()).map_err(told)?;
+    let mut recipients =
+        recipients(&command.recipients, &command.recipient_files, &command.identities, &terminal)?;
     if command.passphrase || common.passphrase_file.is_some() {
         if !recipients.is_empty() {
             return Err(Error::Usage("a passphrase must be alone: no recipients beside it".into()).into());
@@ -166,6 +157,41 @@ pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     })
 }
 
+/// The recipients that arguments, recipients files and identity files name.
+pub fn recipients(
+    named: &[String],
+    files: &[PathBuf],
+    identities: &[PathBuf],
+    terminal: &Terminal,
+) -> anyhow::Result<Vec<BoxedRecipient>> {
+    let told = |error| terminal.explain(error);
+    let mut recipients = Recipients::new();
+    for recipient in named {
+        recipients.add(recipient)?;
+    }
+    for path in files {
+        recipients.add_file(&read_key_file(path)?).map_err(|error| within(path, error))?;
+    }
+    for path in identities {
+        recipients
+            .add_identity_file(&read_key_file(path)?, terminal.clone())
+            .map_err(|error| within(path, told(error)))?;
+    }
+    Ok(recipients.finish(terminal.clone()).map_err(told)?)
+}
+
+/// The identities in these files.
+pub fn identities(files: &[PathBuf], terminal: &Terminal) -> anyhow::Result<Vec<BoxedIdentity>> {
+    let mut identities: Vec<BoxedIdentity> = Vec::new();
+    for path in files {
+        identities.extend(
+            keys::identities(&read_key_file(path)?, terminal.clone())
+                .map_err(|error| within(path, terminal.explain(error)))?,
+        );
+    }
+    Ok(identities)
+}
+
 /// What a file is called when it is sealed.
 fn with_suffix(input: &Path, suffix: &str) -> Result<OsString, Error> {
     let mut name = input.file_name().ok_or_else(|| Error::NotRegular(input.to_owned()))?.to_owned();
@@ -179,14 +205,8 @@ pub fn open(command: &Open, choice: &Choice) -> anyhow::Result<()> {
     standard_input_once(common, &[&command.identities])?;
     let pairs = outputs(common, &without_suffix, false)?;
     let terminal = Terminal::default();
-    let mut identities: Vec<BoxedIdentity> = Vec::new();
-    for path in &command.identities {
-        identities.extend(
-            keys::identities(&read_key_file(path)?, terminal.clone())
-                .map_err(|error| within(path, terminal.explain(error)))?,
-        );
-    }
-    let opener = Opener::new(identities).passphrase(ask_passphrase(common, &terminal)?);
+    let opener = Opener::new(identities(&command.identities, &terminal)?)
+        .passphrase(ask_passphrase(common, &terminal)?);
     each(common, choice, "opened", pairs, |input, output, runtime, progress| {
         opener.open(input, output, runtime, progress).map(|_| ()).map_err(|error| terminal.explain(error))
     })
@@ -336,7 +356,7 @@ fn outputs(
 }
 
 /// What `<&-` and `>&-` come to.
-fn closed(stream: &'static str, instead: &str) -> Error {
+pub fn closed(stream: &'static str, instead: &str) -> Error {
     let source = std::io::Error::other(format!("closed by the caller; {instead}"));
     Error::Io { what: stream.into(), source }
 }

@@ -18,6 +18,8 @@ const HEEDED: &[(&str, &[&str])] = &[
     ("fs check", EVERY),
     ("mount", EVERY),
     ("gzip", EVERY),
+    ("stream seal", EVERY),
+    ("stream open", EVERY),
     ("serve", EVERY),
     ("engines", EVERY),
     ("calibrate", &["emulate"]),
@@ -26,6 +28,8 @@ const HEEDED: &[(&str, &[&str])] = &[
     ("bench dispatch", EVERY),
     ("bench start", &["emulate"]),
     ("bench https", EVERY),
+    // Its own `--policy` takes several, and published names.
+    ("bench stream", &["policy"]),
     ("lab qweb", &["settings"]),
     // Its own `--set` takes the provider's settings.
     ("openssl enable", EVERY),

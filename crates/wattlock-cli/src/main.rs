@@ -8,6 +8,7 @@ extern crate wattlock_shell;
 
 mod ask;
 mod calibrate;
+mod clocks;
 mod cpu;
 mod energy;
 mod engines;
@@ -23,6 +24,7 @@ mod openssl;
 mod report;
 mod serve;
 mod status;
+mod stream;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -64,7 +66,9 @@ enum Command {
     Serve(serve::Command),
     Nginx(nginx::Command),
     Engines(engines::Command),
+    Clocks(clocks::Command),
     Status(status::Command),
+    Stream(stream::Command),
     Openssl(openssl::Command),
     /// List what each exit code means
     #[command(after_help = "Example:\n  wattlock exit-codes")]
@@ -118,6 +122,7 @@ fn does_nothing(option: &str, path: &str, arguments: &Arguments) -> anyhow::Erro
 
 fn handle_interrupts() -> Result<(), ctrlc::Error> {
     ctrlc::set_handler(|| {
+        stream::ring();
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
@@ -131,6 +136,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
             true
         }
         Command::Mount(_) => true,
+        Command::Stream(command) => command.cleans_up(),
         Command::Bench(command) => command.cleans_up(),
         Command::Fs(command) => command.cleans_up(),
         _ => false,
@@ -155,7 +161,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Serve(command) => serve::run(command, choice),
         Command::Nginx(command) => nginx::run(command, choice),
         Command::Engines(command) => engines::run(command, choice),
+        Command::Clocks(command) => clocks::run(command),
         Command::Status(command) => status::run(command),
+        Command::Stream(command) => stream::run(command, choice),
         Command::Openssl(command) => openssl::run(command, choice),
         Command::ExitCodes => {
             put!("{}", exit_codes());
@@ -174,7 +182,9 @@ fn exit_codes() -> String {
     let commands = energy::exit_codes().iter().chain([&lab::NONSENSE]).chain(openssl::exit_codes());
     let commands =
         commands.chain(wattlock_fs::exit_codes()).chain([&fs::REPAIRED]).chain(mount::exit_codes());
-    let mut all: Vec<_> = own.iter().chain(wattlock_files::exit_codes()).chain(commands).collect();
+    let streams = wattlock_stream::exit_codes();
+    let mut all: Vec<_> =
+        own.iter().chain(wattlock_files::exit_codes()).chain(streams).chain(commands).collect();
     all.sort_by_key(|(code, _)| *code);
     all.iter().map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
 }
@@ -193,6 +203,16 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     }
     if let Some(known) = error.downcast_ref::<wattlock_fs::Error>() {
         return fail_volume(known, &line(error));
+    }
+    if let Some(error @ wattlock_stream::Error::Files(inner)) = error.downcast_ref() {
+        if !matches!(inner, wattlock_files::Error::ClosedPipe) {
+            eprintln!("wattlock: {}", error.to_string().replace(char::is_control, " "));
+        }
+        return ExitCode::from(inner.exit_code());
+    }
+    if let Some(error) = error.downcast_ref::<wattlock_stream::Error>() {
+        eprintln!("wattlock: {}", error.to_string().replace(char::is_control, " "));
+        return ExitCode::from(error.exit_code());
     }
     let known = error.downcast_ref::<wattlock_files::Error>();
     let told = error.downcast_ref::<files::Told>().is_some();

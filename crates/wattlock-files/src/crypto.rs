@@ -109,7 +109,10 @@ impl CryptoSource for wattlock::Runtime {
 }
 
 /// Derives, digests or authenticates `input` into all of `to`; `aad` is HKDF's info.
-pub(crate) fn short(
+///
+/// # Errors
+/// [`Error::Engine`], also for an output of another length than `to`.
+pub fn short(
     crypto: &mut dyn Crypto,
     kind: Kind,
     key: &Key,
@@ -126,7 +129,10 @@ pub(crate) fn short(
 }
 
 /// Fills `to` from the kernel's generator.
-pub(crate) fn random(to: &mut [u8]) -> Result<(), Error> {
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn random(to: &mut [u8]) -> Result<(), Error> {
     let mut filled = 0;
     while filled < to.len() {
         match rustix::rand::getrandom(&mut to[filled..], rustix::rand::GetRandomFlags::empty()) {

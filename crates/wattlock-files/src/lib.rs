@@ -26,7 +26,7 @@ mod pipeline;
 mod seal;
 
 pub use age;
-pub use crypto::{Crypto, CryptoSource};
+pub use crypto::{Crypto, CryptoSource, random, short};
 pub use error::{Error, exit_codes, one_line};
 pub use gzip::{Gzip, gunzip};
 pub use input::Input;

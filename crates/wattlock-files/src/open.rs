@@ -110,8 +110,15 @@ impl Opener {
         if bool::from(commitment.ct_eq(&stored)) { Ok(key) } else { Err(Error::Commitment) }
     }
 
-    /// The input key out of the age file in the header.
-    fn input_key(&self, file: &[u8], crypto: &mut dyn Crypto) -> Result<zeroize::Zeroizing<[u8; 32]>, Error> {
+    /// The key of 32 bytes that an age file carries: what [`crate::Sealer::wrap_key`] made.
+    ///
+    /// # Errors
+    /// [`Error::BadHeader`], and those of an identity that does not open it.
+    pub fn input_key(
+        &self,
+        file: &[u8],
+        crypto: &mut dyn Crypto,
+    ) -> Result<zeroize::Zeroizing<[u8; 32]>, Error> {
         let damaged = |_| Error::BadHeader("the key in it");
         let parsed = age_format::parse_header(file).map_err(|error| match error {
             Error::Truncated | Error::NotSealed => Error::BadHeader("the key in it"),

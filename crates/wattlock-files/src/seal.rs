@@ -151,11 +151,37 @@ impl Sealer {
         Ok((PayloadKey::age(file_key.expose_secret(), &nonce, crypto)?, start))
     }
 
-    fn start_sealed(&self, crypto: &mut dyn Crypto) -> Result<(PayloadKey, Vec<u8>), Error> {
+    /// A fresh key of 32 bytes, and a complete age file that carries it to the recipients. Sealed files have one in
+    /// their header; so have sealed streams.
+    ///
+    /// # Errors
+    /// Those of wrapping a key; [`Error::Engine`].
+    pub fn fresh_key(
+        &self,
+        crypto: &mut dyn Crypto,
+    ) -> Result<(Zeroizing<[u8; header::INPUT_KEY_LEN]>, Vec<u8>), Error> {
         let mut input_key = Zeroizing::new([0; header::INPUT_KEY_LEN]);
         random(&mut input_key[..])?;
+        let key_file = self.wrap_key(&input_key, crypto)?;
+        Ok((input_key, key_file))
+    }
+
+    /// A complete age file that carries this key of 32 bytes to the recipients.
+    ///
+    /// # Errors
+    /// Those of wrapping a key; [`Error::Engine`].
+    pub fn wrap_key(
+        &self,
+        input_key: &[u8; header::INPUT_KEY_LEN],
+        crypto: &mut dyn Crypto,
+    ) -> Result<Vec<u8>, Error> {
         let (key, mut key_file) = self.start_age(crypto)?;
-        key_file.extend(seal_slice(&key, &input_key[..], crypto)?);
+        key_file.extend(seal_slice(&key, input_key, crypto)?);
+        Ok(key_file)
+    }
+
+    fn start_sealed(&self, crypto: &mut dyn Crypto) -> Result<(PayloadKey, Vec<u8>), Error> {
+        let (input_key, key_file) = self.fresh_key(crypto)?;
         let mut start = header::encode(&key_file)?;
         let mut salt = [0; SALT_LEN];
         random(&mut salt)?;

@@ -16,9 +16,9 @@ use wattlock_fs::volume::{self, NameMode, Volume};
 
 use crate::ask::Terminal;
 use crate::mount;
+use access::NewKeys;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
-use access::NewKeys;
 
 /// Exit code of a check after which nothing is damaged any more.
 pub const REPAIRED: (u8, &str) = (86, "volume damaged and repaired");

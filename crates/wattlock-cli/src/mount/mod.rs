@@ -19,11 +19,11 @@ use wattlock::Runtime;
 use wattlock_fs::Error;
 use wattlock_mount::{Engines, Options, Sealed, control};
 
-use wattlock_shell::INTERRUPTED;
 use crate::fs::access::Keys;
-use wattlock_shell::setup::{self, Choice, Goal};
 use crate::{status as telemetry, text};
 use daemon::Daemon;
+use wattlock_shell::INTERRUPTED;
+use wattlock_shell::setup::{self, Choice, Goal};
 
 /// How long a mount's process may take to finish after it was unmounted.
 const FINISH: Duration = Duration::from_secs(120);

@@ -23,10 +23,10 @@ use clap::{Args, Subcommand};
 
 use crate::ask::Terminal;
 use crate::energy::Exit;
-use wattlock_shell::parts;
-use wattlock_shell::setup::{Choice, Goal};
 use place::Source;
 use plan::{State, Wish};
+use wattlock_shell::parts;
+use wattlock_shell::setup::{Choice, Goal};
 
 const PROBLEMS: u8 = 70;
 const TRIAL_FAILED: u8 = 71;

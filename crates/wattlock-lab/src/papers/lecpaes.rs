@@ -99,7 +99,8 @@ impl Options {
         if self.latency_us.is_empty() { published_latencies() } else { self.latency_us.clone() }
     }
 
-    fn messages(&self, latency_us: f64, seed: u64) -> Vec<Message> {
+    /// What the users submit, the same for every rule.
+    pub fn messages(&self, latency_us: f64, seed: u64) -> Vec<Message> {
         let mut random = Random::new(seed);
         let one = |_| Message {
             bytes: (random.between(self.shortest_kb, self.longest_kb) * 1000.0) as u64,
@@ -294,6 +295,26 @@ impl Program {
             _ => Role::Predicted,
         }
     }
+}
+
+/// The machine of a program by the paper's short name (`gp`, `cp`, `cs`), and the policy that stands for it.
+pub fn program(name: &str, station: &Station) -> Option<(&'static str, Station)> {
+    let long = ["gp", "cp", "cs"].iter().position(|short| *short == name)?;
+    let program = &PROGRAMS[long];
+    Some((program.policy, program.station(station)))
+}
+
+/// Published joules of a rule (`gp`, `cp`, `cs`, `lecpaes`) for its 12,000 users, and retransmissions a message.
+pub fn published_figures(name: &str, latency_us: f64) -> Option<(f64, f64)> {
+    let (joules, rate) = match name {
+        "lecpaes" => ("lecpaes_J", "lecpaes"),
+        "gp" => PROGRAMS[0].columns,
+        "cp" => PROGRAMS[1].columns,
+        "cs" => PROGRAMS[2].columns,
+        _ => return None,
+    };
+    let joules = published("lecpaes-energy", joules, latency_us)?;
+    Some((joules, published("lecpaes-retransmission", rate, latency_us)?))
 }
 
 /// The programs LECPAES was compared with (GP, CP and CS in the paper), and its mean savings over each. A row is

@@ -133,7 +133,7 @@ impl Options {
     }
 
     /// The stream, the same for every rule.
-    fn messages(&self, pattern: Pattern, seed: u64) -> Vec<Message> {
+    pub fn messages(&self, pattern: Pattern, seed: u64) -> Vec<Message> {
         let mut random = Random::new(seed);
         let mut source = Source::new(pattern, self.seconds, self.mean_mb_s);
         let (mut messages, mut at) = (Vec::new(), 0.0);

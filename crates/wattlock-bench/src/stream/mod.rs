@@ -1,0 +1,310 @@
+//! `wattlock bench stream`: LECPAES's experiment with real threads, a real window and a real cipher, on an emulated
+//! machine. Published, the lab's and this run's figures stand side by side.
+//!
+//! Time, bytes and tries are this run's. Joules are modelled, and the table says so.
+
+mod passage;
+
+use std::str::FromStr;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use serde_json::Value as Json;
+use wattlock_lab::papers::lecpaes::{self, published_figures};
+use wattlock_lab::papers::{k20m, velocity};
+use wattlock_lab::sim::stream::{Message, Station, pass};
+use wattlock_meter::Quality;
+
+use self::passage::Passed;
+use super::machine_line;
+use super::record::{By, Record, Row};
+use wattlock_shell::INTERRUPTED;
+use wattlock_shell::text;
+
+/// What is run.
+#[derive(Debug, Args)]
+pub struct Settings {
+    /// Rules: serial CPU, parallel CPU, plain GPU, the published rule, ours
+    // The id and the type are those of the option of the whole program, in whose place it stands.
+    #[arg(id = "policy", long = "policy", value_name = "RULES", default_value = "cs,cp,gp,lecpaes,adaptive", value_parser = checked_rules)]
+    rules: String,
+    /// Gaps between messages (100us) or patterns: steady, bursts, day, on-off, heavy-tail
+    #[arg(long, value_delimiter = ',', default_value = "500us,1500us,3000us", value_name = "VELOCITY")]
+    velocity: Vec<Velocity>,
+    /// The emulated machine
+    #[arg(long, value_enum, default_value_t)]
+    machine: Machine,
+    /// Messages of a run with fixed gaps; published were 12000
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    messages: u32,
+    /// Length of a run with a pattern
+    #[arg(long, default_value_t = 3.0, value_parser = text::parse_seconds)]
+    seconds: f64,
+    /// Seed of sizes and gaps
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn rules(text: &str) -> Result<Vec<Rule>, String> {
+    text.split(',').map(|name| Rule::from_str(name, false)).collect()
+}
+
+fn checked_rules(text: &str) -> Result<String, String> {
+    rules(text)
+        .map(|_| text.to_owned())
+        .map_err(|_| "some of cs, cp, gp, lecpaes, adaptive, by commas".into())
+}
+
+/// A machine that is emulated.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum Machine {
+    /// Sixteen cores and a Tesla K20M with six clock pairs, as published
+    #[default]
+    K20m,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Rule {
+    /// One CPU thread
+    Cs,
+    /// All CPU threads
+    Cp,
+    /// The GPU at its default clock
+    Gp,
+    /// The published rule: the fill picks the clock
+    Lecpaes,
+    /// Wattlock's
+    Adaptive,
+}
+
+impl Rule {
+    fn name(self) -> &'static str {
+        match self {
+            Rule::Cs => "cs",
+            Rule::Cp => "cp",
+            Rule::Gp => "gp",
+            Rule::Lecpaes => "lecpaes",
+            Rule::Adaptive => "adaptive",
+        }
+    }
+
+    /// The policy, and the machine as this program has it.
+    fn on(self, station: &Station) -> (&'static str, Station) {
+        lecpaes::program(self.name(), station).unwrap_or_else(|| (self.name(), station.clone()))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Velocity {
+    Gap(f64),
+    Pattern(velocity::Pattern),
+}
+
+impl FromStr for Velocity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Velocity, String> {
+        if let Some(pattern) = velocity::Pattern::ALL.into_iter().find(|pattern| pattern.name() == text) {
+            return Ok(Velocity::Pattern(pattern));
+        }
+        match text.strip_suffix("us").and_then(|number| number.parse::<f64>().ok()) {
+            Some(gap) if (1.0..=1e6).contains(&gap) => Ok(Velocity::Gap(gap)),
+            _ => Err("a gap such as 100us, or steady, bursts, day, on-off, heavy-tail".into()),
+        }
+    }
+}
+
+impl std::fmt::Display for Velocity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Velocity::Gap(gap) => write!(f, "{gap}us"),
+            Velocity::Pattern(pattern) => f.write_str(pattern.name()),
+        }
+    }
+}
+
+impl Settings {
+    fn messages(&self, velocity: Velocity) -> Vec<Message> {
+        match velocity {
+            Velocity::Gap(gap) => {
+                let options = lecpaes::Options { users: self.messages, ..Default::default() };
+                options.messages(gap, self.seed)
+            }
+            Velocity::Pattern(pattern) => {
+                let options = velocity::Options { seconds: self.seconds, ..Default::default() };
+                options.messages(pattern, self.seed)
+            }
+        }
+    }
+}
+
+/// One figure, thrice.
+struct Thrice {
+    published: Option<f64>,
+    lab: f64,
+    run: f64,
+}
+
+impl Thrice {
+    fn cells(&self) -> [String; 3] {
+        let three =
+            |value: f64| if value.abs() < 10.0 { format!("{value:.3}") } else { format!("{value:.1}") };
+        [self.published.map_or_else(|| "-".into(), three), three(self.lab), three(self.run)]
+    }
+}
+
+/// Runs the experiment.
+pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
+    let Machine::K20m = settings.machine;
+    // Stalls were fitted on the published machine's retransmissions. This run has its own machine's.
+    let platform = k20m::StreamPlatform { stalls_per_s: 0.0, ..Default::default() };
+    let station = platform.station();
+    let runtime = wattlock::Runtime::builder().telemetry(false).build()?;
+    let rules = rules(&settings.rules).map_err(wattlock_files::Error::Usage)?;
+    let mut rows = Vec::new();
+    for velocity in &settings.velocity {
+        let messages = settings.messages(*velocity);
+        ensure!(!messages.is_empty(), "no message in so short a run");
+        for rule in &rules {
+            let (policy, own) = rule.on(&station);
+            let longest = 150e3;
+            let lab = pass(
+                &own,
+                &messages,
+                k20m::policy(policy, &own, longest, Default::default())?.as_mut(),
+                settings.seed,
+                None,
+            );
+            let ran = passage::run(
+                &own,
+                &messages,
+                k20m::policy(policy, &own, longest, Default::default())?,
+                &runtime,
+            )?;
+            if INTERRUPTED.load(Ordering::SeqCst) && ran.messages < messages.len() as u64 {
+                return Err(wattlock_files::Error::Interrupted.into());
+            }
+            let gap = match velocity {
+                Velocity::Gap(gap) => *gap,
+                Velocity::Pattern(_) => f64::NAN,
+            };
+            let published = published_figures(rule.name(), gap);
+            let per_thousand = 1e3 / messages.len() as f64;
+            let joules = Thrice {
+                published: published.map(|(joules, _)| joules / 12.0),
+                lab: lab.joules * per_thousand,
+                run: ran.joules * per_thousand,
+            };
+            let again = Thrice {
+                published: published.map(|(_, rate)| rate),
+                lab: lab.retransmission_rate(),
+                run: ran.retransmissions as f64 / ran.messages as f64,
+            };
+            rows.push(line(*velocity, *rule, &joules, &again, (lab.throughput(), &ran)));
+            record.add(row(*velocity, *rule, &joules, &again, &ran));
+        }
+    }
+    if record.shows() {
+        say!("{}", machine_line());
+        say!(
+            "K20M: emulated; this run's work is real and stretched to its steps. Joules: {}.",
+            Quality::Modelled
+        );
+        say!(
+            "{}",
+            text::table(
+                &[
+                    "velocity",
+                    "policy",
+                    "J/1000 published",
+                    "lab",
+                    "this run",
+                    "tries again published",
+                    "lab",
+                    "this run",
+                    "MB/s lab",
+                    "this run",
+                    "p99 ms",
+                    "clock changes",
+                    "late",
+                ],
+                &rows
+            )
+        );
+    }
+    record.finish()
+}
+
+fn line(
+    velocity: Velocity,
+    rule: Rule,
+    joules: &Thrice,
+    again: &Thrice,
+    (lab, ran): (f64, &Passed),
+) -> Vec<String> {
+    let mut cells = vec![velocity.to_string(), rule.name().to_owned()];
+    cells.extend(joules.cells());
+    cells.extend(again.cells());
+    cells.push(format!("{lab:.1}"));
+    cells.push(format!("{:.1}", ran.throughput()));
+    cells.push(format!("{:.2}", ran.p99_ns as f64 / 1e6));
+    cells.push(ran.clock_changes.to_string());
+    cells.push(format!("{:.1} %", 100.0 * ran.late_share()));
+    cells
+}
+
+fn row(velocity: Velocity, rule: Rule, joules: &Thrice, again: &Thrice, ran: &Passed) -> Row {
+    Row::alone("stream", "joules per 1000 messages", "J", By::Time, joules.run, 1)
+        .param("velocity", velocity.to_string())
+        .param("policy", rule.name())
+        .param("machine", "k20m, emulated")
+        .detail("quality", Quality::Modelled.name())
+        .detail("published", joules.published)
+        .detail("lab", joules.lab)
+        .detail("retransmissions_per_message", again.run)
+        .detail("retransmissions_published", again.published)
+        .detail("retransmissions_lab", again.lab)
+        .detail("mb_per_s", ran.throughput())
+        .detail("p99_ms", ran.p99_ns as f64 / 1e6)
+        .detail("clock_changes", Json::from(ran.clock_changes))
+        .detail("late_share", ran.late_share())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn velocities_are_gaps_or_patterns() {
+        assert_eq!("100us".parse(), Ok(Velocity::Gap(100.0)));
+        assert_eq!("on-off".parse(), Ok(Velocity::Pattern(velocity::Pattern::OnOff)));
+        for wrong in ["", "us", "0us", "100", "fast", "nanus", "2e6us"] {
+            assert!(wrong.parse::<Velocity>().is_err(), "{wrong}");
+        }
+        assert_eq!(rules("gp,adaptive"), Ok(vec![Rule::Gp, Rule::Adaptive]));
+        assert!(rules("").is_err() && rules("gp,").is_err() && rules("eeca").is_err());
+        assert_eq!(published_figures("gp", 100.0), Some((381.31, 0.64567)));
+        assert_eq!(published_figures("adaptive", 100.0), None);
+    }
+
+    /// Everything is encrypted once, whatever the rule, and joules are within what the model can have.
+    #[test]
+    fn every_rule_passes_every_message() {
+        let station = k20m::StreamPlatform { stalls_per_s: 0.0, ..Default::default() }.station();
+        let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
+        let options = lecpaes::Options { users: 30, ..Default::default() };
+        let messages = options.messages(500.0, 3);
+        let bytes: u64 = messages.iter().map(|message| message.bytes).sum();
+        for rule in [Rule::Cp, Rule::Gp, Rule::Lecpaes, Rule::Adaptive] {
+            let (policy, own) = rule.on(&station);
+            let policy = k20m::policy(policy, &own, 150e3, Default::default()).unwrap();
+            let ran = passage::run(&own, &messages, policy, &runtime).unwrap();
+            assert_eq!((ran.messages, ran.bytes), (30, bytes), "{rule:?}");
+            let least = own.gpu.steps[0].static_w * ran.seconds;
+            let most = (own.gpu.steps[5].static_w + own.gpu.dynamic_at(5) + own.cpu_w) * ran.seconds;
+            assert!(ran.joules >= 0.99 * least && ran.joules <= 1.01 * most, "{rule:?}: {}", ran.joules);
+            assert!(rule != Rule::Lecpaes || ran.clock_changes > 0, "the fill picks the clock");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! A stream on its way through a real window: this thread is the producer, another encrypts.
+//!
+//! The rules are those of the lab's model (`wattlock_lab::sim::stream`), so that the two can be compared. A message
+//! enters if it finds room; else it is refused, counted, and comes again. The policy is asked about each message that
+//! enters; the fill it sees is the window's. The encryptor takes all that waits, at the clock last named, encrypts it
+//! with AES-128-CTR through the runtime, and takes as long as the model's device would (longer if this CPU is slower,
+//! which is counted). Room is free again when the device would have copied the bytes in.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use wattlock::{Dispatcher, Runtime};
+use wattlock_clock::{Governor, Named};
+use wattlock_core::{
+    Algorithm, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Nanos, Request, Shape,
+};
+use wattlock_lab::sim::stream::{CPU, GPU, Message, Station};
+use wattlock_policy::{Ask, EngineId, Outcome, Policy, Weather};
+
+use wattlock_shell::INTERRUPTED;
+
+/// A device idle for so long may rest, as in the lab.
+const REST: Duration = Duration::from_millis(5);
+
+/// What became of a stream.
+#[derive(Debug, Clone, Default)]
+pub struct Passed {
+    pub seconds: f64,
+    pub bytes: u64,
+    pub messages: u64,
+    pub retransmissions: u64,
+    /// Modelled.
+    pub joules: f64,
+    pub clock_changes: u64,
+    pub p99_ns: Nanos,
+    /// Time that real work and wake-ups took beyond the model's, and the model's.
+    late_ns: u64,
+    due_ns: u64,
+}
+
+impl Passed {
+    pub fn throughput(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.seconds.max(1e-9)
+    }
+
+    /// How much longer the device took than its model says.
+    pub fn late_share(&self) -> f64 {
+        self.late_ns as f64 / self.due_ns.max(1) as f64
+    }
+}
+
+struct Waiting {
+    content: Vec<u8>,
+    entered: Nanos,
+    deadline: Nanos,
+    depth: u32,
+    engine: EngineId,
+}
+
+struct State {
+    policy: Box<dyn Policy>,
+    fill: u64,
+    ring: Vec<Waiting>,
+    in_device: u32,
+    clock: Option<usize>,
+    ended: bool,
+    latencies: Vec<Nanos>,
+    passed: Passed,
+}
+
+struct Window<'a> {
+    station: &'a Station,
+    began: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Integrates the model's watts over real time.
+struct Power<'a> {
+    station: &'a Station,
+    until: Nanos,
+    joules: f64,
+}
+
+impl Power<'_> {
+    /// The static part up to now, at that step.
+    fn rest(&mut self, now: Nanos, step: usize) {
+        self.joules += self.station.gpu.steps[step].static_w * now.saturating_sub(self.until) as f64 / 1e9;
+        self.until = self.until.max(now);
+    }
+
+    fn work(&mut self, ns: Nanos, watts: f64) {
+        self.joules += watts * ns as f64 / 1e9;
+    }
+}
+
+/// Sends the messages through.
+pub fn run(
+    station: &Station,
+    messages: &[Message],
+    policy: Box<dyn Policy>,
+    runtime: &Runtime,
+) -> Result<Passed> {
+    let state = State {
+        policy,
+        fill: 0,
+        ring: Vec::new(),
+        in_device: 0,
+        clock: None,
+        ended: false,
+        latencies: Vec::with_capacity(messages.len()),
+        passed: Passed::default(),
+    };
+    let window = Window { station, began: Instant::now(), state: Mutex::new(state), changed: Condvar::new() };
+    let encrypted = std::thread::scope(|scope| {
+        let encryptor = scope.spawn(|| window.encrypt(&mut runtime.dispatcher()));
+        window.produce(messages);
+        window.lock().ended = true;
+        window.changed.notify_all();
+        encryptor.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    encrypted?;
+    let mut state = window.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    state.latencies.sort_unstable();
+    let p99 = state.latencies.len() * 99 / 100;
+    state.passed.p99_ns = state.latencies.get(p99).copied().unwrap_or(0);
+    Ok(state.passed)
+}
+
+impl Window<'_> {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Nanos {
+        self.began.elapsed().as_nanos() as Nanos
+    }
+
+    fn sleep_until(&self, at: Nanos) {
+        std::thread::sleep(Duration::from_nanos(at.saturating_sub(self.now())));
+    }
+
+    /// Keeps the velocity that was asked for: a sleep that was too long is made up for by the next. A timer's usual
+    /// lateness is the model's.
+    fn produce(&self, messages: &[Message]) {
+        let mut at = 0.0;
+        for (nth, message) in messages.iter().enumerate() {
+            let content = vec![nth as u8; message.bytes as usize];
+            while !self.has_room(message.bytes) {
+                at += message.wait_ns + self.station.slack_ns;
+                self.sleep_until(at as Nanos);
+                if INTERRUPTED.load(std::sync::atomic::Ordering::SeqCst) {
+                    return;
+                }
+            }
+            self.enter(content);
+            if INTERRUPTED.load(std::sync::atomic::Ordering::SeqCst) {
+                return;
+            }
+            if nth + 1 < messages.len() {
+                at += message.gap_ns + self.station.slack_ns;
+                self.sleep_until(at as Nanos);
+            }
+        }
+    }
+
+    /// Only the producer takes room, so room that is there stays.
+    fn has_room(&self, bytes: u64) -> bool {
+        let mut state = self.lock();
+        let room = state.fill + bytes <= self.station.window_bytes;
+        state.passed.retransmissions += u64::from(!room);
+        room
+    }
+
+    fn enter(&self, content: Vec<u8>) {
+        let now = self.now();
+        let mut state = self.lock();
+        state.fill += content.len() as u64;
+        state.passed.messages += 1;
+        let weather = state.weather(self.station.window_bytes);
+        let choice = state.policy.choose(&Ask::one(shape(content.len())), &weather, now);
+        if let Some(step) = choice.clock {
+            state.clock = Some(usize::from(step.0));
+        }
+        let depth = weather.engines[choice.engine.index()].in_flight + 1;
+        let deadline = now.saturating_add(choice.hold_ns);
+        state.ring.push(Waiting { content, entered: now, deadline, depth, engine: choice.engine });
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn encrypt(&self, dispatcher: &mut Dispatcher) -> Result<(), CoreError> {
+        let gpu = &self.station.gpu;
+        let mut clock = Named::new(gpu.steps.len(), gpu.reference);
+        let mut power = Power { station: self.station, until: 0, joules: 0.0 };
+        let key = Key::symmetric(Algorithm::Aes128Ctr, &[0x42; 16])?;
+        let (mut number, mut free) = (0u64, 0);
+        while let Some((mut taken, step)) = self.take(&mut clock, &mut power) {
+            if let Some(step) = step.filter(|step| *step != clock.present()) {
+                power.rest(self.now(), clock.present());
+                // The model has this step.
+                clock.set(step).map_err(|_| CoreError::Invalid("clock step"))?;
+                free = free.max(self.now()) + gpu.set_clock_ns as Nanos;
+            }
+            // A device does not oversleep: it begins when it is free, its last message is there and nothing is held.
+            let entered = taken.iter().map(|one| one.entered).max().unwrap_or(0);
+            let held = taken.iter().map(|one| one.deadline).min().unwrap_or(0);
+            let began = entered.max(held).max(free);
+            let bytes: u64 = taken.iter().map(|one| one.content.len() as u64).sum();
+            let on_gpu = taken[0].engine == GPU;
+            let due = match on_gpu {
+                true => gpu.alone_ns(bytes as f64, clock.present()),
+                false => bytes as f64 * 1e9 / self.station.cpu_bytes_per_s,
+            } as Nanos;
+            if on_gpu {
+                self.sleep_until(began + (gpu.setup_ns + bytes as f64 * 1e9 / gpu.copy_bytes_per_s) as Nanos);
+                self.lock().fill -= bytes;
+            }
+            let work = self.now();
+            cipher(&key, &mut number, &mut taken, dispatcher)?;
+            // Work that takes longer than the device would is the device's.
+            let took = due.max(self.now() - work);
+            free = began + took;
+            self.sleep_until(free);
+            let now = self.now();
+            power.rest(now, clock.present());
+            let watts = if on_gpu { gpu.dynamic_at(clock.present()) } else { self.station.cpu_w };
+            power.work(took, watts);
+            self.done(&taken, bytes, (began, due, now));
+        }
+        let now = self.now();
+        power.rest(now, clock.present());
+        let mut state = self.lock();
+        state.passed.seconds = now as f64 / 1e9;
+        state.passed.joules = power.joules;
+        state.passed.clock_changes = clock.changes();
+        Ok(())
+    }
+
+    /// Waits for messages: all for the device, or one for the CPU, and the clock to work at. Nothing at the end.
+    fn take(&self, clock: &mut Named, power: &mut Power<'_>) -> Option<(Vec<Waiting>, Option<usize>)> {
+        let mut state = self.lock();
+        let mut rested = false;
+        loop {
+            let due = state.ring.iter().map(|one| one.deadline).min();
+            let wait = match due {
+                None if state.ended => return None,
+                None => REST,
+                Some(due) if due <= self.now() || state.ended => {
+                    let first = state.ring[0].engine;
+                    let taken = match first == CPU {
+                        true => vec![state.ring.remove(0)],
+                        false => {
+                            let (gpu, cpu) = state.ring.drain(..).partition(|one| one.engine == first);
+                            state.ring = cpu;
+                            gpu
+                        }
+                    };
+                    state.in_device = taken.len() as u32;
+                    return Some((taken, state.clock.filter(|_| first != CPU)));
+                }
+                Some(due) => Duration::from_nanos(due - self.now().min(due)),
+            };
+            let (held, timeout) =
+                self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner);
+            state = held;
+            if timeout.timed_out() && state.ring.is_empty() && !rested {
+                rested = true;
+                if let Some(step) = state.policy.rest(GPU) {
+                    power.rest(self.now(), clock.present());
+                    // A policy rests at a step of the machine it was told of.
+                    let _ = clock.set(usize::from(step.0));
+                }
+            }
+        }
+    }
+
+    fn done(&self, taken: &[Waiting], bytes: u64, (began, due, now): (Nanos, Nanos, Nanos)) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.in_device = 0;
+        state.passed.bytes += bytes;
+        state.passed.due_ns += due;
+        state.passed.late_ns += (now - began).saturating_sub(due);
+        for one in taken {
+            if one.engine == CPU {
+                state.fill -= one.content.len() as u64;
+            }
+            let latency_ns = now - one.entered;
+            state.latencies.push(latency_ns);
+            let outcome = Outcome {
+                engine: one.engine,
+                latency_ns,
+                held_ns: 0,
+                batch: taken.len().min(usize::from(u16::MAX)) as u16,
+                depth: one.depth,
+                energy_nj: None,
+                failed: false,
+            };
+            state.policy.observe(&shape(one.content.len()), &outcome, now);
+        }
+    }
+}
+
+impl State {
+    fn weather(&self, window_bytes: u64) -> Weather {
+        let mut weather = Weather { submitters: 1, idle_permille: 900, ..Weather::default() };
+        for id in [CPU, GPU] {
+            let (mut held, mut bytes) = (0, 0);
+            for one in self.ring.iter().filter(|one| one.engine == id) {
+                (held, bytes) = (held + 1, bytes + one.content.len() as u64);
+            }
+            let state = &mut weather.engines[id.index()];
+            (state.available, state.window_bytes) = (true, window_bytes);
+            (state.in_flight, state.held, state.in_flight_bytes) = (held, held, bytes);
+        }
+        let cpu_bytes = weather.engines[CPU.index()].in_flight_bytes;
+        let gpu = &mut weather.engines[GPU.index()];
+        gpu.in_flight += self.in_device;
+        gpu.in_flight_bytes = self.fill.saturating_sub(cpu_bytes);
+        weather
+    }
+}
+
+/// Encrypts all of them in one call, each with a counter block of its own.
+fn cipher(
+    key: &Key,
+    number: &mut u64,
+    taken: &mut [Waiting],
+    dispatcher: &mut Dispatcher,
+) -> Result<(), CoreError> {
+    let nonce = |number: u64| {
+        let mut nonce = [0; 16];
+        nonce[..8].copy_from_slice(&number.to_be_bytes());
+        nonce
+    };
+    let nonces: Vec<[u8; 16]> = (0..taken.len() as u64).map(|nth| nonce(*number + nth)).collect();
+    *number += taken.len() as u64;
+    let mut items: Vec<Item<'_>> = taken
+        .iter_mut()
+        .zip(&nonces)
+        .map(|(one, nonce)| {
+            let request = Request::new(Kind::Aes128Ctr, key, Data::InPlace(&mut one.content));
+            Item::new(Request { nonce, class: LatencyClass::Bulk, ..request })
+        })
+        .collect();
+    dispatcher.run_all(&mut items);
+    items.into_iter().find_map(|item| item.result.err()).map_or(Ok(()), Err)
+}
+
+fn shape(bytes: usize) -> Shape {
+    Shape { kind: Kind::Aes128Ctr, bytes, class: LatencyClass::Stream }
+}

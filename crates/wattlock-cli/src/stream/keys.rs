@@ -1,0 +1,215 @@
+//! `wattlock stream keys`: the keys of records that are sealed one by one.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+use wattlock::Runtime;
+use wattlock_files::{Error, Opener, Sealer};
+use wattlock_stream::keys::{Entry, Folder};
+use wattlock_stream::record::StreamId;
+
+use crate::ask::Terminal;
+use crate::files;
+use wattlock_bench::record::civil;
+
+/// Manage the keys of records that are sealed one by one
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wattlock stream keys list --keys /var/lib/wattlock/keys")]
+pub struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    New(New),
+    List(List),
+    Rewrap(Rewrap),
+    Shred(Shred),
+}
+
+#[derive(Debug, Args)]
+struct Place {
+    /// The folder of keys
+    #[arg(long, value_name = "DIR")]
+    keys: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct To {
+    /// A reader: age1..., an SSH public key, or the recipient of an age plugin; may be repeated
+    #[arg(short, long = "recipient", value_name = "RECIPIENT")]
+    recipients: Vec<String>,
+    /// Every recipient in this file is a reader
+    #[arg(short = 'R', long = "recipients-file", value_name = "FILE")]
+    recipient_files: Vec<PathBuf>,
+}
+
+/// Make a key and print its name
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wattlock stream keys new --keys keys -R team.txt --label orders")]
+struct New {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    to: To,
+    /// What the key is for, such as a topic's name
+    #[arg(long, default_value = "")]
+    label: String,
+}
+
+/// List the keys; no identity is needed
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wattlock stream keys list --keys keys")]
+struct List {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Change who reads what the keys sealed, without touching a record
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wattlock stream keys rewrap --keys keys -i old.txt -R team.txt")]
+struct Rewrap {
+    #[command(flatten)]
+    place: Place,
+    /// Open the keys with the identities in this file
+    #[arg(short, long = "identity", value_name = "FILE", required = true)]
+    identities: Vec<PathBuf>,
+    #[command(flatten)]
+    to: To,
+    /// Names of keys; without one, every key
+    ids: Vec<StreamId>,
+}
+
+/// Remove keys: what they sealed can never be read again
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wattlock stream keys shred --keys keys --yes 5f0c...")]
+struct Shred {
+    #[command(flatten)]
+    place: Place,
+    /// Do it; without this, only say what would become unreadable
+    #[arg(long)]
+    yes: bool,
+    /// Names of keys
+    #[arg(required = true)]
+    ids: Vec<StreamId>,
+}
+
+/// Runs the command.
+pub fn run(command: &Command) -> anyhow::Result<()> {
+    match &command.what {
+        What::New(command) => new(command),
+        What::List(command) => list(command),
+        What::Rewrap(command) => rewrap(command),
+        What::Shred(command) => shred(command),
+    }
+}
+
+fn runtime() -> anyhow::Result<Runtime> {
+    Ok(Runtime::builder().telemetry(false).build()?)
+}
+
+impl To {
+    fn sealer(&self) -> anyhow::Result<Sealer> {
+        let terminal = Terminal::default();
+        let recipients = files::recipients(&self.recipients, &self.recipient_files, &[], &terminal)?;
+        if recipients.is_empty() {
+            return Err(Error::Usage("for whom? give -r or -R".into()).into());
+        }
+        Ok(Sealer::new(recipients)?)
+    }
+}
+
+fn new(command: &New) -> anyhow::Result<()> {
+    let sealer = command.to.sealer()?;
+    let folder = Folder::create(&command.place.keys)?;
+    let made = folder.new_key(&command.label, &sealer, &mut runtime()?.dispatcher())?;
+    say!("{}", made.id());
+    Ok(())
+}
+
+fn list(command: &List) -> anyhow::Result<()> {
+    let (entries, mut damaged) = Folder::open(&command.place.keys)?.list()?;
+    entries.iter().try_for_each(|entry| -> anyhow::Result<()> {
+        say!("{}", line(entry));
+        Ok(())
+    })?;
+    match damaged.pop() {
+        None => Ok(()),
+        Some(last) => {
+            damaged.iter().for_each(|error| eprintln!("wattlock: {error}"));
+            Err(last.into())
+        }
+    }
+}
+
+fn line(entry: &Entry) -> String {
+    let label: String = entry.label.chars().flat_map(char::escape_debug).collect();
+    let readers = if entry.recipients == 1 { "recipient" } else { "recipients" };
+    format!("{}  {}  {} {readers}  {label}", entry.id, date(entry.created), entry.recipients)
+}
+
+/// A time as `2026-01-31T23:59:59Z`.
+fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (year, month, day) = civil(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+fn rewrap(command: &Rewrap) -> anyhow::Result<()> {
+    let sealer = command.to.sealer()?;
+    let folder = Folder::open(&command.place.keys)?;
+    let terminal = Terminal::default();
+    let opener = Opener::new(files::identities(&command.identities, &terminal)?);
+    let all = || folder.list().map(|(entries, _)| entries.iter().map(|entry| entry.id).collect());
+    let ids: Vec<StreamId> = if command.ids.is_empty() { all()? } else { command.ids.clone() };
+    let crypto = &mut runtime()?.dispatcher();
+    let mut failed = None;
+    for id in ids {
+        match folder.rewrap(id, &opener, &sealer, crypto) {
+            Ok(()) => say!("{id} rewrapped"),
+            Err(error) => {
+                if let Some(former) = failed.replace(anyhow::Error::from(error)) {
+                    eprintln!("wattlock: {former}");
+                }
+            }
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+fn shred(command: &Shred) -> anyhow::Result<()> {
+    let folder = Folder::open(&command.place.keys)?;
+    if !command.yes {
+        let (entries, _) = folder.list()?;
+        for id in &command.ids {
+            match entries.iter().find(|entry| entry.id == *id) {
+                Some(entry) => say!("would become unreadable: everything sealed under {}", line(entry)),
+                None => return Err(wattlock_stream::Error::NoKey(*id).into()),
+            }
+        }
+        return Err(Error::Usage("nothing was shredded; --yes does it".into()).into());
+    }
+    for id in &command.ids {
+        folder.shred(*id)?;
+        say!("{id} shredded");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let at = |seconds| date(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_798_761_599), "2026-12-31T23:59:59Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+}

@@ -1,0 +1,287 @@
+//! `wattlock stream` as a script meets it: pipes, sockets, signals, exit codes, memory.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+/// A folder with a key pair, and the program with its profile and counters in it.
+struct Desk {
+    folder: tempfile::TempDir,
+    recipient: String,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let folder = tempfile::tempdir().unwrap();
+        let mut desk = Desk { folder, recipient: String::new() };
+        assert!(desk.command(&["keygen", "-o", "key.txt"]).output().unwrap().status.success());
+        let text = fs::read_to_string(desk.at("key.txt")).unwrap();
+        desk.recipient =
+            text.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap().to_owned();
+        desk
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("WATTLOCK_PROFILE", self.at("profile.json"))
+            .env("WATTLOCK_TELEMETRY_DIR", self.at("telemetry"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn seal(&self, more: &[&str]) -> Command {
+        self.command(&[&["stream", "seal", "-r", &self.recipient], more].concat())
+    }
+
+    fn open(&self, more: &[&str]) -> Command {
+        self.command(&[&["stream", "open", "-i", "key.txt"], more].concat())
+    }
+}
+
+fn feed(mut command: Command, input: &[u8]) -> Output {
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    output
+}
+
+fn good(output: &Output) -> &[u8] {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    &output.stdout
+}
+
+fn code(output: &Output) -> i32 {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("wattlock: ") && said.matches("wattlock: ").count() == 1, "{said}");
+    output.status.code().unwrap()
+}
+
+fn terminate(child: &Child) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+}
+
+#[test]
+fn a_stream_goes_through_and_its_errors_have_codes() {
+    let desk = Desk::new();
+    let text = "line\n".repeat(50_000);
+    for framing in ["raw", "lines"] {
+        let sealed = feed(desk.seal(&["--framing", framing, "--stats"]), text.as_bytes());
+        good(&sealed);
+        let said = String::from_utf8_lossy(&sealed.stderr).into_owned();
+        assert!(said.contains("sealed 244.1 KiB") && said.contains("1 keys"), "{said}");
+        assert!(good(&feed(desk.open(&[]), &sealed.stdout)) == text.as_bytes());
+        let cut = feed(desk.open(&[]), &sealed.stdout[..sealed.stdout.len() - 1]);
+        assert_eq!(code(&cut), 36);
+        assert!(text.as_bytes().starts_with(&cut.stdout));
+        let mut altered = sealed.stdout.clone();
+        altered[400] ^= 1;
+        let altered = feed(desk.open(&[]), &altered);
+        assert_eq!((code(&altered), altered.stdout.len()), (32, 0));
+        let extended = feed(desk.open(&[]), &[&sealed.stdout[..], b"x"].concat());
+        assert_eq!(code(&extended), 34);
+    }
+    assert_eq!(code(&feed(desk.open(&[]), b"something else altogether")), 21);
+    assert_eq!(code(&feed(desk.open(&[]), b"")), 20);
+    let half = feed(desk.seal(&["--framing", "length"]), b"\0\0\0\x09half");
+    assert_eq!(code(&half), 37);
+    assert_eq!(code(&feed(desk.open(&[]), &half.stdout)), 36, "the cut goes through");
+    for wrong in [&["--latency", "soon"][..], &["--frame", "2MiB"], &["--connect", "x", "--listen", "y"]] {
+        assert_eq!(desk.seal(wrong).output().unwrap().status.code(), Some(2), "{wrong:?}");
+    }
+    let nobody = desk.command(&["stream", "seal"]).output().unwrap();
+    assert_eq!(nobody.status.code(), Some(2));
+}
+
+#[test]
+fn a_termination_ends_the_stream_behind_what_was_read() {
+    let desk = Desk::new();
+    let mut sealing = desk.seal(&["--latency", "0"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = sealing.stdin.take().unwrap();
+    let mut stdout = sealing.stdout.take().unwrap();
+    stdin.write_all(b"before").unwrap();
+    let mut sealed = vec![0; 16 + 232 + 56 + 26];
+    stdout.read_exact(&mut sealed).unwrap();
+    terminate(&sealing);
+    stdout.read_to_end(&mut sealed).unwrap();
+    assert_eq!(code(&sealing.wait_with_output().unwrap()), 130);
+    drop(stdin);
+    assert_eq!(good(&feed(desk.open(&[]), &sealed)), b"before");
+}
+
+#[test]
+fn a_consumer_that_leaves_ends_a_silent_stream_quietly() {
+    let desk = Desk::new();
+    let mut sealing = desk.seal(&[]).stdin(Stdio::piped()).spawn().unwrap();
+    let stdin = sealing.stdin.take();
+    sealing.stdout.take().unwrap().read_exact(&mut [0; 16]).unwrap();
+    let output = sealing.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(44), 0));
+    drop(stdin);
+}
+
+#[test]
+fn a_stream_goes_over_sockets_both_ways_round() {
+    let desk = Desk::new();
+    let text = "over a socket\n".repeat(10_000);
+    let socket = desk.at("socket").to_str().unwrap().to_owned();
+    for seal_listens in [false, true] {
+        let (mut first, mut second) = match seal_listens {
+            true => (desk.seal(&["--listen", &socket]), desk.open(&["--connect", &socket])),
+            false => (desk.open(&["--listen", &socket]), desk.seal(&["--connect", &socket])),
+        };
+        first.stdin(Stdio::piped());
+        second.stdin(Stdio::piped());
+        let mut listening = first.spawn().unwrap();
+        while !desk.at("socket").exists() {
+            assert!(listening.try_wait().unwrap().is_none(), "it ended before it listened");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let mut connected = second.spawn().unwrap();
+        let (mut from, mut to) = if seal_listens {
+            (listening, connected)
+        } else {
+            std::mem::swap(&mut listening, &mut connected);
+            (listening, connected)
+        };
+        let mut stdin = from.stdin.take().unwrap();
+        drop(to.stdin.take());
+        let sent = text.clone();
+        let writer = std::thread::spawn(move || stdin.write_all(sent.as_bytes()).unwrap());
+        let opened = to.wait_with_output().unwrap();
+        assert!(good(&opened) == text.as_bytes(), "{seal_listens}");
+        writer.join().unwrap();
+        good(&from.wait_with_output().unwrap());
+        assert!(!desk.at("socket").exists());
+    }
+    assert_eq!(code(&desk.seal(&["--connect", &socket]).output().unwrap()), 46);
+    let mut waiting = desk.open(&["--listen", &socket]).spawn().unwrap();
+    while !desk.at("socket").exists() {
+        assert!(waiting.try_wait().unwrap().is_none());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    terminate(&waiting);
+    assert_eq!(code(&waiting.wait_with_output().unwrap()), 130);
+}
+
+/// A quarter of a gigabyte through both, in less memory than a fraction of it.
+#[test]
+fn memory_does_not_grow_with_the_stream() {
+    let desk = Desk::new();
+    let mut sealing = desk.seal(&["--stats"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = sealing.stdin.take().unwrap();
+    let opening = desk.open(&["--stats"]).stdin(sealing.stdout.take().unwrap()).stdout(Stdio::null()).spawn();
+    let writer = std::thread::spawn(move || {
+        let block = vec![7; 1 << 20];
+        (0..256).for_each(|_| stdin.write_all(&block).unwrap());
+    });
+    let ends = [opening.unwrap().wait_with_output().unwrap(), sealing.wait_with_output().unwrap()];
+    writer.join().unwrap();
+    for output in ends {
+        good(&output);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let peak = said.lines().find_map(|line| line.strip_prefix("peak resident memory ")).unwrap();
+        let (number, unit) = peak.split_once(' ').unwrap();
+        assert!(unit == "MiB" && number.parse::<f64>().unwrap() < 64.0, "{peak}");
+    }
+}
+
+#[test]
+fn a_full_disk_behind_the_pipe_is_an_error_of_its_own() {
+    let desk = Desk::new();
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let sealed = feed(desk.seal(&[]), &[1; 100_000]);
+    for mut command in [desk.seal(&[]), desk.open(&[])] {
+        command.stdout(full());
+        assert_eq!(code(&feed(command, &sealed.stdout)), 43);
+    }
+}
+
+#[test]
+fn keys_are_made_listed_rewrapped_and_shredded() {
+    let desk = Desk::new();
+    let run = |arguments: &[&str]| desk.command(&[&["stream", "keys"], arguments].concat()).output().unwrap();
+    let id = run(&["new", "--keys", "keys", "-r", &desk.recipient, "--label", "orders"]);
+    let id = String::from_utf8(good(&id).to_vec()).unwrap().trim().to_owned();
+    let list = || String::from_utf8(good(&run(&["list", "--keys", "keys"])).to_vec()).unwrap();
+    assert!(list().starts_with(&id) && list().contains("1 recipient  orders"), "{}", list());
+    assert!(desk.command(&["keygen", "-o", "new.txt"]).output().unwrap().status.success());
+    let rewrap =
+        |with: &str| run(&["rewrap", "--keys", "keys", "-i", with, "-r", &desk.recipient, "-R", "team.txt"]);
+    fs::write(desk.at("team.txt"), format!("{}\n", desk.recipient)).unwrap();
+    assert_eq!(code(&rewrap("new.txt")), 12, "no reader of it");
+    good(&rewrap("key.txt"));
+    assert!(list().contains("2 recipients"));
+    let asked = run(&["shred", "--keys", "keys", &id]);
+    assert!(asked.status.code() == Some(2) && asked.stdout.starts_with(b"would become unreadable"));
+    good(&run(&["shred", "--keys", "keys", "--yes", &id]));
+    assert_eq!(list(), "");
+    assert_eq!(code(&run(&["shred", "--keys", "keys", "--yes", &id])), 39);
+    assert_eq!(run(&["shred", "--keys", "keys", "--yes", "../key"]).status.code(), Some(2));
+    assert_eq!(code(&run(&["list", "--keys", "nowhere"])), 42);
+}
+
+/// A fixture of a tree: what a kill leaves is put back, by the command and by the next start.
+#[test]
+fn clocks_follow_the_fill_and_come_back() {
+    let desk = Desk::new();
+    let folder = desk.at("cpufreq/policy0");
+    fs::create_dir_all(&folder).unwrap();
+    for (file, text) in [
+        ("affected_cpus", "0 1"),
+        ("cpuinfo_max_freq", "3600000"),
+        ("cpuinfo_min_freq", "400000"),
+        ("scaling_driver", "intel_pstate"),
+        ("scaling_governor", "powersave"),
+        ("scaling_max_freq", "3600000"),
+        ("scaling_min_freq", "400000"),
+    ] {
+        fs::write(folder.join(file), text).unwrap();
+    }
+    let limit = || fs::read_to_string(folder.join("scaling_max_freq")).unwrap();
+    let with = ["--clocks", "--clocks-tree", "cpufreq", "--clocks-record", "clocks", "--policy", "lecpaes"];
+    let clocks = |more: &[&str]| {
+        let all = [&["clocks", "--tree", "cpufreq", "--record", "clocks"], more].concat();
+        String::from_utf8(good(&desk.command(&all).output().unwrap()).to_vec()).unwrap()
+    };
+    assert!(clocks(&[]).contains("5 steps can be set"), "{}", clocks(&[]));
+    let sealed = feed(desk.seal(&[&with[..], &["--stats"]].concat()), b"slow");
+    good(&sealed);
+    assert!(String::from_utf8_lossy(&sealed.stderr).contains("1 clock changes"));
+    assert_eq!((limit(), desk.at("clocks").exists()), ("3600000".into(), false));
+    for by_command in [true, false] {
+        let mut sealing = desk.seal(&with).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = sealing.stdin.take().unwrap();
+        stdin.write_all(b"slow").unwrap();
+        let mut stdout = sealing.stdout.take().unwrap();
+        stdout.read_exact(&mut [0; 16 + 232 + 56 + 24]).unwrap();
+        assert!(clocks(&["restore"]).contains("puts them back when it ends"));
+        sealing.kill().unwrap();
+        sealing.wait().unwrap();
+        assert_eq!((limit(), desk.at("clocks").exists()), ("400000".into(), true));
+        if by_command {
+            assert_eq!(clocks(&["restore"]), "1 limit was put back\n");
+        } else {
+            good(&feed(desk.seal(&with), b""));
+        }
+        assert_eq!((limit(), desk.at("clocks").exists()), ("3600000".into(), false));
+    }
+    let adaptive = feed(desk.seal(&with[..5]), b"");
+    assert_eq!(adaptive.status.code(), Some(2));
+    let nothing = ["--clocks", "--clocks-tree", "nowhere", "--policy", "lecpaes"];
+    assert_eq!(code(&feed(desk.seal(&nothing), b"")), 1);
+}

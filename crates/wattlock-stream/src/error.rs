@@ -1,0 +1,96 @@
+//! One error type for streams. What sealed files know as well is theirs ([`wattlock_files::Error`]), with their exit
+//! codes.
+
+/// Why sealing or opening a stream, or a record, failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Anything that happens to sealed files, too: keys, headers, input and output.
+    #[error(transparent)]
+    Files(#[from] wattlock_files::Error),
+    /// The bytes are not a sealed stream's.
+    #[error("not a sealed stream")]
+    NotAStream,
+    /// The input ended before the stream's own end. A length that was altered looks the same.
+    #[error(
+        "the stream was cut before its end, after {frames} whole frames (or a frame's length was altered)"
+    )]
+    Cut {
+        /// Frames that were verified and released.
+        frames: u64,
+    },
+    /// A frame does not authenticate: altered, moved, repeated, left out, or another stream's.
+    #[error("the stream is altered (frame {frame} does not authenticate)")]
+    Altered {
+        /// Number of the frame, from zero.
+        frame: u64,
+    },
+    /// A frame's first four bytes are none that a writer makes.
+    #[error("the stream is altered (frame {frame}: {what})")]
+    BadFrame {
+        /// Number of the frame, from zero.
+        frame: u64,
+        /// What is wrong with them.
+        what: &'static str,
+    },
+    /// The stream ended, and further bytes follow.
+    #[error("the stream is extended: something follows its end")]
+    Extended,
+    /// The producer's last record is incomplete. The stream is then not ended either: a cut goes through the pipe.
+    #[error("the input ended inside a record; the stream is left without an end")]
+    RecordCut,
+    /// A record does not authenticate: altered, or under another key, partition, batch or place.
+    #[error("a record does not authenticate (altered, or moved)")]
+    RecordAltered,
+    /// The bytes are no sealed record's.
+    #[error("not a sealed record: {0}")]
+    NotARecord(&'static str),
+    /// The key of a record is not at hand.
+    #[error("no key {0} (never there, or shredded)")]
+    NoKey(crate::record::StreamId),
+    /// An entry of the folder of keys is damaged.
+    #[error("key entry {name}: {what}")]
+    BadEntry {
+        /// The file's name.
+        name: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+/// Exit codes that streams have beyond those of [`wattlock_files::exit_codes`].
+pub const fn exit_codes() -> &'static [(u8, &'static str)] {
+    &[
+        (36, "stream cut before its end"),
+        (37, "input ends inside a record"),
+        (38, "record altered, or moved"),
+        (39, "no key for a record, or its entry is damaged"),
+    ]
+}
+
+impl Error {
+    /// The process exit code of this error.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Error::Files(error) => error.exit_code(),
+            Error::NotAStream | Error::NotARecord(_) => 21,
+            Error::Altered { .. } | Error::BadFrame { .. } => 32,
+            Error::Extended => 34,
+            Error::Cut { .. } => 36,
+            Error::RecordCut => 37,
+            Error::RecordAltered => 38,
+            Error::NoKey(_) | Error::BadEntry { .. } => 39,
+        }
+    }
+}
+
+impl From<wattlock_core::Error> for Error {
+    fn from(error: wattlock_core::Error) -> Error {
+        Error::Files(error.into())
+    }
+}
+
+/// A failure of the system while doing `what`.
+pub(crate) fn io(what: &'static str, source: impl Into<std::io::Error>) -> Error {
+    Error::Files(wattlock_files::Error::Io { what: what.into(), source: source.into() })
+}

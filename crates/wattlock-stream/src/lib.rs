@@ -1,0 +1,26 @@
+//! Streams that are sealed while they flow: frames in a pipe or a socket, and single records under keys of their batch.
+//!
+//! [`mod@format`] is pure: bytes in, bytes out. [`framing`] and [`framer`] decide where a frame ends, with the time as
+//! an argument. [`pace`] decides how long a frame may stay open. [`pipe`] moves bytes between two descriptors in
+//! constant memory, on one thread while the stream is slow and on several when it is not. [`record`] seals records one
+//! by one; [`keys`] keeps their keys in a folder.
+//!
+//! This crate refuses to name an engine, to do cryptography of its own (it describes requests and hands them to a
+//! [`wattlock_files::Crypto`]), and to release a byte whose tag was not verified. Keys are wrapped for age recipients by
+//! `wattlock-files`.
+//!
+//! The formats are described in `docs/stream-format.md`, in enough detail for another reader; `tests/read_stream.py` is
+//! one.
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod format;
+pub mod framer;
+pub mod framing;
+pub mod keys;
+pub mod pace;
+pub mod pipe;
+pub mod record;
+
+pub use error::{Error, exit_codes};
+pub use framing::Framing;
