@@ -381,10 +381,9 @@ for i in range(300):
         python(fill, &source);
         let tree = python(TREE, &source);
         if has("rsync") {
-            let copy = Command::new("rsync")
-                .args(["-aHAX", "source/", "mnt/copied"])
-                .current_dir(desk.folder.path());
-            let _ = good(&copy.output().unwrap());
+            let mut copy = Command::new("rsync");
+            copy.args(["-aHAX", "source/", "mnt/copied"]).current_dir(desk.folder.path());
+            good(&copy.output().unwrap());
             assert_eq!(python(TREE, &mounted.join("copied")), tree);
             let mut again = Command::new("rsync");
             again.args(["-aHAXni", "--checksum", "source/", "mnt/copied"]).current_dir(desk.folder.path());
