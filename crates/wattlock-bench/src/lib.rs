@@ -12,6 +12,7 @@ mod compress;
 mod dispatch;
 mod engines;
 mod files;
+mod fs;
 pub mod https;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
@@ -37,7 +38,7 @@ use self::record::Record;
 /// Measure ciphers, dispatch, files, compression, start-up, public keys and HTTPS, with peers beside them
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json engines.json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench start\n  wattlock bench lanes --operation rsa-2048\n  wattlock bench https --rows tls13"
+    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json engines.json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench fs\n  wattlock bench start\n  wattlock bench lanes --operation rsa-2048\n  wattlock bench https --rows tls13"
 )]
 pub struct Command {
     #[command(subcommand)]
@@ -64,6 +65,9 @@ enum What {
     /// Compression, with zlib at the same level and pigz beside it
     #[command(after_help = "Example:\n  wattlock bench compress --size 1M --level 1,6 access.log")]
     Compress(compress::Settings),
+    /// A mounted volume, with gocryptfs and the same layer without cryptography beside it
+    #[command(after_help = "Example:\n  wattlock bench fs --dir /dev/shm --rounds 5 --chunk 4K,16K")]
+    Fs(fs::Settings),
     /// First use without a profile, later uses, and loading the runtime and the provider
     #[command(after_help = "Example:\n  wattlock bench start")]
     Start,
@@ -89,6 +93,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Some(What::Dispatch(settings)) => dispatch::run(settings, choice, record),
         Some(What::Files(settings)) => files::run(settings, record),
         Some(What::Compress(settings)) => compress::run(settings, record),
+        Some(What::Fs(settings)) => fs::run(settings, record),
         Some(What::Start) => start::run(choice, record),
         Some(What::Lanes(settings)) => lanes::run(settings, record),
         Some(What::Stream(settings)) => stream::run(settings, record),
@@ -99,7 +104,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
 impl Command {
     /// Whether it has something to clean up when it is interrupted.
     pub fn cleans_up(&self) -> bool {
-        matches!(self.what, Some(What::Https(_) | What::Stream(_)))
+        matches!(self.what, Some(What::Https(_) | What::Fs(_) | What::Stream(_)))
     }
 }
 

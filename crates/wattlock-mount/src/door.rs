@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use fuser::FileAttr;
@@ -53,6 +54,8 @@ pub(crate) struct Opened<C> {
 pub(crate) struct FileHandle<C> {
     pub number: u64,
     pub opened: Arc<Opened<C>>,
+    /// Opened for writing.
+    pub writes: bool,
 }
 
 /// A folder handle: the listing is made at the first request, and again from the start.
@@ -81,7 +84,13 @@ pub(crate) struct Inner<B: Backing> {
     moving: AtomicUsize,
     moved: AtomicU64,
     said: Mutex<String>,
+    /// Takes what must wait for the kernel: a thread that answers requests must not.
+    pub later: Mutex<Option<Sender<Job>>>,
+    pub notifier: OnceLock<fuser::Notifier>,
 }
+
+/// Work for later.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// Where an inode is.
 pub(crate) enum Spot<F> {
@@ -146,6 +155,8 @@ impl<B: Backing> Door<B> {
             moving: AtomicUsize::new(0),
             moved: AtomicU64::new(0),
             said: Mutex::default(),
+            later: Mutex::default(),
+            notifier: OnceLock::new(),
         };
         Ok(Door { inner: Arc::new(inner) })
     }

@@ -13,7 +13,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::backing::Backing;
 use crate::control;
-use crate::door::{Behaviour, Door, Inner};
+use crate::door::{Behaviour, Door, Inner, Job};
+use crate::lock;
 
 /// Most threads; a machine with more cores gains nothing from more.
 const THREADS: usize = 16;
@@ -155,6 +156,13 @@ pub fn mount<B: Backing>(
     let door = Door::new(backing, behaviour, folders)?;
     let inner = door.inner.clone();
     let session = Session::new(door, &mountpoint, &config).map_err(refused)?;
+    let _ = inner.notifier.set(session.notifier());
+    let (later, jobs) = std::sync::mpsc::channel::<Job>();
+    *lock(&inner.later) = Some(later);
+    std::thread::Builder::new()
+        .name("wattlock-later".to_owned())
+        .spawn(move || jobs.into_iter().for_each(|job| job()))
+        .map_err(refused)?;
     let control = control::listen(&mountpoint, &options.source, &inner);
     let ended = Arc::new(AtomicBool::new(false));
     let keeper = Keeper {
@@ -170,6 +178,7 @@ pub fn mount<B: Backing>(
         .map_err(refused)?;
     let served = session.run();
     ended.store(true, Ordering::SeqCst);
+    lock(&inner.later).take();
     let _ = keeper.join();
     let last = inner.on_thread(|thread, _| inner.backing.checkpoint(thread));
     // The door goes first, and with it the volume's lock: who waits for the socket to go may mount again.

@@ -24,7 +24,9 @@ use crate::attributes;
 use crate::backing::{Backing, Result};
 use crate::caller::{Caller, Groups};
 use crate::counters::Op;
-use crate::door::{Door, FileHandle, FolderHandle, Inner, Spot, entry, errno, groups_for, inode, type_of};
+use crate::door::{
+    Door, FileHandle, FolderHandle, Inner, Opened, Spot, entry, errno, groups_for, inode, type_of,
+};
 use crate::folders::Dir;
 use crate::lock;
 use crate::table::ROOT;
@@ -477,9 +479,26 @@ impl<B: Backing> Inner<B> {
                 }
                 made => made?,
             };
-            let handle = self.files.add(FileHandle { number: attr.ino.0, opened });
+            let handle = self.add_file(attr.ino.0, opened, true);
             Ok((attr, generation, handle))
         })
+    }
+
+    fn add_file(&self, number: u64, opened: Arc<Opened<B::Content>>, writes: bool) -> u64 {
+        if writes {
+            self.table.writer_came(number);
+        }
+        self.files.add(FileHandle { number, opened, writes })
+    }
+
+    fn release(&self, handle: u64) {
+        let Some(file) = self.files.remove(handle) else { return };
+        let (number, writes) = (file.number, file.writes);
+        drop(file);
+        if writes {
+            self.table.writer_gone(number);
+        }
+        self.table.closed(number);
     }
 
     fn flags_of_open(&self) -> FopenFlags {
@@ -650,8 +669,7 @@ impl<B: Backing> Filesystem for Door<B> {
             FileType::RegularFile => {
                 let made = inner.create_and_open(request, (parent.0, name), (mode, umask), true);
                 made.map(|(attr, generation, handle)| {
-                    inner.files.remove(handle);
-                    inner.table.closed(attr.ino.0);
+                    inner.release(handle);
                     (attr, generation)
                 })
             }
@@ -737,7 +755,7 @@ impl<B: Backing> Filesystem for Door<B> {
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
         match self.inner.on_thread(|thread, _| self.inner.open(number.0, write, thread)) {
             Ok(opened) => {
-                let handle = self.inner.files.add(FileHandle { number: number.0, opened });
+                let handle = self.inner.add_file(number.0, opened, write);
                 reply.opened(Fh(handle), self.inner.flags_of_open());
             }
             Err(error) => reply.error(self.inner.refuse(&error, || self.inner.described(number.0))),
@@ -807,20 +825,15 @@ impl<B: Backing> Filesystem for Door<B> {
     fn release(
         &self,
         _request: &Request,
-        number: INodeNo,
+        _number: INodeNo,
         handle: Fh,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let gone = self.inner.files.remove(handle.0);
         reply.ok();
-        if let Some(file) = gone {
-            debug_assert_eq!(file.number, number.0);
-            drop(file);
-            self.inner.table.closed(number.0);
-        }
+        self.inner.release(handle.0);
     }
 
     fn fsync(&self, _request: &Request, number: INodeNo, handle: Fh, _datasync: bool, reply: ReplyEmpty) {
@@ -1036,9 +1049,24 @@ impl<B: Backing> Filesystem for Door<B> {
         reply: ReplyLseek,
     ) {
         self.count(Op::Other);
-        match self.inner.seek(handle.0, offset, whence) {
-            Ok(found) => reply.offset(found),
-            Err(error) => reply.error(self.inner.refuse(&error, || self.inner.described(number.0))),
+        let inner = self.inner.clone();
+        let unwritten = !inner.behaviour.shared && inner.table.is_written(number.0);
+        let seek = move || {
+            // The kernel does not write out what it still has before it asks; being told to forget it, it does. That
+            // takes requests, which other threads answer meanwhile.
+            if let (true, Some(notifier)) = (unwritten, inner.notifier.get()) {
+                let _ = notifier.inval_inode(number, 0, 0);
+            }
+            match inner.seek(handle.0, offset, whence) {
+                Ok(found) => reply.offset(found),
+                Err(error) => reply.error(inner.refuse(&error, || inner.described(number.0))),
+            }
+        };
+        let later = lock(&self.inner.later).clone();
+        match (later, unwritten) {
+            // A thread that is gone drops the reply, and with it the request fails.
+            (Some(later), true) => drop(later.send(Box::new(seek))),
+            _ => seek(),
         }
     }
 

@@ -37,6 +37,8 @@ struct Node<C> {
     /// Known to have no file capability that a write would have to remove.
     plain: bool,
     opens: u32,
+    /// Of the openers, those that write: only then has the kernel anything that was not written yet.
+    writers: u32,
     names: Names,
     content: Option<Arc<C>>,
     held: Option<Arc<OwnedFd>>,
@@ -298,6 +300,21 @@ impl<C> Table<C> {
         self.sweep(number);
     }
 
+    /// An opener that writes came.
+    pub fn writer_came(&self, number: u64) {
+        self.with(number, |node| node.writers += 1);
+    }
+
+    /// An opener that writes is gone.
+    pub fn writer_gone(&self, number: u64) {
+        self.with(number, |node| node.writers = node.writers.saturating_sub(1));
+    }
+
+    /// Whether an opener writes.
+    pub fn is_written(&self, number: u64) -> bool {
+        self.with(number, |node| node.writers > 0).unwrap_or(false)
+    }
+
     /// Whether the inode is known to have no file capability; it is from now on.
     pub fn is_plain(&self, number: u64) -> bool {
         self.with(number, |node| std::mem::replace(&mut node.plain, true)).unwrap_or(true)
@@ -368,6 +385,7 @@ impl<C> Node<C> {
             removed: false,
             plain: false,
             opens: 0,
+            writers: 0,
             names: Names::None,
             content: None,
             held: None,

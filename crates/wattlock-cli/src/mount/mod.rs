@@ -44,7 +44,7 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
 /// Show an encrypted volume as a file system
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock mount -i key.txt VOLUME MOUNTPOINT\n  wattlock mount --passphrase-file pass.txt --idle 600 VOLUME MOUNTPOINT\n  mount -t wattlock -o identity=/root/key.txt,allow_other VOLUME MOUNTPOINT\n\nReturns when the file system is ready; its process goes on until `wattlock umount`."
+    after_help = "Examples:\n  wattlock mount -i key.txt VOLUME MOUNTPOINT\n  wattlock mount --passphrase-file pass.txt --idle 600 VOLUME MOUNTPOINT\n  mount -t wattlock -o identity=/etc/wattlock/key.txt,allow_other VOLUME MOUNTPOINT\n\nReturns when the file system is ready; its process goes on until `wattlock umount`."
 )]
 pub struct Command {
     /// The volume's folder
@@ -113,7 +113,7 @@ pub struct Set {
     mountpoint: PathBuf,
     /// policy=NAME, objective=GOAL, or a setting of the policy
     #[arg(value_name = "KEY=VALUE", required = true)]
-    settings: Vec<String>,
+    changes: Vec<String>,
 }
 
 /// The arguments as `wattlock` takes them: `mount.wattlock VOLUME MOUNTPOINT -o OPTIONS`, as mount(8) calls it, is
@@ -287,11 +287,11 @@ pub fn status(command: &Status) -> Result<()> {
 /// Runs `wattlock fs set`.
 pub fn set(command: &Set) -> Result<()> {
     if let Some(wrong) = command
-        .settings
+        .changes
         .iter()
         .find(|setting| !setting.contains('=') || setting.chars().any(|character| character.is_whitespace()))
     {
         return Err(Error::Usage(format!("{wrong}: not KEY=VALUE")).into());
     }
-    ask(&command.mountpoint, &format!("set {}", command.settings.join(" "))).map(|_| ())
+    ask(&command.mountpoint, &format!("set {}", command.changes.join(" "))).map(|_| ())
 }
