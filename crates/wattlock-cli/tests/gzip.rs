@@ -142,7 +142,12 @@ fn a_card_that_fails_is_not_seen_in_the_result() {
     let (desk, content) = (Desk::new(), samples::html(4, 6 << 20));
     fs::write(desk.at("page"), &content).unwrap();
     let card = "name card\nwindow 64 requests 16777216 bytes\npool compression 4 servers\ntable deflate,zstd 0:20000\n";
-    for fault in ["", "fault error every 3\n", "fault silence requests 5 6\n", "fault lost after 1000000\n"] {
+    for fault in [
+        "",
+        "fault error every 3\n",
+        "fault silence requests 5 6\n",
+        "fault lost after 1000000 until 9000000000\n",
+    ] {
         fs::write(desk.at("card"), format!("{card}{fault}")).unwrap();
         let arguments = ["--emulate", "card", "--policy", "qweb", "-kf", "-1", "page"];
         let output = desk.gzip(&arguments);

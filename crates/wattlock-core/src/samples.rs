@@ -28,7 +28,7 @@ impl Dice {
     /// As words are used: the first few often, the last ones seldom (the square of an even number).
     fn rank(&mut self, sides: usize) -> usize {
         let x = self.below(1 << 16);
-        (x * x >> 16) * sides >> 16
+        (((x * x) >> 16) * sides) >> 16
     }
 }
 

@@ -535,11 +535,8 @@ impl<'a> Members<'a> {
     fn begin(&mut self, further: bool) -> Result<(), Error> {
         let stranger = if further { Error::Extended } else { Error::NotGzip };
         self.header = 0;
-        let first = match self.byte() {
-            // Nothing at all is a gzip file whose beginning is missing, too.
-            Err(error) => return Err(error),
-            Ok(byte) => byte,
-        };
+        // Nothing at all is a gzip file whose beginning is missing, too.
+        let first = self.byte()?;
         if first != MAGIC[0] || self.byte()? != MAGIC[1] {
             return Err(stranger);
         }
