@@ -44,7 +44,7 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
 /// Show an encrypted volume as a file system
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock mount -i key.txt VOLUME MOUNTPOINT\n  wattlock mount --passphrase-file pass.txt --idle 600 VOLUME MOUNTPOINT\n  mount -t wattlock -o identity=/root/key.txt,allow_other VOLUME MOUNTPOINT\n\nReturns when the file system is ready; its process goes on until `wattlock umount`."
+    after_help = "Examples:\n  wattlock mount -i key.txt VOLUME MOUNTPOINT\n  wattlock mount --passphrase-file pass.txt --idle 600 VOLUME MOUNTPOINT\n  mount -t wattlock -o identity=/etc/wattlock/key.txt,allow_other VOLUME MOUNTPOINT\n\nReturns when the file system is ready; its process goes on until `wattlock umount`."
 )]
 pub struct Command {
     /// The volume's folder
