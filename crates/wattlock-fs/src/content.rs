@@ -37,7 +37,7 @@ use crate::xaes::XaesKey;
 use overlay::{Overlay, Piece, ancestors, runs};
 use slots::{FileKey, Writer};
 
-/// Content bytes that one batch seals or opens at most.
+/// Content bytes that one batch seals or opens at most, and one chunk: a MiB at any place is one batch.
 const BATCH: u64 = 1 << 20;
 /// File ids in a range that new files of one epoch take theirs from.
 const RANGE: u64 = 1 << 20;
@@ -62,6 +62,9 @@ pub struct Contents<S: Store> {
     shared: Arc<Shared<S>>,
 }
 
+/// Open files by device and inode number.
+type Open<S> = HashMap<(u64, u64), Weak<Content<S>>>;
+
 /// What all files share.
 struct Shared<S: Store> {
     store: S,
@@ -70,12 +73,14 @@ struct Shared<S: Store> {
     journal: Journal<S::File>,
     /// Shared by everything that writes; exclusive for a checkpoint.
     epoch: RwLock<()>,
-    open: RwLock<HashMap<(u64, u64), Weak<Content<S>>>>,
+    open: RwLock<Open<S>>,
     /// Contents that the journal replaces slots of: they stay until the next checkpoint.
     pinned: Mutex<Vec<Arc<Content<S>>>>,
     files: Mutex<Files>,
     /// First ids of ranges of epochs that did not end well: files with such an id are looked through when opened.
     unclean: RwLock<Vec<u64>>,
+    /// Held while a file may be mended, so that it is mended once.
+    mending: Mutex<()>,
     lines: Mutex<Vec<String>>,
 }
 
@@ -142,6 +147,7 @@ impl<S: Store> Contents<S> {
             pinned: Mutex::default(),
             files: Mutex::default(),
             unclean: RwLock::default(),
+            mending: Mutex::default(),
             lines: Mutex::default(),
         });
         let lines = shared.recover(found, crypto)?;
@@ -181,6 +187,8 @@ impl<S: Store> Contents<S> {
     ) -> Result<Arc<Content<S>>, Error> {
         let shared = &self.shared;
         let _epoch = read_lock(&shared.epoch);
+        let unclean = !read_lock(&shared.unclean).is_empty();
+        let _mending = unclean.then(|| lock(&shared.mending));
         if let Some(content) = shared.known(place.inode) {
             if file.writable() && !content.state().file.writable() {
                 content.state_mut().file = Arc::new(file);
@@ -190,7 +198,7 @@ impl<S: Store> Contents<S> {
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
         let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
-        if nothing && !read_lock(&shared.unclean).is_empty() {
+        if nothing && unclean {
             // Its header was never durable, so nothing of it was.
             shared.make_empty(&file, &place, crypto)?;
             file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
@@ -298,6 +306,7 @@ impl<S: Store> Shared<S> {
             place,
             key,
             state: RwLock::new(state),
+            syncing: Mutex::default(),
         })
     }
 
@@ -537,6 +546,8 @@ pub struct Content<S: Store> {
     place: Place,
     key: FileKey,
     state: RwLock<State<S::File>>,
+    /// Held by a sync: another one must not return before what it waits for is durable.
+    syncing: Mutex<()>,
 }
 
 /// What changes of an open file.
@@ -716,7 +727,7 @@ impl<S: Store> Content<S> {
         let (chunk, mut done) = (self.geometry().chunk(), 0);
         while done < wanted {
             let from = at + done as u64;
-            let end = ((from / chunk * chunk) + BATCH.max(chunk)).min(at + wanted as u64);
+            let end = (from / chunk * chunk + BATCH + chunk).min(at + wanted as u64);
             let piece = (end - from) as usize;
             self.read_batch(state, &mut to[done..done + piece], from, scratch, crypto)?;
             done += piece;
@@ -945,7 +956,7 @@ impl<S: Store> Content<S> {
             let (chunk, mut done) = (self.geometry().chunk(), 0);
             while done < from.len() {
                 let start = at + done as u64;
-                let end = ((start / chunk * chunk) + BATCH.max(chunk)).min(at + from.len() as u64);
+                let end = (start / chunk * chunk + BATCH + chunk).min(at + from.len() as u64);
                 let piece = (end - start) as usize;
                 self.write_batch(state, &from[done..done + piece], start, scratch, crypto)?;
                 done += piece;
@@ -1317,6 +1328,7 @@ impl<S: Store> Content<S> {
             Ok(()) => {
                 state.physical = stored;
                 state.len = len;
+                state.wrote = true;
                 Ok(())
             }
             Err(error) => {
@@ -1539,6 +1551,7 @@ impl<S: Store> Content<S> {
     /// [`Error::Io`].
     pub fn sync(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let _epoch = read_lock(&self.shared.epoch);
+        let _syncing = lock(&self.syncing);
         let (file, len, touched, wrote, cuts) = {
             let mut state = self.state_mut();
             let wrote = std::mem::take(&mut state.wrote);
@@ -1561,19 +1574,25 @@ impl<S: Store> Content<S> {
         if state.cuts != cuts || len <= state.committed {
             return Ok(());
         }
-        with_scratch(|scratch| {
+        let logged = with_scratch(|scratch| {
             let mut draft = self.draft(&state, &mut scratch.record);
             draft.ops.push(&Op::Commit { number: draft.number, len });
-            // Everything is durable already; this record spares recovery a look at it. Without it, what is committed
-            // is found by its tags.
-            if self.log(&mut state, &draft, &mut scratch.record, crypto).is_ok() {
-                state.committed = len;
-                state.known = state.touched;
-                if let Some((_, committed)) = lock(&self.shared.files).known.get_mut(&state.id) {
-                    *committed = len;
-                }
-            }
+            self.log(&mut state, &draft, &mut scratch.record, crypto)
         });
-        Ok(())
+        if let Err(error) = logged {
+            state.wrote = true;
+            return Err(error);
+        }
+        state.committed = len;
+        state.known = state.touched;
+        if let Some((_, committed)) = lock(&self.shared.files).known.get_mut(&state.id) {
+            *committed = len;
+        }
+        // The file is durable, and its tags say up to where: the record need not be, before the file grows. If it has
+        // grown meanwhile, its length says nothing any longer of where a last short slot ended.
+        match state.wrote {
+            true => self.shared.journal.sync(state.known),
+            false => Ok(()),
+        }
     }
 }

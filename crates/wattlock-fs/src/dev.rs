@@ -36,6 +36,7 @@ struct World {
     room: Option<usize>,
     syncs: usize,
     writes: usize,
+    hook: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// A file's pages, and its length. Pages that are missing are holes.
@@ -209,6 +210,11 @@ impl SimStore {
         self.world().syncs
     }
 
+    /// Does something while the next sync of a file runs: what it writes is not synced.
+    pub fn during_next_sync(&self, work: impl FnOnce() + Send + 'static) {
+        self.world().hook = Some(Box::new(work));
+    }
+
     /// How many writes there were.
     pub fn writes(&self) -> usize {
         self.world().writes
@@ -357,6 +363,11 @@ impl File for SimFile {
         let mut world = self.store.world();
         world.syncs += 1;
         world.log.push(Op::Sync(self.inode));
+        let hook = world.hook.take();
+        drop(world);
+        if let Some(hook) = hook {
+            hook();
+        }
         Ok(())
     }
 

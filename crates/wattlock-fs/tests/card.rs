@@ -1,5 +1,6 @@
 //! A card that errs, stays silent, lies and vanishes: what it sealed is checked by the CPU before it is stored, if the
 //! runtime is told to check every result.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 

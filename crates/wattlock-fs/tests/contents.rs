@@ -1,4 +1,5 @@
 //! Contents against a vector in memory: every length around borders, random histories, reopening.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
 //! Power cuts: after every operation of recorded workloads, with every choice of pages that were written or not.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 
@@ -323,6 +324,38 @@ fn holes_survive() {
         Some(60_000),
         &[Zero(5000, 40_000), Sync, Checkpoint, Write(16_384, 100), Zero(0, 9000), Sync],
     );
+}
+
+#[test]
+fn what_grows_during_a_sync_costs_nothing_that_it_acknowledges() {
+    for sparse in [false, true] {
+        let mut crypto = support::crypto();
+        let store = SimStore::default();
+        let contents = Contents::start(store.clone(), &volume(), &mut crypto).unwrap().0;
+        let (file, place) = store.create("file");
+        let content = contents.create(file, place, &mut crypto).unwrap();
+        let bytes = pattern(5000, 1);
+        content.write(&bytes, 0, &mut crypto).unwrap();
+        let other = content.clone();
+        store.during_next_sync(move || {
+            let more = pattern(100_000, 2);
+            other.write(&more, if sparse { 300_000 } else { 5000 }, &mut support::crypto()).unwrap();
+        });
+        content.sync(&mut crypto).unwrap();
+        let operations = store.operations();
+        for seed in 0..200_usize {
+            let mut state = seed * 7919;
+            let crashed = store.crash(operations, &mut |below| {
+                state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                if seed < below { seed } else { (state >> 33) % below }
+            });
+            let contents = Contents::start(crashed.clone(), &volume(), &mut crypto).unwrap().0;
+            let (file, place) = crashed.open("file").unwrap();
+            let content = contents.open(file, place, &mut crypto).unwrap();
+            let got = whole(&content, &mut crypto);
+            assert!(got.len() >= 5000 && got[..5000] == bytes, "seed {seed}: {} bytes", got.len());
+        }
+    }
 }
 
 fn step() -> impl Strategy<Value = Step> {

@@ -1,4 +1,5 @@
 //! Contents in a real folder.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 

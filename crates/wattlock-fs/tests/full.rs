@@ -1,4 +1,5 @@
 //! A backing store that fills up: the call fails with `ENOSPC`, and the old content is intact.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 

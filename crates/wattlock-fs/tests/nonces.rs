@@ -1,4 +1,5 @@
 //! No key ever seals twice under one nonce.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod support;
 
