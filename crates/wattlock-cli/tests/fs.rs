@@ -373,3 +373,26 @@ fn a_file_cut_or_extended_at_a_chunks_border_is_found() {
     assert_eq!(cut([&content[..96 + 4136], &content[96 + 2 * 4136..]].concat()), 83, "the end moved up");
     assert_eq!(cut([&content[..], &content[96..96 + 4136]].concat()), 83, "a chunk behind the end");
 }
+
+#[test]
+fn a_volume_in_use_is_refused_and_its_names_and_keys_are_not() {
+    let desk = Desk::new();
+    desk.with_files();
+    let before = tree(&desk.at("vol"));
+    let journal = fs::File::open(desk.at("vol/wattlock.journal")).unwrap();
+    journal.lock().unwrap();
+    for words in [
+        &["cat", "vol", "in/a.txt"][..],
+        &["cp", "vol", "in/a.txt", "copy"],
+        &["check", "vol"],
+        &["key", "rotate", "vol"],
+    ] {
+        assert_eq!(refused(&desk.fs(words)), 84, "{words:?}");
+    }
+    assert_eq!(tree(&desk.at("vol")), before);
+    assert!(!desk.at("copy").exists());
+    assert_eq!(text(&desk.fs(&["ls", "vol"])), "in\n");
+    good(&desk.fs(&["key", "list", "vol"]));
+    drop(journal);
+    good(&desk.fs(&["check", "vol"]));
+}

@@ -61,9 +61,12 @@ pub struct Tree {
     long: Mutex<()>,
     /// Stored names of copies that another program made of an entry by adding to its stored name, by folder and by the
     /// name that they are shown with.
-    copies: Mutex<HashMap<((u64, u64), Vec<u8>), OsString>>,
+    copies: Mutex<Copies>,
     notes: Mutex<Vec<String>>,
 }
+
+/// Stored names by folder and shown name.
+type Copies = HashMap<((u64, u64), Vec<u8>), OsString>;
 
 /// An opened backing folder with the key of its names. Shared by threads.
 pub struct Folder {
@@ -435,7 +438,7 @@ impl Tree {
         let status = rustix::fs::fstat(&fd).map_err(failed)?;
         if !mode.contains(Mode::RWXU) {
             let all = Mode::from_raw_mode(status.st_mode & 0o7777);
-            rustix::fs::fchmod(&fd, all - Mode::RWXU | mode & Mode::RWXU).map_err(failed)?;
+            rustix::fs::fchmod(&fd, (all - Mode::RWXU) | (mode & Mode::RWXU)).map_err(failed)?;
         }
         Ok(((status.st_dev, status.st_ino), fd, file))
     }

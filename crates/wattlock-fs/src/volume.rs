@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -216,7 +216,7 @@ impl Volume {
             _ => return Err(Error::BadVolume("line 1".into())),
         }
         let (mut id, mut chunk, mut names, mut secret) = (None, None, None, None);
-        let (mut openers, mut keys): (Vec<Opener>, Vec<(u32, Zeroizing<[u8; 32]>)>) = Default::default();
+        let (mut openers, mut keys) = (Vec::<Opener>::new(), Vec::<(u32, Zeroizing<[u8; 32]>)>::new());
         for (number, line) in lines {
             let bad = || Error::BadVolume(format!("line {}", number + 1));
             let (word, rest) = line.split_once(' ').ok_or_else(bad)?;
@@ -610,7 +610,7 @@ impl Folder {
 
     fn content(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         // What is sealed is longer than its content: the header, and a stanza for each opener.
-        beneath::content(&self.fd.as_fd(), name, 4 * CONTENT_MAX)
+        beneath::content(&self.fd, name, 4 * CONTENT_MAX)
     }
 }
 

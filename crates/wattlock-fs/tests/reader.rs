@@ -122,7 +122,7 @@ fn an_independent_reader_reads_names_links_attributes_and_contents() {
         let inner = tree.folder(&root, &entry, &mut world.crypto).unwrap();
         let mut expected = BTreeMap::new();
         for len in [0, 1, 4095, 4096, 4097, 100_000] {
-            let content: Vec<u8> = (0..len).map(|at: u32| (at * 7 >> 3) as u8).collect();
+            let content: Vec<u8> = (0..len).map(|at: u32| ((at * 7) >> 3) as u8).collect();
             let name = format!("{len} \u{e4}").into_bytes();
             file(&mut world, (&tree, &root), &name, &[(0, &content)], len.into());
             expected.insert(name, content);
