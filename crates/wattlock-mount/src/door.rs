@@ -50,6 +50,9 @@ pub(crate) struct Opened<C> {
     pub writable: bool,
 }
 
+/// A new file: its content, and what the kernel is told of it.
+type Made<B> = (Arc<Opened<<B as Backing>::Content>>, FileAttr, fuser::Generation);
+
 /// A file handle.
 pub(crate) struct FileHandle<C> {
     pub number: u64,
@@ -517,7 +520,7 @@ impl<B: Backing> Inner<B> {
         entry: &Entry,
         (mode, caller): (Mode, Caller),
         thread: &mut B::Thread,
-    ) -> Result<(Arc<Opened<B::Content>>, FileAttr, fuser::Generation)> {
+    ) -> Result<Made<B>> {
         let make = || self.backing.create_file(&dir.folder, entry, mode);
         let file = self.as_caller(caller, groups_for(mode), make)?;
         let undo = |error| {

@@ -88,7 +88,7 @@ impl<B: Backing> Inner<B> {
             let _moving = self.moving();
             let stat = self.stat_in(&dir, &entry.stored).map_err(errno)?;
             let number = self.table.number(inode(&stat));
-            let links = stat.st_nlink as u64;
+            let links = stat.st_nlink;
             let held = match !folder && self.table.needs_holding(number, links) {
                 true => Some(Arc::new(self.name_only(&dir, &entry.stored)?)),
                 false => None,
@@ -124,7 +124,7 @@ impl<B: Backing> Inner<B> {
             if let (Some(stat), false) = (&victim, exchange) {
                 let number = self.table.number(inode(stat));
                 let folder = type_of(stat) == FileType::Directory;
-                let links = stat.st_nlink as u64;
+                let links = stat.st_nlink;
                 let held = match !folder && self.table.needs_holding(number, links) {
                     true => Some(Arc::new(self.name_only(&new, &new_entry.stored)?)),
                     false => None,

@@ -120,9 +120,12 @@ pub enum Whereabouts {
     Held(Arc<OwnedFd>),
 }
 
+/// Some of them, by number.
+type Shard<C> = Mutex<HashMap<u64, Node<C>>>;
+
 /// All of them.
 pub struct Table<C> {
-    shards: Box<[Mutex<HashMap<u64, Node<C>>>]>,
+    shards: Box<[Shard<C>]>,
     root: (u64, u64),
     /// Devices beneath the volume's folder other than its own.
     devices: Mutex<Vec<u64>>,
