@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what was built, or takes it away again. Builds nothing, so that it may run as root.
 #
-#   scripts/install.sh install        the program, the provider, the module for nginx (where it was built), the C header
+#   scripts/install.sh install        the program, the provider, the module for nginx (where it was built), the C header,
+#                                     a service for mounted volumes, and the name by which mount(8) calls the program
 #   scripts/install.sh uninstall      takes away exactly these; refuses while openssl.cnf or a configuration of nginx
 #                                     names them, but for FORCE=1
 #
@@ -24,10 +25,18 @@ each() {
     "$1" 644 "$target/release/libwattlock_provider.so" "$libraries/libwattlock_provider.so"
     "$1" 644 "$target/nginx/ngx_http_wattlock_module.so" "$libraries/ngx_http_wattlock_module.so"
     "$1" 644 crates/wattlock-provider/include/wattlock.h "$prefix/include/wattlock.h"
+    "$1" 644 systemd/wattlock@.service "$prefix/lib/systemd/system/wattlock@.service"
+    "$1" link ../bin/wattlock "$prefix/sbin/mount.wattlock"
 }
 
 put() {
-    local mode=$1 from=$2 to=$destdir$3
+    local mode=$1 from=$2 to=$destdir$3 text
+    if [ "$mode" = link ]; then
+        install -d -m 755 "$(dirname "$to")"
+        ln -sfn "$from" "$to"
+        echo "installed $to"
+        return
+    fi
     if [ ! -f "$from" ]; then
         echo "not installed: $from, which was not built (nginx/build.sh builds it)"
         return
@@ -35,13 +44,19 @@ put() {
     install -d -m 755 "$(dirname "$to")"
     # Beside and over, so that a program that has the old one mapped keeps it.
     install -m "$mode" "$from" "$to.new"
+    if [ "${to##*.}" = service ]; then
+        # The service names the program by its whole path.
+        text=$(<"$from")
+        printf '%s\n' "${text//\/usr\/local\/bin\//"$prefix/bin/"}" >"$to.new"
+    fi
     mv -f "$to.new" "$to"
     echo "installed $to"
 }
 
 take() {
     local to=$destdir$3
-    if [ -e "$to" ]; then
+    # A link whose program is gone already counts as there.
+    if [ -e "$to" ] || [ -L "$to" ]; then
         rm "$to"
         echo "removed $to"
     fi

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The main job, shown: a file sealed and opened beside `cp` and `age`, a web site served by nginx with Wattlock and
-# without, what was chosen and why, a damaged file refused. Ends with some lines and a page: target/wattlock-run.html.
+# The main job, shown: a file sealed and opened beside `cp` and `age`, a pipe sealed, files compressed, an encrypted
+# folder mounted, a web site served by nginx with Wattlock and without, what was chosen and why, a damaged file refused.
+# Ends with some lines and a page: target/wattlock-run.html.
 #
 #   scripts/run.sh [INPUT]      a file, or a folder (packed for the first part, served in the second); else both are
 #                               made
@@ -37,7 +38,12 @@ if [ ! -w "$base" ] || [ "$(free "$base")" -lt $((5 * bytes)) ] || [ "${memory:-
         fail "no room: $((5 * bytes >> 20)) MiB are needed in /dev/shm or in $base (TMPDIR=FOLDER names another)"
 fi
 folder=$(mktemp -d "$base/wattlock-run.XXXXXX")
-trap 'rm -rf "$folder"' EXIT
+clear=$folder/clear
+cleanup() {
+    [ ! -d "$clear" ] || "$wattlock" umount --lazy "$clear" 2>/dev/null || true
+    rm -rf --one-file-system "$folder"
+}
+trap cleanup EXIT
 export WATTLOCK_PROFILE=$folder/profile.json
 notes=()
 note() { notes+=(--note "$*"); echo "$*"; }
@@ -55,7 +61,7 @@ make_site() {
     rm "$lines"
 }
 
-step "[1/6] Input"
+step "[1/7] Input"
 site=$folder/site
 if [ -z "$input" ]; then
     head -c "$made" /dev/urandom >"$folder/input"
@@ -72,11 +78,11 @@ if [ "$site" = "$folder/site" ]; then
     echo "made: a web site of $(du -sbh "$site" | cut -f1), $(ls "$site" | wc -l) files"
 fi
 
-step "[2/6] What each engine costs here (some seconds; all of it: wattlock calibrate --report FILE)"
+step "[2/7] What each engine costs here (some seconds; all of it: wattlock calibrate --report FILE)"
 "$wattlock" calibrate --quick >"$folder/log" || { cat "$folder/log" >&2; exit 1; }
 "$wattlock" engines --kind aes-256-gcm-seal
 
-step "[3/6] Sealed, opened, damaged"
+step "[3/7] Sealed, opened, damaged"
 "$wattlock" keygen -o "$folder/key.txt" 2>"$folder/log" >&2 || { cat "$folder/log" >&2; exit 1; }
 recipient=$(sed -n 's/^# public key: //p' "$folder/key.txt")
 "$wattlock" seal -r "$recipient" -o "$folder/sealed" "$input"
@@ -104,10 +110,38 @@ else
     echo "no age here: the comparison with it is left out (apt-get install age)"
 fi
 
-step "[4/6] The same work by cp and age, in turn"
+step "[4/7] The same work by cp and age, in turn"
 "$wattlock" bench files --dir "$folder" --input "$input" --rounds 5 --json "$folder/files.json" >"$folder/log"
 
-step "[5/6] The site over HTTPS: nginx without Wattlock, and the same nginx with it"
+step "[5/7] A pipe, compressed files, an encrypted folder"
+seq 100000 >"$folder/lines"
+"$wattlock" stream seal -r "$recipient" --framing lines <"$folder/lines" |
+    "$wattlock" stream open -i "$folder/key.txt" | cmp - "$folder/lines"
+note "100,000 lines through a sealed stream, from one process to another, came out as they went in"
+"$wattlock" gzip -k "$folder/lines"
+gzip -dc "$folder/lines.gz" | cmp - "$folder/lines"
+gzip -c "$folder/lines" | "$wattlock" gzip -dc | cmp - "$folder/lines"
+note "gzip reads what wattlock gzip writes, and the other way round:" \
+    "$(stat -c %s "$folder/lines") bytes, compressed $(stat -c %s "$folder/lines.gz")"
+"$wattlock" fs init -r "$recipient" "$folder/volume"
+mkdir "$clear"
+code=0
+"$wattlock" mount -i "$folder/key.txt" "$folder/volume" "$clear" 2>"$folder/log" || code=$?
+case $code in
+0)
+    cp "$folder/lines" "$clear/lines"
+    cmp "$folder/lines" "$clear/lines"
+    "$wattlock" umount "$clear"
+    "$wattlock" fs cat -i "$folder/key.txt" "$folder/volume" lines | cmp - "$folder/lines"
+    "$wattlock" fs check -i "$folder/key.txt" "$folder/volume"
+    note "an encrypted folder was mounted, written to and unmounted; the file is whole without a mount, too"
+    ;;
+# 88: no FUSE; 89: the system refused, as containers do.
+88 | 89) note "not shown: an encrypted folder mounted ($(sed 's/^wattlock: //' "$folder/log"))" ;;
+*) fail "mounting an encrypted folder: exit code $code, $(cat "$folder/log")" ;;
+esac
+
+step "[6/7] The site over HTTPS: nginx without Wattlock, and the same nginx with it"
 records=("$folder/files.json")
 status=0
 module=$target/nginx/ngx_http_wattlock_module.so
@@ -122,7 +156,7 @@ else
     note "FAILED: the site over HTTPS (the line above says why)"
 fi
 
-step "[6/6] Joules, and the page"
+step "[7/7] Joules, and the page"
 joules() {
     "$wattlock" energy --json --output "$folder/$1.json" --bytes "$(stat -Lc %s "$input")" -- "${@:2}"
     records+=("$folder/$1.json")

@@ -38,7 +38,7 @@ impl Tree {
         make.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).output().unwrap()
     }
 
-    /// Every file under the root, with the permissions that it has.
+    /// Every file under the root, with the permissions that it has, and every link with its target.
     fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut left = vec![self.path("root")];
@@ -48,12 +48,16 @@ impl Tree {
                 if entry.file_type().unwrap().is_dir() {
                     left.push(entry.path());
                 } else {
-                    let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
                     let path = entry.path();
-                    found.push(format!(
-                        "{mode:o} /{}",
-                        path.strip_prefix(self.path("root")).unwrap().display()
-                    ));
+                    let shown = path.strip_prefix(self.path("root")).unwrap().display();
+                    // Metadata of an entry is a link's own.
+                    found.push(match fs::read_link(&path) {
+                        Ok(target) => format!("link /{shown} -> {}", target.display()),
+                        Err(_) => {
+                            let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+                            format!("{mode:o} /{shown}")
+                        }
+                    });
                 }
             }
         }
@@ -84,9 +88,11 @@ fn what_install_puts_uninstall_takes_and_nothing_else() {
     good(&tree.make("install", &[]));
     let mut wanted = vec![
         "644 /usr/local/include/wattlock.h",
+        "644 /usr/local/lib/systemd/system/wattlock@.service",
         "644 /usr/local/lib/wattlock/libwattlock_provider.so",
         "644 /usr/local/lib/wattlock/ngx_http_wattlock_module.so",
         "755 /usr/local/bin/wattlock",
+        "link /usr/local/sbin/mount.wattlock -> ../bin/wattlock",
         &before[0],
     ];
     wanted.sort_unstable();
@@ -94,6 +100,8 @@ fn what_install_puts_uninstall_takes_and_nothing_else() {
     let module =
         fs::read_to_string(tree.path("root/usr/local/lib/wattlock/ngx_http_wattlock_module.so")).unwrap();
     assert_eq!(module, "nginx/ngx_http_wattlock_module.so");
+    let called = fs::read_to_string(tree.path("root/usr/local/sbin/mount.wattlock")).unwrap();
+    assert_eq!(called, "release/wattlock", "mount(8) finds the program through the link");
     good(&tree.make("install", &[]));
     assert_eq!(tree.files(), wanted, "a second time changes nothing");
     good(&tree.make("uninstall", &[]));
@@ -108,6 +116,12 @@ fn a_prefix_is_where_everything_goes_and_must_be_whole() {
     good(&tree.make("install", &["PREFIX=/usr"]));
     assert!(tree.path("root/usr/lib/wattlock/libwattlock_provider.so").exists());
     assert!(!tree.path("root/usr/local").exists());
+    let service = fs::read_to_string(tree.path("root/usr/lib/systemd/system/wattlock@.service")).unwrap();
+    let own =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systemd/wattlock@.service"))
+            .unwrap();
+    assert!(own.contains("ExecStart=/usr/local/bin/wattlock mount "), "what is replaced is there");
+    assert_eq!(service, own.replace("/usr/local/bin/", "/usr/bin/"));
     good(&tree.make("uninstall", &["PREFIX=/usr"]));
     assert_eq!(tree.files(), [""; 0]);
     assert!(refused(&tree.make("install", &["PREFIX=here"])).contains("not an absolute path"));
@@ -164,7 +178,7 @@ fn what_was_not_built_is_not_installed() {
     let tree = Tree::new();
     fs::remove_file(tree.path("my target/nginx/ngx_http_wattlock_module.so")).unwrap();
     assert!(good(&tree.make("install", &[])).contains("not installed: "));
-    assert_eq!(tree.files().len(), 3);
+    assert_eq!(tree.files().len(), 5);
     good(&tree.make("uninstall", &[]));
     fs::remove_file(tree.path("my target/release/libwattlock_provider.so")).unwrap();
     assert!(refused(&tree.make("install", &[])).contains("`make build` first"));
