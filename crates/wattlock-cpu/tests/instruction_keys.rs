@@ -195,9 +195,10 @@ fn check_sees_every_spoiled_bit() {
             let wrong = Err(Error::Device(Fault::WrongResult));
             assert_eq!(engine.check(&request, request.output.len() + 1), wrong);
             for bit in (0..len * 8).step_by((len / 8).max(1)) {
-                // X25519 ignores five bits of a scalar, so they are not wrong; a deflate stream may end in padding.
+                // X25519 ignores five bits of a scalar, so they are not wrong. Compressed data may have
+                // padding: what counts is whether it still decompresses to the input.
                 let free = kind == Kind::X25519Generate && (bit < 3 || bit == 254 || bit == 255)
-                    || kind == Kind::Deflate;
+                    || kind.info().family == Family::Compress;
                 request.output[bit / 8] ^= 1 << (bit % 8);
                 assert!(free || engine.check(&request, len) == wrong, "{kind:?} bit {bit}");
                 request.output[bit / 8] ^= 1 << (bit % 8);

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::XattrFlags;
 use rustix::io::{Errno, Result};
 
-/// How many attempts a value is given that grows in between.
-const GROWING: usize = 5;
+/// `XATTR_SIZE_MAX` and `XATTR_LIST_MAX`.
+const MOST: usize = 1 << 16;
 
 /// Whether a path is a descriptor itself: then its end is to be followed.
 fn is_descriptor(path: &OsStr) -> bool {
@@ -61,21 +61,18 @@ pub fn list(path: &OsStr) -> Result<Vec<Vec<u8>>> {
     Ok(names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect())
 }
 
-/// First tries a size that nearly always does.
+/// First tries a size that nearly always does, then the most that Linux allows for a value and for a list of names.
 fn whole(read: impl Fn(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
     let mut value = vec![0; 256];
-    for _ in 0..GROWING {
-        match read(&mut value) {
-            // Asked with no room, the system says how much there is.
-            Err(Errno::RANGE) => value.resize(read(&mut [])?, 0),
-            Ok(len) => {
-                value.truncate(len);
-                return Ok(value);
-            }
-            Err(error) => return Err(error),
+    let len = match read(&mut value) {
+        Err(Errno::RANGE) => {
+            value.resize(MOST, 0);
+            read(&mut value)?
         }
-    }
-    Err(Errno::RANGE)
+        other => other?,
+    };
+    value.truncate(len);
+    Ok(value)
 }
 
 #[cfg(test)]
