@@ -12,9 +12,8 @@
  * connection, as zlib's failure does.
  *
  * *The loop.* Compression is done in slices of at most SLICE_NS of predicted work. What is left is gone on with in the next
- * turn of the loop, so that a large response holds nobody up. Input that nginx reuses only once it was taken (a proxy's
- * buffers) and input that is to be flushed is not cut: there is never more than some buffers of it at once, and nginx's pipe
- * would ask again in the same turn.
+ * turn of the loop, so that a large response holds nobody up. That is done where the request's write handler is sure to
+ * call again: responses of upstreams and subrequests are not cut, nor is what stands before a flush.
  *
  * *Flushes* go out at once, as a sync flush of one continuous stream; one buffer may flush and end. Buffers without data in
  * mid-stream are passed over.
@@ -81,6 +80,7 @@ typedef struct {
     unsigned             done:1;
     unsigned             nomem:1;
     unsigned             yield:1;
+    unsigned             cuttable:1; /* in this call: the loop may go round before the input is used up */
 } wattlock_response_t;
 
 static void *wattlock_compress_create_main_conf(ngx_conf_t *cf);
@@ -563,11 +563,36 @@ wattlock_note(wattlock_response_t *response, size_t bytes, uint64_t ns)
 }
 
 
-/* Whether the loop may go round before this input is used up. */
+/*
+ * Whether somebody is sure to call again with nothing new if the loop goes round first: ngx_http_writer, which a request
+ * has that is served without an upstream and whose output is the connection's. An event pipe and a subrequest call only
+ * with more to say. What a flush stands behind goes out at once.
+ */
 static int
-wattlock_may_wait(ngx_buf_t *b)
+wattlock_cuttable(wattlock_response_t *response)
 {
-    return !b->flush && (!b->recycled || b->tag == (ngx_buf_tag_t) &ngx_http_copy_filter_module);
+    ngx_chain_t         *cl;
+    ngx_http_request_t  *r = response->request;
+
+    if (r != r->main || r->upstream != NULL || r->postponed != NULL || r->connection->data != r) {
+        return 0;
+    }
+
+    for (cl = response->in; cl != NULL; cl = cl->next) {
+        if (cl->buf->flush) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* Whether the loop may go round before this buffer is used up. */
+static int
+wattlock_may_wait(wattlock_response_t *response, ngx_buf_t *b)
+{
+    return response->cuttable && (!b->recycled || b->tag == (ngx_buf_tag_t) &ngx_http_copy_filter_module);
 }
 
 
@@ -591,7 +616,7 @@ wattlock_step(wattlock_response_t *response)
     then = b->last_buf ? WATTLOCK_END : b->flush ? WATTLOCK_FLUSH : WATTLOCK_MORE;
     from = size;
 
-    if (wattlock_may_wait(b) && size > response->budget) {
+    if (wattlock_may_wait(response, b) && size > response->budget) {
         if (response->budget == 0) {
             response->yield = 1;
             return NGX_AGAIN;
@@ -705,6 +730,7 @@ wattlock_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 
     response->budget = wattlock_slice(response);
     response->yield = 0;
+    response->cuttable = wattlock_cuttable(response);
 
     for ( ;; ) {
 
@@ -717,7 +743,11 @@ wattlock_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         }
 
         if (response->yield) {
-            /* The loop goes round once, without sleeping, and comes back here through the request's write handler. */
+            /*
+             * The loop goes round once, without sleeping, and comes back here through the request's write handler. A
+             * flush that was done meanwhile took the mark away.
+             */
+            r->connection->buffered |= WATTLOCK_BUFFERED;
             ngx_post_event(r->connection->write, &ngx_posted_next_events);
         }
 

@@ -91,7 +91,7 @@ impl Gzip {
         let (mode, identity, time) = (input.mode, input.identity, time_of(&input.body));
         let target = Target::open(output, identity, progress.cancel())?;
         let header = self.header(name.as_deref(), time);
-        let mut reader = Whole::new(input);
+        let mut reader = Whole::new(input)?;
         match target {
             Target::Atomic(file) => {
                 self.run(&header, &mut reader, &mut file.file(), source, progress)?;
@@ -116,7 +116,7 @@ impl Gzip {
         then: impl FnOnce(Body<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let header = self.header(name, time_of(&input.body));
-        let mut reader = Whole::new(input);
+        let mut reader = Whole::new(input)?;
         let (to, from) = sync_channel(2 * AHEAD);
         let (made, done) = std::thread::scope(|scope| {
             let making = scope.spawn(move || {
@@ -320,12 +320,15 @@ struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    fn new(input: Source<'a>) -> Whole<'a> {
+    fn new(input: Source<'a>) -> Result<Whole<'a>, Error> {
         let (len, file) = match &input.body {
-            Body::File { file, at, end } => (Some(end - at), file.try_clone().ok().map(|file| (file, *end))),
+            Body::File { file, at, end } => {
+                let again = file.try_clone().map_err(|error| Error::io("looking at the input", error))?;
+                (Some(end - at), Some((again, *end)))
+            }
             Body::Stream(_) => (None, None),
         };
-        Whole { reader: input.into_stream(), len, file }
+        Ok(Whole { reader: input.into_stream(), len, file })
     }
 
     fn len(&self) -> Option<u64> {

@@ -17,14 +17,18 @@ pub(crate) const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 /// Of what everybody may read that may enter the folder: it is sealed, and nothing opens without it.
 pub(crate) const SHARED: Mode = Mode::from_raw_mode(0o644);
 
-/// Opens a name below a folder. A link in its place is an error (`ELOOP`), whatever it points to.
+/// Opens a name below a folder. A link in its place is an error (`ELOOP`), whatever it points to; so is something mounted
+/// there (`EXDEV`), which no sync of the volume would reach.
 pub(crate) fn open(
     folder: impl AsFd,
     name: impl Arg + Copy,
     flags: OFlags,
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     loop {
         match rustix::fs::openat2(folder.as_fd(), name, flags, mode, resolve) {

@@ -506,8 +506,10 @@ impl<S: Store> Shared<S> {
             state.committed = state.len;
             state.floor = self.slots(state.len);
             (state.number, state.known, state.touched) = (None, 0, 0);
-            (state.reserved, state.wrote, state.grown) = (false, false, 0);
+            // `wrote` stays: a write that failed in the background is told to whoever syncs that file.
+            (state.reserved, state.grown) = (false, 0);
         }
+        self.journal.shrink();
         {
             let mut files = lock(&self.files);
             *files = Files::default();
@@ -1363,13 +1365,28 @@ impl<S: Store> Content<S> {
         if len > self.geometry().max_len() {
             return Err(Error::io("extending a file", rustix::io::Errno::FBIG));
         }
+        self.resize(len, true, crypto)
+    }
+
+    /// Extends the content with a hole to `len` bytes. One that is longer, by now, stays as it is.
+    ///
+    /// # Errors
+    /// As [`Content::write`].
+    pub fn grow(&self, len: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
+        if len > self.geometry().max_len() {
+            return Err(Error::io("extending a file", rustix::io::Errno::FBIG));
+        }
+        self.resize(len, false, crypto)
+    }
+
+    fn resize(&self, len: u64, may_cut: bool, crypto: &mut impl Crypto) -> Result<(), Error> {
         self.shared.relieve(crypto)?;
         let _epoch = read_lock(&self.shared.epoch);
         let mut state = self.state_mut();
         with_scratch(|scratch| {
             if len > state.len {
                 self.extend(&mut state, len, scratch, crypto)
-            } else if len < state.len {
+            } else if may_cut && len < state.len {
                 self.cut(&mut state, len, scratch, crypto)
             } else {
                 Ok(())
@@ -1571,7 +1588,13 @@ impl<S: Store> Content<S> {
             return Ok(());
         }
         let mut state = self.state_mut();
-        if state.cuts != cuts || len <= state.committed {
+        if state.cuts != cuts {
+            // What was cut and grew again meanwhile may rest on records that are not durable yet.
+            let touched = state.touched;
+            drop(state);
+            return self.shared.journal.sync(touched);
+        }
+        if len <= state.committed {
             return Ok(());
         }
         let logged = with_scratch(|scratch| {

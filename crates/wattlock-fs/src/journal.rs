@@ -272,8 +272,11 @@ impl<F: File> Journal<F> {
         head.extend(tag);
         let slot = 1 - inner.head;
         let failed = |error| Error::io("writing the journal's head", error);
-        self.file.write_at(&head, HEADS[slot]).map_err(failed)?;
-        self.file.sync().map_err(failed)?;
+        // Half a change: which head a later start finds is open, so nothing more is promised under either.
+        if let Err(error) = self.file.write_at(&head, HEADS[slot]).and_then(|()| self.file.sync()) {
+            inner.failed = true;
+            return Err(failed(error));
+        }
         // From here on the new epoch counts, whatever happens.
         inner.head = slot;
         inner.epoch = epoch;
@@ -282,11 +285,15 @@ impl<F: File> Journal<F> {
         inner.synced = inner.number;
         inner.synced_end = RECORDS;
         inner.failed = false;
-        if self.file.len().is_ok_and(|len| len > KEEP) {
-            // The space is given back; where that fails it stays.
+        Ok(())
+    }
+
+    /// Gives back the space of an emptied journal, once nothing points into it any longer. Where that fails it stays.
+    pub(crate) fn shrink(&self) {
+        let inner = self.inner();
+        if inner.end <= KEEP && self.file.len().is_ok_and(|len| len > KEEP) {
             _ = self.file.set_len(KEEP);
         }
-        Ok(())
     }
 
     /// Appends a record: `record` has [`RECORD_HEAD`] bytes of room and then the blob; it is worthless afterwards.

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -157,12 +157,13 @@ impl FolderStore {
     /// Opens a path below the folder without following a link.
     fn beneath(&self, path: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         Ok(rustix::fs::openat2(&self.root, path, flags, Mode::empty(), how)?)
     }
 
     /// Looks through all folders for an inode.
     fn search(&self, inode: (u64, u64)) -> io::Result<Option<std::fs::File>> {
+        let device = rustix::fs::fstat(&self.root)?.st_dev;
         let mut folders = vec![self.beneath(OsStr::new("."), OFlags::DIRECTORY)?];
         while let Some(folder) = folders.pop() {
             for entry in Dir::read_from(&folder)? {
@@ -183,15 +184,18 @@ impl FolderStore {
                     FileType::Directory => {
                         let flags = flags | OFlags::DIRECTORY;
                         match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
+                            // What is mounted here is not the volume's.
+                            Ok(below) if rustix::fs::fstat(&below)?.st_dev != device => {}
                             Ok(below) => folders.push(below),
-                            Err(Errno::NOENT) => {}
+                            // A file in a folder that this user may not list is not one that this user wrote.
+                            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
                             Err(error) => return Err(error.into()),
                         }
                     }
                     FileType::RegularFile if entry.ino() == inode.1 => {
-                        let found = rustix::fs::openat(&folder, name, flags | OFlags::RDWR, Mode::empty())?;
+                        let found = rustix::fs::openat(&folder, name, flags | OFlags::PATH, Mode::empty())?;
                         if is_inode(&found, inode)? {
-                            return Ok(Some(found.into()));
+                            return Ok(Some(for_writing(&found)?.into()));
                         }
                     }
                     _ => {}
@@ -199,6 +203,23 @@ impl FolderStore {
             }
         }
         Ok(None)
+    }
+}
+
+/// Opens for writing what a descriptor names. An owner may have taken the right to write from a file that is not whole
+/// yet (git's objects are read-only): it is given for the moment of opening.
+fn for_writing(named: &OwnedFd) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", named.as_raw_fd());
+    let open = || rustix::fs::open(&*path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
+    match open() {
+        Err(Errno::ACCESS) => {
+            let mode = Mode::from_raw_mode(rustix::fs::fstat(named)?.st_mode);
+            rustix::fs::chmod(&*path, mode | Mode::RUSR | Mode::WUSR)?;
+            let opened = open();
+            rustix::fs::chmod(&*path, mode)?;
+            Ok(opened?)
+        }
+        opened => Ok(opened?),
     }
 }
 
@@ -220,8 +241,8 @@ impl Store for FolderStore {
     }
 
     fn find(&self, place: &Place) -> io::Result<Option<std::fs::File>> {
-        match self.beneath(OsStr::from_bytes(&place.path), OFlags::RDWR | OFlags::NONBLOCK) {
-            Ok(found) if is_inode(&found, place.inode)? => Ok(Some(found.into())),
+        match self.beneath(OsStr::from_bytes(&place.path), OFlags::PATH) {
+            Ok(found) if is_inode(&found, place.inode)? => Ok(Some(for_writing(&found)?.into())),
             _ => self.search(place.inode),
         }
     }

@@ -130,6 +130,18 @@ fn one_content_serves_every_opener_of_an_inode() {
     assert_eq!(bench.contents.len_of(inode, 0), 7);
 }
 
+/// What the kernel writes behind the end while a program reserves room for less must stay.
+#[test]
+fn growing_never_cuts() {
+    let mut bench = Bench::new();
+    bench.write(0, &[7; 5000]);
+    bench.content.grow(100, &mut bench.crypto).unwrap();
+    assert_eq!(whole(&bench.content, &mut bench.crypto), [7; 5000]);
+    bench.content.grow(9000, &mut bench.crypto).unwrap();
+    let grown = whole(&bench.content, &mut bench.crypto);
+    assert_eq!((&grown[..5000], &grown[5000..]), (&[7; 5000][..], &[0; 4000][..]));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Write(usize, usize),

@@ -200,6 +200,10 @@ impl Backing for Plain {
         content.set_len(len).map_err(failed)
     }
 
+    fn grow(&self, content: &File, len: u64, _thread: &mut ()) -> Result<()> {
+        rustix::fs::fallocate(content, FallocateFlags::empty(), 0, len).map_err(failed)
+    }
+
     fn zero(&self, content: &File, at: u64, len: u64, _thread: &mut ()) -> Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(content, flags, at, len).map_err(failed)

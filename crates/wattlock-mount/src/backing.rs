@@ -228,6 +228,12 @@ pub trait Backing: Send + Sync + 'static {
     /// [`Error::Io`], [`Error::Damaged`].
     fn set_len(&self, content: &Self::Content, len: u64, thread: &mut Self::Thread) -> Result<()>;
 
+    /// Extends with a hole; what is longer by now stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn grow(&self, content: &Self::Content, len: u64, thread: &mut Self::Thread) -> Result<()>;
+
     /// Makes a range zeros; the length stays.
     ///
     /// # Errors

@@ -272,10 +272,8 @@ impl<B: Backing> Inner<B> {
             at.checked_add(len).filter(|end| *end <= i64::MAX as u64).ok_or_else(|| errno(Errno::FBIG))?;
         self.on_thread(|thread, _| {
             self.drop_capability(number, thread);
-            let grow = |thread: &mut B::Thread| match end > self.backing.len(content) {
-                true => self.backing.set_len(content, end, thread),
-                false => Ok(()),
-            };
+            // Asked and done in one: the kernel may write behind the end at this moment.
+            let grow = |thread: &mut B::Thread| self.backing.grow(content, end, thread);
             let clear = |thread: &mut B::Thread| {
                 let len = self.backing.len(content).min(end).saturating_sub(at);
                 if len == 0 { Ok(()) } else { self.backing.zero(content, at, len, thread) }
@@ -465,17 +463,10 @@ impl<B: Backing> Inner<B> {
             let mode = self.masked(&dir, mode, umask);
             let made = self.create(parent, &dir, &entry, (mode, Inner::<B>::caller(request)), thread);
             let (opened, attr, generation) = match made {
-                // Another mount or process made it meanwhile.
+                // Another mount or process made it meanwhile. The kernel looks it up anew, and asks whether the caller
+                // may open it, which it does not for a file that it believes to be made by this call.
                 Err(error) if error.errno() == Errno::EXIST.raw_os_error() && !exclusive => {
-                    let stat = self.stat_in(&dir, &entry.stored).map_err(errno)?;
-                    let (attr, generation) = self.found(parent, &dir, &entry, &stat, thread)?;
-                    match self.open(attr.ino.0, true, thread) {
-                        Ok(opened) => (opened, attr, generation),
-                        Err(error) => {
-                            self.table.forget(attr.ino.0, 1);
-                            return Err(error);
-                        }
-                    }
+                    return Err(errno(Errno::STALE));
                 }
                 made => made?,
             };

@@ -279,6 +279,10 @@ impl Backing for Sealed {
         content.set_len(len, self.crypto(thread))
     }
 
+    fn grow(&self, content: &Self::Content, len: u64, thread: &mut SealedThread) -> Result<()> {
+        content.grow(len, self.crypto(thread))
+    }
+
     fn zero(&self, content: &Self::Content, at: u64, len: u64, thread: &mut SealedThread) -> Result<()> {
         content.zero(at, len, self.crypto(thread))
     }

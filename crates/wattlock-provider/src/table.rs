@@ -143,7 +143,8 @@ unsafe extern "C" fn flush(provider: *mut c_void) -> c_uint {
 }
 
 unsafe extern "C" fn turn(provider: *mut c_void, moment: c_int, progress: c_uint, out: *mut Turn) {
-    let mut answer = Turn::default();
+    // What holds if the work below panics: something may be in flight, so the loop comes round again.
+    let mut answer = Turn { again: NEXT, in_flight: 1, ..Turn::default() };
     entry(|| {
         let moment = match moment {
             0 => Moment::Call,

@@ -336,6 +336,7 @@ impl Seat {
         let State { gather, gathered, .. } = &mut *state;
         let waiting = gathered.iter().map(|one| (one.kind(), one.since));
         let next = gather.turn(waiting, &flight, (moment, progress), now);
+        let went = matches!(next, Next::Go(_)) && !gathered.is_empty();
         let mut again = Again::Turn;
         match next {
             Next::Go(kind) => _ = state.release(kind, None),
@@ -348,7 +349,7 @@ impl Seat {
         let in_flight = state.in_flight();
         unlock(state);
         let again = if in_flight == 0 { Again::Idle } else { again };
-        Turned { in_flight, went: matches!(next, Next::Go(_)), again, now }
+        Turned { in_flight, went, again, now }
     }
 
     /// The application's loop has nothing else to do: releases what has gathered. Returns how much is in flight.
