@@ -425,7 +425,7 @@ fn print_stats(done: &str, bytes: u64, runtime: &Runtime, seconds: f64) -> Resul
     );
     // The chunks, the one that carries the key among them.
     let cells = runtime.snapshot().cells;
-    for cell in cells.iter().filter(|cell| Kind::from_name(&cell.kind).is_some_and(is_aead)) {
+    for cell in cells.iter().filter(|cell| Kind::from_name(&cell.kind).is_some_and(is_content)) {
         let requests = if cell.requests == 1 { "request" } else { "requests" };
         let size = text::bytes(cell.bytes);
         tell!("{} on {}: {} {requests}, {size}", cell.kind, cell.engine, cell.requests);
@@ -437,8 +437,8 @@ fn print_stats(done: &str, bytes: u64, runtime: &Runtime, seconds: f64) -> Resul
     Ok(())
 }
 
-fn is_aead(kind: Kind) -> bool {
-    matches!(kind.info().family, Family::Seal | Family::Open)
+fn is_content(kind: Kind) -> bool {
+    matches!(kind.info().family, Family::Seal | Family::Open | Family::Compress)
 }
 
 /// This process's peak resident memory in bytes (`VmHWM` in proc(5)).

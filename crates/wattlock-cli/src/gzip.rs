@@ -88,10 +88,7 @@ pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
     if inputs.iter().filter(|input| is_dash(input)).count() > 1 {
         return Err(Error::Usage("standard input can be read once".into()).into());
     }
-    // Of an accelerator's results one in 64 is checked: too few to remove what they were made of.
-    if choice.emulate.is_some() && !command.keep && !command.stdout && !command.decompress {
-        return Err(Error::Usage("with an emulated accelerator the files must stay: -k or -c".into()).into());
-    }
+    // The files go once their results are there: what an accelerator compresses, the CPU checks.
     let runtime = if command.decompress { None } else { Some(setup::runtime(choice, None, true)?) };
     let gzip = Gzip::new(command.level.number())?.named(!command.no_name);
     let progress = Progress::new(&INTERRUPTED);

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use wattlock_core::{DICTIONARY_MOST, Data, Key, Kind, LatencyClass, Options, Request};
+use wattlock_core::{DICTIONARY_MOST, Data, Item, Key, Kind, LatencyClass, Options, Request};
 use zlib_rs::crc32::{crc32, crc32_combine};
 use zlib_rs::{Inflate, InflateFlush, Status};
 
@@ -303,8 +303,12 @@ impl Chunk {
         let options = Options::compress(level, self.last);
         let data = Data::Apart { from: content, to: &mut self.output };
         let request = Request::new(Kind::Deflate, Key::none(), data);
-        let mut request = Request { aad: dictionary, options, class: LatencyClass::Bulk, ..request };
-        self.written = crypto.run(&mut request)?;
+        let request = Request { aad: dictionary, options, class: LatencyClass::Bulk, ..request };
+        // A batch of one: unlike a single request, it may go to an engine that answers later.
+        let mut items = [Item::new(request)];
+        crypto.run_all(&mut items);
+        let [item] = items;
+        self.written = item.result?;
         if self.written > self.output.len() {
             return Err(Error::Engine(wattlock_core::Error::Invalid("output length")));
         }

@@ -87,12 +87,6 @@ pub fn model_names() -> Vec<String> {
     Model::presets().into_iter().map(|model| model.name).collect()
 }
 
-/// A runtime for what is stored: whatever an engine that is not the CPU computes, the CPU checks. A wrong tag that is
-/// found next year is lost data.
-pub fn storage_runtime(choice: &Choice) -> Result<Runtime> {
-    Ok(builder(choice)?.1.verify_one_in(1).build()?)
-}
-
 fn builder(choice: &Choice) -> Result<(Vec<Arc<dyn Engine>>, Builder)> {
     let engines = engines(choice)?;
     let mut settings = Settings::default();
@@ -107,7 +101,8 @@ fn builder(choice: &Choice) -> Result<(Vec<Arc<dyn Engine>>, Builder)> {
     Ok((engines, builder))
 }
 
-/// A runtime as asked for. If no profile of this machine is on disk and `kinds` are given, those are calibrated
+/// A runtime as asked for, for what is stored or shipped: whatever an engine that is not the CPU computes, the CPU checks,
+/// since a wrong result that is found next year is lost data. If no profile of this machine is on disk and `kinds` are given, those are calibrated
 /// quickly first (about a second, told on standard error unless `quiet`) and the profile kept.
 pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<Runtime> {
     let (engines, builder) = builder(choice)?;
@@ -116,7 +111,7 @@ pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<R
         Some(kinds) => builder.profile(first_use(&engines, kinds, choice.emulate.is_none(), quiet)),
         None => builder,
     };
-    Ok(builder.build()?)
+    Ok(builder.verify_one_in(1).build()?)
 }
 
 /// `keep`: whether the profile may take the place of what is on disk. One with an emulated card must not: it would push

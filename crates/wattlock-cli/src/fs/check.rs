@@ -34,7 +34,7 @@ pub struct Command {
 
 /// Runs the command, on all cores.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
-    let runtime = setup::storage_runtime(choice)?;
+    let runtime = setup::runtime(choice, None, true)?;
     let (_, volume) = command.keys.open(&command.folder, &runtime)?;
     let crypto = &mut runtime.dispatcher();
     let store = FolderStore::open(&command.folder).map_err(|error| Error::io("opening the volume", error))?;

@@ -216,7 +216,7 @@ fn about(path: &Path, error: impl Into<anyhow::Error>) -> anyhow::Error {
 
 /// Runs `wattlock fs ls`.
 pub fn ls(command: &Ls, choice: &Choice) -> Result<()> {
-    let runtime = setup::storage_runtime(choice)?;
+    let runtime = setup::runtime(choice, None, true)?;
     let mut world = World::open(&command.keys, &command.folder, &runtime)?;
     let path = &command.path;
     let spot = world.spot(path).map_err(|error| about(path, error))?;
@@ -284,7 +284,7 @@ fn line(
 
 /// Runs `wattlock fs cat`.
 pub fn cat(command: &Cat, choice: &Choice) -> Result<()> {
-    let runtime = setup::storage_runtime(choice)?;
+    let runtime = setup::runtime(choice, None, true)?;
     let mut world = World::open(&command.keys, &command.folder, &runtime)?;
     world.contents()?;
     let mut out = std::io::stdout().lock();
@@ -300,7 +300,7 @@ pub fn cat(command: &Cat, choice: &Choice) -> Result<()> {
 
 /// Runs `wattlock fs cp`.
 pub fn cp(command: &Cp, choice: &Choice) -> Result<()> {
-    let runtime = setup::storage_runtime(choice)?;
+    let runtime = setup::runtime(choice, None, true)?;
     let mut world = World::open(&command.keys, &command.folder, &runtime)?;
     world.contents()?;
     world.stoppable = true;

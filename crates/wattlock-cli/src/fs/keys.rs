@@ -126,7 +126,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
 }
 
 fn add(command: &Add, choice: &Choice) -> Result<()> {
-    let runtime = setup::storage_runtime(choice)?;
+    let runtime = setup::runtime(choice, None, true)?;
     let (folder, mut volume) = command.keys.open(&command.folder, &runtime)?;
     let passphrase = command.passphrase || command.new_passphrase_file.is_some();
     if !passphrase {
@@ -151,7 +151,7 @@ fn add(command: &Add, choice: &Choice) -> Result<()> {
 }
 
 fn list(command: &List, choice: &Choice) -> Result<()> {
-    let runtime = setup::storage_runtime(choice)?;
+    let runtime = setup::runtime(choice, None, true)?;
     let (_, volume) = command.keys.open(&command.folder, &runtime)?;
     let row = |opener: &wattlock_fs::volume::Opener| {
         let kind = if opener.passphrase { "passphrase" } else { "key" };
@@ -163,7 +163,7 @@ fn list(command: &List, choice: &Choice) -> Result<()> {
 }
 
 fn remove(command: &Remove, choice: &Choice) -> Result<()> {
-    let runtime = setup::storage_runtime(choice)?;
+    let runtime = setup::runtime(choice, None, true)?;
     let (folder, _) = command.keys.open(&command.folder, &runtime)?;
     let _lock = folder.lock()?;
     let mut volume = command.keys.read(&command.folder, &folder, &runtime)?;
@@ -182,7 +182,7 @@ fn remove(command: &Remove, choice: &Choice) -> Result<()> {
 /// Changes a passphrase. The identity is new with it, so that the volume's own file is, too: the locked identity is
 /// replaced last, and until then the old passphrase opens the volume.
 pub fn passwd(command: &Passwd, choice: &Choice) -> Result<()> {
-    let runtime = setup::storage_runtime(choice)?;
+    let runtime = setup::runtime(choice, None, true)?;
     let (folder, volume) = command.keys.open(&command.folder, &runtime)?;
     let name = which(command.name.as_deref(), &volume)?;
     let passphrase = new_passphrase(command.new_passphrase_file.as_deref())?;
@@ -218,7 +218,7 @@ fn store(path: &Path) -> Result<FolderStore, Error> {
 }
 
 fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
-    let runtime = setup::storage_runtime(choice)?;
+    let runtime = setup::runtime(choice, None, true)?;
     let (folder, _) = command.keys.open(&command.folder, &runtime)?;
     let _lock = folder.lock()?;
     let mut volume = command.keys.read(&command.folder, &folder, &runtime)?;

@@ -142,7 +142,7 @@ fn fill(command: &Init, choice: &Choice) -> Result<()> {
     if !folder.is_empty()? {
         return Err(wattlock_fs::Error::NotEmpty(command.folder.clone()).into());
     }
-    let runtime = setup::storage_runtime(choice)?;
+    let runtime = setup::runtime(choice, None, true)?;
     let mut volume = Volume::generate(command.chunk, command.names.into())?;
     let locked = command.keys.add(&mut volume, &runtime)?;
     let written = (|| -> Result<()> {

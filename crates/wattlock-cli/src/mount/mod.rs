@@ -138,7 +138,7 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
         tracing::debug!(%error, "core dumps stay possible");
     }
     let path = command.volume.canonicalize().map_err(|_| Error::NoVolume(command.volume.clone()))?;
-    let runtime = setup::storage_runtime(&settled.choice)?;
+    let runtime = setup::runtime(&settled.choice, None, true)?;
     let (_, volume) = settled.keys(&command.keys).open(&path, &runtime)?;
     lock_memory();
     let daemon = Arc::new(Daemon::new(settled.foreground));
@@ -210,7 +210,7 @@ impl Engines for Chosen {
                 _ => choice.settings.push(setting.clone()),
             }
         }
-        let runtime = setup::storage_runtime(&choice).map_err(|error| format!("{error:#}"))?;
+        let runtime = setup::runtime(&choice, None, true).map_err(|error| format!("{error:#}"))?;
         *chosen = choice;
         Ok(runtime)
     }
