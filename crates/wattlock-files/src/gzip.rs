@@ -256,6 +256,10 @@ impl Gzip {
         if let Some(error) = first.or(unread) {
             return Err(error);
         }
+        // Raised after the last chunk was begun: the output has not appeared yet, and must not.
+        if progress.cancel().load(Relaxed) {
+            return Err(Error::Interrupted);
+        }
         let mut trailer = [0; 8];
         trailer[..4].copy_from_slice(&checksum.to_le_bytes());
         trailer[4..].copy_from_slice(&length.to_le_bytes());

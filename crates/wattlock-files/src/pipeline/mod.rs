@@ -279,7 +279,12 @@ pub(crate) fn run(
     };
     source.in_order(threads, pieces, next, |crypto, piece| work.piece(piece, crypto), done);
     // Everything that was read lies before what could not be.
-    first.or(unread).map_or(Ok(()), Err)
+    match first.or(unread) {
+        Some(error) => Err(error),
+        // Raised after the last segment was begun: the output has not appeared yet, and must not.
+        None if progress.cancel.load(Relaxed) => Err(Error::Interrupted),
+        None => Ok(()),
+    }
 }
 
 impl Work<'_> {
