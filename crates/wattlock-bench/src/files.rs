@@ -1,5 +1,7 @@
-//! Sealing and opening one large file, `cp` and `age` beside them: whole processes, in turn, timed from outside by the
-//! clock on the wall, since that is what several threads are for, and by processor time, since that is what is paid.
+//! Sealing and opening one large file, and the same content as a stream through a pipe, `cp` and `age` beside them:
+//! whole processes, in turn, timed from outside by the clock on the wall, since that is what several threads are for,
+//! and by processor time, since that is what is paid. A pipe is as fast as its writer, so its rows are by processor
+//! time.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -51,6 +53,8 @@ struct Contestant {
     /// Which row it is held against.
     peer: Option<&'static str>,
     command: Vec<String>,
+    /// What comes through a pipe on standard input.
+    piped: Option<String>,
     seconds: Vec<f64>,
     /// Of processor time.
     cpu: Vec<f64>,
@@ -74,32 +78,62 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
     };
     let bytes = std::fs::metadata(&plain)?.len();
     let own = std::env::current_exe()?.display().to_string();
-    let (sealed, aged) = (at("sealed"), at("aged"));
+    let (sealed, aged, streamed) = (at("sealed"), at("aged"), at("streamed"));
     run_once(&[&own, "seal", "-q", "-r", &recipient, "-o", &sealed, &plain])?;
     run_once(&[&own, "seal", "-q", "--format", "age", "-r", &recipient, "-o", &aged, &plain])?;
+    let status = Command::new(&own)
+        .args(["stream", "seal", "-r", &recipient])
+        .stdin(File::open(&plain)?)
+        .stdout(File::create(&streamed)?)
+        .status()?;
+    anyhow::ensure!(status.success(), "stream seal: {status}");
     let out = at("out");
     let mut all = Vec::new();
-    let mut add = |(row, name), peer: Option<&'static str>, command: &[&str]| {
+    let mut add = |(row, name), peer: Option<&'static str>, piped: Option<&str>, command: &[&str]| {
         let command = command.iter().map(|part| (*part).to_owned()).collect();
         let (seconds, cpu, peak, per_joule) = (Vec::new(), Vec::new(), None, None);
-        all.push(Contestant { name, row, peer, command, seconds, cpu, peak, per_joule });
+        let piped = piped.map(str::to_owned);
+        all.push(Contestant { name, row, peer, command, piped, seconds, cpu, peak, per_joule });
     };
     let (seal, open) =
         ([&*own, "seal", "-q", "--stats", "-r", &recipient], [&*own, "open", "-q", "--stats", "-i", &key]);
-    add(("cp", "cp"), None, &["cp", &plain, &out]);
-    add(("seal-file", "seal to a file"), Some("cp"), &[&seal[..], &["-f", "-o", &out, &plain]].concat());
-    add(("open-file", "open to a file"), Some("cp"), &[&open[..], &["-f", "-o", &out, &sealed]].concat());
+    add(("cp", "cp"), None, None, &["cp", &plain, &out]);
+    add(
+        ("seal-file", "seal to a file"),
+        Some("cp"),
+        None,
+        &[&seal[..], &["-f", "-o", &out, &plain]].concat(),
+    );
+    add(
+        ("open-file", "open to a file"),
+        Some("cp"),
+        None,
+        &[&open[..], &["-f", "-o", &out, &sealed]].concat(),
+    );
     let null = "/dev/null";
-    add(("seal", "seal to /dev/null"), Some("age"), &[&seal[..], &["-o", null, &plain]].concat());
-    add(("open", "open to /dev/null"), Some("age-d"), &[&open[..], &["-o", null, &sealed]].concat());
+    add(("seal", "seal to /dev/null"), Some("age"), None, &[&seal[..], &["-o", null, &plain]].concat());
+    add(("open", "open to /dev/null"), Some("age-d"), None, &[&open[..], &["-o", null, &sealed]].concat());
     let own_age = &[&seal[..], &["--format", "age", "-o", null, &plain]].concat();
-    add(("seal-age", "seal --format age to /dev/null"), Some("age"), own_age);
-    add(("open-age", "open age to /dev/null"), Some("age-d"), &[&open[..], &["-o", null, &aged]].concat());
+    add(("seal-age", "seal --format age to /dev/null"), Some("age"), None, own_age);
+    add(
+        ("open-age", "open age to /dev/null"),
+        Some("age-d"),
+        None,
+        &[&open[..], &["-o", null, &aged]].concat(),
+    );
+    let stream = [&*own, "stream"];
+    let (seal, open) = (["seal", "-r", &recipient], ["open", "-i", &key]);
+    let name = ("stream-seal", "stream seal, pipe to /dev/null");
+    add(name, Some("age-pipe"), Some(&plain), &[&stream[..], &seal].concat());
+    let name = ("stream-open", "stream open, pipe to /dev/null");
+    add(name, Some("age-d-pipe"), Some(&streamed), &[&stream[..], &open].concat());
     let age = version_of("age", "--version");
     if let Some(version) = &age {
         record.peer("age", version);
-        add(("age", "age to /dev/null"), None, &["age", "-r", &recipient, "-o", null, &plain]);
-        add(("age-d", "age -d to /dev/null"), None, &["age", "-d", "-i", &key, "-o", null, &aged]);
+        add(("age", "age to /dev/null"), None, None, &["age", "-r", &recipient, "-o", null, &plain]);
+        add(("age-d", "age -d to /dev/null"), None, None, &["age", "-d", "-i", &key, "-o", null, &aged]);
+        add(("age-pipe", "age, pipe to /dev/null"), None, Some(&plain), &["age", "-r", &recipient]);
+        add(("age-d-pipe", "age -d, pipe to /dev/null"), None, Some(&aged), &["age", "-d", "-i", &key]);
     }
     let cp = version_of("cp", "--version");
     record.peer("cp", cp.as_deref().unwrap_or("unknown"));
@@ -166,12 +200,18 @@ impl Contestant {
     /// Runs it once.
     fn time(&self) -> Result<Timed> {
         let (start, before) = (Instant::now(), children_cpu_s()?);
-        let output = Command::new(&self.command[0])
+        let mut child = Command::new(&self.command[0])
             .args(&self.command[1..])
-            .stdin(Stdio::null())
+            .stdin(if self.piped.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::null())
-            .output()
+            .stderr(Stdio::piped())
+            .spawn()
             .with_context(|| self.command[0].clone())?;
+        if let (Some(path), Some(mut pipe)) = (&self.piped, child.stdin.take()) {
+            // This process's time, so not part of what is measured.
+            std::io::copy(&mut File::open(path)?, &mut pipe)?;
+        }
+        let output = child.wait_with_output()?;
         let (seconds, cpu) = (start.elapsed().as_secs_f64(), children_cpu_s()? - before);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         if !output.status.success() {
@@ -194,6 +234,11 @@ impl Contestant {
         version: &dyn Fn(&str) -> String,
     ) -> Row {
         let row = match compared {
+            Some((peer, time, Some(cpu))) if self.piped.is_some() => {
+                Row::compared("files", self.row, "s", By::Cpu, cpu)
+                    .against(version(peer))
+                    .detail("time", Some(time))
+            }
             Some((peer, gain, cpu)) => Row::compared("files", self.row, "s", By::Time, gain)
                 .against(version(peer))
                 .detail("cpu", cpu),
@@ -225,8 +270,9 @@ impl Contestant {
             text::rate(bytes as f64 / seconds),
             self.peak.map_or_else(|| "-".into(), text::bytes),
         ];
-        let peer = compared
-            .map(|(peer, gain, _)| (peer.replace("age-d", "age -d"), format!("{:.3} s", gain.theirs)));
+        let peer = compared.map(|(peer, gain, _)| {
+            (peer.replace("age-d", "age -d").replace("-pipe", ""), format!("{:.3} s", gain.theirs))
+        });
         let (peer, theirs) = peer.unwrap_or_else(|| ("-".to_owned(), "-".to_owned()));
         cells.extend([peer, theirs]);
         cells.extend([pair::cell(compared.map(|of| of.1)), pair::cell(compared.and_then(|of| of.2))]);
