@@ -24,7 +24,7 @@ CLASSES = ("avx512-intel", "avx512-amd", "avx2", "none")
 COLUMNS = {"intel": "AVX-512 of Intel", "amd": "AVX-512 of AMD (Zen 5)", "zen4": "AVX-512 of AMD (Zen 4)", "avx2": "AVX2",
            "none": "no AVX2"}
 # What tells one row of a bench from another of the same name.
-COORDINATES = ("batch", "bytes", "connections", "jobs", "kind", "requests")
+COORDINATES = ("batch", "bytes", "connections", "content", "jobs", "kind", "policy", "requests", "velocity")
 
 
 class Wrong(Exception):
@@ -113,8 +113,8 @@ def identity(row):
         name = name.rsplit("-", 1)[0]
     if row["bench"] == "lanes" and name in KINDS:
         where["batch"] = 8
-    if row["bench"] == "files":
-        where.pop("bytes", None)  # 512 MiB to 2 GiB: the run says which
+    if row["bench"] in ("files", "fs") or (row["bench"] == "compress" and "content" not in where):
+        where.pop("bytes", None)  # of large files: the run says how many
     return row["bench"], name, tuple(sorted(where.items()))
 
 
@@ -166,6 +166,13 @@ def shown(row, spread=True):
     return f"**{text}**" if loss else text
 
 
+def shown_folder(row):
+    """Time against the peer, then processor time against it, then time against the layer without cryptography."""
+    cpu, plain = (row.get(key) or {} for key in ("cpu", "plain"))
+    ratios = [shown(row, spread=False)] + [shown(of, spread=False) if of else "-" for of in (cpu, plain)]
+    return " / ".join(ratios)
+
+
 def size(count):
     for unit, step in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= step and count % step == 0:
@@ -174,7 +181,7 @@ def size(count):
 
 
 def label(row, where):
-    texts = {"bytes": lambda v: size(v), "jobs": lambda v: f"{v} job{'s' * (v != 1)}", "kind": str,
+    texts = {"bytes": lambda v: size(v), "content": str, "policy": str, "velocity": str, "jobs": lambda v: f"{v} job{'s' * (v != 1)}", "kind": str,
              "requests": lambda v: f"{v} requests",
              "connections": lambda v: f"{v} connection{'s' * (v != 1)}", "batch": lambda v: f"{v} at a time"}
     return ", ".join([row] + [texts[key](value) for key, value in where])
@@ -189,6 +196,7 @@ FILES = {
     "seal-file": "sealing, file to file, against `cp`", "open-file": "opening, file to file, against `cp`",
     "seal": "sealing to /dev/null, against `age`", "open": "opening to /dev/null, against `age -d`",
     "seal-age": "sealing in age's format to /dev/null, against `age`", "open-age": "opening age's format to /dev/null, against `age -d`",
+    "stream-seal": "sealing a stream from a pipe, against `age`", "stream-open": "opening a stream from a pipe, against `age -d`",
 }
 START = {"first-use": "first use, with calibration", "later-use": "later uses",
          "runtime-first-load": "loading the runtime, first in the process", "runtime-load": "loading the runtime again",
@@ -214,6 +222,21 @@ def section_files(bench, name, where):
     if bench == "files":
         return place(list(FILES), name), FILES.get(name, name)
     return None
+
+
+def section_fs(bench, name, where):
+    return (0, name) if bench == "fs" else None
+
+
+def section_compress(bench, name, where):
+    if bench == "compress":
+        where = dict(where)
+        return (name, where.get("content", ""), -where.get("bytes", 0)), label(name, tuple(where.items()))
+    return None
+
+
+def section_stream(bench, name, where):
+    return (0, label(name, where)) if bench == "stream" else None
 
 
 def section_engines(bench, name, where):
@@ -286,6 +309,13 @@ SECTIONS = (
     ("Files", section_files, shown,
      "`wattlock bench files`. How many times as fast, whole processes, from memory (tmpfs), two cores. Values near 1 beside `cp` mean "
      "that encryption costs nothing next to copying."),
+    ("Encrypted folders", section_fs, shown_folder,
+     "`wattlock bench fs`: a mounted volume. Three ratios: time against gocryptfs, processor time of the serving process against "
+     "gocryptfs's, and time against the same FUSE layer without cryptography. Rows without a ratio are the peers' seconds."),
+    ("Compression", section_compress, shown,
+     "`wattlock bench compress`: processor time against zlib's level of the same number, and of a whole file against `pigz`."),
+    ("The published stream, on an emulated machine", section_stream, shown,
+     "`wattlock bench stream`: joules for 1,000 messages. The K20M is emulated, its joules are modelled; time and bytes are measured."),
     ("Ciphers: the engines themselves", section_engines, shown,
      "`wattlock bench engines` and the example `instruction_speed`: the fastest engine, called directly, against `openssl speed` or "
      "OpenSSL's calls, one core."),
