@@ -21,7 +21,8 @@ mod recovery;
 pub(crate) mod slots;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
@@ -50,6 +51,8 @@ const LEAST_HOLE: u64 = 1 << 16;
 const JOURNAL_WANTED: u64 = 1 << 28;
 /// Files that the journal replaces slots of, above which a checkpoint is wanted: each keeps a descriptor.
 const PINNED_WANTED: usize = 256;
+/// Inodes that are remembered as looked at after an unclean end.
+const SOUND_MAX: usize = 1 << 16;
 /// Where a writer does not wait for the caller's checkpoint any longer.
 const JOURNAL_MOST: u64 = 1 << 30;
 const PINNED_MOST: usize = 768;
@@ -81,6 +84,10 @@ struct Shared<S: Store> {
     unclean: RwLock<Vec<u64>>,
     /// Held while a file may be mended, so that it is mended once.
     mending: Mutex<()>,
+    /// Inodes that were looked at since then: what their length says is true.
+    sound: Mutex<HashSet<(u64, u64)>>,
+    /// `unclean` became shorter, and the journal does not say so yet.
+    forgot: AtomicBool,
     lines: Mutex<Vec<String>>,
 }
 
@@ -148,6 +155,8 @@ impl<S: Store> Contents<S> {
             files: Mutex::default(),
             unclean: RwLock::default(),
             mending: Mutex::default(),
+            sound: Mutex::default(),
+            forgot: AtomicBool::new(false),
             lines: Mutex::default(),
         });
         let lines = shared.recover(found, crypto)?;
@@ -171,7 +180,7 @@ impl<S: Store> Contents<S> {
         file.write_at(&first, 0).map_err(|error| Error::io("writing a header", error))?;
         let state =
             State { reserved: true, wrote: true, physical: first.len() as u64, ..State::new(file, id) };
-        Ok(shared.remember(&shared.content(place, key, state)))
+        shared.remember(place.inode, || Ok(shared.content(place, key, state)))
     }
 
     /// Opens a file; the same [`Content`] for every opener of one inode. Where an earlier opener's backing file is not
@@ -185,59 +194,8 @@ impl<S: Store> Contents<S> {
         place: Place,
         crypto: &mut impl Crypto,
     ) -> Result<Arc<Content<S>>, Error> {
-        let shared = &self.shared;
-        let _epoch = read_lock(&shared.epoch);
-        let unclean = !read_lock(&shared.unclean).is_empty();
-        let _mending = unclean.then(|| lock(&shared.mending));
-        if let Some(content) = shared.known(place.inode) {
-            if file.writable() && !content.state().file.writable() {
-                content.state_mut().file = Arc::new(file);
-            }
-            return Ok(content);
-        }
-        let mut bytes = [0; HEADER_LEN];
-        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
-        let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
-        if nothing && unclean {
-            // Its header was never durable, so nothing of it was.
-            shared.make_empty(&file, &place, crypto)?;
-            file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
-        } else if got < HEADER_LEN {
-            return Err(Error::Damaged("the header is cut".into()));
-        }
-        let mut header = Header::parse(&bytes)?;
-        let key = FileKey::new(&*shared.open_header(&header, crypto)?, crypto)?;
-        if shared.is_unclean(header.id) {
-            header = shared.mend_lazily(&file, &place, header, &key, crypto)?;
-        }
-        let stored = file.len().map_err(|error| Error::io("reading a file's length", error))?;
-        let len = shared
-            .geometry
-            .content_len(stored)
-            .ok_or_else(|| Error::Damaged("the end of the file is missing".into()))?;
-        let mut state = State {
-            len,
-            committed: len,
-            physical: stored,
-            sparse: header.flags & SPARSE != 0,
-            ..State::new(file, header.id)
-        };
-        {
-            let files = lock(&shared.files);
-            state.reserved = files.ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE);
-            if let Some((number, committed)) = files.known.get(&header.id) {
-                state.number = Some(*number);
-                state.committed = *committed;
-                // Whether its record is durable is not known any longer; syncing all of them is.
-                state.known = u64::MAX;
-            } else if state.reserved {
-                state.committed = 0;
-            }
-            // An earlier opener may have written without syncing.
-            state.wrote = state.reserved || state.number.is_some();
-        }
-        state.floor = shared.slots(state.committed);
-        Ok(shared.remember(&shared.content(place, key, state)))
+        let _epoch = read_lock(&self.shared.epoch);
+        self.shared.open(file, place, crypto)
     }
 
     /// The content's length in bytes of a file whose backing file has `stored` bytes: what an open [`Content`] of this
@@ -249,11 +207,52 @@ impl<S: Store> Contents<S> {
         }
     }
 
+    /// Whether [`Contents::len_of`] tells the content's length of an inode that is not open. After an unclean end it
+    /// does so of files that were opened since; opening any other mends it, if it is torn.
+    pub fn is_sound(&self, inode: (u64, u64)) -> bool {
+        read_lock(&self.shared.unclean).is_empty() || lock(&self.shared.sound).contains(&inode)
+    }
+
+    /// Whether files may be torn that nobody has opened since an unclean end.
+    pub fn may_be_torn(&self) -> bool {
+        !read_lock(&self.shared.unclean).is_empty()
+    }
+
+    /// Opens every file once and so mends what is torn, after which there is nothing more to look for. `stop` is asked
+    /// after each; says whether it came to the end. Blocks nobody for longer than one file takes.
+    ///
+    /// # Errors
+    /// [`Error::Io`]. What is damaged is left as it is.
+    pub fn look_through(&self, stop: &dyn Fn() -> bool, crypto: &mut impl Crypto) -> Result<bool, Error> {
+        let done = self.shared.look_through(stop, crypto)?;
+        if done {
+            self.all_were_opened();
+        }
+        Ok(done)
+    }
+
+    /// Does something that sets times of an inode: a checkpoint, which puts times back, comes before or after it.
+    pub fn with_times<T>(&self, inode: (u64, u64), work: impl FnOnce() -> T) -> T {
+        let shared = &self.shared;
+        let _mending = self.may_be_torn().then(|| lock(&shared.mending));
+        let open = read_lock(&shared.open);
+        match open.get(&inode).and_then(Weak::upgrade) {
+            Some(content) => {
+                drop(open);
+                let _state = content.state_mut();
+                work()
+            }
+            // Whoever opens it now waits until this is done.
+            None => work(),
+        }
+    }
+
     /// Whether the journal should be brought into place now: it is large, or nothing was written for a while.
     pub fn wants_checkpoint(&self, idle: bool) -> bool {
         let (used, pinned) = (self.shared.journal.used(), lock(&self.shared.pinned).len());
         let files = lock(&self.shared.files).known.len();
-        used > JOURNAL_WANTED || pinned > PINNED_WANTED || files > FILES_WANTED || idle && used > 0
+        let some = used > 0 || pinned > 0 || self.shared.forgot.load(Ordering::SeqCst);
+        used > JOURNAL_WANTED || pinned > PINNED_WANTED || files > FILES_WANTED || idle && some
     }
 
     /// Brings the journal into place and empties it. Blocks for the store's `sync_all`.
@@ -287,6 +286,8 @@ impl<S: Store> Contents<S> {
     /// need not be looked through any longer. Counts with the next checkpoint.
     pub fn all_were_opened(&self) {
         write_lock(&self.shared.unclean).clear();
+        lock(&self.shared.sound).clear();
+        self.shared.forgot.store(true, Ordering::SeqCst);
     }
 }
 
@@ -321,13 +322,88 @@ impl<S: Store> Shared<S> {
     }
 
     /// Enters a content into the table; returns the one that is there already if another thread was faster.
-    fn remember(&self, content: &Arc<Content<S>>) -> Arc<Content<S>> {
+    fn remember(
+        &self,
+        inode: (u64, u64),
+        content: impl FnOnce() -> Result<Arc<Content<S>>, Error>,
+    ) -> Result<Arc<Content<S>>, Error> {
         let mut open = write_lock(&self.open);
-        if let Some(there) = open.get(&content.place.inode).and_then(Weak::upgrade) {
-            return there;
+        if let Some(there) = open.get(&inode).and_then(Weak::upgrade) {
+            return Ok(there);
         }
-        open.insert(content.place.inode, Arc::downgrade(content));
-        content.clone()
+        let content = content()?;
+        open.insert(inode, Arc::downgrade(&content));
+        Ok(content)
+    }
+
+    /// See [`Contents::open`]. The caller holds the epoch.
+    fn open(
+        self: &Arc<Self>,
+        file: S::File,
+        place: Place,
+        crypto: &mut impl Crypto,
+    ) -> Result<Arc<Content<S>>, Error> {
+        let shared = self;
+        let unclean = !read_lock(&shared.unclean).is_empty();
+        let _mending = unclean.then(|| lock(&shared.mending));
+        if let Some(content) = shared.known(place.inode) {
+            if file.writable() && !content.state().file.writable() {
+                content.state_mut().file = Arc::new(file);
+            }
+            return Ok(content);
+        }
+        let mut bytes = [0; HEADER_LEN];
+        let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
+        if nothing && unclean {
+            // Its header was never durable, so nothing of it was.
+            shared.make_empty(&file, &place, crypto)?;
+            file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
+        } else if got < HEADER_LEN {
+            return Err(Error::Damaged("the header is cut".into()));
+        }
+        let mut header = Header::parse(&bytes)?;
+        let key = FileKey::new(&*shared.open_header(&header, crypto)?, crypto)?;
+        if shared.is_unclean(header.id) {
+            header = shared.mend_lazily(&file, &place, header, &key, crypto)?;
+        }
+        if unclean {
+            let mut sound = lock(&shared.sound);
+            if sound.len() >= SOUND_MAX {
+                sound.clear();
+            }
+            sound.insert(place.inode);
+        }
+        shared.remember(place.inode, || {
+            // In here nobody else opens or closes it: what an earlier opener wrote counts.
+            let stored = file.len().map_err(|error| Error::io("reading a file's length", error))?;
+            let len = shared
+                .geometry
+                .content_len(stored)
+                .ok_or_else(|| Error::Damaged("the end of the file is missing".into()))?;
+            let mut state = State {
+                len,
+                committed: len,
+                physical: stored,
+                sparse: header.flags & SPARSE != 0,
+                ..State::new(file, header.id)
+            };
+            let files = lock(&shared.files);
+            state.reserved = files.ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE);
+            if let Some((number, committed)) = files.known.get(&header.id) {
+                state.number = Some(*number);
+                state.committed = *committed;
+                // Whether its record is durable is not known any longer; syncing all of them is.
+                state.known = u64::MAX;
+            } else if state.reserved {
+                state.committed = 0;
+            }
+            drop(files);
+            // An earlier opener may have written without syncing.
+            state.wrote = state.reserved || state.number.is_some();
+            state.floor = shared.slots(state.committed);
+            Ok(shared.content(place, key, state))
+        })
     }
 
     /// An id for a new file. The first of an epoch makes the range of ids durable in the journal.
@@ -343,7 +419,7 @@ impl<S: Store> Shared<S> {
         let mut ops = Ops::default();
         ops.push(&Op::Range(start));
         let (number, _) = self.journal.append(&mut vec![0; RECORD_HEAD], &ops, crypto)?;
-        self.journal.sync(number)?;
+        self.journal.sync(number, crypto)?;
         files.ranges.push(start);
         files.given = 1;
         Ok(start)
@@ -480,25 +556,36 @@ impl<S: Store> Shared<S> {
     }
 
     fn checkpoint(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
-        if self.journal.used() == 0 {
+        let pinned = !lock(&self.pinned).is_empty();
+        if self.journal.used() == 0 && !pinned && !self.forgot.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let synced = |error| Error::io("syncing the volume", error);
         // Most of what is to be synced is synced before anybody has to wait.
-        self.store.sync_all().map_err(synced)?;
+        if let Err(error) = self.store.sync_all() {
+            return Err(self.doubt(error));
+        }
         let _epoch = write_lock(&self.epoch);
-        self.journal.sync_all()?;
+        self.journal.sync_all(crypto)?;
         let open: Vec<Arc<Content<S>>> = read_lock(&self.open).values().filter_map(Weak::upgrade).collect();
         for content in &open {
             let mut state = content.state_mut();
+            if state.doubt {
+                with_scratch(|scratch| content.write_again(&state, scratch, crypto))?;
+            }
             if state.overlay.is_empty() && state.header.is_none() {
                 continue;
             }
             self.settle(&state.file, &state.overlay, state.header, state.len)?;
             state.physical = self.geometry.stored_len(state.len);
         }
-        self.store.sync_all().map_err(synced)?;
-        self.journal.reset(&read_lock(&self.unclean), crypto)?;
+        if let Err(error) = self.store.sync_all() {
+            return Err(self.doubt(error));
+        }
+        self.forgot.store(false, Ordering::SeqCst);
+        if let Err(error) = self.journal.reset(&read_lock(&self.unclean), crypto) {
+            self.forgot.store(true, Ordering::SeqCst);
+            return Err(error);
+        }
         for content in &open {
             let mut state = content.state_mut();
             state.overlay.clear();
@@ -507,7 +594,7 @@ impl<S: Store> Shared<S> {
             state.floor = self.slots(state.len);
             (state.number, state.known, state.touched) = (None, 0, 0);
             // `wrote` stays: a write that failed in the background is told to whoever syncs that file.
-            (state.reserved, state.grown) = (false, 0);
+            (state.reserved, state.grown, state.doubt) = (false, 0, false);
         }
         self.journal.shrink();
         {
@@ -519,10 +606,23 @@ impl<S: Store> Shared<S> {
         Ok(())
     }
 
+    /// A sync of everything failed: of no file is it known whether what was written is durable, and a next sync would not
+    /// say.
+    fn doubt(&self, error: std::io::Error) -> Error {
+        let open: Vec<Arc<Content<S>>> = read_lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        for content in &open {
+            let mut state = content.state_mut();
+            if state.wrote {
+                content.in_doubt(&mut state);
+            }
+        }
+        Error::io("syncing the volume", error)
+    }
+
     /// Where nobody calls for checkpoints, writers do, long after they are wanted.
     fn relieve(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let pinned = lock(&self.pinned).len();
-        if self.journal.used() > JOURNAL_MOST || pinned > PINNED_MOST {
+        if self.journal.used() > JOURNAL_MOST || pinned > PINNED_MOST || self.journal.needs_reset() {
             self.checkpoint(crypto)
         } else {
             Ok(())
@@ -578,6 +678,8 @@ struct State<F> {
     touched: u64,
     /// Something was written in place since the last sync.
     wrote: bool,
+    /// A sync failed: what was written in place may be in memory only, and no later sync would write it or say so.
+    doubt: bool,
     /// Bytes of growth in the journal since the last sync.
     grown: u64,
     /// How often the content was cut: a sync that began before commits nothing.
@@ -603,6 +705,7 @@ impl<F> State<F> {
             header: None,
             touched: 0,
             wrote: false,
+            doubt: false,
             grown: 0,
             cuts: 0,
             sparse: false,
@@ -1221,10 +1324,10 @@ impl<S: Store> Content<S> {
             self.log(state, &draft, &mut scratch.record, crypto)?;
         }
         if state.known == u64::MAX {
-            self.shared.journal.sync_all()?;
+            self.shared.journal.sync_all(crypto)?;
             state.known = 0;
         }
-        self.shared.journal.sync(state.known)
+        self.shared.journal.sync(state.known, crypto)
     }
 
     /// Reads all of a chunk that is there.
@@ -1461,7 +1564,7 @@ impl<S: Store> Content<S> {
             // Committed bytes go only after the journal knows that they may.
             state.len = len;
             state.cuts += 1;
-            self.shared.journal.sync(state.touched)?;
+            self.shared.journal.sync(state.touched, crypto)?;
             let keep = geometry.slot_at(index).min(state.physical);
             state.file.set_len(keep).map_err(failed)?;
             state.physical = keep;
@@ -1541,25 +1644,87 @@ impl<S: Store> Content<S> {
     /// # Errors
     /// [`Error::Damaged`].
     pub fn seek(&self, at: u64, hole: bool, crypto: &mut impl Crypto) -> Result<Option<u64>, Error> {
-        let state = self.state();
-        if at >= state.len {
-            return Ok(None);
-        }
-        let (chunk, tail) = (self.geometry().chunk(), self.geometry().tail(state.len));
+        let (chunk, stride) = (self.geometry().chunk(), self.geometry().stride() as usize);
         let mut index = at / chunk;
-        while state.sparse && index < tail {
-            match self.run_at(&state, index, crypto)? {
-                Some(_) if hole => return Ok(Some(at.max(index * chunk))),
-                Some((_, end)) => index = end,
-                None if hole => index += 1,
-                None => return Ok(Some(at.max(index * chunk))),
+        with_scratch(|scratch| {
+            loop {
+                // A batch at a time: writers get their turn between them.
+                let state = self.state();
+                if at >= state.len {
+                    return Ok(None);
+                }
+                let tail = self.geometry().tail(state.len);
+                if !state.sparse || index >= tail {
+                    let found = at.max(index.min(tail) * chunk);
+                    return Ok(if hole { Some(state.len) } else { (found < state.len).then_some(found) });
+                }
+                let (first, last) = (index, (tail - 1).min(index + BATCH / chunk));
+                // In a hole one slot says where it ends.
+                let last = if hole { last } else { first };
+                let stored = self.fetch(&state, first, last, scratch)?;
+                for slot in scratch.slots[..stored].chunks(stride) {
+                    let run = match slots::may_be_hole(slot) {
+                        true => self.run_at(&state, index, crypto)?,
+                        false => None,
+                    };
+                    match run {
+                        Some((_, end)) if !hole => index = end,
+                        None if hole => index += 1,
+                        _ => return Ok(Some(at.max(index * chunk))),
+                    }
+                }
             }
-        }
-        let found = at.max(index.min(tail) * chunk);
-        Ok(match hole {
-            true => Some(state.len),
-            false => (found < state.len).then_some(found),
         })
+    }
+
+    /// What was written in place since the last good sync may be in memory only.
+    fn in_doubt(&self, state: &mut State<S::File>) {
+        state.wrote = true;
+        if !std::mem::replace(&mut state.doubt, true)
+            && let Some(this) = self.this.upgrade()
+        {
+            // It is not forgotten before it is written again.
+            lock(&self.shared.pinned).push(this);
+        }
+    }
+
+    /// Writes what is behind the committed end once more, if memory has it as it was written.
+    fn write_again(
+        &self,
+        state: &State<S::File>,
+        scratch: &mut Scratch,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
+        let (geometry, stride) = (self.geometry(), self.geometry().stride() as usize);
+        let failed = |error| Error::io("writing a file again", error);
+        if state.committed == 0 && state.header.is_none() {
+            let mut header = [0; HEADER_LEN];
+            state.file.read_at(&mut header, 0).map_err(failed)?;
+            self.shared.open_header(&Header::parse(&header)?, crypto)?;
+            state.file.write_at(&header, 0).map_err(failed)?;
+        }
+        let (mut index, tail) = (self.shared.slots(state.committed), geometry.tail(state.len));
+        while index <= tail {
+            if let Some((start, piece)) = state.overlay.covering(index) {
+                index = start + piece.level.map_or(1, |level| 1 << level);
+                continue;
+            }
+            let next = state.overlay.range(index, tail).next().map_or(tail + 1, |(next, _)| next);
+            let last = (next - 1).min(index + BATCH / geometry.chunk());
+            let stored = self.fetch(state, index, last, scratch)?;
+            scratch.old.clear();
+            scratch.old.extend_from_slice(&scratch.slots[..stored]);
+            let mut plain = std::mem::take(&mut scratch.head);
+            plain.resize(stored - (stored.div_ceil(stride)) * OVERHEAD, 0);
+            let mut pieces: [&mut [u8]; 3] = [&mut plain[..], &mut [], &mut []];
+            let opened =
+                slots::open(&self.key, geometry, index, &mut scratch.slots[..stored], &mut pieces, crypto);
+            scratch.head = plain;
+            opened?;
+            state.file.write_at(&scratch.old, geometry.slot_at(index)).map_err(failed)?;
+            index = last + 1;
+        }
+        Ok(())
     }
 
     /// Makes everything written so far survive a power cut.
@@ -1571,6 +1736,9 @@ impl<S: Store> Content<S> {
         let _syncing = lock(&self.syncing);
         let (file, len, touched, wrote, cuts) = {
             let mut state = self.state_mut();
+            if state.doubt {
+                with_scratch(|scratch| self.write_again(&state, scratch, crypto))?;
+            }
             let wrote = std::mem::take(&mut state.wrote);
             if wrote {
                 // What is about to be committed is not overwritten from here on.
@@ -1580,19 +1748,20 @@ impl<S: Store> Content<S> {
             (state.file.clone(), state.len, state.touched, wrote, state.cuts)
         };
         if wrote && let Err(error) = file.sync() {
-            self.state_mut().wrote = true;
+            self.in_doubt(&mut self.state_mut());
             return Err(Error::io("syncing a file", error));
         }
-        self.shared.journal.sync(touched)?;
+        self.shared.journal.sync(touched, crypto)?;
         if !wrote {
             return Ok(());
         }
         let mut state = self.state_mut();
+        state.doubt = false;
         if state.cuts != cuts {
             // What was cut and grew again meanwhile may rest on records that are not durable yet.
             let touched = state.touched;
             drop(state);
-            return self.shared.journal.sync(touched);
+            return self.shared.journal.sync(touched, crypto);
         }
         if len <= state.committed {
             return Ok(());
@@ -1614,7 +1783,7 @@ impl<S: Store> Content<S> {
         // The file is durable, and its tags say up to where: the record need not be, before the file grows. If it has
         // grown meanwhile, its length says nothing any longer of where a last short slot ended.
         match state.wrote {
-            true => self.shared.journal.sync(state.known),
+            true => self.shared.journal.sync(state.known, crypto),
             false => Ok(()),
         }
     }

@@ -5,9 +5,11 @@
 //! given choices say. Sizes, and names of files that were never synced, are chosen the same way. Room is bounded on
 //! request: a write that finds no more pages writes what fits and fails with `ENOSPC`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::Timestamps;
 
 use crate::store::{File, JOURNAL, Place, Store};
 
@@ -36,7 +38,23 @@ struct World {
     room: Option<usize>,
     syncs: usize,
     writes: usize,
+    reads: usize,
+    walks: usize,
+    /// So many syncs are good, then so many fail.
+    good: usize,
+    failing: usize,
+    times: BTreeMap<u64, Timestamps>,
     hook: Option<Box<dyn FnOnce() + Send>>,
+    after: BTreeMap<Moment, Box<dyn FnOnce() + Send>>,
+}
+
+/// A call of [`File`] behind which a test does something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moment {
+    /// [`File::len`]
+    Len,
+    /// [`File::times`]
+    Times,
 }
 
 /// A file's pages, and its length. Pages that are missing are holes.
@@ -54,6 +72,9 @@ enum Op {
     Punch(u64, usize, usize),
     Sync(u64),
     SyncAll,
+    /// The disk failed: what was to be written is forgotten, and only memory has it.
+    Failed(u64),
+    FailedAll,
 }
 
 impl Op {
@@ -63,8 +84,9 @@ impl Op {
             | Op::Write(inode, ..)
             | Op::Cut(inode, _)
             | Op::Punch(inode, ..)
-            | Op::Sync(inode) => Some(*inode),
-            Op::SyncAll => None,
+            | Op::Sync(inode)
+            | Op::Failed(inode) => Some(*inode),
+            Op::SyncAll | Op::FailedAll => None,
         }
     }
 }
@@ -129,8 +151,39 @@ impl Image {
             Op::Write(_, at, bytes) => self.write(*at, bytes),
             Op::Cut(_, len) => self.cut(*len),
             Op::Punch(_, at, len) => self.zero(*at, *len),
-            Op::Make(_) | Op::Sync(_) | Op::SyncAll => {}
+            Op::Make(_) | Op::Sync(_) | Op::SyncAll | Op::Failed(_) | Op::FailedAll => {}
         }
+    }
+
+    /// What is on the disk after operations of which the last is a sync. Pages written before a sync that failed are on
+    /// the disk only if they were written again.
+    fn synced(mut self, ops: &[&Op]) -> Image {
+        if !ops.iter().any(|op| matches!(op, Op::Failed(_) | Op::FailedAll)) {
+            ops.iter().for_each(|op| self.apply(op));
+            return self;
+        }
+        let (mut memory, mut dirty) = (self.clone(), BTreeSet::new());
+        for op in ops {
+            memory.apply(op);
+            match op {
+                Op::Write(_, at, bytes) => {
+                    dirty.extend(Image::spans(*at, bytes.len()).map(|(page, ..)| page));
+                }
+                Op::Cut(..) | Op::Punch(..) => self.apply(op),
+                Op::Failed(_) | Op::FailedAll => dirty.clear(),
+                Op::Sync(_) | Op::SyncAll => {
+                    for page in std::mem::take(&mut dirty) {
+                        match memory.pages.get(&page) {
+                            Some(bytes) => _ = self.pages.insert(page, bytes.clone()),
+                            None => _ = self.pages.remove(&page),
+                        }
+                    }
+                    self.len = memory.len;
+                }
+                Op::Make(_) => {}
+            }
+        }
+        self
     }
 }
 
@@ -215,6 +268,41 @@ impl SimStore {
         self.world().hook = Some(Box::new(work));
     }
 
+    /// So many syncs fail from now on, each as a disk's do: what was to be written is forgotten, memory keeps it, and
+    /// the next sync says nothing of it.
+    pub fn fail_syncs(&self, count: usize) {
+        let mut world = self.world();
+        (world.good, world.failing) = (0, count);
+    }
+
+    /// So many syncs are good, and the next fails.
+    pub fn fail_sync_after(&self, good: usize) {
+        let mut world = self.world();
+        (world.good, world.failing) = (good, 1);
+    }
+
+    /// Does something when the next call of this kind has its answer and has not returned.
+    pub fn after_next(&self, moment: Moment, work: impl FnOnce() + Send + 'static) {
+        self.world().after.insert(moment, Box::new(work));
+    }
+
+    fn run_after(&self, moment: Moment) {
+        let work = self.world().after.remove(&moment);
+        if let Some(work) = work {
+            work();
+        }
+    }
+
+    /// How often all folders were looked through.
+    pub fn walks(&self) -> usize {
+        self.world().walks
+    }
+
+    /// How many reads there were.
+    pub fn reads(&self) -> usize {
+        self.world().reads
+    }
+
     /// How many writes there were.
     pub fn writes(&self) -> usize {
         self.world().writes
@@ -254,8 +342,7 @@ impl SimStore {
             let synced =
                 ops.iter().rposition(|op| matches!(op, Op::Sync(_) | Op::SyncAll)).map_or(0, |at| at + 1);
             let named = started.is_some() || ops[..synced].iter().any(|op| matches!(op, Op::Make(_)));
-            let mut durable = started.cloned().unwrap_or_default();
-            ops[..synced].iter().for_each(|op| durable.apply(op));
+            let durable = started.cloned().unwrap_or_default().synced(&ops[..synced]);
             if !named && choose(2) == 0 {
                 continue;
             }
@@ -320,7 +407,9 @@ fn torn(durable: Image, ops: &[&Op], choose: &mut dyn FnMut(usize) -> usize) -> 
 
 impl File for SimFile {
     fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize> {
-        Ok(self.store.world().files[&self.inode].read(to, at as usize))
+        let mut world = self.store.world();
+        world.reads += 1;
+        Ok(world.files[&self.inode].read(to, at as usize))
     }
 
     fn write_at(&self, from: &[u8], at: u64) -> io::Result<()> {
@@ -348,7 +437,9 @@ impl File for SimFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.store.world().files[&self.inode].len as u64)
+        let len = self.store.world().files[&self.inode].len as u64;
+        self.store.run_after(Moment::Len);
+        Ok(len)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -362,6 +453,10 @@ impl File for SimFile {
     fn sync(&self) -> io::Result<()> {
         let mut world = self.store.world();
         world.syncs += 1;
+        if world.fails() {
+            world.log.push(Op::Failed(self.inode));
+            return Err(rustix::io::Errno::IO.into());
+        }
         world.log.push(Op::Sync(self.inode));
         let hook = world.hook.take();
         drop(world);
@@ -380,6 +475,30 @@ impl File for SimFile {
         world.log.push(op);
         Ok(())
     }
+
+    fn times(&self) -> io::Result<Option<Timestamps>> {
+        let times = self.store.world().times.get(&self.inode).cloned();
+        self.store.run_after(Moment::Times);
+        Ok(times)
+    }
+
+    fn set_times(&self, times: &Timestamps) -> io::Result<()> {
+        self.store.world().times.insert(self.inode, times.clone());
+        Ok(())
+    }
+}
+
+impl World {
+    /// Whether this sync fails.
+    fn fails(&mut self) -> bool {
+        if self.good > 0 {
+            self.good -= 1;
+            return false;
+        }
+        let fails = self.failing > 0;
+        self.failing = self.failing.saturating_sub(1);
+        fails
+    }
 }
 
 impl Store for SimStore {
@@ -390,14 +509,38 @@ impl Store for SimStore {
     }
 
     fn find(&self, place: &Place) -> io::Result<Option<SimFile>> {
-        let world = self.world();
-        let there = world.names.values().any(|inode| *inode == place.inode.1);
+        let there = self.world().names.get(&place.path) == Some(&place.inode.1);
         Ok(there.then(|| SimFile { store: self.clone(), inode: place.inode.1 }))
+    }
+
+    fn walk(
+        &self,
+        _write: bool,
+        wanted: &mut dyn FnMut(u64) -> bool,
+        found: &mut dyn FnMut(Place, SimFile) -> bool,
+    ) -> io::Result<()> {
+        let names = {
+            let mut world = self.world();
+            world.walks += 1;
+            world.names.clone()
+        };
+        for (path, inode) in names {
+            let file = SimFile { store: self.clone(), inode };
+            if path != JOURNAL.as_bytes() && wanted(inode) && !found(Place { inode: (1, inode), path }, file)
+            {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn sync_all(&self) -> io::Result<()> {
         let mut world = self.world();
         world.syncs += 1;
+        if world.fails() {
+            world.log.push(Op::FailedAll);
+            return Err(rustix::io::Errno::IO.into());
+        }
         world.log.push(Op::SyncAll);
         Ok(())
     }

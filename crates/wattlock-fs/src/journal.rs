@@ -37,9 +37,8 @@ const TAG: usize = 16;
 /// Longest blob and longest operations that a reader believes.
 const BLOB_MAX: usize = 1 << 27;
 const OPS_MAX: usize = 1 << 24;
-/// Ranges of file ids that a head can have: it fits a sector then, which no power cut tears. Beyond that the oldest is
-/// forgotten.
-const RANGES: usize = 54;
+/// Ranges of file ids that a head can have: it fits a sector then, which no power cut tears.
+pub(crate) const RANGES: usize = 54;
 /// A journal is not cut below this many bytes: blocks that exist are synced faster than new ones.
 const KEEP: u64 = 1 << 20;
 
@@ -183,8 +182,17 @@ struct Inner {
     /// Up to which number records are durable, and where that is.
     synced: u64,
     synced_end: u64,
-    /// A sync failed: nothing more can be promised before the journal was emptied.
-    failed: bool,
+    trouble: Trouble,
+}
+
+/// What a failed sync leaves open. Nothing is promised meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    None,
+    /// Records behind `synced_end` may be in memory only, and the system does not try again by itself.
+    Records,
+    /// Which head a later start would find is open: nothing is written under either before there is a next one.
+    Head,
 }
 
 /// What a journal had when it was opened.
@@ -272,9 +280,8 @@ impl<F: File> Journal<F> {
         head.extend(tag);
         let slot = 1 - inner.head;
         let failed = |error| Error::io("writing the journal's head", error);
-        // Half a change: which head a later start finds is open, so nothing more is promised under either.
         if let Err(error) = self.file.write_at(&head, HEADS[slot]).and_then(|()| self.file.sync()) {
-            inner.failed = true;
+            inner.trouble = Trouble::Head;
             return Err(failed(error));
         }
         // From here on the new epoch counts, whatever happens.
@@ -284,7 +291,7 @@ impl<F: File> Journal<F> {
         inner.end = RECORDS;
         inner.synced = inner.number;
         inner.synced_end = RECORDS;
-        inner.failed = false;
+        inner.trouble = Trouble::None;
         Ok(())
     }
 
@@ -305,7 +312,12 @@ impl<F: File> Journal<F> {
         crypto: &mut impl Crypto,
     ) -> Result<(u64, u64), Error> {
         let mut inner = self.inner();
-        if inner.failed {
+        if inner.trouble == Trouble::Records {
+            drop(inner);
+            self.sync_all(crypto)?;
+            inner = self.inner();
+        }
+        if inner.trouble != Trouble::None {
             return Err(Error::io("writing the journal after a failed sync", rustix::io::Errno::IO));
         }
         // A number is used up by trying: the next record is another text.
@@ -327,37 +339,63 @@ impl<F: File> Journal<F> {
         Ok((inner.number, at))
     }
 
-    /// Makes all records up to `number` durable.
-    pub(crate) fn sync(&self, number: u64) -> Result<(), Error> {
+    /// Makes all records up to `number` durable. After a sync that failed, those that are not are written again first:
+    /// the system takes for written what the disk refused.
+    pub(crate) fn sync(&self, number: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
         if self.inner().synced >= number {
             return Ok(());
         }
         let _turn = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (until, end) = {
+        let (until, from, end, trouble) = {
             let inner = self.inner();
             if inner.synced >= number {
                 return Ok(());
             }
-            if inner.failed {
-                return Err(Error::io("syncing the journal", rustix::io::Errno::IO));
-            }
-            (inner.number, inner.end)
+            (inner.number, inner.synced_end, inner.end, inner.trouble)
         };
+        if trouble == Trouble::Records {
+            self.write_again(from, end, crypto)?;
+        }
         let result = self.file.sync();
         let mut inner = self.inner();
         if let Err(error) = result {
-            inner.failed = true;
+            inner.trouble = inner.trouble.max(Trouble::Records);
             return Err(Error::io("syncing the journal", error));
         }
         inner.synced = inner.synced.max(until);
         inner.synced_end = inner.synced_end.max(end);
+        if trouble == Trouble::Records {
+            inner.trouble = Trouble::None;
+        }
+        Ok(())
+    }
+
+    /// Writes records once more that are in memory, if they are there as they were written. Nobody appends meanwhile.
+    fn write_again(&self, from: u64, end: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let key = self.inner().key.clone();
+        let mut at = from;
+        while at < end {
+            let Some((.., next)) = read_record(&self.file, end, at, &key, crypto)? else {
+                // Only a start finds out what is left.
+                return Err(Error::io("records that were not durable are lost", rustix::io::Errno::IO));
+            };
+            let mut bytes = vec![0; (next - at) as usize];
+            self.read(&mut bytes, at)?;
+            self.file.write_at(&bytes, at).map_err(|error| Error::io("writing the journal", error))?;
+            at = next;
+        }
         Ok(())
     }
 
     /// Makes all records durable.
-    pub(crate) fn sync_all(&self) -> Result<(), Error> {
+    pub(crate) fn sync_all(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let number = self.inner().number;
-        self.sync(number)
+        self.sync(number, crypto)
+    }
+
+    /// Whether only emptying the journal makes it usable again.
+    pub(crate) fn needs_reset(&self) -> bool {
+        self.inner().trouble == Trouble::Head
     }
 
     /// Reads bytes of a blob.
@@ -385,7 +423,7 @@ impl Inner {
             end: RECORDS,
             synced: 0,
             synced_end: RECORDS,
-            failed: false,
+            trouble: Trouble::None,
         }
     }
 }

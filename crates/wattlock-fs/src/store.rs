@@ -7,11 +7,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::rc::Rc;
 
 use rustix::fs::{
     AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
 };
 use rustix::io::Errno;
+
+use crate::tree::is_ours;
 
 /// One backing file. Shared by threads.
 #[allow(clippy::len_without_is_empty, reason = "an empty backing file is none of ours")]
@@ -58,8 +61,16 @@ pub trait Store: Send + Sync + 'static {
     type File: File;
     /// Opens the journal, making an empty one where there is none.
     fn journal(&self) -> io::Result<Self::File>;
-    /// Finds a file again: at its path if its inode is the same, else anywhere by inode. `None` where it is gone.
+    /// Opens a file at its path for writing, if its inode is still the same. `None` where it is not.
     fn find(&self, place: &Place) -> io::Result<Option<Self::File>>;
+    /// Looks through all folders, once, and opens each regular file whose inode number is `wanted`: for writing where
+    /// `write` says so, else a file that may not be read is left out. `found` says whether to go on.
+    fn walk(
+        &self,
+        write: bool,
+        wanted: &mut dyn FnMut(u64) -> bool,
+        found: &mut dyn FnMut(Place, Self::File) -> bool,
+    ) -> io::Result<()>;
     /// Makes everything written so far durable, names included (`syncfs`).
     fn sync_all(&self) -> io::Result<()>;
 }
@@ -160,50 +171,6 @@ impl FolderStore {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         Ok(rustix::fs::openat2(&self.root, path, flags, Mode::empty(), how)?)
     }
-
-    /// Looks through all folders for an inode.
-    fn search(&self, inode: (u64, u64)) -> io::Result<Option<std::fs::File>> {
-        let device = rustix::fs::fstat(&self.root)?.st_dev;
-        let mut folders = vec![self.beneath(OsStr::new("."), OFlags::DIRECTORY)?];
-        while let Some(folder) = folders.pop() {
-            for entry in Dir::read_from(&folder)? {
-                let entry = entry?;
-                let name = entry.file_name();
-                if matches!(name.to_bytes(), b"." | b"..") {
-                    continue;
-                }
-                let kind = match entry.file_type() {
-                    FileType::Unknown => {
-                        let stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                        FileType::from_raw_mode(stat.st_mode)
-                    }
-                    kind => kind,
-                };
-                let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
-                match kind {
-                    FileType::Directory => {
-                        let flags = flags | OFlags::DIRECTORY;
-                        match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
-                            // What is mounted here is not the volume's.
-                            Ok(below) if rustix::fs::fstat(&below)?.st_dev != device => {}
-                            Ok(below) => folders.push(below),
-                            // A file in a folder that this user may not list is not one that this user wrote.
-                            Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
-                            Err(error) => return Err(error.into()),
-                        }
-                    }
-                    FileType::RegularFile if entry.ino() == inode.1 => {
-                        let found = rustix::fs::openat(&folder, name, flags | OFlags::PATH, Mode::empty())?;
-                        if is_inode(&found, inode)? {
-                            return Ok(Some(for_writing(&found)?.into()));
-                        }
-                    }
-                    _ => {}
-                }
-            }
-        }
-        Ok(None)
-    }
 }
 
 /// Opens for writing what a descriptor names. An owner may have taken the right to write from a file that is not whole
@@ -243,8 +210,84 @@ impl Store for FolderStore {
     fn find(&self, place: &Place) -> io::Result<Option<std::fs::File>> {
         match self.beneath(OsStr::from_bytes(&place.path), OFlags::PATH) {
             Ok(found) if is_inode(&found, place.inode)? => Ok(Some(for_writing(&found)?.into())),
-            _ => self.search(place.inode),
+            _ => Ok(None),
         }
+    }
+
+    fn walk(
+        &self,
+        write: bool,
+        wanted: &mut dyn FnMut(u64) -> bool,
+        found: &mut dyn FnMut(Place, std::fs::File) -> bool,
+    ) -> io::Result<()> {
+        let device = rustix::fs::fstat(&self.root)?.st_dev;
+        let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        // Folders that wait keep open only the folder that they are in: as many descriptors as the tree is deep.
+        let root = Rc::new(self.beneath(OsStr::new("."), OFlags::DIRECTORY)?);
+        let mut waiting = vec![(root, c".".to_owned(), Vec::new())];
+        while let Some((parent, name, path)) = waiting.pop() {
+            let folder = match rustix::fs::openat(&*parent, &*name, flags | OFlags::DIRECTORY, Mode::empty())
+            {
+                // What is mounted here is not the volume's.
+                Ok(folder) if rustix::fs::fstat(&folder)?.st_dev != device => continue,
+                Ok(folder) => Rc::new(folder),
+                // A file in a folder that this user may not list is not one that this user wrote.
+                Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            for entry in Dir::read_from(&*folder)? {
+                let entry = entry?;
+                let name = entry.file_name();
+                if matches!(name.to_bytes(), b"." | b"..") {
+                    continue;
+                }
+                let kind = match entry.file_type() {
+                    FileType::Unknown => {
+                        let stat = rustix::fs::statat(&*folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                        FileType::from_raw_mode(stat.st_mode)
+                    }
+                    kind => kind,
+                };
+                let path = match path.is_empty() {
+                    true => name.to_bytes().to_vec(),
+                    false => [&path[..], b"/", name.to_bytes()].concat(),
+                };
+                let inode = (device, entry.ino());
+                if kind == FileType::Directory {
+                    waiting.push((folder.clone(), name.to_owned(), path));
+                    continue;
+                }
+                if kind != FileType::RegularFile || is_ours(name.to_bytes()) || !wanted(inode.1) {
+                    continue;
+                }
+                let named = match rustix::fs::openat(&*folder, name, flags | OFlags::PATH, Mode::empty()) {
+                    Ok(named) => named,
+                    Err(Errno::NOENT) => continue,
+                    Err(error) => return Err(error.into()),
+                };
+                if !is_inode(&named, inode)? {
+                    continue;
+                }
+                let file = match write {
+                    true => for_writing(&named)?,
+                    false => {
+                        let path = format!("/proc/self/fd/{}", named.as_raw_fd());
+                        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+                        match rustix::fs::open(&*path, flags, Mode::empty()) {
+                            Err(Errno::ACCESS | Errno::PERM) => match for_writing(&named) {
+                                Err(_) => continue,
+                                file => file?,
+                            },
+                            file => file?,
+                        }
+                    }
+                };
+                if !found(Place { inode, path }, file.into()) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
     }
 
     fn sync_all(&self) -> io::Result<()> {

@@ -362,12 +362,12 @@ impl Tree {
         locked(&self.copies).retain(|(inode, _), stored| *inode != folder.inode || *stored != entry.stored);
     }
 
-    /// Opens an existing file's backing file.
+    /// Opens an existing file's backing file. A pipe in its place keeps nobody waiting; the caller looks at what it is.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn open_file(&self, folder: &Folder, entry: &Entry, flags: OFlags) -> Result<File, Error> {
-        let fd = beneath::open(&folder.fd, &*entry.stored, flags, Mode::empty());
+        let fd = beneath::open(&folder.fd, &*entry.stored, flags | OFlags::NONBLOCK, Mode::empty());
         Ok(File::from(fd.map_err(|error| Error::io("opening a file", error))?))
     }
 
@@ -786,7 +786,7 @@ impl Folder {
 
 /// Whether a stored name is of a file of our own, which is no entry: anything reserved but entries of long names and
 /// plain names that were moved out of our way.
-fn is_ours(stored: &[u8]) -> bool {
+pub(crate) fn is_ours(stored: &[u8]) -> bool {
     if !is_reserved(OsStr::from_bytes(stored)) {
         return false;
     }

@@ -246,7 +246,7 @@ impl Builder {
                 cpu_order: cpu_order(&self.engines),
                 engines: self.engines,
                 machine,
-                plan: Plan::new(self.policy, self.settings, self.maker),
+                plan: Plan::new(self.policy, self.settings, self.objective, self.maker),
                 clock: self.clock,
                 identity,
                 telemetry_wanted: self.telemetry,
@@ -377,13 +377,19 @@ pub struct Runtime {
 pub(crate) struct Plan {
     policy: String,
     settings: Settings,
+    objective: Objective,
     maker: Option<PolicyMaker>,
     next: OnceLock<Arc<Plan>>,
 }
 
 impl Plan {
-    fn new(policy: String, settings: Settings, maker: Option<PolicyMaker>) -> Arc<Plan> {
-        Arc::new(Plan { policy, settings, maker, next: OnceLock::new() })
+    fn new(
+        policy: String,
+        settings: Settings,
+        objective: Objective,
+        maker: Option<PolicyMaker>,
+    ) -> Arc<Plan> {
+        Arc::new(Plan { policy, settings, objective, maker, next: OnceLock::new() })
     }
 
     /// Whether another one is in force.
@@ -401,12 +407,15 @@ impl Plan {
         plan.clone()
     }
 
-    /// A fresh policy of this plan.
-    pub(crate) fn policy(&self, machine: &Machine) -> Box<dyn Policy> {
+    /// A fresh policy of this plan, for a thread that may know its number.
+    pub(crate) fn policy(&self, machine: &Machine, thread: Option<u16>) -> Box<dyn Policy> {
         if let Some(make) = &self.maker {
             return make(machine);
         }
-        match by_name(&self.policy, machine.clone(), &self.settings) {
+        let machine = Machine { objective: self.objective, ..machine.clone() };
+        let mut settings = self.settings.clone();
+        settings.aca_sds_thread = settings.aca_sds_thread.or(thread);
+        match by_name(&self.policy, machine, &settings) {
             Ok(policy) => policy,
             Err(error) => unreachable!("the same name and settings built a policy before: {error}"),
         }
@@ -483,7 +492,13 @@ impl Runtime {
 
     /// A way in, for one thread at a time. Dispatchers outlive the runtime's handles.
     pub fn dispatcher(&self) -> Dispatcher {
-        Dispatcher::new(self.inner.clone())
+        Dispatcher::new(self.inner.clone(), None)
+    }
+
+    /// The same for a thread that knows its number among those that do a door's work, from zero: `aca-sds` has the first
+    /// of them feed the accelerator.
+    pub fn dispatcher_of(&self, thread: u16) -> Dispatcher {
+        Dispatcher::new(self.inner.clone(), Some(thread))
     }
 
     pub(crate) fn owners(&self) -> &Arc<Owners> {
@@ -517,8 +532,22 @@ impl Runtime {
     /// # Errors
     /// [`PolicyError`], if there is no such policy; then nothing changes.
     pub fn set_policy(&self, name: &str, settings: Settings) -> Result<(), PolicyError> {
-        by_name(name, self.inner.machine.clone(), &settings)?;
-        let mut plan = Plan::new(name.to_owned(), settings, None);
+        let objective = self.inner.plan().objective;
+        self.set_policy_for(objective, name, settings)
+    }
+
+    /// As [`Runtime::set_policy`], with another objective.
+    ///
+    /// # Errors
+    /// As [`Runtime::set_policy`].
+    pub fn set_policy_for(
+        &self,
+        objective: Objective,
+        name: &str,
+        settings: Settings,
+    ) -> Result<(), PolicyError> {
+        by_name(name, Machine { objective, ..self.inner.machine.clone() }, &settings)?;
+        let mut plan = Plan::new(name.to_owned(), settings, objective, None);
         while let Err(not_set) = self.inner.plan().next.set(plan) {
             plan = not_set;
         }
@@ -533,7 +562,7 @@ impl Runtime {
 
     /// A policy of the kind in force, fresh, for asking what it would choose.
     pub fn fresh_policy(&self) -> Box<dyn Policy> {
-        self.inner.plan().policy(&self.inner.machine)
+        self.inner.plan().policy(&self.inner.machine, None)
     }
 
     /// Where the costs came from.
@@ -573,7 +602,9 @@ impl Runtime {
     }
 
     fn header(&self) -> Header {
-        Header { policy: self.policy(), ..self.inner.identity.header() }
+        let plan = self.inner.plan();
+        let objective = format!("{:?}", plan.objective).to_lowercase();
+        Header { policy: plan.policy.clone(), objective, ..self.inner.identity.header() }
     }
 }
 

@@ -4,6 +4,7 @@
 //! Everything here may crash and be repeated: slots from the journal are the same each time, a cut file is cut at the
 //! same place, and the journal is emptied only when all of it is durable.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -11,10 +12,10 @@ use wattlock_files::Crypto;
 
 use super::overlay::{Overlay, Piece};
 use super::slots::{self, FileKey, Writer};
-use super::{RANGE, Shared, lock, write_lock};
+use super::{RANGE, Shared, lock, read_lock, write_lock};
 use crate::Error;
 use crate::format::{HEADER_LEN, HOLE_LEN, Header, OVERHEAD, SlotKind};
-use crate::journal::{Found, Op, Record};
+use crate::journal::{Found, Op, RANGES, Record};
 use crate::store::{File, Place, Store};
 
 /// What the journal says of one file.
@@ -110,36 +111,37 @@ impl<S: Store> Shared<S> {
             said.hear(record, self.geometry.stride(), |len| self.geometry.tail(len))?;
         }
         let mut mended = Vec::new();
-        for lost in said.files {
-            let path = String::from_utf8_lossy(&lost.place.path).into_owned();
-            let file =
-                self.store.find(&lost.place).map_err(|error| Error::io("finding a file again", error))?;
-            // A file that is gone was removed: nobody misses its content.
-            let Some(file) = file else { continue };
-            let Some((header, key)) = self.header_of(&file, &lost, crypto)? else {
+        let files = said.files.into_iter().map(|lost| (lost.place.clone(), lost)).collect();
+        self.each(files, &mut |file, place, lost| {
+            let path = String::from_utf8_lossy(&place.path).into_owned();
+            let Some((_, key)) = self.header_of(file, lost.id, crypto)? else {
                 lines.push(format!("{path}: is not the file that the journal knows, left as it is"));
-                continue;
+                return Ok(());
             };
-            if let Some(len) = self.mend(&file, &key, lost.committed, lost.overlay, lost.header, crypto)? {
+            if let Some(len) = self.mend(file, &key, lost.committed, lost.overlay, lost.header, crypto)? {
                 lines.push(format!("{path}: kept {len} bytes; what followed had not been synced"));
             }
-            mended.push((file, lost.header, header, key));
-        }
-        let ranges = [&found.ranges[..], &said.ranges].concat();
+            mended.push((place, lost.id));
+            Ok(())
+        })?;
+        let mut ranges = [&found.ranges[..], &said.ranges].concat();
         if worked {
             let synced = |error| Error::io("syncing the volume", error);
             self.store.sync_all().map_err(synced)?;
-            for (file, replaced, mut header, key) in mended {
-                if let Some(at) = replaced {
-                    let mut bytes = [0; HEADER_LEN];
-                    self.journal.read(&mut bytes, at)?;
-                    header = Header::parse(&bytes)?;
-                }
-                if ranges.iter().any(|start| header.id.wrapping_sub(*start) < RANGE) {
-                    self.rename_id(&file, &header, &ranges, &key, crypto)?;
-                }
-            }
+            mended.retain(|(_, id)| ranges.iter().any(|start| id.wrapping_sub(*start) < RANGE));
+            self.each(mended, &mut |file, _, id| match self.header_of(file, id, crypto)? {
+                Some((header, key)) => self.rename_id(file, &header, &ranges, &key, crypto).map(|_| ()),
+                None => Ok(()),
+            })?;
             self.store.sync_all().map_err(synced)?;
+        }
+        if ranges.len() > RANGES {
+            // The journal's head has no room for more: now all files are looked at, and none is forgotten.
+            *write_lock(&self.unclean) = ranges.clone();
+            if self.look_through(&|| false, crypto)? {
+                ranges.clear();
+            }
+            lines.append(&mut lock(&self.lines));
         }
         if found.fresh {
             // Both heads are written before the first record: one that is missing later was removed.
@@ -150,17 +152,73 @@ impl<S: Store> Shared<S> {
         Ok(lines)
     }
 
-    /// Header and key of a file, if it is the one that the journal means.
+    /// Does something with each of some files, opened for writing one after the other. Those that are not where they
+    /// were are looked for, all in one walk. Those that are gone were removed: nobody misses their content.
+    fn each<T>(
+        &self,
+        files: Vec<(Place, T)>,
+        work: &mut dyn FnMut(&S::File, Place, T) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let failed = |error| Error::io("finding a file again", error);
+        let mut moved: HashMap<u64, Vec<T>> = HashMap::new();
+        for (place, what) in files {
+            match self.store.find(&place).map_err(failed)? {
+                Some(file) => work(&file, place, what)?,
+                // A number may have been another file's before.
+                None => moved.entry(place.inode.1).or_default().push(what),
+            }
+        }
+        if moved.is_empty() {
+            return Ok(());
+        }
+        let (moved, mut done) = (RefCell::new(moved), Ok(()));
+        let wanted = &mut |inode| moved.borrow().contains_key(&inode);
+        let found = &mut |place: Place, file| {
+            for what in moved.borrow_mut().remove(&place.inode.1).unwrap_or_default() {
+                if done.is_ok() {
+                    done = work(&file, place.clone(), what);
+                }
+            }
+            done.is_ok() && !moved.borrow().is_empty()
+        };
+        self.store.walk(true, wanted, found).map_err(failed)?;
+        done
+    }
+
+    /// Opens every file once, so that what is torn is mended. Says whether it came to the end.
+    pub(super) fn look_through(
+        self: &Arc<Self>,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<bool, Error> {
+        let (mut failed, mut stopped) = (None, false);
+        let found = &mut |place, file| {
+            let _epoch = read_lock(&self.epoch);
+            match self.open(file, place, crypto) {
+                // What is damaged for another reason stays so.
+                Ok(_) | Err(Error::Damaged(_)) => stopped = stop(),
+                Err(error) => failed = Some(error),
+            }
+            !stopped && failed.is_none()
+        };
+        let walked = self.store.walk(false, &mut |_| true, found);
+        match failed {
+            Some(error) => Err(error),
+            None => walked.map(|()| !stopped).map_err(|error| Error::io("looking through the volume", error)),
+        }
+    }
+
+    /// Header and key of a file, if it is the one with this id.
     fn header_of(
         &self,
         file: &S::File,
-        lost: &Lost,
+        id: u64,
         crypto: &mut impl Crypto,
     ) -> Result<Option<(Header, FileKey)>, Error> {
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
         let Ok(header) = Header::parse(&bytes[..got]) else { return Ok(None) };
-        if header.id != lost.id {
+        if header.id != id {
             return Ok(None);
         }
         match self.open_header(&header, crypto) {
@@ -332,9 +390,11 @@ impl<S: Store> Shared<S> {
         if file.writable() {
             return work(file);
         }
-        match self.store.find(place).map_err(|error| Error::io("opening a file to mend it", error))? {
-            Some(file) => work(&file),
-            None => Err(Error::Damaged("the file is not whole, and it is gone".into())),
-        }
+        let (mut work, mut done) = (Some(work), None);
+        self.each(vec![(place.clone(), ())], &mut |file, _, ()| {
+            done = work.take().map(|work| work(file)).transpose()?;
+            Ok(())
+        })?;
+        done.ok_or_else(|| Error::Damaged("the file is not whole, and it is gone".into()))
     }
 }

@@ -41,7 +41,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use wattlock_core::{Completion, Nanos, OwnedRequest, Token};
+use wattlock_core::{Completion, Kind, Nanos, OwnedRequest, Token};
 use wattlock_policy::{EngineId, EngineWeather, Policy, Weather};
 
 use crate::health::Health;
@@ -84,6 +84,8 @@ pub struct Dispatcher {
     generation: u32,
     /// What the policy was made of.
     plan: Arc<Plan>,
+    /// This thread's number, if it has one.
+    thread: Option<u16>,
     ticks: u32,
     /// State of the generator that picks which results are checked.
     checks: u64,
@@ -95,9 +97,9 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(runtime: Arc<Inner>) -> Dispatcher {
+    pub(crate) fn new(runtime: Arc<Inner>, thread: Option<u16>) -> Dispatcher {
         let plan = runtime.plan();
-        let policy = plan.policy(runtime.machine());
+        let policy = plan.policy(runtime.machine(), thread);
         let stations: Vec<Station> = runtime.engines().iter().map(Station::new).collect();
         let mut weather = Weather { submitters: 1, files: 1, ..Weather::default() };
         for (engine, _) in weather.engines.iter_mut().zip(&stations) {
@@ -119,6 +121,7 @@ impl Dispatcher {
             streams: Streams::default(),
             generation: fork::generation(),
             plan,
+            thread,
             ticks: 0,
             checks: 0,
             now: runtime.clock().now(),
@@ -126,6 +129,12 @@ impl Dispatcher {
             stopped_one: false,
             runtime,
         }
+    }
+
+    /// Requests of a kind that an engine has done for this dispatcher, and for those that had its row of counters before:
+    /// what a call adds is what it did. Many dispatchers share the last row.
+    pub fn done_by(&self, engine: usize, kind: Kind) -> u64 {
+        self.row.requests(EngineId(engine as u8), kind)
     }
 
     /// Requests of doors in flight; tests of the runtime's own are not counted.
@@ -188,7 +197,7 @@ impl Dispatcher {
     #[cold]
     fn after_change(&mut self) {
         self.plan = self.plan.last();
-        self.policy = self.plan.policy(self.runtime.machine());
+        self.policy = self.plan.policy(self.runtime.machine(), self.thread);
         self.streams = Streams::default();
     }
 

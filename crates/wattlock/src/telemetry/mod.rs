@@ -257,6 +257,12 @@ impl Row {
         self.bump(at + Counter::Bytes as usize, bytes);
     }
 
+    /// Requests of a cell that were done so far.
+    pub(crate) fn requests(&self, engine: EngineId, kind: Kind) -> u64 {
+        let word = self.word(self.cell(engine, kind) + Counter::Requests as usize);
+        word.map_or(0, |word| word.load(Relaxed))
+    }
+
     /// Adds to a counter of a cell.
     pub(crate) fn add(&self, engine: EngineId, kind: Kind, counter: Counter, amount: u64) {
         self.bump(self.cell(engine, kind) + counter as usize, amount);
