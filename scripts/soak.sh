@@ -45,7 +45,7 @@ doors
 scripts/newer.sh scripts/soak.sh doors
 echo "== a mounted volume, killed in mid-write"
 WATTLOCK_KILLS=${WATTLOCK_KILLS:-150} cargo test --release --locked -p wattlock-cli --test mount -- \
-    what_was_synced_survives_kills_in_mid_write --nocapture
+    what_was_acknowledged_survives_kills_in_mid_write --nocapture
 end=$((SECONDS + minutes * 60))
 round=0
 while [ $SECONDS -lt $end ]; do

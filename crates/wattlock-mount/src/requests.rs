@@ -89,7 +89,8 @@ impl<B: Backing> Inner<B> {
             let stat = self.stat_in(&dir, &entry.stored).map_err(errno)?;
             let number = self.table.number(inode(&stat));
             let links = stat.st_nlink;
-            let held = match !folder && self.table.needs_holding(number, links) {
+            // A removed folder may still be somebody's working folder.
+            let held = match folder || self.table.needs_holding(number, links) {
                 true => Some(Arc::new(self.name_only(&dir, &entry.stored)?)),
                 false => None,
             };
@@ -125,7 +126,7 @@ impl<B: Backing> Inner<B> {
                 let number = self.table.number(inode(stat));
                 let folder = type_of(stat) == FileType::Directory;
                 let links = stat.st_nlink;
-                let held = match !folder && self.table.needs_holding(number, links) {
+                let held = match folder || self.table.needs_holding(number, links) {
                     true => Some(Arc::new(self.name_only(&new, &new_entry.stored)?)),
                     false => None,
                 };

@@ -140,7 +140,7 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
     let path = command.volume.canonicalize().map_err(|_| Error::NoVolume(command.volume.clone()))?;
     let runtime = setup::runtime(&settled.choice, None, true)?;
     let (_, volume) = settled.keys(&command.keys).open(&path, &runtime)?;
-    lock_memory();
+    let locked = lock_memory();
     let daemon = Arc::new(Daemon::new(settled.foreground));
     let engines = Box::new(Chosen(Mutex::new(settled.choice.clone())));
     let (sealed, lines) = Sealed::open(&path, &volume, runtime, engines)?;
@@ -160,20 +160,25 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
         stop: Arc::new(|| INTERRUPTED.swap(false, Ordering::SeqCst)),
         log: Arc::new(move |line| log.log(line)),
     };
-    wattlock_mount::mount(sealed, &options, move || daemon.ready()).map_err(explained)
+    let ready = move || {
+        // Not before: what is refused is refused in one line.
+        if let Err(error) = locked {
+            tracing::warn!(%error, "keys may be swapped out");
+        }
+        daemon.ready();
+    };
+    wattlock_mount::mount(sealed, &options, ready).map_err(explained)
 }
 
 /// Keeps keys out of swap: everything that is or will be in memory, if this user may lock that much.
-fn lock_memory() {
+fn lock_memory() -> rustix::io::Result<()> {
     use rustix::mm::{MlockAllFlags, mlockall};
     use rustix::process::{Resource, getrlimit};
     let unlimited = getrlimit(Resource::Memlock).current.is_none() || rustix::process::geteuid().is_root();
     // With a limit, locking the future would make a later allocation fail: then only what is there now, keys included.
     let flags =
         if unlimited { MlockAllFlags::CURRENT | MlockAllFlags::FUTURE } else { MlockAllFlags::CURRENT };
-    if let Err(error) = mlockall(flags | MlockAllFlags::ONFAULT) {
-        tracing::warn!(%error, "keys may be swapped out");
-    }
+    mlockall(flags | MlockAllFlags::ONFAULT)
 }
 
 /// What mounting says, with the exit codes of volumes where there is one.

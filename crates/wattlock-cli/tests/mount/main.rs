@@ -2,120 +2,22 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Whether this test can run; says why not.
-fn fuse() -> bool {
-    let opened = fs::File::options().read(true).write(true).open("/dev/fuse");
-    if let Err(error) = &opened {
-        eprintln!("skipped: /dev/fuse: {error}");
-    }
-    opened.is_ok()
-}
+mod card;
+mod damage;
+mod desk;
+mod full;
+mod ledger;
+mod mistakes;
+mod model;
+mod user;
 
-/// Whether a program is there; says that the test is skipped otherwise.
-fn has(program: &str) -> bool {
-    let there = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if there.is_err() {
-        eprintln!("skipped: no {program}");
-    }
-    there.is_ok()
-}
-
-/// A folder with a key, a volume, and where it is mounted.
-struct Desk {
-    folder: tempfile::TempDir,
-}
-
-impl Drop for Desk {
-    fn drop(&mut self) {
-        // What a failed test left mounted.
-        let _ = Command::new("umount").arg("-l").arg(self.at("mnt")).stderr(Stdio::null()).status();
-    }
-}
-
-impl Desk {
-    fn new(more: &[&str]) -> Desk {
-        let desk = Desk { folder: tempfile::tempdir().unwrap() };
-        good(&desk.run(&["keygen", "-o", "key.txt"]));
-        let text = fs::read_to_string(desk.at("key.txt")).unwrap();
-        let recipient = text.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
-        good(&desk.run(&[&["fs", "init", "-r", recipient], more, &["vol"]].concat()));
-        fs::create_dir(desk.at("mnt")).unwrap();
-        desk
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
-        command
-            .args(arguments)
-            .current_dir(self.folder.path())
-            .env("WATTLOCK_PROFILE", self.at("profile.json"))
-            .env("WATTLOCK_TELEMETRY_DIR", self.at("telemetry"))
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    fn mount(&self, more: &[&str]) -> PathBuf {
-        good(&self.run(&[&["mount", "-i", "key.txt"], more, &["vol", "mnt"]].concat()));
-        self.at("mnt")
-    }
-
-    fn unmount(&self) {
-        good(&self.run(&["umount", "mnt"]));
-    }
-
-    /// The process that serves the mount.
-    fn process(&self) -> i32 {
-        let status = good(&self.run(&["fs", "status", "mnt"]));
-        let line = status.lines().find_map(|line| line.strip_prefix("process ")).unwrap();
-        line.split(',').next().unwrap().parse().unwrap()
-    }
-
-    /// Kills the process that serves the mount and takes the dead mount away.
-    fn kill(&self, process: i32) {
-        let process = rustix::process::Pid::from_raw(process).unwrap();
-        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
-        let begun = Instant::now();
-        while !Command::new("umount").arg("-l").arg(self.at("mnt")).output().unwrap().status.success() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "the dead mount stays");
-        }
-        // The lock goes with the last of the process's threads.
-        let journal = fs::File::open(self.at("vol/wattlock.journal")).unwrap();
-        rustix::fs::flock(&journal, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    }
-}
-
-fn good(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {text}{errors}", output.status);
-    text
-}
-
-fn refused(output: &Output, code: i32, said: &str) {
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{errors}");
-    let lines: Vec<&str> = errors.lines().filter(|line| !line.starts_with("Try ")).collect();
-    assert!(lines.len() == 1 && lines[0].contains(said), "{errors}");
-}
-
-fn python(script: &str, folder: &Path) -> String {
-    let output = Command::new("python3").args(["-c", script]).current_dir(folder).output().unwrap();
-    good(&output)
-}
+use desk::{Desk, fuse, good, has, python, refused};
 
 /// Everything in a folder: path, type, permissions, links, length, time of change, content or target.
 const TREE: &str = r#"
@@ -420,92 +322,6 @@ for mode in ("wal", "delete"):
     good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
 }
 
-/// Writes at random places and fsyncs, and says after each what is durable by now.
-const WRITER: &str = r#"
-import os, random, sys
-seed = int(sys.argv[1]); random.seed(seed)
-files = [os.open(f"f{i}", os.O_RDWR | os.O_CREAT) for i in range(3)]
-n = 0
-while True:
-    n += 1
-    i = random.randrange(3)
-    at = random.choice((0, 1, 3, 5, 17)) * 4096 + random.choice((0, 0, 100))
-    os.pwrite(files[i], b"%d %d;" % (seed, n) * random.choice((1, 50, 900)), at)
-    if random.random() < .5:
-        os.fsync(files[i])
-        sys.stdout.write(f"{i} {os.pread(files[i], 1 << 20, 0).hex()}\n"); sys.stdout.flush()
-"#;
-
-#[test]
-fn what_was_synced_survives_kills_in_mid_write() {
-    if !fuse() || !has("python3") {
-        return;
-    }
-    let rounds =
-        std::env::var("WATTLOCK_KILLS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(24_u64);
-    let desk = Desk::new(&[]);
-    let mut durable: [Option<Vec<u8>>; 3] = [None, None, None];
-    for round in 0..rounds {
-        let mounted = desk.mount(&[]);
-        // Everything that was acknowledged is there: in the chunks that were not written since, byte for byte.
-        for (at, wanted) in durable.iter().enumerate() {
-            let Some(wanted) = wanted else { continue };
-            let found = fs::read(mounted.join(format!("f{at}"))).unwrap();
-            assert!(
-                found.len() >= wanted.len(),
-                "round {round}: file {at} was {} is {}",
-                wanted.len(),
-                found.len()
-            );
-        }
-        let process = desk.process();
-        let mut writer = Command::new("python3")
-            .args(["-c", WRITER, &round.to_string()])
-            .current_dir(&mounted)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
-        // As many acknowledgements as the round says, then the kill falls into whatever is going on.
-        let mut synced = [const { None }; 3];
-        let mut left = 2 + round % 9;
-        for line in lines {
-            let Ok(line) = line else { break };
-            let (file, content) = line.split_once(' ').unwrap();
-            synced[file.parse::<usize>().unwrap()] = Some(unhex(content));
-            left = left.saturating_sub(1);
-            if left == 1 {
-                desk.kill(process);
-            }
-        }
-        writer.kill().unwrap();
-        writer.wait().unwrap();
-        // What was acknowledged last for each file: the writer went on, but overwrote only at the places it uses.
-        let again = desk.mount(&[]);
-        for (at, synced) in synced.iter().enumerate() {
-            let Some(synced) = synced else { continue };
-            let found = fs::read(again.join(format!("f{at}"))).unwrap();
-            assert!(found.len() >= synced.len(), "round {round}: {} bytes of {}", found.len(), synced.len());
-            // A stretch that no write touches is as it was; others are some whole write's.
-            let untouched = 6 * 4096 + 100..17 * 4096;
-            let until = untouched.end.min(synced.len());
-            if untouched.start + 9000 < until {
-                let range = untouched.start + 9000..until;
-                assert!(found[range.clone()] == synced[range], "round {round}: file {at}");
-            }
-        }
-        desk.kill(desk.process());
-        durable = synced;
-    }
-    let mounted = desk.mount(&[]);
-    for at in 0..3 {
-        let _ = fs::read(mounted.join(format!("f{at}"))).unwrap();
-    }
-    desk.unmount();
-    good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
-}
-
 #[test]
 fn a_synced_file_is_what_it_was_after_a_kill() {
     if !fuse() {
@@ -539,10 +355,6 @@ fn a_synced_file_is_what_it_was_after_a_kill() {
     }
     desk.unmount();
     good(&desk.run(&["fs", "check", "-i", "key.txt", "vol"]));
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
 }
 
 #[test]
