@@ -11,9 +11,13 @@
  * filter keeps the response, and the debug log says why. Once a header has gone, a compressor that fails ends the
  * connection, as zlib's failure does.
  *
- * *The loop.* Compression is done in slices of at most SLICE_NS of predicted work. What is left is gone on with in the next
- * turn of the loop, so that a large response holds nobody up. That is done where the request's write handler is sure to
- * call again: responses of upstreams and subrequests are not cut, nor is what stands before a flush.
+ * *The loop.* One turn of the loop compresses for at most SLICE_NS of predicted work, all responses together. What is
+ * left waits in `waiting`, and an event of this module goes on with it in the next turn, response by response. The event
+ * belongs to this filter and not to a request: it does not matter who produces a response (a file, an upstream with or
+ * without buffers, a subrequest), whether that producer would ever call again, or what stands behind a flush. A producer
+ * sees buffers that are not free yet, as with a client that is slow. When they are, the connection's write event is
+ * posted, as if the client had taken something: that is the call that producers wait for. A response that is here as a
+ * whole and takes less than SLICE_NS is done at once, whatever others took.
  *
  * *Flushes* go out at once, as a sync flush of one continuous stream; one buffer may flush and end. Buffers without data in
  * mid-stream are passed over.
@@ -22,10 +26,12 @@
 #include <ngx_http.h>
 #include <time.h>
 
-/* The longest that one call may compress, as far as can be foreseen. */
+/* What one turn of the loop may compress, as far as can be foreseen; the least that is worth a call. */
 #define SLICE_NS       250000
 #define SLICE_LEAST    4096
-#define SLICE_MOST     (256 * 1024)
+
+/* While responses wait, a worker that is to end has a timer, which keeps it alive. */
+#define WAITING_MSEC   60000
 
 /* Output in memory that the client has not taken yet. */
 #define OUTPUT_BUFFER  (32 * 1024)
@@ -70,17 +76,20 @@ typedef struct {
     ngx_chain_t         *free;
     ngx_chain_t         *busy;
     ngx_buf_t           *buf;        /* being filled */
+    ngx_queue_t          place;      /* in `waiting`, while `waits` */
     size_t               allocated;
-    size_t               budget;     /* bytes that this call may still take */
     off_t                zin;
     off_t                zout;
     uint64_t             ns;
     int                  coding;
     int                  level;
     unsigned             done:1;
-    unsigned             nomem:1;
-    unsigned             yield:1;
-    unsigned             cuttable:1; /* in this call: the loop may go round before the input is used up */
+    unsigned             failed:1;
+    unsigned             nomem:1;    /* the client has to take something first */
+    unsigned             open:1;     /* the compressor keeps content that is to come out */
+    unsigned             begun:1;
+    unsigned             waits:1;
+    unsigned             at_once:1;  /* small and whole */
 } wattlock_response_t;
 
 static void *wattlock_compress_create_main_conf(ngx_conf_t *cf);
@@ -91,6 +100,7 @@ static ngx_int_t wattlock_compress_variables(ngx_conf_t *cf);
 static ngx_int_t wattlock_compress_postconfiguration(ngx_conf_t *cf);
 static ngx_int_t wattlock_compress_init_process(ngx_cycle_t *cycle);
 static void wattlock_compress_exit_process(ngx_cycle_t *cycle);
+static void wattlock_turn(ngx_event_t *event);
 
 /* An nginx without it does not export it. */
 extern ngx_module_t  ngx_http_gzip_filter_module __attribute__((weak));
@@ -101,6 +111,11 @@ static const char                   *inactive;
 static ngx_uint_t                    level_offset = (ngx_uint_t) -1;
 static size_t                        held;          /* state of all compressors in use */
 static wattlock_idle_t               idle[2][LEVELS];
+static ngx_queue_t                   waiting;       /* responses that have input and room, in the order of their turns */
+static ngx_event_t                   turn_event;
+static ngx_connection_t              turn_connection;
+static uint64_t                      left_ns;       /* of SLICE_NS, in this turn of the loop */
+static ngx_msec_t                    left_at;       /* when it was last whole */
 
 static ngx_http_output_header_filter_pt  ngx_http_next_header_filter;
 static ngx_http_output_body_filter_pt    ngx_http_next_body_filter;
@@ -217,6 +232,14 @@ wattlock_compress_init_process(ngx_cycle_t *cycle)
         return NGX_OK;
     }
 
+    ngx_queue_init(&waiting);
+    ngx_memzero(&turn_event, sizeof(ngx_event_t));
+    ngx_memzero(&turn_connection, sizeof(ngx_connection_t));
+    turn_connection.fd = (ngx_socket_t) -1;
+    turn_event.handler = wattlock_turn;
+    turn_event.log = cycle->log;
+    turn_event.data = &turn_connection;
+
     /* Until it was measured: low levels are igzip's, 6 and above look far. */
     for (i = 0; i < LEVELS; i++) {
         idle[WATTLOCK_GZIP][i].ns_kib = i <= 2 ? 3000 : i <= 5 ? 12000 : 60000;
@@ -285,12 +308,44 @@ wattlock_compressor(int coding, int level, size_t most, const char **why)
 }
 
 
+/* Takes a response out of the line, if it is in it. */
+static void
+wattlock_leave(wattlock_response_t *response)
+{
+    if (response->waits) {
+        ngx_queue_remove(&response->place);
+        response->waits = 0;
+    }
+}
+
+
+/* A response waits for the next turn of the loop. */
+static void
+wattlock_wait(wattlock_response_t *response)
+{
+    if (!response->waits) {
+        ngx_queue_insert_tail(&waiting, &response->place);
+        response->waits = 1;
+    }
+
+    if (!turn_event.posted) {
+        ngx_post_event(&turn_event, &ngx_posted_next_events);
+    }
+
+    if (!turn_event.timer_set) {
+        ngx_add_timer(&turn_event, WAITING_MSEC);
+    }
+}
+
+
 /* Gives a compressor back, if there still is one. Also the cleanup of the request's pool. */
 static void
 wattlock_give_back(void *data)
 {
     wattlock_response_t  *response = data;
     wattlock_idle_t      *kept = &idle[response->coding][response->level];
+
+    wattlock_leave(response);
 
     if (response->compressor == NULL) {
         return;
@@ -563,36 +618,43 @@ wattlock_note(wattlock_response_t *response, size_t bytes, uint64_t ns)
 }
 
 
-/*
- * Whether somebody is sure to call again with nothing new if the loop goes round first: ngx_http_writer, which a request
- * has that is served without an upstream and whose output is the connection's. An event pipe and a subrequest call only
- * with more to say. What a flush stands behind goes out at once.
- */
-static int
-wattlock_cuttable(wattlock_response_t *response)
+/* How much of a turn's time is left. A clock that has gone on says that there was another turn. */
+static void
+wattlock_look(void)
 {
-    ngx_chain_t         *cl;
-    ngx_http_request_t  *r = response->request;
-
-    if (r != r->main || r->upstream != NULL || r->postponed != NULL || r->connection->data != r) {
-        return 0;
+    if (left_at != ngx_current_msec) {
+        left_at = ngx_current_msec;
+        left_ns = SLICE_NS;
     }
-
-    for (cl = response->in; cl != NULL; cl = cl->next) {
-        if (cl->buf->flush) {
-            return 0;
-        }
-    }
-
-    return 1;
 }
 
 
-/* Whether the loop may go round before this buffer is used up. */
-static int
-wattlock_may_wait(wattlock_response_t *response, ngx_buf_t *b)
+/* Bytes that so much time is expected to be enough for. */
+static size_t
+wattlock_bytes(wattlock_response_t *response, uint64_t ns)
 {
-    return response->cuttable && (!b->recycled || b->tag == (ngx_buf_tag_t) &ngx_http_copy_filter_module);
+    uint64_t  bytes = ns * 1024 / ngx_max(idle[response->coding][response->level].ns_kib, 1);
+
+    return (size_t) ngx_max(bytes, SLICE_LEAST);
+}
+
+
+/* Whether all of a response is here, and small. */
+static int
+wattlock_small(wattlock_response_t *response)
+{
+    size_t        size = 0, most = wattlock_bytes(response, SLICE_NS);
+    ngx_chain_t  *cl;
+
+    for (cl = response->in; cl != NULL && size <= most; cl = cl->next) {
+        size += ngx_buf_in_memory(cl->buf) ? cl->buf->last - cl->buf->pos : 0;
+
+        if (cl->buf->last_buf) {
+            return size <= most;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -602,7 +664,7 @@ wattlock_step(wattlock_response_t *response)
 {
     int           then, answer;
     size_t        size, from, to;
-    uint64_t      began;
+    uint64_t      began, took;
     ngx_int_t     rc;
     ngx_buf_t    *b;
     ngx_chain_t  *cl = response->in;
@@ -616,17 +678,17 @@ wattlock_step(wattlock_response_t *response)
     then = b->last_buf ? WATTLOCK_END : b->flush ? WATTLOCK_FLUSH : WATTLOCK_MORE;
     from = size;
 
-    if (wattlock_may_wait(response, b) && size > response->budget) {
-        if (response->budget == 0) {
-            response->yield = 1;
-            return NGX_AGAIN;
+    if (from > 0 || then != WATTLOCK_MORE) {
+        if (!response->at_once) {
+            if (left_ns == 0) {
+                wattlock_wait(response);
+                return NGX_AGAIN;
+            }
+
+            from = ngx_min(size, wattlock_bytes(response, left_ns));
+            then = from < size ? WATTLOCK_MORE : then;
         }
 
-        from = response->budget;
-        then = WATTLOCK_MORE;
-    }
-
-    if (from > 0 || then != WATTLOCK_MORE) {
         rc = wattlock_output_buffer(response);
 
         if (rc != NGX_OK) {
@@ -636,7 +698,9 @@ wattlock_step(wattlock_response_t *response)
         to = response->buf->end - response->buf->last;
         began = wattlock_now_ns();
         answer = table->compress(table->provider, response->compressor, b->pos, &from, response->buf->last, &to, then);
-        wattlock_note(response, from, wattlock_now_ns() - began);
+        took = wattlock_now_ns() - began;
+        wattlock_note(response, from, took);
+        left_ns -= ngx_min(left_ns, took);
 
         if (answer < 0) {
             ngx_log_error(NGX_LOG_ALERT, response->request->connection->log, 0, "wattlock: the compressor failed");
@@ -644,9 +708,9 @@ wattlock_step(wattlock_response_t *response)
         }
 
         b->pos += from;
+        response->open = 1;
         response->zin += from;
         response->buf->last += to;
-        response->budget -= ngx_min(response->budget, from);
 
         if (answer == 0) {
             /* The output is full. */
@@ -662,11 +726,12 @@ wattlock_step(wattlock_response_t *response)
                 return NGX_ERROR;
             }
 
-            response->request->connection->buffered &= ~WATTLOCK_BUFFERED;
+            response->open = 0;
         }
 
         if (then == WATTLOCK_END) {
             response->done = 1;
+            response->in = NULL;
             wattlock_give_back(response);
             return NGX_AGAIN;
         }
@@ -683,39 +748,19 @@ wattlock_step(wattlock_response_t *response)
 }
 
 
-static size_t
-wattlock_slice(wattlock_response_t *response)
-{
-    uint64_t  bytes = (uint64_t) SLICE_NS * 1024 / ngx_max(idle[response->coding][response->level].ns_kib, 1);
-
-    return (size_t) ngx_min(ngx_max(bytes, SLICE_LEAST), SLICE_MOST);
-}
-
-
+/* Compresses what this turn has time for, and sends what came of it on its way. */
 static ngx_int_t
-wattlock_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+wattlock_work(wattlock_response_t *response)
 {
-    int                   flush;
-    ngx_int_t             rc;
-    ngx_chain_t          *cl;
-    wattlock_response_t  *response = ngx_http_get_module_ctx(r, ngx_http_wattlock_compress_module);
-
-    if (response == NULL || response->done || r->header_only) {
-        return ngx_http_next_body_filter(r, in);
-    }
-
-    if (in != NULL) {
-        if (ngx_chain_add_copy(r->pool, &response->in, in) != NGX_OK) {
-            goto failed;
-        }
-
-        r->connection->buffered |= WATTLOCK_BUFFERED;
-    }
+    int                  flush;
+    ngx_int_t            rc;
+    ngx_chain_t         *cl;
+    ngx_http_request_t  *r = response->request;
 
     if (response->nomem) {
         /* What the client has not taken yet. */
         if (ngx_http_next_body_filter(r, NULL) == NGX_ERROR) {
-            goto failed;
+            return NGX_ERROR;
         }
 
         cl = NULL;
@@ -728,10 +773,6 @@ wattlock_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         flush = response->busy != NULL;
     }
 
-    response->budget = wattlock_slice(response);
-    response->yield = 0;
-    response->cuttable = wattlock_cuttable(response);
-
     for ( ;; ) {
 
         do {
@@ -739,26 +780,25 @@ wattlock_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
         } while (rc == NGX_OK);
 
         if (rc == NGX_ERROR) {
-            goto failed;
+            return NGX_ERROR;
         }
 
-        if (response->yield) {
-            /*
-             * The loop goes round once, without sleeping, and comes back here through the request's write handler. A
-             * flush that was done meanwhile took the mark away.
-             */
+        /* Nobody must think that this response is at its end; somebody else's flush must not take the mark away. */
+        if (response->in != NULL || response->open) {
             r->connection->buffered |= WATTLOCK_BUFFERED;
-            ngx_post_event(r->connection->write, &ngx_posted_next_events);
+
+        } else {
+            r->connection->buffered &= ~WATTLOCK_BUFFERED;
         }
 
         if (response->out == NULL && !flush) {
-            return response->busy != NULL || response->yield ? NGX_AGAIN : NGX_OK;
+            return response->busy != NULL || response->in != NULL ? NGX_AGAIN : NGX_OK;
         }
 
         rc = ngx_http_next_body_filter(r, response->out);
 
         if (rc == NGX_ERROR) {
-            goto failed;
+            return NGX_ERROR;
         }
 
         ngx_chain_update_chains(r->pool, &response->free, &response->busy, &response->out,
@@ -771,17 +811,119 @@ wattlock_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             return rc;
         }
 
-        if (response->yield) {
+        if (response->waits) {
             return NGX_AGAIN;
         }
     }
+}
 
-failed:
 
+/* A response that came to nothing. */
+static void
+wattlock_fail(wattlock_response_t *response)
+{
     response->done = 1;
+    response->failed = 1;
+    response->in = NULL;
+    response->request->connection->buffered &= ~WATTLOCK_BUFFERED;
     wattlock_give_back(response);
+}
 
-    return NGX_ERROR;
+
+static ngx_int_t
+wattlock_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
+{
+    ngx_int_t             rc;
+    wattlock_response_t  *response = ngx_http_get_module_ctx(r, ngx_http_wattlock_compress_module);
+
+    if (response == NULL || r->header_only) {
+        return ngx_http_next_body_filter(r, in);
+    }
+
+    if (response->failed) {
+        return NGX_ERROR;
+    }
+
+    if (response->done) {
+        return ngx_http_next_body_filter(r, in);
+    }
+
+    if (in != NULL) {
+        if (ngx_chain_add_copy(r->pool, &response->in, in) != NGX_OK) {
+            wattlock_fail(response);
+            return NGX_ERROR;
+        }
+
+        response->at_once = !response->begun && wattlock_small(response);
+        response->begun = 1;
+    }
+
+    wattlock_look();
+    rc = wattlock_work(response);
+
+    if (rc == NGX_ERROR) {
+        wattlock_fail(response);
+    }
+
+    return rc;
+}
+
+
+/* Goes on with a response that waited. Nothing here ends a request: who produces it learns of errors at its next call. */
+static void
+wattlock_go_on(wattlock_response_t *response)
+{
+    ngx_connection_t    *c = response->request->connection;
+    ngx_http_request_t  *r = response->request;
+
+    if (c->error || ngx_http_get_module_ctx(r, ngx_http_wattlock_compress_module) != response) {
+        /* The client is gone, or the request has become another one (post_action). */
+        wattlock_fail(response);
+
+    } else {
+        ngx_http_set_log_request(c->log, r);
+
+        if (wattlock_work(response) == NGX_ERROR) {
+            wattlock_fail(response);
+            c->error = 1;
+        }
+    }
+
+    /* Whoever produces the response sees what is free now, and asks to be told when the client has taken what is not. A
+     * write event that `limit_rate` delays comes by itself. */
+    if (!c->write->delayed) {
+        ngx_post_event(c->write, &ngx_posted_events);
+    }
+}
+
+
+/* The next turn of the loop. Also the handler of the timer, which only keeps the worker alive. */
+static void
+wattlock_turn(ngx_event_t *event)
+{
+    ngx_queue_t          *first;
+    wattlock_response_t  *response;
+
+    left_at = ngx_current_msec;
+    left_ns = SLICE_NS;
+
+    event->timedout = 0;
+
+    while (left_ns > 0 && !ngx_queue_empty(&waiting)) {
+        first = ngx_queue_head(&waiting);
+        response = ngx_queue_data(first, wattlock_response_t, place);
+        wattlock_leave(response);
+        wattlock_go_on(response);
+    }
+
+    if (!ngx_queue_empty(&waiting)) {
+        if (!event->posted) {
+            ngx_post_event(event, &ngx_posted_next_events);
+        }
+
+    } else if (event->timer_set) {
+        ngx_del_timer(event);
+    }
 }
 
 
