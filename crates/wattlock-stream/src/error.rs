@@ -45,6 +45,15 @@ pub enum Error {
     /// The bytes are no sealed record's.
     #[error("not a sealed record: {0}")]
     NotARecord(&'static str),
+    /// A record that authenticates has content that no sealer makes.
+    #[error("a sealed record's content: {0}")]
+    RecordContent(&'static str),
+    /// A record's value is larger, once it is unpacked, than the reader allows.
+    #[error("a record's value is larger than allowed once it is unpacked")]
+    RecordTooLarge,
+    /// A key's entry is signed by nobody who is trusted, or not at all.
+    #[error("key {0} is not signed by anybody trusted")]
+    Untrusted(crate::record::StreamId),
     /// The key of a record is not at hand.
     #[error("no key {0} (never there, or shredded)")]
     NoKey(crate::record::StreamId),
@@ -64,7 +73,7 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
         (36, "stream cut before its end"),
         (37, "input ends inside a record"),
         (38, "record altered, or moved"),
-        (39, "no key for a record, or its entry is damaged"),
+        (39, "no key for a record, or its entry is damaged or not trusted"),
     ]
 }
 
@@ -78,8 +87,23 @@ impl Error {
             Error::Extended => 34,
             Error::Cut { .. } => 36,
             Error::RecordCut => 37,
-            Error::RecordAltered => 38,
-            Error::NoKey(_) | Error::BadEntry { .. } => 39,
+            Error::RecordAltered | Error::RecordContent(_) | Error::RecordTooLarge => 38,
+            Error::NoKey(_) | Error::BadEntry { .. } | Error::Untrusted(_) => 39,
+        }
+    }
+
+    /// A word for why a record was not opened, by which they are counted.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Error::NotARecord(_) => "not-sealed",
+            Error::RecordAltered => "altered",
+            Error::RecordContent(_) => "content",
+            Error::RecordTooLarge => "too-large",
+            Error::NoKey(_) => "no-key",
+            Error::Untrusted(_) => "untrusted",
+            Error::BadEntry { .. } => "bad-entry",
+            Error::Files(wattlock_files::Error::NoMatchingKey) => "no-identity",
+            _ => "failed",
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Records sealed one by one, as a broker's topics need them: each can be read, moved and compacted away alone.
 //!
 //! A batch shares a fresh salt, from which its key comes; so nothing is counted across batches, and nothing needs to be
-//! remembered or persisted. Topic and partition are in the derivation; the record's key, its time and its place in the
-//! batch are associated data. A value that is put under another key, partition or place does not open.
+//! remembered or persisted. Topic and partition are in the derivation; the record's key, its time, its clear headers and
+//! its place in the batch are associated data. A value that is put under another key, partition or place does not open.
 //!
-//! A tombstone (no value) stays a tombstone. Keys are not touched.
+//! A tombstone (no value) stays a tombstone; what was sealed of it, and the proof that a sealer wrote it, is a header.
+//! Keys are not touched; [`crate::names`] is for those that must not be read.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,6 +16,7 @@ use wattlock_core::{Algorithm, Data, Error as CoreError, Item, Key, Kind, Latenc
 use wattlock_files::{Crypto, random, short};
 use zeroize::Zeroizing;
 
+use crate::content::{self, Body, Header};
 use crate::error::Error;
 use crate::format::expand;
 
@@ -24,8 +26,12 @@ pub const VERSION: u8 = 1;
 pub const SALT_LEN: usize = 24;
 /// Records of one batch, at most: their numbers take at most three bytes.
 pub const BATCH_MAX: usize = 1 << 21;
-/// What sealing adds to a value, at most.
-pub const EXTRA_MAX: usize = ID_AT + 16 + SALT_LEN + 3 + TAG_LEN;
+/// What sealing adds to a value without sealed headers, at most.
+pub const EXTRA_MAX: usize = INDEX_AT + 3 + 1 + TAG_LEN;
+/// The header that a sealed tombstone has.
+pub const PROOF: &str = "wattlock";
+/// What a value may take once it is unpacked, unless a reader says otherwise.
+pub const VALUE_MAX: usize = 64 << 20;
 
 const ID_AT: usize = 1;
 const SALT_AT: usize = ID_AT + 16;
@@ -93,15 +99,17 @@ pub struct Place<'a> {
     pub partition: u32,
 }
 
-/// A record. For sealing the value is plain, for opening it is sealed.
+/// A record. For sealing it is plain; for opening it is as it stands on the topic.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Record<'a> {
-    /// Its key, if it has one. Stays in the clear.
+    /// Its key, if it has one, as it stands on the sealed topic.
     pub key: Option<&'a [u8]>,
     /// Its value; a tombstone has none.
     pub value: Option<&'a [u8]>,
-    /// Its time in milliseconds, where the topic keeps the producer's. It is then bound as well.
+    /// Its time in milliseconds, if the sealed topic keeps the producer's. It is then bound as well.
     pub timestamp: Option<i64>,
+    /// Its headers, in their order.
+    pub headers: &'a [Header<'a>],
 }
 
 /// A batch's key and base nonce.
@@ -159,24 +167,73 @@ fn take_index(bytes: &[u8]) -> Option<(u32, usize)> {
     None
 }
 
-/// What is bound to a value beside its batch: everything in front of the ciphertext, the record's key and its time.
-fn bound(prefix: &[u8], record: &Record<'_>) -> Vec<u8> {
+/// Appends what is bound to a value beside its batch: everything in front of the ciphertext, the record's key, its time
+/// and its clear headers.
+fn bind(prefix: &[u8], record: &Record<'_>, clear: impl Fn(&Header<'_>) -> bool, aad: &mut Vec<u8>) {
     let key = record.key.unwrap_or_default();
-    let time = record.timestamp.map(i64::to_be_bytes);
-    let mut aad = Vec::with_capacity(prefix.len() + key.len() + 14);
     aad.extend_from_slice(prefix);
     aad.push(u8::from(record.key.is_some()));
     aad.extend_from_slice(&(key.len() as u32).to_be_bytes());
     aad.extend_from_slice(key);
-    aad.push(u8::from(time.is_some()));
-    aad.extend_from_slice(time.as_ref().map_or(&[], |time| &time[..]));
-    aad
+    aad.push(u8::from(record.timestamp.is_some()));
+    if let Some(time) = record.timestamp {
+        aad.extend_from_slice(&time.to_be_bytes());
+    }
+    content::put_headers(
+        record.headers.iter().filter(|header| clear(header)).map(|&header| Some(header)),
+        aad,
+    );
+}
+
+/// How a sealer treats what is in a record.
+#[derive(Debug, Clone, Default)]
+pub struct Shape {
+    /// Names of headers that stay as they are: anybody reads them, nobody can alter them.
+    pub clear_headers: Vec<String>,
+    /// Whether values are compressed before they are sealed. Lengths then tell something about content.
+    pub compress: bool,
+}
+
+impl Shape {
+    /// Whether headers of this name stay as they are.
+    pub fn is_clear(&self, name: &str) -> bool {
+        name != PROOF && self.clear_headers.iter().any(|clear| clear == name)
+    }
 }
 
 /// Seals records under one stream key.
 pub struct RecordSealer {
     id: StreamId,
     key: Zeroizing<[u8; 32]>,
+    /// How records are treated.
+    pub shape: Shape,
+}
+
+/// Records as they go to the topic.
+pub struct SealedBatch {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl SealedBatch {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// What stands for the record of this number: its value, or a tombstone's header [`PROOF`].
+    ///
+    /// # Panics
+    /// If there is no such record.
+    pub fn get(&self, number: usize) -> &[u8] {
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[number]]
+    }
 }
 
 impl RecordSealer {
@@ -185,7 +242,7 @@ impl RecordSealer {
     /// # Errors
     /// [`Error::Files`] for an engine that failed.
     pub fn new(key: Zeroizing<[u8; 32]>, crypto: &mut dyn Crypto) -> Result<RecordSealer, Error> {
-        Ok(RecordSealer { id: StreamId::of(&key, crypto)?, key })
+        Ok(RecordSealer { id: StreamId::of(&key, crypto)?, key, shape: Shape::default() })
     }
 
     /// The key's name.
@@ -193,7 +250,7 @@ impl RecordSealer {
         self.id
     }
 
-    /// Seals the records of one batch, in one call of the engines. Tombstones come back as such.
+    /// Seals the records of one batch, in one call of the engines, after one that compresses them if that is wanted.
     ///
     /// # Errors
     /// [`Error::Files`] for an engine that failed, or more than [`BATCH_MAX`] records.
@@ -202,7 +259,7 @@ impl RecordSealer {
         place: Place<'_>,
         records: &[Record<'_>],
         crypto: &mut dyn Crypto,
-    ) -> Result<Vec<Option<Vec<u8>>>, Error> {
+    ) -> Result<SealedBatch, Error> {
         if records.len() > BATCH_MAX {
             return Err(CoreError::Invalid("records of a batch").into());
         }
@@ -212,38 +269,53 @@ impl RecordSealer {
         let mut start = vec![VERSION];
         start.extend_from_slice(&self.id.0);
         start.extend_from_slice(&salt);
-        let mut sealed: Vec<Option<Vec<u8>>> = Vec::with_capacity(records.len());
-        let (mut aads, mut nonces, mut plains) = (Vec::new(), Vec::new(), Vec::new());
+        let packed = if self.shape.compress { content::pack(records, crypto)? } else { Vec::new() };
+        let room = |record: &Record<'_>| {
+            EXTRA_MAX + record.value.map_or(0, <[u8]>::len) + content::room(record.headers)
+        };
+        let mut bytes = Vec::with_capacity(records.iter().map(room).sum());
+        let (mut ends, mut aads, mut aad_ends) = (Vec::with_capacity(records.len()), Vec::new(), Vec::new());
+        let (mut plain_at, mut nonces) =
+            (Vec::with_capacity(records.len()), Vec::with_capacity(records.len()));
         for (record, index) in records.iter().zip(0..) {
-            let Some(value) = record.value else {
-                sealed.push(None);
-                continue;
+            let from = bytes.len();
+            bytes.extend_from_slice(&start);
+            put_index(index, &mut bytes);
+            let clear = |header: &Header<'_>| self.shape.is_clear(header.name);
+            bind(&bytes[from..], record, clear, &mut aads);
+            aad_ends.push(aads.len());
+            plain_at.push(bytes.len() - from);
+            let body = match (record.value, packed.get(index as usize)) {
+                (None, _) => Body::Tombstone,
+                (_, Some(Some(packed))) => Body::Packed(packed),
+                (Some(value), _) => Body::Plain(value),
             };
-            let mut whole = Vec::with_capacity(EXTRA_MAX + value.len());
-            whole.extend_from_slice(&start);
-            put_index(index, &mut whole);
-            aads.push(bound(&whole, record));
+            content::put(body, record.headers, clear, &mut bytes);
+            bytes.resize(bytes.len() + TAG_LEN, 0);
+            ends.push(bytes.len());
             nonces.push(batch.nonce(index));
-            plains.push((value, whole.len()));
-            whole.resize(whole.len() + value.len() + TAG_LEN, 0);
-            sealed.push(Some(whole));
         }
-        let parts = sealed.iter_mut().flatten().zip(&plains).zip(aads.iter().zip(&nonces));
-        let mut items: Vec<Item<'_>> = parts
-            .map(|((whole, (from, at)), (aad, nonce))| {
-                let (to, tag) = whole[*at..].split_at_mut(from.len());
-                let request = Request::new(Kind::Aes256GcmSeal, &batch.key, Data::Apart { from, to });
-                Item::new(Request { nonce, aad, tag, class: LatencyClass::Bulk, ..request })
-            })
-            .collect();
+        let (mut items, mut rest, mut done, mut bound) =
+            (Vec::with_capacity(ends.len()), &mut bytes[..], 0, 0);
+        for number in 0..ends.len() {
+            let (whole, after) = rest.split_at_mut(ends[number] - done);
+            (rest, done) = (after, ends[number]);
+            let (plain, tag) = whole[plain_at[number]..].split_last_chunk_mut::<TAG_LEN>().ok_or(SHORT)?;
+            let request = Request::new(Kind::Aes256GcmSeal, &batch.key, Data::InPlace(plain));
+            let (nonce, aad, class) = (&nonces[number], &aads[bound..aad_ends[number]], LatencyClass::Bulk);
+            items.push(Item::new(Request { nonce, aad, tag, class, ..request }));
+            bound = aad_ends[number];
+        }
         crypto.run_all(&mut items);
         if let Some(error) = items.iter().find_map(|item| item.result.err()) {
             return Err(error.into());
         }
         drop(items);
-        Ok(sealed)
+        Ok(SealedBatch { bytes, ends })
     }
 }
+
+const SHORT: Error = Error::NotARecord("too short");
 
 /// Finds the key of a name.
 pub trait StreamKeys {
@@ -257,27 +329,76 @@ pub trait StreamKeys {
 /// Opens records.
 pub struct RecordOpener<K> {
     keys: K,
+    /// Values that take more than this many bytes once they are unpacked are refused.
+    pub value_max: usize,
     known: HashMap<StreamId, Zeroizing<[u8; 32]>>,
     batches: HashMap<([u8; 16 + SALT_LEN], String, u32), Arc<BatchKey>>,
 }
 
-/// A record's value; a tombstone has none.
-pub type Opened = Result<Option<Zeroizing<Vec<u8>>>, Error>;
+/// A record's value and headers.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened<'a> {
+    /// Its value; a tombstone has none.
+    pub value: Option<&'a [u8]>,
+    headers: Option<&'a [u8]>,
+}
 
-/// A sealed value, taken apart.
+impl<'a> Opened<'a> {
+    /// Its headers, given those that stand on the topic, in the order that the producer gave them.
+    pub fn headers(&self, on_topic: &[Header<'a>]) -> Vec<Header<'a>> {
+        let clear = on_topic.iter().copied().filter(|header| header.name != PROOF);
+        content::headers(self.headers, clear)
+    }
+}
+
+/// Records after opening, each with a result of its own.
+pub struct OpenedBatch {
+    plain: Zeroizing<Vec<u8>>,
+    records: Vec<Result<content::Parsed, Error>>,
+}
+
+impl OpenedBatch {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The record of this number.
+    ///
+    /// # Errors
+    /// Why it does not open.
+    ///
+    /// # Panics
+    /// If there is no such record.
+    pub fn get(&self, number: usize) -> Result<Opened<'_>, &Error> {
+        let parsed = self.records[number].as_ref()?;
+        Ok(Opened { value: parsed.value(&self.plain), headers: parsed.headers(&self.plain) })
+    }
+}
+
+/// A sealed record, taken apart.
 struct Parts<'a> {
     batch: Arc<BatchKey>,
     nonce: [u8; 12],
-    aad: Vec<u8>,
+    aad_end: usize,
     text: &'a [u8],
-    tag: Vec<u8>,
-    plain: Zeroizing<Vec<u8>>,
+    tag: [u8; TAG_LEN],
 }
 
 impl<K: StreamKeys> RecordOpener<K> {
     /// With these keys.
     pub fn new(keys: K) -> RecordOpener<K> {
-        RecordOpener { keys, known: HashMap::new(), batches: HashMap::new() }
+        RecordOpener { keys, value_max: VALUE_MAX, known: HashMap::new(), batches: HashMap::new() }
+    }
+
+    /// Where keys come from.
+    pub fn keys(&mut self) -> &mut K {
+        &mut self.keys
     }
 
     /// Opens records of one partition, of any batches, in one call of the engines: each has a result of its own.
@@ -286,69 +407,67 @@ impl<K: StreamKeys> RecordOpener<K> {
         place: Place<'_>,
         records: &[Record<'_>],
         crypto: &mut dyn Crypto,
-    ) -> Vec<Opened> {
-        let mut all: Vec<Result<Option<Parts<'_>>, Error>> = records
-            .iter()
-            .map(|record| record.value.map(|value| self.parts(place, record, value, crypto)).transpose())
-            .collect();
-        let open = all.iter_mut().filter_map(|parts| parts.as_mut().ok()?.as_mut());
-        let mut items: Vec<Item<'_>> = open
-            .map(|parts| {
-                let data = Data::Apart { from: parts.text, to: &mut parts.plain };
-                let request = Request::new(Kind::Aes256GcmOpen, &parts.batch.key, data);
-                let class = LatencyClass::Bulk;
-                Item::new(Request {
-                    nonce: &parts.nonce,
-                    aad: &parts.aad,
-                    tag: &mut parts.tag,
-                    class,
-                    ..request
-                })
-            })
-            .collect();
+    ) -> OpenedBatch {
+        let (mut aads, mut last) = (Vec::new(), None);
+        let mut all: Vec<Result<Parts<'_>, Error>> =
+            records.iter().map(|record| self.parts(place, record, &mut last, &mut aads, crypto)).collect();
+        let total = all.iter().flatten().map(|parts| parts.text.len()).sum();
+        let mut plain = Zeroizing::new(vec![0; total]);
+        let (mut items, mut rest, mut bound) = (Vec::with_capacity(all.len()), &mut plain[..], 0);
+        for parts in all.iter_mut().flatten() {
+            let (to, after) = rest.split_at_mut(parts.text.len());
+            rest = after;
+            let data = Data::Apart { from: parts.text, to };
+            let request = Request::new(Kind::Aes256GcmOpen, &parts.batch.key, data);
+            let (nonce, aad, class) = (&parts.nonce, &aads[bound..parts.aad_end], LatencyClass::Bulk);
+            items.push(Item::new(Request { nonce, aad, tag: &mut parts.tag, class, ..request }));
+            bound = parts.aad_end;
+        }
         crypto.run_all(&mut items);
         let results: Vec<_> = items.iter().map(|item| item.result).collect();
         drop(items);
-        let mut results = results.into_iter();
-        let verified = |parts: Parts<'_>, result: Option<Result<usize, CoreError>>| match result {
-            Some(Ok(_)) => Ok(Some(parts.plain)),
-            Some(Err(CoreError::Authentication)) | None => Err(Error::RecordAltered),
-            Some(Err(error)) => Err(error.into()),
+        let (mut results, mut at) = (results.into_iter(), 0);
+        let mut verified = |parts: Result<Parts<'_>, Error>, record: &Record<'_>| {
+            let content = at..at + parts?.text.len();
+            at = content.end;
+            match results.next() {
+                Some(Ok(_)) => content::parse(&plain, content, record.value.is_none(), self.value_max),
+                Some(Err(CoreError::Authentication)) | None => Err(Error::RecordAltered),
+                Some(Err(error)) => Err(error.into()),
+            }
         };
-        let opened = all.into_iter().map(|parts| match parts? {
-            None => Ok(None),
-            Some(parts) => verified(parts, results.next()),
-        });
-        opened.collect()
+        let opened = all.into_iter().zip(records).map(|(parts, record)| verified(parts, record)).collect();
+        OpenedBatch { plain, records: opened }
     }
 
     fn parts<'v>(
         &mut self,
         place: Place<'_>,
-        record: &Record<'_>,
-        value: &'v [u8],
+        record: &Record<'v>,
+        last: &mut Option<([u8; 16 + SALT_LEN], Arc<BatchKey>)>,
+        aads: &mut Vec<u8>,
         crypto: &mut dyn Crypto,
     ) -> Result<Parts<'v>, Error> {
+        let proof = || record.headers.last().filter(|header| header.name == PROOF)?.value;
+        let value = record.value.or_else(proof).ok_or(Error::NotARecord("a tombstone without proof"))?;
         if value.first() != Some(&VERSION) {
             return Err(Error::NotARecord("unknown version"));
         }
-        let short = Error::NotARecord("too short");
         let Some(source) = value.get(ID_AT..INDEX_AT).and_then(|source| source.try_into().ok()) else {
-            return Err(short);
+            return Err(SHORT);
         };
         let (index, len) = take_index(&value[INDEX_AT..]).ok_or(Error::NotARecord("its number"))?;
         let (prefix, sealed) = value.split_at(INDEX_AT + len);
-        let Some(text_len) = sealed.len().checked_sub(TAG_LEN) else { return Err(short) };
-        let batch = self.batch(source, place, crypto)?;
-        let (text, tag) = sealed.split_at(text_len);
-        Ok(Parts {
-            nonce: batch.nonce(index),
-            aad: bound(prefix, record),
-            text,
-            tag: tag.to_vec(),
-            plain: Zeroizing::new(vec![0; text_len]),
-            batch,
-        })
+        let (text, tag) = sealed.split_last_chunk::<TAG_LEN>().ok_or(SHORT)?;
+        let batch = match last {
+            Some((known, batch)) if *known == source => batch.clone(),
+            _ => self.batch(source, place, crypto)?,
+        };
+        *last = Some((source, batch.clone()));
+        let proof_at = record.headers.len().wrapping_sub(usize::from(record.value.is_none()));
+        let on_topic = Record { headers: record.headers.get(..proof_at).unwrap_or_default(), ..*record };
+        bind(prefix, &on_topic, |_| true, aads);
+        Ok(Parts { nonce: batch.nonce(index), aad_end: aads.len(), text, tag: *tag, batch })
     }
 
     fn batch(

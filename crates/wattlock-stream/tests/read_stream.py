@@ -4,11 +4,15 @@
 Written from docs/stream-format.md alone, on Python's `cryptography`; age's part is the sealed file's reader.
 
     read_stream.py stream IDENTITY-FILE SEALED-STREAM > CONTENT
-    read_stream.py record IDENTITY-FILE KEY-FOLDER TOPIC PARTITION KEY-HEX|- MILLISECONDS|- VALUE-FILE > CONTENT
+    read_stream.py records IDENTITY-FILE KEY-FOLDER TOPIC RECORDS [NAME] > RECORDS
+
+Records are lines of JSON: {"partition": 3, "time": null, "key": hex, "value": hex, "headers": [[name, hex], ...]}. NAME is
+the stream key under which record keys are hidden.
 """
 
 import hashlib
 import hmac
+import json
 import os
 import struct
 import sys
@@ -17,7 +21,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../wattlock-files
 from read_sealed import Bad, open_key_file, read_identities, require  # noqa: E402
 
 from cryptography.exceptions import InvalidTag  # noqa: E402
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: E402
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV  # noqa: E402
 from cryptography.hazmat.primitives.hashes import SHA512  # noqa: E402
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand  # noqa: E402
 
@@ -33,7 +37,7 @@ def xor(base, number):
 def key_file(data, magic):
     require(data[:8] == magic, "magic")
     version, length = struct.unpack(">II", data[8:16])
-    require(version == 1 and 0 < length <= (1 << 20) - 16, "version or length")
+    require(version in (1, 2) and 0 < length <= (1 << 20) - 16, "version or length")
     require(len(data) >= 16 + length, "cut")
     return data[16 : 16 + length], data[16 + length :]
 
@@ -64,41 +68,117 @@ def open_stream(data, identities):
             cipher = None
 
 
-def open_record(identities, folder, topic, partition, key, time, value):
-    require(value[:1] == b"\x01" and len(value) >= 58, "not a record")
-    name, salt, at, index = value[1:17], value[17:41], 41, 0
-    for shift in (0, 7, 14):
-        byte, at = value[at], at + 1
-        index |= (byte & 127) << shift
+def number(data, at, most=5):
+    value = 0
+    for shift in range(0, 7 * most, 7):
+        byte, at = data[at], at + 1
+        value |= (byte & 127) << shift
         if byte < 128:
-            break
-    require(byte < 128 and (byte or index == 0 and at == 42), "number")
+            return value, at
+    raise Bad("number")
+
+
+def stream_key(identities, folder, name):
     with open(os.path.join(folder, name.hex() + ".key"), "rb") as file:
-        wrapped, _ = key_file(file.read(), b"\x8bwattlr\n")
-    secret = open_key_file(wrapped, identities)
+        secret = open_key_file(key_file(file.read(), b"\x8bwattlr\n")[0], identities)
     require(expand(secret, b"wattlock record v1 id\0", 16) == name, "another key")
+    return secret
+
+
+def put(n):
+    return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + put(n >> 7)
+
+
+def clear_block(headers):
+    block = put(len(headers))
+    for name, value in headers:
+        block += put(len(name.encode()) + 1) + name.encode()
+        block += put(0) if value is None else put(len(value) + 1) + value
+    return block
+
+
+def content_parts(content, clear):
+    flags, at, headers, clear = content[0], 1, [], list(clear)
+    require(flags & ~7 == 0, "flags")
+    if flags & 1:
+        count, at = number(content, at)
+        for _ in range(count):
+            n, at = number(content, at)
+            if n == 0:
+                headers.append(clear.pop(0))
+                continue
+            name, at = content[at : at + n - 1].decode(), at + n - 1
+            m, at = number(content, at)
+            value, at = (content[at : at + m - 1], at + m - 1) if m else (None, at)
+            headers.append((name, value))
+    require(at <= len(content), "headers")
+    value = content[at:]
+    if flags & 2:
+        import zstandard
+
+        require(zstandard.get_frame_parameters(value).content_size <= 64 << 20, "too large")
+        value = zstandard.ZstdDecompressor().decompress(value)
+    return flags, headers + clear, value
+
+
+def open_record(find, topic, partition, key, time, value, headers):
+    dead = value is None
+    require(not dead or headers and headers[-1][0] == "wattlock", "a tombstone without proof")
+    sealed, clear = (headers[-1][1], headers[:-1]) if dead else (value, headers)
+    require(sealed[:1] == b"\x01", "not a record")
+    name, salt = sealed[1:17], sealed[17:41]
+    index, at = number(sealed, 41, 3)
     place = hashlib.sha512(struct.pack(">I", len(topic)) + topic + struct.pack(">I", partition)).digest()
-    derived = expand(secret, b"wattlock record v1 batch\0" + salt + place, 44)
-    bound = value[:at] + struct.pack(">?I", key is not None, len(key or b"")) + (key or b"")
+    derived = expand(find(name), b"wattlock record v1 batch\0" + salt + place, 44)
+    bound = sealed[:at] + struct.pack(">?I", key is not None, len(key or b"")) + (key or b"")
     bound += b"\0" if time is None else b"\1" + struct.pack(">q", time)
-    return AESGCM(derived[:32]).decrypt(xor(derived[32:], index), value[at:], bound)
+    content = AESGCM(derived[:32]).decrypt(xor(derived[32:], index), sealed[at:], bound + clear_block(clear))
+    flags, headers, value = content_parts(content, clear)
+    require(bool(flags & 4) == dead and not (dead and value), "tombstone")
+    return None if dead else value, headers
+
+
+def record_key(find, topic, name, key):
+    place = hashlib.sha512(struct.pack(">I", len(topic)) + topic).digest()
+    return AESSIV(expand(find(name), b"wattlock record v1 key\0" + place, 64)).decrypt(key, [b""])
+
+
+def open_records(identities, folder, topic, lines, hidden):
+    known = {}
+
+    def find(name):
+        if name not in known:
+            known[name] = stream_key(identities, folder, name)
+        return known[name]
+
+    def raw(text):
+        return None if text is None else bytes.fromhex(text)
+
+    for line in lines:
+        record = json.loads(line)
+        key, headers = raw(record["key"]), [(name, raw(value)) for name, value in record["headers"]]
+        place = (topic, record["partition"], key, record["time"])
+        value, headers = open_record(find, *place, raw(record["value"]), headers)
+        key = record_key(find, topic, hidden, key) if hidden and key is not None else key
+        shown = [None if part is None else part.hex() for part in (key, value)]
+        headers = [[name, None if value is None else value.hex()] for name, value in headers]
+        yield json.dumps({"key": shown[0], "value": shown[1], "headers": headers})
 
 
 def main():
     what, identity_file, *rest = sys.argv[1:]
     identities = read_identities(identity_file)
-    with open(rest[-1], "rb") as file:
-        data = file.read()
     try:
         if what == "stream":
-            for content in open_stream(data, identities):
-                sys.stdout.buffer.write(content)
+            with open(rest[0], "rb") as file:
+                for content in open_stream(file.read(), identities):
+                    sys.stdout.buffer.write(content)
         else:
-            folder, topic, partition, key, time, _ = rest
-            key = None if key == "-" else bytes.fromhex(key)
-            time = None if time == "-" else int(time)
-            content = open_record(identities, folder, topic.encode(), int(partition), key, time, data)
-            sys.stdout.buffer.write(content)
+            folder, topic, records, *hidden = rest
+            hidden = bytes.fromhex(hidden[0]) if hidden else None
+            with open(records) as lines:
+                for opened in open_records(identities, folder, topic.encode(), lines, hidden):
+                    print(opened)
     except (Bad, InvalidTag, ValueError, IndexError) as error:
         sys.exit(f"read_stream: {error or 'authentication failed'}")
 

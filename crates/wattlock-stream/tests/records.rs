@@ -9,9 +9,13 @@ use std::process::Command;
 use common::*;
 use wattlock_core::{Error as CoreError, Item, Request};
 use wattlock_files::Crypto;
-use wattlock_stream::Error;
-use wattlock_stream::keys::{Folder, Unlocked};
-use wattlock_stream::record::{EXTRA_MAX, Place, Record, RecordOpener, RecordSealer, StreamId};
+use wattlock_stream::keys::{Folder, Keys, Unlocked};
+use wattlock_stream::names::RecordNames;
+use wattlock_stream::record::{
+    EXTRA_MAX, OpenedBatch, PROOF, Place, Record, RecordOpener, RecordSealer, SealedBatch, Shape, StreamId,
+};
+use wattlock_stream::trust::Signer;
+use wattlock_stream::{Error, Header};
 
 const PLACE: Place<'static> = Place { topic: "orders", partition: 3 };
 
@@ -41,29 +45,39 @@ impl Desk {
         Desk { folder: tempfile::tempdir().unwrap(), pair: Pair::new(), crypto }
     }
 
-    fn keys(&self) -> Folder {
-        Folder::open(self.folder.path()).unwrap()
+    fn keys(&self) -> Keys<Folder> {
+        Keys::new(Folder::open(self.folder.path()).unwrap())
     }
 
     fn key(&mut self) -> RecordSealer {
-        self.keys().new_key("orders", &self.pair.sealer(), &mut self.crypto).unwrap()
+        self.keys().new_key("orders", &self.pair.sealer(), None, &mut self.crypto).unwrap()
     }
 
-    fn opener(&self) -> RecordOpener<Unlocked> {
-        RecordOpener::new(Unlocked { folder: self.keys(), opener: self.pair.opener() })
+    fn opener(&self) -> RecordOpener<Unlocked<Folder>> {
+        RecordOpener::new(Unlocked { keys: self.keys(), opener: self.pair.opener() })
     }
 
-    fn open_one(&mut self, place: Place<'_>, record: Record<'_>) -> Result<Option<Vec<u8>>, Error> {
-        let opened = self.opener().open_batch(place, &[record], &mut self.crypto).remove(0);
-        opened.map(|value| value.map(|value| value.to_vec()))
+    fn open(&mut self, place: Place<'_>, records: &[Record<'_>]) -> OpenedBatch {
+        self.opener().open_batch(place, records, &mut self.crypto)
+    }
+
+    /// The value, or the exit code of why there is none.
+    fn open_one(&mut self, place: Place<'_>, record: Record<'_>) -> Result<Option<Vec<u8>>, u8> {
+        let opened = self.open(place, &[record]);
+        let value = opened.get(0).map_err(Error::exit_code)?.value;
+        Ok(value.map(<[u8]>::to_vec))
     }
 }
+
+const TRACE: Header<'static> = Header { name: "trace", value: Some(b"t1") };
+const HEADERS: &[Header<'static>] =
+    &[Header { name: "type", value: Some(b"order") }, TRACE, Header { name: "none", value: None }];
 
 fn records() -> Vec<Record<'static>> {
     let record = |key: &'static [u8], value: &'static [u8]| Record {
         key: Some(key),
         value: Some(value),
-        timestamp: None,
+        ..Record::default()
     };
     vec![
         record(b"k1", b"first"),
@@ -72,32 +86,159 @@ fn records() -> Vec<Record<'static>> {
         record(b"", b"an empty key"),
         Record { value: None, ..record(b"gone", b"") },
         record(b"k2", &[0x5a; 5000]),
+        Record { headers: HEADERS, ..record(b"k3", b"with headers") },
+        Record { value: None, headers: HEADERS, ..record(b"k3", b"") },
     ]
 }
 
-fn sealed_records<'a>(plain: &[Record<'a>], sealed: &'a [Option<Vec<u8>>]) -> Vec<Record<'a>> {
-    plain.iter().zip(sealed).map(|(record, value)| Record { value: value.as_deref(), ..*record }).collect()
+/// As they stand on the topic: headers, and records over them.
+fn on_topic<'a>(plain: &[Record<'a>], sealed: &'a SealedBatch, shape: &Shape) -> Vec<Vec<Header<'a>>> {
+    let headers = |(number, record): (usize, &Record<'a>)| {
+        let clear = record.headers.iter().copied().filter(|header| shape.is_clear(header.name));
+        let proof = Header { name: PROOF, value: Some(sealed.get(number)) };
+        clear.chain(record.value.is_none().then_some(proof)).collect()
+    };
+    plain.iter().enumerate().map(headers).collect()
+}
+
+fn sealed_records<'a>(
+    plain: &[Record<'a>],
+    sealed: &'a SealedBatch,
+    headers: &'a [Vec<Header<'a>>],
+) -> Vec<Record<'a>> {
+    let one = |(number, record): (usize, &Record<'a>)| Record {
+        value: record.value.map(|_| sealed.get(number)),
+        headers: &headers[number],
+        ..*record
+    };
+    plain.iter().enumerate().map(one).collect()
 }
 
 #[test]
 fn a_batch_is_one_call_and_every_record_opens_alone() {
     let mut desk = Desk::new();
-    let (key, plain) = (desk.key(), records());
+    let (mut key, plain) = (desk.key(), records());
+    key.shape.clear_headers = vec!["trace".into(), PROOF.into()];
     let before = desk.crypto.1;
     let sealed = key.seal_batch(PLACE, &plain, &mut desk.crypto).unwrap();
     assert_eq!(desk.crypto.1, before + 1);
-    let whole = sealed_records(&plain, &sealed);
+    let headers = on_topic(&plain, &sealed, &key.shape);
+    let whole = sealed_records(&plain, &sealed, &headers);
     let before = desk.crypto.1;
-    let opened = desk.opener().open_batch(PLACE, &whole, &mut desk.crypto);
+    let opened = desk.open(PLACE, &whole);
     assert_eq!(desk.crypto.1, before + 1 + 1, "one to unwrap the key");
-    for ((record, opened), sealed) in plain.iter().zip(opened).zip(&whole) {
-        assert_eq!(opened.unwrap().as_ref().map(|value| &value[..]), record.value);
-        assert_eq!(desk.open_one(PLACE, *sealed).unwrap().as_deref(), record.value);
-        let added = sealed.value.map_or(0, <[u8]>::len) - record.value.map_or(0, <[u8]>::len);
-        assert!(added == if record.value.is_some() { 58 } else { 0 } && added <= EXTRA_MAX, "{added}");
+    for (number, record) in plain.iter().enumerate() {
+        let together = opened.get(number).unwrap();
+        assert_eq!((together.value, &together.headers(&headers[number])[..]), (record.value, record.headers));
+        let alone = desk.open(PLACE, &whole[number..=number]);
+        let alone = alone.get(0).unwrap();
+        assert_eq!((alone.value, &alone.headers(&headers[number])[..]), (record.value, record.headers));
+        let added = sealed.get(number).len() - record.value.map_or(0, <[u8]>::len);
+        let of_headers = if record.headers.is_empty() { 0 } else { 1 + (5 + 6) + 1 + (5 + 1) };
+        assert!(added == 59 + of_headers && 59 <= EXTRA_MAX, "{added}");
     }
     let again = key.seal_batch(PLACE, &plain, &mut desk.crypto).unwrap();
-    assert_ne!(again, sealed, "another batch, another salt");
+    assert_ne!(again.get(0), sealed.get(0), "another batch, another salt");
+}
+
+#[test]
+fn a_packed_value_comes_back_and_one_above_the_bound_is_refused() {
+    let mut desk = Desk::new();
+    let mut key = desk.key();
+    key.shape.compress = true;
+    let mut noise = vec![0; 5000];
+    wattlock_files::random(&mut noise).unwrap();
+    let long = [0x5a; 5000];
+    let record = |value| Record { value: Some(value), ..Record::default() };
+    let plain = [record(&long[..]), record(b"short"), record(&noise), record(b"")];
+    let sealed = key.seal_batch(PLACE, &plain, &mut desk.crypto).unwrap();
+    let headers = on_topic(&plain, &sealed, &key.shape);
+    let whole = sealed_records(&plain, &sealed, &headers);
+    let lens: Vec<usize> = (0..4).map(|number| sealed.get(number).len()).collect();
+    assert!(lens[0] < 200 && lens[1..] == [59 + 5, 59 + 5000, 59], "{lens:?}");
+    let opened = desk.open(PLACE, &whole);
+    for (number, record) in plain.iter().enumerate() {
+        assert_eq!(opened.get(number).unwrap().value, record.value);
+    }
+    let mut opener = desk.opener();
+    opener.value_max = 4999;
+    let bounded = opener.open_batch(PLACE, &whole, &mut desk.crypto);
+    assert!(matches!(bounded.get(0), Err(Error::RecordTooLarge)));
+    assert!(bounded.get(1).is_ok());
+}
+
+#[test]
+fn a_tombstone_without_proof_or_with_another_record_s_is_refused() {
+    let mut desk = Desk::new();
+    let (key, plain) = (desk.key(), records());
+    let sealed = key.seal_batch(PLACE, &plain, &mut desk.crypto).unwrap();
+    let headers = on_topic(&plain, &sealed, &key.shape);
+    let whole = sealed_records(&plain, &sealed, &headers);
+    let dead = whole[4];
+    assert_eq!(desk.open_one(PLACE, dead), Ok(None));
+    assert_eq!(desk.open_one(PLACE, Record { headers: &[], ..dead }), Err(21));
+    assert_eq!(desk.open_one(PLACE, Record { key: Some(b"k1"), ..dead }), Err(38), "another key");
+    let proof = |number: usize| [Header { name: PROOF, value: Some(sealed.get(number)) }];
+    let of_a_value = Record { key: Some(b"k1"), value: None, headers: &proof(0), ..dead };
+    assert_eq!(desk.open_one(PLACE, of_a_value), Err(38), "a value's bytes as a proof");
+    let as_a_value = Record { value: Some(sealed.get(4)), headers: &[], ..dead };
+    assert_eq!(desk.open_one(PLACE, as_a_value), Err(38), "a proof as a value");
+}
+
+#[test]
+fn hidden_keys_stay_equal_and_come_back() {
+    let mut desk = Desk::new();
+    let names =
+        |key: u8, topic, desk: &mut Desk| RecordNames::new(&[key; 32], topic, &mut desk.crypto).unwrap();
+    let (one, elsewhere) = (names(1, "orders", &mut desk), names(1, "other", &mut desk));
+    let keys = [Some(&b"k1"[..]), None, Some(b""), Some(b"k1"), Some(b"k2")];
+    let hidden = one.hide(&keys, &mut desk.crypto).unwrap();
+    assert!(hidden[0] == hidden[3] && hidden[0] != hidden[4] && hidden[1].is_none());
+    assert_eq!(hidden[2].as_ref().unwrap().len(), 16);
+    let refs: Vec<Option<&[u8]>> = hidden.iter().map(Option::as_deref).collect();
+    let shown = one.show(&refs, &mut desk.crypto);
+    for (shown, key) in shown.iter().zip(keys) {
+        assert_eq!(shown.as_ref().unwrap().as_ref().map(|key| &key[..]), key);
+    }
+    assert_ne!(elsewhere.hide(&keys, &mut desk.crypto).unwrap()[0], hidden[0]);
+    assert!(elsewhere.show(&refs, &mut desk.crypto)[0].is_err(), "another topic's");
+    let mut altered = hidden[0].clone().unwrap();
+    altered[17] ^= 1;
+    let shown = one.show(&[Some(&altered), Some(&altered[..15]), refs[4]], &mut desk.crypto);
+    assert!(shown[0].is_err() && shown[1].is_err() && shown[2].is_ok());
+}
+
+#[test]
+fn with_trust_set_no_other_key_is_taken_and_a_signature_outlives_other_readers() {
+    let mut desk = Desk::new();
+    let ((ours, _), (theirs, _)) = (Signer::generate().unwrap(), Signer::generate().unwrap());
+    let mut key = |signer: Option<&Signer>| {
+        let sealer = desk.pair.sealer();
+        desk.keys().new_key("orders", &sealer, signer, &mut desk.crypto).unwrap().id()
+    };
+    let (signed, foreign, unsigned) = (key(Some(&ours)), key(Some(&theirs)), key(None));
+    let (old, new) = (desk.pair.opener(), Pair::new());
+    let trusting = |desk: &Desk| desk.keys().trusting(vec![ours.name()]);
+    let crypto = &mut desk.crypto;
+    let mut keys = Keys::new(Folder::open(desk.folder.path()).unwrap()).trusting(vec![ours.name()]);
+    assert!(keys.find(signed, &old, crypto).unwrap().is_some());
+    for other in [foreign, unsigned] {
+        let refused = keys.find(other, &old, crypto).unwrap_err();
+        assert!(matches!(refused, Error::Untrusted(id) if id == other) && refused.exit_code() == 39);
+    }
+    keys.rewrap(signed, &old, &new.sealer(), crypto).unwrap();
+    assert!(trusting(&desk).find(signed, &new.opener(), &mut desk.crypto).unwrap().is_some());
+    let entries = desk.keys().list().unwrap().0;
+    let signers: Vec<_> = entries.iter().map(|entry| (entry.id, entry.signer)).collect();
+    assert!(signers.contains(&(foreign, Some(theirs.name()))) && signers.contains(&(unsigned, None)));
+    // A signature is of one key's entry.
+    let file = |id: StreamId| desk.folder.path().join(format!("{id}.key"));
+    let (bytes, taken) = (fs::read(file(foreign)).unwrap(), fs::read(file(signed)).unwrap());
+    let at = bytes.len() - 96;
+    fs::write(file(foreign), [&bytes[..at], &taken[taken.len() - 96..]].concat()).unwrap();
+    assert!(matches!(trusting(&desk).find(foreign, &old, &mut desk.crypto), Err(Error::BadEntry { .. })));
+    fs::write(file(foreign), &bytes[..at]).unwrap();
+    assert!(trusting(&desk).find(foreign, &old, &mut desk.crypto).is_err(), "a signature cut off");
 }
 
 #[test]
@@ -105,10 +246,9 @@ fn a_value_that_is_moved_or_altered_does_not_open() {
     let mut desk = Desk::new();
     let (key, plain) = (desk.key(), records());
     let sealed = key.seal_batch(PLACE, &plain, &mut desk.crypto).unwrap();
-    let whole = sealed_records(&plain, &sealed);
-    let mut code = |place: Place<'_>, record: Record<'_>| {
-        desk.open_one(place, record).map_or_else(|error| error.exit_code(), |_| 0)
-    };
+    let headers = on_topic(&plain, &sealed, &key.shape);
+    let whole = sealed_records(&plain, &sealed, &headers);
+    let mut code = |place: Place<'_>, record: Record<'_>| desk.open_one(place, record).err().unwrap_or(0);
     let first = whole[0];
     assert_eq!(code(PLACE, first), 0);
     assert_eq!(code(Place { partition: 4, ..PLACE }, first), 38);
@@ -121,6 +261,7 @@ fn a_value_that_is_moved_or_altered_does_not_open() {
         Record { timestamp: None, ..whole[1] },
         Record { key: Some(b""), ..whole[2] },
         Record { key: None, ..whole[3] },
+        Record { headers: &[TRACE], ..first },
     ] {
         assert_eq!(code(PLACE, other), 38, "{other:?}");
     }
@@ -153,12 +294,20 @@ fn a_value_that_is_moved_or_altered_does_not_open() {
 fn one_bad_record_says_nothing_of_its_neighbours() {
     let mut desk = Desk::new();
     let (key, plain) = (desk.key(), records());
-    let mut sealed = key.seal_batch(PLACE, &plain, &mut desk.crypto).unwrap();
-    sealed[2].as_mut().unwrap()[45] ^= 1;
-    sealed[0].as_mut().unwrap()[0] = 9;
-    let opened = desk.opener().open_batch(PLACE, &sealed_records(&plain, &sealed), &mut desk.crypto);
-    let good: Vec<bool> = opened.iter().map(Result::is_ok).collect();
-    assert_eq!(good, [false, true, false, true, true, true]);
+    let sealed = key.seal_batch(PLACE, &plain, &mut desk.crypto).unwrap();
+    let (mut unknown, mut altered) = (sealed.get(0).to_vec(), sealed.get(2).to_vec());
+    unknown[0] = 9;
+    altered[45] ^= 1;
+    let headers = on_topic(&plain, &sealed, &key.shape);
+    let mut whole = sealed_records(&plain, &sealed, &headers);
+    whole[0].value = Some(&unknown);
+    whole[2].value = Some(&altered);
+    let opened = desk.open(PLACE, &whole);
+    let good: Vec<bool> = (0..opened.len()).map(|number| opened.get(number).is_ok()).collect();
+    assert_eq!(good, [false, true, false, true, true, true, true, true]);
+    for number in [1, 3, 5] {
+        assert_eq!(opened.get(number).unwrap().value, plain[number].value);
+    }
 }
 
 #[test]
@@ -171,13 +320,14 @@ fn a_key_is_on_the_disk_before_it_seals_and_rewrapping_changes_its_readers() {
     assert_eq!((entries[0].id, &entries[0].label[..], entries[0].recipients), (key.id(), "orders", 1));
     let (old, new) = (desk.pair.opener(), Pair::new());
     desk.keys().rewrap(key.id(), &old, &new.sealer(), &mut desk.crypto).unwrap();
-    let record = sealed_records(&plain, &sealed)[0];
-    assert_eq!(desk.open_one(PLACE, record).unwrap_err().exit_code(), 12, "the old reader is out");
+    let record = Record { value: Some(sealed.get(0)), ..plain[0] };
+    assert_eq!(desk.open_one(PLACE, record), Err(12), "the old reader is out");
     desk.pair = new;
     assert_eq!(desk.open_one(PLACE, record).unwrap().unwrap(), b"first");
     assert_eq!(desk.keys().list().unwrap().0[0].created, entries[0].created);
     desk.keys().shred(key.id()).unwrap();
-    assert!(matches!(desk.open_one(PLACE, record), Err(Error::NoKey(id)) if id == key.id()));
+    let opened = desk.open(PLACE, &[record]);
+    assert!(matches!(opened.get(0), Err(Error::NoKey(id)) if *id == key.id()));
     assert!(matches!(desk.keys().shred(key.id()), Err(Error::NoKey(_))));
     assert_eq!(fs::read_dir(desk.folder.path()).unwrap().count(), 0, "nothing is left");
 }
@@ -188,7 +338,7 @@ fn a_damaged_entry_is_reported_and_an_entry_under_another_name_is_refused() {
     let (one, other) = (desk.key().id(), desk.key().id());
     let file = |id: StreamId| desk.folder.path().join(format!("{id}.key"));
     let bytes = fs::read(file(one)).unwrap();
-    let (old, folder) = (desk.pair.opener(), desk.keys());
+    let (old, mut folder) = (desk.pair.opener(), desk.keys());
     let crypto = &mut desk.crypto;
     for at in 0..bytes.len() {
         let mut altered = bytes.clone();
@@ -215,6 +365,23 @@ fn a_damaged_entry_is_reported_and_an_entry_under_another_name_is_refused() {
     assert_eq!(folder.list().unwrap().0.len(), 2);
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn shown(record: &Record<'_>) -> serde_json::Value {
+    let headers: Vec<_> = record.headers.iter().map(|header| (header.name, header.value.map(hex))).collect();
+    serde_json::json!({ "key": record.key.map(hex), "value": record.value.map(hex), "headers": headers })
+}
+
+/// As the Python reader takes it.
+fn line(record: &Record<'_>, partition: u32) -> String {
+    let mut line = shown(record);
+    line["partition"] = partition.into();
+    line["time"] = record.timestamp.into();
+    format!("{line}\n")
+}
+
 #[test]
 fn the_python_reader_opens_what_the_page_describes() {
     if Command::new("python3")
@@ -226,8 +393,11 @@ fn the_python_reader_opens_what_the_page_describes() {
         return;
     }
     let mut desk = Desk::new();
-    let (key, plain) = (desk.key(), records());
-    let sealed = key.seal_batch(PLACE, &plain, &mut desk.crypto).unwrap();
+    let (mut key, plain) = (desk.key(), records());
+    key.shape.clear_headers = vec!["trace".into()];
+    let names = desk.key();
+    let names_key = desk.keys().find(names.id(), &desk.pair.opener(), &mut desk.crypto).unwrap().unwrap();
+    let names_of = RecordNames::new(&names_key, "orders", &mut desk.crypto).unwrap();
     let reader = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/read_stream.py");
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
@@ -236,20 +406,34 @@ fn the_python_reader_opens_what_the_page_describes() {
         let output = Command::new("python3").arg(reader).args(arguments).output().unwrap();
         (output.status.success(), output.stdout, String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    for (record, sealed) in plain.iter().zip(&sealed) {
-        let Some(sealed) = sealed else { continue };
-        fs::write(path("value"), sealed).unwrap();
-        let record_key = record.key.map_or("-".into(), hex);
-        let time = record.timestamp.map_or("-".into(), |time| time.to_string());
-        let folder = desk.folder.path().to_str().unwrap();
-        let value = path("value");
-        let ask = |partition| {
-            run(&["record", &path("key.txt"), folder, "orders", partition, &record_key, &time, &value])
+    let keys: Vec<Option<&[u8]>> = plain.iter().map(|record| record.key).collect();
+    let hidden = names_of.hide(&keys, &mut desk.crypto).unwrap();
+    let folder = desk.folder.path().to_str().unwrap();
+    for hide in [false, true] {
+        let mut records = plain.clone();
+        if hide {
+            records.iter_mut().zip(&hidden).for_each(|(record, key)| record.key = key.as_deref());
+        }
+        let sealed = key.seal_batch(PLACE, &records, &mut desk.crypto).unwrap();
+        let headers = on_topic(&records, &sealed, &key.shape);
+        let lines = |partition| -> String {
+            let whole = sealed_records(&records, &sealed, &headers);
+            whole.iter().map(|record| line(record, partition)).collect()
         };
-        let (good, opened, said) = ask("3");
-        assert!(good && Some(&opened[..]) == record.value, "{said}");
-        assert!(!ask("4").0, "another partition");
+        fs::write(path("records"), lines(3)).unwrap();
+        let id = names.id().to_string();
+        let arguments = ["records", &path("key.txt"), folder, "orders", &path("records"), &id];
+        let arguments = if hide { &arguments[..] } else { &arguments[..5] };
+        let (good, opened, said) = run(arguments);
+        assert!(good, "{said}");
+        let opened: Vec<serde_json::Value> = opened
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| serde_json::from_slice(line).ok())
+            .collect();
+        let expected: Vec<serde_json::Value> = plain.iter().map(|record| shown(record)).collect();
+        assert_eq!(opened, expected);
+        fs::write(path("records"), lines(4)).unwrap();
+        assert!(!run(arguments).0, "another partition");
     }
     let text = lines(300_000);
     let settings = wattlock_stream::pipe::Sealing {

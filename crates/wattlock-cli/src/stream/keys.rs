@@ -1,14 +1,19 @@
 //! `wattlock stream keys`: the keys of records that are sealed one by one.
 
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use wattlock::Runtime;
 use wattlock_files::{Error, Opener, Sealer};
-use wattlock_stream::keys::{Entry, Folder};
+use wattlock_stream::keys::{Entry, Folder, Keys};
 use wattlock_stream::record::StreamId;
+use wattlock_stream::trust::Signer;
 
+use super::bridge;
 use crate::ask::Terminal;
 use crate::files;
 use wattlock_bench::record::civil;
@@ -27,13 +32,47 @@ enum What {
     List(List),
     Rewrap(Rewrap),
     Shred(Shred),
+    Signer(MakeSigner),
 }
 
 #[derive(Debug, Args)]
 struct Place {
     /// The folder of keys
-    #[arg(long, value_name = "DIR")]
-    keys: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "config")]
+    keys: Option<PathBuf>,
+    /// The keys of this bridge, in their topic or folder
+    #[arg(long, value_name = "FILE", conflicts_with = "keys")]
+    config: Option<PathBuf>,
+}
+
+/// A folder to work on: the one that was named, or a copy of what a bridge's topic has.
+struct Desk<'a> {
+    folder: PathBuf,
+    config: Option<&'a PathBuf>,
+    _copy: Option<tempfile::TempDir>,
+}
+
+impl Place {
+    fn desk(&self) -> anyhow::Result<Desk<'_>> {
+        let Some(config) = &self.config else {
+            let folder = self.keys.clone().unwrap_or_default();
+            return Ok(Desk { folder, config: None, _copy: None });
+        };
+        let copy = tempfile::tempdir()?;
+        bridge::entries("get", config, copy.path(), &[])?;
+        Ok(Desk { folder: copy.path().to_owned(), config: Some(config), _copy: Some(copy) })
+    }
+}
+
+impl Desk<'_> {
+    fn keys(&self) -> Result<Keys<Folder>, wattlock_stream::Error> {
+        Ok(Keys::new(Folder::open(&self.folder)?))
+    }
+
+    /// Takes what was changed in a copy to where it came from.
+    fn back(&self, what: &str, id: StreamId) -> anyhow::Result<()> {
+        self.config.map_or(Ok(()), |config| bridge::entries(what, config, &self.folder, &[id]))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -57,6 +96,18 @@ struct New {
     /// What the key is for, such as a topic's name
     #[arg(long, default_value = "")]
     label: String,
+    /// Sign it with the signer in this file, for readers that trust no other
+    #[arg(long, value_name = "FILE")]
+    sign: Option<PathBuf>,
+}
+
+/// Make a signer of keys: its secret goes to a new file, its name is printed
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  wattlock stream keys signer -o signer.txt")]
+struct MakeSigner {
+    /// The new file
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
 }
 
 /// List the keys; no identity is needed
@@ -103,6 +154,7 @@ pub fn run(command: &Command) -> anyhow::Result<()> {
         What::List(command) => list(command),
         What::Rewrap(command) => rewrap(command),
         What::Shred(command) => shred(command),
+        What::Signer(command) => signer(command),
     }
 }
 
@@ -123,14 +175,30 @@ impl To {
 
 fn new(command: &New) -> anyhow::Result<()> {
     let sealer = command.to.sealer()?;
-    let folder = Folder::create(&command.place.keys)?;
-    let made = folder.new_key(&command.label, &sealer, &mut runtime()?.dispatcher())?;
+    let signer = command.sign.as_deref().map(fs::read_to_string).transpose()?;
+    let signer = signer.map(|file| Signer::parse(&file)).transpose()?;
+    if let Some(folder) = &command.place.keys {
+        Folder::create(folder)?;
+    }
+    let desk = command.place.desk()?;
+    let crypto = &mut runtime()?.dispatcher();
+    let made = desk.keys()?.new_key(&command.label, &sealer, signer.as_ref(), crypto)?;
+    desk.back("put", made.id())?;
     say!("{}", made.id());
     Ok(())
 }
 
+fn signer(command: &MakeSigner) -> anyhow::Result<()> {
+    let (signer, secret) = Signer::generate()?;
+    let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&command.output)?;
+    file.write_all(secret.as_bytes())?;
+    file.sync_all()?;
+    say!("{}", signer.name());
+    Ok(())
+}
+
 fn list(command: &List) -> anyhow::Result<()> {
-    let (entries, mut damaged) = Folder::open(&command.place.keys)?.list()?;
+    let (entries, mut damaged) = command.place.desk()?.keys()?.list()?;
     entries.iter().try_for_each(|entry| -> anyhow::Result<()> {
         say!("{}", line(entry));
         Ok(())
@@ -147,7 +215,8 @@ fn list(command: &List) -> anyhow::Result<()> {
 fn line(entry: &Entry) -> String {
     let label: String = entry.label.chars().flat_map(char::escape_debug).collect();
     let readers = if entry.recipients == 1 { "recipient" } else { "recipients" };
-    format!("{}  {}  {} {readers}  {label}", entry.id, date(entry.created), entry.recipients)
+    let signer = entry.signer.map(|signer| format!("  {signer}")).unwrap_or_default();
+    format!("{}  {}  {} {readers}  {label}{signer}", entry.id, date(entry.created), entry.recipients)
 }
 
 /// A time as `2026-01-31T23:59:59Z`.
@@ -160,18 +229,22 @@ fn date(time: SystemTime) -> String {
 
 fn rewrap(command: &Rewrap) -> anyhow::Result<()> {
     let sealer = command.to.sealer()?;
-    let folder = Folder::open(&command.place.keys)?;
+    let desk = command.place.desk()?;
+    let mut keys = desk.keys()?;
     let terminal = Terminal::default();
     let opener = Opener::new(files::identities(&command.identities, &terminal)?);
-    let all = || folder.list().map(|(entries, _)| entries.iter().map(|entry| entry.id).collect());
-    let ids: Vec<StreamId> = if command.ids.is_empty() { all()? } else { command.ids.clone() };
+    let ids: Vec<StreamId> = match &command.ids[..] {
+        [] => keys.list()?.0.iter().map(|entry| entry.id).collect(),
+        ids => ids.to_vec(),
+    };
     let crypto = &mut runtime()?.dispatcher();
     let mut failed = None;
     for id in ids {
-        match folder.rewrap(id, &opener, &sealer, crypto) {
+        let rewrapped = keys.rewrap(id, &opener, &sealer, crypto).map_err(anyhow::Error::from);
+        match rewrapped.and_then(|()| desk.back("put", id)) {
             Ok(()) => say!("{id} rewrapped"),
             Err(error) => {
-                if let Some(former) = failed.replace(anyhow::Error::from(error)) {
+                if let Some(former) = failed.replace(error) {
                     eprintln!("wattlock: {former}");
                 }
             }
@@ -181,9 +254,10 @@ fn rewrap(command: &Rewrap) -> anyhow::Result<()> {
 }
 
 fn shred(command: &Shred) -> anyhow::Result<()> {
-    let folder = Folder::open(&command.place.keys)?;
+    let desk = command.place.desk()?;
+    let mut keys = desk.keys()?;
     if !command.yes {
-        let (entries, _) = folder.list()?;
+        let (entries, _) = keys.list()?;
         for id in &command.ids {
             match entries.iter().find(|entry| entry.id == *id) {
                 Some(entry) => say!("would become unreadable: everything sealed under {}", line(entry)),
@@ -193,7 +267,8 @@ fn shred(command: &Shred) -> anyhow::Result<()> {
         return Err(Error::Usage("nothing was shredded; --yes does it".into()).into());
     }
     for id in &command.ids {
-        folder.shred(*id)?;
+        keys.shred(*id)?;
+        desk.back("remove", *id)?;
         say!("{id} shredded");
     }
     Ok(())

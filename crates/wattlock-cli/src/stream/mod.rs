@@ -1,6 +1,7 @@
 //! `wattlock stream`: records sealed while they flow, from standard input to standard output or a socket, and back; and
 //! the keys of records that are sealed one by one.
 
+mod bridge;
 mod ends;
 mod keys;
 mod steer;
@@ -39,6 +40,7 @@ enum What {
     Seal(Seal),
     Open(Open),
     Keys(keys::Command),
+    Bridge(bridge::Command),
 }
 
 /// Encrypt standard input while it is written
@@ -151,7 +153,7 @@ fn parse_frame(text: &str) -> Result<usize, String> {
 impl Command {
     /// Whether an interrupt must let it finish what it began.
     pub fn cleans_up(&self) -> bool {
-        !matches!(self.what, What::Keys(_))
+        !matches!(self.what, What::Keys(_) | What::Bridge(_))
     }
 }
 
@@ -161,6 +163,7 @@ pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
         What::Seal(command) => seal(command, choice),
         What::Open(command) => open(command, choice),
         What::Keys(command) => keys::run(command),
+        What::Bridge(command) => bridge::run(command),
     }
 }
 
