@@ -95,7 +95,7 @@ fn split(line: &[u8], tag: &str, len: usize, reversed: &mut Option<bool>) -> Opt
     if line.len() < 2 * len + 2 + usize::from(line.starts_with(b"\\")) {
         return None;
     }
-    let end = line.iter().position(|byte| is_blank(*byte) || *byte == 0)?;
+    let end = line.iter().position(|byte| is_blank(*byte))?;
     let digest = hex(&line[..end], len)?;
     let mut name = &line[end + 1..];
     let one_blank = name.len() == 1 || !matches!(name.first(), Some(b' ' | b'*'));
