@@ -18,6 +18,7 @@ const HEEDED: &[(&str, &[&str])] = &[
     ("fs check", EVERY),
     ("mount", EVERY),
     ("gzip", EVERY),
+    ("sum", EVERY),
     ("stream seal", EVERY),
     ("stream open", EVERY),
     ("serve", EVERY),

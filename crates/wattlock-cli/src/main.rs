@@ -1,4 +1,4 @@
-//! `wattlock`: seal, open, gzip, calibrate, energy, bench, engines, status, openssl.
+//! `wattlock`: seal, open, gzip, sum, calibrate, energy, bench, engines, status, openssl.
 //!
 //! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ mod report;
 mod serve;
 mod status;
 mod stream;
+mod sum;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ enum Command {
     Seal(files::Seal),
     Open(files::Open),
     Gzip(gzip::Command),
+    Sum(sum::Command),
     Keygen(keygen::Command),
     Calibrate(calibrate::Command),
     Energy(energy::Command),
@@ -149,6 +151,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Seal(command) => files::seal(command, choice),
         Command::Open(command) => files::open(command, choice),
         Command::Gzip(command) => gzip::run(command, choice),
+        Command::Sum(command) => sum::run(command, choice),
         Command::Keygen(command) => keygen::run(command),
         Command::Calibrate(command) => calibrate::run(command, choice),
         Command::Energy(command) => energy::run(command),

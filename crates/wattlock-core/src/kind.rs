@@ -15,7 +15,8 @@ pub enum Family {
     Open,
     /// Hash of the input.
     Digest,
-    /// Keyed hash of the input.
+    /// Keyed hash of the associated data and then the input: one message in two parts, so that a record's header need not
+    /// be copied in front of its text.
     Mac,
     /// Private-key operation on a short input.
     Sign,

@@ -121,7 +121,7 @@ pub struct Request<'a> {
     /// Nonce, initialisation vector, tweak, or HKDF salt. A key and nonce seal one plaintext: that is the caller's
     /// duty, and no engine, retry or fallback ever changes either.
     pub nonce: &'a [u8],
-    /// Associated data, HKDF info, or a compressor's dictionary.
+    /// Associated data, HKDF info, a compressor's dictionary, or what a MAC takes before the input.
     pub aad: &'a [u8],
     /// Input and output.
     pub data: Data<'a>,
@@ -228,6 +228,7 @@ fn validate(
     let (need, aad_allowed) = match info.family {
         Family::Cipher => (input, false),
         Family::Seal | Family::Open => (input, true),
+        Family::Mac => (info.output.unwrap_or(1), true),
         Family::Derive => (1, true),
         Family::Compress => (1, aad <= DICTIONARY_MOST),
         _ => (info.output.unwrap_or(1), false),
@@ -297,7 +298,7 @@ pub struct Work {
     pub key: Arc<Key>,
     /// Nonce, initialisation vector, tweak, or HKDF salt.
     pub nonce: Vec<u8>,
-    /// Associated data, HKDF info, or a compressor's dictionary.
+    /// Associated data, HKDF info, a compressor's dictionary, or what a MAC takes before the input.
     pub aad: Vec<u8>,
     /// Input.
     pub input: Vec<u8>,

@@ -26,6 +26,9 @@ use crate::request::{Data, OwnedRequest};
 ///
 /// *Nonces.* A key and nonce seal one plaintext. That is the caller's duty; no stream counts nonces.
 ///
+/// *Hashes.* A stream of [`Family::Digest`] starts with an empty nonce, takes data of any length and gives nothing out:
+/// `update` reads its input only, and `finish` writes the digest, for which `tag` must be exactly as long.
+///
 /// Calls allocate nothing (an engine may allocate for a nonce longer than 16 bytes that is longer than any before) and
 /// do not block. One thread uses a stream at a time; it may move between threads. Dropping it wipes what it holds.
 /// After an error the message is over, and only `start` is of use; but a refused call ([`Error::Invalid`]) of `aad`
@@ -58,7 +61,8 @@ pub trait Stream: Send + fmt::Debug {
     fn update(&mut self, data: Data<'_>) -> Result<usize, Error>;
 
     /// Ends a message. For seal, writes the tag, or the leftmost bytes of it that fit; for open, compares it, or its
-    /// leftmost bytes, in constant time. A tag has 4 to 16 bytes. For every other family `tag` must be empty.
+    /// leftmost bytes, in constant time. A tag has 4 to 16 bytes. For a hash, writes the digest. For every other family
+    /// `tag` must be empty.
     ///
     /// # Errors
     /// [`Error::Authentication`] if the tag is wrong: everything that [`Stream::update`] released must be thrown away.
@@ -105,8 +109,10 @@ pub struct Progress {
     authenticated: bool,
     multiple: usize,
     least: usize,
-    /// The nonce's length; 0 where any of 1 byte or more will do.
-    nonce: usize,
+    /// The nonce's length; none where any of 1 byte or more will do.
+    nonce: Option<usize>,
+    /// Bytes that a hash's end gives; 0 for what is no hash.
+    digest: usize,
     aad: u64,
     bytes: u64,
     most: u64,
@@ -123,20 +129,23 @@ impl Progress {
         if info.algorithm == crate::Algorithm::Aes256Siv {
             return Err(Error::Unsupported);
         }
-        let authenticated = match info.family {
-            Family::Cipher => false,
-            Family::Seal | Family::Open => true,
+        let (authenticated, digest) = match info.family {
+            Family::Cipher => (false, 0),
+            Family::Seal | Family::Open => (true, 0),
+            Family::Digest => (false, info.output.ok_or(Error::Unsupported)?),
             _ => return Err(Error::Unsupported),
         };
         let gcm = info.group == Group::Gcm;
         let nonce = match info.nonce {
-            crate::NonceLen::Exactly(len) if !gcm => len,
-            _ => 0,
+            crate::NonceLen::Exactly(len) if !gcm => Some(len),
+            _ => None,
         };
         // RFC 8439 allows 2^32 - 1 blocks of 64 bytes; plain ciphers have no limit that a counter of bytes would meet.
         let most = match (authenticated, gcm) {
             (true, true) => GCM_BYTES,
             (true, false) => (1 << 38) - 64,
+            // FIPS 180-4 section 1: fewer than 2^64 bits.
+            _ if digest > 0 => AAD_BYTES,
             _ => u64::MAX,
         };
         let (multiple, least) = (info.multiple, info.least);
@@ -150,6 +159,7 @@ impl Progress {
             multiple,
             least,
             nonce,
+            digest,
             aad: 0,
             bytes: 0,
             most,
@@ -173,8 +183,10 @@ impl Progress {
     #[inline]
     pub fn start(&mut self, nonce: usize) -> Result<(), Error> {
         self.phase = Phase::Idle;
-        let right =
-            if self.nonce == 0 { nonce > 0 && nonce <= i32::MAX as usize } else { nonce == self.nonce };
+        let right = match self.nonce {
+            Some(len) => nonce == len,
+            None => nonce > 0 && nonce <= i32::MAX as usize,
+        };
         if !right {
             return Err(Error::Invalid("nonce length"));
         }
@@ -213,6 +225,7 @@ impl Progress {
         }
         if let Data::Apart { from, to } = data
             && to.len() < from.len()
+            && self.digest == 0
         {
             return Err(Error::Invalid("output length"));
         }
@@ -233,7 +246,7 @@ impl Progress {
     /// As [`Stream::finish`], but for the tag itself.
     #[inline]
     pub fn finish(&mut self, tag: usize) -> Result<(), Error> {
-        let right = if self.authenticated { (4..=16).contains(&tag) } else { tag == 0 };
+        let right = if self.authenticated { (4..=16).contains(&tag) } else { tag == self.digest };
         if self.phase == Phase::Idle {
             return Err(Error::Invalid("no message was begun"));
         }
@@ -297,6 +310,11 @@ fn in_two_pieces(stream: &mut dyn Stream, request: &OwnedRequest, cut: usize) ->
     if !second.is_empty() {
         stream.update(Data::InPlace(second))?;
     }
+    if info.family == Family::Digest {
+        let mut digest = vec![0; info.output.unwrap_or_default()];
+        let result = stream.finish(&mut digest);
+        return Ok((digest, tag, result));
+    }
     let result = stream.finish(&mut tag[..info.tag]);
     Ok((data, tag, result))
 }
@@ -357,11 +375,25 @@ mod tests {
     }
 
     #[test]
-    fn only_ciphers_of_one_pass_come_in_pieces() {
+    fn only_hashes_and_ciphers_of_one_pass_come_in_pieces() {
         for kind in Kind::ALL {
             let cipher = matches!(kind.info().family, Family::Cipher | Family::Seal | Family::Open);
             let one_pass = !kind.name().contains("-siv-");
-            assert_eq!(Progress::new(*kind).is_ok(), cipher && one_pass, "{}", kind.name());
+            let hash = kind.info().family == Family::Digest;
+            assert_eq!(Progress::new(*kind).is_ok(), hash || cipher && one_pass, "{}", kind.name());
         }
+    }
+
+    #[test]
+    fn a_hash_takes_data_without_room_for_any_and_ends_in_a_whole_digest() {
+        let mut hash = Progress::new(Kind::Sha256).unwrap();
+        assert!(hash.start(1).is_err() && feed(&mut hash, 1).is_err());
+        hash.start(0).unwrap();
+        assert_eq!(hash.update(&Data::Apart { from: &[0; 7], to: &mut [] }), Ok(7));
+        assert!(hash.aad(1).is_err() && hash.finish(0).is_err() && hash.finish(20).is_err());
+        assert_eq!((hash.finish(32), hash.lengths()), (Ok(()), (0, 7)));
+        hash.start(0).unwrap();
+        hash.bytes = AAD_BYTES;
+        assert!(feed(&mut hash, 1).is_err());
     }
 }

@@ -4,7 +4,7 @@
 //! each of them a [`Crypto`]. Programs use [`wattlock::Runtime`]. Tests bring their own source, so that a defect here
 //! and a defect in an engine cannot hide each other.
 
-use wattlock_core::{Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
+use wattlock_core::{Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request, Stream};
 
 use crate::error::Error;
 
@@ -18,6 +18,20 @@ pub trait Crypto {
 
     /// Does all of them, in whatever order and wherever, and returns when all are done, each with its result.
     fn run_all(&mut self, items: &mut [Item<'_>]);
+
+    /// A stream for a message that comes in pieces, here a file's content to be hashed.
+    ///
+    /// # Errors
+    /// [`CoreError::Unsupported`] if no engine has one of the kind.
+    fn open_stream(&mut self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, CoreError> {
+        let _ = (kind, key);
+        Err(CoreError::Unsupported)
+    }
+
+    /// Counts what streams of a kind did.
+    fn streamed(&mut self, kind: Kind, messages: u64, bytes: u64) {
+        let _ = (kind, messages, bytes);
+    }
 }
 
 /// Lends a [`Crypto`] to each thread, and threads to a pipeline.
@@ -54,6 +68,14 @@ impl Crypto for wattlock::Dispatcher {
 
     fn run_all(&mut self, items: &mut [Item<'_>]) {
         wattlock::Dispatcher::run_all(self, items);
+    }
+
+    fn open_stream(&mut self, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, CoreError> {
+        wattlock::Dispatcher::open_stream(self, kind, key)
+    }
+
+    fn streamed(&mut self, kind: Kind, messages: u64, bytes: u64) {
+        wattlock::Dispatcher::streamed(self, kind, messages, bytes);
     }
 }
 

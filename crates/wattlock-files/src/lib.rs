@@ -11,6 +11,8 @@
 //!
 //! [`Gzip`] and [`gunzip`] use the same pipeline for gzip files; a [`Sealer`] can seal what it compresses.
 //!
+//! [`sum`] hashes many files side by side.
+//!
 //! The format is described in `docs/file-format.md`, in enough detail for another reader; `tests/read_sealed.py` is one.
 #![forbid(unsafe_code)]
 
@@ -24,6 +26,7 @@ mod open;
 mod output;
 mod pipeline;
 mod seal;
+mod sum;
 
 pub use age;
 pub use crypto::{Crypto, CryptoSource, random, short};
@@ -34,6 +37,7 @@ pub use open::{Opened, Opener};
 pub use output::Output;
 pub use pipeline::Progress;
 pub use seal::Sealer;
+pub use sum::{Digest, Walk, sum};
 
 /// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,7 +6,7 @@
 //! calls' own results decide.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, CString, c_int, c_uint};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{PoisonError, RwLock};
@@ -78,6 +78,31 @@ impl Child {
         // SAFETY: live context, C strings.
         let fetched = unsafe { sys::EVP_KDF_fetch(self.as_ptr(), name.as_ptr(), ELSEWHERE.as_ptr()) };
         NonNull::new(fetched).map(Kdf::new)
+    }
+
+    /// A cipher by name, from anybody but us, in which nothing is set.
+    pub fn cipher(&self, name: &CStr) -> Option<CipherCtx> {
+        // SAFETY: live context, C strings; the context made here is ours.
+        unsafe {
+            let fetched = sys::EVP_CIPHER_fetch(self.as_ptr(), name.as_ptr(), ELSEWHERE.as_ptr());
+            let method = NonNull::new(fetched)?;
+            let context = NonNull::new(sys::EVP_CIPHER_CTX_new()).map(CipherCtx);
+            let set = |context: &CipherCtx| {
+                let at = context.0.as_ptr();
+                sys::EVP_CipherInit_ex2(at, method.as_ptr(), null(), null(), -1, null()) == 1
+            };
+            let context = context.filter(set);
+            // The context has a reference of its own.
+            sys::EVP_CIPHER_free(method.as_ptr());
+            context
+        }
+    }
+
+    /// Fills `out` with random bytes that others will see, from the host's generator for such.
+    #[must_use]
+    pub fn public_random(&self, out: &mut [u8]) -> bool {
+        // SAFETY: live context, writable bytes.
+        unsafe { sys::RAND_bytes_ex(self.as_ptr(), out.as_mut_ptr(), out.len(), 0) == 1 }
     }
 
     /// Fills `out` with random bytes from the host's generator for secrets.
@@ -327,6 +352,97 @@ impl Drop for KdfCtx {
     fn drop(&mut self) {
         // SAFETY: ours, freed once.
         unsafe { sys::EVP_KDF_CTX_free(self.0.as_ptr()) }
+    }
+}
+
+/// A cipher of another provider's under way. Its calls' own results are handed on.
+pub struct CipherCtx(NonNull<sys::EVP_CIPHER_CTX>);
+
+// SAFETY: used by one thread at a time, as every operation context.
+unsafe impl Send for CipherCtx {}
+
+impl CipherCtx {
+    /// Begins a message.
+    ///
+    /// # Safety
+    /// `key` and `iv` are each null or as long as the cipher's; `params` is null or a live list.
+    pub unsafe fn init(
+        &mut self,
+        encrypt: bool,
+        key: *const u8,
+        iv: *const u8,
+        params: *const OSSL_PARAM,
+    ) -> bool {
+        // SAFETY: a live context with its cipher; the caller's buffers and list.
+        unsafe {
+            sys::EVP_CipherInit_ex2(self.0.as_ptr(), null(), key, iv, c_int::from(encrypt), params) == 1
+        }
+    }
+
+    /// Sets parameters.
+    ///
+    /// # Safety
+    /// `params` is null or a live list.
+    pub unsafe fn set(&mut self, params: *const OSSL_PARAM) -> bool {
+        // SAFETY: a live context; the caller's list.
+        unsafe { sys::EVP_CIPHER_CTX_set_params(self.0.as_ptr(), params) == 1 }
+    }
+
+    /// Answers questions.
+    ///
+    /// # Safety
+    /// `params` is null or a list to fill.
+    pub unsafe fn get(&mut self, params: *mut OSSL_PARAM) -> bool {
+        // SAFETY: a live context; the caller's list.
+        unsafe { sys::EVP_CIPHER_CTX_get_params(self.0.as_ptr(), params) == 1 }
+    }
+
+    /// A piece of a message, or a TLS record; how much came out.
+    ///
+    /// # Safety
+    /// `input` has `len` readable bytes, and `out` room for as many and a block.
+    pub unsafe fn update(&mut self, out: *mut u8, input: *const u8, len: usize) -> Option<usize> {
+        let (len, mut done) = (c_int::try_from(len).ok()?, 0);
+        // SAFETY: a live context; the caller's buffers.
+        let good = unsafe { sys::EVP_CipherUpdate(self.0.as_ptr(), out, &raw mut done, input, len) == 1 };
+        if good { usize::try_from(done).ok() } else { None }
+    }
+
+    /// Whole blocks, or a TLS record, as `EVP_Cipher()` has them; how much came out.
+    ///
+    /// # Safety
+    /// As [`CipherCtx::update`].
+    pub unsafe fn once(&mut self, out: *mut u8, input: *const u8, len: usize) -> Option<usize> {
+        let len = c_uint::try_from(len).ok()?;
+        // SAFETY: a live context; the caller's buffers. A negative number is a failure.
+        usize::try_from(unsafe { sys::EVP_Cipher(self.0.as_ptr(), out, input, len) }).ok()
+    }
+
+    /// The end of a message; how much came out.
+    ///
+    /// # Safety
+    /// `out` has room for a block.
+    pub unsafe fn finish(&mut self, out: *mut u8) -> Option<usize> {
+        let mut done = 0;
+        // SAFETY: a live context; the caller's buffer.
+        let good = unsafe { sys::EVP_CipherFinal_ex(self.0.as_ptr(), out, &raw mut done) == 1 };
+        if good { usize::try_from(done).ok() } else { None }
+    }
+
+    /// The same in the same state, if its provider can.
+    pub fn duplicate(&self) -> Option<CipherCtx> {
+        // SAFETY: public calls on a context of ours and a live one.
+        unsafe {
+            let copy = CipherCtx(NonNull::new(sys::EVP_CIPHER_CTX_new())?);
+            (sys::EVP_CIPHER_CTX_copy(copy.0.as_ptr(), self.0.as_ptr()) == 1).then_some(copy)
+        }
+    }
+}
+
+impl Drop for CipherCtx {
+    fn drop(&mut self) {
+        // SAFETY: ours, freed once.
+        unsafe { sys::EVP_CIPHER_CTX_free(self.0.as_ptr()) }
     }
 }
 

@@ -130,6 +130,7 @@ fn belongs(kind: Kind, group: &str) -> bool {
     match group {
         "gcm" => of == Group::Gcm,
         "cbc" => of == Group::Cbc,
+        "cbc-hmac" => cipher::COMBINED.contains(&kind),
         "ctr" => of == Group::Ctr,
         "xts" => of == Group::Xts,
         "rsa" => of == Group::Rsa,

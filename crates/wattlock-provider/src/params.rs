@@ -179,6 +179,24 @@ impl<'a> Param<'a> {
         Some(unsafe { std::slice::from_raw_parts(self.0.data.cast::<u8>(), len) })
     }
 
+    /// The first `N` bytes of an entry that declares at least as many.
+    ///
+    /// `EVP_CTRL_TLS1_1_MULTIBLOCK_AAD` declares the length of the text for what are 13 bytes of header: nothing beyond
+    /// them may be read, so this makes no slice of them.
+    pub fn beginning<const N: usize>(&self) -> Option<[u8; N]> {
+        if self.0.data_type != PARAM_OCTETS || self.0.data_size < N || self.0.data.is_null() {
+            return None;
+        }
+        // SAFETY: the entry declares at least `N` readable bytes.
+        Some(unsafe { self.0.data.cast::<[u8; N]>().read_unaligned() })
+    }
+
+    /// Where a byte string begins that is to be written: what an entry points to that asks for work instead of setting
+    /// a value. The declared size says nothing of the room.
+    pub fn place(&self) -> Option<*mut u8> {
+        (self.0.data_type == PARAM_OCTETS && !self.0.data.is_null()).then(|| self.0.data.cast())
+    }
+
     /// A text without its terminator, if it is UTF-8.
     pub fn text(&self) -> Option<&'a str> {
         let bytes = match self.0.data_type {

@@ -8,7 +8,7 @@ use wattlock::core::stream_known_answers;
 use wattlock::policy::Settings;
 use wattlock::{Builder, Runtime};
 use wattlock_core::{
-    Data, Description, Engine, EngineClass, Error, Fault, Key, Kind, KindSet, Request, Stream,
+    Algorithm, Data, Description, Engine, EngineClass, Error, Fault, Key, Kind, KindSet, Request, Stream,
 };
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -57,9 +57,10 @@ fn a_message_in_pieces_is_the_engines_and_is_counted_when_its_owner_says_so() {
 fn a_kind_or_a_key_that_does_not_fit_is_refused() {
     let runtime = builder("adaptive").build().unwrap();
     let mut dispatcher = runtime.dispatcher();
-    let none = dispatcher.open_stream(Kind::Sha256, Key::none());
+    let secret = Key::symmetric(Algorithm::Secret, &[1; 32]).unwrap();
+    let none = dispatcher.open_stream(Kind::HmacSha256, &secret);
     assert_eq!(none.err(), Some(Error::Unsupported));
-    dispatcher.streamed(Kind::Sha256, 1, 1);
+    dispatcher.streamed(Kind::HmacSha256, 1, 1);
     assert!(counted(&runtime).is_empty());
     let other = key(Kind::Aes128GcmSeal);
     assert_eq!(

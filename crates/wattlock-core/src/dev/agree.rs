@@ -113,7 +113,7 @@ fn bulk(suite: &Suite<'_>, kind: Kind) -> Vec<OwnedRequest> {
         let aad = if index < AADS.len() * 2 { AADS[index % AADS.len()] } else { suite.random.below(70) };
         requests.push(one(suite, kind, len, aad));
     }
-    if matches!(info.family, Family::Seal | Family::Open) {
+    if matches!(info.family, Family::Seal | Family::Open | Family::Mac) {
         requests.extend(AADS.iter().flat_map(|aad| [0, 33].map(|len| one(suite, kind, len, *aad))));
     }
     if info.group == Group::Ctr {
@@ -135,7 +135,7 @@ pub(super) fn one(suite: &Suite<'_>, kind: Kind, len: usize, aad: usize) -> Owne
     let info = kind.info();
     let make = |kind: Kind| {
         let mut request = suite.request(kind, suite.key(info.algorithm), suite.random.bytes(len));
-        if matches!(info.family, Family::Seal | Family::Open) {
+        if matches!(info.family, Family::Seal | Family::Open | Family::Mac) {
             request.aad = suite.random.bytes(aad);
         }
         request

@@ -254,7 +254,7 @@ pub(super) fn malformed(kind: Kind) {
         refused("an output too short", &|request, _| request.output.truncate(need - 1));
     }
     match info.family {
-        Family::Seal | Family::Open | Family::Derive => {}
+        Family::Seal | Family::Open | Family::Mac | Family::Derive => {}
         Family::Compress => {
             refused("a dictionary too long", &|request, _| request.aad = vec![1; DICTIONARY_MOST + 1])
         }

@@ -27,7 +27,7 @@ pub(super) fn pieces(suite: &Suite<'_>, kind: Kind) -> bool {
     if unsupported(&stream) {
         return false;
     }
-    if !matches!(info.family, Family::Cipher | Family::Seal | Family::Open) {
+    if !matches!(info.family, Family::Cipher | Family::Seal | Family::Open | Family::Digest) {
         suite.fail(kind, "stream", "messages of this kind do not come in pieces");
     }
     if let Err(error) = stream_known_answers(suite.engine, kind) {
@@ -190,6 +190,9 @@ impl<'s, 'a> Message<'s, 'a> {
         if result != Ok(piece.len()) || buffer[..at].iter().any(|byte| *byte != CANARY) {
             self.fail(&format!("in place: {result:?}, or bytes before the buffer were written"));
         }
+        if self.is_hash() && buffer[at..] != *piece {
+            self.fail("a hash wrote to its input");
+        }
         buffer[at..].to_vec()
     }
 
@@ -208,6 +211,10 @@ impl<'s, 'a> Message<'s, 'a> {
         to[..piece.len()].to_vec()
     }
 
+    fn is_hash(&self) -> bool {
+        self.request.kind.info().family == Family::Digest
+    }
+
     /// Ends the message with a tag and says how that went.
     fn end(&mut self, tag: &mut [u8]) -> Result<(), Error> {
         self.stream.finish(tag)
@@ -217,7 +224,15 @@ impl<'s, 'a> Message<'s, 'a> {
     fn right(&mut self) {
         let info = self.request.kind.info();
         let mut tag = self.request.tag;
-        let ended = self.end(&mut tag[..info.tag]);
+        let ended = if self.is_hash() {
+            // What went in is behind it; what comes out is the digest.
+            let mut digest = vec![0; info.output.unwrap_or_default()];
+            let ended = self.end(&mut digest);
+            self.output = digest;
+            ended
+        } else {
+            self.end(&mut tag[..info.tag])
+        };
         let mut after = self.request.again();
         if after.output.len() < self.output.len() {
             self.fail("more came out than went in");
@@ -264,8 +279,10 @@ fn misuse(suite: &Suite<'_>, kind: Kind) {
     };
     let feed = |message: &mut Message<'_, '_>, data: Data<'_>| message.stream.update(data).map(drop);
     let mut tag = request.tag;
-    for wrong in [&[][..], &request.nonce[1..]] {
-        if wrong.is_empty() || info.group != Group::Gcm {
+    let hash = message.is_hash();
+    let shorter = request.nonce.get(1..).unwrap_or_default();
+    for wrong in if hash { [&[0][..], &[0; 16]] } else { [&[][..], shorter] } {
+        if hash || wrong.is_empty() || info.group != Group::Gcm {
             let started = message.stream.start(wrong);
             refused(&message, "a nonce of a wrong length", started);
         }
@@ -277,8 +294,10 @@ fn misuse(suite: &Suite<'_>, kind: Kind) {
         refused(&message, "an end before a message", result);
     }
     message.begin();
-    let result = feed(&mut message, Data::Apart { from: &[0; 32], to: &mut [0; 31] });
-    refused(&message, "an output too short", result);
+    if !hash {
+        let result = feed(&mut message, Data::Apart { from: &[0; 32], to: &mut [0; 31] });
+        refused(&message, "an output too short", result);
+    }
     let mut long = [0; 17];
     for len in [0, 3, 17].into_iter().filter(|len| authenticated || *len > 0) {
         let result = message.end(&mut long[..len]);
@@ -292,6 +311,8 @@ fn misuse(suite: &Suite<'_>, kind: Kind) {
     let result = message.stream.aad(&[0; 3]);
     refused(&message, "associated data after data", result);
     message.right();
-    let result = message.end(&mut tag[..info.tag]);
+    let mut digest = [0; 64];
+    let end = if hash { &mut digest[..info.output.unwrap_or_default()] } else { &mut tag[..info.tag] };
+    let result = message.end(end);
     refused(&message, "a second end", result);
 }

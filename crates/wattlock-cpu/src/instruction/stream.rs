@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 
 use super::aes::{Block, CbcKey, CtrKey, GcmMessage, XtsKey};
 use super::span::Span;
+use super::sys::hash::{Hash, Sha1, Sha256, Sha384, Sha512};
 use crate::counter::Counter;
 use crate::detect::Cpu;
 
@@ -24,6 +25,13 @@ pub(super) fn open(cpu: &Cpu, kind: Kind, key: &Key) -> Result<Box<dyn Stream>, 
     let progress = Progress::new(kind)?;
     key.fits(kind)?;
     let encrypt = kind.info().undoes.is_none();
+    match kind {
+        Kind::Sha1 => return Ok(Box::new(Hashing { state: Sha1::new(), progress })),
+        Kind::Sha256 => return Ok(Box::new(Hashing { state: Sha256::new(), progress })),
+        Kind::Sha384 => return Ok(Box::new(Hashing { state: Sha384::new(), progress })),
+        Kind::Sha512 => return Ok(Box::new(Hashing { state: Sha512::new(), progress })),
+        _ => {}
+    }
     match key.algorithm() {
         Algorithm::Aes128Gcm | Algorithm::Aes192Gcm | Algorithm::Aes256Gcm => {
             let seal = kind.info().family == Family::Seal;
@@ -259,5 +267,49 @@ impl Stream for Gcm {
 impl fmt::Debug for Gcm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gcm").field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
+
+/// A hash.
+#[derive(Clone)]
+struct Hashing<H> {
+    state: H,
+    progress: Progress,
+}
+
+impl<H: Hash + Send + 'static> Stream for Hashing<H> {
+    fn kind(&self) -> Kind {
+        self.progress.kind()
+    }
+
+    fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
+        self.state = H::new();
+        self.progress.start(nonce.len())
+    }
+
+    fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.progress.aad(bytes.len())
+    }
+
+    fn update(&mut self, data: Data<'_>) -> Result<usize, Error> {
+        let len = self.progress.update(&data)?;
+        self.state.update(data.input());
+        Ok(len)
+    }
+
+    fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
+        self.progress.finish(tag.len())?;
+        std::mem::replace(&mut self.state, H::new()).finish(tag);
+        Ok(())
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl<H> fmt::Debug for Hashing<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hashing").field("progress", &self.progress).finish_non_exhaustive()
     }
 }

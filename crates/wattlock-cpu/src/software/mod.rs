@@ -247,7 +247,7 @@ fn digest<C: Core>(request: &mut Request<'_>) -> Result<usize, Error> {
 }
 
 fn mac<C: Core>(request: &mut Request<'_>) -> Result<usize, Error> {
-    let hmac = Hmac::<C>::new(request.key.bytes());
+    let hmac = Hmac::<C>::new(request.key.bytes()).with(request.aad);
     let (input, out) = apart(request);
     hmac.with(input).finish(&mut out[..C::OUT]);
     Ok(C::OUT)

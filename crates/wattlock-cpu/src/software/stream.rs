@@ -11,17 +11,74 @@ use super::aes::BLOCK;
 use super::chained::Chained;
 use super::ctr;
 use super::gcm::Gcm;
+use super::hash::{Core, Hasher};
+use super::{sha1, sha256, sha512};
 
 /// A stream of `kind` under `key`.
 ///
 /// # Errors
 /// As [`wattlock_core::Engine::stream`].
 pub fn open(kind: Kind, key: &Key) -> Result<Box<dyn Stream>, Error> {
+    match kind {
+        Kind::Sha1 => return hash::<sha1::Sha1>(kind),
+        Kind::Sha256 => return hash::<sha256::Sha256>(kind),
+        Kind::Sha384 => return hash::<sha512::Sha384>(kind),
+        Kind::Sha512 => return hash::<sha512::Sha512>(kind),
+        _ => {}
+    }
     match kind.info().algorithm {
         Algorithm::Aes128Gcm | Algorithm::Aes192Gcm | Algorithm::Aes256Gcm => {
             Ok(Box::new(GcmStream::new(kind, key)?))
         }
         _ => Ok(Box::new(Chained::new(key.clone(), kind)?)),
+    }
+}
+
+fn hash<C: Core + Send + 'static>(kind: Kind) -> Result<Box<dyn Stream>, Error> {
+    Ok(Box::new(HashStream::<C> { hasher: Hasher::new(), progress: Progress::new(kind)? }))
+}
+
+/// A hash.
+#[derive(Clone)]
+struct HashStream<C: Core> {
+    hasher: Hasher<C>,
+    progress: Progress,
+}
+
+impl<C: Core + Send + 'static> Stream for HashStream<C> {
+    fn kind(&self) -> Kind {
+        self.progress.kind()
+    }
+
+    fn start(&mut self, nonce: &[u8]) -> Result<(), Error> {
+        self.hasher = Hasher::new();
+        self.progress.start(nonce.len())
+    }
+
+    fn aad(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.progress.aad(bytes.len())
+    }
+
+    fn update(&mut self, data: Data<'_>) -> Result<usize, Error> {
+        let len = self.progress.update(&data)?;
+        self.hasher.update(data.input());
+        Ok(len)
+    }
+
+    fn finish(&mut self, tag: &mut [u8]) -> Result<(), Error> {
+        self.progress.finish(tag.len())?;
+        std::mem::replace(&mut self.hasher, Hasher::new()).finish(tag);
+        Ok(())
+    }
+
+    fn try_clone(&self) -> Result<Box<dyn Stream>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl<C: Core> fmt::Debug for HashStream<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HashStream").field("progress", &self.progress).finish_non_exhaustive()
     }
 }
 

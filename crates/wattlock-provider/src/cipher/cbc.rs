@@ -80,7 +80,15 @@ impl Cipher for Context {
 
     fn facts(bits: usize) -> Facts {
         const CBC_MODE: usize = 2;
-        Facts { mode: CBC_MODE, key: bits / 8, iv: BLOCK, block: BLOCK, aead: false, custom_iv: false }
+        Facts {
+            mode: CBC_MODE,
+            key: bits / 8,
+            iv: BLOCK,
+            block: BLOCK,
+            aead: false,
+            custom_iv: false,
+            multi: false,
+        }
     }
 
     fn new(provider: &'static Provider, bits: usize) -> Context {

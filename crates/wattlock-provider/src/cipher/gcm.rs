@@ -91,7 +91,7 @@ impl Cipher for Context {
 
     fn facts(bits: usize) -> Facts {
         const GCM_MODE: usize = 6;
-        Facts { mode: GCM_MODE, key: bits / 8, iv: 12, block: 1, aead: true, custom_iv: true }
+        Facts { mode: GCM_MODE, key: bits / 8, iv: 12, block: 1, aead: true, custom_iv: true, multi: false }
     }
 
     fn new(provider: &'static Provider, bits: usize) -> Context {

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod cbc;
+mod combined;
 mod entries;
 mod gcm;
 mod plain;
@@ -27,12 +28,20 @@ pub static ALGORITHMS: &[Algorithm] = &[
     cipher("cbc", c"AES-256-CBC:AES256:2.16.840.1.101.3.4.1.42", cbc::AES_256.as_ptr()),
     cipher("cbc", c"AES-192-CBC:AES192:2.16.840.1.101.3.4.1.22", cbc::AES_192.as_ptr()),
     cipher("cbc", c"AES-128-CBC:AES128:2.16.840.1.101.3.4.1.2", cbc::AES_128.as_ptr()),
+    cipher("cbc-hmac", c"AES-128-CBC-HMAC-SHA1", combined::AES_128_SHA1.as_ptr()),
+    cipher("cbc-hmac", c"AES-256-CBC-HMAC-SHA1", combined::AES_256_SHA1.as_ptr()),
+    cipher("cbc-hmac", c"AES-128-CBC-HMAC-SHA256", combined::AES_128_SHA256.as_ptr()),
+    cipher("cbc-hmac", c"AES-256-CBC-HMAC-SHA256", combined::AES_256_SHA256.as_ptr()),
     cipher("ctr", c"AES-256-CTR", plain::CTR_256.as_ptr()),
     cipher("ctr", c"AES-192-CTR", plain::CTR_192.as_ptr()),
     cipher("ctr", c"AES-128-CTR", plain::CTR_128.as_ptr()),
     cipher("xts", c"AES-256-XTS:1.3.111.2.1619.0.1.2", plain::XTS_256.as_ptr()),
     cipher("xts", c"AES-128-XTS:1.3.111.2.1619.0.1.1", plain::XTS_128.as_ptr()),
 ];
+
+/// Kinds that several records of a combined cipher are made of.
+pub const COMBINED: [Kind; 4] =
+    [Kind::HmacSha1, Kind::HmacSha256, Kind::Aes128CbcEncrypt, Kind::Aes256CbcEncrypt];
 
 const fn cipher(
     group: &'static str,
@@ -51,6 +60,8 @@ struct Facts {
     block: usize,
     aead: bool,
     custom_iv: bool,
+    /// Whether libssl may hand over several TLS records at once.
+    multi: bool,
 }
 
 static GETTABLE: Table<OSSL_PARAM, 10> = Table([
@@ -79,7 +90,7 @@ impl Facts {
             && answers.set_size(c"aead", usize::from(self.aead))
             && answers.set_size(c"custom-iv", usize::from(self.custom_iv))
             && answers.set_size(c"cts", 0)
-            && answers.set_size(c"tls-multi", 0)
+            && answers.set_size(c"tls-multi", usize::from(self.multi))
             && answers.set_size(c"has-randkey", 0)
     }
 }

@@ -82,7 +82,7 @@ impl Cipher for Context {
             XTS128 => (XTS_MODE, 32),
             _ => (XTS_MODE, 64),
         };
-        Facts { mode, key, iv: NONCE, block: 1, aead: false, custom_iv: mode == XTS_MODE }
+        Facts { mode, key, iv: NONCE, block: 1, aead: false, custom_iv: mode == XTS_MODE, multi: false }
     }
 
     fn new(provider: &'static Provider, cipher: usize) -> Context {

@@ -9,7 +9,7 @@
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
-use wattlock::core::{Data, Error, Fault, Key, Kind, Nanos, OwnedRequest, Request};
+use wattlock::core::{Data, Error, Fault, Item, Key, Kind, Nanos, OwnedRequest, Request};
 use wattlock::policy::Arrived;
 
 use super::link::{Link, forget_untold};
@@ -35,6 +35,21 @@ impl Provider {
             return seat.lock().dispatcher.run(&mut request);
         }
         seat.perform_in_job(self, job, kind, key, input, output)
+    }
+
+    /// Does requests together inside the call, also inside an `ASYNC_JOB`, on whose small stack lanes have no room. Never
+    /// pauses. Whether all went well.
+    pub(crate) fn run_all(&self, items: &mut [Item<'_>]) -> bool {
+        let seat = self.seat();
+        let mut state = seat.lock();
+        // SAFETY: a public call without arguments.
+        let in_job = unsafe { !sys::ASYNC_get_current_job().is_null() };
+        match in_job {
+            true => _ = state.deep(|state| state.dispatcher.run_all(items)),
+            false => state.dispatcher.run_all(items),
+        }
+        unlock(state);
+        items.iter().all(|item| item.result.is_ok())
     }
 }
 

@@ -293,6 +293,40 @@ unsafe extern "C" {
         params: *const OSSL_PARAM,
     ) -> c_int;
 
+    pub fn EVP_CIPHER_fetch(
+        context: *mut OSSL_LIB_CTX,
+        name: *const c_char,
+        properties: *const c_char,
+    ) -> *mut EVP_CIPHER;
+    pub fn EVP_CIPHER_free(cipher: *mut EVP_CIPHER);
+    pub fn EVP_CIPHER_CTX_new() -> *mut EVP_CIPHER_CTX;
+    pub fn EVP_CIPHER_CTX_free(context: *mut EVP_CIPHER_CTX);
+    pub fn EVP_CIPHER_CTX_copy(to: *mut EVP_CIPHER_CTX, from: *const EVP_CIPHER_CTX) -> c_int;
+    pub fn EVP_CIPHER_CTX_get_params(context: *mut EVP_CIPHER_CTX, params: *mut OSSL_PARAM) -> c_int;
+    pub fn EVP_CIPHER_CTX_set_params(context: *mut EVP_CIPHER_CTX, params: *const OSSL_PARAM) -> c_int;
+    pub fn EVP_CipherInit_ex2(
+        context: *mut EVP_CIPHER_CTX,
+        cipher: *const EVP_CIPHER,
+        key: *const c_uchar,
+        iv: *const c_uchar,
+        encrypt: c_int,
+        params: *const OSSL_PARAM,
+    ) -> c_int;
+    pub fn EVP_CipherUpdate(
+        context: *mut EVP_CIPHER_CTX,
+        out: *mut c_uchar,
+        out_len: *mut c_int,
+        input: *const c_uchar,
+        len: c_int,
+    ) -> c_int;
+    pub fn EVP_CipherFinal_ex(context: *mut EVP_CIPHER_CTX, out: *mut c_uchar, out_len: *mut c_int) -> c_int;
+    pub fn EVP_Cipher(
+        context: *mut EVP_CIPHER_CTX,
+        out: *mut c_uchar,
+        input: *const c_uchar,
+        len: c_uint,
+    ) -> c_int;
+
     pub fn RAND_bytes_ex(
         context: *mut OSSL_LIB_CTX,
         out: *mut c_uchar,

@@ -16,8 +16,8 @@ use crate::telemetry::Counter;
 
 impl Dispatcher {
     /// Does all of these requests, which are one operation to a policy, and returns when all are done, each with its
-    /// [`Item::result`]. Requests of one kind that
-    /// stand beside each other are asked about together. What the policy sends to an engine that answers later works there
+    /// [`Item::result`]. Requests of one kind that stand beside each other are asked about together: those about as
+    /// long, and where lanes do the kind, of any length. What the policy sends to an engine that answers later works there
     /// on copies while this thread does the rest. Blocks the calling thread only for those (sleeping, not spinning, once
     /// waits get long), at most until the runtime's time-out.
     pub fn run_all(&mut self, items: &mut [Item<'_>]) {
@@ -38,9 +38,9 @@ impl Dispatcher {
             }
             let shape = first.request.shape();
             let now = self.look();
-            let count = items[at..].iter().take_while(|item| is_alike(&shape, &item.request.shape())).count();
+            let (shape, count) = self.question(shape, &items[at..]);
             let choice = self.ask(&shape, count, bytes);
-            let end = at + (choice.count as usize).clamp(1, count);
+            let end = at + self.whole_passes(&choice, shape.kind, count);
             match self.stations.get(choice.engine.index()) {
                 None => items[at..end].iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
                 Some(station) if station.queued.contains(shape.kind) => {
@@ -66,18 +66,46 @@ impl Dispatcher {
         }
     }
 
+    /// The requests at the front that are one question to the policy, and their shape. Lanes take messages of any length
+    /// together: then it is the mean.
+    fn question(&self, first: Shape, items: &[Item<'_>]) -> (Shape, usize) {
+        let together = self.stations.iter().any(|one| one.is_cpu && one.engine.width(first.kind) > 1);
+        let joins = |shape: &Shape| match together {
+            true => (first.kind, first.class) == (shape.kind, shape.class),
+            false => is_alike(&first, shape),
+        };
+        let alike = items.iter().map(|item| item.request.shape()).take_while(joins);
+        let (count, bytes) = alike.fold((0, 0_usize), |(n, sum), one| (n + 1, sum.saturating_add(one.bytes)));
+        let bytes = if together { bytes / count.max(1) } else { first.bytes };
+        (Shape { bytes, ..first }, count)
+    }
+
+    /// How many of so many requests go where the policy said. It speaks of one pass; if that is a full one, the passes
+    /// after it would go the same way, and an engine that has all of them at once fills a lane as soon as it is done.
+    /// (Public-key operations are done at the same time and leave none to fill.) Where a device does the kind, too, each pass is asked about for itself.
+    fn whole_passes(&self, choice: &Choice, kind: Kind, count: usize) -> usize {
+        let chosen = (choice.count as usize).clamp(1, count);
+        let Some(station) = self.stations.get(choice.engine.index()) else { return chosen };
+        let width = usize::from(station.engine.width(kind));
+        let device = self.stations.iter().any(|one| one.queued.contains(kind));
+        if !kind.is_asymmetric() && width > 1 && chosen == width && !device {
+            count - count % width
+        } else {
+            chosen
+        }
+    }
+
     /// Asks the policy about so many requests like this one, of an operation of so many bytes.
     pub(super) fn ask(&mut self, shape: &Shape, count: usize, bytes: usize) -> Choice {
         let ask = Ask { count: count as u32, bytes, ..Ask::one(*shape) };
         self.policy.choose(&ask, &self.weather, self.now)
     }
 
-    /// Has a CPU engine do requests of one kind inside the call, and says how many the fullest pass had (1 without one). A
-    /// request that is invalid, or that the engine fails, harms none of the others.
+    /// Has a CPU engine do requests of one kind inside the call, and says how many the fullest pass had (1 without one):
+    /// all that are valid in one call, so that messages of unlike length keep every lane busy. A request that is invalid, or that the engine fails, harms none of the others.
     pub(super) fn do_together(&mut self, id: EngineId, items: &mut [Item<'_>]) -> u16 {
         let Some(kind) = items.first().map(|item| item.request.kind) else { return 1 };
         items.iter_mut().for_each(|item| item.result = item.request.validate().map(|()| 0));
-        let width = usize::from(self.stations[id.index()].engine.width(kind));
         let mut fullest = 1;
         for valid in items.chunk_by_mut(|a, b| a.result.is_ok() == b.result.is_ok()) {
             if valid[0].result.is_err() {
@@ -85,15 +113,12 @@ impl Dispatcher {
             }
             // Whatever an engine leaves out must not pass for done.
             valid.iter_mut().for_each(|item| item.result = Err(Error::Unsupported));
-            let size = if width > 1 { width } else { valid.len() };
-            for batch in valid.chunks_mut(size) {
-                fullest = fullest.max(self.do_valid(id, kind, batch));
-            }
+            fullest = fullest.max(self.do_valid(id, kind, valid));
         }
         fullest
     }
 
-    /// The same for requests that are valid, and no more of them than the engine is wide, if it has a width.
+    /// The same for requests that are valid.
     fn do_valid(&mut self, id: EngineId, kind: Kind, items: &mut [Item<'_>]) -> u16 {
         if !self.prove_inline(id, kind) {
             let reason = self.why_not_inside(id, kind);
@@ -104,9 +129,12 @@ impl Dispatcher {
         let start = self.runtime.clock().now();
         let engine = &self.stations[id.index()].engine;
         engine.execute_all(items);
-        let wide = engine.width(kind) > 1;
+        let width = usize::from(engine.width(kind));
+        let wide = width > 1;
         self.now = self.runtime.clock().now();
-        let took_ns = self.now.saturating_sub(start);
+        // A batch of several passes: what one of them took.
+        let passes = if wide { items.len().div_ceil(width) } else { 1 };
+        let took_ns = self.now.saturating_sub(start) / passes as Nanos;
         let (mut done, mut bytes, mut failed) = (0_u32, 0_usize, None);
         for item in &mut *items {
             match item.result {
@@ -121,12 +149,12 @@ impl Dispatcher {
                 }
             }
         }
-        let count = items.len() as u16;
-        let batch = if wide { count } else { 1 };
+        let count = items.len();
+        let batch = if wide { count.min(width) as u16 } else { 1 };
         if done > 0 {
             let shape = Shape { bytes: bytes / done as usize, ..items[0].request.shape() };
             // A pass takes all of them as long; one after the other each has its share.
-            let latency_ns = if wide { took_ns } else { took_ns / Nanos::from(count) };
+            let latency_ns = if wide { took_ns } else { took_ns / count as Nanos };
             self.count_together(id, &shape, (done, bytes), latency_ns, batch);
         }
         match failed {

@@ -1,0 +1,422 @@
+//! Hashes of many files side by side.
+//!
+//! A hash is a chain: one message leaves most of a core idle, several at once do not. Small files are therefore read
+//! whole, some at a time, and hashed as one batch, which an engine may do in lanes. A larger file is one stream: it
+//! stays one chain, on one core, however large it is. Batches and streams go to all cores.
+//!
+//! 1. Results come in the order of the files, whatever was ready first.
+//! 2. Memory: one buffer for each thread ([`ROOM`]), and names and digests of the files that wait for their turn (at
+//!    most [`PIECES`] batches).
+//! 3. A file may change while it is read: what was read until its end is what is hashed. Nothing is mapped.
+//! 4. What is not a regular file (a pipe, standard input, a device) is read by the calling thread, one after the other,
+//!    so that two readers never share a pipe.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{DirEntry, File};
+use std::io::{self, ErrorKind, Read};
+use std::num::NonZero;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{Advice, fadvise};
+use wattlock_core::{Data, Family, Item, Key, Kind, LatencyClass, Request};
+
+use crate::crypto::{Crypto, CryptoSource};
+use crate::error::Error;
+use crate::input::Input;
+use crate::pipeline::Progress;
+
+/// Longest file that is read whole. Longer ones gain nothing from lanes that are worth their buffers.
+const WHOLE: usize = 1 << 20;
+
+/// Files of a batch, and their bytes: enough to fill the widest lanes, little enough to stay in a cache.
+const FILES: usize = 16;
+const BATCH: usize = 8 << 20;
+
+/// A thread's buffer: a batch, and room to see that its last file has ended.
+const ROOM: usize = BATCH + WHOLE + 1;
+
+/// A stream's piece: it stays in a core's second-level cache.
+const PIECE: usize = 256 * 1024;
+
+/// Batches and large files that were begun and whose results were not given yet.
+const PIECES: usize = 1024;
+
+/// A batch that does not fill up is begun when so many files came after its first.
+const PATIENCE: u64 = 256;
+
+const MOST_THREADS: usize = 64;
+
+/// A file's hash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Digest {
+    bytes: [u8; 64],
+    len: usize,
+}
+
+impl Digest {
+    fn empty(kind: Kind) -> Digest {
+        Digest { bytes: [0; 64], len: kind.info().output.unwrap_or_default().min(64) }
+    }
+
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn room(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+}
+
+/// In hexadecimal, lower case.
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+/// Hashes files with `kind`. Each comes with a mark of the caller's; one that is an error already keeps its place. `each`
+/// gets marks and results in the files' order, as many at a time as are ready, from one thread at a time. Uses all cores;
+/// `files` is asked on the calling thread. Blocks until all is done. An error of a file ends nothing.
+///
+/// # Errors
+/// What `each` returned, after which no more files are begun; [`Error::Interrupted`]; [`Error::Engine`] for a kind that
+/// is no hash.
+pub fn sum<T: Send>(
+    kind: Kind,
+    files: impl Iterator<Item = (T, io::Result<Input>)>,
+    source: &impl CryptoSource,
+    progress: Progress<'_>,
+    mut each: impl FnMut(&mut dyn Iterator<Item = (T, io::Result<Digest>)>) -> Result<(), Error> + Send,
+) -> Result<(), Error> {
+    if kind.info().family != Family::Digest {
+        return Err(wattlock_core::Error::Unsupported.into());
+    }
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+    let work = Work { kind, progress, told: Mutex::new(()), buffers: Mutex::default() };
+    let mut pieces = Pieces { files: files.zip(0..), small: Vec::new(), bytes: 0 };
+    let (stop, mut turn, mut failed) = (AtomicBool::new(false), Turn::default(), None);
+    source.in_order(
+        threads,
+        PIECES,
+        || {
+            let over = stop.load(Relaxed) || progress.cancel().load(Relaxed);
+            if over { None } else { pieces.next(&work, source) }
+        },
+        |crypto, piece| if stop.load(Relaxed) { Vec::new() } else { work.piece(crypto, piece) },
+        |answers| {
+            turn.arrive(answers);
+            if failed.is_none()
+                && let Err(error) = each(&mut turn)
+            {
+                failed = Some(error);
+                stop.store(true, Relaxed);
+            }
+        },
+    );
+    match failed {
+        Some(error) => Err(error),
+        None if progress.cancel().load(Relaxed) => Err(Error::Interrupted),
+        None => Ok(()),
+    }
+}
+
+/// A file's place, the caller's mark, and where it is.
+type File1<T> = (u64, T, PathBuf);
+/// A file's place, the caller's mark, and the result.
+type Answer<T> = (u64, T, io::Result<Digest>);
+
+/// What one thread does at a time.
+enum Piece<T> {
+    Small(Vec<File1<T>>),
+    Large(File1<T>),
+    Done(Answer<T>),
+}
+
+/// Results in the files' order: what is early waits.
+struct Turn<T> {
+    next: u64,
+    early: BTreeMap<u64, (T, io::Result<Digest>)>,
+}
+
+impl<T> Default for Turn<T> {
+    fn default() -> Turn<T> {
+        Turn { next: 0, early: BTreeMap::new() }
+    }
+}
+
+impl<T> Turn<T> {
+    fn arrive(&mut self, answers: Vec<Answer<T>>) {
+        self.early.extend(answers.into_iter().map(|(place, mark, result)| (place, (mark, result))));
+    }
+}
+
+impl<T> Iterator for Turn<T> {
+    type Item = (T, io::Result<Digest>);
+
+    fn next(&mut self) -> Option<(T, io::Result<Digest>)> {
+        let ready = self.early.remove(&self.next)?;
+        self.next += 1;
+        Some(ready)
+    }
+}
+
+/// Puts files together to pieces.
+struct Pieces<T, F: Iterator<Item = (T, io::Result<Input>)>> {
+    files: std::iter::Zip<F, std::ops::RangeFrom<u64>>,
+    small: Vec<File1<T>>,
+    bytes: usize,
+}
+
+impl<T, F: Iterator<Item = (T, io::Result<Input>)>> Pieces<T, F> {
+    fn next(&mut self, work: &Work<'_>, source: &impl CryptoSource) -> Option<Piece<T>> {
+        loop {
+            let Some(((mark, input), place)) = self.files.next() else {
+                return (!self.small.is_empty()).then(|| self.all_small());
+            };
+            let path = match input {
+                Ok(Input::Path(path)) => path,
+                Ok(Input::Stdin) => return Some(work.here(source, place, mark, &mut io::stdin().lock())),
+                Ok(Input::Stream(mut stream)) => return Some(work.here(source, place, mark, &mut stream)),
+                Err(error) => return Some(Piece::Done((place, mark, Err(error)))),
+            };
+            match std::fs::metadata(&path) {
+                Ok(meta) if meta.is_file() && meta.len() > WHOLE as u64 => {
+                    return Some(Piece::Large((place, mark, path)));
+                }
+                // Opening a directory and reading nothing is harmless, and says what it is.
+                Ok(meta) if meta.is_file() || meta.is_dir() => {
+                    self.bytes += meta.len().min(WHOLE as u64) as usize;
+                    self.small.push((place, mark, path));
+                }
+                Ok(_) => {
+                    let opened = File::open(&path);
+                    return Some(match opened {
+                        Ok(mut file) => work.here(source, place, mark, &mut file),
+                        Err(error) => Piece::Done((place, mark, Err(error))),
+                    });
+                }
+                Err(error) => return Some(Piece::Done((place, mark, Err(error)))),
+            }
+            let waits = self.small.first().is_some_and(|first| place - first.0 >= PATIENCE);
+            if self.small.len() >= FILES || self.bytes >= BATCH || waits {
+                return Some(self.all_small());
+            }
+        }
+    }
+
+    fn all_small(&mut self) -> Piece<T> {
+        self.bytes = 0;
+        Piece::Small(std::mem::take(&mut self.small))
+    }
+}
+
+/// What all threads share.
+struct Work<'p> {
+    kind: Kind,
+    progress: Progress<'p>,
+    /// Progress is told of by one thread at a time.
+    told: Mutex<()>,
+    buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Work<'_> {
+    fn piece<T>(&self, crypto: &mut dyn Crypto, piece: Piece<T>) -> Vec<Answer<T>> {
+        match piece {
+            Piece::Done(answer) => vec![answer],
+            Piece::Small(files) => self.with_buffer(|buffer| self.together(crypto, files, buffer)),
+            Piece::Large((place, mark, path)) => {
+                let digest = File::open(&path).and_then(|mut file| {
+                    let _ = fadvise(&file, 0, None, Advice::Sequential);
+                    self.with_buffer(|buffer| self.chain(crypto, &mut buffer[..PIECE], 0, &mut file))
+                });
+                vec![(place, mark, digest)]
+            }
+        }
+    }
+
+    /// Hashes what the calling thread reads.
+    fn here<T>(&self, source: &impl CryptoSource, place: u64, mark: T, from: &mut dyn Read) -> Piece<T> {
+        let digest = source
+            .here(|crypto| self.with_buffer(|buffer| self.chain(crypto, &mut buffer[..PIECE], 0, from)));
+        Piece::Done((place, mark, digest))
+    }
+
+    /// A buffer costs a page fault for each of its pages once, so they are kept.
+    fn with_buffer<R>(&self, work: impl FnOnce(&mut [u8]) -> R) -> R {
+        let buffers = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = buffers().pop();
+        let mut buffer = kept.unwrap_or_else(|| vec![0; ROOM]);
+        let result = work(&mut buffer);
+        buffers().push(buffer);
+        result
+    }
+
+    fn done(&self, bytes: usize) {
+        let _one = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        self.progress.done(bytes as u64);
+    }
+
+    /// Reads files whole and hashes them as batches.
+    fn together<T>(
+        &self,
+        crypto: &mut dyn Crypto,
+        files: Vec<File1<T>>,
+        buffer: &mut [u8],
+    ) -> Vec<Answer<T>> {
+        let mut answers = Vec::with_capacity(files.len());
+        let (mut spans, mut at) = (Vec::with_capacity(files.len()), 0);
+        for (index, (place, mark, path)) in files.into_iter().enumerate() {
+            if buffer.len() - at <= WHOLE {
+                self.batch(crypto, buffer, &mut spans, &mut answers);
+                at = 0;
+            }
+            let room = &mut buffer[at..=at + WHOLE];
+            let read = File::open(&path).and_then(|mut file| Ok((fill(&mut file, room)?, file)));
+            let digest = match read {
+                // It grew, or never told its length.
+                Ok((len, mut file)) if len > WHOLE => self.chain(crypto, room, len, &mut file),
+                Ok((len, _)) => {
+                    spans.push((index, at..at + len));
+                    at = (at + len).next_multiple_of(64);
+                    Ok(Digest::empty(self.kind))
+                }
+                Err(error) => Err(error),
+            };
+            answers.push((place, mark, digest));
+        }
+        self.batch(crypto, buffer, &mut spans, &mut answers);
+        answers
+    }
+
+    /// Hashes spans of a buffer. Those about as long stand beside each other: lanes that are done earlier idle least.
+    fn batch<T>(
+        &self,
+        crypto: &mut dyn Crypto,
+        buffer: &[u8],
+        spans: &mut Vec<(usize, Range<usize>)>,
+        answers: &mut [Answer<T>],
+    ) {
+        spans.sort_by_key(|(_, span)| span.len());
+        let mut digests = vec![Digest::empty(self.kind); spans.len()];
+        let request = |((_, span), digest): (&(usize, Range<usize>), _)| {
+            let data = Data::Apart { from: &buffer[span.clone()], to: Digest::room(digest) };
+            Item::new(Request { class: LatencyClass::Bulk, ..Request::new(self.kind, Key::none(), data) })
+        };
+        let mut items: Vec<Item<'_>> = spans.iter().zip(&mut digests).map(request).collect();
+        crypto.run_all(&mut items);
+        let results: Vec<_> = items.into_iter().map(|item| item.result).collect();
+        for (((index, span), digest), result) in spans.drain(..).zip(digests).zip(results) {
+            answers[index].2 = result.map(|_| digest).map_err(io::Error::other);
+            self.done(span.len());
+        }
+    }
+
+    /// Hashes the first `filled` bytes of a buffer and all that is read after them.
+    fn chain(
+        &self,
+        crypto: &mut dyn Crypto,
+        buffer: &mut [u8],
+        filled: usize,
+        from: &mut dyn Read,
+    ) -> io::Result<Digest> {
+        let mut hash = crypto.open_stream(self.kind, Key::none()).map_err(io::Error::other)?;
+        hash.start(&[]).map_err(io::Error::other)?;
+        let (mut len, mut bytes) = (filled, 0);
+        loop {
+            if len == 0 {
+                len = fill(from, buffer)?;
+            }
+            if self.progress.cancel().load(Relaxed) {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            if len == 0 {
+                break;
+            }
+            hash.update(Data::Apart { from: &buffer[..len], to: &mut [] }).map_err(io::Error::other)?;
+            self.done(len);
+            bytes += len as u64;
+            len = 0;
+        }
+        let mut digest = Digest::empty(self.kind);
+        hash.finish(digest.room()).map_err(io::Error::other)?;
+        crypto.streamed(self.kind, 1, bytes);
+        Ok(digest)
+    }
+}
+
+/// Reads until the buffer is full or there is no more. A file in /proc gives less than was asked for before its end.
+fn fill(from: &mut (impl Read + ?Sized), buffer: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match from.read(&mut buffer[len..]) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+/// The regular files of a folder and of all folders in it, each folder's entries in the order of their names' bytes.
+/// Links and everything else that is no regular file are left out. A folder that cannot be read is an error in its place.
+#[derive(Debug)]
+pub struct Walk {
+    /// Entries still to come, the next last: of the folder at hand, and of those around it.
+    open: Vec<Vec<DirEntry>>,
+    failed: Option<(PathBuf, io::Error)>,
+}
+
+impl Walk {
+    /// Of this folder.
+    pub fn new(folder: &Path) -> Walk {
+        let mut walk = Walk { open: Vec::new(), failed: None };
+        walk.enter(folder);
+        walk
+    }
+
+    fn enter(&mut self, folder: &Path) {
+        let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>);
+        match entries {
+            Ok(mut entries) => {
+                entries.sort_by(|a, b| b.file_name().as_bytes().cmp(a.file_name().as_bytes()));
+                self.open.push(entries);
+            }
+            Err(error) => self.failed = Some((folder.to_owned(), error)),
+        }
+    }
+}
+
+impl Iterator for Walk {
+    type Item = (PathBuf, io::Result<()>);
+
+    fn next(&mut self) -> Option<(PathBuf, io::Result<()>)> {
+        loop {
+            if let Some((path, error)) = self.failed.take() {
+                return Some((path, Err(error)));
+            }
+            let Some(entry) = self.open.last_mut()?.pop() else {
+                self.open.pop();
+                continue;
+            };
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => self.enter(&entry.path()),
+                Ok(kind) if kind.is_file() => return Some((entry.path(), Ok(()))),
+                Ok(_) => {}
+                Err(error) => return Some((entry.path(), Err(error))),
+            }
+        }
+    }
+}
