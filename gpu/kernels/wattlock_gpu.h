@@ -24,7 +24,7 @@
 #define WL_SEGMENT 65536u        /* ChaCha20: bytes that a warp does at once, of one message */
 #define WL_WARP_MESSAGES 1024u   /* kernels that do one AES block a message: messages that a warp does at once */
 
-#define WL_KEY_AREA 20480u       /* bytes of a key area; its address is a multiple of 256 */
+#define WL_KEY_AREA 28672u       /* bytes of a key area; its address is a multiple of 256 */
 #define WL_TAG 16u
 
 /* One message of a run whose messages differ in length, or lie anywhere. `before`: units of the messages before this
@@ -38,8 +38,8 @@ typedef struct wl_message {
     uint64_t aad_length;
 } wl_message;
 
-/* A run. `messages` 0 or `table` 0: message i is at input + i * input_stride, its length is `length`, the last one's
- * `last_length`. With a table the fields marked T are taken from it.
+/* A run. Message i is at input + i * input_stride, its length is `length`, the last one's `last_length`, which is at
+ * most `length`. With a table the fields marked T are taken from it.
  *
  * `output` may equal `input` with equal strides (in place); any other overlap gives wrong bytes. Any alignment works;
  * rows whose input and output are multiples of 16 are read and written in one piece, others byte by byte.
@@ -76,11 +76,14 @@ typedef struct wl_run {
  *   0      raw key, at most 64 bytes
  *   256    15 round keys, 128 words each, word 8*byte+bit is 0 or ~0, bit 0 the lowest
  *   8192   the same for the tweak key
- *   16128  powers of H for GCM: 65 times three 64-bit words */
+ *   16128  powers of H for GCM, 64 times three 64-bit words
+ *   17920  the data key's round keys for decryption
+ * Everything but the raw key is the kernels' own affair. */
 #define WL_KEY_TWO 1u
 #define WL_KEY_ROUNDS 256u
 #define WL_KEY_TWEAK 8192u
 #define WL_KEY_POWERS 16128u
+#define WL_KEY_DECRYPT 17920u
 
 /* Units of a message: rows for AES, segments for ChaCha20. An empty message has none. */
 static inline uint64_t wl_units(uint64_t length, uint64_t unit) { return (length + unit - 1) / unit; }
@@ -130,7 +133,8 @@ static inline uint64_t wl_scratch(uint64_t messages, uint64_t tiles_or_segments,
 #ifdef __cplusplus
 extern "C" {
 #endif
-int wl_host_launch(const char *kernel, uint32_t grid, uint32_t first, uint32_t blocks, uint32_t block, const wl_run *run);
+int wl_host_launch(const char *kernel, uint32_t grid, uint32_t first, uint32_t blocks, uint32_t block,
+                   const wl_run *run);
 /* The kernels' names, null-terminated; for a stand-in's cuModuleGetFunction. */
 const char *const *wl_host_kernels(void);
 #ifdef __cplusplus
