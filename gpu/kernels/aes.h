@@ -4,6 +4,15 @@
 
 FN word xor3(word a, word b, word c) { return lop3<0x96>(a, b, c); }
 
+template <int S> FN void exchange(word *w, uint32_t mask) {
+    word m = splat(mask);
+    UNROLL for (int i = 0; i < 32; i++) {
+        if (i & S) continue;
+        word a = w[i], b = w[i + S];
+        w[i] = lop3<0xe4>(a, b << S, m);
+        w[i + S] = lop3<0xe4>(a >> S, b, m);
+    }
+}
 // Bit j of word i becomes bit i of word j.
 PART void transpose32(word *w) {
     UNROLL for (int i = 0; i < 16; i++) {
@@ -17,15 +26,9 @@ PART void transpose32(word *w) {
         w[i] = prmt<0x6240>(a, b);
         w[i + 8] = prmt<0x7351>(a, b);
     }
-    UNROLL for (int s = 4; s; s >>= 1) {
-        word m = splat(s == 4 ? 0x0f0f0f0fu : s == 2 ? 0x33333333u : 0x55555555u);
-        UNROLL for (int i = 0; i < 32; i++) {
-            if (i & s) continue;
-            word a = w[i], b = w[i + s];
-            w[i] = lop3<0xe4>(a, b << s, m);
-            w[i + s] = lop3<0xe4>(a >> s, b, m);
-        }
-    }
+    exchange<4>(w, 0x0f0f0f0fu);
+    exchange<2>(w, 0x33333333u);
+    exchange<1>(w, 0x55555555u);
 }
 PART void transpose(word s[128]) {
     UNROLL for (int j = 0; j < 4; j++) transpose32(s + 32 * j);
@@ -333,7 +336,7 @@ template <bool INTEGER> PART void store_piece(const wl_run &run, const Sum &sum,
     word entry = ((splat(blocks) - 1u - lane()) & 31u) + 32u;
     Block y = times<INTEGER>(reduce(sum), load_power(run.key, entry));
     word w[4] = {low(y.lo), low(y.lo >> 32), low(y.hi), low(y.hi >> 32)};
-    UNROLL for (uint32_t m = 16; m; m >>= 1) UNROLL for (int j = 0; j < 4; j++) w[j] ^= swap_lanes(w[j], m);
+    UNROLL for (uint32_t k = 0; k < 5; k++) UNROLL for (int j = 0; j < 4; j++) w[j] ^= swap_lanes(w[j], 1u << k);
     store16(splat64(pieces_at(run) + 16 * place), w, eq(lane(), splat(0)));
 }
 

@@ -208,8 +208,8 @@ template <bool CIPHER, bool HASH> PART void chacha_segments(Warp warp, const wl_
                         Poly by = poly_times(sum, load_poly(powers + 20 * (k + 3), all));
                         sum = poly_sel(eq(back >> k & 1u, splat(1)), by, sum);
                     }
-                    UNROLL for (uint32_t m = 16; m; m >>= 1)
-                        UNROLL for (int i = 0; i < 5; i++) sum.l[i] += swap_lanes(sum.l[i], m);
+                    UNROLL for (uint32_t k = 0; k < 5; k++)
+                        UNROLL for (int i = 0; i < 5; i++) sum.l[i] += swap_lanes(sum.l[i], 1u << k);
                     word64 carry[5];
                     UNROLL for (int i = 0; i < 5; i++) carry[i] = wide(sum.l[i]);
                     sum = poly_carry(carry);

@@ -59,28 +59,55 @@ FN word funnel_right(word low, word high, int n) { return __funnelshift_r(low, h
 FN word funnel_left(word low, word high, word n) { return __funnelshift_l(low, high, n); }
 FN word64 mul_wide(word a, word b) { return (uint64_t)a * b; }
 
+// Addresses are of global memory. Volatile: in the order in which the source has them.
 struct Four { uint32_t x, y, z, w; };
-// Four words at an address that all lanes share, a multiple of 16.
-FN Four load_four(uint64_t address) {
-    uint4 v = *(const uint4 *)address;
-    return {v.x, v.y, v.z, v.w};
+FN Four load_four_at(uint64_t at) {
+    Four v;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at));
+    return v;
 }
-FN uint64_t load_u64(uint64_t address) { return *(const uint64_t *)address; }
+// Four words at an address that all lanes share, a multiple of 16.
+FN Four load_four(uint64_t address) { return load_four_at(address); }
+FN uint64_t load_u64(uint64_t at) {
+    uint64_t v;
+    asm volatile("ld.global.u64 %0, [%1];" : "=l"(v) : "l"(at));
+    return v;
+}
 
 // Loads and stores of lanes. A lane that is not `on` touches nothing and gets zeros.
-FN word load8(word64 address, pred on) { return on ? *(const uint8_t *)address : 0; }
-FN word load32(word64 address, pred on) { return on ? *(const uint32_t *)address : 0; }
-FN word64 load64(word64 address, pred on) { return on ? *(const uint64_t *)address : 0; }
-FN void store8(word64 address, word value, pred on) { if (on) *(uint8_t *)address = (uint8_t)value; }
-FN void store32(word64 address, word value, pred on) { if (on) *(uint32_t *)address = value; }
-FN void store64(word64 address, word64 value, pred on) { if (on) *(uint64_t *)address = value; }
-FN void load16(word v[4], word64 address, pred on) {
-    uint4 q = make_uint4(0, 0, 0, 0);
-    if (on) q = *(const uint4 *)address;
-    v[0] = q.x; v[1] = q.y; v[2] = q.z; v[3] = q.w;
+FN word load8(word64 at, pred on) {
+    word v = 0;
+    if (on) asm volatile("ld.global.u8 %0, [%1];" : "=r"(v) : "l"(at));
+    return v;
 }
-FN void store16(word64 address, const word v[4], pred on) {
-    if (on) *(uint4 *)address = make_uint4(v[0], v[1], v[2], v[3]);
+FN word load32(word64 at, pred on) {
+    word v = 0;
+    if (on) asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(at));
+    return v;
+}
+FN word64 load64(word64 at, pred on) {
+    word64 v = 0;
+    if (on) v = load_u64(at);
+    return v;
+}
+FN void store8(word64 at, word v, pred on) {
+    if (on) asm volatile("st.global.u8 [%0], %1;" : : "l"(at), "r"(v) : "memory");
+}
+FN void store32(word64 at, word v, pred on) {
+    if (on) asm volatile("st.global.u32 [%0], %1;" : : "l"(at), "r"(v) : "memory");
+}
+FN void store64(word64 at, word64 v, pred on) {
+    if (on) asm volatile("st.global.u64 [%0], %1;" : : "l"(at), "l"(v) : "memory");
+}
+FN void load16(word v[4], word64 at, pred on) {
+    Four f = {0, 0, 0, 0};
+    if (on) f = load_four_at(at);
+    v[0] = f.x; v[1] = f.y; v[2] = f.z; v[3] = f.w;
+}
+FN void store16(word64 at, const word v[4], pred on) {
+    if (on)
+        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                     : : "l"(at), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
 }
 // Carry-less products, 64 by 64 bits.
 FN void clmul_add(word64 &lo, word64 &hi, word64 a, word64 b) {
