@@ -76,6 +76,43 @@ PART void encrypt_rounds(word s[128], uint64_t keys, uint32_t rounds) {
     UNROLL for (int i = 0; i < 128; i++) s[i] = t[i];
 }
 
+// The inverse of mix_column with the round key of the equivalent inverse cipher (FIPS 197 section 5.3.5): what
+// multiplies by 4 is added first, then it is mix_column (FIPS 197's matrix is that product).
+PART void inverse_mix_column(word *out, const word *a0, const word *a1, const word *a2, const word *a3, uint64_t key) {
+    const word *a[4] = {a0, a1, a2, a3};
+    word b[4][8];
+    UNROLL for (int h = 0; h < 2; h++) {
+        word c[8];
+        UNROLL for (int i = 0; i < 8; i++) c[i] = a[h][i] ^ a[h + 2][i];
+        word four[8] = {c[6], c[6] ^ c[7], c[0] ^ c[7], c[1] ^ c[6], xor3(c[2], c[6], c[7]), c[3] ^ c[7], c[4], c[5]};
+        UNROLL for (int i = 0; i < 8; i++) {
+            b[h][i] = a[h][i] ^ four[i];
+            b[h + 2][i] = a[h + 2][i] ^ four[i];
+        }
+    }
+    mix_column(out, b[0], b[1], b[2], b[3], key);
+}
+PART void decrypt_rounds(word s[128], uint64_t keys, uint32_t rounds) {
+    keys += 512 * (uint64_t)rounds;
+    ROLLED for (uint32_t r = 1; r < rounds; r++) {
+        keys -= 512;
+        word t[128];
+        UNROLL for (int c = 0; c < 4; c++) {
+            UNROLL for (int i = 0; i < 4; i++) inverse_sub_byte(s + 8 * ((4 * c + 13 * i) & 15));
+            inverse_mix_column(t + 32 * c, s + 8 * (4 * c), s + 8 * ((4 * c + 13) & 15), s + 8 * ((4 * c + 10) & 15),
+                               s + 8 * ((4 * c + 7) & 15), keys + 128 * c);
+        }
+        UNROLL for (int i = 0; i < 128; i++) s[i] = t[i];
+    }
+    word t[128];
+    UNROLL for (int i = 0; i < 16; i++) {
+        int from = (4 * (i / 4) + 13 * (i & 3)) & 15;
+        inverse_sub_byte(s + 8 * from);
+        UNROLL for (int b = 0; b < 8; b++) t[8 * i + b] = s[8 * from + b];
+    }
+    UNROLL for (int i = 0; i < 128; i++) s[i] = t[i];
+}
+
 FN uint32_t rounds_of(const wl_run &run) { return run.key_bytes / 4 + 6; }
 
 // The first and the last round key as words, of the data key and of the tweak key.
@@ -90,7 +127,7 @@ FN Raw raw_key(uint64_t address) {
 
 // ---- Rows ----
 
-// What lane b knows of row b of a tile: 512 bytes of a message, or what is left of it.
+// What a lane knows of a row: 512 bytes of a message, or what is left of it. In a tile, lane b has row b.
 struct Rows {
     word message;
     word64 in, out;  // addresses
@@ -98,8 +135,7 @@ struct Rows {
     word64 left;     // bytes from here to the message's end; 0 in rows past the run's end
     word bytes;      // of them in this row
 };
-PART Rows find_rows(const wl_run &run, uint64_t tile) {
-    word64 id = splat64(tile * WL_TILE_ROWS) + wide(lane());
+PART Rows find_rows(const wl_run &run, word64 id) {
     pred on = lt64(id, splat64(run.units));
     Rows r;
     word64 length;
@@ -137,6 +173,9 @@ PART Rows find_rows(const wl_run &run, uint64_t tile) {
     r.left = sel64(on, length - r.index * WL_ROW, splat64(0));
     r.bytes = low(sel64(lt64(r.left, splat64(WL_ROW)), r.left, splat64(WL_ROW)));
     return r;
+}
+FN Rows tile_rows(const wl_run &run, uint64_t tile) {
+    return find_rows(run, splat64(tile * WL_TILE_ROWS) + wide(lane()));
 }
 // All rows are whole, aligned, and follow each other in memory.
 PART bool one_piece(const Rows &r) {
@@ -256,7 +295,7 @@ template <bool GCM> PART void keystream(word s[128], const wl_run &run, const Ro
 template <bool GCM> PART void aes_counter(Warp warp, const wl_run &run) {
     uint64_t tiles = wl_units(run.units, WL_TILE_ROWS);
     ROLLED for (uint64_t tile = warp.index; tile < tiles; tile += warp.count) {
-        Rows r = find_rows(run, tile);
+        Rows r = tile_rows(run, tile);
         if (GCM) {
             word good = load32(splat64(run.results) + wide(r.message) * 4u, lt(splat(0), r.bytes));
             r.bytes = sel(eq(good, splat(1)), r.bytes, splat(0));
@@ -289,13 +328,18 @@ template <bool GCM> PART void aes_counter(Warp warp, const wl_run &run) {
 
 // ---- One block a message ----
 
-// 32 blocks of each lane, block b of lane t being number 32b+t of the warp's: encrypted in place.
-PART void encrypt_staged(word stage[128], uint64_t key, uint64_t masks, uint64_t raw_at, uint32_t rounds) {
-    Raw first = raw_key(key + raw_at + RAW_FIRST), last = raw_key(key + raw_at + RAW_LAST);
+// 32 blocks of each lane, block b of lane t being number 32b+t of the warp's: in place.
+template <bool ENCRYPT>
+PART void crypt_staged(word stage[128], uint64_t key, uint64_t masks, uint64_t raw_at, uint32_t rounds) {
+    Raw first = raw_key(key + raw_at + (ENCRYPT ? RAW_FIRST : RAW_LAST));
+    Raw last = raw_key(key + raw_at + (ENCRYPT ? RAW_LAST : RAW_FIRST));
     word s[128];
     UNROLL for (int i = 0; i < 128; i++) s[i] = stage[(i & 31) * 4 + i / 32] ^ first.k[i / 32];
     transpose(s);
-    encrypt_rounds(s, key + masks, rounds);
+    if (ENCRYPT)
+        encrypt_rounds(s, key + masks, rounds);
+    else
+        decrypt_rounds(s, key + masks, rounds);
     transpose(s);
     UNROLL for (int i = 0; i < 128; i++) stage[(i & 31) * 4 + i / 32] = s[i] ^ last.k[i / 32];
 }
@@ -313,9 +357,9 @@ template <bool XTS> PART void aes_per_message(Warp warp, const wl_run &run) {
             UNROLL for (int j = 0; j < 4; j++) stage[4 * b + j] = n[j];
         }
         if (XTS)
-            encrypt_staged(stage, run.key, WL_KEY_TWEAK, RAW_TWEAK, rounds_of(run));
+            crypt_staged<true>(stage, run.key, WL_KEY_TWEAK, RAW_TWEAK, rounds_of(run));
         else
-            encrypt_staged(stage, run.key, WL_KEY_ROUNDS, 0, rounds_of(run));
+            crypt_staged<true>(stage, run.key, WL_KEY_ROUNDS, 0, rounds_of(run));
         ROLLED for (uint32_t b = 0; b < 32; b++) {
             word m = splat((uint32_t)group * WL_WARP_MESSAGES + 32 * b) + lane();
             store16(splat64(run.scratch) + wide(m) * 16u, stage + 4 * b, lt(m, splat(run.messages)));
@@ -344,7 +388,7 @@ template <bool INTEGER> PART void store_piece(const wl_run &run, const Sum &sum,
 template <bool SEAL, bool INTEGER> PART void aes_gcm(Warp warp, const wl_run &run) {
     uint64_t tiles = wl_units(run.units, WL_TILE_ROWS);
     ROLLED for (uint64_t tile = warp.index; tile < tiles; tile += warp.count) {
-        Rows r = find_rows(run, tile);
+        Rows r = tile_rows(run, tile);
         if (!SEAL) r.out = r.in;
         word s[128];
         if (SEAL) keystream<true>(s, run, r);
@@ -479,6 +523,244 @@ template <bool SEAL> PART void aes_gcm_tags(Warp warp, const wl_run &run) {
         load16(mask, splat64(run.scratch) + wide(m) * 16u, on);
         UNROLL for (int j = 0; j < 4; j++) tag[j] ^= mask[j];
         finish_tag<SEAL>(run, m, on, x.tag, tag);
+    }
+}
+
+// ---- Modes that read blocks into the state: XTS and CBC decryption ----
+
+// Rows of a tile into a state, a key's words (and in XTS tweaks) added. `tweak(v, row)` adds to a row's blocks.
+template <class Add> PART void load_state(word s[128], const Rows &r, bool whole, const Add &add) {
+    if (whole) {
+        word64 in = splat64(pick64(r.in, 0)) + wide(lane() * 16u);
+        UNROLL for (uint32_t b = 0; b < 32; b++) {
+            word v[4];
+            load16(v, in + b * WL_ROW, eq(lane(), lane()));
+            add(v, b);
+            UNROLL for (int j = 0; j < 4; j++) s[32 * j + b] = v[j];
+        }
+    } else {
+        word stage[128];
+        ROLLED for (uint32_t b = 0; b < 32; b++) {
+            word v[4];
+            load_row(v, pick64(r.in, b), pick(r.bytes, b));
+            add(v, b);
+            UNROLL for (int j = 0; j < 4; j++) stage[4 * b + j] = v[j];
+        }
+        UNROLL for (int i = 0; i < 128; i++) s[i] = stage[(i & 31) * 4 + i / 32];
+    }
+}
+// The other way, from the last row to the first. `add` may read what is at the rows' input addresses and before them:
+// with output in place of input, nothing of that has been overwritten yet.
+template <class Add> PART void store_state(const word s[128], const Rows &r, bool whole, const Add &add) {
+    if (whole) {
+        word64 out = splat64(pick64(r.out, 0)) + wide(lane() * 16u);
+        UNROLL for (int b = 31; b >= 0; b--) {
+            word v[4] = {s[b], s[32 + b], s[64 + b], s[96 + b]};
+            add(v, b);
+            store16(out + (uint32_t)b * WL_ROW, v, eq(lane(), lane()));
+        }
+    } else {
+        word stage[128];
+        UNROLL for (int i = 0; i < 128; i++) stage[(i & 31) * 4 + i / 32] = s[i];
+        ROLLED for (int b = 31; b >= 0; b--) {
+            word v[4];
+            UNROLL for (int j = 0; j < 4; j++) v[j] = stage[4 * b + j];
+            add(v, b);
+            store_row(pick64(r.out, b), v, pick(r.bytes, b));
+        }
+    }
+}
+
+// XTS (IEEE 1619). A tweak is four little-endian words; x^128 = x^7 + x^2 + x + 1.
+struct Tweak { word w[4]; };
+// t shifted by a number of words or bits, and what left at the top brought back.
+PART Tweak brought_back(word w0, word w1, word w2, word w3, word over) {
+    return {{w0 ^ over ^ (over << 1) ^ (over << 2) ^ (over << 7), w1 ^ (over >> 31) ^ (over >> 30) ^ (over >> 25), w2, w3}};
+}
+// Times x^n, n below 32, a lane's own.
+PART Tweak times_x_to(const Tweak &t, word n) {
+    return brought_back(t.w[0] << n, funnel_left(t.w[0], t.w[1], n), funnel_left(t.w[1], t.w[2], n),
+                        funnel_left(t.w[2], t.w[3], n), funnel_left(t.w[3], splat(0), n));
+}
+PART Tweak times_x32(const Tweak &t) { return brought_back(splat(0), t.w[0], t.w[1], t.w[2], t.w[3]); }
+PART Tweak tweak_product(const Tweak &a, const Tweak &b) {
+    Block y = {wide(b.w[0]) | (wide(b.w[1]) << 32), wide(b.w[2]) | (wide(b.w[3]) << 32)};
+    Sum s = no_sum();
+    add_product<true>(s, {wide(a.w[0]) | (wide(a.w[1]) << 32), wide(a.w[2]) | (wide(a.w[3]) << 32)}, y.lo, y.hi,
+                      y.lo ^ y.hi);
+    word64 t0 = s.ll, t1 = s.lh ^ s.ml ^ s.ll ^ s.hl, t2 = s.hl ^ s.mh ^ s.lh ^ s.hh, t3 = s.hh;
+    t1 ^= t3 ^ (t3 << 1) ^ (t3 << 2) ^ (t3 << 7);
+    t2 ^= (t3 >> 63) ^ (t3 >> 62) ^ (t3 >> 57);
+    t0 ^= t2 ^ (t2 << 1) ^ (t2 << 2) ^ (t2 << 7);
+    t1 ^= (t2 >> 63) ^ (t2 >> 62) ^ (t2 >> 57);
+    return {{low(t0), low(t0 >> 32), low(t1), low(t1 >> 32)}};
+}
+// t * x^(32 n), n a lane's own: n's low five bits step by step, the others by the powers x^1024, x^2048, ...
+PART Tweak row_tweak(Tweak t, word n) {
+    word few = n & 31u, many = n >> 5;
+    ROLLED for (uint32_t k = 0; any(lt(splat(k), few)); k++) {
+        Tweak u = times_x32(t);
+        UNROLL for (int j = 0; j < 4; j++) t.w[j] = sel(lt(splat(k), few), u.w[j], t.w[j]);
+    }
+    if (any(lt(splat(0), many))) {
+        Tweak p = {{splat(1), splat(0), splat(0), splat(0)}};
+        ROLLED for (int k = 0; k < 32; k++) p = times_x32(p);
+        ROLLED while (any(lt(splat(0), many))) {
+            Tweak u = tweak_product(t, p);
+            UNROLL for (int j = 0; j < 4; j++) t.w[j] = sel(eq(many & 1u, splat(1)), u.w[j], t.w[j]);
+            p = tweak_product(p, p);
+            many = many >> 1;
+        }
+    }
+    return t;
+}
+PART Tweak load_tweak(const wl_run &run, word message, pred on) {
+    Tweak t;
+    load16(t.w, splat64(run.scratch) + wide(message) * 16u, on);
+    return t;
+}
+// A message whose length is no multiple of 16 leaves its last whole block, and what follows, to the _end kernel.
+FN word64 without_end(word64 left) {
+    word64 whole = left & splat64(~15ull);
+    word64 less = sel64(lt64(splat64(15), whole), whole - 16u, splat64(0));
+    return sel64(eq64(whole, left), whole, less);
+}
+
+template <bool ENCRYPT> PART void aes_xts(Warp warp, const wl_run &run) {
+    uint64_t tiles = wl_units(run.units, WL_TILE_ROWS);
+    Raw first = raw_key(run.key + (ENCRYPT ? RAW_FIRST : RAW_LAST));
+    Raw last = raw_key(run.key + (ENCRYPT ? RAW_LAST : RAW_FIRST));
+    ROLLED for (uint64_t tile = warp.index; tile < tiles; tile += warp.count) {
+        Rows r = tile_rows(run, tile);
+        pred on = lt(splat(0), r.bytes);
+        Tweak t = row_tweak(load_tweak(run, r.message, on), sel(on, low(r.index), splat(0)));
+        word64 left = without_end(r.left);
+        r.bytes = low(sel64(lt64(left, splat64(WL_ROW)), left, splat64(WL_ROW)));
+        bool whole = one_piece(r);
+        auto block_tweak = [&](uint32_t b) {
+            Tweak u = {{splat(pick(t.w[0], b)), splat(pick(t.w[1], b)), splat(pick(t.w[2], b)), splat(pick(t.w[3], b))}};
+            return times_x_to(u, lane());
+        };
+        word s[128];
+        load_state(s, r, whole, [&](word v[4], uint32_t b) {
+            Tweak u = block_tweak(b);
+            UNROLL for (int j = 0; j < 4; j++) v[j] = xor3(v[j], u.w[j], splat(first.k[j]));
+        });
+        transpose(s);
+        if (ENCRYPT)
+            encrypt_rounds(s, run.key + WL_KEY_ROUNDS, rounds_of(run));
+        else
+            decrypt_rounds(s, run.key + WL_KEY_DECRYPT, rounds_of(run));
+        transpose(s);
+        store_state(s, r, whole, [&](word v[4], uint32_t b) {
+            Tweak u = block_tweak(b);
+            UNROLL for (int j = 0; j < 4; j++) v[j] = xor3(v[j], u.w[j], splat(last.k[j]));
+        });
+    }
+}
+
+// Ciphertext stealing: the last whole block and what follows it, for messages that have such an end. The block is done
+// with one tweak; its first bytes are the message's end; the rest of it fills up the input's end, which is done with
+// the other tweak and becomes the last whole block.
+struct End {
+    word64 in, out;    // of the last whole block
+    word bytes;        // after it; 0: nothing to do
+    Tweak one, other;
+};
+template <bool ENCRYPT> PART End find_end(const wl_run &run, uint64_t group, uint32_t b) {
+    word m = splat((uint32_t)group * WL_WARP_MESSAGES + 32 * b) + lane();
+    pred on = lt(m, splat(run.messages));
+    Message x = find_message(run, m, on, WL_ROW);
+    End e;
+    e.bytes = sel(on, low(x.length) & 15u, splat(0));
+    on = lt(splat(0), e.bytes);
+    word block = sel(on, low(x.length >> 4) - 1u, splat(0));
+    e.in = x.in + wide(block) * 16u;
+    e.out = x.out + wide(block) * 16u;
+    Tweak t = times_x_to(row_tweak(load_tweak(run, m, on), block >> 5), block & 31u), next = times_x_to(t, splat(1));
+    e.one = ENCRYPT ? t : next;
+    e.other = ENCRYPT ? next : t;
+    return e;
+}
+template <bool ENCRYPT> PART void aes_xts_end(Warp warp, const wl_run &run) {
+    uint64_t groups = wl_units(run.messages, WL_WARP_MESSAGES);
+    ROLLED for (uint64_t group = warp.index; group < groups; group += warp.count) {
+        word stage[128];
+        ROLLED for (uint32_t b = 0; b < 32; b++) {
+            End e = find_end<ENCRYPT>(run, group, b);
+            word v[4];
+            load_bytes(v, e.in, sel(eq(e.bytes, splat(0)), splat(0), splat(16)));
+            UNROLL for (int j = 0; j < 4; j++) stage[4 * b + j] = v[j] ^ e.one.w[j];
+        }
+        crypt_staged<ENCRYPT>(stage, run.key, ENCRYPT ? WL_KEY_ROUNDS : WL_KEY_DECRYPT, 0, rounds_of(run));
+        ROLLED for (uint32_t b = 0; b < 32; b++) {
+            End e = find_end<ENCRYPT>(run, group, b);
+            word v[4], rest[4];
+            load_bytes(rest, e.in + 16u, e.bytes);
+            UNROLL for (int j = 0; j < 4; j++) v[j] = stage[4 * b + j] ^ e.one.w[j];
+            store_bytes(e.out + 16u, v, e.bytes);
+            UNROLL for (int j = 0; j < 4; j++) {
+                word mask = byte_mask(e.bytes, j);
+                stage[4 * b + j] = ((v[j] & ~mask) | rest[j]) ^ e.other.w[j];
+            }
+        }
+        crypt_staged<ENCRYPT>(stage, run.key, ENCRYPT ? WL_KEY_ROUNDS : WL_KEY_DECRYPT, 0, rounds_of(run));
+        ROLLED for (uint32_t b = 0; b < 32; b++) {
+            End e = find_end<ENCRYPT>(run, group, b);
+            word v[4];
+            UNROLL for (int j = 0; j < 4; j++) v[j] = stage[4 * b + j] ^ e.other.w[j];
+            store_bytes(e.out, v, sel(eq(e.bytes, splat(0)), splat(0), splat(16)));
+        }
+    }
+}
+
+// CBC decryption: a plaintext block needs the ciphertext block before. In place, the block before a tile may be gone when
+// the tile is written; so they are all copied first, 16 bytes a tile, a lane a tile.
+PART void aes_cbc_edges(Warp warp, const wl_run &run) {
+    uint64_t tiles = wl_units(run.units, WL_TILE_ROWS), groups = wl_units(tiles, 32);
+    ROLLED for (uint64_t group = warp.index; group < groups; group += warp.count) {
+        word64 tile = splat64(group * 32) + wide(lane());
+        Rows r = find_rows(run, tile * WL_TILE_ROWS);
+        pred on = both(lt(splat(0), r.bytes), lt64(splat64(0), r.index));
+        word v[4];
+        load_bytes(v, r.in - 16u, sel(on, splat(16), splat(0)));
+        store16(splat64(run.scratch) + tile * 16u, v, on);
+    }
+}
+PART void aes_cbc_decrypt(Warp warp, const wl_run &run) {
+    uint64_t tiles = wl_units(run.units, WL_TILE_ROWS);
+    Raw first = raw_key(run.key + RAW_FIRST), last = raw_key(run.key + RAW_LAST);
+    ROLLED for (uint64_t tile = warp.index; tile < tiles; tile += warp.count) {
+        Rows r = tile_rows(run, tile);
+        bool whole = one_piece(r) && one_message(r);
+        word s[128];
+        load_state(s, r, whole, [&](word v[4], uint32_t) {
+            UNROLL for (int j = 0; j < 4; j++) v[j] ^= last.k[j];
+        });
+        transpose(s);
+        decrypt_rounds(s, run.key + WL_KEY_DECRYPT, rounds_of(run));
+        transpose(s);
+        store_state(s, r, whole, [&](word v[4], uint32_t b) {
+            // Lane 0's block before is in the row before, the nonce, or among the edges.
+            bool edge = (!whole || b == 0) && (b == 0 || pick64(r.index, b) == 0);
+            word64 before = splat64(pick64(r.in, b)) + wide(lane() * 16u) - 16u;
+            pred mine = lt(lane() * 16u, splat(pick(r.bytes, b)));
+            if (edge) mine = both(mine, lt(splat(0), lane()));
+            word p[4];
+            if (whole)
+                load16(p, before, mine);
+            else
+                load_bytes(p, before, sel(mine, splat(16), splat(0)));
+            if (edge) {
+                word q[4];
+                uint64_t at = pick64(r.index, b) ? run.scratch + 16 * tile
+                                                 : run.nonces + pick(r.message, b) * run.nonce_stride;
+                pred used = both(eq(lane(), splat(0)), lt(splat(0), splat(pick(r.bytes, b))));
+                load_bytes(q, splat64(at), sel(used, splat(16), splat(0)));
+                UNROLL for (int j = 0; j < 4; j++) p[j] |= q[j];
+            }
+            UNROLL for (int j = 0; j < 4; j++) v[j] = xor3(v[j], p[j], splat(first.k[j]));
+        });
     }
 }
 

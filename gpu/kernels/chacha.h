@@ -32,7 +32,7 @@ FN Poly zero() { return {{splat(0), splat(0), splat(0), splat(0), splat(0)}}; }
 PART void poly_product(word64 d[5], const Poly &a, const Poly &r) {
     UNROLL for (int i = 0; i < 5; i++)
         UNROLL for (int j = 0; j < 5; j++)
-            d[(i + j) % 5] += mul_wide(a.l[i], i + j < 5 ? r.l[j] : r.l[j] * 5u);
+            mul_add(d[(i + j) % 5], a.l[i], i + j < 5 ? r.l[j] : r.l[j] * 5u);
 }
 PART Poly poly_carry(word64 d[5]) {
     Poly r;

@@ -57,7 +57,13 @@ FN word rotl(word x, int n) { return __funnelshift_l(x, x, n); }
 FN word funnel_right(word low, word high, int n) { return __funnelshift_r(low, high, n); }
 // high:low shifted left by n below 32, its high half.
 FN word funnel_left(word low, word high, word n) { return __funnelshift_l(low, high, n); }
-FN word64 mul_wide(word a, word b) { return (uint64_t)a * b; }
+// In PTX: of the C++ product, with its operands' upper halves zero, the compiler keeps additions of zeros.
+FN word64 mul_wide(word a, word b) {
+    word64 r;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(r) : "r"(a), "r"(b));
+    return r;
+}
+FN void mul_add(word64 &sum, word a, word b) { asm("mad.wide.u32 %0, %1, %2, %0;" : "+l"(sum) : "r"(a), "r"(b)); }
 
 // Addresses are of global memory. Volatile: in the order in which the source has them.
 struct Four { uint32_t x, y, z, w; };
@@ -217,6 +223,7 @@ FN word rotl(word x, int n) { return (x << n) | (x >> (32 - n)); }
 FN word funnel_right(word low, word high, int n) { return n ? (low >> n) | (high << (32 - n)) : low; }
 FN word funnel_left(word low, word high, word n) { return (high << n) | ((low >> 1) >> (31 - n)); }
 FN word64 mul_wide(word a, word b) { return wide(a) * wide(b); }
+FN void mul_add(word64 &sum, word a, word b) { sum += mul_wide(a, b); }
 
 struct Four { uint32_t x, y, z, w; };
 FN Four load_four(uint64_t address) {

@@ -22,6 +22,13 @@ WL_KERNEL(wl_aes_gcm_verify, 2, aes_gcm_tags<false>)
 template <bool SEAL> FN void gcm(Warp w, const wl_run &r) { aes_gcm<SEAL, false>(w, r); }
 WL_KERNEL(wl_aes_gcm_seal, 2, gcm<true>)
 WL_KERNEL(wl_aes_ghash, 4, gcm<false>)
+WL_KERNEL(wl_aes_xts_tweaks, 2, aes_per_message<true>)
+WL_KERNEL(wl_aes_xts_encrypt, 2, aes_xts<true>)
+WL_KERNEL(wl_aes_xts_decrypt, 2, aes_xts<false>)
+WL_KERNEL(wl_aes_xts_encrypt_end, 2, aes_xts_end<true>)
+WL_KERNEL(wl_aes_xts_decrypt_end, 2, aes_xts_end<false>)
+WL_KERNEL(wl_aes_cbc_edges, 4, aes_cbc_edges)
+WL_KERNEL(wl_aes_cbc_decrypt, 2, aes_cbc_decrypt)
 WL_KERNEL(wl_chacha_keys, 4, chacha_keys)
 FN void chacha_seal(Warp w, const wl_run &r) { chacha_segments<true, true>(w, r); }
 FN void chacha_poly(Warp w, const wl_run &r) { chacha_segments<false, true>(w, r); }
