@@ -4,8 +4,10 @@
 # model at its longest. Once with the system's OpenSSL and nginx and once with newer ones (scripts/newer.sh): 100,000
 # handshakes with aborts in one program and 200,000 with nginx, over which memory stays flat; handshakes under valgrind; and with
 # the newer ones everything that nginx must survive under the address sanitizer (scripts/asan.sh).
-# Then WATTLOCK_KILLS=150 kills of a mounted volume in mid-write, where there is FUSE.
+# Then a mounted volume, where there is FUSE: scripts/fs-suites.sh, which names its parts and variables; pjdfstest and
+# xfstests only if PJDFSTEST and XFSTESTS name built ones.
 # Then for SOAK_MINUTES=30: random histories on a faulty device, the conformance suite with fresh seeds, fuzzing.
+# SOAK_PARTS="newer lanes doors fs histories" chooses.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${SOAK_MINUTES:-30}
@@ -31,21 +33,27 @@ doors() {
 }
 if [ "${1:-}" = doors ]; then doors; exit; fi
 
+chosen() { [[ " ${SOAK_PARTS:-newer lanes doors fs histories} " = *" $1 "* ]]; }
+
 # Now, and not after half an hour: it may fail.
-scripts/newer.sh
-echo "== lanes beside OpenSSL and AWS-LC"
-# All ignored tests of these files; what a CPU has no lanes for they name.
-cargo test --release --locked -p wattlock-cpu --lib --test lanes_rsa --test lanes_openssl --test lanes_x25519 -- \
-    --ignored --nocapture
-if ! grep -qw avx512ifma /proc/cpuinfo; then
-    echo "== what needs AVX-512, on an emulated CPU (not the thousands of P-256 and P-384 signatures: too slow)"
-    scripts/avx512.sh
+if chosen newer; then scripts/newer.sh; fi
+if chosen lanes; then
+    echo "== lanes beside OpenSSL and AWS-LC"
+    # All ignored tests of these files; what a CPU has no lanes for they name.
+    cargo test --release --locked -p wattlock-cpu --lib --test lanes_rsa --test lanes_openssl --test lanes_x25519 -- \
+        --ignored --nocapture
+    if ! grep -qw avx512ifma /proc/cpuinfo; then
+        echo "== what needs AVX-512, on an emulated CPU (not the thousands of P-256 and P-384 signatures: too slow)"
+        scripts/avx512.sh
+    fi
 fi
-doors
-scripts/newer.sh scripts/soak.sh doors
-echo "== a mounted volume, killed in mid-write"
-WATTLOCK_KILLS=${WATTLOCK_KILLS:-150} cargo test --release --locked -p wattlock-cli --test mount -- \
-    what_was_acknowledged_survives_kills_in_mid_write --nocapture
+if chosen doors; then doors; fi
+if chosen newer; then scripts/newer.sh scripts/soak.sh doors; fi
+if chosen fs; then
+    cargo build --release --locked -p wattlock-cli
+    scripts/fs-suites.sh
+fi
+chosen histories || exit 0
 end=$((SECONDS + minutes * 60))
 round=0
 while [ $SECONDS -lt $end ]; do

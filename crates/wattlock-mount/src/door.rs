@@ -359,7 +359,7 @@ impl<B: Backing> Inner<B> {
 
     fn has_default_acl(&self, dir: &Dir<B::Folder>) -> bool {
         let path = proc_path(self.backing.fd(&dir.folder).as_raw_fd(), Some(OsStr::new(".")));
-        match rustix::fs::lgetxattr(&path, "system.posix_acl_default", &mut [0_u8; 0]) {
+        match rustix::fs::lgetxattr_query(&path, "system.posix_acl_default") {
             Ok(len) => len > 0,
             Err(Errno::OPNOTSUPP) => {
                 self.acls.store(false, Ordering::Relaxed);

@@ -209,19 +209,24 @@ impl<B: Backing> Inner<B> {
             }
         }
         if request.uid() != 0 {
-            self.drop_privileges(number, thread)?;
+            self.drop_privileges(number, None, thread)?;
         }
         Ok(())
     }
 
-    /// Takes the set-user and set-group bits from a file whose content changed, and its capabilities.
-    fn drop_privileges(&self, number: u64, thread: &mut B::Thread) -> Result<()> {
+    /// Takes the set-user and set-group bits from a file whose content changed, and its capabilities. The set-group bit
+    /// of a file that its group may not execute goes only if the caller's `group`, where it counts, is another one.
+    fn drop_privileges(&self, number: u64, group: Option<u32>, thread: &mut B::Thread) -> Result<()> {
         let (spot, stat) = self.spot(number, thread)?;
         let mode = stat.st_mode & 0o7777;
-        let group = if mode & GROUP_EXECUTES == 0 { 0 } else { SGID };
-        let left = mode & !(SUID | group);
+        let stays = mode & GROUP_EXECUTES == 0 && group.is_none_or(|group| group == stat.st_gid);
+        let left = mode & !(SUID | if stays { 0 } else { SGID });
         if left != mode {
             self.chmod(number, &spot, left)?;
+            // The kernel leaves the bits to this process and goes on showing those that it knows.
+            if let Some(notifier) = self.notifier.get() {
+                let _ = notifier.inval_inode(INodeNo(number), -1, 0);
+            }
         }
         self.drop_capability(number, thread);
         Ok(())
@@ -242,7 +247,7 @@ impl<B: Backing> Inner<B> {
         let file = self.files.get(handle).ok_or_else(|| errno(Errno::BADF))?;
         self.on_thread(|thread, _| {
             if how.0.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-                self.drop_privileges(number, thread)?;
+                self.drop_privileges(number, None, thread)?;
             } else {
                 self.drop_capability(number, thread);
             }
@@ -266,13 +271,23 @@ impl<B: Backing> Inner<B> {
         self.set_times(&spot, &times)
     }
 
-    fn allocate(&self, number: u64, handle: u64, at: u64, len: u64, mode: i32) -> Result<()> {
+    fn allocate(
+        &self,
+        number: u64,
+        handle: u64,
+        (at, len): (u64, u64),
+        mode: i32,
+        request: &Request,
+    ) -> Result<()> {
         let file = self.files.get(handle).ok_or_else(|| errno(Errno::BADF))?;
         let content = &file.opened.content;
         let end =
             at.checked_add(len).filter(|end| *end <= i64::MAX as u64).ok_or_else(|| errno(Errno::FBIG))?;
         self.on_thread(|thread, _| {
-            self.drop_capability(number, thread);
+            match request.uid() {
+                0 => self.drop_capability(number, thread),
+                _ => self.drop_privileges(number, Some(request.gid()), thread)?,
+            }
             // Asked and done in one: the kernel may write behind the end at this moment.
             let grow = |thread: &mut B::Thread| self.backing.grow(content, end, thread);
             let clear = |thread: &mut B::Thread| {
@@ -1019,7 +1034,7 @@ impl<B: Backing> Filesystem for Door<B> {
 
     fn fallocate(
         &self,
-        _request: &Request,
+        request: &Request,
         number: INodeNo,
         handle: Fh,
         offset: u64,
@@ -1028,7 +1043,8 @@ impl<B: Backing> Filesystem for Door<B> {
         reply: ReplyEmpty,
     ) {
         self.count(Op::Other);
-        self.done(number.0, self.inner.allocate(number.0, handle.0, offset, length, mode), reply);
+        let done = self.inner.allocate(number.0, handle.0, (offset, length), mode, request);
+        self.done(number.0, done, reply);
     }
 
     fn lseek(

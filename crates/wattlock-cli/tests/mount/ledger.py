@@ -144,9 +144,19 @@ def write(one):
             os.ftruncate(file, to)
         elif how == 3 and os.fstat(file).st_size >= at + size:
             one.pending.append(("put", at, data))
-            with mmap.mmap(file, 0) as memory:
-                memory[at : at + size] = data
-                memory.flush()
+            # In a process of its own: a page of a mount that is gone is a signal.
+            child = os.fork()
+            if child == 0:
+                try:
+                    with mmap.mmap(file, 0) as memory:
+                        memory[at : at + size] = data
+                        memory.flush()
+                    os._exit(0)
+                except OSError as error:
+                    os._exit(error.errno)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if code:
+                raise OSError(code if code > 0 else errno.ENOTCONN, "a mapped write")
             one.acknowledge()
             return
         else:

@@ -37,7 +37,7 @@ for folder, folders, files in os.walk("."):
 
 /// Does a great many things and prints what came of each, so that two file systems can be compared.
 const THINGS: &str = r#"
-import ctypes, errno, fcntl, mmap, os, random, stat, subprocess, sys
+import ctypes, errno, fcntl, mmap, os, random, stat, struct, subprocess, sys
 libc = ctypes.CDLL(None, use_errno=True)
 def call(name, *arguments):
     if getattr(libc, name)(*arguments) < 0:
@@ -202,6 +202,40 @@ def locked():
     g = os.open("log", os.O_RDWR); fcntl.flock(g, fcntl.LOCK_EX)
     return r.stdout
 told("locked", locked)
+def inherited():
+    # What root, group and others get by default: rwx, rwx, nothing.
+    entry = lambda tag, rights: struct.pack("<HHI", tag, rights, 0xffffffff)
+    acl = struct.pack("<I", 2) + entry(1, 7) + entry(4, 7) + entry(32, 0)
+    os.mkdir("acl"); os.setxattr("acl", "system.posix_acl_default", acl)
+    os.mkdir("acl/d"); put("acl/f", b"x")
+    return oct(os.stat("acl/d").st_mode), oct(os.stat("acl/f").st_mode), os.getxattr("acl/d", "system.posix_acl_default") == acl
+told("inherited", inherited)
+def working():
+    here = os.getcwd()
+    os.mkdir("gone"); os.mkdir("over"); f = os.open("over", os.O_RDONLY)
+    os.chdir("gone"); os.rmdir(here + "/gone")
+    os.mkdir(here + "/other"); os.rename(here + "/other", here + "/over")
+    try:
+        return os.stat(".").st_nlink, os.fstat(f).st_nlink
+    finally:
+        os.chdir(here); os.rmdir("over"); os.close(f)
+told("removed folder", working)
+def privileges():
+    """An ordinary user's changes take the set-user bit from a file, and at once."""
+    def change(work):
+        put("suid", b"x" * 5000); os.chmod("suid", 0o6777)
+        f = os.open("suid", os.O_RDWR)
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setgroups([]); os.setgid(65534); os.setuid(65534)
+                work(f); os._exit(0)
+            except OSError:
+                os._exit(1)
+        return os.waitpid(child, 0)[1], oct(os.stat("suid").st_mode)
+    return [change(work) for work in (lambda f: os.pwrite(f, b"y", 0), lambda f: os.ftruncate(f, 3),
+        lambda f: call("fallocate", f, 3, ctypes.c_long(0), ctypes.c_long(4096)))]
+told("privileges", privileges)
 told("setgid", lambda: (os.mkdir("sg"), os.chmod("sg", 0o2755), os.mkdir("sg/in"), oct(os.stat("sg/in").st_mode)))
 told("many", lambda: (os.mkdir("many"), [put(f"many/{i}", b"%d" % i) for i in range(1500)][:0], len(os.listdir("many")), get("many/777")))
 told("none left", lambda: ([os.unlink(f"many/{i}") for i in range(1500)][:0], os.rmdir("many")))
@@ -212,7 +246,9 @@ fn a_mount_does_what_the_file_system_beneath_it_does() {
     if !fuse() || !has("python3") {
         return;
     }
-    for mode in [&[][..], &["--shared"]] {
+    // Only others let in meet what root's mount does for them.
+    let others: &[&str] = if rustix::process::geteuid().is_root() { &["-o", "allow_other"] } else { &[] };
+    for mode in [others, &[others, &["--shared"]].concat()] {
         let desk = Desk::new(&[]);
         let plain = desk.at("plain");
         fs::create_dir(&plain).unwrap();
