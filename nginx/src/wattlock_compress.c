@@ -19,7 +19,7 @@
  * posted, as if the client had taken something: that is the call that producers wait for. A response that is here as a
  * whole and takes less than SLICE_NS is done at once, whatever others took.
  *
- * *Other cores.* A gzip member that has taken a millisecond of the loop and goes on is spread, if cores are idle or there
+ * *Other cores.* A gzip member that has taken much of the loop and goes on is spread, if cores are idle or there
  * is a device: the provider cuts what follows into chunks and joins them. The loop sleeps; a descriptor wakes it when chunks
  * are done, and all members that are spread are asked for their output.
  *

@@ -21,9 +21,13 @@ const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
 /// What [`compress`] answers while it waits for other cores.
 const ELSEWHERE: c_int = 2;
 
-/// What a response must have taken of the loop before other cores are woken for it: waking them costs tens of
-/// microseconds, and every chunk its dictionary.
-const SPREAD_NS: u64 = 1_000_000;
+/// Work that is worth a wake-up of another core, tens of microseconds, and a dictionary.
+const CHUNK_NS: u64 = 250_000;
+
+/// What a response must have taken of the loop before other cores are woken for it. Where a chunk is less work than
+/// [`CHUNK_NS`] (igzip's levels), they gain little and cost a quarter more processor time: only for what takes long.
+const SPREAD_NS: u64 = 500_000;
+const SPREAD_QUICK_NS: u64 = 10_000_000;
 
 /// The table's function that spreads a response.
 pub(crate) type SpreadOut = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, u64, usize, usize) -> c_int;
@@ -240,7 +244,9 @@ pub(crate) unsafe extern "C" fn spread(
         // SAFETY: as in `compress`.
         let (provider, compressor) =
             unsafe { (Provider::of(provider), &mut *compressor.cast::<Compressor>()) };
-        if spent_ns < SPREAD_NS || !compressor.is_gzip() || compressor.ended || compressor.spread.is_some() {
+        let quick = spent_ns.saturating_mul(chunk as u64) < CHUNK_NS.saturating_mul(compressor.length.max(1));
+        let (enough, chunk) = if quick { (SPREAD_QUICK_NS, chunk.max(most / 2)) } else { (SPREAD_NS, chunk) };
+        if spent_ns < enough || !compressor.is_gzip() || compressor.ended || compressor.spread.is_some() {
             return 0;
         }
         let Some(crew) = provider.crew().filter(|crew| crew.has_room(provider.idle_cores())) else {
