@@ -19,6 +19,10 @@
  * posted, as if the client had taken something: that is the call that producers wait for. A response that is here as a
  * whole and takes less than SLICE_NS is done at once, whatever others took.
  *
+ * *Other cores.* A gzip member that has taken much of the loop and goes on is spread, if cores are idle or there
+ * is a device: the provider cuts what follows into chunks and joins them. The loop sleeps; a descriptor wakes it when chunks
+ * are done, and all members that are spread are asked for their output.
+ *
  * *Flushes* go out at once, as a sync flush of one continuous stream; one buffer may flush and end. Buffers without data in
  * mid-stream are passed over.
  */
@@ -41,8 +45,14 @@
 #define GZIP_STATE     (512 * 1024)
 #define ZSTD_STATE     (3 * 1024 * 1024)
 
+/* What chunks and their output take beside it, in times of `wattlock_stream_size`. */
+#define SPREAD_STATE   3
+
 #define ZSTD_LEVEL     3
 #define LEVELS         10
+
+/* What the provider answers while other cores work. */
+#define ELSEWHERE      2
 
 /* Idle compressors kept of one sort: making one anew means some hundred page faults. */
 #define IDLE_MOST      4
@@ -52,6 +62,8 @@
 
 typedef struct {
     size_t       memory;
+    size_t       chunk_size;  /* of what is spread */
+    size_t       stream_size; /* that is spread at once, of a response */
     ngx_uint_t   wanted;      /* some location may compress */
 } wattlock_compress_main_conf_t;
 
@@ -77,6 +89,8 @@ typedef struct {
     ngx_chain_t         *busy;
     ngx_buf_t           *buf;        /* being filled */
     ngx_queue_t          place;      /* in `waiting`, while `waits` */
+    ngx_queue_t          elsewhere;  /* in `spreading`, while `spread` */
+    size_t               held;       /* of the worker's memory */
     size_t               allocated;
     off_t                zin;
     off_t                zout;
@@ -90,6 +104,7 @@ typedef struct {
     unsigned             begun:1;
     unsigned             waits:1;
     unsigned             at_once:1;  /* small and whole */
+    unsigned             spread:1;   /* on other cores */
 } wattlock_response_t;
 
 static void *wattlock_compress_create_main_conf(ngx_conf_t *cf);
@@ -101,6 +116,7 @@ static ngx_int_t wattlock_compress_postconfiguration(ngx_conf_t *cf);
 static ngx_int_t wattlock_compress_init_process(ngx_cycle_t *cycle);
 static void wattlock_compress_exit_process(ngx_cycle_t *cycle);
 static void wattlock_turn(ngx_event_t *event);
+static void wattlock_go_on(wattlock_response_t *response);
 
 /* An nginx without it does not export it. */
 extern ngx_module_t  ngx_http_gzip_filter_module __attribute__((weak));
@@ -112,6 +128,8 @@ static ngx_uint_t                    level_offset = (ngx_uint_t) -1;
 static size_t                        held;          /* state of all compressors in use */
 static wattlock_idle_t               idle[2][LEVELS];
 static ngx_queue_t                   waiting;       /* responses that have input and room, in the order of their turns */
+static ngx_queue_t                   spreading;     /* responses on other cores */
+static ngx_connection_t             *wake;          /* the descriptor that other cores write to */
 static ngx_event_t                   turn_event;
 static ngx_connection_t              turn_connection;
 static uint64_t                      left_ns;       /* of SLICE_NS, in this turn of the loop */
@@ -142,6 +160,20 @@ static ngx_command_t  wattlock_compress_commands[] = {
       ngx_conf_set_size_slot,
       NGX_HTTP_MAIN_CONF_OFFSET,
       offsetof(wattlock_compress_main_conf_t, memory),
+      NULL },
+
+    { ngx_string("wattlock_chunk_size"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_size_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(wattlock_compress_main_conf_t, chunk_size),
+      NULL },
+
+    { ngx_string("wattlock_stream_size"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_size_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(wattlock_compress_main_conf_t, stream_size),
       NULL },
 
       ngx_null_command
@@ -233,6 +265,7 @@ wattlock_compress_init_process(ngx_cycle_t *cycle)
     }
 
     ngx_queue_init(&waiting);
+    ngx_queue_init(&spreading);
     ngx_memzero(&turn_event, sizeof(ngx_event_t));
     ngx_memzero(&turn_connection, sizeof(ngx_connection_t));
     turn_connection.fd = (ngx_socket_t) -1;
@@ -302,9 +335,22 @@ wattlock_compressor(int coding, int level, size_t most, const char **why)
         return NULL;
     }
 
-    held += wattlock_state_size(coding);
-
     return compressor;
+}
+
+
+/* While there is work left a worker that is to end has a timer, which keeps it alive. */
+static void
+wattlock_stay(void)
+{
+    int  work = !ngx_queue_empty(&waiting) || !ngx_queue_empty(&spreading);
+
+    if (work && !turn_event.timer_set) {
+        ngx_add_timer(&turn_event, WAITING_MSEC);
+
+    } else if (!work && turn_event.timer_set) {
+        ngx_del_timer(&turn_event);
+    }
 }
 
 
@@ -332,9 +378,7 @@ wattlock_wait(wattlock_response_t *response)
         ngx_post_event(&turn_event, &ngx_posted_next_events);
     }
 
-    if (!turn_event.timer_set) {
-        ngx_add_timer(&turn_event, WAITING_MSEC);
-    }
+    wattlock_stay();
 }
 
 
@@ -347,11 +391,18 @@ wattlock_give_back(void *data)
 
     wattlock_leave(response);
 
+    if (response->spread) {
+        ngx_queue_remove(&response->elsewhere);
+    }
+
+    wattlock_stay();
+
     if (response->compressor == NULL) {
         return;
     }
 
-    if (kept->count < IDLE_MOST) {
+    /* One that others work for ends with its work. */
+    if (kept->count < IDLE_MOST && (!response->spread || response->done) && !response->failed) {
         kept->compressor[kept->count++] = response->compressor;
 
     } else {
@@ -359,7 +410,91 @@ wattlock_give_back(void *data)
     }
 
     response->compressor = NULL;
-    held -= wattlock_state_size(response->coding);
+    response->spread = 0;
+    held -= response->held;
+}
+
+
+/* The descriptor of other cores: they are done with something. */
+static void
+wattlock_woken(ngx_event_t *event)
+{
+    ngx_queue_t          *at, *next;
+    wattlock_response_t  *response;
+
+    (void) event;
+    table->compress_woken(table->provider);
+
+    for (at = ngx_queue_head(&spreading); at != ngx_queue_sentinel(&spreading); at = next) {
+        next = ngx_queue_next(at);
+        response = ngx_queue_data(at, wattlock_response_t, elsewhere);
+        wattlock_go_on(response);
+    }
+}
+
+
+/* Has the loop woken by other cores. Theirs is no client's connection: `channel` is what nginx marks its own with. */
+static ngx_int_t
+wattlock_listen(void)
+{
+    int  descriptor;
+
+    if (wake != NULL) {
+        return NGX_OK;
+    }
+
+    descriptor = table->compress_descriptor(table->provider);
+    wake = descriptor >= 0 ? ngx_get_connection(descriptor, ngx_cycle->log) : NULL;
+
+    if (wake == NULL) {
+        return NGX_DECLINED;
+    }
+
+    wake->read->handler = wattlock_woken;
+    wake->read->log = ngx_cycle->log;
+    wake->read->channel = 1;
+    wake->write->log = ngx_cycle->log;
+    wake->write->channel = 1;
+
+    if (ngx_handle_read_event(wake->read, 0) != NGX_OK) {
+        ngx_free_connection(wake);
+        wake->fd = (ngx_socket_t) -1;
+        wake = NULL;
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+/* Spreads a response that goes on over other cores, if there are any. */
+static void
+wattlock_spread(wattlock_response_t *response)
+{
+    size_t                          more;
+    wattlock_compress_main_conf_t  *conf;
+
+    if (response->coding != WATTLOCK_GZIP || wattlock_listen() != NGX_OK) {
+        return;
+    }
+
+    conf = ngx_http_get_module_main_conf(response->request, ngx_http_wattlock_compress_module);
+    more = SPREAD_STATE * conf->stream_size;
+
+    if (held + more > conf->memory
+        || table->compress_spread(table->provider, response->compressor, response->level, response->ns, conf->chunk_size,
+                                  conf->stream_size) != 1)
+    {
+        return;
+    }
+
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, response->request->connection->log, 0,
+                   "wattlock: compressed on other cores from byte %O on", response->zin);
+    response->spread = 1;
+    response->held += more;
+    held += more;
+    ngx_queue_insert_tail(&spreading, &response->elsewhere);
+    wattlock_stay();
 }
 
 
@@ -485,6 +620,8 @@ wattlock_header_filter(ngx_http_request_t *r)
         return ngx_http_next_header_filter(r);
     }
 
+    response->held = wattlock_state_size(response->coding);
+    held += response->held;
     cleanup->handler = wattlock_give_back;
     cleanup->data = response;
     response->request = r;
@@ -612,7 +749,7 @@ wattlock_note(wattlock_response_t *response, size_t bytes, uint64_t ns)
 
     response->ns += ns;
 
-    if (bytes >= SLICE_LEAST) {
+    if (bytes >= SLICE_LEAST && !response->spread) {
         kept->ns_kib = (ngx_uint_t) ((7 * (uint64_t) kept->ns_kib + ns * 1024 / bytes) / 8);
     }
 }
@@ -666,25 +803,30 @@ wattlock_step(wattlock_response_t *response)
     size_t        size, from, to;
     uint64_t      began, took;
     ngx_int_t     rc;
-    ngx_buf_t    *b;
+    ngx_buf_t    *b, nothing = { 0 };
     ngx_chain_t  *cl = response->in;
 
-    if (cl == NULL) {
+    if (cl == NULL && !response->spread) {
         return NGX_AGAIN;
     }
 
-    b = cl->buf;
+    /* What other cores have done comes out without input, too. */
+    b = cl != NULL ? cl->buf : &nothing;
     size = ngx_buf_in_memory(b) ? (size_t) (b->last - b->pos) : 0;
     then = b->last_buf ? WATTLOCK_END : b->flush ? WATTLOCK_FLUSH : WATTLOCK_MORE;
     from = size;
 
-    if (from > 0 || then != WATTLOCK_MORE) {
-        if (!response->at_once) {
-            if (left_ns == 0) {
+    if (from > 0 || then != WATTLOCK_MORE || response->spread) {
+        if (left_ns == 0 && !response->at_once && !response->spread) {
+            wattlock_spread(response);
+
+            if (!response->spread) {
                 wattlock_wait(response);
                 return NGX_AGAIN;
             }
+        }
 
+        if (!response->at_once && !response->spread) {
             from = ngx_min(size, wattlock_bytes(response, left_ns));
             then = from < size ? WATTLOCK_MORE : then;
         }
@@ -708,9 +850,14 @@ wattlock_step(wattlock_response_t *response)
         }
 
         b->pos += from;
-        response->open = 1;
+        response->open |= cl != NULL;
         response->zin += from;
         response->buf->last += to;
+
+        if (answer == ELSEWHERE || cl == NULL) {
+            return wattlock_pass_on(response, WATTLOCK_MORE) != NGX_OK ? NGX_ERROR
+                   : answer == 0 ? NGX_OK : NGX_AGAIN;
+        }
 
         if (answer == 0) {
             /* The output is full. */
@@ -916,14 +1063,11 @@ wattlock_turn(ngx_event_t *event)
         wattlock_go_on(response);
     }
 
-    if (!ngx_queue_empty(&waiting)) {
-        if (!event->posted) {
-            ngx_post_event(event, &ngx_posted_next_events);
-        }
-
-    } else if (event->timer_set) {
-        ngx_del_timer(event);
+    if (!ngx_queue_empty(&waiting) && !event->posted) {
+        ngx_post_event(event, &ngx_posted_next_events);
     }
+
+    wattlock_stay();
 }
 
 
@@ -1086,6 +1230,8 @@ wattlock_compress_create_main_conf(ngx_conf_t *cf)
 
     if (conf != NULL) {
         conf->memory = NGX_CONF_UNSET_SIZE;
+        conf->chunk_size = NGX_CONF_UNSET_SIZE;
+        conf->stream_size = NGX_CONF_UNSET_SIZE;
     }
 
     return conf;
@@ -1097,8 +1243,17 @@ wattlock_compress_init_main_conf(ngx_conf_t *cf, void *conf)
 {
     wattlock_compress_main_conf_t  *main_conf = conf;
 
-    (void) cf;
     ngx_conf_init_size_value(main_conf->memory, 64 * 1024 * 1024);
+    ngx_conf_init_size_value(main_conf->chunk_size, 64 * 1024);
+    ngx_conf_init_size_value(main_conf->stream_size, 256 * 1024);
+
+    if (main_conf->chunk_size < 4096 || main_conf->stream_size < 2 * main_conf->chunk_size
+        || main_conf->stream_size > 64 * 1024 * 1024)
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "\"wattlock_chunk_size\" must be at least 4k, and "
+                           "\"wattlock_stream_size\" at least twice as much and at most 64m");
+        return NGX_CONF_ERROR;
+    }
 
     return NGX_CONF_OK;
 }

@@ -163,8 +163,9 @@ LOG = "log_format w '$uri|$status|$wattlock_encoding|$gzip_ratio|$wattlock_ratio
 
 
 @contextlib.contextmanager
-def served(server="", http="", upstream=None, provider=True, **more):
-    """An nginx with gzip, its plain port, and the upstream's paths under /up/ and (without buffers) /raw/."""
+def served(server="", http="", upstream=None, provider="", preload=None, **more):
+    """An nginx with gzip, its plain port, and the upstream's paths under /up/ and (without buffers) /raw/. `provider`: its
+    settings, or None for an nginx without it."""
     port = free_port()
     proxied = ""
     if upstream is not None:
@@ -186,9 +187,11 @@ def served(server="", http="", upstream=None, provider=True, **more):
     {server}
   }}
 """
-    nginx = survive.Nginx(http=http, **more)
-    if not provider:
+    nginx = survive.Nginx(http=http, provider=provider or "", **more)
+    if provider is None:
         (nginx.folder / "openssl.cnf").write_text("")
+    if preload is not None:
+        nginx.preload(preload, "-D_GNU_SOURCE")
     nginx.plain = port
     with nginx:
         yield nginx
@@ -196,11 +199,13 @@ def served(server="", http="", upstream=None, provider=True, **more):
 
 def log(nginx, path):
     """What the access log says of a path's last request."""
-    def found():
-        lines = (nginx.folder / "logs/w.log").read_text().splitlines()
-        return [line.split("|") for line in lines if line.startswith(path + "|")]
-    wait_for(found, f"{path} in the access log")
-    return found()[-1]
+    wait_for(lambda: lines_of(nginx, path), f"{path} in the access log")
+    return lines_of(nginx, path)[-1]
+
+
+def lines_of(nginx, path):
+    lines = (nginx.folder / "logs/w.log").read_text().splitlines()
+    return [line.split("|") for line in lines if line.startswith(path + "|")]
 
 
 def case_sizes():
@@ -345,6 +350,178 @@ def case_slow_clients():
         wait_for(lambda: log(nginx, "/l1/big.html")[2] == "gzip", "the filter's place again")
 
 
+def curl(nginx, *arguments, version="--http2"):
+    """What curl's own decoder makes of responses over TLS."""
+    return subprocess.run(["curl", "-sSk", version, "--compressed", "-m", "60", *arguments], capture_output=True)
+
+
+def tls(nginx_port, upstream=None):
+    """A server with TLS and HTTP/2, with the paths of the plain one. Its certificate is the first server's."""
+    up = "" if upstream is None else f"""
+      location /up/ {{ proxy_pass http://127.0.0.1:{upstream.port}/; proxy_http_version 1.1; }}
+      location /raw/ {{ proxy_pass http://127.0.0.1:{upstream.port}/; proxy_http_version 1.1; proxy_buffering off; }}
+      location /slow/ {{ proxy_pass http://127.0.0.1:{upstream.port}/; limit_rate 300k; }}"""
+    return f"""server {{ listen 127.0.0.1:{nginx_port} ssl http2; root html; default_type text/html;
+      ssl_certificate cert.pem; ssl_certificate_key key.pem; gzip_comp_level 6; {up}
+      location /l9/ {{ gzip_comp_level 9; alias html/; }} location /l1/ {{ gzip_comp_level 1; alias html/; }} }}"""
+
+
+def case_http2_and_tls():
+    """Streams of one connection beside each other, with their own flow control; and HTTP/1.1 over TLS."""
+    upstream, port = Upstream(), free_port()
+    with served(upstream=upstream, http=tls(port, upstream)) as nginx:
+        sizes = [0, 1, 5000, 131073, 400000]
+        for size in sizes:
+            (nginx.folder / f"html/f{size}").write_bytes(content(size, 0))
+        paths = [f"l{level}/f{size}" for level in (1, 9) for size in sizes]
+        paths += [f"{way}/{how}/{size}/0" for way in ("up", "raw") for how in ("chunked", "sized") for size in sizes]
+        paths += ["slow/sized/300000/0"]
+        out = nginx.folder / "out"
+        out.mkdir()
+        for version, parallel in [("--http2", ["-Z"]), ("--http1.1", [])]:
+            asked = []
+            for at, path in enumerate(paths):
+                asked += ["-o", str(out / str(at)), f"https://127.0.0.1:{port}/{path}"]
+            got = curl(nginx, *parallel, "-w", "%{http_version} %{http_code}\n", *asked, version=version)
+            want = "2 200" if version == "--http2" else "1.1 200"
+            assert got.returncode == 0 and got.stdout.decode().split("\n")[:-1] == [want] * len(paths), got
+            for at, path in enumerate(paths):
+                size = int(re.search(r"[f/](\d+)", path[3:])[1])
+                assert (out / str(at)).read_bytes() == content(size, 0), (version, path)
+                (out / str(at)).unlink()
+
+
+def case_clients_leave_in_mid_work():
+    """Clients that go while their response is compressed, on every way: the worker lives, and nothing is left of them."""
+    upstream, port = Upstream(), free_port()
+    with served(upstream=upstream, http="wattlock_memory 3m; wattlock_set cores 0;" + tls(port, upstream)) as nginx:
+        big = text(3 << 20, 5)
+        (nginx.folder / "html/big.html").write_bytes(big)
+        (nginx.folder / "html/whole").write_bytes(b'<!--# include virtual="/l9/big.html" -->' * 3)
+        worker = subprocess.run(["pgrep", "-P", str(nginx.pid())], capture_output=True, text=True).stdout
+        dice = random.Random(9)
+        for _ in range(ARGS.count // 2):
+            path = dice.choice(["/l9/big.html", "/l1/big.html", "/up/sized/3000000/0", "/raw/chunked/3000000/0",
+                                "/ssi/whole", "/slow/sized/3000000/0"])
+            connection = Connection(nginx.plain, 65536)
+            connection.ask(path)
+            if dice.random() < 0.8:
+                connection.file.read(dice.choice([1, 1000, 20000]))
+            if dice.random() < 0.5:
+                connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            connection.file.close()
+            connection.close()
+        for at in range(ARGS.count // 20):
+            curl(nginx, "-m", f"0.0{5 + at % 5}", "-o", "/dev/null", f"https://127.0.0.1:{port}/l9/big.html")
+        # All memory is there again: it is enough for six.
+        def all_six():
+            before = len(lines_of(nginx, "/l6/big.html"))
+            six = [Connection(nginx.plain, 65536) for _ in range(6)]
+            for connection in six:
+                connection.ask("/l6/big.html")
+            for connection in six:
+                connection.close()
+            wait_for(lambda: len(lines_of(nginx, "/l6/big.html")) == before + 6, "six lines")
+            return [line[2] for line in lines_of(nginx, "/l6/big.html")[before:]] == ["gzip"] * 6
+        wait_for(all_six, "room for six")
+        assert subprocess.run(["pgrep", "-P", str(nginx.pid())], capture_output=True, text=True).stdout == worker
+        assert not re.search(r"\[(alert|emerg|crit)\]", nginx.log()), nginx.log()
+
+
+IDLE = r"""
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <unistd.h>
+/* A machine whose cores are idle whenever somebody looks. */
+static int fake(void) {
+    static long ticks = 1000;
+    int fd = memfd_create("stat", 0);
+    ticks += 1000;
+    dprintf(fd, "cpu  10 0 10 %ld 0 0 0 0 0 0\n", ticks);
+    lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+#define OPEN(name) int name(const char *path, int flags, ...) { \
+    va_list list; va_start(list, flags); mode_t mode = va_arg(list, mode_t); va_end(list); \
+    if (strcmp(path, "/proc/stat") == 0) return fake(); \
+    return ((int (*)(const char *, int, ...)) dlsym(RTLD_NEXT, #name))(path, flags, mode); }
+OPEN(open)
+OPEN(open64)
+"""
+
+
+def requests_of(nginx, engine, kind):
+    cells = nginx.status()["runtime"]["cells"]
+    return sum(one["requests"] for one in cells if one["engine"] == engine and one["kind"] == kind)
+
+
+def case_other_cores():
+    """Large responses are cut and joined to one member, whoever produces them and however they are taken."""
+    upstream = Upstream()
+    with served(upstream=upstream, preload=IDLE, http="wattlock_chunk_size 16k; wattlock_stream_size 64k;") as nginx:
+        big = text(5 << 20, 5)
+        (nginx.folder / "html/big.html").write_bytes(big)
+        (nginx.folder / "html/whole").write_bytes(b"<a>" + b'<!--# include virtual="/ssi/big.html" -->' * 2 + b"</a>")
+
+        def spread():
+            before = requests_of(nginx, "instruction", "deflate")
+            assert ungzip(Connection(nginx.plain).get("/l9/big.html")[2]) == big
+            # One for the response, and one for each of its chunks.
+            return requests_of(nginx, "instruction", "deflate") - before > 100
+        wait_for(spread, "a response on other cores")
+        for level in range(1, 10):
+            assert ungzip(Connection(nginx.plain).get(f"/l{level}/big.html")[2]) == big, level
+        dice = random.Random(3)
+        for turn in range(ARGS.count // 4):
+            way, how = dice.choice(["up", "raw"]), dice.choice(["chunked", "sized"])
+            size = dice.choice([0, 1, 16384, 65536, 1 << 20, 3000000]) + dice.choice([-1, 0, 1])
+            size = max(size, 0)
+            body = Connection(nginx.plain).get(f"/{way}/{how}/{size}/{turn}")[2]
+            assert ungzip(body) == content(size, turn), (way, how, size, turn)
+        assert ungzip(Connection(nginx.plain).get("/ssi/whole")[2]) == b"<a>" + big + big + b"</a>"
+        # Several at once, of which some leave and some are slow.
+        some = [Connection(nginx.plain, 65536) for _ in range(12)]
+        asked = [connection.ask(f"/l{1 + at % 9}/big.html")[1] for at, connection in enumerate(some)]
+        time.sleep(0.05)
+        for connection in some[::3]:
+            connection.close()
+        for at, connection in enumerate(some):
+            if at % 3:
+                assert ungzip(connection.body(asked[at])) == big
+        # A reload lets what is under way come to its end, and the old worker goes.
+        connection = Connection(nginx.plain, 65536)
+        headers = connection.ask("/l9/big.html")[1]
+        worker = subprocess.run(["pgrep", "-P", str(nginx.pid())], capture_output=True, text=True).stdout.split()[0]
+        os.kill(nginx.pid(), signal.SIGHUP)
+        assert ungzip(connection.body(headers)) == big
+        connection.close()
+        wait_for(lambda: not os.path.exists(f"/proc/{worker}"), "the old worker to go")
+        assert not re.search(r"\[(alert|emerg|crit)\]", nginx.log()), nginx.log()
+    with served(preload=IDLE, http="wattlock_set cores 0;") as nginx:
+        (nginx.folder / "html/big.html").write_bytes(big)
+        for _ in range(4):
+            time.sleep(0.15)
+            assert ungzip(Connection(nginx.plain).get("/l6/big.html")[2]) == big
+        assert requests_of(nginx, "instruction", "deflate") == 4, "with no cores every response is one stream"
+
+
+def case_faulty_cards():
+    """What a card makes wrong, late or not at all is found out and done again, unseen."""
+    card = "name card\nwindow 64 requests 16777216 bytes\npool compression 4 servers\ntable deflate,zstd 0:20000\n"
+    for fault in ["", "fault error every 3\n", "fault silence requests 5 6\n", "fault wrong-result every 2\n",
+                  "fault lost after 300000000 until 9000000000\n"]:
+        with served(provider=survive.with_card(card + fault, "qweb")) as nginx:
+            big = text(2 << 20, 5)
+            (nginx.folder / "html/big.html").write_bytes(big)
+            for level in (6, 1, 9):
+                assert ungzip(Connection(nginx.plain).get(f"/l{level}/big.html")[2]) == big, (fault, level)
+            assert fault or requests_of(nginx, "emulated", "deflate") > 0, nginx.status()["runtime"]["engines"]
+
+
 def case_reload_and_kill():
     """A reload under load loses nothing; a killed worker is replaced."""
     with served(workers=2) as nginx:
@@ -404,7 +581,7 @@ def case_small_between_large():
 
 def case_without_provider():
     """nginx's own gzip serves, and says so once."""
-    with served(provider=False) as nginx:
+    with served(provider=None) as nginx:
         (nginx.folder / "html/page").write_bytes(text(40000))
         _, headers, body = Connection(nginx.plain).get("/l6/page")
         assert headers["content-encoding"] == "gzip" and ungzip(body) == text(40000)

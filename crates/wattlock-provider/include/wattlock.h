@@ -106,11 +106,22 @@ struct wattlock_table {
     int (*compress_start)(void *provider, void *compressor);
     /* Compresses `*from` bytes at `input` into `*to` bytes at `output`, at least 32; both become what was taken and
      * written. `then`: WATTLOCK_MORE, WATTLOCK_FLUSH (all so far can be decoded) or WATTLOCK_END. 1: all was taken, and what
-     * `then` asks for has come out. 0: the output is full; again, with the rest and the same `then`. -1: it failed, and the
-     * stream is over. */
+     * `then` asks for has come out. 0: the output is full; again, with the rest and the same `then`. 2: only if it was
+     * spread: other cores are at work; again, with the rest and the same `then`, when the descriptor is readable. -1: it
+     * failed, and the stream is over. */
     int (*compress)(void *provider, void *compressor, const unsigned char *input, size_t *from, unsigned char *output,
                     size_t *to, int then);
     void (*compressor_free)(void *provider, void *compressor);
+    /* A descriptor that becomes readable when other cores are done with something, the same for all members of this
+     * process; it is the provider's, which closes it. -1: no other cores are to be used. */
+    int (*compress_descriptor)(void *provider);
+    /* For a gzip member that was begun at `level` and took `spent_ns` so far: what follows is compressed on other cores, in
+     * chunks of `chunk` bytes, at most `most` bytes at once, if cores are idle (or a device is there) and that pays. 1: it
+     * is so from now on; output then also comes of calls without input. 0: it goes on as before; a later call may be
+     * answered otherwise. */
+    int (*compress_spread)(void *provider, void *compressor, int level, uint64_t spent_ns, size_t chunk, size_t most);
+    /* The descriptor was readable: to be called before members that are spread are asked for their output. */
+    void (*compress_woken)(void *provider);
 };
 
 #endif

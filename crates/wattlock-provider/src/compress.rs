@@ -1,19 +1,36 @@
 //! Compression of responses for the nginx module: what the function table offers of the runtime's compressors.
 //!
 //! A compressor writes a whole gzip member (RFC 1952), header and checksum included, or a zstd frame. It belongs to no
-//! thread; whoever opened it uses it, one call at a time.
+//! thread; whoever opened it uses it, one call at a time. It compresses inside the call. A gzip member that has turned out
+//! to be large may be spread: what follows is compressed on other cores ([`Spread`]).
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 use wattlock::core::{CompressStream, Error, Kind, Moved, Then};
 use zlib_rs::crc32::crc32;
 
 use crate::error::entry;
 use crate::provider::Provider;
+use crate::spread::{Crew, Spread};
 
 /// What nginx's own gzip filter begins with: no name, no time, Unix.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
+
+/// What [`compress`] answers while it waits for other cores.
+const ELSEWHERE: c_int = 2;
+
+/// Work that is worth a wake-up of another core, tens of microseconds, and a dictionary.
+const CHUNK_NS: u64 = 250_000;
+
+/// What a response must have taken of the loop before other cores are woken for it. Where a chunk is less work than
+/// [`CHUNK_NS`] (igzip's levels), they gain little and cost a quarter more processor time: only for what takes long.
+const SPREAD_NS: u64 = 500_000;
+const SPREAD_QUICK_NS: u64 = 10_000_000;
+
+/// The table's function that spreads a response.
+pub(crate) type SpreadOut = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, u64, usize, usize) -> c_int;
 
 /// The table's function for a piece.
 pub(crate) type Compress = unsafe extern "C" fn(
@@ -64,6 +81,9 @@ struct Compressor {
     waiting: Waiting,
     /// The coder has written its last byte.
     ended: bool,
+    /// Where what follows goes, once the stream has been flushed.
+    spread: Option<Spread>,
+    flushed: bool,
 }
 
 impl Compressor {
@@ -71,7 +91,13 @@ impl Compressor {
         self.stream.kind() == Kind::Deflate
     }
 
+    fn new(stream: Box<dyn CompressStream>) -> Compressor {
+        let waiting = Waiting::default();
+        Compressor { stream, checksum: 0, length: 0, waiting, ended: true, spread: None, flushed: false }
+    }
+
     fn start(&mut self) -> Result<(), Error> {
+        self.spread = None;
         self.stream.start(&[])?;
         (self.checksum, self.length, self.ended) = (0, 0, false);
         self.waiting = if self.is_gzip() { Waiting::new(&HEADER) } else { Waiting::default() };
@@ -86,22 +112,44 @@ impl Compressor {
         if self.ended || !self.waiting.is_empty() {
             return Ok(Moved { read: 0, written, done: self.ended && self.waiting.is_empty() });
         }
-        let moved = self.stream.update(input, &mut output[written..], then)?;
-        written += moved.written;
-        if self.is_gzip() {
-            self.checksum = crc32(self.checksum, &input[..moved.read]);
+        if self.spread.is_some() && !self.flushed {
+            let moved = self.stream.update(&[], &mut output[written..], Then::Flush)?;
+            written += moved.written;
+            self.flushed = moved.done;
+            if !moved.done {
+                return Ok(Moved { read: 0, written, done: false });
+            }
         }
-        self.length += moved.read as u64;
+        let moved = match &mut self.spread {
+            Some(spread) => spread.update(input, &mut output[written..], then)?,
+            None => self.stream.update(input, &mut output[written..], then)?,
+        };
+        written += moved.written;
+        if self.spread.is_none() {
+            if self.is_gzip() {
+                self.checksum = crc32(self.checksum, &input[..moved.read]);
+            }
+            self.length += moved.read as u64;
+        }
         if !moved.done || then != Then::End {
             return Ok(Moved { written, ..moved });
         }
         self.ended = true;
         if self.is_gzip() {
-            let (checksum, length) = (self.checksum.to_le_bytes(), (self.length as u32).to_le_bytes());
+            let spread = self.spread.take();
+            let (checksum, length) =
+                spread.map_or((self.checksum, self.length), |spread| (spread.checksum, spread.length));
+            let (checksum, length) = (checksum.to_le_bytes(), (length as u32).to_le_bytes());
             self.waiting = Waiting::new(&[checksum, length].concat());
             written += self.waiting.write(&mut output[written..]);
         }
         Ok(Moved { read: moved.read, written, done: self.waiting.is_empty() })
+    }
+
+    /// From now on on other cores, in chunks of so many bytes, at most so many bytes at once.
+    fn spread(&mut self, crew: Arc<Crew>, level: u8, chunk: usize, most: usize) {
+        self.spread = Some(Spread::new(crew, level, chunk, most, self.checksum, self.length));
+        self.flushed = false;
     }
 }
 
@@ -117,9 +165,7 @@ pub(crate) unsafe extern "C" fn compressor(
         // SAFETY: the table's own pointer, of a live provider.
         let provider = unsafe { Provider::of(provider) };
         if let Ok(stream) = provider.open_compress_stream(kind, level) {
-            let waiting = Waiting::default();
-            let compressor = Compressor { stream, checksum: 0, length: 0, waiting, ended: true };
-            made = Box::into_raw(Box::new(compressor)).cast();
+            made = Box::into_raw(Box::new(Compressor::new(stream))).cast();
         }
     });
     made
@@ -163,7 +209,9 @@ pub(crate) unsafe extern "C" fn compress(
         // SAFETY: the caller's places.
         unsafe { (*from, *to) = (read, written) };
         if moved.is_ok() {
-            answer = c_int::from(done);
+            // Room is left, and yet it is not done: other cores have it.
+            let elsewhere = compressor.spread.is_some() && compressor.flushed && written < output.len();
+            answer = if elsewhere && !done { ELSEWHERE } else { c_int::from(done) };
         }
         if done && then == Then::End {
             // SAFETY: the table's own pointer, of a live provider.
@@ -171,6 +219,51 @@ pub(crate) unsafe extern "C" fn compress(
         }
     });
     answer
+}
+
+/// As `wattlock.h` says.
+pub(crate) unsafe extern "C" fn descriptor(provider: *mut c_void) -> c_int {
+    let mut found = -1;
+    entry(|| {
+        // SAFETY: the table's own pointer, of a live provider.
+        found = unsafe { Provider::of(provider) }.crew().map_or(-1, |crew| crew.descriptor());
+    });
+    found
+}
+
+/// As `wattlock.h` says.
+pub(crate) unsafe extern "C" fn spread(
+    provider: *mut c_void,
+    compressor: *mut c_void,
+    level: c_int,
+    spent_ns: u64,
+    chunk: usize,
+    most: usize,
+) -> c_int {
+    entry(|| {
+        // SAFETY: as in `compress`.
+        let (provider, compressor) =
+            unsafe { (Provider::of(provider), &mut *compressor.cast::<Compressor>()) };
+        let quick = spent_ns.saturating_mul(chunk as u64) < CHUNK_NS.saturating_mul(compressor.length.max(1));
+        let (enough, chunk) = if quick { (SPREAD_QUICK_NS, chunk.max(most / 2)) } else { (SPREAD_NS, chunk) };
+        if spent_ns < enough || !compressor.is_gzip() || compressor.ended || compressor.spread.is_some() {
+            return 0;
+        }
+        let Some(crew) = provider.crew().filter(|crew| crew.has_room(provider.idle_cores())) else {
+            return 0;
+        };
+        compressor.spread(crew, u8::try_from(level).unwrap_or(0), chunk, most);
+        1
+    })
+}
+
+pub(crate) unsafe extern "C" fn woken(provider: *mut c_void) {
+    entry(|| {
+        // SAFETY: the table's own pointer, of a live provider.
+        if let Some(crew) = unsafe { Provider::of(provider) }.crew() {
+            crew.woken();
+        }
+    });
 }
 
 pub(crate) unsafe extern "C" fn free(_: *mut c_void, compressor: *mut c_void) {
@@ -206,13 +299,7 @@ mod tests {
     #[test]
     fn the_wrapping_comes_out_whole_whatever_the_room() {
         for room in 1..40 {
-            let mut compressor = Compressor {
-                stream: Box::new(Copying),
-                checksum: 0,
-                length: 0,
-                waiting: Waiting::default(),
-                ended: true,
-            };
+            let mut compressor = Compressor::new(Box::new(Copying));
             compressor.start().unwrap();
             let (mut rest, mut all) = (&b"123456789"[..], Vec::new());
             loop {

@@ -39,6 +39,7 @@ pub mod provider;
 pub mod rsa;
 pub mod seat;
 pub mod settings;
+mod spread;
 mod status;
 pub mod sys;
 pub mod table;

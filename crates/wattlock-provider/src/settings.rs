@@ -38,6 +38,8 @@ pub struct Settings {
     pub hold: Option<Duration>,
     /// How long an engine may take before the CPU does the request instead.
     pub give_up: Duration,
+    /// Threads that compress large responses on other cores; by default as many as there are cores. 0: none.
+    pub cores: Option<usize>,
     /// Whether counters are published for `wattlock status`.
     pub telemetry: bool,
 }
@@ -55,6 +57,7 @@ impl Default for Settings {
             poll: "adaptive".to_owned(),
             hold: None,
             give_up: Duration::from_millis(200),
+            cores: None,
             telemetry: true,
         }
     }
@@ -89,6 +92,10 @@ pub const KEYS: &[(&std::ffi::CStr, &str)] = &[
     (
         c"give-up-ms",
         "milliseconds an engine may take before the CPU does its request, 1 to 60000; 200 by default",
+    ),
+    (
+        c"cores",
+        "threads that compress large responses on idle cores, 0 (none) to 256; as many as there are cores by default",
     ),
     (c"telemetry", "yes (default) or no: counters for `wattlock status`"),
 ];
@@ -192,6 +199,7 @@ impl Settings {
             }
             "hold-us" => self.hold = Some(Duration::from_micros(number(key, value, 0..=10_000)?)),
             "give-up-ms" => self.give_up = Duration::from_millis(number(key, value, 1..=60_000)?),
+            "cores" => self.cores = Some(number(key, value, 0..=256)? as usize),
             "telemetry" => {
                 self.telemetry = match value {
                     "yes" | "1" | "on" => true,
@@ -228,6 +236,7 @@ mod tests {
             "heuristic",
             "50",
             "10",
+            "0",
             "no",
         ];
         for ((key, _), value) in KEYS.iter().zip(good) {
@@ -248,6 +257,7 @@ mod tests {
         assert!(told("poll", "sometimes").contains("heuristic"));
         assert!(told("hold-us", "10001").contains("0 to 10000"));
         assert!(told("hold-us", "soon").contains("whole number"));
+        assert!(told("cores", "257").contains("0 to 256"));
         assert!(told("give-up-ms", "0").contains("1 to 60000"));
         assert!(told("engines", " , ").contains("at least one"));
         assert!(told("speed", "1").contains("no such setting"));

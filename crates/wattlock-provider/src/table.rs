@@ -96,6 +96,12 @@ pub struct FunctionTable {
     pub compress: compress::Compress,
     /// Frees a compressor; null is none.
     pub compressor_free: unsafe extern "C" fn(*mut c_void, *mut c_void),
+    /// What becomes readable when other cores are done with something; -1 if none are to be used.
+    pub compress_descriptor: unsafe extern "C" fn(*mut c_void) -> c_int,
+    /// Has what follows compressed on other cores, if that pays now: see `wattlock.h`.
+    pub compress_spread: compress::SpreadOut,
+    /// Takes in that the descriptor of other cores was readable.
+    pub compress_woken: unsafe extern "C" fn(*mut c_void),
 }
 
 // SAFETY: function pointers and a pointer to the provider, which is Sync.
@@ -124,6 +130,9 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         compress_start: compress::start,
         compress: compress::compress,
         compressor_free: compress::free,
+        compress_descriptor: compress::descriptor,
+        compress_spread: compress::spread,
+        compress_woken: compress::woken,
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::{Seat, lock, unlock};
 use crate::provider::Provider;
+use crate::spread::Crew;
 
 /// How soon the helper looks again where it could not: the thread with the requests is at work.
 const TICK: Duration = Duration::from_millis(1);
@@ -27,6 +28,8 @@ pub(crate) struct Life {
     bell: Condvar,
     awake: AtomicBool,
     stop: AtomicBool,
+    /// Threads that compress, if this process has asked for them.
+    pub(crate) crew: OnceLock<Option<Arc<Crew>>>,
 }
 
 impl Life {
@@ -38,6 +41,7 @@ impl Life {
             bell: Condvar::new(),
             awake: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            crew: OnceLock::new(),
         }
     }
 

@@ -39,7 +39,8 @@ use wattlock::core::{
 use wattlock::policy::{Again, Flight, Gather, Moment, Next};
 use wattlock::{Clock, Dispatcher, Runtime, Submitted};
 
-use crate::provider::Provider;
+use crate::provider::{Current, Provider};
+use crate::spread::Crew;
 pub(crate) use helper::Life;
 use key_stock::{KeyStock, STOCKED};
 use secret_cache::SecretCache;
@@ -446,6 +447,22 @@ impl Provider {
         level: u8,
     ) -> Result<Box<dyn CompressStream>, Error> {
         self.seat().lock().dispatcher.open_compress_stream(kind, level)
+    }
+
+    /// Threads that compress for this process; they start with their first work. `None` if the setting `cores` says 0.
+    pub(crate) fn crew(&self) -> Option<Arc<Crew>> {
+        let make = || {
+            let Current { settings, runtime } = self.current();
+            let own = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+            let threads = settings.cores.unwrap_or(own);
+            (threads > 0).then(|| Crew::new(&runtime, threads).map(Arc::new)).flatten()
+        };
+        self.life().crew.get_or_init(make).clone()
+    }
+
+    /// Cores that were idle lately, by the weather.
+    pub(crate) fn idle_cores(&self) -> usize {
+        self.seat().lock().dispatcher.idle_cores()
     }
 
     /// Counts what streams did, where the thread still has a seat: contexts may be freed after a thread's end.

@@ -182,6 +182,13 @@ impl Dispatcher {
         self.now
     }
 
+    /// Cores of the machine that were idle since the last look, at most ten times a second; whole ones only, and none at
+    /// the first look. Doors that could use other cores ask this.
+    pub fn idle_cores(&mut self) -> usize {
+        let idle = self.idle.permille(self.runtime.clock().now());
+        usize::from(idle) * usize::from(self.runtime.machine().cores) / 1000
+    }
+
     /// Notices a fork, and other settings.
     #[inline]
     fn keep_up(&mut self) {

@@ -1,0 +1,439 @@
+//! A large response's content on other cores: cut into chunks, compressed by the threads of a pool, joined in order.
+//!
+//! A chunk is compressed with the 32 KiB before it as dictionary, so that cutting costs nothing in length; its output ends
+//! on a byte boundary, and the outputs one behind the other are one deflate stream with one last block. On a machine with a
+//! device each chunk is a request, and the pool's dispatchers choose who does it. What a device says is decompressed and
+//! compared, all of it: what has gone to a client cannot be taken back. Without one the CPU engine does it that makes
+//! streams, as in the loop.
+//!
+//! The event loop never waits. A descriptor becomes readable when chunks are done; the loop then calls again and takes
+//! what is due. Threads start when a response is spread for the first time, in the process that does it.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use wattlock::core::{
+    CompressStream, DICTIONARY_MOST, Data, Error, Fault, Item, Key, Kind, LatencyClass, Moved, Options,
+    Request, Then,
+};
+use wattlock::{Bounds, Dispatcher, Pool, Runtime};
+use zlib_rs::crc32::{crc32, crc32_combine};
+use zlib_rs::{Inflate, InflateFlush, Status};
+
+/// Chunks of all responses that a pool may hold: more than the responses that may be spread at once can have.
+const UNITS: usize = 4096;
+
+/// This process's threads.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    pool: Pool<'static, ()>,
+    threads: usize,
+    /// Whether anything but the CPU compresses here: then its results are looked at.
+    devices: bool,
+    /// Responses that are spread now.
+    responses: AtomicUsize,
+    wake: OwnedFd,
+}
+
+impl Crew {
+    /// So many threads, which start when something is submitted. `None` if there is no descriptor for waking.
+    pub(crate) fn new(runtime: &Runtime, threads: usize) -> Option<Crew> {
+        // SAFETY: plain numbers; a descriptor that is returned is nobody else's.
+        let wake = unsafe {
+            let made = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
+            (made >= 0).then(|| OwnedFd::from_raw_fd(made))?
+        };
+        let pool = Pool::new(runtime, Bounds { units: UNITS, ..Bounds::threads(threads) });
+        pool.wake(wake.as_fd()).ok()?;
+        let mut engines = runtime.engines().iter().map(|engine| engine.description());
+        let devices = engines.any(|one| !one.class.is_cpu() && one.kinds().contains(Kind::Deflate));
+        Some(Crew { pool, threads, devices, responses: AtomicUsize::new(0), wake })
+    }
+
+    /// Whether another response would find an idle core, or a device.
+    pub(crate) fn has_room(&self, idle_cores: usize) -> bool {
+        let most = if self.devices { 2 * self.threads } else { self.threads.min(idle_cores) };
+        self.responses.load(Relaxed) < most
+    }
+
+    /// What becomes readable when chunks are done.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// The loop was woken.
+    pub(crate) fn woken(&self) {
+        let mut count = [0; 8];
+        // SAFETY: our own descriptor, and room for the number that it gives.
+        unsafe { libc::read(self.wake.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        while self.pool.take().is_some() {}
+    }
+}
+
+#[derive(Debug)]
+struct Made {
+    output: Vec<u8>,
+    checksum: u32,
+    length: u64,
+}
+
+/// A chunk in work; `None` in it if nobody could do it.
+#[derive(Debug, Default)]
+struct Chunk {
+    made: OnceLock<Option<Made>>,
+    cancelled: AtomicBool,
+}
+
+/// A chunk's answer, given whatever happens to its work.
+struct Answer(Arc<Chunk>);
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let _ = self.0.made.set(None);
+    }
+}
+
+/// One response's content in chunks. Dropping it cancels what has not begun.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    crew: Arc<Crew>,
+    level: u8,
+    chunk: usize,
+    /// Chunks that may be in work or wait for room.
+    most: usize,
+    /// The dictionary, and behind it content that is no chunk yet.
+    gathered: Vec<u8>,
+    dictionary: usize,
+    chunks: VecDeque<Arc<Chunk>>,
+    /// What of the first chunk's output was written.
+    at: usize,
+    /// The last chunk was submitted.
+    ended: bool,
+    pub(crate) checksum: u32,
+    pub(crate) length: u64,
+}
+
+impl Spread {
+    /// Goes on with a stream that ends on a byte boundary: its content so far has this checksum and length. Chunks of
+    /// `chunk` bytes, at most `most` bytes of them at once.
+    pub(crate) fn new(
+        crew: Arc<Crew>,
+        level: u8,
+        chunk: usize,
+        most: usize,
+        checksum: u32,
+        length: u64,
+    ) -> Spread {
+        crew.responses.fetch_add(1, Relaxed);
+        let chunk = chunk.clamp(4096, 16 << 20);
+        let (gathered, chunks) = (Vec::new(), VecDeque::new());
+        let most = (most / chunk).max(2);
+        Spread {
+            crew,
+            level,
+            chunk,
+            most,
+            gathered,
+            dictionary: 0,
+            chunks,
+            at: 0,
+            ended: false,
+            checksum,
+            length,
+        }
+    }
+
+    /// As a stream's: takes content, and writes what is done and due. If it is not done though there is room, the
+    /// descriptor will wake.
+    pub(crate) fn update(&mut self, input: &[u8], output: &mut [u8], then: Then) -> Result<Moved, Error> {
+        let mut written = self.write(output)?;
+        let mut rest = input;
+        while !rest.is_empty() {
+            let full = self.gathered.len() - self.dictionary == self.chunk;
+            if full && self.chunks.len() >= self.most {
+                break;
+            }
+            if full {
+                self.submit(false);
+            }
+            let room = self.chunk - (self.gathered.len() - self.dictionary);
+            let (head, tail) = rest.split_at(room.min(rest.len()));
+            self.gathered.extend_from_slice(head);
+            rest = tail;
+        }
+        if rest.is_empty() && !self.ended {
+            match then {
+                Then::End => self.submit(true),
+                Then::Flush if self.gathered.len() > self.dictionary => self.submit(false),
+                _ => {}
+            }
+        }
+        written += self.write(&mut output[written..])?;
+        let out = then == Then::More || self.chunks.is_empty();
+        Ok(Moved { read: input.len() - rest.len(), written, done: rest.is_empty() && out })
+    }
+
+    fn submit(&mut self, last: bool) {
+        let chunk = Arc::new(Chunk::default());
+        let (level, dictionary, devices) = (self.level, self.dictionary, self.crew.devices);
+        let keep = DICTIONARY_MOST.min(self.gathered.len());
+        let mut next = Vec::with_capacity(if last { 0 } else { DICTIONARY_MOST + self.chunk });
+        if !last {
+            next.extend_from_slice(&self.gathered[self.gathered.len() - keep..]);
+        }
+        self.dictionary = next.len();
+        let whole = std::mem::replace(&mut self.gathered, next);
+        let answer = Answer(chunk.clone());
+        let work = move |dispatcher: &mut Dispatcher| {
+            if answer.0.cancelled.load(Relaxed) {
+                return;
+            }
+            let (dictionary, content) = whole.split_at(dictionary);
+            let _ = answer.0.made.set(make(dispatcher, level, dictionary, content, last, devices).ok());
+        };
+        // If the pool is full the work is dropped, and the chunk's answer is that nobody could do it.
+        let _ = self.crew.pool.try_submit(0, work);
+        self.chunks.push_back(chunk);
+        self.ended = last;
+    }
+
+    /// Writes what is done, in order.
+    fn write(&mut self, output: &mut [u8]) -> Result<usize, Error> {
+        let mut written = 0;
+        while let Some(chunk) = self.chunks.front() {
+            let Some(answer) = chunk.made.get() else { break };
+            let made = answer.as_ref().ok_or(Error::Device(Fault::Reported))?;
+            let rest = &made.output[self.at..];
+            let len = rest.len().min(output.len() - written);
+            output[written..written + len].copy_from_slice(&rest[..len]);
+            (written, self.at) = (written + len, self.at + len);
+            if len < rest.len() {
+                break;
+            }
+            self.checksum = crc32_combine(self.checksum, made.checksum, made.length);
+            self.length += made.length;
+            self.at = 0;
+            self.chunks.pop_front();
+        }
+        Ok(written)
+    }
+}
+
+impl Drop for Spread {
+    fn drop(&mut self) {
+        self.chunks.iter().for_each(|chunk| chunk.cancelled.store(true, Relaxed));
+        self.crew.responses.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Compresses a chunk.
+fn make(
+    dispatcher: &mut Dispatcher,
+    level: u8,
+    dictionary: &[u8],
+    content: &[u8],
+    last: bool,
+    devices: bool,
+) -> Result<Made, Error> {
+    let asked = if devices { ask(dispatcher, level, dictionary, content, last) } else { None };
+    let output = match asked {
+        Some(output) => output,
+        None => inside(dispatcher, level, dictionary, content, last)?,
+    };
+    Ok(Made { output, checksum: crc32(0, content), length: content.len() as u64 })
+}
+
+/// By whom the policy names; `None` if that came to nothing.
+fn ask(
+    dispatcher: &mut Dispatcher,
+    level: u8,
+    dictionary: &[u8],
+    content: &[u8],
+    last: bool,
+) -> Option<Vec<u8>> {
+    let mut output = vec![0; Kind::Deflate.output_bound(content.len())?];
+    let data = Data::Apart { from: content, to: &mut output };
+    let request = Request::new(Kind::Deflate, Key::none(), data);
+    let options = Options::compress(level, last);
+    let request = Request { aad: dictionary, options, class: LatencyClass::Bulk, ..request };
+    // A batch of one: unlike a single request, it may go to an engine that answers later.
+    let mut items = [Item::new(request)];
+    dispatcher.run_all(&mut items);
+    let [item] = items;
+    let len = item.result.ok().filter(|len| *len <= output.len())?;
+    output.truncate(len);
+    gives_back(dictionary, &output, content, last).then_some(output)
+}
+
+thread_local! {
+    /// This thread's compressor, of a level: making one anew means some hundred page faults.
+    static STREAM: RefCell<Option<(u8, Box<dyn CompressStream>)>> = const { RefCell::new(None) };
+}
+
+/// By a CPU engine inside the call, which is counted as a stream of its own.
+fn inside(
+    dispatcher: &mut Dispatcher,
+    level: u8,
+    dictionary: &[u8],
+    content: &[u8],
+    last: bool,
+) -> Result<Vec<u8>, Error> {
+    let kept = STREAM.take().filter(|(of, _)| *of == level);
+    let mut stream = match kept {
+        Some((_, stream)) => stream,
+        None => dispatcher.open_compress_stream(Kind::Deflate, level)?,
+    };
+    stream.start(dictionary)?;
+    let mut output = vec![0; Kind::Deflate.output_bound(content.len()).unwrap_or_default()];
+    let moved = stream.update(content, &mut output, if last { Then::End } else { Then::Flush })?;
+    if !moved.done {
+        return Err(Error::Device(Fault::WrongResult));
+    }
+    dispatcher.streamed(Kind::Deflate, 1, content.len() as u64);
+    STREAM.set(Some((level, stream)));
+    output.truncate(moved.written);
+    Ok(output)
+}
+
+/// Whether a decoder gets the content, and nothing else, and is ready for another block behind it if that is not the last.
+fn gives_back(dictionary: &[u8], output: &[u8], content: &[u8], last: bool) -> bool {
+    /// A block that is the last one, and empty.
+    const END: [u8; 2] = [3, 0];
+    let mut inflate = Inflate::new(false, 15);
+    let mut found = vec![0; content.len() + 1];
+    if !dictionary.is_empty() && inflate.set_dictionary(dictionary).is_err() {
+        return false;
+    }
+    let Ok(mut status) = inflate.decompress(output, &mut found, InflateFlush::NoFlush) else { return false };
+    let (read, written) = (inflate.total_in(), inflate.total_out() as usize);
+    if !last {
+        let more = inflate.decompress(&END, &mut found[written..], InflateFlush::NoFlush);
+        let Ok(then) = more else { return false };
+        status = if status == Status::StreamEnd { Status::Ok } else { then };
+    }
+    let whole = read == output.len() as u64 && inflate.total_out() as usize == content.len();
+    status == Status::StreamEnd && whole && found.starts_with(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> Runtime {
+        Runtime::builder().telemetry(false).build().unwrap()
+    }
+
+    fn content(len: usize) -> Vec<u8> {
+        (0..len)
+            .flat_map(|n| format!("{} lines of {} words\n", n % 977, n * n % 1013).into_bytes())
+            .take(len)
+            .collect()
+    }
+
+    /// What comes out, whatever the room and the pieces; content, pieces, room, a flush behind the n-th piece.
+    fn through(
+        crew: &Arc<Crew>,
+        content: &[u8],
+        piece: usize,
+        room: usize,
+        flush: usize,
+    ) -> (Vec<u8>, Spread) {
+        let mut spread = Spread::new(crew.clone(), 6, 4096, 16384, 0, 0);
+        let (mut all, mut output) = (Vec::new(), vec![0; room]);
+        let pieces: Vec<&[u8]> = content.chunks(piece).chain([&[][..]]).collect();
+        for (at, piece) in pieces.iter().enumerate() {
+            let then = match at {
+                _ if at + 1 == pieces.len() => Then::End,
+                _ if at == flush => Then::Flush,
+                _ => Then::More,
+            };
+            let mut rest = *piece;
+            loop {
+                let moved = spread.update(rest, &mut output, then).unwrap();
+                all.extend_from_slice(&output[..moved.written]);
+                rest = &rest[moved.read..];
+                if moved.done {
+                    break;
+                }
+                if moved.written < room {
+                    wait(crew);
+                }
+            }
+            if at == flush {
+                assert!(spread.chunks.is_empty(), "a flush is done when all before it is out");
+            }
+        }
+        (all, spread)
+    }
+
+    fn wait(crew: &Crew) {
+        let mut poll = libc::pollfd { fd: crew.descriptor(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor of ours.
+        assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 10_000) }, 1, "the loop is woken");
+        crew.woken();
+    }
+
+    #[test]
+    fn chunks_are_one_stream_whatever_the_pieces_and_the_room() {
+        let crew = Arc::new(Crew::new(&runtime(), 3).unwrap());
+        for (len, piece, room, flush) in [
+            (0, 1, 40, 9),
+            (1, 1, 40, 0),
+            (4096, 4096, 4096, 9),
+            (4097, 100, 64, 3),
+            (300_000, 7000, 900, 20),
+            (65536, 65536, 40, 0),
+        ] {
+            let content = content(len);
+            let (out, spread) = through(&crew, &content, piece, room, flush);
+            assert!(gives_back(&[], &out, &content, true), "{len} bytes by {piece}");
+            assert_eq!((spread.checksum, spread.length), (crc32(0, &content), len as u64));
+        }
+        assert_eq!(crew.responses.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_response_that_goes_away_leaves_nothing() {
+        let crew = Arc::new(Crew::new(&runtime(), 1).unwrap());
+        for _ in 0..20 {
+            let mut spread = Spread::new(crew.clone(), 9, 65536, 1 << 20, 0, 0);
+            spread.update(&content(1 << 20), &mut [0; 64], Then::End).unwrap();
+        }
+        while crew.pool.outstanding() > 0 {
+            wait(&crew);
+        }
+        assert_eq!(crew.responses.load(Relaxed), 0);
+        let content = content(100_000);
+        assert!(gives_back(&[], &through(&crew, &content, 9000, 4096, 99).0, &content, true));
+    }
+
+    #[test]
+    fn room_is_for_idle_cores_only() {
+        let crew = Arc::new(Crew::new(&runtime(), 4).unwrap());
+        assert!(crew.has_room(1) && !crew.has_room(0));
+        let _one = Spread::new(crew.clone(), 1, 65536, 1 << 18, 0, 0);
+        assert!(crew.has_room(2) && !crew.has_room(1));
+    }
+
+    #[test]
+    fn what_does_not_give_the_content_back_is_found() {
+        let runtime = runtime();
+        let (before, content) = (content(40_000), content(9_000));
+        let dictionary = &before[before.len() - DICTIONARY_MOST..];
+        for last in [false, true] {
+            let good = runtime.local(|dispatcher| inside(dispatcher, 6, dictionary, &content, last)).unwrap();
+            assert!(gives_back(dictionary, &good, &content, last));
+            assert!(!gives_back(dictionary, &good, &content, !last));
+            assert!(!gives_back(dictionary, &good[..good.len() - 1], &content, last));
+            assert!(!gives_back(dictionary, &good, &content[1..], last));
+            assert!(!gives_back(dictionary, &[&good[..], &[0]].concat(), &content, last));
+            let made =
+                runtime.local(|dispatcher| make(dispatcher, 6, dictionary, &content, last, true)).unwrap();
+            assert!(gives_back(dictionary, &made.output, &content, last));
+        }
+    }
+}
