@@ -4,7 +4,8 @@
 # model at its longest. Once with the system's OpenSSL and nginx and once with newer ones (scripts/newer.sh): 100,000
 # handshakes with aborts in one program and 200,000 with nginx, over which memory stays flat; handshakes under valgrind; and with
 # the newer ones everything that nginx must survive under the address sanitizer (scripts/asan.sh).
-# Then WATTLOCK_KILLS=150 kills of a mounted volume in mid-write, where there is FUSE.
+# Then WATTLOCK_KILLS=150 kills of a mounted volume in mid-write, where there is FUSE, and WATTLOCK_BRIDGE_KILLS=50 of the
+# bridge to Kafka and its broker, where there is Java.
 # Then for SOAK_MINUTES=30: random histories on a faulty device, the conformance suite with fresh seeds, fuzzing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -46,6 +47,8 @@ scripts/newer.sh scripts/soak.sh doors
 echo "== a mounted volume, killed in mid-write"
 WATTLOCK_KILLS=${WATTLOCK_KILLS:-150} cargo test --release --locked -p wattlock-cli --test mount -- \
     what_was_synced_survives_kills_in_mid_write --nocapture
+echo "== the bridge and its broker, killed at random"
+WATTLOCK_KILLS=${WATTLOCK_BRIDGE_KILLS:-50} scripts/bridge.sh test
 end=$((SECONDS + minutes * 60))
 round=0
 while [ $SECONDS -lt $end ]; do
