@@ -50,6 +50,8 @@ controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT
 log.dirs=$dir/data
 auto.create.topics.enable=false
+# Records of tests have times of their own, which may be long ago.
+log.retention.ms=-1
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4
 transaction.state.log.replication.factor=1

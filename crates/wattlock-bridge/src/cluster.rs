@@ -15,7 +15,7 @@ use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, NoCustomPartitioner, ProducerContext};
 use rdkafka::types::RDKafkaErrorCode;
 
-use crate::config::{Config, Task};
+use crate::config::Config;
 
 /// How long a question about the cluster may take.
 pub const ASK: Duration = Duration::from_secs(20);
@@ -30,16 +30,23 @@ pub fn settings(config: &Config) -> ClientConfig {
     settings
 }
 
-/// What librdkafka says, at most once a second.
+/// What librdkafka says, at most once in five seconds: while brokers are away it says the same again and again.
 #[derive(Default)]
 struct Voice {
     last: Mutex<Option<Instant>>,
 }
 
 impl Voice {
+    /// Errors only: each of the two clients warns of settings that are for the other.
+    fn log(&self, level: RDKafkaLogLevel, message: &str) {
+        if level as i32 <= RDKafkaLogLevel::Error as i32 {
+            self.say(message);
+        }
+    }
+
     fn say(&self, what: &str) {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if last.is_none_or(|last| last.elapsed() >= Duration::from_secs(1)) {
+        if last.is_none_or(|last| last.elapsed() >= Duration::from_secs(5)) {
             *last = Some(Instant::now());
             eprintln!("wattlock-bridge: {}", what.replace(char::is_control, " "));
         }
@@ -65,8 +72,8 @@ impl Reading {
 }
 
 impl ClientContext for Reading {
-    fn log(&self, _: RDKafkaLogLevel, _: &str, message: &str) {
-        self.voice.say(message);
+    fn log(&self, level: RDKafkaLogLevel, _: &str, message: &str) {
+        self.voice.log(level, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -100,8 +107,8 @@ impl Writing {
 }
 
 impl ClientContext for Writing {
-    fn log(&self, _: RDKafkaLogLevel, _: &str, message: &str) {
-        self.voice.say(message);
+    fn log(&self, level: RDKafkaLogLevel, _: &str, message: &str) {
+        self.voice.log(level, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -113,7 +120,11 @@ impl ProducerContext<NoCustomPartitioner> for Writing {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
-        if let Err((error, _)) = result {
+        // What was purged was given up by this program itself.
+        const PURGED: &[RDKafkaErrorCode] = &[RDKafkaErrorCode::PurgeQueue, RDKafkaErrorCode::PurgeInflight];
+        if let Err((error, _)) = result
+            && !error.rdkafka_error_code().is_some_and(|code| PURGED.contains(&code))
+        {
             let mut failed = self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             failed.get_or_insert_with(|| error.clone());
         }
@@ -224,13 +235,6 @@ impl Admin {
             }
             if let Some(dead) = &topic.dead_letter {
                 known(dead)?;
-            }
-            let grows = topic.task == Task::Seal && to.message_max < from.message_max.saturating_add(100);
-            if grows && to.message_max != usize::MAX {
-                eprintln!(
-                    "wattlock-bridge: topic {}: max.message.bytes is {}; sealing makes records longer than {} takes",
-                    topic.to, to.message_max, topic.from
-                );
             }
             Ok(to)
         };

@@ -83,6 +83,9 @@ enum What {
     },
 }
 
+/// What sealing adds to a record, without headers.
+const GROWS: usize = 80;
+
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Way {
     Get,
@@ -150,13 +153,21 @@ fn drawn() -> Result<String> {
 
 fn check(path: &std::path::Path) -> Result<()> {
     let config = Config::read(path)?;
-    let targets = Admin::new(&config)?.targets(&config)?;
+    let admin = Admin::new(&config)?;
+    let targets = admin.targets(&config)?;
     for (topic, facts) in config.topics.iter().zip(&targets) {
         let times = if facts.keeps_times { "the producer's times are bound" } else { "the broker's times" };
         let times = if topic.task == Task::Seal { times } else { "" };
         println!("{} -> {}: {:?}, {} partitions {times}", topic.from, topic.to, topic.task, facts.partitions);
         if facts.compacted && topic.task == Task::Seal {
             println!("{} is compacted: equal keys stay equal, so compaction goes on", topic.to);
+        }
+        let longest = admin.facts(&topic.from)?.map_or(0, |from| from.message_max);
+        if topic.task == Task::Seal && facts.message_max < longest.saturating_add(GROWS) {
+            let (from, to) = (&topic.from, &topic.to);
+            println!(
+                "{to}: max.message.bytes should be above {from}'s {longest}, since sealing makes records longer"
+            );
         }
     }
     let runtime = Runtime::builder().telemetry(false).build()?;

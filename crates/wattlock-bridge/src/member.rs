@@ -184,13 +184,17 @@ fn patient(config: &Config, mut ask: impl FnMut(Duration) -> KafkaResult<()>) ->
         let KafkaError::Transaction(known) = &error else { return Err(End::Anew(error.to_string())) };
         let text = format!("{}: {}", known.name(), known.string());
         if known.is_fatal() {
-            return Err(match known.code() {
-                RDKafkaErrorCode::Fenced | RDKafkaErrorCode::ProducerFenced if config.instance.is_some() => {
-                    let name = config.instance.as_deref().unwrap_or_default();
-                    End::Stop(anyhow::anyhow!("another bridge runs as instance {name} ({text})"))
-                }
-                _ => End::Anew(text),
-            });
+            // Fenced: by another bridge of this name, or by brokers that gave the transaction up for its age.
+            return Err(End::Anew(text));
+        }
+        // Declared dead meanwhile: the reader has to join anew, too, and does not learn of it while nothing is polled.
+        const LOST: &[RDKafkaErrorCode] = &[
+            RDKafkaErrorCode::UnknownMemberId,
+            RDKafkaErrorCode::IllegalGeneration,
+            RDKafkaErrorCode::FencedInstanceId,
+        ];
+        if LOST.contains(&known.code()) {
+            return Err(End::Anew(text));
         }
         if known.txn_requires_abort() {
             return Err(End::Abort(text));

@@ -63,7 +63,6 @@ impl KeyTopic {
         let reader: BaseConsumer<Reading> = cluster::settings(config)
             .set("group.id", format!("{}-keys", config.group))
             .set("enable.auto.commit", "false")
-            .set("enable.partition.eof", "true")
             .set("isolation.level", "read_uncommitted")
             .set("auto.offset.reset", "earliest")
             .create_with_context(Reading::default())
@@ -86,19 +85,20 @@ impl KeyTopic {
         Ok(keys)
     }
 
-    /// Reads to the end as it is now.
+    /// Reads to the end as it is now. Events that say "end of partition" are not asked for: one that was queued before
+    /// an entry came would end this in front of it.
     fn read_on(&mut self) -> Result<(), Error> {
         const WHAT: &str = "reading the topic of keys";
         let until = Instant::now() + 2 * ASK;
         let mut ends: HashMap<i32, i64> = HashMap::new();
         for partition in 0..self.partitions as i32 {
             let marks = self.reader.fetch_watermarks(&self.topic, partition, ASK);
-            let (_, high) = marks.map_err(|error| failed(WHAT, error))?;
+            let (low, high) = marks.map_err(|error| failed(WHAT, error))?;
             let position = self.reader.position().map_err(|error| failed(WHAT, error))?;
             let found = position.find_partition(&self.topic, partition);
             // Nothing was read yet: there may be nothing, too.
             let at = found.and_then(|found| found.offset().to_raw()).filter(|at| *at >= 0).unwrap_or(0);
-            if at < high {
+            if at.max(low) < high {
                 ends.insert(partition, high);
             }
         }
@@ -108,11 +108,9 @@ impl KeyTopic {
             }
             let (partition, next, change) = match self.reader.poll(Duration::from_millis(100)) {
                 None => continue,
-                Some(Err(KafkaError::PartitionEOF(partition))) => {
-                    ends.remove(&partition);
-                    continue;
-                }
-                Some(Err(error)) => return Err(failed(WHAT, error)),
+                // librdkafka gets over what it reports, or time runs out.
+                Some(Err(KafkaError::MessageConsumptionFatal(code))) => return Err(failed(WHAT, code)),
+                Some(Err(_)) => continue,
                 Some(Ok(message)) => {
                     let id = message.key().and_then(|key| std::str::from_utf8(key).ok()?.parse().ok());
                     let entry = message.payload().filter(|entry| entry.len() <= ENTRY_MAX);
