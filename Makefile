@@ -2,7 +2,7 @@
 #   make run    sets up, builds, and shows the main job beside cp, age and the stock nginx; ends with some lines and a
 #               page (INPUT=file or folder takes yours)
 #   make test   sets up, builds, passes all tests
-# Others: make build, make install and make uninstall (PREFIX, DESTDIR), make soak (long), make bench, make setup,
+# Others: make bridge and make bridge-test (for Kafka), make build, make install and make uninstall (PREFIX, DESTDIR), make soak (long), make bench, make setup,
 # make newer (what tests OpenSSL and nginx, with the next release lines of both, which are built from source),
 # make fresh (these commands as a newcomer meets them: in bare roots of this release of Debian and of the next; about an
 # hour, needs root).
@@ -10,7 +10,7 @@
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
-.PHONY: run test build install uninstall setup soak newer fresh bench clean
+.PHONY: run test build bridge bridge-test install uninstall setup soak newer fresh bench clean
 
 run: build
 	scripts/run.sh "$(INPUT)"
@@ -25,6 +25,14 @@ build:
 	cargo build --release --locked -p wattlock-cli -p wattlock-provider
 	nginx/build.sh || { [ $$? = 3 ] && \
 	    echo 'no module for nginx: neither `wattlock serve` nor `wattlock nginx enable` works'; }
+
+# `wattlock stream bridge`: contains librdkafka, which takes minutes to compile.
+bridge:
+	scripts/bridge.sh build
+
+# Against a real broker, if Java and Maven are there. CASES names some.
+bridge-test:
+	scripts/bridge.sh test $(CASES)
 
 # Builds nothing, so that `sudo make install` leaves no files of root's in the build folder.
 install uninstall:

@@ -23,6 +23,7 @@ fi
 each() {
     "$1" 755 "$target/release/wattlock" "$prefix/bin/wattlock"
     "$1" 644 "$target/release/libwattlock_provider.so" "$libraries/libwattlock_provider.so"
+    "$1" 755 "$target/bridge/release/wattlock-bridge" "$libraries/wattlock-bridge"
     "$1" 644 "$target/nginx/ngx_http_wattlock_module.so" "$libraries/ngx_http_wattlock_module.so"
     "$1" 644 crates/wattlock-provider/include/wattlock.h "$prefix/include/wattlock.h"
     "$1" 644 systemd/wattlock@.service "$prefix/lib/systemd/system/wattlock@.service"
@@ -38,7 +39,7 @@ put() {
         return
     fi
     if [ ! -f "$from" ]; then
-        echo "not installed: $from, which was not built (nginx/build.sh builds it)"
+        echo "not installed: $from, which was not built (\`make build\` and, for Kafka, \`make bridge\` build it)"
         return
     fi
     install -d -m 755 "$(dirname "$to")"

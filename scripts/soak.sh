@@ -5,9 +5,10 @@
 # handshakes with aborts in one program and 200,000 with nginx, over which memory stays flat; handshakes under valgrind; and with
 # the newer ones everything that nginx must survive under the address sanitizer (scripts/asan.sh).
 # Then a mounted volume, where there is FUSE: scripts/fs-suites.sh, which names its parts and variables; pjdfstest and
-# xfstests only if PJDFSTEST and XFSTESTS name built ones.
+# xfstests only if PJDFSTEST and XFSTESTS name built ones. Then WATTLOCK_BRIDGE_KILLS=50 kills of the bridge to Kafka and of
+# its broker, where there is Java.
 # Then for SOAK_MINUTES=30: random histories on a faulty device, the conformance suite with fresh seeds, fuzzing.
-# SOAK_PARTS="newer lanes doors fs histories" chooses.
+# SOAK_PARTS="newer lanes doors fs bridge histories" chooses.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${SOAK_MINUTES:-30}
@@ -33,7 +34,7 @@ doors() {
 }
 if [ "${1:-}" = doors ]; then doors; exit; fi
 
-chosen() { [[ " ${SOAK_PARTS:-newer lanes doors fs histories} " = *" $1 "* ]]; }
+chosen() { [[ " ${SOAK_PARTS:-newer lanes doors fs bridge histories} " = *" $1 "* ]]; }
 
 # Now, and not after half an hour: it may fail.
 if chosen newer; then scripts/newer.sh; fi
@@ -52,6 +53,10 @@ if chosen newer; then scripts/newer.sh scripts/soak.sh doors; fi
 if chosen fs; then
     cargo build --release --locked -p wattlock-cli
     scripts/fs-suites.sh
+fi
+if chosen bridge; then
+    echo "== the bridge and its broker, killed at random"
+    WATTLOCK_KILLS=${WATTLOCK_BRIDGE_KILLS:-50} scripts/bridge.sh test
 fi
 chosen histories || exit 0
 end=$((SECONDS + minutes * 60))

@@ -8,6 +8,7 @@ step() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
 step format
 cargo fmt --all --check
 (cd fuzz && cargo fmt --check)
+(cd crates/wattlock-bridge && cargo fmt --check)
 
 step lints
 cargo clippy --workspace --all-targets --locked -- -D warnings

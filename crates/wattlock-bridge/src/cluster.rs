@@ -1,0 +1,243 @@
+//! Clients of the cluster, and what it says of topics.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::client::{ClientContext, DefaultClientContext};
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, ConsumerContext, Rebalance};
+use rdkafka::error::KafkaError;
+use rdkafka::message::DeliveryResult;
+use rdkafka::producer::{BaseProducer, NoCustomPartitioner, ProducerContext};
+use rdkafka::types::RDKafkaErrorCode;
+
+use crate::config::Config;
+
+/// How long a question about the cluster may take.
+pub const ASK: Duration = Duration::from_secs(20);
+
+/// Settings for any client.
+pub fn settings(config: &Config) -> ClientConfig {
+    let mut settings = ClientConfig::new();
+    for (name, value) in &config.kafka {
+        settings.set(name, value.to_string());
+    }
+    settings.set_log_level(RDKafkaLogLevel::Error);
+    settings
+}
+
+/// What librdkafka says, at most once in five seconds: while brokers are away it says the same again and again.
+#[derive(Default)]
+struct Voice {
+    last: Mutex<Option<Instant>>,
+}
+
+impl Voice {
+    /// Errors only: each of the two clients warns of settings that are for the other.
+    fn log(&self, level: RDKafkaLogLevel, message: &str) {
+        if level as i32 <= RDKafkaLogLevel::Error as i32 {
+            self.say(message);
+        }
+    }
+
+    fn say(&self, what: &str) {
+        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if last.is_none_or(|last| last.elapsed() >= Duration::from_secs(5)) {
+            *last = Some(Instant::now());
+            eprintln!("wattlock-bridge: {}", what.replace(char::is_control, " "));
+        }
+    }
+}
+
+/// A reading client's ear: which partitions come and go.
+#[derive(Default)]
+pub struct Reading {
+    voice: Voice,
+    changed: AtomicBool,
+    revoked: Mutex<Vec<(String, i32)>>,
+}
+
+impl Reading {
+    /// Whether the assignment changed since the last time it was asked, and what was taken away meanwhile.
+    pub fn take(&self) -> Option<Vec<(String, i32)>> {
+        let changed = self.changed.swap(false, Ordering::SeqCst);
+        changed.then(|| {
+            std::mem::take(&mut *self.revoked.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        })
+    }
+}
+
+impl ClientContext for Reading {
+    fn log(&self, level: RDKafkaLogLevel, _: &str, message: &str) {
+        self.voice.log(level, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.voice.say(&format!("{error}: {reason}"));
+    }
+}
+
+impl ConsumerContext for Reading {
+    fn pre_rebalance(&self, _: &BaseConsumer<Reading>, rebalance: &Rebalance<'_>) {
+        if let Rebalance::Revoke(partitions) = rebalance {
+            let mut revoked = self.revoked.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let all = partitions.elements();
+            revoked.extend(all.iter().map(|one| (one.topic().to_owned(), one.partition())));
+        }
+        self.changed.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A writing client's ear: the first record that could not be delivered.
+#[derive(Default)]
+pub struct Writing {
+    voice: Voice,
+    failed: Mutex<Option<KafkaError>>,
+}
+
+impl Writing {
+    /// Why a record was not delivered since the last time it was asked.
+    pub fn take(&self) -> Option<KafkaError> {
+        self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    }
+}
+
+impl ClientContext for Writing {
+    fn log(&self, level: RDKafkaLogLevel, _: &str, message: &str) {
+        self.voice.log(level, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.voice.say(&format!("{error}: {reason}"));
+    }
+}
+
+impl ProducerContext<NoCustomPartitioner> for Writing {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
+        // What was purged was given up by this program itself.
+        const PURGED: &[RDKafkaErrorCode] = &[RDKafkaErrorCode::PurgeQueue, RDKafkaErrorCode::PurgeInflight];
+        if let Err((error, _)) = result
+            && !error.rdkafka_error_code().is_some_and(|code| PURGED.contains(&code))
+        {
+            let mut failed = self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            failed.get_or_insert_with(|| error.clone());
+        }
+    }
+}
+
+/// Waits until everything that was written is delivered or given up; whether it was in time.
+pub fn drain(producer: &BaseProducer<Writing>, patience: Duration) -> bool {
+    use rdkafka::producer::Producer;
+    let until = Instant::now() + patience;
+    while producer.in_flight_count() > 0 {
+        if Instant::now() > until {
+            return false;
+        }
+        producer.poll(Duration::from_millis(1));
+    }
+    true
+}
+
+/// What matters of a topic.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Its partitions.
+    pub partitions: usize,
+    /// Whether it keeps the producer's times.
+    pub keeps_times: bool,
+    /// Whether it is compacted.
+    pub compacted: bool,
+    /// The largest batch it takes.
+    pub message_max: usize,
+}
+
+/// Asks the cluster.
+pub struct Admin {
+    client: AdminClient<DefaultClientContext>,
+}
+
+impl Admin {
+    /// With the configuration's settings.
+    ///
+    /// # Errors
+    /// A setting that librdkafka does not know.
+    pub fn new(config: &Config) -> Result<Admin> {
+        Ok(Admin { client: settings(config).create().context("[kafka]")? })
+    }
+
+    /// What matters of a topic; nothing if there is none.
+    ///
+    /// # Errors
+    /// Brokers that cannot be reached, or refuse.
+    pub fn facts(&self, topic: &str) -> Result<Option<Facts>> {
+        let metadata = self.client.inner().fetch_metadata(Some(topic), ASK).context("asking for topics")?;
+        let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else {
+            return Ok(None);
+        };
+        if let Some(error) = found.error() {
+            return match RDKafkaErrorCode::from(error) {
+                RDKafkaErrorCode::UnknownTopicOrPartition | RDKafkaErrorCode::UnknownTopic => Ok(None),
+                code => bail!("topic {topic}: {code}"),
+            };
+        }
+        let asked = [ResourceSpecifier::Topic(topic)];
+        let options = AdminOptions::new().request_timeout(Some(ASK));
+        let described = futures_executor::block_on(self.client.describe_configs(&asked, &options));
+        let described = described.context("asking for a topic's settings")?;
+        let described = match described.into_iter().next() {
+            Some(Ok(described)) => described,
+            Some(Err(code)) => bail!("settings of topic {topic}: {code}"),
+            None => bail!("settings of topic {topic}: no answer"),
+        };
+        let value =
+            |name: &str| described.get(name).and_then(|entry| entry.value.clone()).unwrap_or_default();
+        Ok(Some(Facts {
+            partitions: found.partitions().len(),
+            keeps_times: value("message.timestamp.type") != "LogAppendTime",
+            compacted: value("cleanup.policy").contains("compact"),
+            message_max: value("max.message.bytes").parse().unwrap_or(usize::MAX),
+        }))
+    }
+
+    /// Makes the compacted topic of keys.
+    ///
+    /// # Errors
+    /// Brokers that refuse; a topic that is there already is none.
+    pub fn make_key_topic(&self, topic: &str) -> Result<()> {
+        let new = NewTopic::new(topic, 1, TopicReplication::Fixed(-1)).set("cleanup.policy", "compact");
+        let options = AdminOptions::new().operation_timeout(Some(ASK));
+        let made = futures_executor::block_on(self.client.create_topics([&new], &options));
+        match made.context("making the topic of keys")?.into_iter().next() {
+            Some(Err((_, code))) if code != RDKafkaErrorCode::TopicAlreadyExists => {
+                bail!("making the topic of keys: {code}")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What matters of each topic that is written, after everything that can be seen to be wrong was told.
+    ///
+    /// # Errors
+    /// A topic that is missing, or does not fit.
+    pub fn targets(&self, config: &Config) -> Result<Vec<Facts>> {
+        let known = |topic: &str| self.facts(topic)?.with_context(|| format!("topic {topic}: there is none"));
+        let target = |topic: &crate::config::Topic| {
+            let (from, to) = (known(&topic.from)?, known(&topic.to)?);
+            if from.partitions != to.partitions {
+                let (one, other) = (from.partitions, to.partitions);
+                bail!("topics {} and {}: {one} partitions and {other}", topic.from, topic.to);
+            }
+            if let Some(dead) = &topic.dead_letter {
+                known(dead)?;
+            }
+            Ok(to)
+        };
+        config.topics.iter().map(target).collect()
+    }
+}

@@ -1,0 +1,392 @@
+//! The bridge's configuration file: TOML, every name known, every mistake told with its place.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use wattlock_stream::record::StreamId;
+use wattlock_stream::trust::SignerName;
+
+/// The file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The consumer group: its members share the partitions.
+    pub group: String,
+    /// This member's name, unique in the group and the same after a restart, so that what a killed predecessor left
+    /// open is settled at once. Without one a name is drawn.
+    pub instance: Option<String>,
+    /// librdkafka's settings, for reading and writing: brokers, TLS, SASL and whatever else.
+    pub kafka: BTreeMap<String, Setting>,
+    /// Where keys are, for whom, and whose are taken.
+    pub keys: Option<Keys>,
+    /// What a transaction takes.
+    #[serde(default)]
+    pub transaction: Transaction,
+    /// What is held in memory of records on their way, in bytes.
+    #[serde(default = "window")]
+    pub window: usize,
+    /// Where counters are served: `127.0.0.1:9193`.
+    pub status: Option<String>,
+    /// What is copied.
+    #[serde(rename = "topic")]
+    pub topics: Vec<Topic>,
+}
+
+fn window() -> usize {
+    64 << 20
+}
+
+/// A setting of librdkafka, however TOML writes it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum Setting {
+    /// Text.
+    Text(String),
+    /// A number.
+    Number(i64),
+    /// A flag.
+    Flag(bool),
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Setting::Text(text) => f.write_str(text),
+            Setting::Number(number) => number.fmt(f),
+            Setting::Flag(flag) => flag.fmt(f),
+        }
+    }
+}
+
+/// Where keys are, for whom, and whose are taken.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keys {
+    /// A compacted topic.
+    pub topic: Option<String>,
+    /// A folder.
+    pub folder: Option<PathBuf>,
+    /// Who reads what is sealed.
+    #[serde(default)]
+    pub recipients: Vec<String>,
+    /// Files of recipients.
+    #[serde(default)]
+    pub recipients_files: Vec<PathBuf>,
+    /// Files of identities; opening needs one.
+    #[serde(default)]
+    pub identities: Vec<PathBuf>,
+    /// The file that signs new keys.
+    pub sign: Option<PathBuf>,
+    /// Signers: with any, no other key is taken.
+    #[serde(default)]
+    pub trust: Vec<String>,
+    /// A new key after this many seconds.
+    #[serde(default = "new_after_seconds")]
+    pub new_after_seconds: u64,
+    /// A new key after this many bytes of values.
+    #[serde(default = "new_after_bytes")]
+    pub new_after_bytes: u64,
+}
+
+fn new_after_seconds() -> u64 {
+    3600
+}
+
+fn new_after_bytes() -> u64 {
+    64 << 30
+}
+
+/// What a transaction takes.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Transaction {
+    /// It ends after this many bytes of keys and values.
+    pub bytes: usize,
+    /// It ends after this many records.
+    pub records: usize,
+    /// It ends this long after its first record was read, in milliseconds.
+    pub hold_ms: u64,
+    /// Brokers give one up after this long, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl Default for Transaction {
+    fn default() -> Transaction {
+        Transaction { bytes: 8 << 20, records: 65_536, hold_ms: 50, timeout_ms: 10_000 }
+    }
+}
+
+impl Transaction {
+    /// How long records are gathered.
+    pub fn hold(&self) -> Duration {
+        Duration::from_millis(self.hold_ms)
+    }
+
+    /// How long brokers wait for its end.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms)
+    }
+}
+
+/// What becomes of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Task {
+    /// They are sealed.
+    Seal,
+    /// They are opened.
+    Open,
+    /// They are copied as they are.
+    Copy,
+}
+
+/// How record keys stand on the sealed topic.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecordKeys {
+    /// As they are.
+    #[default]
+    Clear,
+    /// Under AES-SIV: equal ones stay equal.
+    Deterministic,
+}
+
+/// What becomes of a record that does not open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unreadable {
+    /// Its partition stops in front of it.
+    #[default]
+    Stop,
+    /// It is left out and counted.
+    Skip,
+    /// It goes to another topic as it is, and is counted.
+    DeadLetter,
+}
+
+/// A topic to copy.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topic {
+    /// The topic that is read.
+    pub from: String,
+    /// The topic that is written; it has as many partitions.
+    pub to: String,
+    /// What becomes of records.
+    #[serde(rename = "do")]
+    pub task: Task,
+    /// The topic's name that is bound, if a sealed topic was renamed or mirrored; otherwise the sealed topic's own.
+    pub bound: Option<String>,
+    /// How record keys stand on the sealed topic.
+    #[serde(default)]
+    pub record_keys: RecordKeys,
+    /// The stream key under which they are hidden. It never changes while the topic lives.
+    pub record_keys_under: Option<String>,
+    /// Headers that stay as they are.
+    #[serde(default)]
+    pub clear_headers: Vec<String>,
+    /// Whether values are compressed before they are sealed.
+    #[serde(default)]
+    pub compress: bool,
+    /// What an opened value may take.
+    #[serde(default = "value_max")]
+    pub value_max: usize,
+    /// What becomes of a record that does not open.
+    #[serde(default)]
+    pub unreadable: Unreadable,
+    /// Where it goes with `dead-letter`.
+    pub dead_letter: Option<String>,
+}
+
+fn value_max() -> usize {
+    wattlock_stream::record::VALUE_MAX
+}
+
+impl Topic {
+    /// The name under which records are bound.
+    pub fn bound(&self) -> &str {
+        let sealed = if self.task == Task::Open { &self.from } else { &self.to };
+        self.bound.as_deref().unwrap_or(sealed)
+    }
+
+    /// The name of the stream key under which record keys are hidden.
+    pub fn names_key(&self) -> Result<Option<StreamId>> {
+        match (self.record_keys, &self.record_keys_under) {
+            (RecordKeys::Clear, None) => Ok(None),
+            (RecordKeys::Clear, Some(_)) => {
+                bail!("record_keys_under without record_keys = \"deterministic\"")
+            }
+            (RecordKeys::Deterministic, None) => {
+                bail!("record_keys = \"deterministic\" needs record_keys_under, a key's name")
+            }
+            (RecordKeys::Deterministic, Some(id)) => match id.parse() {
+                Ok(id) => Ok(Some(id)),
+                Err(what) => bail!("record_keys_under: {what}"),
+            },
+        }
+    }
+}
+
+/// Settings that the bridge gives librdkafka itself: another value would break what it promises.
+const OURS: &[&str] = &[
+    "group.id",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "isolation.level",
+    "transactional.id",
+    "enable.idempotence",
+    "acks",
+    "request.required.acks",
+    "transaction.timeout.ms",
+    "enable.partition.eof",
+];
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where. Paths in it are relative to its folder.
+    pub fn read(path: &Path) -> Result<Config> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let mut config = Config::parse(&text).with_context(|| path.display().to_string())?;
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        if let Some(keys) = &mut config.keys {
+            let lists = keys.recipients_files.iter_mut().chain(&mut keys.identities);
+            for file in lists.chain(&mut keys.folder).chain(&mut keys.sign) {
+                *file = folder.join(&*file);
+            }
+        }
+        Ok(config)
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn parse(text: &str) -> Result<Config> {
+        let config: Config = toml::from_str(text)?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    fn validate(&self) -> Result<()> {
+        if self.group.is_empty() {
+            bail!("group: a name");
+        }
+        if let Some(name) = self.kafka.keys().find(|name| OURS.contains(&name.as_str())) {
+            bail!("kafka: {name} is set by the bridge");
+        }
+        if !self.kafka.contains_key("bootstrap.servers") {
+            bail!("kafka: bootstrap.servers is missing");
+        }
+        if self.topics.is_empty() {
+            bail!("topic: at least one");
+        }
+        if self.transaction.bytes == 0 || self.transaction.records == 0 || self.transaction.timeout_ms < 1000
+        {
+            bail!("transaction: bytes and records above 0, timeout_ms at least 1000");
+        }
+        if self.transaction.bytes > self.window || self.window > 1 << 31 {
+            bail!("window: at least transaction.bytes, at most 2147483648");
+        }
+        let mut sources = HashSet::new();
+        for topic in &self.topics {
+            if !sources.insert(&topic.from) {
+                bail!("topic {}: read twice", topic.from);
+            }
+            self.validate_topic(topic).with_context(|| format!("topic {}", topic.from))?;
+        }
+        if let Some(topic) = self.topics.iter().find(|topic| sources.contains(&topic.to)) {
+            bail!("topic {}: read and written", topic.to);
+        }
+        self.trusted().map(|_| ())
+    }
+
+    fn validate_topic(&self, topic: &Topic) -> Result<()> {
+        let keys = self.keys.as_ref();
+        if topic.task != Task::Copy && keys.is_none() {
+            bail!("there is no [keys]");
+        }
+        if let Some(keys) = keys
+            && keys.topic.is_some() == keys.folder.is_some()
+        {
+            bail!("[keys] has either topic or folder");
+        }
+        let names = topic.names_key()?;
+        let opens = topic.task == Task::Open || names.is_some();
+        if opens && keys.is_some_and(|keys| keys.identities.is_empty()) {
+            bail!("[keys] needs identities to open, and for deterministic record keys");
+        }
+        let to = keys.is_some_and(|keys| !keys.recipients.is_empty() || !keys.recipients_files.is_empty());
+        if topic.task == Task::Seal && !to {
+            bail!("[keys] needs recipients or recipients_files to seal");
+        }
+        if (topic.unreadable == Unreadable::DeadLetter) != topic.dead_letter.is_some() {
+            bail!("unreadable = \"dead-letter\" and dead_letter = TOPIC belong together");
+        }
+        if topic.task != Task::Open && topic.unreadable != Unreadable::Stop {
+            bail!("unreadable is for topics that are opened");
+        }
+        if topic.task != Task::Seal && (topic.compress || !topic.clear_headers.is_empty()) {
+            bail!("compress and clear_headers are for topics that are sealed");
+        }
+        if topic.task == Task::Copy && (names.is_some() || topic.bound.is_some()) {
+            bail!("record_keys and bound are not for topics that are copied as they are");
+        }
+        Ok(())
+    }
+
+    /// Signers whose keys are taken; nothing if everybody's are.
+    ///
+    /// # Errors
+    /// A name that is none.
+    pub fn trusted(&self) -> Result<Option<Vec<SignerName>>> {
+        let Some(keys) = self.keys.as_ref().filter(|keys| !keys.trust.is_empty()) else { return Ok(None) };
+        let name = |text: &String| text.parse().map_err(|what| anyhow::anyhow!("trust: {what}"));
+        keys.trust.iter().map(name).collect::<Result<_>>().map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        group = "g"
+        [kafka]
+        "bootstrap.servers" = "127.0.0.1:9092"
+        "socket.keepalive.enable" = true
+        [keys]
+        topic = "wattlock-keys"
+        recipients = ["age1..."]
+        [[topic]]
+        from = "a"
+        to = "b"
+        do = "seal"
+    "#;
+
+    #[test]
+    fn a_file_is_read_and_each_mistake_is_named() {
+        let config = Config::parse(GOOD).expect("it is good");
+        assert_eq!((config.topics[0].bound(), config.window), ("b", 64 << 20));
+        for (from, to, said) in [
+            ("group = \"g\"", "grou = \"g\"", "grou"),
+            ("do = \"seal\"", "do = \"open\"", "identities"),
+            ("recipients = [\"age1...\"]", "", "recipients"),
+            ("topic = \"wattlock-keys\"", "", "either topic or folder"),
+            ("to = \"b\"", "to = \"a\"", "read and written"),
+            ("do = \"seal\"", "do = \"seal\"\nunreadable = \"skip\"", "unreadable"),
+            ("do = \"seal\"", "do = \"seal\"\nrecord_keys = \"deterministic\"", "record_keys_under"),
+            ("\"socket.keepalive.enable\" = true", "acks = 1", "set by the bridge"),
+            ("recipients =", "trust = [\"me\"]\nrecipients =", "trust"),
+            ("group = \"g\"", "group = \"g\"\nwindow = 1000", "window"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let error = Config::parse(&GOOD.replacen(from, to, 1)).expect_err(to);
+            assert!(format!("{error:#}").contains(said), "{error:#}");
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! What is done with the records of a partition between reading and writing: sealed, opened or left alone.
+//!
+//! It knows no client: records come as slices and go to a [`Sink`].
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use wattlock::{Dispatcher, Runtime};
+use wattlock_files::age::NoCallbacks;
+use wattlock_files::keys::{Recipients, identities};
+use wattlock_files::{Opener, Sealer};
+use wattlock_stream::keys::{Keys, Unlocked};
+use wattlock_stream::names::RecordNames;
+use wattlock_stream::record::{PROOF, Place, Record, RecordOpener, RecordSealer, Shape};
+use wattlock_stream::trust::Signer;
+use wattlock_stream::{Error, Header};
+
+use crate::cluster::Facts;
+use crate::config::{self, Config, Task, Topic, Unreadable};
+use crate::shelf;
+
+/// When a record was made, or came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Time {
+    /// The producer's milliseconds.
+    Made(i64),
+    /// The broker's.
+    Came(i64),
+    /// Not known.
+    Unknown,
+}
+
+/// A record that was read.
+pub struct Incoming<'a> {
+    /// Its offset.
+    pub offset: i64,
+    /// Its key.
+    pub key: Option<&'a [u8]>,
+    /// Its value.
+    pub value: Option<&'a [u8]>,
+    /// Its time.
+    pub time: Time,
+    /// Its headers; nothing if a name is no text.
+    pub headers: Option<Vec<Header<'a>>>,
+}
+
+/// A record to write.
+pub struct Outgoing<'a> {
+    /// Its key.
+    pub key: Option<&'a [u8]>,
+    /// Its value.
+    pub value: Option<&'a [u8]>,
+    /// Its time in milliseconds.
+    pub time: i64,
+    /// Its headers.
+    pub headers: &'a [Header<'a>],
+}
+
+/// Where records go.
+pub trait Sink {
+    /// Why it does not take one.
+    type Error;
+
+    /// Takes a record; a negative partition is any.
+    fn put(&mut self, topic: &str, partition: i32, record: &Outgoing<'_>) -> Result<(), Self::Error>;
+}
+
+/// Why records were not done.
+pub enum Trouble<E> {
+    /// The sink did not take one.
+    Sink(E),
+    /// Keys or engines failed; it is no record's fault.
+    Failed(Error),
+}
+
+/// What was done with the records of a partition.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// Records that were written.
+    pub records: u64,
+    /// Bytes of values that were read.
+    pub bytes: u64,
+    /// Records that did not open: offset, word and sentence.
+    pub unreadable: Vec<(i64, &'static str, String)>,
+    /// The offset in front of which the partition stops; its reason is the last of the unreadable.
+    pub stopped: Option<i64>,
+}
+
+/// The key that seals now.
+struct Current {
+    sealer: RecordSealer,
+    since: Instant,
+    bytes: u64,
+}
+
+/// A topic on its way.
+struct Route {
+    topic: Topic,
+    keeps_times: bool,
+    names: Option<RecordNames>,
+    current: Option<Current>,
+}
+
+/// Everything that seals and opens.
+pub struct Work {
+    routes: Vec<Route>,
+    opener: Option<RecordOpener<Unlocked<shelf::Place>>>,
+    readers: Option<Sealer>,
+    signer: Option<Signer>,
+    new_after: (Duration, u64),
+    crypto: Dispatcher,
+    /// Keys that were made.
+    pub keys_made: u64,
+}
+
+fn file(path: &std::path::Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("reading {}", path.display()))
+}
+
+fn readers(keys: &config::Keys) -> Result<Option<Sealer>> {
+    let mut recipients = Recipients::new();
+    for recipient in &keys.recipients {
+        recipients.add(recipient)?;
+    }
+    for path in &keys.recipients_files {
+        recipients.add_file(&file(path)?).with_context(|| path.display().to_string())?;
+    }
+    let recipients = recipients.finish(NoCallbacks)?;
+    if recipients.is_empty() { Ok(None) } else { Ok(Some(Sealer::new(recipients)?)) }
+}
+
+impl Work {
+    /// For this configuration and what the cluster says of the topics that are written.
+    ///
+    /// # Errors
+    /// Keys that cannot be read.
+    pub fn new(config: &Config, targets: &[Facts], runtime: &Runtime) -> Result<Work> {
+        let mut crypto = runtime.dispatcher();
+        let (mut opener, mut sealer, mut signer, mut new_after) =
+            (None, None, None, (Duration::MAX, u64::MAX));
+        if let Some(keys) = &config.keys {
+            let mut all = Vec::new();
+            for path in &keys.identities {
+                let file = zeroize::Zeroizing::new(file(path)?);
+                all.extend(identities(&file, NoCallbacks).with_context(|| path.display().to_string())?);
+            }
+            let entries = Keys::new(shelf::Place::open(config, keys)?);
+            let entries = match config.trusted()? {
+                Some(trusted) => entries.trusting(trusted),
+                None => entries,
+            };
+            opener = Some(RecordOpener::new(Unlocked { keys: entries, opener: Opener::new(all) }));
+            sealer = readers(keys)?;
+            if let Some(path) = &keys.sign {
+                let file = zeroize::Zeroizing::new(file(path)?);
+                let text = std::str::from_utf8(&file).with_context(|| path.display().to_string())?;
+                signer = Some(Signer::parse(text).with_context(|| path.display().to_string())?);
+            }
+            new_after = (Duration::from_secs(keys.new_after_seconds), keys.new_after_bytes);
+        }
+        let mut routes = Vec::new();
+        for (topic, target) in config.topics.iter().zip(targets) {
+            let mut names = None;
+            if let (Some(id), Some(opener)) = (topic.names_key()?, &mut opener) {
+                let unlocked = opener.keys();
+                let key = unlocked.keys.find(id, &unlocked.opener, &mut crypto)?;
+                let key = key.ok_or(Error::NoKey(id)).context("record_keys_under")?;
+                names = Some(RecordNames::new(&key, topic.bound(), &mut crypto)?);
+            }
+            let (topic, keeps_times) = (topic.clone(), target.keeps_times);
+            routes.push(Route { topic, keeps_times, names, current: None });
+        }
+        Ok(Work { routes, opener, readers: sealer, signer, new_after, crypto, keys_made: 0 })
+    }
+
+    /// The route of a topic that is read.
+    pub fn route(&self, topic: &str) -> Option<usize> {
+        self.routes.iter().position(|route| route.topic.from == topic)
+    }
+
+    /// Does the records of one partition, in their order.
+    ///
+    /// # Errors
+    /// [`Trouble`]: then nothing of it counts.
+    pub fn run<S: Sink>(
+        &mut self,
+        route: usize,
+        partition: i32,
+        records: &[Incoming<'_>],
+        sink: &mut S,
+    ) -> Result<Done, Trouble<S::Error>> {
+        match self.routes[route].topic.task {
+            Task::Copy => self.copy(route, partition, records, sink),
+            Task::Seal => self.seal(route, partition, records, sink),
+            Task::Open => self.open(route, partition, records, sink),
+        }
+    }
+
+    fn copy<S: Sink>(
+        &mut self,
+        route: usize,
+        partition: i32,
+        records: &[Incoming<'_>],
+        sink: &mut S,
+    ) -> Result<Done, Trouble<S::Error>> {
+        let topic = &self.routes[route].topic;
+        let mut done = Done::default();
+        for record in records {
+            let headers = record.headers.as_deref().ok_or(Trouble::Failed(BAD_HEADER))?;
+            let (key, value, time) = (record.key, record.value, time(record.time));
+            let whole = Outgoing { key, value, time, headers };
+            sink.put(&topic.to, partition, &whole).map_err(Trouble::Sink)?;
+            done.count(record);
+        }
+        Ok(done)
+    }
+
+    fn seal<S: Sink>(
+        &mut self,
+        route: usize,
+        partition: i32,
+        records: &[Incoming<'_>],
+        sink: &mut S,
+    ) -> Result<Done, Trouble<S::Error>> {
+        let bytes = records.iter().map(|record| record.value.map_or(0, <[u8]>::len) as u64).sum();
+        self.renew(route, bytes).map_err(Trouble::Failed)?;
+        let Route { topic, keeps_times, names, current, .. } = &self.routes[route];
+        let Some(Current { sealer, .. }) = current else { return Err(Trouble::Failed(NO_KEYS)) };
+        let keys: Vec<Option<&[u8]>> = records.iter().map(|record| record.key).collect();
+        let hidden = names.as_ref().map(|names| names.hide(&keys, &mut self.crypto)).transpose();
+        let hidden = hidden.map_err(Trouble::Failed)?;
+        let key = |number: usize| match &hidden {
+            Some(hidden) => hidden[number].as_deref(),
+            None => keys[number],
+        };
+        let mut plain = Vec::with_capacity(records.len());
+        for (number, record) in records.iter().enumerate() {
+            plain.push(Record {
+                key: key(number),
+                value: record.value,
+                timestamp: keeps_times.then(|| time(record.time)),
+                headers: record.headers.as_deref().ok_or(Trouble::Failed(BAD_HEADER))?,
+            });
+        }
+        let place = Place { topic: topic.bound(), partition: partition as u32 };
+        let sealed = sealer.seal_batch(place, &plain, &mut self.crypto).map_err(Trouble::Failed)?;
+        let (mut done, mut headers) = (Done::default(), Vec::new());
+        for (number, (record, plain)) in records.iter().zip(&plain).enumerate() {
+            headers.clear();
+            headers.extend(plain.headers.iter().copied().filter(|header| sealer.shape.is_clear(header.name)));
+            let bytes = sealed.get(number);
+            if record.value.is_none() {
+                headers.push(Header { name: PROOF, value: Some(bytes) });
+            }
+            let time = plain.timestamp.unwrap_or_else(|| time(record.time));
+            let value = record.value.map(|_| bytes);
+            let whole = Outgoing { key: plain.key, value, time, headers: &headers };
+            sink.put(&topic.to, partition, &whole).map_err(Trouble::Sink)?;
+            done.count(record);
+        }
+        Ok(done)
+    }
+
+    /// Sees to a key for `bytes` more.
+    fn renew(&mut self, route: usize, bytes: u64) -> Result<(), Error> {
+        let route = &mut self.routes[route];
+        let (after, limit) = self.new_after;
+        if let Some(current) = &mut route.current
+            && current.since.elapsed() < after
+            && current.bytes < limit
+        {
+            current.bytes += bytes;
+            return Ok(());
+        }
+        let (Some(readers), Some(opener)) = (&self.readers, &mut self.opener) else { return Err(NO_KEYS) };
+        let keys = &mut opener.keys().keys;
+        let mut sealer =
+            keys.new_key(route.topic.bound(), readers, self.signer.as_ref(), &mut self.crypto)?;
+        let clear_headers = route.topic.clear_headers.clone();
+        sealer.shape = Shape { clear_headers, compress: route.topic.compress };
+        route.current = Some(Current { sealer, since: Instant::now(), bytes });
+        self.keys_made += 1;
+        Ok(())
+    }
+
+    fn open<S: Sink>(
+        &mut self,
+        route: usize,
+        partition: i32,
+        records: &[Incoming<'_>],
+        sink: &mut S,
+    ) -> Result<Done, Trouble<S::Error>> {
+        let Route { topic, names, .. } = &self.routes[route];
+        let Some(opener) = &mut self.opener else { return Err(Trouble::Failed(NO_KEYS)) };
+        opener.value_max = topic.value_max;
+        opener.keys().keys.shelf().look_again();
+        let sealed: Vec<Record<'_>> = records
+            .iter()
+            .map(|record| Record {
+                key: record.key,
+                value: record.value,
+                timestamp: if let Time::Made(time) = record.time { Some(time) } else { None },
+                headers: record.headers.as_deref().unwrap_or_default(),
+            })
+            .collect();
+        let place = Place { topic: topic.bound(), partition: partition as u32 };
+        let opened = opener.open_batch(place, &sealed, &mut self.crypto);
+        let keys: Vec<Option<&[u8]>> = records.iter().map(|record| record.key).collect();
+        let shown = names.as_ref().map(|names| names.show(&keys, &mut self.crypto));
+        let mut done = Done::default();
+        for (number, record) in records.iter().enumerate() {
+            let key = match &shown {
+                Some(shown) => shown[number].as_ref().map(|key| key.as_ref().map(|key| &key[..])),
+                None => Ok(record.key),
+            };
+            let opened = match (opened.get(number), key, &record.headers) {
+                (Err(error), ..) | (_, Err(error), _) => Err(error),
+                (.., None) => Err(&BAD_HEADER),
+                (Ok(opened), Ok(key), Some(headers)) => Ok((opened, key, opened.headers(headers))),
+            };
+            match opened {
+                Ok((opened, key, headers)) => {
+                    let (value, time) = (opened.value, time(record.time));
+                    let whole = Outgoing { key, value, time, headers: &headers };
+                    sink.put(&topic.to, partition, &whole).map_err(Trouble::Sink)?;
+                    done.count(record);
+                }
+                Err(error) => {
+                    let reason = error.reason();
+                    if reason == "failed" {
+                        return Err(Trouble::Failed(as_is(error)));
+                    }
+                    done.unreadable.push((record.offset, reason, error.to_string()));
+                    if topic.unreadable == Unreadable::Stop {
+                        done.stopped = Some(record.offset);
+                        break;
+                    }
+                    if let Some(dead) = &topic.dead_letter {
+                        let source = format!("{}/{partition}@{}", topic.from, record.offset);
+                        put_dead(dead, record, reason, &source, sink).map_err(Trouble::Sink)?;
+                    }
+                }
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Done {
+    fn count(&mut self, record: &Incoming<'_>) {
+        self.records += 1;
+        self.bytes += record.value.map_or(0, <[u8]>::len) as u64;
+    }
+}
+
+const BAD_HEADER: Error = Error::RecordContent("a header's name is no text");
+const NO_KEYS: Error = Error::NotARecord("there are no keys");
+
+/// An error that was lent. What it says is kept; what it was does not matter further on.
+fn as_is(error: &Error) -> Error {
+    let source = std::io::Error::other(error.to_string());
+    Error::Files(wattlock_files::Error::Io { what: "opening records".into(), source })
+}
+
+/// As it is, and why.
+fn put_dead<S: Sink>(
+    topic: &str,
+    record: &Incoming<'_>,
+    reason: &str,
+    source: &str,
+    sink: &mut S,
+) -> Result<(), S::Error> {
+    let mut headers = record.headers.clone().unwrap_or_default();
+    headers.push(Header { name: "wattlock-error", value: Some(reason.as_bytes()) });
+    headers.push(Header { name: "wattlock-source", value: Some(source.as_bytes()) });
+    let (key, value, time) = (record.key, record.value, time(record.time));
+    sink.put(topic, -1, &Outgoing { key, value, time, headers: &headers })
+}
+
+/// A record's time as it is written. librdkafka takes 0 for now, so the first millisecond of 1970 becomes the second.
+fn time(time: Time) -> i64 {
+    match time {
+        Time::Made(time) | Time::Came(time) if time > 0 => time,
+        Time::Made(0) | Time::Came(0) => 1,
+        _ => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+        }
+    }
+}
+
+/// What was counted of a topic.
+#[derive(Debug, Default, Clone)]
+pub struct Count {
+    /// Records that were written.
+    pub records: u64,
+    /// Bytes of values that were read.
+    pub bytes: u64,
+    /// Records that did not open, by reason.
+    pub unreadable: BTreeMap<&'static str, u64>,
+}
+
+impl Count {
+    /// Adds what was committed.
+    pub fn add(&mut self, done: &Done) {
+        self.records += done.records;
+        self.bytes += done.bytes;
+        for (_, reason, _) in &done.unreadable {
+            *self.unreadable.entry(reason).or_default() += 1;
+        }
+    }
+}

@@ -1,0 +1,709 @@
+//! The bridge against a real broker, output compared record by record.
+//!
+//! A program of its own, since all cases share one broker that ends with them. Its arguments are names of cases;
+//! without any, all run. `WATTLOCK_KILLS` is how often things are killed (3).
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::*;
+use rdkafka::producer::Producer;
+use wattlock_stream::keys::{Folder, Keys};
+use wattlock_stream::record::{Place, Record, RecordSealer};
+
+const SECRET: &str = "plain words that no broker may see";
+
+type Case = fn(&Broker);
+
+const CASES: &[(&str, Case)] = &[
+    ("what_was_sealed_opens_record_by_record_and_no_segment_has_it", everything),
+    ("hidden_keys_open_again_and_equal_ones_stay_equal", hidden_keys),
+    ("a_bad_record_is_never_delivered_and_is_counted", bad_records),
+    ("a_partition_stops_in_front_of_a_bad_record_and_others_go_on", stops),
+    ("an_untrusted_key_is_not_taken", untrusted),
+    ("kills_lose_nothing_and_repeat_nothing", kills),
+    ("members_that_join_and_leave_lose_nothing_and_repeat_nothing", members),
+    ("a_network_that_delays_cuts_and_half_closes_loses_nothing", network),
+    ("memory_stays_within_the_window", memory),
+    ("a_configuration_is_checked_against_the_brokers", checked),
+    ("rewrapped_and_shredded_keys_have_their_effect", rewrapped),
+];
+
+/// Run by name only: it prints figures.
+const MORE: &[(&str, Case)] = &[("figures", figures)];
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
+    let named = |name: &str| wanted.iter().any(|part| name.contains(part.as_str()));
+    let cases = CASES.iter().filter(|(name, _)| wanted.is_empty() || named(name));
+    let cases: Vec<_> = cases.chain(MORE.iter().filter(|(name, _)| named(name))).collect();
+    println!("\nrunning {} tests", cases.len());
+    let broker = match Broker::start() {
+        Ok(broker) => broker,
+        Err(why) => {
+            cases.iter().for_each(|(name, _)| println!("test {name} ... ignored, skipped: {why}"));
+            println!("\ntest result: ok. 0 passed; 0 failed; {} ignored", cases.len());
+            return;
+        }
+    };
+    let mut failed = 0;
+    for (name, case) in &cases {
+        let good = catch_unwind(AssertUnwindSafe(|| case(&broker))).is_ok();
+        println!("test {name} ... {}", if good { "ok" } else { "FAILED" });
+        failed += usize::from(!good);
+    }
+    drop(broker);
+    let word = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {word}. {} passed; {failed} failed; 0 ignored", cases.len() - failed);
+    std::process::exit(i32::from(failed > 0));
+}
+
+/// Records of all sorts, for a partition.
+fn sorts(partition: i32, count: usize) -> Vec<Rec> {
+    let mut dice = Dice(partition as u64);
+    (0..count)
+        .map(|number| {
+            let key = format!("key-{}", dice.roll(50)).into_bytes();
+            let mut record = Rec::new(key, format!("{SECRET} {number}"), 1_700_000_000_000 + number as i64);
+            match dice.roll(8) {
+                0 => record.value = None,
+                1 => record.key = None,
+                2 => record.value = Some(Vec::new()),
+                3 => record.value = Some(SECRET.as_bytes().repeat(100 + dice.roll(200) as usize)),
+                _ => {}
+            }
+            if dice.roll(3) == 0 {
+                record.headers = vec![
+                    ("type".into(), Some(SECRET.as_bytes().to_vec())),
+                    ("trace".into(), Some(number.to_string().into_bytes())),
+                    ("none".into(), None),
+                ];
+            }
+            record
+        })
+        .collect()
+}
+
+fn write(broker: &Broker, name: &str, partitions: i32, count: usize) -> Vec<Vec<Rec>> {
+    let writer = broker.writer();
+    let all: Vec<Vec<Rec>> = (0..partitions).map(|partition| sorts(partition, count)).collect();
+    for (partition, records) in all.iter().enumerate() {
+        records.iter().for_each(|record| send(&writer, name, partition as i32, record));
+    }
+    settle(&writer);
+    all
+}
+
+fn three(broker: &Broker, name: &str, partitions: i32) -> [String; 3] {
+    let topics = ["plain", "sealed", "opened"].map(|what| format!("{name}.{what}"));
+    topics.iter().for_each(|topic| broker.topic(topic, partitions, &[]));
+    topics
+}
+
+fn everything(broker: &Broker) {
+    let (desk, partitions) = (Desk::new(), 3);
+    let [plain, sealed, opened] = three(broker, "all", partitions);
+    let mut all = write(broker, &plain, partitions, 300);
+    // What was aborted is not copied.
+    let aborting: rdkafka::producer::BaseProducer =
+        broker.settings().set("transactional.id", "aborting").create().unwrap();
+    aborting.init_transactions(Duration::from_secs(60)).unwrap();
+    for commit in [false, true] {
+        aborting.begin_transaction().unwrap();
+        let record = Rec::new("t", format!("{SECRET}: committed {commit}"), 1_700_000_000_000);
+        send(&aborting, &plain, 0, &record);
+        aborting.flush(Duration::from_secs(60)).unwrap();
+        if commit {
+            aborting.commit_transaction(Duration::from_secs(60)).unwrap();
+            all[0].push(record);
+        } else {
+            aborting.abort_transaction(Duration::from_secs(60)).unwrap();
+        }
+    }
+    let total = all.iter().map(Vec::len).sum();
+    let more = "clear_headers = [\"trace\"]";
+    let seal = topic(&plain, &sealed, "seal", more);
+    // A new key every few records.
+    let seal =
+        desk.config("all-seal", &broker.address(), "topic = \"all.keys\"\nnew_after_bytes = 200000", &seal);
+    let open = topic(&sealed, &opened, "open", "");
+    let open = desk.config("all-open", &broker.address(), "topic = \"all.keys\"", &open);
+    let (mut sealing, mut opening) = (Bridge::start(&seal, "s"), Bridge::start(&open, "o"));
+    assert_eq!(broker.read_until(&opened, partitions, total), all);
+    let counters = sealing.stop();
+    assert_eq!(counters["topics"][&plain]["records"], total);
+    assert_eq!(opening.stop()["topics"][&sealed]["unreadable"], serde_json::json!({}));
+    assert!(broker.segments_have(&plain, SECRET.as_bytes()), "the search finds what is there");
+    assert!(!broker.segments_have(&sealed, SECRET.as_bytes()));
+    let stood = broker.read(&sealed, partitions);
+    for (sealed, plain) in stood.iter().flatten().zip(all.iter().flatten()) {
+        assert_eq!((&sealed.key, sealed.time), (&plain.key, plain.time));
+        assert_eq!(sealed.value.is_none(), plain.value.is_none(), "tombstones stay tombstones");
+        let clear: Vec<_> = plain.headers.iter().filter(|(name, _)| name == "trace").collect();
+        let kept: Vec<_> = sealed.headers.iter().filter(|(name, _)| name != "wattlock").collect();
+        assert_eq!(clear, kept);
+    }
+    python(&desk, &open, &sealed, &stood, &all);
+}
+
+fn hex(bytes: &Vec<u8>) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn shown(record: &Rec) -> serde_json::Value {
+    let headers: Vec<_> =
+        record.headers.iter().map(|(name, value)| (name, value.as_ref().map(hex))).collect();
+    serde_json::json!({ "key": record.key.as_ref().map(hex), "value": record.value.as_ref().map(hex), "headers": headers })
+}
+
+/// The Python reader opens the topic, with the keys as the bridge hands them out.
+fn python(desk: &Desk, config: &std::path::Path, topic: &str, sealed: &[Vec<Rec>], plain: &[Vec<Rec>]) {
+    let there = Command::new("python3").args(["-c", "import cryptography"]).output();
+    if !there.is_ok_and(|there| there.status.success()) {
+        println!("skipped: python3 with cryptography is not installed");
+        return;
+    }
+    let folder = desk.path("entries");
+    let got =
+        program().args(["entries", "get", "--config"]).arg(config).arg("--folder").arg(&folder).status();
+    assert!(got.unwrap().success());
+    let mut lines = String::new();
+    for (partition, records) in sealed.iter().enumerate() {
+        for record in records {
+            let mut line = shown(record);
+            line["partition"] = partition.into();
+            line["time"] = record.time.into();
+            lines += &format!("{line}\n");
+        }
+    }
+    fs::write(desk.path("records"), lines).unwrap();
+    let reader = concat!(env!("CARGO_MANIFEST_DIR"), "/../wattlock-stream/tests/read_stream.py");
+    let mut command = Command::new("python3");
+    command.arg(reader).arg("records").arg(desk.path("key.txt")).arg(&folder).arg(topic);
+    let output = command.arg(desk.path("records")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let read: Vec<serde_json::Value> = read.map(|line| serde_json::from_slice(line).unwrap()).collect();
+    assert_eq!(read, plain.iter().flatten().map(shown).collect::<Vec<_>>());
+}
+
+/// A key in a folder, as the bridge would make it.
+fn key(desk: &Desk, signer: Option<&wattlock_stream::trust::Signer>) -> RecordSealer {
+    let crypto = &mut wattlock::Runtime::builder().telemetry(false).build().unwrap().dispatcher();
+    let readers = wattlock_files::Sealer::new(vec![Box::new(desk.identity.to_public())]).unwrap();
+    let mut keys = Keys::new(Folder::create(&desk.path("keys")).unwrap());
+    keys.new_key("test", &readers, signer, crypto).unwrap()
+}
+
+fn hidden_keys(broker: &Broker) {
+    let (desk, partitions) = (Desk::new(), 2);
+    let [plain, sealed, opened] = three(broker, "hidden", partitions);
+    let all = write(broker, &plain, partitions, 200);
+    let names = key(&desk, None).id();
+    let more = format!("record_keys = \"deterministic\"\nrecord_keys_under = \"{names}\"");
+    let (keys, packed) = ("folder = \"keys\"", format!("{more}\ncompress = true"));
+    let seal = desk.config("hidden-seal", &broker.address(), keys, &topic(&plain, &sealed, "seal", &packed));
+    let open = desk.config("hidden-open", &broker.address(), keys, &topic(&sealed, &opened, "open", &more));
+    let _bridges = [Bridge::start(&seal, "s"), Bridge::start(&open, "o")];
+    assert_eq!(broker.read_until(&opened, partitions, 400), all);
+    let stood = broker.read(&sealed, partitions);
+    let mut seen = std::collections::HashMap::new();
+    for (sealed, plain) in stood.iter().flatten().zip(all.iter().flatten()) {
+        assert_eq!(sealed.key.is_none(), plain.key.is_none());
+        let same = seen.entry(plain.key.clone()).or_insert_with(|| sealed.key.clone());
+        assert_eq!(*same, sealed.key);
+        let added = |one: &Option<Vec<u8>>, other: &Option<Vec<u8>>| {
+            one.as_ref().map_or(0, Vec::len) as i64 - other.as_ref().map_or(0, Vec::len) as i64
+        };
+        if plain.headers.is_empty() && plain.value.is_some() {
+            assert!(added(&sealed.value, &plain.value) <= 64);
+            assert!(added(&sealed.value, &plain.value) + added(&sealed.key, &plain.key) <= 80);
+        }
+    }
+    assert!(!broker.segments_have(&sealed, b"key-1"));
+}
+
+/// Seals one record for a place, under a key of the folder.
+fn seal_one(key: &RecordSealer, topic: &str, partition: u32, record: &Rec) -> Rec {
+    let crypto = &mut wattlock::Runtime::builder().telemetry(false).build().unwrap().dispatcher();
+    let plain = Record {
+        key: record.key.as_deref(),
+        value: record.value.as_deref(),
+        timestamp: record.time,
+        headers: &[],
+    };
+    let sealed = key.seal_batch(Place { topic, partition }, &[plain], crypto).unwrap();
+    Rec { value: Some(sealed.get(0).to_vec()), ..record.clone() }
+}
+
+/// Good records with bad ones between them: each beside the reason for which it is counted.
+fn mixed(desk: &Desk, sealed: &str) -> Vec<(Rec, Option<&'static str>)> {
+    let ours = key(desk, None);
+    let lost = key(&Desk::new(), None);
+    let plain =
+        |number: i64| Rec::new(format!("k{number}"), format!("good {number}"), 1_700_000_000_000 + number);
+    let good = |number| seal_one(&ours, sealed, 0, &plain(number));
+    let altered = |at: usize| {
+        let mut record = good(100);
+        let value = record.value.as_mut().unwrap();
+        let at = if at == usize::MAX { value.len() - 1 } else { at };
+        value[at] ^= 1;
+        record
+    };
+    vec![
+        (good(0), None),
+        (altered(usize::MAX), Some("altered")),
+        (altered(30), Some("altered")),
+        (altered(5), Some("no-key")),
+        (altered(0), Some("not-sealed")),
+        (good(1), None),
+        (Rec { key: Some(b"k0".to_vec()), ..good(101) }, Some("altered")),
+        (Rec { key: None, ..good(101) }, Some("altered")),
+        (Rec { time: Some(1), ..good(101) }, Some("altered")),
+        (Rec { headers: vec![("added".into(), None)], ..good(101) }, Some("altered")),
+        (seal_one(&ours, sealed, 1, &plain(102)), Some("altered")),
+        (seal_one(&ours, "another", 0, &plain(102)), Some("altered")),
+        (seal_one(&lost, sealed, 0, &plain(103)), Some("no-key")),
+        (plain(104), Some("not-sealed")),
+        (Rec { value: None, ..plain(105) }, Some("not-sealed")),
+        (Rec { value: Some(Vec::new()), ..plain(106) }, Some("not-sealed")),
+        (good(2), None),
+    ]
+}
+
+fn bad_records(broker: &Broker) {
+    let desk = Desk::new();
+    for outcome in ["skip", "dead-letter"] {
+        let name = |what: &str| format!("bad.{outcome}.{what}");
+        let (sealed, opened, dead) = (name("sealed"), name("opened"), name("dead"));
+        [&sealed, &opened, &dead].iter().for_each(|topic| broker.topic(topic, 1, &[]));
+        let records = mixed(&desk, &sealed);
+        let writer = broker.writer();
+        records.iter().for_each(|(record, _)| send(&writer, &sealed, 0, record));
+        settle(&writer);
+        let dead_letter = if outcome == "skip" { String::new() } else { format!("dead_letter = \"{dead}\"") };
+        let more = format!("unreadable = \"{outcome}\"\n{dead_letter}");
+        let open = topic(&sealed, &opened, "open", &more);
+        let open = desk.config(&name("group"), &broker.address(), "folder = \"keys\"", &open);
+        let mut bridge = Bridge::start(&open, "o");
+        let read = broker.read_until(&opened, 1, 3).remove(0);
+        let values: Vec<_> = read.iter().map(|record| record.value.clone().unwrap()).collect();
+        assert_eq!(values, [b"good 0", b"good 1", b"good 2"]);
+        let counted = bridge.stop()["topics"][&sealed]["unreadable"].clone();
+        let reasons = ["altered", "no-key", "not-sealed"];
+        let expected: serde_json::Map<String, serde_json::Value> = reasons
+            .iter()
+            .map(|reason| {
+                let count = records.iter().filter(|(_, why)| *why == Some(reason)).count();
+                ((*reason).to_owned(), count.into())
+            })
+            .collect();
+        assert_eq!(counted, serde_json::Value::Object(expected));
+        let bad: Vec<_> = records
+            .iter()
+            .enumerate()
+            .filter_map(|(at, (record, why))| Some((at, record, (*why)?)))
+            .collect();
+        let dead = broker.read(&dead, 1).remove(0);
+        if outcome == "skip" {
+            assert!(dead.is_empty());
+            continue;
+        }
+        assert_eq!(dead.len(), bad.len());
+        for (letter, (offset, record, why)) in dead.iter().zip(bad) {
+            assert_eq!((&letter.key, &letter.value), (&record.key, &record.value));
+            let of = |name: &str| {
+                let found = letter.headers.iter().find(|(header, _)| header == name).unwrap();
+                String::from_utf8(found.1.clone().unwrap()).unwrap()
+            };
+            assert_eq!(
+                (of("wattlock-error").as_str(), of("wattlock-source")),
+                (why, format!("{sealed}/0@{offset}"))
+            );
+        }
+    }
+}
+
+fn stops(broker: &Broker) {
+    let desk = Desk::new();
+    let (sealed, opened) = ("stops.sealed", "stops.opened");
+    [sealed, opened].iter().for_each(|topic| broker.topic(topic, 2, &[]));
+    let ours = key(&desk, None);
+    let writer = broker.writer();
+    let one = |partition: u32, number: i64| {
+        let plain = Rec::new("k", format!("good {partition} {number}"), 1_700_000_000_000);
+        seal_one(&ours, sealed, partition, &plain)
+    };
+    send(&writer, sealed, 0, &one(0, 0));
+    send(&writer, sealed, 0, &Rec::new("k", "clear", 1_700_000_000_000));
+    send(&writer, sealed, 0, &one(0, 1));
+    (0..50).for_each(|number| send(&writer, sealed, 1, &one(1, number)));
+    settle(&writer);
+    let open =
+        desk.config("stops", &broker.address(), "folder = \"keys\"", &topic(sealed, opened, "open", ""));
+    let mut bridge = Bridge::start(&open, "o");
+    let read = broker.read_until(opened, 2, 51);
+    assert_eq!((read[0].len(), read[1].len()), (1, 50));
+    let counters = bridge.stop();
+    assert_eq!(counters["stopped_partitions"], 1);
+    assert_eq!(counters["topics"][sealed]["unreadable"]["not-sealed"], 1);
+    // The next one to own it stops at the same place: nothing was skipped over.
+    let mut bridge = Bridge::start(&open, "o");
+    (50..60).for_each(|number| send(&writer, sealed, 1, &one(1, number)));
+    settle(&writer);
+    let read = broker.read_until(opened, 2, 61);
+    assert_eq!((read[0].len(), read[1].len()), (1, 60));
+    bridge.kill();
+}
+
+fn untrusted(broker: &Broker) {
+    let desk = Desk::new();
+    let (sealed, opened) = ("trust.sealed", "trust.opened");
+    [sealed, opened].iter().for_each(|topic| broker.topic(topic, 1, &[]));
+    let sign = || wattlock_stream::trust::Signer::generate().unwrap().0;
+    let (ours, theirs) = (sign(), sign());
+    let writer = broker.writer();
+    for (signer, value) in [(Some(&ours), "good"), (Some(&theirs), "foreign"), (None, "unsigned")] {
+        let key = key(&desk, signer);
+        send(&writer, sealed, 0, &seal_one(&key, sealed, 0, &Rec::new("k", value, 1_700_000_000_000)));
+    }
+    let last = key(&desk, Some(&ours));
+    send(&writer, sealed, 0, &seal_one(&last, sealed, 0, &Rec::new("k", "last", 1_700_000_000_000)));
+    settle(&writer);
+    let keys = format!("folder = \"keys\"\ntrust = [\"{}\"]", ours.name());
+    let open = topic(sealed, opened, "open", "unreadable = \"skip\"");
+    let open = desk.config("trust", &broker.address(), &keys, &open);
+    let mut bridge = Bridge::start(&open, "o");
+    let read = broker.read_until(opened, 1, 2).remove(0);
+    let values: Vec<_> = read.into_iter().map(|record| record.value.unwrap()).collect();
+    assert_eq!(values, [b"good", b"last"]);
+    assert_eq!(bridge.stop()["topics"][sealed]["unreadable"], serde_json::json!({ "untrusted": 2 }));
+}
+
+/// Writes numbered records to all partitions, in a thread, until it is told to stop; then says what it wrote.
+fn numbered(
+    broker: &Broker,
+    name: &str,
+    partitions: i32,
+    stop: &Arc<AtomicBool>,
+) -> std::thread::JoinHandle<Vec<Vec<Rec>>> {
+    let (writer, name, stop) = (broker.writer(), name.to_owned(), stop.clone());
+    std::thread::spawn(move || {
+        let mut all = vec![Vec::new(); partitions as usize];
+        for number in 0.. {
+            if stop.load(Ordering::SeqCst) || number == 500_000 {
+                break;
+            }
+            let record = Rec::new(
+                format!("k{}", number % 97),
+                format!("{SECRET} {number}"),
+                1_700_000_000_000 + number,
+            );
+            let partition = (number % i64::from(partitions)) as i32;
+            send(&writer, &name, partition, &record);
+            all[partition as usize].push(record);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        settle(&writer);
+        all
+    })
+}
+
+fn kills(broker: &Broker) {
+    let count: u64 = std::env::var("WATTLOCK_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(3);
+    let (desk, partitions) = (Desk::new(), 3);
+    let [plain, sealed, opened] = three(broker, "kills", partitions);
+    let keys = "topic = \"kills.keys\"\nnew_after_bytes = 100000";
+    let seal = desk.config("kills-seal", &broker.address(), keys, &topic(&plain, &sealed, "seal", ""));
+    let open = desk.config("kills-open", &broker.address(), keys, &topic(&sealed, &opened, "open", ""));
+    let (stop, mut dice) = (Arc::new(AtomicBool::new(false)), Dice(std::process::id().into()));
+    let writing = numbered(broker, &plain, partitions, &stop);
+    let mut bridges = [Bridge::start(&seal, "a"), Bridge::start(&seal, "b"), Bridge::start(&open, "o")];
+    for round in 0..count {
+        std::thread::sleep(Duration::from_millis(1500 + dice.roll(2000)));
+        if round % 3 == 1 {
+            broker.kill();
+            broker.again();
+            continue;
+        }
+        let number = dice.roll(3) as usize;
+        bridges[number].kill();
+        bridges[number] = match number {
+            0 => Bridge::start(&seal, "a"),
+            1 => Bridge::start(&seal, "b"),
+            _ => Bridge::start(&open, "o"),
+        };
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    stop.store(true, Ordering::SeqCst);
+    let all = writing.join().unwrap();
+    let total = all.iter().map(Vec::len).sum();
+    assert!(broker.read_until(&opened, partitions, total) == all, "the opened records differ");
+    assert_eq!(broker.read(&sealed, partitions).iter().flatten().count(), total);
+    assert!(!broker.segments_have(&sealed, SECRET.as_bytes()));
+    println!("{count} kills, {total} records");
+}
+
+fn members(broker: &Broker) {
+    let (desk, partitions) = (Desk::new(), 4);
+    for strategy in ["range", "cooperative-sticky"] {
+        let [plain, sealed, opened] = three(broker, &format!("members.{strategy}"), partitions);
+        let keys = "folder = \"keys\"";
+        let name = |what: &str| format!("members-{strategy}-{what}");
+        let seal = desk.config(&name("seal"), &broker.address(), keys, &topic(&plain, &sealed, "seal", ""));
+        let open = desk.config(&name("open"), &broker.address(), keys, &topic(&sealed, &opened, "open", ""));
+        for config in [&seal, &open] {
+            let text = fs::read_to_string(config).unwrap();
+            let line = format!("[kafka]\n\"partition.assignment.strategy\" = \"{strategy}\"");
+            fs::write(config, text.replace("[kafka]", &line)).unwrap();
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let writing = numbered(broker, &plain, partitions, &stop);
+        let pause = || std::thread::sleep(Duration::from_millis(2500));
+        let mut first = Bridge::start(&seal, "1");
+        let mut opening = vec![Bridge::start(&open, "1")];
+        pause();
+        let mut second = Bridge::start(&seal, "2");
+        opening.push(Bridge::start(&open, "2"));
+        pause();
+        first.stop();
+        pause();
+        // A zombie: it is declared dead while it sleeps, and comes back with what it had.
+        let signal =
+            |name: &str| Command::new("kill").args([name, &second.id().to_string()]).status().unwrap();
+        signal("-STOP");
+        let mut third = Bridge::start(&seal, "3");
+        std::thread::sleep(Duration::from_secs(9));
+        signal("-CONT");
+        pause();
+        stop.store(true, Ordering::SeqCst);
+        let all = writing.join().unwrap();
+        let total = all.iter().map(Vec::len).sum();
+        assert!(broker.read_until(&opened, partitions, total) == all, "the opened records differ");
+        assert_eq!(broker.read(&sealed, partitions).iter().flatten().count(), total);
+        third.stop();
+        second.kill();
+    }
+}
+
+/// Copies between a client and the broker's other listener: late, in pieces, cut, half-closed.
+fn proxy(broker: &Broker, stop: &Arc<AtomicBool>) {
+    let listener = TcpListener::bind(("127.0.0.1", broker.port + 3)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let (behind, stop) = (broker.port + 2, stop.clone());
+    std::thread::spawn(move || {
+        let mut seed = 7;
+        while !stop.load(Ordering::SeqCst) {
+            let Ok((client, _)) = listener.accept() else {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            };
+            client.set_nonblocking(false).unwrap();
+            let Ok(server) = TcpStream::connect(("127.0.0.1", behind)) else { continue };
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                seed += 1;
+                let (from, to, stop) = (from.try_clone().unwrap(), to.try_clone().unwrap(), stop.clone());
+                std::thread::spawn(move || pump(from, to, Dice(seed), &stop));
+            }
+        }
+    });
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, mut dice: Dice, calm: &AtomicBool) {
+    let mut piece = [0; 16 << 10];
+    loop {
+        let len = match from.read(&mut piece) {
+            Ok(0) | Err(_) => break,
+            Ok(len) => len,
+        };
+        // Once it is told to, it only copies.
+        if !calm.load(Ordering::SeqCst) {
+            match dice.roll(120) {
+                0 => {
+                    // Half of what came, then nothing in either direction.
+                    let _ = to.write_all(&piece[..len / 2]);
+                    let _ = from.shutdown(Shutdown::Both);
+                    break;
+                }
+                1 => {
+                    let _ = to.write_all(&piece[..len]);
+                    let _ = to.shutdown(Shutdown::Write);
+                    return;
+                }
+                2..6 => std::thread::sleep(Duration::from_millis(dice.roll(150))),
+                _ => {}
+            }
+        }
+        if to.write_all(&piece[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+fn network(broker: &Broker) {
+    let (desk, partitions) = (Desk::new(), 2);
+    let [plain, sealed, opened] = three(broker, "network", partitions);
+    let calm = Arc::new(AtomicBool::new(false));
+    proxy(broker, &calm);
+    let address = format!("127.0.0.1:{}", broker.port + 3);
+    let seal = desk.config("net-seal", &address, "folder = \"keys\"", &topic(&plain, &sealed, "seal", ""));
+    let open =
+        desk.config("net-open", &broker.address(), "folder = \"keys\"", &topic(&sealed, &opened, "open", ""));
+    let stop = Arc::new(AtomicBool::new(false));
+    let writing = numbered(broker, &plain, partitions, &stop);
+    let _bridges = [Bridge::start(&seal, "s"), Bridge::start(&open, "o")];
+    std::thread::sleep(Duration::from_secs(12));
+    stop.store(true, Ordering::SeqCst);
+    let all = writing.join().unwrap();
+    let total = all.iter().map(Vec::len).sum();
+    let read = broker.read_until(&opened, partitions, total);
+    calm.store(true, Ordering::SeqCst);
+    assert!(read == all, "the opened records differ");
+}
+
+fn memory(broker: &Broker) {
+    let (desk, partitions) = (Desk::new(), 2);
+    let [plain, sealed, _] = three(broker, "memory", partitions);
+    let writer = broker.writer();
+    let total = 12_000;
+    for number in 0..total {
+        let value = format!("{number:010}").repeat(820);
+        send(&writer, &plain, number % partitions, &Rec::new("k", value, 1_700_000_000_000));
+    }
+    settle(&writer);
+    let seal =
+        desk.config("memory", &broker.address(), "folder = \"keys\"", &topic(&plain, &sealed, "seal", ""));
+    let bridge = Bridge::start(&seal, "s");
+    let read: usize = broker.read_until(&sealed, partitions, total as usize).iter().map(Vec::len).sum();
+    assert_eq!(read, total as usize);
+    // The window is 16 MiB; a transaction of 8 MiB is read, sealed and written from it. 98 MB passed.
+    let peak = bridge.peak();
+    assert!(peak < 80 << 20, "{peak} bytes");
+}
+
+fn checked(broker: &Broker) {
+    let desk = Desk::new();
+    broker.topic("check.from", 2, &[]);
+    broker.topic("check.to", 2, &[]);
+    broker.topic("check.narrow", 1, &[]);
+    let check = |to: &str| {
+        let config = desk.config(
+            "check",
+            &broker.address(),
+            "folder = \"keys\"",
+            &topic("check.from", to, "seal", ""),
+        );
+        let output = program().args(["check", "--config"]).arg(config).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(check("check.to"), (true, String::new()));
+    let (good, said) = check("check.narrow");
+    assert!(!good && said.contains("2 partitions and 1"), "{said}");
+    let (good, said) = check("check.nowhere");
+    assert!(!good && said.contains("there is none"), "{said}");
+}
+
+fn rewrapped(broker: &Broker) {
+    let (desk, other) = (Desk::new(), Desk::new());
+    let [plain, sealed, opened] = three(broker, "rewrap", 1);
+    let all = write(broker, &plain, 1, 20);
+    let keys = "topic = \"rewrap.keys\"";
+    let seal = desk.config("rewrap-seal", &broker.address(), keys, &topic(&plain, &sealed, "seal", ""));
+    let mut sealing = Bridge::start(&seal, "s");
+    broker.read_until(&sealed, 1, 20);
+    sealing.stop();
+    // For another reader: taken out, wrapped anew, put back, as `wattlock stream keys rewrap --config` does.
+    let folder = desk.path("entries");
+    let entries = |what: &str, ids: &[String]| {
+        let mut command = program();
+        command.args(["entries", what, "--config"]).arg(&seal).arg("--folder").arg(&folder).args(ids);
+        assert!(command.status().unwrap().success());
+    };
+    entries("get", &[]);
+    let crypto = &mut wattlock::Runtime::builder().telemetry(false).build().unwrap().dispatcher();
+    let mut copy = Keys::new(Folder::open(&folder).unwrap());
+    let id = copy.list().unwrap().0[0].id;
+    let old = fs::read(desk.path("key.txt")).unwrap();
+    let old = wattlock_files::keys::identities(&old, wattlock_files::age::NoCallbacks).unwrap();
+    let new = wattlock_files::Sealer::new(vec![Box::new(other.identity.to_public())]).unwrap();
+    copy.rewrap(id, &wattlock_files::Opener::new(old), &new, crypto).unwrap();
+    entries("put", &[id.to_string()]);
+    let open = |desk: &Desk, name: &str, to: &str| {
+        let more = "unreadable = \"skip\"";
+        let config = desk.config(name, &broker.address(), keys, &topic(&sealed, to, "open", more));
+        Bridge::start(&config, name)
+    };
+    let mut opening = open(&other, "rewrap-new", &opened);
+    assert_eq!(broker.read_until(&opened, 1, 20), all);
+    opening.stop();
+    let unreadable = |desk: &Desk, name: &str, reason: &str| {
+        let mut opening = open(desk, name, &opened);
+        let until = std::time::Instant::now() + Duration::from_secs(120);
+        // Nothing comes out, so its offsets are what is waited for.
+        while committed(broker, name, &sealed) < 20 {
+            assert!(std::time::Instant::now() < until, "{name}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        assert_eq!(opening.stop()["topics"][&sealed]["unreadable"], serde_json::json!({ reason: 20 }));
+    };
+    unreadable(&desk, "rewrap-old", "no-identity");
+    entries("remove", &[id.to_string()]);
+    unreadable(&other, "rewrap-shredded", "no-key");
+}
+
+fn committed(broker: &Broker, group: &str, topic: &str) -> i64 {
+    use rdkafka::consumer::{BaseConsumer, Consumer};
+    let reader: BaseConsumer = broker.settings().set("group.id", group).create().unwrap();
+    let mut one = rdkafka::TopicPartitionList::new();
+    one.add_partition(topic, 0);
+    let found = reader.committed_offsets(one, Duration::from_secs(20)).unwrap();
+    found.elements()[0].offset().to_raw().unwrap_or(-1)
+}
+
+/// Processor seconds a gigabyte: copying, sealing and opening by the same bridge, one after the other.
+fn figures(broker: &Broker) {
+    let desk = Desk::new();
+    for (len, count) in [(1024, 150_000), (100, 600_000)] {
+        let name = |what: &str| format!("figures.{len}.{what}");
+        let topics = ["plain", "copied", "sealed", "opened"];
+        topics.iter().for_each(|what| broker.topic(&name(what), 2, &[]));
+        let writer = broker.writer();
+        let value = vec![b'v'; len];
+        for number in 0..count {
+            let record = Rec::new(format!("k{}", number % 1000), value.clone(), 1_700_000_000_000);
+            send(&writer, &name("plain"), number % 2, &record);
+        }
+        settle(&writer);
+        let mut base = 0.0;
+        for (task, from, to) in
+            [("copy", "plain", "copied"), ("seal", "plain", "sealed"), ("open", "sealed", "opened")]
+        {
+            let what = topic(&name(from), &name(to), task, "");
+            let config =
+                desk.config(&format!("figures-{len}-{task}"), &broker.address(), "folder = \"keys\"", &what);
+            let bridge = Bridge::start(&config, task);
+            while (0..2).map(|partition| end(broker, &name(to), partition)).sum::<i64>() < i64::from(count) {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            let seconds = bridge.seconds() / (f64::from(count) * len as f64 / 1e9);
+            base = if task == "copy" { seconds } else { base };
+            println!("{len} bytes, {task}: {seconds:.2} CPU seconds a GB, {:.2} of copying", seconds / base);
+        }
+    }
+}
+
+fn end(broker: &Broker, topic: &str, partition: i32) -> i64 {
+    use rdkafka::consumer::{BaseConsumer, Consumer};
+    let reader: BaseConsumer = broker.settings().set("group.id", "ends").create().unwrap();
+    reader.fetch_watermarks(topic, partition, Duration::from_secs(20)).unwrap().1
+}
