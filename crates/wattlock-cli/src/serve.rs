@@ -117,7 +117,7 @@ impl Command {
         certificate: &Certificate,
     ) -> Result<Server> {
         let core = (self.compare && self.workers() == 1 && cores() > 1).then_some(0);
-        let listeners = vec![Listener { port, certificate: certificate.clone() }];
+        let listeners = vec![Listener { port, certificate: certificate.clone(), more: String::new() }];
         Server::start(&Plan {
             nginx,
             openssl,

@@ -363,6 +363,7 @@ fn check_is_content_only_when_everything_is_in_place() {
         ("libssl", true),
         ("module", true),
         ("together", true),
+        ("kernel TLS", true),
         ("with this machine's openssl.cnf", false),
         ("configuration", false),
     ] {

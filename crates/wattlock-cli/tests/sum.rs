@@ -180,7 +180,7 @@ fn files_that_cannot_be_read_cost_a_line_each_and_the_rest_is_summed() {
     assert_eq!((printed.split(|byte| *byte == b'\n').count(), code, lines), (5, 1, 7));
     desk.same("sha512", &["gone"], b"");
     // Root reads everything.
-    fs::set_permissions(desk.at("b"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(desk.at("b"), fs::Permissions::from_mode(0o0)).unwrap();
     desk.same("sha512", &["a", "b", "c"], b"");
 }
 

@@ -105,7 +105,7 @@ pub fn sum<T: Send>(
     }
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
     let work = Work { kind, progress, told: Mutex::new(()), buffers: Mutex::default() };
-    let mut pieces = Pieces { files: files.zip(0..), small: Vec::new(), bytes: 0 };
+    let mut pieces = Pieces { files, taken: 0, small: Vec::new(), bytes: 0 };
     let (stop, mut turn, mut failed) = (AtomicBool::new(false), Turn::default(), None);
     source.in_order(
         threads,
@@ -133,14 +133,14 @@ pub fn sum<T: Send>(
 }
 
 /// A file's place, the caller's mark, and where it is.
-type File1<T> = (u64, T, PathBuf);
+type Place<T> = (u64, T, PathBuf);
 /// A file's place, the caller's mark, and the result.
 type Answer<T> = (u64, T, io::Result<Digest>);
 
 /// What one thread does at a time.
 enum Piece<T> {
-    Small(Vec<File1<T>>),
-    Large(File1<T>),
+    Small(Vec<Place<T>>),
+    Large(Place<T>),
     Done(Answer<T>),
 }
 
@@ -174,17 +174,25 @@ impl<T> Iterator for Turn<T> {
 
 /// Puts files together to pieces.
 struct Pieces<T, F: Iterator<Item = (T, io::Result<Input>)>> {
-    files: std::iter::Zip<F, std::ops::RangeFrom<u64>>,
-    small: Vec<File1<T>>,
+    files: F,
+    /// How many were taken: the place of the next.
+    taken: u64,
+    small: Vec<Place<T>>,
     bytes: usize,
 }
 
 impl<T, F: Iterator<Item = (T, io::Result<Input>)>> Pieces<T, F> {
     fn next(&mut self, work: &Work<'_>, source: &impl CryptoSource) -> Option<Piece<T>> {
         loop {
-            let Some(((mark, input), place)) = self.files.next() else {
+            let waits = self.small.first().is_some_and(|first| self.taken - first.0 >= PATIENCE);
+            if self.small.len() >= FILES || self.bytes >= BATCH || waits {
+                return Some(self.all_small());
+            }
+            let Some((mark, input)) = self.files.next() else {
                 return (!self.small.is_empty()).then(|| self.all_small());
             };
+            let place = self.taken;
+            self.taken += 1;
             let path = match input {
                 Ok(Input::Path(path)) => path,
                 Ok(Input::Stdin) => return Some(work.here(source, place, mark, &mut io::stdin().lock())),
@@ -208,10 +216,6 @@ impl<T, F: Iterator<Item = (T, io::Result<Input>)>> Pieces<T, F> {
                     });
                 }
                 Err(error) => return Some(Piece::Done((place, mark, Err(error)))),
-            }
-            let waits = self.small.first().is_some_and(|first| place - first.0 >= PATIENCE);
-            if self.small.len() >= FILES || self.bytes >= BATCH || waits {
-                return Some(self.all_small());
             }
         }
     }
@@ -272,7 +276,7 @@ impl Work<'_> {
     fn together<T>(
         &self,
         crypto: &mut dyn Crypto,
-        files: Vec<File1<T>>,
+        files: Vec<Place<T>>,
         buffer: &mut [u8],
     ) -> Vec<Answer<T>> {
         let mut answers = Vec::with_capacity(files.len());
@@ -418,5 +422,79 @@ impl Iterator for Walk {
                 Err(error) => return Some((entry.path(), Err(error))),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    struct Nobody;
+
+    impl CryptoSource for Nobody {
+        fn here<T>(&self, work: impl FnOnce(&mut dyn Crypto) -> T) -> T {
+            work(&mut Nobody)
+        }
+    }
+
+    impl Crypto for Nobody {
+        fn run(&mut self, _: &mut Request<'_>) -> Result<usize, wattlock_core::Error> {
+            Err(wattlock_core::Error::Unsupported)
+        }
+
+        fn run_all(&mut self, items: &mut [Item<'_>]) {
+            items.iter_mut().for_each(|item| item.result = Err(wattlock_core::Error::Unsupported));
+        }
+    }
+
+    fn stream() -> io::Result<Input> {
+        Ok(Input::Stream(Box::new(Cursor::new(Vec::new()))))
+    }
+
+    #[test]
+    fn a_small_file_among_others_is_not_left_for_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let small = folder.path().join("small");
+        std::fs::write(&small, b"x").unwrap();
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        let progress = Progress::new(&NEVER);
+        let work = Work { kind: Kind::Sha256, progress, told: Mutex::new(()), buffers: Mutex::default() };
+        let files = std::iter::once(Ok(Input::Path(small))).chain(std::iter::repeat_with(stream));
+        let mut pieces = Pieces {
+            files: files.zip(0..).map(|(input, mark)| (mark, input)),
+            taken: 0,
+            small: Vec::new(),
+            bytes: 0,
+        };
+        let mut before = 0;
+        let begun = loop {
+            match pieces.next(&work, &Nobody) {
+                Some(Piece::Small(files)) => break files,
+                Some(_) => before += 1,
+                None => panic!("it has no end"),
+            }
+        };
+        assert_eq!((begun.len(), begun[0].0, before), (1, 0, PATIENCE - 1));
+    }
+
+    #[test]
+    fn an_engine_that_does_nothing_is_an_error_of_each_file_in_its_place() {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        let files =
+            (0..5).map(|mark| (mark, if mark == 3 { Err(ErrorKind::NotFound.into()) } else { stream() }));
+        let mut seen = Vec::new();
+        let done = sum(Kind::Sha256, files, &Nobody, Progress::new(&NEVER), |ready| {
+            seen.extend(ready.map(|(mark, result)| (mark, result.map_err(|error| error.kind()))));
+            Ok(())
+        });
+        assert!(done.is_ok());
+        let kinds: Vec<_> = seen.iter().map(|(mark, result)| (*mark, result.unwrap_err())).collect();
+        let other = ErrorKind::Other;
+        assert_eq!(kinds, [(0, other), (1, other), (2, other), (3, ErrorKind::NotFound), (4, other)]);
+        let none = std::iter::empty::<((), io::Result<Input>)>();
+        let refused = sum(Kind::Aes128Ctr, none, &Nobody, Progress::new(&NEVER), |_| Ok(()));
+        assert!(matches!(refused, Err(Error::Engine(_))));
     }
 }

@@ -18,7 +18,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     CipherSuite, ClientConfig, DigitallySignedStruct, Error, HandshakeKind, SignatureScheme,
-    SupportedProtocolVersion,
+    SupportedCipherSuite, SupportedProtocolVersion,
 };
 use wattlock_shell::INTERRUPTED;
 
@@ -88,8 +88,19 @@ pub fn config(
     groups: &[Group],
     resume: bool,
 ) -> Result<Arc<ClientConfig>> {
+    with_suites(version, groups, resume, default_suites())
+}
+
+/// The same with ECDHE-RSA-AES128-SHA alone, and no encrypt-then-MAC, which rustls never offers.
+///
+/// # Errors
+/// As [`config`].
+pub fn cbc_config(groups: &[Group]) -> Result<Arc<ClientConfig>> {
+    with_suites(&TLS12, groups, false, super::cbc::suite().into_iter().collect())
+}
+
+fn default_suites() -> Vec<SupportedCipherSuite> {
     let mut provider: CryptoProvider = aws_lc_rs::default_provider();
-    provider.kx_groups = groups.iter().map(|group| group.fixed()).collect();
     provider.cipher_suites.retain(|suite| {
         matches!(
             suite.suite(),
@@ -98,6 +109,17 @@ pub fn config(
                 | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
         )
     });
+    provider.cipher_suites
+}
+
+fn with_suites(
+    version: &'static SupportedProtocolVersion,
+    groups: &[Group],
+    resume: bool,
+    cipher_suites: Vec<SupportedCipherSuite>,
+) -> Result<Arc<ClientConfig>> {
+    let kx_groups = groups.iter().map(|group| group.fixed()).collect();
+    let provider = CryptoProvider { kx_groups, cipher_suites, ..aws_lc_rs::default_provider() };
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(&[version])?
         .dangerous()

@@ -1,6 +1,7 @@
 //! HTTPS with Wattlock and without: the same nginx, one worker on one core, the client on another, in turn in the same
 //! run. What is compared is in [`rows`].
 
+mod cbc;
 pub mod client;
 pub mod groups;
 pub mod rows;
@@ -162,12 +163,19 @@ pub fn in_turn(
 struct Pair {
     stock: Server,
     ours: Server,
-    /// Which listener has which key.
-    listeners: HashMap<KeyType, usize>,
+    /// Which listener has which key and buffers.
+    listeners: HashMap<Place, usize>,
     words: String,
     /// The stock server and its OpenSSL, with versions.
     against: String,
     _folder: tempfile::TempDir,
+}
+
+/// What listeners differ in.
+type Place = (KeyType, [Option<&'static str>; 2]);
+
+fn place(row: &Row) -> Place {
+    (row.key, row.buffers)
 }
 
 impl Pair {
@@ -180,16 +188,19 @@ impl Pair {
         for (name, bytes) in [("64k", 64 << 10), ("1m", 1 << 20)] {
             std::fs::write(root.join(name), vec![b'w'; bytes])?;
         }
-        let (mut listeners, mut keys) = (Vec::new(), HashMap::new());
+        let (mut listeners, mut keys) = ([Vec::new(), Vec::new()], HashMap::new());
         for row in rows {
-            if let Entry::Vacant(free) = keys.entry(row.key) {
-                free.insert(listeners.len());
+            if let Entry::Vacant(free) = keys.entry(place(row)) {
+                free.insert(listeners[0].len());
                 let certificate = Certificate::self_signed(row.key, folder.path())?;
-                listeners.push(Listener { port: 0, certificate });
+                for (side, buffer) in listeners.iter_mut().zip(row.buffers) {
+                    let more = buffer.map_or(String::new(), |size| format!("ssl_buffer_size {size};"));
+                    side.push(Listener { port: 0, certificate: certificate.clone(), more });
+                }
             }
         }
-        let start = |openssl| start_one(&nginx, openssl, &root, &listeners, core);
-        let (stock, ours) = (start(OpenSsl::Stock)?, start(OpenSsl::Wattlock(&parts))?);
+        let start = |openssl, side: usize| start_one(&nginx, openssl, &root, &listeners[side], core);
+        let (stock, ours) = (start(OpenSsl::Stock, 0)?, start(OpenSsl::Wattlock(&parts), 1)?);
         if let Some(Err(why)) = &ours.active {
             bail!("Wattlock's module is inactive: {why}");
         }
@@ -207,16 +218,19 @@ impl Pair {
 
     /// What the server with Wattlock has done so far, by its own count.
     fn done(&self, row: &Row) -> Result<Done> {
-        done(self.ours.addresses[self.listeners[&row.key]])
+        done(self.ours.addresses[self.listeners[&place(row)]])
     }
 
     fn measure(&mut self, row: &Row, settings: &Settings) -> Result<Sides> {
         self.stock.check()?;
         self.ours.check()?;
-        let at = self.listeners[&row.key];
+        let at = self.listeners[&place(row)];
         let paths: Vec<String> = row.path.iter().map(|path| (*path).to_owned()).collect();
         let once = |server: &Server| {
-            let fresh = client::config(row.version, row.groups, false)?;
+            let fresh = match row.cbc {
+                true => client::cbc_config(row.groups)?,
+                false => client::config(row.version, row.groups, false)?,
+            };
             let config =
                 if row.resumed { client::config(row.version, row.groups, true)? } else { fresh.clone() };
             let load = Load {

@@ -60,6 +60,10 @@ pub struct Row {
     pub resumed: bool,
     /// A file to request over connections that stay; none: handshakes.
     pub path: Option<&'static str>,
+    /// AES-128-CBC with HMAC-SHA-1 and MACs before encryption, instead of AES-256-GCM.
+    pub cbc: bool,
+    /// `ssl_buffer_size` of the stock server and of the one with Wattlock; none: nginx's default, 16k.
+    pub buffers: [Option<&'static str>; 2],
     /// What is compared.
     pub measure: Measure,
 }
@@ -72,8 +76,12 @@ const BASE: Row = Row {
     connections: 64,
     resumed: false,
     path: None,
+    cbc: false,
+    buffers: [None; 2],
     measure: Measure::Rate,
 };
+
+const CBC: Row = Row { connections: 16, path: Some("/1m"), cbc: true, measure: Measure::Cpu, ..BASE };
 
 /// All rows.
 pub const ROWS: &[Row] = &[
@@ -110,6 +118,11 @@ pub const ROWS: &[Row] = &[
         measure: Measure::Cpu,
         ..BASE
     },
+    // A write of nginx must have several fragments for several records to be made at once.
+    Row { name: "response-cbc-1m", buffers: [None, Some("128k")], ..CBC },
+    Row { name: "response-cbc-1m-128k", buffers: [Some("128k"); 2], ..CBC },
+    Row { name: "response-cbc-64k", path: Some("/64k"), buffers: [None, Some("128k")], ..CBC },
+    Row { name: "response-cbc-1m-16k", ..CBC },
 ];
 
 #[cfg(test)]

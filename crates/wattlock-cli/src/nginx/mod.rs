@@ -247,8 +247,8 @@ fn test(nginx: &Nginx, file: &Path, prefix: Option<&Path>) -> Result<()> {
 /// Starts an nginx of our own for a moment, and returns what its status page says.
 fn probe(nginx: &Nginx, openssl: OpenSsl<'_>) -> Result<Value> {
     let folder = tempfile::Builder::new().prefix("wattlock-check-").tempdir()?;
-    let listeners =
-        vec![Listener { port: 0, certificate: Certificate::self_signed(KeyType::P256, folder.path())? }];
+    let certificate = Certificate::self_signed(KeyType::P256, folder.path())?;
+    let listeners = vec![Listener { port: 0, certificate, more: String::new() }];
     let root = folder.path();
     let server =
         Server::start(&Plan { nginx, openssl, root, listeners, workers: 1, core: None, http2: false })?;
@@ -310,6 +310,7 @@ fn check(wanted: &Check, choice: &Choice) -> Result<()> {
         }
         Err(error) => find("configuration", false, format!("{error:#}")),
     }
+    find("kernel TLS", true, kernel_tls());
     if let Some(url) = &wanted.status {
         let (good, words) = judge(fetch(url).and_then(|text| Ok(serde_json::from_str(&text)?)));
         find("running", good, words);
@@ -324,6 +325,24 @@ fn check(wanted: &Check, choice: &Choice) -> Result<()> {
     let bad = findings.iter().filter(|finding| !finding.good).count();
     ensure!(bad == 0, "{bad} of {} things looked at stand in the way", findings.len());
     Ok(())
+}
+
+/// Whether the kernel encrypts records itself where a configuration asks for that (`ssl_conf_command Options KTLS`, kernel
+/// documentation networking/tls). It need not.
+fn kernel_tls() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let ready = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_ulp").unwrap_or_default();
+    let modules = Path::new("/lib/modules").join(release.trim()).join("kernel/net/tls");
+    if ready.split_whitespace().any(|name| name == "tls") {
+        return "the kernel has it; with `ssl_conf_command Options KTLS` it encrypts records, not Wattlock"
+            .to_owned();
+    }
+    match modules.is_dir() {
+        true => {
+            "not loaded (`modprobe tls`); without it `ssl_conf_command Options KTLS` does nothing".to_owned()
+        }
+        false => "this kernel has none; `ssl_conf_command Options KTLS` does nothing".to_owned(),
+    }
 }
 
 /// What a status page, or its absence, means.

@@ -101,6 +101,8 @@ pub struct Listener {
     pub port: u16,
     /// What it shows to clients.
     pub certificate: Certificate,
+    /// Further directives of this server.
+    pub more: String,
 }
 
 /// How OpenSSL inside nginx is configured.
@@ -352,6 +354,7 @@ fn configuration(plan: &Plan<'_>, at: &str, addresses: &[SocketAddr]) -> Result<
         }
         put(&format!("ssl_certificate {};", quoted(&listener.certificate.chain)?));
         put(&format!("ssl_certificate_key {};", quoted(&listener.certificate.key)?));
+        put(&listener.more);
         put(&format!("root {at}/www;"));
         if !plan.nginx.lacks("http_autoindex_module") {
             put("autoindex on;");
@@ -462,7 +465,7 @@ mod tests {
             Nginx { program: "/n".into(), version: [1, 29, 0], built: String::new(), libraries: None };
         let certificate = Certificate { chain: "/c.pem".into(), key: "/c.key".into() };
         let addresses = [address(0).unwrap(), address(0).unwrap()];
-        let listeners = vec![Listener { port: 0, certificate }; 2];
+        let listeners = vec![Listener { port: 0, certificate, more: String::new() }; 2];
         let root = Path::new("/");
         let plan = Plan {
             nginx: &nginx,
