@@ -628,8 +628,6 @@ FN word64 without_end(word64 left) {
 
 template <bool ENCRYPT> PART void aes_xts(Warp warp, const wl_run &run) {
     uint64_t tiles = wl_units(run.units, WL_TILE_ROWS);
-    Raw first = raw_key(run.key + (ENCRYPT ? RAW_FIRST : RAW_LAST));
-    Raw last = raw_key(run.key + (ENCRYPT ? RAW_LAST : RAW_FIRST));
     ROLLED for (uint64_t tile = warp.index; tile < tiles; tile += warp.count) {
         Rows r = tile_rows(run, tile);
         pred on = lt(splat(0), r.bytes);
@@ -642,6 +640,7 @@ template <bool ENCRYPT> PART void aes_xts(Warp warp, const wl_run &run) {
             return times_x_to(u, lane());
         };
         word s[128];
+        Raw first = raw_key(run.key + (ENCRYPT ? RAW_FIRST : RAW_LAST));
         load_state(s, r, whole, [&](word v[4], uint32_t b) {
             Tweak u = block_tweak(b);
             UNROLL for (int j = 0; j < 4; j++) v[j] = xor3(v[j], u.w[j], splat(first.k[j]));
@@ -652,6 +651,7 @@ template <bool ENCRYPT> PART void aes_xts(Warp warp, const wl_run &run) {
         else
             decrypt_rounds(s, run.key + WL_KEY_DECRYPT, rounds_of(run));
         transpose(s);
+        Raw last = raw_key(run.key + (ENCRYPT ? RAW_LAST : RAW_FIRST));
         store_state(s, r, whole, [&](word v[4], uint32_t b) {
             Tweak u = block_tweak(b);
             UNROLL for (int j = 0; j < 4; j++) v[j] = xor3(v[j], u.w[j], splat(last.k[j]));
@@ -729,17 +729,18 @@ PART void aes_cbc_edges(Warp warp, const wl_run &run) {
 }
 PART void aes_cbc_decrypt(Warp warp, const wl_run &run) {
     uint64_t tiles = wl_units(run.units, WL_TILE_ROWS);
-    Raw first = raw_key(run.key + RAW_FIRST), last = raw_key(run.key + RAW_LAST);
     ROLLED for (uint64_t tile = warp.index; tile < tiles; tile += warp.count) {
         Rows r = tile_rows(run, tile);
         bool whole = one_piece(r) && one_message(r);
         word s[128];
+        Raw last = raw_key(run.key + RAW_LAST);
         load_state(s, r, whole, [&](word v[4], uint32_t) {
             UNROLL for (int j = 0; j < 4; j++) v[j] ^= last.k[j];
         });
         transpose(s);
         decrypt_rounds(s, run.key + WL_KEY_DECRYPT, rounds_of(run));
         transpose(s);
+        Raw first = raw_key(run.key + RAW_FIRST);
         store_state(s, r, whole, [&](word v[4], uint32_t b) {
             // Lane 0's block before is in the row before, the nonce, or among the edges.
             bool edge = (!whole || b == 0) && (b == 0 || pick64(r.index, b) == 0);

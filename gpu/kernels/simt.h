@@ -63,7 +63,12 @@ FN word64 mul_wide(word a, word b) {
     asm("mul.wide.u32 %0, %1, %2;" : "=l"(r) : "r"(a), "r"(b));
     return r;
 }
-FN void mul_add(word64 &sum, word a, word b) { asm("mad.wide.u32 %0, %1, %2, %0;" : "+l"(sum) : "r"(a), "r"(b)); }
+// By halves with a carry: of mad.wide the assembler makes a product and a part of an addition of three numbers, on the
+// pipe that has too much to do already.
+FN void mul_add(word64 &sum, word a, word b) {
+    asm("{ .reg .u32 l, h; mov.b64 {l, h}, %0; mad.lo.cc.u32 l, %1, %2, l; madc.hi.u32 h, %1, %2, h; mov.b64 %0, {l, h}; }"
+        : "+l"(sum) : "r"(a), "r"(b));
+}
 
 // Addresses are of global memory. Volatile: in the order in which the source has them.
 struct Four { uint32_t x, y, z, w; };
