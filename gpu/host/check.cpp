@@ -1,4 +1,4 @@
-// The kernels once around, for tools that watch a program: the address and undefined-behaviour sanitizers, and memcheck.
+// The kernels once around, for tools that watch a program: the address and undefined-behaviour sanitizers, memcheck.
 //
 //   check            every plan over lengths around all borders; buffers are exact, each an allocation of its own
 //   check overrun    reads one byte too many: the address sanitizer must stop it
@@ -101,7 +101,8 @@ static void once(const Plan &plan, uint64_t length, uint32_t count, uint32_t key
     Bytes key(WL_KEY_AREA);
     for (uint32_t i = 0; i < key_bytes * (plan.xts ? 2 : 1); i++) key.at[i] = next_byte();
     Exact input(total, offset, true), sealed(total, offset, false), opened(total, offset, false);
-    Exact nonces(16 * count, 0, true), aad(21 * count, 0, true), tags(16 * count, 0, false), results(4 * count, 0, false);
+    Exact nonces(16 * count, 0, true), aad(21 * count, 0, true);
+    Exact tags(16 * count, 0, false), results(4 * count, 0, false);
     VALGRIND_MAKE_MEM_UNDEFINED(key.at, 64);
     VALGRIND_MAKE_MEM_UNDEFINED(input.at, input.size);
     wl_run run = {};
