@@ -2,7 +2,9 @@
 #   make run    sets up, builds, and shows the main job beside cp, age and the stock nginx; ends with some lines and a
 #               page (INPUT=file or folder takes yours)
 #   make test   sets up, builds, passes all tests
-# Others: make bridge and make bridge-test (for Kafka), make build, make install and make uninstall (PREFIX, DESTDIR), make soak (long), make bench, make setup,
+# Others: make build, make install and make uninstall (PREFIX, DESTDIR), make soak (long), make bench, make setup,
+# make bridge and make bridge-test (for Kafka), make gpu (the kernels of the GPU engine for all chips; fetches their
+# compiler, needs no GPU),
 # make newer (what tests OpenSSL and nginx, with the next release lines of both, which are built from source),
 # make fresh (these commands as a newcomer meets them: in bare roots of this release of Debian and of the next; about an
 # hour, needs root).
@@ -10,7 +12,7 @@
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
-.PHONY: run test build bridge bridge-test install uninstall setup soak newer fresh bench clean
+.PHONY: run test build bridge bridge-test install uninstall setup soak newer fresh bench gpu clean
 
 run: build
 	scripts/run.sh "$(INPUT)"
@@ -57,6 +59,11 @@ fresh:
 # Every table, and each as JSON in target/bench. Some twenty minutes on two cores that have nothing else to do.
 bench: build
 	scripts/bench.sh
+
+gpu:
+	scripts/setup.sh test
+	gpu/build.sh $(or $(CARGO_TARGET_DIR),target)/gpu
+	python3 gpu/tools/count.py $(or $(CARGO_TARGET_DIR),target)/gpu/tools $(or $(CARGO_TARGET_DIR),target)/gpu sm_90
 
 clean:
 	cargo clean

@@ -34,6 +34,9 @@ RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
 step "fuzz targets, a smoke run"
 SECONDS_EACH=${SECONDS_EACH:-3} scripts/fuzz-smoke.sh
 
+step "GPU kernels, on this CPU"
+scripts/gpu.sh 2>&1 | tee -a "$log"
+
 step tests
 cargo test --workspace --locked --no-fail-fast 2>&1 | tee -a "$log"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the kernels as a library for this CPU: build.sh FOLDER [compiler's flags]. Needs a C++ compiler, nothing of CUDA.
+# Builds the kernels as a library for this CPU: build.sh FOLDER [compiler's flags]. Needs a C++ compiler, no CUDA.
 set -euo pipefail
 here=$(realpath "$(dirname "$0")")
 out=${1:?usage: build.sh FOLDER [flags]}

@@ -304,7 +304,8 @@ template <bool GCM> PART void aes_counter(Warp warp, const wl_run &run) {
         keystream<GCM>(s, run, r);
         Raw raw = raw_key(run.key + RAW_LAST);
         if (one_piece(r)) {
-            word64 in = splat64(pick64(r.in, 0)) + wide(lane() * 16u), out = splat64(pick64(r.out, 0)) + wide(lane() * 16u);
+            word64 in = splat64(pick64(r.in, 0)) + wide(lane() * 16u);
+            word64 out = splat64(pick64(r.out, 0)) + wide(lane() * 16u);
             UNROLL for (uint32_t b = 0; b < 32; b++) {
                 word v[4];
                 load16(v, in + b * WL_ROW, eq(lane(), lane()));
@@ -373,7 +374,8 @@ template <bool XTS> PART void aes_per_message(Warp warp, const wl_run &run) {
 FN uint64_t pieces_at(const wl_run &run) { return run.scratch + 16 * (uint64_t)run.messages; }
 
 template <bool INTEGER> PART void hash_row(Sum &sum, const word c[4], uint64_t at) {
-    add_product<INTEGER>(sum, to_block(c), splat64(load_u64(at)), splat64(load_u64(at + 8)), splat64(load_u64(at + 16)));
+    word64 lo = splat64(load_u64(at)), hi = splat64(load_u64(at + 8)), mixed = splat64(load_u64(at + 16));
+    add_product<INTEGER>(sum, to_block(c), lo, hi, mixed);
 }
 // Ends a piece: every lane's sum to the right power, all added up. `blocks`: of the piece's last row.
 template <bool INTEGER> PART void store_piece(const wl_run &run, const Sum &sum, uint32_t blocks, uint64_t place) {
@@ -395,7 +397,8 @@ template <bool SEAL, bool INTEGER> PART void aes_gcm(Warp warp, const wl_run &ru
         Raw raw = raw_key(run.key + RAW_LAST);
         Sum sum = no_sum();
         if (SEAL && one_piece(r) && one_message(r)) {
-            word64 in = splat64(pick64(r.in, 0)) + wide(lane() * 16u), out = splat64(pick64(r.out, 0)) + wide(lane() * 16u);
+            word64 in = splat64(pick64(r.in, 0)) + wide(lane() * 16u);
+            word64 out = splat64(pick64(r.out, 0)) + wide(lane() * 16u);
             UNROLL for (uint32_t b = 0; b < 32; b++) {
                 word v[4];
                 load16(v, in + b * WL_ROW, eq(lane(), lane()));
@@ -528,6 +531,21 @@ template <bool SEAL> PART void aes_gcm_tags(Warp warp, const wl_run &run) {
 
 // ---- Modes that read blocks into the state: XTS and CBC decryption ----
 
+// While rounds need all registers, what comes after them waits in memory.
+FN void park(const Rows &r, parked p[5]) {
+    p[0] = low(r.in);
+    p[1] = low(r.in >> 32);
+    p[2] = low(r.out);
+    p[3] = low(r.out >> 32);
+    p[4] = r.bytes;
+}
+FN void take(Rows &r, const parked p[5]) {
+    word in = p[0], in_high = p[1], out = p[2], out_high = p[3];
+    r.in = wide(in) | (wide(in_high) << 32);
+    r.out = wide(out) | (wide(out_high) << 32);
+    r.bytes = p[4];
+}
+
 // Rows of a tile into a state, a key's words (and in XTS tweaks) added. `tweak(v, row)` adds to a row's blocks.
 template <class Add> PART void load_state(word s[128], const Rows &r, bool whole, const Add &add) {
     if (whole) {
@@ -575,7 +593,9 @@ template <class Add> PART void store_state(const word s[128], const Rows &r, boo
 struct Tweak { word w[4]; };
 // t shifted by a number of words or bits, and what left at the top brought back.
 PART Tweak brought_back(word w0, word w1, word w2, word w3, word over) {
-    return {{w0 ^ over ^ (over << 1) ^ (over << 2) ^ (over << 7), w1 ^ (over >> 31) ^ (over >> 30) ^ (over >> 25), w2, w3}};
+    w0 ^= over ^ (over << 1) ^ (over << 2) ^ (over << 7);
+    w1 ^= (over >> 31) ^ (over >> 30) ^ (over >> 25);
+    return {{w0, w1, w2, w3}};
 }
 // Times x^n, n below 32, a lane's own.
 PART Tweak times_x_to(const Tweak &t, word n) {
@@ -626,32 +646,48 @@ FN word64 without_end(word64 left) {
     return sel64(eq64(whole, left), whole, less);
 }
 
+FN void leave_end(Rows &r) {
+    word64 left = without_end(r.left);
+    r.bytes = low(sel64(lt64(left, splat64(WL_ROW)), left, splat64(WL_ROW)));
+}
+
 template <bool ENCRYPT> PART void aes_xts(Warp warp, const wl_run &run) {
     uint64_t tiles = wl_units(run.units, WL_TILE_ROWS);
-    Raw first = raw_key(run.key + (ENCRYPT ? RAW_FIRST : RAW_LAST));
-    Raw last = raw_key(run.key + (ENCRYPT ? RAW_LAST : RAW_FIRST));
     ROLLED for (uint64_t tile = warp.index; tile < tiles; tile += warp.count) {
         Rows r = tile_rows(run, tile);
         pred on = lt(splat(0), r.bytes);
         Tweak t = row_tweak(load_tweak(run, r.message, on), sel(on, low(r.index), splat(0)));
-        word64 left = without_end(r.left);
-        r.bytes = low(sel64(lt64(left, splat64(WL_ROW)), left, splat64(WL_ROW)));
+        leave_end(r);
         bool whole = one_piece(r);
         auto block_tweak = [&](uint32_t b) {
-            Tweak u = {{splat(pick(t.w[0], b)), splat(pick(t.w[1], b)), splat(pick(t.w[2], b)), splat(pick(t.w[3], b))}};
+            Tweak u;
+            UNROLL for (int j = 0; j < 4; j++) u.w[j] = splat(pick(t.w[j], b));
             return times_x_to(u, lane());
         };
         word s[128];
+        Raw first = raw_key(run.key + (ENCRYPT ? RAW_FIRST : RAW_LAST));
         load_state(s, r, whole, [&](word v[4], uint32_t b) {
             Tweak u = block_tweak(b);
             UNROLL for (int j = 0; j < 4; j++) v[j] = xor3(v[j], u.w[j], splat(first.k[j]));
         });
+        // Decryption spills in its loop without this, encryption does with it.
+        parked parking[9];
+        if (!ENCRYPT) {
+            park(r, parking);
+            UNROLL for (int j = 0; j < 4; j++) parking[5 + j] = t.w[j];
+        }
         transpose(s);
         if (ENCRYPT)
             encrypt_rounds(s, run.key + WL_KEY_ROUNDS, rounds_of(run));
         else
             decrypt_rounds(s, run.key + WL_KEY_DECRYPT, rounds_of(run));
+        if (!ENCRYPT) {
+            take(r, parking);
+            UNROLL for (int j = 0; j < 4; j++) t.w[j] = parking[5 + j];
+            whole = one_piece(r);
+        }
         transpose(s);
+        Raw last = raw_key(run.key + (ENCRYPT ? RAW_LAST : RAW_FIRST));
         store_state(s, r, whole, [&](word v[4], uint32_t b) {
             Tweak u = block_tweak(b);
             UNROLL for (int j = 0; j < 4; j++) v[j] = xor3(v[j], u.w[j], splat(last.k[j]));
@@ -714,8 +750,8 @@ template <bool ENCRYPT> PART void aes_xts_end(Warp warp, const wl_run &run) {
     }
 }
 
-// CBC decryption: a plaintext block needs the ciphertext block before. In place, the block before a tile may be gone when
-// the tile is written; so they are all copied first, 16 bytes a tile, a lane a tile.
+// CBC decryption: a plaintext block needs the ciphertext block before. In place, the block before a tile may be gone
+// when the tile is written; so they are all copied first, 16 bytes a tile, a lane a tile.
 PART void aes_cbc_edges(Warp warp, const wl_run &run) {
     uint64_t tiles = wl_units(run.units, WL_TILE_ROWS), groups = wl_units(tiles, 32);
     ROLLED for (uint64_t group = warp.index; group < groups; group += warp.count) {
@@ -729,17 +765,19 @@ PART void aes_cbc_edges(Warp warp, const wl_run &run) {
 }
 PART void aes_cbc_decrypt(Warp warp, const wl_run &run) {
     uint64_t tiles = wl_units(run.units, WL_TILE_ROWS);
-    Raw first = raw_key(run.key + RAW_FIRST), last = raw_key(run.key + RAW_LAST);
     ROLLED for (uint64_t tile = warp.index; tile < tiles; tile += warp.count) {
         Rows r = tile_rows(run, tile);
         bool whole = one_piece(r) && one_message(r);
         word s[128];
+        Raw last = raw_key(run.key + RAW_LAST);
         load_state(s, r, whole, [&](word v[4], uint32_t) {
             UNROLL for (int j = 0; j < 4; j++) v[j] ^= last.k[j];
         });
         transpose(s);
         decrypt_rounds(s, run.key + WL_KEY_DECRYPT, rounds_of(run));
+        r = tile_rows(run, again(tile));
         transpose(s);
+        Raw first = raw_key(run.key + RAW_FIRST);
         store_state(s, r, whole, [&](word v[4], uint32_t b) {
             // Lane 0's block before is in the row before, the nonce, or among the edges.
             bool edge = (!whole || b == 0) && (b == 0 || pick64(r.index, b) == 0);

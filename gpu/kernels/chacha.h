@@ -291,8 +291,8 @@ template <bool SEAL> PART void chacha_tags(Warp warp, const wl_run &run) {
         }
         word keep = carry - 1u;  // ~0: the sum was below 2^130 - 5
         UNROLL for (int i = 0; i < 5; i++) sum.l[i] = (sum.l[i] & keep) | (less[i] & ~keep);
-        word h[4] = {sum.l[0] | (sum.l[1] << 26), (sum.l[1] >> 6) | (sum.l[2] << 20), (sum.l[2] >> 12) | (sum.l[3] << 14),
-                     (sum.l[3] >> 18) | (sum.l[4] << 8)};
+        word h[4] = {sum.l[0] | (sum.l[1] << 26), (sum.l[1] >> 6) | (sum.l[2] << 20),
+                     (sum.l[2] >> 12) | (sum.l[3] << 14), (sum.l[3] >> 18) | (sum.l[4] << 8)};
         word tag[4];
         word64 c = splat64(0);
         UNROLL for (uint32_t i = 0; i < 4; i++) {

@@ -61,7 +61,9 @@ FN Block one() { return {splat64(1), splat64(0xc200000000000000ull)}; }
 
 FN word byte_swap(word x) { return prmt<0x0123>(x, x); }
 PART Block to_block(const word v[4]) {
-    return {wide(byte_swap(v[3])) | (wide(byte_swap(v[2])) << 32), wide(byte_swap(v[1])) | (wide(byte_swap(v[0])) << 32)};
+    word64 lo = wide(byte_swap(v[3])) | (wide(byte_swap(v[2])) << 32);
+    word64 hi = wide(byte_swap(v[1])) | (wide(byte_swap(v[0])) << 32);
+    return {lo, hi};
 }
 PART void from_block(word v[4], Block b) {
     v[0] = byte_swap(low(b.hi >> 32));

@@ -63,7 +63,13 @@ FN word64 mul_wide(word a, word b) {
     asm("mul.wide.u32 %0, %1, %2;" : "=l"(r) : "r"(a), "r"(b));
     return r;
 }
-FN void mul_add(word64 &sum, word a, word b) { asm("mad.wide.u32 %0, %1, %2, %0;" : "+l"(sum) : "r"(a), "r"(b)); }
+// By halves with a carry: of mad.wide the assembler makes a product and a part of an addition of three numbers, on the
+// pipe that has too much to do already.
+FN void mul_add(word64 &sum, word a, word b) {
+    asm("{ .reg .u32 l, h; mov.b64 {l, h}, %0;"
+        " mad.lo.cc.u32 l, %1, %2, l; madc.hi.u32 h, %1, %2, h; mov.b64 %0, {l, h}; }"
+        : "+l"(sum) : "r"(a), "r"(b));
+}
 
 // Addresses are of global memory. Volatile: in the order in which the source has them.
 struct Four { uint32_t x, y, z, w; };
@@ -120,6 +126,15 @@ FN void clmul_add(word64 &lo, word64 &hi, word64 a, word64 b) {
     asm("clmad.lo.u64 %0, %1, %2, %0;" : "+l"(lo) : "l"(a), "l"(b));
     asm("clmad.hi.u64 %0, %1, %2, %0;" : "+l"(hi) : "l"(a), "l"(b));
 }
+
+// The same number, of which the compiler does not know that: what is made of it is made again, not kept in registers.
+FN uint64_t again(uint64_t x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+// A place in a lane's own memory: what is put there takes no register meanwhile.
+typedef volatile word parked;
 
 struct Warp { uint64_t index, count; };
 FN Warp this_warp() {
@@ -298,6 +313,9 @@ PART void clmul_add(word64 &lo, word64 &hi, word64 a, word64 b) {
 #endif
     }
 }
+
+FN uint64_t again(uint64_t x) { return x; }
+typedef word parked;
 
 struct Warp { uint64_t index, count; };
 

@@ -9,20 +9,22 @@ without cycles: each inner loop becomes one node, which weighs as often as HOT s
 (searches, byte by byte copies). Of all ways once around the loop, the one with the most 16-byte stores (for a kernel
 that only hashes: loads) is it; of several, the shortest. How many bytes a lane does on it stands in HOT.
 
-Pipes, as NVIDIA's profiler names them on this chip: alu (LOP3, IADD3, SHF, PRMT, ISETP, SEL, VOTE ...), fma (IMAD and its
-moves and shifts), fp64 (CLMAD), lsu (loads, stores, SHFL), uniform, other (branches, barriers). What is not known to be
-elsewhere counts as alu. These are counts in a disassembly, not measurements on hardware.
+Pipes, as NVIDIA's profiler names them on this chip: alu (LOP3, IADD3, SHF, PRMT, ISETP, SEL, VOTE ...), fma (IMAD and
+its moves and shifts), fp64 (CLMAD), lsu (loads, stores, SHFL), uniform, other (branches, barriers). What is not known
+to be elsewhere counts as alu. These are counts in a disassembly, not measurements on hardware.
 
---check fails if a floor is missed, a loop spills, or a figure is more than 1 % above the table's.
+--write keeps the figures as JSON, and as the table between the markers of docs/gpu.md. --check fails if a floor is
+missed, a loop spills, a figure is more than 1 % above the one that is kept, or the page's table is not the JSON's.
 """
 import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
-# row: (kernel, which accesses mark the way, trips of the loop of rounds, bytes a lane does on the way, floor and goal of
-# alu a byte on sm_90). Rounds: 9 middle ones for AES-128, 13 for AES-256.
+# row: (kernel, which accesses mark the way, trips of the loop of rounds, bytes a lane does on the way, floor and goal
+# of alu a byte on sm_90). Rounds: 9 middle ones for AES-128, 13 for AES-256.
 HOT = {
     "AES-128-CTR": ("wl_aes_ctr", "store", 9, 512, 36, 32),
     "AES-256-CTR": ("wl_aes_ctr", "store", 13, 512, 50, 44),
@@ -41,8 +43,8 @@ HOT = {
 
 FMA = re.compile(r"^(IMAD|FFMA|FMUL|FADD|HFMA2)")
 LSU = re.compile(r"^(LD|ST|LDG|STG|LDL|STL|LDS|STS|LDC|SHFL|ATOM|RED|MEMBAR|CCTL|ERRBAR)(\.|$)")
-OTHER = re.compile(r"^(BRA|BRX|EXIT|RET|CALL|BSSY|BSYNC|WARPSYNC|NOP|S2R|S2UR|CS2R|BAR|DEPBAR|BMOV|YIELD|R2UR|POPC|FLO|MUFU"
-                   r"|I2F|F2I|WARPSYNC|BREAK|ENDCOLLECTIVE|NANOSLEEP|LEPC)(\.|$)")
+OTHER = re.compile(r"^(BRA|BRX|EXIT|RET|CALL|BSSY|BSYNC|WARPSYNC|NOP|S2R|S2UR|CS2R|BAR|DEPBAR|BMOV|YIELD|R2UR"
+                   r"|POPC|FLO|MUFU|I2F|F2I|BREAK|ENDCOLLECTIVE|NANOSLEEP|LEPC)(\.|$)")
 
 
 def pipe(name):
@@ -229,6 +231,22 @@ def spills_in_loops(graph):
     return sum(1 for c in heavy for k in c for i in graph.blocks[k] if i.name.split(".")[0] in ("LDL", "STL"))
 
 
+PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/gpu.md"
+BEGIN, END = "<!-- instructions:begin -->", "<!-- instructions:end -->"
+
+
+def page_with(table):
+    """docs/gpu.md with the table in place."""
+    lines = ["| work | alu | fma | fp64 | lsu | registers | floor (goal), alu |", "|---|---|---|---|---|---|---|"]
+    for row, r in table["rows"].items():
+        floor, goal = HOT[row][4:6]
+        lines.append(f"| {row} | {r['alu']:.1f} | {r['fma']:.1f} | {r['fp64']:.2f} | {r['lsu']:.2f} "
+                     f"| {table['kernels'][r['kernel']]['registers']} | {f'{floor} ({goal})' if floor else ''} |")
+    text = PAGE.read_text()
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + "\n\n" + "\n".join(lines) + "\n\n" + END + rest.split(END)[1]
+
+
 def main():
     if len(sys.argv) not in (4, 6):
         sys.exit(__doc__)
@@ -237,7 +255,6 @@ def main():
     if disassembler is None:
         sys.exit(f"{tools}: no cuobjdump")
     disassembler.chmod(0o755)
-    import os
     os.environ["PATH"] = f"{disassembler.parent}:{os.environ['PATH']}"
     for helper in tools.rglob("nvdisasm"):
         helper.chmod(0o755)
@@ -246,8 +263,8 @@ def main():
         code.update(functions(str(disassembler), images / f"{stem}.{chip}.cubin"))
         log = (images / f"{stem}.{chip}.log").read_text()
         for name, stack, stores, loads, registers in re.findall(
-                r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill "
-                r"loads.*?Used (\d+) registers", log, re.S):
+                r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, "
+                r"(\d+) bytes spill loads.*?Used (\d+) registers", log, re.S):
             kernels[name] = {"registers": int(registers), "spill_stores": int(stores), "spill_loads": int(loads),
                              "stack": int(stack)}
     graphs = {name: Graph(lines) for name, lines in code.items()}
@@ -276,8 +293,11 @@ def main():
             bad.append(f"{r['kernel']}: a loop spills")
     if len(sys.argv) == 6 and sys.argv[4] == "--write":
         pathlib.Path(sys.argv[5]).write_text(json.dumps(table, indent=1) + "\n")
+        PAGE.write_text(page_with(table))
     if len(sys.argv) == 6 and sys.argv[4] == "--check":
         kept = json.loads(pathlib.Path(sys.argv[5]).read_text())
+        if PAGE.read_text() != page_with(kept):
+            bad.append(f"{PAGE.name}: its table is not that of {sys.argv[5]}")
         for row in sorted(set(kept["rows"]) | set(rows)):
             if row not in rows or row not in kept["rows"]:
                 bad.append(f"{row}: in the table or in the cubin, not in both")
