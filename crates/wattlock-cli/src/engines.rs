@@ -53,7 +53,7 @@ const SIZES: [usize; 6] = [64, 1024, 4096, 16 << 10, 256 << 10, 4 << 20];
 fn chosen(runtime: &Runtime, kind: Kind, bytes: usize) -> Option<EngineId> {
     let mut weather = Weather { submitters: 1, idle_permille: 1000, ..Weather::default() };
     weather.engines.iter_mut().take(runtime.engines().len()).for_each(|engine| engine.available = true);
-    let shape = Shape { kind, bytes, class: LatencyClass::Bulk };
+    let shape = Shape { kind, bytes, class: LatencyClass::Bulk, messages: 1 };
     let choice = runtime.fresh_policy().choose(&Ask::one(shape), &weather, runtime.clock().now());
     (choice.engine.index() < runtime.engines().len()).then_some(choice.engine)
 }
