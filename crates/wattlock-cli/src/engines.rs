@@ -53,7 +53,7 @@ const SIZES: [usize; 6] = [64, 1024, 4096, 16 << 10, 256 << 10, 4 << 20];
 fn chosen(runtime: &Runtime, kind: Kind, bytes: usize) -> Option<EngineId> {
     let mut weather = Weather { submitters: 1, idle_permille: 1000, ..Weather::default() };
     weather.engines.iter_mut().take(runtime.engines().len()).for_each(|engine| engine.available = true);
-    let shape = Shape { kind, bytes, class: LatencyClass::Bulk };
+    let shape = Shape { kind, bytes, class: LatencyClass::Bulk, messages: 1 };
     let choice = runtime.fresh_policy().choose(&Ask::one(shape), &weather, runtime.clock().now());
     (choice.engine.index() < runtime.engines().len()).then_some(choice.engine)
 }
@@ -118,6 +118,9 @@ fn print_all(runtime: &Runtime) -> Result<()> {
     for (name, why) in wattlock::missing_engines() {
         say!("Not here: {name}: {why}");
     }
+    if let Err(why) = wattlock_shell::setup::gpu() {
+        say!("Not here: cuda: {why}");
+    }
     say!("Not here: {CARDS}");
     let cpu = Summary::here(runtime);
     say!("This CPU    {} (its class in docs/performance.md)", cpu.class);
@@ -151,7 +154,7 @@ fn print_all(runtime: &Runtime) -> Result<()> {
 
 /// What no machine has yet.
 const CARDS: &str =
-    "accelerator cards and GPUs (no engine for them is built in yet); `--emulate` adds a model of one";
+    "accelerator cards (no engine for them is built in yet); `--emulate` adds a model of one, or of a GPU";
 
 /// When a profile is made; the other doors never make one.
 const CALIBRATION: &str = "(`wattlock calibrate` makes one, and so does the first `seal` or `open`; the provider and nginx only read it)";

@@ -73,7 +73,7 @@ pub trait Engine: Send + Sync {
     /// What it is.
     fn description(&self) -> &Description;
 
-    /// Does a validated request on the caller's thread and buffers, and returns the output's length. Allocates
+    /// Does a validated request, which is no run, on the caller's thread and buffers, and returns the output's length. Allocates
     /// nothing except when it expands a key for the first time or compresses. Never blocks.
     ///
     /// # Errors
@@ -91,6 +91,12 @@ pub trait Engine: Send + Sync {
     fn width(&self, kind: Kind) -> u16 {
         let _ = kind;
         1
+    }
+
+    /// Whether its instances take runs of a kind ([`Request::run`]) whole. Others are given each message by itself.
+    fn takes_runs(&self, kind: Kind) -> bool {
+        let _ = kind;
+        false
     }
 
     /// Does validated requests of one kind together, on the caller's thread and buffers, and writes every

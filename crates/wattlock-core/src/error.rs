@@ -23,6 +23,9 @@ pub enum Error {
     /// The tag does not match. Deliberately bare: no detail can leak. The output buffer holds no plaintext.
     #[error("authentication failed")]
     Authentication,
+    /// The tag of this message of a run does not match, and those before it do. Nothing of the run is left in the output.
+    #[error("authentication of message {0} failed")]
+    ForgedMessage(u32),
     /// The request itself is wrong and would be wrong on every engine. The text names the field.
     #[error("invalid request: {0}")]
     Invalid(&'static str),
@@ -41,6 +44,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it says that a tag is wrong.
+    pub const fn is_forgery(&self) -> bool {
+        matches!(self, Error::Authentication | Error::ForgedMessage(_))
+    }
+
     /// Whether repeating the identical request on another engine can give a different outcome.
     pub const fn another_engine_may_help(&self) -> bool {
         matches!(self, Error::Unsupported | Error::Full | Error::Device(_))

@@ -19,6 +19,7 @@ mod kat;
 mod key;
 mod kind;
 mod request;
+mod run;
 pub mod samples;
 mod stream;
 
@@ -31,4 +32,5 @@ pub use kat::{Expected, KnownAnswer, known_answers};
 pub use key::{Algorithm, Curve, EcKey, Key, Material, RsaKey};
 pub use kind::{Family, Group, Kind, KindInfo, KindSet, NonceLen};
 pub use request::{DICTIONARY_MOST, Data, Item, LatencyClass, Options, OwnedRequest, Request, Shape, Work};
+pub use run::{Run, Span, execute};
 pub use stream::{Progress, Stream, stream_known_answers};

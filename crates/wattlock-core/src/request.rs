@@ -9,6 +9,7 @@ use zeroize::Zeroize;
 use crate::error::Error;
 use crate::key::Key;
 use crate::kind::{Family, Kind, NonceLen};
+use crate::run::Run;
 
 /// How urgent the request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
@@ -125,12 +126,15 @@ pub struct Request<'a> {
     pub aad: &'a [u8],
     /// Input and output.
     pub data: Data<'a>,
-    /// Tag: written by seal, read by open, empty for every other family.
+    /// Tag: written by seal, read by open, empty for every other family and for a run.
     pub tag: &'a mut [u8],
     /// Settings, for kinds that have any.
     pub options: Options,
     /// Urgency.
     pub class: LatencyClass,
+    /// Where the messages lie, if these are many under one key. Engines that work inside the call never see it; see
+    /// [`crate::execute`].
+    pub run: Option<&'a Run>,
 }
 
 impl<'a> Request<'a> {
@@ -145,6 +149,7 @@ impl<'a> Request<'a> {
             tag: &mut [],
             options: Options::default(),
             class: LatencyClass::default(),
+            run: None,
         }
     }
 
@@ -161,7 +166,7 @@ impl<'a> Request<'a> {
     /// The request's shape, all that a policy sees of it.
     #[inline]
     pub fn shape(&self) -> Shape {
-        Shape { kind: self.kind, bytes: self.data.len(), class: self.class }
+        Shape { kind: self.kind, bytes: self.data.len(), class: self.class, messages: self.messages() as u32 }
     }
 
     /// Checks everything that does not depend on secret bytes: key algorithm, lengths, room. The runtime calls this
@@ -180,6 +185,9 @@ impl<'a> Request<'a> {
             }
             Data::Apart { to, .. } => to.len(),
         };
+        if let Some(run) = self.run {
+            return self.validate_run(run, room);
+        }
         validate(
             self.kind,
             self.key,
@@ -190,6 +198,15 @@ impl<'a> Request<'a> {
             self.tag.len(),
         )?;
         validate_level(self.kind, self.options.level)
+    }
+
+    #[cold]
+    fn validate_run(&self, run: &Run, room: usize) -> Result<(), Error> {
+        self.key.fits(self.kind)?;
+        if !self.tag.is_empty() {
+            return Err(Error::Invalid("tag length"));
+        }
+        run.validate(self.kind, (self.data.len(), room), self.nonce.len(), self.aad.len())
     }
 }
 
@@ -281,6 +298,8 @@ pub struct Shape {
     pub bytes: usize,
     /// Urgency.
     pub class: LatencyClass,
+    /// Messages that the bytes are of: 1 unless it is a run.
+    pub messages: u32,
 }
 
 /// One unit of work that owns its buffers, for engines that answer later. The input is never changed, so that a
@@ -312,6 +331,8 @@ pub struct Work {
     pub class: LatencyClass,
     /// The door's own mark, carried through untouched.
     pub mark: u64,
+    /// Where the messages lie, if these are many under one key.
+    pub run: Option<Box<Run>>,
 }
 
 impl OwnedRequest {
@@ -328,12 +349,13 @@ impl OwnedRequest {
             options: Options::default(),
             class: LatencyClass::default(),
             mark: 0,
+            run: None,
         }))
     }
 
     /// Another that asks the same.
     pub(crate) fn again(&self) -> OwnedRequest {
-        let Work { kind, key, nonce, aad, input, output, tag, options, class, mark } = &*self.0;
+        let Work { kind, key, nonce, aad, input, output, tag, options, class, mark, run } = &*self.0;
         OwnedRequest(Box::new(Work {
             kind: *kind,
             key: key.clone(),
@@ -345,13 +367,19 @@ impl OwnedRequest {
             options: *options,
             class: *class,
             mark: *mark,
+            run: run.clone(),
         }))
     }
 
     /// The request's shape.
     #[inline]
     pub fn shape(&self) -> Shape {
-        Shape { kind: self.kind, bytes: self.input.len(), class: self.class }
+        Shape {
+            kind: self.kind,
+            bytes: self.input.len(),
+            class: self.class,
+            messages: self.messages() as u32,
+        }
     }
 
     /// As [`Request::validate`] of its [`OwnedRequest::view`].
@@ -361,6 +389,10 @@ impl OwnedRequest {
     #[inline]
     pub fn validate(&self) -> Result<(), Error> {
         let (input, room) = (self.input.len(), self.output.len());
+        if let Some(run) = &self.run {
+            self.key.fits(self.kind)?;
+            return run.validate(self.kind, (input, room), self.nonce.len(), self.aad.len());
+        }
         // The tag has room for every kind's.
         let tag = self.kind.info().tag;
         validate(self.kind, &self.key, self.nonce.len(), self.aad.len(), input, room, tag)?;
@@ -377,9 +409,10 @@ impl OwnedRequest {
             nonce: &work.nonce,
             aad: &work.aad,
             data: Data::Apart { from: &work.input, to: &mut work.output },
-            tag: &mut work.tag[..work.kind.info().tag],
+            tag: if work.run.is_some() { &mut [] } else { &mut work.tag[..work.kind.info().tag] },
             options: work.options,
             class: work.class,
+            run: work.run.as_deref(),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use wattlock_core::{Kind, Nanos};
 
+use crate::gpu::Gpu;
 use crate::model::Model;
 
 /// A piece of work.
@@ -50,6 +51,8 @@ pub struct Device {
     model: Model,
     now: Nanos,
     pools: Vec<Servers>,
+    /// Of a GPU, in the pools' place: what is submitted has its whole way at once.
+    gpu: Option<Gpu>,
     /// Batches in service by end; the sequence number makes ties come in the order of their start.
     serving: BinaryHeap<Reverse<(Nanos, u64)>>,
     batches: BTreeMap<u64, Serving>,
@@ -77,6 +80,8 @@ struct Serving {
     pool: usize,
     started: Nanos,
     batch: Batch,
+    /// A GPU's joules for it.
+    gpu_nj: Option<u64>,
 }
 
 impl Device {
@@ -85,6 +90,7 @@ impl Device {
         let servers = |servers| Servers { free: servers, waiting: VecDeque::new() };
         let pools = model.pools.iter().map(|pool| servers(pool.servers)).collect();
         Device {
+            gpu: model.gpu.clone().map(Gpu::new),
             model,
             now,
             pools,
@@ -111,6 +117,10 @@ impl Device {
             return Err(*stranger);
         }
         self.settle(now);
+        if self.gpu.is_some() {
+            work.iter().for_each(|work| self.launch(work));
+            return Ok(());
+        }
         let mut rest = work;
         while let Some(first) = rest.first() {
             let alike =
@@ -124,6 +134,18 @@ impl Device {
             self.start(pool, self.now);
         }
         Ok(())
+    }
+
+    /// One piece for the GPU: copy-in, kernel, copy-out.
+    fn launch(&mut self, work: &Work) {
+        let kernel_ns = self.service_ns(work) as f64;
+        let Some(gpu) = &mut self.gpu else { return };
+        let piece = gpu.submit_kernel(self.now, work.bytes as f64, kernel_ns);
+        let batch = Batch { ids: vec![work.id], service_ns: piece.done - piece.began };
+        let gpu_nj = Some(piece.dynamic_nj as u64);
+        self.serving.push(Reverse((piece.done, self.sequence)));
+        self.batches.insert(self.sequence, Serving { pool: 0, started: piece.began, batch, gpu_nj });
+        self.sequence += 1;
     }
 
     /// When the next batch ends, if one is in service. Nothing happens before.
@@ -145,9 +167,11 @@ impl Device {
             self.pass(at);
             self.serving.pop();
             let Some(serving) = self.batches.remove(&sequence) else { continue };
-            self.pools[serving.pool].free += 1;
-            self.start(serving.pool, at);
-            let energy_nj = self.share_nj(&serving.batch);
+            if self.gpu.is_none() {
+                self.pools[serving.pool].free += 1;
+                self.start(serving.pool, at);
+            }
+            let energy_nj = serving.gpu_nj.or_else(|| self.share_nj(&serving.batch));
             for id in serving.batch.ids {
                 self.done.push(Finished { id, started: serving.started, at, energy_nj });
             }
@@ -155,7 +179,7 @@ impl Device {
         self.pass(now);
     }
 
-    /// Servers at work.
+    /// Servers at work; of a GPU, pieces under way.
     pub fn busy(&self) -> u32 {
         self.batches.len() as u32
     }
@@ -167,6 +191,9 @@ impl Device {
 
     /// What the machine has taken since it was made, idle and all, in nanojoules; modelled.
     pub fn energy_nj(&self) -> Option<u64> {
+        if let Some(gpu) = &self.gpu {
+            return Some((gpu.clone().energy_j(self.now) * 1e9) as u64);
+        }
         self.model.power.map(|_| u64::try_from(self.energy_pj / 1000).unwrap_or(u64::MAX))
     }
 
@@ -182,7 +209,7 @@ impl Device {
             let Some(batch) = servers.waiting.pop_front() else { return };
             servers.free -= 1;
             self.serving.push(Reverse((at.saturating_add(batch.service_ns), self.sequence)));
-            self.batches.insert(self.sequence, Serving { pool, started: at, batch });
+            self.batches.insert(self.sequence, Serving { pool, started: at, batch, gpu_nj: None });
             self.sequence += 1;
         }
     }
@@ -308,6 +335,24 @@ mod tests {
         let mut device = Device::new(model(1, 1), 0);
         device.accept(0, &[Work { stretch_permille: 2500, ..sha(1) }]).unwrap();
         assert_eq!(device.next_event(), Some(2500));
+    }
+
+    #[test]
+    fn a_gpu_overlaps_copies_and_kernels_and_needs_nothing_else() {
+        let ends = |streams: u32| {
+            let text = format!(
+                "name test\nwindow 64 requests 1000000 bytes\ngpu 100 setup-ns 1000000000 copy-bytes-per-s {streams} \
+                 streams 1000000 memory-bytes\nclocks 0 reference 10 dynamic-w 3 exponent 0 set-ns\n\
+                 clock 1000 mhz 1 speed 5 static-w\npool kernel 1 servers\ntable aes-128-ctr 0:0 1000:500\n"
+            );
+            let mut device = Device::new(Model::parse(&text).unwrap(), 0);
+            let work = |id| Work::new(id, Kind::Aes128Ctr, 1000);
+            device.accept(0, &[work(1), work(2)]).unwrap();
+            all(&mut device, 100_000).iter().map(|one| (one.id, one.at, one.energy_nj)).collect::<Vec<_>>()
+        };
+        // Setup, a microsecond for each copy, half of one for the kernel; 10 W while either piece is under way.
+        assert_eq!(ends(1), [(1, 2600, Some(26_000)), (2, 5200, Some(26_000))]);
+        assert_eq!(ends(2), [(1, 2600, Some(26_000)), (2, 3600, Some(10_000))]);
     }
 
     #[test]

@@ -60,17 +60,12 @@ impl Emulated {
         let by = compute.description();
         let queued = model.kinds().intersection(by.inline);
         let (name, servers) = (&model.name, model.servers());
-        let detail = format!(
-            "emulated, not hardware: model {name}, {servers} servers, results computed by {}",
-            by.name
-        );
-        let description = Description {
-            name: "emulated",
-            class: EngineClass::Accelerator,
-            inline: KindSet::EMPTY,
-            queued,
-            detail,
+        let (class, what) = match &model.gpu {
+            Some(gpu) => (EngineClass::Gpu, format!("GPU with {} streams", gpu.streams)),
+            None => (EngineClass::Accelerator, format!("{servers} servers")),
         };
+        let detail = format!("emulated, not hardware: model {name}, {what}, results computed by {}", by.name);
+        let description = Description { name: "emulated", class, inline: KindSet::EMPTY, queued, detail };
         let machine = Arc::new(Machine::new(compute, model.faults.clone()));
         Ok(Emulated { description, model, machine, pace })
     }
@@ -108,6 +103,10 @@ impl Engine for Emulated {
         self.model.window
     }
 
+    fn takes_runs(&self, kind: Kind) -> bool {
+        self.model.gpu.is_some() && self.description.queued.contains(kind)
+    }
+
     fn open(&self, now: Nanos) -> Result<Box<dyn Instance>, Error> {
         let lost = Error::Device(CoreFault::Lost);
         let membership = self.machine.join(now).ok_or(lost)?;
@@ -122,6 +121,7 @@ impl Engine for Emulated {
         };
         Ok(Box::new(Queue {
             kinds: self.description.queued,
+            runs: self.model.gpu.is_some(),
             window: self.model.window,
             width: usize::from(self.model.width),
             membership,
@@ -190,6 +190,8 @@ struct Entry {
 /// One opened queue pair.
 struct Queue {
     kinds: KindSet,
+    /// Whether it takes runs.
+    runs: bool,
     window: Window,
     width: usize,
     membership: Membership,
@@ -211,7 +213,7 @@ impl Queue {
         if self.over || self.flags.dead.load(Ordering::Acquire) || self.membership.is_lost(now) {
             return Some(Error::Device(CoreFault::Lost));
         }
-        if !self.kinds.contains(request.kind) {
+        if !self.kinds.contains(request.kind) || (request.run.is_some() && !self.runs) {
             return Some(Error::Unsupported);
         }
         if let Err(error) = request.view().validate() {

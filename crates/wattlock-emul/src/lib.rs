@@ -1,4 +1,4 @@
-//! An accelerator that does not exist: servers, latencies, a window, watts and declared faults, taken from published
+//! An accelerator or a GPU that does not exist: servers (of a GPU: copies, kernel and streams), latencies, a window, watts and declared faults, taken from published
 //! measurements or a file, with results that are really computed.
 //!
 //! [`Device`] is the machine in virtual time: pure, its time is an argument. It serves the lab and tests.
@@ -13,6 +13,7 @@ mod card;
 mod device;
 mod engine;
 mod fault;
+pub mod gpu;
 mod model;
 mod preset;
 mod ring;

@@ -14,12 +14,21 @@
 //! ```
 //!
 //! A `table` belongs to the `pool` above it: kinds, then points `bytes:nanoseconds`. `#` starts a comment.
+//!
+//! A GPU has one pool with one server, whose tables are its kernels at the reference clock (the first is 0), and:
+//!
+//! ```text
+//! gpu 8000 setup-ns 50000000000 copy-bytes-per-s 4 streams 141000000000 memory-bytes
+//! clocks 0 reference 590 dynamic-w 3 exponent 0 set-ns
+//! clock 1980 mhz 1 speed 110 static-w
+//! ```
 
 use std::fmt;
 
 use wattlock_core::{Kind, KindSet, Nanos, Window};
 
 use crate::fault::Fault;
+use crate::gpu::{GpuModel, Step};
 
 /// Longest model file, in bytes.
 pub const FILE_MAX: usize = 64 << 10;
@@ -32,7 +41,7 @@ const WINDOW_BYTES_MAX: u64 = 1 << 32;
 const NS_MAX: u64 = 3_600_000_000_000;
 
 /// An accelerator's properties.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     /// Its name, for people; never printed without "emulated".
     pub name: String,
@@ -46,6 +55,10 @@ pub struct Model {
     pub power: Option<Power>,
     /// Faults to come.
     pub faults: Vec<Fault>,
+    /// If it is a GPU: copies, streams and clocks. The tables are then what its kernels take.
+    pub gpu: Option<GpuModel>,
+    /// A GPU's memory, in bytes, at least as large as the window; 0 for what is no GPU.
+    pub memory_bytes: u64,
 }
 
 /// Like servers that share one queue, as a card's public-key units do.
@@ -139,6 +152,39 @@ impl Model {
         if tables != self.kinds().iter().count() {
             return wrong("a kind has two tables");
         }
+        if let Some(gpu) = &self.gpu {
+            let one_server = self.pools.len() == 1 && self.pools[0].servers == 1 && self.width == 1;
+            let positive = |x: f64| x.is_finite() && x > 0.0;
+            let not_negative = |x: f64| x.is_finite() && x >= 0.0;
+            let steps = &gpu.steps;
+            if !one_server || self.power.is_some() {
+                return wrong("a GPU has one pool of one server, width 1, and its watts with its clocks");
+            }
+            if !positive(gpu.copy_bytes_per_s) || !(1..=256).contains(&gpu.streams) {
+                return wrong("copy rate or streams out of bounds");
+            }
+            if !(not_negative(gpu.setup_ns)
+                && gpu.setup_ns <= NS_MAX as f64
+                && not_negative(gpu.set_clock_ns))
+            {
+                return wrong("setup times out of bounds");
+            }
+            let sound =
+                |step: &Step| positive(step.core_mhz) && positive(step.speed) && not_negative(step.static_w);
+            if steps.is_empty()
+                || steps.len() > 16
+                || gpu.reference >= steps.len()
+                || !steps.iter().all(sound)
+            {
+                return wrong("1 to 16 clocks, one of them the reference");
+            }
+            if !not_negative(gpu.dynamic_w) || !not_negative(gpu.alpha) || !positive(gpu.kernel_bytes_per_s) {
+                return wrong("watts out of bounds");
+            }
+            if self.memory_bytes < self.window.bytes {
+                return wrong("its memory is smaller than its window");
+            }
+        }
         if self.pools.iter().any(|pool| !(1..=SERVERS_MAX).contains(&pool.servers)) {
             return wrong("servers out of bounds");
         }
@@ -163,6 +209,8 @@ impl Model {
             width: 1,
             power: None,
             faults: Vec::new(),
+            gpu: None,
+            memory_bytes: 0,
         };
         for (index, line) in text.lines().enumerate() {
             let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
@@ -194,6 +242,44 @@ impl Model {
                 let table = Table { kinds: kinds_of(kinds)?, points: points_of(points)? };
                 self.pools.last_mut().ok_or("a table before any pool")?.tables.push(table);
             }
+            [
+                "gpu",
+                setup,
+                "setup-ns",
+                copy,
+                "copy-bytes-per-s",
+                streams,
+                "streams",
+                memory,
+                "memory-bytes",
+            ] => {
+                self.memory_bytes = number(memory)?;
+                self.gpu = Some(GpuModel {
+                    setup_ns: number(setup)?,
+                    copy_bytes_per_s: number(copy)?,
+                    // The tables have the kernels.
+                    kernel_bytes_per_s: 1e9,
+                    streams: number(streams)?,
+                    steps: Vec::new(),
+                    reference: 0,
+                    dynamic_w: 0.0,
+                    alpha: 0.0,
+                    set_clock_ns: 0.0,
+                });
+            }
+            ["clocks", reference, "reference", watts, "dynamic-w", alpha, "exponent", set, "set-ns"] => {
+                let gpu = self.gpu.as_mut().ok_or("clocks of what is no GPU")?;
+                gpu.reference = number(reference)?;
+                (gpu.dynamic_w, gpu.alpha, gpu.set_clock_ns) = (number(watts)?, number(alpha)?, number(set)?);
+            }
+            ["clock", mhz, "mhz", speed, "speed", watts, "static-w"] => {
+                let gpu = self.gpu.as_mut().ok_or("a clock of what is no GPU")?;
+                gpu.steps.push(Step {
+                    core_mhz: number(mhz)?,
+                    speed: number(speed)?,
+                    static_w: number(watts)?,
+                });
+            }
             ["fault", fault @ ..] => {
                 if self.faults.len() == FAULTS_MAX {
                     return Err("at most 64 faults");
@@ -215,6 +301,20 @@ impl fmt::Display for Model {
         writeln!(f, "width {}", self.width)?;
         if let Some(power) = self.power {
             writeln!(f, "power {} idle {} active milliwatts", power.idle_mw, power.active_mw)?;
+        }
+        if let Some(gpu) = &self.gpu {
+            let (setup, copy, memory) = (gpu.setup_ns, gpu.copy_bytes_per_s, self.memory_bytes);
+            let streams = gpu.streams;
+            writeln!(
+                f,
+                "gpu {setup} setup-ns {copy} copy-bytes-per-s {streams} streams {memory} memory-bytes"
+            )?;
+            let (reference, watts) = (gpu.reference, gpu.dynamic_w);
+            let (alpha, set) = (gpu.alpha, gpu.set_clock_ns);
+            writeln!(f, "clocks {reference} reference {watts} dynamic-w {alpha} exponent {set} set-ns")?;
+            for Step { core_mhz, speed, static_w } in &gpu.steps {
+                writeln!(f, "clock {core_mhz} mhz {speed} speed {static_w} static-w")?;
+            }
         }
         for pool in &self.pools {
             writeln!(f, "pool {} {} servers", pool.name, pool.servers)?;
@@ -302,6 +402,7 @@ mod tests {
         let good = Model::qat_dh8970().to_string();
         let lines = good.lines().count();
         for (extra, what) in [
+            ("clock 1 mhz 1 speed 1 static-w", "a clock of what is no GPU"),
             ("table sha-3 1:2", "no such kind"),
             ("table sha-1 1", "a point is bytes:nanoseconds"),
             ("width 70000", "not a number, or out of range"),
@@ -325,6 +426,26 @@ mod tests {
         assert_eq!(model.faults.len(), 6);
         assert!(model.to_string().ends_with(faults));
         assert_eq!(Model::parse(&model.to_string()).unwrap(), model);
+    }
+
+    #[test]
+    fn absurd_gpus_are_refused() {
+        let change = |change: fn(&mut Model, &mut GpuModel)| {
+            let mut model = Model::h200();
+            let mut gpu = model.gpu.take().unwrap();
+            change(&mut model, &mut gpu);
+            Model { gpu: Some(gpu), ..model }.validate().is_err()
+        };
+        assert!(!change(|_, _| {}));
+        assert!(change(|_, gpu| gpu.copy_bytes_per_s = 0.0));
+        assert!(change(|_, gpu| gpu.copy_bytes_per_s = f64::NAN));
+        assert!(change(|_, gpu| gpu.streams = 0));
+        assert!(change(|_, gpu| gpu.steps.clear()));
+        assert!(change(|_, gpu| gpu.reference = 9));
+        assert!(change(|_, gpu| gpu.steps[0].speed = -1.0));
+        assert!(change(|model, _| model.memory_bytes = model.window.bytes - 1));
+        assert!(change(|model, _| model.pools[0].servers = 2));
+        assert!(change(|model, _| model.width = 2));
     }
 
     #[test]

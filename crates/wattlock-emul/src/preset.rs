@@ -1,18 +1,22 @@
 //! Models after published accelerators. Every number says whether it was published, derived or is ours.
 
-use wattlock_core::{Family, Kind, KindSet, Nanos, Window};
+use wattlock_core::{Family, Group, Kind, KindSet, Nanos, Window};
 
+use crate::gpu::{GpuModel, Step};
 use crate::model::{Model, Pool, Power, Table};
 
 /// Latencies of one synchronous request from the driver, `papers/qweb-latency.csv` (QWEB, DH8970).
 const QWEB: &str = include_str!("../../../papers/qweb-latency.csv");
 /// Whole-machine throughput, `papers/eeca-table1.csv` (EECA, accelerator in the SoC).
 const EECA: &str = include_str!("../../../papers/eeca-table1.csv");
+/// Clocks of a Tesla K20M, and its kernel's speed at each (EEP, LECPAES).
+const CLOCKS: &str = include_str!("../../../papers/lecpaes-clocks.csv");
+const SPEEDS: &str = include_str!("../../../papers/eep-clocks.csv");
 
 impl Model {
     /// Every preset.
     pub fn presets() -> Vec<Model> {
-        vec![Model::qat_dh8970(), Model::eeca_soc()]
+        vec![Model::qat_dh8970(), Model::eeca_soc(), Model::k20m(), Model::h200()]
     }
 
     /// The preset of that name.
@@ -69,6 +73,8 @@ impl Model {
             width: 1,
             power: Some(Power { idle_mw: 15_000, active_mw: 25_000 }),
             faults: Vec::new(),
+            gpu: None,
+            memory_bytes: 0,
         }
     }
 
@@ -97,8 +103,105 @@ impl Model {
             width: 1,
             power: None,
             faults: Vec::new(),
+            gpu: None,
+            memory_bytes: 0,
         }
     }
+
+    /// A Tesla K20M after LECPAES and EEP, AES in counter mode; also the other kinds that GPUs do, at the same rate,
+    /// which is our assumption.
+    ///
+    /// Published: clocks, speeds, memory. Fitted by the lab on the papers' baselines, which a test of the lab compares:
+    /// setup, kernel, watts. Ours: copies, window.
+    pub fn k20m() -> Model {
+        let (mhz, speeds) = (column(CLOCKS, 1), [3, 4, 5, 6].map(|at| column(SPEEDS, at)));
+        let step = |(at, core_mhz): (usize, f64)| Step {
+            core_mhz,
+            speed: speeds.iter().map(|size| size[at]).sum::<f64>() / 4.0,
+            static_w: if at == 0 { K20M_LOWEST_IDLE_W } else { K20M_IDLE_W },
+        };
+        let gpu = GpuModel {
+            setup_ns: 212_900.0,
+            copy_bytes_per_s: 3e9,
+            kernel_bytes_per_s: K20M_KERNEL,
+            streams: 1,
+            steps: mhz.into_iter().enumerate().map(step).collect(),
+            reference: 4,
+            dynamic_w: K20M_DYNAMIC_W,
+            alpha: 3.0,
+            set_clock_ns: 0.0,
+        };
+        let kernels = vec![Table { kinds: every(on_gpus), points: rate(K20M_KERNEL) }];
+        gpu_model("k20m", gpu, kernels, 5_000_000_000)
+    }
+
+    /// An H200, calculated and not measured: kernels from instructions per byte and the rate of LOP3
+    /// (docs/gpu.md), copies and watts from data sheets.
+    pub fn h200() -> Model {
+        let gpu = GpuModel {
+            setup_ns: 8_000.0,
+            copy_bytes_per_s: 50e9,
+            kernel_bytes_per_s: 380e9,
+            streams: 4,
+            steps: vec![Step { core_mhz: 1980.0, speed: 1.0, static_w: 110.0 }],
+            reference: 0,
+            dynamic_w: 590.0,
+            alpha: 3.0,
+            set_clock_ns: 0.0,
+        };
+        let kernel = |kinds: &[Kind], gb_per_s: f64| table(kinds, rate(gb_per_s * 1e9));
+        let kernels = vec![
+            kernel(&[Kind::Aes128Ctr], 525.0),
+            kernel(&[Kind::Aes256Ctr], 384.0),
+            kernel(&[Kind::Aes128GcmSeal, Kind::Aes128GcmOpen], 515.0),
+            kernel(&[Kind::Aes256GcmSeal, Kind::Aes256GcmOpen], 380.0),
+            kernel(&[Kind::Aes128XtsEncrypt, Kind::Aes128XtsDecrypt], 480.0),
+            kernel(&[Kind::Aes256XtsEncrypt, Kind::Aes256XtsDecrypt], 360.0),
+            kernel(&[Kind::Aes128CbcDecrypt], 430.0),
+            kernel(&[Kind::Aes256CbcDecrypt], 320.0),
+            kernel(&[Kind::ChaCha20Poly1305Seal, Kind::ChaCha20Poly1305Open], 1425.0),
+        ];
+        gpu_model("h200", gpu, kernels, 141_000_000_000)
+    }
+}
+
+/// The kernel's rate of a K20M at its default clock, in bytes a second, and its watts: what the lab's baselines give
+/// (`papers/k20m.rs` there).
+const K20M_KERNEL: f64 = 483_206_836.0;
+const K20M_IDLE_W: f64 = 73.730;
+const K20M_LOWEST_IDLE_W: f64 = 53.366;
+const K20M_DYNAMIC_W: f64 = 25.053;
+
+/// Kinds that GPUs have kernels for.
+fn on_gpus(kind: &Kind) -> bool {
+    let info = kind.info();
+    let aes = matches!(info.group, Group::Ctr | Group::Xts | Group::Gcm) && !info.name.contains("192");
+    let cbc = matches!(kind, Kind::Aes128CbcDecrypt | Kind::Aes256CbcDecrypt);
+    aes || cbc || info.group == Group::ChaChaPoly
+}
+
+/// Nanoseconds at so many bytes a second, on a line through zero.
+fn rate(bytes_per_s: f64) -> Vec<(u64, Nanos)> {
+    vec![(0, 0), (1 << 32, ((1_u64 << 32) as f64 * 1e9 / bytes_per_s) as Nanos)]
+}
+
+fn gpu_model(name: &str, gpu: GpuModel, tables: Vec<Table>, memory_bytes: u64) -> Model {
+    Model {
+        name: name.into(),
+        pools: vec![Pool { name: "kernel".into(), servers: 1, tables }],
+        window: Window { requests: 64, bytes: 256 << 20 },
+        width: 1,
+        power: None,
+        faults: Vec::new(),
+        gpu: Some(gpu),
+        memory_bytes,
+    }
+}
+
+/// A column of a published table.
+fn column(csv: &str, at: usize) -> Vec<f64> {
+    let rows = csv.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    rows.filter_map(|row| row.split(',').nth(at)?.parse().ok()).collect()
 }
 
 fn every(select: impl Fn(&Kind) -> bool) -> KindSet {

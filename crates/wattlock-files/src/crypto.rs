@@ -32,10 +32,36 @@ pub trait Crypto {
     fn streamed(&mut self, kind: Kind, messages: u64, bytes: u64) {
         let _ = (kind, messages, bytes);
     }
+
+    /// Does a validated run ([`Request::run`]), and returns its length.
+    ///
+    /// # Errors
+    /// That of the first message that has one; [`CoreError::ForgedMessage`] for a wrong tag, and nothing of the run is
+    /// then left.
+    fn run_messages(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {
+        let mut items = request.items();
+        self.run_all(&mut items);
+        let results: Vec<_> = items.into_iter().map(|item| item.result).collect();
+        request.conclude(&results)
+    }
+
+    /// The same on the CPU only: its part of a job that is split.
+    ///
+    /// # Errors
+    /// As [`Crypto::run_messages`].
+    fn run_inside(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {
+        self.run_messages(request)
+    }
 }
 
 /// Lends a [`Crypto`] to each thread, and threads to a pipeline.
 pub trait CryptoSource: Sync {
+    /// The runtime that may split one large job between the CPU and a device; `None`: none does.
+    #[cfg(feature = "runtime")]
+    fn runtime(&self) -> Option<&wattlock::Runtime> {
+        None
+    }
+
     /// Calls `work` with the calling thread's access.
     fn here<T>(&self, work: impl FnOnce(&mut dyn Crypto) -> T) -> T;
 
@@ -77,10 +103,22 @@ impl Crypto for wattlock::Dispatcher {
     fn streamed(&mut self, kind: Kind, messages: u64, bytes: u64) {
         wattlock::Dispatcher::streamed(self, kind, messages, bytes);
     }
+
+    fn run_messages(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {
+        wattlock::Dispatcher::run(self, request)
+    }
+
+    fn run_inside(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {
+        wattlock::Dispatcher::run_inside(self, request)
+    }
 }
 
 #[cfg(feature = "runtime")]
 impl CryptoSource for wattlock::Runtime {
+    fn runtime(&self) -> Option<&wattlock::Runtime> {
+        Some(self)
+    }
+
     fn here<T>(&self, work: impl FnOnce(&mut dyn Crypto) -> T) -> T {
         self.local(|dispatcher| work(dispatcher))
     }

@@ -136,7 +136,7 @@ mod tests {
     const DEVICE: EngineId = EngineId(2);
 
     fn shape(kind: Kind, bytes: usize) -> Shape {
-        Shape { kind, bytes, class: Default::default() }
+        Shape { kind, bytes, class: Default::default(), messages: 1 }
     }
 
     fn busy(submitters: u16) -> Weather {

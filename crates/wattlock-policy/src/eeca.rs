@@ -78,7 +78,7 @@ mod tests {
     use wattlock_core::Kind;
 
     fn shape(bytes: usize) -> Shape {
-        Shape { kind: Kind::Aes256CbcEncrypt, bytes, class: Default::default() }
+        Shape { kind: Kind::Aes256CbcEncrypt, bytes, class: Default::default(), messages: 1 }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use wattlock_core::{EngineClass, Kind, Nanos};
 use crate::machine::{EngineId, MAX_ENGINES, Machine};
 use crate::ranking::{Ranking, Sides};
 use crate::settings::Settings;
+use crate::split::{Job, Split};
 use crate::weather::{Ask, Choice, ClockStep, Policy, Weather};
 
 /// What EEP's formula asks of a machine. The default is the authors' own: a Tesla K20M and two Xeon E5-2640 v2.
@@ -130,12 +131,19 @@ impl Policy for Eep {
         let clock = if self.is_device[device.index()] { self.clock } else { None };
         Choice { clock, ..Choice::now(device) }
     }
+
+    /// The published border, exact to one chunk.
+    fn split(&self, job: &Job) -> Option<Split> {
+        let first = self.device.of(job.kind).iter().find(|id| job.devices.contains(id))?;
+        Some(Split::at_border(job, *first, self.share as f64 / ONE as f64))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ranking::tests::{server, weather};
+    use crate::split::Side;
     use wattlock_core::Shape;
 
     #[test]
@@ -154,7 +162,7 @@ mod tests {
         for _ in 0..20_000 {
             seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let bytes = 1 + (seed >> 44) as usize;
-            let shape = Shape { kind: Kind::Aes128Ctr, bytes, class: Default::default() };
+            let shape = Shape { kind: Kind::Aes128Ctr, bytes, class: Default::default(), messages: 1 };
             all += bytes as i64;
             if rule.choose(&Ask::one(shape), &weather(), 0).engine == EngineId(2) {
                 gpu += bytes as i64;
@@ -164,11 +172,40 @@ mod tests {
     }
 
     #[test]
+    fn the_border_of_a_large_job_is_the_published_one_to_one_chunk() {
+        let rule = Eep::new(&server(), &Settings::default());
+        let ratio = Platform::default().ratio();
+        for chunks in [1, 2, 9, 64, 65_536, 1 << 30] {
+            let devices = vec![EngineId(2)];
+            let job = Job { kind: Kind::Aes128Ctr, chunks, chunk_bytes: 1 << 14, devices, threads: 29 };
+            let mut split = rule.split(&job).unwrap();
+            let (mut cpu, mut gpu) = (0, 0);
+            // Pieces are taken in turns; the CPU's end at the border, and the device's begin there.
+            loop {
+                let (one, other) = (split.claim(Side::Cpu, 0), split.claim(Side::Device, 0));
+                if one.is_none() && other.is_none() {
+                    break;
+                }
+                cpu += one.map_or(0, |range| range.end - range.start);
+                for range in other {
+                    gpu += range.end - range.start;
+                    split.done(Side::Device, &range, 0, 1);
+                }
+            }
+            assert_eq!(cpu + gpu, chunks);
+            assert!((gpu as f64 - chunks as f64 * ratio / (ratio + 1.0)).abs() <= 1.0, "{gpu} of {chunks}");
+        }
+        let nobody =
+            Job { kind: Kind::Aes128Ctr, chunks: 9, chunk_bytes: 1 << 14, devices: Vec::new(), threads: 1 };
+        assert!(rule.split(&nobody).is_none());
+    }
+
+    #[test]
     fn without_a_device_the_cpu_does_everything_and_owes_nothing() {
         let mut rule = Eep::new(&server(), &Settings::default());
         let mut weather = weather();
         weather.engines[2].available = false;
-        let shape = Shape { kind: Kind::Aes128Ctr, bytes: 1 << 20, class: Default::default() };
+        let shape = Shape { kind: Kind::Aes128Ctr, bytes: 1 << 20, class: Default::default(), messages: 1 };
         for _ in 0..1000 {
             assert_eq!(rule.choose(&Ask::one(shape), &weather, 0), Choice::now(EngineId(1)));
         }

@@ -14,6 +14,7 @@ use wattlock_core::{EngineClass, Nanos};
 use crate::machine::{MAX_ENGINES, Machine};
 use crate::ranking::Sides;
 use crate::settings::Settings;
+use crate::split::{Job, Split};
 use crate::weather::{Ask, Choice, ClockStep, EngineWeather, Policy, Weather};
 
 /// The GPU, at the clock that the stream needs.
@@ -70,6 +71,11 @@ impl Policy for Lecpaes {
         }
         Choice { clock: self.step(&weather.engines[engine.index()]), ..Choice::now(engine) }
     }
+
+    fn split(&self, job: &Job) -> Option<Split> {
+        let gpu = job.devices.iter().find(|id| self.is_gpu[id.index()])?;
+        Some(Split::at_border(job, *gpu, 1.0))
+    }
 }
 
 #[cfg(test)]
@@ -85,7 +91,7 @@ mod tests {
         let mut machine = server();
         machine.engines[2].class = EngineClass::Gpu;
         let mut rule = Lecpaes::new(&machine, &Settings::default());
-        let shape = Shape { kind: Kind::Aes128Ctr, bytes: 100_000, class: Default::default() };
+        let shape = Shape { kind: Kind::Aes128Ctr, bytes: 100_000, class: Default::default(), messages: 1 };
         let mut at = |filled: u64| {
             let mut weather = weather();
             (weather.engines[2].in_flight_bytes, weather.engines[2].window_bytes) = (filled, 100_000);
@@ -109,7 +115,7 @@ mod tests {
     #[test]
     fn without_a_gpu_nobody_has_an_opinion_on_clocks() {
         let mut rule = Lecpaes::new(&server(), &Settings::default());
-        let shape = Shape { kind: Kind::Aes128Ctr, bytes: 100_000, class: Default::default() };
+        let shape = Shape { kind: Kind::Aes128Ctr, bytes: 100_000, class: Default::default(), messages: 1 };
         assert_eq!(rule.choose(&Ask::one(shape), &weather(), 0), Choice::now(EngineId(2)));
     }
 }

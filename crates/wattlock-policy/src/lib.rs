@@ -27,6 +27,7 @@ mod qweb;
 mod ranking;
 mod settings;
 mod software;
+mod split;
 mod tuning;
 mod weather;
 
@@ -45,6 +46,7 @@ pub use offload::Offload;
 pub use qweb::Qweb;
 pub use settings::Settings;
 pub use software::Software;
+pub use split::{DEVICE_PIECES, Job, Side, Split};
 pub use tuning::{Ablation, Tuning};
 pub use wattlock_core::EngineClass;
 pub use weather::{Ask, Choice, ClockStep, EngineWeather, Migration, Outcome, Policy, Weather};

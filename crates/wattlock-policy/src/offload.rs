@@ -8,6 +8,7 @@ use wattlock_core::Nanos;
 
 use crate::machine::Machine;
 use crate::ranking::{DEVICES, Sides};
+use crate::split::{Job, Split};
 use crate::weather::{Ask, Choice, Policy, Weather};
 
 /// The device for everything it can do.
@@ -27,5 +28,9 @@ impl Policy for Offload {
 
     fn choose(&mut self, ask: &Ask, weather: &Weather, _now: Nanos) -> Choice {
         self.0.answer(ask, weather)
+    }
+
+    fn split(&self, job: &Job) -> Option<Split> {
+        Some(Split::at_border(job, *job.devices.first()?, 1.0))
     }
 }

@@ -63,7 +63,12 @@ mod tests {
     fn small_ciphers_stay_and_small_signatures_go() {
         let mut qweb = Qweb::new(&server(), &Settings::default());
         let mut ask = |kind, bytes| {
-            qweb.choose(&Ask::one(Shape { kind, bytes, class: Default::default() }), &weather(), 0).engine
+            qweb.choose(
+                &Ask::one(Shape { kind, bytes, class: Default::default(), messages: 1 }),
+                &weather(),
+                0,
+            )
+            .engine
         };
         assert_eq!(ask(Kind::Aes128GcmSeal, 255), EngineId(1));
         assert_eq!(ask(Kind::Deflate, 256), EngineId(2));

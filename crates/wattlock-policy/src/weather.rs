@@ -3,6 +3,7 @@
 use wattlock_core::{Nanos, Shape};
 
 use crate::machine::{EngineId, MAX_ENGINES};
+use crate::split::{Job, Split};
 
 /// One engine's present state, as the deciding thread sees it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -163,6 +164,13 @@ pub trait Policy: Send {
     /// [`Choice::clock`] names the clock to work at. `None`: no change.
     fn rest(&self, engine: EngineId) -> Option<ClockStep> {
         let _ = engine;
+        None
+    }
+
+    /// How one large job is shared between the CPU and a device. `None`: it is not, and its requests are asked about as
+    /// they come.
+    fn split(&self, job: &Job) -> Option<Split> {
+        let _ = job;
         None
     }
 

@@ -73,7 +73,7 @@ fn shape(dice: &mut Random) -> Shape {
     let kind = Kind::ALL[dice.below(Kind::COUNT as u64) as usize];
     let log = dice.below(37);
     let class = [LatencyClass::Interactive, LatencyClass::Stream, LatencyClass::Bulk][dice.below(3) as usize];
-    Shape { kind, bytes: dice.below(1 << log) as usize, class }
+    Shape { kind, bytes: dice.below(1 << log) as usize, class, messages: 1 }
 }
 
 /// Asserts that `named` can do it, and is available if anyone who can is.

@@ -1,7 +1,7 @@
 //! From command-line settings to a runtime.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -10,6 +10,7 @@ use wattlock::policy::{NAMES, Objective, Settings};
 use wattlock::{Builder, Profile, Runtime, own_engines};
 use wattlock_core::{Engine, Kind, KindSet};
 use wattlock_cpu::instruction::Instruction;
+use wattlock_cuda::{Cuda, Missing, Places};
 use wattlock_emul::{Emulated, Model, Pace};
 
 /// Which engines do the work, and by what rule. Read from any place of the command line, shown and accepted by the
@@ -26,7 +27,7 @@ pub struct Choice {
     /// A setting of the policy, as key=value; may be repeated (docs/policies.md lists them)
     #[arg(long = "set", global = true, hide = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
-    /// Add an emulated accelerator: a model's name or a file (see `wattlock engines --models`). It computes real
+    /// Add an emulated accelerator or GPU: a model's name or a file (see `wattlock engines --models`). It computes real
     /// results on the CPU with a model's timing: for trying things out, never for speed
     #[arg(long, global = true, hide = true, value_name = "MODEL")]
     pub emulate: Option<String>,
@@ -62,9 +63,16 @@ pub fn parse_kind(name: &str) -> Result<Kind, String> {
     })
 }
 
+/// The GPU of this machine, or why there is none. Looked for once; opens nothing.
+pub fn gpu() -> Result<Arc<Cuda>, Missing> {
+    static FOUND: OnceLock<Result<Arc<Cuda>, Missing>> = OnceLock::new();
+    FOUND.get_or_init(|| Cuda::find(&Places::of_environment()).map(Arc::new)).clone()
+}
+
 /// Every engine this command can use, in order of id.
 pub fn engines(choice: &Choice) -> Result<Vec<Arc<dyn Engine>>> {
     let mut engines = own_engines();
+    engines.extend(gpu().ok().map(|gpu| gpu as Arc<dyn Engine>));
     if let Some(model) = &choice.emulate {
         let instruction = Arc::new(Instruction::new());
         engines.push(Arc::new(Emulated::new(load_model(model)?, instruction, Pace::RealTime)?));
@@ -108,14 +116,17 @@ pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<R
     let (engines, builder) = builder(choice)?;
     let missing = kinds.filter(|_| !Profile::exists_for(&engines));
     let builder = match missing {
-        Some(kinds) => builder.profile(first_use(&engines, kinds, choice.emulate.is_none(), quiet)),
+        Some(kinds) => {
+            let real = choice.emulate.is_none() && std::env::var_os("WATTLOCK_CUDA_DRIVER").is_none();
+            builder.profile(first_use(&engines, kinds, real, quiet))
+        }
         None => builder,
     };
     Ok(builder.verify_one_in(1).build()?)
 }
 
-/// `keep`: whether the profile may take the place of what is on disk. One with an emulated card must not: it would push
-/// out the real machine's.
+/// `keep`: whether the profile may take the place of what is on disk. One with an emulated card, or another driver than
+/// the machine's, must not: it would push out the real machine's.
 fn first_use(engines: &[Arc<dyn Engine>], kinds: KindSet, keep: bool, quiet: bool) -> Profile {
     if !quiet {
         eprintln!("wattlock: no profile of this machine yet: calibrating for about a second");

@@ -79,7 +79,7 @@ impl Reason {
             Error::Device(Fault::Lost) => Reason::Lost,
             Error::Device(Fault::Forked) => Reason::Forked,
             Error::Device(_) => Reason::Reported,
-            Error::Authentication | Error::Invalid(_) => Reason::SecondOpinion,
+            Error::Authentication | Error::ForgedMessage(_) | Error::Invalid(_) => Reason::SecondOpinion,
             _ => Reason::Unsupported,
         }
     }

@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    const SHAPE: Shape = Shape { kind: Kind::Sha1, bytes: 1, class: LatencyClass::Bulk };
+    const SHAPE: Shape = Shape { kind: Kind::Sha1, bytes: 1, class: LatencyClass::Bulk, messages: 1 };
 
     fn enter(table: &mut InFlight) -> Token {
         table.enter(EngineId(0), &SHAPE, 0, 1, 0, (0, 9))

@@ -350,5 +350,5 @@ fn cipher(
 }
 
 fn shape(bytes: usize) -> Shape {
-    Shape { kind: Kind::Aes128Ctr, bytes, class: LatencyClass::Stream }
+    Shape { kind: Kind::Aes128Ctr, bytes, class: LatencyClass::Stream, messages: 1 }
 }

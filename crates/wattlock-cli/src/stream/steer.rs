@@ -83,7 +83,12 @@ impl Steering for Steer {
         let device = &mut weather.engines[DEVICE.index()];
         (device.available, device.in_flight_bytes, device.window_bytes) = (true, fill, window);
         weather.engines[0].available = true;
-        let shape = Shape { kind: Kind::Aes256GcmSeal, bytes: bytes as usize, class: Default::default() };
+        let shape = Shape {
+            kind: Kind::Aes256GcmSeal,
+            bytes: bytes as usize,
+            class: Default::default(),
+            messages: 1,
+        };
         if let Some(step) = self.policy.choose(&Ask::one(shape), &weather, now).clock {
             self.set(usize::from(step.0));
         }

@@ -7,8 +7,10 @@
 //! Both lie in memory as they lie in the file: a chunk, its tag, the next chunk. Plaintext therefore sits in such a
 //! buffer with gaps of 16 bytes, where the tags go or were, and is never copied to close them.
 
-use wattlock_core::{Algorithm, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
+use wattlock_core::{Algorithm, Data, Error as CoreError, Key, Kind, LatencyClass, Request, Run};
 use zeroize::Zeroizing;
+#[cfg(feature = "runtime")]
+use {crate::pipeline::Direction, std::sync::Arc, wattlock_core::OwnedRequest};
 
 use crate::crypto::{Crypto, short};
 use crate::error::Error;
@@ -246,7 +248,7 @@ impl PayloadKey {
         Err(Failure::Other(if full { Error::Truncated } else { Error::Corrupted { chunk } }))
     }
 
-    /// One request for each chunk; the first failure, by number.
+    /// All chunks as one request; the first failure, by number.
     fn run(
         &self,
         kind: Kind,
@@ -260,18 +262,51 @@ impl PayloadKey {
         if first + count as u64 > self.layout.max_chunks() {
             return Err(Error::TooLong);
         }
-        let nonces: Vec<[u8; 12]> =
-            (0..count).map(|i| self.nonce(first + i as u64, last && i + 1 == count)).collect();
-        let mut items = Vec::with_capacity(count);
-        for (piece, nonce) in buffer.chunks_mut(stride).zip(&nonces) {
-            let Some(text) = piece.len().checked_sub(TAG_LEN) else { return Err(Error::Truncated) };
-            let (text, tag) = piece.split_at_mut(text);
-            let request = Request::new(kind, &self.key, Data::InPlace(text));
-            items.push(Item::new(Request { nonce, tag, class: LatencyClass::Bulk, ..request }));
+        if (1..TAG_LEN).contains(&(buffer.len() % stride)) {
+            return Err(Error::Truncated);
         }
-        crypto.run_all(&mut items);
-        let failed = items.into_iter().enumerate().find_map(|(i, item)| Some((i, item.result.err()?)));
-        Ok(failed.map(|(i, error)| (first + i as u64, error)))
+        let (nonce, run) = (self.nonces(first, count, last), Run::Stride(stride));
+        let request = Request::new(kind, &self.key, Data::InPlace(buffer));
+        let mut request = Request { nonce: &nonce, run: Some(&run), class: LatencyClass::Bulk, ..request };
+        Ok(match crypto.run_messages(&mut request) {
+            Ok(_) => None,
+            Err(CoreError::ForgedMessage(index)) => {
+                Some((first + u64::from(index), CoreError::Authentication))
+            }
+            Err(error) => Some((first, error)),
+        })
+    }
+
+    /// The nonces of chunks `first` and following, concatenated.
+    fn nonces(&self, first: u64, count: usize, last: bool) -> Vec<u8> {
+        let nonce = |i| self.nonce(first + i as u64, last && i + 1 == count);
+        (0..count).flat_map(nonce).collect()
+    }
+
+    /// A run of full chunks, none of them the payload's last, that owns its buffers: `input` has them as
+    /// [`PayloadKey::seal`] and [`PayloadKey::open`] take them, `output` has the same length.
+    #[cfg(feature = "runtime")]
+    pub(crate) fn owned(
+        &self,
+        direction: Direction,
+        first: u64,
+        input: Vec<u8>,
+        output: Vec<u8>,
+    ) -> OwnedRequest {
+        let (stride, kind) = (self.layout.stride(), self.kind(direction));
+        let nonce = self.nonces(first, input.len() / stride, false);
+        let mut request = OwnedRequest::new(kind, Arc::new(self.key.clone()), input, 0);
+        (request.output, request.nonce) = (output, nonce);
+        request.run = Some(Box::new(Run::Stride(stride)));
+        request.class = LatencyClass::Bulk;
+        request
+    }
+
+    /// The kind of request that its chunks are.
+    #[cfg(feature = "runtime")]
+    pub(crate) fn kind(&self, direction: Direction) -> Kind {
+        let (seal, open) = self.kinds();
+        if direction == Direction::Seal { seal } else { open }
     }
 
     /// Whether `piece`, at the end of the file, was not written as the last chunk. age marks its last chunk, so a cut

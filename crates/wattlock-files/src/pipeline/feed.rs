@@ -82,7 +82,23 @@ impl Extent {
     pub(super) fn segment(&self, segments: Segments, index: u64) -> Segment {
         let (last, most) = (index + 1 == self.segment_count(segments), segments.input_len() as u64);
         let len = if last { self.len - index * most } else { most };
-        Segment { index, len: len as usize, last }
+        Segment { first: index * segments.chunks as u64, len: len as usize, last }
+    }
+
+    /// The segment of these chunks, none of which is the last.
+    #[cfg(feature = "runtime")]
+    pub(super) fn inner(&self, segments: Segments, chunks: &std::ops::Range<u64>) -> Segment {
+        let len = (chunks.end - chunks.start) * segments.input_chunk();
+        Segment { first: chunks.start, len: len as usize, last: false }
+    }
+
+    /// How many chunks there are before the last one, and the segment that is the last one alone.
+    #[cfg(feature = "runtime")]
+    pub(super) fn ends(&self, segments: Segments) -> (u64, Segment) {
+        // A last chunk may be full where the layout allows it, so it is never among those before.
+        let first = self.len.saturating_sub(1) / segments.input_chunk();
+        let len = (self.len - first * segments.input_chunk()) as usize;
+        (first, Segment { first, len, last: true })
     }
 
     /// Reads a segment into `buffer`: plaintext with gaps for the tags, sealed chunks without.
@@ -90,7 +106,7 @@ impl Extent {
     /// # Errors
     /// [`Error::InputChanged`] if it is not there any more, [`Error::Io`].
     pub(super) fn read(&self, segments: Segments, segment: &Segment, buffer: &mut [u8]) -> Result<(), Error> {
-        let mut at = self.base + segment.index * segments.input_len() as u64;
+        let mut at = self.base + segment.first * segments.input_chunk();
         let mut parts = parts(segments, buffer, segment.len);
         let mut parts = &mut parts[..];
         while !parts.is_empty() {
@@ -140,7 +156,7 @@ impl Stream<'_> {
         match self.fill(segments, buffer) {
             Ok((len, last)) => {
                 self.ended = last;
-                Ok(Some(Segment { index, len, last }))
+                Ok(Some(Segment { first: index * segments.chunks as u64, len, last }))
             }
             Err(error) => {
                 self.ended = true;

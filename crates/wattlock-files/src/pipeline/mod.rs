@@ -12,6 +12,8 @@
 
 mod drain;
 mod feed;
+#[cfg(feature = "runtime")]
+mod split;
 
 use std::fs::File;
 use std::io::Write;
@@ -111,9 +113,14 @@ impl Segments {
         self.chunks * if self.direction == Direction::Seal { self.chunk } else { self.stride }
     }
 
-    /// Bytes that a full segment gives to the output.
-    pub(crate) fn output_len(self) -> usize {
-        self.chunks * if self.direction == Direction::Seal { self.stride } else { self.chunk }
+    /// Bytes that a full chunk takes from the input.
+    pub(crate) fn input_chunk(self) -> u64 {
+        (if self.direction == Direction::Seal { self.chunk } else { self.stride }) as u64
+    }
+
+    /// Bytes that a full chunk gives to the output.
+    pub(crate) fn output_chunk(self) -> u64 {
+        (if self.direction == Direction::Seal { self.stride } else { self.chunk }) as u64
     }
 
     /// Bytes of a buffer for the largest segment: the last one may end in an empty chunk of its own.
@@ -135,7 +142,8 @@ impl Segments {
 
 /// One segment of the input.
 pub(crate) struct Segment {
-    pub(crate) index: u64,
+    /// Number of its first chunk.
+    pub(crate) first: u64,
     /// Bytes from the input.
     pub(crate) len: usize,
     /// Whether the input ends with it.
@@ -235,6 +243,12 @@ pub(crate) fn run(
     let (buffers, copies) = (Buffers::new(len, most), Buffers::new(0, threads));
     let failed = AtomicU64::new(u64::MAX);
     let work = Work { key, segments, from, to, buffers, copies, cancel: progress.cancel, failed };
+    #[cfg(feature = "runtime")]
+    if let (Some(extent), Some(to), Some(runtime)) = (from, to, source.runtime())
+        && let Some(shared) = split::job(runtime, &work, extent, threads)
+    {
+        return split::run(&work, (extent, to), &shared, (source, runtime, threads), progress);
+    }
     let (mut index, mut unread, mut first) = (0, None, None);
     let next = || {
         if work.failed.load(Relaxed) != u64::MAX {
@@ -290,7 +304,7 @@ pub(crate) fn run(
 impl Work<'_> {
     /// Does one segment. `None` if an earlier one has failed.
     fn piece(&self, piece: Piece, crypto: &mut dyn Crypto) -> Option<Result<Finished, Error>> {
-        let index = piece.segment.index;
+        let index = piece.segment.first;
         if self.failed.load(Relaxed) < index {
             return None;
         }
@@ -317,7 +331,7 @@ impl Work<'_> {
         let Some((file, base)) = self.to else {
             return Ok(Finished { len: segment.len, left: Some((shape, buffer)) });
         };
-        let at = base + segment.index * self.segments.output_len() as u64;
+        let at = base + segment.first * self.segments.output_chunk();
         shape.write_at(self.segments, &buffer, file, at)?;
         self.buffers.give_back(buffer);
         Ok(Finished { len: segment.len, left: None })
@@ -334,17 +348,17 @@ impl Work<'_> {
 
     fn seal(&self, segment: &Segment, buffer: &mut [u8], crypto: &mut dyn Crypto) -> Result<Shape, Error> {
         let layout = self.key.layout();
-        let first = segment.index * self.segments.chunks as u64;
+        let first = segment.first;
         // Only the last segment can have a chunk more than its length needs. Only an empty content has an empty one.
-        let chunks =
-            if segment.last { layout.chunks(segment.len as u64) as usize } else { self.segments.chunks };
+        let full = segment.len / self.segments.chunk;
+        let chunks = if segment.last { layout.chunks(segment.len as u64) as usize } else { full };
         let sealed = segment.len + chunks * TAG_LEN;
         self.key.seal(first, &mut buffer[..sealed], segment.last, crypto)?;
         Ok(Shape::Whole(sealed))
     }
 
     fn open(&self, segment: &Segment, buffer: &mut [u8], crypto: &mut dyn Crypto) -> Result<Shape, Error> {
-        let first = segment.index * self.segments.chunks as u64;
+        let first = segment.first;
         let sealed = &mut buffer[..segment.len];
         // A failed attempt wipes what it worked on. A file can be read again to find out more; a stream cannot.
         let mut copy = self.copies.take();

@@ -278,6 +278,8 @@ impl Platform {
             width: 1,
             power: None,
             faults: Vec::new(),
+            gpu: None,
+            memory_bytes: 0,
         };
         let call = Call { setup_ns: self.call_ns / options.cpu_speed, ..Call::default() };
         Card::new(model, call, Some(Link { bytes_per_s: PAGE * 1e9 / self.link_ns, latency_ns: 0 }))

@@ -219,6 +219,8 @@ impl Platform {
             width: 1,
             power: None,
             faults: Vec::new(),
+            gpu: None,
+            memory_bytes: 0,
         }
     }
 }

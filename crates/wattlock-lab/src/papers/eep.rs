@@ -416,7 +416,7 @@ fn observe(
 }
 
 fn shape(bytes: f64) -> Shape {
-    Shape { kind: Kind::Aes128Ctr, bytes: bytes as usize, class: LatencyClass::Bulk }
+    Shape { kind: Kind::Aes128Ctr, bytes: bytes as usize, class: LatencyClass::Bulk, messages: 1 }
 }
 
 fn run(name: &str, options: &Options, node: &Node, megabytes: f64, step: usize) -> Result<Cost, Error> {

@@ -439,7 +439,7 @@ impl Run<'_> {
 
     fn shape(&self, index: usize) -> Shape {
         let bytes = self.plan(index)[self.clients[index].request];
-        Shape { kind: self.system.kind, bytes, class: LatencyClass::Stream }
+        Shape { kind: self.system.kind, bytes, class: LatencyClass::Stream, messages: 1 }
     }
 
     /// What the policy sees of it.

@@ -574,7 +574,7 @@ impl<'a> Run<'a> {
                 self.turn(worker);
             }
             Some(Step::Request { kind, bytes, count, software_ns, .. }) => {
-                let shape = Shape { kind, bytes, class: LatencyClass::Interactive };
+                let shape = Shape { kind, bytes, class: LatencyClass::Interactive, messages: 1 };
                 let count = if left > 0 { left } else { count.max(1) };
                 self.request(worker, conn, &shape, count, software_ns, debt);
             }
@@ -640,7 +640,7 @@ impl<'a> Run<'a> {
             state.asymmetric += u32::from(kind.is_asymmetric());
             let flight = state.flight();
             state.gather.arrived(kind, &flight, std::iter::once(kind), now);
-            let shape = Shape { kind, bytes, class: LatencyClass::Interactive };
+            let shape = Shape { kind, bytes, class: LatencyClass::Interactive, messages: 1 };
             let answer = Answer { conn, shape, submitted: now, depth: state.in_flight, at: now };
             self.connections[conn].outstanding += 1;
             self.pending.insert(self.number, (worker, answer));

@@ -414,5 +414,5 @@ impl Run<'_> {
 }
 
 fn shape(bytes: u64) -> Shape {
-    Shape { kind: Kind::Aes128Ctr, bytes: bytes as usize, class: LatencyClass::Stream }
+    Shape { kind: Kind::Aes128Ctr, bytes: bytes as usize, class: LatencyClass::Stream, messages: 1 }
 }

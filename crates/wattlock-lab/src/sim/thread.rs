@@ -313,7 +313,7 @@ impl State<'_> {
     }
 
     fn shape(&self, bytes: usize) -> Shape {
-        Shape { kind: self.load.kind, bytes, class: self.load.class }
+        Shape { kind: self.load.kind, bytes, class: self.load.class, messages: 1 }
     }
 
     fn service(&mut self, engine: usize, bytes: usize) -> Nanos {

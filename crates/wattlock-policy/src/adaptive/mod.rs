@@ -106,6 +106,7 @@ use crate::estimate::Distrust;
 use crate::machine::{EngineId, MAX_ENGINES, Machine, Objective};
 use crate::ranking::Ranking;
 use crate::settings::Settings;
+use crate::split::{self, Job, Split};
 use crate::weather::{Ask, Choice, ClockStep, Outcome, Policy, Weather};
 use question::{Question, Rules};
 use table::Table;
@@ -283,6 +284,10 @@ impl Policy for Adaptive {
             return None;
         }
         self.governors.iter().find(|(id, _)| *id == engine).map(|(_, governor)| governor.resting())
+    }
+
+    fn split(&self, job: &Job) -> Option<Split> {
+        split::by_rates(&self.machine, job)
     }
 
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {

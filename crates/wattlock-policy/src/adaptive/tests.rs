@@ -28,7 +28,7 @@ fn calibrated(points: &[(u8, f64, f64)], objective: Objective) -> Machine {
 }
 
 fn ask(machine: Machine, class: LatencyClass) -> EngineId {
-    let shape = Shape { kind: Kind::Sha256, bytes: 100, class };
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class, messages: 1 };
     Adaptive::new(machine, &Settings::default()).choose(&Ask::one(shape), &weather(), 0).engine
 }
 
@@ -71,7 +71,7 @@ fn a_thread_with_other_work_polls_now_and_then() {
 #[test]
 fn an_answer_that_lay_until_the_next_poll_does_not_make_its_device_slow() {
     let machine = || calibrated(&[(1, 90_000.0, 1.0), (2, 10_000.0, 1.0)], Objective::Performance);
-    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive, messages: 1 };
     let believed = |asks: bool| {
         let mut adaptive = Adaptive::new(machine(), &Settings::default());
         let mut weather = Weather { active: 9, ..weather() };
@@ -104,7 +104,7 @@ fn an_answer_that_lay_until_the_next_poll_does_not_make_its_device_slow() {
 fn a_long_job_hands_over_pieces_that_take_the_device_longer_and_a_single_one_does_not() {
     let machine = calibrated(&[(1, 10_000.0, 1.0), (2, 50_000.0, 1.0)], Objective::Performance);
     let mut adaptive = Adaptive::new(machine, &Settings::default());
-    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Bulk };
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Bulk, messages: 1 };
     let mut device_at = |now| adaptive.choose(&Ask::one(shape), &weather(), now).engine == EngineId(2);
     assert!(!device_at(0));
     let first = (1..100).find(|piece| device_at(piece * 10_000));
@@ -123,13 +123,13 @@ fn lanes() -> Machine {
 }
 
 fn together(adaptive: &mut Adaptive, count: u32) -> (u8, u32) {
-    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive, messages: 1 };
     let choice = adaptive.choose(&Ask { count, ..Ask::one(shape) }, &weather(), 0);
     (choice.engine.0, choice.count)
 }
 
 fn pass(adaptive: &mut Adaptive, batch: u16, latency_ns: Nanos) {
-    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive, messages: 1 };
     let outcome = Outcome {
         engine: EngineId(2),
         latency_ns,
@@ -207,7 +207,7 @@ fn a_bad_belief_about_passes_is_tried_again() {
 #[test]
 fn only_a_question_that_time_followed_can_have_been_refused() {
     let machine = calibrated(&[(1, 90_000.0, 1.0), (2, 80_000.0, 1.0)], Objective::Performance);
-    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive };
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive, messages: 1 };
     let sent = |step: u64| {
         let mut adaptive = Adaptive::new(machine.clone(), &Settings::default());
         // Nothing is ever in flight: nobody took what was named for the device.
@@ -228,7 +228,7 @@ fn without_calibration_instructions_are_the_choice() {
 fn inline_choice_follows_calibration_and_availability() {
     let machine = calibrated(&[(0, 1000.0, 1.0), (1, 2000.0, 1.0)], Objective::Performance);
     let mut adaptive = Adaptive::new(machine, &Settings::default());
-    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Bulk };
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Bulk, messages: 1 };
     let mut weather = weather();
     assert_eq!(adaptive.choose(&Ask::inline(shape), &weather, 0).engine, EngineId(0));
     weather.engines[0].available = false;

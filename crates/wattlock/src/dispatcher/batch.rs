@@ -36,6 +36,11 @@ impl Dispatcher {
                 at += 1;
                 continue;
             }
+            if first.request.run.is_some() {
+                items[at].result = self.run(&mut items[at].request);
+                at += 1;
+                continue;
+            }
             let shape = first.request.shape();
             let now = self.look();
             let (shape, count) = self.question(shape, &items[at..]);
@@ -105,6 +110,12 @@ impl Dispatcher {
     /// all that are valid in one call, so that messages of unlike length keep every lane busy. A request that is invalid, or that the engine fails, harms none of the others.
     pub(super) fn do_together(&mut self, id: EngineId, items: &mut [Item<'_>]) -> u16 {
         let Some(kind) = items.first().map(|item| item.request.kind) else { return 1 };
+        if items.iter().any(|item| item.request.run.is_some()) {
+            for item in items {
+                item.result = item.request.validate().and_then(|()| self.do_run_on(id, &mut item.request));
+            }
+            return 1;
+        }
         items.iter_mut().for_each(|item| item.result = item.request.validate().map(|()| 0));
         let mut fullest = 1;
         for valid in items.chunk_by_mut(|a, b| a.result.is_ok() == b.result.is_ok()) {
@@ -172,7 +183,7 @@ impl Dispatcher {
     }
 
     /// Counts requests that a CPU engine has done together, so many bytes in all, and tells the policy.
-    fn count_together(
+    pub(super) fn count_together(
         &mut self,
         id: EngineId,
         shape: &Shape,
@@ -254,7 +265,8 @@ impl Dispatcher {
 
 /// Whether requests can be one question to a policy: of one kind and urgency, and about as long.
 pub(super) fn is_alike(a: &Shape, b: &Shape) -> bool {
-    (a.kind, a.class) == (b.kind, b.class) && (a.bytes | 1).ilog2() == (b.bytes | 1).ilog2()
+    (a.kind, a.class, a.messages) == (b.kind, b.class, b.messages)
+        && (a.bytes | 1).ilog2() == (b.bytes | 1).ilog2()
 }
 
 /// What a policy learns of requests that a CPU engine has done.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use wattlock_core::{Data, Engine, Error, Item, Kind, KnownAnswer, Nanos, Request, Shape, known_answers};
+use wattlock_core::{
+    Data, Engine, Error, Item, Kind, KnownAnswer, Nanos, Request, Shape, execute, known_answers,
+};
 use wattlock_policy::{Ask, EngineId, Outcome};
 
 use super::Dispatcher;
@@ -19,10 +21,16 @@ impl Dispatcher {
     ///
     /// # Errors
     /// [`Error::Invalid`] or [`Error::Authentication`]; [`Error::Unsupported`] if no engine here does the kind.
+    ///
+    /// A run ([`Request::run`]) is done message by message, and reported as one. If a device does its kind, the policy is
+    /// asked about its messages as [`Dispatcher::run_all`] asks about any, and the call waits for the device.
     #[inline]
     pub fn run(&mut self, request: &mut Request<'_>) -> Result<usize, Error> {
         request.validate()?;
         self.keep_up();
+        if request.run.is_some() {
+            return self.do_run(request, false);
+        }
         let shape = request.shape();
         let chosen = self.policy.choose(&Ask::inline(shape), &self.weather, self.now).engine;
         self.ticks = self.ticks.wrapping_add(1);
@@ -120,14 +128,14 @@ impl Dispatcher {
             reason = reason.name(),
             "fallback"
         );
-        let (kind, bytes) = (request.kind, request.data.len());
+        let (kind, bytes, count) = (request.kind, request.data.len(), request.messages() as u32);
         for id in self.runtime.cpu_engines(kind) {
             if id == from && reason != Reason::Migrated || !self.prove_inline(id, kind) {
                 continue;
             }
-            match self.stations[id.index()].engine.execute(request) {
+            match execute(&*self.stations[id.index()].engine, request) {
                 Ok(len) => {
-                    self.row.done(id, kind, bytes);
+                    self.row.done_together(id, kind, count, bytes as u64);
                     self.count_held_before(id, kind);
                     return Ok(len);
                 }
@@ -139,6 +147,59 @@ impl Dispatcher {
             }
         }
         Err(Error::Unsupported)
+    }
+
+    /// Does a run on the CPU, whatever devices there are: the CPU's part of a job that is split ([`crate::SplitJob`]).
+    ///
+    /// # Errors
+    /// As [`Dispatcher::run`].
+    pub fn run_inside(&mut self, request: &mut Request<'_>) -> Result<usize, Error> {
+        request.validate()?;
+        self.keep_up();
+        self.do_run(request, true)
+    }
+
+    /// A run, inside the call. Where only CPU engines do its kind, it is one question to the policy and one call.
+    fn do_run(&mut self, request: &mut Request<'_>, inside: bool) -> Result<usize, Error> {
+        let (kind, count) = (request.kind, request.messages());
+        if count == 0 {
+            return Ok(0);
+        }
+        if !inside && self.stations.iter().any(|station| station.queued.contains(kind)) {
+            let mut items = request.items();
+            self.run_all(&mut items);
+            let results: Vec<_> = items.into_iter().map(|item| item.result).collect();
+            return request.conclude(&results);
+        }
+        let bytes = request.data.len();
+        let shape = Shape { bytes: bytes / count, messages: 1, ..request.shape() };
+        let ask = Ask { count: count as u32, bytes, shape, may_wait: false };
+        let chosen = self.policy.choose(&ask, &self.weather, self.now).engine;
+        if self.stations.get(chosen.index()).is_none() {
+            return Err(Error::Unsupported);
+        }
+        self.do_run_on(chosen, request)
+    }
+
+    /// A valid run, inside the call, on an engine that was named.
+    pub(super) fn do_run_on(&mut self, chosen: EngineId, request: &mut Request<'_>) -> Result<usize, Error> {
+        let (kind, count, bytes) = (request.kind, request.messages().max(1), request.data.len());
+        let shape = Shape { bytes: bytes / count, messages: 1, ..request.shape() };
+        if !self.prove_inline(chosen, kind) {
+            let reason = self.why_not_inside(chosen, kind);
+            return self.fall_back(chosen, reason, request);
+        }
+        let start = self.runtime.clock().now();
+        let result = execute(&*self.stations[chosen.index()].engine, request);
+        self.now = self.runtime.clock().now();
+        match result {
+            Ok(len) => {
+                let each_ns = self.now.saturating_sub(start) / count as Nanos;
+                self.count_together(chosen, &shape, (count as u32, bytes), each_ns, 1);
+                Ok(len)
+            }
+            Err(error) => self.run_failed(chosen, &shape, error, request),
+        }
     }
 
     /// Who says whether an engine's answer to a known question is right: the engine itself if it does one request at a

@@ -8,6 +8,9 @@ use crate::health::Reason;
 use crate::inflight::{Entry, Purpose};
 use crate::telemetry::{Counter, EngineCounter};
 
+/// One message in so many of a run that a device has done is checked.
+const RUN_ONE_IN: usize = 64;
+
 impl Dispatcher {
     /// What to make of an instance's answer: believe it, check it, or have the CPU do the request.
     pub(super) fn settle(&mut self, id: EngineId, completion: Completion, now: Nanos) {
@@ -50,11 +53,9 @@ impl Dispatcher {
                     self.after_holding(held_ns, |this| this.fall_back(id, reason, &mut request.view()));
                 // What there is no right result for is the request's fault: an RSA key whose parts do not fit together must not
                 // keep everybody else's keys from an engine, nor must forged records make it look as if it failed.
-                let no_right_one = matches!(result, Err(Error::Invalid(_) | Error::Authentication));
-                let said_so = matches!(
-                    error,
-                    Error::Device(Fault::WrongResult) | Error::Invalid(_) | Error::Authentication
-                );
+                let rejects = |error: &Error| matches!(error, Error::Invalid(_)) || error.is_forgery();
+                let no_right_one = result.is_err_and(|error| rejects(&error));
+                let said_so = matches!(error, Error::Device(Fault::WrongResult)) || rejects(&error);
                 if !(no_right_one && said_so) {
                     if matches!(error, Error::Device(_)) {
                         self.failed(id, reason, now);
@@ -76,6 +77,9 @@ impl Dispatcher {
         if !always && !self.sampled() {
             return Ok(());
         }
+        if request.run.is_some() {
+            return self.verify_run(id, request);
+        }
         self.row.add_engine(id, EngineCounter::Verified, 1);
         for checker in self.runtime.cpu_engines(request.kind) {
             match self.stations[checker.index()].engine.check(request, len) {
@@ -87,20 +91,46 @@ impl Dispatcher {
         if always { Err(Error::Unsupported) } else { Ok(()) }
     }
 
+    /// Checks one in [`RUN_ONE_IN`] of a run's messages, at least one, whichever they are. Checking all of them would take
+    /// as long as doing them.
+    fn verify_run(&mut self, id: EngineId, request: &OwnedRequest) -> Result<(), Error> {
+        let count = request.messages();
+        for first in (0..count).step_by(RUN_ONE_IN) {
+            self.step_checks();
+            let index = first + (self.checks >> 32) as usize % RUN_ONE_IN.min(count - first);
+            let wrong = Err(Error::Device(Fault::WrongResult));
+            let Some(message) = request.message(index) else { return wrong };
+            self.row.add_engine(id, EngineCounter::Verified, 1);
+            for checker in self.runtime.cpu_engines(request.kind) {
+                match self.stations[checker.index()].engine.check(&message, message.input.len()) {
+                    Err(Error::Unsupported) => {}
+                    Err(_) => return wrong,
+                    Ok(()) => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether this result is one of those to be checked. Pseudo-random (the multiplier is Knuth's, for MMIX), because
     /// counting would fall into step with whatever comes in turns: a record's cipher always, its MAC never.
     fn sampled(&mut self) -> bool {
         let one_in = self.runtime.verify_one_in();
+        self.step_checks();
+        one_in > 0 && ((self.checks >> 32) * u64::from(one_in)) >> 32 == 0
+    }
+
+    fn step_checks(&mut self) {
         self.checks =
             self.checks.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        one_in > 0 && ((self.checks >> 32) * u64::from(one_in)) >> 32 == 0
     }
 
     /// Counts a request that the engine it was queued on has done, and tells the policy.
     fn count_done(&mut self, id: EngineId, entry: &Entry, cost: &Cost, now: Nanos) {
         let kind = entry.shape.kind;
-        self.row.done(id, kind, entry.shape.bytes);
-        self.row.add(id, kind, Counter::Timed, 1);
+        let messages = entry.shape.messages;
+        self.row.done_together(id, kind, messages, entry.shape.bytes as u64);
+        self.row.add(id, kind, Counter::Timed, u64::from(messages));
         self.row.add(id, kind, Counter::TimedNs, now.saturating_sub(entry.submitted_ns));
         self.row.add(id, kind, Counter::HeldNs, entry.held_before_ns + cost.held_ns);
         self.row.add(id, kind, Counter::BatchSum, u64::from(cost.batch.max(1)));

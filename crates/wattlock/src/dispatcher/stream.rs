@@ -84,7 +84,7 @@ impl Dispatcher {
 
     #[cold]
     fn choose_stream_maker(&mut self, kind: Kind) -> Option<EngineId> {
-        let shape = Shape { kind, bytes: TYPICAL_BYTES, class: LatencyClass::Stream };
+        let shape = Shape { kind, bytes: TYPICAL_BYTES, class: LatencyClass::Stream, messages: 1 };
         let named = self.policy.choose(&Ask::inline(shape), &self.weather, self.now).engine;
         let others = self.runtime.cpu_engines(kind).filter(|id| *id != named);
         let found = std::iter::once(named).chain(others).find(|id| self.proves_stream(*id, kind));

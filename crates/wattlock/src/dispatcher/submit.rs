@@ -10,6 +10,9 @@ use super::{Dispatcher, Submitted};
 use crate::health::Reason;
 use crate::telemetry::Counter;
 
+/// What a device may take for each byte before it counts as silent, in nanoseconds: 100 MB/s.
+const NS_A_BYTE: u64 = 10;
+
 impl Dispatcher {
     /// Submits a request that owns its buffers, and does it at once if the policy's engine works inside the call. A device
     /// may hold it until [`Dispatcher::flush`], its hold deadline, or a full batch. Never blocks.
@@ -27,6 +30,33 @@ impl Dispatcher {
         let shape = request.shape();
         let choice = self.ask(&shape, 1, shape.bytes);
         self.give(&choice, &shape, request, now)
+    }
+
+    /// Whether a device is open and has given a kind's known answers here; starts both if not. Never blocks.
+    pub(crate) fn is_ready(&mut self, engine: EngineId, kind: Kind) -> bool {
+        self.keep_up();
+        let now = self.look();
+        if !self.testing.is_empty() {
+            self.collect(now);
+        }
+        self.prove_queued(engine, kind, now)
+    }
+
+    /// Whether an engine is in quarantine, and its requests go to the CPU.
+    pub(crate) fn is_away(&self, engine: EngineId) -> bool {
+        !self.weather.engines[engine.index()].available
+    }
+
+    /// Submits a request to the device that a split named, or has the CPU do it. Never blocks.
+    pub(crate) fn submit_to(&mut self, engine: EngineId, request: OwnedRequest) -> Submitted {
+        self.keep_up();
+        let now = self.look();
+        let submitted = match request.validate() {
+            Ok(()) => self.give(&Choice::now(engine), &request.shape(), request, now),
+            Err(error) => self.done(request, Err(error), 1, now),
+        };
+        self.flush();
+        submitted
     }
 
     /// Submits requests of one kind that are all there are: nobody else will join them. Says of each, by its mark, what
@@ -185,10 +215,13 @@ impl Dispatcher {
 
     /// Counts a request that an engine is about to be given, and says until when it has time.
     pub(super) fn expect(&mut self, id: EngineId, shape: &Shape, hold_ns: Nanos, now: Nanos) -> Nanos {
-        let give_up_ns = now.saturating_add(hold_ns).saturating_add(self.runtime.give_up_after_ns());
-        self.next_expiry = self.next_expiry.min(give_up_ns);
         let weather = &mut self.weather.engines[id.index()];
         weather.in_flight_bytes += shape.bytes as u64;
+        // Of what is in flight, some bytes must come back first.
+        let for_bytes = weather.in_flight_bytes.saturating_mul(NS_A_BYTE);
+        let patience = self.runtime.give_up_after_ns().saturating_add(for_bytes);
+        let give_up_ns = now.saturating_add(hold_ns).saturating_add(patience);
+        self.next_expiry = self.next_expiry.min(give_up_ns);
         weather.asymmetric += u32::from(shape.kind.is_asymmetric());
         give_up_ns
     }

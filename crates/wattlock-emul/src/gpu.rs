@@ -61,7 +61,7 @@ impl GpuModel {
 }
 
 /// When a piece gets where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Piece {
     /// A stream took it.
     pub began: Nanos,
@@ -69,6 +69,8 @@ pub struct Piece {
     pub copied_in: Nanos,
     /// The result is in host memory.
     pub done: Nanos,
+    /// What it adds to the dynamic joules, times 1e9: nothing for the time that it shares with an earlier piece.
+    pub dynamic_nj: f64,
 }
 
 /// One GPU at work, and its meter.
@@ -139,11 +141,16 @@ impl Gpu {
         }
     }
 
-    /// Gives it a piece of work.
+    /// Gives it a piece of work whose kernel runs at the model's rate.
     pub fn submit(&mut self, now: Nanos, bytes: f64) -> Piece {
+        self.submit_kernel(now, bytes, bytes * 1e9 / self.model.kernel_bytes_per_s)
+    }
+
+    /// Gives it a piece of work whose kernel takes so long at the reference clock.
+    pub fn submit_kernel(&mut self, now: Nanos, bytes: f64, kernel_ns: f64) -> Piece {
         let model = &self.model;
         let copy = bytes * 1e9 / model.copy_bytes_per_s;
-        let kernel = bytes * 1e9 / (model.kernel_bytes_per_s * model.steps[self.step].speed);
+        let kernel = kernel_ns / model.steps[self.step].speed;
         let stream = (0..self.streams.len()).min_by(|a, b| self.streams[*a].total_cmp(&self.streams[*b]));
         let stream = stream.unwrap_or(0);
         let began = self.streams[stream].max(now as f64);
@@ -160,8 +167,14 @@ impl Gpu {
         let fresh = (at - began.max(self.busy_until)).max(0.0);
         self.busy_until = self.busy_until.max(at);
         self.busy_ns += fresh;
-        self.dynamic_nj += fresh * model.dynamic_at(self.step);
-        Piece { began: began as Nanos, copied_in: copied_in.ceil() as Nanos, done: at.ceil() as Nanos }
+        let dynamic_nj = fresh * model.dynamic_at(self.step);
+        self.dynamic_nj += dynamic_nj;
+        Piece {
+            began: began as Nanos,
+            copied_in: copied_in.ceil() as Nanos,
+            done: at.ceil() as Nanos,
+            dynamic_nj,
+        }
     }
 
     fn settle(&mut self, now: Nanos) {

@@ -1,0 +1,117 @@
+//! What is there, and whether it will do: the driver, its version, a device, its capability, an image for it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::sys::{CAPABILITY_MAJOR, CAPABILITY_MINOR, Driver, Failure, MULTIPROCESSORS, NoDriver};
+
+/// The lowest driver: the first of CUDA 13, whose cubins these are; a driver of the same major version loads them.
+const DRIVER_LEAST: i32 = 13_000;
+/// The lowest capability.
+const CAPABILITY_LEAST: (i32, i32) = (8, 0);
+
+/// Why there is no GPU to work with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missing {
+    /// No driver's library.
+    Driver(PathBuf),
+    /// The driver lacks a function.
+    Symbol(&'static str),
+    /// The driver does not start; its error.
+    Failed(i32),
+    /// The driver is too old; its version.
+    Old(i32),
+    /// The driver finds no device.
+    Device,
+    /// The device is of a capability below 8.0; which.
+    Capability(i32, i32),
+    /// No image of the kernels for its capability in this folder.
+    Image(i32, i32, PathBuf),
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Missing::Driver(name) => write!(f, "no NVIDIA driver ({} does not load)", name.display()),
+            Missing::Symbol(name) => write!(f, "the NVIDIA driver is too old: it has no {name}"),
+            Missing::Failed(code) => write!(f, "the NVIDIA driver does not start: error {code}"),
+            Missing::Old(version) => write!(
+                f,
+                "the NVIDIA driver is too old: CUDA {}.{}, and 13.0 is needed",
+                version / 1000,
+                version % 1000 / 10
+            ),
+            Missing::Device => f.write_str("the NVIDIA driver finds no GPU"),
+            Missing::Capability(major, minor) => {
+                write!(f, "the GPU is too old: capability {major}.{minor}, and 8.0 is needed")
+            }
+            Missing::Image(major, minor, folder) => write!(
+                f,
+                "no kernels for a GPU of capability {major}.{minor} in {}; `make gpu` builds them",
+                folder.display()
+            ),
+        }
+    }
+}
+
+impl From<Failure> for Missing {
+    fn from(failure: Failure) -> Missing {
+        // CUDA_ERROR_NO_DEVICE.
+        if failure.0 == 100 { Missing::Device } else { Missing::Failed(failure.0) }
+    }
+}
+
+/// A device that will do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) ordinal: i32,
+    pub(crate) name: String,
+    pub(crate) capability: (i32, i32),
+    pub(crate) multiprocessors: i32,
+    pub(crate) memory_bytes: usize,
+    pub(crate) driver: i32,
+    pub(crate) image: Vec<u8>,
+}
+
+/// Loads a driver and looks at its first device. Makes no context.
+pub(crate) fn find(library: &Path, images: &Path) -> Result<(Driver, Device), Missing> {
+    let driver = Driver::load(library).map_err(|why| match why {
+        NoDriver::Library => Missing::Driver(library.to_owned()),
+        NoDriver::Symbol(name) => Missing::Symbol(name),
+    })?;
+    driver.init()?;
+    let version = driver.version()?;
+    if version < DRIVER_LEAST {
+        return Err(Missing::Old(version));
+    }
+    if driver.device_count()? < 1 {
+        return Err(Missing::Device);
+    }
+    let ordinal = driver.device(0)?;
+    let (major, minor) =
+        (driver.attribute(ordinal, CAPABILITY_MAJOR)?, driver.attribute(ordinal, CAPABILITY_MINOR)?);
+    if (major, minor) < CAPABILITY_LEAST {
+        return Err(Missing::Capability(major, minor));
+    }
+    let image =
+        image_for(images, (major, minor)).ok_or_else(|| Missing::Image(major, minor, images.to_owned()))?;
+    let device = Device {
+        ordinal,
+        name: driver.device_name(ordinal)?,
+        capability: (major, minor),
+        multiprocessors: driver.attribute(ordinal, MULTIPROCESSORS)?,
+        memory_bytes: driver.memory(ordinal)?,
+        driver: version,
+        image,
+    };
+    Ok((driver, device))
+}
+
+/// The image of the highest capability of the same major number that is not above it: such an image runs.
+fn image_for(folder: &Path, (major, minor): (i32, i32)) -> Option<Vec<u8>> {
+    (0..=minor).rev().find_map(|minor| {
+        let name = format!("wattlock.sm_{}.cubin", major * 10 + minor);
+        std::fs::read(folder.join(name)).ok().filter(|image| !image.is_empty())
+    })
+}

@@ -1,0 +1,23 @@
+//! NVIDIA GPUs behind the [`Engine`](wattlock_core::Engine) trait, through the driver's own C interface
+//! (`libcuda.so.1`), which is loaded at run time. Nothing of CUDA is needed to build this crate, or to run a program
+//! that has it on a machine without a GPU: there [`Cuda::find`] says why not.
+//!
+//! The kernels are images (`wattlock.sm_90.cubin` and so on) that `gpu/` builds; the engine finds them in a folder.
+//!
+//! - `sys`: the driver's functions, the only unsafe code. `device`: what is there, and whether it will do.
+//! - `plan`: which kernels a kind needs, and how messages lie in device memory. Pure.
+//! - `owner`: the one thread of a process that has the context. `engine`: the engine and its instances.
+//!
+//! It refuses to be opened in a forked child, to wait in a caller's thread, and to decide who does what.
+//!
+//! Not run on hardware yet: everything here was tested against a stand-in driver (`tests/standin`).
+#![deny(unsafe_code)]
+
+mod device;
+mod engine;
+mod owner;
+mod plan;
+mod sys;
+
+pub use device::Missing;
+pub use engine::{Cuda, Places};

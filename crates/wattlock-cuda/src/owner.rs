@@ -1,0 +1,572 @@
+//! The thread that has the context: it alone calls the driver once the engine is found. Instances hand it tasks; it packs
+//! them into slots, several requests under one key together, and gives results back.
+//!
+//! A slot is pinned memory, device memory, a stream and an event. Its stream copies in, launches a plan's kernels, copies
+//! out, and wipes the device memory. With several slots the three overlap. A request larger than a slot goes in parts.
+//!
+//! | slot    | host memory                 | device memory             |
+//! |---------|-----------------------------|---------------------------|
+//! | free    | zero                        | zero, by the stream       |
+//! | busy    | the driver's                | the stream's              |
+//! | done    | read here, then wiped       | wiped before the event    |
+//!
+//! Rules: a request's buffers are touched only under its cell's lock, so that it can be taken back at any time; the driver
+//! never sees them. After a failure that is the context's (anything but a refused argument or a lack of memory) nothing is
+//! called any more, and every task is answered with [`Fault::Lost`].
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use wattlock_core::{Error, Family, Fault, Kind, OwnedRequest, Span, Token};
+use zeroize::Zeroize;
+
+use crate::device::Device;
+use crate::plan::{self, BLOCK, Layout, Part};
+use crate::sys::{Address, Driver, Failure, Handle, Pinned, bytes_of};
+
+/// Slots: one in each of copy-in, kernel and copy-out, and one that is being filled.
+const SLOTS: usize = 4;
+/// Message bytes of a slot, if there is memory; halved until there is, down to the least.
+const SLOT_MOST: usize = 8 << 20;
+const SLOT_LEAST: usize = 256 << 10;
+/// Messages of a slot.
+const MESSAGES_MOST: usize = 4096;
+/// Between two looks at what is under way.
+const LOOK_EVERY: Duration = Duration::from_micros(20);
+/// Errors that leave the context as it was: a refused argument, no memory, no room for a launch.
+const HARMLESS: [i32; 3] = [1, 2, 701];
+
+/// A request that an instance has, and that is taken out when it is withdrawn or done.
+pub(crate) struct Cell(Mutex<Option<OwnedRequest>>);
+
+impl Cell {
+    pub(crate) fn new(request: OwnedRequest) -> Arc<Cell> {
+        Arc::new(Cell(Mutex::new(Some(request))))
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Option<OwnedRequest>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn take(&self) -> Option<OwnedRequest> {
+        self.locked().take()
+    }
+}
+
+/// A request on its way to the owner.
+pub(crate) struct Task {
+    pub(crate) token: Token,
+    pub(crate) kind: Kind,
+    pub(crate) key: u64,
+    pub(crate) messages: usize,
+    pub(crate) cell: Arc<Cell>,
+    pub(crate) answers: Sender<Answer>,
+}
+
+/// What became of it.
+pub(crate) struct Answer {
+    pub(crate) token: Token,
+    pub(crate) result: Result<usize, Error>,
+    /// Requests that shared a launch with its first part.
+    pub(crate) batch: u16,
+}
+
+/// How the owner is.
+#[derive(Debug, Default)]
+pub(crate) struct State(AtomicU8);
+
+impl State {
+    const UP: u8 = 1;
+    const DEAD: u8 = 2;
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.0.load(Ordering::Acquire) == State::UP
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.0.load(Ordering::Acquire) == State::DEAD
+    }
+}
+
+/// However the thread ends, nobody must wait for it.
+struct LastWill(Arc<State>);
+
+impl Drop for LastWill {
+    fn drop(&mut self) {
+        self.0.0.store(State::DEAD, Ordering::Release);
+    }
+}
+
+/// A number that a key's clones share: batches are of one key.
+pub(crate) struct Identity(pub(crate) u64);
+
+impl Identity {
+    pub(crate) fn next() -> Identity {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Identity(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The longest message that fits a slot, whatever memory there is.
+pub(crate) const MESSAGE_MOST: usize = SLOT_LEAST;
+
+/// A request that is being done.
+struct Work {
+    task: Task,
+    /// Messages handed to slots so far, and those that came back.
+    handed: usize,
+    back: usize,
+    /// The first message that was not verified.
+    forged: Option<usize>,
+    failed: Option<Error>,
+    batch: u16,
+}
+
+/// Some messages of a request, in a slot.
+struct Load {
+    work: u64,
+    first: usize,
+    count: usize,
+}
+
+struct Slot {
+    host: Pinned,
+    device: Address,
+    stream: Handle,
+    event: Handle,
+    busy: Option<(Layout, Vec<Load>)>,
+}
+
+struct Owner {
+    driver: Arc<Driver>,
+    module: Handle,
+    functions: HashMap<&'static CStr, Handle>,
+    slots: Vec<Slot>,
+    /// Message bytes of a slot.
+    room: usize,
+    works: HashMap<u64, Work>,
+    queue: VecDeque<u64>,
+    next: u64,
+}
+
+/// Works until every sender of tasks is gone, or the device is.
+pub(crate) fn run(driver: &Arc<Driver>, device: &Device, tasks: &Receiver<Task>, state: Arc<State>) {
+    let will = LastWill(state);
+    let mut owner = match Owner::new(driver, device) {
+        Ok(owner) => owner,
+        Err(failure) => {
+            tracing::warn!(code = failure.0, "the GPU could not be opened");
+            _ = driver.release(device.ordinal);
+            return;
+        }
+    };
+    will.0.0.store(State::UP, Ordering::Release);
+    let outcome = owner.work(tasks);
+    // Nothing is accepted from here on.
+    will.0.0.store(State::DEAD, Ordering::Release);
+    match outcome {
+        Ok(()) => {
+            let closed = owner.close().and_then(|()| driver.release(device.ordinal));
+            if let Err(failure) = closed {
+                tracing::warn!(code = failure.0, "the GPU could not be closed");
+            }
+        }
+        Err(failure) => {
+            tracing::warn!(code = failure.0, "the GPU is lost");
+            owner.abandon(tasks);
+            _ = driver.release(device.ordinal);
+        }
+    }
+}
+
+impl Owner {
+    fn new(driver: &Arc<Driver>, device: &Device) -> Result<Owner, Failure> {
+        driver.context(device.ordinal)?;
+        let module = driver.module(&device.image)?;
+        let prepared = Owner::functions(driver, module).and_then(|functions| {
+            let mut room = SLOT_MOST;
+            let slots = loop {
+                match Owner::slots(driver, room) {
+                    Err(Failure::OUT_OF_MEMORY) if room > SLOT_LEAST => room /= 2,
+                    slots => break slots?,
+                }
+            };
+            Ok((functions, slots, room))
+        });
+        let (functions, slots, room) = match prepared {
+            Ok(prepared) => prepared,
+            Err(failure) => return driver.unload(module).and(Err(failure)),
+        };
+        let (works, queue) = (HashMap::new(), VecDeque::new());
+        Ok(Owner { driver: driver.clone(), module, functions, slots, room, works, queue, next: 0 })
+    }
+
+    fn functions(driver: &Driver, module: Handle) -> Result<HashMap<&'static CStr, Handle>, Failure> {
+        let kinds = plan::kinds();
+        let steps = kinds.iter().filter_map(plan::steps).flatten();
+        steps.map(|step| Ok((step.kernel, driver.function(module, step.kernel)?))).collect()
+    }
+
+    fn slots(driver: &Driver, room: usize) -> Result<Vec<Slot>, Failure> {
+        let mut slots = Vec::new();
+        for _ in 0..SLOTS {
+            match Slot::new(driver, room) {
+                Ok(slot) => slots.push(slot),
+                Err(failure) => {
+                    slots.into_iter().try_for_each(|slot: Slot| slot.close(driver))?;
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(slots)
+    }
+
+    fn work(&mut self, tasks: &Receiver<Task>) -> Result<(), Failure> {
+        let mut open = true;
+        loop {
+            let idle = self.works.is_empty() && self.slots.iter().all(|slot| slot.busy.is_none());
+            if idle && !open {
+                return Ok(());
+            }
+            if idle {
+                match tasks.recv() {
+                    Ok(task) => self.enter(task),
+                    Err(_) => open = false,
+                }
+            }
+            while let Ok(task) = tasks.try_recv() {
+                self.enter(task);
+            }
+            let moved = self.start()? | self.finish()?;
+            if moved || idle {
+                continue;
+            }
+            if !open {
+                std::thread::sleep(LOOK_EVERY);
+                continue;
+            }
+            match tasks.recv_timeout(LOOK_EVERY) {
+                Ok(task) => self.enter(task),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => open = false,
+            }
+        }
+    }
+
+    fn enter(&mut self, task: Task) {
+        let id = self.next;
+        self.next += 1;
+        let nothing = task.messages == 0;
+        let work = Work { task, handed: 0, back: 0, forged: None, failed: None, batch: 0 };
+        self.works.insert(id, work);
+        if nothing {
+            self.conclude(id);
+        } else {
+            self.queue.push_back(id);
+        }
+    }
+
+    /// Fills free slots. Says whether there was anything to do.
+    fn start(&mut self) -> Result<bool, Failure> {
+        let mut moved = false;
+        while let Some(slot) = self.slots.iter().position(|slot| slot.busy.is_none()) {
+            let Some((kind, nonce_len, parts, loads)) = self.gather() else { return Ok(moved) };
+            moved = true;
+            if loads.is_empty() {
+                continue;
+            }
+            let layout = Layout::new(kind, nonce_len, &parts);
+            let key_len = self.fill(slot, &layout, &loads);
+            let mut launched = self.launch(slot, &layout, key_len);
+            if launched.is_err_and(|failure| HARMLESS.contains(&failure.0)) {
+                // What was copied in before it was refused must not stay.
+                let Slot { device, stream, .. } = self.slots[slot];
+                launched = self.driver.wipe(device, layout.device, stream).and(launched);
+            }
+            let recorded = self.driver.record(self.slots[slot].event, self.slots[slot].stream);
+            self.slots[slot].busy = Some((layout, loads));
+            recorded?;
+            if let Err(failure) = launched {
+                if !HARMLESS.contains(&failure.0) {
+                    return Err(failure);
+                }
+                self.fail(slot);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// The next messages that fit a slot: of the oldest request, and of others of its kind and key. `None`: there are no
+    /// requests; no loads: the oldest was withdrawn.
+    fn gather(&mut self) -> Option<(Kind, usize, Vec<Part>, Vec<Load>)> {
+        let oldest = self.queue.front().and_then(|id| self.works.get(id))?;
+        let (kind, key) = (oldest.task.kind, oldest.task.key);
+        let (mut parts, mut loads, mut bytes, mut nonce_len) = (Vec::new(), Vec::new(), 0, 0);
+        let mut rest = VecDeque::new();
+        let mut full = false;
+        while let Some(id) = self.queue.pop_front() {
+            let Some(work) = self.works.get_mut(&id) else { continue };
+            if full || work.task.kind != kind || work.task.key != key {
+                rest.push_back(id);
+                continue;
+            }
+            let cell = work.task.cell.clone();
+            let mut request = cell.locked();
+            let Some(request) = request.as_mut() else {
+                drop(request);
+                // Withdrawn: it ends with what is under way of it.
+                work.task.messages = work.handed;
+                if work.back == work.handed {
+                    self.conclude(id);
+                }
+                continue;
+            };
+            let first = work.handed;
+            while work.handed < work.task.messages {
+                let span = span(request, work.handed);
+                let more = span.len.next_multiple_of(16) + span.aad_len;
+                if parts.len() == MESSAGES_MOST || (bytes + more > self.room && !parts.is_empty()) {
+                    full = true;
+                    break;
+                }
+                bytes += more;
+                parts.push(Part { len: span.len, aad_len: span.aad_len });
+                work.handed += 1;
+            }
+            nonce_len = request.nonce.len() / work.task.messages.max(1);
+            if work.handed > first {
+                loads.push(Load { work: id, first, count: work.handed - first });
+            }
+            if work.handed < work.task.messages {
+                rest.push_back(id);
+            }
+        }
+        self.queue = rest;
+        let sharing = loads.len() as u16;
+        for load in &loads {
+            if let Some(work) = self.works.get_mut(&load.work) {
+                work.batch = work.batch.max(sharing);
+            }
+        }
+        Some((kind, nonce_len, parts, loads))
+    }
+
+    /// Copies keys, tables, nonces and messages into a slot's host memory. Returns the key's length.
+    fn fill(&mut self, slot: usize, layout: &Layout, loads: &[Load]) -> usize {
+        let host = self.slots[slot].host.bytes_mut();
+        let (at, table) = layout.table();
+        let table = bytes_of(table);
+        host[at..at + table.len()].copy_from_slice(table);
+        let (mut index, mut key_len) = (0, 0);
+        for load in loads {
+            let Some(work) = self.works.get(&load.work) else { continue };
+            let request = work.task.cell.locked();
+            // Withdrawn since it was gathered: its place stays zero, and nobody asks for the result.
+            let Some(request) = request.as_ref() else {
+                index += load.count;
+                continue;
+            };
+            let key = request.key.bytes();
+            key_len = key.len();
+            host[..key_len].copy_from_slice(key);
+            for message in load.first..load.first + load.count {
+                let span = span(request, message);
+                let put = |host: &mut [u8], at: usize, bytes: &[u8]| {
+                    host[at..at + bytes.len()].copy_from_slice(bytes);
+                };
+                put(host, layout.at(index), &request.input[span.at..][..span.len]);
+                put(host, layout.aad_at(index), &request.aad[span.aad_at..][..span.aad_len]);
+                let nonce = &request.nonce[message * layout.nonce_len..][..layout.nonce_len];
+                put(host, layout.nonces + index * layout.nonce_len, nonce);
+                if request.kind.info().family == Family::Open {
+                    put(host, layout.tags + 16 * index, tag_of(request, &span));
+                }
+                index += 1;
+            }
+        }
+        key_len
+    }
+
+    /// Copy-in, kernels, copy-out, wiping.
+    fn launch(&mut self, slot: usize, layout: &Layout, key_len: usize) -> Result<(), Failure> {
+        let Owner { driver, slots, functions, .. } = self;
+        let Slot { host, device, stream, .. } = &mut slots[slot];
+        let (base, stream) = (*device, *stream);
+        let at = |offset: usize| base + offset as u64;
+        let (table, _) = layout.table();
+        driver.copy_in(at(layout.key_area()), host, 0, key_len, stream)?;
+        driver.copy_in(at(table), host, table, layout.shared - table, stream)?;
+        let run = layout.run(base, key_len);
+        for step in plan::steps(layout.kind()).unwrap_or_default() {
+            let blocks = layout.blocks(step);
+            if blocks > 0 {
+                driver.launch(functions[step.kernel], blocks, BLOCK, stream, &run)?;
+            }
+        }
+        driver.copy_out(host, layout.tags, at(layout.tags), layout.shared - layout.tags, stream)?;
+        driver.wipe(base, layout.device, stream)
+    }
+
+    /// A batch that was not launched: its messages count as failed when its stream is done with what was.
+    fn fail(&mut self, slot: usize) {
+        let Some((_, loads)) = &self.slots[slot].busy else { return };
+        for load in loads {
+            if let Some(work) = self.works.get_mut(&load.work) {
+                work.failed = Some(Error::Device(Fault::Reported));
+            }
+        }
+    }
+
+    /// Takes results of slots that are done.
+    fn finish(&mut self) -> Result<bool, Failure> {
+        let mut moved = false;
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].busy.is_none() || !self.driver.is_done(self.slots[slot].event)? {
+                continue;
+            }
+            let Some((layout, loads)) = self.slots[slot].busy.take() else { continue };
+            moved = true;
+            self.deliver(slot, &layout, &loads);
+            self.slots[slot].host.bytes_mut()[..layout.shared].zeroize();
+            for load in &loads {
+                let Some(work) = self.works.get_mut(&load.work) else { continue };
+                work.back += load.count;
+                if work.back == work.task.messages {
+                    self.conclude(load.work);
+                }
+            }
+        }
+        Ok(moved)
+    }
+
+    fn deliver(&mut self, slot: usize, layout: &Layout, loads: &[Load]) {
+        let host = self.slots[slot].host.bytes();
+        let mut index = 0;
+        for load in loads {
+            let at = index;
+            index += load.count;
+            let Some(work) = self.works.get_mut(&load.work).filter(|work| work.failed.is_none()) else {
+                continue;
+            };
+            let mut request = work.task.cell.locked();
+            let Some(request) = request.as_mut() else { continue };
+            let family = request.kind.info().family;
+            for (index, message) in (at..).zip(load.first..load.first + load.count) {
+                let span = span(request, message);
+                let result = &host[layout.results + 4 * index..][..4];
+                if family == Family::Open && result != 1_u32.to_ne_bytes() {
+                    work.forged = Some(work.forged.map_or(message, |first| first.min(message)));
+                    continue;
+                }
+                request.output[span.at..][..span.len].copy_from_slice(&host[layout.at(index)..][..span.len]);
+                if family == Family::Seal {
+                    let tag = &host[layout.tags + 16 * index..][..16];
+                    match request.run {
+                        None => request.tag.copy_from_slice(tag),
+                        Some(_) => request.output[span.at + span.len..][..16].copy_from_slice(tag),
+                    }
+                }
+            }
+        }
+    }
+
+    /// All of a request has come back.
+    fn conclude(&mut self, id: u64) {
+        let Some(work) = self.works.remove(&id) else { return };
+        let mut request = work.task.cell.locked();
+        let result = match (request.as_mut(), work.failed, work.forged) {
+            (None, ..) => Err(Error::Withdrawn),
+            (Some(request), Some(error), _) => {
+                request.output[..].zeroize();
+                Err(error)
+            }
+            (Some(request), None, Some(message)) => {
+                request.output[..].zeroize();
+                let is_run = request.run.is_some();
+                Err(if is_run { Error::ForgedMessage(message as u32) } else { Error::Authentication })
+            }
+            (Some(request), None, None) => Ok(request.input.len()),
+        };
+        drop(request);
+        let answer = Answer { token: work.task.token, result, batch: work.batch.max(1) };
+        // An instance that is gone does not want it.
+        _ = work.task.answers.send(answer);
+    }
+
+    /// The device is lost: whatever is here, or still comes, is answered so. Driver memory is left alone.
+    fn abandon(mut self, tasks: &Receiver<Task>) {
+        while let Ok(task) = tasks.try_recv() {
+            self.enter(task);
+        }
+        let ids: Vec<u64> = self.works.keys().copied().collect();
+        for id in ids {
+            if let Some(work) = self.works.get_mut(&id) {
+                work.failed = Some(Error::Device(Fault::Lost));
+            }
+            self.conclude(id);
+        }
+        // Host memory is ours even so, unless a copy might still be writing to it.
+        for slot in self.slots.iter_mut().filter(|slot| slot.busy.is_none()) {
+            slot.host.bytes_mut().zeroize();
+        }
+    }
+
+    fn close(self) -> Result<(), Failure> {
+        let driver = &self.driver;
+        self.slots.into_iter().try_for_each(|slot| slot.close(driver))?;
+        driver.unload(self.module)
+    }
+}
+
+impl Slot {
+    /// Everything that a slot needs, or nothing.
+    fn new(driver: &Driver, room: usize) -> Result<Slot, Failure> {
+        let host = driver.pin(plan::shared_bytes(room, MESSAGES_MOST))?;
+        let device = match driver.allocate(plan::device_bytes(room, MESSAGES_MOST)) {
+            Ok(device) => device,
+            Err(failure) => {
+                driver.unpin(host)?;
+                return Err(failure);
+            }
+        };
+        let handles = driver.stream().and_then(|stream| match driver.event() {
+            Ok(event) => Ok((stream, event)),
+            Err(failure) => driver.destroy_stream(stream).and(Err(failure)),
+        });
+        match handles {
+            Ok((stream, event)) => Ok(Slot { host, device, stream, event, busy: None }),
+            Err(failure) => {
+                driver.free(device)?;
+                driver.unpin(host)?;
+                Err(failure)
+            }
+        }
+    }
+
+    fn close(self, driver: &Driver) -> Result<(), Failure> {
+        driver.destroy_event(self.event)?;
+        driver.destroy_stream(self.stream)?;
+        driver.free(self.device)?;
+        driver.unpin(self.host)
+    }
+}
+
+/// Where message `index` of a request lies; the request itself if it is no run.
+fn span(request: &OwnedRequest, index: usize) -> Span {
+    match &request.run {
+        Some(run) => run.span(request.kind, index, request.input.len(), request.aad.len()),
+        None => Span { at: 0, len: request.input.len(), aad_at: 0, aad_len: request.aad.len() },
+    }
+}
+
+/// The tag that a message is to be opened with.
+fn tag_of<'a>(request: &'a OwnedRequest, span: &Span) -> &'a [u8] {
+    match request.run {
+        Some(_) => &request.input[span.at + span.len..][..16],
+        None => &request.tag,
+    }
+}

@@ -1,0 +1,361 @@
+//! The driver's C interface, as far as it is used: names and types of `cuda.h` of CUDA 12 and 13. Each call returns what
+//! the driver says; nothing is decided here.
+//!
+//! A handle or an address is a plain number to the rest of the crate: it means nothing without this file. Buffers that
+//! the driver reads or writes later are pinned memory that [`Pinned`] owns, and that its owner does not free before the
+//! stream is done (the driver's own rule, kept in `owner.rs`).
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::path::Path;
+
+/// What a call that failed returned: `CUresult`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Failure(pub(crate) c_int);
+
+impl Failure {
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub(crate) const OUT_OF_MEMORY: Failure = Failure(2);
+    /// `CUDA_ERROR_NOT_READY`.
+    pub(crate) const NOT_READY: Failure = Failure(600);
+}
+
+/// An address in device memory.
+pub(crate) type Address = u64;
+
+/// A `CUdevice_attribute`.
+pub(crate) const CAPABILITY_MAJOR: c_int = 75;
+pub(crate) const CAPABILITY_MINOR: c_int = 76;
+pub(crate) const MULTIPROCESSORS: c_int = 16;
+
+/// `CU_STREAM_NON_BLOCKING`, `CU_EVENT_DISABLE_TIMING`.
+const STREAM_NON_BLOCKING: c_uint = 1;
+const EVENT_DISABLE_TIMING: c_uint = 2;
+
+/// A handle of the driver's: context, module, function, stream or event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Handle(*mut c_void);
+
+// SAFETY: the driver's handles may be used from any thread of the process; the owner thread alone does.
+unsafe impl Send for Handle {}
+
+macro_rules! driver {
+    ($($field:ident = $name:literal ($($argument:ty),*);)*) => {
+        /// The functions. They stay loaded for the life of the process.
+        pub(crate) struct Driver {
+            $($field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
+
+        impl Driver {
+            /// Finds every function, or names the first that is missing.
+            fn of(library: *mut c_void) -> Result<Driver, &'static str> {
+                Ok(Driver {
+                    $($field: {
+                        let name = concat!($name, "\0").as_ptr().cast::<c_char>();
+                        // SAFETY: an open library and a string with its zero.
+                        let symbol = unsafe { libc::dlsym(library, name) };
+                        if symbol.is_null() {
+                            return Err($name);
+                        }
+                        // SAFETY: the type is that of cuda.h for this name, and the library is never closed.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> c_int>(symbol)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+driver! {
+    init = "cuInit" (c_uint);
+    version = "cuDriverGetVersion" (*mut c_int);
+    device_count = "cuDeviceGetCount" (*mut c_int);
+    device_get = "cuDeviceGet" (*mut c_int, c_int);
+    device_name = "cuDeviceGetName" (*mut c_char, c_int, c_int);
+    device_attribute = "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+    device_memory = "cuDeviceTotalMem_v2" (*mut usize, c_int);
+    context_retain = "cuDevicePrimaryCtxRetain" (*mut *mut c_void, c_int);
+    context_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
+    context_set = "cuCtxSetCurrent" (*mut c_void);
+    module_load = "cuModuleLoadData" (*mut *mut c_void, *const c_void);
+    module_unload = "cuModuleUnload" (*mut c_void);
+    module_function = "cuModuleGetFunction" (*mut *mut c_void, *mut c_void, *const c_char);
+    allocate = "cuMemAlloc_v2" (*mut Address, usize);
+    free = "cuMemFree_v2" (Address);
+    pin = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+    unpin = "cuMemFreeHost" (*mut c_void);
+    copy_in = "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, *mut c_void);
+    copy_out = "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, *mut c_void);
+    set = "cuMemsetD8Async" (Address, u8, usize, *mut c_void);
+    stream_create = "cuStreamCreate" (*mut *mut c_void, c_uint);
+    stream_destroy = "cuStreamDestroy_v2" (*mut c_void);
+    event_create = "cuEventCreate" (*mut *mut c_void, c_uint);
+    event_destroy = "cuEventDestroy_v2" (*mut c_void);
+    event_record = "cuEventRecord" (*mut c_void, *mut c_void);
+    event_query = "cuEventQuery" (*mut c_void);
+    launch = "cuLaunchKernel" (*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void,
+        *mut *mut c_void, *mut *mut c_void);
+}
+
+/// Why there is no driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NoDriver {
+    /// The library is not there, or does not load.
+    Library,
+    /// It lacks this function.
+    Symbol(&'static str),
+}
+
+fn done(code: c_int) -> Result<(), Failure> {
+    if code == 0 { Ok(()) } else { Err(Failure(code)) }
+}
+
+impl Driver {
+    /// Loads the library and finds its functions. Calls none.
+    pub(crate) fn load(library: &Path) -> Result<Driver, NoDriver> {
+        use std::os::unix::ffi::OsStrExt;
+        let name = CString::new(library.as_os_str().as_bytes()).map_err(|_| NoDriver::Library)?;
+        // SAFETY: a string with its zero; the library's own initialisers are all that runs.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if library.is_null() {
+            return Err(NoDriver::Library);
+        }
+        Driver::of(library).map_err(NoDriver::Symbol)
+    }
+
+    pub(crate) fn init(&self) -> Result<(), Failure> {
+        // SAFETY: flags must be 0.
+        done(unsafe { (self.init)(0) })
+    }
+
+    /// 1000 times the major version and 10 times the minor one.
+    pub(crate) fn version(&self) -> Result<c_int, Failure> {
+        let mut version = 0;
+        // SAFETY: writes one number.
+        done(unsafe { (self.version)(&mut version) }).map(|()| version)
+    }
+
+    pub(crate) fn device_count(&self) -> Result<c_int, Failure> {
+        let mut count = 0;
+        // SAFETY: writes one number.
+        done(unsafe { (self.device_count)(&mut count) }).map(|()| count)
+    }
+
+    pub(crate) fn device(&self, ordinal: c_int) -> Result<c_int, Failure> {
+        let mut device = 0;
+        // SAFETY: writes one number.
+        done(unsafe { (self.device_get)(&mut device, ordinal) }).map(|()| device)
+    }
+
+    pub(crate) fn device_name(&self, device: c_int) -> Result<String, Failure> {
+        let mut name = [0; 256];
+        // SAFETY: writes at most so many bytes, the last of which stays zero.
+        done(unsafe { (self.device_name)(name.as_mut_ptr(), name.len() as c_int - 1, device) })?;
+        // SAFETY: there is a zero at the end at the latest.
+        Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    pub(crate) fn attribute(&self, device: c_int, attribute: c_int) -> Result<c_int, Failure> {
+        let mut value = 0;
+        // SAFETY: writes one number.
+        done(unsafe { (self.device_attribute)(&mut value, attribute, device) }).map(|()| value)
+    }
+
+    pub(crate) fn memory(&self, device: c_int) -> Result<usize, Failure> {
+        let mut bytes = 0;
+        // SAFETY: writes one number.
+        done(unsafe { (self.device_memory)(&mut bytes, device) }).map(|()| bytes)
+    }
+
+    /// Takes a share of the device's primary context, and makes it this thread's.
+    pub(crate) fn context(&self, device: c_int) -> Result<(), Failure> {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: writes one handle, which the driver keeps alive until the share is given back.
+        done(unsafe { (self.context_retain)(&mut context, device) })?;
+        // SAFETY: a context that is alive.
+        done(unsafe { (self.context_set)(context) })
+    }
+
+    /// Gives the share back; nothing of the context is used after.
+    pub(crate) fn release(&self, device: c_int) -> Result<(), Failure> {
+        // SAFETY: no pointer is involved.
+        done(unsafe { (self.context_release)(device) })
+    }
+
+    pub(crate) fn module(&self, image: &[u8]) -> Result<Handle, Failure> {
+        let mut module = std::ptr::null_mut();
+        // A cubin says itself how long it is; PTX ends with a zero, which costs a cubin nothing.
+        let image = [image, &[0]].concat();
+        // SAFETY: writes one handle, and reads an image that lives until the call returns.
+        done(unsafe { (self.module_load)(&mut module, image.as_ptr().cast()) }).map(|()| Handle(module))
+    }
+
+    pub(crate) fn unload(&self, module: Handle) -> Result<(), Failure> {
+        // SAFETY: a module of this context, none of whose functions is used after.
+        done(unsafe { (self.module_unload)(module.0) })
+    }
+
+    pub(crate) fn function(&self, module: Handle, name: &CStr) -> Result<Handle, Failure> {
+        let mut function = std::ptr::null_mut();
+        // SAFETY: writes one handle; the name has its zero.
+        done(unsafe { (self.module_function)(&mut function, module.0, name.as_ptr()) })
+            .map(|()| Handle(function))
+    }
+
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<Address, Failure> {
+        let mut address = 0;
+        // SAFETY: writes one address.
+        done(unsafe { (self.allocate)(&mut address, bytes) }).map(|()| address)
+    }
+
+    pub(crate) fn free(&self, address: Address) -> Result<(), Failure> {
+        // SAFETY: the driver refuses an address that is not its own.
+        done(unsafe { (self.free)(address) })
+    }
+
+    pub(crate) fn stream(&self) -> Result<Handle, Failure> {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        done(unsafe { (self.stream_create)(&mut stream, STREAM_NON_BLOCKING) }).map(|()| Handle(stream))
+    }
+
+    pub(crate) fn destroy_stream(&self, stream: Handle) -> Result<(), Failure> {
+        // SAFETY: a stream of this context, not used after.
+        done(unsafe { (self.stream_destroy)(stream.0) })
+    }
+
+    pub(crate) fn event(&self) -> Result<Handle, Failure> {
+        let mut event = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        done(unsafe { (self.event_create)(&mut event, EVENT_DISABLE_TIMING) }).map(|()| Handle(event))
+    }
+
+    pub(crate) fn destroy_event(&self, event: Handle) -> Result<(), Failure> {
+        // SAFETY: an event of this context, not used after.
+        done(unsafe { (self.event_destroy)(event.0) })
+    }
+
+    pub(crate) fn record(&self, event: Handle, stream: Handle) -> Result<(), Failure> {
+        // SAFETY: both of this context and alive.
+        done(unsafe { (self.event_record)(event.0, stream.0) })
+    }
+
+    /// Whether everything before the event is done.
+    pub(crate) fn is_done(&self, event: Handle) -> Result<bool, Failure> {
+        // SAFETY: an event that is alive.
+        match done(unsafe { (self.event_query)(event.0) }) {
+            Ok(()) => Ok(true),
+            Err(Failure::NOT_READY) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Sets device memory to zero, in the stream's order.
+    pub(crate) fn wipe(&self, address: Address, bytes: usize, stream: Handle) -> Result<(), Failure> {
+        // SAFETY: the driver refuses addresses that are not the context's.
+        done(unsafe { (self.set)(address, 0, bytes, stream.0) })
+    }
+
+    /// Copies `bytes` bytes of pinned memory from `from` on to the device.
+    pub(crate) fn copy_in(
+        &self,
+        to: Address,
+        pinned: &Pinned,
+        from: usize,
+        bytes: usize,
+        stream: Handle,
+    ) -> Result<(), Failure> {
+        assert!(from.checked_add(bytes).is_some_and(|end| end <= pinned.len));
+        // SAFETY: within the pinned buffer, by the line above; its owner keeps it, and lets it be, until the stream is done.
+        done(unsafe { (self.copy_in)(to, pinned.at.add(from).cast(), bytes, stream.0) })
+    }
+
+    /// The way back.
+    pub(crate) fn copy_out(
+        &self,
+        pinned: &mut Pinned,
+        to: usize,
+        from: Address,
+        bytes: usize,
+        stream: Handle,
+    ) -> Result<(), Failure> {
+        assert!(to.checked_add(bytes).is_some_and(|end| end <= pinned.len));
+        // SAFETY: as in `copy_in`.
+        done(unsafe { (self.copy_out)(pinned.at.add(to).cast(), from, bytes, stream.0) })
+    }
+
+    /// Launches a kernel whose one parameter is `parameter`, by value.
+    pub(crate) fn launch<P>(
+        &self,
+        function: Handle,
+        grid: u32,
+        block: u32,
+        stream: Handle,
+        parameter: &P,
+    ) -> Result<(), Failure> {
+        let mut parameters = [std::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
+        let none = std::ptr::null_mut();
+        // SAFETY: the driver copies the parameter before the call returns. What the kernel touches is `plan.rs`'s duty.
+        done(unsafe {
+            (self.launch)(function.0, grid, 1, 1, block, 1, 1, 0, stream.0, parameters.as_mut_ptr(), none)
+        })
+    }
+
+    /// Pinned host memory, zeroed.
+    pub(crate) fn pin(&self, len: usize) -> Result<Pinned, Failure> {
+        let mut at = std::ptr::null_mut();
+        // SAFETY: writes one pointer.
+        done(unsafe { (self.pin)(&mut at, len, 0) })?;
+        let at = at.cast::<u8>();
+        // SAFETY: the driver gave us so many bytes.
+        unsafe { at.write_bytes(0, len) };
+        Ok(Pinned { at, len })
+    }
+
+    /// Frees pinned memory that no stream uses any more.
+    pub(crate) fn unpin(&self, pinned: Pinned) -> Result<(), Failure> {
+        // SAFETY: it came from `pin`, and is gone by value.
+        done(unsafe { (self.unpin)(pinned.at.cast()) })
+    }
+}
+
+/// Page-locked host memory. The driver may read or write it while a stream that was told to is not done; its owner
+/// touches it only before and after.
+pub(crate) struct Pinned {
+    at: *mut u8,
+    len: usize,
+}
+
+// SAFETY: it is memory, owned by one value.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    /// Its bytes. No stream may be using it now.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `pin` got so many bytes, all initialised; no stream writes to it now, which is the caller's word.
+        unsafe { std::slice::from_raw_parts(self.at, self.len) }
+    }
+
+    /// Its bytes. No stream may be using it now.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
+    }
+}
+
+/// The bytes of a structure of plain numbers, for the device.
+pub(crate) fn bytes_of<T: Plain>(values: &[T]) -> &[u8] {
+    // SAFETY: `Plain` says that there is no padding and nothing but numbers.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), std::mem::size_of_val(values)) }
+}
+
+/// Structures of numbers without padding.
+///
+/// # Safety
+/// Says so.
+pub(crate) unsafe trait Plain: Copy {}
+
+// SAFETY: `repr(C)`, six 64-bit numbers.
+unsafe impl Plain for crate::plan::Message {}

@@ -1,0 +1,118 @@
+//! Builds the stand-in driver, and drives it from tests. The engine knows nothing of this.
+#![allow(unsafe_code, dead_code, reason = "each test file uses its own part")]
+
+use std::ffi::{CString, c_char, c_longlong, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use wattlock_cuda::{Cuda, Missing, Places};
+
+/// The repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn compile(name: &str, more: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (library, temporary) = (folder.join(name), folder.join(format!("{name}.{}", std::process::id())));
+    let status = Command::new("g++")
+        .args([
+            "-std=c++17",
+            "-O2",
+            "-march=native",
+            "-fPIC",
+            "-shared",
+            "-Wno-psabi",
+            "-Wno-unknown-pragmas",
+        ])
+        .args(more)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin/driver.cpp"))
+        .arg(root().join("gpu/host/host.cpp"))
+        .arg("-o")
+        .arg(&temporary)
+        .status()
+        .expect("the stand-in driver needs g++");
+    assert!(status.success(), "the stand-in driver does not compile");
+    std::fs::rename(&temporary, &library).unwrap();
+    library
+}
+
+/// The library, built once.
+pub fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| compile("libstandin.so", &[]))
+}
+
+/// One without a function.
+pub fn incomplete() -> PathBuf {
+    compile("libstandin_incomplete.so", &["-DWITHOUT_MEMSET"])
+}
+
+/// A driver of a test's own: a copy of the library, which has its own faults and counts.
+pub struct StandIn {
+    _folder: tempfile::TempDir,
+    pub places: Places,
+    handle: *mut c_void,
+}
+
+// SAFETY: a handle of the loader's, and functions that lock.
+unsafe impl Send for StandIn {}
+// SAFETY: as above.
+unsafe impl Sync for StandIn {}
+
+impl StandIn {
+    pub fn new() -> StandIn {
+        StandIn::of(library())
+    }
+
+    pub fn of(library: &Path) -> StandIn {
+        let folder = tempfile::tempdir().unwrap();
+        let driver = folder.path().join("driver.so");
+        std::fs::copy(library, &driver).unwrap();
+        std::fs::write(folder.path().join("wattlock.sm_90.cubin"), "stand-in").unwrap();
+        let name = CString::new(driver.to_str().unwrap()).unwrap();
+        // SAFETY: a library of ours.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null());
+        let places = Places { driver, images: folder.path().to_owned() };
+        StandIn { _folder: folder, places, handle }
+    }
+
+    /// Tells it to misbehave.
+    pub fn set(&self, text: &str) {
+        let text = CString::new(text).unwrap();
+        // SAFETY: that function's type.
+        unsafe {
+            let symbol = libc::dlsym(self.handle, c"wl_standin_set".as_ptr());
+            std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char)>(symbol)(text.as_ptr());
+        }
+    }
+
+    /// What it has seen.
+    pub fn count(&self, name: &str) -> i64 {
+        let name = CString::new(name).unwrap();
+        // SAFETY: that function's type.
+        unsafe {
+            let symbol = libc::dlsym(self.handle, c"wl_standin_count".as_ptr());
+            std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char) -> c_longlong>(symbol)(
+                name.as_ptr(),
+            )
+        }
+    }
+
+    pub fn find(&self) -> Result<Cuda, Missing> {
+        Cuda::find(&self.places)
+    }
+
+    /// Nothing is left of what the engine had, and nothing of it held a secret; when the engine's thread has ended.
+    pub fn assert_clean(&self) {
+        for _ in 0..10_000 {
+            if self.count("live") == 0 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!((self.count("live"), self.count("unwiped"), self.count("wrong")), (0, 0, 0));
+    }
+}

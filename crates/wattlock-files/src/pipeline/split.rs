@@ -1,0 +1,197 @@
+//! A large file's payload on the CPU and on a device at once: [`wattlock::SplitJob`] says who has which chunks.
+//!
+//! Both ends must be regular files, which are read and written at positions in any order. The device's chunks are read
+//! straight into the request that goes to it and written from its result, several MiB at a time. The last chunk, which
+//! alone may be short, is the CPU's.
+//!
+//! Of several failures the one with the lowest position is reported, as without a split: both sides go on with what lies
+//! before a failure.
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use wattlock::{DeviceSide, Dispatcher, Runtime, SplitJob};
+use wattlock_core::{Error as CoreError, Item, OwnedRequest, Request};
+use zeroize::Zeroizing;
+
+use super::drain::Shape;
+use super::feed::Extent;
+use super::{Direction, Piece, Progress, Work};
+use crate::crypto::{Crypto, CryptoSource};
+use crate::error::Error;
+use crate::format::payload::Failure;
+
+/// The job, if the policy splits it.
+pub(super) fn job(runtime: &Runtime, work: &Work<'_>, extent: &Extent, threads: usize) -> Option<SplitJob> {
+    let (chunks, _) = extent.ends(work.segments);
+    runtime.split(work.key.kind(work.segments.direction), chunks, work.segments.chunk, threads)
+}
+
+/// What both sides report to.
+struct Report<'a> {
+    progress: Progress<'a>,
+    /// The failure with the lowest position so far.
+    first: Mutex<Option<(u64, Error)>>,
+    /// That position.
+    failed: &'a AtomicU64,
+}
+
+impl Report<'_> {
+    fn failed(&self, at: u64, error: Error) {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.as_ref().is_none_or(|(before, _)| at < *before) {
+            *first = Some((at, error));
+        }
+        self.failed.fetch_min(at, Relaxed);
+    }
+
+    fn done(&self, bytes: u64) {
+        // One call at a time.
+        let _held = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        self.progress.done(bytes);
+    }
+}
+
+/// Seals or opens everything from a file into a file.
+pub(super) fn run(
+    work: &Work<'_>,
+    (extent, (file, base)): (&Extent, (&File, u64)),
+    job: &SplitJob,
+    (source, runtime, threads): (&impl CryptoSource, &Runtime, usize),
+    progress: Progress<'_>,
+) -> Result<(), Error> {
+    let report = Report { progress, first: Mutex::new(None), failed: &work.failed };
+    let (_, last) = extent.ends(work.segments);
+    let piece = |crypto: &mut dyn Crypto, segment: super::Segment| {
+        let (first, len) = (segment.first, segment.len as u64);
+        match work.piece(Piece { segment, read: None }, &mut Inside(crypto)) {
+            Some(Ok(_)) => report.done(len),
+            Some(Err(error)) => report.failed(first, error),
+            None => {}
+        }
+    };
+    // A thread claims when it is ready to work: what is claimed in advance cannot be shared any more.
+    let claimed = |crypto: &mut dyn Crypto| {
+        let Some(claimed) = job.claim() else { return false };
+        piece(crypto, extent.inner(work.segments, &claimed.chunks));
+        job.done(&claimed);
+        true
+    };
+    std::thread::scope(|scope| {
+        let served = std::thread::Builder::new().name("wattlock-device".into()).spawn_scoped(scope, || {
+            let mut dispatcher = runtime.dispatcher();
+            let mut side = Device { work, extent, file, base, report: &report, spare: Vec::new() };
+            if let Err((at, error)) = job.serve(&mut dispatcher, &mut side) {
+                report.failed(at, error);
+            }
+            while claimed(&mut dispatcher) {}
+        });
+        let next = || (!job.is_empty()).then_some(());
+        source.in_order(threads, threads, next, |crypto, ()| _ = claimed(crypto), |()| {});
+        if served.is_err() {
+            // Without that thread nobody claims for the device, nor what a border keeps for it.
+            job.without_device();
+            source.here(|crypto| while claimed(crypto) {});
+        }
+    });
+    source.here(|crypto| piece(crypto, last));
+    match report.first.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        None => Ok(()),
+        Some((_, error)) => Err(error),
+    }
+}
+
+/// The CPU's side: its runs stay on the CPU, or a policy would share them out once more.
+struct Inside<'a>(&'a mut dyn Crypto);
+
+impl Crypto for Inside<'_> {
+    fn run(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {
+        self.0.run(request)
+    }
+
+    fn run_all(&mut self, items: &mut [Item<'_>]) {
+        self.0.run_all(items);
+    }
+
+    fn run_messages(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {
+        self.0.run_inside(request)
+    }
+}
+
+/// The device's side: its pieces are read, and written when it has done them.
+struct Device<'a> {
+    work: &'a Work<'a>,
+    extent: &'a Extent,
+    file: &'a File,
+    base: u64,
+    report: &'a Report<'a>,
+    /// Buffers of pieces that are done. They have held plaintext.
+    spare: Vec<Zeroizing<Vec<u8>>>,
+}
+
+impl Device<'_> {
+    fn buffer(&mut self, len: usize) -> Vec<u8> {
+        let mut buffer = self.spare.pop().map(|mut spare| std::mem::take(&mut *spare)).unwrap_or_default();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    fn keep(&mut self, request: &mut OwnedRequest) {
+        self.spare.push(Zeroizing::new(std::mem::take(&mut request.input)));
+        self.spare.push(Zeroizing::new(std::mem::take(&mut request.output)));
+    }
+}
+
+impl DeviceSide for Device<'_> {
+    /// With the number of the chunk.
+    type Error = (u64, Error);
+
+    fn make(&mut self, chunks: &Range<u64>) -> Result<OwnedRequest, Self::Error> {
+        let here = |error| (chunks.start, error);
+        if self.work.cancel.load(Relaxed) {
+            return Err(here(Error::Interrupted));
+        }
+        let segments = self.work.segments;
+        let len = (chunks.end - chunks.start) as usize * segments.stride;
+        let (mut input, output) = (self.buffer(len), self.buffer(len));
+        let segment = self.extent.inner(segments, chunks);
+        self.extent.read(segments, &segment, &mut input).map_err(here)?;
+        Ok(self.work.key.owned(segments.direction, chunks.start, input, output))
+    }
+
+    fn take(
+        &mut self,
+        chunks: &Range<u64>,
+        request: &mut OwnedRequest,
+        result: Result<usize, CoreError>,
+        dispatcher: &mut Dispatcher,
+    ) -> Result<(), Self::Error> {
+        let (segments, key, first) = (self.work.segments, self.work.key, chunks.start);
+        let count = chunks.end - chunks.start;
+        match result {
+            Ok(_) => {
+                let shape = match segments.direction {
+                    Direction::Seal => Shape::Whole(request.output.len()),
+                    Direction::Open => Shape::Gapped(count as usize * segments.chunk),
+                };
+                let at = self.base + first * segments.output_chunk();
+                shape.write_at(segments, &request.output, self.file, at).map_err(|error| (first, error))?;
+                self.report.done(count * segments.input_chunk());
+            }
+            Err(CoreError::ForgedMessage(index)) => {
+                let chunk = first + u64::from(index);
+                let why = Failure::Chunk(chunk).explain(key, first, &request.input, false, dispatcher);
+                self.report.failed(chunk, why);
+            }
+            Err(error) => self.report.failed(first, Error::Engine(error)),
+        }
+        self.keep(request);
+        Ok(())
+    }
+
+    fn forget(&mut self, request: &mut OwnedRequest) {
+        self.keep(request);
+    }
+}
