@@ -226,7 +226,7 @@ impl Owner {
     }
 
     fn work(&mut self, tasks: &Receiver<Task>) -> Result<(), Failure> {
-        let mut open = true;
+        let (mut open, mut quiet) = (true, 0_u32);
         loop {
             let idle = self.works.is_empty() && self.slots.iter().all(|slot| slot.busy.is_none());
             if idle && !open {
@@ -243,13 +243,17 @@ impl Owner {
             }
             let moved = self.start()? | self.finish()?;
             if moved || idle {
+                quiet = 0;
                 continue;
             }
+            // A device that has not answered for long is looked at less often, once a millisecond at last.
+            quiet = quiet.saturating_add(1);
+            let pause = LOOK_EVERY * (1 + quiet / 50).min(50);
             if !open {
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(pause);
                 continue;
             }
-            match tasks.recv_timeout(LOOK_EVERY) {
+            match tasks.recv_timeout(pause) {
                 Ok(task) => self.enter(task),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => open = false,
