@@ -2,7 +2,8 @@
 # The long versions of what `make test` does shortly. Once: what lanes compute, beside OpenSSL (10,000 RSA-2048 keys, and
 # 10,000 ECDSA signatures where the CPU has AVX-512) and AWS-LC (10,000 X25519 exchanges), and RSA's kernel over its poisoned
 # model at its longest. Once with the system's OpenSSL and nginx and once with newer ones (scripts/newer.sh): 100,000
-# handshakes with aborts in one program and 200,000 with nginx, over which memory stays flat; handshakes under valgrind; and with
+# handshakes with aborts in one program and 200,000 with nginx, over which memory stays flat; 100,000 random responses that
+# are compressed; handshakes under valgrind; and with
 # the newer ones everything that nginx must survive under the address sanitizer (scripts/asan.sh).
 # Then a mounted volume, where there is FUSE: scripts/fs-suites.sh, which names its parts and variables; pjdfstest and
 # xfstests only if PJDFSTEST and XFSTESTS name built ones. Then WATTLOCK_BRIDGE_KILLS=50 kills of the bridge to Kafka and of
@@ -23,6 +24,9 @@ doors() {
     scratch=$(mktemp -d)
     OUT=$scratch nginx/build.sh
     PATH=$PATH:/usr/sbin python3 nginx/tests/survive.py memory_stays_flat --count 200000 \
+        --module "$scratch/ngx_http_wattlock_module.so" --provider "$target/release/libwattlock_provider.so"
+    echo "== 100,000 random responses, compressed"
+    PATH=$PATH:/usr/sbin python3 nginx/tests/compress.py upstream --count 100000 \
         --module "$scratch/ngx_http_wattlock_module.so" --provider "$target/release/libwattlock_provider.so"
     rm -r "$scratch"
     echo "== handshakes under valgrind"
