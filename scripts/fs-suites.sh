@@ -31,6 +31,7 @@ skipped() { echo "skipped: $*"; }
 fail() { echo "fs-suites: $*" >&2; exit 1; }
 
 leave() {
+    rm -f "${helper:-}"
     local at
     [ -z "${pg_pid:-}" ] || kill -QUIT "$pg_pid" 2>/dev/null || true
     for at in "$scratch"/*/mnt "$scratch"/*/mnt2; do
@@ -277,7 +278,7 @@ part_pjdfstest() {
 }
 
 part_xfstests() {
-    local helper=/sbin/mount.fuse.wattlock
+    helper=/sbin/mount.fuse.wattlock
     [ "$(id -u)" = 0 ] || { skipped "xfstests: not root"; return; }
     [ -x "${XFSTESTS:-}/check" ] || { skipped "xfstests: XFSTESTS names no built one"; return; }
     volume xtest

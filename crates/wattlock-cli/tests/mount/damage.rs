@@ -304,6 +304,16 @@ fn damaged_names_links_and_attributes_cost_themselves_and_nothing_else() {
         fs::write(&path, &fs::read(&path).unwrap()[..100]).unwrap();
     };
     volume.case("record cut", cut, &all, ["d", "damaged"], &["d: "]);
+    let removed = |volume: &Volume| fs::remove_file(record(volume, "d")).unwrap();
+    volume.case("record gone", removed, &all, ["d", "damaged"], &["d: "]);
+    // What a crash leaves of a folder gets a new record, and another folder's record opens: names do not.
+    let nameless = ["d/h", "d/h?", "d/long", "d/long?"];
+    let zeroed = |volume: &Volume| fs::write(record(volume, "d"), [0; 128]).unwrap();
+    volume.case("record zeroed", zeroed, &nameless, ["d/h", "name"], &["name", "name"]);
+    let foreign = |volume: &Volume| {
+        fs::copy(record(volume, "e"), record(volume, "d")).unwrap();
+    };
+    volume.case("record foreign", foreign, &nameless, ["d/h", "name"], &["name", "name"]);
     let target = |volume: &Volume| {
         let path = volume.stored("s");
         let mut target = fs::read_link(&path).unwrap().into_os_string().into_string().unwrap();
