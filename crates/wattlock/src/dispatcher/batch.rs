@@ -88,7 +88,11 @@ impl Dispatcher {
         let Some(station) = self.stations.get(choice.engine.index()) else { return chosen };
         let width = usize::from(station.engine.width(kind));
         let device = self.stations.iter().any(|one| one.queued.contains(kind));
-        if !kind.is_asymmetric() && width > 1 && chosen == width && !device { count - count % width } else { chosen }
+        if !kind.is_asymmetric() && width > 1 && chosen == width && !device {
+            count - count % width
+        } else {
+            chosen
+        }
     }
 
     /// Asks the policy about so many requests like this one, of an operation of so many bytes.
