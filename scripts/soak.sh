@@ -35,7 +35,7 @@ if [ "${1:-}" = doors ]; then doors; exit; fi
 scripts/newer.sh
 echo "== lanes beside OpenSSL and AWS-LC"
 # All ignored tests of these files; what a CPU has no lanes for they name.
-cargo test --release --locked -p wattlock-cpu --lib --test lanes_rsa --test lanes_openssl --test lanes_x25519 -- \
+cargo test --release --locked -p wattlock-cpu --lib --test lanes_rsa --test lanes_openssl --test lanes_x25519 --test lanes_bulk -- \
     --ignored --nocapture
 if ! grep -qw avx512ifma /proc/cpuinfo; then
     echo "== what needs AVX-512, on an emulated CPU (not the thousands of P-256 and P-384 signatures: too slow)"
