@@ -45,8 +45,8 @@ if chosen newer; then scripts/newer.sh; fi
 if chosen lanes; then
     echo "== lanes beside OpenSSL and AWS-LC"
     # All ignored tests of these files; what a CPU has no lanes for they name.
-    cargo test --release --locked -p wattlock-cpu --lib --test lanes_rsa --test lanes_openssl --test lanes_x25519 -- \
-        --ignored --nocapture
+    cargo test --release --locked -p wattlock-cpu --lib --test lanes_rsa --test lanes_openssl --test lanes_x25519 \
+        --test lanes_bulk -- --ignored --nocapture
     if ! grep -qw avx512ifma /proc/cpuinfo; then
         echo "== what needs AVX-512, on an emulated CPU (not the thousands of P-256 and P-384 signatures: too slow)"
         scripts/avx512.sh

@@ -13,6 +13,7 @@ use wattlock_shell::setup::parse_kind;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
 
+use super::batch;
 use super::libcrypto::{self, Libcrypto};
 use super::machine_line;
 use super::pair::{self, Better, Gain};
@@ -30,6 +31,9 @@ pub struct Settings {
     /// Rounds of each, in turn, of some milliseconds
     #[arg(long, default_value_t = ROUNDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
+    /// Batches of hashes, MACs and AES-CBC encryption in lanes instead, beside OpenSSL one by one
+    #[arg(long)]
+    batch: bool,
     /// Leave OpenSSL out
     #[arg(long)]
     no_openssl: bool,
@@ -48,7 +52,14 @@ const WINDOW: u32 = 20;
 impl Default for Settings {
     fn default() -> Settings {
         let sizes = SIZES.to_vec();
-        Settings { kinds: Vec::new(), sizes, rounds: ROUNDS, no_openssl: false, no_joules: false }
+        Settings {
+            kinds: Vec::new(),
+            sizes,
+            rounds: ROUNDS,
+            batch: false,
+            no_openssl: false,
+            no_joules: false,
+        }
     }
 }
 
@@ -72,6 +83,9 @@ const DEFAULT: [Kind; 14] = [
 
 /// Runs the benchmark.
 pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<()> {
+    if settings.batch {
+        return batch::run(&settings.kinds, settings.rounds, settings.no_openssl, record);
+    }
     let engines = setup::engines(choice)?;
     let inline: Vec<&Arc<dyn Engine>> =
         engines.iter().filter(|engine| !engine.description().inline.is_empty()).collect();

@@ -237,7 +237,7 @@ mod tests {
     fn every_kind_of_lanes_is_in_an_operation() {
         for isa in Isa::all(&Cpu::detect()) {
             let named: Vec<Kind> = OPERATIONS.iter().flat_map(|operation| operation.kinds).copied().collect();
-            for kind in Lanes::new(isa).description().inline.iter() {
+            for kind in Lanes::new(isa).description().inline.iter().filter(|kind| kind.is_asymmetric()) {
                 assert!(named.contains(&kind), "{} of {}", kind.name(), isa.name());
             }
         }

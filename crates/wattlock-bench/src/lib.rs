@@ -8,6 +8,7 @@
 #[macro_use]
 extern crate wattlock_shell;
 
+mod batch;
 mod compress;
 mod dispatch;
 mod engines;

@@ -96,7 +96,7 @@ mod tests {
             assert!(summary.handshakes().ends_with("yes on this CPU: RSA, P-256"), "{summary:?}");
         }
         if best.fma256.is_some() {
-            let narrow = Cpu { ifma512: None, vaes512: None, ..best };
+            let narrow = Cpu { ifma512: None, vaes512: None, avx512: None, ..best };
             let summary = Summary::of(&narrow, " of Intel", KindSet::of(&[Kind::Rsa2048Private]));
             assert_eq!(summary.class, "AVX2");
             assert!(

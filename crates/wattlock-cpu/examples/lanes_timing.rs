@@ -22,7 +22,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wattlock_core::dev::Random;
-use wattlock_core::{Curve, Data, EcKey, Engine, Error, Family, Key, Kind, OwnedRequest, Request, RsaKey};
+use wattlock_core::{
+    Algorithm, Curve, Data, EcKey, Engine, Error, Family, Key, Kind, NonceLen, OwnedRequest, Request, RsaKey,
+};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::lanes::dev::{nist_publics, x25519_publics};
 use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
@@ -36,6 +38,9 @@ const LAYOUTS: u32 = 16;
 
 /// Different keys in the random class of RSA, for which making keys takes long.
 const RSA_KEYS: usize = 16;
+
+/// Bytes of a message under a symmetric key.
+const BULK: usize = 512;
 
 /// From here on it is a leak.
 const LEAK: f64 = 10.0;
@@ -134,11 +139,14 @@ type Classes = [Vec<Vec<OwnedRequest>>; 2];
 
 /// Requests with these inputs, the same in both classes, laid out in memory batch by batch, whichever class comes first.
 fn classes(kind: Kind, keys: &[Secret], inputs: &[Vec<u8>], random: &Random) -> Classes {
-    let room = kind.info().output.unwrap_or(0);
+    let room = kind.info().output.unwrap_or(inputs[0].len());
+    let nonce = if kind.info().nonce == NonceLen::Exactly(16) { 16 } else { 0 };
     let request = |class: usize, slot: usize| {
         let at = if class == 1 { 1 + slot % (keys.len() - 1) } else { 0 };
         // A key of its own even if the secret is not.
-        OwnedRequest::new(kind, Arc::new(keys[at].key()), inputs[slot].clone(), room)
+        let mut request = OwnedRequest::new(kind, Arc::new(keys[at].key()), inputs[slot].clone(), room);
+        request.nonce = vec![slot as u8; nonce];
+        request
     };
     let mut classes: Classes = [Vec::new(), Vec::new()];
     for batch in 0..BATCHES {
@@ -154,6 +162,7 @@ fn classes(kind: Kind, keys: &[Secret], inputs: &[Vec<u8>], random: &Random) -> 
 enum Secret {
     Ec(Curve, Vec<u8>, Vec<u8>),
     Rsa([Vec<u8>; 8]),
+    Bytes(Algorithm, Vec<u8>),
 }
 
 impl Secret {
@@ -166,13 +175,14 @@ impl Secret {
                 let [n, e, d, p, q, dp, dq, qinv] = parts.clone();
                 Key::rsa(RsaKey { n, e, d, p, q, dp, dq, qinv })
             }
+            Secret::Bytes(algorithm, bytes) => Key::symmetric(*algorithm, bytes),
         }
         .expect("the parts belong together")
     }
 }
 
 /// The fixed secret first, then the random ones.
-fn keys(kind: Kind) -> Result<Vec<Secret>, String> {
+fn keys(kind: Kind, random: &Random) -> Result<Vec<Secret>, String> {
     let info = kind.info();
     match (info.family, info.algorithm.curve()) {
         (Family::Sign | Family::Agree, Some(curve)) => (0..=BATCHES * WIDTH)
@@ -184,14 +194,18 @@ fn keys(kind: Kind) -> Result<Vec<Secret>, String> {
                 .map(|_| rsa(bits).map(Secret::Rsa).ok_or("no RSA keys from openssl".into()))
                 .collect()
         }
-        _ => Err("its secrets are made inside".into()),
+        (Family::Mac | Family::Cipher, _) => {
+            let len = info.algorithm.key_len().unwrap_or(32);
+            Ok((0..=BATCHES * WIDTH).map(|_| Secret::Bytes(info.algorithm, random.bytes(len))).collect())
+        }
+        _ => Err("it has no key".into()),
     }
 }
 
 /// Secrets, the fixed one first, and inputs.
 fn material(kind: Kind, random: &Random) -> Result<(Vec<Secret>, Vec<Vec<u8>>), String> {
     let inputs = (0..BATCHES * WIDTH).map(|_| input(kind, random)).collect::<Result<_, _>>()?;
-    Ok((keys(kind)?, inputs))
+    Ok((keys(kind, random)?, inputs))
 }
 
 /// The kinds that make pairs.
@@ -222,6 +236,7 @@ fn input(kind: Kind, random: &Random) -> Result<Vec<u8>, String> {
     match (info.family, info.algorithm.curve()) {
         (Family::Agree, Some(curve)) => pair(curve).map(|(_, public)| public),
         (_, Some(curve)) => Ok(random.bytes(curve.scalar_len())),
+        (Family::Mac | Family::Cipher, _) => Ok(random.bytes(BULK)),
         _ => {
             let mut input = random.bytes(info.output.unwrap_or(0));
             input[0] = 0;

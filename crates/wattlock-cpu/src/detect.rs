@@ -1,6 +1,6 @@
 //! What this CPU can do, found once and carried as values: no other file asks.
 //!
-//! A witness ([`Vaes512`], [`Vaes256`], [`AesNi`], [`Ifma512`], [`Fma256`]) is a zero-sized proof that its instructions were found. Only
+//! A witness ([`Vaes512`], [`Vaes256`], [`AesNi`], [`Ifma512`], [`Fma256`], [`Avx512`], [`Avx2`], [`ShaNi`]) is a zero-sized proof that its instructions were found. Only
 //! [`Cpu::detect`] makes one, and every kernel that needs the instructions demands one as an argument, so a call
 //! without them does not type-check. This module refuses to ask who made the CPU: only what it can do.
 
@@ -24,6 +24,18 @@ pub struct Ifma512(());
 #[derive(Debug, Clone, Copy)]
 pub struct Fma256(());
 
+/// Proof of 512-bit integers of 8 to 64 bits: `avx512f`, `avx512bw`.
+#[derive(Debug, Clone, Copy)]
+pub struct Avx512(());
+
+/// Proof of 256-bit integers: `avx2`.
+#[derive(Debug, Clone, Copy)]
+pub struct Avx2(());
+
+/// Proof of rounds of SHA-1 and SHA-256: `sha`, `ssse3`, `sse4.1`.
+#[derive(Debug, Clone, Copy)]
+pub struct ShaNi(());
+
 /// The witnesses this machine gave. Fields can be emptied, to run the siblings on a machine that has better.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpu {
@@ -37,6 +49,12 @@ pub struct Cpu {
     pub ifma512: Option<Ifma512>,
     /// 256-bit fused multiply-add, if there is any.
     pub fma256: Option<Fma256>,
+    /// 512-bit integers, if there are any.
+    pub avx512: Option<Avx512>,
+    /// 256-bit integers, if there are any.
+    pub avx2: Option<Avx2>,
+    /// Rounds of SHA-1 and SHA-256, if there are any.
+    pub sha: Option<ShaNi>,
     /// Whether there is what other libraries are faster with and no kernel of ours uses.
     pub beside: Beside,
 }
@@ -58,6 +76,9 @@ impl Cpu {
         aes_ni: None,
         ifma512: None,
         fma256: None,
+        avx512: None,
+        avx2: None,
+        sha: None,
         beside: Beside { vbmi2: false, ifma256: false },
     };
 
@@ -76,6 +97,9 @@ impl Cpu {
             aes_ni: aes_ni.then_some(AesNi(())),
             ifma512: ifma512.then_some(Ifma512(())),
             fma256: (has!("avx2") && has!("fma")).then_some(Fma256(())),
+            avx512: (has!("avx512f") && has!("avx512bw")).then_some(Avx512(())),
+            avx2: has!("avx2").then_some(Avx2(())),
+            sha: (has!("sha") && has!("ssse3") && has!("sse4.1")).then_some(ShaNi(())),
             beside: Beside {
                 vbmi2: vaes512 && has!("avx512dq") && has!("avx512vbmi2"),
                 ifma256: has!("avxifma"),

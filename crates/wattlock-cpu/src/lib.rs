@@ -11,6 +11,8 @@ pub mod detect;
 pub mod instruction;
 #[cfg(target_arch = "x86_64")]
 pub mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod order;
 mod poly1305;
 mod siv;
 pub mod software;

@@ -28,14 +28,14 @@ fn main() -> ExitCode {
     let here = Cpu::detect();
     let cpu = match table.as_str() {
         "avx512" => here,
-        "avx2" => Cpu { vaes512: None, ifma512: None, ..here },
+        "avx2" => Cpu { vaes512: None, ifma512: None, avx512: None, ..here },
         other => {
             eprintln!("{other} is no table: avx512 or avx2");
             return ExitCode::from(2);
         }
     };
     let lanes = match Isa::best(&cpu) {
-        Some(isa) if matches!(isa, Isa::Ifma512(_)) == (table == "avx512") => Lanes::new(isa),
+        Some(isa) if matches!(isa, Isa::Ifma512(_)) == (table == "avx512") => Lanes::with(isa, cpu),
         _ => {
             eprintln!("this CPU cannot measure it: the instructions of its lanes are not here");
             return ExitCode::FAILURE;

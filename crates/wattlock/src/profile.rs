@@ -386,13 +386,9 @@ mod tests {
             let table = Profile::built_in_for(std::slice::from_ref(&lanes));
             for kind in lanes.description().inline.iter() {
                 for engine in ["lanes", "instruction", "software"] {
-                    assert_eq!(
-                        table.curve(engine, kind).len(),
-                        1,
-                        "{}: {engine} {}",
-                        isa.name(),
-                        kind.name()
-                    );
+                    let sizes = table.curve(engine, kind).len();
+                    let fits = if kind.is_asymmetric() { sizes == 1 } else { sizes > 1 };
+                    assert!(fits, "{}: {engine} {}", isa.name(), kind.name());
                 }
             }
             let widest = Profile::built_in().curve("lanes", Kind::Rsa2048Private);

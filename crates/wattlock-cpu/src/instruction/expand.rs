@@ -51,7 +51,7 @@ pub(super) fn siv<'k>(cpu: &Cpu, key: &'k Key) -> Result<&'k SivKey, Error> {
 
 /// One expansion for each hash that a secret is used with: of six places in a key, this engine fills four at most.
 #[inline]
-pub(super) fn hmac<H: Hash + Send + Sync + 'static>(key: &Key) -> Result<&Hmac<H>, Error> {
+pub(crate) fn hmac<H: Hash + Send + Sync + 'static>(key: &Key) -> Result<&Hmac<H>, Error> {
     key.expanded(|material| bytes(material).map(Hmac::new))
 }
 

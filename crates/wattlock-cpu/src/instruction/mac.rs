@@ -13,7 +13,7 @@ const MOST: usize = 64;
 const MOST_BLOCK: usize = 128;
 
 /// HMAC with its key already absorbed.
-pub(super) struct Hmac<H> {
+pub(crate) struct Hmac<H> {
     inner: H,
     outer: H,
 }
@@ -34,6 +34,11 @@ impl<H: Hash> Hmac<H> {
         hmac.outer.update(pad);
         pad.zeroize();
         hmac
+    }
+
+    /// The words behind the key's two pads, the inner one first.
+    pub(crate) fn words(&self) -> [[H::Word; 8]; 2] {
+        [self.inner.words(), self.outer.words()]
     }
 
     /// The code of the parts, joined, into the first [`Hash::LEN`] bytes of `out`.

@@ -10,16 +10,16 @@
 //! Allocation: none of Rust's per request once a key is expanded, except for a compressor's first use on a thread. AWS-LC
 //! allocates inside public-key operations (its big numbers), and nowhere else.
 
-mod aes;
+pub(crate) mod aes;
 mod chacha;
 mod check;
 mod deflate;
-mod expand;
+pub(crate) mod expand;
 mod mac;
 mod siv;
 mod span;
 mod stream;
-mod sys;
+pub(crate) mod sys;
 
 use wattlock_core::{
     CompressStream, Curve, Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, OwnedRequest,
@@ -168,6 +168,13 @@ impl Engine for Instruction {
     fn check(&self, request: &OwnedRequest, len: usize) -> Result<(), Error> {
         check::check(self, request, len)
     }
+}
+
+/// Does one validated hash, MAC or CBC encryption, as the engine would: what lanes do with a message that is alone.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn alone(cpu: &Cpu, request: &mut Request<'_>) -> Result<usize, Error> {
+    request.key.fits(request.kind)?;
+    cipher(cpu, request).unwrap_or_else(|| apart(None, request))
 }
 
 /// The kinds without a tag; `None` for any other.

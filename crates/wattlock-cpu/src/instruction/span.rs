@@ -39,6 +39,17 @@ impl<'a> Span<'a> {
         Span { from: to, to, len: buffer.len(), borrowed: PhantomData }
     }
 
+    /// What is behind the first bytes of both sides.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there are fewer.
+    pub(super) fn behind(self, bytes: usize) -> Result<Span<'a>, Error> {
+        let len = self.len.checked_sub(bytes).ok_or(Error::Invalid("input length"))?;
+        // SAFETY: within both sides, or one past them.
+        let (from, to) = unsafe { (self.from.add(bytes), self.to.add(bytes)) };
+        Ok(Span { from, to, len, borrowed: PhantomData })
+    }
+
     /// Bytes on either side.
     #[inline]
     pub(super) fn len(&self) -> usize {

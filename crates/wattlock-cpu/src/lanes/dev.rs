@@ -14,7 +14,10 @@ use crate::detect::Cpu;
 /// says it is (`scripts/avx512.sh` sets it), the best only: there floating-point arithmetic takes minutes for a pass.
 pub fn lanes_here() -> Vec<Lanes> {
     let most = if std::env::var_os("WATTLOCK_EMULATED_CPU").is_some() { 1 } else { usize::MAX };
-    Isa::all(&Cpu::detect()).take(most).map(Lanes::new).collect()
+    let cpu = Cpu::detect();
+    let narrow = Cpu { avx512: None, vaes512: None, ..cpu };
+    let with = |isa| Lanes::with(isa, if matches!(isa, Isa::Ifma512(_)) { cpu } else { narrow });
+    Isa::all(&cpu).take(most).map(with).collect()
 }
 
 /// The pass that makes fresh X25519 pairs, with these scalars instead of fresh ones: whether its time depends on them. Gives each

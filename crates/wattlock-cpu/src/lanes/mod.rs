@@ -8,21 +8,26 @@
 //! *Layout.* `vector` is what a kernel may ask of a machine; a kernel is generic over it and has a thin entry for
 //! each instruction set, for which it demands that set's witness: [`Ifma512`], or [`Fma256`], whose eight lanes are two
 //! registers. Siblings are further implementations of `vector::Vector`. A kind is one row of `KERNELS`: which pass does it.
-//! Kinds with another layout of batches (records through AES-CBC, HMAC, SHA) are further rows.
+//! Hashes, MACs and CBC encryption have batches of another layout, messages of any length, and instruction sets of their
+//! own: [`bulk`].
 //!
 //! *Secrets.* Kernels read lanes back only through `vector::Vector::reveal`, so whatever leaves the constant-time
 //! world is found by searching for one word; a vector type that panics when a secret is revealed runs the same kernels
 //! in the tests.
 
+mod bulk;
 #[cfg(feature = "dev")]
 pub mod dev;
 #[allow(unsafe_code)]
 mod limit;
 mod nist;
 mod rsa;
+mod sha1;
 mod sha2;
 #[allow(unsafe_code)]
 mod vector;
+#[allow(unsafe_code)]
+mod words;
 mod x25519;
 
 pub use wattlock_core::Item;
@@ -30,6 +35,7 @@ use wattlock_core::{Description, Engine, EngineClass, Error, Kind, KindSet, Requ
 
 use crate::detect::{Cpu, Fma256, Ifma512};
 
+use bulk::Bulk;
 pub use limit::multiplications_per_second;
 
 /// Requests in one pass.
@@ -120,21 +126,29 @@ const KERNELS: &[Row] = &[
 #[derive(Debug, Clone)]
 pub struct Lanes {
     isa: Isa,
+    bulk: Bulk,
     description: Description,
 }
 
 impl Lanes {
-    /// The engine on a machine with these instructions.
+    /// The engine on a machine with these instructions, and whatever else this CPU has for hashes and chains.
     pub fn new(isa: Isa) -> Lanes {
+        Lanes::with(isa, Cpu::detect())
+    }
+
+    /// With no more than `cpu` has for hashes and chains: for tests and benchmarks of the narrower kernels.
+    pub fn with(isa: Isa, cpu: Cpu) -> Lanes {
+        let bulk = Bulk::new(cpu);
         Lanes {
             isa,
             description: Description {
                 name: "lanes",
                 class: EngineClass::Lanes,
-                inline: isa.kinds(),
+                inline: isa.kinds().union(bulk.kinds()),
                 queued: KindSet::EMPTY,
-                detail: isa.name().into(),
+                detail: format!("{}; {}", isa.name(), bulk.name()),
             },
+            bulk,
         }
     }
 }
@@ -145,14 +159,14 @@ impl Engine for Lanes {
     }
 
     fn width(&self, kind: Kind) -> u16 {
-        if self.description.inline.contains(kind) { WIDTH as u16 } else { 1 }
+        let public_keys = self.isa.pass_of(kind).map(|_| WIDTH as u16);
+        public_keys.or_else(|| self.bulk.width(kind)).unwrap_or(1)
     }
 
     /// A pass of one: what lanes are not for, but right.
     fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
-        let pass = self.isa.pass_of(request.kind).ok_or(Error::Unsupported)?;
         let mut items = [Item::new(request.reborrow())];
-        pass.run(&mut items);
+        self.execute_all(&mut items);
         items[0].result
     }
 
@@ -160,6 +174,7 @@ impl Engine for Lanes {
         let Some(kind) = items.first().map(|item| item.request.kind) else { return };
         match self.isa.pass_of(kind) {
             Some(pass) => items.chunks_mut(WIDTH).for_each(|batch| pass.run(batch)),
+            None if self.description.inline.contains(kind) => self.bulk.run(kind, items),
             None => items.iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
         }
     }

@@ -1,10 +1,10 @@
-//! SHA-256 and SHA-512 (FIPS 180-4 section 6) of eight messages of one length side by side: the compression, one word to a
-//! lane. Padding and chaining are the caller's, whose messages are all alike.
+//! SHA-256 and SHA-512 (FIPS 180-4 section 6) of several messages side by side: the compression, one word to a lane. Padding
+//! and chaining are the caller's.
 //!
-//! SHA-256's words lie in the lower halves of the lanes; the upper halves hold what the same instructions leave there, which
-//! nothing reads.
+//! SHA-256's words are 32 bits: both halves of a 64-bit lane are computed with. The nonces of ECDSA lie in the lower halves;
+//! what the same instructions leave in the upper ones nothing reads.
 
-use super::vector::Vector;
+use super::words::Words;
 use crate::software::sha512;
 
 /// A state: eight words.
@@ -23,15 +23,15 @@ pub trait Sha2: 'static {
     /// The constant of a round.
     fn constant(round: usize) -> u64;
     /// Sum of words.
-    fn add<V: Vector>(a: V, b: V) -> V;
+    fn add<V: Words>(a: V, b: V) -> V;
     /// The functions of sections 4.1.2 and 4.1.3.
-    fn big_sigma_0<V: Vector>(a: V) -> V;
+    fn big_sigma_0<V: Words>(a: V) -> V;
     /// Of those.
-    fn big_sigma_1<V: Vector>(a: V) -> V;
+    fn big_sigma_1<V: Words>(a: V) -> V;
     /// Of those.
-    fn small_sigma_0<V: Vector>(a: V) -> V;
+    fn small_sigma_0<V: Words>(a: V) -> V;
     /// Of those.
-    fn small_sigma_1<V: Vector>(a: V) -> V;
+    fn small_sigma_1<V: Words>(a: V) -> V;
 }
 
 /// SHA-256.
@@ -44,34 +44,34 @@ impl Sha2 for Sha256 {
     const BYTES: usize = 4;
     const ROUNDS: usize = 64;
 
-    /// The first 32 bits of the same cube roots as SHA-512's.
+    /// The first 32 bits of the same cube roots as SHA-512's, in both halves.
     #[inline(always)]
     fn constant(round: usize) -> u64 {
-        sha512::K[round] >> 32
+        (sha512::K[round] >> 32) * 0x1_0000_0001
     }
 
     #[inline(always)]
-    fn add<V: Vector>(a: V, b: V) -> V {
+    fn add<V: Words>(a: V, b: V) -> V {
         a.add32(b)
     }
 
     #[inline(always)]
-    fn big_sigma_0<V: Vector>(a: V) -> V {
+    fn big_sigma_0<V: Words>(a: V) -> V {
         a.ror32::<2>().xor(a.ror32::<13>()).xor(a.ror32::<22>())
     }
 
     #[inline(always)]
-    fn big_sigma_1<V: Vector>(a: V) -> V {
+    fn big_sigma_1<V: Words>(a: V) -> V {
         a.ror32::<6>().xor(a.ror32::<11>()).xor(a.ror32::<25>())
     }
 
     #[inline(always)]
-    fn small_sigma_0<V: Vector>(a: V) -> V {
+    fn small_sigma_0<V: Words>(a: V) -> V {
         a.ror32::<7>().xor(a.ror32::<18>()).xor(a.shr32::<3>())
     }
 
     #[inline(always)]
-    fn small_sigma_1<V: Vector>(a: V) -> V {
+    fn small_sigma_1<V: Words>(a: V) -> V {
         a.ror32::<17>().xor(a.ror32::<19>()).xor(a.shr32::<10>())
     }
 }
@@ -86,34 +86,34 @@ impl Sha2 for Sha512 {
     }
 
     #[inline(always)]
-    fn add<V: Vector>(a: V, b: V) -> V {
+    fn add<V: Words>(a: V, b: V) -> V {
         a.add(b)
     }
 
     #[inline(always)]
-    fn big_sigma_0<V: Vector>(a: V) -> V {
+    fn big_sigma_0<V: Words>(a: V) -> V {
         a.ror::<28>().xor(a.ror::<34>()).xor(a.ror::<39>())
     }
 
     #[inline(always)]
-    fn big_sigma_1<V: Vector>(a: V) -> V {
+    fn big_sigma_1<V: Words>(a: V) -> V {
         a.ror::<14>().xor(a.ror::<18>()).xor(a.ror::<41>())
     }
 
     #[inline(always)]
-    fn small_sigma_0<V: Vector>(a: V) -> V {
+    fn small_sigma_0<V: Words>(a: V) -> V {
         a.ror::<1>().xor(a.ror::<8>()).xor(a.shr::<7>())
     }
 
     #[inline(always)]
-    fn small_sigma_1<V: Vector>(a: V) -> V {
+    fn small_sigma_1<V: Words>(a: V) -> V {
         a.ror::<19>().xor(a.ror::<61>()).xor(a.shr::<6>())
     }
 }
 
 /// One round. The eight variables do not move: the round number says which of them is `a`.
 #[inline(always)]
-fn round<H: Sha2, V: Vector>(s: &mut State<V>, w: V, k: V, at: usize) {
+fn round<H: Sha2, V: Words>(s: &mut State<V>, w: V, k: V, at: usize) {
     let [a, b, c, d, e, f, g, h] = [0, 1, 2, 3, 4, 5, 6, 7].map(|name| (8 + name - at % 8) % 8);
     let choice = s[e].and(s[f]).xor(s[e].andnot(s[g]));
     let majority = s[a].and(s[b]).or(s[c].and(s[a].or(s[b])));
@@ -124,7 +124,7 @@ fn round<H: Sha2, V: Vector>(s: &mut State<V>, w: V, k: V, at: usize) {
 
 /// The word sixteen rounds on.
 #[inline(always)]
-fn next<H: Sha2, V: Vector>(w: &mut Block<V>, at: usize) {
+fn next<H: Sha2, V: Words>(w: &mut Block<V>, at: usize) {
     let near = H::add(w[at], w[(at + 9) % 16]);
     let far = H::add(H::small_sigma_0(w[(at + 1) % 16]), H::small_sigma_1(w[(at + 14) % 16]));
     w[at] = H::add(near, far);
@@ -132,7 +132,7 @@ fn next<H: Sha2, V: Vector>(w: &mut Block<V>, at: usize) {
 
 /// Takes a block into the state.
 #[inline(always)]
-pub fn compress<H: Sha2, V: Vector>(state: &mut State<V>, block: &Block<V>) {
+pub fn compress<H: Sha2, V: Words>(state: &mut State<V>, block: &Block<V>) {
     let (mut s, mut w) = (*state, *block);
     let mut from = 0;
     while from < H::ROUNDS {

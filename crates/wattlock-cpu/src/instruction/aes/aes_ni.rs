@@ -217,6 +217,18 @@ unsafe impl Vector for Xmm {
     }
 
     #[inline(always)]
+    unsafe fn gather(from: *const *const u8, at: usize) -> Xmm {
+        // SAFETY: pointers and instructions are the caller's.
+        unsafe { Xmm::load((*from).add(at)) }
+    }
+
+    #[inline(always)]
+    unsafe fn scatter(self, to: *const *mut u8, at: usize) {
+        // SAFETY: pointers and instructions are the caller's.
+        unsafe { self.store((*to).add(at)) }
+    }
+
+    #[inline(always)]
     unsafe fn splat(block: __m128i) -> Xmm {
         Xmm(block)
     }

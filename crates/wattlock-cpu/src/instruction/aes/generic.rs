@@ -35,6 +35,10 @@ pub(super) unsafe trait Vector: Copy {
     unsafe fn load(from: *const u8) -> Self;
     /// Writes a vector.
     unsafe fn store(self, to: *mut u8);
+    /// A block for each lane, read so many bytes behind each of these places.
+    unsafe fn gather(from: *const *const u8, at: usize) -> Self;
+    /// Writes each lane's block so many bytes behind its place.
+    unsafe fn scatter(self, to: *const *mut u8, at: usize);
     /// The same block in every lane.
     unsafe fn splat(block: __m128i) -> Self;
     /// Bitwise exclusive or.
@@ -798,6 +802,7 @@ macro_rules! kernels {
     ($witness:ty, $vector:ty, $features:literal) => {
         use super::super::span::Span;
         use super::Block;
+        use super::chains;
         use super::generic::{self, Cursor};
         use super::pages;
         use super::schedule::{Rounds, Schedule};
@@ -838,6 +843,35 @@ macro_rules! kernels {
                     Rounds::Ten => run::<10>(keys, chain, at),
                     Rounds::Twelve => run::<12>(keys, chain, at),
                     Rounds::Fourteen => run::<14>(keys, chain, at),
+                }
+            }
+        }
+
+        /// AES-CBC encryption in as many lanes as these registers have, at most eight of them.
+        ///
+        /// # Safety
+        /// As [`chains::encrypt_blocks`]; the keys are for so many rounds.
+        pub(super) unsafe fn cbc_chains(
+            _: $witness,
+            lanes: &mut chains::Chains,
+            rounds: Rounds,
+            blocks: usize,
+        ) {
+            const M: usize = {
+                let most = chains::CHAINS / <$vector as generic::Vector>::LANES;
+                if most < 8 { most } else { 8 }
+            };
+            #[target_feature(enable = $features)]
+            unsafe fn run<const R: usize>(lanes: &mut chains::Chains, blocks: usize) {
+                // SAFETY: this function enables the instructions; the rest is the caller's.
+                unsafe { chains::encrypt_blocks::<$vector, R, M>(lanes, blocks) }
+            }
+            // SAFETY: the witness proves the instructions; the pointers are the caller's.
+            unsafe {
+                match rounds {
+                    Rounds::Ten => run::<10>(lanes, blocks),
+                    Rounds::Twelve => run::<12>(lanes, blocks),
+                    Rounds::Fourteen => run::<14>(lanes, blocks),
                 }
             }
         }

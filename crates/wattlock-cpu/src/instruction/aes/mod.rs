@@ -2,7 +2,7 @@
 //!
 //! One algorithm per mode ([`generic`], and for GCM [`gcm`] and [`ghash`]), thin files per instruction set ([`vaes512`],
 //! [`vaes256`], and [`aes_ni`] for all modes but GCM), and AWS-LC where the CPU has none of them. CBC encryption is a serial
-//! chain that no width helps: `aes_ni` does it.
+//! chain that no width helps: `aes_ni` does it, and [`chains`] several messages side by side for the engine `lanes`.
 //! Nothing here knows a request; lengths are checked by whoever builds the [`Span`].
 //!
 //! Constant time: round keys come from the AES instructions themselves, addresses depend on lengths and on the
@@ -10,6 +10,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod aes_ni;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod chains;
 #[cfg(target_arch = "x86_64")]
 mod gcm;
 #[cfg(target_arch = "x86_64")]

@@ -31,6 +31,24 @@ unsafe impl Vector for Ymm {
     }
 
     #[inline(always)]
+    unsafe fn gather(from: *const *const u8, at: usize) -> Ymm {
+        // SAFETY: pointers and instructions are the caller's.
+        unsafe {
+            let block = |lane: usize| _mm_loadu_si128((*from.add(lane)).add(at).cast());
+            Ymm(_mm256_inserti128_si256::<1>(_mm256_castsi128_si256(block(0)), block(1)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scatter(self, to: *const *mut u8, at: usize) {
+        // SAFETY: pointers and instructions are the caller's.
+        unsafe {
+            _mm_storeu_si128((*to).add(at).cast(), _mm256_castsi256_si128(self.0));
+            _mm_storeu_si128((*to.add(1)).add(at).cast(), _mm256_extracti128_si256::<1>(self.0));
+        }
+    }
+
+    #[inline(always)]
     unsafe fn splat(block: __m128i) -> Ymm {
         // SAFETY: instructions are the caller's.
         Ymm(unsafe { _mm256_broadcastsi128_si256(block) })

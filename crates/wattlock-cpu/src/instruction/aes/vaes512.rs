@@ -34,6 +34,29 @@ unsafe impl Vector for Zmm {
     }
 
     #[inline(always)]
+    unsafe fn gather(from: *const *const u8, at: usize) -> Zmm {
+        // SAFETY: pointers and instructions are the caller's.
+        unsafe {
+            let block = |lane: usize| _mm_loadu_si128((*from.add(lane)).add(at).cast());
+            let low = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(block(0)), block(1));
+            let high = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(block(2)), block(3));
+            Zmm(_mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn scatter(self, to: *const *mut u8, at: usize) {
+        // SAFETY: pointers and instructions are the caller's.
+        unsafe {
+            let to = |lane: usize| (*to.add(lane)).add(at).cast();
+            _mm_storeu_si128(to(0), _mm512_castsi512_si128(self.0));
+            _mm_storeu_si128(to(1), _mm512_extracti32x4_epi32::<1>(self.0));
+            _mm_storeu_si128(to(2), _mm512_extracti32x4_epi32::<2>(self.0));
+            _mm_storeu_si128(to(3), _mm512_extracti32x4_epi32::<3>(self.0));
+        }
+    }
+
+    #[inline(always)]
     unsafe fn splat(block: __m128i) -> Zmm {
         // SAFETY: instructions are the caller's.
         Zmm(unsafe { _mm512_broadcast_i32x4(block) })

@@ -120,6 +120,11 @@ impl CbcKey {
         Ok(CbcKey { isa, decrypt: aes_ni::invert(isa.aes_ni(), &encrypt), encrypt })
     }
 
+    /// Round keys of encryption.
+    pub(super) fn encryption(&self) -> &Schedule {
+        &self.encrypt
+    }
+
     /// A chain, that no width helps.
     #[inline(always)]
     pub(super) fn encrypt(&self, chain: &mut Block, data: Span<'_>) {

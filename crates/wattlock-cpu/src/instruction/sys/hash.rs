@@ -1,15 +1,23 @@
-//! SHA-1 and SHA-2 as plain values: a state can be copied, so a keyed hash can keep the states behind its pads.
+//! SHA-1 and SHA-2 as plain values: a state can be copied, so a keyed hash can keep the states behind its pads, and taken
+//! out and put back between blocks, so that a message can begin in lanes and end here.
 
 use super::raw;
 
 /// A hash function in the middle of its input. Clone to fork; wiped on drop.
-pub(in super::super) trait Hash: Clone {
+pub(crate) trait Hash: Clone {
+    /// A word of the state.
+    type Word: Copy;
     /// Output bytes.
     const LEN: usize;
     /// Block bytes.
     const BLOCK: usize;
     /// Nothing hashed yet.
     fn new() -> Self;
+    /// A message of which whole blocks are hashed, into these words; SHA-1 has five. Its length is forgotten: it cannot
+    /// [`Hash::finish`].
+    fn between(words: &[Self::Word; 8]) -> Self;
+    /// The words, between two blocks.
+    fn words(&self) -> [Self::Word; 8];
     /// Hashes more.
     fn update(&mut self, bytes: &[u8]);
     /// Writes the digest to the first [`Hash::LEN`] bytes of `out`.
@@ -20,12 +28,13 @@ pub(in super::super) trait Hash: Clone {
 }
 
 macro_rules! hashes {
-    ($($name:ident: $state:ident, $len:literal, $block:literal, $init:ident, $update:ident, $final:ident;)*) => {$(
+    ($($name:ident: $state:ident of $count:literal $word:ident, $len:literal, $block:literal, $init:ident, $update:ident, $final:ident;)*) => {$(
         #[doc = concat!("`", stringify!($name), "` (FIPS 180-4).")]
         #[derive(Clone)]
-        pub(in super::super) struct $name(raw::$state);
+        pub(crate) struct $name(raw::$state);
 
         impl Hash for $name {
+            type Word = $word;
             const LEN: usize = $len;
             const BLOCK: usize = $block;
 
@@ -38,6 +47,20 @@ macro_rules! hashes {
                     raw::$init(state.as_mut_ptr());
                     $name(state.assume_init())
                 }
+            }
+
+            #[inline]
+            fn between(words: &[$word; 8]) -> $name {
+                let mut state = $name::new();
+                state.0.h.copy_from_slice(&words[..$count]);
+                state
+            }
+
+            #[inline]
+            fn words(&self) -> [$word; 8] {
+                let mut words = [0; 8];
+                words[..$count].copy_from_slice(&self.0.h);
+                words
             }
 
             #[inline]
@@ -65,8 +88,8 @@ macro_rules! hashes {
 }
 
 hashes! {
-    Sha1: SHA_CTX, 20, 64, SHA1_Init, SHA1_Update, SHA1_Final;
-    Sha256: SHA256_CTX, 32, 64, SHA256_Init, SHA256_Update, SHA256_Final;
-    Sha384: SHA512_CTX, 48, 128, SHA384_Init, SHA384_Update, SHA384_Final;
-    Sha512: SHA512_CTX, 64, 128, SHA512_Init, SHA512_Update, SHA512_Final;
+    Sha1: SHA_CTX of 5 u32, 20, 64, SHA1_Init, SHA1_Update, SHA1_Final;
+    Sha256: SHA256_CTX of 8 u32, 32, 64, SHA256_Init, SHA256_Update, SHA256_Final;
+    Sha384: SHA512_CTX of 8 u64, 48, 128, SHA384_Init, SHA384_Update, SHA384_Final;
+    Sha512: SHA512_CTX of 8 u64, 64, 128, SHA512_Init, SHA512_Update, SHA512_Final;
 }

@@ -9,7 +9,7 @@ pub(super) mod aead;
 pub(super) mod aes;
 pub(super) mod cipher;
 pub(super) mod ec;
-pub(super) mod hash;
+pub(crate) mod hash;
 pub(super) mod isal;
 mod raw;
 mod result;

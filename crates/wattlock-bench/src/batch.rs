@@ -1,0 +1,178 @@
+//! Batches of hashes, MACs and AES-CBC encryption in lanes, by processor time: beside OpenSSL one message after the
+//! other; messages of unlike length beside equal ones; few messages beside `instruction`; chains beside counter mode.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use wattlock::calibrate::sample;
+use wattlock::own_engines;
+use wattlock_core::{Engine, EngineClass, Family, Item, Kind, OwnedRequest};
+use wattlock_shell::text;
+
+use super::libcrypto::{self, Libcrypto};
+use super::machine_line;
+use super::pair::{self, Better, Gain};
+use super::record::{By, Record, Row};
+
+/// Kinds of messages that are chains.
+const KINDS: [Kind; 7] = [
+    Kind::Sha1,
+    Kind::Sha256,
+    Kind::Sha384,
+    Kind::Sha512,
+    Kind::HmacSha256,
+    Kind::Aes128CbcEncrypt,
+    Kind::Aes256CbcEncrypt,
+];
+/// Messages of a full batch, and bytes of each.
+const FULL: (usize, usize) = (16, 16 << 10);
+/// Messages of unlike length, as many of each: 64 bytes and its doubles up to the full length.
+const UNLIKE: usize = 63;
+/// Batches that must cost no more than one message after the other.
+const FEW: [(usize, usize); 6] = [(1, 64), (2, 64), (3, 64), (1, 16 << 10), (2, 16 << 10), (3, 16 << 10)];
+/// What a share of a round should take.
+const TURN_NS: f64 = 5e6;
+
+/// Some messages, and how one side does them.
+struct Side<'e> {
+    engine: &'e dyn Engine,
+    together: bool,
+    requests: Vec<OwnedRequest>,
+}
+
+impl Side<'_> {
+    fn run(&mut self) {
+        if self.together {
+            let mut items: Vec<Item<'_>> =
+                self.requests.iter_mut().map(|one| Item::new(one.view())).collect();
+            self.engine.execute_all(&mut items);
+            std::hint::black_box(items.iter().all(|item| item.result.is_ok()));
+        } else {
+            self.requests
+                .iter_mut()
+                .for_each(|one| _ = std::hint::black_box(self.engine.execute(&mut one.view())));
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.requests.iter().map(|one| one.input.len()).sum()
+    }
+}
+
+fn messages(
+    engine: &dyn Engine,
+    kind: Kind,
+    lengths: impl Iterator<Item = usize>,
+) -> Option<Vec<OwnedRequest>> {
+    lengths.map(|len| sample(engine, kind, Some(len))).collect()
+}
+
+/// Lengths from 64 bytes on, short and long by turns.
+fn unlike() -> impl Iterator<Item = usize> {
+    (0..UNLIKE).map(|at| 64 << (at * 5 % 9))
+}
+
+/// Megabytes a second of both sides, in turn.
+fn compare(rounds: u32, ours: &mut Side<'_>, theirs: &mut Side<'_>) -> Option<Gain> {
+    let calls = pair::calls_for(TURN_NS, &mut || ours.run());
+    let [mine, other] = [ours.bytes(), theirs.bytes()].map(|bytes| bytes as f64 * 1e3);
+    let times = pair::in_turn(&mut [&mut || ours.run(), &mut || theirs.run()], calls, rounds);
+    let rates = |times: &[f64], bytes: f64| times.iter().map(|ns| bytes / ns).collect::<Vec<_>>();
+    Gain::of(&rates(&times[0], mine), &rates(&times[1], other), Better::More)
+}
+
+/// Runs the benchmark: all kinds, or some.
+pub fn run(kinds: &[Kind], rounds: u32, no_openssl: bool, mut record: Record) -> Result<()> {
+    let engines = own_engines();
+    let of_class =
+        |class| engines.iter().find(|engine: &&Arc<dyn Engine>| engine.description().class == class);
+    let lanes = of_class(EngineClass::Lanes).context("no lanes here: wattlock engines says why")?.as_ref();
+    let single = of_class(EngineClass::Instruction).context("no engine does one at a time")?.as_ref();
+    let mut peer = if no_openssl { None } else { Libcrypto::start() };
+    if let Some(peer) = &peer {
+        record.peer("openssl", &peer.version);
+    }
+    if record.shows() {
+        say!("{}", machine_line());
+        say!("One core, processor time; {rounds} rounds of each in turn. {}", lanes.description().detail);
+    }
+    let mut rows = Vec::new();
+    let mut add =
+        |record: &mut Record, kind: Kind, what: String, bytes: usize, against: &str, gain: Option<Gain>| {
+            let Some(gain) = gain else { return };
+            let row = Row::compared("engines", kind.name(), "MB/s", By::Cpu, gain);
+            record.add(row.param("batch", what.as_str()).param("bytes", bytes).against(against));
+            rows.push(vec![
+                kind.name().to_owned(),
+                what,
+                text::rate(gain.ours * 1e6),
+                text::rate(gain.theirs * 1e6),
+                against.to_owned(),
+                gain.to_string(),
+            ]);
+        };
+    let wanted = if kinds.is_empty() { &KINDS[..] } else { kinds };
+    for &kind in wanted.iter().filter(|kind| lanes.width(**kind) > 1 && !kind.is_asymmetric()) {
+        let side = |engine, kind, together, lengths: &mut dyn Iterator<Item = usize>| {
+            Some(Side { engine, together, requests: messages(single, kind, lengths)? })
+        };
+        let (count, bytes) = FULL;
+        let full = || side(lanes, kind, true, &mut std::iter::repeat_n(bytes, count));
+        let (Some(mut ours), Some(mut unlike)) = (full(), side(lanes, kind, true, &mut unlike())) else {
+            continue;
+        };
+        if let (Some(peer), Some(operation)) = (&mut peer, libcrypto::operation(kind))
+            && peer.open(operation, bytes)
+        {
+            let name = format!("{} one by one", peer.name());
+            let calls = pair::calls_for(TURN_NS, &mut || ours.run());
+            let (mut mine, mut theirs) = (Vec::new(), Vec::new());
+            for round in 0..=rounds {
+                let ns = pair::time(calls, &mut || ours.run());
+                let rate = peer.rate(TURN_NS / 1e9) * bytes as f64 / 1e6;
+                if round > 0 {
+                    mine.push(ours.bytes() as f64 * 1e3 / ns);
+                    theirs.push(rate);
+                }
+            }
+            let gain = Gain::of(&mine, &theirs, Better::More);
+            add(&mut record, kind, count.to_string(), bytes, &name, gain);
+        }
+        let gain = compare(rounds, &mut unlike, &mut ours);
+        add(&mut record, kind, "unlike".into(), bytes, "equal messages", gain);
+        for (count, bytes) in FEW {
+            let lengths = || std::iter::repeat_n(bytes, count);
+            let (Some(mut ours), Some(mut theirs)) =
+                (side(lanes, kind, true, &mut lengths()), side(single, kind, false, &mut lengths()))
+            else {
+                continue;
+            };
+            let gain = compare(rounds, &mut ours, &mut theirs);
+            add(&mut record, kind, count.to_string(), bytes, "instruction one by one", gain);
+        }
+        if kind.info().family == Family::Cipher
+            && let Some(counter) = counter_of(kind)
+            && let Some(mut theirs) = side(single, counter, false, &mut std::iter::repeat_n(bytes, count))
+        {
+            let gain = compare(rounds, &mut ours, &mut theirs);
+            add(&mut record, kind, count.to_string(), bytes, counter.name(), gain);
+        }
+    }
+    if record.shows() {
+        let header = ["kind", "batch", "lanes", "theirs", "against", "gain"];
+        put!("{}", text::table(&header, &rows));
+        say!("unlike: {UNLIKE} messages of 64 bytes to {}", text::bytes(FULL.1 as u64));
+        say!("{}", pair::LEGEND);
+    }
+    record.finish()
+}
+
+/// Counter mode with as long a key.
+fn counter_of(kind: Kind) -> Option<Kind> {
+    match kind {
+        Kind::Aes128CbcEncrypt => Some(Kind::Aes128Ctr),
+        Kind::Aes192CbcEncrypt => Some(Kind::Aes192Ctr),
+        Kind::Aes256CbcEncrypt => Some(Kind::Aes256Ctr),
+        _ => None,
+    }
+}
