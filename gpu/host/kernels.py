@@ -78,8 +78,11 @@ class Library:
             if code:
                 raise RuntimeError(f"{kernel}: {code}")
 
+    def memory(self, content, align=256, offset=0):
+        return Memory(content, align, offset)
+
     def key(self, kind, key):
-        area = Memory(key + bytes(KEY_AREA - len(key)))
+        area = self.memory(key + bytes(KEY_AREA - len(key)))
         if not kind.startswith("chacha"):
             two = kind.startswith("xts")
             self.launch("wl_aes_key", 1, Run(version=VERSION, key_bytes=len(key) // (2 if two else 1),
@@ -118,10 +121,10 @@ class Library:
         image = bytearray(filler * total)
         for i, m in enumerate(messages):
             image[place[i]:place[i] + len(m)] = m
-        source = Memory(image, offset=offset)
-        target = source if in_place else Memory(filler * total, offset=offset)
+        source = self.memory(image, offset=offset)
+        target = source if in_place else self.memory(filler * total, offset=offset)
         aad_bytes = b"".join(aads)
-        aad = Memory(aad_bytes, offset=1)
+        aad = self.memory(aad_bytes, offset=1)
         run.input, run.output, run.aad = source.at, target.at, aad.at
         if table:
             entries, before, aad_at = (Entry * count)(), 0, 0
@@ -129,21 +132,22 @@ class Library:
                 entries[i] = Entry(place[i], place[i], len(m), before, aad_at, len(aads[i]))
                 before += units(len(m), unit)
                 aad_at += len(aads[i])
-            run.table = ctypes.addressof(entries)
+            lent = self.memory(bytes(entries))
+            run.table = lent.at
         else:
             run.input_stride = run.output_stride = stride
             run.length, run.last_length = longest, len(messages[-1])
             run.aad_stride = run.aad_length = len(aads[0])
-        nonce = Memory(b"".join(nonces))
+        nonce = self.memory(b"".join(nonces))
         assert nonce.size == count * nonce_bytes
         run.nonces, run.nonce_stride = nonce.at, nonce_bytes
-        tag = Memory(b"".join(tags) if tags else bytes(max(1, tag_bytes * count)), offset=1)
+        tag = self.memory(b"".join(tags) if tags else bytes(max(1, tag_bytes * count)), offset=1)
         run.tags, run.tag_stride = tag.at, tag_bytes
         run.last_tag = tag.at + (count - 1) * tag_bytes
-        results = Memory(b"\xff" * (4 * count))
+        results = self.memory(b"\xff" * (4 * count))
         run.results = results.at
         tiles = run.units if chacha else units(run.units, TILE)
-        scratch = Memory(b"\x5a" * (count * (256 if chacha else 32) + (tiles + 1) * 32))
+        scratch = self.memory(b"\x5a" * (count * (256 if chacha else 32) + (tiles + 1) * 32))
         run.scratch = scratch.at
         blocks = {"T": units(tiles, 4), "S": units(tiles, 4), "E": units(count, 128), "M": units(count, 4096),
                   "C": units(tiles, 128)}

@@ -409,6 +409,17 @@ template <bool SEAL, bool INTEGER> PART void aes_gcm(Warp warp, const wl_run &ru
             store_piece<INTEGER>(run, sum, 32, tile + pick(r.message, 0));
             continue;
         }
+        if (!SEAL && one_piece(r) && one_message(r)) {
+            // Eight rows are on their way at a time.
+            word64 in = splat64(pick64(r.in, 0)) + wide(lane() * 16u);
+            ROLLED for (uint32_t b = 0; b < 32; b += 8) {
+                word v[8][4];
+                UNROLL for (uint32_t k = 0; k < 8; k++) load16(v[k], in + (b + k) * WL_ROW, eq(lane(), lane()));
+                UNROLL for (uint32_t k = 0; k < 8; k++) hash_row<INTEGER>(sum, v[k], power_at(run.key, 31 - b - k));
+            }
+            store_piece<INTEGER>(run, sum, 32, tile + pick(r.message, 0));
+            continue;
+        }
         // Where the message of a row ends in this tile, and how many blocks its last row has.
         word64 last_row = (r.left - 1u) / WL_ROW + wide(lane());
         pred ends = lt64(last_row, splat64(32));
