@@ -187,7 +187,7 @@ mod tests {
                     break;
                 }
                 cpu += one.map_or(0, |range| range.end - range.start);
-                for range in other {
+                if let Some(range) = other {
                     gpu += range.end - range.start;
                     split.done(Side::Device, &range, 0, 1);
                 }

@@ -466,8 +466,6 @@ fn generated() -> Vec<Case> {
             requests: REQUESTS,
             until_ns: Nanos::MAX,
             faults: Vec::new(),
-            gpu: None,
-            memory_bytes: 0,
         })
     };
     (1..=12 + more.unwrap_or(0)).flat_map(case).collect()
