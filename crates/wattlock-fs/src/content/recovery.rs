@@ -98,6 +98,9 @@ impl Said {
     }
 }
 
+/// What is done with a file that was found, and with what belongs to it.
+type Work<'a, F, T> = dyn FnMut(&F, Place, T) -> Result<(), Error> + 'a;
+
 impl<S: Store> Shared<S> {
     /// Brings what was found into place and begins a new epoch. Returns lines for the log.
     pub(super) fn recover(
@@ -154,11 +157,7 @@ impl<S: Store> Shared<S> {
 
     /// Does something with each of some files, opened for writing one after the other. Those that are not where they
     /// were are looked for, all in one walk. Those that are gone were removed: nobody misses their content.
-    fn each<T>(
-        &self,
-        files: Vec<(Place, T)>,
-        work: &mut dyn FnMut(&S::File, Place, T) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn each<T>(&self, files: Vec<(Place, T)>, work: &mut Work<'_, S::File, T>) -> Result<(), Error> {
         let failed = |error| Error::io("finding a file again", error);
         let mut moved: HashMap<u64, Vec<T>> = HashMap::new();
         for (place, what) in files {
