@@ -68,7 +68,7 @@ def permitted(expression):
 
 def packages():
     seen = {}
-    for manifest in ("Cargo.toml", "fuzz/Cargo.toml"):
+    for manifest in ("Cargo.toml", "fuzz/Cargo.toml", "crates/wattlock-bridge/Cargo.toml"):
         command = ["cargo", "metadata", "--format-version", "1", "--locked", "--manifest-path", manifest]
         data = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         for package in data["packages"]:

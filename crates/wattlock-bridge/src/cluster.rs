@@ -9,7 +9,7 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::{ClientContext, DefaultClientContext};
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, ConsumerContext, Rebalance};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata, Rebalance};
 use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, NoCustomPartitioner, ProducerContext};
@@ -59,9 +59,16 @@ pub struct Reading {
     voice: Voice,
     changed: AtomicBool,
     revoked: Mutex<Vec<(String, i32)>>,
+    group: Mutex<Option<ConsumerGroupMetadata>>,
 }
 
 impl Reading {
+    /// Calls `with` with the membership under which the assignment was given. librdkafka's own answer is of now: after a
+    /// session that timed out it has no member's name, with which brokers take offsets from anybody.
+    pub fn member<T>(&self, with: impl FnOnce(&ConsumerGroupMetadata) -> T) -> Option<T> {
+        self.group.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).as_ref().map(with)
+    }
+
     /// Whether the assignment changed since the last time it was asked, and what was taken away meanwhile.
     pub fn take(&self) -> Option<Vec<(String, i32)>> {
         let changed = self.changed.swap(false, Ordering::SeqCst);
@@ -89,6 +96,12 @@ impl ConsumerContext for Reading {
             revoked.extend(all.iter().map(|one| (one.topic().to_owned(), one.partition())));
         }
         self.changed.store(true, Ordering::SeqCst);
+    }
+
+    fn post_rebalance(&self, reader: &BaseConsumer<Reading>, rebalance: &Rebalance<'_>) {
+        if let Rebalance::Assign(_) = rebalance {
+            *self.group.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = reader.group_metadata();
+        }
     }
 }
 
@@ -176,7 +189,8 @@ impl Admin {
     /// # Errors
     /// Brokers that cannot be reached, or refuse.
     pub fn facts(&self, topic: &str) -> Result<Option<Facts>> {
-        let metadata = self.client.inner().fetch_metadata(Some(topic), ASK).context("asking for topics")?;
+        // For all of them: a broker may make the one topic that is asked for.
+        let metadata = self.client.inner().fetch_metadata(None, ASK).context("asking for topics")?;
         let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else {
             return Ok(None);
         };

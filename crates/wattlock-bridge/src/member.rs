@@ -73,7 +73,7 @@ impl<'a> Session<'a> {
         let half = config.window / 2 / 1024;
         let mut settings = cluster::settings(config);
         unless_set(&mut settings, "queued.max.messages.kbytes", half.max(64));
-        unless_set(&mut settings, "fetch.max.bytes", (config.window / 4).max(1 << 20));
+        unless_set(&mut settings, "fetch.max.bytes", (config.window / 4).clamp(1 << 20, 48 << 20));
         unless_set(&mut settings, "fetch.queue.backoff.ms", 20);
         unless_set(&mut settings, "auto.offset.reset", "earliest");
         settings.set("group.id", &config.group).set("enable.auto.commit", "false");
@@ -82,6 +82,8 @@ impl<'a> Session<'a> {
         let mut settings = cluster::settings(config);
         unless_set(&mut settings, "queue.buffering.max.kbytes", half.max(64));
         unless_set(&mut settings, "queue.buffering.max.messages", 1_000_000);
+        // The topic decides what is too large; librdkafka's own limit is below what brokers take.
+        unless_set(&mut settings, "message.max.bytes", 64 << 20);
         settings.set("transactional.id", format!("{}-{instance}", config.group));
         settings.set("transaction.timeout.ms", config.transaction.timeout_ms.to_string());
         settings.set("enable.idempotence", "true").set("delivery.report.only.error", "true");
@@ -307,8 +309,13 @@ impl<'m> Round<'_, 'm> {
                 .map_err(|error| End::Anew(error.to_string()))?;
             outcome.push((*part, done));
         }
-        let group = reader.group_metadata().ok_or_else(|| End::Anew("no longer a member".into()))?;
-        patient(config, |patience| writer.send_offsets_to_transaction(&offsets, &group, patience))?;
+        if reader.assignment_lost() {
+            return Err(End::Anew("declared dead meanwhile".into()));
+        }
+        let sent = reader.context().member(|group| {
+            patient(config, |patience| writer.send_offsets_to_transaction(&offsets, group, patience))
+        });
+        sent.unwrap_or_else(|| Err(End::Anew("no longer a member".into())))?;
         if !cluster::drain(writer, config.transaction.timeout()) {
             return Err(End::Abort("brokers do not acknowledge".into()));
         }

@@ -447,8 +447,10 @@ fn kills(broker: &Broker) {
     stop.store(true, Ordering::SeqCst);
     let all = writing.join().unwrap();
     let total = all.iter().map(Vec::len).sum();
-    assert!(broker.read_until(&opened, partitions, total) == all, "the opened records differ");
-    assert_eq!(broker.read(&sealed, partitions).iter().flatten().count(), total);
+    let read = broker.read_until(&opened, partitions, total);
+    assert!(broker.read(&plain, partitions) == all, "the test's own writer repeated or lost records");
+    assert_eq!(broker.read(&sealed, partitions).iter().flatten().count(), total, "sealed");
+    assert!(read == all, "the opened records differ");
     assert!(!broker.segments_have(&sealed, SECRET.as_bytes()));
     println!("{count} kills, {total} records");
 }

@@ -212,6 +212,61 @@ fn a_full_disk_behind_the_pipe_is_an_error_of_its_own() {
 }
 
 #[test]
+fn a_signed_key_shows_its_signer_and_keeps_it_for_other_readers() {
+    let desk = Desk::new();
+    let run = |arguments: &[&str]| desk.command(&[&["stream", "keys"], arguments].concat()).output().unwrap();
+    let signer = String::from_utf8(good(&run(&["signer", "-o", "signer.txt"])).to_vec()).unwrap();
+    assert!(signer.starts_with("ed25519:") && signer.len() == 8 + 64 + 1, "{signer}");
+    assert_eq!(code(&run(&["signer", "-o", "signer.txt"])), 1, "nothing is overwritten");
+    good(&run(&["new", "--keys", "keys", "-r", &desk.recipient, "--sign", "signer.txt"]));
+    let shown = || String::from_utf8(good(&run(&["list", "--keys", "keys"])).to_vec()).unwrap();
+    assert!(shown().contains(signer.trim()), "{}", shown());
+    good(&run(&["rewrap", "--keys", "keys", "-i", "key.txt", "-r", &desk.recipient]));
+    assert!(shown().contains(signer.trim()), "{}", shown());
+    fs::write(desk.at("wrong.txt"), "WATTLOCK-SIGNER-00\n").unwrap();
+    let refused = run(&["new", "--keys", "keys", "-r", &desk.recipient, "--sign", "wrong.txt"]);
+    assert!(code(&refused) != 0 && !String::from_utf8_lossy(&refused.stderr).contains("SIGNER-00"));
+}
+
+/// The bridge is another program: without it one line says how to get it, with it keys are its own to fetch and put.
+#[test]
+fn the_bridge_is_found_beside_the_program_or_a_line_says_how_to_build_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let desk = Desk::new();
+    let program = desk.at("wattlock");
+    fs::copy(env!("CARGO_BIN_EXE_wattlock"), &program).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.arg("stream").args(arguments).current_dir(desk.folder.path()).output().unwrap()
+    };
+    let missing = run(&["bridge", "--config", "bridge.toml"]);
+    let said = String::from_utf8(missing.stderr).unwrap();
+    assert!(!missing.status.success() && said.contains("make bridge") && said.lines().count() == 1, "{said}");
+    // Says what it is given, and keeps entries in a folder.
+    let bridge = "#!/bin/sh\nif [ \"$1\" != entries ]; then echo \"$@\"; exit 7; fi\nshift; what=$1; folder=$5; shift 5\n\
+                  case $what in\nget) cp there/* \"$folder\" ;;\nput) for id; do cp \"$folder/$id.key\" there; done ;;\n\
+                  remove) for id; do rm \"there/$id.key\"; done ;;\nesac\n";
+    fs::write(desk.at("wattlock-bridge"), bridge).unwrap();
+    fs::set_permissions(desk.at("wattlock-bridge"), fs::Permissions::from_mode(0o755)).unwrap();
+    let told = run(&["bridge", "check", "--config", "bridge.toml"]);
+    assert_eq!((told.status.code(), &told.stdout[..]), (Some(7), &b"check --config bridge.toml\n"[..]));
+    fs::create_dir(desk.at("there")).unwrap();
+    fs::write(desk.at("there/README"), "").unwrap();
+    let keys = |arguments: &[&str]| run(&[&["keys"], arguments].concat());
+    let id = good(&keys(&["new", "--config", "bridge.toml", "-r", &desk.recipient])).to_vec();
+    let id = String::from_utf8(id).unwrap().trim().to_owned();
+    let there = || desk.at("there").join(format!("{id}.key"));
+    let before = fs::read(there()).unwrap();
+    assert!(
+        String::from_utf8(good(&keys(&["list", "--config", "bridge.toml"])).to_vec()).unwrap().contains(&id)
+    );
+    good(&keys(&["rewrap", "--config", "bridge.toml", "-i", "key.txt", "-r", &desk.recipient]));
+    assert_ne!(fs::read(there()).unwrap(), before);
+    good(&keys(&["shred", "--config", "bridge.toml", "--yes", &id]));
+    assert!(!there().exists());
+}
+
+#[test]
 fn keys_are_made_listed_rewrapped_and_shredded() {
     let desk = Desk::new();
     let run = |arguments: &[&str]| desk.command(&[&["stream", "keys"], arguments].concat()).output().unwrap();

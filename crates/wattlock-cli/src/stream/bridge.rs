@@ -6,7 +6,6 @@ use std::process::Command as Process;
 
 use anyhow::Context;
 use clap::Args;
-use wattlock_files::Error;
 use wattlock_stream::record::StreamId;
 
 const NAME: &str = "wattlock-bridge";
@@ -31,10 +30,9 @@ fn program() -> anyhow::Result<PathBuf> {
     // Built: target/release/wattlock and target/bridge/release/wattlock-bridge. Installed: bin and lib/wattlock.
     let beside = [".", "../bridge/release", "../lib/wattlock", "../libexec/wattlock"];
     let found = beside.iter().map(|place| folder.join(place).join(NAME)).find(|path| path.is_file());
-    let missing = || {
-        Error::Usage(format!("there is no {NAME} here: `make bridge` builds it (librdkafka, some minutes)"))
-    };
-    Ok(found.ok_or_else(missing)?)
+    found.with_context(|| {
+        format!("there is no {NAME} here: `make bridge` builds it (librdkafka, some minutes)")
+    })
 }
 
 /// Becomes the bridge.
@@ -48,9 +46,6 @@ pub fn entries(what: &str, config: &Path, folder: &Path, ids: &[StreamId]) -> an
     let mut process = Process::new(program()?);
     process.args(["entries", what, "--config"]).arg(config).arg("--folder").arg(folder);
     let status = process.args(ids.iter().map(StreamId::to_string)).status().context(NAME)?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(Error::Usage(format!("{NAME} could not {what} the keys")).into())
-    }
+    anyhow::ensure!(status.success(), "{NAME} could not {what} the keys");
+    Ok(())
 }

@@ -3,15 +3,17 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use wattlock::Runtime;
 use wattlock_files::{Error, Opener, Sealer};
 use wattlock_stream::keys::{Entry, Folder, Keys};
 use wattlock_stream::record::StreamId;
 use wattlock_stream::trust::Signer;
+use zeroize::Zeroizing;
 
 use super::bridge;
 use crate::ask::Terminal;
@@ -175,8 +177,7 @@ impl To {
 
 fn new(command: &New) -> anyhow::Result<()> {
     let sealer = command.to.sealer()?;
-    let signer = command.sign.as_deref().map(fs::read_to_string).transpose()?;
-    let signer = signer.map(|file| Signer::parse(&file)).transpose()?;
+    let signer = command.sign.as_deref().map(read_signer).transpose()?;
     if let Some(folder) = &command.place.keys {
         Folder::create(folder)?;
     }
@@ -188,9 +189,16 @@ fn new(command: &New) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn read_signer(path: &Path) -> anyhow::Result<Signer> {
+    let file = Zeroizing::new(fs::read_to_string(path).with_context(|| path.display().to_string())?);
+    Signer::parse(&file).with_context(|| path.display().to_string())
+}
+
 fn signer(command: &MakeSigner) -> anyhow::Result<()> {
     let (signer, secret) = Signer::generate()?;
-    let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&command.output)?;
+    let mut options = fs::File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(&command.output);
+    let mut file = file.with_context(|| command.output.display().to_string())?;
     file.write_all(secret.as_bytes())?;
     file.sync_all()?;
     say!("{}", signer.name());
