@@ -235,12 +235,13 @@ pub(crate) fn run(
     let count = from.map(|extent| extent.segment_count(segments));
     let threads = count.map_or(threads, |count| threads.min(count as usize));
     let (pieces, most) = match (from, to) {
-        (Some(_), Some(_)) => (MOST_NAMED * threads, threads),
+        // When the job is split, the device's thread ends as one more of the CPU's.
+        (Some(_), Some(_)) => (MOST_NAMED * threads, threads + 1),
         (Some(_), None) => (threads + threads.min(MOST_WAITING), threads + threads.min(MOST_WAITING)),
         // One is read before there is room for it.
         (None, _) => (threads + threads.min(MOST_WAITING) - 1, threads + threads.min(MOST_WAITING)),
     };
-    let (buffers, copies) = (Buffers::new(len, most), Buffers::new(0, threads));
+    let (buffers, copies) = (Buffers::new(len, most), Buffers::new(0, threads + 1));
     let failed = AtomicU64::new(u64::MAX);
     let work = Work { key, segments, from, to, buffers, copies, cancel: progress.cancel, failed };
     #[cfg(feature = "runtime")]
