@@ -89,7 +89,7 @@ fn run(kind: Kind, key: &Arc<Key>, input: Vec<u8>) -> OwnedRequest {
 }
 
 fn plain() -> Vec<u8> {
-    (0..CHUNKS * STRIDE - 1000).map(|i| (i * 31 >> 3) as u8).collect()
+    (0..CHUNKS * STRIDE - 1000).map(|i| ((i * 31) >> 3) as u8).collect()
 }
 
 /// What the CPU makes of it, without the gaps' old content.

@@ -12,7 +12,7 @@ use rustix::fs::{Timespec, Timestamps};
 use wattlock::Dispatcher;
 use wattlock_fs::content::Contents;
 use wattlock_fs::dev::{Moment, SimStore};
-use wattlock_fs::store::{File, Store};
+use wattlock_fs::store::File;
 
 use support::{crypto, pattern, volume, whole};
 
@@ -213,7 +213,7 @@ fn what_a_sync_acknowledges_after_one_that_failed_is_durable() {
             content.sync(&mut crypto).unwrap();
             contents.checkpoint(&mut crypto).unwrap();
             content.write(&pattern(len, 2), at as u64, &mut crypto).unwrap();
-            let old = std::mem::replace(&mut model, Vec::new());
+            let old = std::mem::take(&mut model);
             model.extend(&old[..at]);
             model.extend(pattern(len, 2));
             model.extend(old.get(at + len..).unwrap_or_default());
