@@ -85,8 +85,7 @@ fn over_ideal(rate: f64, believed: f64, then: Then) -> f64 {
             idle -= 1;
             events.at(now + ns, Event::Thread(range, now));
         }
-        loop {
-            let Some(range) = alive.then(|| split.claim(Side::Device, now)).flatten() else { break };
+        while let Some(range) = alive.then(|| split.claim(Side::Device, now)).flatten() {
             let piece = device.submit(now, ((range.end - range.start) as usize * CHUNK) as f64);
             flying.push(range.clone());
             events.at(piece.done, Event::Gpu(range, now, now >= middle));
