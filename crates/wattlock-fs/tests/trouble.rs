@@ -12,7 +12,7 @@ use rustix::fs::{Timespec, Timestamps};
 use wattlock::Dispatcher;
 use wattlock_fs::content::Contents;
 use wattlock_fs::dev::{Moment, SimStore};
-use wattlock_fs::store::{File, Store};
+use wattlock_fs::store::File;
 
 use support::{crypto, pattern, volume, whole};
 
