@@ -24,6 +24,10 @@ const APPEAR: Duration = Duration::from_secs(60);
 /// Files of the tree that is unpacked, searched and removed.
 const FILES: usize = 5000;
 
+/// The same layer without cryptography, as cargo leaves it in the repository, and how.
+const PLAIN: &str = "target/release/examples/plain";
+const BUILD: &str = "cargo build --release -p wattlock-mount --example plain";
+
 /// What to measure.
 #[derive(Debug, Args)]
 pub struct Settings {
@@ -399,9 +403,17 @@ fn contestants(settings: &Settings, folder: &Path, record: &mut Record) -> Resul
         Ok(())
     };
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let beside = own.parent().map(|folder| folder.join("examples/plain")).filter(|path| path.is_file());
-    if let Some(plain) = settings.plain.clone().or(beside) {
-        add("plain layer".into(), 0, &|back, mount| words(&[&plain.display().to_string(), back, mount]))?;
+    let beside = own.parent().map(|folder| folder.join("examples/plain"));
+    // An installed program is run from the repository.
+    let built = beside.into_iter().chain([PathBuf::from(PLAIN)]).find(|path| path.is_file());
+    match settings.plain.clone().or(built) {
+        Some(plain) => {
+            let plain = std::path::absolute(plain)?;
+            add("plain layer".into(), 0, &|back, mount| words(&[&plain.display().to_string(), back, mount]))?;
+        }
+        None => {
+            eprintln!("wattlock: no plain layer: build it in the repository ({BUILD}), or name it (--plain)")
+        }
     }
     if let Some(version) = version_of("gocryptfs", "-version") {
         record.peer("gocryptfs", &version);

@@ -195,6 +195,32 @@ pub trait Backing: Send + Sync + 'static {
     /// The content's length of a regular file.
     fn len_of(&self, stat: &Stat) -> u64;
 
+    /// Whether that length, and the backing file's, may be wrong until the content has been opened once.
+    fn is_torn(&self, stat: &Stat) -> bool {
+        let _ = stat;
+        false
+    }
+
+    /// Whether [`Backing::look_through`] has anything to do.
+    fn may_be_torn(&self) -> bool {
+        false
+    }
+
+    /// Opens every content that may be torn, until `stop` says so.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn look_through(&self, stop: &dyn Fn() -> bool, thread: &mut Self::Thread) -> Result<()> {
+        let _ = (stop, thread);
+        Ok(())
+    }
+
+    /// Does something that sets times of a backing inode: housekeeping, which puts times back, must not undo it.
+    fn with_times(&self, inode: (u64, u64), work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let _ = inode;
+        work()
+    }
+
     /// The length of an opened content.
     fn len(&self, content: &Self::Content) -> u64;
 

@@ -329,7 +329,39 @@ impl<B: Backing> Inner<B> {
     /// As [`Inner::attr`], of an inode wherever it is.
     pub fn attr_of(&self, number: u64, thread: &mut B::Thread) -> Result<FileAttr> {
         let (spot, stat) = self.spot(number, thread)?;
+        let stat = match (&spot, self.table.parent(number)) {
+            (Spot::Named(dir, entry), Some(parent)) => self.mended((parent, dir), entry, stat, thread),
+            _ => stat,
+        };
         self.attr(number, &stat, spot.named(), thread)
+    }
+
+    /// The attributes of an entry whose content a crash may have left torn, after that was put right.
+    fn mended(
+        &self,
+        (parent, dir): (u64, &Dir<B::Folder>),
+        entry: &Entry,
+        stat: Stat,
+        thread: &mut B::Thread,
+    ) -> Stat {
+        if type_of(&stat) != FileType::RegularFile || !self.backing.is_torn(&stat) {
+            return stat;
+        }
+        let file =
+            self.backing.open_file(&dir.folder, entry, OFlags::RDWR).or_else(|error| {
+                match is_refusal(&error) {
+                    true => self.backing.open_file(&dir.folder, entry, OFlags::RDONLY),
+                    false => Err(error),
+                }
+            });
+        // What does not open tells so when it is opened.
+        let Ok(file) = file else { return stat };
+        let is_it = rustix::fs::fstat(&file).is_ok_and(|found| inode(&found) == inode(&stat));
+        if is_it {
+            let place = place(&stat, self.table.path(parent, &entry.stored));
+            drop(self.backing.open_content(file, place, thread));
+        }
+        self.stat_in(dir, &entry.stored).unwrap_or(stat)
     }
 
     /// Tells the kernel of an entry: attributes and generation, counted as looked up.
@@ -342,6 +374,7 @@ impl<B: Backing> Inner<B> {
         thread: &mut B::Thread,
     ) -> Result<(FileAttr, fuser::Generation)> {
         let number = self.table.number(inode(stat));
+        let stat = &self.mended((parent, dir), entry, *stat, thread);
         let attr = self.attr(number, stat, Some((dir, entry)), thread)?;
         let generation = self.table.looked_up(number, parent, &entry.stored);
         Ok((attr, fuser::Generation(generation)))
@@ -431,9 +464,13 @@ impl<B: Backing> Inner<B> {
         done.map_err(errno)
     }
 
-    /// Changes times.
-    pub fn set_times(&self, spot: &Spot<B::Folder>, times: &Timestamps) -> Result<()> {
-        let done = match spot {
+    /// Changes times of what was found with these attributes.
+    pub fn set_times(&self, spot: &Spot<B::Folder>, stat: &Stat, times: &Timestamps) -> Result<()> {
+        self.backing.with_times(inode(stat), &mut || self.set_times_now(spot, times).map_err(errno))
+    }
+
+    fn set_times_now(&self, spot: &Spot<B::Folder>, times: &Timestamps) -> rustix::io::Result<()> {
+        match spot {
             Spot::Root(dir) => {
                 rustix::fs::utimensat(self.backing.fd(&dir.folder), "", times, AtFlags::EMPTY_PATH)
             }
@@ -444,8 +481,7 @@ impl<B: Backing> Inner<B> {
                 AtFlags::SYMLINK_NOFOLLOW,
             ),
             Spot::Held(held) => rustix::fs::utimensat(held.as_fd(), "", times, AtFlags::EMPTY_PATH),
-        };
-        done.map_err(errno)
+        }
     }
 
     /// A file's content, with one more opener.
@@ -469,7 +505,8 @@ impl<B: Backing> Inner<B> {
             Spot::Held(held) => {
                 let flags = if write { OFlags::RDWR } else { OFlags::RDONLY };
                 let path = proc_path(held.as_raw_fd(), None);
-                let file = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).map_err(errno)?;
+                let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+                let file = rustix::fs::open(path, flags, Mode::empty()).map_err(errno)?;
                 (file.into(), write, OsString::new())
             }
             Spot::Root(_) => return Err(errno(Errno::ISDIR)),
@@ -530,6 +567,8 @@ impl<B: Backing> Inner<B> {
         let stat = rustix::fs::fstat(&file).map_err(errno).map_err(undo)?;
         let place = place(&stat, self.table.path(parent, &entry.stored));
         let content = self.backing.create_content(file, place, thread).map_err(undo)?;
+        // Its times are those of the header's writing.
+        let stat = self.stat_in(dir, &entry.stored).unwrap_or(stat);
         let number = self.table.number(inode(&stat));
         let generation = self.table.looked_up(number, parent, &entry.stored);
         let opened = self.table.opened(number, Arc::new(Opened { content, writable: true }), true);

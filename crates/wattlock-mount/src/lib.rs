@@ -28,7 +28,7 @@ pub use backing::{Backing, Result};
 pub use counters::{Counters, Op};
 pub use door::{Behaviour, Door};
 pub use mount::{Error, Options, check, is_option, mount, unmount};
-pub use sealed::{Engines, Sealed, SealedThread};
+pub use sealed::{Engines, Sealed, SealedContent};
 
 /// Locks. What a panicked thread left is still a whole value here: nothing changes in two steps under a lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

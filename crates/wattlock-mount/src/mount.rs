@@ -176,10 +176,14 @@ pub fn mount<B: Backing>(
         .name("wattlock-keeper".to_owned())
         .spawn(move || keeper.run(ready))
         .map_err(refused)?;
+    let mender = mend(&inner, &ended);
     let served = session.run();
     ended.store(true, Ordering::SeqCst);
     lock(&inner.later).take();
     let _ = keeper.join();
+    if let Some(mender) = mender {
+        let _ = mender.join();
+    }
     let last = inner.on_thread(|thread, _| inner.backing.checkpoint(thread));
     // The door goes first, and with it the volume's lock: who waits for the socket to go may mount again.
     drop(inner);
@@ -213,6 +217,23 @@ fn config(options: &Options) -> Result<Config, Error> {
     // Users get the device from fusermount3 and cannot open it themselves: then all threads share one descriptor.
     config.clone_fd = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
     Ok(config)
+}
+
+/// Looks through what a crash may have left torn, while the files are in use already, and gives way to whatever else
+/// the machine does. A file that is looked at before is put right then.
+fn mend<B: Backing>(inner: &Arc<Inner<B>>, ended: &Arc<AtomicBool>) -> Option<std::thread::JoinHandle<()>> {
+    if !inner.backing.may_be_torn() {
+        return None;
+    }
+    let (inner, ended) = (inner.clone(), ended.clone());
+    let work = move || {
+        let _ = rustix::process::nice(19);
+        let stop = || ended.load(Ordering::SeqCst);
+        if let Err(error) = inner.on_thread(|thread, _| inner.backing.look_through(&stop, thread)) {
+            (inner.behaviour.log)(&format!("looking for what a crash left torn: {error}"));
+        }
+    };
+    std::thread::Builder::new().name("wattlock-mender".to_owned()).spawn(work).ok()
 }
 
 /// Asks for as many descriptors as allowed, and says how many folders may stay open.

@@ -53,7 +53,7 @@ impl<B: Backing> Inner<B> {
         Caller { uid: request.uid(), gid: request.gid(), pid: request.pid() }
     }
 
-    fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<(FileAttr, Generation)>> {
+    pub(crate) fn lookup(&self, parent: u64, name: &OsStr) -> Result<Option<(FileAttr, Generation)>> {
         self.on_thread(|thread, _| {
             let dir = self.dir(parent, thread)?;
             let entry = self.backing.entry(&dir.folder, name, thread)?;
@@ -183,9 +183,8 @@ impl<B: Backing> Inner<B> {
                 times.last_modification.tv_nsec = UTIME_NOW;
             }
             if times.last_access.tv_nsec != UTIME_OMIT || times.last_modification.tv_nsec != UTIME_OMIT {
-                self.set_times(&spot, &times)?;
+                self.set_times(&spot, &stat, &times)?;
             }
-            let _ = stat;
             self.attr_of(number, thread)
         })
     }
@@ -265,10 +264,10 @@ impl<B: Backing> Inner<B> {
 
     /// The modification time is now. With a writeback cache the kernel keeps it.
     fn touch(&self, number: u64, thread: &mut B::Thread) -> Result<()> {
-        let (spot, _) = self.spot(number, thread)?;
+        let (spot, stat) = self.spot(number, thread)?;
         let mut times = unchanged();
         times.last_modification.tv_nsec = UTIME_NOW;
-        self.set_times(&spot, &times)
+        self.set_times(&spot, &stat, &times)
     }
 
     fn allocate(
@@ -379,6 +378,10 @@ impl<B: Backing> Inner<B> {
     }
 
     fn get_attribute(&self, number: u64, name: &OsStr) -> Result<Vec<u8>> {
+        // The kernel asks for this one at the first write and at each change of owner.
+        if name == CAPABILITY && !self.behaviour.shared && self.table.is_known_plain(number) {
+            return Err(errno(Errno::NODATA));
+        }
         self.on_thread(|thread, _| {
             let (spot, _) = self.spot(number, thread)?;
             self.with_path(&spot, |path| match is_acl(name) {
@@ -428,6 +431,8 @@ impl<B: Backing> Inner<B> {
                     .map_err(errno)
                 })
             })?;
+            // A write in between may have believed that there was none.
+            self.table.not_plain(number);
             if is_acl(name) {
                 match self.folders.get(number) {
                     Some(dir) => dir.acl_changed(),

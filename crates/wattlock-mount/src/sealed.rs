@@ -5,13 +5,14 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
+use wattlock::policy::MAX_ENGINES;
 use wattlock::{Dispatcher, Runtime};
+use wattlock_core::Kind;
 use wattlock_fs::Error;
 use wattlock_fs::content::{Content, Contents};
 use wattlock_fs::names::target_len;
@@ -25,21 +26,14 @@ use crate::lock;
 
 /// How a mount's engines are chosen, and how that is told.
 pub trait Engines: Send + Sync + 'static {
-    /// A runtime with these settings, `key=value` each, over those that were given before. The runtime must open with
-    /// a CPU engine whatever another engine sealed: a wrong tag found next year is lost data.
+    /// Puts settings in force, `key=value` each, over those that were given before.
     ///
     /// # Errors
-    /// What is wrong with them, in one line.
-    fn runtime(&self, settings: &[String]) -> std::result::Result<Runtime, String>;
+    /// What is wrong with them, in one line; nothing has changed then.
+    fn set(&self, runtime: &Runtime, settings: &[String]) -> std::result::Result<(), String>;
 
     /// What a runtime did, for people.
     fn describe(&self, runtime: &Runtime) -> Vec<String>;
-}
-
-/// What a thread has: its dispatcher, of the settings that were in force when it was made.
-pub struct SealedThread {
-    settings: u64,
-    dispatcher: Dispatcher,
 }
 
 /// An encrypted volume, opened.
@@ -48,9 +42,16 @@ pub struct Sealed {
     root: Mutex<Option<Folder>>,
     contents: Contents<FolderStore>,
     engines: Box<dyn Engines>,
-    runtime: RwLock<(Arc<Runtime>, Instant)>,
-    /// Counts changes of settings.
-    settings: AtomicU64,
+    runtime: Runtime,
+    /// Files with operations in flight.
+    files: Mutex<u16>,
+    done: Done,
+}
+
+/// A file's content, and how many operations on it are in flight.
+pub struct SealedContent {
+    content: Arc<Content<FolderStore>>,
+    busy: AtomicU32,
 }
 
 impl Sealed {
@@ -79,28 +80,99 @@ impl Sealed {
             root: Mutex::new(Some(root)),
             contents,
             engines,
-            runtime: RwLock::new((Arc::new(runtime), Instant::now())),
-            settings: AtomicU64::new(0),
+            runtime,
+            files: Mutex::default(),
+            done: Done::default(),
         };
         Ok((sealed, recovered.lines))
     }
 
-    fn runtime(&self) -> (Arc<Runtime>, Instant) {
-        self.runtime.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn fresh(&self) -> SealedThread {
-        // Read first: a change in between is noticed at the next request.
-        let settings = self.settings.load(Ordering::Acquire);
-        SealedThread { settings, dispatcher: self.runtime().0.dispatcher() }
-    }
-
-    /// The thread's dispatcher, of the settings in force.
-    fn crypto<'a>(&self, thread: &'a mut SealedThread) -> &'a mut Dispatcher {
-        if thread.settings != self.settings.load(Ordering::Acquire) {
-            *thread = self.fresh();
+    /// Does something with a content, for a request of so many bytes: the policy hears of the files that are in operation,
+    /// and what came of it is counted.
+    fn operate<T>(
+        &self,
+        file: &SealedContent,
+        (kind, bytes): (Kind, usize),
+        thread: &mut Dispatcher,
+        work: impl FnOnce(&Content<FolderStore>, &mut Dispatcher) -> T,
+    ) -> T {
+        let _busy = Busy::new(self, file);
+        let engines = self.runtime.engines().len().min(MAX_ENGINES);
+        let mut before = [0; MAX_ENGINES];
+        (0..engines).for_each(|engine| before[engine] = thread.done_by(engine, kind));
+        let done = work(&file.content, thread);
+        for engine in 0..engines {
+            let more = thread.done_by(engine, kind).wrapping_sub(before[engine]);
+            if more > 0 {
+                self.done.add(engine, kind, bytes, more);
+            }
         }
-        &mut thread.dispatcher
+        done
+    }
+
+    /// The policy is told how many files have operations in flight.
+    fn count_files(&self, change: impl FnOnce(u16) -> u16) {
+        let mut files = lock(&self.files);
+        *files = change(*files);
+        self.runtime.set_files(*files);
+    }
+}
+
+/// While one lives, a file has an operation in flight.
+struct Busy<'a>(&'a Sealed, &'a SealedContent);
+
+impl<'a> Busy<'a> {
+    fn new(sealed: &'a Sealed, file: &'a SealedContent) -> Busy<'a> {
+        if file.busy.fetch_add(1, Ordering::Relaxed) == 0 {
+            sealed.count_files(|files| files.saturating_add(1));
+        }
+        Busy(sealed, file)
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        if self.1.busy.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.count_files(|files| files.saturating_sub(1));
+        }
+    }
+}
+
+/// Reading and writing, as kinds.
+const KINDS: [(Kind, &str); 2] = [(Kind::Aes256GcmOpen, "read"), (Kind::Aes256GcmSeal, "write")];
+
+/// Sizes of requests are told apart by powers of two up to this many bytes.
+const CLASSES: usize = 21;
+
+/// Chunks that engines opened and sealed, by the size of the request that they were part of. Only ever added to.
+#[derive(Default)]
+struct Done([[[AtomicU64; CLASSES]; KINDS.len()]; MAX_ENGINES]);
+
+impl Done {
+    fn add(&self, engine: usize, kind: Kind, bytes: usize, chunks: u64) {
+        let class = (bytes.max(1).next_power_of_two().trailing_zeros() as usize).min(CLASSES - 1);
+        let at = usize::from(kind == Kind::Aes256GcmSeal);
+        self.0[engine][at][class].fetch_add(chunks, Ordering::Relaxed);
+    }
+
+    /// A line for each engine and operation that there was.
+    fn lines(&self, names: impl Iterator<Item = &'static str>) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (name, kinds) in names.zip(&self.0) {
+            for ((_, operation), sizes) in KINDS.iter().zip(kinds) {
+                let sizes: Vec<String> = sizes
+                    .iter()
+                    .enumerate()
+                    .map(|(class, chunks)| (1_u64 << class, chunks.load(Ordering::Relaxed)))
+                    .filter(|(_, chunks)| *chunks > 0)
+                    .map(|(size, chunks)| format!("{size}:{chunks}"))
+                    .collect();
+                if !sizes.is_empty() {
+                    lines.push(format!("{operation} {name}, chunks in requests up to {}", sizes.join(" ")));
+                }
+            }
+        }
+        lines
     }
 }
 
@@ -109,15 +181,15 @@ fn failed(error: Errno) -> Error {
 }
 
 impl Backing for Sealed {
-    type Thread = SealedThread;
+    type Thread = Dispatcher;
     type Folder = Folder;
-    type Content = Arc<Content<FolderStore>>;
+    type Content = SealedContent;
 
-    fn thread(&self, _number: usize) -> SealedThread {
-        self.fresh()
+    fn thread(&self, number: usize) -> Dispatcher {
+        self.runtime.dispatcher_of(u16::try_from(number).unwrap_or(u16::MAX))
     }
 
-    fn root(&self, _thread: &mut SealedThread) -> Result<Folder> {
+    fn root(&self, _thread: &mut Dispatcher) -> Result<Folder> {
         lock(&self.root).take().ok_or_else(|| Error::Usage("the volume's folder is in use".to_owned()))
     }
 
@@ -125,16 +197,16 @@ impl Backing for Sealed {
         folder.fd().as_fd()
     }
 
-    fn folder(&self, parent: &Folder, entry: &Entry, thread: &mut SealedThread) -> Result<Folder> {
-        self.tree.folder(parent, entry, self.crypto(thread))
+    fn folder(&self, parent: &Folder, entry: &Entry, thread: &mut Dispatcher) -> Result<Folder> {
+        self.tree.folder(parent, entry, thread)
     }
 
-    fn entry(&self, folder: &Folder, name: &OsStr, thread: &mut SealedThread) -> Result<Entry> {
-        self.tree.entry(folder, name.as_bytes(), self.crypto(thread))
+    fn entry(&self, folder: &Folder, name: &OsStr, thread: &mut Dispatcher) -> Result<Entry> {
+        self.tree.entry(folder, name.as_bytes(), thread)
     }
 
-    fn list(&self, folder: &Folder, thread: &mut SealedThread) -> Result<(Vec<Listed>, Vec<OsString>)> {
-        self.tree.list(folder, self.crypto(thread))
+    fn list(&self, folder: &Folder, thread: &mut Dispatcher) -> Result<(Vec<Listed>, Vec<OsString>)> {
+        self.tree.list(folder, thread)
     }
 
     fn open_file(&self, folder: &Folder, entry: &Entry, flags: OFlags) -> Result<File> {
@@ -145,14 +217,8 @@ impl Backing for Sealed {
         self.tree.create_file(folder, entry, mode)
     }
 
-    fn make_folder(
-        &self,
-        folder: &Folder,
-        entry: &Entry,
-        mode: Mode,
-        thread: &mut SealedThread,
-    ) -> Result<()> {
-        self.tree.make_folder(folder, entry, mode, self.crypto(thread))
+    fn make_folder(&self, folder: &Folder, entry: &Entry, mode: Mode, thread: &mut Dispatcher) -> Result<()> {
+        self.tree.make_folder(folder, entry, mode, thread)
     }
 
     fn make_node(
@@ -171,13 +237,13 @@ impl Backing for Sealed {
         folder: &Folder,
         entry: &Entry,
         target: &OsStr,
-        thread: &mut SealedThread,
+        thread: &mut Dispatcher,
     ) -> Result<()> {
-        self.tree.make_link(folder, entry, target.as_bytes(), self.crypto(thread))
+        self.tree.make_link(folder, entry, target.as_bytes(), thread)
     }
 
-    fn read_link(&self, folder: &Folder, entry: &Entry, thread: &mut SealedThread) -> Result<Vec<u8>> {
-        self.tree.read_link(folder, entry, self.crypto(thread))
+    fn read_link(&self, folder: &Folder, entry: &Entry, thread: &mut Dispatcher) -> Result<Vec<u8>> {
+        self.tree.read_link(folder, entry, thread)
     }
 
     fn link_len(&self, stored: u64) -> Option<u64> {
@@ -212,23 +278,23 @@ impl Backing for Sealed {
         name: &OsStr,
         value: &[u8],
         flags: XattrFlags,
-        thread: &mut SealedThread,
+        thread: &mut Dispatcher,
     ) -> Result<()> {
-        let (extras, crypto) = (self.tree.extras(), self.crypto(thread));
+        let (extras, crypto) = (self.tree.extras(), thread);
         let stored = extras.attribute(name.as_bytes(), crypto)?;
         let value = extras.seal_value(name.as_bytes(), value, crypto)?;
         attributes::set(path, OsStr::from_bytes(&stored), &value, flags).map_err(failed)
     }
 
-    fn attribute(&self, path: &OsStr, name: &OsStr, thread: &mut SealedThread) -> Result<Vec<u8>> {
-        let (extras, crypto) = (self.tree.extras(), self.crypto(thread));
+    fn attribute(&self, path: &OsStr, name: &OsStr, thread: &mut Dispatcher) -> Result<Vec<u8>> {
+        let (extras, crypto) = (self.tree.extras(), thread);
         let stored = extras.attribute(name.as_bytes(), crypto)?;
         let value = attributes::get(path, OsStr::from_bytes(&stored)).map_err(failed)?;
         extras.open_value(name.as_bytes(), &value, crypto)
     }
 
-    fn attributes(&self, path: &OsStr, thread: &mut SealedThread) -> Result<Vec<Vec<u8>>> {
-        let (extras, crypto) = (self.tree.extras(), self.crypto(thread));
+    fn attributes(&self, path: &OsStr, thread: &mut Dispatcher) -> Result<Vec<Vec<u8>>> {
+        let (extras, crypto) = (self.tree.extras(), thread);
         let mut shown = Vec::new();
         for stored in attributes::list(path).map_err(failed)? {
             shown.extend(extras.attribute_name(&stored, crypto)?);
@@ -236,99 +302,324 @@ impl Backing for Sealed {
         Ok(shown)
     }
 
-    fn remove_attribute(&self, path: &OsStr, name: &OsStr, thread: &mut SealedThread) -> Result<()> {
-        let stored = self.tree.extras().attribute(name.as_bytes(), self.crypto(thread))?;
+    fn remove_attribute(&self, path: &OsStr, name: &OsStr, thread: &mut Dispatcher) -> Result<()> {
+        let stored = self.tree.extras().attribute(name.as_bytes(), thread)?;
         attributes::remove(path, OsStr::from_bytes(&stored)).map_err(failed)
     }
 
-    fn create_content(&self, file: File, place: Place, thread: &mut SealedThread) -> Result<Self::Content> {
-        self.contents.create(file, place, self.crypto(thread))
+    fn create_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
+        Ok(SealedContent { content: self.contents.create(file, place, thread)?, busy: AtomicU32::new(0) })
     }
 
-    fn open_content(&self, file: File, place: Place, thread: &mut SealedThread) -> Result<Self::Content> {
-        self.contents.open(file, place, self.crypto(thread))
+    fn open_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
+        Ok(SealedContent { content: self.contents.open(file, place, thread)?, busy: AtomicU32::new(0) })
     }
 
     fn len_of(&self, stat: &Stat) -> u64 {
         self.contents.len_of((stat.st_dev, stat.st_ino), stat.st_size as u64)
     }
 
-    fn len(&self, content: &Self::Content) -> u64 {
-        content.len()
+    fn is_torn(&self, stat: &Stat) -> bool {
+        !self.contents.is_sound((stat.st_dev, stat.st_ino))
     }
 
-    fn read(
-        &self,
-        content: &Self::Content,
-        to: &mut [u8],
-        at: u64,
-        thread: &mut SealedThread,
-    ) -> Result<usize> {
-        content.read(to, at, self.crypto(thread))
+    fn may_be_torn(&self) -> bool {
+        self.contents.may_be_torn()
     }
 
-    fn write(&self, content: &Self::Content, from: &[u8], at: u64, thread: &mut SealedThread) -> Result<()> {
-        content.write(from, at, self.crypto(thread))
+    fn look_through(&self, stop: &dyn Fn() -> bool, thread: &mut Dispatcher) -> Result<()> {
+        self.contents.look_through(stop, thread).map(|_| ())
     }
 
-    fn append(&self, content: &Self::Content, from: &[u8], thread: &mut SealedThread) -> Result<u64> {
-        content.append(from, self.crypto(thread))
+    fn with_times(&self, inode: (u64, u64), work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.contents.with_times(inode, work)
     }
 
-    fn set_len(&self, content: &Self::Content, len: u64, thread: &mut SealedThread) -> Result<()> {
-        content.set_len(len, self.crypto(thread))
+    fn len(&self, file: &SealedContent) -> u64 {
+        file.content.len()
     }
 
-    fn grow(&self, content: &Self::Content, len: u64, thread: &mut SealedThread) -> Result<()> {
-        content.grow(len, self.crypto(thread))
+    fn read(&self, file: &SealedContent, to: &mut [u8], at: u64, thread: &mut Dispatcher) -> Result<usize> {
+        let what = (Kind::Aes256GcmOpen, to.len());
+        self.operate(file, what, thread, |content, crypto| content.read(to, at, crypto))
     }
 
-    fn zero(&self, content: &Self::Content, at: u64, len: u64, thread: &mut SealedThread) -> Result<()> {
-        content.zero(at, len, self.crypto(thread))
+    fn write(&self, file: &SealedContent, from: &[u8], at: u64, thread: &mut Dispatcher) -> Result<()> {
+        let what = (Kind::Aes256GcmSeal, from.len());
+        self.operate(file, what, thread, |content, crypto| content.write(from, at, crypto))
+    }
+
+    fn append(&self, file: &SealedContent, from: &[u8], thread: &mut Dispatcher) -> Result<u64> {
+        let what = (Kind::Aes256GcmSeal, from.len());
+        self.operate(file, what, thread, |content, crypto| content.append(from, crypto))
+    }
+
+    fn set_len(&self, file: &SealedContent, len: u64, thread: &mut Dispatcher) -> Result<()> {
+        file.content.set_len(len, thread)
+    }
+
+    fn grow(&self, file: &SealedContent, len: u64, thread: &mut Dispatcher) -> Result<()> {
+        file.content.grow(len, thread)
+    }
+
+    fn zero(&self, file: &SealedContent, at: u64, len: u64, thread: &mut Dispatcher) -> Result<()> {
+        file.content.zero(at, len, thread)
     }
 
     fn seek(
         &self,
-        content: &Self::Content,
+        file: &SealedContent,
         at: u64,
         hole: bool,
-        thread: &mut SealedThread,
+        thread: &mut Dispatcher,
     ) -> Result<Option<u64>> {
-        content.seek(at, hole, self.crypto(thread))
+        file.content.seek(at, hole, thread)
     }
 
-    fn sync(&self, content: &Self::Content, thread: &mut SealedThread) -> Result<()> {
-        content.sync(self.crypto(thread))
+    fn sync(&self, file: &SealedContent, thread: &mut Dispatcher) -> Result<()> {
+        file.content.sync(thread)
     }
 
     fn wants_checkpoint(&self, idle: bool) -> bool {
         self.contents.wants_checkpoint(idle)
     }
 
-    fn checkpoint(&self, thread: &mut SealedThread) -> Result<()> {
+    fn checkpoint(&self, thread: &mut Dispatcher) -> Result<()> {
         self.tree.sync_records()?;
-        self.contents.checkpoint(self.crypto(thread))
+        self.contents.checkpoint(thread)
     }
 
     fn engines(&self) -> Vec<String> {
-        let (runtime, since) = self.runtime();
-        let mut lines = vec![format!("engines, with these settings for {} s:", since.elapsed().as_secs())];
-        lines.extend(self.engines.describe(&runtime));
+        let names = self.runtime.engines().iter().map(|engine| engine.description().name);
+        let mut lines = vec![format!("files in operation {}", *lock(&self.files))];
+        lines.extend(self.done.lines(names));
+        lines.extend(self.engines.describe(&self.runtime));
         lines
     }
 
     fn set(&self, settings: &[String]) -> std::result::Result<(), String> {
-        let runtime = self.engines.runtime(settings)?;
-        *self.runtime.write().unwrap_or_else(PoisonError::into_inner) = (Arc::new(runtime), Instant::now());
-        self.settings.fetch_add(1, Ordering::Release);
-        Ok(())
+        self.engines.set(&self.runtime, settings)
     }
 }
 
-/// What a name costs as a link target is known without a key.
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::os::unix::fs::MetadataExt;
+    use std::time::{Duration, Instant};
+
+    use wattlock::core::Engine;
+    use wattlock::policy::Settings;
+    use wattlock_cpu::instruction::Instruction;
+    use wattlock_cpu::software::Software;
+    use wattlock_emul::{Effect, Emulated, Fault, Model, Pace, Trigger};
+    use wattlock_fs::volume::NameMode;
+
+    use crate::door::Door;
+
+    /// Where the card is among the engines.
+    const CARD: usize = 2;
+
+    struct Plain;
+
+    impl Engines for Plain {
+        fn set(&self, runtime: &Runtime, settings: &[String]) -> std::result::Result<(), String> {
+            let mut policy = Settings::default();
+            for setting in settings {
+                policy.set(setting).map_err(|error| error.to_string())?;
+            }
+            runtime.set_policy("aca-sds", policy).map_err(|error| error.to_string())
+        }
+
+        fn describe(&self, _runtime: &Runtime) -> Vec<String> {
+            Vec::new()
+        }
+    }
+
+    fn runtime(faults: Vec<Fault>) -> Runtime {
+        let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
+        let card = Emulated::new(Model::qat_dh8970(), instruction.clone(), Pace::RealTime).unwrap();
+        Runtime::builder()
+            .engines(vec![instruction, Arc::new(Software::new()), Arc::new(card.with_faults(faults))])
+            .policy("aca-sds", Settings::default())
+            .verify_one_in(1)
+            .telemetry(false)
+            .profile(wattlock::Profile::built_in())
+            .build()
+            .unwrap()
+    }
+
+    fn volume() -> Volume {
+        Volume::generate(4096, NameMode::Plain).unwrap()
+    }
+
+    fn open(folder: &Path, volume: &Volume, runtime: Runtime) -> Sealed {
+        Sealed::open(folder, volume, runtime, Box::new(Plain)).unwrap().0
+    }
+
+    fn file(sealed: &Sealed, folder: &Path, name: &str, crypto: &mut Dispatcher) -> SealedContent {
+        let path = folder.join(name);
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        let stat = file.metadata().unwrap();
+        let place = Place { inode: (stat.dev(), stat.ino()), path: name.into() };
+        sealed.create_content(file, place, crypto).unwrap()
+    }
+
+    /// Chunks that the card and the others have sealed and opened.
+    fn done(sealed: &Sealed) -> [u64; 4] {
+        let count = |engines: std::ops::Range<usize>, kind: usize| {
+            let sizes = engines.flat_map(|engine| &sealed.done.0[engine][kind]);
+            sizes.map(|chunks| chunks.load(Ordering::Relaxed)).sum()
+        };
+        [count(CARD..CARD + 1, 1), count(0..CARD, 1), count(CARD..CARD + 1, 0), count(0..CARD, 0)]
+    }
+
+    /// Until the card has proved itself the CPU does everything.
+    fn prove(sealed: &Sealed, file: &SealedContent, crypto: &mut Dispatcher) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while done(sealed)[0] == 0 {
+            assert!(Instant::now() < deadline, "the card does nothing");
+            sealed.write(file, &[1; 65536], 0, crypto).unwrap();
+        }
+    }
+
+    #[test]
+    fn writes_go_to_a_card_by_size_and_files_in_operation_and_settings_change_with_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let sealed = open(folder.path(), &volume(), runtime(Vec::new()));
+        let mut first = sealed.thread(0);
+        let (a, b) =
+            (file(&sealed, folder.path(), "a", &mut first), file(&sealed, folder.path(), "b", &mut first));
+        let other = Busy::new(&sealed, &b);
+        prove(&sealed, &a, &mut first);
+        // Whether a write of so many bytes goes to the card: all of it, or nothing.
+        let offloads = |bytes: usize, crypto: &mut Dispatcher| {
+            let before = done(&sealed);
+            sealed.write(&a, &vec![2; bytes], 0, crypto).unwrap();
+            let after = done(&sealed);
+            let (card, cpu) = (after[0] - before[0], after[1] - before[1]);
+            assert!((card == 0) != (cpu == 0), "{bytes} bytes: {card} chunks on the card, {cpu} not");
+            assert_eq!(card + cpu, bytes as u64 / 4096);
+            card > 0
+        };
+        assert!(offloads(8192, &mut first));
+        assert!(!offloads(4096, &mut first), "beta");
+        drop(other);
+        assert!(!offloads(8192, &mut first), "alpha: no other file is in operation");
+        let other = Busy::new(&sealed, &b);
+        assert!(offloads(8192, &mut first));
+        sealed.set(&["aca-sds.alpha=2".into()]).unwrap();
+        assert!(!offloads(8192, &mut first), "alpha, from the next request on");
+        sealed.set(&["aca-sds.beta_bytes=8192".into()]).unwrap();
+        assert!(!offloads(8192, &mut first), "beta, from the next request on");
+        assert!(offloads(16384, &mut first));
+        let mut second = sealed.thread(1);
+        sealed.set(&["aca-sds.feeders=1".into()]).unwrap();
+        assert!(offloads(16384, &mut first), "the first thread feeds the card");
+        assert!(!offloads(16384, &mut second), "the second does not");
+        assert!(sealed.set(&["aca-sds.alpha=minus".into()]).is_err());
+        assert!(offloads(16384, &mut first), "what is wrong changes nothing");
+        let before = done(&sealed);
+        let mut got = vec![0; 65536];
+        assert_eq!(sealed.read(&a, &mut got, 0, &mut first).unwrap(), got.len());
+        assert_eq!(done(&sealed)[2], before[2], "reads are the CPU's");
+        assert!(done(&sealed)[3] > before[3]);
+        drop(other);
+        let lines = sealed.engines();
+        assert!(lines.contains(&"files in operation 0".to_owned()), "{lines:?}");
+        let card = lines.iter().find(|line| line.starts_with("write emulated, ")).unwrap();
+        assert!(card.contains(" 8192:4 16384:12 "), "{card}");
+    }
+
+    #[test]
+    fn what_a_faulty_card_seals_in_one_thread_another_reads() {
+        let faults = vec![
+            Fault::new(Effect::Error, Trigger::Every(29)),
+            Fault::new(Effect::WrongResult, Trigger::Every(23)),
+            Fault::new(Effect::Lost { back_after_ns: Some(5_000_000) }, Trigger::nth(300)),
+        ];
+        let (folder, volume) = (tempfile::tempdir().unwrap(), volume());
+        let sealed = open(folder.path(), &volume, runtime(faults));
+        let mut crypto = sealed.thread(0);
+        let names = ["a", "b", "c"];
+        let files = names.map(|name| file(&sealed, folder.path(), name, &mut crypto));
+        let busy = Busy::new(&sealed, &files[0]);
+        prove(&sealed, &files[1], &mut crypto);
+        drop(busy);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let last: Vec<u8> = std::thread::scope(|scope| {
+            let changes = scope.spawn(|| {
+                for round in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    sealed.set(&[format!("aca-sds.alpha={}", round % 3)]).unwrap();
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+            let writers: Vec<_> = (0..3_usize)
+                .map(|number| {
+                    let (sealed, file) = (&sealed, &files[number]);
+                    scope.spawn(move || {
+                        let mut crypto = sealed.thread(number);
+                        let deadline = Instant::now() + Duration::from_secs(60);
+                        let mut round = 0;
+                        while round < 200 || done(sealed)[0] < 60 {
+                            assert!(Instant::now() < deadline, "the card has done {:?}", done(sealed));
+                            round += 1;
+                            let byte = (round * 3 + number) as u8;
+                            sealed.write(file, &[byte; 40_000], 0, &mut crypto).unwrap();
+                            let mut got = vec![0; 40_000];
+                            assert_eq!(sealed.read(file, &mut got, 0, &mut crypto).unwrap(), got.len());
+                            assert!(got.iter().all(|there| *there == byte), "round {round}");
+                        }
+                        sealed.sync(file, &mut crypto).unwrap();
+                        (round * 3 + number) as u8
+                    })
+                })
+                .collect();
+            let ended: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            stop.store(true, Ordering::Relaxed);
+            changes.join().unwrap();
+            ended.into_iter().map(|ended| ended.unwrap()).collect()
+        });
+        // As it is stored, without the card.
+        drop((files, crypto, sealed));
+        let sealed = open(folder.path(), &volume, Runtime::builder().telemetry(false).build().unwrap());
+        let mut crypto = sealed.thread(0);
+        for (number, name) in names.iter().enumerate() {
+            let path = folder.path().join(name);
+            let file = File::options().read(true).write(true).open(path).unwrap();
+            let stat = file.metadata().unwrap();
+            let place = Place { inode: (stat.dev(), stat.ino()), path: (*name).into() };
+            let file = sealed.open_content(file, place, &mut crypto).unwrap();
+            let mut got = vec![0; 40_000];
+            sealed.read(&file, &mut got, 0, &mut crypto).unwrap();
+            assert!(got.iter().all(|there| *there == last[number]), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_a_crash_left_torn_has_its_true_length_at_the_first_look() {
+        let (folder, volume) = (tempfile::tempdir().unwrap(), volume());
+        let build = || Runtime::builder().telemetry(false).build().unwrap();
+        let sealed = open(folder.path(), &volume, build());
+        let mut crypto = sealed.thread(0);
+        let content = file(&sealed, folder.path(), "torn", &mut crypto);
+        sealed.write(&content, &[7; 20_000], 0, &mut crypto).unwrap();
+        drop((content, crypto, sealed));
+        // What a power cut leaves: the length, and not all of the bytes.
+        let backing = File::options().write(true).open(folder.path().join("torn")).unwrap();
+        let len = backing.metadata().unwrap().len();
+        backing.set_len(96 + 2 * 4136).unwrap();
+        backing.set_len(len).unwrap();
+        let sealed = open(folder.path(), &volume, build());
+        let behaviour = crate::Behaviour { shared: false, others: false, log: Arc::new(|_: &str| {}) };
+        let door = Door::new(sealed, behaviour, 16).unwrap();
+        let (attr, _) = door.inner.lookup(crate::table::ROOT, OsStr::new("torn")).unwrap().unwrap();
+        assert_eq!(attr.size, 2 * 4096);
+    }
 
     #[test]
     fn a_stored_target_says_how_long_it_is() {

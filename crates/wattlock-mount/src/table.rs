@@ -318,7 +318,12 @@ impl<C> Table<C> {
         self.with(number, |node| node.writers > 0).unwrap_or(false)
     }
 
-    /// Whether the inode is known to have no file capability; it is from now on.
+    /// Whether the inode is known to have no file capability.
+    pub fn is_known_plain(&self, number: u64) -> bool {
+        self.with(number, |node| node.plain).unwrap_or(false)
+    }
+
+    /// The same; it is from now on.
     pub fn is_plain(&self, number: u64) -> bool {
         self.with(number, |node| std::mem::replace(&mut node.plain, true)).unwrap_or(true)
     }

@@ -16,6 +16,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use rustix::process::DumpableBehavior;
 use wattlock::Runtime;
+use wattlock::policy::Settings;
 use wattlock_fs::Error;
 use wattlock_mount::{Engines, Options, Sealed, control};
 
@@ -27,6 +28,9 @@ use wattlock_shell::setup::{self, Choice, Goal};
 
 /// How long a mount's process may take to finish after it was unmounted.
 const FINISH: Duration = Duration::from_secs(120);
+
+/// How long a mount waits for the process of the one before, whose files are gone and whose volume is not free yet.
+const ENDING: Duration = Duration::from_secs(30);
 
 /// How often it is looked for.
 const LOOK: Duration = Duration::from_millis(20);
@@ -142,8 +146,16 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
     let (_, volume) = settled.keys(&command.keys).open(&path, &runtime)?;
     let locked = lock_memory();
     let daemon = Arc::new(Daemon::new(settled.foreground));
-    let engines = Box::new(Chosen(Mutex::new(settled.choice.clone())));
-    let (sealed, lines) = Sealed::open(&path, &volume, runtime, engines)?;
+    let begun = Instant::now();
+    let (sealed, lines) = loop {
+        let engines = Box::new(Chosen(Mutex::new(settled.choice.clone())));
+        match Sealed::open(&path, &volume, runtime.clone(), engines) {
+            // The process of a mount that umount(8) has just ended still brings things into place.
+            Err(Error::InUse) if begun.elapsed() < ENDING && !is_mounted(&path) => std::thread::sleep(LOOK),
+            opened => break opened?,
+        }
+    };
+    drop(runtime);
     drop(volume);
     for line in lines {
         daemon.log(&line);
@@ -168,6 +180,18 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
         daemon.ready();
     };
     wattlock_mount::mount(sealed, &options, ready).map_err(explained)
+}
+
+/// Whether a volume is mounted somewhere that this process sees.
+fn is_mounted(volume: &Path) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let volume = volume.to_string_lossy().replace([',', '\\'], "_");
+    table.lines().filter_map(|line| line.split_once(" - ")).any(|(_, what)| {
+        let mut words = what.split(' ');
+        let (kind, source) = (words.next(), words.next().unwrap_or_default());
+        let source = source.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
+        kind == Some("fuse.wattlock") && source == volume
+    })
 }
 
 /// Keeps keys out of swap: everything that is or will be in memory, if this user may lock that much.
@@ -205,7 +229,7 @@ fn refusal(code: u8, line: &str) -> anyhow::Error {
 struct Chosen(Mutex<Choice>);
 
 impl Engines for Chosen {
-    fn runtime(&self, settings: &[String]) -> Result<Runtime, String> {
+    fn set(&self, runtime: &Runtime, settings: &[String]) -> Result<(), String> {
         let mut chosen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut choice = chosen.clone();
         for setting in settings {
@@ -215,9 +239,15 @@ impl Engines for Chosen {
                 _ => choice.settings.push(setting.clone()),
             }
         }
-        let runtime = setup::runtime(&choice, None, true).map_err(|error| format!("{error:#}"))?;
+        let mut policy = Settings::default();
+        for setting in &choice.settings {
+            policy.set(setting).map_err(|error| error.to_string())?;
+        }
+        runtime
+            .set_policy_for(choice.objective.into(), &choice.policy, policy)
+            .map_err(|error| error.to_string())?;
         *chosen = choice;
-        Ok(runtime)
+        Ok(())
     }
 
     fn describe(&self, runtime: &Runtime) -> Vec<String> {
