@@ -8,9 +8,6 @@ use crate::health::Reason;
 use crate::inflight::{Entry, Purpose};
 use crate::telemetry::{Counter, EngineCounter};
 
-/// One message in so many of a run that a device has done is checked.
-const RUN_ONE_IN: usize = 64;
-
 impl Dispatcher {
     /// What to make of an instance's answer: believe it, check it, or have the CPU do the request.
     pub(super) fn settle(&mut self, id: EngineId, completion: Completion, now: Nanos) {
@@ -73,12 +70,12 @@ impl Dispatcher {
         if len > request.output.len() {
             return Err(Error::Device(Fault::WrongResult));
         }
+        if request.run.is_some() {
+            return self.verify_run(id, request);
+        }
         let always = request.kind.wrong_result_tells_key();
         if !always && !self.sampled() {
             return Ok(());
-        }
-        if request.run.is_some() {
-            return self.verify_run(id, request);
         }
         self.row.add_engine(id, EngineCounter::Verified, 1);
         for checker in self.runtime.cpu_engines(request.kind) {
@@ -91,13 +88,16 @@ impl Dispatcher {
         if always { Err(Error::Unsupported) } else { Ok(()) }
     }
 
-    /// Checks one in [`RUN_ONE_IN`] of a run's messages, at least one, whichever they are. Checking all of them would take
-    /// as long as doing them.
+    /// Checks as great a share of a run's messages as of other results, at least one, whichever they are. Where all are to
+    /// be checked, that takes the CPU as long as doing them.
     fn verify_run(&mut self, id: EngineId, request: &OwnedRequest) -> Result<(), Error> {
-        let count = request.messages();
-        for first in (0..count).step_by(RUN_ONE_IN) {
+        let (count, one_in) = (request.messages(), self.runtime.verify_one_in() as usize);
+        if one_in == 0 {
+            return Ok(());
+        }
+        for first in (0..count).step_by(one_in) {
             self.step_checks();
-            let index = first + (self.checks >> 32) as usize % RUN_ONE_IN.min(count - first);
+            let index = first + (self.checks >> 32) as usize % one_in.min(count - first);
             let wrong = Err(Error::Device(Fault::WrongResult));
             let Some(message) = request.message(index) else { return wrong };
             self.row.add_engine(id, EngineCounter::Verified, 1);
