@@ -101,8 +101,8 @@ impl Sealed {
         let mut before = [0; MAX_ENGINES];
         (0..engines).for_each(|engine| before[engine] = thread.done_by(engine, kind));
         let done = work(&file.content, thread);
-        for engine in 0..engines {
-            let more = thread.done_by(engine, kind).wrapping_sub(before[engine]);
+        for (engine, had) in before[..engines].iter().enumerate() {
+            let more = thread.done_by(engine, kind).wrapping_sub(*had);
             if more > 0 {
                 self.done.add(engine, kind, bytes, more);
             }
