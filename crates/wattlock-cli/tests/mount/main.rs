@@ -440,14 +440,23 @@ fn settings_of_a_running_mount_change_with_the_next_request() {
     let before = good(&desk.run(&["fs", "status", "mnt"]));
     assert!(before.contains("policy adaptive") && before.contains("aes-256-gcm-seal"), "{before}");
     good(&desk.run(&["fs", "set", "mnt", "policy=software"]));
+    let set = good(&desk.run(&["fs", "status", "mnt"]));
     fs::write(mounted.join("b"), vec![1; 100_000]).unwrap();
     let file = fs::File::open(mounted.join("b")).unwrap();
     file.sync_all().unwrap();
     let after = good(&desk.run(&["fs", "status", "mnt"]));
-    let sealed = |line: &&str| line.contains("aes-256-gcm-seal");
-    let rows: Vec<&str> = after.lines().filter(sealed).collect();
     assert!(after.contains("policy software"), "{after}");
-    assert!(!rows.is_empty() && rows.iter().all(|row| row.contains("software")), "{after}");
+    // Counters go on: what another engine had done before is still there, and is no more.
+    let sealed = |status: &str, software: bool| {
+        let rows = status.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let rows = rows.filter(|row| row.first() == Some(&"aes-256-gcm-seal"));
+        let rows = rows.filter(|row| (row[1] == "software") == software);
+        rows.map(|row| row[2].parse::<u64>().unwrap()).sum::<u64>()
+    };
+    assert!(sealed(&set, false) > 0, "{set}");
+    assert_eq!(sealed(&after, false), sealed(&set, false), "{after}");
+    assert!(sealed(&after, true) >= sealed(&set, true) + 25, "{after}");
+    assert!(after.contains("write software, chunks in requests up to 131072:"), "{after}");
     drop(file);
     assert_eq!(fs::read(mounted.join("a")).unwrap(), vec![1; 100_000]);
     desk.unmount();
