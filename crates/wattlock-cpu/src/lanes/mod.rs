@@ -9,7 +9,7 @@
 //! each instruction set, for which it demands that set's witness: [`Ifma512`], or [`Fma256`], whose eight lanes are two
 //! registers. Siblings are further implementations of `vector::Vector`. A kind is one row of `KERNELS`: which pass does it.
 //! Hashes, MACs and CBC encryption have batches of another layout, messages of any length, and instruction sets of their
-//! own: [`bulk`].
+//! own: `bulk`.
 //!
 //! *Secrets.* Kernels read lanes back only through `vector::Vector::reveal`, so whatever leaves the constant-time
 //! world is found by searching for one word; a vector type that panics when a secret is revealed runs the same kernels
