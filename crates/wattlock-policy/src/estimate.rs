@@ -273,6 +273,12 @@ impl Candidate {
         self.mean_ns += (alone - self.mean_ns) / self.tuning.mean_over;
     }
 
+    /// What made another engine's work so many times as long makes this one's, too.
+    pub(crate) fn scale(&mut self, bytes: usize, factor: f32) {
+        let ratio = &mut self.cells[bucket(bytes)].ns.ratio;
+        *ratio = (*ratio * factor).clamp(1e-3, 1e3);
+    }
+
     /// Learns from one outcome: `service` is its time without holding, `depth` the requests in flight with it.
     pub(crate) fn on_outcome(&mut self, bytes: usize, service: f32, batch: u16, depth: u32, nj: Option<u64>) {
         let (on_thread, tuning) = (self.on_thread(), self.tuning);

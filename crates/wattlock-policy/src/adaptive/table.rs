@@ -13,6 +13,9 @@ pub(super) struct Table {
     /// In the order of preference when nothing is known.
     pub(super) candidates: Vec<Candidate>,
     pub(super) has_devices: bool,
+    /// A request has a level, which makes the work of each CPU engine longer or shorter alike. No request's cost tells of
+    /// one of them alone.
+    has_levels: bool,
     pub(super) inline_best: [EngineId; SLOTS],
     /// Candidate last chosen, by size bucket.
     favourite: [u8; BUCKETS],
@@ -30,6 +33,7 @@ impl Table {
             engines.map(|engine| Candidate::new(engine, kind, &machine.costs, rules.tuning)).collect();
         let mut table = Table {
             has_devices: candidates.iter().any(|one| !one.on_thread()),
+            has_levels: kind.levels().is_some(),
             candidates,
             inline_best: [EngineId(u8::MAX); SLOTS],
             favourite: [u8::MAX; BUCKETS],
@@ -141,7 +145,17 @@ impl Table {
             Some(alone) if !candidate.on_thread() => (seen - lain_ns).max(alone.min(seen)),
             _ => seen,
         };
+        let before = candidate.ns(bytes);
         candidate.on_outcome(bytes, service, outcome.batch, outcome.depth, outcome.energy_nj);
+        if self.has_levels && candidate.on_thread() {
+            let (id, after) = (candidate.id, candidate.ns(bytes));
+            if let (Some(before), Some(after)) = (before, after) {
+                let others = self.candidates.iter_mut().filter(|one| one.on_thread() && one.id != id);
+                others.for_each(|one| one.scale(bytes, after / before.max(1.0)));
+            }
+            self.settle_bucket(bytes, rules);
+            return;
+        }
         if candidate.inline && candidate.width == 1 {
             self.settle_bucket(bytes, rules);
         }

@@ -43,6 +43,32 @@ fn joules_known_of_some_engines_only_decide_nothing() {
 }
 
 #[test]
+fn a_compressors_level_does_not_make_another_cpu_engine_look_cheaper() {
+    let mut machine = Machine { objective: Objective::Performance, ..server() };
+    for (id, ns) in [(0, 900_000.0), (1, 300_000.0)] {
+        machine.costs.set(EngineId(id), Kind::Deflate, vec![(0, ns, None)]);
+    }
+    let settings = Settings { adaptive_explore_every: 0, ..Settings::default() };
+    let mut adaptive = Adaptive::new(machine, &settings);
+    let shape = Shape { kind: Kind::Deflate, bytes: 65_536, class: LatencyClass::Bulk, messages: 1 };
+    // Costs are of level 1. Level 9 takes twenty times as long, and level 1 comes again.
+    for (round, latency_ns) in [[6_000_000; 200], [300_000; 200]].into_iter().flatten().enumerate() {
+        let now = round as u64 * 10_000_000;
+        assert_eq!(adaptive.choose(&Ask::one(shape), &weather(), now).engine, EngineId(1), "{round}");
+        let outcome = Outcome {
+            engine: EngineId(1),
+            latency_ns,
+            held_ns: 0,
+            batch: 1,
+            depth: 1,
+            energy_nj: None,
+            failed: false,
+        };
+        adaptive.observe(&shape, &outcome, now + latency_ns);
+    }
+}
+
+#[test]
 fn each_objective_takes_its_own_cheapest() {
     let points = [(0, 90_000.0, 50.0), (1, 10_000.0, 400.0), (2, 12_000.0, 200.0)];
     let with = |objective, class| ask(calibrated(&points, objective), class);
