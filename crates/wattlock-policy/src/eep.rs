@@ -68,7 +68,8 @@ const ONE: i64 = 1 << 20;
 
 /// A static ratio of bytes between CPU and GPU.
 pub struct Eep {
-    /// `R/(R+1)` in units of 1/[`ONE`].
+    /// `R/(R+1)`, and in units of 1/[`ONE`].
+    part: f64,
     share: i64,
     clock: Option<ClockStep>,
     is_device: [bool; MAX_ENGINES],
@@ -88,8 +89,10 @@ impl Eep {
                 *flag = true;
             }
         }
+        let part = ratio / (ratio + 1.0);
         Eep {
-            share: (ratio / (ratio + 1.0) * ONE as f64).round() as i64,
+            part,
+            share: (part * ONE as f64).round() as i64,
             clock: settings.eep_clock.map(ClockStep),
             is_device,
             device: Ranking::any(machine, &[EngineClass::Gpu, EngineClass::Accelerator]),
@@ -135,7 +138,7 @@ impl Policy for Eep {
     /// The published border, exact to one chunk.
     fn split(&self, job: &Job) -> Option<Split> {
         let first = self.device.of(job.kind).iter().find(|id| job.devices.contains(id))?;
-        Some(Split::at_border(job, *first, self.share as f64 / ONE as f64))
+        Some(Split::at_border(job, *first, self.part))
     }
 }
 
