@@ -166,7 +166,8 @@ impl<'a> Request<'a> {
     /// The request's shape, all that a policy sees of it.
     #[inline]
     pub fn shape(&self) -> Shape {
-        Shape { kind: self.kind, bytes: self.data.len(), class: self.class, messages: self.messages() as u32 }
+        let bytes = self.run.map_or(self.data.len(), |run| run.content(self.kind, self.data.len()));
+        Shape { kind: self.kind, bytes, class: self.class, messages: self.messages() as u32 }
     }
 
     /// Checks everything that does not depend on secret bytes: key algorithm, lengths, room. The runtime calls this
@@ -294,7 +295,7 @@ impl<'a> Item<'a> {
 pub struct Shape {
     /// What is to be done.
     pub kind: Kind,
-    /// Input bytes.
+    /// Input bytes; of a run, its messages' without tags.
     pub bytes: usize,
     /// Urgency.
     pub class: LatencyClass,
@@ -374,12 +375,9 @@ impl OwnedRequest {
     /// The request's shape.
     #[inline]
     pub fn shape(&self) -> Shape {
-        Shape {
-            kind: self.kind,
-            bytes: self.input.len(),
-            class: self.class,
-            messages: self.messages() as u32,
-        }
+        let whole = self.input.len();
+        let bytes = self.run.as_ref().map_or(whole, |run| run.content(self.kind, whole));
+        Shape { kind: self.kind, bytes, class: self.class, messages: self.messages() as u32 }
     }
 
     /// As [`Request::validate`] of its [`OwnedRequest::view`].

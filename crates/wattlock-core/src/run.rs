@@ -50,6 +50,14 @@ impl Run {
         }
     }
 
+    /// How many of so many bytes of data are content: no tags, and nothing between the messages.
+    pub fn content(&self, kind: Kind, bytes: usize) -> usize {
+        match self {
+            Run::Stride(_) => bytes.saturating_sub(self.count(bytes) * kind.info().tag),
+            Run::Spans(spans) => spans.iter().fold(0, |sum, span| sum.saturating_add(span.len)),
+        }
+    }
+
     /// Where message `index` of a validated run lies.
     pub fn span(&self, kind: Kind, index: usize, bytes: usize, aad: usize) -> Span {
         match self {
