@@ -567,8 +567,6 @@ impl<B: Backing> Inner<B> {
         let stat = rustix::fs::fstat(&file).map_err(errno).map_err(undo)?;
         let place = place(&stat, self.table.path(parent, &entry.stored));
         let content = self.backing.create_content(file, place, thread).map_err(undo)?;
-        // Its times are those of the header's writing.
-        let stat = self.stat_in(dir, &entry.stored).unwrap_or(stat);
         let number = self.table.number(inode(&stat));
         let generation = self.table.looked_up(number, parent, &entry.stored);
         let opened = self.table.opened(number, Arc::new(Opened { content, writable: true }), true);
