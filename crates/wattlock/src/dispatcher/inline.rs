@@ -128,7 +128,7 @@ impl Dispatcher {
             reason = reason.name(),
             "fallback"
         );
-        let (kind, bytes, count) = (request.kind, request.data.len(), request.messages() as u32);
+        let Shape { kind, bytes, messages: count, .. } = request.shape();
         for id in self.runtime.cpu_engines(kind) {
             if id == from && reason != Reason::Migrated || !self.prove_inline(id, kind) {
                 continue;
@@ -171,7 +171,7 @@ impl Dispatcher {
             let results: Vec<_> = items.into_iter().map(|item| item.result).collect();
             return request.conclude(&results);
         }
-        let bytes = request.data.len();
+        let bytes = request.shape().bytes;
         let shape = Shape { bytes: bytes / count, messages: 1, ..request.shape() };
         let ask = Ask { count: count as u32, bytes, shape, may_wait: false };
         let chosen = self.policy.choose(&ask, &self.weather, self.now).engine;
@@ -183,7 +183,7 @@ impl Dispatcher {
 
     /// A valid run, inside the call, on an engine that was named.
     pub(super) fn do_run_on(&mut self, chosen: EngineId, request: &mut Request<'_>) -> Result<usize, Error> {
-        let (kind, count, bytes) = (request.kind, request.messages().max(1), request.data.len());
+        let (kind, count, bytes) = (request.kind, request.messages().max(1), request.shape().bytes);
         let shape = Shape { bytes: bytes / count, messages: 1, ..request.shape() };
         if !self.prove_inline(chosen, kind) {
             let reason = self.why_not_inside(chosen, kind);
