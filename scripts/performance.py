@@ -168,7 +168,7 @@ def shown(row, spread=True):
 
 def shown_folder(row):
     """Time against the peer, then processor time against it, then time against the layer without cryptography."""
-    cpu, plain = (row.get(key) or {} for key in ("cpu", "plain"))
+    cpu, plain = ((row.get("detail") or {}).get(key) or {} for key in ("cpu", "plain"))
     ratios = [shown(row, spread=False)] + [shown(of, spread=False) if of else "-" for of in (cpu, plain)]
     return " / ".join(ratios)
 
