@@ -97,20 +97,24 @@ pub fn run(kinds: &[Kind], rounds: u32, no_openssl: bool, mut record: Record) ->
         say!("One core, processor time; {rounds} rounds of each in turn. {}", lanes.description().detail);
     }
     let mut rows = Vec::new();
-    let mut add =
-        |record: &mut Record, kind: Kind, what: String, bytes: usize, against: &str, gain: Option<Gain>| {
-            let Some(gain) = gain else { return };
-            let row = Row::compared("engines", kind.name(), "MB/s", By::Cpu, gain);
-            record.add(row.param("batch", what.as_str()).param("bytes", bytes).against(against));
-            rows.push(vec![
-                kind.name().to_owned(),
-                what,
-                text::rate(gain.ours * 1e6),
-                text::rate(gain.theirs * 1e6),
-                against.to_owned(),
-                gain.to_string(),
-            ]);
-        };
+    let mut add = |record: &mut Record,
+                   name: &str,
+                   (count, bytes): (usize, usize),
+                   against: &str,
+                   gain: Option<Gain>| {
+        let Some(gain) = gain else { return };
+        let row = Row::compared("engines", name, "MB/s", By::Cpu, gain);
+        record.add(row.param("batch", count).param("bytes", bytes).against(against));
+        rows.push(vec![
+            name.to_owned(),
+            count.to_string(),
+            text::bytes(bytes as u64),
+            text::rate(gain.ours * 1e6),
+            text::rate(gain.theirs * 1e6),
+            against.to_owned(),
+            gain.to_string(),
+        ]);
+    };
     let wanted = if kinds.is_empty() { &KINDS[..] } else { kinds };
     for &kind in wanted.iter().filter(|kind| lanes.width(**kind) > 1 && !kind.is_asymmetric()) {
         let side = |engine, kind, together, lengths: &mut dyn Iterator<Item = usize>| {
@@ -136,10 +140,11 @@ pub fn run(kinds: &[Kind], rounds: u32, no_openssl: bool, mut record: Record) ->
                 }
             }
             let gain = Gain::of(&mine, &theirs, Better::More);
-            add(&mut record, kind, count.to_string(), bytes, &name, gain);
+            add(&mut record, kind.name(), FULL, &name, gain);
         }
         let gain = compare(rounds, &mut unlike, &mut ours);
-        add(&mut record, kind, "unlike".into(), bytes, "equal messages", gain);
+        let name = format!("{}, unlike", kind.name());
+        add(&mut record, &name, (UNLIKE, bytes), "equal messages", gain);
         for (count, bytes) in FEW {
             let lengths = || std::iter::repeat_n(bytes, count);
             let (Some(mut ours), Some(mut theirs)) =
@@ -148,20 +153,21 @@ pub fn run(kinds: &[Kind], rounds: u32, no_openssl: bool, mut record: Record) ->
                 continue;
             };
             let gain = compare(rounds, &mut ours, &mut theirs);
-            add(&mut record, kind, count.to_string(), bytes, "instruction one by one", gain);
+            add(&mut record, kind.name(), (count, bytes), "instruction one by one", gain);
         }
         if kind.info().family == Family::Cipher
             && let Some(counter) = counter_of(kind)
             && let Some(mut theirs) = side(single, counter, false, &mut std::iter::repeat_n(bytes, count))
         {
             let gain = compare(rounds, &mut ours, &mut theirs);
-            add(&mut record, kind, count.to_string(), bytes, counter.name(), gain);
+            let name = format!("{} of {}", kind.name(), counter.name());
+            add(&mut record, &name, FULL, counter.name(), gain);
         }
     }
     if record.shows() {
-        let header = ["kind", "batch", "lanes", "theirs", "against", "gain"];
+        let header = ["kind", "messages", "of", "lanes", "theirs", "against", "gain"];
         put!("{}", text::table(&header, &rows));
-        say!("unlike: {UNLIKE} messages of 64 bytes to {}", text::bytes(FULL.1 as u64));
+        say!("unlike: messages of 64 bytes to {}", text::bytes(FULL.1 as u64));
         say!("{}", pair::LEGEND);
     }
     record.finish()
