@@ -81,6 +81,8 @@ struct Compressor {
     waiting: Waiting,
     /// The coder has written its last byte.
     ended: bool,
+    /// The coder was asked for a flush or the end, and has not written all of it: the next call must ask for the same.
+    owes: bool,
     /// Where what follows goes, once the stream has been flushed.
     spread: Option<Spread>,
     flushed: bool,
@@ -93,13 +95,22 @@ impl Compressor {
 
     fn new(stream: Box<dyn CompressStream>) -> Compressor {
         let waiting = Waiting::default();
-        Compressor { stream, checksum: 0, length: 0, waiting, ended: true, spread: None, flushed: false }
+        Compressor {
+            stream,
+            checksum: 0,
+            length: 0,
+            waiting,
+            ended: true,
+            owes: false,
+            spread: None,
+            flushed: false,
+        }
     }
 
     fn start(&mut self) -> Result<(), Error> {
         self.spread = None;
         self.stream.start(&[])?;
-        (self.checksum, self.length, self.ended) = (0, 0, false);
+        (self.checksum, self.length, self.ended, self.owes) = (0, 0, false, false);
         self.waiting = if self.is_gzip() { Waiting::new(&HEADER) } else { Waiting::default() };
         Ok(())
     }
@@ -126,6 +137,7 @@ impl Compressor {
         };
         written += moved.written;
         if self.spread.is_none() {
+            self.owes = !moved.done && then != Then::More;
             if self.is_gzip() {
                 self.checksum = crc32(self.checksum, &input[..moved.read]);
             }
@@ -144,6 +156,11 @@ impl Compressor {
             written += self.waiting.write(&mut output[written..]);
         }
         Ok(Moved { read: moved.read, written, done: self.waiting.is_empty() })
+    }
+
+    /// Whether what follows may go elsewhere: more is to come, and the coder waits for it.
+    fn may_spread(&self) -> bool {
+        self.is_gzip() && !self.ended && !self.owes && self.spread.is_none()
     }
 
     /// From now on on other cores, in chunks of so many bytes, at most so many bytes at once.
@@ -246,7 +263,7 @@ pub(crate) unsafe extern "C" fn spread(
             unsafe { (Provider::of(provider), &mut *compressor.cast::<Compressor>()) };
         let quick = spent_ns.saturating_mul(chunk as u64) < CHUNK_NS.saturating_mul(compressor.length.max(1));
         let (enough, chunk) = if quick { (SPREAD_QUICK_NS, chunk.max(most / 2)) } else { (SPREAD_NS, chunk) };
-        if spent_ns < enough || !compressor.is_gzip() || compressor.ended || compressor.spread.is_some() {
+        if spent_ns < enough || !compressor.may_spread() {
             return 0;
         }
         let Some(crew) = provider.crew().filter(|crew| crew.has_room(provider.idle_cores())) else {
@@ -315,6 +332,53 @@ mod tests {
             let trailer = [&0xcbf4_3926_u32.to_le_bytes()[..], &9_u32.to_le_bytes()].concat();
             assert_eq!(all, [&HEADER[..], b"123456789", &trailer].concat(), "room {room}");
             assert!(compressor.update(b"x", &mut [0; 9], Then::End).is_err());
+        }
+    }
+
+    /// Other cores are asked for at every call that a response has, even while its end is half written.
+    #[test]
+    fn a_member_is_whole_wherever_other_cores_take_over() {
+        let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
+        let crew = Arc::new(Crew::new(&runtime, 2).unwrap());
+        let content: Vec<u8> = (0..9000_u32).flat_map(|n| (n * n % 1013).to_le_bytes()).collect();
+        let (first, rest) = content.split_at(9000);
+        let more = rest.chunks(7000).map(|piece| (piece, Then::More));
+        let pieces: Vec<(&[u8], Then)> =
+            [(first, Then::Flush)].into_iter().chain(more).chain([(&b"end"[..], Then::End)]).collect();
+        for (level, room) in [(1, 700), (6, 700), (6, 4096), (9, 64)] {
+            let mut taken = 0;
+            for at in 0.. {
+                let stream = runtime.local(|one| one.open_compress_stream(Kind::Deflate, level)).unwrap();
+                let mut compressor = Compressor::new(stream);
+                compressor.start().unwrap();
+                let (mut all, mut output, mut calls) = (Vec::new(), vec![0; room], 0);
+                for (mut rest, then) in pieces.iter().copied() {
+                    loop {
+                        if calls == at && compressor.may_spread() {
+                            compressor.spread(crew.clone(), level, 8192, 32768);
+                            taken += 1;
+                        }
+                        calls += 1;
+                        let moved = compressor.update(rest, &mut output, then).unwrap();
+                        all.extend_from_slice(&output[..moved.written]);
+                        rest = &rest[moved.read..];
+                        if moved.done {
+                            break;
+                        }
+                        std::thread::yield_now();
+                    }
+                }
+                let mut found = vec![0; content.len() + 4];
+                let mut inflate = zlib_rs::Inflate::new(true, 31);
+                let status = inflate.decompress(&all, &mut found, zlib_rs::InflateFlush::Finish);
+                assert_eq!(status, Ok(zlib_rs::Status::StreamEnd), "level {level}, room {room}, call {at}");
+                assert_eq!(inflate.total_in() as usize, all.len());
+                assert_eq!(&found[..content.len() + 3], [&content[..], b"end"].concat());
+                if calls <= at {
+                    break;
+                }
+            }
+            assert!(taken > 5, "{taken}");
         }
     }
 }
