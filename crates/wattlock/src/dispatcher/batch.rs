@@ -79,7 +79,9 @@ impl Dispatcher {
             true => (first.kind, first.class) == (shape.kind, shape.class),
             false => is_alike(&first, shape),
         };
-        let alike = items.iter().map(|item| item.request.shape()).take_while(joins);
+        // A run is a request of its own, and never a part of others.
+        let plain = items.iter().take_while(|item| item.request.run.is_none());
+        let alike = plain.map(|item| item.request.shape()).take_while(joins);
         let (count, bytes) = alike.fold((0, 0_usize), |(n, sum), one| (n + 1, sum.saturating_add(one.bytes)));
         let bytes = if together { bytes / count.max(1) } else { first.bytes };
         (Shape { bytes, ..first }, count)
