@@ -11,6 +11,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use wattlock::{DeviceSide, Dispatcher, Runtime, SplitJob};
 use wattlock_core::{Error as CoreError, Item, OwnedRequest, Request};
@@ -22,6 +23,9 @@ use super::{Direction, Piece, Progress, Work};
 use crate::crypto::{Crypto, CryptoSource};
 use crate::error::Error;
 use crate::format::payload::Failure;
+
+/// How long a thread waits that has nothing to claim while the device is not done.
+const NOTHING_TO_CLAIM: Duration = Duration::from_millis(1);
 
 /// The job, if the policy splits it.
 pub(super) fn job(runtime: &Runtime, work: &Work<'_>, extent: &Extent, threads: usize) -> Option<SplitJob> {
@@ -89,7 +93,13 @@ pub(super) fn run(
             while claimed(&mut dispatcher) {}
         });
         let next = || (!job.is_empty()).then_some(());
-        source.in_order(threads, threads, next, |crypto, ()| _ = claimed(crypto), |()| {});
+        let work = |crypto: &mut dyn Crypto, ()| {
+            if !claimed(crypto) && !job.is_empty() {
+                // What is left is the device's, or will come back from it.
+                std::thread::sleep(NOTHING_TO_CLAIM);
+            }
+        };
+        source.in_order(threads, threads, next, work, |()| {});
         if served.is_err() {
             // Without that thread nobody claims for the device, nor what a border keeps for it.
             job.without_device();
@@ -98,8 +108,10 @@ pub(super) fn run(
     });
     source.here(|crypto| piece(crypto, last));
     match report.first.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        None => Ok(()),
         Some((_, error)) => Err(error),
+        // Raised after the last piece was begun: the output has not appeared yet, and must not.
+        None if work.cancel.load(Relaxed) => Err(Error::Interrupted),
+        None => Ok(()),
     }
 }
 
@@ -132,8 +144,10 @@ struct Device<'a> {
 }
 
 impl Device<'_> {
-    fn buffer(&mut self, len: usize) -> Vec<u8> {
-        let mut buffer = self.spare.pop().map(|mut spare| std::mem::take(&mut *spare)).unwrap_or_default();
+    /// A buffer that never grows where it is: the memory that it would leave has held plaintext.
+    fn buffer(&mut self, len: usize) -> Zeroizing<Vec<u8>> {
+        let spare = self.spare.pop().filter(|spare| spare.capacity() >= len);
+        let mut buffer = spare.unwrap_or_else(|| Zeroizing::new(Vec::with_capacity(len)));
         buffer.resize(len, 0);
         buffer
     }
@@ -155,9 +169,10 @@ impl DeviceSide for Device<'_> {
         }
         let segments = self.work.segments;
         let len = (chunks.end - chunks.start) as usize * segments.stride;
-        let (mut input, output) = (self.buffer(len), self.buffer(len));
+        let (mut input, mut output) = (self.buffer(len), self.buffer(len));
         let segment = self.extent.inner(segments, chunks);
         self.extent.read(segments, &segment, &mut input).map_err(here)?;
+        let (input, output) = (std::mem::take(&mut *input), std::mem::take(&mut *output));
         Ok(self.work.key.owned(segments.direction, chunks.start, input, output))
     }
 
