@@ -228,6 +228,10 @@ def section_fs(bench, name, where):
     return (0, name) if bench == "fs" else None
 
 
+def section_served(bench, name, where):
+    return (0, name.removeprefix("nginx ")) if bench == "compress" and name.startswith("nginx ") else None
+
+
 def section_compress(bench, name, where):
     if bench == "compress":
         where = dict(where)
@@ -312,6 +316,9 @@ SECTIONS = (
     ("Encrypted folders", section_fs, shown_folder,
      "`wattlock bench fs`: a mounted volume. Three ratios: time against gocryptfs, processor time of the serving process against "
      "gocryptfs's, and time against the same FUSE layer without cryptography. Rows without a ratio are the peers' seconds."),
+    ("Compressed responses of nginx", section_served, shown,
+     "`wattlock bench compress --only nginx`: the worker's processor time for a response of generated HTML, against the same nginx with "
+     "its own gzip filter; *p99* and *last byte* are latencies. *last byte* is against Wattlock without other cores."),
     ("Compression", section_compress, shown,
      "`wattlock bench compress`: processor time against zlib's level of the same number, and of a whole file against `pigz`."),
     ("The published stream, on an emulated machine", section_stream, shown,

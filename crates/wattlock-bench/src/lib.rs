@@ -63,7 +63,7 @@ enum What {
     /// Sealing and opening files, with `cp` and `age` beside them
     #[command(after_help = "Example:\n  wattlock bench files --dir /dev/shm --size 2G --rounds 5")]
     Files(files::Settings),
-    /// Compression, with zlib at the same level and pigz beside it
+    /// Compression, with zlib at the same level, pigz and the stock nginx beside it
     #[command(after_help = "Example:\n  wattlock bench compress --size 1M --level 1,6 access.log")]
     Compress(compress::Settings),
     /// A mounted volume, with gocryptfs and the same layer without cryptography beside it
@@ -93,7 +93,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Some(What::Engines(settings)) => engines::run(settings, choice, record),
         Some(What::Dispatch(settings)) => dispatch::run(settings, choice, record),
         Some(What::Files(settings)) => files::run(settings, record),
-        Some(What::Compress(settings)) => compress::run(settings, record),
+        Some(What::Compress(settings)) => compress::run(settings, choice, record),
         Some(What::Fs(settings)) => fs::run(settings, record),
         Some(What::Start) => start::run(choice, record),
         Some(What::Lanes(settings)) => lanes::run(settings, record),
@@ -105,7 +105,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
 impl Command {
     /// Whether it has something to clean up when it is interrupted.
     pub fn cleans_up(&self) -> bool {
-        matches!(self.what, Some(What::Https(_) | What::Fs(_) | What::Stream(_)))
+        matches!(self.what, Some(What::Https(_) | What::Compress(_) | What::Fs(_) | What::Stream(_)))
     }
 }
 

@@ -117,7 +117,7 @@ impl Command {
         certificate: &Certificate,
     ) -> Result<Server> {
         let core = (self.compare && self.workers() == 1 && cores() > 1).then_some(0);
-        let listeners = vec![Listener { port, certificate: certificate.clone(), more: String::new() }];
+        let listeners = vec![Listener { port, certificate: Some(certificate.clone()), more: String::new() }];
         Server::start(&Plan {
             nginx,
             openssl,
@@ -176,7 +176,8 @@ impl Command {
             let time = Duration::from_secs_f64(self.seconds / f64::from(ROUNDS));
             let once = |server: &Server| {
                 let (address, config) = (server.addresses[0], config.clone());
-                let load = Load { address, config, other: None, connections: CONNECTIONS, paths, time };
+                let (config, head) = (Some(config), "");
+                let load = Load { address, config, other: None, connections: CONNECTIONS, paths, head, time };
                 client::drive(&load, &|| server.cpu()).context(what)
             };
             eprintln!("wattlock: {what}");

@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn a_member_is_whole_wherever_other_cores_take_over() {
         let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
-        let crew = Arc::new(Crew::new(&runtime, 2).unwrap());
+        let crew = Arc::new(Crew::new(&runtime, 2, 2).unwrap());
         let content: Vec<u8> = (0..9000_u32).flat_map(|n| (n * n % 1013).to_le_bytes()).collect();
         let (first, rest) = content.split_at(9000);
         let more = rest.chunks(7000).map(|piece| (piece, Then::More));

@@ -40,8 +40,14 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// So many threads, which start when something is submitted. `None` if there is no descriptor for waking.
-    pub(crate) fn new(runtime: &Runtime, threads: usize) -> Option<Crew> {
+    /// So many threads, which start when something is submitted, where the process may use so many cores. `None` if they
+    /// could only share the loop's core and there is no device, or if there is no descriptor for waking.
+    pub(crate) fn new(runtime: &Runtime, threads: usize, cores: usize) -> Option<Crew> {
+        let mut engines = runtime.engines().iter().map(|engine| engine.description());
+        let devices = engines.any(|one| !one.class.is_cpu() && one.kinds().contains(Kind::Deflate));
+        if threads == 0 || (cores < 2 && !devices) {
+            return None;
+        }
         // SAFETY: plain numbers; a descriptor that is returned is nobody else's.
         let wake = unsafe {
             let made = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
@@ -49,8 +55,6 @@ impl Crew {
         };
         let pool = Pool::new(runtime, Bounds { units: UNITS, ..Bounds::threads(threads) });
         pool.wake(wake.as_fd()).ok()?;
-        let mut engines = runtime.engines().iter().map(|engine| engine.description());
-        let devices = engines.any(|one| !one.class.is_cpu() && one.kinds().contains(Kind::Deflate));
         Some(Crew { pool, threads, devices, responses: AtomicUsize::new(0), wake })
     }
 
@@ -379,7 +383,7 @@ mod tests {
 
     #[test]
     fn chunks_are_one_stream_whatever_the_pieces_and_the_room() {
-        let crew = Arc::new(Crew::new(&runtime(), 3).unwrap());
+        let crew = Arc::new(Crew::new(&runtime(), 3, 2).unwrap());
         for (len, piece, room, flush) in [
             (0, 1, 40, 9),
             (1, 1, 40, 0),
@@ -398,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_response_that_goes_away_leaves_nothing() {
-        let crew = Arc::new(Crew::new(&runtime(), 1).unwrap());
+        let crew = Arc::new(Crew::new(&runtime(), 1, 2).unwrap());
         for _ in 0..20 {
             let mut spread = Spread::new(crew.clone(), 9, 65536, 1 << 20, 0, 0);
             spread.update(&content(1 << 20), &mut [0; 64], Then::End).unwrap();
@@ -413,10 +417,16 @@ mod tests {
 
     #[test]
     fn room_is_for_idle_cores_only() {
-        let crew = Arc::new(Crew::new(&runtime(), 4).unwrap());
+        let crew = Arc::new(Crew::new(&runtime(), 4, 2).unwrap());
         assert!(crew.has_room(1) && !crew.has_room(0));
         let _one = Spread::new(crew.clone(), 1, 65536, 1 << 18, 0, 0);
         assert!(crew.has_room(2) && !crew.has_room(1));
+    }
+
+    #[test]
+    fn a_process_bound_to_one_core_has_no_other_cores() {
+        assert!(Crew::new(&runtime(), 4, 1).is_none());
+        assert!(Crew::new(&runtime(), 0, 4).is_none());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A TLS client that costs little, so that the server is what is measured: one thread, many connections, no signature
-//! verified, no certificate looked at, key exchanges that cost next to nothing (see `groups`).
+//! A client that costs little, so that the server is what is measured: one thread, many connections, plain HTTP or TLS with
+//! no signature verified, no certificate looked at, key exchanges that cost next to nothing (see `groups`).
 //!
 //! It trusts everybody. It is for measuring servers on loopback and for nothing else.
 
@@ -134,14 +134,16 @@ fn with_suites(
 pub struct Load<'a> {
     /// Where it listens.
     pub address: SocketAddr,
-    /// How to talk to it.
-    pub config: Arc<ClientConfig>,
+    /// How to talk to it; none: plain HTTP, and there must be paths.
+    pub config: Option<Arc<ClientConfig>>,
     /// Every so many connections use these settings instead: for a share of handshakes that resume nothing.
     pub other: Option<(u64, Arc<ClientConfig>)>,
     /// Connections at once.
     pub connections: usize,
     /// Paths to request in turn over connections that stay; empty: handshakes, and each connection is closed.
     pub paths: &'a [String],
+    /// Further lines of a request's head, each with its end.
+    pub head: &'a str,
     /// How long to count.
     pub time: Duration,
 }
@@ -265,7 +267,7 @@ struct Crowd<'a> {
 /// One connection.
 struct Connection {
     stream: TcpStream,
-    tls: ClientConnection,
+    tls: Option<ClientConnection>,
     /// When the handshake, or the request, began.
     since: Instant,
     shaken: bool,
@@ -276,30 +278,54 @@ struct Connection {
 #[derive(Default)]
 struct Answer {
     head: Vec<u8>,
-    /// Bytes of the body still to come, once the head is whole.
-    missing: Option<u64>,
+    /// What of the body is still to come, once the head is whole.
+    body: Option<Body>,
+}
+
+/// A response's body.
+enum Body {
+    /// Announced, and bytes still to come.
+    Sized(u64, u64),
+    Chunked(Chunks),
+}
+
+/// A body in chunks (RFC 9112, section 7.1).
+#[derive(Default)]
+struct Chunks {
+    line: Vec<u8>,
+    /// Bytes of this chunk still to come, with the end of its line.
+    missing: u64,
+    last: bool,
+    /// Content so far.
+    content: u64,
 }
 
 impl Crowd<'_> {
     fn open(&mut self, slot: usize) -> Result<Connection> {
         let load = self.load;
         let config = match &load.other {
-            Some((each, other)) if self.opened.is_multiple_of(*each) => other,
-            _ => &load.config,
+            Some((each, other)) if self.opened.is_multiple_of(*each) => Some(other),
+            _ => load.config.as_ref(),
         };
         self.opened += 1;
         let since = Instant::now();
         let stream = TcpStream::connect(load.address).with_context(|| load.address.to_string())?;
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        let name = ServerName::try_from("localhost").context("localhost is a name")?;
-        let mut tls = ClientConnection::new(Arc::clone(config), name)?;
         let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, &stream, EventData::new_u64(slot as u64), events)?;
+        let shaken = config.is_none();
+        let mut connection = Connection { stream, tls: None, since, shaken, answer: Answer::default() };
         // A hello or a request fits into an empty send buffer: nobody ever waits for room to write.
-        let mut writer = &stream;
-        tls.write_tls(&mut writer)?;
-        Ok(Connection { stream, tls, since, shaken: false, answer: Answer::default() })
+        match config {
+            None => self.ask(&mut connection).map_err(anyhow::Error::msg)?,
+            Some(config) => {
+                let name = ServerName::try_from("localhost").context("localhost is a name")?;
+                let tls = connection.tls.insert(ClientConnection::new(Arc::clone(config), name)?);
+                tls.write_tls(&mut connection.stream)?;
+            }
+        }
+        Ok(connection)
     }
 
     fn failed(&mut self, why: String) -> Result<()> {
@@ -340,9 +366,13 @@ impl Crowd<'_> {
     /// Takes bytes of the server in.
     fn take(&mut self, connection: &mut Connection, mut bytes: &[u8]) -> Result<bool, String> {
         while !bytes.is_empty() {
-            connection.tls.read_tls(&mut bytes).map_err(|error| error.to_string())?;
-            connection.tls.process_new_packets().map_err(|error| error.to_string())?;
-            if !connection.shaken && !connection.tls.is_handshaking() {
+            let Some(tls) = &mut connection.tls else {
+                self.hear(connection, bytes)?;
+                return Ok(false);
+            };
+            tls.read_tls(&mut bytes).map_err(|error| error.to_string())?;
+            tls.process_new_packets().map_err(|error| error.to_string())?;
+            if !connection.shaken && !tls.is_handshaking() {
                 connection.shaken = true;
                 if self.load.paths.is_empty() {
                     self.tally.latencies.push(elapsed(connection.since));
@@ -360,12 +390,13 @@ impl Crowd<'_> {
     /// Whether the *server* is done with the handshake too: with TLS 1.2 its last flight says so, with TLS 1.3 the
     /// tickets that follow it.
     fn shaken(&mut self, connection: &mut Connection) -> Result<bool, String> {
-        let new = connection.tls.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3);
-        if new && connection.tls.tls13_tickets_received() == 0 {
+        let Some(tls) = &connection.tls else { return Ok(true) };
+        let new = tls.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3);
+        if new && tls.tls13_tickets_received() == 0 {
             return Ok(false);
         }
         self.tally.done += 1;
-        if connection.tls.handshake_kind() == Some(HandshakeKind::Resumed) {
+        if tls.handshake_kind() == Some(HandshakeKind::Resumed) {
             self.tally.resumed += 1;
         }
         write(connection)?;
@@ -375,29 +406,40 @@ impl Crowd<'_> {
     fn ask(&mut self, connection: &mut Connection) -> Result<(), String> {
         let path = &self.load.paths[self.asked % self.load.paths.len()];
         self.asked += 1;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", self.load.head);
         connection.answer = Answer::default();
         connection.since = Instant::now();
-        connection.tls.writer().write_all(request.as_bytes()).map_err(|error| error.to_string())
+        let written = match &mut connection.tls {
+            Some(tls) => tls.writer().write_all(request.as_bytes()),
+            None => connection.stream.write_all(request.as_bytes()),
+        };
+        written.map_err(|error| error.to_string())
     }
 
     /// Takes plain bytes of responses in, and asks anew after each whole one.
     fn listen(&mut self, connection: &mut Connection) -> Result<(), String> {
         let mut plain = [0; 32 << 10];
-        loop {
-            let read = match connection.tls.reader().read(&mut plain) {
+        while let Some(tls) = &mut connection.tls {
+            let read = match tls.reader().read(&mut plain) {
                 Ok(0) => return Ok(()),
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.to_string()),
             };
-            if let Some(body) = connection.answer.take(&plain[..read])? {
-                self.tally.done += 1;
-                self.tally.bytes += body;
-                self.tally.latencies.push(elapsed(connection.since));
-                self.ask(connection)?;
-            }
+            self.hear(connection, &plain[..read])?;
         }
+        Ok(())
+    }
+
+    /// The same, of one piece.
+    fn hear(&mut self, connection: &mut Connection, plain: &[u8]) -> Result<(), String> {
+        if let Some(body) = connection.answer.take(plain)? {
+            self.tally.done += 1;
+            self.tally.bytes += body;
+            self.tally.latencies.push(elapsed(connection.since));
+            self.ask(connection)?;
+        }
+        Ok(())
     }
 }
 
@@ -405,7 +447,7 @@ impl Answer {
     /// Takes bytes in; the body's length once all of it has come. One response at a time: there is no pipelining.
     fn take(&mut self, bytes: &[u8]) -> Result<Option<u64>, String> {
         let mut body = bytes;
-        if self.missing.is_none() {
+        if self.body.is_none() {
             let before = self.head.len();
             self.head.extend_from_slice(bytes);
             let Some(end) = self.head.windows(4).position(|four| four == b"\r\n\r\n") else {
@@ -417,32 +459,84 @@ impl Answer {
             };
             body = &bytes[end + 4 - before..];
             self.head.truncate(end);
-            self.missing = Some(length(&self.head)?);
+            self.body = Some(match field(&self.head, "transfer-encoding")? {
+                Some(coding) if coding.eq_ignore_ascii_case("chunked") => Body::Chunked(Chunks::default()),
+                _ => {
+                    let length = length(&self.head)?;
+                    Body::Sized(length, length)
+                }
+            });
         }
-        let missing = self.missing.get_or_insert(0);
-        *missing = missing.checked_sub(body.len() as u64).ok_or("more body than was announced")?;
-        if *missing > 0 { Ok(None) } else { length(&self.head).map(Some) }
+        match &mut self.body {
+            Some(Body::Sized(length, missing)) => {
+                *missing = missing.checked_sub(body.len() as u64).ok_or("more body than was announced")?;
+                Ok((*missing == 0).then_some(*length))
+            }
+            Some(Body::Chunked(chunks)) => Ok(chunks.take(body)?.then_some(chunks.content)),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Chunks {
+    /// Takes bytes in; whether the last chunk has come.
+    fn take(&mut self, mut bytes: &[u8]) -> Result<bool, String> {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            if self.missing > 0 {
+                let some = self.missing.min(bytes.len() as u64);
+                (self.missing, bytes) = (self.missing - some, &bytes[some as usize..]);
+                continue;
+            }
+            bytes = rest;
+            if byte != b'\n' {
+                self.line.push(byte);
+                if self.line.len() > 4096 {
+                    return Err("a chunk without a size".to_owned());
+                }
+                continue;
+            }
+            let line = String::from_utf8_lossy(&self.line).trim().to_owned();
+            self.line.clear();
+            if self.last {
+                // Behind the last chunk come trailers, and an empty line.
+                match (line.is_empty(), bytes.is_empty()) {
+                    (true, true) => return Ok(true),
+                    (true, false) => return Err("more body than was announced".to_owned()),
+                    _ => continue,
+                }
+            }
+            let size = line.split(';').next().and_then(|size| u64::from_str_radix(size.trim(), 16).ok());
+            let size = size.ok_or_else(|| format!("a chunk's size is `{}`", line.escape_debug()))?;
+            (self.last, self.missing) = (size == 0, if size == 0 { 0 } else { size.saturating_add(2) });
+            self.content = self.content.saturating_add(size);
+        }
+        Ok(false)
     }
 }
 
 /// `Content-Length` of a response that says 200.
 fn length(head: &[u8]) -> Result<u64, String> {
+    let value = field(head, "content-length")?.and_then(|value| value.parse().ok());
+    value.ok_or_else(|| "an answer without Content-Length".to_owned())
+}
+
+/// A field of a response that says 200.
+fn field(head: &[u8], wanted: &str) -> Result<Option<String>, String> {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.split("\r\n");
     let status = lines.next().unwrap_or_default();
     if status.split(' ').nth(1) != Some("200") {
         return Err(format!("the server answered `{}`", status.escape_debug()));
     }
-    let value = lines
-        .filter_map(|line| line.split_once(':'))
-        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        .and_then(|(_, value)| value.trim().parse().ok());
-    value.ok_or_else(|| "an answer without Content-Length".to_owned())
+    let mut fields = lines.filter_map(|line| line.split_once(':'));
+    let found = fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+    Ok(found.map(|(_, value)| value.trim().to_owned()))
 }
 
 fn write(connection: &mut Connection) -> Result<(), String> {
-    while connection.tls.wants_write() {
-        match connection.tls.write_tls(&mut connection.stream) {
+    let Some(tls) = &mut connection.tls else { return Ok(()) };
+    while tls.wants_write() {
+        match tls.write_tls(&mut connection.stream) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
             Err(error) => return Err(error.to_string()),
@@ -505,6 +599,23 @@ mod tests {
         assert!(Answer::default().take(b"HTTP/1.1 404 Not Found\r\n\r\n").is_err());
         assert!(Answer::default().take(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxy").is_err());
         assert!(Answer::default().take(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn a_body_in_chunks_is_counted_whatever_the_pieces() {
+        let whole =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n";
+        for cut in 0..whole.len() {
+            let mut answer = Answer::default();
+            assert_eq!(answer.take(&whole[..cut]).unwrap(), None, "{cut}");
+            assert_eq!(answer.take(&whole[cut..]).unwrap(), Some(15), "{cut}");
+        }
+        let wrong = |tail: &str| {
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            Answer::default().take([head, tail].concat().as_bytes())
+        };
+        assert!(wrong("x\r\n").is_err() && wrong("0\r\n\r\nmore").is_err());
+        assert_eq!(wrong("5\r\nhel"), Ok(None));
     }
 
     #[test]

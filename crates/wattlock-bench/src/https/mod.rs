@@ -195,7 +195,7 @@ impl Pair {
                 let certificate = Certificate::self_signed(row.key, folder.path())?;
                 for (side, buffer) in listeners.iter_mut().zip(row.buffers) {
                     let more = buffer.map_or(String::new(), |size| format!("ssl_buffer_size {size};"));
-                    side.push(Listener { port: 0, certificate: certificate.clone(), more });
+                    side.push(Listener { port: 0, certificate: Some(certificate.clone()), more });
                 }
             }
         }
@@ -235,10 +235,11 @@ impl Pair {
                 if row.resumed { client::config(row.version, row.groups, true)? } else { fresh.clone() };
             let load = Load {
                 address: server.addresses[at],
-                config,
+                config: Some(config),
                 other: row.resumed.then_some((10, fresh)),
                 connections: row.connections,
                 paths: &paths,
+                head: "",
                 time: std::time::Duration::from_secs_f64(settings.seconds),
             };
             client::drive(&load, &|| server.cpu()).with_context(|| row.name)

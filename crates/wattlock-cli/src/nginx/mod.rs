@@ -248,7 +248,7 @@ fn test(nginx: &Nginx, file: &Path, prefix: Option<&Path>) -> Result<()> {
 fn probe(nginx: &Nginx, openssl: OpenSsl<'_>) -> Result<Value> {
     let folder = tempfile::Builder::new().prefix("wattlock-check-").tempdir()?;
     let certificate = Certificate::self_signed(KeyType::P256, folder.path())?;
-    let listeners = vec![Listener { port: 0, certificate, more: String::new() }];
+    let listeners = vec![Listener { port: 0, certificate: Some(certificate), more: String::new() }];
     let root = folder.path();
     let server =
         Server::start(&Plan { nginx, openssl, root, listeners, workers: 1, core: None, http2: false })?;

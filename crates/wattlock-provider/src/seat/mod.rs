@@ -449,13 +449,14 @@ impl Provider {
         self.seat().lock().dispatcher.open_compress_stream(kind, level)
     }
 
-    /// Threads that compress for this process; they start with their first work. `None` if the setting `cores` says 0.
+    /// Threads that compress for this process; they start with their first work. `None` if the setting `cores` says 0, or
+    /// the process is bound to one core and there is no device.
     pub(crate) fn crew(&self) -> Option<Arc<Crew>> {
         let make = || {
             let Current { settings, runtime } = self.current();
+            // Threads inherit the process's cores: `worker_cpu_affinity` may leave it one.
             let own = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-            let threads = settings.cores.unwrap_or(own);
-            (threads > 0).then(|| Crew::new(&runtime, threads).map(Arc::new)).flatten()
+            Crew::new(&runtime, settings.cores.unwrap_or(own), own).map(Arc::new)
         };
         self.life().crew.get_or_init(make).clone()
     }

@@ -99,8 +99,8 @@ impl Certificate {
 pub struct Listener {
     /// On 127.0.0.1; 0 lets the kernel choose.
     pub port: u16,
-    /// What it shows to clients.
-    pub certificate: Certificate,
+    /// What it shows to clients; without one it speaks plain HTTP.
+    pub certificate: Option<Certificate>,
     /// Further directives of this server.
     pub more: String,
 }
@@ -347,13 +347,18 @@ fn configuration(plan: &Plan<'_>, at: &str, addresses: &[SocketAddr]) -> Result<
     let http2 = plan.http2 && plan.nginx.built.contains("--with-http_v2_module");
     let own_directive = plan.nginx.version >= [1, 25, 1];
     for (listener, address) in plan.listeners.iter().zip(addresses) {
-        let flag = if http2 && !own_directive { " http2" } else { "" };
-        put(&format!("server {{\nlisten {address} ssl{flag};"));
-        if http2 && own_directive {
-            put("http2 on;");
+        put("server {");
+        if let Some(certificate) = &listener.certificate {
+            let flag = if http2 && !own_directive { " http2" } else { "" };
+            put(&format!("listen {address} ssl{flag};"));
+            if http2 && own_directive {
+                put("http2 on;");
+            }
+            put(&format!("ssl_certificate {};", quoted(&certificate.chain)?));
+            put(&format!("ssl_certificate_key {};", quoted(&certificate.key)?));
+        } else {
+            put(&format!("listen {address};"));
         }
-        put(&format!("ssl_certificate {};", quoted(&listener.certificate.chain)?));
-        put(&format!("ssl_certificate_key {};", quoted(&listener.certificate.key)?));
         put(&listener.more);
         put(&format!("root {at}/www;"));
         if !plan.nginx.lacks("http_autoindex_module") {
@@ -465,7 +470,7 @@ mod tests {
             Nginx { program: "/n".into(), version: [1, 29, 0], built: String::new(), libraries: None };
         let certificate = Certificate { chain: "/c.pem".into(), key: "/c.key".into() };
         let addresses = [address(0).unwrap(), address(0).unwrap()];
-        let listeners = vec![Listener { port: 0, certificate, more: String::new() }; 2];
+        let listeners = vec![Listener { port: 0, certificate: Some(certificate), more: String::new() }; 2];
         let root = Path::new("/");
         let plan = Plan {
             nginx: &nginx,

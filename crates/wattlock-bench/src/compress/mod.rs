@@ -1,20 +1,24 @@
-//! Compression: the engines against zlib at the same level, and whole `wattlock gzip` processes against `pigz`, by
-//! processor time, on generated content and on files given.
+//! Compression: the engines against zlib at the same level, whole `wattlock gzip` processes against `pigz`, and an nginx's
+//! compressed responses, by processor time, on generated content and on files given.
+
+mod nginx;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use libz_sys as _;
 use wattlock_core::{Data, Engine, Key, Kind, Options, Request, samples};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_shell::joules::children_cpu_s;
+use wattlock_shell::nginx::place::Places;
+use wattlock_shell::setup::Choice;
 use wattlock_shell::text;
 
-use super::machine_line;
-use super::pair::{self, Better, Gain};
-use super::record::{By, Record, Row, version_of};
+use crate::machine_line;
+use crate::pair::{self, Better, Gain};
+use crate::record::{By, Record, Row, version_of};
 
 /// What to compress.
 #[derive(Debug, Args)]
@@ -31,19 +35,52 @@ pub struct Settings {
     /// Rounds of everything, in turn
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=99))]
     rounds: u32,
-    /// Size of the file for `wattlock gzip -1` and `pigz -1`; 0 leaves them out
+    /// What to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Engines, Part::Files, Part::Nginx])]
+    only: Vec<Part>,
+    /// Size of the file for `wattlock gzip` and `pigz`
     #[arg(long, default_value = "64M", value_parser = text::parse_bytes)]
     file_size: usize,
     /// Folder for that file
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
+    /// Seconds of an nginx's round
+    #[arg(long, default_value_t = 1.0, value_parser = text::parse_seconds)]
+    seconds: f64,
+    #[command(flatten)]
+    places: Places,
+}
+
+/// A part of the benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The engines, against zlib
+    Engines,
+    /// `wattlock gzip`, against pigz
+    Files,
+    /// Compressed responses of the installed nginx, against its own gzip
+    Nginx,
 }
 
 /// Processor time of a round, at least.
 const ROUND_NS: f64 = 4e6;
 
 /// Runs the benchmark.
-pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
+pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<()> {
+    if settings.only.contains(&Part::Engines) {
+        engines(settings, &mut record)?;
+    }
+    if settings.only.contains(&Part::Files) {
+        files(settings, &mut record)?;
+    }
+    if settings.only.contains(&Part::Nginx) {
+        nginx::run(settings, choice, &mut record)?;
+    }
+    record.finish()
+}
+
+/// The engines against zlib.
+fn engines(settings: &Settings, record: &mut Record) -> Result<()> {
     record.peer("zlib", zlib_version());
     let mut contents = Vec::new();
     for size in &settings.size {
@@ -61,16 +98,9 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
     let mut cells = Vec::new();
     for (name, content) in &contents {
         for level in &settings.level {
-            bare(
-                &engine,
-                (name, content),
-                (Kind::Deflate, *level, *level),
-                settings,
-                &mut record,
-                &mut cells,
-            )?;
+            bare(&engine, (name, content), (Kind::Deflate, *level, *level), settings, record, &mut cells)?;
         }
-        bare(&engine, (name, content), (Kind::Zstd, 3, 6), settings, &mut record, &mut cells)?;
+        bare(&engine, (name, content), (Kind::Zstd, 3, 6), settings, record, &mut cells)?;
     }
     if record.shows() {
         say!("{}; {} rounds in turn, by processor time", machine_line(), settings.rounds);
@@ -80,10 +110,7 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
         say!("zstd 3 is held against zlib 6: about the same length");
         say!("{}", pair::LEGEND);
     }
-    if settings.file_size > 0 {
-        files(settings, &mut record)?;
-    }
-    record.finish()
+    Ok(())
 }
 
 /// One content at one level, ours and zlib's.
