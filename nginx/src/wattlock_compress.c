@@ -45,8 +45,8 @@
 #define GZIP_STATE     (512 * 1024)
 #define ZSTD_STATE     (3 * 1024 * 1024)
 
-/* What chunks and their output take beside it, in times of `wattlock_stream_size`. */
-#define SPREAD_STATE   3
+/* What a chunk on another core has before it. */
+#define DICTIONARY     (32 * 1024)
 
 #define ZSTD_LEVEL     3
 #define LEVELS         10
@@ -95,6 +95,7 @@ typedef struct {
     off_t                zin;
     off_t                zout;
     uint64_t             ns;
+    uint64_t             lately_ns;  /* since everything had come out */
     int                  coding;
     int                  level;
     unsigned             done:1;
@@ -102,6 +103,7 @@ typedef struct {
     unsigned             nomem:1;    /* the client has to take something first */
     unsigned             open:1;     /* the compressor keeps content that is to come out */
     unsigned             begun:1;
+    unsigned             asked:1;    /* for a flush or the end, which have not come out as a whole */
     unsigned             waits:1;
     unsigned             at_once:1;  /* small and whole */
     unsigned             spread:1;   /* on other cores */
@@ -467,6 +469,19 @@ wattlock_listen(void)
 }
 
 
+/* What a response on other cores holds: chunks with what is before them and their output, and one being gathered. */
+static size_t
+wattlock_spread_size(wattlock_compress_main_conf_t *conf)
+{
+    /* The provider makes larger chunks where compressing is quick. */
+    size_t  large = ngx_max(conf->chunk_size, conf->stream_size / 2);
+    size_t  many = (conf->stream_size / conf->chunk_size + 1) * (DICTIONARY + 2 * conf->chunk_size);
+    size_t  few = (conf->stream_size / large + 1) * (DICTIONARY + 2 * large);
+
+    return ngx_max(many, few) + DICTIONARY + large;
+}
+
+
 /* Spreads a response that goes on over other cores, if there are any. */
 static void
 wattlock_spread(wattlock_response_t *response)
@@ -479,10 +494,10 @@ wattlock_spread(wattlock_response_t *response)
     }
 
     conf = ngx_http_get_module_main_conf(response->request, ngx_http_wattlock_compress_module);
-    more = SPREAD_STATE * conf->stream_size;
+    more = wattlock_spread_size(conf);
 
     if (held + more > conf->memory
-        || table->compress_spread(table->provider, response->compressor, response->level, response->ns, conf->chunk_size,
+        || table->compress_spread(table->provider, response->compressor, response->level, response->lately_ns, conf->chunk_size,
                                   conf->stream_size) != 1)
     {
         return;
@@ -748,6 +763,7 @@ wattlock_note(wattlock_response_t *response, size_t bytes, uint64_t ns)
     wattlock_idle_t  *kept = &idle[response->coding][response->level];
 
     response->ns += ns;
+    response->lately_ns += ns;
 
     if (bytes >= SLICE_LEAST && !response->spread) {
         kept->ns_kib = (ngx_uint_t) ((7 * (uint64_t) kept->ns_kib + ns * 1024 / bytes) / 8);
@@ -826,7 +842,8 @@ wattlock_step(wattlock_response_t *response)
             }
         }
 
-        if (!response->at_once && !response->spread) {
+        /* What was asked for and has not come out as a whole is asked for again. */
+        if (!response->at_once && !response->spread && !response->asked) {
             from = ngx_min(size, wattlock_bytes(response, left_ns));
             then = from < size ? WATTLOCK_MORE : then;
         }
@@ -850,6 +867,7 @@ wattlock_step(wattlock_response_t *response)
         }
 
         b->pos += from;
+        response->asked = answer == 0 && then != WATTLOCK_MORE;
         response->open |= cl != NULL;
         response->zin += from;
         response->buf->last += to;
@@ -874,6 +892,7 @@ wattlock_step(wattlock_response_t *response)
             }
 
             response->open = 0;
+            response->lately_ns = 0;
         }
 
         if (then == WATTLOCK_END) {
@@ -1020,6 +1039,8 @@ wattlock_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
 static void
 wattlock_go_on(wattlock_response_t *response)
 {
+    off_t                zin = response->zin, zout = response->zout;
+    ngx_chain_t         *in = response->in;
     ngx_connection_t    *c = response->request->connection;
     ngx_http_request_t  *r = response->request;
 
@@ -1036,9 +1057,12 @@ wattlock_go_on(wattlock_response_t *response)
         }
     }
 
-    /* Whoever produces the response sees what is free now, and asks to be told when the client has taken what is not. A
-     * write event that `limit_rate` delays comes by itself. */
-    if (!c->write->delayed) {
+    /* Whoever produces the response sees what is free now, and asks to be told when the client has taken what is not. Where
+     * nothing moved nobody is called: it would begin `send_timeout` anew for a client that stands still. A write event that
+     * `limit_rate` delays comes by itself. */
+    if (!c->write->delayed
+        && (response->done || response->failed || response->zin != zin || response->zout != zout || response->in != in))
+    {
         ngx_post_event(c->write, &ngx_posted_events);
     }
 }

@@ -396,8 +396,17 @@ def case_http2_and_tls():
 
 def case_clients_leave_in_mid_work():
     """Clients that go while their response is compressed, on every way: the worker lives, and nothing is left of them."""
+    clients_leave("wattlock_memory 3m; wattlock_set cores 0;")
+
+
+def case_clients_leave_other_cores():
+    """The same where other cores compress: a response of six takes its own memory and that of its chunks."""
+    clients_leave("wattlock_memory 12m;", preload=IDLE)
+
+
+def clients_leave(settings, **more):
     upstream, port = Upstream(), free_port()
-    with served(upstream=upstream, http="wattlock_memory 3m; wattlock_set cores 0;" + tls(port, upstream)) as nginx:
+    with served(upstream=upstream, http=settings + tls(port, upstream), **more) as nginx:
         big = text(3 << 20, 5)
         (nginx.folder / "html/big.html").write_bytes(big)
         (nginx.folder / "html/whole").write_bytes(b'<!--# include virtual="/l9/big.html" -->' * 3)
@@ -510,6 +519,21 @@ def case_other_cores():
             time.sleep(0.15)
             assert ungzip(Connection(nginx.plain).get("/l6/big.html")[2]) == big
         assert requests_of(nginx, "instruction", "deflate") == 4, "with no cores every response is one stream"
+
+
+def case_stalled_client():
+    """`send_timeout` ends a client that takes nothing, while other cores go on waking the loop for others."""
+    with served(preload=IDLE, http="send_timeout 1s; wattlock_chunk_size 16k; wattlock_stream_size 64k;") as nginx:
+        (nginx.folder / "html/huge.html").write_bytes(text(1 << 20, 5) * 24)
+        big = text(2 << 20, 6)
+        (nginx.folder / "html/big.html").write_bytes(big)
+        stalled = Connection(nginx.plain, 65536)
+        stalled.ask("/l9/huge.html")
+        begun = time.monotonic()
+        while not lines_of(nginx, "/l9/huge.html"):
+            assert time.monotonic() < begun + ARGS.patience, "the stalled client is still there"
+            assert ungzip(Connection(nginx.plain).get("/l9/big.html")[2]) == big
+        stalled.close()
 
 
 def case_faulty_cards():

@@ -137,7 +137,7 @@ impl Compressor {
         };
         written += moved.written;
         if self.spread.is_none() {
-            self.owes = !moved.done && then != Then::More;
+            self.owes = (self.owes || then != Then::More) && !moved.done;
             if self.is_gzip() {
                 self.checksum = crc32(self.checksum, &input[..moved.read]);
             }

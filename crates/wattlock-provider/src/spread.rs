@@ -24,9 +24,6 @@ use wattlock::{Bounds, Dispatcher, Pool, Runtime};
 use zlib_rs::crc32::{crc32, crc32_combine};
 use zlib_rs::{Inflate, InflateFlush, Status};
 
-/// Chunks of all responses that a pool may hold: more than the responses that may be spread at once can have.
-const UNITS: usize = 4096;
-
 /// This process's threads.
 #[derive(Debug)]
 pub(crate) struct Crew {
@@ -53,7 +50,8 @@ impl Crew {
             let made = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
             (made >= 0).then(|| OwnedFd::from_raw_fd(made))?
         };
-        let pool = Pool::new(runtime, Bounds { units: UNITS, ..Bounds::threads(threads) });
+        // A response's chunks are bounded by its `most`, and responses by `has_room`: the pool never refuses one.
+        let pool = Pool::new(runtime, Bounds { units: usize::MAX, ..Bounds::threads(threads) });
         pool.wake(wake.as_fd()).ok()?;
         Some(Crew { pool, threads, devices, responses: AtomicUsize::new(0), wake })
     }
@@ -74,6 +72,11 @@ impl Crew {
         let mut count = [0; 8];
         // SAFETY: our own descriptor, and room for the number that it gives.
         unsafe { libc::read(self.wake.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+        self.forget_done();
+    }
+
+    /// The pool keeps a result until it is taken; ours are empty, for chunks carry their answers.
+    fn forget_done(&self) {
         while self.pool.take().is_some() {}
     }
 }
@@ -199,8 +202,9 @@ impl Spread {
             let (dictionary, content) = whole.split_at(dictionary);
             let _ = answer.0.made.set(make(dispatcher, level, dictionary, content, last, devices).ok());
         };
-        // If the pool is full the work is dropped, and the chunk's answer is that nobody could do it.
-        let _ = self.crew.pool.try_submit(0, work);
+        // A loop that is kept busy by a slow disk is never woken.
+        self.crew.forget_done();
+        self.crew.pool.submit(0, work);
         self.chunks.push_back(chunk);
         self.ended = last;
     }
@@ -270,6 +274,7 @@ fn ask(
     let [item] = items;
     let len = item.result.ok().filter(|len| *len <= output.len())?;
     output.truncate(len);
+    output.shrink_to_fit();
     gives_back(dictionary, &output, content, last).then_some(output)
 }
 
@@ -300,6 +305,7 @@ fn inside(
     dispatcher.streamed(Kind::Deflate, 1, content.len() as u64);
     STREAM.set(Some((level, stream)));
     output.truncate(moved.written);
+    output.shrink_to_fit();
     Ok(output)
 }
 
@@ -398,6 +404,28 @@ mod tests {
             assert_eq!((spread.checksum, spread.length), (crc32(0, &content), len as u64));
         }
         assert_eq!(crew.responses.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_loop_that_is_never_woken_loses_nothing() {
+        let crew = Arc::new(Crew::new(&runtime(), 2, 2).unwrap());
+        let mut spread = Spread::new(crew.clone(), 1, 4096, 16384, 0, 0);
+        let (piece, mut output, mut all) = (content(1 << 20), vec![0; 1 << 16], Vec::new());
+        for at in 0..21 {
+            let (mut rest, then) = if at < 20 { (&piece[..], Then::More) } else { (&[][..], Then::End) };
+            loop {
+                let moved = spread.update(rest, &mut output, then).unwrap();
+                all.extend_from_slice(&output[..moved.written]);
+                rest = &rest[moved.read..];
+                if moved.done {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+        }
+        assert!(gives_back(&[], &all, &piece.repeat(20), true));
+        crew.woken();
+        assert_eq!((spread.length, crew.pool.outstanding()), (20 << 20, 0));
     }
 
     #[test]
