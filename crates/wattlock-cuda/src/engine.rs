@@ -110,8 +110,8 @@ impl Engine for Cuda {
         WINDOW
     }
 
-    fn takes_runs(&self, kind: Kind) -> bool {
-        self.description.queued.contains(kind)
+    fn takes_runs(&self, kind: Kind, longest: usize) -> bool {
+        takes_runs(self.description.queued, kind, longest)
     }
 
     fn open(&self, _now: Nanos) -> Result<Box<dyn Instance>, Error> {
@@ -190,6 +190,10 @@ impl Queue {
         let lost = |token| Answer { token, result: Err(Error::Device(Fault::Lost)), batch: 1 };
         tokens.into_iter().map(|token| self.settle(lost(token), now, done)).sum()
     }
+}
+
+fn takes_runs(kinds: KindSet, kind: Kind, longest: usize) -> bool {
+    kinds.contains(kind) && longest <= MESSAGE_MOST
 }
 
 /// Bytes of a request's longest message, its associated data included.

@@ -73,7 +73,7 @@ impl Runtime {
     /// Whether a job of so many chunks, done by so many threads, is to be split, and how. `None`: it is not.
     pub fn split(&self, kind: Kind, chunks: u64, chunk_bytes: usize, threads: usize) -> Option<SplitJob> {
         let takes = |engine: &&wattlock_policy::EngineView| {
-            !engine.class.is_cpu() && self.engines()[engine.id.index()].takes_runs(kind)
+            !engine.class.is_cpu() && self.engines()[engine.id.index()].takes_runs(kind, chunk_bytes)
         };
         let devices: Vec<EngineId> =
             self.machine().engines.iter().filter(takes).map(|engine| engine.id).collect();

@@ -119,6 +119,10 @@ impl Engine for Scripted {
         Window { requests: self.script.lock().unwrap().window, bytes: 1 << 20 }
     }
 
+    fn takes_runs(&self, kind: Kind, _longest: usize) -> bool {
+        self.description.queued.contains(kind)
+    }
+
     fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
         let mut script = self.script.lock().unwrap();
         script.opens += 1;
