@@ -9,7 +9,7 @@ use wattlock::policy::{Ask, Choice, EngineId, Policy, Weather};
 use wattlock::{Builder, Clock, Dispatcher, Runtime};
 use wattlock_core::{
     Algorithm, Completion, Cost, Description, Engine, EngineClass, Error, Fault, Instance, Key, Kind,
-    KindSet, Material, Nanos, OwnedRequest, Refused, Request, Token, Window, known_answers,
+    KindSet, Material, Nanos, OwnedRequest, Refused, Request, Token, Window, execute, known_answers,
 };
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -171,7 +171,7 @@ impl Late {
             copy.input.iter_mut().for_each(|byte| *byte ^= 0xff);
             copy
         });
-        let result = compute.execute(&mut request.view());
+        let result = execute(compute, &mut request.view());
         if !on_time {
             request.output.iter_mut().for_each(|byte| *byte ^= 0xff);
         }
@@ -209,6 +209,7 @@ pub fn copied(request: &OwnedRequest) -> OwnedRequest {
     copy.aad = request.aad.clone();
     copy.tag = request.tag;
     copy.mark = request.mark;
+    copy.run = request.run.clone();
     copy
 }
 
@@ -278,9 +279,9 @@ impl Instance for Queue {
                 }
                 Act::Vanish => continue,
                 Act::Fail(error) => Err(error),
-                Act::Right => self.compute.execute(&mut request.view()),
+                Act::Right => execute(&*self.compute, &mut request.view()),
                 Act::Wrong => {
-                    let len = self.compute.execute(&mut request.view());
+                    let len = execute(&*self.compute, &mut request.view());
                     request.output[0] ^= 1;
                     len
                 }
