@@ -93,6 +93,19 @@ fn each_fault_is_invisible_but_for_its_reason() {
     }
 }
 
+#[test]
+fn a_result_shorter_than_its_input_is_wrong_whether_it_is_checked_or_not() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, seal(0));
+    device.will(&[Act::Short]);
+    pending(dispatcher.submit(seal(7)));
+    let back = drain(&mut dispatcher, &clock);
+    assert_right(&back[0]);
+    assert!(fallbacks(&runtime).contains(&("wrong-result".to_owned(), 1)), "{:?}", fallbacks(&runtime));
+}
+
 /// As the policy of the others, and counts the failures it is told of.
 struct Watchful(HoldEverything, Arc<AtomicU32>);
 
