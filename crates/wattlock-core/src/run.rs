@@ -281,6 +281,14 @@ impl OwnedRequest {
         self.run.as_ref().map_or(1, |run| run.count(self.input.len()))
     }
 
+    /// Bytes of its longest message, associated data included.
+    pub fn longest(&self) -> usize {
+        let (bytes, aad) = (self.input.len(), self.aad.len());
+        let Some(run) = &self.run else { return bytes + aad };
+        let spans = (0..run.count(bytes)).map(|index| run.span(self.kind, index, bytes, aad));
+        spans.map(|span| span.len + span.aad_len).max().unwrap_or(0)
+    }
+
     /// Message `index` of a completed run as a request of its own, with its input, its output and its tag, for
     /// [`Engine::check`]. `None` if there is no such message.
     pub fn message(&self, index: usize) -> Option<OwnedRequest> {

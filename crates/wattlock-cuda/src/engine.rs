@@ -161,7 +161,7 @@ impl Queue {
         if self.entries.contains_key(&token) {
             return Some(Error::Invalid("token"));
         }
-        if longest(request) > MESSAGE_MOST {
+        if request.longest() > MESSAGE_MOST {
             return Some(Error::Unsupported);
         }
         let bytes = self.bytes.saturating_add(request.input.len() as u64);
@@ -205,19 +205,6 @@ fn wipe_opened(request: &mut OwnedRequest) {
 
 fn takes_runs(kinds: KindSet, kind: Kind, longest: usize) -> bool {
     kinds.contains(kind) && longest <= MESSAGE_MOST
-}
-
-/// Bytes of a request's longest message, its associated data included.
-fn longest(request: &OwnedRequest) -> usize {
-    let (bytes, aad) = (request.input.len(), request.aad.len());
-    match &request.run {
-        None => bytes + aad,
-        Some(run) => (0..run.count(bytes))
-            .map(|index| run.span(request.kind, index, bytes, aad))
-            .map(|span| span.len + span.aad_len)
-            .max()
-            .unwrap_or(0),
-    }
 }
 
 impl Instance for Queue {
@@ -354,7 +341,7 @@ mod tests {
         let of = |len: usize| OwnedRequest::new(Kind::Aes128GcmSeal, key.clone(), vec![0; len], len);
         for len in [MESSAGE_MOST, MESSAGE_MOST + 1] {
             let takes = takes_runs(plan::kinds(), Kind::Aes128GcmSeal, len);
-            assert_eq!((takes, longest(&of(len)) <= MESSAGE_MOST), (len <= MESSAGE_MOST, takes), "{len}");
+            assert_eq!((takes, of(len).longest() <= MESSAGE_MOST), (len <= MESSAGE_MOST, takes), "{len}");
         }
     }
 }

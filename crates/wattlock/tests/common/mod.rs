@@ -39,6 +39,8 @@ pub struct Script {
     /// Acts for the next requests, then `Right`.
     pub acts: VecDeque<Act>,
     pub window: u32,
+    /// Whether it takes runs.
+    pub runs: bool,
     pub opens: u32,
     pub open_fails: bool,
     /// The next submission is refused with this.
@@ -89,6 +91,7 @@ impl Scripted {
             script: Arc::new(Mutex::new(Script {
                 acts: VecDeque::new(),
                 window: 64,
+                runs: true,
                 opens: 0,
                 open_fails: false,
                 refuses: None,
@@ -122,7 +125,7 @@ impl Engine for Scripted {
     }
 
     fn takes_runs(&self, kind: Kind, _longest: usize) -> bool {
-        self.description.queued.contains(kind)
+        self.description.queued.contains(kind) && self.script.lock().unwrap().runs
     }
 
     fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
