@@ -73,7 +73,7 @@ fn a_refusal_names_its_file_once() {
     {
         let output = desk.gzip(arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.starts_with(&format!("wattlock: {name}: ")), "{said}");
         assert_eq!(said.matches(&format!("{name}: ")).count(), 1, "{said}");
         assert!(!said.contains(&format!("{name} ")), "{said}");
