@@ -67,9 +67,9 @@ fn a_refusal_names_its_file_once() {
         fs::write(desk.at(name), name).unwrap();
     }
     fs::hard_link(desk.at("two"), desk.at("three")).unwrap();
-    std::os::unix::fs::symlink("ok", desk.at("link")).unwrap();
+    std::os::unix::fs::symlink("ok", desk.at("alias")).unwrap();
     for (arguments, name) in
-        [(&["-d", "ok"][..], "ok"), (&["done.gz"], "done.gz"), (&["two"], "two"), (&["link"], "link")]
+        [(&["-d", "ok"][..], "ok"), (&["done.gz"], "done.gz"), (&["two"], "two"), (&["alias"], "alias")]
     {
         let output = desk.gzip(arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -78,7 +78,7 @@ fn a_refusal_names_its_file_once() {
         assert_eq!(said.matches(&format!("{name}: ")).count(), 1, "{said}");
         assert!(!said.contains(&format!("{name} ")), "{said}");
     }
-    assert_eq!(desk.names(), ["done.gz", "link", "ok", "three", "two"]);
+    assert_eq!(desk.names(), ["alias", "done.gz", "ok", "three", "two"]);
 }
 
 #[test]
