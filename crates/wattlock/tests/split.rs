@@ -59,11 +59,8 @@ fn builder(device: &Arc<Scripted>, border: Option<f64>) -> Builder {
 /// A dispatcher whose device has given its known answers, which would take acts.
 fn proved(runtime: &Runtime) -> Dispatcher {
     let mut dispatcher = runtime.dispatcher();
-    loop {
-        match dispatcher.submit(common::seal(1)) {
-            Submitted::Done(_) => std::thread::sleep(Duration::from_micros(100)),
-            Submitted::Pending(_) => break,
-        }
+    while let Submitted::Done(_) = dispatcher.submit(common::seal(1)) {
+        std::thread::sleep(Duration::from_micros(100));
     }
     while dispatcher.in_flight() > 0 {
         dispatcher.flush();
