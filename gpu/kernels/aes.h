@@ -55,6 +55,17 @@ PART void mix_column(word *out, const word *a0, const word *a1, const word *a2, 
     }
 }
 
+// The last round of either direction, which mixes no columns. Row i comes from STEP * i bytes on.
+template <int STEP, void (*SUB)(word *)> PART void last_round(word s[128]) {
+    word t[128];
+    UNROLL for (int i = 0; i < 16; i++) {
+        int from = (4 * (i / 4) + STEP * (i & 3)) & 15;
+        SUB(s + 8 * from);
+        UNROLL for (int b = 0; b < 8; b++) t[8 * i + b] = s[8 * from + b];
+    }
+    UNROLL for (int i = 0; i < 128; i++) s[i] = t[i];
+}
+
 // All rounds but the additions of the first and last round keys: those are made where states are blocks, by raw_xor.
 PART void encrypt_rounds(word s[128], uint64_t keys, uint32_t rounds) {
     ROLLED for (uint32_t r = 1; r < rounds; r++) {
@@ -67,13 +78,7 @@ PART void encrypt_rounds(word s[128], uint64_t keys, uint32_t rounds) {
         }
         UNROLL for (int i = 0; i < 128; i++) s[i] = t[i];
     }
-    word t[128];
-    UNROLL for (int i = 0; i < 16; i++) {
-        int from = (4 * (i / 4) + 5 * (i & 3)) & 15;
-        sub_byte(s + 8 * from);
-        UNROLL for (int b = 0; b < 8; b++) t[8 * i + b] = s[8 * from + b];
-    }
-    UNROLL for (int i = 0; i < 128; i++) s[i] = t[i];
+    last_round<5, sub_byte>(s);
 }
 
 // The inverse of mix_column with the round key of the equivalent inverse cipher (FIPS 197 section 5.3.5): what
@@ -104,13 +109,7 @@ PART void decrypt_rounds(word s[128], uint64_t keys, uint32_t rounds) {
         }
         UNROLL for (int i = 0; i < 128; i++) s[i] = t[i];
     }
-    word t[128];
-    UNROLL for (int i = 0; i < 16; i++) {
-        int from = (4 * (i / 4) + 13 * (i & 3)) & 15;
-        inverse_sub_byte(s + 8 * from);
-        UNROLL for (int b = 0; b < 8; b++) t[8 * i + b] = s[8 * from + b];
-    }
-    UNROLL for (int i = 0; i < 128; i++) s[i] = t[i];
+    last_round<13, inverse_sub_byte>(s);
 }
 
 FN uint32_t rounds_of(const wl_run &run) { return run.key_bytes / 4 + 6; }

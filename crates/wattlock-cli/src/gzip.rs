@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use wattlock_files::{Error, Gzip, Input, Output, Progress, gunzip, one_line};
+use wattlock_files::{Error, Gzip, Input, Output, Progress, gunzip};
 use wattlock_shell::INTERRUPTED;
 
 use crate::files::{Told, about, is_dash};
@@ -143,7 +143,7 @@ impl Command {
         let suffix = Path::new(name).extension().unwrap_or_default();
         if !self.decompress {
             if suffix == "gz" && !self.force {
-                return Err(Error::Usage(format!("{} ends in .gz already", one_line(input))));
+                return Err(Error::Usage("ends in .gz already".to_owned()));
             }
             let mut name = name.to_owned();
             name.push(".gz");
@@ -156,10 +156,7 @@ impl Command {
                 stem.push(".tar");
                 Ok(stem)
             }
-            _ => Err(Error::Usage(format!(
-                "{}: no .gz at the end, so the result needs a place: -c > FILE",
-                one_line(input)
-            ))),
+            _ => Err(Error::Usage("no .gz at the end, so the result needs a place: -c > FILE".to_owned())),
         }
     }
 }
@@ -178,13 +175,11 @@ impl Original {
         };
         let meta = std::fs::symlink_metadata(path).map_err(looked)?;
         if meta.is_symlink() && !force {
-            return Err(Error::Usage(format!("{} is a link: -k keeps it, -f removes it", one_line(path))));
+            return Err(Error::Usage("is a link: -k keeps it, -f removes it".to_owned()));
         }
         if meta.is_file() && meta.nlink() > 1 && !force {
-            return Err(Error::Usage(format!(
-                "{} has other names (hard links): -k keeps it, -f removes this one",
-                one_line(path)
-            )));
+            let why = "has other names (hard links): -k keeps it, -f removes this one";
+            return Err(Error::Usage(why.to_owned()));
         }
         Ok(Original { path: path.to_owned(), identity: (meta.dev(), meta.ino()) })
     }

@@ -44,6 +44,18 @@ impl Desk {
             .unwrap()
     }
 
+    /// Seals "in" as "x".
+    fn seal(&self, more: &[&str]) -> Output {
+        let first = ["seal", "-f", "-q", "-r", &self.recipient, "-o", "x"];
+        self.run(&[&first[..], more, &["in"]].concat())
+    }
+
+    /// Opens "x" as "out".
+    fn open(&self, more: &[&str]) -> Output {
+        let first = ["open", "-f", "-q", "-i", "key.txt", "-o", "out"];
+        self.run(&[&first[..], more, &["x"]].concat())
+    }
+
     fn is_the_same(&self, name: &str) -> bool {
         std::fs::read(self.path("in")).unwrap() == std::fs::read(self.path(name)).unwrap()
     }
@@ -61,25 +73,12 @@ fn emulated(output: &Output, kind: &str) -> u64 {
 fn eep_splits_a_file_at_the_published_border_to_one_chunk_and_the_cpu_opens_it() {
     let desk = Desk::new();
     let (ratio, seal) = (758.0 * 13.0 * 32.0 / (2000.0 * 29.0 * 0.7), "aes-256-gcm-seal");
-    let sealed = desk.run(&[
-        "seal",
-        "--emulate",
-        "h200",
-        "--policy",
-        "eep",
-        "--stats",
-        "-q",
-        "-r",
-        &desk.recipient,
-        "-o",
-        "x",
-        "in",
-    ]);
+    let sealed = desk.seal(&["--emulate", "h200", "--policy", "eep", "--stats"]);
     assert!(sealed.status.success(), "{sealed:?}");
     let exact = CHUNKS as f64 * ratio / (ratio + 1.0);
     let done = emulated(&sealed, seal);
     assert!((done as f64 - exact).abs() <= 1.0, "{done} chunks, the formula says {exact}: {sealed:?}");
-    let opened = desk.run(&["open", "--policy", "instruction", "-q", "-i", "key.txt", "-o", "out", "x"]);
+    let opened = desk.open(&["--policy", "instruction"]);
     assert!(opened.status.success() && desk.is_the_same("out"), "{opened:?}");
 }
 
@@ -87,37 +86,10 @@ fn eep_splits_a_file_at_the_published_border_to_one_chunk_and_the_cpu_opens_it()
 fn every_policy_that_splits_opens_what_the_cpu_sealed_in_both_formats() {
     let desk = Desk::new();
     for (format, kind) in [("sealed", "aes-256-gcm-open"), ("age", "chacha20-poly1305-open")] {
-        let sealed = desk.run(&[
-            "seal",
-            "-f",
-            "--policy",
-            "instruction",
-            "--format",
-            format,
-            "-q",
-            "-r",
-            &desk.recipient,
-            "-o",
-            "x",
-            "in",
-        ]);
+        let sealed = desk.seal(&["--policy", "instruction", "--format", format]);
         assert!(sealed.status.success(), "{sealed:?}");
         for policy in ["eep", "adaptive", "lecpaes", "offload"] {
-            let opened = desk.run(&[
-                "open",
-                "-f",
-                "--emulate",
-                "h200",
-                "--policy",
-                policy,
-                "--stats",
-                "-q",
-                "-i",
-                "key.txt",
-                "-o",
-                "out",
-                "x",
-            ]);
+            let opened = desk.open(&["--emulate", "h200", "--policy", policy, "--stats"]);
             assert!(opened.status.success() && desk.is_the_same("out"), "{policy}: {opened:?}");
             if policy != "adaptive" {
                 assert!(emulated(&opened, kind) > 0, "{policy}: {opened:?}");
@@ -130,7 +102,7 @@ fn every_policy_that_splits_opens_what_the_cpu_sealed_in_both_formats() {
 fn an_altered_chunk_of_either_side_is_named_and_nothing_is_left() {
     use std::os::unix::fs::FileExt;
     let desk = Desk::new();
-    let sealed = desk.run(&["seal", "-q", "-r", &desk.recipient, "-o", "x", "in"]);
+    let sealed = desk.seal(&[]);
     assert!(sealed.status.success(), "{sealed:?}");
     let file = std::fs::File::options().read(true).write(true).open(desk.path("x")).unwrap();
     let base = file.metadata().unwrap().len() - (CHUNKS * 16_400 + 77 + 16);
@@ -141,19 +113,7 @@ fn an_altered_chunk_of_either_side_is_named_and_nothing_is_left() {
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ 1], at).unwrap();
         for policy in ["eep", "adaptive", "offload"] {
-            let opened = desk.run(&[
-                "open",
-                "--emulate",
-                "h200",
-                "--policy",
-                policy,
-                "-q",
-                "-i",
-                "key.txt",
-                "-o",
-                "out",
-                "x",
-            ]);
+            let opened = desk.open(&["--emulate", "h200", "--policy", policy]);
             let said = String::from_utf8_lossy(&opened.stderr).into_owned();
             assert_eq!(opened.status.code(), Some(32), "{policy}: {said}");
             assert!(said.contains(&format!("chunk {chunk} ")), "{policy}: {said}");
@@ -169,23 +129,9 @@ fn a_gpu_that_is_lost_midway_costs_time_only() {
     // Known answers first; then, in the middle of the job, gone for good.
     std::fs::write(desk.path("model"), format!("{model}fault lost 3600000000000 requests 9 9\n")).unwrap();
     for policy in ["eep", "adaptive", "offload"] {
-        let sealed = desk.run(&[
-            "seal",
-            "-f",
-            "--emulate",
-            "model",
-            "--policy",
-            policy,
-            "-q",
-            "-r",
-            &desk.recipient,
-            "-o",
-            "x",
-            "in",
-        ]);
+        let sealed = desk.seal(&["--emulate", "model", "--policy", policy]);
         assert!(sealed.status.success(), "{policy}: {sealed:?}");
-        let opened =
-            desk.run(&["open", "-f", "--policy", "instruction", "-q", "-i", "key.txt", "-o", "out", "x"]);
+        let opened = desk.open(&["--policy", "instruction"]);
         assert!(opened.status.success() && desk.is_the_same("out"), "{policy}: {opened:?}");
     }
 }

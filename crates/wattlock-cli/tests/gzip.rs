@@ -61,6 +61,27 @@ impl Desk {
 }
 
 #[test]
+fn a_refusal_names_its_file_once() {
+    let desk = Desk::new();
+    for name in ["ok", "done.gz", "two"] {
+        fs::write(desk.at(name), name).unwrap();
+    }
+    fs::hard_link(desk.at("two"), desk.at("three")).unwrap();
+    std::os::unix::fs::symlink("ok", desk.at("alias")).unwrap();
+    for (arguments, name) in
+        [(&["-d", "ok"][..], "ok"), (&["done.gz"], "done.gz"), (&["two"], "two"), (&["alias"], "alias")]
+    {
+        let output = desk.gzip(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.starts_with(&format!("wattlock: {name}: ")), "{said}");
+        assert_eq!(said.matches(&format!("{name}: ")).count(), 1, "{said}");
+        assert!(!said.contains(&format!("{name} ")), "{said}");
+    }
+    assert_eq!(desk.names(), ["alias", "done.gz", "ok", "three", "two"]);
+}
+
+#[test]
 fn the_result_takes_the_files_place_and_gives_it_back() {
     let (desk, content) = (Desk::new(), samples::html(1, 700_000));
     fs::write(desk.at("page"), &content).unwrap();

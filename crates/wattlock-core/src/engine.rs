@@ -93,9 +93,10 @@ pub trait Engine: Send + Sync {
         1
     }
 
-    /// Whether its instances take runs of a kind ([`Request::run`]) whole. Others are given each message by itself.
-    fn takes_runs(&self, kind: Kind) -> bool {
-        let _ = kind;
+    /// Whether its instances take runs of a kind ([`Request::run`]) whole if no message is longer than so many bytes, its
+    /// associated data included. Others are given each message by itself.
+    fn takes_runs(&self, kind: Kind, longest: usize) -> bool {
+        let _ = (kind, longest);
         false
     }
 

@@ -13,7 +13,7 @@ use std::mem;
 use zeroize::Zeroize;
 
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, Fault};
 use crate::key::Key;
 use crate::kind::{Family, Kind, NonceLen};
 use crate::request::{Data, Item, LatencyClass, Options, OwnedRequest, Request};
@@ -265,23 +265,28 @@ fn execute_run(engine: &dyn Engine, run: &Run, request: &mut Request<'_>) -> Res
             Err(error) => break (messages.index - 1, error),
         }
     };
-    match failed {
-        (0, Error::Unsupported) => return Err(Error::Unsupported),
-        // Whoever falls back must not take a half-done run in place for an untouched one.
-        (_, Error::Unsupported) => {
-            request.wipe_run();
-            return Err(Error::Device(crate::error::Fault::Reported));
-        }
-        _ => {}
+    let (index, error) = failed;
+    let declined = matches!(error, Error::Unsupported | Error::Full);
+    if declined && index == 0 {
+        return Err(error);
     }
     request.wipe_run();
-    Err(of_message(failed.0, failed.1))
+    // Whoever falls back must not take a half-done run in place for an untouched one.
+    Err(if declined { Error::Device(Fault::Reported) } else { of_message(index, error) })
 }
 
 impl OwnedRequest {
     /// How many messages it has: 1 if it is no run.
     pub fn messages(&self) -> usize {
         self.run.as_ref().map_or(1, |run| run.count(self.input.len()))
+    }
+
+    /// Bytes of its longest message, associated data included.
+    pub fn longest(&self) -> usize {
+        let (bytes, aad) = (self.input.len(), self.aad.len());
+        let Some(run) = &self.run else { return bytes + aad };
+        let spans = (0..run.count(bytes)).map(|index| run.span(self.kind, index, bytes, aad));
+        spans.map(|span| span.len + span.aad_len).max().unwrap_or(0)
     }
 
     /// Message `index` of a completed run as a request of its own, with its input, its output and its tag, for
@@ -312,7 +317,6 @@ impl OwnedRequest {
 mod tests {
     use super::*;
     use crate::engine::{Description, EngineClass};
-    use crate::error::Fault;
     use crate::key::Algorithm;
     use crate::kind::KindSet;
 
@@ -444,14 +448,28 @@ mod tests {
     #[test]
     fn an_engine_that_declines_leaves_a_run_untouched_and_one_that_fails_midway_says_so() {
         let (key, run, nonce) = (key(), Run::Stride(20), nonces(3));
-        let mut buffer = [7; THREE];
-        let mut engine = Adder { fails: Some((1, Error::Unsupported)), ..Adder::new() };
-        let mut request = ask(Kind::Aes128GcmSeal, &key, &run, &nonce, &mut buffer);
-        assert_eq!(execute(&engine, &mut request), Err(Error::Unsupported));
-        assert_eq!(buffer, [7; THREE]);
-        engine.fails = Some((2, Error::Unsupported));
-        let mut request = ask(Kind::Aes128GcmSeal, &key, &run, &nonce, &mut buffer);
-        assert_eq!(execute(&engine, &mut request), Err(Error::Device(Fault::Reported)));
+        for (kind, declines) in [
+            (Kind::Aes128GcmSeal, Error::Unsupported),
+            (Kind::Aes128GcmSeal, Error::Full),
+            (Kind::Aes128GcmOpen, Error::Unsupported),
+            (Kind::Aes128GcmOpen, Error::Full),
+        ] {
+            let mut buffer = [7; THREE];
+            if kind == Kind::Aes128GcmOpen {
+                let mut sealing = ask(Kind::Aes128GcmSeal, &key, &run, &nonce, &mut buffer);
+                execute(&Adder::new(), &mut sealing).unwrap();
+            }
+            let before = buffer;
+            let mut engine = Adder { fails: Some((1, declines)), ..Adder::new() };
+            let mut request = ask(kind, &key, &run, &nonce, &mut buffer);
+            assert_eq!(execute(&engine, &mut request), Err(declines));
+            assert_eq!(buffer, before);
+            engine.fails = Some((2, declines));
+            let mut request = ask(kind, &key, &run, &nonce, &mut buffer);
+            let failed = execute(&engine, &mut request);
+            assert_eq!(failed, Err(Error::Device(Fault::Reported)), "{kind:?} {declines:?}");
+            assert!(kind == Kind::Aes128GcmSeal || buffer == [0; THREE], "plaintext is left");
+        }
     }
 
     #[test]

@@ -14,9 +14,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use wattlock_core::{
-    Completion, Cost, Description, Engine, EngineClass, Error, Fault, Instance, Kind, KindSet, Nanos,
+    Completion, Cost, Description, Engine, EngineClass, Error, Family, Fault, Instance, Kind, KindSet, Nanos,
     OwnedRequest, Refused, Token, Window,
 };
+use zeroize::Zeroize;
 
 use crate::device::{self, Device, Missing};
 use crate::owner::{self, Answer, Cell, Identity, MESSAGE_MOST, State, Task};
@@ -110,8 +111,8 @@ impl Engine for Cuda {
         WINDOW
     }
 
-    fn takes_runs(&self, kind: Kind) -> bool {
-        self.description.queued.contains(kind)
+    fn takes_runs(&self, kind: Kind, longest: usize) -> bool {
+        takes_runs(self.description.queued, kind, longest)
     }
 
     fn open(&self, _now: Nanos) -> Result<Box<dyn Instance>, Error> {
@@ -160,7 +161,7 @@ impl Queue {
         if self.entries.contains_key(&token) {
             return Some(Error::Invalid("token"));
         }
-        if longest(request) > MESSAGE_MOST {
+        if request.longest() > MESSAGE_MOST {
             return Some(Error::Unsupported);
         }
         let bytes = self.bytes.saturating_add(request.input.len() as u64);
@@ -177,7 +178,10 @@ impl Queue {
     fn settle(&mut self, answer: Answer, now: Nanos, done: &mut dyn FnMut(Completion)) -> usize {
         let Answer { token, result, batch } = answer;
         let Some(entry) = self.remove(token) else { return 0 };
-        let Some(request) = entry.cell.take().filter(|_| !entry.withdrawn) else { return 0 };
+        let Some(mut request) = entry.cell.take().filter(|_| !entry.withdrawn) else { return 0 };
+        if result.is_err() {
+            wipe_opened(&mut request);
+        }
         let latency_ns = now.saturating_sub(entry.submitted);
         let cost = Cost { latency_ns, held_ns: 0, batch, energy_nj: None };
         done(Completion { token, request, result, cost });
@@ -192,17 +196,15 @@ impl Queue {
     }
 }
 
-/// Bytes of a request's longest message, its associated data included.
-fn longest(request: &OwnedRequest) -> usize {
-    let (bytes, aad) = (request.input.len(), request.aad.len());
-    match &request.run {
-        None => bytes + aad,
-        Some(run) => (0..run.count(bytes))
-            .map(|index| run.span(request.kind, index, bytes, aad))
-            .map(|span| span.len + span.aad_len)
-            .max()
-            .unwrap_or(0),
+/// Of a request that ends before all of it has come back nothing may be left that was opened, however much of it was.
+fn wipe_opened(request: &mut OwnedRequest) {
+    if request.kind.info().family == Family::Open {
+        request.output[..].zeroize();
     }
+}
+
+fn takes_runs(kinds: KindSet, kind: Kind, longest: usize) -> bool {
+    kinds.contains(kind) && longest <= MESSAGE_MOST
 }
 
 impl Instance for Queue {
@@ -263,7 +265,8 @@ impl Instance for Queue {
     fn withdraw(&mut self, token: Token, _now: Nanos) -> Option<OwnedRequest> {
         let over = self.owner.is_none();
         let entry = self.entries.get_mut(&token).filter(|entry| !entry.withdrawn)?;
-        let request = entry.cell.take();
+        let mut request = entry.cell.take();
+        request.iter_mut().for_each(wipe_opened);
         entry.withdrawn = true;
         if over {
             self.remove(token);
@@ -295,6 +298,50 @@ impl Places {
         Places {
             driver: named("WATTLOCK_CUDA_DRIVER").unwrap_or_else(|| "libcuda.so.1".into()),
             images: named("WATTLOCK_GPU_IMAGES").or_else(beside).unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wattlock_core::{Algorithm, Key};
+
+    use super::*;
+
+    #[test]
+    fn of_a_run_that_is_half_opened_when_it_is_taken_back_or_lost_no_plaintext_is_left() {
+        let key = Arc::new(Key::symmetric(Algorithm::Aes256Gcm, &[1; 32]).unwrap());
+        let (answering, answers) = channel();
+        let mut queue = Queue {
+            owner: None,
+            kinds: plan::kinds(),
+            answering,
+            answers,
+            entries: HashMap::new(),
+            bytes: 0,
+            process: std::process::id(),
+        };
+        for token in [Token(1), Token(2)] {
+            let mut request = OwnedRequest::new(Kind::Aes256GcmOpen, key.clone(), vec![7; 64], 64);
+            request.output[..32].fill(9);
+            let (cell, withdrawn) = (Cell::new(request), false);
+            queue.entries.insert(token, Entry { cell, bytes: 0, submitted: 0, withdrawn });
+        }
+        let taken = queue.withdraw(Token(1), 0).unwrap();
+        assert_eq!((taken.input[..] == [7; 64], taken.output[..] == [0; 64]), (true, true));
+        let mut given = Vec::new();
+        queue.poll(0, &mut |completion| given.push(completion));
+        assert_eq!((given.len(), given[0].result), (1, Err(Error::Device(Fault::Lost))));
+        assert_eq!(given[0].request.output, [0; 64]);
+    }
+
+    #[test]
+    fn runs_of_messages_that_no_slot_is_sure_to_hold_are_declined_beforehand_and_at_submission() {
+        let key = Arc::new(Key::symmetric(Algorithm::Aes128Gcm, &[1; 16]).unwrap());
+        let of = |len: usize| OwnedRequest::new(Kind::Aes128GcmSeal, key.clone(), vec![0; len], len);
+        for len in [MESSAGE_MOST, MESSAGE_MOST + 1] {
+            let takes = takes_runs(plan::kinds(), Kind::Aes128GcmSeal, len);
+            assert_eq!((takes, of(len).longest() <= MESSAGE_MOST), (len <= MESSAGE_MOST, takes), "{len}");
         }
     }
 }

@@ -9,10 +9,11 @@
 //! | free    | zero                        | zero, by the stream       |
 //! | busy    | the driver's                | the stream's              |
 //! | done    | read here, then wiped       | wiped before the event    |
+//! | lost    | overwritten, given back     | given back                |
 //!
 //! Rules: a request's buffers are touched only under its cell's lock, so that it can be taken back at any time; the driver
-//! never sees them. After a failure that is the context's (anything but a refused argument or a lack of memory) nothing is
-//! called any more, and every task is answered with [`Fault::Lost`].
+//! never sees them. After a failure that is the context's (anything but a refused argument or a lack of memory) every task
+//! is answered with [`Fault::Lost`]; the driver is then called to give things back, and for nothing else.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CStr;
@@ -26,7 +27,7 @@ use zeroize::Zeroize;
 
 use crate::device::Device;
 use crate::plan::{self, BLOCK, Layout, Part};
-use crate::sys::{Address, Driver, Failure, Handle, Pinned, bytes_of};
+use crate::sys::{Address, Driver, Failure, Handle, Lane, bytes_of};
 
 /// Slots: one in each of copy-in, kernel and copy-out, and one that is being filled.
 const SLOTS: usize = 4;
@@ -134,11 +135,17 @@ struct Load {
 }
 
 struct Slot {
-    host: Pinned,
+    lane: Lane,
     device: Address,
-    stream: Handle,
-    event: Handle,
     busy: Option<(Layout, Vec<Load>)>,
+}
+
+/// Messages that fit a slot: their kind, the length of their nonces, their lengths, and whose they are.
+struct Batch {
+    kind: Kind,
+    nonce_len: usize,
+    parts: Vec<Part>,
+    loads: Vec<Load>,
 }
 
 struct Owner {
@@ -156,11 +163,18 @@ struct Owner {
 /// Works until every sender of tasks is gone, or the device is.
 pub(crate) fn run(driver: &Arc<Driver>, device: &Device, tasks: &Receiver<Task>, state: Arc<State>) {
     let will = LastWill(state);
-    let mut owner = match Owner::new(driver, device) {
+    let opened = driver.context(device.ordinal).and_then(|()| {
+        // What is not opened here has no share of the context to give back.
+        let owner = Owner::new(driver, device);
+        if owner.is_err() {
+            _ = driver.release(device.ordinal);
+        }
+        owner
+    });
+    let mut owner = match opened {
         Ok(owner) => owner,
         Err(failure) => {
             tracing::warn!(code = failure.0, "the GPU could not be opened");
-            _ = driver.release(device.ordinal);
             return;
         }
     };
@@ -185,7 +199,6 @@ pub(crate) fn run(driver: &Arc<Driver>, device: &Device, tasks: &Receiver<Task>,
 
 impl Owner {
     fn new(driver: &Arc<Driver>, device: &Device) -> Result<Owner, Failure> {
-        driver.context(device.ordinal)?;
         let module = driver.module(&device.image)?;
         let prepared = Owner::functions(driver, module).and_then(|functions| {
             let mut room = SLOT_MOST;
@@ -278,35 +291,44 @@ impl Owner {
     fn start(&mut self) -> Result<bool, Failure> {
         let mut moved = false;
         while let Some(slot) = self.slots.iter().position(|slot| slot.busy.is_none()) {
-            let Some((kind, nonce_len, parts, loads)) = self.gather() else { return Ok(moved) };
+            let Some(batch) = self.gather() else { return Ok(moved) };
             moved = true;
-            if loads.is_empty() {
-                continue;
-            }
-            let layout = Layout::new(kind, nonce_len, &parts);
-            let key_len = self.fill(slot, &layout, &loads);
-            let mut launched = self.launch(slot, &layout, key_len);
-            if launched.is_err_and(|failure| HARMLESS.contains(&failure.0)) {
-                // What was copied in before it was refused must not stay.
-                let Slot { device, stream, .. } = self.slots[slot];
-                launched = self.driver.wipe(device, layout.device, stream).and(launched);
-            }
-            let recorded = self.driver.record(self.slots[slot].event, self.slots[slot].stream);
-            self.slots[slot].busy = Some((layout, loads));
-            recorded?;
-            if let Err(failure) = launched {
-                if !HARMLESS.contains(&failure.0) {
-                    return Err(failure);
-                }
-                self.fail(slot);
-            }
+            self.begin(slot, batch)?;
         }
         Ok(moved)
     }
 
+    /// Fills a free slot and has its stream do it.
+    fn begin(&mut self, slot: usize, batch: Batch) -> Result<(), Failure> {
+        let Batch { kind, nonce_len, parts, loads } = batch;
+        if loads.is_empty() {
+            return Ok(());
+        }
+        let layout = Layout::new(kind, nonce_len, &parts);
+        let Some(key_len) = self.fill(slot, &layout, &loads) else {
+            // All were withdrawn since they were gathered: there is no key, and nobody who asks.
+            self.came_back(slot, &layout, &loads);
+            return Ok(());
+        };
+        let mut launched = self.launch(slot, &layout, key_len);
+        let Slot { lane, device, .. } = &mut self.slots[slot];
+        if launched.is_err_and(|failure| HARMLESS.contains(&failure.0)) {
+            // What was copied in before it was refused must not stay.
+            launched = self.driver.wipe(*device, layout.device, lane).and(launched);
+        }
+        let recorded = self.driver.record(lane);
+        self.slots[slot].busy = Some((layout, loads));
+        recorded?;
+        match launched {
+            Err(failure) if HARMLESS.contains(&failure.0) => self.fail(slot),
+            launched => launched?,
+        }
+        Ok(())
+    }
+
     /// The next messages that fit a slot: of the oldest request, and of others of its kind and key. `None`: there are no
     /// requests; no loads: the oldest was withdrawn.
-    fn gather(&mut self) -> Option<(Kind, usize, Vec<Part>, Vec<Load>)> {
+    fn gather(&mut self) -> Option<Batch> {
         let oldest = self.queue.front().and_then(|id| self.works.get(id))?;
         let (kind, key) = (oldest.task.kind, oldest.task.key);
         let (mut parts, mut loads, mut bytes, mut nonce_len) = (Vec::new(), Vec::new(), 0, 0);
@@ -356,16 +378,17 @@ impl Owner {
                 work.batch = work.batch.max(sharing);
             }
         }
-        Some((kind, nonce_len, parts, loads))
+        Some(Batch { kind, nonce_len, parts, loads })
     }
 
-    /// Copies keys, tables, nonces and messages into a slot's host memory. Returns the key's length.
-    fn fill(&mut self, slot: usize, layout: &Layout, loads: &[Load]) -> usize {
-        let host = self.slots[slot].host.bytes_mut();
+    /// Copies keys, tables, nonces and messages into a slot's host memory. Returns the key's length; `None` if no request
+    /// is left.
+    fn fill(&mut self, slot: usize, layout: &Layout, loads: &[Load]) -> Option<usize> {
+        let host = self.slots[slot].lane.bytes_mut();
         let (at, table) = layout.table();
         let table = bytes_of(table);
         host[at..at + table.len()].copy_from_slice(table);
-        let (mut index, mut key_len) = (0, 0);
+        let (mut index, mut key_len) = (0, None);
         for load in loads {
             let Some(work) = self.works.get(&load.work) else { continue };
             let request = work.task.cell.locked();
@@ -375,8 +398,8 @@ impl Owner {
                 continue;
             };
             let key = request.key.bytes();
-            key_len = key.len();
-            host[..key_len].copy_from_slice(key);
+            key_len = Some(key.len());
+            host[..key.len()].copy_from_slice(key);
             for message in load.first..load.first + load.count {
                 let span = span(request, message);
                 let put = |host: &mut [u8], at: usize, bytes: &[u8]| {
@@ -398,21 +421,21 @@ impl Owner {
     /// Copy-in, kernels, copy-out, wiping.
     fn launch(&mut self, slot: usize, layout: &Layout, key_len: usize) -> Result<(), Failure> {
         let Owner { driver, slots, functions, .. } = self;
-        let Slot { host, device, stream, .. } = &mut slots[slot];
-        let (base, stream) = (*device, *stream);
+        let Slot { lane, device: base, .. } = &mut slots[slot];
+        let base = *base;
         let at = |offset: usize| base + offset as u64;
         let (table, _) = layout.table();
-        driver.copy_in(at(layout.key_area()), host, 0, key_len, stream)?;
-        driver.copy_in(at(table), host, table, layout.shared - table, stream)?;
+        driver.copy_in(at(layout.key_area()), lane, 0, key_len)?;
+        driver.copy_in(at(table), lane, table, layout.shared - table)?;
         let run = layout.run(base, key_len);
         for step in plan::steps(layout.kind()).unwrap_or_default() {
             let blocks = layout.blocks(step);
             if blocks > 0 {
-                driver.launch(functions[step.kernel], blocks, BLOCK, stream, &run)?;
+                driver.launch(functions[step.kernel], blocks, BLOCK, lane, &run)?;
             }
         }
-        driver.copy_out(host, layout.tags, at(layout.tags), layout.shared - layout.tags, stream)?;
-        driver.wipe(base, layout.device, stream)
+        driver.copy_out(lane, layout.tags, at(layout.tags), layout.shared - layout.tags)?;
+        driver.wipe(base, layout.device, lane)
     }
 
     /// A batch that was not launched: its messages count as failed when its stream is done with what was.
@@ -429,26 +452,32 @@ impl Owner {
     fn finish(&mut self) -> Result<bool, Failure> {
         let mut moved = false;
         for slot in 0..self.slots.len() {
-            if self.slots[slot].busy.is_none() || !self.driver.is_done(self.slots[slot].event)? {
+            let Slot { lane, busy, .. } = &mut self.slots[slot];
+            if busy.is_none() || !self.driver.is_done(lane)? {
                 continue;
             }
-            let Some((layout, loads)) = self.slots[slot].busy.take() else { continue };
+            let Some((layout, loads)) = busy.take() else { continue };
             moved = true;
             self.deliver(slot, &layout, &loads);
-            self.slots[slot].host.bytes_mut()[..layout.shared].zeroize();
-            for load in &loads {
-                let Some(work) = self.works.get_mut(&load.work) else { continue };
-                work.back += load.count;
-                if work.back == work.task.messages {
-                    self.conclude(load.work);
-                }
-            }
+            self.came_back(slot, &layout, &loads);
         }
         Ok(moved)
     }
 
+    /// Wipes a slot's host memory, and ends the requests all of whose messages have come back.
+    fn came_back(&mut self, slot: usize, layout: &Layout, loads: &[Load]) {
+        self.slots[slot].lane.bytes_mut()[..layout.shared].zeroize();
+        for load in loads {
+            let Some(work) = self.works.get_mut(&load.work) else { continue };
+            work.back += load.count;
+            if work.back == work.task.messages {
+                self.conclude(load.work);
+            }
+        }
+    }
+
     fn deliver(&mut self, slot: usize, layout: &Layout, loads: &[Load]) {
-        let host = self.slots[slot].host.bytes();
+        let host = self.slots[slot].lane.bytes();
         let mut index = 0;
         for load in loads {
             let at = index;
@@ -501,7 +530,9 @@ impl Owner {
         _ = work.task.answers.send(answer);
     }
 
-    /// The device is lost: whatever is here, or still comes, is answered so. Driver memory is left alone.
+    /// The device is lost: whatever is here, or still comes, is answered so. Host memory is wiped, whatever the device was
+    /// doing with it: a context that failed copies no more. Everything is offered back to the driver; what it refuses goes
+    /// with the context.
     fn abandon(mut self, tasks: &Receiver<Task>) {
         while let Ok(task) = tasks.try_recv() {
             self.enter(task);
@@ -513,10 +544,9 @@ impl Owner {
             }
             self.conclude(id);
         }
-        // Host memory is ours even so, unless a copy might still be writing to it.
-        for slot in self.slots.iter_mut().filter(|slot| slot.busy.is_none()) {
-            slot.host.bytes_mut().zeroize();
-        }
+        let (driver, slots) = (&self.driver, self.slots);
+        slots.into_iter().for_each(|slot| _ = slot.close(driver));
+        _ = driver.unload(self.module);
     }
 
     fn close(self) -> Result<(), Failure> {
@@ -529,33 +559,16 @@ impl Owner {
 impl Slot {
     /// Everything that a slot needs, or nothing.
     fn new(driver: &Driver, room: usize) -> Result<Slot, Failure> {
-        let host = driver.pin(plan::shared_bytes(room, MESSAGES_MOST))?;
-        let device = match driver.allocate(plan::device_bytes(room, MESSAGES_MOST)) {
-            Ok(device) => device,
-            Err(failure) => {
-                driver.unpin(host)?;
-                return Err(failure);
-            }
-        };
-        let handles = driver.stream().and_then(|stream| match driver.event() {
-            Ok(event) => Ok((stream, event)),
-            Err(failure) => driver.destroy_stream(stream).and(Err(failure)),
-        });
-        match handles {
-            Ok((stream, event)) => Ok(Slot { host, device, stream, event, busy: None }),
-            Err(failure) => {
-                driver.free(device)?;
-                driver.unpin(host)?;
-                Err(failure)
-            }
+        let lane = driver.lane(plan::shared_bytes(room, MESSAGES_MOST))?;
+        match driver.allocate(plan::device_bytes(room, MESSAGES_MOST)) {
+            Ok(device) => Ok(Slot { lane, device, busy: None }),
+            Err(failure) => driver.close_lane(lane).and(Err(failure)),
         }
     }
 
     fn close(self, driver: &Driver) -> Result<(), Failure> {
-        driver.destroy_event(self.event)?;
-        driver.destroy_stream(self.stream)?;
-        driver.free(self.device)?;
-        driver.unpin(self.host)
+        let lane = driver.close_lane(self.lane);
+        driver.free(self.device).and(lane)
     }
 }
 
@@ -572,5 +585,49 @@ fn tag_of<'a>(request: &'a OwnedRequest, span: &Span) -> &'a [u8] {
     match request.run {
         Some(_) => &request.input[span.at + span.len..][..16],
         None => &request.tag,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use wattlock_core::{Algorithm, Key};
+
+    use super::*;
+    use crate::sys::tests::{CALLS, pretended};
+
+    #[test]
+    fn a_batch_whose_requests_were_all_withdrawn_is_not_launched_and_leaves_a_free_slot() {
+        let (driver, image) = (Arc::new(pretended()), vec![0]);
+        let (name, capability) = (String::new(), (9, 0));
+        let (multiprocessors, memory_bytes, driver_version) = (1, 1 << 30, 13_000);
+        let device = Device {
+            ordinal: 0,
+            name,
+            capability,
+            multiprocessors,
+            memory_bytes,
+            driver: driver_version,
+            image,
+        };
+        let mut owner = Owner::new(&driver, &device).unwrap();
+        let key = Arc::new(Key::symmetric(Algorithm::Aes256Gcm, &[3; 32]).unwrap());
+        let mut request = OwnedRequest::new(Kind::Aes256GcmSeal, key, vec![1; 100], 100);
+        request.nonce = vec![2; 12];
+        let (cell, (answers, answered)) = (Cell::new(request), channel());
+        let (kind, token) = (Kind::Aes256GcmSeal, Token(1));
+        owner.enter(Task { token, kind, key: 1, messages: 1, cell: cell.clone(), answers });
+        let batch = owner.gather().unwrap();
+        // Between the two, since only a memory copy keeps the cell locked.
+        let taken = cell.take().unwrap();
+        let before = CALLS.with_borrow(Vec::len);
+        owner.begin(0, batch).unwrap();
+        CALLS.with_borrow(|calls| assert_eq!(calls[before..], [""; 0], "the driver was called"));
+        let answer = answered.try_recv().unwrap();
+        assert_eq!((answer.token, answer.result), (token, Err(Error::Withdrawn)));
+        assert!(owner.works.is_empty() && owner.slots[0].busy.is_none());
+        assert!(owner.slots[0].lane.bytes().iter().all(|byte| *byte == 0));
+        assert_eq!(taken.input, vec![1; 100]);
     }
 }

@@ -99,6 +99,10 @@ const fn step(kernel: &'static CStr, grid: Grid) -> Step {
     Step { kernel, grid }
 }
 
+const fn xts(most: &'static CStr, end: &'static CStr) -> [Step; 4] {
+    [AES_KEY, step(c"wl_aes_xts_tweaks", Grid::Many), step(most, Grid::Tiles), step(end, Grid::Many)]
+}
+
 const AES_KEY: Step = step(c"wl_aes_key", Grid::One);
 const CTR: &[Step] = &[AES_KEY, step(c"wl_aes_ctr", Grid::Tiles)];
 const GCM_SEAL: &[Step] = &[
@@ -114,18 +118,8 @@ const GCM_OPEN: &[Step] = &[
     step(c"wl_aes_gcm_verify", Grid::Each),
     step(c"wl_aes_gcm_open", Grid::Tiles),
 ];
-const XTS_ENCRYPT: &[Step] = &[
-    AES_KEY,
-    step(c"wl_aes_xts_tweaks", Grid::Many),
-    step(c"wl_aes_xts_encrypt", Grid::Tiles),
-    step(c"wl_aes_xts_encrypt_end", Grid::Many),
-];
-const XTS_DECRYPT: &[Step] = &[
-    AES_KEY,
-    step(c"wl_aes_xts_tweaks", Grid::Many),
-    step(c"wl_aes_xts_decrypt", Grid::Tiles),
-    step(c"wl_aes_xts_decrypt_end", Grid::Many),
-];
+const XTS_ENCRYPT: &[Step] = &xts(c"wl_aes_xts_encrypt", c"wl_aes_xts_encrypt_end");
+const XTS_DECRYPT: &[Step] = &xts(c"wl_aes_xts_decrypt", c"wl_aes_xts_decrypt_end");
 const CBC_DECRYPT: &[Step] =
     &[AES_KEY, step(c"wl_aes_cbc_edges", Grid::Edges), step(c"wl_aes_cbc_decrypt", Grid::Tiles)];
 const CHACHA_SEAL: &[Step] = &[

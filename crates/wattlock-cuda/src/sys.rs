@@ -1,9 +1,9 @@
 //! The driver's C interface, as far as it is used: names and types of `cuda.h` of CUDA 12 and 13. Each call returns what
 //! the driver says; nothing is decided here.
 //!
-//! A handle or an address is a plain number to the rest of the crate: it means nothing without this file. Buffers that
-//! the driver reads or writes later are pinned memory that [`Pinned`] owns, and that its owner does not free before the
-//! stream is done (the driver's own rule, kept in `owner.rs`).
+//! A handle or an address is a plain number to the rest of the crate: it means nothing without this file. What the driver
+//! reads or writes after a call has returned is the memory of a [`Lane`]. A lane lends its bytes to nobody between the
+//! first copy and an event behind the last one that has come; it panics instead.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -63,6 +63,20 @@ macro_rules! driver {
                         }
                     },)*
                 })
+            }
+
+            /// One whose calls do nothing but to note their name.
+            #[cfg(test)]
+            fn idle() -> Driver {
+                Driver {
+                    $($field: {
+                        unsafe extern "C" fn call($(_: $argument),*) -> c_int {
+                            tests::CALLS.with_borrow_mut(|calls| calls.push($name));
+                            0
+                        }
+                        call
+                    },)*
+                }
             }
         }
     };
@@ -175,7 +189,10 @@ impl Driver {
         // SAFETY: writes one handle, which the driver keeps alive until the share is given back.
         done(unsafe { (self.context_retain)(&mut context, device) })?;
         // SAFETY: a context that is alive.
-        done(unsafe { (self.context_set)(context) })
+        match done(unsafe { (self.context_set)(context) }) {
+            Ok(()) => Ok(()),
+            Err(failure) => self.release(device).and(Err(failure)),
+        }
     }
 
     /// Gives the share back; nothing of the context is used after.
@@ -215,75 +232,80 @@ impl Driver {
         done(unsafe { (self.free)(address) })
     }
 
-    pub(crate) fn stream(&self) -> Result<Handle, Failure> {
-        let mut stream = std::ptr::null_mut();
+    /// A lane with so many bytes of memory, zeroed.
+    pub(crate) fn lane(&self, len: usize) -> Result<Lane, Failure> {
+        let (mut at, mut stream, mut event) =
+            (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: writes one pointer.
+        done(unsafe { (self.pin)(&mut at, len, 0) })?;
+        // SAFETY: the driver gave us so many bytes.
+        unsafe { at.cast::<u8>().write_bytes(0, len) };
         // SAFETY: writes one handle.
-        done(unsafe { (self.stream_create)(&mut stream, STREAM_NON_BLOCKING) }).map(|()| Handle(stream))
-    }
-
-    pub(crate) fn destroy_stream(&self, stream: Handle) -> Result<(), Failure> {
-        // SAFETY: a stream of this context, not used after.
-        done(unsafe { (self.stream_destroy)(stream.0) })
-    }
-
-    pub(crate) fn event(&self) -> Result<Handle, Failure> {
-        let mut event = std::ptr::null_mut();
-        // SAFETY: writes one handle.
-        done(unsafe { (self.event_create)(&mut event, EVENT_DISABLE_TIMING) }).map(|()| Handle(event))
-    }
-
-    pub(crate) fn destroy_event(&self, event: Handle) -> Result<(), Failure> {
-        // SAFETY: an event of this context, not used after.
-        done(unsafe { (self.event_destroy)(event.0) })
-    }
-
-    pub(crate) fn record(&self, event: Handle, stream: Handle) -> Result<(), Failure> {
-        // SAFETY: both of this context and alive.
-        done(unsafe { (self.event_record)(event.0, stream.0) })
-    }
-
-    /// Whether everything before the event is done.
-    pub(crate) fn is_done(&self, event: Handle) -> Result<bool, Failure> {
-        // SAFETY: an event that is alive.
-        match done(unsafe { (self.event_query)(event.0) }) {
-            Ok(()) => Ok(true),
-            Err(Failure::NOT_READY) => Ok(false),
-            Err(failure) => Err(failure),
+        let mut made = done(unsafe { (self.stream_create)(&mut stream, STREAM_NON_BLOCKING) });
+        if made.is_ok() {
+            // SAFETY: writes one handle.
+            made = done(unsafe { (self.event_create)(&mut event, EVENT_DISABLE_TIMING) });
+        }
+        let lane =
+            Lane { at: at.cast(), len, stream: Handle(stream), event: Handle(event), usage: Usage::Ours };
+        match made {
+            Ok(()) => Ok(lane),
+            Err(failure) => self.close_lane(lane).and(Err(failure)),
         }
     }
 
-    /// Sets device memory to zero, in the stream's order.
-    pub(crate) fn wipe(&self, address: Address, bytes: usize, stream: Handle) -> Result<(), Failure> {
-        // SAFETY: the driver refuses addresses that are not the context's.
-        done(unsafe { (self.set)(address, 0, bytes, stream.0) })
+    /// Gives back what a lane has: everything, even if one call fails. Memory that its stream may still be using is
+    /// overwritten first: a lane in that state is closed only if its context is lost.
+    pub(crate) fn close_lane(&self, mut lane: Lane) -> Result<(), Failure> {
+        let (mut event, mut stream) = (Ok(()), Ok(()));
+        if !lane.event.0.is_null() {
+            // SAFETY: an event of this context, gone by value.
+            event = done(unsafe { (self.event_destroy)(lane.event.0) });
+        }
+        if !lane.stream.0.is_null() {
+            // SAFETY: a stream of this context, gone by value.
+            stream = done(unsafe { (self.stream_destroy)(lane.stream.0) });
+        }
+        if lane.usage != Usage::Ours {
+            lane.scrub();
+        }
+        // SAFETY: it came from `lane`, and is gone by value. The driver lets nothing write to it when it has taken it back.
+        let memory = done(unsafe { (self.unpin)(lane.at.cast()) });
+        event.and(stream).and(memory)
     }
 
-    /// Copies `bytes` bytes of pinned memory from `from` on to the device.
+    /// Copies `bytes` bytes of a lane's memory from `from` on to the device.
     pub(crate) fn copy_in(
         &self,
         to: Address,
-        pinned: &Pinned,
+        lane: &mut Lane,
         from: usize,
         bytes: usize,
-        stream: Handle,
     ) -> Result<(), Failure> {
-        assert!(from.checked_add(bytes).is_some_and(|end| end <= pinned.len));
-        // SAFETY: within the pinned buffer, by the line above; its owner keeps it, and lets it be, until the stream is done.
-        done(unsafe { (self.copy_in)(to, pinned.at.add(from).cast(), bytes, stream.0) })
+        assert!(from.checked_add(bytes).is_some_and(|end| end <= lane.len));
+        lane.usage = Usage::Streams;
+        // SAFETY: within the lane's memory, by the assertion, which nobody touches or frees before its event has come.
+        done(unsafe { (self.copy_in)(to, lane.at.add(from).cast(), bytes, lane.stream.0) })
     }
 
     /// The way back.
     pub(crate) fn copy_out(
         &self,
-        pinned: &mut Pinned,
+        lane: &mut Lane,
         to: usize,
         from: Address,
         bytes: usize,
-        stream: Handle,
     ) -> Result<(), Failure> {
-        assert!(to.checked_add(bytes).is_some_and(|end| end <= pinned.len));
+        assert!(to.checked_add(bytes).is_some_and(|end| end <= lane.len));
+        lane.usage = Usage::Streams;
         // SAFETY: as in `copy_in`.
-        done(unsafe { (self.copy_out)(pinned.at.add(to).cast(), from, bytes, stream.0) })
+        done(unsafe { (self.copy_out)(lane.at.add(to).cast(), from, bytes, lane.stream.0) })
+    }
+
+    /// Sets device memory to zero, in the lane's order.
+    pub(crate) fn wipe(&self, address: Address, bytes: usize, lane: &Lane) -> Result<(), Failure> {
+        // SAFETY: the driver refuses addresses that are not the context's.
+        done(unsafe { (self.set)(address, 0, bytes, lane.stream.0) })
     }
 
     /// Launches a kernel whose one parameter is `parameter`, by value.
@@ -292,56 +314,106 @@ impl Driver {
         function: Handle,
         grid: u32,
         block: u32,
-        stream: Handle,
+        lane: &Lane,
         parameter: &P,
     ) -> Result<(), Failure> {
         let mut parameters = [std::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         let none = std::ptr::null_mut();
         // SAFETY: the driver copies the parameter before the call returns. What the kernel touches is `plan.rs`'s duty.
         done(unsafe {
-            (self.launch)(function.0, grid, 1, 1, block, 1, 1, 0, stream.0, parameters.as_mut_ptr(), none)
+            (self.launch)(
+                function.0,
+                grid,
+                1,
+                1,
+                block,
+                1,
+                1,
+                0,
+                lane.stream.0,
+                parameters.as_mut_ptr(),
+                none,
+            )
         })
     }
 
-    /// Pinned host memory, zeroed.
-    pub(crate) fn pin(&self, len: usize) -> Result<Pinned, Failure> {
-        let mut at = std::ptr::null_mut();
-        // SAFETY: writes one pointer.
-        done(unsafe { (self.pin)(&mut at, len, 0) })?;
-        let at = at.cast::<u8>();
-        // SAFETY: the driver gave us so many bytes.
-        unsafe { at.write_bytes(0, len) };
-        Ok(Pinned { at, len })
+    /// Has the lane's event come behind everything that the lane was told so far.
+    pub(crate) fn record(&self, lane: &mut Lane) -> Result<(), Failure> {
+        // SAFETY: both of this context and alive.
+        done(unsafe { (self.event_record)(lane.event.0, lane.stream.0) })?;
+        if lane.usage == Usage::Streams {
+            lane.usage = Usage::Recorded;
+        }
+        Ok(())
     }
 
-    /// Frees pinned memory that no stream uses any more.
-    pub(crate) fn unpin(&self, pinned: Pinned) -> Result<(), Failure> {
-        // SAFETY: it came from `pin`, and is gone by value.
-        done(unsafe { (self.unpin)(pinned.at.cast()) })
+    /// Whether the event behind everything that the lane was told has come. If so, its memory is ours again.
+    pub(crate) fn is_done(&self, lane: &mut Lane) -> Result<bool, Failure> {
+        if lane.usage != Usage::Recorded {
+            return Ok(lane.usage == Usage::Ours);
+        }
+        // SAFETY: an event that is alive.
+        match done(unsafe { (self.event_query)(lane.event.0) }) {
+            Ok(()) => {
+                lane.usage = Usage::Ours;
+                Ok(true)
+            }
+            Err(Failure::NOT_READY) => Ok(false),
+            Err(failure) => Err(failure),
+        }
     }
 }
 
-/// Page-locked host memory. The driver may read or write it while a stream that was told to is not done; its owner
-/// touches it only before and after.
-pub(crate) struct Pinned {
+/// Whose a lane's memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Usage {
+    Ours,
+    /// The stream was told to copy.
+    Streams,
+    /// As above, and to say so when it has.
+    Recorded,
+}
+
+/// Page-locked host memory, and a stream of its own that alone copies from it and to it.
+pub(crate) struct Lane {
     at: *mut u8,
     len: usize,
+    stream: Handle,
+    event: Handle,
+    usage: Usage,
 }
 
-// SAFETY: it is memory, owned by one value.
-unsafe impl Send for Pinned {}
+// SAFETY: memory and handles, owned by one value.
+unsafe impl Send for Lane {}
 
-impl Pinned {
-    /// Its bytes. No stream may be using it now.
+impl Lane {
+    /// The memory.
+    ///
+    /// # Panics
+    /// If its stream may be using it.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: `pin` got so many bytes, all initialised; no stream writes to it now, which is the caller's word.
+        assert_eq!(self.usage, Usage::Ours, "the driver may be writing to it");
+        // SAFETY: `lane` got so many bytes, all initialised, and no stream uses them now, by the line above.
         unsafe { std::slice::from_raw_parts(self.at, self.len) }
     }
 
-    /// Its bytes. No stream may be using it now.
+    /// The memory.
+    ///
+    /// # Panics
+    /// If its stream may be using it.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        assert_eq!(self.usage, Usage::Ours, "the driver may be using it");
         // SAFETY: as in `bytes`.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
+    }
+
+    /// Overwrites the memory, whoever may still be using it: a copy that is under way could at worst write some of it
+    /// again.
+    fn scrub(&mut self) {
+        for at in 0..self.len {
+            // SAFETY: within the lane's memory. No reference to it exists, and nothing is assumed of what is read later.
+            unsafe { self.at.add(at).write_volatile(0) };
+        }
     }
 }
 
@@ -359,3 +431,73 @@ pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: `repr(C)`, six 64-bit numbers.
 unsafe impl Plain for crate::plan::Message {}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    thread_local! {
+        /// Calls that this thread's pretended drivers have seen, by name.
+        pub(crate) static CALLS: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    }
+
+    unsafe extern "C" fn pin(to: *mut *mut c_void, bytes: usize, _: c_uint) -> c_int {
+        // SAFETY: the caller's pointer, and a size that is not 0; what the test leaves there is its process's.
+        unsafe { *to = libc::calloc(bytes, 1) };
+        0
+    }
+
+    unsafe extern "C" fn create(to: *mut *mut c_void, _: c_uint) -> c_int {
+        // SAFETY: the caller's pointer.
+        unsafe { *to = std::ptr::dangling_mut::<u64>().cast() };
+        0
+    }
+
+    unsafe extern "C" fn not_ready(_: *mut c_void) -> c_int {
+        Failure::NOT_READY.0
+    }
+
+    /// A driver that does nothing and says that it did.
+    pub(crate) fn pretended() -> Driver {
+        Driver { pin, stream_create: create, event_create: create, ..Driver::idle() }
+    }
+
+    fn panics(what: impl FnOnce()) -> bool {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(what)).is_err()
+    }
+
+    #[test]
+    fn a_lane_lends_its_memory_to_nobody_while_its_stream_may_use_it() {
+        let mut driver = pretended();
+        for copies_in in [true, false] {
+            let mut lane = driver.lane(64).unwrap();
+            lane.bytes_mut().fill(1);
+            match copies_in {
+                true => driver.copy_in(0, &mut lane, 0, 64).unwrap(),
+                false => driver.copy_out(&mut lane, 0, 0, 64).unwrap(),
+            }
+            assert!(panics(|| _ = lane.bytes()) && panics(|| _ = lane.bytes_mut()));
+            assert_eq!(driver.is_done(&mut lane), Ok(false), "no event is behind the copy");
+            driver.record(&mut lane).unwrap();
+            driver.event_query = not_ready;
+            assert_eq!(driver.is_done(&mut lane), Ok(false));
+            assert!(panics(|| _ = lane.bytes()) && panics(|| _ = lane.bytes_mut()));
+            // A copy behind the event needs another one.
+            driver.copy_out(&mut lane, 0, 0, 1).unwrap();
+            driver.event_query = pretended().event_query;
+            assert_eq!(driver.is_done(&mut lane), Ok(false));
+            driver.record(&mut lane).unwrap();
+            assert_eq!(driver.is_done(&mut lane), Ok(true));
+            assert_eq!(lane.bytes(), [1; 64]);
+            driver.copy_in(0, &mut lane, 0, 1).unwrap();
+            lane.scrub();
+            driver.record(&mut lane).unwrap();
+            assert_eq!(driver.is_done(&mut lane), Ok(true));
+            assert_eq!(lane.bytes(), [0; 64]);
+            assert!(panics(|| _ = driver.copy_in(0, &mut lane, 1, 64)));
+            driver.close_lane(lane).unwrap();
+        }
+    }
+}

@@ -280,6 +280,68 @@ fn a_failed_launch_a_lost_device_a_hang_and_a_flipped_bit_cost_time_only() {
     survives("flip=1", "wrong-result");
 }
 
+/// A device that is lost while all its slots are full.
+fn lose(fault: &str) -> StandIn {
+    let driver = StandIn::new();
+    let runtime = runtime(driver.find().unwrap());
+    let (key, plain) = (key(), plain());
+    let make = || run(Kind::Aes256GcmSeal, &key, plain.clone());
+    let mut dispatcher = runtime.dispatcher();
+    through(&mut dispatcher, make).1.unwrap();
+    driver.set(&format!("{fault},after={}", driver.count("launches")));
+    let tokens: Vec<_> = (0..4)
+        .filter_map(|_| match dispatcher.submit(make()) {
+            Submitted::Pending(token) => Some(token),
+            Submitted::Done(_) => None,
+        })
+        .collect();
+    dispatcher.flush();
+    assert!(!tokens.is_empty());
+    for token in tokens {
+        assert_eq!(wait(&mut dispatcher, token).1, Ok(plain.len()));
+    }
+    drop((dispatcher, runtime));
+    for _ in 0..20_000 {
+        if driver.count("released") > 0 {
+            return driver;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("the context is kept");
+}
+
+#[test]
+fn no_message_stays_in_host_memory_that_a_lost_device_does_not_give_back() {
+    let driver = lose("lost=1");
+    assert!(driver.count("live") > 0, "the driver has taken it back");
+    assert_eq!((driver.count("dirty"), driver.count("wrong")), (0, 0));
+}
+
+#[test]
+fn what_a_lost_device_takes_back_it_gets_back() {
+    let driver = lose("launch_error=700");
+    assert_eq!((driver.count("live"), driver.count("dirty"), driver.count("wrong")), (0, 0, 0));
+}
+
+#[test]
+fn a_context_that_could_not_be_had_is_not_given_back() {
+    let driver = StandIn::new();
+    driver.set("lost=1,after=-1");
+    let engine = driver.find().unwrap();
+    let mut instance = engine.open(0).unwrap();
+    for _ in 0..20_000 {
+        // One request so that a submission says what is wrong.
+        if instance.window().requests == 1 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let request = run(Kind::Aes256GcmSeal, &key(), plain());
+    let refused = instance.submit(wattlock_core::Token(1), request, 0).err().map(|refused| refused.error);
+    assert_eq!(refused, Some(Error::Device(wattlock_core::Fault::Lost)));
+    assert_eq!((driver.count("released"), driver.count("live")), (0, 0));
+}
+
 #[test]
 fn a_forked_child_never_touches_the_driver() {
     let driver = StandIn::new();

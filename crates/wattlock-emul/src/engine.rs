@@ -103,7 +103,7 @@ impl Engine for Emulated {
         self.model.window
     }
 
-    fn takes_runs(&self, kind: Kind) -> bool {
+    fn takes_runs(&self, kind: Kind, _longest: usize) -> bool {
         self.model.gpu.is_some() && self.description.queued.contains(kind)
     }
 

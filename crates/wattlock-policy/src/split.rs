@@ -173,9 +173,9 @@ impl Split {
             return Some(start..self.free.start);
         }
         let mut back = self.returned.pop()?;
-        if back.end - back.start > most {
-            self.returned.push(back.start + most..back.end);
-            back.end = back.start + most;
+        if back.end - back.start > size {
+            self.returned.push(back.start + size..back.end);
+            back.end = back.start + size;
         }
         Some(back)
     }
@@ -231,10 +231,11 @@ impl Split {
         }
     }
 
-    /// A piece that the device has and that the CPU, which has nothing left to claim, would do much sooner: the device
-    /// has slowed down, or does not answer. The owner takes it out of the device and calls [`Split::give_back`].
+    /// A piece that the device has and that the CPU, which has nothing else to claim than what came back, would do much
+    /// sooner: the device has slowed down, or does not answer. The owner takes it out of the device and calls
+    /// [`Split::give_back`]. There may be another one at once.
     pub fn overdue(&self, now: Nanos) -> Option<Range<u64>> {
-        if self.border.is_some() || !self.free.is_empty() || !self.returned.is_empty() {
+        if self.border.is_some() || !self.free.is_empty() {
             return None;
         }
         // The one that the device would end last.
@@ -242,7 +243,9 @@ impl Split {
         let (rate, waits) = self.device_rate(now);
         let chunks = (piece.range.end - piece.range.start) as f64;
         let device = waits as f64 / rate;
-        let cpu = (chunks + self.cpu_out as f64) / (self.thread.now * self.threads);
+        // It would be done last, after what was taken back before.
+        let before = self.cpu_out + self.waits_for_cpu();
+        let cpu = (chunks + before as f64) / (self.thread.now * self.threads);
         // Twice: taking it back costs what the device has done of it.
         (device > 2.0 * cpu).then(|| piece.range.clone())
     }
@@ -256,22 +259,38 @@ impl Split {
         }
     }
 
+    /// The device will do nothing of what it has.
+    pub fn give_back_all(&mut self) {
+        while let Some(piece) = self.pieces.front() {
+            self.give_back(piece.range.clone());
+        }
+    }
+
     /// The device claims nothing more, and the CPU may claim everything. Pieces in flight are given back or done as
     /// before.
     pub fn device_gone(&mut self) {
         self.gone = true;
     }
 
-    /// Whether there is nothing left to claim for either side.
+    /// Whether there is nothing left to claim for either side now. What the device has may still come back.
     pub fn is_empty(&self) -> bool {
         self.free.is_empty() && self.returned.is_empty()
     }
 
+    /// Whether there will never be anything to claim any more: nothing is left, and the device has nothing.
+    pub fn is_over(&self) -> bool {
+        self.is_empty() && self.pieces.is_empty()
+    }
+
+    /// Chunks that came back and that nobody has claimed since.
+    fn waits_for_cpu(&self) -> u64 {
+        self.returned.iter().map(|range| range.end - range.start).sum()
+    }
+
     /// Nanoseconds until everything is done if both sides work at their rates to the end.
     fn ends_in(&self, now: Nanos) -> f64 {
-        let returned: u64 = self.returned.iter().map(|range| range.end - range.start).sum();
         let (rate, waits) = self.device_rate(now);
-        let left = (self.free.end - self.free.start) + returned + self.cpu_out + waits;
+        let left = (self.free.end - self.free.start) + self.waits_for_cpu() + self.cpu_out + waits;
         let device = if self.gone { 0.0 } else { rate };
         left as f64 / (self.thread.now * self.threads + device)
     }
@@ -303,4 +322,172 @@ pub(crate) fn by_rates(machine: &Machine, job: &Job) -> Option<Split> {
     let device = rate(best).unwrap_or(cpu);
     let bytes = job.chunks.saturating_mul(job.chunk_bytes as u64);
     (device * 60.0 > cpu && bytes >= 4 * DEVICE_MOST).then(|| Split::meeting(job, *best, thread, device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNK: usize = 1 << 14;
+    const DEVICE: EngineId = EngineId(1);
+
+    fn job(chunks: u64, threads: u32) -> Job {
+        let (kind, devices) = (Kind::Aes256GcmSeal, vec![DEVICE]);
+        Job { kind, chunks, chunk_bytes: CHUNK, devices, threads }
+    }
+
+    /// Everything is claimed, by the device as much as it may; the CPU has done its part, and the device has not begun.
+    fn hung(chunks: u64, threads: u32) -> (Split, Vec<Range<u64>>) {
+        let mut split = Split::meeting(&job(chunks, threads), DEVICE, 1.0, 16.0);
+        let mut flying = Vec::new();
+        while let Some(piece) = split.claim(Side::Device, 0) {
+            flying.push(piece);
+        }
+        while let Some(piece) = split.claim(Side::Cpu, 0) {
+            let ns = (piece.end - piece.start) * CHUNK as u64;
+            split.done(Side::Cpu, &piece, 0, ns);
+        }
+        (split, flying)
+    }
+
+    #[test]
+    fn what_comes_back_is_shared_by_all_threads() {
+        let (mut split, _) = hung(256, 8);
+        while let Some(late) = split.overdue(10_000_000_000) {
+            split.give_back(late);
+        }
+        let claimed: Vec<_> = (0..8).map_while(|_| split.claim(Side::Cpu, 10_000_000_000)).collect();
+        assert_eq!(claimed.len(), 8, "{claimed:?}");
+    }
+
+    #[test]
+    fn all_that_a_hung_device_has_comes_back_before_a_thread_has_claimed_any() {
+        let (mut split, flying) = hung(1 << 12, 8);
+        assert!(flying.len() > 1 && split.is_empty() && !split.is_over());
+        for piece in flying.iter().rev() {
+            assert_eq!(split.overdue(10_000_000_000).as_ref(), Some(piece));
+            split.give_back(piece.clone());
+        }
+        assert!(split.overdue(20_000_000_000).is_none() && !split.is_over());
+    }
+
+    /// Steele, Lea and Flood's generator.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (z ^ (z >> 31)) % bound
+        }
+    }
+
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Chunk {
+        Free,
+        Claimed,
+        Done,
+    }
+
+    /// What a job's owner sees, in any order that may happen, with each side's promises checked.
+    struct Owner {
+        split: Split,
+        chunks: Vec<Chunk>,
+        cpu: Vec<(Range<u64>, Nanos)>,
+        device: Vec<(Range<u64>, Nanos)>,
+    }
+
+    impl Owner {
+        fn turn(&mut self, range: &Range<u64>, from: Chunk, to: Chunk) {
+            for chunk in range.clone() {
+                let here = &mut self.chunks[chunk as usize];
+                assert_eq!(*here, from, "chunk {chunk} is to be {to:?}");
+                *here = to;
+            }
+        }
+
+        fn claim(&mut self, side: Side, now: Nanos) {
+            let Some(range) = self.split.claim(side, now) else { return };
+            assert!(!range.is_empty());
+            self.turn(&range, Chunk::Free, Chunk::Claimed);
+            let mine = if side == Side::Cpu { &mut self.cpu } else { &mut self.device };
+            mine.push((range, now));
+        }
+
+        fn done(&mut self, side: Side, which: u64, now: Nanos) {
+            let mine = if side == Side::Cpu { &mut self.cpu } else { &mut self.device };
+            if mine.is_empty() {
+                return;
+            }
+            let (range, claimed) = mine.swap_remove(which as usize % mine.len());
+            self.split.done(side, &range, claimed, now);
+            self.turn(&range, Chunk::Claimed, Chunk::Done);
+        }
+
+        fn take_back(&mut self, range: &Range<u64>) {
+            let at = self.device.iter().position(|(one, _)| one == range).expect("a piece of the device's");
+            self.device.remove(at);
+            self.turn(range, Chunk::Claimed, Chunk::Free);
+            self.split.give_back(range.clone());
+        }
+    }
+
+    /// A job to its end. The device answers nothing after so many steps; a border's owner takes pieces back then, and one
+    /// of sides that meet waits for [`Split::overdue`].
+    fn to_the_end(seed: u64) -> (u64, u64) {
+        let mut random = Random(seed);
+        let chunks = 1 + random.below(6000);
+        let (job, threads) = (job(chunks, 1 + random.below(8) as u32), 1 + random.below(8));
+        let border = seed.is_multiple_of(3).then(|| random.below(1001) as f64 / 1000.0);
+        let split = match border {
+            Some(share) => Split::at_border(&job, DEVICE, share),
+            None => Split::meeting(&job, DEVICE, 1.0, (1 + random.below(300)) as f64 / 10.0),
+        };
+        let (hangs, mut now) = (random.below(400), 0);
+        let mut owner =
+            Owner { split, chunks: vec![Chunk::Free; chunks as usize], cpu: Vec::new(), device: Vec::new() };
+        for step in 0.. {
+            assert!(step < 1_000_000, "seed {seed}: it does not end");
+            now += random.below(300_000);
+            let which = random.below(1 << 20);
+            match random.below(6) {
+                0 | 1 if (owner.cpu.len() as u64) < threads => owner.claim(Side::Cpu, now),
+                2 => owner.claim(Side::Device, now),
+                3 => owner.done(Side::Cpu, which, now),
+                4 if step < hangs => owner.done(Side::Device, which, now),
+                5 if border.is_none() => {
+                    let late = owner.split.overdue(now);
+                    late.into_iter().for_each(|range| owner.take_back(&range));
+                }
+                5 if step > hangs + 50 => {
+                    owner.split.device_gone();
+                    let mine: Vec<_> = owner.device.iter().map(|(range, _)| range.clone()).collect();
+                    mine.iter().for_each(|range| owner.take_back(range));
+                }
+                _ => {}
+            }
+            let (cpu, device) = owner.split.shares();
+            let of = |state| owner.chunks.iter().filter(|chunk| **chunk == state).count() as u64;
+            if step % 64 == 0 {
+                assert_eq!(cpu + device, of(Chunk::Claimed) + of(Chunk::Done), "seed {seed}");
+            }
+            if owner.split.is_over() {
+                assert_eq!(of(Chunk::Free), 0, "seed {seed}");
+                assert!(owner.device.is_empty());
+                while !owner.cpu.is_empty() {
+                    owner.done(Side::Cpu, which, now);
+                }
+                break;
+            }
+        }
+        assert!(owner.chunks.iter().all(|chunk| *chunk == Chunk::Done), "seed {seed}");
+        owner.split.shares()
+    }
+
+    #[test]
+    fn every_chunk_is_done_exactly_once_in_any_order_whoever_hangs() {
+        let shares: Vec<_> = (0..600).map(to_the_end).collect();
+        assert!(shares.iter().filter(|(cpu, device)| *cpu > 0 && *device > 0).count() > 100);
+    }
 }

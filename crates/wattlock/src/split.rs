@@ -47,11 +47,11 @@ pub trait DeviceSide {
     /// Why the job ends early.
     type Error;
 
-    /// A request, which is a run, for these chunks.
+    /// A request, which is a run, for these chunks. `None`: the door wants nothing more of the device.
     ///
     /// # Errors
     /// The job's.
-    fn make(&mut self, chunks: &Range<u64>) -> Result<OwnedRequest, Self::Error>;
+    fn make(&mut self, chunks: &Range<u64>) -> Result<Option<OwnedRequest>, Self::Error>;
 
     /// What became of it.
     ///
@@ -65,7 +65,8 @@ pub trait DeviceSide {
         dispatcher: &mut Dispatcher,
     ) -> Result<(), Self::Error>;
 
-    /// The device will not do these after all; `request` is as it was made.
+    /// The device will not do these after all. What `request` still has of its buffers is as it was made, but for the
+    /// output.
     fn forget(&mut self, request: &mut OwnedRequest);
 }
 
@@ -73,7 +74,7 @@ impl Runtime {
     /// Whether a job of so many chunks, done by so many threads, is to be split, and how. `None`: it is not.
     pub fn split(&self, kind: Kind, chunks: u64, chunk_bytes: usize, threads: usize) -> Option<SplitJob> {
         let takes = |engine: &&wattlock_policy::EngineView| {
-            !engine.class.is_cpu() && self.engines()[engine.id.index()].takes_runs(kind)
+            !engine.class.is_cpu() && self.engines()[engine.id.index()].takes_runs(kind, chunk_bytes)
         };
         let devices: Vec<EngineId> =
             self.machine().engines.iter().filter(takes).map(|engine| engine.id).collect();
@@ -91,7 +92,7 @@ impl SplitJob {
         self.split.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next chunks for a CPU thread; `None` if there are none now.
+    /// The next chunks for a CPU thread; `None` if there are none now ([`SplitJob::is_over`]).
     pub fn claim(&self) -> Option<Claimed> {
         let at = self.clock.now();
         let chunks = self.locked().claim(Side::Cpu, at)?;
@@ -113,12 +114,14 @@ impl SplitJob {
         self.locked().shares()
     }
 
-    /// Keeps the device busy until it has no more to claim and has answered. What is then left is the CPU's: the caller
-    /// goes on as a CPU thread.
+    /// Keeps the device busy until it has no more to claim and has answered, or the door wants no more of it. What is then
+    /// left is the CPU's: the caller goes on as a CPU thread.
     ///
     /// # Errors
-    /// The door's. What is in flight is then taken back, and nothing more is claimed by either side.
+    /// The door's. The device then claims nothing more, and what it still had is the CPU's, too: a door whose job has
+    /// failed at one chunk may have to finish those before it.
     pub fn serve<D: DeviceSide>(&self, dispatcher: &mut Dispatcher, door: &mut D) -> Result<(), D::Error> {
+        let _ended = Ended(self);
         let mut flying: Vec<(Token, Range<u64>, Nanos)> = Vec::new();
         let outcome = self.serve_all(dispatcher, door, &mut flying);
         for (token, ..) in flying {
@@ -126,7 +129,6 @@ impl SplitJob {
                 door.forget(&mut request);
             }
         }
-        self.without_device();
         outcome
     }
 
@@ -148,7 +150,7 @@ impl SplitJob {
             while !dispatcher.is_away(self.device) {
                 let at = self.clock.now();
                 let Some(chunks) = self.locked().claim(Side::Device, at) else { break };
-                let request = door.make(&chunks)?;
+                let Some(request) = door.make(&chunks)? else { return Ok(()) };
                 match dispatcher.submit_to(self.device, request) {
                     Submitted::Pending(token) => flying.push((token, chunks, at)),
                     Submitted::Done(completion) => {
@@ -184,6 +186,12 @@ impl SplitJob {
         dispatcher: &mut Dispatcher,
         door: &mut D,
     ) -> Result<(), D::Error> {
+        if let Err(Error::Device(_)) = completion.result {
+            // The CPU did not do it in the device's place, since the request went with the device. It is to be made anew.
+            door.forget(&mut completion.request);
+            self.locked().give_back(chunks.clone());
+            return Ok(());
+        }
         self.locked().done(Side::Device, chunks, at, self.clock.now());
         door.take(chunks, &mut completion.request, completion.result, dispatcher)
     }
@@ -204,8 +212,24 @@ impl SplitJob {
         true
     }
 
-    /// Whether everything has been claimed.
-    pub fn is_empty(&self) -> bool {
+    /// Whether nothing can be claimed now. What the device has may still come back.
+    fn is_empty(&self) -> bool {
         self.locked().is_empty()
+    }
+
+    /// Whether there will never be anything to claim any more. A CPU thread that gets nothing to claim waits for this.
+    pub fn is_over(&self) -> bool {
+        self.locked().is_over()
+    }
+}
+
+/// However a device's side ends, by a panic too: what it had is the CPU's, or the CPU's threads would wait for ever.
+struct Ended<'a>(&'a SplitJob);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let mut split = self.0.locked();
+        split.give_back_all();
+        split.device_gone();
     }
 }

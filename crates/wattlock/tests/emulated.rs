@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use common::{HandClock, assert_right, builder_with, digest, drain, misfit, seal};
 use wattlock::policy::Settings;
-use wattlock::{Runtime, Submitted};
-use wattlock_core::{Description, Engine, Error, Kind, Request, known_answers};
+use wattlock::{Dispatcher, Runtime, Submitted};
+use wattlock_core::{
+    Algorithm, Data, Description, Engine, Error, Item, Key, Kind, Request, Run, execute, known_answers,
+};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
 use wattlock_emul::{Effect, Emulated, Fault, Model, Pace, Trigger};
@@ -92,6 +94,73 @@ fn every_policy_returns_every_request_whatever_the_card_does() {
     for policy in wattlock::policy::NAMES {
         for fault in faults {
             work(&runtime(policy, vec![fault]), 300);
+        }
+    }
+}
+
+/// A plain request, runs and a plain request, all in place, in one call; `None` before the card has done any.
+fn runs_among_plain_ones(runtime: &Runtime, dispatcher: &mut Dispatcher) -> Option<[Vec<u8>; 5]> {
+    const LENGTHS: [usize; 5] = [400, 3 * 500 - 77, 400, 2 * 500, 400];
+    let key = Key::symmetric(Algorithm::Aes256Gcm, &[5; 32]).unwrap();
+    let run = Run::Stride(500);
+    let nonces: Vec<u8> = (0..60).collect();
+    let mut buffers = LENGTHS.map(|len| (0..len).map(|i| i as u8).collect::<Vec<u8>>());
+    let mut tags = [[0; 16]; 5];
+    let before = requests_on_card(runtime);
+    for kind in [Kind::Aes256GcmSeal, Kind::Aes256GcmOpen] {
+        let parts = buffers.iter_mut().zip(&mut tags).enumerate();
+        let mut items: Vec<Item<'_>> = parts
+            .map(|(i, (buffer, tag))| {
+                let (is_run, count) = (i % 2 == 1, buffer.len().div_ceil(500));
+                let request = Request::new(kind, &key, Data::InPlace(buffer));
+                let nonce = &nonces[i..i + 12 * count];
+                match is_run {
+                    true => Item::new(Request { nonce, run: Some(&run), ..request }),
+                    false => Item::new(Request { nonce, tag, ..request }),
+                }
+            })
+            .collect();
+        dispatcher.run_all(&mut items);
+        let results = items.into_iter().map(|item| item.result.unwrap()).collect::<Vec<_>>();
+        assert_eq!(results, LENGTHS, "{kind:?}");
+        if kind == Kind::Aes256GcmSeal {
+            let mut by_cpu = LENGTHS.map(|len| (0..len).map(|i| i as u8).collect::<Vec<u8>>());
+            for (i, buffer) in by_cpu.iter_mut().enumerate() {
+                let (count, mut tag) = (buffer.len().div_ceil(500), [0; 16]);
+                let request = Request::new(kind, &key, Data::InPlace(buffer));
+                let nonce = &nonces[i..i + 12 * count];
+                let mut request = match i % 2 == 1 {
+                    true => Request { nonce, run: Some(&run), ..request },
+                    false => Request { nonce, tag: &mut tag, ..request },
+                };
+                execute(&Instruction::new(), &mut request).unwrap();
+                assert!(i % 2 == 1 || tag == tags[i], "{i}: another tag than the CPU's");
+            }
+            assert!(buffers == by_cpu, "other bytes than the CPU's");
+        }
+    }
+    // Of each direction: three requests, and five messages of two runs.
+    let done = requests_on_card(runtime) - before;
+    (done == 16).then_some(buffers)
+}
+
+#[test]
+fn a_run_behind_a_plain_request_gives_the_cpu_s_bytes_on_a_card() {
+    let runtime = runtime("offload", Vec::new());
+    let mut dispatcher = runtime.dispatcher();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let opened = loop {
+        assert!(std::time::Instant::now() < deadline, "the card is never used");
+        if let Some(buffers) = runs_among_plain_ones(&runtime, &mut dispatcher) {
+            break buffers;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    };
+    for (index, buffer) in opened.iter().enumerate() {
+        for (at, byte) in buffer.iter().enumerate() {
+            // The tags of a run lie behind its messages.
+            let tag = index % 2 == 1 && (at % 500 >= 484 || at >= buffer.len() - 16);
+            assert!(tag || *byte == at as u8, "request {index}, byte {at}");
         }
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::*;
-use wattlock::policy::{Ask, Choice, EngineId, Outcome, Policy, Weather};
+use wattlock::policy::{Ask, Choice, EngineId, Migration, Outcome, Policy, Weather};
 use wattlock::telemetry::Snapshot;
 use wattlock::{Runtime, Submitted};
 use wattlock_core::{
-    Data, Description, Engine, EngineClass, Error, Fault, Item, Key, Kind, KindSet, Nanos, Request, Shape,
-    known_answers,
+    Data, Description, Engine, EngineClass, Error, Fault, Item, Key, Kind, KindSet, Nanos, OwnedRequest,
+    Request, Run, Shape, execute, known_answers,
 };
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -91,6 +91,93 @@ fn each_fault_is_invisible_but_for_its_reason() {
         assert_right(&back[0]);
         assert!(fallbacks(&runtime).contains(&(reason.to_owned(), 1)), "{act:?}: {:?}", fallbacks(&runtime));
     }
+}
+
+#[test]
+fn a_result_shorter_than_its_input_is_wrong_whether_it_is_checked_or_not() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, seal(0));
+    device.will(&[Act::Short]);
+    pending(dispatcher.submit(seal(7)));
+    let back = drain(&mut dispatcher, &clock);
+    assert_right(&back[0]);
+    assert!(fallbacks(&runtime).contains(&("wrong-result".to_owned(), 1)), "{:?}", fallbacks(&runtime));
+}
+
+/// A run of three messages, in either direction, and what the CPU makes of it.
+fn run_of_three(kind: Kind) -> (OwnedRequest, OwnedRequest) {
+    let make = |kind, input: &[u8]| {
+        let mut request = OwnedRequest::new(kind, seal_key(), input.to_vec(), input.len());
+        request.nonce = (0..36).collect();
+        request.run = Some(Box::new(Run::Stride(116)));
+        request
+    };
+    let by_cpu = |mut request: OwnedRequest| {
+        execute(&Instruction::new(), &mut request.view()).unwrap();
+        request
+    };
+    let plain: Vec<u8> = (0..3 * 116 - 40).map(|i| i as u8).collect();
+    let sealed = by_cpu(make(Kind::Aes256GcmSeal, &plain));
+    let request = match kind {
+        Kind::Aes256GcmSeal => make(kind, &plain),
+        _ => make(kind, &sealed.output),
+    };
+    let done = by_cpu(copied(&request));
+    (request, done)
+}
+
+/// As the policy of the others, and moves what is held to the CPU.
+struct Mover(HoldEverything);
+
+impl Policy for Mover {
+    fn name(&self) -> &'static str {
+        "mover"
+    }
+
+    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
+        self.0.choose(ask, weather, now)
+    }
+
+    fn migrate(&mut self, weather: &Weather, _: Nanos) -> Option<Migration> {
+        (weather.engines[2].held > 0).then_some(Migration { from: EngineId(2), to: EngineId(0) })
+    }
+}
+
+#[test]
+fn a_run_that_is_moved_to_the_cpu_is_done_message_by_message() {
+    for kind in [Kind::Aes256GcmSeal, Kind::Aes256GcmOpen] {
+        let (device, clock) = (Scripted::new(4), HandClock::default());
+        let queued = device.description().queued;
+        let runtime = builder(&device, &clock, 1)
+            .own_policy("mover", move |_| Box::new(Mover(HoldEverything(queued))))
+            .build()
+            .unwrap();
+        let mut dispatcher = runtime.dispatcher();
+        let (request, by_cpu) = run_of_three(kind);
+        prove(&mut dispatcher, &clock, copied(&request));
+        let before = requests_on(&runtime, "instruction");
+        pending(dispatcher.submit(request));
+        let back = drain(&mut dispatcher, &clock);
+        assert_eq!((back.len(), back[0].result), (1, Ok(by_cpu.input.len())));
+        assert!(back[0].request.output == by_cpu.output, "{kind:?}");
+        assert_eq!(requests_on(&runtime, "instruction") - before, 3);
+    }
+}
+
+#[test]
+fn a_device_that_takes_no_runs_is_given_none() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    device.script.lock().unwrap().runs = false;
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, seal(0));
+    let submitted = device.script.lock().unwrap().submitted;
+    let (request, by_cpu) = run_of_three(Kind::Aes256GcmSeal);
+    let Submitted::Done(done) = dispatcher.submit(request) else { panic!("it was given the run") };
+    assert_eq!((done.result, device.script.lock().unwrap().submitted), (Ok(by_cpu.input.len()), submitted));
+    assert!(done.request.output == by_cpu.output);
 }
 
 /// As the policy of the others, and counts the failures it is told of.

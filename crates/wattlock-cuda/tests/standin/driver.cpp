@@ -16,7 +16,8 @@
 //
 // wl_standin_count() says what it has seen: "live" (allocations, streams, events, modules and context shares that were
 // not given back), "unwiped" (bytes of memory given back that were neither zero nor as they were given out), "launches",
-// "wrong" (copies, memsets and handles outside of what there is).
+// "wrong" (copies, memsets and handles outside of what there is), "dirty" (bytes of host memory not given back that are
+// neither zero nor as they were given out), "released" (context shares given back).
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -54,6 +55,7 @@ struct Driver {
     std::map<std::string, long long> told{{"version", 13000}, {"devices", 1}, {"capability", 90}, {"memory", 1ll << 34}};
     std::map<std::string, long long> seen;
     std::map<uintptr_t, size_t> memory;
+    std::set<uintptr_t> host;  // of them, those on the host
     size_t used = 0;
     std::set<void *> alive;
 };
@@ -148,6 +150,7 @@ int give(void **to, size_t bytes, bool on_device) {
     if (!at) return 2;
     memset(at, POISON, bytes);
     d.memory[(uintptr_t)at] = bytes;
+    if (!on_device) d.host.insert((uintptr_t)at);
     if (on_device) d.used += bytes;
     d.seen["live"]++;
     *to = at;
@@ -168,9 +171,22 @@ int take(void *at, bool on_device) {
             fprintf(stderr, "unwiped: byte %zu of %zu, %s\n", i, found->second, on_device ? "device" : "host");
     if (on_device) d.used -= found->second;
     d.memory.erase(found);
+    d.host.erase((uintptr_t)at);
     d.seen["live"]--;
     free(at);
     return 0;
+}
+
+long long dirty() {
+    Driver &d = driver();
+    std::lock_guard<std::mutex> held(d.lock);
+    long long bytes = 0;
+    for (uintptr_t at : d.host)
+        for (size_t i = 0; i < d.memory[at]; i++) {
+            unsigned char byte = ((const unsigned char *)at)[i];
+            bytes += byte != 0 && byte != POISON;
+        }
+    return bytes;
 }
 
 void work(Stream *stream) {
@@ -202,7 +218,7 @@ int push(void *handle, std::function<void()> what) {
 extern "C" {
 
 void wl_standin_set(const char *text) { tell(text); }
-long long wl_standin_count(const char *name) { return seen(name); }
+long long wl_standin_count(const char *name) { return strcmp(name, "dirty") ? seen(name) : dirty(); }
 
 int cuInit(unsigned) {
     if (const char *text = getenv("WATTLOCK_STANDIN")) tell(text);
@@ -242,6 +258,7 @@ int cuDevicePrimaryCtxRetain(void **to, int) {
 }
 int cuDevicePrimaryCtxRelease_v2(int) {
     count("live", -1);
+    count("released");
     return lost() ? 719 : 0;
 }
 int cuCtxSetCurrent(void *to) {

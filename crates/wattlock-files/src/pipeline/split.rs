@@ -92,19 +92,18 @@ pub(super) fn run(
             }
             while claimed(&mut dispatcher) {}
         });
-        let next = || (!job.is_empty()).then_some(());
+        if served.is_err() {
+            // Without that thread nobody claims for the device, nor what a border keeps for it.
+            job.without_device();
+        }
+        let next = || (!job.is_over()).then_some(());
         let work = |crypto: &mut dyn Crypto, ()| {
-            if !claimed(crypto) && !job.is_empty() {
-                // What is left is the device's, or will come back from it.
+            if !claimed(crypto) && !job.is_over() {
+                // What is left is the device's, or will come back from it, and is then for every thread.
                 std::thread::sleep(NOTHING_TO_CLAIM);
             }
         };
         source.in_order(threads, threads, next, work, |()| {});
-        if served.is_err() {
-            // Without that thread nobody claims for the device, nor what a border keeps for it.
-            job.without_device();
-            source.here(|crypto| while claimed(crypto) {});
-        }
     });
     source.here(|crypto| piece(crypto, last));
     match report.first.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -162,8 +161,12 @@ impl DeviceSide for Device<'_> {
     /// With the number of the chunk.
     type Error = (u64, Error);
 
-    fn make(&mut self, chunks: &Range<u64>) -> Result<OwnedRequest, Self::Error> {
+    fn make(&mut self, chunks: &Range<u64>) -> Result<Option<OwnedRequest>, Self::Error> {
         let here = |error| (chunks.start, error);
+        // The device claims from the back: all that it has lies behind the failure, too.
+        if self.work.failed.load(Relaxed) < chunks.start {
+            return Ok(None);
+        }
         if self.work.cancel.load(Relaxed) {
             return Err(here(Error::Interrupted));
         }
@@ -173,7 +176,7 @@ impl DeviceSide for Device<'_> {
         let segment = self.extent.inner(segments, chunks);
         self.extent.read(segments, &segment, &mut input).map_err(here)?;
         let (input, output) = (std::mem::take(&mut *input), std::mem::take(&mut *output));
-        Ok(self.work.key.owned(segments.direction, chunks.start, input, output))
+        Ok(Some(self.work.key.owned(segments.direction, chunks.start, input, output)))
     }
 
     fn take(
@@ -208,5 +211,44 @@ impl DeviceSide for Device<'_> {
 
     fn forget(&mut self, request: &mut OwnedRequest) {
         self.keep(request);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::super::{Buffers, Feed};
+    use super::*;
+    use crate::format::payload::PayloadKey;
+    use crate::input::Body;
+
+    #[test]
+    fn the_device_gets_nothing_that_lies_behind_a_failure() {
+        let runtime = Runtime::builder().telemetry(false).build().unwrap();
+        let key = PayloadKey::age(&[1; 16], &[2; 16], &mut runtime.dispatcher()).unwrap();
+        let segments = super::super::Segments::new(Direction::Seal, &key);
+        let (file, end) = (tempfile::tempfile().unwrap(), segments.chunk as u64 * 20);
+        file.set_len(end).unwrap();
+        let body = Body::File { file: file.try_clone().unwrap(), at: 0, end };
+        let Feed::File(extent) = Feed::new(body) else { panic!("a file is a stream") };
+        let cancel = AtomicBool::new(false);
+        let work = Work {
+            key: &key,
+            segments,
+            from: Some(&extent),
+            to: Some((&file, 0)),
+            buffers: Buffers::new(0, 0),
+            copies: Buffers::new(0, 0),
+            cancel: &cancel,
+            failed: AtomicU64::new(7),
+        };
+        let report =
+            Report { progress: Progress::new(&cancel), first: Mutex::new(None), failed: &work.failed };
+        let mut side =
+            Device { work: &work, extent: &extent, file: &file, base: 0, report: &report, spare: Vec::new() };
+        assert!(side.make(&(8..16)).unwrap().is_none());
+        // A part of these lies before it, and may fail earlier.
+        assert_eq!(side.make(&(4..12)).unwrap().map(|request| request.messages()), Some(8));
     }
 }

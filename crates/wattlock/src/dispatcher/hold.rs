@@ -56,7 +56,11 @@ impl Dispatcher {
         let result = self.after_holding(entry.held_before_ns + held_ns, |this| {
             if to.index() < this.stations.len() && this.prove_inline(to, entry.shape.kind) {
                 this.row.fell_back(from, Reason::Migrated);
-                this.run_with_care(to, &entry.shape, &mut request.view())
+                let mut request = request.view();
+                match request.run {
+                    Some(_) => this.do_run_on(to, &mut request),
+                    None => this.run_with_care(to, &entry.shape, &mut request),
+                }
             } else {
                 this.fall_back(from, Reason::Migrated, &mut request.view())
             }

@@ -1,6 +1,6 @@
 //! Whether an engine's answer is believed, and what of it is counted and learned.
 
-use wattlock_core::{Completion, Cost, Error, Fault, Nanos, OwnedRequest, Shape};
+use wattlock_core::{Completion, Cost, Error, Family, Fault, Nanos, OwnedRequest, Shape};
 use wattlock_policy::{EngineId, Outcome};
 
 use super::Dispatcher;
@@ -67,7 +67,10 @@ impl Dispatcher {
 
     /// Checks every private-key result of devices, RSA's and ECDSA's, and a share of their others.
     fn verify(&mut self, id: EngineId, request: &OwnedRequest, len: usize) -> Result<(), Error> {
-        if len > request.output.len() {
+        let family = request.kind.info().family;
+        // Where the result is as long as the input, a shorter one would leave old bytes of the output behind it.
+        let whole = matches!(family, Family::Cipher | Family::Seal | Family::Open);
+        if len > request.output.len() || (whole && len != request.input.len()) {
             return Err(Error::Device(Fault::WrongResult));
         }
         if request.run.is_some() {

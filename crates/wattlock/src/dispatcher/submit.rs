@@ -181,6 +181,10 @@ impl Dispatcher {
         now: Nanos,
     ) -> Result<Token, (Reason, OwnedRequest)> {
         let id = choice.engine;
+        let station = &self.stations[id.index()];
+        if request.run.is_some() && !station.engine.takes_runs(shape.kind, request.longest()) {
+            return Err((Reason::Unsupported, request));
+        }
         if !self.prove_queued(id, shape.kind, now) {
             return Err((self.stations[id.index()].health.reason(shape.kind), request));
         }

@@ -9,7 +9,7 @@ use wattlock::policy::{Ask, Choice, EngineId, Policy, Weather};
 use wattlock::{Builder, Clock, Dispatcher, Runtime};
 use wattlock_core::{
     Algorithm, Completion, Cost, Description, Engine, EngineClass, Error, Fault, Instance, Key, Kind,
-    KindSet, Material, Nanos, OwnedRequest, Refused, Request, Token, Window, known_answers,
+    KindSet, Material, Nanos, OwnedRequest, Refused, Request, Token, Window, execute, known_answers,
 };
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -21,6 +21,8 @@ pub enum Act {
     Right,
     /// The right result with a bit flipped.
     Wrong,
+    /// The right result but for the last byte, and it says so.
+    Short,
     /// An error instead of a result.
     Fail(Error),
     /// Nothing, ever.
@@ -37,6 +39,8 @@ pub struct Script {
     /// Acts for the next requests, then `Right`.
     pub acts: VecDeque<Act>,
     pub window: u32,
+    /// Whether it takes runs.
+    pub runs: bool,
     pub opens: u32,
     pub open_fails: bool,
     /// The next submission is refused with this.
@@ -87,6 +91,7 @@ impl Scripted {
             script: Arc::new(Mutex::new(Script {
                 acts: VecDeque::new(),
                 window: 64,
+                runs: true,
                 opens: 0,
                 open_fails: false,
                 refuses: None,
@@ -117,6 +122,10 @@ impl Engine for Scripted {
 
     fn window(&self) -> Window {
         Window { requests: self.script.lock().unwrap().window, bytes: 1 << 20 }
+    }
+
+    fn takes_runs(&self, kind: Kind, _longest: usize) -> bool {
+        self.description.queued.contains(kind) && self.script.lock().unwrap().runs
     }
 
     fn open(&self, _: Nanos) -> Result<Box<dyn Instance>, Error> {
@@ -167,7 +176,7 @@ impl Late {
             copy.input.iter_mut().for_each(|byte| *byte ^= 0xff);
             copy
         });
-        let result = compute.execute(&mut request.view());
+        let result = execute(compute, &mut request.view());
         if !on_time {
             request.output.iter_mut().for_each(|byte| *byte ^= 0xff);
         }
@@ -205,6 +214,7 @@ pub fn copied(request: &OwnedRequest) -> OwnedRequest {
     copy.aad = request.aad.clone();
     copy.tag = request.tag;
     copy.mark = request.mark;
+    copy.run = request.run.clone();
     copy
 }
 
@@ -274,9 +284,14 @@ impl Instance for Queue {
                 }
                 Act::Vanish => continue,
                 Act::Fail(error) => Err(error),
-                Act::Right => self.compute.execute(&mut request.view()),
+                Act::Short => {
+                    let len = execute(&*self.compute, &mut request.view());
+                    request.output.last_mut().into_iter().for_each(|byte| *byte = 0);
+                    len.map(|len| len - 1)
+                }
+                Act::Right => execute(&*self.compute, &mut request.view()),
                 Act::Wrong => {
-                    let len = self.compute.execute(&mut request.view());
+                    let len = execute(&*self.compute, &mut request.view());
                     request.output[0] ^= 1;
                     len
                 }
