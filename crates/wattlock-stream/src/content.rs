@@ -18,14 +18,12 @@ use wattlock_files::Crypto;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::record::Record;
+use crate::record::{HEADERS_MAX, Record};
 
 const HEADERS: u8 = 1;
 const PACKED: u8 = 2;
 const TOMBSTONE: u8 = 4;
 
-/// Headers of a record, at most.
-const HEADERS_MAX: usize = 1 << 12;
 /// Values below this are not worth a frame of their own.
 const PACK_MIN: usize = 64;
 /// The compressor's level; what Kafka's clients take by default.

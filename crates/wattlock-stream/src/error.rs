@@ -42,6 +42,9 @@ pub enum Error {
     /// A record does not authenticate: altered, or under another key, partition, batch or place.
     #[error("a record does not authenticate (altered, or moved)")]
     RecordAltered,
+    /// A plain record that cannot be passed on: no reader would take what became of it.
+    #[error("an unfit record: {0}")]
+    Unfit(&'static str),
     /// The bytes are no sealed record's.
     #[error("not a sealed record: {0}")]
     NotARecord(&'static str),
@@ -82,6 +85,7 @@ impl Error {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Error::Files(error) => error.exit_code(),
+            Error::Unfit(_) => 2,
             Error::NotAStream | Error::NotARecord(_) => 21,
             Error::Altered { .. } | Error::BadFrame { .. } => 32,
             Error::Extended => 34,
@@ -92,9 +96,10 @@ impl Error {
         }
     }
 
-    /// A word for why a record was not opened, by which they are counted.
+    /// A word for why a record was not opened or not passed on, by which they are counted.
     pub const fn reason(&self) -> &'static str {
         match self {
+            Error::Unfit(_) => "unfit",
             Error::NotARecord(_) => "not-sealed",
             Error::RecordAltered => "altered",
             Error::RecordContent(_) => "content",

@@ -12,7 +12,8 @@ use wattlock_files::Crypto;
 use wattlock_stream::keys::{Folder, Keys, Unlocked};
 use wattlock_stream::names::RecordNames;
 use wattlock_stream::record::{
-    EXTRA_MAX, OpenedBatch, PROOF, Place, Record, RecordOpener, RecordSealer, SealedBatch, Shape, StreamId,
+    EXTRA_MAX, HEADERS_MAX, OpenedBatch, PROOF, Place, Record, RecordOpener, RecordSealer, SealedBatch,
+    Shape, StreamId,
 };
 use wattlock_stream::trust::Signer;
 use wattlock_stream::{Error, Header};
@@ -165,6 +166,22 @@ fn a_packed_value_comes_back_and_one_above_the_bound_is_refused() {
     let bounded = opener.open_batch(PLACE, &whole, &mut desk.crypto);
     assert!(matches!(bounded.get(0), Err(Error::RecordTooLarge)));
     assert!(bounded.get(1).is_ok());
+}
+
+#[test]
+fn what_no_reader_opens_is_not_sealed() {
+    let mut desk = Desk::new();
+    let (mut key, headers) = (desk.key(), vec![TRACE; HEADERS_MAX + 1]);
+    let most = Record { value: Some(b"v"), headers: &headers[..HEADERS_MAX], ..Record::default() };
+    let more = Record { headers: &headers, ..most };
+    let sealed = key.seal_batch(PLACE, &[most], &mut desk.crypto).unwrap();
+    let whole = Record { value: Some(sealed.get(0)), headers: &[], ..most };
+    assert_eq!(desk.open_one(PLACE, whole).unwrap().unwrap(), b"v");
+    for clear in [vec![], vec!["trace".into()]] {
+        key.shape.clear_headers = clear;
+        let refused = key.seal_batch(PLACE, &[most, more], &mut desk.crypto).err();
+        assert!(matches!(refused, Some(Error::Unfit(_))), "{refused:?}");
+    }
 }
 
 #[test]
