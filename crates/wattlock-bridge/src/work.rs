@@ -313,7 +313,7 @@ impl Work {
             })
             .collect();
         let place = Place { topic: topic.bound(), partition: partition as u32 };
-        let opened = opener.open_batch(place, &sealed, &mut self.crypto);
+        let mut opened = opener.open_batch(place, &sealed, &mut self.crypto);
         let keys: Vec<Option<&[u8]>> = records.iter().map(|record| record.key).collect();
         let shown = names.as_ref().map(|names| names.show(&keys, &mut self.crypto));
         let mut done = Done::default();

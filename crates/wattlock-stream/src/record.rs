@@ -366,8 +366,12 @@ impl<'a> Opened<'a> {
 }
 
 /// Records after opening, each with a result of its own.
+///
+/// Packed values are unpacked one at a time, as they are asked for: a batch takes the memory of its sealed bytes and of
+/// one value, whatever its values become.
 pub struct OpenedBatch {
     plain: Zeroizing<Vec<u8>>,
+    unpacked: Zeroizing<Vec<u8>>,
     records: Vec<Result<content::Parsed, Error>>,
 }
 
@@ -382,16 +386,21 @@ impl OpenedBatch {
         self.records.is_empty()
     }
 
-    /// The record of this number.
+    /// The record of this number. It is unpacked anew each time.
     ///
     /// # Errors
     /// Why it does not open.
     ///
     /// # Panics
     /// If there is no such record.
-    pub fn get(&self, number: usize) -> Result<Opened<'_>, &Error> {
-        let parsed = self.records[number].as_ref()?;
-        Ok(Opened { value: parsed.value(&self.plain), headers: parsed.headers(&self.plain) })
+    pub fn get(&mut self, number: usize) -> Result<Opened<'_>, &Error> {
+        let OpenedBatch { plain, unpacked, records } = self;
+        let record = &mut records[number];
+        if let Some(error) = record.as_ref().ok().and_then(|parsed| parsed.unpack(plain, unpacked).err()) {
+            *record = Err(error);
+        }
+        let parsed = record.as_ref()?;
+        Ok(Opened { value: parsed.value(plain, unpacked), headers: parsed.headers(plain) })
     }
 }
 
@@ -451,7 +460,7 @@ impl<K: StreamKeys> RecordOpener<K> {
             }
         };
         let opened = all.into_iter().zip(records).map(|(parts, record)| verified(parts, record)).collect();
-        OpenedBatch { plain, records: opened }
+        OpenedBatch { plain, unpacked: Zeroizing::default(), records: opened }
     }
 
     fn parts<'v>(
