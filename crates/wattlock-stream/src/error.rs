@@ -107,7 +107,9 @@ impl Error {
             Error::NoKey(_) => "no-key",
             Error::Untrusted(_) => "untrusted",
             Error::BadEntry { .. } => "bad-entry",
-            Error::Files(wattlock_files::Error::NoMatchingKey) => "no-identity",
+            Error::Files(wattlock_files::Error::NoMatchingKey | wattlock_files::Error::PassphraseNeeded) => {
+                "no-identity"
+            }
             _ => "failed",
         }
     }
