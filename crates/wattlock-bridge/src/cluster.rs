@@ -166,8 +166,16 @@ pub struct Facts {
     pub keeps_times: bool,
     /// Whether it is compacted.
     pub compacted: bool,
+    /// Whether its records are deleted when they are old, compacted or not.
+    pub deletes: bool,
     /// The largest batch it takes.
     pub message_max: usize,
+}
+
+/// What `cleanup.policy` says: whether a topic is compacted, and whether old records are deleted. It is a list.
+fn cleanup(policy: &str) -> (bool, bool) {
+    let has = |one: &str| policy.split(',').any(|name| name.trim() == one);
+    (has("compact"), has("delete"))
 }
 
 /// Asks the cluster.
@@ -211,10 +219,12 @@ impl Admin {
         };
         let value =
             |name: &str| described.get(name).and_then(|entry| entry.value.clone()).unwrap_or_default();
+        let (compacted, deletes) = cleanup(&value("cleanup.policy"));
         Ok(Some(Facts {
             partitions: found.partitions().len(),
             keeps_times: value("message.timestamp.type") != "LogAppendTime",
-            compacted: value("cleanup.policy").contains("compact"),
+            compacted,
+            deletes,
             message_max: value("max.message.bytes").parse().unwrap_or(usize::MAX),
         }))
     }
@@ -253,5 +263,19 @@ impl Admin {
             Ok(to)
         };
         config.topics.iter().map(target).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_that_is_compacted_and_deletes_does_both() {
+        assert_eq!(cleanup("compact"), (true, false));
+        assert_eq!(cleanup("delete"), (false, true));
+        assert_eq!(cleanup("compact,delete"), (true, true));
+        assert_eq!(cleanup("delete, compact"), (true, true));
+        assert_eq!(cleanup(""), (false, false));
     }
 }

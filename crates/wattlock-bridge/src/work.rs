@@ -464,7 +464,13 @@ mod tests {
              keys = {{ folder = {folder:?}, recipients = [\"{recipient}\"] }}\n\
              topic = [{{ from = \"a\", to = \"b\", do = \"{task}\" }}]"
         );
-        let target = Facts { partitions: 1, keeps_times: true, compacted: false, message_max: 1 << 20 };
+        let target = Facts {
+            partitions: 1,
+            keeps_times: true,
+            compacted: false,
+            deletes: false,
+            message_max: 1 << 20,
+        };
         let runtime = Runtime::builder().telemetry(false).build().unwrap();
         Work::new(&Config::parse(&text).unwrap(), &[target], &runtime).unwrap()
     }
