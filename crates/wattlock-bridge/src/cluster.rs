@@ -133,11 +133,7 @@ impl ProducerContext<NoCustomPartitioner> for Writing {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
-        // What was purged was given up by this program itself.
-        const PURGED: &[RDKafkaErrorCode] = &[RDKafkaErrorCode::PurgeQueue, RDKafkaErrorCode::PurgeInflight];
-        if let Err((error, _)) = result
-            && !error.rdkafka_error_code().is_some_and(|code| PURGED.contains(&code))
-        {
+        if let Err((error, _)) = result {
             let mut failed = self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             failed.get_or_insert_with(|| error.clone());
         }
