@@ -25,7 +25,7 @@ use wattlock_stream::Header;
 use crate::cluster::{self, Reading, Writing};
 use crate::config::Config;
 use crate::status::Status;
-use crate::work::{Done, Incoming, Outgoing, Sink, Time, Trouble, Work};
+use crate::work::{Done, Incoming, Outgoing, Share, Sink, Time, Trouble, Work};
 
 /// How long a partition that stopped stays so before it is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -276,9 +276,14 @@ impl<'m> Round<'_, 'm> {
         let (mut outcome, mut offsets) = (Vec::new(), TopicPartitionList::new());
         for (part, messages) in gathered {
             let records: Vec<Incoming<'_>> = messages.iter().map(incoming).collect();
-            let done = work.run(part.0, part.1, &records, &mut target).map_err(|trouble| match trouble {
+            let topic = &config.topics[part.0].from;
+            let share = Share { route: part.0, partition: part.1, records: &records };
+            let done = work.run(share, &mut target).map_err(|trouble| match trouble {
                 Trouble::Sink(end) => end,
                 Trouble::Failed(error) => End::Abort(error.to_string()),
+                Trouble::Unfit(offset, error) => {
+                    End::Stop(anyhow::Error::from(error).context(format!("{topic}/{}@{offset}", part.1)))
+                }
             });
             let done = match done {
                 Err(End::Abort(what)) => {
@@ -290,7 +295,6 @@ impl<'m> Round<'_, 'm> {
             };
             let after = messages.last().map_or(0, |message| message.offset() + 1);
             let next = Offset::Offset(done.stopped.unwrap_or(after));
-            let topic = &config.topics[part.0].from;
             offsets
                 .add_partition_offset(topic, part.1, next)
                 .map_err(|error| End::Anew(error.to_string()))?;

@@ -36,6 +36,7 @@ const CASES: &[(&str, Case)] = &[
     ("a_write_that_comes_after_its_transaction_counts_in_no_other", late),
     ("memory_stays_within_the_window", memory),
     ("a_configuration_is_checked_against_the_brokers", checked),
+    ("brokers_are_reached_by_tls_and_sasl_and_a_refusal_is_one_line", logins),
     ("rewrapped_and_shredded_keys_have_their_effect", rewrapped),
 ];
 
@@ -695,6 +696,70 @@ fn checked(broker: &Broker) {
     assert!(!good && said.contains("2 partitions and 1"), "{said}");
     let (good, said) = check("check.nowhere");
     assert!(!good && said.contains("there is none"), "{said}");
+}
+
+/// Lines of `[kafka]` beside the address.
+fn secured(
+    desk: &Desk,
+    name: &str,
+    port: u16,
+    topics: &str,
+    settings: &[(&str, &str)],
+) -> std::path::PathBuf {
+    let config = desk.config(name, &format!("127.0.0.1:{port}"), "folder = \"keys\"", topics);
+    let lines: String = settings.iter().map(|(name, value)| format!("\"{name}\" = \"{value}\"\n")).collect();
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("[kafka]\n", &format!("[kafka]\n{lines}"))).unwrap();
+    config
+}
+
+fn logins(broker: &Broker) {
+    let desk = Desk::new();
+    let [plain, sealed, opened] = three(broker, "login", 1);
+    let all = write(broker, &plain, 1, 50);
+    let file = |name: &str| broker.dir.path().join("tls").join(name).to_str().unwrap().to_owned();
+    let [ca, other, certificate, key] = ["ca.crt", "other.crt", "client.crt", "client.key"].map(file);
+    let (tls, login) = (broker.port + 4, broker.port + 5);
+    let with_key = [
+        ("security.protocol", "SSL"),
+        ("ssl.ca.location", &*ca),
+        ("ssl.certificate.location", &*certificate),
+        ("ssl.key.location", &*key),
+    ];
+    let with_word = |mechanism, word| {
+        [
+            ("security.protocol", "SASL_SSL"),
+            ("ssl.ca.location", &*ca),
+            ("sasl.mechanism", mechanism),
+            ("sasl.username", "bridge"),
+            ("sasl.password", word),
+        ]
+    };
+    let seal = secured(&desk, "tls", tls, &topic(&plain, &sealed, "seal", ""), &with_key);
+    let scram = with_word("SCRAM-SHA-512", "a word");
+    let open = secured(&desk, "login", login, &topic(&sealed, &opened, "open", ""), &scram);
+    let _bridges = [Bridge::start(&seal, "s"), Bridge::start(&open, "o")];
+    assert_eq!(broker.read_until(&opened, 1, 50), all);
+    let check = |port: u16, settings: &[(&str, &str)]| {
+        let config = secured(&desk, "check", port, &topic(&plain, &sealed, "seal", ""), settings);
+        let output = program().args(["check", "--config"]).arg(config).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(check(login, &with_word("PLAIN", "a word")), (Some(0), String::new()));
+    let mut unknown = with_key;
+    unknown[1].1 = &other;
+    let refused = [
+        (47, "certificate verify failed", check(tls, &unknown)),
+        (47, "certificate", check(tls, &with_key[..2])),
+        (48, "Authentication failed", check(login, &with_word("PLAIN", "another"))),
+        (48, "uthentication", check(login, &with_word("SCRAM-SHA-512", "another"))),
+        (48, "mechanism", check(login, &with_word("SCRAM-SHA-256", "a word"))),
+    ];
+    for (code, word, (ended, said)) in refused {
+        assert_eq!((ended, said.lines().count()), (Some(code), 1), "{said}");
+        assert!(said.contains(word), "{said}");
+        assert!(!said.contains("another"), "a password is told: {said}");
+    }
 }
 
 fn rewrapped(broker: &Broker) {
