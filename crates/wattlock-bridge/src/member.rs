@@ -3,8 +3,9 @@
 //! Everything between the beginning and the end of a transaction happens between two polls. A rebalance is served
 //! inside a poll, so none falls into a transaction; what was gathered of a partition that was taken away is dropped
 //! before one begins. A member that was declared dead meanwhile has an old generation, with which brokers refuse its
-//! offsets (KIP-447), and the transaction is aborted. Whatever else goes wrong ends in a new start from the committed
-//! offsets.
+//! offsets (KIP-447). Whatever goes wrong ends in a new start from the committed offsets: it has a new epoch, under which
+//! brokers refuse what is still on its way. Only a transaction whose records are all acknowledged, and in which nothing
+//! else was asked of brokers, is aborted in the same session.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +17,7 @@ use rdkafka::TopicPartitionList;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::{BorrowedMessage, Headers, Message, OwnedHeaders, Timestamp};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer, PurgeConfig};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Offset};
 use wattlock_stream::Header;
@@ -24,7 +25,7 @@ use wattlock_stream::Header;
 use crate::cluster::{self, Reading, Writing};
 use crate::config::Config;
 use crate::status::Status;
-use crate::work::{Done, Incoming, Outgoing, Sink, Time, Trouble, Work};
+use crate::work::{Done, Incoming, Outgoing, Share, Sink, Time, Trouble, Work};
 
 /// How long a partition that stopped stays so before it is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -175,34 +176,20 @@ fn seek(reader: &BaseConsumer<Reading>, topic: &str, partition: i32, offset: i64
     sought.elements().iter().try_for_each(|one| one.error())
 }
 
-/// Asks until there is an answer other than that there was no time for one.
+/// Asks until there is an answer other than that there was no time for one. No other is one to go on with: a request
+/// that was given up may still be on its way, and would count to the producer's next transaction.
 fn patient(config: &Config, mut ask: impl FnMut(Duration) -> KafkaResult<()>) -> Result<(), End> {
     let until = Instant::now() + 3 * config.transaction.timeout() + cluster::ASK;
     loop {
-        let error = match ask(Duration::from_secs(5)) {
+        match ask(Duration::from_secs(5)) {
             Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        let KafkaError::Transaction(known) = &error else { return Err(End::Anew(error.to_string())) };
-        let text = format!("{}: {}", known.name(), known.string());
-        if known.is_fatal() {
-            // Fenced: by another bridge of this name, or by brokers that gave the transaction up for its age.
-            return Err(End::Anew(text));
-        }
-        // Declared dead meanwhile: the reader has to join anew, too, and does not learn of it while nothing is polled.
-        const LOST: &[RDKafkaErrorCode] = &[
-            RDKafkaErrorCode::UnknownMemberId,
-            RDKafkaErrorCode::IllegalGeneration,
-            RDKafkaErrorCode::FencedInstanceId,
-        ];
-        if LOST.contains(&known.code()) {
-            return Err(End::Anew(text));
-        }
-        if known.txn_requires_abort() {
-            return Err(End::Abort(text));
-        }
-        if !known.is_retriable() || Instant::now() > until {
-            return Err(End::Anew(text));
+            Err(KafkaError::Transaction(known)) => {
+                let over = known.is_fatal() || known.txn_requires_abort() || !known.is_retriable();
+                if over || Instant::now() > until {
+                    return Err(End::Anew(format!("{}: {}", known.name(), known.string())));
+                }
+            }
+            Err(error) => return Err(End::Anew(error.to_string())),
         }
     }
 }
@@ -289,9 +276,14 @@ impl<'m> Round<'_, 'm> {
         let (mut outcome, mut offsets) = (Vec::new(), TopicPartitionList::new());
         for (part, messages) in gathered {
             let records: Vec<Incoming<'_>> = messages.iter().map(incoming).collect();
-            let done = work.run(part.0, part.1, &records, &mut target).map_err(|trouble| match trouble {
+            let topic = &config.topics[part.0].from;
+            let share = Share { route: part.0, partition: part.1, records: &records };
+            let done = work.run(share, &mut target).map_err(|trouble| match trouble {
                 Trouble::Sink(end) => end,
                 Trouble::Failed(error) => End::Abort(error.to_string()),
+                Trouble::Unfit(offset, error) => {
+                    End::Stop(anyhow::Error::from(error).context(format!("{topic}/{}@{offset}", part.1)))
+                }
             });
             let done = match done {
                 Err(End::Abort(what)) => {
@@ -303,7 +295,6 @@ impl<'m> Round<'_, 'm> {
             };
             let after = messages.last().map_or(0, |message| message.offset() + 1);
             let next = Offset::Offset(done.stopped.unwrap_or(after));
-            let topic = &config.topics[part.0].from;
             offsets
                 .add_partition_offset(topic, part.1, next)
                 .map_err(|error| End::Anew(error.to_string()))?;
@@ -316,19 +307,25 @@ impl<'m> Round<'_, 'm> {
             patient(config, |patience| writer.send_offsets_to_transaction(&offsets, group, patience))
         });
         sent.unwrap_or_else(|| Err(End::Anew("no longer a member".into())))?;
-        if !cluster::drain(writer, config.transaction.timeout()) {
-            return Err(End::Abort("brokers do not acknowledge".into()));
-        }
-        writer.poll(Duration::ZERO);
-        match writer.context().take() {
-            None => {}
-            Some(KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge)) => {
-                return Err(too_large());
-            }
-            Some(error) => return Err(End::Abort(error.to_string())),
-        }
+        settle(config, writer)?;
         patient(config, |patience| writer.commit_transaction(patience))?;
         Ok(outcome)
+    }
+}
+
+/// Waits until brokers have answered for every record of the transaction.
+///
+/// Without an answer a record may still be on its way, and would count to the producer's next transaction, in which it
+/// stands once more. A new start has a new epoch, under which brokers refuse what comes late of the old one.
+fn settle(config: &Config, writer: &BaseProducer<Writing>) -> Result<(), End> {
+    if !cluster::drain(writer, config.transaction.timeout()) {
+        return Err(End::Anew("brokers do not acknowledge".into()));
+    }
+    writer.poll(Duration::ZERO);
+    match writer.context().take() {
+        None => Ok(()),
+        Some(KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge)) => Err(too_large()),
+        Some(error) => Err(End::Anew(error.to_string())),
     }
 }
 
@@ -345,14 +342,8 @@ fn abort(
     writer: &BaseProducer<Writing>,
     gathered: &BTreeMap<Part, Vec<BorrowedMessage<'_>>>,
 ) -> Result<(), End> {
-    writer.purge(PurgeConfig::default().queue().inflight());
-    cluster::drain(writer, Duration::from_secs(5));
-    match patient(config, |patience| writer.abort_transaction(patience)) {
-        Err(End::Abort(what)) => return Err(End::Anew(what)),
-        other => other?,
-    }
-    writer.poll(Duration::ZERO);
-    writer.context().take();
+    settle(config, writer)?;
+    patient(config, |patience| writer.abort_transaction(patience))?;
     for ((route, partition), messages) in gathered {
         let Some(first) = messages.first() else { continue };
         let sought = seek(reader, &config.topics[*route].from, *partition, first.offset());

@@ -45,6 +45,13 @@ pub struct Incoming<'a> {
     pub headers: Option<Vec<Header<'a>>>,
 }
 
+impl<'a> Incoming<'a> {
+    /// The headers of a record that goes on with them.
+    fn own_headers<E>(&self) -> Result<&[Header<'a>], Trouble<E>> {
+        self.headers.as_deref().ok_or(Trouble::Unfit(self.offset, BAD_HEADER))
+    }
+}
+
 /// A record to write.
 pub struct Outgoing<'a> {
     /// Its key.
@@ -56,6 +63,20 @@ pub struct Outgoing<'a> {
     /// Its headers.
     pub headers: &'a [Header<'a>],
 }
+
+/// Records of one partition, in their order.
+#[derive(Clone, Copy)]
+pub struct Share<'a> {
+    /// Their route.
+    pub route: usize,
+    /// Their partition, there and where they go.
+    pub partition: i32,
+    /// They themselves.
+    pub records: &'a [Incoming<'a>],
+}
+
+/// What became of a share with this sink.
+type Outcome<S> = Result<Done, Trouble<<S as Sink>::Error>>;
 
 /// Where records go.
 pub trait Sink {
@@ -72,6 +93,8 @@ pub enum Trouble<E> {
     Sink(E),
     /// Keys or engines failed; it is no record's fault.
     Failed(Error),
+    /// The record with this offset cannot be written, however often it is tried.
+    Unfit(i64, Error),
 }
 
 /// What was done with the records of a partition.
@@ -179,35 +202,24 @@ impl Work {
         self.routes.iter().position(|route| route.topic.from == topic)
     }
 
-    /// Does the records of one partition, in their order.
+    /// Does a share.
     ///
     /// # Errors
     /// [`Trouble`]: then nothing of it counts.
-    pub fn run<S: Sink>(
-        &mut self,
-        route: usize,
-        partition: i32,
-        records: &[Incoming<'_>],
-        sink: &mut S,
-    ) -> Result<Done, Trouble<S::Error>> {
-        match self.routes[route].topic.task {
-            Task::Copy => self.copy(route, partition, records, sink),
-            Task::Seal => self.seal(route, partition, records, sink),
-            Task::Open => self.open(route, partition, records, sink),
+    pub fn run<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
+        match self.routes[share.route].topic.task {
+            Task::Copy => self.copy(share, sink),
+            Task::Seal => self.seal(share, sink),
+            Task::Open => self.open(share, sink),
         }
     }
 
-    fn copy<S: Sink>(
-        &mut self,
-        route: usize,
-        partition: i32,
-        records: &[Incoming<'_>],
-        sink: &mut S,
-    ) -> Result<Done, Trouble<S::Error>> {
+    fn copy<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
+        let Share { route, partition, records } = share;
         let topic = &self.routes[route].topic;
         let mut done = Done::default();
         for record in records {
-            let headers = record.headers.as_deref().ok_or(Trouble::Failed(BAD_HEADER))?;
+            let headers = record.own_headers()?;
             let (key, value, time) = (record.key, record.value, time(record.time));
             let whole = Outgoing { key, value, time, headers };
             sink.put(&topic.to, partition, &whole).map_err(Trouble::Sink)?;
@@ -216,13 +228,8 @@ impl Work {
         Ok(done)
     }
 
-    fn seal<S: Sink>(
-        &mut self,
-        route: usize,
-        partition: i32,
-        records: &[Incoming<'_>],
-        sink: &mut S,
-    ) -> Result<Done, Trouble<S::Error>> {
+    fn seal<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
+        let Share { route, partition, records } = share;
         let fit = |record: &Incoming<'_>| {
             let headers = record.headers.as_deref().unwrap_or_default();
             Record { headers, ..Record::default() }.check()
@@ -248,7 +255,7 @@ impl Work {
                 key: key(number),
                 value: record.value,
                 timestamp: keeps_times.then(|| time(record.time)),
-                headers: record.headers.as_deref().ok_or(Trouble::Failed(BAD_HEADER))?,
+                headers: record.own_headers()?,
             });
         }
         let place = Place { topic: topic.bound(), partition: partition as u32 };
@@ -292,13 +299,8 @@ impl Work {
         Ok(())
     }
 
-    fn open<S: Sink>(
-        &mut self,
-        route: usize,
-        partition: i32,
-        records: &[Incoming<'_>],
-        sink: &mut S,
-    ) -> Result<Done, Trouble<S::Error>> {
+    fn open<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
+        let Share { route, partition, records } = share;
         let Route { topic, names, .. } = &self.routes[route];
         let Some(opener) = &mut self.opener else { return Err(Trouble::Failed(NO_KEYS)) };
         opener.value_max = topic.value_max;
@@ -479,6 +481,10 @@ mod tests {
         Incoming { offset, key: None, value: Some(b"value"), time: Time::Made(1), headers }
     }
 
+    fn share<'a>(records: &'a [Incoming<'a>]) -> Share<'a> {
+        Share { route: 0, partition: 0, records }
+    }
+
     #[test]
     fn a_partition_stops_in_front_of_an_unfit_record() {
         let folder = tempfile::tempdir().unwrap();
@@ -487,12 +493,35 @@ mod tests {
             let (mut work, mut sink) = (work(task, folder.path()), Vec::new());
             let records = [incoming(7, Some(Vec::new())), incoming(8, bad), incoming(9, Some(Vec::new()))];
             for (from, written) in [(0, 1), (1, 1)] {
-                let done = work.run(0, 0, &records[from..], &mut sink).ok().unwrap();
+                let done = work.run(share(&records[from..]), &mut sink).ok().unwrap();
                 assert_eq!((done.stopped, done.records, sink.len()), (Some(8), 1 - from as u64, written));
                 assert_eq!((done.unreadable[0].0, done.unreadable[0].1), (8, "unfit"), "{task}");
             }
-            let done = work.run(0, 0, &records[2..], &mut sink).ok().unwrap();
+            let done = work.run(share(&records[2..]), &mut sink).ok().unwrap();
             assert_eq!((done.stopped, sink.len()), (None, 2));
         }
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_copied_is_named_and_not_tried_for_ever() {
+        let text = "group = \"g\"\nkafka = { \"bootstrap.servers\" = \"x\" }\n\
+                    topic = [{ from = \"a\", to = \"b\", do = \"copy\" }]";
+        let config = Config::parse(text).expect("it is good");
+        let facts = Facts {
+            partitions: 1,
+            keeps_times: true,
+            compacted: false,
+            deletes: false,
+            message_max: usize::MAX,
+        };
+        let runtime = Runtime::builder().telemetry(false).build().expect("engines");
+        let mut work = Work::new(&config, &[facts], &runtime).expect("no keys are needed");
+        let record =
+            |offset, headers| Incoming { offset, key: None, value: None, time: Time::Made(1), headers };
+        let records = [record(6, Some(Vec::new())), record(7, None)];
+        let share = Share { route: 0, partition: 0, records: &records };
+        assert!(matches!(work.run(share, &mut Vec::new()), Err(Trouble::Unfit(7, _))));
+        let share = Share { records: &records[..1], ..share };
+        assert!(work.run(share, &mut Vec::new()).is_ok_and(|done| done.records == 1));
     }
 }

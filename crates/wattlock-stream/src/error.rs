@@ -70,6 +70,11 @@ pub enum Error {
     },
 }
 
+/// The exit code of a bridge that agrees with no broker on TLS.
+pub const BROKER_TLS: u8 = 47;
+/// The exit code of a bridge whose credentials brokers refuse.
+pub const BROKER_LOGIN: u8 = 48;
+
 /// Exit codes that streams have beyond those of [`wattlock_files::exit_codes`].
 pub const fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
@@ -77,6 +82,8 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
         (37, "input ends inside a record"),
         (38, "record altered, or moved"),
         (39, "no key for a record, or its entry is damaged or not trusted"),
+        (BROKER_TLS, "bridge: no TLS with a broker (certificate, authority, version)"),
+        (BROKER_LOGIN, "bridge: a broker refuses the credentials"),
     ]
 }
 
