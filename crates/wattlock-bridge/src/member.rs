@@ -281,9 +281,6 @@ impl<'m> Round<'_, 'm> {
             let done = work.run(share, &mut target).map_err(|trouble| match trouble {
                 Trouble::Sink(end) => end,
                 Trouble::Failed(error) => End::Abort(error.to_string()),
-                Trouble::Unfit(offset, error) => {
-                    End::Stop(anyhow::Error::from(error).context(format!("{topic}/{}@{offset}", part.1)))
-                }
             });
             let done = match done {
                 Err(End::Abort(what)) => {

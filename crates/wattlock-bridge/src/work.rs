@@ -47,8 +47,8 @@ pub struct Incoming<'a> {
 
 impl<'a> Incoming<'a> {
     /// The headers of a record that goes on with them.
-    fn own_headers<E>(&self) -> Result<&[Header<'a>], Trouble<E>> {
-        self.headers.as_deref().ok_or(Trouble::Unfit(self.offset, BAD_HEADER))
+    fn own_headers(&self) -> Result<&[Header<'a>], Error> {
+        self.headers.as_deref().ok_or(Error::Unfit("a header's name is no text"))
     }
 }
 
@@ -93,8 +93,6 @@ pub enum Trouble<E> {
     Sink(E),
     /// Keys or engines failed; it is no record's fault.
     Failed(Error),
-    /// The record with this offset cannot be written, however often it is tried.
-    Unfit(i64, Error),
 }
 
 /// What was done with the records of a partition.
@@ -217,9 +215,9 @@ impl Work {
     fn copy<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
         let Share { route, partition, records } = share;
         let topic = &self.routes[route].topic;
-        let mut done = Done::default();
+        let (mut done, records) = Done::in_front_of_unfit(records, |record| record.own_headers().map(|_| ()));
         for record in records {
-            let headers = record.own_headers()?;
+            let headers = record.headers.as_deref().unwrap_or_default();
             let (key, value, time) = (record.key, record.value, time(record.time));
             let whole = Outgoing { key, value, time, headers };
             sink.put(&topic.to, partition, &whole).map_err(Trouble::Sink)?;
@@ -231,7 +229,7 @@ impl Work {
     fn seal<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
         let Share { route, partition, records } = share;
         let fit = |record: &Incoming<'_>| {
-            let headers = record.headers.as_deref().unwrap_or_default();
+            let headers = record.own_headers()?;
             Record { headers, ..Record::default() }.check()
         };
         let (mut done, records) = Done::in_front_of_unfit(records, fit);
@@ -255,7 +253,7 @@ impl Work {
                 key: key(number),
                 value: record.value,
                 timestamp: keeps_times.then(|| time(record.time)),
-                headers: record.own_headers()?,
+                headers: record.headers.as_deref().unwrap_or_default(),
             });
         }
         let place = Place { topic: topic.bound(), partition: partition as u32 };
@@ -458,7 +456,7 @@ mod tests {
         }
     }
 
-    /// A route that does this, with a folder of keys.
+    /// A bridge of one route that does this, with a folder of keys.
     fn work(task: &str, folder: &std::path::Path) -> Work {
         let recipient = age::x25519::Identity::generate().to_public();
         let text = format!(
@@ -489,7 +487,7 @@ mod tests {
     fn a_partition_stops_in_front_of_an_unfit_record() {
         let folder = tempfile::tempdir().unwrap();
         let many = vec![Header { name: "h", value: None }; HEADERS_MAX + 1];
-        for (task, bad) in [("seal", Some(many))] {
+        for (task, bad) in [("seal", Some(many)), ("seal", None), ("copy", None)] {
             let (mut work, mut sink) = (work(task, folder.path()), Vec::new());
             let records = [incoming(7, Some(Vec::new())), incoming(8, bad), incoming(9, Some(Vec::new()))];
             for (from, written) in [(0, 1), (1, 1)] {
@@ -500,28 +498,5 @@ mod tests {
             let done = work.run(share(&records[2..]), &mut sink).ok().unwrap();
             assert_eq!((done.stopped, sink.len()), (None, 2));
         }
-    }
-
-    #[test]
-    fn a_record_that_cannot_be_copied_is_named_and_not_tried_for_ever() {
-        let text = "group = \"g\"\nkafka = { \"bootstrap.servers\" = \"x\" }\n\
-                    topic = [{ from = \"a\", to = \"b\", do = \"copy\" }]";
-        let config = Config::parse(text).expect("it is good");
-        let facts = Facts {
-            partitions: 1,
-            keeps_times: true,
-            compacted: false,
-            deletes: false,
-            message_max: usize::MAX,
-        };
-        let runtime = Runtime::builder().telemetry(false).build().expect("engines");
-        let mut work = Work::new(&config, &[facts], &runtime).expect("no keys are needed");
-        let record =
-            |offset, headers| Incoming { offset, key: None, value: None, time: Time::Made(1), headers };
-        let records = [record(6, Some(Vec::new())), record(7, None)];
-        let share = Share { route: 0, partition: 0, records: &records };
-        assert!(matches!(work.run(share, &mut Vec::new()), Err(Trouble::Unfit(7, _))));
-        let share = Share { records: &records[..1], ..share };
-        assert!(work.run(share, &mut Vec::new()).is_ok_and(|done| done.records == 1));
     }
 }
