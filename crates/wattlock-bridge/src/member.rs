@@ -219,7 +219,7 @@ fn gather<'m>(
                 revoked.iter().any(|(name, number)| name == topic && *number == partition)
             };
             gathered.retain(|(route, partition), _| !gone(*route, *partition));
-            stopped.retain(|name, _| !revoked.contains(name));
+            forget(reader, stopped, &revoked).map_err(|error| End::Anew(error.to_string()))?;
         }
         match polled {
             Some(Ok(message)) => {
@@ -238,6 +238,21 @@ fn gather<'m>(
         }
     }
     Ok(gathered)
+}
+
+/// Forgets that partitions stopped which belong to another member now. librdkafka keeps an application's pause of a
+/// partition that is taken away, and it would stay when the partition comes back.
+fn forget(
+    reader: &BaseConsumer<Reading>,
+    stopped: &mut HashMap<(String, i32), Instant>,
+    revoked: &[(String, i32)],
+) -> KafkaResult<()> {
+    let mut paused = TopicPartitionList::new();
+    for (topic, partition) in revoked.iter().filter(|name| stopped.contains_key(*name)) {
+        paused.add_partition(topic, *partition);
+    }
+    stopped.retain(|name, _| !revoked.contains(name));
+    if paused.count() == 0 { Ok(()) } else { reader.resume(&paused) }
 }
 
 /// What an error while reading means.

@@ -29,6 +29,7 @@ const CASES: &[(&str, Case)] = &[
     ("hidden_keys_open_again_and_equal_ones_stay_equal", hidden_keys),
     ("a_bad_record_is_never_delivered_and_is_counted", bad_records),
     ("a_partition_stops_in_front_of_a_bad_record_and_others_go_on", stops),
+    ("a_stopped_partition_that_was_taken_away_and_comes_back_goes_on", comes_back),
     ("an_untrusted_key_is_not_taken", untrusted),
     ("kills_lose_nothing_and_repeat_nothing", kills),
     ("members_that_join_and_leave_lose_nothing_and_repeat_nothing", members),
@@ -365,6 +366,38 @@ fn stops(broker: &Broker) {
     let read = broker.read_until(opened, 2, 61);
     assert_eq!((read[0].len(), read[1].len()), (1, 60));
     bridge.kill();
+}
+
+/// All partitions of one member are taken away when another one joins or leaves, and come back.
+fn comes_back(broker: &Broker) {
+    let desk = Desk::new();
+    let (sealed, opened) = ("back.sealed", "back.opened");
+    [sealed, opened].iter().for_each(|topic| broker.topic(topic, 2, &[]));
+    let ours = key(&desk, None);
+    let entry = desk.path(&format!("keys/{}.key", ours.id()));
+    let hidden = desk.path("hidden");
+    fs::rename(&entry, &hidden).unwrap();
+    let writer = broker.writer();
+    for (partition, number) in [(0, 0), (1, 1)] {
+        let plain = Rec::new("k", format!("good {number}"), 1_700_000_000_000 + number);
+        send(&writer, sealed, partition, &seal_one(&ours, sealed, partition as u32, &plain));
+    }
+    settle(&writer);
+    let open =
+        desk.config("back", &broker.address(), "folder = \"keys\"", &topic(sealed, opened, "open", ""));
+    let mut first = Bridge::start(&open, "1");
+    let until = std::time::Instant::now() + Duration::from_secs(120);
+    while committed(broker, "back", sealed) < 0 {
+        assert!(std::time::Instant::now() < until, "it does not stop");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let mut second = Bridge::start(&open, "2");
+    std::thread::sleep(Duration::from_secs(5));
+    second.stop();
+    fs::rename(&hidden, &entry).unwrap();
+    let read = broker.read_until(opened, 2, 2);
+    assert_eq!((read[0].len(), read[1].len()), (1, 1));
+    first.stop();
 }
 
 fn untrusted(broker: &Broker) {
