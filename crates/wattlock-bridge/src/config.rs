@@ -299,8 +299,25 @@ impl Config {
             }
             self.validate_topic(topic).with_context(|| format!("topic {}", topic.from))?;
         }
-        if let Some(topic) = self.topics.iter().find(|topic| sources.contains(&topic.to)) {
-            bail!("topic {}: read and written", topic.to);
+        let keys = self.keys.as_ref().and_then(|keys| keys.topic.as_ref());
+        for topic in &self.topics {
+            for to in [&topic.to].into_iter().chain(&topic.dead_letter) {
+                if sources.contains(to) {
+                    bail!("topic {to}: read and written");
+                }
+                if keys == Some(to) {
+                    bail!("topic {to}: for keys and for records");
+                }
+            }
+        }
+        let targets: HashSet<_> = self.topics.iter().map(|topic| &topic.to).collect();
+        if let Some(dead) = self
+            .topics
+            .iter()
+            .filter_map(|topic| topic.dead_letter.as_ref())
+            .find(|dead| targets.contains(dead))
+        {
+            bail!("topic {dead}: for records that do not open and for others");
         }
         self.trusted().map(|_| ())
     }
@@ -378,6 +395,7 @@ mod tests {
             ("recipients = [\"age1...\"]", "", "recipients"),
             ("topic = \"wattlock-keys\"", "", "either topic or folder"),
             ("to = \"b\"", "to = \"a\"", "read and written"),
+            ("to = \"b\"", "to = \"wattlock-keys\"", "for keys and"),
             ("do = \"seal\"", "do = \"seal\"\nunreadable = \"skip\"", "unreadable"),
             ("do = \"seal\"", "do = \"seal\"\nrecord_keys = \"deterministic\"", "record_keys_under"),
             ("\"socket.keepalive.enable\" = true", "acks = 1", "set by the bridge"),
@@ -387,6 +405,20 @@ mod tests {
             assert!(GOOD.contains(from), "{from}");
             let error = Config::parse(&GOOD.replacen(from, to, 1)).expect_err(to);
             assert!(format!("{error:#}").contains(said), "{error:#}");
+        }
+    }
+
+    #[test]
+    fn letters_go_to_a_topic_of_their_own() {
+        let letters = |dead: &str| {
+            let text = GOOD.replace("recipients = [\"age1...\"]", "identities = [\"key.txt\"]");
+            let open = format!("do = \"open\"\nunreadable = \"dead-letter\"\ndead_letter = \"{dead}\"");
+            let other = "[[topic]]\nfrom = \"c\"\nto = \"d\"\ndo = \"open\"\n";
+            Config::parse(&(text.replace("do = \"seal\"", &open) + other))
+        };
+        assert!(letters("letters").is_ok());
+        for wrong in ["a", "b", "c", "d", "wattlock-keys"] {
+            assert!(letters(wrong).is_err(), "{wrong}");
         }
     }
 }
