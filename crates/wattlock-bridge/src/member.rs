@@ -406,14 +406,21 @@ impl Sink for Target<'_> {
                 all.insert(rdkafka::message::Header { key: header.name, value: header.value })
             }));
         }
-        let until = Instant::now() + self.patience;
+        let (until, mut alone) = (Instant::now() + self.patience, false);
         loop {
             out = match self.writer.send(out) {
                 Ok(()) => return Ok(()),
+                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) if alone => {
+                    return Err(End::Stop(anyhow::anyhow!(
+                        "a record is larger than half the window, which is for writing: raise window"
+                    )));
+                }
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), out))
                     if Instant::now() < until =>
                 {
                     self.writer.poll(Duration::from_millis(5));
+                    // Then there is all the room that there can be.
+                    alone = self.writer.in_flight_count() == 0;
                     out
                 }
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge), _)) => {
@@ -457,4 +464,28 @@ pub fn run(
         pause = (2 * pause).min(Duration::from_secs(10));
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_no_waiting_makes_room_for_ends_the_bridge() {
+        let mut settings = ClientConfig::new();
+        settings.set("bootstrap.servers", "127.0.0.1:9").set("queue.buffering.max.kbytes", "64");
+        let writer: BaseProducer<Writing> = settings.create_with_context(Writing::default()).unwrap();
+        let mut target = Target { writer: &writer, patience: Duration::from_secs(60) };
+        let mut put = |len| {
+            let value = vec![0; len];
+            target.put("t", 0, &Outgoing { key: None, value: Some(&value), time: 1, headers: &[] })
+        };
+        let said = match put(65 << 10) {
+            Err(End::Stop(error)) => error.to_string(),
+            _ => String::new(),
+        };
+        assert!(said.contains("raise window"), "{said}");
+        assert!(put(63 << 10).is_ok());
+    }
 }
