@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use wattlock_stream::record::StreamId;
+use wattlock_stream::record::{BATCH_MAX, StreamId};
 use wattlock_stream::trust::SignerName;
 
 /// The file.
@@ -103,7 +103,7 @@ fn new_after_bytes() -> u64 {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Transaction {
-    /// It ends after this many bytes of keys and values.
+    /// It ends after this many bytes of keys, values and headers.
     pub bytes: usize,
     /// It ends after this many records.
     pub records: usize,
@@ -289,6 +289,9 @@ impl Config {
         {
             bail!("transaction: bytes and records above 0, timeout_ms at least 1000");
         }
+        if self.transaction.records > BATCH_MAX {
+            bail!("transaction: records at most {BATCH_MAX}");
+        }
         if self.transaction.bytes > self.window || self.window > 1 << 31 {
             bail!("window: at least transaction.bytes, at most 2147483648");
         }
@@ -401,6 +404,7 @@ mod tests {
             ("\"socket.keepalive.enable\" = true", "acks = 1", "set by the bridge"),
             ("recipients =", "trust = [\"me\"]\nrecipients =", "trust"),
             ("group = \"g\"", "group = \"g\"\nwindow = 1000", "window"),
+            ("group = \"g\"", "group = \"g\"\ntransaction = { records = 2097153 }", "at most 2097152"),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let error = Config::parse(&GOOD.replacen(from, to, 1)).expect_err(to);

@@ -224,7 +224,7 @@ fn gather<'m>(
         match polled {
             Some(Ok(message)) => {
                 let Some(route) = work.route(message.topic()) else { continue };
-                bytes += message.payload_len() + message.key_len();
+                bytes += message.payload_len() + message.key_len() + headers_len(&message);
                 records += 1;
                 until.get_or_insert_with(|| Instant::now() + config.transaction.hold());
                 gathered.entry((route, message.partition())).or_default().push(message);
@@ -364,13 +364,27 @@ fn abort(
     Ok(())
 }
 
-/// A record as it was read. A header's name that is no text makes rdkafka (0.39) panic; such headers are none.
+/// A record's headers, taken together by `all`. A name that is no text makes rdkafka (0.39) panic; such headers are none.
+fn headers<'a, T>(
+    message: &'a BorrowedMessage<'_>,
+    all: impl FnOnce(&mut dyn Iterator<Item = Header<'a>>) -> T,
+) -> Option<T> {
+    let one =
+        |header: rdkafka::message::Header<'a, &'a [u8]>| Header { name: header.key, value: header.value };
+    match message.headers() {
+        None => Some(all(&mut std::iter::empty())),
+        Some(headers) => catch_unwind(AssertUnwindSafe(|| all(&mut headers.iter().map(one)))).ok(),
+    }
+}
+
+/// Bytes of a record's headers.
+fn headers_len(message: &BorrowedMessage<'_>) -> usize {
+    let one = |header: Header<'_>| header.name.len() + header.value.map_or(0, <[u8]>::len);
+    headers(message, |all| all.map(one).sum()).unwrap_or(0)
+}
+
+/// A record as it was read.
 fn incoming<'a>(message: &'a BorrowedMessage<'_>) -> Incoming<'a> {
-    let headers = |headers: &'a rdkafka::message::BorrowedHeaders| {
-        let one =
-            |header: rdkafka::message::Header<'a, &'a [u8]>| Header { name: header.key, value: header.value };
-        catch_unwind(AssertUnwindSafe(|| headers.iter().map(one).collect())).ok()
-    };
     let time = match message.timestamp() {
         Timestamp::CreateTime(time) if time >= 0 => Time::Made(time),
         Timestamp::LogAppendTime(time) => Time::Came(time),
@@ -381,7 +395,7 @@ fn incoming<'a>(message: &'a BorrowedMessage<'_>) -> Incoming<'a> {
         key: message.key(),
         value: message.payload(),
         time,
-        headers: message.headers().map_or(Some(Vec::new()), headers),
+        headers: headers(message, |all| all.collect()),
     }
 }
 
