@@ -116,6 +116,7 @@ impl<'a> Session<'a> {
     }
 
     fn round(&mut self, stop: &AtomicBool) -> Result<(), End> {
+        self.status.keys(self.work.keys_made);
         let Session { config, work, status, reader, writer, stopped } = self;
         let gathered = gather(config, work, reader, stopped, stop)?;
         if gathered.is_empty() {
