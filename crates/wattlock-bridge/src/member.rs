@@ -261,9 +261,10 @@ fn reading(error: KafkaError) -> Result<(), End> {
     match error {
         KafkaError::MessageConsumptionFatal(code) => Err(End::Anew(code.to_string())),
         KafkaError::MessageConsumption(code) => match code {
-            RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::GroupAuthorizationFailed => {
-                Err(End::Stop(anyhow::anyhow!("reading: {code}")))
-            }
+            // The last only with auto.offset.reset = "error": its user wants to be told, and not read elsewhere.
+            RDKafkaErrorCode::TopicAuthorizationFailed
+            | RDKafkaErrorCode::GroupAuthorizationFailed
+            | RDKafkaErrorCode::AutoOffsetReset => Err(End::Stop(anyhow::anyhow!("reading: {code}"))),
             RDKafkaErrorCode::UnknownTopicOrPartition => Err(End::Anew(code.to_string())),
             // Everything else is librdkafka's to get over.
             _ => Ok(()),
@@ -485,6 +486,13 @@ pub fn run(
 #[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_offset_that_is_gone_ends_the_bridge() {
+        let read = |code| reading(KafkaError::MessageConsumption(code));
+        assert!(matches!(read(RDKafkaErrorCode::AutoOffsetReset), Err(End::Stop(_))));
+        assert!(read(RDKafkaErrorCode::BrokerTransportFailure).is_ok());
+    }
 
     #[test]
     fn a_record_that_no_waiting_makes_room_for_ends_the_bridge() {
