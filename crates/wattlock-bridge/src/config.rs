@@ -242,6 +242,7 @@ const OURS: &[&str] = &[
     "request.required.acks",
     "transaction.timeout.ms",
     "enable.partition.eof",
+    "group.protocol",
 ];
 
 impl Config {
@@ -402,6 +403,7 @@ mod tests {
             ("do = \"seal\"", "do = \"seal\"\nunreadable = \"skip\"", "unreadable"),
             ("do = \"seal\"", "do = \"seal\"\nrecord_keys = \"deterministic\"", "record_keys_under"),
             ("\"socket.keepalive.enable\" = true", "acks = 1", "set by the bridge"),
+            ("\"socket.keepalive.enable\" = true", "\"group.protocol\" = \"consumer\"", "set by the bridge"),
             ("recipients =", "trust = [\"me\"]\nrecipients =", "trust"),
             ("group = \"g\"", "group = \"g\"\nwindow = 1000", "window"),
             ("group = \"g\"", "group = \"g\"\ntransaction = { records = 2097153 }", "at most 2097152"),
