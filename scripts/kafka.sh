@@ -3,17 +3,23 @@
 #
 #   scripts/kafka.sh jars               fetches it with Maven unless it is there, and prints the folder of its jars
 #   scripts/kafka.sh start DIR PORT     starts a node whose data are in DIR, and returns when it answers; it listens at
-#                                       PORT, at PORT+1 (its controller), and at PORT+2, where it says that it is at PORT+3
+#                                       PORT, at PORT+1 (its controller), at PORT+2, where it says that it is at PORT+3,
+#                                       at PORT+4 (TLS, to clients with a certificate of DIR/tls/ca.crt) and at PORT+5
+#                                       (TLS with SASL: PLAIN and SCRAM-SHA-512, user "bridge", password "a word")
 #   scripts/kafka.sh stop|kill DIR      stops it in order, or at once
+#   scripts/kafka.sh tool CLASS ...     runs one of Kafka's own tools
 #
 # WATTLOCK_KAFKA is the folder of the jars; without it they are kept in the user's cache, outside this repository.
-# Exit code 3: Java or Maven is missing.
+# Exit code 3: Java, Maven or openssl is missing.
 set -euo pipefail
 version=4.1.0
 jars=${WATTLOCK_KAFKA:-${XDG_CACHE_HOME:-$HOME/.cache}/wattlock/kafka-$version}
 
 fetch() {
-    command -v java >/dev/null || { echo "kafka.sh: no java" >&2; exit 3; }
+    local program
+    for program in java openssl; do
+        command -v $program >/dev/null || { echo "kafka.sh: no $program" >&2; exit 3; }
+    done
     [ -e "$jars/.whole" ] && return
     command -v mvn >/dev/null || { echo "kafka.sh: no mvn, and no jars in $jars" >&2; exit 3; }
     local scratch artifact
@@ -37,17 +43,45 @@ run_java() {
     java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$jars/*" "$@"
 }
 
+# An authority, what it gives a broker and a client, and another authority that nobody knows.
+certificates() {
+    local name
+    mkdir -p "$1"
+    for name in ca other; do
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj "/CN=$name" \
+            -keyout "$1/$name.key" -out "$1/$name.crt"
+    done
+    for name in broker client; do
+        openssl req -x509 -CA "$1/ca.crt" -CAkey "$1/ca.key" -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+            -days 3650 -subj "/CN=$name" -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=CA:FALSE \
+            -keyout "$1/$name.key" -out "$1/$name.crt"
+    done
+    cat "$1/broker.key" "$1/broker.crt" >"$1/broker.pem"
+}
+
 start() {
     local dir=$1 port=$2 tries=0
     mkdir -p "$dir"
+    [ -e "$dir/tls/broker.pem" ] || certificates "$dir/tls" 2>"$dir/tls.log" || { cat "$dir/tls.log" >&2; exit 1; }
     cat >"$dir/server.properties" <<END
 process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=127.0.0.1:$((port + 1))
-listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$((port + 1)),PROXIED://127.0.0.1:$((port + 2))
-advertised.listeners=PLAINTEXT://127.0.0.1:$port,PROXIED://127.0.0.1:$((port + 3))
+listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$((port + 1)),PROXIED://127.0.0.1:$((port + 2)),\\
+  TLS://127.0.0.1:$((port + 4)),LOGIN://127.0.0.1:$((port + 5))
+advertised.listeners=PLAINTEXT://127.0.0.1:$port,PROXIED://127.0.0.1:$((port + 3)),\\
+  TLS://127.0.0.1:$((port + 4)),LOGIN://127.0.0.1:$((port + 5))
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT,TLS:SSL,LOGIN:SASL_SSL
+ssl.keystore.type=PEM
+ssl.keystore.location=$dir/tls/broker.pem
+ssl.truststore.type=PEM
+ssl.truststore.location=$dir/tls/ca.crt
+listener.name.tls.ssl.client.auth=required
+listener.name.login.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
+listener.name.login.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  user_bridge="a word";
+listener.name.login.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 log.dirs=$dir/data
 auto.create.topics.enable=false
 # Records of tests have times of their own, which may be long ago.
@@ -68,7 +102,7 @@ log.cleaner.dedupe.buffer.size=2097152
 END
     if [ ! -e "$dir/data/meta.properties" ]; then
         run_java kafka.tools.StorageTool format --standalone -t d2F0dGxvY2std2F0dGxvYw -c "$dir/server.properties" \
-            >"$dir/format.log" 2>&1 || { cat "$dir/format.log" >&2; exit 1; }
+            --add-scram 'SCRAM-SHA-512=[name=bridge,password="a word"]' >"$dir/format.log" 2>&1 || { cat "$dir/format.log" >&2; exit 1; }
     fi
     setsid java -Xms64m -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$jars/*" kafka.Kafka \
         "$dir/server.properties" >>"$dir/broker.log" 2>&1 </dev/null &
@@ -98,8 +132,9 @@ case ${1:-} in
     start) fetch && start "$2" "$3" ;;
     stop) end -TERM "$2" ;;
     kill) end -KILL "$2" ;;
+    tool) shift && run_java "$@" ;;
     *)
-        echo "kafka.sh jars | start DIR PORT | stop DIR | kill DIR" >&2
+        echo "kafka.sh jars | start DIR PORT | stop DIR | kill DIR | tool CLASS ..." >&2
         exit 2
         ;;
 esac

@@ -1,7 +1,7 @@
 //! Clients of the cluster, and what it says of topics.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -50,6 +50,109 @@ impl Voice {
             *last = Some(Instant::now());
             eprintln!("wattlock-bridge: {}", what.replace(char::is_control, " "));
         }
+    }
+}
+
+/// Why no broker talks to the bridge. Waiting does not help.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Certificates or versions do not fit.
+    #[error("no TLS with the brokers: {0}")]
+    Tls(String),
+    /// SASL failed.
+    #[error("the brokers refuse the credentials: {0}")]
+    Login(String),
+}
+
+impl Refused {
+    /// The process exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Refused::Tls(_) => wattlock_stream::BROKER_TLS,
+            Refused::Login(_) => wattlock_stream::BROKER_LOGIN,
+        }
+    }
+}
+
+/// What a client hears of its first connections.
+#[derive(Default)]
+struct Ear(Mutex<Option<(RDKafkaErrorCode, String)>>);
+
+impl Ear {
+    fn heard(&self) -> MutexGuard<'_, Option<(RDKafkaErrorCode, String)>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Keeps the first reason, but a refusal rather than another.
+    fn hear(&self, code: RDKafkaErrorCode, reason: &str) {
+        let mut heard = self.heard();
+        let refused = |(code, reason): &(_, String)| refusal(*code, reason).is_some();
+        if heard.is_none() || refusal(code, reason).is_some() && !heard.as_ref().is_some_and(refused) {
+            *heard = Some((code, reason.to_owned()));
+        }
+    }
+}
+
+impl ClientContext for Ear {
+    fn log(&self, _: RDKafkaLogLevel, about: &str, message: &str) {
+        if about == "FAIL" {
+            self.hear(RDKafkaErrorCode::BrokerTransportFailure, message);
+        }
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        if let Some(code) = error.rdkafka_error_code() {
+            self.hear(code, reason);
+        }
+    }
+}
+
+impl ProducerContext<NoCustomPartitioner> for Ear {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, _: &DeliveryResult<'_>, (): ()) {}
+}
+
+/// Whether a broker is there and does not want this client, or this client not the broker. What a broker dislikes of a
+/// certificate comes after TLS's handshake, as a failure of transport in OpenSSL's words.
+fn refusal(code: RDKafkaErrorCode, reason: &str) -> Option<Refused> {
+    match code {
+        RDKafkaErrorCode::SSL => Some(Refused::Tls(reason.into())),
+        RDKafkaErrorCode::Authentication
+        | RDKafkaErrorCode::SaslAuthenticationFailed
+        | RDKafkaErrorCode::UnsupportedSASLMechanism
+        | RDKafkaErrorCode::IllegalSASLState => Some(Refused::Login(reason.into())),
+        _ => reason.contains("SSL routines").then(|| Refused::Tls(reason.into())),
+    }
+}
+
+/// Waits for a broker that answers. librdkafka would try again for ever, and say so only in its log.
+///
+/// # Errors
+/// [`Refused`] if none answers and one was heard to refuse; else that nothing answers.
+pub fn reach(config: &Config) -> Result<()> {
+    use rdkafka::producer::Producer;
+    let mut settings = settings(config);
+    settings.set_log_level(RDKafkaLogLevel::Info);
+    let client: BaseProducer<Ear> = settings.create_with_context(Ear::default()).context("[kafka]")?;
+    // A short while first, since a refusal comes within it; a broker far away needs the long one.
+    let mut failed = None;
+    for patience in [ASK / 10, ASK] {
+        match client.client().fetch_metadata(None, patience) {
+            Ok(_) => return Ok(()),
+            Err(error) => failed = Some(error),
+        }
+        client.poll(Duration::from_millis(100));
+        if let Some((code, reason)) = &*client.context().heard()
+            && let Some(refused) = refusal(*code, reason)
+        {
+            return Err(refused.into());
+        }
+    }
+    match (client.context().heard().take(), failed) {
+        (Some((_, reason)), _) => bail!("no broker answers: {reason}"),
+        (None, Some(error)) => Err(error).context("no broker answers"),
+        (None, None) => Ok(()),
     }
 }
 
@@ -133,11 +236,7 @@ impl ProducerContext<NoCustomPartitioner> for Writing {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
-        // What was purged was given up by this program itself.
-        const PURGED: &[RDKafkaErrorCode] = &[RDKafkaErrorCode::PurgeQueue, RDKafkaErrorCode::PurgeInflight];
-        if let Err((error, _)) = result
-            && !error.rdkafka_error_code().is_some_and(|code| PURGED.contains(&code))
-        {
+        if let Err((error, _)) = result {
             let mut failed = self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             failed.get_or_insert_with(|| error.clone());
         }
@@ -166,8 +265,16 @@ pub struct Facts {
     pub keeps_times: bool,
     /// Whether it is compacted.
     pub compacted: bool,
+    /// Whether its records are deleted when they are old, compacted or not.
+    pub deletes: bool,
     /// The largest batch it takes.
     pub message_max: usize,
+}
+
+/// What `cleanup.policy` says: whether a topic is compacted, and whether old records are deleted. It is a list.
+fn cleanup(policy: &str) -> (bool, bool) {
+    let has = |one: &str| policy.split(',').any(|name| name.trim() == one);
+    (has("compact"), has("delete"))
 }
 
 /// Asks the cluster.
@@ -211,10 +318,12 @@ impl Admin {
         };
         let value =
             |name: &str| described.get(name).and_then(|entry| entry.value.clone()).unwrap_or_default();
+        let (compacted, deletes) = cleanup(&value("cleanup.policy"));
         Ok(Some(Facts {
             partitions: found.partitions().len(),
             keeps_times: value("message.timestamp.type") != "LogAppendTime",
-            compacted: value("cleanup.policy").contains("compact"),
+            compacted,
+            deletes,
             message_max: value("max.message.bytes").parse().unwrap_or(usize::MAX),
         }))
     }
@@ -253,5 +362,19 @@ impl Admin {
             Ok(to)
         };
         config.topics.iter().map(target).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_that_is_compacted_and_deletes_does_both() {
+        assert_eq!(cleanup("compact"), (true, false));
+        assert_eq!(cleanup("delete"), (false, true));
+        assert_eq!(cleanup("compact,delete"), (true, true));
+        assert_eq!(cleanup("delete, compact"), (true, true));
+        assert_eq!(cleanup(""), (false, false));
     }
 }

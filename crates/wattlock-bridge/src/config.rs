@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use wattlock_stream::record::StreamId;
+use wattlock_stream::record::{BATCH_MAX, StreamId};
 use wattlock_stream::trust::SignerName;
 
 /// The file.
@@ -103,7 +103,7 @@ fn new_after_bytes() -> u64 {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Transaction {
-    /// It ends after this many bytes of keys and values.
+    /// It ends after this many bytes of keys, values and headers.
     pub bytes: usize,
     /// It ends after this many records.
     pub records: usize,
@@ -242,6 +242,7 @@ const OURS: &[&str] = &[
     "request.required.acks",
     "transaction.timeout.ms",
     "enable.partition.eof",
+    "group.protocol",
 ];
 
 impl Config {
@@ -289,6 +290,9 @@ impl Config {
         {
             bail!("transaction: bytes and records above 0, timeout_ms at least 1000");
         }
+        if self.transaction.records > BATCH_MAX {
+            bail!("transaction: records at most {BATCH_MAX}");
+        }
         if self.transaction.bytes > self.window || self.window > 1 << 31 {
             bail!("window: at least transaction.bytes, at most 2147483648");
         }
@@ -299,8 +303,25 @@ impl Config {
             }
             self.validate_topic(topic).with_context(|| format!("topic {}", topic.from))?;
         }
-        if let Some(topic) = self.topics.iter().find(|topic| sources.contains(&topic.to)) {
-            bail!("topic {}: read and written", topic.to);
+        let keys = self.keys.as_ref().and_then(|keys| keys.topic.as_ref());
+        for topic in &self.topics {
+            for to in [&topic.to].into_iter().chain(&topic.dead_letter) {
+                if sources.contains(to) {
+                    bail!("topic {to}: read and written");
+                }
+                if keys == Some(to) {
+                    bail!("topic {to}: for keys and for records");
+                }
+            }
+        }
+        let targets: HashSet<_> = self.topics.iter().map(|topic| &topic.to).collect();
+        if let Some(dead) = self
+            .topics
+            .iter()
+            .filter_map(|topic| topic.dead_letter.as_ref())
+            .find(|dead| targets.contains(dead))
+        {
+            bail!("topic {dead}: for records that do not open and for others");
         }
         self.trusted().map(|_| ())
     }
@@ -378,15 +399,32 @@ mod tests {
             ("recipients = [\"age1...\"]", "", "recipients"),
             ("topic = \"wattlock-keys\"", "", "either topic or folder"),
             ("to = \"b\"", "to = \"a\"", "read and written"),
+            ("to = \"b\"", "to = \"wattlock-keys\"", "for keys and"),
             ("do = \"seal\"", "do = \"seal\"\nunreadable = \"skip\"", "unreadable"),
             ("do = \"seal\"", "do = \"seal\"\nrecord_keys = \"deterministic\"", "record_keys_under"),
             ("\"socket.keepalive.enable\" = true", "acks = 1", "set by the bridge"),
+            ("\"socket.keepalive.enable\" = true", "\"group.protocol\" = \"consumer\"", "set by the bridge"),
             ("recipients =", "trust = [\"me\"]\nrecipients =", "trust"),
             ("group = \"g\"", "group = \"g\"\nwindow = 1000", "window"),
+            ("group = \"g\"", "group = \"g\"\ntransaction = { records = 2097153 }", "at most 2097152"),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let error = Config::parse(&GOOD.replacen(from, to, 1)).expect_err(to);
             assert!(format!("{error:#}").contains(said), "{error:#}");
+        }
+    }
+
+    #[test]
+    fn letters_go_to_a_topic_of_their_own() {
+        let letters = |dead: &str| {
+            let text = GOOD.replace("recipients = [\"age1...\"]", "identities = [\"key.txt\"]");
+            let open = format!("do = \"open\"\nunreadable = \"dead-letter\"\ndead_letter = \"{dead}\"");
+            let other = "[[topic]]\nfrom = \"c\"\nto = \"d\"\ndo = \"open\"\n";
+            Config::parse(&(text.replace("do = \"seal\"", &open) + other))
+        };
+        assert!(letters("letters").is_ok());
+        for wrong in ["a", "b", "c", "d", "wattlock-keys"] {
+            assert!(letters(wrong).is_err(), "{wrong}");
         }
     }
 }

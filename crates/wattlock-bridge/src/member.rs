@@ -3,8 +3,9 @@
 //! Everything between the beginning and the end of a transaction happens between two polls. A rebalance is served
 //! inside a poll, so none falls into a transaction; what was gathered of a partition that was taken away is dropped
 //! before one begins. A member that was declared dead meanwhile has an old generation, with which brokers refuse its
-//! offsets (KIP-447), and the transaction is aborted. Whatever else goes wrong ends in a new start from the committed
-//! offsets.
+//! offsets (KIP-447). Whatever goes wrong ends in a new start from the committed offsets: it has a new epoch, under which
+//! brokers refuse what is still on its way. Only a transaction whose records are all acknowledged, and in which nothing
+//! else was asked of brokers, is aborted in the same session.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +17,7 @@ use rdkafka::TopicPartitionList;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::{BorrowedMessage, Headers, Message, OwnedHeaders, Timestamp};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer, PurgeConfig};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Offset};
 use wattlock_stream::Header;
@@ -24,7 +25,7 @@ use wattlock_stream::Header;
 use crate::cluster::{self, Reading, Writing};
 use crate::config::Config;
 use crate::status::Status;
-use crate::work::{Done, Incoming, Outgoing, Sink, Time, Trouble, Work};
+use crate::work::{Done, Incoming, Outgoing, Share, Sink, Time, Trouble, Work};
 
 /// How long a partition that stopped stays so before it is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -77,6 +78,8 @@ impl<'a> Session<'a> {
         unless_set(&mut settings, "fetch.queue.backoff.ms", 20);
         unless_set(&mut settings, "auto.offset.reset", "earliest");
         settings.set("group.id", &config.group).set("enable.auto.commit", "false");
+        // That of KIP-848 has errors and rules of its own for members that are late; nothing here was tried with it.
+        settings.set("group.protocol", "classic");
         settings.set("enable.auto.offset.store", "false").set("isolation.level", "read_committed");
         let reader: BaseConsumer<Reading> = settings.create_with_context(Reading::default()).map_err(stop)?;
         let mut settings = cluster::settings(config);
@@ -115,6 +118,7 @@ impl<'a> Session<'a> {
     }
 
     fn round(&mut self, stop: &AtomicBool) -> Result<(), End> {
+        self.status.keys(self.work.keys_made);
         let Session { config, work, status, reader, writer, stopped } = self;
         let gathered = gather(config, work, reader, stopped, stop)?;
         if gathered.is_empty() {
@@ -175,34 +179,20 @@ fn seek(reader: &BaseConsumer<Reading>, topic: &str, partition: i32, offset: i64
     sought.elements().iter().try_for_each(|one| one.error())
 }
 
-/// Asks until there is an answer other than that there was no time for one.
+/// Asks until there is an answer other than that there was no time for one. No other is one to go on with: a request
+/// that was given up may still be on its way, and would count to the producer's next transaction.
 fn patient(config: &Config, mut ask: impl FnMut(Duration) -> KafkaResult<()>) -> Result<(), End> {
     let until = Instant::now() + 3 * config.transaction.timeout() + cluster::ASK;
     loop {
-        let error = match ask(Duration::from_secs(5)) {
+        match ask(Duration::from_secs(5)) {
             Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        let KafkaError::Transaction(known) = &error else { return Err(End::Anew(error.to_string())) };
-        let text = format!("{}: {}", known.name(), known.string());
-        if known.is_fatal() {
-            // Fenced: by another bridge of this name, or by brokers that gave the transaction up for its age.
-            return Err(End::Anew(text));
-        }
-        // Declared dead meanwhile: the reader has to join anew, too, and does not learn of it while nothing is polled.
-        const LOST: &[RDKafkaErrorCode] = &[
-            RDKafkaErrorCode::UnknownMemberId,
-            RDKafkaErrorCode::IllegalGeneration,
-            RDKafkaErrorCode::FencedInstanceId,
-        ];
-        if LOST.contains(&known.code()) {
-            return Err(End::Anew(text));
-        }
-        if known.txn_requires_abort() {
-            return Err(End::Abort(text));
-        }
-        if !known.is_retriable() || Instant::now() > until {
-            return Err(End::Anew(text));
+            Err(KafkaError::Transaction(known)) => {
+                let over = known.is_fatal() || known.txn_requires_abort() || !known.is_retriable();
+                if over || Instant::now() > until {
+                    return Err(End::Anew(format!("{}: {}", known.name(), known.string())));
+                }
+            }
+            Err(error) => return Err(End::Anew(error.to_string())),
         }
     }
 }
@@ -232,12 +222,12 @@ fn gather<'m>(
                 revoked.iter().any(|(name, number)| name == topic && *number == partition)
             };
             gathered.retain(|(route, partition), _| !gone(*route, *partition));
-            stopped.retain(|name, _| !revoked.contains(name));
+            forget(reader, stopped, &revoked).map_err(|error| End::Anew(error.to_string()))?;
         }
         match polled {
             Some(Ok(message)) => {
                 let Some(route) = work.route(message.topic()) else { continue };
-                bytes += message.payload_len() + message.key_len();
+                bytes += message.payload_len() + message.key_len() + headers_len(&message);
                 records += 1;
                 until.get_or_insert_with(|| Instant::now() + config.transaction.hold());
                 gathered.entry((route, message.partition())).or_default().push(message);
@@ -253,14 +243,30 @@ fn gather<'m>(
     Ok(gathered)
 }
 
+/// Forgets that partitions stopped which belong to another member now. librdkafka keeps an application's pause of a
+/// partition that is taken away, and it would stay when the partition comes back.
+fn forget(
+    reader: &BaseConsumer<Reading>,
+    stopped: &mut HashMap<(String, i32), Instant>,
+    revoked: &[(String, i32)],
+) -> KafkaResult<()> {
+    let mut paused = TopicPartitionList::new();
+    for (topic, partition) in revoked.iter().filter(|name| stopped.contains_key(*name)) {
+        paused.add_partition(topic, *partition);
+    }
+    stopped.retain(|name, _| !revoked.contains(name));
+    if paused.count() == 0 { Ok(()) } else { reader.resume(&paused) }
+}
+
 /// What an error while reading means.
 fn reading(error: KafkaError) -> Result<(), End> {
     match error {
         KafkaError::MessageConsumptionFatal(code) => Err(End::Anew(code.to_string())),
         KafkaError::MessageConsumption(code) => match code {
-            RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::GroupAuthorizationFailed => {
-                Err(End::Stop(anyhow::anyhow!("reading: {code}")))
-            }
+            // The last only with auto.offset.reset = "error": its user wants to be told, and not read elsewhere.
+            RDKafkaErrorCode::TopicAuthorizationFailed
+            | RDKafkaErrorCode::GroupAuthorizationFailed
+            | RDKafkaErrorCode::AutoOffsetReset => Err(End::Stop(anyhow::anyhow!("reading: {code}"))),
             RDKafkaErrorCode::UnknownTopicOrPartition => Err(End::Anew(code.to_string())),
             // Everything else is librdkafka's to get over.
             _ => Ok(()),
@@ -289,7 +295,9 @@ impl<'m> Round<'_, 'm> {
         let (mut outcome, mut offsets) = (Vec::new(), TopicPartitionList::new());
         for (part, messages) in gathered {
             let records: Vec<Incoming<'_>> = messages.iter().map(incoming).collect();
-            let done = work.run(part.0, part.1, &records, &mut target).map_err(|trouble| match trouble {
+            let topic = &config.topics[part.0].from;
+            let share = Share { route: part.0, partition: part.1, records: &records };
+            let done = work.run(share, &mut target).map_err(|trouble| match trouble {
                 Trouble::Sink(end) => end,
                 Trouble::Failed(error) => End::Abort(error.to_string()),
             });
@@ -303,7 +311,6 @@ impl<'m> Round<'_, 'm> {
             };
             let after = messages.last().map_or(0, |message| message.offset() + 1);
             let next = Offset::Offset(done.stopped.unwrap_or(after));
-            let topic = &config.topics[part.0].from;
             offsets
                 .add_partition_offset(topic, part.1, next)
                 .map_err(|error| End::Anew(error.to_string()))?;
@@ -316,19 +323,25 @@ impl<'m> Round<'_, 'm> {
             patient(config, |patience| writer.send_offsets_to_transaction(&offsets, group, patience))
         });
         sent.unwrap_or_else(|| Err(End::Anew("no longer a member".into())))?;
-        if !cluster::drain(writer, config.transaction.timeout()) {
-            return Err(End::Abort("brokers do not acknowledge".into()));
-        }
-        writer.poll(Duration::ZERO);
-        match writer.context().take() {
-            None => {}
-            Some(KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge)) => {
-                return Err(too_large());
-            }
-            Some(error) => return Err(End::Abort(error.to_string())),
-        }
+        settle(config, writer)?;
         patient(config, |patience| writer.commit_transaction(patience))?;
         Ok(outcome)
+    }
+}
+
+/// Waits until brokers have answered for every record of the transaction.
+///
+/// Without an answer a record may still be on its way, and would count to the producer's next transaction, in which it
+/// stands once more. A new start has a new epoch, under which brokers refuse what comes late of the old one.
+fn settle(config: &Config, writer: &BaseProducer<Writing>) -> Result<(), End> {
+    if !cluster::drain(writer, config.transaction.timeout()) {
+        return Err(End::Anew("brokers do not acknowledge".into()));
+    }
+    writer.poll(Duration::ZERO);
+    match writer.context().take() {
+        None => Ok(()),
+        Some(KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge)) => Err(too_large()),
+        Some(error) => Err(End::Anew(error.to_string())),
     }
 }
 
@@ -345,14 +358,8 @@ fn abort(
     writer: &BaseProducer<Writing>,
     gathered: &BTreeMap<Part, Vec<BorrowedMessage<'_>>>,
 ) -> Result<(), End> {
-    writer.purge(PurgeConfig::default().queue().inflight());
-    cluster::drain(writer, Duration::from_secs(5));
-    match patient(config, |patience| writer.abort_transaction(patience)) {
-        Err(End::Abort(what)) => return Err(End::Anew(what)),
-        other => other?,
-    }
-    writer.poll(Duration::ZERO);
-    writer.context().take();
+    settle(config, writer)?;
+    patient(config, |patience| writer.abort_transaction(patience))?;
     for ((route, partition), messages) in gathered {
         let Some(first) = messages.first() else { continue };
         let sought = seek(reader, &config.topics[*route].from, *partition, first.offset());
@@ -361,13 +368,27 @@ fn abort(
     Ok(())
 }
 
-/// A record as it was read. A header's name that is no text makes rdkafka (0.39) panic; such headers are none.
+/// A record's headers, taken together by `all`. A name that is no text makes rdkafka (0.39) panic; such headers are none.
+fn headers<'a, T>(
+    message: &'a BorrowedMessage<'_>,
+    all: impl FnOnce(&mut dyn Iterator<Item = Header<'a>>) -> T,
+) -> Option<T> {
+    let one =
+        |header: rdkafka::message::Header<'a, &'a [u8]>| Header { name: header.key, value: header.value };
+    match message.headers() {
+        None => Some(all(&mut std::iter::empty())),
+        Some(headers) => catch_unwind(AssertUnwindSafe(|| all(&mut headers.iter().map(one)))).ok(),
+    }
+}
+
+/// Bytes of a record's headers.
+fn headers_len(message: &BorrowedMessage<'_>) -> usize {
+    let one = |header: Header<'_>| header.name.len() + header.value.map_or(0, <[u8]>::len);
+    headers(message, |all| all.map(one).sum()).unwrap_or(0)
+}
+
+/// A record as it was read.
 fn incoming<'a>(message: &'a BorrowedMessage<'_>) -> Incoming<'a> {
-    let headers = |headers: &'a rdkafka::message::BorrowedHeaders| {
-        let one =
-            |header: rdkafka::message::Header<'a, &'a [u8]>| Header { name: header.key, value: header.value };
-        catch_unwind(AssertUnwindSafe(|| headers.iter().map(one).collect())).ok()
-    };
     let time = match message.timestamp() {
         Timestamp::CreateTime(time) if time >= 0 => Time::Made(time),
         Timestamp::LogAppendTime(time) => Time::Came(time),
@@ -378,7 +399,7 @@ fn incoming<'a>(message: &'a BorrowedMessage<'_>) -> Incoming<'a> {
         key: message.key(),
         value: message.payload(),
         time,
-        headers: message.headers().map_or(Some(Vec::new()), headers),
+        headers: headers(message, |all| all.collect()),
     }
 }
 
@@ -403,14 +424,21 @@ impl Sink for Target<'_> {
                 all.insert(rdkafka::message::Header { key: header.name, value: header.value })
             }));
         }
-        let until = Instant::now() + self.patience;
+        let (until, mut alone) = (Instant::now() + self.patience, false);
         loop {
             out = match self.writer.send(out) {
                 Ok(()) => return Ok(()),
+                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) if alone => {
+                    return Err(End::Stop(anyhow::anyhow!(
+                        "a record is larger than half the window, which is for writing: raise window"
+                    )));
+                }
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), out))
                     if Instant::now() < until =>
                 {
                     self.writer.poll(Duration::from_millis(5));
+                    // Then there is all the room that there can be.
+                    alone = self.writer.in_flight_count() == 0;
                     out
                 }
                 Err((KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge), _)) => {
@@ -454,4 +482,35 @@ pub fn run(
         pause = (2 * pause).min(Duration::from_secs(10));
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_that_is_gone_ends_the_bridge() {
+        let read = |code| reading(KafkaError::MessageConsumption(code));
+        assert!(matches!(read(RDKafkaErrorCode::AutoOffsetReset), Err(End::Stop(_))));
+        assert!(read(RDKafkaErrorCode::BrokerTransportFailure).is_ok());
+    }
+
+    #[test]
+    fn a_record_that_no_waiting_makes_room_for_ends_the_bridge() {
+        let mut settings = ClientConfig::new();
+        settings.set("bootstrap.servers", "127.0.0.1:9").set("queue.buffering.max.kbytes", "64");
+        let writer: BaseProducer<Writing> = settings.create_with_context(Writing::default()).unwrap();
+        let mut target = Target { writer: &writer, patience: Duration::from_secs(60) };
+        let mut put = |len| {
+            let value = vec![0; len];
+            target.put("t", 0, &Outgoing { key: None, value: Some(&value), time: 1, headers: &[] })
+        };
+        let said = match put(65 << 10) {
+            Err(End::Stop(error)) => error.to_string(),
+            _ => String::new(),
+        };
+        assert!(said.contains("raise window"), "{said}");
+        assert!(put(63 << 10).is_ok());
+    }
 }

@@ -57,8 +57,8 @@ impl KeyTopic {
                 }
             }
         };
-        if !facts.compacted {
-            anyhow::bail!("topic {topic} is not compacted: its keys would be deleted");
+        if !facts.compacted || facts.deletes {
+            anyhow::bail!("topic {topic}: its keys would be deleted; it needs cleanup.policy=compact alone");
         }
         let reader: BaseConsumer<Reading> = cluster::settings(config)
             .set("group.id", format!("{}-keys", config.group))

@@ -45,6 +45,13 @@ pub struct Incoming<'a> {
     pub headers: Option<Vec<Header<'a>>>,
 }
 
+impl<'a> Incoming<'a> {
+    /// The headers of a record that goes on with them.
+    fn own_headers(&self) -> Result<&[Header<'a>], Error> {
+        self.headers.as_deref().ok_or(Error::Unfit("a header's name is no text"))
+    }
+}
+
 /// A record to write.
 pub struct Outgoing<'a> {
     /// Its key.
@@ -56,6 +63,20 @@ pub struct Outgoing<'a> {
     /// Its headers.
     pub headers: &'a [Header<'a>],
 }
+
+/// Records of one partition, in their order.
+#[derive(Clone, Copy)]
+pub struct Share<'a> {
+    /// Their route.
+    pub route: usize,
+    /// Their partition, there and where they go.
+    pub partition: i32,
+    /// They themselves.
+    pub records: &'a [Incoming<'a>],
+}
+
+/// What became of a share with this sink.
+type Outcome<S> = Result<Done, Trouble<<S as Sink>::Error>>;
 
 /// Where records go.
 pub trait Sink {
@@ -81,7 +102,7 @@ pub struct Done {
     pub records: u64,
     /// Bytes of values that were read.
     pub bytes: u64,
-    /// Records that did not open: offset, word and sentence.
+    /// Records that did not open, or were not fit to be sealed: offset, word and sentence.
     pub unreadable: Vec<(i64, &'static str, String)>,
     /// The offset in front of which the partition stops; its reason is the last of the unreadable.
     pub stopped: Option<i64>,
@@ -179,35 +200,24 @@ impl Work {
         self.routes.iter().position(|route| route.topic.from == topic)
     }
 
-    /// Does the records of one partition, in their order.
+    /// Does a share.
     ///
     /// # Errors
     /// [`Trouble`]: then nothing of it counts.
-    pub fn run<S: Sink>(
-        &mut self,
-        route: usize,
-        partition: i32,
-        records: &[Incoming<'_>],
-        sink: &mut S,
-    ) -> Result<Done, Trouble<S::Error>> {
-        match self.routes[route].topic.task {
-            Task::Copy => self.copy(route, partition, records, sink),
-            Task::Seal => self.seal(route, partition, records, sink),
-            Task::Open => self.open(route, partition, records, sink),
+    pub fn run<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
+        match self.routes[share.route].topic.task {
+            Task::Copy => self.copy(share, sink),
+            Task::Seal => self.seal(share, sink),
+            Task::Open => self.open(share, sink),
         }
     }
 
-    fn copy<S: Sink>(
-        &mut self,
-        route: usize,
-        partition: i32,
-        records: &[Incoming<'_>],
-        sink: &mut S,
-    ) -> Result<Done, Trouble<S::Error>> {
+    fn copy<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
+        let Share { route, partition, records } = share;
         let topic = &self.routes[route].topic;
-        let mut done = Done::default();
+        let (mut done, records) = Done::in_front_of_unfit(records, |record| record.own_headers().map(|_| ()));
         for record in records {
-            let headers = record.headers.as_deref().ok_or(Trouble::Failed(BAD_HEADER))?;
+            let headers = record.headers.as_deref().unwrap_or_default();
             let (key, value, time) = (record.key, record.value, time(record.time));
             let whole = Outgoing { key, value, time, headers };
             sink.put(&topic.to, partition, &whole).map_err(Trouble::Sink)?;
@@ -216,13 +226,16 @@ impl Work {
         Ok(done)
     }
 
-    fn seal<S: Sink>(
-        &mut self,
-        route: usize,
-        partition: i32,
-        records: &[Incoming<'_>],
-        sink: &mut S,
-    ) -> Result<Done, Trouble<S::Error>> {
+    fn seal<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
+        let Share { route, partition, records } = share;
+        let fit = |record: &Incoming<'_>| {
+            let headers = record.own_headers()?;
+            Record { headers, ..Record::default() }.check()
+        };
+        let (mut done, records) = Done::in_front_of_unfit(records, fit);
+        if records.is_empty() {
+            return Ok(done);
+        }
         let bytes = records.iter().map(|record| record.value.map_or(0, <[u8]>::len) as u64).sum();
         self.renew(route, bytes).map_err(Trouble::Failed)?;
         let Route { topic, keeps_times, names, current, .. } = &self.routes[route];
@@ -240,12 +253,12 @@ impl Work {
                 key: key(number),
                 value: record.value,
                 timestamp: keeps_times.then(|| time(record.time)),
-                headers: record.headers.as_deref().ok_or(Trouble::Failed(BAD_HEADER))?,
+                headers: record.headers.as_deref().unwrap_or_default(),
             });
         }
         let place = Place { topic: topic.bound(), partition: partition as u32 };
         let sealed = sealer.seal_batch(place, &plain, &mut self.crypto).map_err(Trouble::Failed)?;
-        let (mut done, mut headers) = (Done::default(), Vec::new());
+        let mut headers = Vec::new();
         for (number, (record, plain)) in records.iter().zip(&plain).enumerate() {
             headers.clear();
             headers.extend(plain.headers.iter().copied().filter(|header| sealer.shape.is_clear(header.name)));
@@ -284,13 +297,8 @@ impl Work {
         Ok(())
     }
 
-    fn open<S: Sink>(
-        &mut self,
-        route: usize,
-        partition: i32,
-        records: &[Incoming<'_>],
-        sink: &mut S,
-    ) -> Result<Done, Trouble<S::Error>> {
+    fn open<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
+        let Share { route, partition, records } = share;
         let Route { topic, names, .. } = &self.routes[route];
         let Some(opener) = &mut self.opener else { return Err(Trouble::Failed(NO_KEYS)) };
         opener.value_max = topic.value_max;
@@ -305,7 +313,7 @@ impl Work {
             })
             .collect();
         let place = Place { topic: topic.bound(), partition: partition as u32 };
-        let opened = opener.open_batch(place, &sealed, &mut self.crypto);
+        let mut opened = opener.open_batch(place, &sealed, &mut self.crypto);
         let keys: Vec<Option<&[u8]>> = records.iter().map(|record| record.key).collect();
         let shown = names.as_ref().map(|names| names.show(&keys, &mut self.crypto));
         let mut done = Done::default();
@@ -348,6 +356,22 @@ impl Work {
 }
 
 impl Done {
+    /// The records in front of the first one that is not fit, at which the partition stops.
+    fn in_front_of_unfit<'r, 'a>(
+        records: &'r [Incoming<'a>],
+        fit: impl Fn(&Incoming<'a>) -> Result<(), Error>,
+    ) -> (Done, &'r [Incoming<'a>]) {
+        let mut done = Done::default();
+        for (number, record) in records.iter().enumerate() {
+            if let Err(error) = fit(record) {
+                done.unreadable.push((record.offset, error.reason(), error.to_string()));
+                done.stopped = Some(record.offset);
+                return (done, &records[..number]);
+            }
+        }
+        (done, records)
+    }
+
     fn count(&mut self, record: &Incoming<'_>) {
         self.records += 1;
         self.bytes += record.value.map_or(0, <[u8]>::len) as u64;
@@ -408,6 +432,71 @@ impl Count {
         self.bytes += done.bytes;
         for (_, reason, _) in &done.unreadable {
             *self.unreadable.entry(reason).or_default() += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use std::convert::Infallible;
+
+    use wattlock_files::age;
+    use wattlock_stream::record::HEADERS_MAX;
+
+    use super::*;
+
+    /// Values that were put.
+    impl Sink for Vec<Option<Vec<u8>>> {
+        type Error = Infallible;
+
+        fn put(&mut self, _: &str, _: i32, record: &Outgoing<'_>) -> Result<(), Infallible> {
+            self.push(record.value.map(<[u8]>::to_vec));
+            Ok(())
+        }
+    }
+
+    /// A bridge of one route that does this, with a folder of keys.
+    fn work(task: &str, folder: &std::path::Path) -> Work {
+        let recipient = age::x25519::Identity::generate().to_public();
+        let text = format!(
+            "group = \"g\"\nkafka = {{ \"bootstrap.servers\" = \"127.0.0.1:9\" }}\n\
+             keys = {{ folder = {folder:?}, recipients = [\"{recipient}\"] }}\n\
+             topic = [{{ from = \"a\", to = \"b\", do = \"{task}\" }}]"
+        );
+        let target = Facts {
+            partitions: 1,
+            keeps_times: true,
+            compacted: false,
+            deletes: false,
+            message_max: 1 << 20,
+        };
+        let runtime = Runtime::builder().telemetry(false).build().unwrap();
+        Work::new(&Config::parse(&text).unwrap(), &[target], &runtime).unwrap()
+    }
+
+    fn incoming<'a>(offset: i64, headers: Option<Vec<Header<'a>>>) -> Incoming<'a> {
+        Incoming { offset, key: None, value: Some(b"value"), time: Time::Made(1), headers }
+    }
+
+    fn share<'a>(records: &'a [Incoming<'a>]) -> Share<'a> {
+        Share { route: 0, partition: 0, records }
+    }
+
+    #[test]
+    fn a_partition_stops_in_front_of_an_unfit_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let many = vec![Header { name: "h", value: None }; HEADERS_MAX + 1];
+        for (task, bad) in [("seal", Some(many)), ("seal", None), ("copy", None)] {
+            let (mut work, mut sink) = (work(task, folder.path()), Vec::new());
+            let records = [incoming(7, Some(Vec::new())), incoming(8, bad), incoming(9, Some(Vec::new()))];
+            for (from, written) in [(0, 1), (1, 1)] {
+                let done = work.run(share(&records[from..]), &mut sink).ok().unwrap();
+                assert_eq!((done.stopped, done.records, sink.len()), (Some(8), 1 - from as u64, written));
+                assert_eq!((done.unreadable[0].0, done.unreadable[0].1), (8, "unfit"), "{task}");
+            }
+            let done = work.run(share(&records[2..]), &mut sink).ok().unwrap();
+            assert_eq!((done.stopped, sink.len()), (None, 2));
         }
     }
 }

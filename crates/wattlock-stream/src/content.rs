@@ -1,6 +1,6 @@
 //! What is inside a sealed record: a byte of flags, the headers that are not clear, and the value, plain or packed.
 //!
-//! Pure but for packing and unpacking. Everything parsed here was authenticated before; lengths are bounded all the
+//! Pure but for packing and unpacking; a value is unpacked when it is asked for, not when content is parsed. Everything parsed here was authenticated before; lengths are bounded all the
 //! same, since a sealer's key is not a reader's judgement.
 //!
 //! ```text
@@ -18,14 +18,12 @@ use wattlock_files::Crypto;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::record::Record;
+use crate::record::{HEADERS_MAX, Record};
 
 const HEADERS: u8 = 1;
 const PACKED: u8 = 2;
 const TOMBSTONE: u8 = 4;
 
-/// Headers of a record, at most.
-const HEADERS_MAX: usize = 1 << 12;
 /// Values below this are not worth a frame of their own.
 const PACK_MIN: usize = 64;
 /// The compressor's level; what Kafka's clients take by default.
@@ -158,15 +156,31 @@ pub(crate) struct Parsed {
 enum Value {
     None,
     Plain(Range<usize>),
-    Unpacked(Zeroizing<Vec<u8>>),
+    /// A frame, and the length of what is in it.
+    Packed(Range<usize>, usize),
 }
 
 impl Parsed {
-    pub(crate) fn value<'a>(&'a self, plain: &'a [u8]) -> Option<&'a [u8]> {
+    /// Unpacks a packed value to the start of `room`, which it makes as long as that needs. A longer one takes the
+    /// place of a shorter one, which is wiped.
+    pub(crate) fn unpack(&self, plain: &[u8], room: &mut Zeroizing<Vec<u8>>) -> Result<(), Error> {
+        let Value::Packed(range, len) = &self.value else { return Ok(()) };
+        if room.len() < *len {
+            *room = Zeroizing::new(Vec::new());
+            *room = Zeroizing::new(vec![0; *len]);
+        }
+        match zstd_safe::decompress(&mut room[..*len], &plain[range.clone()]) {
+            Ok(unpacked) if unpacked == *len => Ok(()),
+            _ => Err(NO_FRAME),
+        }
+    }
+
+    /// The value, given what [`Parsed::unpack`] filled.
+    pub(crate) fn value<'a>(&self, plain: &'a [u8], unpacked: &'a [u8]) -> Option<&'a [u8]> {
         match &self.value {
             Value::None => None,
             Value::Plain(range) => Some(&plain[range.clone()]),
-            Value::Unpacked(value) => Some(value),
+            Value::Packed(_, len) => Some(&unpacked[..*len]),
         }
     }
 
@@ -196,24 +210,22 @@ pub(crate) fn parse(
         skip_headers(&mut rest).ok_or(Error::RecordContent("its headers"))?;
         headers = Some(start..content.end - rest.len());
     }
+    let value_at = content.end - rest.len()..content.end;
     let value = match flags & (PACKED | TOMBSTONE) {
-        0 => Value::Plain(content.end - rest.len()..content.end),
-        PACKED => Value::Unpacked(unpack(rest, value_max)?),
+        0 => Value::Plain(value_at),
+        PACKED => Value::Packed(value_at, unpacked_len(rest, value_max)?),
         _ if rest.is_empty() && flags & PACKED == 0 => Value::None,
         _ => return Err(Error::RecordContent("a tombstone with a value")),
     };
     Ok(Parsed { headers, value })
 }
 
-fn unpack(packed: &[u8], value_max: usize) -> Result<Zeroizing<Vec<u8>>, Error> {
-    const WRONG: Error = Error::RecordContent("its compression");
-    let len = zstd_safe::get_frame_content_size(packed).ok().flatten().ok_or(WRONG)?;
-    let len = usize::try_from(len).ok().filter(|len| *len <= value_max).ok_or(Error::RecordTooLarge)?;
-    let mut value = Zeroizing::new(vec![0; len]);
-    match zstd_safe::decompress(&mut value[..], packed) {
-        Ok(unpacked) if unpacked == len => Ok(value),
-        _ => Err(WRONG),
-    }
+const NO_FRAME: Error = Error::RecordContent("its compression");
+
+/// What a frame says of its content's length.
+fn unpacked_len(packed: &[u8], value_max: usize) -> Result<usize, Error> {
+    let len = zstd_safe::get_frame_content_size(packed).ok().flatten().ok_or(NO_FRAME)?;
+    usize::try_from(len).ok().filter(|len| *len <= value_max).ok_or(Error::RecordTooLarge)
 }
 
 fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
@@ -278,7 +290,7 @@ mod tests {
         assert!(bytes.len() <= 1 + 5 + room(&all));
         let parsed = parse(&bytes, 0..bytes.len(), false, 100).ok();
         let parsed = parsed.expect("what was put parses");
-        assert_eq!(parsed.value(&bytes), Some(&b"value"[..]));
+        assert_eq!(parsed.value(&bytes, &[]), Some(&b"value"[..]));
         let on_topic = all.iter().copied().filter(clear);
         assert_eq!(headers(parsed.headers(&bytes), on_topic), all);
     }

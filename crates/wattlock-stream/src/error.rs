@@ -42,6 +42,9 @@ pub enum Error {
     /// A record does not authenticate: altered, or under another key, partition, batch or place.
     #[error("a record does not authenticate (altered, or moved)")]
     RecordAltered,
+    /// A plain record that cannot be passed on: no reader would take what became of it.
+    #[error("an unfit record: {0}")]
+    Unfit(&'static str),
     /// The bytes are no sealed record's.
     #[error("not a sealed record: {0}")]
     NotARecord(&'static str),
@@ -67,6 +70,11 @@ pub enum Error {
     },
 }
 
+/// The exit code of a bridge that agrees with no broker on TLS.
+pub const BROKER_TLS: u8 = 47;
+/// The exit code of a bridge whose credentials brokers refuse.
+pub const BROKER_LOGIN: u8 = 48;
+
 /// Exit codes that streams have beyond those of [`wattlock_files::exit_codes`].
 pub const fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
@@ -74,6 +82,8 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
         (37, "input ends inside a record"),
         (38, "record altered, or moved"),
         (39, "no key for a record, or its entry is damaged or not trusted"),
+        (BROKER_TLS, "bridge: no TLS with a broker (certificate, authority, version)"),
+        (BROKER_LOGIN, "bridge: a broker refuses the credentials"),
     ]
 }
 
@@ -82,6 +92,7 @@ impl Error {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Error::Files(error) => error.exit_code(),
+            Error::Unfit(_) => 2,
             Error::NotAStream | Error::NotARecord(_) => 21,
             Error::Altered { .. } | Error::BadFrame { .. } => 32,
             Error::Extended => 34,
@@ -92,9 +103,10 @@ impl Error {
         }
     }
 
-    /// A word for why a record was not opened, by which they are counted.
+    /// A word for why a record was not opened or not passed on, by which they are counted.
     pub const fn reason(&self) -> &'static str {
         match self {
+            Error::Unfit(_) => "unfit",
             Error::NotARecord(_) => "not-sealed",
             Error::RecordAltered => "altered",
             Error::RecordContent(_) => "content",
@@ -102,7 +114,9 @@ impl Error {
             Error::NoKey(_) => "no-key",
             Error::Untrusted(_) => "untrusted",
             Error::BadEntry { .. } => "bad-entry",
-            Error::Files(wattlock_files::Error::NoMatchingKey) => "no-identity",
+            Error::Files(wattlock_files::Error::NoMatchingKey | wattlock_files::Error::PassphraseNeeded) => {
+                "no-identity"
+            }
             _ => "failed",
         }
     }

@@ -294,7 +294,7 @@ fn verified(
     opener: &Opener,
     crypto: &mut dyn Crypto,
 ) -> Result<Zeroizing<[u8; 32]>, Error> {
-    let key = opener.input_key(parts.key_file, crypto)?;
+    let key = opener.input_key(parts.key_file, crypto).map_err(|error| in_key_file(id, error))?;
     if StreamId::of(&key, crypto)? != id {
         return Err(bad(id, "holds another key"));
     }
@@ -302,6 +302,23 @@ fn verified(
         return Err(bad(id, "its label or time was altered"));
     }
     Ok(key)
+}
+
+/// What is wrong with an entry whose key file does not open. Check and signature do not cover the key file, so its
+/// damage shows here first; only what is no fault of the entry stays what it is.
+fn in_key_file(id: StreamId, error: wattlock_files::Error) -> Error {
+    use wattlock_files::Error as Of;
+    match error {
+        Of::BadHeader(_)
+        | Of::HeaderTooLarge { .. }
+        | Of::UnknownVersion { .. }
+        | Of::Empty
+        | Of::NotSealed
+        | Of::Truncated
+        | Of::WrongKey
+        | Of::ExcessiveWork { .. } => bad(id, "its key file is damaged"),
+        error => error.into(),
+    }
 }
 
 fn bad(id: StreamId, what: &'static str) -> Error {

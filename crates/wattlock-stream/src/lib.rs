@@ -26,5 +26,5 @@ pub mod record;
 pub mod trust;
 
 pub use content::Header;
-pub use error::{Error, exit_codes};
+pub use error::{BROKER_LOGIN, BROKER_TLS, Error, exit_codes};
 pub use framing::Framing;

@@ -26,6 +26,8 @@ pub const VERSION: u8 = 1;
 pub const SALT_LEN: usize = 24;
 /// Records of one batch, at most: their numbers take at most three bytes.
 pub const BATCH_MAX: usize = 1 << 21;
+/// Headers of a record, at most.
+pub const HEADERS_MAX: usize = 1 << 12;
 /// What sealing adds to a value without sealed headers, at most.
 pub const EXTRA_MAX: usize = INDEX_AT + 3 + 1 + TAG_LEN;
 /// The header that a sealed tombstone has.
@@ -110,6 +112,16 @@ pub struct Record<'a> {
     pub timestamp: Option<i64>,
     /// Its headers, in their order.
     pub headers: &'a [Header<'a>],
+}
+
+impl Record<'_> {
+    /// Whether readers open what a sealer makes of this record.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`]: it has more than [`HEADERS_MAX`] headers.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.headers.len() > HEADERS_MAX { Err(Error::Unfit("more than 4096 headers")) } else { Ok(()) }
+    }
 }
 
 /// A batch's key and base nonce.
@@ -253,7 +265,8 @@ impl RecordSealer {
     /// Seals the records of one batch, in one call of the engines, after one that compresses them if that is wanted.
     ///
     /// # Errors
-    /// [`Error::Files`] for an engine that failed, or more than [`BATCH_MAX`] records.
+    /// [`Error::Files`] for an engine that failed, or more than [`BATCH_MAX`] records; [`Error::Unfit`] if
+    /// [`Record::check`] refuses one.
     pub fn seal_batch(
         &self,
         place: Place<'_>,
@@ -263,6 +276,7 @@ impl RecordSealer {
         if records.len() > BATCH_MAX {
             return Err(CoreError::Invalid("records of a batch").into());
         }
+        records.iter().try_for_each(Record::check)?;
         let mut salt = [0; SALT_LEN];
         random(&mut salt)?;
         let batch = BatchKey::new(&self.key, &salt, place, crypto)?;
@@ -352,8 +366,12 @@ impl<'a> Opened<'a> {
 }
 
 /// Records after opening, each with a result of its own.
+///
+/// Packed values are unpacked one at a time, as they are asked for: a batch takes the memory of its sealed bytes and of
+/// one value, whatever its values become.
 pub struct OpenedBatch {
     plain: Zeroizing<Vec<u8>>,
+    unpacked: Zeroizing<Vec<u8>>,
     records: Vec<Result<content::Parsed, Error>>,
 }
 
@@ -368,16 +386,21 @@ impl OpenedBatch {
         self.records.is_empty()
     }
 
-    /// The record of this number.
+    /// The record of this number. It is unpacked anew each time.
     ///
     /// # Errors
     /// Why it does not open.
     ///
     /// # Panics
     /// If there is no such record.
-    pub fn get(&self, number: usize) -> Result<Opened<'_>, &Error> {
-        let parsed = self.records[number].as_ref()?;
-        Ok(Opened { value: parsed.value(&self.plain), headers: parsed.headers(&self.plain) })
+    pub fn get(&mut self, number: usize) -> Result<Opened<'_>, &Error> {
+        let OpenedBatch { plain, unpacked, records } = self;
+        let record = &mut records[number];
+        if let Some(error) = record.as_ref().ok().and_then(|parsed| parsed.unpack(plain, unpacked).err()) {
+            *record = Err(error);
+        }
+        let parsed = record.as_ref()?;
+        Ok(Opened { value: parsed.value(plain, unpacked), headers: parsed.headers(plain) })
     }
 }
 
@@ -437,7 +460,7 @@ impl<K: StreamKeys> RecordOpener<K> {
             }
         };
         let opened = all.into_iter().zip(records).map(|(parts, record)| verified(parts, record)).collect();
-        OpenedBatch { plain, records: opened }
+        OpenedBatch { plain, unpacked: Zeroizing::default(), records: opened }
     }
 
     fn parts<'v>(

@@ -12,7 +12,8 @@ use wattlock_files::Crypto;
 use wattlock_stream::keys::{Folder, Keys, Unlocked};
 use wattlock_stream::names::RecordNames;
 use wattlock_stream::record::{
-    EXTRA_MAX, OpenedBatch, PROOF, Place, Record, RecordOpener, RecordSealer, SealedBatch, Shape, StreamId,
+    EXTRA_MAX, HEADERS_MAX, OpenedBatch, PROOF, Place, Record, RecordOpener, RecordSealer, SealedBatch,
+    Shape, StreamId,
 };
 use wattlock_stream::trust::Signer;
 use wattlock_stream::{Error, Header};
@@ -63,7 +64,7 @@ impl Desk {
 
     /// The value, or the exit code of why there is none.
     fn open_one(&mut self, place: Place<'_>, record: Record<'_>) -> Result<Option<Vec<u8>>, u8> {
-        let opened = self.open(place, &[record]);
+        let mut opened = self.open(place, &[record]);
         let value = opened.get(0).map_err(Error::exit_code)?.value;
         Ok(value.map(<[u8]>::to_vec))
     }
@@ -125,12 +126,12 @@ fn a_batch_is_one_call_and_every_record_opens_alone() {
     let headers = on_topic(&plain, &sealed, &key.shape);
     let whole = sealed_records(&plain, &sealed, &headers);
     let before = desk.crypto.1;
-    let opened = desk.open(PLACE, &whole);
+    let mut opened = desk.open(PLACE, &whole);
     assert_eq!(desk.crypto.1, before + 1 + 1, "one to unwrap the key");
     for (number, record) in plain.iter().enumerate() {
         let together = opened.get(number).unwrap();
         assert_eq!((together.value, &together.headers(&headers[number])[..]), (record.value, record.headers));
-        let alone = desk.open(PLACE, &whole[number..=number]);
+        let mut alone = desk.open(PLACE, &whole[number..=number]);
         let alone = alone.get(0).unwrap();
         assert_eq!((alone.value, &alone.headers(&headers[number])[..]), (record.value, record.headers));
         let added = sealed.get(number).len() - record.value.map_or(0, <[u8]>::len);
@@ -156,15 +157,56 @@ fn a_packed_value_comes_back_and_one_above_the_bound_is_refused() {
     let whole = sealed_records(&plain, &sealed, &headers);
     let lens: Vec<usize> = (0..4).map(|number| sealed.get(number).len()).collect();
     assert!(lens[0] < 200 && lens[1..] == [59 + 5, 59 + 5000, 59], "{lens:?}");
-    let opened = desk.open(PLACE, &whole);
+    let mut opened = desk.open(PLACE, &whole);
     for (number, record) in plain.iter().enumerate() {
         assert_eq!(opened.get(number).unwrap().value, record.value);
     }
     let mut opener = desk.opener();
     opener.value_max = 4999;
-    let bounded = opener.open_batch(PLACE, &whole, &mut desk.crypto);
+    let mut bounded = opener.open_batch(PLACE, &whole, &mut desk.crypto);
     assert!(matches!(bounded.get(0), Err(Error::RecordTooLarge)));
     assert!(bounded.get(1).is_ok());
+}
+
+#[test]
+fn what_no_reader_opens_is_not_sealed() {
+    let mut desk = Desk::new();
+    let (mut key, headers) = (desk.key(), vec![TRACE; HEADERS_MAX + 1]);
+    let most = Record { value: Some(b"v"), headers: &headers[..HEADERS_MAX], ..Record::default() };
+    let more = Record { headers: &headers, ..most };
+    let sealed = key.seal_batch(PLACE, &[most], &mut desk.crypto).unwrap();
+    let whole = Record { value: Some(sealed.get(0)), headers: &[], ..most };
+    assert_eq!(desk.open_one(PLACE, whole).unwrap().unwrap(), b"v");
+    for clear in [vec![], vec!["trace".into()]] {
+        key.shape.clear_headers = clear;
+        let refused = key.seal_batch(PLACE, &[most, more], &mut desk.crypto).err();
+        assert!(matches!(refused, Some(Error::Unfit(_))), "{refused:?}");
+    }
+}
+
+/// Bytes of memory that this process has now.
+fn resident() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+#[test]
+fn a_batch_that_would_unpack_to_a_gigabyte_takes_one_value_of_memory() {
+    let mut desk = Desk::new();
+    let mut key = desk.key();
+    key.shape.compress = true;
+    let long = vec![7; 16 << 20];
+    let plain = Record { value: Some(&long), ..Record::default() };
+    let sealed = key.seal_batch(PLACE, &[plain], &mut desk.crypto).unwrap();
+    let whole = vec![Record { value: Some(sealed.get(0)), ..plain }; 64];
+    let before = resident();
+    let mut opened = desk.open(PLACE, &whole);
+    for number in [0, 63] {
+        assert!(opened.get(number).unwrap().value == Some(&long), "{number}");
+    }
+    let taken = resident().saturating_sub(before);
+    assert!(taken < 256 << 20, "{taken} bytes");
 }
 
 #[test]
@@ -302,7 +344,7 @@ fn one_bad_record_says_nothing_of_its_neighbours() {
     let mut whole = sealed_records(&plain, &sealed, &headers);
     whole[0].value = Some(&unknown);
     whole[2].value = Some(&altered);
-    let opened = desk.open(PLACE, &whole);
+    let mut opened = desk.open(PLACE, &whole);
     let good: Vec<bool> = (0..opened.len()).map(|number| opened.get(number).is_ok()).collect();
     assert_eq!(good, [false, true, false, true, true, true, true, true]);
     for number in [1, 3, 5] {
@@ -326,7 +368,7 @@ fn a_key_is_on_the_disk_before_it_seals_and_rewrapping_changes_its_readers() {
     assert_eq!(desk.open_one(PLACE, record).unwrap().unwrap(), b"first");
     assert_eq!(desk.keys().list().unwrap().0[0].created, entries[0].created);
     desk.keys().shred(key.id()).unwrap();
-    let opened = desk.open(PLACE, &[record]);
+    let mut opened = desk.open(PLACE, &[record]);
     assert!(matches!(opened.get(0), Err(Error::NoKey(id)) if *id == key.id()));
     assert!(matches!(desk.keys().shred(key.id()), Err(Error::NoKey(_))));
     assert_eq!(fs::read_dir(desk.folder.path()).unwrap().count(), 0, "nothing is left");
@@ -344,11 +386,13 @@ fn a_damaged_entry_is_reported_and_an_entry_under_another_name_is_refused() {
         let mut altered = bytes.clone();
         altered[at] ^= 1;
         fs::write(file(one), &altered).unwrap();
-        assert!(folder.find(one, &old, crypto).is_err(), "{at}");
+        let error = folder.find(one, &old, crypto).unwrap_err();
+        // A recipient that was altered looks like another's.
+        assert!(["bad-entry", "no-identity"].contains(&error.reason()), "{at}: {error}");
     }
     for len in 0..bytes.len() {
         fs::write(file(one), &bytes[..len]).unwrap();
-        assert!(folder.find(one, &old, crypto).is_err(), "{len}");
+        assert_eq!(folder.find(one, &old, crypto).unwrap_err().reason(), "bad-entry", "{len}");
         let (entries, damaged) = folder.list().unwrap();
         assert_eq!((entries.len(), damaged.len()), (1, 1), "{len}");
     }

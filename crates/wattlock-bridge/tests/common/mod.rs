@@ -48,10 +48,10 @@ impl Broker {
         if !jars.status.success() {
             return Err(String::from_utf8_lossy(&jars.stderr).trim().to_owned());
         }
-        // Four ports in a row that nobody has now.
-        let free = |port: &u16| (0..4).all(|n| std::net::TcpListener::bind(("127.0.0.1", port + n)).is_ok());
-        let first = 20_000 + (std::process::id() % 2000) as u16 * 4;
-        let port = (first..first + 4000).step_by(4).find(free).unwrap();
+        // Six ports in a row that nobody has now.
+        let free = |port: &u16| (0..6).all(|n| std::net::TcpListener::bind(("127.0.0.1", port + n)).is_ok());
+        let first = 20_000 + (std::process::id() % 1300) as u16 * 6;
+        let port = (first..first + 3000).step_by(6).find(free).unwrap();
         let broker = Broker { dir: tempfile::tempdir().unwrap(), port };
         broker.again();
         Ok(broker)
@@ -150,7 +150,7 @@ impl Broker {
         for folder in fs::read_dir(self.dir.path().join("data")).unwrap() {
             let folder = folder.unwrap().path();
             let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
-            if !name.rsplit_once('-').is_some_and(|(of, _)| of == topic) {
+            if name.rsplit_once('-').is_none_or(|(of, _)| of != topic) {
                 continue;
             }
             for file in fs::read_dir(folder).unwrap() {
