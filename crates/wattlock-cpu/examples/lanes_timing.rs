@@ -10,7 +10,7 @@
 //! *In a process* there are three classes of batches: `fixed`, all lanes of which have one secret; `twin`, the same secret
 //! once more in memory of its own; and `random`, each lane of which has another secret. Inputs are the same in all. A round is
 //! a pass of each, in random order, on batches of the same number. It gives two differences, of `random` and of `twin`, both
-//! against `fixed`. The mean of the middle half of each, averaged over several layouts of keys and buffers, is what the
+//! against `fixed`. Rounds in which another thread took the core are left out. The mean of the middle half of each, averaged over several layouts of keys and buffers, is what the
 //! process reports. (An interrupt does not move that. Nor does a secret that is slow in fewer than one pass of four.)
 //!
 //! *A verdict* compares the processes' differences. What cannot depend on a secret, `twin` against `fixed`, is measured in the
@@ -204,7 +204,10 @@ impl Plan {
              and {SHARE:e} of a pass on, beyond {SPREADS} spreads",
             self.processes, self.seconds
         );
-        println!("{:21} {:>10} {:>8} {:>9} {:>9} {:>9}", "", "a pass", "passes", "spread", "seen", "limit");
+        println!(
+            "{:21} {:>10} {:>8} {:>9} {:>9} {:>9} {:>9}",
+            "", "a pass", "passes", "spread", "itself", "seen", "limit"
+        );
         let random = Random::new(seed());
         let mut rows = Vec::new();
         for control in [Subject::Compare, Subject::Load] {
@@ -256,11 +259,12 @@ impl Plan {
             false => format!("none seen above {:.0} cycles", found.limit.ceil()),
         };
         println!(
-            "{:21} {:>10.0} {:>8} {:>9.1} {:>9.1} {:>9.1}  {verdict}",
+            "{:21} {:>10.0} {:>8} {:>9.1} {:>9.1} {:>9.1} {:>9.1}  {verdict}",
             subject.name(),
             found.pass,
             found.passes,
             found.spread,
+            found.itself,
             found.seen,
             found.limit
         );
@@ -299,13 +303,14 @@ impl Plan {
             let _ = write!(
                 text,
                 "{}\n  {{\"name\": \"{}\", \"leak\": {}, \"pass_cycles\": {:.0}, \"passes\": {}, \"spread_cycles\": {:.1}, \
-                 \"seen_cycles\": {:.1}, \"limit_cycles\": {:.1}}}",
+                 \"itself_cycles\": {:.1}, \"seen_cycles\": {:.1}, \"limit_cycles\": {:.1}}}",
                 if at == 0 { "" } else { "," },
                 subject.name(),
                 found.leaks,
                 found.pass,
                 found.passes,
                 found.spread,
+                found.itself,
                 found.seen,
                 found.limit
             );
@@ -336,6 +341,8 @@ struct Found {
     passes: usize,
     /// Of processes' differences: the larger one of both classes'.
     spread: f64,
+    /// The median of processes' differences between the fixed secret and itself.
+    itself: f64,
     /// The median of processes' differences between random secrets and a fixed one.
     seen: f64,
     /// Beyond it a difference counts.
@@ -348,12 +355,12 @@ impl Found {
         let of = |what: fn(&Report) -> f64| reports.iter().map(what).collect::<Vec<_>>();
         let (different, same) = (of(|report| report.random), of(|report| report.twin));
         let pass = median(of(|report| report.pass));
-        let seen = median(different.clone());
+        let (seen, itself) = (median(different.clone()), median(same.clone()));
         // Two classes with one secret differ by nothing but chance: around nought.
         let spread = deviation(&same, 0.0).max(deviation(&different, seen));
         let limit = (SPREADS * spread / (reports.len() as f64).sqrt()).max(FLOOR).max(SHARE * pass);
         let passes = reports.iter().map(|report| 3 * report.rounds).sum();
-        Found { pass, passes, spread, seen, limit, leaks: seen.abs() > limit }
+        Found { pass, passes, spread, itself, seen, limit, leaks: seen.abs() > limit }
     }
 }
 
@@ -506,26 +513,45 @@ fn order(random: &Random) -> [usize; CLASSES] {
 
 /// Times rounds for so long.
 fn measure(random: &Random, batches: usize, spell: Duration, mut run: impl FnMut(usize, usize)) -> Report {
-    // Keys are expanded, and tables made, at first use.
+    // Keys are expanded, and tables made, at first use. In random order: the expansions' places are part of the layout.
     for at in 0..batches {
-        (0..CLASSES).for_each(|class| run(class, at));
+        order(random).into_iter().for_each(|class| run(class, at));
     }
-    let (start, mut pass, mut differences) = (Instant::now(), Vec::new(), [Vec::new(), Vec::new()]);
-    while pass.len() < LEAST || start.elapsed() < spell {
-        let at = pass.len() % batches;
-        let mut times = [0.0; CLASSES];
+    let (start, mut rounds, mut quiet) = (Instant::now(), Vec::new(), 0);
+    while (quiet < LEAST && start.elapsed() < 3 * spell) || rounds.len() < LEAST || start.elapsed() < spell {
+        let (at, mut times, switches) = (rounds.len() % batches, [0.0; CLASSES], switches());
         for class in order(random) {
             let before = cycles();
             run(class, at);
             times[class] = cycles().wrapping_sub(before) as f64;
         }
-        differences[0].push(times[RANDOM] - times[FIXED]);
-        differences[1].push(times[TWIN] - times[FIXED]);
-        pass.push(times[FIXED]);
+        let kept = switches == self::switches();
+        quiet += usize::from(kept);
+        rounds.push((kept, times));
     }
-    let rounds = pass.len();
-    let [different, same] = differences;
-    Report { pass: median(pass), rounds, random: midmean(different), twin: midmean(same) }
+    // Another thread on the core makes a pass of milliseconds twice as long. On a machine that has nothing but such rounds,
+    // they must do, and the limit tells.
+    if quiet >= LEAST {
+        rounds.retain(|(kept, _)| *kept);
+    }
+    let of =
+        |what: fn(&[f64; CLASSES]) -> f64| rounds.iter().map(|(_, times)| what(times)).collect::<Vec<_>>();
+    Report {
+        pass: median(of(|times| times[FIXED])),
+        rounds: rounds.len(),
+        random: midmean(of(|times| times[RANDOM] - times[FIXED])),
+        twin: midmean(of(|times| times[TWIN] - times[FIXED])),
+    }
+}
+
+/// How often another thread took this one's place on its core so far.
+fn switches() -> i64 {
+    // SAFETY: the call writes one structure of this type, for which nought is a value.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage.ru_nivcsw + usage.ru_nvcsw
+    }
 }
 
 /// The time-stamp counter, after all that came before is done.
