@@ -8,11 +8,15 @@
 # Then a mounted volume, where there is FUSE: scripts/fs-suites.sh, which names its parts and variables; pjdfstest and
 # xfstests only if PJDFSTEST and XFSTESTS name built ones. Then WATTLOCK_BRIDGE_KILLS=50 kills of the bridge to Kafka and of
 # its broker, where there is Java.
+# Then all tests under the address sanitizer, with the newer nginx, what has threads under the thread sanitizer, and the faults that
+# each check must find (scripts/sanitize.sh, scripts/planted.sh): hours of building at first.
 # Then for SOAK_MINUTES=30: random histories on a faulty device, the conformance suite with fresh seeds, fuzzing.
-# SOAK_PARTS="newer lanes doors fs bridge histories" chooses.
+# SOAK_PARTS="newer lanes doors fs bridge sanitize planted timing histories" chooses.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${SOAK_MINUTES:-30}
+
+chosen() { [[ " ${SOAK_PARTS:-newer lanes doors fs bridge sanitize planted timing histories} " = *" $1 "* ]]; }
 
 # With the OpenSSL and the nginx that the environment names.
 doors() {
@@ -31,14 +35,12 @@ doors() {
     rm -r "$scratch"
     echo "== handshakes under valgrind"
     scripts/valgrind.sh
-    if [ -n "${WATTLOCK_NGINX:-}" ]; then
+    if [ -n "${WATTLOCK_NGINX:-}" ] && ! chosen sanitize; then
         echo "== nginx under the address sanitizer"
         scripts/asan.sh
     fi
 }
 if [ "${1:-}" = doors ]; then doors; exit; fi
-
-chosen() { [[ " ${SOAK_PARTS:-newer lanes doors fs bridge histories} " = *" $1 "* ]]; }
 
 # Now, and not after half an hour: it may fail.
 if chosen newer; then scripts/newer.sh; fi
@@ -61,6 +63,21 @@ fi
 if chosen bridge; then
     echo "== the bridge and its broker, killed at random"
     WATTLOCK_KILLS=${WATTLOCK_BRIDGE_KILLS:-50} scripts/bridge.sh test
+fi
+if chosen sanitize; then
+    echo "== all tests under the address sanitizer, and what has threads under the thread sanitizer"
+    scripts/newer.sh scripts/sanitize.sh address
+    scripts/sanitize.sh thread
+fi
+if chosen planted; then
+    echo "== planted faults are found"
+    scripts/planted.sh
+fi
+if chosen timing; then
+    echo "== does a branch or an address depend on a secret?"
+    scripts/secrets.sh
+    echo "== do passes take longer for some secrets?"
+    scripts/timing.sh
 fi
 chosen histories || exit 0
 end=$((SECONDS + minutes * 60))
