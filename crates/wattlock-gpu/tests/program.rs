@@ -65,12 +65,16 @@ impl Desk {
     fn seal(&self, len: usize, format: Format) -> Vec<u8> {
         let plain: Vec<u8> = (0..len).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 11) as u8).collect();
         std::fs::write(self.path("plain"), plain).unwrap();
+        self.seal_file("plain", "sealed", format)
+    }
+
+    fn seal_file(&self, from: &str, to: &str, format: Format) -> Vec<u8> {
         let runtime = Runtime::builder().telemetry(false).build().unwrap();
         let sealer = Sealer::new(vec![Box::new(self.identity.to_public())]).unwrap().format(format);
         let never = std::sync::atomic::AtomicBool::new(false);
-        let output = wattlock_files::Output::Path { path: self.path("sealed"), force: true };
-        sealer.seal(Input::Path(self.path("plain")), output, &runtime, Progress::new(&never)).unwrap();
-        std::fs::read(self.path("sealed")).unwrap()
+        let output = wattlock_files::Output::Path { path: self.path(to), force: true };
+        sealer.seal(Input::Path(self.path(from)), output, &runtime, Progress::new(&never)).unwrap();
+        std::fs::read(self.path(to)).unwrap()
     }
 
     fn run(&self, told: &str, arguments: &[&str]) -> Output {
@@ -198,4 +202,32 @@ fn a_device_that_fails_costs_time_or_is_reported() {
         desk.load("version=12080")[0],
         "absent: the NVIDIA driver is too old: CUDA 12.8, and 13.0 is needed"
     );
+}
+
+#[test]
+fn python_loads_tensors_onto_the_device_and_onto_the_cpu() {
+    let desk = Desk::new();
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let run = |arguments: &[&str]| {
+        let output = Command::new("python3")
+            .args(arguments)
+            .current_dir(python.join("tests"))
+            .env("PYTHONPATH", &python)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("WATTLOCK_LIBRARY", library())
+            .env("WATTLOCK_CUDA_DRIVER", standin::library())
+            .env("WATTLOCK_GPU_IMAGES", desk.folder.path())
+            .env("WATTLOCK_TEST_FOLDER", desk.folder.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(&["cases.py", desk.folder.path().to_str().unwrap()]);
+    for entry in std::fs::read_dir(desk.folder.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".good") || name.ends_with(".bad") {
+            desk.seal_file(&name, &format!("{name}.sealed"), Format::Sealed);
+        }
+    }
+    run(&["-m", "unittest", "test_load"]);
 }
