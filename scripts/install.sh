@@ -2,7 +2,9 @@
 # Installs what was built, or takes it away again. Builds nothing, so that it may run as root.
 #
 #   scripts/install.sh install        the program, the provider, the module for nginx (where it was built), the C header,
-#                                     a service for mounted volumes, and the name by which mount(8) calls the program
+#                                     a service for mounted volumes, the name by which mount(8) calls the program;
+#                                     where they were built, the library for programs with data on a GPU, its Python
+#                                     package, and the GPU's kernels
 #   scripts/install.sh uninstall      takes away exactly these; refuses while openssl.cnf or a configuration of nginx
 #                                     names them, but for FORCE=1
 #
@@ -28,6 +30,25 @@ each() {
     "$1" 644 crates/wattlock-provider/include/wattlock.h "$prefix/include/wattlock.h"
     "$1" 644 systemd/wattlock@.service "$prefix/lib/systemd/system/wattlock@.service"
     "$1" link ../bin/wattlock "$prefix/sbin/mount.wattlock"
+    each_gpu "$1"
+}
+
+# The library for programs with data on a GPU, with its header and its Python package, which would have nothing to call
+# without it; the GPU's kernels, for it and for the program.
+each_gpu() {
+    local file folder=$target/gpu
+    if [ "$1" = take ] || [ -f "$target/release/libwattlock_gpu.so" ]; then
+        "$1" 644 "$target/release/libwattlock_gpu.so" "$libraries/libwattlock_gpu.so"
+        "$1" 644 crates/wattlock-gpu/include/wattlock/gpu.h "$prefix/include/wattlock/gpu.h"
+        for file in python/wattlock/*.py; do "$1" 644 "$file" "$libraries/$file"; done
+    else
+        echo "not installed: $target/release/libwattlock_gpu.so, which was not built (\`make build\` builds it)"
+    fi
+    [ "$1" = put ] || folder=$destdir$libraries/gpu
+    for file in "$folder"/wattlock*.cubin; do
+        # Without kernels the pattern stands for itself.
+        [ ! -e "$file" ] || "$1" 644 "$file" "$libraries/gpu/${file##*/}"
+    done
 }
 
 put() {
@@ -99,7 +120,15 @@ uninstall)
     fi
     each take
     # The other folders are the system's.
-    if [ -d "$destdir$libraries" ]; then rmdir --ignore-fail-on-non-empty "$destdir$libraries"; fi
+    rm -rf "$destdir$libraries/python/wattlock/__pycache__"
+    for folder in python/wattlock python gpu .; do
+        if [ -d "$destdir$libraries/$folder" ]; then
+            rmdir --ignore-fail-on-non-empty "$(realpath "$destdir$libraries/$folder")"
+        fi
+    done
+    if [ -d "$destdir$prefix/include/wattlock" ]; then
+        rmdir --ignore-fail-on-non-empty "$destdir$prefix/include/wattlock"
+    fi
     ;;
 *)
     sed -n 's/^#   //p' "$0" >&2

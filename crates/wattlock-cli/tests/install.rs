@@ -111,6 +111,39 @@ fn what_install_puts_uninstall_takes_and_nothing_else() {
 }
 
 #[test]
+fn the_library_for_gpus_comes_with_header_package_and_kernels() {
+    let tree = Tree::new();
+    // Kernels serve the program without the library; header and package would not.
+    tree.write("my target/gpu/wattlock.sm_90.cubin", "kernels");
+    tree.write("my target/gpu/build.log", "");
+    good(&tree.make("install", &[]));
+    let of_gpu = |tree: &Tree| -> Vec<String> {
+        let mut files = tree.files();
+        files.retain(|file| ["gpu", "python"].iter().any(|word| file.contains(word)));
+        files
+    };
+    assert_eq!(of_gpu(&tree), ["644 /usr/local/lib/wattlock/gpu/wattlock.sm_90.cubin"]);
+    tree.write("my target/release/libwattlock_gpu.so", "library");
+    good(&tree.make("install", &[]));
+    let found = of_gpu(&tree);
+    for wanted in
+        ["include/wattlock/gpu.h", "lib/wattlock/libwattlock_gpu.so", "lib/wattlock/gpu/wattlock.sm_90.cubin"]
+    {
+        assert!(found.contains(&format!("644 /usr/local/{wanted}")), "{wanted}: {found:?}");
+    }
+    assert!(
+        found.contains(&"644 /usr/local/lib/wattlock/python/wattlock/__init__.py".to_owned()),
+        "{found:?}"
+    );
+    // As an interpreter leaves it.
+    tree.write("root/usr/local/lib/wattlock/python/wattlock/__pycache__/x.pyc", "");
+    good(&tree.make("uninstall", &[]));
+    assert_eq!(tree.files(), [""; 0]);
+    assert!(!tree.path("root/usr/local/lib/wattlock").exists());
+    assert!(!tree.path("root/usr/local/include/wattlock").exists());
+}
+
+#[test]
 fn a_prefix_is_where_everything_goes_and_must_be_whole() {
     let tree = Tree::new();
     good(&tree.make("install", &["PREFIX=/usr"]));

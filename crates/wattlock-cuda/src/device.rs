@@ -24,6 +24,8 @@ pub enum Missing {
     Old(i32),
     /// The driver finds no device.
     Device,
+    /// The driver finds devices, but none of this number.
+    Number(u16),
     /// The device is of a capability below 8.0; which.
     Capability(i32, i32),
     /// No image of the kernels for its capability in this folder.
@@ -43,6 +45,7 @@ impl fmt::Display for Missing {
                 version % 1000 / 10
             ),
             Missing::Device => f.write_str("the NVIDIA driver finds no GPU"),
+            Missing::Number(number) => write!(f, "the NVIDIA driver finds no GPU of number {number}"),
             Missing::Capability(major, minor) => {
                 write!(f, "the GPU is too old: capability {major}.{minor}, and 8.0 is needed")
             }
@@ -74,8 +77,24 @@ pub(crate) struct Device {
     pub(crate) image: Vec<u8>,
 }
 
-/// Loads a driver and looks at its first device. Makes no context.
-pub(crate) fn find(library: &Path, images: &Path) -> Result<(Driver, Device), Missing> {
+impl Device {
+    /// One line for people.
+    pub(crate) fn about(&self) -> String {
+        let (major, minor) = self.capability;
+        format!(
+            "{}, capability {major}.{minor}, {} multiprocessors, {:.1} GiB, driver for CUDA {}.{}; not yet run on \
+             hardware",
+            self.name,
+            self.multiprocessors,
+            self.memory_bytes as f64 / f64::from(1 << 30),
+            self.driver / 1000,
+            self.driver % 1000 / 10
+        )
+    }
+}
+
+/// Loads a driver and looks at the device of this number. Makes no context.
+pub(crate) fn find(library: &Path, images: &Path, number: u16) -> Result<(Driver, Device), Missing> {
     let driver = Driver::load(library).map_err(|why| match why {
         NoDriver::Library => Missing::Driver(library.to_owned()),
         NoDriver::Symbol(name) => Missing::Symbol(name),
@@ -85,10 +104,10 @@ pub(crate) fn find(library: &Path, images: &Path) -> Result<(Driver, Device), Mi
     if version < DRIVER_LEAST {
         return Err(Missing::Old(version));
     }
-    if driver.device_count()? < 1 {
-        return Err(Missing::Device);
+    if driver.device_count()? <= i32::from(number) {
+        return Err(if number == 0 { Missing::Device } else { Missing::Number(number) });
     }
-    let ordinal = driver.device(0)?;
+    let ordinal = driver.device(i32::from(number))?;
     let (major, minor) =
         (driver.attribute(ordinal, CAPABILITY_MAJOR)?, driver.attribute(ordinal, CAPABILITY_MINOR)?);
     if (major, minor) < CAPABILITY_LEAST {

@@ -60,23 +60,13 @@ impl Cuda {
     /// # Errors
     /// Why there is none to work with.
     pub fn find(places: &Places) -> Result<Cuda, Missing> {
-        let (driver, device) = device::find(&places.driver, &places.images)?;
-        let (major, minor) = device.capability;
-        let detail = format!(
-            "{}, capability {major}.{minor}, {} multiprocessors, {:.1} GiB, driver for CUDA {}.{}; not yet run on \
-             hardware",
-            device.name,
-            device.multiprocessors,
-            device.memory_bytes as f64 / f64::from(1 << 30),
-            device.driver / 1000,
-            device.driver % 1000 / 10
-        );
+        let (driver, device) = device::find(&places.driver, &places.images, 0)?;
         let description = Description {
             name: "cuda",
             class: EngineClass::Gpu,
             inline: KindSet::EMPTY,
             queued: plan::kinds(),
-            detail,
+            detail: device.about(),
         };
         let (driver, device) = (Arc::new(driver), Arc::new(device));
         Ok(Cuda { description, driver, device, owner: Mutex::new(None), process: std::process::id() })
@@ -293,11 +283,25 @@ impl Places {
     /// `WATTLOCK_CUDA_DRIVER` and `WATTLOCK_GPU_IMAGES`, or else `libcuda.so.1` as the loader finds it and
     /// `lib/wattlock/gpu` beside the program's folder.
     pub fn of_environment() -> Places {
+        Places::or_images(|| images_beside(&std::env::current_exe().ok()?))
+    }
+
+    /// The same for a library that others load: the kernels are in `wattlock/gpu` or `gpu` beside it if there is such a
+    /// folder.
+    pub fn of_library(library: &Path) -> Places {
+        let beside =
+            |name: &str| library.parent().map(|folder| folder.join(name)).filter(|folder| folder.is_dir());
+        Places::or_images(|| {
+            let program = || images_beside(&std::env::current_exe().ok()?);
+            beside("wattlock/gpu").or_else(|| beside("gpu")).or_else(program)
+        })
+    }
+
+    fn or_images(otherwise: impl FnOnce() -> Option<PathBuf>) -> Places {
         let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let beside = || images_beside(&std::env::current_exe().ok()?);
         Places {
             driver: named("WATTLOCK_CUDA_DRIVER").unwrap_or_else(|| "libcuda.so.1".into()),
-            images: named("WATTLOCK_GPU_IMAGES").or_else(beside).unwrap_or_default(),
+            images: named("WATTLOCK_GPU_IMAGES").or_else(otherwise).unwrap_or_default(),
         }
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! - `sys`: the driver's functions, the only unsafe code. `device`: what is there, and whether it will do.
 //! - `plan`: which kernels a kind needs, and how messages lie in device memory. Pure.
+//! - [`direct`]: for programs that have their data on the GPU; without owner, slots and copies.
 //! - `owner`: the one thread of a process that has the context. `engine`: the engine and its instances.
 //!
 //! It refuses to be opened in a forked child, to wait in a caller's thread, and to decide who does what.
@@ -14,6 +15,7 @@
 #![deny(unsafe_code)]
 
 mod device;
+pub mod direct;
 mod engine;
 mod owner;
 mod plan;
@@ -21,3 +23,4 @@ mod sys;
 
 pub use device::Missing;
 pub use engine::{Cuda, Places};
+pub use sys::Stream;

@@ -8,7 +8,7 @@ use wattlock_core::{Family, Group, Kind, KindSet};
 use crate::sys::Address;
 
 /// Version of the header that this was written for.
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// Threads of a block.
 pub(crate) const BLOCK: u32 = 128;
 /// Bytes of a row of AES, and rows of a tile.
@@ -25,8 +25,8 @@ const SCRATCH_AES: u64 = 32;
 const SCRATCH_CHACHA: u64 = 256;
 const SCRATCH_UNIT: u64 = 32;
 /// `WL_KEY_TWO`: the key area is for a data key and a tweak key.
-const KEY_TWO: u32 = 1;
-const TAG: usize = 16;
+pub(crate) const KEY_TWO: u32 = 1;
+pub(crate) const TAG: usize = 16;
 /// Every part of a slot begins at a multiple of this.
 const ALIGN: usize = 256;
 
@@ -46,29 +46,29 @@ pub(crate) struct Message {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Run {
-    version: u32,
-    messages: u32,
-    key_bytes: u32,
-    flags: u32,
-    units: u64,
-    input: Address,
-    input_stride: u64,
-    output: Address,
-    output_stride: u64,
-    length: u64,
-    last_length: u64,
-    table: Address,
-    key: Address,
-    nonces: Address,
-    nonce_stride: u64,
-    aad: Address,
-    aad_stride: u64,
-    aad_length: u64,
-    tags: Address,
-    tag_stride: u64,
-    last_tag: Address,
-    results: Address,
-    scratch: Address,
+    pub(crate) version: u32,
+    pub(crate) messages: u32,
+    pub(crate) key_bytes: u32,
+    pub(crate) flags: u32,
+    pub(crate) units: u64,
+    pub(crate) input: Address,
+    pub(crate) input_stride: u64,
+    pub(crate) output: Address,
+    pub(crate) output_stride: u64,
+    pub(crate) length: u64,
+    pub(crate) last_length: u64,
+    pub(crate) table: Address,
+    pub(crate) key: Address,
+    pub(crate) nonces: Address,
+    pub(crate) nonce_stride: u64,
+    pub(crate) aad: Address,
+    pub(crate) aad_stride: u64,
+    pub(crate) aad_length: u64,
+    pub(crate) tags: Address,
+    pub(crate) tag_stride: u64,
+    pub(crate) last_tag: Address,
+    pub(crate) results: Address,
+    pub(crate) scratch: Address,
 }
 
 /// What a kernel's grid counts.
@@ -103,7 +103,7 @@ const fn xts(most: &'static CStr, end: &'static CStr) -> [Step; 4] {
     [AES_KEY, step(c"wl_aes_xts_tweaks", Grid::Many), step(most, Grid::Tiles), step(end, Grid::Many)]
 }
 
-const AES_KEY: Step = step(c"wl_aes_key", Grid::One);
+pub(crate) const AES_KEY: Step = step(c"wl_aes_key", Grid::One);
 const CTR: &[Step] = &[AES_KEY, step(c"wl_aes_ctr", Grid::Tiles)];
 const GCM_SEAL: &[Step] = &[
     AES_KEY,
@@ -193,7 +193,7 @@ fn aligned(at: usize) -> usize {
 impl Layout {
     /// Where everything goes. The key is at offset 0.
     pub(crate) fn new(kind: Kind, nonce_len: usize, parts: &[Part]) -> Layout {
-        let unit = if kind.info().group == Group::ChaChaPoly { SEGMENT } else { ROW };
+        let unit = unit(kind);
         let (mut table, mut units, mut at, mut aad_at) = (Vec::with_capacity(parts.len()), 0, 0, 0);
         for part in parts {
             let length = part.len as u64;
@@ -229,18 +229,9 @@ impl Layout {
         };
         // The raw key's copy lies in the key area, which only the device has.
         layout.scratch = shared + aligned(KEY_AREA);
-        let each = if unit == SEGMENT { SCRATCH_CHACHA } else { SCRATCH_AES };
-        let scratch = messages as u64 * each + (layout.strips() + 1) * SCRATCH_UNIT;
+        let scratch = scratch_bytes(kind, messages as u64, units);
         layout.device = aligned(layout.scratch + scratch as usize);
         layout
-    }
-
-    /// Tiles or segments.
-    fn strips(&self) -> u64 {
-        match self.kind.info().group {
-            Group::ChaChaPoly => self.units,
-            _ => self.units.div_ceil(TILE_ROWS),
-        }
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -295,17 +286,38 @@ impl Layout {
 
     /// Blocks of a step's grid; 0: it need not be launched.
     pub(crate) fn blocks(&self, step: &Step) -> u32 {
-        let warps = u64::from(BLOCK / 32);
-        let messages = self.messages as u64;
-        let blocks = match step.grid {
-            Grid::Tiles | Grid::Segments => self.strips().div_ceil(warps),
-            Grid::Edges => self.strips().div_ceil(u64::from(BLOCK)),
-            Grid::Each => messages.div_ceil(u64::from(BLOCK)),
-            Grid::Many => messages.div_ceil(warps * WARP_MESSAGES),
-            Grid::One => 1,
-        };
-        blocks.min(u64::from(u32::MAX >> 1)) as u32
+        blocks(step, self.kind, self.messages as u64, self.units)
     }
+}
+
+/// Bytes of a unit of a kind's messages: a row, or a segment.
+pub(crate) fn unit(kind: Kind) -> u64 {
+    if kind.info().group == Group::ChaChaPoly { SEGMENT } else { ROW }
+}
+
+/// Tiles or segments.
+fn strips(kind: Kind, units: u64) -> u64 {
+    if unit(kind) == SEGMENT { units } else { units.div_ceil(TILE_ROWS) }
+}
+
+/// Bytes of scratch for so many messages of so many units in all.
+pub(crate) fn scratch_bytes(kind: Kind, messages: u64, units: u64) -> u64 {
+    let each = if unit(kind) == SEGMENT { SCRATCH_CHACHA } else { SCRATCH_AES };
+    messages * each + (strips(kind, units) + 1) * SCRATCH_UNIT
+}
+
+/// Blocks of a step's grid; 0: it need not be launched.
+pub(crate) fn blocks(step: &Step, kind: Kind, messages: u64, units: u64) -> u32 {
+    let warps = u64::from(BLOCK / 32);
+    let strips = strips(kind, units);
+    let blocks = match step.grid {
+        Grid::Tiles | Grid::Segments => strips.div_ceil(warps),
+        Grid::Edges => strips.div_ceil(u64::from(BLOCK)),
+        Grid::Each => messages.div_ceil(u64::from(BLOCK)),
+        Grid::Many => messages.div_ceil(warps * WARP_MESSAGES),
+        Grid::One => 1,
+    };
+    blocks.min(u64::from(u32::MAX >> 1)) as u32
 }
 
 /// Bytes of a slot's shared block that messages of so many bytes in all, and so many of them, need at most.

@@ -36,8 +36,31 @@ const EVENT_DISABLE_TIMING: c_uint = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle(*mut c_void);
 
-// SAFETY: the driver's handles may be used from any thread of the process; the owner thread alone does.
+// SAFETY: the driver's handles may be used from any thread of the process.
 unsafe impl Send for Handle {}
+// SAFETY: a handle is a number; the driver locks what it stands for.
+unsafe impl Sync for Handle {}
+
+/// A stream of the caller's (`CUstream`, which is also what CUDA's runtime calls `cudaStream_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream(pub(crate) Handle);
+
+impl Default for Stream {
+    /// The default stream.
+    fn default() -> Stream {
+        Stream(Handle(std::ptr::null_mut()))
+    }
+}
+
+impl Stream {
+    /// The stream of this handle; null is the default stream.
+    ///
+    /// # Safety
+    /// A stream of the device's primary context, alive for as long as this value is used.
+    pub unsafe fn of(handle: *mut c_void) -> Stream {
+        Stream(Handle(handle))
+    }
+}
 
 macro_rules! driver {
     ($($field:ident = $name:literal ($($argument:ty),*);)*) => {
@@ -93,6 +116,10 @@ driver! {
     context_retain = "cuDevicePrimaryCtxRetain" (*mut *mut c_void, c_int);
     context_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
     context_set = "cuCtxSetCurrent" (*mut c_void);
+    context_push = "cuCtxPushCurrent_v2" (*mut c_void);
+    context_pop = "cuCtxPopCurrent_v2" (*mut *mut c_void);
+    context_wait = "cuCtxSynchronize" ();
+    pointer = "cuPointerGetAttribute" (*mut c_void, c_int, Address);
     module_load = "cuModuleLoadData" (*mut *mut c_void, *const c_void);
     module_unload = "cuModuleUnload" (*mut c_void);
     module_function = "cuModuleGetFunction" (*mut *mut c_void, *mut c_void, *const c_char);
@@ -102,6 +129,7 @@ driver! {
     unpin = "cuMemFreeHost" (*mut c_void);
     copy_in = "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, *mut c_void);
     copy_out = "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, *mut c_void);
+    copy_within = "cuMemcpyDtoDAsync_v2" (Address, Address, usize, *mut c_void);
     set = "cuMemsetD8Async" (Address, u8, usize, *mut c_void);
     stream_create = "cuStreamCreate" (*mut *mut c_void, c_uint);
     stream_destroy = "cuStreamDestroy_v2" (*mut c_void);
@@ -112,6 +140,14 @@ driver! {
     launch = "cuLaunchKernel" (*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void,
         *mut *mut c_void, *mut *mut c_void);
 }
+
+/// A `CUpointer_attribute`.
+pub(crate) const POINTER_MEMORY: c_int = 2;
+pub(crate) const POINTER_DEVICE: c_int = 9;
+const POINTER_RANGE_START: c_int = 11;
+const POINTER_RANGE_SIZE: c_int = 12;
+/// `CU_MEMORYTYPE_DEVICE`.
+pub(crate) const MEMORY_OF_DEVICE: c_uint = 2;
 
 /// Why there is no driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -193,6 +229,49 @@ impl Driver {
             Ok(()) => Ok(()),
             Err(failure) => self.release(device).and(Err(failure)),
         }
+    }
+
+    /// Takes a share of the device's primary context, which is the one that programs with data on the device use.
+    pub(crate) fn retain(&self, device: c_int) -> Result<Handle, Failure> {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: writes one handle, which the driver keeps alive until the share is given back.
+        done(unsafe { (self.context_retain)(&mut context, device) }).map(|()| Handle(context))
+    }
+
+    /// Makes a context this thread's, in front of the one that it has; [`Driver::pop`] takes it away again.
+    pub(crate) fn push(&self, context: Handle) -> Result<(), Failure> {
+        // SAFETY: a context of which we have a share.
+        done(unsafe { (self.context_push)(context.0) })
+    }
+
+    /// The way back.
+    pub(crate) fn pop(&self) -> Result<(), Failure> {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        done(unsafe { (self.context_pop)(&mut context) })
+    }
+
+    /// Waits until all streams of this thread's context are done.
+    pub(crate) fn wait_for_all(&self) -> Result<(), Failure> {
+        // SAFETY: no pointer is involved.
+        done(unsafe { (self.context_wait)() })
+    }
+
+    /// An attribute of an address that is one number of 32 bits: [`POINTER_MEMORY`], [`POINTER_DEVICE`].
+    pub(crate) fn pointer(&self, address: Address, attribute: c_int) -> Result<c_uint, Failure> {
+        let mut value: c_uint = 0;
+        // SAFETY: these attributes are one number of 32 bits; the driver only looks the address up.
+        done(unsafe { (self.pointer)((&raw mut value).cast(), attribute, address) }).map(|()| value)
+    }
+
+    /// The allocation in which an address lies: where it begins, and its bytes.
+    pub(crate) fn range(&self, address: Address) -> Result<(Address, u64), Failure> {
+        let (mut start, mut bytes) = (0_u64, 0_usize);
+        // SAFETY: this attribute is an address.
+        done(unsafe { (self.pointer)((&raw mut start).cast(), POINTER_RANGE_START, address) })?;
+        // SAFETY: this attribute is a `size_t`.
+        done(unsafe { (self.pointer)((&raw mut bytes).cast(), POINTER_RANGE_SIZE, address) })?;
+        Ok((start, bytes as u64))
     }
 
     /// Gives the share back; nothing of the context is used after.
@@ -306,6 +385,18 @@ impl Driver {
     pub(crate) fn wipe(&self, address: Address, bytes: usize, lane: &Lane) -> Result<(), Failure> {
         // SAFETY: the driver refuses addresses that are not the context's.
         done(unsafe { (self.set)(address, 0, bytes, lane.stream.0) })
+    }
+
+    /// Copies within device memory, in the stream's order.
+    pub(crate) fn copy_within(
+        &self,
+        to: Address,
+        from: Address,
+        bytes: usize,
+        stream: Handle,
+    ) -> Result<(), Failure> {
+        // SAFETY: the driver refuses addresses that are not the context's.
+        done(unsafe { (self.copy_within)(to, from, bytes, stream.0) })
     }
 
     /// Launches a kernel whose one parameter is `parameter`, by value.

@@ -25,6 +25,7 @@ pub mod keys;
 mod open;
 mod output;
 mod pipeline;
+mod reader;
 mod seal;
 mod sum;
 
@@ -36,6 +37,7 @@ pub use input::Input;
 pub use open::{Opened, Opener};
 pub use output::Output;
 pub use pipeline::Progress;
+pub use reader::Reader;
 pub use seal::Sealer;
 pub use sum::{Digest, Walk, sum};
 

@@ -1,5 +1,8 @@
 //! Opening: determine the format, unlock the header, then run the pipeline.
 
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
 use age_core::secrecy::ExposeSecret;
 use subtle::ConstantTimeEq;
 
@@ -12,6 +15,7 @@ use crate::input::{Body, Input, Source};
 use crate::keys::{AskPassphrase, BoxedIdentity, Unlock, WORK_FACTOR_LIMIT};
 use crate::output::{Output, Target};
 use crate::pipeline::{self, Direction, Drain, Feed, Progress};
+use crate::reader::Reader;
 
 /// Opens files with the same identities.
 pub struct Opener {
@@ -96,6 +100,29 @@ impl Opener {
             }
         }
         Ok(Opened { format, armor })
+    }
+
+    /// Unlocks a sealed or age file, a regular one and without armor, to be read at any position. The last chunk is
+    /// verified here: what can be read later belongs to a file that is whole.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub fn reader(&self, path: PathBuf, crypto: &mut dyn Crypto) -> Result<Reader, Error> {
+        let never = AtomicBool::new(false);
+        let mut input = Source::open(Input::Path(path.clone()), &never)?;
+        let key = match guess(input.peek(GUESS_LEN)?) {
+            Guess::Sealed => self.start_sealed(&mut input, crypto)?,
+            Guess::Age => self.start_age(&mut input, crypto)?,
+            Guess::Armored => {
+                return Err(Error::Usage("a file in ASCII armor cannot be read at a position".into()));
+            }
+            _ => return Err(why_unknown(input.peek(GUESS_LEN)?)),
+        };
+        refuse_cut_file(&key, &mut input, crypto)?;
+        match input.into_body() {
+            Body::File { file, at, end } => Reader::new(key, file, at, end.saturating_sub(at), crypto),
+            Body::Stream(_) => Err(Error::NotRegular(path)),
+        }
     }
 
     fn start_sealed(&self, input: &mut Source<'_>, crypto: &mut dyn Crypto) -> Result<PayloadKey, Error> {

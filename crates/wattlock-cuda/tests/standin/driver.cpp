@@ -18,6 +18,7 @@
 // not given back), "unwiped" (bytes of memory given back that were neither zero nor as they were given out), "launches",
 // "wrong" (copies, memsets and handles outside of what there is), "dirty" (bytes of host memory not given back that are
 // neither zero nor as they were given out), "released" (context shares given back).
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -25,17 +26,25 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "../../../../gpu/kernels/wattlock_gpu.h"
 
 namespace {
 
 constexpr unsigned char POISON = 0xa5;
+
+struct Allocation {
+    size_t bytes;
+    int device;  // -1: pinned host memory
+};
 
 struct Stream {
     std::mutex lock;
@@ -54,10 +63,10 @@ struct Driver {
     std::mutex lock;
     std::map<std::string, long long> told{{"version", 13000}, {"devices", 1}, {"capability", 90}, {"memory", 1ll << 34}};
     std::map<std::string, long long> seen;
-    std::map<uintptr_t, size_t> memory;
-    std::set<uintptr_t> host;  // of them, those on the host
+    std::map<uintptr_t, Allocation> memory;
     size_t used = 0;
     std::set<void *> alive;
+    std::set<Stream *> streams;
 };
 
 Driver &driver() {
@@ -113,7 +122,7 @@ bool within(uintptr_t at, size_t bytes) {
     auto after = d.memory.upper_bound(at);
     if (after == d.memory.begin()) return false;
     auto found = std::prev(after);
-    return at + bytes <= found->first + found->second;
+    return at + bytes <= found->first + found->second.bytes;
 }
 
 int wrong() {
@@ -142,15 +151,23 @@ bool died(void *handle) {
     return true;
 }
 
+// Contexts: one a device, and a stack of them for each thread.
+char contexts[8];
+thread_local std::vector<void *> current;
+
+int device_of(void *context) { return (int)((char *)context - contexts); }
+
+bool is_context(void *context) { return context >= (void *)contexts && context < (void *)(contexts + sizeof contexts); }
+
 int give(void **to, size_t bytes, bool on_device) {
     Driver &d = driver();
     std::lock_guard<std::mutex> held(d.lock);
+    if (current.empty()) return 201;
     if (on_device && d.used + bytes > (size_t)d.told["memory"]) return 2;
     void *at = aligned_alloc(512, (bytes + 511) / 512 * 512);
     if (!at) return 2;
     memset(at, POISON, bytes);
-    d.memory[(uintptr_t)at] = bytes;
-    if (!on_device) d.host.insert((uintptr_t)at);
+    d.memory[(uintptr_t)at] = {bytes, on_device ? device_of(current.back()) : -1};
     if (on_device) d.used += bytes;
     d.seen["live"]++;
     *to = at;
@@ -166,12 +183,12 @@ int take(void *at, bool on_device) {
         return 1;
     }
     const unsigned char *bytes = (const unsigned char *)at;
-    for (size_t i = 0; i < found->second; i++)
+    size_t size = found->second.bytes;
+    for (size_t i = 0; i < size; i++)
         if (bytes[i] != 0 && bytes[i] != POISON && d.seen["unwiped"]++ < 4)
-            fprintf(stderr, "unwiped: byte %zu of %zu, %s\n", i, found->second, on_device ? "device" : "host");
-    if (on_device) d.used -= found->second;
+            fprintf(stderr, "unwiped: byte %zu of %zu, %s\n", i, size, on_device ? "device" : "host");
+    if (on_device) d.used -= size;
     d.memory.erase(found);
-    d.host.erase((uintptr_t)at);
     d.seen["live"]--;
     free(at);
     return 0;
@@ -181,8 +198,8 @@ long long dirty() {
     Driver &d = driver();
     std::lock_guard<std::mutex> held(d.lock);
     long long bytes = 0;
-    for (uintptr_t at : d.host)
-        for (size_t i = 0; i < d.memory[at]; i++) {
+    for (const auto &[at, allocation] : d.memory)
+        for (size_t i = 0; allocation.device < 0 && i < allocation.bytes; i++) {
             unsigned char byte = ((const unsigned char *)at)[i];
             bytes += byte != 0 && byte != POISON;
         }
@@ -204,9 +221,19 @@ void work(Stream *stream) {
     }
 }
 
+// The default stream, which is there without being created, and never ends.
+Stream *default_stream() {
+    static Stream *one = [] {
+        Stream *stream = new Stream;
+        stream->thread = std::thread(work, stream);
+        return stream;
+    }();
+    return one;
+}
+
 int push(void *handle, std::function<void()> what) {
-    if (!is_alive(handle)) return wrong();
-    Stream *stream = (Stream *)handle;
+    if (handle && !is_alive(handle)) return wrong();
+    Stream *stream = handle ? (Stream *)handle : default_stream();
     std::lock_guard<std::mutex> held(stream->lock);
     stream->queue.push_back(std::move(what));
     stream->more.notify_one();
@@ -232,8 +259,9 @@ int cuDeviceGetCount(int *number) {
     *number = (int)told("devices");
     return 0;
 }
-int cuDeviceGet(int *device, int) {
-    *device = 0;
+int cuDeviceGet(int *device, int ordinal) {
+    if (ordinal < 0 || ordinal >= told("devices")) return 101;
+    *device = ordinal;
     return 0;
 }
 int cuDeviceGetName(char *name, int len, int) {
@@ -249,10 +277,9 @@ int cuDeviceTotalMem_v2(size_t *bytes, int) {
     *bytes = (size_t)told("memory");
     return 0;
 }
-static char context;
-int cuDevicePrimaryCtxRetain(void **to, int) {
+int cuDevicePrimaryCtxRetain(void **to, int device) {
     CALL;
-    *to = &context;
+    *to = contexts + device;
     count("live");
     return 0;
 }
@@ -263,7 +290,63 @@ int cuDevicePrimaryCtxRelease_v2(int) {
 }
 int cuCtxSetCurrent(void *to) {
     CALL;
-    return to == &context ? 0 : wrong();
+    if (!is_context(to)) return wrong();
+    if (current.empty()) current.push_back(to);
+    current.back() = to;
+    return 0;
+}
+int cuCtxGetCurrent(void **to) {
+    *to = current.empty() ? nullptr : current.back();
+    return 0;
+}
+int cuCtxPushCurrent_v2(void *to) {
+    CALL;
+    if (!is_context(to)) return wrong();
+    current.push_back(to);
+    return 0;
+}
+int cuCtxPopCurrent_v2(void **to) {
+    if (current.empty()) return wrong();
+    *to = current.back();
+    current.pop_back();
+    return 0;
+}
+int cuCtxSynchronize() {
+    CALL;
+    std::vector<Stream *> streams;
+    {
+        Driver &d = driver();
+        std::lock_guard<std::mutex> held(d.lock);
+        streams.assign(d.streams.begin(), d.streams.end());
+    }
+    streams.push_back(default_stream());
+    for (Stream *stream : streams) {
+        auto done = std::make_shared<std::promise<void>>();
+        {
+            std::lock_guard<std::mutex> held(stream->lock);
+            stream->queue.push_back([done] { done->set_value(); });
+            stream->more.notify_one();
+        }
+        // A stream that hangs is not waited for: this is no hardware.
+        done->get_future().wait_for(std::chrono::seconds(5));
+    }
+    return 0;
+}
+int cuPointerGetAttribute(void *to, int attribute, uint64_t at) {
+    CALL;
+    Driver &d = driver();
+    std::lock_guard<std::mutex> held(d.lock);
+    auto after = d.memory.upper_bound(at);
+    if (after == d.memory.begin()) return 1;
+    auto found = std::prev(after);
+    if (at >= found->first + found->second.bytes) return 1;
+    switch (attribute) {
+        case 2: *(unsigned *)to = found->second.device < 0 ? 1 : 2; return 0;
+        case 9: *(int *)to = std::max(found->second.device, 0); return 0;
+        case 11: *(uint64_t *)to = found->first; return 0;
+        case 12: *(size_t *)to = found->second.bytes; return 0;
+    }
+    return 1;
 }
 int cuModuleLoadData(void **to, const void *image) {
     CALL;
@@ -312,6 +395,11 @@ int cuStreamCreate(void **to, unsigned) {
     Stream *stream = new Stream;
     stream->thread = std::thread(work, stream);
     born(stream);
+    {
+        Driver &d = driver();
+        std::lock_guard<std::mutex> held(d.lock);
+        d.streams.insert(stream);
+    }
     *to = stream;
     return 0;
 }
@@ -319,6 +407,11 @@ int cuStreamDestroy_v2(void *handle) {
     CALL;
     if (!died(handle)) return wrong();
     Stream *stream = (Stream *)handle;
+    {
+        Driver &d = driver();
+        std::lock_guard<std::mutex> held(d.lock);
+        d.streams.erase(stream);
+    }
     {
         std::lock_guard<std::mutex> held(stream->lock);
         stream->ended = true;
@@ -378,6 +471,12 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
         if (flip)
             for (size_t at = bytes > 2048 ? 1024 : bytes / 2; at < bytes; at += 1024) ((unsigned char *)to)[at] ^= 4;
     });
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) {
+    CALL;
+    if (!within(to, bytes) || !within(from, bytes)) return wrong();
+    if (told("idle")) return push(stream, [] {});
+    return push(stream, [=] { memmove((void *)to, (const void *)from, bytes); });
 }
 #ifndef WITHOUT_MEMSET
 int cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, void *stream) {

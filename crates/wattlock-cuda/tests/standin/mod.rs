@@ -13,9 +13,21 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// When a file, or the newest of a folder, was written.
+fn written(path: &Path) -> std::time::SystemTime {
+    let inner = std::fs::read_dir(path).into_iter().flatten().map(|entry| written(&entry.unwrap().path()));
+    inner.max().unwrap_or_else(|| path.metadata().unwrap().modified().unwrap())
+}
+
 fn compile(name: &str, more: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (library, temporary) = (folder.join(name), folder.join(format!("{name}.{}", std::process::id())));
+    let source = root().join("crates/wattlock-cuda/tests/standin/driver.cpp");
+    let newest = [&source, &root().join("gpu/kernels"), &root().join("gpu/host")].map(|from| written(from));
+    let newest = newest.into_iter().max();
+    if library.metadata().is_ok_and(|built| newest < built.modified().ok()) {
+        return library;
+    }
     let status = Command::new("g++")
         .args([
             "-std=c++17",
@@ -27,7 +39,7 @@ fn compile(name: &str, more: &[&str]) -> PathBuf {
             "-Wno-unknown-pragmas",
         ])
         .args(more)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin/driver.cpp"))
+        .arg(&source)
         .arg(root().join("gpu/host/host.cpp"))
         .arg("-o")
         .arg(&temporary)

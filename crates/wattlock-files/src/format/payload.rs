@@ -277,8 +277,18 @@ impl PayloadKey {
         })
     }
 
+    /// The key of its chunks.
+    pub(crate) fn chunk_key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The kind of request that opens its chunks.
+    pub(crate) fn opens_by(&self) -> Kind {
+        self.kinds().1
+    }
+
     /// The nonces of chunks `first` and following, concatenated.
-    fn nonces(&self, first: u64, count: usize, last: bool) -> Vec<u8> {
+    pub(crate) fn nonces(&self, first: u64, count: usize, last: bool) -> Vec<u8> {
         let nonce = |i| self.nonce(first + i as u64, last && i + 1 == count);
         (0..count).flat_map(nonce).collect()
     }
