@@ -308,7 +308,7 @@ impl Context {
         Ok(plan)
     }
 
-    /// Makes records: vectors and headers, then MACs, then the encryption of whole blocks from where the text is, then
+    /// Makes records: vectors and headers, then MACs and the encryption of whole blocks from where the text is, then that
     /// of what follows them: the text's rest, the MAC and the padding.
     ///
     /// # Safety
@@ -340,15 +340,6 @@ impl Context {
         for (at, text) in texts.iter().enumerate() {
             aads[at] = plan.aad(at, text.len());
         }
-        let mut items: Vec<Item<'_>> = Vec::with_capacity(plan.records);
-        for ((text, aad), mac) in texts.iter().zip(&aads).zip(&mut macs) {
-            items.push(request(self.suite.mac, mac_key, (&[], aad), text, &mut mac[..mac_len]));
-        }
-        if !self.provider.run_all(&mut items) {
-            return Err(failed);
-        }
-        drop(items);
-
         let mut rest = out;
         let mut bodies: Vec<&mut [u8]> = Vec::with_capacity(plan.records);
         for (at, text) in texts.iter().enumerate() {
@@ -362,7 +353,11 @@ impl Context {
             bodies.push(body);
         }
         let whole = |text: &[u8]| text.len() - text.len() % BLOCK;
-        let mut items: Vec<Item<'_>> = Vec::with_capacity(plan.records);
+        // One call: MACs, and the encryption of whole blocks, which does not wait for them.
+        let mut items: Vec<Item<'_>> = Vec::with_capacity(2 * plan.records);
+        for ((text, aad), mac) in texts.iter().zip(&aads).zip(&mut macs) {
+            items.push(request(self.suite.mac, mac_key, (&[], aad), text, &mut mac[..mac_len]));
+        }
         for ((text, body), vector) in texts.iter().zip(&mut bodies).zip(&*vectors) {
             let blocks = whole(text);
             items.push(request(self.suite.cipher, key, (vector, &[]), &text[..blocks], &mut body[..blocks]));
@@ -370,6 +365,7 @@ impl Context {
         let good = self.provider.run_all(&mut items);
         drop(items);
         if !good {
+            macs.zeroize();
             return Err(failed);
         }
         let mut tails: Vec<(&mut [u8], &[u8; BLOCK])> = Vec::with_capacity(plan.records);
