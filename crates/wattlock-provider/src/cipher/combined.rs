@@ -408,18 +408,20 @@ fn request<'a>(
     Item::new(Request { nonce, aad, class: LatencyClass::Stream, ..request })
 }
 
-type Done = Option<usize>;
-
-/// What OpenSSL's cipher made of a call, which raised its own error.
+/// Has OpenSSL's cipher do something, and tells how much came out. It raises its own errors.
 ///
 /// # Safety
-/// `at` is null or writable.
-unsafe fn handed_on(at: *mut usize, done: Done) -> c_int {
-    match done {
-        // SAFETY: the caller's.
-        Some(done) => unsafe { told(at, Ok(done)) },
-        None => 0,
-    }
+/// `context` is live, and `out_len` null or writable.
+unsafe fn handed_on(
+    context: *mut c_void,
+    out_len: *mut usize,
+    work: impl FnOnce(&mut CipherCtx) -> Option<usize>,
+) -> c_int {
+    // SAFETY: the caller's.
+    entry(|| unsafe {
+        let done = of::<Context>(context).theirs.as_mut().and_then(work);
+        done.map_or(0, |done| told(out_len, Ok(done)))
+    })
 }
 
 unsafe extern "C" fn update(
@@ -431,10 +433,7 @@ unsafe extern "C" fn update(
     len: usize,
 ) -> c_int {
     // SAFETY: by contract a live context and buffers of these lengths; OpenSSL always leaves room for another block.
-    entry(|| unsafe {
-        let theirs = of::<Context>(context).theirs.as_mut();
-        handed_on(out_len, theirs.and_then(|theirs| theirs.update(out, input, len)))
-    })
+    unsafe { handed_on(context, out_len, |theirs| theirs.update(out, input, len)) }
 }
 
 unsafe extern "C" fn once(
@@ -446,18 +445,12 @@ unsafe extern "C" fn once(
     len: usize,
 ) -> c_int {
     // SAFETY: as above.
-    entry(|| unsafe {
-        let theirs = of::<Context>(context).theirs.as_mut();
-        handed_on(out_len, theirs.and_then(|theirs| theirs.once(out, input, len)))
-    })
+    unsafe { handed_on(context, out_len, |theirs| theirs.once(out, input, len)) }
 }
 
 unsafe extern "C" fn finish(context: *mut c_void, out: *mut u8, out_len: *mut usize, _: usize) -> c_int {
     // SAFETY: by contract a live context, and room for a block.
-    entry(|| unsafe {
-        let theirs = of::<Context>(context).theirs.as_mut();
-        handed_on(out_len, theirs.and_then(|theirs| theirs.finish(out)))
-    })
+    unsafe { handed_on(context, out_len, |theirs| theirs.finish(out)) }
 }
 
 /// AES-128-CBC-HMAC-SHA1.
