@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::compress::CompressStream;
 use crate::error::Error;
+use crate::feed::{self, Feed};
 use crate::key::Key;
 use crate::kind::{Kind, KindSet};
 use crate::request::{Item, OwnedRequest, Request};
@@ -105,6 +106,29 @@ pub trait Engine: Send + Sync {
     /// what [`Engine::execute`] promises of each. By default one after the other.
     fn execute_all(&self, items: &mut [Item<'_>]) {
         items.iter_mut().for_each(|item| item.result = self.execute(&mut item.request));
+    }
+
+    /// Whether requests of these two kinds, none of which waits for another, take less in one call than in two.
+    fn joins(&self, first: Kind, second: Kind) -> bool {
+        let _ = (first, second);
+        false
+    }
+
+    /// Does validated requests of two kinds that [`Engine::joins`], as [`Engine::execute_all`] does those of one.
+    fn execute_both(&self, first: &mut [Item<'_>], second: &mut [Item<'_>]) {
+        self.execute_all(first);
+        self.execute_all(second);
+    }
+
+    /// Hashes the messages of `feed`, several side by side where the engine has lanes for `kind`, on the caller's thread.
+    /// `room` is the caller's buffer for their pieces, at least [`Engine::width`] times 64 KiB. By default one message after
+    /// the other, by [`Engine::stream`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a kind that is no hash or that the engine does not do in pieces; the engine's own.
+    /// Messages that were begun and not done are then lost.
+    fn hash_fed(&self, kind: Kind, room: &mut [u8], feed: &mut dyn Feed) -> Result<(), Error> {
+        feed::one_by_one(&mut *self.stream(kind, Key::none())?, room, feed)
     }
 
     /// A cipher for messages of `kind` under `key` that come in pieces, on the caller's thread and buffers. Expands the

@@ -15,6 +15,7 @@ mod compress;
 pub mod dev;
 mod engine;
 mod error;
+mod feed;
 mod kat;
 mod key;
 mod kind;
@@ -28,6 +29,7 @@ pub use engine::{
     Completion, Cost, Description, Engine, EngineClass, Instance, Nanos, Refused, Token, Window,
 };
 pub use error::{Error, Fault};
+pub use feed::{Feed, one_by_one};
 pub use kat::{Expected, KnownAnswer, known_answers};
 pub use key::{Algorithm, Curve, EcKey, Key, Material, RsaKey};
 pub use kind::{Family, Group, Kind, KindInfo, KindSet, NonceLen};

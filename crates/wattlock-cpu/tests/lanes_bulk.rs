@@ -5,24 +5,20 @@
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
 use wattlock_core::dev::Random;
-use wattlock_core::{Algorithm, Data, Engine, Error, Item, Key, Kind, Request};
+use wattlock_core::{Algorithm, Data, Engine, Error, Family, Feed, Item, Key, Kind, Request};
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::lanes::{Isa, Lanes};
 
-const KINDS: [Kind; 11] = [
-    Kind::Sha1,
-    Kind::Sha256,
-    Kind::Sha384,
-    Kind::Sha512,
-    Kind::HmacSha1,
-    Kind::HmacSha256,
-    Kind::HmacSha384,
-    Kind::HmacSha512,
-    Kind::Aes128CbcEncrypt,
-    Kind::Aes192CbcEncrypt,
-    Kind::Aes256CbcEncrypt,
-];
+/// Hashes, MACs or ciphers of these lanes.
+fn of(lanes: &Lanes, family: Family) -> impl Iterator<Item = Kind> {
+    lanes.description().inline.iter().filter(move |kind| kind.info().family == family)
+}
+
+/// All of them.
+fn bulk(lanes: &Lanes) -> impl Iterator<Item = Kind> {
+    lanes.description().inline.iter().filter(|kind| !kind.is_asymmetric())
+}
 
 /// Where padding, blocks and lengths' halves end.
 const LENGTHS: [usize; 17] =
@@ -131,7 +127,7 @@ fn together(lanes: &Lanes, kind: Kind, messages: &mut [Message]) -> Vec<Result<u
 fn one_to_forty_unlike_messages_are_what_one_by_one_gives() {
     let random = Random::new(0xb01c);
     for (name, lanes) in engines() {
-        for kind in lanes.description().inline.iter().filter(|kind| KINDS.contains(kind)) {
+        for kind in bulk(&lanes) {
             for count in 1..=40 {
                 let length = |_| match random.below(4) {
                     0 => *random.pick(&LENGTHS[..14]),
@@ -148,10 +144,128 @@ fn one_to_forty_unlike_messages_are_what_one_by_one_gives() {
 }
 
 #[test]
+fn macs_and_encryptions_beside_each_other_are_what_one_by_one_gives() {
+    let random = Random::new(0xb020);
+    let mut pairs = 0;
+    for (name, lanes) in engines() {
+        let all = of(&lanes, Family::Mac)
+            .flat_map(|mac| of(&lanes, Family::Cipher).map(move |cipher| (mac, cipher)));
+        for (mac, cipher) in all {
+            pairs += u32::from(lanes.joins(mac, cipher));
+            if !lanes.joins(mac, cipher) {
+                continue;
+            }
+            for (macs, ciphers) in [(1, 1), (3, 8), (4, 4), (5, 2), (8, 8), (8, 3), (8, 17), (9, 5), (20, 20)]
+            {
+                for most in [900, 3000, 40_000] {
+                    let message = |kind| Message::new(kind, &random, random.below(most));
+                    let mut first: Vec<Message> = (0..macs).map(|_| message(mac)).collect();
+                    let mut second: Vec<Message> = (0..ciphers).map(|_| message(cipher)).collect();
+                    let mut both: [Vec<Item<'_>>; 2] = [
+                        first.iter_mut().map(|message| message.item(mac)).collect(),
+                        second.iter_mut().map(|message| message.item(cipher)).collect(),
+                    ];
+                    let [a, b] = &mut both;
+                    lanes.execute_both(a, b);
+                    let results =
+                        both.map(|items| items.into_iter().map(|item| item.result).collect::<Vec<_>>());
+                    for (kind, messages, results) in
+                        [(mac, &first, &results[0]), (cipher, &second, &results[1])]
+                    {
+                        messages.iter().zip(results).for_each(|(one, result)| one.judge(kind, name, result));
+                    }
+                }
+            }
+        }
+    }
+    let cpu = Cpu::detect();
+    assert_eq!(pairs > 0, Isa::best(&cpu).is_some() && cpu.sha.is_some() && cpu.aes_ni.is_some());
+}
+
+/// Messages that are read piece by piece; each seventh is given up in its second piece.
+struct Pieces {
+    messages: Vec<Vec<u8>>,
+    begun: usize,
+    /// By lane: which, and how much of it was read.
+    at: [(usize, usize); 64],
+    digests: Vec<Option<Vec<u8>>>,
+    given_up: Vec<usize>,
+}
+
+impl Pieces {
+    fn of(messages: Vec<Vec<u8>>) -> Pieces {
+        let digests = vec![None; messages.len()];
+        Pieces { messages, begun: 0, at: [(0, 0); 64], digests, given_up: Vec::new() }
+    }
+}
+
+impl Feed for Pieces {
+    fn begin(&mut self, lane: usize) -> bool {
+        self.at[lane] = (self.begun, 0);
+        self.begun += 1;
+        self.begun <= self.messages.len()
+    }
+
+    fn fill(&mut self, lane: usize, buffer: &mut [u8]) -> Option<usize> {
+        let (which, read) = self.at[lane];
+        if read > 0 && which % 7 == 3 {
+            self.given_up.push(which);
+            return None;
+        }
+        let rest = &self.messages[which][read..];
+        let len = rest.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&rest[..len]);
+        self.at[lane].1 += len;
+        Some(len)
+    }
+
+    fn done(&mut self, lane: usize, digest: &[u8]) {
+        assert!(self.digests[self.at[lane].0].replace(digest.to_vec()).is_none(), "done twice");
+    }
+}
+
+#[test]
+fn messages_that_come_in_pieces_are_what_whole_ones_are() {
+    let random = Random::new(0xb021);
+    for (name, lanes) in engines() {
+        for kind in of(&lanes, Family::Digest) {
+            for (count, room) in [(0, 1 << 16), (1, 1 << 16), (5, 1 << 17), (61, (1 << 16) + 4321)] {
+                let around = [4095, 4096, 4097, 8191, 8192, 8193, 3 * 4096, 100_000];
+                let length = |at| match random.below(3) {
+                    _ if at % 14 == 3 => 100_000,
+                    0 => *random.pick(&LENGTHS[..14]),
+                    1 => *random.pick(&around),
+                    _ => random.below(20_000),
+                };
+                let messages: Vec<Vec<u8>> = (0..count).map(length).map(|len| random.bytes(len)).collect();
+                let mut pieces = Pieces::of(messages);
+                let mut room = vec![0; room];
+                lanes.hash_fed(kind, &mut room, &mut pieces).unwrap();
+                for (which, message) in pieces.messages.iter().enumerate() {
+                    let mut right = vec![0; kind.info().output.unwrap()];
+                    let data = Data::Apart { from: message, to: &mut right };
+                    Instruction::with(Cpu::PLAIN)
+                        .execute(&mut Request::new(kind, Key::none(), data))
+                        .unwrap();
+                    let right = (!pieces.given_up.contains(&which)).then_some(right);
+                    assert_eq!(pieces.digests[which], right, "{} of {}, {name}", kind.name(), message.len());
+                }
+                assert!(count < 61 || !pieces.given_up.is_empty());
+            }
+            let mut none = Pieces::of(Vec::new());
+            assert!(lanes.hash_fed(kind, &mut [0; 1000], &mut none).is_err(), "no room");
+        }
+        let mut none = Pieces::of(Vec::new());
+        let refused = lanes.hash_fed(Kind::HmacSha256, &mut vec![0; 1 << 17], &mut none);
+        assert_eq!(refused, Err(Error::Unsupported));
+    }
+}
+
+#[test]
 fn every_length_around_blocks_is_right_in_every_lane() {
     let random = Random::new(0xb01d);
     for (name, lanes) in engines() {
-        for kind in lanes.description().inline.iter().filter(|kind| KINDS.contains(kind)) {
+        for kind in bulk(&lanes) {
             let lengths = (0..=300).chain([(1 << 16) - 1, 1 << 16, (1 << 16) + 1]);
             let mut messages: Vec<Message> = lengths.map(|len| Message::new(kind, &random, len)).collect();
             let results = together(&lanes, kind, &mut messages);
@@ -164,7 +278,7 @@ fn every_length_around_blocks_is_right_in_every_lane() {
 fn cbc_in_place_is_what_it_is_apart() {
     let random = Random::new(0xb01e);
     for (name, lanes) in engines() {
-        for kind in lanes.description().inline.iter().filter(|kind| KINDS[8..].contains(kind)) {
+        for kind in of(&lanes, Family::Cipher) {
             let lengths = (0..23).map(|_| random.below(3000));
             let mut messages: Vec<Message> = lengths.map(|len| Message::new(kind, &random, len)).collect();
             let right: Vec<Vec<u8>> = messages.iter().map(|message| message.right(kind)).collect();
@@ -190,7 +304,7 @@ fn cbc_in_place_is_what_it_is_apart() {
 fn an_invalid_request_fails_alone() {
     let random = Random::new(0xb01f);
     for (name, lanes) in engines() {
-        for kind in lanes.description().inline.iter().filter(|kind| KINDS.contains(kind)) {
+        for kind in bulk(&lanes) {
             for bad in [0, 7, 19] {
                 let mut messages: Vec<Message> =
                     (0..20).map(|at| Message::new(kind, &random, 100 * at)).collect();
@@ -233,7 +347,7 @@ fn what_turns_off_is_gone_and_the_rest_stays() {
     let cpu = Cpu::detect();
     let Some(isa) = Isa::best(&cpu) else { return };
     let kinds = |cpu| Lanes::with(isa, cpu).description().inline;
-    assert!(KINDS.iter().all(|kind| !kinds(Cpu::PLAIN).contains(*kind)));
+    assert!(kinds(Cpu::PLAIN).iter().all(|kind| kind.is_asymmetric()));
     let chains = kinds(Cpu { avx512: None, avx2: None, sha: None, ..cpu });
     assert!(
         !chains.contains(Kind::Sha256) && chains.contains(Kind::Aes128CbcEncrypt) == cpu.aes_ni.is_some()

@@ -4,7 +4,9 @@
 //! each of them a [`Crypto`]. Programs use [`wattlock::Runtime`]. Tests bring their own source, so that a defect here
 //! and a defect in an engine cannot hide each other.
 
-use wattlock_core::{Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request, Stream};
+use wattlock_core::{
+    Data, Error as CoreError, Feed, Item, Key, Kind, LatencyClass, Request, Stream, one_by_one,
+};
 
 use crate::error::Error;
 
@@ -31,6 +33,22 @@ pub trait Crypto {
     /// Counts what streams of a kind did.
     fn streamed(&mut self, kind: Kind, messages: u64, bytes: u64) {
         let _ = (kind, messages, bytes);
+    }
+
+    /// Hashes the messages of a feed, about so many of so many bytes together; `room` is for their pieces.
+    ///
+    /// # Errors
+    /// [`CoreError::Unsupported`] if no engine hashes this kind in pieces; the engine's own.
+    fn hash_fed(
+        &mut self,
+        kind: Kind,
+        (count, bytes): (usize, usize),
+        room: &mut [u8],
+        feed: &mut dyn Feed,
+    ) -> Result<(), CoreError> {
+        one_by_one(&mut *self.open_stream(kind, Key::none())?, room, feed)?;
+        self.streamed(kind, count as u64, bytes as u64);
+        Ok(())
     }
 
     /// Does a validated run ([`Request::run`]), and returns its length.
@@ -102,6 +120,16 @@ impl Crypto for wattlock::Dispatcher {
 
     fn streamed(&mut self, kind: Kind, messages: u64, bytes: u64) {
         wattlock::Dispatcher::streamed(self, kind, messages, bytes);
+    }
+
+    fn hash_fed(
+        &mut self,
+        kind: Kind,
+        about: (usize, usize),
+        room: &mut [u8],
+        feed: &mut dyn Feed,
+    ) -> Result<(), CoreError> {
+        wattlock::Dispatcher::hash_fed(self, kind, about, room, feed)
     }
 
     fn run_messages(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {

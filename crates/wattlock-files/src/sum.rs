@@ -1,8 +1,9 @@
 //! Hashes of many files side by side.
 //!
-//! A hash is a chain: one message leaves most of a core idle, several at once do not. Small files are therefore read
-//! whole, some at a time, and hashed as one batch, which an engine may do in lanes. A larger file is one stream: it
-//! stays one chain, on one core, however large it is. Batches and streams go to all cores.
+//! A hash is a chain: one message leaves most of a core idle, several at once do not. Small files are therefore hashed
+//! some at a time, which an engine may do in lanes: it asks for a file's next piece when it has hashed the one before. So
+//! what is read stays in a core's second-level cache until it is hashed, and no page of a buffer is touched once only. A
+//! larger file is one stream: it stays one chain, on one core, however large it is. Batches and streams go to all cores.
 //!
 //! 1. Results come in the order of the files, whatever was ready first.
 //! 2. Memory: one buffer for each thread ([`ROOM`]), and names and digests of the files that wait for their turn (at
@@ -16,32 +17,27 @@ use std::fmt;
 use std::fs::{DirEntry, File};
 use std::io::{self, ErrorKind, Read};
 use std::num::NonZero;
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Advice, fadvise};
-use wattlock_core::{Data, Family, Item, Key, Kind, LatencyClass, Request};
+use wattlock_core::{Data, Family, Feed, Key, Kind};
 
 use crate::crypto::{Crypto, CryptoSource};
 use crate::error::Error;
 use crate::input::Input;
 use crate::pipeline::Progress;
 
-/// Longest file that is read whole. Longer ones gain nothing from lanes that are worth their buffers.
-const WHOLE: usize = 1 << 20;
+/// Longest file that shares a core with others: with cores enough, larger ones are done sooner by themselves.
+const SMALL: u64 = 1 << 20;
 
-/// Files of a batch, and their bytes: enough to fill the widest lanes, little enough to stay in a cache.
+/// Files of a batch: enough to fill the widest lanes.
 const FILES: usize = 16;
-const BATCH: usize = 8 << 20;
 
-/// A thread's buffer: a batch, and room to see that its last file has ended.
-const ROOM: usize = BATCH + WHOLE + 1;
-
-/// A stream's piece: it stays in a core's second-level cache.
-const PIECE: usize = 256 * 1024;
+/// A thread's buffer: a piece of a stream, or a piece for each lane. It stays in a core's second-level cache.
+const ROOM: usize = FILES * 32 * 1024;
 
 /// Batches and large files that were begun and whose results were not given yet.
 const PIECES: usize = 1024;
@@ -61,6 +57,13 @@ pub struct Digest {
 impl Digest {
     fn empty(kind: Kind) -> Digest {
         Digest { bytes: [0; 64], len: kind.info().output.unwrap_or_default().min(64) }
+    }
+
+    fn of(digest: &[u8]) -> Digest {
+        let len = digest.len().min(64);
+        let mut bytes = [0; 64];
+        bytes[..len].copy_from_slice(&digest[..len]);
+        Digest { bytes, len }
     }
 
     /// Its bytes.
@@ -139,7 +142,8 @@ type Answer<T> = (u64, T, io::Result<Digest>);
 
 /// What one thread does at a time.
 enum Piece<T> {
-    Small(Vec<Place<T>>),
+    /// And about how many bytes they have.
+    Small(Vec<Place<T>>, u64),
     Large(Place<T>),
     Done(Answer<T>),
 }
@@ -178,14 +182,14 @@ struct Pieces<T, F: Iterator<Item = (T, io::Result<Input>)>> {
     /// How many were taken: the place of the next.
     taken: u64,
     small: Vec<Place<T>>,
-    bytes: usize,
+    bytes: u64,
 }
 
 impl<T, F: Iterator<Item = (T, io::Result<Input>)>> Pieces<T, F> {
     fn next(&mut self, work: &Work<'_>, source: &impl CryptoSource) -> Option<Piece<T>> {
         loop {
             let waits = self.small.first().is_some_and(|first| self.taken - first.0 >= PATIENCE);
-            if self.small.len() >= FILES || self.bytes >= BATCH || waits {
+            if self.small.len() >= FILES || waits {
                 return Some(self.all_small());
             }
             let Some((mark, input)) = self.files.next() else {
@@ -200,12 +204,12 @@ impl<T, F: Iterator<Item = (T, io::Result<Input>)>> Pieces<T, F> {
                 Err(error) => return Some(Piece::Done((place, mark, Err(error)))),
             };
             match std::fs::metadata(&path) {
-                Ok(meta) if meta.is_file() && meta.len() > WHOLE as u64 => {
+                Ok(meta) if meta.is_file() && meta.len() > SMALL => {
                     return Some(Piece::Large((place, mark, path)));
                 }
                 // Opening a directory and reading nothing is harmless, and says what it is.
                 Ok(meta) if meta.is_file() || meta.is_dir() => {
-                    self.bytes += meta.len().min(WHOLE as u64) as usize;
+                    self.bytes += meta.len().min(SMALL);
                     self.small.push((place, mark, path));
                 }
                 Ok(_) => {
@@ -221,8 +225,7 @@ impl<T, F: Iterator<Item = (T, io::Result<Input>)>> Pieces<T, F> {
     }
 
     fn all_small(&mut self) -> Piece<T> {
-        self.bytes = 0;
-        Piece::Small(std::mem::take(&mut self.small))
+        Piece::Small(std::mem::take(&mut self.small), std::mem::take(&mut self.bytes))
     }
 }
 
@@ -239,11 +242,11 @@ impl Work<'_> {
     fn piece<T>(&self, crypto: &mut dyn Crypto, piece: Piece<T>) -> Vec<Answer<T>> {
         match piece {
             Piece::Done(answer) => vec![answer],
-            Piece::Small(files) => self.with_buffer(|buffer| self.together(crypto, files, buffer)),
+            Piece::Small(files, bytes) => self.with_buffer(|room| self.together(crypto, files, bytes, room)),
             Piece::Large((place, mark, path)) => {
                 let digest = File::open(&path).and_then(|mut file| {
                     let _ = fadvise(&file, 0, None, Advice::Sequential);
-                    self.with_buffer(|buffer| self.chain(crypto, &mut buffer[..PIECE], 0, &mut file))
+                    self.with_buffer(|buffer| self.chain(crypto, buffer, &mut file))
                 });
                 vec![(place, mark, digest)]
             }
@@ -252,8 +255,7 @@ impl Work<'_> {
 
     /// Hashes what the calling thread reads.
     fn here<T>(&self, source: &impl CryptoSource, place: u64, mark: T, from: &mut dyn Read) -> Piece<T> {
-        let digest = source
-            .here(|crypto| self.with_buffer(|buffer| self.chain(crypto, &mut buffer[..PIECE], 0, from)));
+        let digest = source.here(|crypto| self.with_buffer(|buffer| self.chain(crypto, buffer, from)));
         Piece::Done((place, mark, digest))
     }
 
@@ -272,76 +274,35 @@ impl Work<'_> {
         self.progress.done(bytes as u64);
     }
 
-    /// Reads files whole and hashes them as batches.
+    /// Hashes files side by side.
     fn together<T>(
         &self,
         crypto: &mut dyn Crypto,
         files: Vec<Place<T>>,
-        buffer: &mut [u8],
+        bytes: u64,
+        room: &mut [u8],
     ) -> Vec<Answer<T>> {
-        let mut answers = Vec::with_capacity(files.len());
-        let (mut spans, mut at) = (Vec::with_capacity(files.len()), 0);
-        for (index, (place, mark, path)) in files.into_iter().enumerate() {
-            if buffer.len() - at <= WHOLE {
-                self.batch(crypto, buffer, &mut spans, &mut answers);
-                at = 0;
-            }
-            let room = &mut buffer[at..=at + WHOLE];
-            let read = File::open(&path).and_then(|mut file| Ok((fill(&mut file, room)?, file)));
-            let digest = match read {
-                // It grew, or never told its length.
-                Ok((len, mut file)) if len > WHOLE => self.chain(crypto, room, len, &mut file),
-                Ok((len, _)) => {
-                    spans.push((index, at..at + len));
-                    at = (at + len).next_multiple_of(64);
-                    Ok(Digest::empty(self.kind))
-                }
-                Err(error) => Err(error),
-            };
-            answers.push((place, mark, digest));
-        }
-        self.batch(crypto, buffer, &mut spans, &mut answers);
-        answers
-    }
-
-    /// Hashes spans of a buffer. Those about as long stand beside each other: lanes that are done earlier idle least.
-    fn batch<T>(
-        &self,
-        crypto: &mut dyn Crypto,
-        buffer: &[u8],
-        spans: &mut Vec<(usize, Range<usize>)>,
-        answers: &mut [Answer<T>],
-    ) {
-        spans.sort_by_key(|(_, span)| span.len());
-        let mut digests = vec![Digest::empty(self.kind); spans.len()];
-        let request = |((_, span), digest): (&(usize, Range<usize>), _)| {
-            let data = Data::Apart { from: &buffer[span.clone()], to: Digest::room(digest) };
-            Item::new(Request { class: LatencyClass::Bulk, ..Request::new(self.kind, Key::none(), data) })
+        let count = files.len();
+        let (marks, paths): (Vec<_>, Vec<_>) =
+            files.into_iter().map(|(place, mark, path)| ((place, mark), path)).unzip();
+        let results = paths.iter().map(|_| None).collect();
+        let mut reading = Reading { work: self, paths: paths.iter().enumerate(), open: Vec::new(), results };
+        let hashed = crypto.hash_fed(self.kind, (count, bytes as usize), room, &mut reading);
+        let answer = |((place, mark), result): (_, Option<_>)| {
+            // An engine that failed says nothing of the files that it had not done.
+            let failed = || Err(io::Error::other(hashed.err().unwrap_or(wattlock_core::Error::Unsupported)));
+            (place, mark, result.unwrap_or_else(failed))
         };
-        let mut items: Vec<Item<'_>> = spans.iter().zip(&mut digests).map(request).collect();
-        crypto.run_all(&mut items);
-        let results: Vec<_> = items.into_iter().map(|item| item.result).collect();
-        for (((index, span), digest), result) in spans.drain(..).zip(digests).zip(results) {
-            answers[index].2 = result.map(|_| digest).map_err(io::Error::other);
-            self.done(span.len());
-        }
+        marks.into_iter().zip(reading.results).map(answer).collect()
     }
 
-    /// Hashes the first `filled` bytes of a buffer and all that is read after them.
-    fn chain(
-        &self,
-        crypto: &mut dyn Crypto,
-        buffer: &mut [u8],
-        filled: usize,
-        from: &mut dyn Read,
-    ) -> io::Result<Digest> {
+    /// Hashes all that is read.
+    fn chain(&self, crypto: &mut dyn Crypto, buffer: &mut [u8], from: &mut dyn Read) -> io::Result<Digest> {
         let mut hash = crypto.open_stream(self.kind, Key::none()).map_err(io::Error::other)?;
         hash.start(&[]).map_err(io::Error::other)?;
-        let (mut len, mut bytes) = (filled, 0);
+        let mut bytes = 0;
         loop {
-            if len == 0 {
-                len = fill(from, buffer)?;
-            }
+            let len = fill(from, buffer)?;
             if self.progress.cancel().load(Relaxed) {
                 return Err(ErrorKind::Interrupted.into());
             }
@@ -351,12 +312,60 @@ impl Work<'_> {
             hash.update(Data::Apart { from: &buffer[..len], to: &mut [] }).map_err(io::Error::other)?;
             self.done(len);
             bytes += len as u64;
-            len = 0;
         }
         let mut digest = Digest::empty(self.kind);
         hash.finish(digest.room()).map_err(io::Error::other)?;
         crypto.streamed(self.kind, 1, bytes);
         Ok(digest)
+    }
+}
+
+/// Files of a batch, each read piece by piece as its lane asks for more.
+struct Reading<'w, 'p> {
+    work: &'w Work<'p>,
+    paths: std::iter::Enumerate<std::slice::Iter<'w, PathBuf>>,
+    /// By lane.
+    open: Vec<Option<(usize, File)>>,
+    results: Vec<Option<io::Result<Digest>>>,
+}
+
+impl Feed for Reading<'_, '_> {
+    fn begin(&mut self, lane: usize) -> bool {
+        self.open.resize_with(self.open.len().max(lane + 1), || None);
+        for (index, path) in self.paths.by_ref() {
+            match File::open(path) {
+                Ok(file) => {
+                    self.open[lane] = Some((index, file));
+                    return true;
+                }
+                Err(error) => self.results[index] = Some(Err(error)),
+            }
+        }
+        false
+    }
+
+    fn fill(&mut self, lane: usize, buffer: &mut [u8]) -> Option<usize> {
+        let (index, file) = self.open.get_mut(lane)?.as_mut()?;
+        let read = match self.work.progress.cancel().load(Relaxed) {
+            true => Err(ErrorKind::Interrupted.into()),
+            false => fill(file, buffer),
+        };
+        match read {
+            Ok(read) => {
+                self.work.done(read);
+                Some(read)
+            }
+            Err(error) => {
+                self.results[*index] = Some(Err(error));
+                None
+            }
+        }
+    }
+
+    fn done(&mut self, lane: usize, digest: &[u8]) {
+        if let Some((index, _)) = self.open.get_mut(lane).and_then(Option::take) {
+            self.results[index] = Some(Ok(Digest::of(digest)));
+        }
     }
 }
 
@@ -471,7 +480,7 @@ mod tests {
         let mut before = 0;
         let begun = loop {
             match pieces.next(&work, &Nobody) {
-                Some(Piece::Small(files)) => break files,
+                Some(Piece::Small(files, _)) => break files,
                 Some(_) => before += 1,
                 None => panic!("it has no end"),
             }

@@ -31,7 +31,7 @@ mod words;
 mod x25519;
 
 pub use wattlock_core::Item;
-use wattlock_core::{Description, Engine, EngineClass, Error, Kind, KindSet, Request};
+use wattlock_core::{Description, Engine, EngineClass, Error, Family, Feed, Kind, KindSet, Request};
 
 use crate::detect::{Cpu, Fma256, Ifma512};
 
@@ -177,6 +177,26 @@ impl Engine for Lanes {
             None if self.description.inline.contains(kind) => self.bulk.run(kind, items),
             None => items.iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
         }
+    }
+
+    fn joins(&self, first: Kind, second: Kind) -> bool {
+        self.bulk.joins(first, second)
+    }
+
+    fn execute_both(&self, first: &mut [Item<'_>], second: &mut [Item<'_>]) {
+        self.bulk.run_both(first, second);
+    }
+
+    fn hash_fed(&self, kind: Kind, room: &mut [u8], feed: &mut dyn Feed) -> Result<(), Error> {
+        let width = usize::from(self.bulk.width(kind).unwrap_or(0));
+        if kind.info().family != Family::Digest || width == 0 {
+            return Err(Error::Unsupported);
+        }
+        if room.len() < width * bulk::LEAST_PIECE {
+            return Err(Error::Invalid("no room for pieces"));
+        }
+        self.bulk.run_fed(kind, room, feed);
+        Ok(())
     }
 }
 

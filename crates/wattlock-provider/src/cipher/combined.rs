@@ -308,7 +308,7 @@ impl Context {
         Ok(plan)
     }
 
-    /// Makes records: vectors and headers, then MACs, then the encryption of whole blocks from where the text is, then
+    /// Makes records: vectors and headers, then MACs and the encryption of whole blocks from where the text is, then that
     /// of what follows them: the text's rest, the MAC and the padding.
     ///
     /// # Safety
@@ -340,15 +340,6 @@ impl Context {
         for (at, text) in texts.iter().enumerate() {
             aads[at] = plan.aad(at, text.len());
         }
-        let mut items: Vec<Item<'_>> = Vec::with_capacity(plan.records);
-        for ((text, aad), mac) in texts.iter().zip(&aads).zip(&mut macs) {
-            items.push(request(self.suite.mac, mac_key, (&[], aad), text, &mut mac[..mac_len]));
-        }
-        if !self.provider.run_all(&mut items) {
-            return Err(failed);
-        }
-        drop(items);
-
         let mut rest = out;
         let mut bodies: Vec<&mut [u8]> = Vec::with_capacity(plan.records);
         for (at, text) in texts.iter().enumerate() {
@@ -362,7 +353,11 @@ impl Context {
             bodies.push(body);
         }
         let whole = |text: &[u8]| text.len() - text.len() % BLOCK;
-        let mut items: Vec<Item<'_>> = Vec::with_capacity(plan.records);
+        // One call: MACs, and the encryption of whole blocks, which does not wait for them.
+        let mut items: Vec<Item<'_>> = Vec::with_capacity(2 * plan.records);
+        for ((text, aad), mac) in texts.iter().zip(&aads).zip(&mut macs) {
+            items.push(request(self.suite.mac, mac_key, (&[], aad), text, &mut mac[..mac_len]));
+        }
         for ((text, body), vector) in texts.iter().zip(&mut bodies).zip(&*vectors) {
             let blocks = whole(text);
             items.push(request(self.suite.cipher, key, (vector, &[]), &text[..blocks], &mut body[..blocks]));
@@ -370,6 +365,7 @@ impl Context {
         let good = self.provider.run_all(&mut items);
         drop(items);
         if !good {
+            macs.zeroize();
             return Err(failed);
         }
         let mut tails: Vec<(&mut [u8], &[u8; BLOCK])> = Vec::with_capacity(plan.records);
@@ -412,18 +408,20 @@ fn request<'a>(
     Item::new(Request { nonce, aad, class: LatencyClass::Stream, ..request })
 }
 
-type Done = Option<usize>;
-
-/// What OpenSSL's cipher made of a call, which raised its own error.
+/// Has OpenSSL's cipher do something, and tells how much came out. It raises its own errors.
 ///
 /// # Safety
-/// `at` is null or writable.
-unsafe fn handed_on(at: *mut usize, done: Done) -> c_int {
-    match done {
-        // SAFETY: the caller's.
-        Some(done) => unsafe { told(at, Ok(done)) },
-        None => 0,
-    }
+/// `context` is live, and `out_len` null or writable.
+unsafe fn handed_on(
+    context: *mut c_void,
+    out_len: *mut usize,
+    work: impl FnOnce(&mut CipherCtx) -> Option<usize>,
+) -> c_int {
+    // SAFETY: the caller's.
+    entry(|| unsafe {
+        let done = of::<Context>(context).theirs.as_mut().and_then(work);
+        done.map_or(0, |done| told(out_len, Ok(done)))
+    })
 }
 
 unsafe extern "C" fn update(
@@ -435,10 +433,7 @@ unsafe extern "C" fn update(
     len: usize,
 ) -> c_int {
     // SAFETY: by contract a live context and buffers of these lengths; OpenSSL always leaves room for another block.
-    entry(|| unsafe {
-        let theirs = of::<Context>(context).theirs.as_mut();
-        handed_on(out_len, theirs.and_then(|theirs| theirs.update(out, input, len)))
-    })
+    unsafe { handed_on(context, out_len, |theirs| theirs.update(out, input, len)) }
 }
 
 unsafe extern "C" fn once(
@@ -450,18 +445,12 @@ unsafe extern "C" fn once(
     len: usize,
 ) -> c_int {
     // SAFETY: as above.
-    entry(|| unsafe {
-        let theirs = of::<Context>(context).theirs.as_mut();
-        handed_on(out_len, theirs.and_then(|theirs| theirs.once(out, input, len)))
-    })
+    unsafe { handed_on(context, out_len, |theirs| theirs.once(out, input, len)) }
 }
 
 unsafe extern "C" fn finish(context: *mut c_void, out: *mut u8, out_len: *mut usize, _: usize) -> c_int {
     // SAFETY: by contract a live context, and room for a block.
-    entry(|| unsafe {
-        let theirs = of::<Context>(context).theirs.as_mut();
-        handed_on(out_len, theirs.and_then(|theirs| theirs.finish(out)))
-    })
+    unsafe { handed_on(context, out_len, |theirs| theirs.finish(out)) }
 }
 
 /// AES-128-CBC-HMAC-SHA1.

@@ -45,7 +45,7 @@ impl Dispatcher {
             let now = self.look();
             let (shape, count) = self.question(shape, &items[at..]);
             let choice = self.ask(&shape, count, bytes);
-            let end = at + self.whole_passes(&choice, shape.kind, count);
+            let mut end = at + self.whole_passes(&choice, shape.kind, count);
             match self.stations.get(choice.engine.index()) {
                 None => items[at..end].iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
                 Some(station) if station.queued.contains(shape.kind) => {
@@ -56,7 +56,17 @@ impl Dispatcher {
                         }
                     }
                 }
-                Some(_) => _ = self.do_together(choice.engine, &mut items[at..end]),
+                Some(_) => {
+                    let whole = end == at + count;
+                    let second =
+                        if whole { self.joined(choice.engine, shape.kind, &items[end..]) } else { 0 };
+                    let (first, rest) = items[at..].split_at_mut(end - at);
+                    match second {
+                        0 => _ = self.do_together(choice.engine, first),
+                        _ => self.do_both(choice.engine, first, &mut rest[..second]),
+                    }
+                    end += second;
+                }
             }
             at = end;
         }
@@ -85,6 +95,40 @@ impl Dispatcher {
         let (count, bytes) = alike.fold((0, 0_usize), |(n, sum), one| (n + 1, sum.saturating_add(one.bytes)));
         let bytes = if together { bytes / count.max(1) } else { first.bytes };
         (Shape { bytes, ..first }, count)
+    }
+
+    /// How many requests that stand behind those of another kind an engine does together with them: all of a kind that
+    /// the policy gives to it, too, or none.
+    fn joined(&mut self, id: EngineId, kind: Kind, behind: &[Item<'_>]) -> usize {
+        let Some(first) = behind.first() else { return 0 };
+        let second = first.request.kind;
+        if !self.stations[id.index()].engine.joins(kind, second) || first.request.run.is_some() {
+            return 0;
+        }
+        let (shape, count) = self.question(first.request.shape(), behind);
+        let bytes = behind[..count].iter().map(|item| item.request.data.len()).sum();
+        let choice = self.ask(&shape, count, bytes);
+        let all = self.whole_passes(&choice, second, count) == count;
+        let valid = || behind[..count].iter().all(|item| item.request.validate().is_ok());
+        if choice.engine == id && all && valid() { count } else { 0 }
+    }
+
+    /// Has a CPU engine do requests of two kinds in one call. What of its time went to which kind nobody can say, so the
+    /// policy learns nothing of it.
+    fn do_both<'a>(&mut self, id: EngineId, first: &mut [Item<'a>], second: &mut [Item<'a>]) {
+        let kinds = [&*first, &*second].map(|items| items[0].request.kind);
+        let valid = first.iter().all(|item| item.request.validate().is_ok());
+        if !valid || kinds.iter().any(|kind| !self.prove_inline(id, *kind)) {
+            self.do_together(id, first);
+            self.do_together(id, second);
+            return;
+        }
+        first.iter_mut().chain(&mut *second).for_each(|item| item.result = Err(Error::Unsupported));
+        self.stations[id.index()].engine.execute_both(first, second);
+        self.now = self.runtime.clock().now();
+        for (kind, items) in kinds.into_iter().zip([first, second]) {
+            self.account(id, kind, items, None);
+        }
     }
 
     /// How many of so many requests go where the policy said. It speaks of one pass; if that is a full one, the passes
@@ -140,14 +184,19 @@ impl Dispatcher {
             return 1;
         }
         let start = self.runtime.clock().now();
-        let engine = &self.stations[id.index()].engine;
-        engine.execute_all(items);
-        let width = usize::from(engine.width(kind));
-        let wide = width > 1;
+        self.stations[id.index()].engine.execute_all(items);
         self.now = self.runtime.clock().now();
+        self.account(id, kind, items, Some(self.now.saturating_sub(start)))
+    }
+
+    /// Counts requests that a CPU engine has done together, in so much time if it was theirs alone, and repeats those that
+    /// failed. Returns how many the fullest pass had.
+    fn account(&mut self, id: EngineId, kind: Kind, items: &mut [Item<'_>], took_ns: Option<Nanos>) -> u16 {
+        let width = usize::from(self.stations[id.index()].engine.width(kind));
+        let wide = width > 1;
         // A batch of several passes: what one of them took.
         let passes = if wide { items.len().div_ceil(width) } else { 1 };
-        let took_ns = self.now.saturating_sub(start) / passes as Nanos;
+        let took_ns = took_ns.map(|all| all / passes as Nanos);
         let (mut done, mut bytes, mut failed) = (0_u32, 0_usize, None);
         for item in &mut *items {
             match item.result {
@@ -167,7 +216,7 @@ impl Dispatcher {
         if done > 0 {
             let shape = Shape { bytes: bytes / done as usize, ..items[0].request.shape() };
             // A pass takes all of them as long; one after the other each has its share.
-            let latency_ns = if wide { took_ns } else { took_ns / count as Nanos };
+            let latency_ns = took_ns.map(|took| if wide { took } else { took / count as Nanos });
             self.count_together(id, &shape, (done, bytes), latency_ns, batch);
         }
         match failed {
@@ -175,7 +224,7 @@ impl Dispatcher {
                 if wide {
                     self.failed(id, reason, self.now);
                 }
-                let outcome = Outcome { failed: true, ..outcome(id, took_ns, 1) };
+                let outcome = Outcome { failed: true, ..outcome(id, took_ns.unwrap_or(0), 1) };
                 self.policy.observe(&shape, &outcome, self.now);
             }
             None if wide => self.stations[id.index()].health.succeeded(),
@@ -184,19 +233,22 @@ impl Dispatcher {
         batch
     }
 
-    /// Counts requests that a CPU engine has done together, so many bytes in all, and tells the policy.
+    /// Counts requests that a CPU engine has done together, so many bytes in all, and tells the policy how long each took,
+    /// if that is known.
     pub(super) fn count_together(
         &mut self,
         id: EngineId,
         shape: &Shape,
         (done, bytes): (u32, usize),
-        latency_ns: Nanos,
+        latency_ns: Option<Nanos>,
         batch: u16,
     ) {
         let each = u64::from(done);
         self.row.done_together(id, shape.kind, done, bytes as u64);
-        self.row.add(id, shape.kind, Counter::Timed, each);
-        self.row.add(id, shape.kind, Counter::TimedNs, each * latency_ns);
+        if let Some(latency_ns) = latency_ns {
+            self.row.add(id, shape.kind, Counter::Timed, each);
+            self.row.add(id, shape.kind, Counter::TimedNs, each * latency_ns);
+        }
         self.row.add(id, shape.kind, Counter::HeldNs, each * self.held_before_ns);
         if batch > 1 || self.stations[id.index()].engine.width(shape.kind) > 1 {
             self.row.add(id, shape.kind, Counter::BatchSum, each * u64::from(batch));
@@ -205,7 +257,9 @@ impl Dispatcher {
         let share =
             (batch > 1).then(|| self.runtime.energy_nj(id, shape.kind, shape.bytes) / u64::from(batch));
         self.count_energy(id, shape, done, share);
-        self.policy.observe(shape, &outcome(id, latency_ns, batch), self.now);
+        if let Some(latency_ns) = latency_ns {
+            self.policy.observe(shape, &outcome(id, latency_ns, batch), self.now);
+        }
     }
 
     /// Gives a copy of a borrowed request to an engine that answers later, or does it now.

@@ -195,7 +195,7 @@ impl Dispatcher {
         match result {
             Ok(len) => {
                 let each_ns = self.now.saturating_sub(start) / count as Nanos;
-                self.count_together(chosen, &shape, (count as u32, bytes), each_ns, 1);
+                self.count_together(chosen, &shape, (count as u32, bytes), Some(each_ns), 1);
                 Ok(len)
             }
             Err(error) => self.run_failed(chosen, &shape, error, request),

@@ -8,8 +8,8 @@
 //! A stream holds nothing of the dispatcher. It may go to another thread and outlive it.
 
 use wattlock_core::{
-    CompressStream, Error, Family, Key, Kind, LatencyClass, Shape, Stream, compress_known_answers,
-    stream_known_answers,
+    CompressStream, Error, Family, Feed, Key, Kind, LatencyClass, Shape, Stream, compress_known_answers,
+    one_by_one, stream_known_answers,
 };
 use wattlock_policy::{Ask, EngineId};
 
@@ -32,6 +32,30 @@ enum Maker {
 impl Default for Streams {
     fn default() -> Streams {
         Streams([Maker::Unknown; Kind::COUNT])
+    }
+}
+
+/// A feed, and what went through it.
+struct Counted<'f> {
+    feed: &'f mut dyn Feed,
+    messages: u64,
+    bytes: u64,
+}
+
+impl Feed for Counted<'_> {
+    fn begin(&mut self, lane: usize) -> bool {
+        self.feed.begin(lane)
+    }
+
+    fn fill(&mut self, lane: usize, buffer: &mut [u8]) -> Option<usize> {
+        let read = self.feed.fill(lane, buffer)?;
+        self.bytes += read as u64;
+        Some(read)
+    }
+
+    fn done(&mut self, lane: usize, digest: &[u8]) {
+        self.messages += 1;
+        self.feed.done(lane, digest);
     }
 }
 
@@ -70,6 +94,38 @@ impl Dispatcher {
             self.row.add(maker, kind, Counter::Requests, messages);
             self.row.add(maker, kind, Counter::Bytes, bytes);
         }
+    }
+
+    /// Hashes the messages of a feed, about so many of so many bytes together, side by side if the policy gives as many
+    /// requests to lanes, else one after the other. `room` is for their pieces. What was hashed is counted; the policy
+    /// learns nothing of it, since its time is the reader's, too.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if no engine here hashes this kind in pieces; the engine's own.
+    pub fn hash_fed(
+        &mut self,
+        kind: Kind,
+        (count, bytes): (usize, usize),
+        room: &mut [u8],
+        feed: &mut dyn Feed,
+    ) -> Result<(), Error> {
+        self.keep_up();
+        let shape = Shape { kind, bytes: bytes / count.max(1), class: LatencyClass::Bulk, messages: 1 };
+        let ask = Ask { count: count as u32, bytes, ..Ask::inline(shape) };
+        let id = self.policy.choose(&ask, &self.weather, self.now).engine;
+        let width = self.stations.get(id.index()).map_or(1, |station| station.engine.width(kind));
+        let mut feed = Counted { feed, messages: 0, bytes: 0 };
+        if width > 1 && count > 1 && self.prove_inline(id, kind) {
+            let done = self.stations[id.index()].engine.hash_fed(kind, room, &mut feed);
+            self.row.add(id, kind, Counter::Requests, feed.messages);
+            self.row.add(id, kind, Counter::Bytes, feed.bytes);
+            return done;
+        }
+        let mut stream = self.open_stream(kind, Key::none())?;
+        let done = one_by_one(&mut *stream, room, &mut feed);
+        let Counted { messages, bytes, .. } = feed;
+        self.streamed(kind, messages, bytes);
+        done
     }
 
     #[inline]

@@ -198,7 +198,7 @@ pub(super) fn cbc_decrypt_few(_: AesNi, keys: &Schedule, chain: &mut Block, data
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Xmm(pub(super) __m128i);
+pub(crate) struct Xmm(pub(super) __m128i);
 
 // SAFETY: one block in a 16-byte register; unaligned loads and stores of exactly that.
 unsafe impl Vector for Xmm {

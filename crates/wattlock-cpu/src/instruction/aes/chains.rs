@@ -26,58 +26,126 @@ pub(super) const CHAINS: usize = 16;
 
 /// Round keys, chains and places of the lanes.
 #[repr(C, align(64))]
-pub(super) struct Chains {
+pub(crate) struct Chains {
     keys: [[u128; CHAINS]; 15],
     blocks: [u128; CHAINS],
     from: [*const u8; CHAINS],
     to: [*mut u8; CHAINS],
 }
 
-/// Encrypts so many blocks in each of M * LANES lanes.
+/// Something that goes on a step at a time between the rounds of a hash, which wait for each other.
+pub(crate) trait Beside<'c> {
+    /// What it begins with.
+    type Of;
+    /// # Safety
+    /// The instructions must be enabled in the caller, here and in the other two.
+    unsafe fn begin(of: Self::Of) -> Self;
+    /// # Safety
+    /// What it began with must have another step.
+    unsafe fn step(&mut self);
+    /// # Safety
+    /// None but the instructions.
+    unsafe fn end(self);
+}
+
+/// Nothing goes on.
+impl Beside<'_> for () {
+    type Of = ();
+    #[inline(always)]
+    unsafe fn begin((): ()) {}
+    #[inline(always)]
+    unsafe fn step(&mut self) {}
+    #[inline(always)]
+    unsafe fn end(self) {}
+}
+
+/// Chains of M * LANES lanes, of which a step encrypts the next block.
 ///
-/// # Safety
-/// The instructions must be enabled in the caller. So many blocks must be readable and writable behind the pointers of each
-/// lane, which are equal or disjoint. Lanes without a message may share a place that nobody reads.
-#[inline(always)]
-pub(super) unsafe fn encrypt_blocks<V: Vector, const R: usize, const M: usize>(
-    chains: &mut Chains,
-    blocks: usize,
-) {
-    // SAFETY: the caller's pointers; a row of keys has a block for each lane.
-    unsafe {
-        let key =
-            |round: usize, vector: usize| V::load(chains.keys[round].as_ptr().add(V::LANES * vector).cast());
-        let mut states = [V::zero(); M];
-        for (vector, state) in states.iter_mut().enumerate() {
-            *state = V::load(chains.blocks.as_ptr().add(V::LANES * vector).cast());
+/// So many blocks as there are steps must be readable and writable behind the pointers of each lane, which are equal or
+/// disjoint. Lanes without a message may share a place that nobody reads.
+pub(crate) struct Led<'c, V, const M: usize> {
+    chains: &'c mut Chains,
+    states: [V; M],
+    rounds: usize,
+    at: usize,
+}
+
+impl<'c, V: Vector, const M: usize> Beside<'c> for Led<'c, V, M> {
+    type Of = (&'c mut Chains, usize);
+
+    #[inline(always)]
+    unsafe fn begin((chains, rounds): (&'c mut Chains, usize)) -> Self {
+        // SAFETY: a row of blocks has one for each lane; the instructions are the caller's.
+        unsafe {
+            let mut states = [V::zero(); M];
+            for (vector, state) in states.iter_mut().enumerate() {
+                *state = V::load(chains.blocks.as_ptr().add(V::LANES * vector).cast());
+            }
+            Led { chains, states, rounds, at: 0 }
         }
-        for at in 0..blocks {
+    }
+
+    #[inline(always)]
+    unsafe fn step(&mut self) {
+        let Led { chains, states, rounds, at } = self;
+        // SAFETY: the caller's blocks; a row of keys has one for each lane.
+        unsafe {
+            let key = |round: usize, vector: usize| {
+                V::load(chains.keys[round].as_ptr().add(V::LANES * vector).cast())
+            };
             let mut texts = [V::zero(); M];
             for (vector, text) in texts.iter_mut().enumerate() {
-                *text = V::gather(chains.from.as_ptr().add(V::LANES * vector), 16 * at);
+                *text = V::gather(chains.from.as_ptr().add(V::LANES * vector), *at);
             }
             for (vector, state) in states.iter_mut().enumerate() {
                 *state = state.xor(texts[vector].xor(key(0, vector)));
             }
-            for round in 1..R {
+            for round in 1..*rounds {
                 for (vector, state) in states.iter_mut().enumerate() {
                     *state = state.encrypt(key(round, vector));
                 }
             }
             for (vector, state) in states.iter_mut().enumerate() {
-                *state = state.encrypt_last(key(R, vector));
-                state.scatter(chains.to.as_ptr().add(V::LANES * vector), 16 * at);
+                *state = state.encrypt_last(key(*rounds, vector));
+                state.scatter(chains.to.as_ptr().add(V::LANES * vector), *at);
             }
         }
-        for (vector, state) in states.iter().enumerate() {
-            state.store(chains.blocks.as_mut_ptr().add(V::LANES * vector).cast());
+        *at += 16;
+    }
+
+    #[inline(always)]
+    unsafe fn end(self) {
+        for (vector, state) in self.states.iter().enumerate() {
+            // SAFETY: as where it began.
+            unsafe { state.store(self.chains.blocks.as_mut_ptr().add(V::LANES * vector).cast()) };
         }
+    }
+}
+
+/// Encrypts so many blocks in each of M * LANES lanes.
+///
+/// # Safety
+/// The instructions must be enabled in the caller; so many steps must be at hand ([`Led`]).
+#[inline(always)]
+pub(super) unsafe fn encrypt_blocks<V: Vector, const R: usize, const M: usize>(
+    chains: &mut Chains,
+    blocks: usize,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut led = Led::<V, M>::begin((chains, R));
+        for _ in 0..blocks {
+            led.step();
+        }
+        led.end();
     }
 }
 
 /// Instructions for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Isa(wide::Isa);
+
+pub(crate) use super::{aes_ni::Xmm, vaes256::Ymm, vaes512::Zmm, wide::Isa as Registers};
 
 impl Isa {
     /// The widest this CPU has.
@@ -103,14 +171,14 @@ impl Isa {
     }
 
     /// # Safety
-    /// As [`encrypt_blocks`].
-    unsafe fn step(self, chains: &mut Chains, rounds: Rounds, blocks: usize) {
+    /// As [`encrypt_blocks`], in the first `lanes` lanes.
+    unsafe fn step(self, chains: &mut Chains, lanes: usize, rounds: Rounds, blocks: usize) {
         // SAFETY: the witness proves the instructions; the pointers are the caller's.
         unsafe {
             match self.0 {
-                wide::Isa::Vaes512(proof, _) => vaes512::cbc_chains(proof, chains, rounds, blocks),
-                wide::Isa::Vaes256(proof, _) => vaes256::cbc_chains(proof, chains, rounds, blocks),
-                wide::Isa::AesNi(proof) => aes_ni::cbc_chains(proof, chains, rounds, blocks),
+                wide::Isa::Vaes512(proof, _) => vaes512::cbc_chains(proof, chains, lanes, rounds, blocks),
+                wide::Isa::Vaes256(proof, _) => vaes256::cbc_chains(proof, chains, lanes, rounds, blocks),
+                wide::Isa::AesNi(proof) => aes_ni::cbc_chains(proof, chains, lanes, rounds, blocks),
             }
         }
     }
@@ -139,65 +207,114 @@ impl Chains {
 }
 
 /// Messages on their way through the lanes.
-struct Batch<'b, 'i> {
+pub(crate) struct Batch<'b, 'i> {
+    isa: Isa,
     cpu: &'b Cpu,
     kind: Kind,
     items: &'b mut [Item<'i>],
     chains: Chains,
+    rounds: Rounds,
+    /// Lanes in use.
+    lanes: usize,
     /// The message of each lane, and its blocks left; 0 where there is none.
     of: [usize; CHAINS],
     left: [usize; CHAINS],
     waiting: LongestFirst,
+    /// What lanes without a message read and write. It holds nothing but zeros encrypted with keys that are done with.
+    idle: [u8; 16 * IDLE],
 }
 
 /// Blocks of a step in which some lanes have no message and encrypt what nobody reads.
 const IDLE: usize = 128;
 
+/// What the lanes can do next: so many blocks in the first so many lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Ready {
+    pub(crate) lanes: usize,
+    pub(crate) blocks: usize,
+}
+
 /// Encrypts all of them.
 pub(crate) fn encrypt(isa: Isa, cpu: &Cpu, kind: Kind, items: &mut [Item<'_>]) {
-    let chains = Chains {
-        keys: [[0; CHAINS]; 15],
-        blocks: [0; CHAINS],
-        from: [std::ptr::null(); CHAINS],
-        to: [std::ptr::null_mut(); CHAINS],
-    };
-    let rounds = match kind {
-        Kind::Aes128CbcEncrypt => Rounds::Ten,
-        Kind::Aes192CbcEncrypt => Rounds::Twelve,
-        _ => Rounds::Fourteen,
-    };
-    let waiting = LongestFirst::of(items);
-    let mut batch = Batch { cpu, kind, items, chains, of: [0; CHAINS], left: [0; CHAINS], waiting };
-    // What lanes without a message read and write. It holds nothing but zeros encrypted with keys that are done with.
-    let mut idle = [0u8; 16 * IDLE];
-    let nobody = idle.as_mut_ptr();
-    let lanes = isa.lanes();
-    (0..lanes).for_each(|lane| batch.refill(lane));
-    loop {
-        let busy = || batch.left[..lanes].iter().enumerate().filter(|lane| *lane.1 > 0);
-        let Some((some, blocks)) = busy().min_by_key(|lane| *lane.1) else { return };
-        let (count, mut blocks) = (busy().count(), *blocks);
-        if count == 1 {
-            batch.finish(some);
-            continue;
+    Batch::new(isa, cpu, kind, items, isa.lanes()).run();
+}
+
+impl<'b, 'i> Batch<'b, 'i> {
+    /// Brings the first messages into so many lanes.
+    pub(crate) fn new(
+        isa: Isa,
+        cpu: &'b Cpu,
+        kind: Kind,
+        items: &'b mut [Item<'i>],
+        lanes: usize,
+    ) -> Batch<'b, 'i> {
+        let chains = Chains {
+            keys: [[0; CHAINS]; 15],
+            blocks: [0; CHAINS],
+            from: [std::ptr::null(); CHAINS],
+            to: [std::ptr::null_mut(); CHAINS],
+        };
+        let rounds = match kind {
+            Kind::Aes128CbcEncrypt => Rounds::Ten,
+            Kind::Aes192CbcEncrypt => Rounds::Twelve,
+            _ => Rounds::Fourteen,
+        };
+        let waiting = LongestFirst::of(items);
+        let (of, left, idle) = ([0; CHAINS], [0; CHAINS], [0; 16 * IDLE]);
+        let mut batch = Batch { isa, cpu, kind, items, chains, rounds, lanes, of, left, waiting, idle };
+        (0..lanes).for_each(|lane| batch.refill(lane));
+        batch
+    }
+
+    /// Encrypts all that is left, in all lanes that there are.
+    pub(crate) fn run(&mut self) {
+        (self.lanes..self.isa.lanes()).for_each(|lane| self.refill(lane));
+        self.lanes = self.isa.lanes();
+        while let Some(Ready { lanes, blocks }) = self.ready() {
+            // SAFETY: `blocks` is the least that a lane has left of its span; the others have room for IDLE blocks.
+            unsafe { self.isa.step(&mut self.chains, lanes, self.rounds, blocks) };
+            self.advance_all(blocks);
         }
-        if count < lanes {
-            blocks = blocks.min(IDLE);
-            for lane in (0..lanes).filter(|lane| batch.left[*lane] == 0) {
-                (batch.chains.from[lane], batch.chains.to[lane]) = (nobody, nobody);
+    }
+
+    /// What the lanes can do next; lanes without a message among them have the idle place. A last message that is left
+    /// by itself is encrypted here.
+    pub(crate) fn ready(&mut self) -> Option<Ready> {
+        loop {
+            let busy = || self.left.iter().enumerate().filter(|lane| *lane.1 > 0);
+            let (some, blocks) = busy().min_by_key(|lane| *lane.1)?;
+            let (count, last, blocks) = (busy().count(), busy().next_back()?.0, *blocks);
+            if count == 1 {
+                self.finish(some);
+                continue;
             }
+            // Half as many lanes take hardly less time for a block, but those that idle read and write, too.
+            let lanes = (last + 1).next_power_of_two().max(4);
+            if count == lanes {
+                return Some(Ready { lanes, blocks });
+            }
+            let nobody = self.idle.as_mut_ptr();
+            for lane in (0..lanes).filter(|lane| self.left[*lane] == 0) {
+                (self.chains.from[lane], self.chains.to[lane]) = (nobody, nobody);
+            }
+            return Some(Ready { lanes, blocks: blocks.min(IDLE) });
         }
-        // SAFETY: `blocks` is the least that a lane has left of its span; the others have room for IDLE blocks.
-        unsafe { isa.step(&mut batch.chains, rounds, blocks) };
-        for lane in 0..lanes {
-            if batch.left[lane] > 0 {
-                batch.advance(lane, blocks);
+    }
+
+    /// For a step beside something else: with which registers, the lanes, and how many rounds a block has.
+    pub(crate) fn lead(&mut self) -> (Registers, &mut Chains, usize) {
+        (self.isa.0, &mut self.chains, self.rounds.count())
+    }
+
+    /// All lanes are so many blocks further.
+    pub(crate) fn advance_all(&mut self, blocks: usize) {
+        for lane in 0..CHAINS {
+            if self.left[lane] > 0 {
+                self.advance(lane, blocks);
             }
         }
     }
-}
 
-impl Batch<'_, '_> {
     /// Gives a lane the next message that has anything to encrypt.
     fn refill(&mut self, lane: usize) {
         while let Some(at) = self.waiting.next(self.items) {

@@ -28,7 +28,7 @@ pub(super) static NUMBERS: [u128; 4] = [0, 1, 2, 3];
 /// `load` and `store` touch exactly those bytes. Every method may be called only where the instruction set of the
 /// implementing file was detected and is enabled in the calling function; `load` and `store` need valid pointers, of
 /// any alignment.
-pub(super) unsafe trait Vector: Copy {
+pub(crate) unsafe trait Vector: Copy {
     /// Blocks in a vector.
     const LANES: usize;
     /// Reads a vector.
@@ -847,31 +847,36 @@ macro_rules! kernels {
             }
         }
 
-        /// AES-CBC encryption in as many lanes as these registers have, at most eight of them.
+        /// AES-CBC encryption in 4, 8 or 16 lanes; in no more than eight registers.
         ///
         /// # Safety
         /// As [`chains::encrypt_blocks`]; the keys are for so many rounds.
         pub(super) unsafe fn cbc_chains(
             _: $witness,
-            lanes: &mut chains::Chains,
+            of: &mut chains::Chains,
+            lanes: usize,
             rounds: Rounds,
             blocks: usize,
         ) {
-            const M: usize = {
-                let most = chains::CHAINS / <$vector as generic::Vector>::LANES;
-                if most < 8 { most } else { 8 }
-            };
+            const LANES: usize = <$vector as generic::Vector>::LANES;
+            const MOST: usize = if LANES == 1 { 8 } else { chains::CHAINS / LANES };
             #[target_feature(enable = $features)]
-            unsafe fn run<const R: usize>(lanes: &mut chains::Chains, blocks: usize) {
+            unsafe fn run<const R: usize, const M: usize>(of: &mut chains::Chains, blocks: usize) {
                 // SAFETY: this function enables the instructions; the rest is the caller's.
-                unsafe { chains::encrypt_blocks::<$vector, R, M>(lanes, blocks) }
+                unsafe { chains::encrypt_blocks::<$vector, R, M>(of, blocks) }
             }
             // SAFETY: the witness proves the instructions; the pointers are the caller's.
             unsafe {
-                match rounds {
-                    Rounds::Ten => run::<10>(lanes, blocks),
-                    Rounds::Twelve => run::<12>(lanes, blocks),
-                    Rounds::Fourteen => run::<14>(lanes, blocks),
+                match (rounds, lanes) {
+                    (Rounds::Ten, ..=4) => run::<10, { 4 / LANES }>(of, blocks),
+                    (Rounds::Ten, ..=8) => run::<10, { 8 / LANES }>(of, blocks),
+                    (Rounds::Ten, _) => run::<10, MOST>(of, blocks),
+                    (Rounds::Twelve, ..=4) => run::<12, { 4 / LANES }>(of, blocks),
+                    (Rounds::Twelve, ..=8) => run::<12, { 8 / LANES }>(of, blocks),
+                    (Rounds::Twelve, _) => run::<12, MOST>(of, blocks),
+                    (Rounds::Fourteen, ..=4) => run::<14, { 4 / LANES }>(of, blocks),
+                    (Rounds::Fourteen, ..=8) => run::<14, { 8 / LANES }>(of, blocks),
+                    (Rounds::Fourteen, _) => run::<14, MOST>(of, blocks),
                 }
             }
         }

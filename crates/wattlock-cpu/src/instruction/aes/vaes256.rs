@@ -12,7 +12,7 @@ kernels!(Vaes256, Ymm, "vaes,vpclmulqdq,avx2,aes,pclmulqdq");
 gcm_kernels!(Vaes256, Ymm, "vaes,vpclmulqdq,avx2,aes,pclmulqdq");
 
 #[derive(Clone, Copy)]
-pub(super) struct Ymm(__m256i);
+pub(crate) struct Ymm(__m256i);
 
 // SAFETY: two blocks in a 32-byte register; unaligned loads and stores of exactly that.
 unsafe impl Vector for Ymm {

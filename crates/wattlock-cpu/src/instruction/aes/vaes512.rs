@@ -15,7 +15,7 @@ gcm_kernels!(Vaes512, Zmm, "vaes,vpclmulqdq,avx512f,avx512bw,avx512vl,avx2,aes,p
 const FIRST_COLUMN: u16 = 0x1111;
 
 #[derive(Clone, Copy)]
-pub(super) struct Zmm(__m512i);
+pub(crate) struct Zmm(__m512i);
 
 // SAFETY: four blocks in a 64-byte register; unaligned loads and stores of exactly that.
 unsafe impl Vector for Zmm {

@@ -14,7 +14,7 @@ use crate::detect::{AesNi, Cpu, Vaes256, Vaes512};
 
 /// The instruction sets we have kernels for, each with its witness.
 #[derive(Clone, Copy)]
-pub(super) enum Isa {
+pub(crate) enum Isa {
     Vaes512(Vaes512, AesNi),
     Vaes256(Vaes256, AesNi),
     AesNi(AesNi),

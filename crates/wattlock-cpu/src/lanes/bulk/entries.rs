@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::hash::{Kernels, State};
 use super::rounds;
 use crate::detect::{Avx2, Avx512, Cpu, ShaNi};
+use crate::instruction::aes::chains::Batch;
 use crate::instruction::sys::hash::{Hash, Sha1, Sha256, Sha512};
 use crate::lanes::words::{Register, Ymm, Zmm, block32, block64};
 use crate::lanes::{sha1, sha2};
@@ -129,7 +130,7 @@ wide!(sha512_256: Ymm, "avx2", 8, u64, 8, 128, block64, sha2::compress::<sha2::S
 
 /// The lanes of a hash: in wide registers, by the SHA instructions where it has any, and one by AWS-LC.
 macro_rules! kernels {
-    ($of:ident, $library:ident, $word:ty, $lanes:literal: $wide512:ident, $wide256:ident $(, $rounds:path)?) => {
+    ($of:ident, $library:ident, $word:ty, $lanes:literal: $wide512:ident, $wide256:ident $(, $rounds:path, $beside:path)?) => {
         // SAFETY: a register of 512 bits has as many words as there are lanes, one of 256 half as many; the SHA instructions
         // and the library read the lanes that are named.
         unsafe impl Kernels<$lanes> for $of {
@@ -194,6 +195,29 @@ macro_rules! kernels {
                     }
                 }
             }
+
+            $(
+            fn leads(&self) -> (usize, usize) {
+                match self.0 {
+                    Isa::Wide512(_, Some(_)) | Isa::Rounds(_) => (rounds::MOST, rounds::STEPS),
+                    _ => (0, 0),
+                }
+            }
+
+            unsafe fn few_beside(
+                &self,
+                state: &mut State<$word, $lanes>,
+                at: &[*const u8; $lanes],
+                lanes: &[usize],
+                blocks: usize,
+                chains: &mut Batch<'_, '_>,
+            ) {
+                if let (Isa::Wide512(_, Some(sha)) | Isa::Rounds(sha), Ok(lanes)) = (self.0, lanes.try_into()) {
+                    // SAFETY: as above; the steps are the caller's.
+                    unsafe { $beside(sha, state, at, lanes, blocks, chains) };
+                }
+            }
+            )?
         }
     };
 }
@@ -225,6 +249,6 @@ fn measured<K: Kernels<16>>(kernels: &K, known: &OnceLock<usize>) -> usize {
 /// AVX-512 and by AVX2; SHA-1 and SHA-256 where there are no SHA instructions.
 const LEAST: usize = 3;
 
-kernels!(OfSha1, Sha1, u32, 16: sha1_512, sha1_256, rounds::sha1);
-kernels!(OfSha256, Sha256, u32, 16: sha256_512, sha256_256, rounds::sha256);
+kernels!(OfSha1, Sha1, u32, 16: sha1_512, sha1_256, rounds::sha1, rounds::sha1_beside);
+kernels!(OfSha256, Sha256, u32, 16: sha256_512, sha256_256, rounds::sha256, rounds::sha256_beside);
 kernels!(OfSha512, Sha512, u64, 8: sha512_512, sha512_256);

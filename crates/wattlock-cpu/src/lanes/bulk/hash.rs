@@ -9,8 +9,9 @@
 //! *What is public.* Lengths: they alone decide what a step is. *What is wiped.* States, digests on the way and the lanes'
 //! buffers lie in one structure, which is wiped when the batch is done.
 
-use wattlock_core::{Data, Error, Item, Key, Kind};
+use wattlock_core::{Data, Error, Feed, Item, Key, Kind};
 
+use crate::instruction::aes::chains;
 use crate::order::LongestFirst;
 
 /// Words of the lanes' states: those of the same place lie together. SHA-1 uses five rows.
@@ -67,6 +68,24 @@ pub unsafe trait Kernels<const L: usize>: Copy {
         lanes: &[usize],
         blocks: usize,
     );
+    /// How many lanes' steps of few can have as many chains of AES-CBC beside them, and how many steps those take for each
+    /// block; none can if 0.
+    fn leads(&self) -> (usize, usize) {
+        (0, 0)
+    }
+    /// As [`Kernels::few`] with chains as [`Kernels::leads`] says.
+    ///
+    /// # Safety
+    /// As [`Kernels::few`]; so many steps must be at hand.
+    unsafe fn few_beside(
+        &self,
+        _state: &mut State<Self::Word, L>,
+        _at: &[*const u8; L],
+        _lanes: &[usize],
+        _blocks: usize,
+        _chains: &mut chains::Batch<'_, '_>,
+    ) {
+    }
 }
 
 /// The words behind the inner and the outer pad of a key.
@@ -128,62 +147,186 @@ impl<K: Kernels<L>, const L: usize> Drop for Batch<K, L> {
     }
 }
 
-/// Does all of them.
-pub fn run<K: Kernels<L>, const L: usize>(kernels: &K, hash: &Hash<K::Word>, items: &mut [Item<'_>]) {
-    let none =
-        Lane { item: 0, stage: Stage::Written, taken: 0, left: 0, own: None, outer: Default::default() };
-    let mut batch: Batch<K, L> = Batch {
-        state: State([[Default::default(); L]; 8]),
-        at: [std::ptr::null(); L],
-        lanes: [none; L],
-        buffers: [0; BUFFERS],
-    };
+/// Does all of them. While no more messages are left than two steps of few take, chains go on beside them.
+pub fn run<K: Kernels<L>, const L: usize>(
+    kernels: &K,
+    hash: &Hash<K::Word>,
+    items: &mut [Item<'_>],
+    mut beside: Option<&mut chains::Batch<'_, '_>>,
+) {
+    let mut batch: Batch<K, L> = Batch::new();
     let used = kernels.lanes().max(kernels.most()).min(items.len());
     let mut waiting = LongestFirst::of(items);
     for lane in 0..used {
         batch.refill(lane, hash, items, &mut waiting);
     }
     loop {
+        let (busy, count) = batch.step(kernels, used, beside.as_deref_mut());
+        if count == 0 {
+            return;
+        }
+        for &lane in &busy[..count] {
+            if batch.lanes[lane].left == 0 && !batch.advance(lane, hash, items) {
+                batch.refill(lane, hash, items, &mut waiting);
+            }
+        }
+    }
+}
+
+/// Hashes the messages of a feed, whose pieces come into equal parts of `room`.
+pub fn run_fed<K: Kernels<L>, const L: usize>(
+    kernels: &K,
+    hash: &Hash<K::Word>,
+    room: &mut [u8],
+    feed: &mut dyn Feed,
+) {
+    let mut batch: Batch<K, L> = Batch::new();
+    let used = kernels.lanes().max(kernels.most());
+    let len = room.len() / used / K::BLOCK * K::BLOCK;
+    let room = room.as_mut_ptr();
+    // SAFETY: of a room that is borrowed until this returns, and of no other lane's; the lane's pointer into it is used
+    // between two such calls only.
+    let part = |lane: usize| unsafe { std::slice::from_raw_parts_mut(room.add(len * lane), len) };
+    (0..used).for_each(|lane| batch.next_fed(lane, hash, part(lane), feed));
+    loop {
+        let (busy, count) = batch.step(kernels, used, None);
+        if count == 0 {
+            return;
+        }
+        for &lane in &busy[..count] {
+            if batch.lanes[lane].left == 0 {
+                batch.advance_fed(lane, hash, part(lane), feed);
+            }
+        }
+    }
+}
+
+impl<K: Kernels<L>, const L: usize> Batch<K, L> {
+    fn new() -> Batch<K, L> {
+        let outer = Default::default();
+        let none = Lane { item: 0, stage: Stage::Written, taken: 0, left: 0, own: None, outer };
+        Batch {
+            state: State([[Default::default(); L]; 8]),
+            at: [std::ptr::null(); L],
+            lanes: [none; L],
+            buffers: [0; BUFFERS],
+        }
+    }
+
+    /// Takes blocks of some lanes that have any: which, and how many those are.
+    fn step(
+        &mut self,
+        kernels: &K,
+        used: usize,
+        mut beside: Option<&mut chains::Batch<'_, '_>>,
+    ) -> ([usize; L], usize) {
         let (mut busy, mut count) = ([0; L], 0);
-        for (lane, state) in batch.lanes[..used].iter().enumerate() {
+        for (lane, state) in self.lanes[..used].iter().enumerate() {
             if state.left > 0 {
                 busy[count] = lane;
                 count += 1;
             }
         }
         if count == 0 {
-            return;
+            return (busy, 0);
         }
-        let wide = kernels.lanes() > 0 && count >= kernels.least();
-        let of = if wide { &busy[..count] } else { &busy[..count.min(kernels.most())] };
-        let blocks = of.iter().map(|lane| batch.lanes[*lane].left).min().unwrap_or(0);
+        let (leads, steps) = kernels.leads();
+        let ready = match &mut beside {
+            Some(beside) if leads > 0 && (leads..=2 * leads).contains(&count) => beside.ready(),
+            _ => None,
+        };
+        let ready = ready.filter(|ready| ready.lanes == leads && ready.blocks >= steps);
+        let wide = kernels.lanes() > 0 && count >= kernels.least() && ready.is_none();
+        if !wide {
+            count = count.min(kernels.most());
+        }
+        let of = &busy[..count];
+        let mut blocks = of.iter().map(|lane| self.lanes[*lane].left).min().unwrap_or(0);
         for &lane in of {
-            if let Some(at) = batch.lanes[lane].own {
-                batch.at[lane] = batch.buffers[BUFFERS / L * lane + at..].as_ptr();
+            if let Some(at) = self.lanes[lane].own {
+                self.at[lane] = self.buffers[BUFFERS / L * lane + at..].as_ptr();
             }
         }
         if wide {
             // A lane without a message reads what another reads.
-            let any = batch.at[of[0]];
+            let any = self.at[of[0]];
             (0..kernels.lanes())
-                .filter(|lane| batch.lanes[*lane].left == 0)
-                .for_each(|lane| batch.at[lane] = any);
+                .filter(|lane| self.lanes[*lane].left == 0)
+                .for_each(|lane| self.at[lane] = any);
             // SAFETY: `blocks` is the least that a lane has at hand behind its pointer; the others have the first one's.
-            unsafe { kernels.wide(&mut batch.state, &batch.at, blocks) };
+            unsafe { kernels.wide(&mut self.state, &self.at, blocks) };
+        } else if let (Some(ready), Some(beside)) = (ready, beside) {
+            blocks = blocks.min(ready.blocks / steps);
+            // SAFETY: as above; the chains have so many steps at hand.
+            unsafe { kernels.few_beside(&mut self.state, &self.at, of, blocks, beside) };
+            beside.advance_all(steps * blocks);
         } else {
             // SAFETY: as above.
-            unsafe { kernels.few(&mut batch.state, &batch.at, of, blocks) };
+            unsafe { kernels.few(&mut self.state, &self.at, of, blocks) };
         }
         for &lane in of {
-            let Lane { left, own, .. } = &mut batch.lanes[lane];
+            let Lane { left, own, .. } = &mut self.lanes[lane];
             *left -= blocks;
             match own {
                 Some(at) => *at += K::BLOCK * blocks,
                 // SAFETY: within the blocks at hand, or one past them.
-                None => batch.at[lane] = unsafe { batch.at[lane].add(K::BLOCK * blocks) },
+                None => self.at[lane] = unsafe { self.at[lane].add(K::BLOCK * blocks) },
             }
-            if *left == 0 && !batch.advance(lane, hash, items) {
-                batch.refill(lane, hash, items, &mut waiting);
+        }
+        (busy, count)
+    }
+
+    /// Begins the next message of a feed in a lane, if there is one.
+    fn next_fed(&mut self, lane: usize, hash: &Hash<K::Word>, part: &mut [u8], feed: &mut dyn Feed) {
+        while feed.begin(lane) {
+            self.state.0.iter_mut().zip(hash.initial).for_each(|(row, word)| row[lane] = word);
+            (self.lanes[lane].stage, self.lanes[lane].taken) = (Stage::Text, 0);
+            if self.filled(lane, part, feed) {
+                return;
+            }
+        }
+    }
+
+    /// Reads a lane's next piece: a full one is blocks at hand; of the last one, what does not fill a block is brought to
+    /// the lane's buffer and padded. Not if the message was given up.
+    fn filled(&mut self, lane: usize, part: &mut [u8], feed: &mut dyn Feed) -> bool {
+        let Some(read) = feed.fill(lane, part) else { return false };
+        let Lane { stage, taken, left, own, item, .. } = &mut self.lanes[lane];
+        *taken += read;
+        let (blocks, odd) = (read / K::BLOCK, read % K::BLOCK);
+        if read < part.len() {
+            let buffer = &mut self.buffers[BUFFERS / L * lane..][..BUFFERS / L];
+            buffer[..odd].copy_from_slice(&part[blocks * K::BLOCK..read]);
+            *item = pad::<K, L>(buffer, odd, *taken as u128);
+            *stage = Stage::Padding;
+        }
+        (*own, *left, self.at[lane]) = (None, blocks, part.as_ptr());
+        if blocks == 0 {
+            self.padded(lane);
+        }
+        true
+    }
+
+    /// A lane's padded last blocks, how many of which `item` says, are at hand.
+    fn padded(&mut self, lane: usize) {
+        let Lane { stage, left, own, item, .. } = &mut self.lanes[lane];
+        (*own, *left, *stage) = (Some(0), *item, Stage::Written);
+    }
+
+    /// Brings a lane's next blocks to hand; those of the next message after the last.
+    fn advance_fed(&mut self, lane: usize, hash: &Hash<K::Word>, part: &mut [u8], feed: &mut dyn Feed) {
+        match self.lanes[lane].stage {
+            Stage::Padding => self.padded(lane),
+            Stage::Written => {
+                let mut digest = [0; 64];
+                write(&self.state, lane, &mut digest[..hash.len()]);
+                feed.done(lane, &digest[..hash.len()]);
+                self.next_fed(lane, hash, part, feed);
+            }
+            _ => {
+                if !self.filled(lane, part, feed) {
+                    self.next_fed(lane, hash, part, feed);
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ mod rounds;
 #[cfg(test)]
 mod tests;
 
-use wattlock_core::{Algorithm, Family, Item, Kind, KindSet};
+use wattlock_core::{Algorithm, Family, Feed, Item, Kind, KindSet};
 
 use crate::detect::Cpu;
 use crate::instruction::aes::chains;
@@ -48,6 +48,9 @@ pub struct Bulk {
 
 /// Bytes of a few messages, or of chains whose round keys must be brought into lanes, that are done sooner one by one.
 const SHORT: usize = 1024;
+
+/// The shortest piece of a message that comes in pieces: a block, and a kernel's call pays.
+pub const LEAST_PIECE: usize = 4096;
 
 /// Lanes of a kind, and from how many messages on they pay.
 #[derive(Debug, Clone, Copy)]
@@ -106,27 +109,67 @@ impl Bulk {
             items.iter_mut().for_each(|item| item.result = instruction::alone(&self.cpu, &mut item.request));
             return;
         }
-        match kind {
-            Kind::Sha1 | Kind::HmacSha1 => self.hash::<_, Sha1, 16>(OfSha1::best(&self.cpu), kind, items),
-            Kind::Sha256 | Kind::HmacSha256 => {
-                self.hash::<_, Sha256, 16>(OfSha256::best(&self.cpu), kind, items)
-            }
-            Kind::Sha384 | Kind::HmacSha384 => {
-                self.hash::<_, Sha384, 8>(OfSha512::best(&self.cpu), kind, items)
-            }
-            Kind::Sha512 | Kind::HmacSha512 => {
-                self.hash::<_, Sha512, 8>(OfSha512::best(&self.cpu), kind, items)
-            }
-            _ => {
-                if let Some(isa) = chains::Isa::best(&self.cpu) {
-                    chains::encrypt(isa, &self.cpu, kind, items);
-                }
-            }
+        match chains::Isa::best(&self.cpu) {
+            Some(isa) if kind.info().family == Family::Cipher => chains::encrypt(isa, &self.cpu, kind, items),
+            _ => self.hashes(kind, items, None),
         }
         bleach_after(kind);
     }
 
-    fn hash<K, H, const L: usize>(&self, kernels: Option<K>, kind: Kind, items: &mut [Item<'_>])
+    /// Whether MACs, and encryptions that do not wait for them, go on beside each other: a hash by the SHA instructions
+    /// leaves those of AES idle.
+    pub fn joins(&self, first: Kind, second: Kind) -> bool {
+        matches!(first, Kind::HmacSha1 | Kind::HmacSha256)
+            && KINDS[8..].contains(&second)
+            && self.cpu.sha.is_some()
+            && self.width(second).is_some()
+    }
+
+    /// Does MACs and encryptions of two kinds that [`Bulk::joins`].
+    pub fn run_both(&self, macs: &mut [Item<'_>], ciphers: &mut [Item<'_>]) {
+        let (Some(mac), Some(cipher)) = (macs.first(), ciphers.first()) else { return };
+        let (mac, cipher) = (mac.request.kind, cipher.request.kind);
+        let bytes = |items: &[Item<'_>]| items.iter().any(|item| item.request.data.len() >= SHORT);
+        let isa = chains::Isa::best(&self.cpu).filter(|_| bytes(macs) && bytes(ciphers));
+        let Some(isa) = isa else {
+            self.run(mac, macs);
+            self.run(cipher, ciphers);
+            return;
+        };
+        let mut chains = chains::Batch::new(isa, &self.cpu, cipher, ciphers, rounds::MOST);
+        self.hashes(mac, macs, Some(&mut chains));
+        chains.run();
+        drop(chains);
+        bleach_after(mac);
+    }
+
+    fn hashes(&self, kind: Kind, items: &mut [Item<'_>], beside: Option<&mut chains::Batch<'_, '_>>) {
+        self.hash(kind, Work::Items(items, beside));
+    }
+
+    /// Hashes the messages of a feed.
+    pub fn run_fed(&self, kind: Kind, room: &mut [u8], feed: &mut dyn Feed) {
+        self.hash(kind, Work::Fed(room, feed));
+    }
+
+    fn hash(&self, kind: Kind, work: Work<'_, '_, '_, '_>) {
+        match kind {
+            Kind::Sha1 | Kind::HmacSha1 => work.run::<_, Sha1, 16>(OfSha1::best(&self.cpu), kind),
+            Kind::Sha256 | Kind::HmacSha256 => work.run::<_, Sha256, 16>(OfSha256::best(&self.cpu), kind),
+            Kind::Sha384 | Kind::HmacSha384 => work.run::<_, Sha384, 8>(OfSha512::best(&self.cpu), kind),
+            _ => work.run::<_, Sha512, 8>(OfSha512::best(&self.cpu), kind),
+        }
+    }
+}
+
+/// What is hashed: requests, and beside them chains; or messages that come in pieces.
+enum Work<'w, 'i, 'b, 'c> {
+    Items(&'w mut [Item<'i>], Option<&'w mut chains::Batch<'b, 'c>>),
+    Fed(&'w mut [u8], &'w mut dyn Feed),
+}
+
+impl Work<'_, '_, '_, '_> {
+    fn run<K, H, const L: usize>(self, kernels: Option<K>, kind: Kind)
     where
         K: Kernels<L>,
         H: Library<Word = K::Word> + Send + Sync + 'static,
@@ -135,7 +178,10 @@ impl Bulk {
         let is_mac = kind.info().family == Family::Mac;
         let keyed: hash::Keyed<K::Word> = |key| expand::hmac::<H>(key).map(|hmac| hmac.words());
         let hash = Hash { kind, initial: H::new().words(), keyed: is_mac.then_some(keyed) };
-        hash::run(&kernels, &hash, items);
+        match self {
+            Work::Items(items, beside) => hash::run(&kernels, &hash, items, beside),
+            Work::Fed(room, feed) => hash::run_fed(&kernels, &hash, room, feed),
+        }
     }
 }
 
