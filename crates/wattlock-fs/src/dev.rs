@@ -43,6 +43,9 @@ struct World {
     /// So many syncs are good, then so many fail.
     good: usize,
     failing: usize,
+    /// Files that may not be looked at, and those whose bytes do not come from the disk.
+    hidden: BTreeSet<u64>,
+    unreadable: BTreeSet<u64>,
     times: BTreeMap<u64, Timestamps>,
     hook: Option<Box<dyn FnOnce() + Send>>,
     after: BTreeMap<Moment, Box<dyn FnOnce() + Send>>,
@@ -221,6 +224,26 @@ impl SimStore {
     /// Removes a file's name; open files go on.
     pub fn remove(&self, path: &str) {
         self.world().names.remove(path.as_bytes());
+    }
+
+    /// Whether a file is in a folder that may not be looked into.
+    pub fn hide(&self, path: &str, hidden: bool) {
+        let mut world = self.world();
+        let Some(inode) = world.names.get(path.as_bytes()).copied() else { return };
+        match hidden {
+            true => world.hidden.insert(inode),
+            false => world.hidden.remove(&inode),
+        };
+    }
+
+    /// Whether reads of a file fail with `EIO`.
+    pub fn fail_reads(&self, path: &str, fail: bool) {
+        let mut world = self.world();
+        let Some(inode) = world.names.get(path.as_bytes()).copied() else { return };
+        match fail {
+            true => world.unreadable.insert(inode),
+            false => world.unreadable.remove(&inode),
+        };
     }
 
     /// All names.
@@ -409,6 +432,9 @@ impl File for SimFile {
     fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize> {
         let mut world = self.store.world();
         world.reads += 1;
+        if world.unreadable.contains(&self.inode) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         Ok(world.files[&self.inode].read(to, at as usize))
     }
 
@@ -476,6 +502,10 @@ impl File for SimFile {
         Ok(())
     }
 
+    fn for_writing(&self) -> io::Result<SimFile> {
+        Ok(self.clone())
+    }
+
     fn times(&self) -> io::Result<Option<Timestamps>> {
         let times = self.store.world().times.get(&self.inode).cloned();
         self.store.run_after(Moment::Times);
@@ -509,29 +539,33 @@ impl Store for SimStore {
     }
 
     fn find(&self, place: &Place) -> io::Result<Option<SimFile>> {
-        let there = self.world().names.get(&place.path) == Some(&place.inode.1);
-        Ok(there.then(|| SimFile { store: self.clone(), inode: place.inode.1 }))
+        let world = self.world();
+        let inode = place.inode.1;
+        let there = world.names.get(&place.path) == Some(&inode) && !world.hidden.contains(&inode);
+        Ok(there.then(|| SimFile { store: self.clone(), inode }))
     }
 
     fn walk(
         &self,
         _write: bool,
         wanted: &mut dyn FnMut(u64) -> bool,
-        found: &mut dyn FnMut(Place, SimFile) -> bool,
-    ) -> io::Result<()> {
-        let names = {
+        found: &mut dyn FnMut(Place, io::Result<SimFile>) -> bool,
+    ) {
+        let (names, hidden) = {
             let mut world = self.world();
             world.walks += 1;
-            world.names.clone()
+            (world.names.clone(), world.hidden.clone())
         };
         for (path, inode) in names {
-            let file = SimFile { store: self.clone(), inode };
-            if path != JOURNAL.as_bytes() && wanted(inode) && !found(Place { inode: (1, inode), path }, file)
-            {
+            let there = || match hidden.contains(&inode) {
+                true => Err(rustix::io::Errno::ACCESS.into()),
+                false => Ok(SimFile { store: self.clone(), inode }),
+            };
+            let looked_at = path != JOURNAL.as_bytes() && (hidden.contains(&inode) || wanted(inode));
+            if looked_at && !found(Place { inode: (1, inode), path }, there()) {
                 break;
             }
         }
-        Ok(())
     }
 
     fn sync_all(&self) -> io::Result<()> {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
+    Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
 };
 use rustix::io::Errno;
 
@@ -35,6 +35,10 @@ pub trait File: Send + Sync + 'static {
     fn writable(&self) -> bool {
         true
     }
+    /// The same file, opened for writing wherever it is by now.
+    fn for_writing(&self) -> io::Result<Self>
+    where
+        Self: Sized;
     /// Its times of access and modification, where it has any.
     fn times(&self) -> io::Result<Option<Timestamps>> {
         Ok(None)
@@ -61,16 +65,18 @@ pub trait Store: Send + Sync + 'static {
     type File: File;
     /// Opens the journal, making an empty one where there is none.
     fn journal(&self) -> io::Result<Self::File>;
-    /// Opens a file at its path for writing, if its inode is still the same. `None` where it is not.
+    /// Opens a file at its path for writing, if its inode is still the same. `None` where it is not, or where nothing is
+    /// known of it: only [`Store::walk`] says that a file is gone.
     fn find(&self, place: &Place) -> io::Result<Option<Self::File>>;
-    /// Looks through all folders, once, and opens each regular file whose inode number is `wanted`: for writing where
-    /// `write` says so, else a file that may not be read is left out. `found` says whether to go on.
+    /// Looks through all folders, once, and opens each regular file whose inode number is `wanted`, for writing where
+    /// `write` says so. `found` says whether to go on. It also gets what could not be looked at, files and folders, with
+    /// the reason: [`io::ErrorKind::NotFound`] is something that was renamed or removed during the walk.
     fn walk(
         &self,
         write: bool,
         wanted: &mut dyn FnMut(u64) -> bool,
-        found: &mut dyn FnMut(Place, Self::File) -> bool,
-    ) -> io::Result<()>;
+        found: &mut dyn FnMut(Place, io::Result<Self::File>) -> bool,
+    );
     /// Makes everything written so far durable, names included (`syncfs`).
     fn sync_all(&self) -> io::Result<()>;
 }
@@ -118,6 +124,10 @@ impl File for std::fs::File {
 
     fn writable(&self) -> bool {
         rustix::fs::fcntl_getfl(self).is_ok_and(|flags| flags & OFlags::RWMODE != OFlags::RDONLY)
+    }
+
+    fn for_writing(&self) -> io::Result<std::fs::File> {
+        Ok(open_named(&self.try_clone()?.into(), true)?.into())
     }
 
     fn times(&self) -> io::Result<Option<Timestamps>> {
@@ -173,21 +183,36 @@ impl FolderStore {
     }
 }
 
-/// Opens for writing what a descriptor names. An owner may have taken the right to write from a file that is not whole
-/// yet (git's objects are read-only): it is given for the moment of opening.
-fn for_writing(named: &OwnedFd) -> io::Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", named.as_raw_fd());
-    let open = || rustix::fs::open(&*path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
-    match open() {
+/// Does something that a file's or folder's owner may be refused: the owner may have taken a right from what is not
+/// whole yet (git's objects are read-only, a folder may have any mode). The right is given for that moment.
+fn granted<T>(
+    named: &OwnedFd,
+    right: Mode,
+    work: impl Fn() -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    match work() {
         Err(Errno::ACCESS) => {
+            let path = format!("/proc/self/fd/{}", named.as_raw_fd());
             let mode = Mode::from_raw_mode(rustix::fs::fstat(named)?.st_mode);
-            rustix::fs::chmod(&*path, mode | Mode::RUSR | Mode::WUSR)?;
-            let opened = open();
+            // Nobody but the owner may.
+            rustix::fs::chmod(&*path, mode | right).map_err(|_| Errno::ACCESS)?;
+            let done = work();
             rustix::fs::chmod(&*path, mode)?;
-            Ok(opened?)
+            done
         }
-        opened => Ok(opened?),
+        done => done,
     }
+}
+
+/// Opens a file that a descriptor names.
+fn open_named(named: &OwnedFd, write: bool) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", named.as_raw_fd());
+    let (flags, right) = match write {
+        true => (OFlags::RDWR, Mode::RUSR | Mode::WUSR),
+        false => (OFlags::RDONLY, Mode::RUSR),
+    };
+    let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    Ok(granted(named, right, || rustix::fs::open(&*path, flags, Mode::empty()))?)
 }
 
 /// Whether a descriptor is a file's with this device and inode number. Device numbers may change when a file system
@@ -209,7 +234,7 @@ impl Store for FolderStore {
 
     fn find(&self, place: &Place) -> io::Result<Option<std::fs::File>> {
         match self.beneath(OsStr::from_bytes(&place.path), OFlags::PATH) {
-            Ok(found) if is_inode(&found, place.inode)? => Ok(Some(for_writing(&found)?.into())),
+            Ok(found) if is_inode(&found, place.inode)? => Ok(Some(open_named(&found, true)?.into())),
             _ => Ok(None),
         }
     }
@@ -218,76 +243,85 @@ impl Store for FolderStore {
         &self,
         write: bool,
         wanted: &mut dyn FnMut(u64) -> bool,
-        found: &mut dyn FnMut(Place, std::fs::File) -> bool,
-    ) -> io::Result<()> {
-        let device = rustix::fs::fstat(&self.root)?.st_dev;
-        let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        found: &mut dyn FnMut(Place, io::Result<std::fs::File>) -> bool,
+    ) {
+        let folder = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let root = self.root.try_clone();
+        let root = root.and_then(|root| Ok((rustix::fs::fstat(&root)?.st_dev, Rc::new(root))));
+        let (device, root) = match root {
+            Ok(root) => root,
+            Err(error) => {
+                found(Place { inode: (0, 0), path: b".".to_vec() }, Err(error));
+                return;
+            }
+        };
         // Folders that wait keep open only the folder that they are in: as many descriptors as the tree is deep.
-        let root = Rc::new(self.beneath(OsStr::new("."), OFlags::DIRECTORY)?);
         let mut waiting = vec![(root, c".".to_owned(), Vec::new())];
         while let Some((parent, name, path)) = waiting.pop() {
-            let folder = match rustix::fs::openat(&*parent, &*name, flags | OFlags::DIRECTORY, Mode::empty())
-            {
-                // What is mounted here is not the volume's.
-                Ok(folder) if rustix::fs::fstat(&folder)?.st_dev != device => continue,
-                Ok(folder) => Rc::new(folder),
-                // A file in a folder that this user may not list is not one that this user wrote.
-                Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => continue,
-                Err(error) => return Err(error.into()),
+            let open = || rustix::fs::openat(&*parent, &*name, folder, Mode::empty());
+            let opened = granted(&parent, Mode::XUSR, open).and_then(|folder| {
+                // What is mounted here hides what the volume has.
+                if rustix::fs::fstat(&folder)?.st_dev != device {
+                    return Err(Errno::XDEV);
+                }
+                let entries = granted(&folder, Mode::RUSR | Mode::XUSR, || {
+                    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+                    Dir::new(rustix::fs::openat(&folder, c".", flags, Mode::empty())?)
+                })?;
+                Ok((Rc::new(folder), entries))
+            });
+            let (folder, entries) = match opened {
+                Ok(opened) => opened,
+                Err(error) if found(Place { inode: (device, 0), path }, Err(error.into())) => continue,
+                Err(_) => return,
             };
-            for entry in Dir::read_from(&*folder)? {
-                let entry = entry?;
+            for entry in entries {
+                let entry = match entry {
+                    Ok(entry) => entry,
+                    Err(error) if found(Place { inode: (device, 0), path }, Err(error.into())) => break,
+                    Err(_) => return,
+                };
                 let name = entry.file_name();
                 if matches!(name.to_bytes(), b"." | b"..") {
                     continue;
                 }
-                let kind = match entry.file_type() {
-                    FileType::Unknown => {
-                        let stat = rustix::fs::statat(&*folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                        FileType::from_raw_mode(stat.st_mode)
-                    }
-                    kind => kind,
-                };
                 let path = match path.is_empty() {
                     true => name.to_bytes().to_vec(),
                     false => [&path[..], b"/", name.to_bytes()].concat(),
                 };
                 let inode = (device, entry.ino());
-                if kind == FileType::Directory {
-                    waiting.push((folder.clone(), name.to_owned(), path));
-                    continue;
-                }
-                if kind != FileType::RegularFile || is_ours(name.to_bytes()) || !wanted(inode.1) {
-                    continue;
-                }
-                let named = match rustix::fs::openat(&*folder, name, flags | OFlags::PATH, Mode::empty()) {
-                    Ok(named) => named,
-                    Err(Errno::NOENT) => continue,
-                    Err(error) => return Err(error.into()),
+                let name_only = || {
+                    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+                    granted(&folder, Mode::XUSR, || rustix::fs::openat(&*folder, name, flags, Mode::empty()))
                 };
-                if !is_inode(&named, inode)? {
-                    continue;
-                }
-                let file = match write {
-                    true => for_writing(&named)?,
-                    false => {
-                        let path = format!("/proc/self/fd/{}", named.as_raw_fd());
-                        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-                        match rustix::fs::open(&*path, flags, Mode::empty()) {
-                            Err(Errno::ACCESS | Errno::PERM) => match for_writing(&named) {
-                                Err(_) => continue,
-                                file => file?,
-                            },
-                            file => file?,
-                        }
+                let kind = match entry.file_type() {
+                    FileType::Unknown => name_only()
+                        .and_then(|named| rustix::fs::fstat(named))
+                        .map(|stat| FileType::from_raw_mode(stat.st_mode)),
+                    kind => Ok(kind),
+                };
+                let file = match kind {
+                    Ok(FileType::Directory) => {
+                        waiting.push((folder.clone(), name.to_owned(), path));
+                        continue;
                     }
+                    Ok(FileType::RegularFile) if !is_ours(name.to_bytes()) && wanted(inode.1) => {
+                        name_only().map_err(io::Error::from).and_then(|named| {
+                            match is_inode(&named, inode)? {
+                                true => Ok(open_named(&named, write)?.into()),
+                                // Another file has the name by now.
+                                false => Err(Errno::NOENT.into()),
+                            }
+                        })
+                    }
+                    Ok(_) => continue,
+                    Err(error) => Err(error.into()),
                 };
-                if !found(Place { inode, path }, file.into()) {
-                    return Ok(());
+                if !found(Place { inode, path }, file) {
+                    return;
                 }
             }
         }
-        Ok(())
     }
 
     fn sync_all(&self) -> io::Result<()> {

@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -55,6 +55,76 @@ fn what_was_not_checkpointed_is_there_after_a_restart_and_a_rename() {
     let mut got = vec![0; 100_001];
     assert_eq!(content.read(&mut got, 0, &mut crypto).unwrap(), 100_000);
     assert!(got[..100_000] == bytes);
+}
+
+/// Does something in a new folder as a user that permissions count for.
+fn as_user(work: impl FnOnce(&Path) + Send) {
+    let folder = tempfile::tempdir().unwrap();
+    if !rustix::process::geteuid().is_root() {
+        return work(folder.path());
+    }
+    chown(folder.path(), Some(65534), Some(65534)).unwrap();
+    // The calls of a thread are its own user's.
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let (user, group) = (rustix::fs::Uid::from_raw(65534), rustix::fs::Gid::from_raw(65534));
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            work(folder.path());
+        });
+        worker.join().unwrap();
+    });
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn whole(contents: &Contents<FolderStore>, folder: &Path, name: &str) -> Vec<u8> {
+    let (mut crypto, (backing, place)) = (crypto(), file(folder, name));
+    let content = contents.open(backing, place, &mut crypto).unwrap();
+    let mut bytes = vec![0; content.len() as usize];
+    content.read(&mut bytes, 0, &mut crypto).unwrap();
+    bytes
+}
+
+#[test]
+fn what_was_synced_is_there_after_its_owner_closed_the_folder() {
+    as_user(|folder| {
+        let mut crypto = crypto();
+        let (outer, inner) = (folder.join("d"), folder.join("d/e"));
+        std::fs::create_dir_all(&inner).unwrap();
+        let contents = start(folder).unwrap();
+        let mut bytes = pattern(100_000, 1);
+        for name in ["d/f", "d/e/f"] {
+            let (backing, place) = file(folder, name);
+            let content = contents.create(backing, place, &mut crypto).unwrap();
+            content.write(&bytes, 0, &mut crypto).unwrap();
+            content.sync(&mut crypto).unwrap();
+            content.write(b"NEW!", 8192, &mut crypto).unwrap();
+            content.sync(&mut crypto).unwrap();
+        }
+        bytes[8192..8196].copy_from_slice(b"NEW!");
+        drop(contents);
+        set_mode(&inner.join("f"), 0o400);
+        set_mode(&inner, 0);
+        set_mode(&outer, 0);
+        let contents = start(folder).unwrap();
+        assert_eq!(mode(&outer), 0);
+        set_mode(&outer, 0o700);
+        assert_eq!(mode(&inner), 0);
+        set_mode(&inner, 0o700);
+        assert_eq!(mode(&inner.join("f")), 0o400);
+        set_mode(&inner.join("f"), 0o600);
+        for name in ["d/f", "d/e/f"] {
+            assert!(whole(&contents, folder, name) == bytes, "{name}");
+        }
+    });
 }
 
 #[test]

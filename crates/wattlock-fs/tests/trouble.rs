@@ -189,6 +189,34 @@ fn files_that_were_renamed_are_found_in_one_walk() {
     }
 }
 
+#[test]
+fn what_was_synced_stays_in_the_journal_as_long_as_its_file_may_not_be_looked_at() {
+    let (store, mut crypto) = (SimStore::default(), crypto());
+    let contents = start(&store, &mut crypto);
+    let mut model = pattern(9000, 1);
+    for name in ["file", "removed"] {
+        let (file, place) = store.create(name);
+        let content = contents.create(file, place, &mut crypto).unwrap();
+        content.write(&model, 0, &mut crypto).unwrap();
+        content.sync(&mut crypto).unwrap();
+        content.write(b"other", 4090, &mut crypto).unwrap();
+        content.sync(&mut crypto).unwrap();
+    }
+    model[4090..4095].copy_from_slice(b"other");
+    drop(contents);
+    store.remove("removed");
+    store.hide("file", true);
+    for _ in 0..2 {
+        let refused = Contents::start(store.clone(), &volume(), &mut crypto).err().unwrap().to_string();
+        assert!(refused.contains("may be in file, which cannot be looked at"), "{refused}");
+    }
+    store.hide("file", false);
+    let contents = start(&store, &mut crypto);
+    let (file, place) = store.open("file").unwrap();
+    let content = contents.open(file, place, &mut crypto).unwrap();
+    assert!(whole(&content, &mut crypto) == model);
+}
+
 /// The content after power was lost now, with nothing on the disk but what was synced.
 fn after_crash(store: &SimStore, crypto: &mut Dispatcher) -> Vec<u8> {
     let crashed = store.crash(store.operations(), &mut |_| 0);

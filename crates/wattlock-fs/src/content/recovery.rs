@@ -98,6 +98,18 @@ impl Said {
     }
 }
 
+/// How often all folders are looked through while names move.
+const PASSES: usize = 8;
+
+/// Lines for the log about what one walk could not look at.
+const LINES: usize = 100;
+
+/// Whether something could not be looked at because its name moved meanwhile.
+fn is_move(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
 /// What is done with a file that was found, and with what belongs to it.
 type Work<'a, F, T> = dyn FnMut(&F, Place, T) -> Result<(), Error> + 'a;
 
@@ -156,7 +168,8 @@ impl<S: Store> Shared<S> {
     }
 
     /// Does something with each of some files, opened for writing one after the other. Those that are not where they
-    /// were are looked for, all in one walk. Those that are gone were removed: nobody misses their content.
+    /// were are looked for, all in one walk. Those that are gone were removed: nobody misses their content. A file is
+    /// gone only if everything was looked at; until then its content stays in the journal, and this fails.
     fn each<T>(&self, files: Vec<(Place, T)>, work: &mut Work<'_, S::File, T>) -> Result<(), Error> {
         let failed = |error| Error::io("finding a file again", error);
         let mut moved: HashMap<u64, Vec<T>> = HashMap::new();
@@ -167,44 +180,87 @@ impl<S: Store> Shared<S> {
                 None => moved.entry(place.inode.1).or_default().push(what),
             }
         }
-        if moved.is_empty() {
-            return Ok(());
-        }
-        let (moved, mut done) = (RefCell::new(moved), Ok(()));
-        let wanted = &mut |inode| moved.borrow().contains_key(&inode);
-        let found = &mut |place: Place, file| {
-            for what in moved.borrow_mut().remove(&place.inode.1).unwrap_or_default() {
-                if done.is_ok() {
-                    done = work(&file, place.clone(), what);
-                }
+        let (moved, mut missed) = (RefCell::new(moved), None);
+        for _ in 0..PASSES {
+            if moved.borrow().is_empty() {
+                return Ok(());
             }
-            done.is_ok() && !moved.borrow().is_empty()
-        };
-        self.store.walk(true, wanted, found).map_err(failed)?;
-        done
+            let mut done = Ok(());
+            missed = None;
+            let wanted = &mut |inode| moved.borrow().contains_key(&inode);
+            let found = &mut |place: Place, file| {
+                let file = match file {
+                    Ok(file) => file,
+                    Err(error) => {
+                        missed.get_or_insert((place, error));
+                        return true;
+                    }
+                };
+                for what in moved.borrow_mut().remove(&place.inode.1).unwrap_or_default() {
+                    if done.is_ok() {
+                        done = work(&file, place.clone(), what);
+                    }
+                }
+                done.is_ok() && !moved.borrow().is_empty()
+            };
+            self.store.walk(true, wanted, found);
+            done?;
+            if !missed.as_ref().is_some_and(|(_, error)| is_move(error)) {
+                break;
+            }
+        }
+        match missed {
+            Some((place, error)) if !moved.borrow().is_empty() => {
+                let path = String::from_utf8_lossy(&place.path);
+                let text = format!("it may be in {path}, which cannot be looked at: {error}");
+                let what = "finding a file again that the journal has content of";
+                Err(Error::io(what, std::io::Error::new(error.kind(), text)))
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// Opens every file once, so that what is torn is mended. Says whether it came to the end.
+    /// Opens every file once, so that what is torn is mended. Says whether every file was seen: `stop` did not say so
+    /// before, and nothing was refused or unreadable.
     pub(super) fn look_through(
         self: &Arc<Self>,
         stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<bool, Error> {
-        let (mut failed, mut stopped) = (None, false);
-        let found = &mut |place, file| {
-            let _epoch = read_lock(&self.epoch);
-            match self.open(file, place, crypto) {
+        let (mut failed, mut stopped, mut missed) = (None, false, 0);
+        let found = &mut |place: Place, file: std::io::Result<S::File>| {
+            let path = String::from_utf8_lossy(&place.path).into_owned();
+            let opened = match file {
+                Ok(file) => {
+                    let _epoch = read_lock(&self.epoch);
+                    self.open(file, place, crypto).map(drop)
+                }
+                Err(error) => Err(Error::io("looking for what a crash left torn", error)),
+            };
+            match opened {
                 // What is damaged for another reason stays so.
-                Ok(_) | Err(Error::Damaged(_)) => stopped = stop(),
+                Ok(()) | Err(Error::Damaged(_)) => {}
+                Err(error @ Error::Io { .. }) => {
+                    missed += 1;
+                    if missed <= LINES {
+                        lock(&self.lines).push(format!("{path}: {error}"));
+                    }
+                }
                 Err(error) => failed = Some(error),
             }
+            stopped = stop();
             !stopped && failed.is_none()
         };
-        let walked = self.store.walk(false, &mut |_| true, found);
-        match failed {
-            Some(error) => Err(error),
-            None => walked.map(|()| !stopped).map_err(|error| Error::io("looking through the volume", error)),
+        self.store.walk(false, &mut |_| true, found);
+        if let Some(error) = failed {
+            return Err(error);
         }
+        if missed > 0 {
+            let line =
+                format!("not looked at: {missed}; the next start looks again for what a crash left torn");
+            lock(&self.lines).push(line);
+        }
+        Ok(!stopped && missed == 0)
     }
 
     /// Header and key of a file, if it is the one with this id.
@@ -349,7 +405,7 @@ impl<S: Store> Shared<S> {
         key: &FileKey,
         crypto: &mut impl Crypto,
     ) -> Result<Header, Error> {
-        self.writable(file, place, |file| {
+        self.writable(file, |file| {
             if let Some(len) = self.mend(file, key, 0, Overlay::default(), None, crypto)? {
                 let path = String::from_utf8_lossy(&place.path);
                 let line = format!("{path}: kept {len} bytes; what followed had not been synced");
@@ -367,7 +423,7 @@ impl<S: Store> Shared<S> {
         place: &Place,
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
-        self.writable(file, place, |file| {
+        self.writable(file, |file| {
             let (_, bytes) = self.empty_file(self.outside_ranges()?, crypto)?;
             let failed = |error| Error::io("mending a file", error);
             file.set_len(0).map_err(failed)?;
@@ -383,17 +439,11 @@ impl<S: Store> Shared<S> {
     fn writable<T>(
         &self,
         file: &S::File,
-        place: &Place,
         work: impl FnOnce(&S::File) -> Result<T, Error>,
     ) -> Result<T, Error> {
         if file.writable() {
             return work(file);
         }
-        let (mut work, mut done) = (Some(work), None);
-        self.each(vec![(place.clone(), ())], &mut |file, _, ()| {
-            done = work.take().map(|work| work(file)).transpose()?;
-            Ok(())
-        })?;
-        done.ok_or_else(|| Error::Damaged("the file is not whole, and it is gone".into()))
+        work(&file.for_writing().map_err(|error| Error::io("opening a file that is not whole", error))?)
     }
 }
