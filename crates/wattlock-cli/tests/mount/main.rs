@@ -426,6 +426,22 @@ fn each_mistake_is_one_line_and_one_exit_code_and_changes_nothing() {
     refused(&settings("policy=none-such"), 2, "none-such");
     refused(&settings("nonsense"), 2, "KEY=VALUE");
     refused(&settings("aca-sds.alpha=minus"), 2, "aca-sds.alpha");
+    let open = fs::File::open(desk.at("mnt")).unwrap();
+    refused(&desk.run(&["umount", "mnt"]), 89, "in use");
+    drop(open);
+    desk.unmount();
+}
+
+/// A request that the mount makes of itself holds it: then whoever unmounts at once is told that it is in use.
+#[test]
+fn a_new_mount_has_asked_nothing_of_itself() {
+    if !fuse() {
+        return;
+    }
+    let desk = Desk::new(&[]);
+    desk.mount(&[]);
+    let status = good(&desk.run(&["fs", "status", "mnt"]));
+    assert!(status.lines().any(|line| line.trim_end() == "requests"), "{status}");
     desk.unmount();
 }
 
