@@ -508,9 +508,11 @@ impl Store for SimStore {
         Ok(self.open(JOURNAL).unwrap_or_else(|| self.create(JOURNAL)).0)
     }
 
-    fn find(&self, place: &Place) -> io::Result<Option<SimFile>> {
-        let there = self.world().names.get(&place.path) == Some(&place.inode.1);
-        Ok(there.then(|| SimFile { store: self.clone(), inode: place.inode.1 }))
+    fn find(&self, place: &Place) -> io::Result<Option<(Place, SimFile)>> {
+        let there = self.world().names.get(&place.path).copied();
+        Ok(there.map(|inode| {
+            (Place { inode: (1, inode), path: place.path.clone() }, SimFile { store: self.clone(), inode })
+        }))
     }
 
     fn walk(

@@ -1,7 +1,7 @@
 //! The store beneath file contents: files that are read, written and synced at positions. Real folders implement it,
 //! and so does a simulated store whose writes can be cut by a crash at any moment.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -61,8 +61,10 @@ pub trait Store: Send + Sync + 'static {
     type File: File;
     /// Opens the journal, making an empty one where there is none.
     fn journal(&self) -> io::Result<Self::File>;
-    /// Opens a file at its path for writing, if its inode is still the same. `None` where it is not.
-    fn find(&self, place: &Place) -> io::Result<Option<Self::File>>;
+    /// Opens the file that is at a path now for writing, and says which inode that is: another one than in `place` if
+    /// the file is not there any more, or if the volume was copied. `None` if there is no file, or one that is another
+    /// inode and may not be written.
+    fn find(&self, place: &Place) -> io::Result<Option<(Place, Self::File)>>;
     /// Looks through all folders, once, and opens each regular file whose inode number is `wanted`: for writing where
     /// `write` says so, else a file that may not be read is left out. `found` says whether to go on.
     fn walk(
@@ -197,6 +199,11 @@ fn is_inode(file: &OwnedFd, inode: (u64, u64)) -> io::Result<bool> {
     Ok(stat.st_ino == inode.1 && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
+fn is_own(folder: &OwnedFd, name: &CStr) -> io::Result<bool> {
+    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(stat.st_uid == rustix::process::geteuid().as_raw())
+}
+
 impl Store for FolderStore {
     type File = std::fs::File;
 
@@ -207,10 +214,17 @@ impl Store for FolderStore {
         Ok(file.into())
     }
 
-    fn find(&self, place: &Place) -> io::Result<Option<std::fs::File>> {
-        match self.beneath(OsStr::from_bytes(&place.path), OFlags::PATH) {
-            Ok(found) if is_inode(&found, place.inode)? => Ok(Some(for_writing(&found)?.into())),
-            _ => Ok(None),
+    fn find(&self, place: &Place) -> io::Result<Option<(Place, std::fs::File)>> {
+        let Ok(found) = self.beneath(OsStr::from_bytes(&place.path), OFlags::PATH) else { return Ok(None) };
+        let stat = rustix::fs::fstat(&found)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(None);
+        }
+        let there = Place { inode: (stat.st_dev, stat.st_ino), path: place.path.clone() };
+        match for_writing(&found) {
+            Ok(file) => Ok(Some((there, file.into()))),
+            Err(error) if there.inode.1 == place.inode.1 => Err(error),
+            Err(_) => Ok(None),
         }
     }
 
@@ -231,6 +245,10 @@ impl Store for FolderStore {
                 // What is mounted here is not the volume's.
                 Ok(folder) if rustix::fs::fstat(&folder)?.st_dev != device => continue,
                 Ok(folder) => Rc::new(folder),
+                // What this user closed to itself may have a file that the journal knows. Refused, nothing is lost.
+                Err(error @ (Errno::ACCESS | Errno::PERM)) if write && is_own(&parent, &name)? => {
+                    return Err(error.into());
+                }
                 // A file in a folder that this user may not list is not one that this user wrote.
                 Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => continue,
                 Err(error) => return Err(error.into()),

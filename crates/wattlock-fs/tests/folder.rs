@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -55,6 +55,96 @@ fn what_was_not_checkpointed_is_there_after_a_restart_and_a_rename() {
     let mut got = vec![0; 100_001];
     assert_eq!(content.read(&mut got, 0, &mut crypto).unwrap(), 100_000);
     assert!(got[..100_000] == bytes);
+}
+
+/// A copy of a volume has other inodes. What was acknowledged is in the journal, which knows files by theirs.
+#[test]
+fn a_copy_of_a_volume_that_ended_in_a_crash_has_what_was_acknowledged() {
+    let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut crypto = crypto();
+    let contents = start(folder.path()).unwrap();
+    let names = ["overwritten", "cut", "renamed", "removed"];
+    let mut expected = Vec::new();
+    for (seed, name) in names.into_iter().enumerate() {
+        let (backing, place) = file(folder.path(), name);
+        let content = contents.create(backing, place, &mut crypto).unwrap();
+        expected.push(pattern(50_000, seed as u64 + 1));
+        content.write(&expected[seed], 0, &mut crypto).unwrap();
+        content.sync(&mut crypto).unwrap();
+    }
+    contents.checkpoint(&mut crypto).unwrap();
+    for (at, name) in names.into_iter().enumerate() {
+        let (backing, place) = file(folder.path(), name);
+        let content = contents.open(backing, place, &mut crypto).unwrap();
+        content.write(b"other", 5000, &mut crypto).unwrap();
+        expected[at][5000..5005].copy_from_slice(b"other");
+        if name == "cut" {
+            content.set_len(9_999, &mut crypto).unwrap();
+            expected[at].truncate(9_999);
+        }
+        content.sync(&mut crypto).unwrap();
+    }
+    drop(contents);
+    std::fs::create_dir(folder.path().join("below")).unwrap();
+    std::fs::rename(folder.path().join("renamed"), folder.path().join("below/b")).unwrap();
+    std::fs::remove_file(folder.path().join("removed")).unwrap();
+
+    std::fs::create_dir(copy.path().join("below")).unwrap();
+    let there = ["below/b", JOURNAL, "cut", "overwritten"];
+    for name in there {
+        std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+    }
+    for folder in [copy.path(), folder.path()] {
+        let contents = start(folder).unwrap();
+        for (name, wanted) in [("overwritten", 0), ("cut", 1), ("below/b", 2)] {
+            let (backing, place) = file(folder, name);
+            let content = contents.open(backing, place, &mut crypto).unwrap();
+            let mut got = vec![0; 60_000];
+            let len = content.read(&mut got, 0, &mut crypto).unwrap();
+            assert!(got[..len] == expected[wanted], "{name}");
+        }
+    }
+}
+
+/// Recovery that cannot look into a folder does not take the files in it for removed.
+#[test]
+fn a_folder_that_its_owner_closed_loses_nothing_in_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let work = move || {
+        let mut crypto = crypto();
+        let below = path.join("below");
+        std::fs::create_dir(&below).unwrap();
+        let contents = start(&path).unwrap();
+        let (backing, place) = file(&path, "below/a");
+        let content = contents.create(backing, place, &mut crypto).unwrap();
+        content.write(&pattern(9000, 1), 0, &mut crypto).unwrap();
+        content.sync(&mut crypto).unwrap();
+        content.write(b"other", 4000, &mut crypto).unwrap();
+        content.sync(&mut crypto).unwrap();
+        drop((content, contents));
+        let mode = |mode| std::fs::set_permissions(&below, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0);
+        assert!(matches!(start(&path), Err(Error::Io { .. })));
+        mode(0o700);
+        let contents = start(&path).unwrap();
+        let (backing, place) = file(&path, "below/a");
+        let content = contents.open(backing, place, &mut crypto).unwrap();
+        let mut got = [0; 5];
+        content.read(&mut got, 4000, &mut crypto).unwrap();
+        assert_eq!(&got, b"other");
+    };
+    if !rustix::process::geteuid().is_root() {
+        return work();
+    }
+    // Permissions do not bind root: a thread of another user then.
+    let nobody = rustix::fs::Uid::from_raw(65534);
+    rustix::fs::chown(folder.path(), Some(nobody), None).unwrap();
+    let worker = std::thread::spawn(move || {
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        work();
+    });
+    worker.join().unwrap();
 }
 
 #[test]
