@@ -14,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::backing::Backing;
 use crate::control;
-use crate::door::{Behaviour, Door, Inner, Job};
+use crate::door::{Behaviour, Door, Inner, Job, is_bound};
 use crate::lock;
 
 /// Most threads; a machine with more cores gains nothing from more.
@@ -149,7 +149,8 @@ pub fn mount<B: Backing>(
     ready: impl FnOnce() + Send + 'static,
 ) -> Result<(), Error> {
     check(&options.mountpoint)?;
-    let config = config(options)?;
+    let unbound = !options.allow_other && !is_bound();
+    let config = config(options, unbound)?;
     let mountpoint = options.mountpoint.canonicalize().map_err(|error| Error::Refused(error.to_string()))?;
     // What is made gets the mode that the kernel and a folder's ACL say.
     rustix::process::umask(rustix::fs::Mode::empty());
@@ -205,7 +206,7 @@ fn refused(error: io::Error) -> Error {
     }
 }
 
-fn config(options: &Options) -> Result<Config, Error> {
+fn config(options: &Options, unbound: bool) -> Result<Config, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut config = Config::default();
     // A comma would begin another option, and a backslash quotes.

@@ -620,7 +620,8 @@ mod tests {
         backing.set_len(96 + 2 * 4136).unwrap();
         backing.set_len(len).unwrap();
         let sealed = open(folder.path(), &volume, build());
-        let behaviour = crate::Behaviour { shared: false, others: false, log: Arc::new(|_: &str| {}) };
+        let behaviour =
+            crate::Behaviour { shared: false, others: false, unbound: false, log: Arc::new(|_: &str| {}) };
         let door = Door::new(sealed, behaviour, 16).unwrap();
         let (attr, _) = door.inner.lookup(crate::table::ROOT, OsStr::new("torn")).unwrap().unwrap();
         assert_eq!(attr.size, 2 * 4096);
