@@ -538,11 +538,12 @@ impl Store for SimStore {
         Ok(self.open(JOURNAL).unwrap_or_else(|| self.create(JOURNAL)).0)
     }
 
-    fn find(&self, place: &Place) -> io::Result<Option<SimFile>> {
+    fn find(&self, place: &Place) -> io::Result<Option<(Place, SimFile)>> {
         let world = self.world();
-        let inode = place.inode.1;
-        let there = world.names.get(&place.path) == Some(&inode) && !world.hidden.contains(&inode);
-        Ok(there.then(|| SimFile { store: self.clone(), inode }))
+        let there = world.names.get(&place.path).copied().filter(|inode| !world.hidden.contains(inode));
+        Ok(there.map(|inode| {
+            (Place { inode: (1, inode), path: place.path.clone() }, SimFile { store: self.clone(), inode })
+        }))
     }
 
     fn walk(

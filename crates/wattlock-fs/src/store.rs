@@ -65,9 +65,10 @@ pub trait Store: Send + Sync + 'static {
     type File: File;
     /// Opens the journal, making an empty one where there is none.
     fn journal(&self) -> io::Result<Self::File>;
-    /// Opens a file at its path for writing, if its inode is still the same. `None` where it is not, or where nothing is
-    /// known of it: only [`Store::walk`] says that a file is gone.
-    fn find(&self, place: &Place) -> io::Result<Option<Self::File>>;
+    /// Opens the file that is at a path now for writing, and says which inode that is: another one than in `place` if
+    /// the file is not there any more, or if the volume was copied. `None` if there is no file, one that is another
+    /// inode and may not be written, or where nothing is known of it: only [`Store::walk`] says that a file is gone.
+    fn find(&self, place: &Place) -> io::Result<Option<(Place, Self::File)>>;
     /// Looks through all folders, once, and opens each regular file whose inode number is `wanted`, for writing where
     /// `write` says so. `found` says whether to go on. It also gets what could not be looked at, files and folders, with
     /// the reason: [`io::ErrorKind::NotFound`] is something that was renamed or removed during the walk.
@@ -232,10 +233,17 @@ impl Store for FolderStore {
         Ok(file.into())
     }
 
-    fn find(&self, place: &Place) -> io::Result<Option<std::fs::File>> {
-        match self.beneath(OsStr::from_bytes(&place.path), OFlags::PATH) {
-            Ok(found) if is_inode(&found, place.inode)? => Ok(Some(open_named(&found, true)?.into())),
-            _ => Ok(None),
+    fn find(&self, place: &Place) -> io::Result<Option<(Place, std::fs::File)>> {
+        let Ok(found) = self.beneath(OsStr::from_bytes(&place.path), OFlags::PATH) else { return Ok(None) };
+        let stat = rustix::fs::fstat(&found)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(None);
+        }
+        let there = Place { inode: (stat.st_dev, stat.st_ino), path: place.path.clone() };
+        match open_named(&found, true) {
+            Ok(file) => Ok(Some((there, file.into()))),
+            Err(error) if there.inode.1 == place.inode.1 => Err(error),
+            Err(_) => Ok(None),
         }
     }
 
@@ -296,7 +304,7 @@ impl Store for FolderStore {
                 };
                 let kind = match entry.file_type() {
                     FileType::Unknown => name_only()
-                        .and_then(|named| rustix::fs::fstat(named))
+                        .and_then(rustix::fs::fstat)
                         .map(|stat| FileType::from_raw_mode(stat.st_mode)),
                     kind => Ok(kind),
                 };

@@ -9,7 +9,8 @@
 //! *Records.* In a volume with a key for each folder, the file `wattlock.dir` has it. A folder is made under a reserved
 //! name, gets its record, and then its own name. The record is made durable by [`Tree::sync_records`], which comes before
 //! whatever is acknowledged as durable, and before an entry comes into a folder from another one. A record of no bytes is
-//! therefore a folder that nothing in it was acknowledged of, cut off by a crash: it gets a new one.
+//! therefore a folder that nothing in it was acknowledged of, cut off by a crash: it gets a new one. If no crash explains
+//! it, and files are below the folder, it is damage: a folder that looked empty would be believed.
 //!
 //! The caller holds what it must so that calls for one folder's entry do not overlap.
 
@@ -20,6 +21,8 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
@@ -44,6 +47,8 @@ const HASH: usize = 43;
 const PLAIN: &str = "wattlock.plain.";
 /// Folder records that may wait for [`Tree::sync_records`]: each holds two descriptors.
 const UNSYNCED_MAX: usize = 64;
+/// Folders in folders that are looked into for files.
+const FOLDERS_DEEP: usize = 64;
 /// Copies by other programs that are remembered.
 const COPIES_MAX: usize = 10_000;
 
@@ -63,6 +68,8 @@ pub struct Tree {
     /// name that they are shown with.
     copies: Mutex<Copies>,
     notes: Mutex<Vec<String>>,
+    /// A crash may have left records of no bytes.
+    crashed: AtomicBool,
 }
 
 /// Stored names by folder and shown name.
@@ -149,6 +156,7 @@ impl Tree {
             long: Mutex::default(),
             copies: Mutex::default(),
             notes: Mutex::default(),
+            crashed: AtomicBool::new(false),
             root: root.try_clone().map_err(failed_io)?,
         };
         let folder = tree.keyed(root, crypto)?;
@@ -167,6 +175,44 @@ impl Tree {
     pub fn rekey(&self, volume: &Volume, crypto: &mut impl Crypto) -> Result<(), Error> {
         let masters = Masters::new(volume, crypto)?;
         *self.masters.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = masters;
+        Ok(())
+    }
+
+    /// Says whether a crash may have left folders whose records have no bytes: as long as contents may be torn
+    /// ([`crate::content::Contents::may_be_torn`]), since a file in such a folder is one of those.
+    pub fn set_crashed(&self, crashed: bool) {
+        self.crashed.store(crashed, Ordering::SeqCst);
+    }
+
+    /// Opens every folder once, and so gives those that a crash left without a record a new one, until `stop` says so.
+    /// What does not open for another reason stays so.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Engine`].
+    pub fn look_through(&self, stop: &dyn Fn() -> bool, crypto: &mut impl Crypto) -> Result<(), Error> {
+        // Folders that wait keep open only the folder that they are in.
+        let root = Rc::new(self.root.try_clone().map_err(failed_io)?);
+        let mut waiting = vec![(root, c".".to_owned())];
+        while let Some((parent, name)) = waiting.pop() {
+            if stop() {
+                return Ok(());
+            }
+            // A folder that is gone, or may not be listed, is not one that this user fills.
+            let Ok(fd) = beneath::folder(&*parent, &*name) else { continue };
+            let fd = Rc::new(fd);
+            let keyed = self.keyed(fd.try_clone().map_err(failed_io)?, crypto);
+            if let Err(error @ Error::Engine(_)) = keyed {
+                return Err(error);
+            }
+            let Ok(entries) = Dir::read_from(&*fd) else { continue };
+            for entry in entries.flatten() {
+                let name = entry.file_name();
+                let folder = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+                if folder && !matches!(name.to_bytes(), b"." | b"..") && !is_ours(name.to_bytes()) {
+                    waiting.push((fd.clone(), name.to_owned()));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -199,6 +245,9 @@ impl Tree {
         let content = content.ok_or_else(|| Error::Damaged("folder record: it is missing".into()))?;
         // What a crash leaves of a record whose bytes never reached the disk.
         if content.iter().all(|byte| *byte == 0) {
+            if !self.crashed.load(Ordering::SeqCst) && has_files(&fd, FOLDERS_DEEP) {
+                return Err(Error::Damaged("folder record: it has no bytes".into()));
+            }
             return self.mended(fd, inode, crypto);
         }
         let record = Record::open(&content, &self.masters(), crypto)?;
@@ -206,15 +255,22 @@ impl Tree {
         Ok(Folder { fd, key, inode })
     }
 
-    /// Gives a folder whose record has no bytes a new one.
+    /// Gives a folder whose record has no bytes a new one, once, whoever else finds it so at the same time.
     fn mended(&self, fd: OwnedFd, inode: (u64, u64), crypto: &mut impl Crypto) -> Result<Folder, Error> {
-        let record = Record::fresh()?;
-        let bytes = record.seal(&self.masters(), crypto)?;
-        beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED)?;
-        locked(&self.notes).push(format!(
-            "folder with inode {}: its record had no bytes after a crash; it has a new one",
-            inode.1
-        ));
+        let mut notes = locked(&self.notes);
+        let there = beneath::content(&fd, record::NAME, record::LEN)?.unwrap_or_default();
+        let record = if there.iter().all(|byte| *byte == 0) {
+            let record = Record::fresh()?;
+            let bytes = record.seal(&self.masters(), crypto)?;
+            beneath::replace(&fd, record::NAME, &bytes, beneath::SHARED)?;
+            notes.push(format!(
+                "folder with inode {}: its record had no bytes after a crash; it has a new one",
+                inode.1
+            ));
+            record
+        } else {
+            Record::open(&there, &self.masters(), crypto)?
+        };
         let key = Some(Key::symmetric(Algorithm::Aes256Siv, &record.key[..])?);
         Ok(Folder { fd, key, inode })
     }
@@ -792,6 +848,22 @@ pub(crate) fn is_ours(stored: &[u8]) -> bool {
     }
     let long = stored.strip_prefix(LONG.as_bytes()).is_some_and(|rest| rest.len() == HASH);
     !long && !stored.starts_with(PLAIN.as_bytes())
+}
+
+/// Whether a regular file is below a folder that is not one of our own, or may be: what cannot be seen counts.
+fn has_files(folder: &OwnedFd, deep: usize) -> bool {
+    let Ok(entries) = Dir::read_from(folder) else { return true };
+    entries.into_iter().any(|entry| {
+        let Ok(entry) = entry else { return true };
+        let name = entry.file_name();
+        match entry.file_type() {
+            _ if matches!(name.to_bytes(), b"." | b"..") || is_ours(name.to_bytes()) => false,
+            FileType::Directory => {
+                deep == 0 || beneath::folder(folder, name).map_or(true, |inner| has_files(&inner, deep - 1))
+            }
+            kind => matches!(kind, FileType::RegularFile | FileType::Unknown),
+        }
+    })
 }
 
 fn hash(sealed: &[u8], crypto: &mut impl Crypto) -> Result<[u8; 32], Error> {

@@ -127,6 +127,55 @@ fn what_was_synced_is_there_after_its_owner_closed_the_folder() {
     });
 }
 
+/// A copy of a volume has other inodes. What was acknowledged is in the journal, which knows files by theirs.
+#[test]
+fn a_copy_of_a_volume_that_ended_in_a_crash_has_what_was_acknowledged() {
+    let (folder, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut crypto = crypto();
+    let contents = start(folder.path()).unwrap();
+    let names = ["overwritten", "cut", "renamed", "removed"];
+    let mut expected = Vec::new();
+    for (seed, name) in names.into_iter().enumerate() {
+        let (backing, place) = file(folder.path(), name);
+        let content = contents.create(backing, place, &mut crypto).unwrap();
+        expected.push(pattern(50_000, seed as u64 + 1));
+        content.write(&expected[seed], 0, &mut crypto).unwrap();
+        content.sync(&mut crypto).unwrap();
+    }
+    contents.checkpoint(&mut crypto).unwrap();
+    for (at, name) in names.into_iter().enumerate() {
+        let (backing, place) = file(folder.path(), name);
+        let content = contents.open(backing, place, &mut crypto).unwrap();
+        content.write(b"other", 5000, &mut crypto).unwrap();
+        expected[at][5000..5005].copy_from_slice(b"other");
+        if name == "cut" {
+            content.set_len(9_999, &mut crypto).unwrap();
+            expected[at].truncate(9_999);
+        }
+        content.sync(&mut crypto).unwrap();
+    }
+    drop(contents);
+    std::fs::create_dir(folder.path().join("below")).unwrap();
+    std::fs::rename(folder.path().join("renamed"), folder.path().join("below/b")).unwrap();
+    std::fs::remove_file(folder.path().join("removed")).unwrap();
+
+    std::fs::create_dir(copy.path().join("below")).unwrap();
+    let there = ["below/b", JOURNAL, "cut", "overwritten"];
+    for name in there {
+        std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+    }
+    for folder in [copy.path(), folder.path()] {
+        let contents = start(folder).unwrap();
+        for (name, wanted) in [("overwritten", 0), ("cut", 1), ("below/b", 2)] {
+            let (backing, place) = file(folder, name);
+            let content = contents.open(backing, place, &mut crypto).unwrap();
+            let mut got = vec![0; 60_000];
+            let len = content.read(&mut got, 0, &mut crypto).unwrap();
+            assert!(got[..len] == expected[wanted], "{name}");
+        }
+    }
+}
+
 #[test]
 fn a_volume_is_started_once() {
     let folder = tempfile::tempdir().unwrap();

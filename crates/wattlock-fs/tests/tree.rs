@@ -297,6 +297,67 @@ fn a_damaged_folder_record_is_an_error_of_that_folder_alone() {
     assert_eq!(list(&tree, &root, crypto), set([b"one", b"two"]));
 }
 
+/// A folder that looked empty would be believed by whatever mirrors or tidies it.
+#[test]
+fn a_record_without_bytes_that_no_crash_explains_is_damage_if_files_are_below() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    let entry = tree.entry(&root, b"folder", crypto).unwrap();
+    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
+    let folder = tree.folder(&root, &entry, crypto).unwrap();
+    let inner = tree.entry(&folder, b"inner", crypto).unwrap();
+    tree.make_folder(&folder, &inner, ALL, crypto).unwrap();
+    let inner = tree.folder(&folder, &inner, crypto).unwrap();
+    let record = world.folder.path().join(&entry.stored).join("wattlock.dir");
+    let good = fs::read(&record).unwrap();
+    make(&tree, &inner, b"file", crypto);
+    for bad in [vec![], vec![0; good.len()]] {
+        fs::write(&record, &bad).unwrap();
+        assert!(matches!(tree.folder(&root, &entry, crypto), Err(Error::Damaged(_))));
+        tree.look_through(&|| false, crypto).unwrap();
+        assert_eq!(fs::read(&record).unwrap(), bad);
+    }
+    fs::write(&record, good).unwrap();
+    let folder = tree.folder(&root, &entry, crypto).unwrap();
+    assert_eq!(list(&tree, &folder, crypto), set([b"inner"]));
+    assert!(tree.take_notes().is_empty());
+    // After a crash nothing in it was acknowledged.
+    fs::write(&record, []).unwrap();
+    tree.set_crashed(true);
+    tree.look_through(&|| false, crypto).unwrap();
+    assert_eq!(tree.take_notes().len(), 1);
+    let folder = tree.folder(&root, &entry, crypto).unwrap();
+    assert_eq!(tree.list(&folder, crypto).unwrap().1.len(), 1);
+}
+
+#[test]
+fn threads_that_meet_at_a_folder_without_a_record_give_it_one_key() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let entry = tree.entry(&root, b"folder", &mut world.crypto).unwrap();
+    tree.make_folder(&root, &entry, ALL, &mut world.crypto).unwrap();
+    let record = world.folder.path().join(&entry.stored).join("wattlock.dir");
+    let (tree, root, entry, runtime) = (&tree, &root, &entry, &world.runtime);
+    for _ in 0..20 {
+        fs::write(&record, []).unwrap();
+        let barrier = &std::sync::Barrier::new(4);
+        let names: BTreeSet<_> = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| {
+                scope.spawn(move || {
+                    let crypto = &mut runtime.dispatcher();
+                    barrier.wait();
+                    let folder = tree.folder(root, entry, crypto).unwrap();
+                    tree.entry(&folder, b"name", crypto).unwrap().stored
+                })
+            });
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(names.len(), 1);
+        assert_eq!(tree.take_notes().len(), 1);
+    }
+}
+
 #[test]
 fn a_record_cut_off_by_a_crash_is_made_anew_and_said() {
     let mut world = World::new(NameMode::PerFolder);

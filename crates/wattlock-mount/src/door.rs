@@ -12,6 +12,7 @@ use std::time::Duration;
 use fuser::FileAttr;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timestamps, Uid};
 use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities};
 use wattlock_fs::Error;
 use wattlock_fs::store::Place;
 use wattlock_fs::tree::{Entry, Listed};
@@ -35,8 +36,18 @@ pub struct Behaviour {
     pub shared: bool,
     /// Requests of other users are answered: what they make belongs to them.
     pub others: bool,
+    /// Only processes of root are let in, and permissions do not bind root: the kernel is spared from asking for them,
+    /// which it else does before each entry that is made or removed.
+    pub unbound: bool,
     /// Gets one line for each thing that is wrong with the volume.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Whether permissions bind this process.
+pub(crate) fn is_bound() -> bool {
+    let free = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER;
+    !rustix::process::geteuid().is_root()
+        || !capabilities(None).is_ok_and(|sets| sets.effective.contains(free))
 }
 
 /// Answers the kernel's requests from a backing.

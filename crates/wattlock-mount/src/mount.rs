@@ -1,6 +1,7 @@
 //! From a backing to a mounted file system, and back.
 
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::backing::Backing;
 use crate::control;
-use crate::door::{Behaviour, Door, Inner, Job};
+use crate::door::{Behaviour, Door, Inner, Job, is_bound};
 use crate::lock;
 
 /// Most threads; a machine with more cores gains nothing from more.
@@ -27,6 +28,10 @@ const QUIET: Duration = Duration::from_secs(5);
 
 /// How often the housekeeper looks.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How often an unmount finds the place in use before it is refused, and the time in between: a second in all.
+const UNMOUNT_TRIES: u32 = 50;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the kernel reads ahead, in KiB, where this process may say so.
 const READ_AHEAD_KIB: &str = "1024";
@@ -130,7 +135,8 @@ pub fn is_option(flag: &str) -> bool {
     option(flag).is_ok()
 }
 
-/// Mounts and serves until it is unmounted. `ready` is called when the first request was answered.
+/// Mounts and serves until it is unmounted. `ready` is called when the first request, which asks what this process can
+/// do, was answered: what comes next waits for an answer and not for a mount.
 ///
 /// The process belongs to the mount from then on: its umask becomes 0, and as root it gives up its supplementary
 /// groups.
@@ -143,7 +149,8 @@ pub fn mount<B: Backing>(
     ready: impl FnOnce() + Send + 'static,
 ) -> Result<(), Error> {
     check(&options.mountpoint)?;
-    let config = config(options)?;
+    let unbound = !options.allow_other && !is_bound();
+    let config = config(options, unbound)?;
     let mountpoint = options.mountpoint.canonicalize().map_err(|error| Error::Refused(error.to_string()))?;
     // What is made gets the mode that the kernel and a folder's ACL say.
     rustix::process::umask(rustix::fs::Mode::empty());
@@ -152,7 +159,7 @@ pub fn mount<B: Backing>(
     }
     let folders = raise_descriptors();
     let behaviour =
-        Behaviour { shared: options.shared, others: options.allow_other, log: options.log.clone() };
+        Behaviour { shared: options.shared, others: options.allow_other, unbound, log: options.log.clone() };
     let door = Door::new(backing, behaviour, folders)?;
     let inner = door.inner.clone();
     let session = Session::new(door, &mountpoint, &config).map_err(refused)?;
@@ -199,16 +206,16 @@ fn refused(error: io::Error) -> Error {
     }
 }
 
-fn config(options: &Options) -> Result<Config, Error> {
+fn config(options: &Options, unbound: bool) -> Result<Config, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut config = Config::default();
     // A comma would begin another option, and a backslash quotes.
     let source = options.source.replace([',', '\\'], "_");
-    config.mount_options = vec![
-        MountOption::FSName(source),
-        MountOption::CUSTOM("subtype=wattlock".to_owned()),
-        MountOption::DefaultPermissions,
-    ];
+    config.mount_options =
+        vec![MountOption::FSName(source), MountOption::CUSTOM("subtype=wattlock".to_owned())];
+    if !unbound {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
     for flag in &options.flags {
         config.mount_options.extend(option(flag)?);
     }
@@ -255,17 +262,13 @@ struct Keeper<B: Backing> {
 
 impl<B: Backing> Keeper<B> {
     fn run(self, ready: impl FnOnce()) {
-        let mut ready = Some(ready);
-        if let Ok(metadata) = std::fs::metadata(&self.mountpoint) {
-            use std::os::unix::fs::MetadataExt;
-            let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+        // Asking the mounted folder itself would be a request, and until it is answered nobody could unmount.
+        let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        if let Some(device) = device_at(&table, &self.mountpoint) {
             // Only root may; without it the kernel reads 128 KiB ahead.
-            let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-            let _ = std::fs::write(path, READ_AHEAD_KIB);
+            let _ = std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB);
         }
-        if let Some(ready) = ready.take() {
-            ready();
-        }
+        ready();
         let (mut changes, mut changed) = (0, Instant::now());
         let (mut requests, mut asked) = (0, Instant::now());
         while !self.ended.load(Ordering::SeqCst) {
@@ -310,6 +313,46 @@ impl<B: Backing> Keeper<B> {
     }
 }
 
+/// The device, `major:minor`, that is mounted last at a place, by the system's table (`proc_pid_mountinfo(5)`).
+fn device_at(table: &[u8], mountpoint: &Path) -> Option<String> {
+    let mut escaped = Vec::new();
+    for byte in mountpoint.as_os_str().as_bytes() {
+        match byte {
+            b' ' | b'\t' | b'\n' | b'\\' => escaped.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
+            _ => escaped.push(*byte),
+        }
+    }
+    let words =
+        |line: &'_ [u8]| line.split(|byte| *byte == b' ').map(<[u8]>::to_vec).take(5).collect::<Vec<_>>();
+    let lines = table.split(|byte| *byte == b'\n').map(words);
+    let line = lines.filter(|words| words.get(4) == Some(&escaped)).last()?;
+    String::from_utf8(line.get(2)?.clone()).ok()
+}
+
+/// Whether something that was unmounted is in use.
+pub fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy || error.to_string().ends_with("Device or resource busy")
+}
+
+/// As [`unmount`], and again for a second while the place is in use: programs that look at every mount hold each for a
+/// moment, and a program that is being started holds what its parent had open until it is executed.
+///
+/// # Errors
+/// As [`unmount`].
+pub fn unmount_patiently(mountpoint: &Path) -> io::Result<()> {
+    again(|| unmount(mountpoint, false), || std::thread::sleep(UNMOUNT_PAUSE))
+}
+
+fn again(mut unmount: impl FnMut() -> io::Result<()>, mut pause: impl FnMut()) -> io::Result<()> {
+    for _ in 1..UNMOUNT_TRIES {
+        match unmount() {
+            Err(error) if is_busy(&error) => pause(),
+            done => return done,
+        }
+    }
+    unmount()
+}
+
 /// Unmounts what is mounted at a place. `lazy` takes it out of sight even if it is in use.
 ///
 /// # Errors
@@ -342,6 +385,51 @@ mod tests {
         assert!(matches!(check(&file), Err(Error::NotAFolder(_))));
         assert!(matches!(check(folder.path()), Err(Error::NotEmpty(_))));
         assert!(matches!(check(&folder.path().join("none")), Err(Error::NotAFolder(_))));
+    }
+
+    #[test]
+    fn what_is_in_use_for_a_moment_is_unmounted_and_what_stays_in_use_is_refused() {
+        let busy = || Err(io::Error::from_raw_os_error(16));
+        let said = || Err(io::Error::other("fusermount3: failed to unmount /m: Device or resource busy"));
+        let (mut tries, mut pauses) = (0, 0);
+        let mut unmount = || {
+            tries += 1;
+            match tries {
+                1 => busy(),
+                2 => said(),
+                _ => Ok(()),
+            }
+        };
+        again(&mut unmount, || pauses += 1).unwrap();
+        assert_eq!((tries, pauses), (3, 2));
+        let mut tries = 0;
+        let refused = again(
+            || {
+                tries += 1;
+                busy()
+            },
+            || {},
+        );
+        assert!(is_busy(&refused.unwrap_err()));
+        assert_eq!(tries, UNMOUNT_TRIES);
+        let mut tries = 0;
+        let none = || {
+            tries += 1;
+            Err(io::Error::from_raw_os_error(22))
+        };
+        assert_eq!(again(none, || {}).unwrap_err().raw_os_error(), Some(22));
+        assert_eq!(tries, 1);
+    }
+
+    #[test]
+    fn a_mount_is_found_in_the_systems_table() {
+        let table =
+            b"22 1 0:20 / /proc rw - proc proc rw\n30 1 0:41 / /m\\040x rw,nosuid - fuse.wattlock /v rw\n\
+            31 1 0:42 / /m rw - tmpfs t rw\n32 31 0:43 / /m rw shared:3 - fuse.wattlock /w rw\n";
+        let found = |path: &str| device_at(table, Path::new(path));
+        assert_eq!(found("/m x").as_deref(), Some("0:41"));
+        assert_eq!(found("/m").as_deref(), Some("0:43"));
+        assert_eq!(found("/n"), None);
     }
 
     #[test]

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno as Refusal, FileAttr, FileHandle as Fh, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno as Refusal, FileAttr, FileHandle as Fh, Filesystem,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, XattrFlags};
 use rustix::io::Errno;
@@ -45,6 +45,7 @@ const SEEK_HOLE: i32 = 4;
 const SUID: u32 = 0o4000;
 const SGID: u32 = 0o2000;
 const GROUP_EXECUTES: u32 = 0o010;
+const EXECUTES: u32 = 0o111;
 const CAPABILITY: &str = "security.capability";
 const ACL: &[u8] = b"system.posix_acl_";
 
@@ -391,6 +392,15 @@ impl<B: Backing> Inner<B> {
         })
     }
 
+    /// Whether root may use an inode: all but execute what nobody may.
+    fn access(&self, number: u64, execute: bool) -> Result<()> {
+        let (_, stat) = self.on_thread(|thread, _| self.spot(number, thread))?;
+        match execute && type_of(&stat) != FileType::Directory && stat.st_mode & EXECUTES == 0 {
+            true => Err(errno(Errno::ACCESS)),
+            false => Ok(()),
+        }
+    }
+
     fn list_attributes(&self, number: u64) -> Result<Vec<u8>> {
         self.on_thread(|thread, _| {
             let (spot, _) = self.spot(number, thread)?;
@@ -434,6 +444,10 @@ impl<B: Backing> Inner<B> {
             // A write in between may have believed that there was none.
             self.table.not_plain(number);
             if is_acl(name) {
+                if let (true, Some(notifier)) = (self.behaviour.unbound, self.notifier.get()) {
+                    // An ACL changes the mode, which the kernel expects only of file systems whose ACLs it checks.
+                    let _ = notifier.inval_inode(INodeNo(number), -1, 0);
+                }
                 match self.folders.get(number) {
                     Some(dir) => dir.acl_changed(),
                     None if number == ROOT => self.root.acl_changed(),
@@ -584,9 +598,12 @@ impl<B: Backing> Filesystem for Door<B> {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_DONT_MASK,
-            InitFlags::FUSE_POSIX_ACL,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ];
+        if !self.inner.behaviour.unbound {
+            // With this the kernel checks permissions, by ACLs too, whatever the mount's options say.
+            wanted.push(InitFlags::FUSE_POSIX_ACL);
+        }
         match shared {
             true => wanted.push(InitFlags::FUSE_AUTO_INVAL_DATA),
             false => wanted.extend([
@@ -654,6 +671,15 @@ impl<B: Backing> Filesystem for Door<B> {
             Ok(attr) => reply.attr(&self.inner.lifetime(), &attr),
             Err(error) => reply.error(self.inner.refuse(&error, || self.inner.described(number.0))),
         }
+    }
+
+    fn access(&self, _request: &Request, number: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        if !self.inner.behaviour.unbound {
+            // The kernel checks, and never asks.
+            return reply.error(Refusal::ENOSYS);
+        }
+        self.count(Op::Attributes);
+        self.done(number.0, self.inner.access(number.0, mask.contains(AccessFlags::X_OK)), reply);
     }
 
     fn readlink(&self, _request: &Request, number: INodeNo, reply: ReplyData) {

@@ -75,6 +75,7 @@ impl Sealed {
                 _ => error,
             })?;
         let (tree, root) = Tree::open(path, volume, &mut dispatcher)?;
+        tree.set_crashed(contents.may_be_torn());
         let sealed = Sealed {
             tree,
             root: Mutex::new(Some(root)),
@@ -328,7 +329,11 @@ impl Backing for Sealed {
     }
 
     fn look_through(&self, stop: &dyn Fn() -> bool, thread: &mut Dispatcher) -> Result<()> {
-        self.contents.look_through(stop, thread).map(|_| ())
+        // Folders first: that contents may be torn is what says that a folder's record may be.
+        self.tree.look_through(stop, thread)?;
+        self.contents.look_through(stop, thread)?;
+        self.tree.set_crashed(self.contents.may_be_torn());
+        Ok(())
     }
 
     fn with_times(&self, inode: (u64, u64), work: &mut dyn FnMut() -> Result<()>) -> Result<()> {
@@ -615,7 +620,8 @@ mod tests {
         backing.set_len(96 + 2 * 4136).unwrap();
         backing.set_len(len).unwrap();
         let sealed = open(folder.path(), &volume, build());
-        let behaviour = crate::Behaviour { shared: false, others: false, log: Arc::new(|_: &str| {}) };
+        let behaviour =
+            crate::Behaviour { shared: false, others: false, unbound: false, log: Arc::new(|_: &str| {}) };
         let door = Door::new(sealed, behaviour, 16).unwrap();
         let (attr, _) = door.inner.lookup(crate::table::ROOT, OsStr::new("torn")).unwrap().unwrap();
         assert_eq!(attr.size, 2 * 4096);

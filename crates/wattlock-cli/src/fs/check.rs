@@ -58,6 +58,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         }
         opened => opened?,
     };
+    tree.set_crashed(contents.as_ref().is_some_and(Contents::may_be_torn));
     let check = Check::new(&tree, root, contents.as_ref(), volume.chunk, command.repair);
     let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

@@ -122,6 +122,7 @@ impl World {
         for line in recovered.lines {
             eprintln!("wattlock: {line}");
         }
+        self.tree.set_crashed(contents.may_be_torn());
         self.contents = Some(contents);
         Ok(())
     }

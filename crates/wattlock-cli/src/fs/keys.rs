@@ -235,6 +235,7 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
         folder.write(&volume, Terminal::default(), &runtime)?;
     }
     let (tree, root) = Tree::open(&command.folder, &volume, crypto)?;
+    tree.set_crashed(contents.may_be_torn());
     let mut stop = || INTERRUPTED.load(Ordering::SeqCst);
     let rotated = rotate(&tree, root, &mut stop, crypto)?;
     if stop() {

@@ -273,7 +273,11 @@ pub fn umount(command: &Umount) -> Result<()> {
     let mountpoint = known_as(&command.mountpoint);
     let socket = control::path(&mountpoint).ok();
     let alive = control::ask(&mountpoint, "status").is_ok();
-    if let Err(error) = wattlock_mount::unmount(&mountpoint, command.lazy) {
+    let unmounted = match command.lazy {
+        true => wattlock_mount::unmount(&mountpoint, true),
+        false => wattlock_mount::unmount_patiently(&mountpoint),
+    };
+    if let Err(error) = unmounted {
         const EINVAL: i32 = 22;
         const ENOENT: i32 = 2;
         let nothing = matches!(error.raw_os_error(), Some(EINVAL | ENOENT))
@@ -281,6 +285,10 @@ pub fn umount(command: &Umount) -> Result<()> {
         let shown = wattlock_files::one_line(&mountpoint).to_string();
         return Err(match nothing {
             true => refusal(90, &format!("{shown}: not mounted")),
+            false if wattlock_mount::is_busy(&error) => {
+                let help = "a program has a file or its working folder there; --lazy takes it out of sight";
+                refusal(89, &format!("{shown}: in use: {help}"))
+            }
             false => refusal(89, &format!("{shown}: {error}")),
         });
     }

@@ -96,8 +96,8 @@ impl Desk {
         let begun = Instant::now();
         loop {
             let output = self.run(&["umount", "mnt"]);
-            // Whatever looks at every mount, as df does, holds each for a moment.
-            let busy = String::from_utf8_lossy(&output.stderr).contains("busy");
+            // A program that another test starts holds the files that this process has open until it is executed.
+            let busy = String::from_utf8_lossy(&output.stderr).contains("in use");
             if !busy || begun.elapsed() > Duration::from_secs(20) {
                 return output;
             }

@@ -4,8 +4,8 @@
 //! Everything here may crash and be repeated: slots from the journal are the same each time, a cut file is cut at the
 //! same place, and the journal is emptied only when all of it is durable.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use wattlock_files::Crypto;
@@ -25,6 +25,8 @@ struct Lost {
     committed: u64,
     overlay: Overlay,
     header: Option<u64>,
+    /// Another file has its inode number.
+    stranger: bool,
 }
 
 /// Files that a journal names, and ranges of ids that it reserved.
@@ -58,7 +60,8 @@ impl Said {
                         Some(file) => (file.place, file.committed) = (place, committed),
                         None => {
                             let overlay = Overlay::default();
-                            self.files.push(Lost { id, place, committed, overlay, header: None });
+                            let (header, stranger) = (None, false);
+                            self.files.push(Lost { id, place, committed, overlay, header, stranger });
                         }
                     }
                 }
@@ -110,8 +113,22 @@ fn is_move(error: &std::io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory)
 }
 
+/// What a walk could not look at, and why.
+type Missed = (Place, std::io::Error);
+
+/// A file that the journal has content of was not found, and may be in what was missed.
+fn refused((place, error): Missed) -> Error {
+    let path = String::from_utf8_lossy(&place.path);
+    let text = format!("it may be in {path}, which cannot be looked at: {error}");
+    let what = "finding a file again that the journal has content of";
+    Error::io(what, std::io::Error::new(error.kind(), text))
+}
+
 /// What is done with a file that was found, and with what belongs to it.
 type Work<'a, F, T> = dyn FnMut(&F, Place, T) -> Result<(), Error> + 'a;
+
+/// The same for a file that a journal names; gives back what belongs to another file.
+type Known<'a, F> = dyn FnMut(&F, Place, Lost) -> Result<Option<Lost>, Error> + 'a;
 
 impl<S: Store> Shared<S> {
     /// Brings what was found into place and begins a new epoch. Returns lines for the log.
@@ -126,19 +143,19 @@ impl<S: Store> Shared<S> {
             said.hear(record, self.geometry.stride(), |len| self.geometry.tail(len))?;
         }
         let mut mended = Vec::new();
-        let files = said.files.into_iter().map(|lost| (lost.place.clone(), lost)).collect();
-        self.each(files, &mut |file, place, lost| {
-            let path = String::from_utf8_lossy(&place.path).into_owned();
-            let Some((_, key)) = self.header_of(file, lost.id, crypto)? else {
-                lines.push(format!("{path}: is not the file that the journal knows, left as it is"));
-                return Ok(());
-            };
+        let wrong = self.each_known(said.files, &mut |file, place, lost: Lost| {
+            let Some((_, key)) = self.header_of(file, lost.id, crypto)? else { return Ok(Some(lost)) };
             if let Some(len) = self.mend(file, &key, lost.committed, lost.overlay, lost.header, crypto)? {
+                let path = String::from_utf8_lossy(&place.path);
                 lines.push(format!("{path}: kept {len} bytes; what followed had not been synced"));
             }
             mended.push((place, lost.id));
-            Ok(())
+            Ok(None)
         })?;
+        for lost in wrong {
+            let path = String::from_utf8_lossy(&lost.place.path);
+            lines.push(format!("{path}: is not the file that the journal knows, left as it is"));
+        }
         let mut ranges = [&found.ranges[..], &said.ranges].concat();
         if worked {
             let synced = |error| Error::io("syncing the volume", error);
@@ -167,57 +184,135 @@ impl<S: Store> Shared<S> {
         Ok(lines)
     }
 
-    /// Does something with each of some files, opened for writing one after the other. Those that are not where they
-    /// were are looked for, all in one walk. Those that are gone were removed: nobody misses their content. A file is
-    /// gone only if everything was looked at; until then its content stays in the journal, and this fails.
+    /// Does something with each file that a journal names, opened for writing one after the other. Those that are not
+    /// where they were are looked for by their inodes, in one walk. A volume that was copied has other inodes, and some
+    /// file systems number them anew whenever they are mounted: then ids in headers tell which file is which, in another
+    /// walk. Those that are gone were removed: nobody misses their content. A file is gone only if everything was looked
+    /// at; until then its content stays in the journal, and this fails.
+    ///
+    /// `work` gives back what belongs to another file. Returns what had an inode of its own with another file in it.
+    fn each_known(&self, files: Vec<Lost>, work: &mut Known<'_, S::File>) -> Result<Vec<Lost>, Error> {
+        let failed = |error| Error::io("finding a file again", error);
+        let (same, copied, mut left) = (Cell::new(false), Cell::new(false), Vec::new());
+        let mut look = |lost: Lost, place: &Place, left: &mut Vec<Lost>| {
+            let Some((there, file)) = self.store.find(place).map_err(failed)? else {
+                left.push(lost);
+                return Ok::<_, Error>(());
+            };
+            let inode = there.inode.1 == lost.place.inode.1;
+            match work(&file, there, lost)? {
+                Some(lost) => left.push(Lost { stranger: lost.stranger || inode, ..lost }),
+                None => if inode { &same } else { &copied }.set(true),
+            }
+            Ok(())
+        };
+        for lost in files {
+            let place = lost.place.clone();
+            look(lost, &place, &mut left)?;
+        }
+        let mut missed = None;
+        for by_id in [false, true] {
+            let number = |lost: &Lost| if by_id { lost.id } else { lost.place.inode.1 };
+            if left.is_empty() || by_id && same.get() && !copied.get() {
+                break;
+            }
+            let places;
+            (places, missed) = self.places(left.iter().map(number).collect(), by_id);
+            for lost in std::mem::take(&mut left) {
+                match places.get(&number(&lost)) {
+                    Some(place) => look(lost, place, &mut left)?,
+                    None => left.push(lost),
+                }
+            }
+        }
+        match missed.filter(|_| !left.is_empty()) {
+            Some(missed) => return Err(refused(missed)),
+            None => left.retain(|lost| lost.stranger),
+        }
+        Ok(left)
+    }
+
+    /// Where files with these inode numbers are, or with these ids in their headers; and what could not be looked at.
+    fn places(&self, numbers: HashSet<u64>, by_id: bool) -> (HashMap<u64, Place>, Option<Missed>) {
+        let (numbers, mut places, mut unread) = (RefCell::new(numbers), HashMap::new(), None);
+        let wanted = &|inode| by_id || numbers.borrow().contains(&inode);
+        let found = &mut |place: Place, file: S::File| {
+            let mut bytes = [0; HEADER_LEN];
+            let number = match by_id {
+                false => Some(place.inode.1),
+                true => match file.read_at(&mut bytes, 0) {
+                    Ok(got) => Header::parse(&bytes[..got]).ok().map(|header| header.id),
+                    Err(error) => {
+                        unread.get_or_insert((place.clone(), error));
+                        None
+                    }
+                },
+            };
+            if let Some(number) = number.filter(|number| numbers.borrow_mut().remove(number)) {
+                places.insert(number, place);
+            }
+            !numbers.borrow().is_empty()
+        };
+        let missed = self.look_for(!by_id, wanted, found);
+        (places, missed.or(unread))
+    }
+
+    /// Looks for files in all folders, until `found` wants no more; again if names moved meanwhile. Returns what could not
+    /// be looked at, if anything.
+    fn look_for(
+        &self,
+        write: bool,
+        wanted: &dyn Fn(u64) -> bool,
+        found: &mut dyn FnMut(Place, S::File) -> bool,
+    ) -> Option<Missed> {
+        let mut missed = None;
+        for _ in 0..PASSES {
+            missed = None;
+            let mut enough = false;
+            self.store.walk(write, &mut |inode| wanted(inode), &mut |place, file| {
+                match file {
+                    Ok(file) => enough = !found(place, file),
+                    Err(error) => _ = missed.get_or_insert((place, error)),
+                }
+                !enough
+            });
+            if enough {
+                return None;
+            }
+            if !missed.as_ref().is_some_and(|(_, error)| is_move(error)) {
+                break;
+            }
+        }
+        missed
+    }
+
+    /// Does something with each of some files, opened for writing one after the other, by their inodes, as this run found
+    /// them. One that is not found though not everything could be looked at fails this.
     fn each<T>(&self, files: Vec<(Place, T)>, work: &mut Work<'_, S::File, T>) -> Result<(), Error> {
         let failed = |error| Error::io("finding a file again", error);
         let mut moved: HashMap<u64, Vec<T>> = HashMap::new();
         for (place, what) in files {
             match self.store.find(&place).map_err(failed)? {
-                Some(file) => work(&file, place, what)?,
-                // A number may have been another file's before.
-                None => moved.entry(place.inode.1).or_default().push(what),
+                Some((there, file)) if there.inode.1 == place.inode.1 => work(&file, place, what)?,
+                _ => moved.entry(place.inode.1).or_default().push(what),
             }
         }
-        let (moved, mut missed) = (RefCell::new(moved), None);
-        for _ in 0..PASSES {
-            if moved.borrow().is_empty() {
-                return Ok(());
-            }
-            let mut done = Ok(());
-            missed = None;
-            let wanted = &mut |inode| moved.borrow().contains_key(&inode);
-            let found = &mut |place: Place, file| {
-                let file = match file {
-                    Ok(file) => file,
-                    Err(error) => {
-                        missed.get_or_insert((place, error));
-                        return true;
-                    }
-                };
-                for what in moved.borrow_mut().remove(&place.inode.1).unwrap_or_default() {
-                    if done.is_ok() {
-                        done = work(&file, place.clone(), what);
-                    }
+        if moved.is_empty() {
+            return Ok(());
+        }
+        let (moved, mut done) = (RefCell::new(moved), Ok(()));
+        let wanted = &|inode| moved.borrow().contains_key(&inode);
+        let found = &mut |place: Place, file: S::File| {
+            for what in moved.borrow_mut().remove(&place.inode.1).unwrap_or_default() {
+                if done.is_ok() {
+                    done = work(&file, place.clone(), what);
                 }
-                done.is_ok() && !moved.borrow().is_empty()
-            };
-            self.store.walk(true, wanted, found);
-            done?;
-            if !missed.as_ref().is_some_and(|(_, error)| is_move(error)) {
-                break;
             }
-        }
-        match missed {
-            Some((place, error)) if !moved.borrow().is_empty() => {
-                let path = String::from_utf8_lossy(&place.path);
-                let text = format!("it may be in {path}, which cannot be looked at: {error}");
-                let what = "finding a file again that the journal has content of";
-                Err(Error::io(what, std::io::Error::new(error.kind(), text)))
-            }
-            _ => Ok(()),
-        }
+            done.is_ok() && !moved.borrow().is_empty()
+        };
+        let missed = self.look_for(true, wanted, found);
+        done?;
+        missed.filter(|_| !moved.borrow().is_empty()).map_or(Ok(()), |missed| Err(refused(missed)))
     }
 
     /// Opens every file once, so that what is torn is mended. Says whether every file was seen: `stop` did not say so
