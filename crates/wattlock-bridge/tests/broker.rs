@@ -729,6 +729,12 @@ fn checked(broker: &Broker) {
     assert!(!good && said.contains("2 partitions and 1"), "{said}");
     let (good, said) = check("check.nowhere");
     assert!(!good && said.contains("there is none"), "{said}");
+    broker.topic("check.keys", 1, &[("cleanup.policy", "compact,delete")]);
+    let seal = topic("check.from", "check.to", "seal", "");
+    let config = desk.config("check-keys", &broker.address(), "topic = \"check.keys\"", &seal);
+    let output = program().args(["check", "--config"]).arg(config).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("would be deleted"), "{said}");
 }
 
 /// Lines of `[kafka]` beside the address.
