@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The main job, shown: a file sealed and opened beside `cp` and `age`, a pipe sealed, files compressed, an encrypted
-# folder mounted, a web site served by nginx with Wattlock and without, what was chosen and why, a damaged file refused.
+# folder mounted, a Kafka topic sealed (if the bridge and Java are there), a web site served by nginx with Wattlock and
+# without, what was chosen and why, a damaged file refused.
 # Ends with some lines and a page: target/wattlock-run.html.
 #
 #   scripts/run.sh [INPUT]      a file, or a folder (packed for the first part, served in the second); else both are
@@ -113,7 +114,7 @@ fi
 step "[4/7] The same work by cp and age, in turn"
 "$wattlock" bench files --dir "$folder" --input "$input" --rounds 5 --json "$folder/files.json" >"$folder/log"
 
-step "[5/7] A pipe, compressed files, an encrypted folder"
+step "[5/7] A pipe, compressed files, an encrypted folder, a Kafka topic"
 seq 100000 >"$folder/lines"
 "$wattlock" stream seal -r "$recipient" --framing lines <"$folder/lines" |
     "$wattlock" stream open -i "$folder/key.txt" | cmp - "$folder/lines"
@@ -139,6 +140,15 @@ case $code in
 # 88: no FUSE; 89: the system refused, as containers do.
 88 | 89) note "not shown: an encrypted folder mounted ($(sed 's/^wattlock: //' "$folder/log"))" ;;
 *) fail "mounting an encrypted folder: exit code $code, $(cat "$folder/log")" ;;
+esac
+
+mkdir "$folder/kafka"
+code=0
+scripts/run-kafka.sh "$wattlock" "$folder/kafka" "$folder/key.txt" >"$folder/kafka/shown" || code=$?
+case $code in
+0) note "$(cat "$folder/kafka/shown")" ;;
+3) note "not shown: a Kafka topic sealed: $(cat "$folder/kafka/shown")" ;;
+*) fail "a Kafka topic sealed: exit code $code" ;;
 esac
 
 step "[6/7] The site over HTTPS: nginx without Wattlock, and the same nginx with it"

@@ -319,10 +319,14 @@ impl<'m> Round<'_, 'm> {
         if reader.assignment_lost() {
             return Err(End::Anew("declared dead meanwhile".into()));
         }
-        let sent = reader.context().member(|group| {
-            patient(config, |patience| writer.send_offsets_to_transaction(&offsets, group, patience))
-        });
-        sent.unwrap_or_else(|| Err(End::Anew("no longer a member".into())))?;
+        // Asked once: offsets that were given up and asked for again could come late and set those of the next
+        // transaction back.
+        let patience = config.transaction.timeout();
+        let sent = reader
+            .context()
+            .member(|group| writer.send_offsets_to_transaction(&offsets, group, patience))
+            .ok_or_else(|| End::Anew("no longer a member".into()))?;
+        sent.map_err(|error| End::Anew(error.to_string()))?;
         settle(config, writer)?;
         patient(config, |patience| writer.commit_transaction(patience))?;
         Ok(outcome)
