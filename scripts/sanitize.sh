@@ -79,7 +79,8 @@ options=log_path=$reports/of:suppressions=$scratch/supp:exitcode=66
 export RUSTC_BOOTSTRAP=1 RUSTFLAGS="$flags" CARGO_TARGET_DIR=$target CARGO_BUILD_TARGET=$triple
 # Leaks: not looked for. Tests end without joining threads, and statics keep what they have.
 export ASAN_OPTIONS=detect_leaks=0:$options
-export TSAN_OPTIONS=$options:history_size=4:second_deadlock_stack=1
+# A child of a process with threads may start threads: pools do.
+export TSAN_OPTIONS=$options:history_size=4:second_deadlock_stack=1:die_after_fork=0
 
 # The provider in programs of the system: they have no runtime of their own, so the C compiler's is loaded first. A sanitized C
 # program of the tests has it already. Under the thread sanitizer there is no such way: the runtime must be linked in.

@@ -25,6 +25,7 @@ scripts/hygiene.sh
 step "figures are those of the data"
 python3 scripts/performance_test.py
 python3 scripts/performance.py --check
+scripts/security.py --check
 
 step "models of the request ring (loom)"
 log=$(mktemp); trap 'rm -f "$log"' EXIT

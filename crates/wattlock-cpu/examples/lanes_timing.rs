@@ -504,7 +504,7 @@ fn laid_out<T>(
 /// The classes in random order.
 fn order(random: &Random) -> [usize; CLASSES] {
     // High bits: a generator's low bits may be poor.
-    let draw = |below: u64| ((random.next() >> 32) * below >> 32) as usize;
+    let draw = |below: u64| (((random.next() >> 32) * below) >> 32) as usize;
     let mut order = [FIXED, TWIN, RANDOM];
     order.swap(2, draw(3));
     order.swap(1, draw(2));
