@@ -12,6 +12,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::Timespec;
 use wattlock_core::{Algorithm, Data, Error as CoreError, Key, Kind, Request};
 use wattlock_files::Crypto;
 use zeroize::Zeroizing;
@@ -391,6 +392,12 @@ impl<F: File> Journal<F> {
     pub(crate) fn sync_all(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let number = self.inner().number;
         self.sync(number, crypto)
+    }
+
+    /// When it was written last, where the store knows.
+    pub(crate) fn written(&self) -> Result<Option<Timespec>, Error> {
+        let times = self.file.times().map_err(|error| Error::io("reading the journal", error))?;
+        Ok(times.map(|times| times.last_modification))
     }
 
     /// Whether only emptying the journal makes it usable again.

@@ -162,8 +162,17 @@ fn a_copy_of_a_volume_that_ended_in_a_crash_has_what_was_acknowledged() {
     std::fs::create_dir(copy.path().join("below")).unwrap();
     let there = ["below/b", JOURNAL, "cut", "overwritten"];
     for name in there {
-        std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+        let (from, to) = (folder.path().join(name), copy.path().join(name));
+        std::fs::copy(&from, &to).unwrap();
+        let changed = from.metadata().unwrap().modified().unwrap();
+        OpenOptions::new().write(true).open(to).unwrap().set_modified(changed).unwrap();
     }
+    // A journal of an earlier moment than the files is not brought in without being asked.
+    let journal = OpenOptions::new().write(true).open(copy.path().join(JOURNAL)).unwrap();
+    let written = journal.metadata().unwrap().modified().unwrap();
+    journal.set_modified(written - Duration::from_secs(60)).unwrap();
+    assert!(matches!(start(copy.path()), Err(Error::Damaged(what)) if what.contains("older than")));
+    journal.set_modified(written).unwrap();
     for folder in [copy.path(), folder.path()] {
         let contents = start(folder).unwrap();
         for (name, wanted) in [("overwritten", 0), ("cut", 1), ("below/b", 2)] {

@@ -323,9 +323,9 @@ fn device_at(table: &[u8], mountpoint: &Path) -> Option<String> {
         }
     }
     let words =
-        |line: &'_ [u8]| line.split(|byte| *byte == b' ').map(<[u8]>::to_vec).take(5).collect::<Vec<_>>();
-    let lines = table.split(|byte| *byte == b'\n').map(words);
-    let line = lines.filter(|words| words.get(4) == Some(&escaped)).last()?;
+        |line: &[u8]| line.split(|byte| *byte == b' ').map(<[u8]>::to_vec).take(5).collect::<Vec<_>>();
+    let mut lines = table.split(|byte| *byte == b'\n').map(words);
+    let line = lines.rfind(|words| words.get(4) == Some(&escaped))?;
     String::from_utf8(line.get(2)?.clone()).ok()
 }
 

@@ -593,10 +593,11 @@ impl<B: Backing> Door<B> {
 impl<B: Backing> Filesystem for Door<B> {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let shared = self.inner.behaviour.shared;
+        // Not FUSE_ASYNC_DIO: after an asynchronous direct write the kernel leaves pages as they are that a buffered read
+        // took in while it was going on, for as long as it keeps them.
         let mut wanted = vec![
             InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ];

@@ -7,7 +7,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use rustix::fs::Timespec;
 use wattlock_files::Crypto;
 
 use super::overlay::{Overlay, Piece};
@@ -124,6 +126,19 @@ fn refused((place, error): Missed) -> Error {
     Error::io(what, std::io::Error::new(error.kind(), text))
 }
 
+/// A file may be written so long after the journal's last record: what grows in place needs none.
+const SAME_MOMENT_S: i64 = 10;
+
+/// Whether a file was written after the journal: then the journal may say what was once, and not what was last. A time to
+/// come says nothing.
+fn is_newer(file: &impl File, journal: Option<Timespec>) -> Result<bool, Error> {
+    let times = file.times().map_err(|error| Error::io("mending a file", error))?;
+    let (Some(times), Some(journal)) = (times, journal) else { return Ok(false) };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let changed = times.last_modification.tv_sec;
+    Ok(changed > journal.tv_sec + SAME_MOMENT_S && changed <= now as i64)
+}
+
 /// What is done with a file that was found, and with what belongs to it.
 type Work<'a, F, T> = dyn FnMut(&F, Place, T) -> Result<(), Error> + 'a;
 
@@ -142,9 +157,16 @@ impl<S: Store> Shared<S> {
         for record in found.records {
             said.hear(record, self.geometry.stride(), |len| self.geometry.tail(len))?;
         }
-        let mut mended = Vec::new();
+        let (mut mended, written) = (Vec::new(), self.journal.written()?);
         let wrong = self.each_known(said.files, &mut |file, place, lost: Lost| {
             let Some((_, key)) = self.header_of(file, lost.id, crypto)? else { return Ok(Some(lost)) };
+            if place.inode.1 != lost.place.inode.1 && is_newer(file, written)? {
+                let path = String::from_utf8_lossy(&place.path);
+                return Err(Error::Damaged(format!(
+                    "a copied volume, whose journal is older than {path}: touch wattlock.journal if the copy is of one \
+                     moment, else remove it"
+                )));
+            }
             if let Some(len) = self.mend(file, &key, lost.committed, lost.overlay, lost.header, crypto)? {
                 let path = String::from_utf8_lossy(&place.path);
                 lines.push(format!("{path}: kept {len} bytes; what followed had not been synced"));
