@@ -22,7 +22,7 @@ pub(crate) mod slots;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
@@ -31,7 +31,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::Error;
 use crate::format::{Geometry, HEADER_LEN, HOLE_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
-use crate::journal::{Journal, Op, Ops, RECORD_HEAD};
+use crate::journal::{Journal, Op, Ops, RANGES, RECORD_HEAD};
 use crate::store::{File, Place, Store};
 use crate::volume::Volume;
 use crate::xaes::XaesKey;
@@ -88,6 +88,9 @@ struct Shared<S: Store> {
     sound: Mutex<HashSet<(u64, u64)>>,
     /// `unclean` became shorter, and the journal does not say so yet.
     forgot: AtomicBool,
+    /// Renames going on that may hide a torn file from who looks for it, and how many there were.
+    moving: AtomicU64,
+    moved: AtomicU64,
     lines: Mutex<Vec<String>>,
 }
 
@@ -157,6 +160,8 @@ impl<S: Store> Contents<S> {
             mending: Mutex::default(),
             sound: Mutex::default(),
             forgot: AtomicBool::new(false),
+            moving: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
             lines: Mutex::default(),
         });
         let lines = shared.recover(found, crypto)?;
@@ -175,11 +180,17 @@ impl<S: Store> Contents<S> {
     ) -> Result<Arc<Content<S>>, Error> {
         let shared = &self.shared;
         let _epoch = read_lock(&shared.epoch);
-        let id = shared.reserved_id(crypto)?;
+        let (id, reserved) = match shared.reserved_id(crypto)? {
+            Some(id) => (id, true),
+            None => (shared.outside_ranges()?, false),
+        };
         let (key, first) = shared.empty_file(id, crypto)?;
         file.write_at(&first, 0).map_err(|error| Error::io("writing a header", error))?;
-        let state =
-            State { reserved: true, wrote: true, physical: first.len() as u64, ..State::new(file, id) };
+        if !reserved {
+            // Like a file of an earlier epoch: it is whole, and the journal knows it before it grows.
+            file.sync().map_err(|error| Error::io("writing a header", error))?;
+        }
+        let state = State { reserved, wrote: reserved, physical: first.len() as u64, ..State::new(file, id) };
         shared.remember(place.inode, || Ok(shared.content(place, key, state)))
     }
 
@@ -219,16 +230,44 @@ impl<S: Store> Contents<S> {
     }
 
     /// Opens every file once and so mends what is torn, after which there is nothing more to look for. `stop` is asked
-    /// after each; says whether it came to the end. Blocks nobody for longer than one file takes.
+    /// after each; says whether every file was seen. What was not is looked for by the next start, and
+    /// [`Contents::take_lines`] says why. `alone` says that nobody gives files and folders other names but through
+    /// [`Contents::while_moving`]; else the next start looks again. Blocks nobody for longer than one file takes.
     ///
     /// # Errors
-    /// [`Error::Io`]. What is damaged is left as it is.
-    pub fn look_through(&self, stop: &dyn Fn() -> bool, crypto: &mut impl Crypto) -> Result<bool, Error> {
-        let done = self.shared.look_through(stop, crypto)?;
-        if done {
-            self.all_were_opened();
+    /// [`Error::Engine`]. What is damaged is left as it is.
+    pub fn look_through(
+        &self,
+        alone: bool,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<bool, Error> {
+        let shared = &self.shared;
+        let done = !self.may_be_torn() || shared.look_through(alone, stop, crypto)?;
+        if done && self.may_be_torn() {
+            // Counts with the next checkpoint.
+            write_lock(&shared.unclean).clear();
+            lock(&shared.sound).clear();
+            shared.forgot.store(true, Ordering::SeqCst);
         }
         Ok(done)
+    }
+
+    /// Does something that gives inodes other names; `None` for a folder. [`Contents::look_through`] hears of it, unless
+    /// all of them are files that were opened since the start: those are mended.
+    pub fn while_moving<T>(&self, inodes: &[Option<(u64, u64)>], work: impl FnOnce() -> T) -> T {
+        let shared = &self.shared;
+        let mended = |inode: &Option<(u64, u64)>| {
+            inode.is_some_and(|inode| lock(&shared.sound).contains(&inode) || shared.known(inode).is_some())
+        };
+        if !self.may_be_torn() || inodes.iter().all(mended) {
+            return work();
+        }
+        shared.moving.fetch_add(1, Ordering::SeqCst);
+        let done = work();
+        shared.moved.fetch_add(1, Ordering::SeqCst);
+        shared.moving.fetch_sub(1, Ordering::SeqCst);
+        done
     }
 
     /// Does something that sets times of an inode: a checkpoint, which puts times back, comes before or after it.
@@ -280,14 +319,6 @@ impl<S: Store> Contents<S> {
         let unclean = read_lock(&shared.unclean);
         shared.journal.reset(&unclean, crypto)?;
         shared.journal.reset(&unclean, crypto)
-    }
-
-    /// Every file of the volume was opened since [`Contents::start`]: files of earlier epochs that did not end well
-    /// need not be looked through any longer. Counts with the next checkpoint.
-    pub fn all_were_opened(&self) {
-        write_lock(&self.shared.unclean).clear();
-        lock(&self.shared.sound).clear();
-        self.shared.forgot.store(true, Ordering::SeqCst);
     }
 }
 
@@ -406,14 +437,19 @@ impl<S: Store> Shared<S> {
         })
     }
 
-    /// An id for a new file. The first of an epoch makes the range of ids durable in the journal.
-    fn reserved_id(&self, crypto: &mut impl Crypto) -> Result<u64, Error> {
+    /// An id for a new file. The first of an epoch makes the range of ids durable in the journal. `None` where the head
+    /// of the journal would have no room for one more range: ranges of files that nobody could look at since they may
+    /// have been torn are not forgotten.
+    fn reserved_id(&self, crypto: &mut impl Crypto) -> Result<Option<u64>, Error> {
         let mut files = lock(&self.files);
         if let Some(start) = files.ranges.last().copied()
             && files.given < RANGE
         {
             files.given += 1;
-            return Ok(start + files.given - 1);
+            return Ok(Some(start + files.given - 1));
+        }
+        if read_lock(&self.unclean).len() + files.ranges.len() >= RANGES {
+            return Ok(None);
         }
         let start = self.outside_ranges()? / RANGE * RANGE;
         let mut ops = Ops::default();
@@ -422,7 +458,7 @@ impl<S: Store> Shared<S> {
         self.journal.sync(number, crypto)?;
         files.ranges.push(start);
         files.given = 1;
-        Ok(start)
+        Ok(Some(start))
     }
 
     /// A random file id that lies in no range that did not end well.
