@@ -45,6 +45,8 @@ const RANGE: u64 = 1 << 20;
 /// Growth of a file that goes through the journal, in bytes between two syncs: one sync of the journal then makes an
 /// appended line durable. More is written in place, once.
 const SMALL_GROWTH: u64 = 1 << 16;
+/// The disk's own failure.
+const EIO: i32 = 5;
 /// Gaps shorter than this are filled with zeros.
 const LEAST_HOLE: u64 = 1 << 16;
 /// Bytes of journal above which a checkpoint is wanted.
@@ -79,6 +81,8 @@ struct Shared<S: Store> {
     open: RwLock<Open<S>>,
     /// Contents that the journal replaces slots of: they stay until the next checkpoint.
     pinned: Mutex<Vec<Arc<Content<S>>>>,
+    /// Contents with chunks that are lost: they stay until they are whole again or removed.
+    lost: Mutex<Vec<Arc<Content<S>>>>,
     files: Mutex<Files>,
     /// First ids of ranges of epochs that did not end well: files with such an id are looked through when opened.
     unclean: RwLock<Vec<u64>>,
@@ -155,6 +159,7 @@ impl<S: Store> Contents<S> {
             epoch: RwLock::default(),
             open: RwLock::default(),
             pinned: Mutex::default(),
+            lost: Mutex::default(),
             files: Mutex::default(),
             unclean: RwLock::default(),
             mending: Mutex::default(),
@@ -326,7 +331,8 @@ impl<S: Store> Drop for Contents<S> {
     fn drop(&mut self) {
         // Contents that the journal replaces slots of hold what is shared, and it them.
         let pinned = std::mem::take(&mut *lock(&self.shared.pinned));
-        drop(pinned);
+        let lost = std::mem::take(&mut *lock(&self.shared.lost));
+        drop((pinned, lost));
     }
 }
 
@@ -603,10 +609,13 @@ impl<S: Store> Shared<S> {
         let _epoch = write_lock(&self.epoch);
         self.journal.sync_all(crypto)?;
         let open: Vec<Arc<Content<S>>> = read_lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        let mut lost = Vec::new();
         for content in &open {
             let mut state = content.state_mut();
-            if state.doubt {
-                with_scratch(|scratch| content.write_again(&state, scratch, crypto))?;
+            if state.doubt && !state.file.is_removed() {
+                // What is lost was never acknowledged, and it must not keep what was from its place.
+                let chunks = with_scratch(|scratch| content.write_again(&state, scratch, crypto))?;
+                lost.extend(chunks.map(|chunks| (content.clone(), chunks)));
             }
             if state.overlay.is_empty() && state.header.is_none() {
                 continue;
@@ -639,7 +648,27 @@ impl<S: Store> Shared<S> {
         }
         let pinned = std::mem::take(&mut *lock(&self.pinned));
         drop(pinned);
+        self.give_up(lost);
         Ok(())
+    }
+
+    /// Remembers chunks that are lost, and says so: no sync of such a file acknowledges them.
+    fn give_up(&self, contents: Vec<(Arc<Content<S>>, (u64, u64))>) {
+        for (content, chunks) in &contents {
+            content.state_mut().lost = Some(*chunks);
+            let path = String::from_utf8_lossy(&content.place.path);
+            let (first, last) = chunks;
+            let why = "the disk refused them, and memory has them no longer";
+            lock(&self.lines).push(format!("{path}: lost of chunks {first} to {last}: {why}"));
+        }
+        let mut kept = std::mem::take(&mut *lock(&self.lost));
+        kept.extend(contents.into_iter().map(|(content, _)| content));
+        let (kept, dropped): (Vec<_>, Vec<_>) = kept.into_iter().partition(|content| {
+            let state = content.state();
+            state.lost.is_some() && !state.file.is_removed()
+        });
+        *lock(&self.lost) = kept;
+        drop(dropped);
     }
 
     /// A sync of everything failed: of no file is it known whether what was written is durable, and a next sync would not
@@ -716,6 +745,8 @@ struct State<F> {
     wrote: bool,
     /// A sync failed: what was written in place may be in memory only, and no later sync would write it or say so.
     doubt: bool,
+    /// The first and the last of chunks that are lost: a sync failed, and memory has them no longer.
+    lost: Option<(u64, u64)>,
     /// Bytes of growth in the journal since the last sync.
     grown: u64,
     /// How often the content was cut: a sync that began before commits nothing.
@@ -742,6 +773,7 @@ impl<F> State<F> {
             touched: 0,
             wrote: false,
             doubt: false,
+            lost: None,
             grown: 0,
             cuts: 0,
             sparse: false,
@@ -1724,42 +1756,89 @@ impl<S: Store> Content<S> {
         }
     }
 
-    /// Writes what is behind the committed end once more, if memory has it as it was written.
+    /// Writes what is behind the committed end once more, as far as memory has it as it was written. Returns the first
+    /// and the last chunk that it has not.
     fn write_again(
         &self,
         state: &State<S::File>,
         scratch: &mut Scratch,
         crypto: &mut impl Crypto,
-    ) -> Result<(), Error> {
-        let (geometry, stride) = (self.geometry(), self.geometry().stride() as usize);
-        let failed = |error| Error::io("writing a file again", error);
+    ) -> Result<Option<(u64, u64)>, Error> {
+        let geometry = self.geometry();
         if state.committed == 0 && state.header.is_none() {
-            let mut header = [0; HEADER_LEN];
-            state.file.read_at(&mut header, 0).map_err(failed)?;
-            self.shared.open_header(&Header::parse(&header)?, crypto)?;
-            state.file.write_at(&header, 0).map_err(failed)?;
+            let flags = if state.sparse { SPARSE } else { 0 };
+            let header = self.shared.seal_header(state.id, flags, &self.key.secret(), crypto)?;
+            let failed = |error| Error::io("writing a file again", error);
+            state.file.write_at(&header.encode(), 0).map_err(failed)?;
         }
         let (mut index, tail) = (self.shared.slots(state.committed), geometry.tail(state.len));
+        // Slots below `single` go one by one.
+        let (mut lost, mut single) = (None, 0);
         while index <= tail {
             if let Some((start, piece)) = state.overlay.covering(index) {
                 index = start + piece.level.map_or(1, |level| 1 << level);
                 continue;
             }
             let next = state.overlay.range(index, tail).next().map_or(tail + 1, |(next, _)| next);
-            let last = (next - 1).min(index + BATCH / geometry.chunk());
-            let stored = self.fetch(state, index, last, scratch)?;
-            scratch.old.clear();
-            scratch.old.extend_from_slice(&scratch.slots[..stored]);
-            let mut plain = std::mem::take(&mut scratch.head);
-            plain.resize(stored - (stored.div_ceil(stride)) * OVERHEAD, 0);
-            let mut pieces: [&mut [u8]; 3] = [&mut plain[..], &mut [], &mut []];
-            let opened =
-                slots::open(&self.key, geometry, index, &mut scratch.slots[..stored], &mut pieces, crypto);
-            scratch.head = plain;
-            opened?;
-            state.file.write_at(&scratch.old, geometry.slot_at(index)).map_err(failed)?;
-            index = last + 1;
+            let most = if index < single { index } else { index + BATCH / geometry.chunk() };
+            let last = (next - 1).min(most);
+            match self.write_slots_again(state, index, last, scratch, crypto) {
+                Ok(()) => index = last + 1,
+                // Neither memory nor the disk has it.
+                Err(Error::Damaged(_)) if last > index => single = last + 1,
+                Err(Error::Damaged(_)) => {
+                    lost = Some((lost.map_or(index, |(first, _)| first), index));
+                    index += 1;
+                }
+                Err(error) => return Err(error),
+            }
         }
+        Ok(lost)
+    }
+
+    /// Writes slots that open once more.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where they do not open, or the disk does not give or take them.
+    fn write_slots_again(
+        &self,
+        state: &State<S::File>,
+        first: u64,
+        last: u64,
+        scratch: &mut Scratch,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
+        let (geometry, stride) = (self.geometry(), self.geometry().stride() as usize);
+        let lost = |error: Error| match error.errno() {
+            EIO if matches!(error, Error::Io { .. }) => Error::Damaged(format!("chunk {first}")),
+            _ => error,
+        };
+        let stored = self.fetch(state, first, last, scratch).map_err(lost)?;
+        scratch.old.clear();
+        scratch.old.extend_from_slice(&scratch.slots[..stored]);
+        let mut plain = std::mem::take(&mut scratch.head);
+        plain.resize(stored - (stored.div_ceil(stride)) * OVERHEAD, 0);
+        let mut pieces: [&mut [u8]; 3] = [&mut plain[..], &mut [], &mut []];
+        let opened =
+            slots::open(&self.key, geometry, first, &mut scratch.slots[..stored], &mut pieces, crypto);
+        scratch.head = plain;
+        opened?;
+        let written = state.file.write_at(&scratch.old, geometry.slot_at(first));
+        written.map_err(|error| lost(Error::io("writing a file again", error)))
+    }
+
+    /// Fails as long as the content has chunks that a checkpoint could not bring back. Other ones may have taken their
+    /// place, or the content may have been cut in front of them.
+    fn refuse_lost(&self, state: &mut State<S::File>, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let Some((first, last)) = state.lost else { return Ok(()) };
+        let (mut plain, tail) = (Vec::new(), self.geometry().tail(state.len));
+        let whole = with_scratch(|scratch| {
+            (first..=last.min(tail))
+                .try_for_each(|index| self.read_chunk(state, index, &mut plain, scratch, crypto))
+        });
+        plain.zeroize();
+        whole?;
+        state.lost = None;
         Ok(())
     }
 
@@ -1772,9 +1851,12 @@ impl<S: Store> Content<S> {
         let _syncing = lock(&self.syncing);
         let (file, len, touched, wrote, cuts) = {
             let mut state = self.state_mut();
-            if state.doubt {
-                with_scratch(|scratch| self.write_again(&state, scratch, crypto))?;
+            if state.doubt
+                && let Some((first, _)) = with_scratch(|scratch| self.write_again(&state, scratch, crypto))?
+            {
+                return Err(Error::Damaged(format!("chunk {first}")));
             }
+            self.refuse_lost(&mut state, crypto)?;
             let wrote = std::mem::take(&mut state.wrote);
             if wrote {
                 // What is about to be committed is not overwritten from here on.

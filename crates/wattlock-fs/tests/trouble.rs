@@ -429,6 +429,70 @@ fn a_checkpoint_that_failed_anywhere_is_made_up_for() {
 }
 
 #[test]
+fn a_page_that_is_lost_keeps_nothing_else_from_its_place() {
+    let mut crypto = crypto();
+    for removed in [false, true] {
+        let store = SimStore::default();
+        let contents = start(&store, &mut crypto);
+        let (file, place) = store.create("lost");
+        let content = contents.create(file, place, &mut crypto).unwrap();
+        let mut bad = pattern(50_000, 3);
+        content.write(&bad, 0, &mut crypto).unwrap();
+        let (file, place) = store.create("file");
+        let other = contents.create(file, place, &mut crypto).unwrap();
+        let mut model = pattern(9000, 1);
+        other.write(&model, 0, &mut crypto).unwrap();
+        other.sync(&mut crypto).unwrap();
+        other.write(b"other", 100, &mut crypto).unwrap();
+        other.sync(&mut crypto).unwrap();
+        model[100..105].copy_from_slice(b"other");
+        store.fail_syncs(1);
+        assert!(content.sync(&mut crypto).is_err());
+        // Memory gives the page back, and the disk never had it: of chunk 3, and of the header.
+        let mut stored = store.bytes("lost");
+        stored[..96].fill(0);
+        stored[96 + 3 * 4136..][..1000].fill(0);
+        store.put("lost", &stored);
+        if removed {
+            store.remove("lost");
+        }
+        drop(content);
+        contents.checkpoint(&mut crypto).unwrap();
+        assert!(!contents.wants_checkpoint(true));
+        assert!(after_crash(&store, &mut crypto) == model);
+        if removed {
+            assert_eq!(contents.take_lines(), [""; 0]);
+            continue;
+        }
+        let line = "lost: lost of chunks 3 to 3: the disk refused them, and memory has them no longer";
+        assert_eq!(contents.take_lines(), [line]);
+        let open = |crypto: &mut Dispatcher, contents: &Contents<SimStore>, store: &SimStore| {
+            let (file, place) = store.open("lost").unwrap();
+            contents.open(file, place, crypto).unwrap()
+        };
+        // Whoever syncs it hears of it, as long as it is so; everything else of it is durable.
+        let content = open(&mut crypto, &contents, &store);
+        for _ in 0..2 {
+            assert_eq!(content.sync(&mut crypto).unwrap_err().errno(), 5);
+            contents.checkpoint(&mut crypto).unwrap();
+        }
+        let crashed = store.crash(store.operations(), &mut |_| 0);
+        let after = start(&crashed, &mut crypto);
+        let rest = open(&mut crypto, &after, &crashed);
+        let mut got = vec![0; 50_000];
+        assert!(rest.read(&mut got[..3 * 4096], 0, &mut crypto).unwrap() == 3 * 4096);
+        assert!(rest.read(&mut got[4 * 4096..], 4 * 4096, &mut crypto).unwrap() == 50_000 - 4 * 4096);
+        assert!(rest.read(&mut got[3 * 4096..][..10], 3 * 4096, &mut crypto).is_err());
+        assert!(got[..3 * 4096] == bad[..3 * 4096] && got[4 * 4096..] == bad[4 * 4096..]);
+        // Written anew, it is whole.
+        content.write(&pattern(4096, 9), 3 * 4096, &mut crypto).unwrap();
+        bad[3 * 4096..4 * 4096].copy_from_slice(&pattern(4096, 9));
+        content.sync(&mut crypto).unwrap();
+        assert!(whole(&content, &mut crypto) == bad);
+    }
+}
+
+#[test]
 fn after_a_head_that_failed_writers_make_it_good() {
     let mut crypto = crypto();
     let store = SimStore::default();
