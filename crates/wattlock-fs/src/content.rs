@@ -22,7 +22,7 @@ pub(crate) mod slots;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
@@ -31,7 +31,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::Error;
 use crate::format::{Geometry, HEADER_LEN, HOLE_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
-use crate::journal::{Journal, Op, Ops, RECORD_HEAD};
+use crate::journal::{Journal, Op, Ops, RANGES, RECORD_HEAD};
 use crate::store::{File, Place, Store};
 use crate::volume::Volume;
 use crate::xaes::XaesKey;
@@ -45,6 +45,8 @@ const RANGE: u64 = 1 << 20;
 /// Growth of a file that goes through the journal, in bytes between two syncs: one sync of the journal then makes an
 /// appended line durable. More is written in place, once.
 const SMALL_GROWTH: u64 = 1 << 16;
+/// The disk's own failure.
+const EIO: i32 = 5;
 /// Gaps shorter than this are filled with zeros.
 const LEAST_HOLE: u64 = 1 << 16;
 /// Bytes of journal above which a checkpoint is wanted.
@@ -79,6 +81,8 @@ struct Shared<S: Store> {
     open: RwLock<Open<S>>,
     /// Contents that the journal replaces slots of: they stay until the next checkpoint.
     pinned: Mutex<Vec<Arc<Content<S>>>>,
+    /// Contents with chunks that are lost: they stay until they are whole again or removed.
+    lost: Mutex<Vec<Arc<Content<S>>>>,
     files: Mutex<Files>,
     /// First ids of ranges of epochs that did not end well: files with such an id are looked through when opened.
     unclean: RwLock<Vec<u64>>,
@@ -88,6 +92,9 @@ struct Shared<S: Store> {
     sound: Mutex<HashSet<(u64, u64)>>,
     /// `unclean` became shorter, and the journal does not say so yet.
     forgot: AtomicBool,
+    /// Renames going on that may hide a torn file from who looks for it, and how many there were.
+    moving: AtomicU64,
+    moved: AtomicU64,
     lines: Mutex<Vec<String>>,
 }
 
@@ -152,11 +159,14 @@ impl<S: Store> Contents<S> {
             epoch: RwLock::default(),
             open: RwLock::default(),
             pinned: Mutex::default(),
+            lost: Mutex::default(),
             files: Mutex::default(),
             unclean: RwLock::default(),
             mending: Mutex::default(),
             sound: Mutex::default(),
             forgot: AtomicBool::new(false),
+            moving: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
             lines: Mutex::default(),
         });
         let lines = shared.recover(found, crypto)?;
@@ -175,11 +185,17 @@ impl<S: Store> Contents<S> {
     ) -> Result<Arc<Content<S>>, Error> {
         let shared = &self.shared;
         let _epoch = read_lock(&shared.epoch);
-        let id = shared.reserved_id(crypto)?;
+        let (id, reserved) = match shared.reserved_id(crypto)? {
+            Some(id) => (id, true),
+            None => (shared.outside_ranges()?, false),
+        };
         let (key, first) = shared.empty_file(id, crypto)?;
         file.write_at(&first, 0).map_err(|error| Error::io("writing a header", error))?;
-        let state =
-            State { reserved: true, wrote: true, physical: first.len() as u64, ..State::new(file, id) };
+        if !reserved {
+            // Like a file of an earlier epoch: it is whole, and the journal knows it before it grows.
+            file.sync().map_err(|error| Error::io("writing a header", error))?;
+        }
+        let state = State { reserved, wrote: reserved, physical: first.len() as u64, ..State::new(file, id) };
         shared.remember(place.inode, || Ok(shared.content(place, key, state)))
     }
 
@@ -219,16 +235,44 @@ impl<S: Store> Contents<S> {
     }
 
     /// Opens every file once and so mends what is torn, after which there is nothing more to look for. `stop` is asked
-    /// after each; says whether it came to the end. Blocks nobody for longer than one file takes.
+    /// after each; says whether every file was seen. What was not is looked for by the next start, and
+    /// [`Contents::take_lines`] says why. `alone` says that nobody gives files and folders other names but through
+    /// [`Contents::while_moving`]; else the next start looks again. Blocks nobody for longer than one file takes.
     ///
     /// # Errors
-    /// [`Error::Io`]. What is damaged is left as it is.
-    pub fn look_through(&self, stop: &dyn Fn() -> bool, crypto: &mut impl Crypto) -> Result<bool, Error> {
-        let done = self.shared.look_through(stop, crypto)?;
-        if done {
-            self.all_were_opened();
+    /// [`Error::Engine`]. What is damaged is left as it is.
+    pub fn look_through(
+        &self,
+        alone: bool,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<bool, Error> {
+        let shared = &self.shared;
+        let done = !self.may_be_torn() || shared.look_through(alone, stop, crypto)?;
+        if done && self.may_be_torn() {
+            // Counts with the next checkpoint.
+            write_lock(&shared.unclean).clear();
+            lock(&shared.sound).clear();
+            shared.forgot.store(true, Ordering::SeqCst);
         }
         Ok(done)
+    }
+
+    /// Does something that gives inodes other names; `None` for a folder. [`Contents::look_through`] hears of it, unless
+    /// all of them are files that were opened since the start: those are mended.
+    pub fn while_moving<T>(&self, inodes: &[Option<(u64, u64)>], work: impl FnOnce() -> T) -> T {
+        let shared = &self.shared;
+        let mended = |inode: &Option<(u64, u64)>| {
+            inode.is_some_and(|inode| lock(&shared.sound).contains(&inode) || shared.known(inode).is_some())
+        };
+        if !self.may_be_torn() || inodes.iter().all(mended) {
+            return work();
+        }
+        shared.moving.fetch_add(1, Ordering::SeqCst);
+        let done = work();
+        shared.moved.fetch_add(1, Ordering::SeqCst);
+        shared.moving.fetch_sub(1, Ordering::SeqCst);
+        done
     }
 
     /// Does something that sets times of an inode: a checkpoint, which puts times back, comes before or after it.
@@ -281,21 +325,14 @@ impl<S: Store> Contents<S> {
         shared.journal.reset(&unclean, crypto)?;
         shared.journal.reset(&unclean, crypto)
     }
-
-    /// Every file of the volume was opened since [`Contents::start`]: files of earlier epochs that did not end well
-    /// need not be looked through any longer. Counts with the next checkpoint.
-    pub fn all_were_opened(&self) {
-        write_lock(&self.shared.unclean).clear();
-        lock(&self.shared.sound).clear();
-        self.shared.forgot.store(true, Ordering::SeqCst);
-    }
 }
 
 impl<S: Store> Drop for Contents<S> {
     fn drop(&mut self) {
         // Contents that the journal replaces slots of hold what is shared, and it them.
         let pinned = std::mem::take(&mut *lock(&self.shared.pinned));
-        drop(pinned);
+        let lost = std::mem::take(&mut *lock(&self.shared.lost));
+        drop((pinned, lost));
     }
 }
 
@@ -406,14 +443,19 @@ impl<S: Store> Shared<S> {
         })
     }
 
-    /// An id for a new file. The first of an epoch makes the range of ids durable in the journal.
-    fn reserved_id(&self, crypto: &mut impl Crypto) -> Result<u64, Error> {
+    /// An id for a new file. The first of an epoch makes the range of ids durable in the journal. `None` where the head
+    /// of the journal would have no room for one more range: ranges of files that nobody could look at since they may
+    /// have been torn are not forgotten.
+    fn reserved_id(&self, crypto: &mut impl Crypto) -> Result<Option<u64>, Error> {
         let mut files = lock(&self.files);
         if let Some(start) = files.ranges.last().copied()
             && files.given < RANGE
         {
             files.given += 1;
-            return Ok(start + files.given - 1);
+            return Ok(Some(start + files.given - 1));
+        }
+        if read_lock(&self.unclean).len() + files.ranges.len() >= RANGES {
+            return Ok(None);
         }
         let start = self.outside_ranges()? / RANGE * RANGE;
         let mut ops = Ops::default();
@@ -422,7 +464,7 @@ impl<S: Store> Shared<S> {
         self.journal.sync(number, crypto)?;
         files.ranges.push(start);
         files.given = 1;
-        Ok(start)
+        Ok(Some(start))
     }
 
     /// A random file id that lies in no range that did not end well.
@@ -567,10 +609,13 @@ impl<S: Store> Shared<S> {
         let _epoch = write_lock(&self.epoch);
         self.journal.sync_all(crypto)?;
         let open: Vec<Arc<Content<S>>> = read_lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        let mut lost = Vec::new();
         for content in &open {
             let mut state = content.state_mut();
-            if state.doubt {
-                with_scratch(|scratch| content.write_again(&state, scratch, crypto))?;
+            if state.doubt && !state.file.is_removed() {
+                // What is lost was never acknowledged, and it must not keep what was from its place.
+                let chunks = with_scratch(|scratch| content.write_again(&state, scratch, crypto))?;
+                lost.extend(chunks.map(|chunks| (content.clone(), chunks)));
             }
             if state.overlay.is_empty() && state.header.is_none() {
                 continue;
@@ -603,7 +648,27 @@ impl<S: Store> Shared<S> {
         }
         let pinned = std::mem::take(&mut *lock(&self.pinned));
         drop(pinned);
+        self.give_up(lost);
         Ok(())
+    }
+
+    /// Remembers chunks that are lost, and says so: no sync of such a file acknowledges them.
+    fn give_up(&self, contents: Vec<(Arc<Content<S>>, (u64, u64))>) {
+        for (content, chunks) in &contents {
+            content.state_mut().lost = Some(*chunks);
+            let path = String::from_utf8_lossy(&content.place.path);
+            let (first, last) = chunks;
+            let why = "the disk refused them, and memory has them no longer";
+            lock(&self.lines).push(format!("{path}: lost of chunks {first} to {last}: {why}"));
+        }
+        let mut kept = std::mem::take(&mut *lock(&self.lost));
+        kept.extend(contents.into_iter().map(|(content, _)| content));
+        let (kept, dropped): (Vec<_>, Vec<_>) = kept.into_iter().partition(|content| {
+            let state = content.state();
+            state.lost.is_some() && !state.file.is_removed()
+        });
+        *lock(&self.lost) = kept;
+        drop(dropped);
     }
 
     /// A sync of everything failed: of no file is it known whether what was written is durable, and a next sync would not
@@ -680,6 +745,8 @@ struct State<F> {
     wrote: bool,
     /// A sync failed: what was written in place may be in memory only, and no later sync would write it or say so.
     doubt: bool,
+    /// The first and the last of chunks that are lost: a sync failed, and memory has them no longer.
+    lost: Option<(u64, u64)>,
     /// Bytes of growth in the journal since the last sync.
     grown: u64,
     /// How often the content was cut: a sync that began before commits nothing.
@@ -706,6 +773,7 @@ impl<F> State<F> {
             touched: 0,
             wrote: false,
             doubt: false,
+            lost: None,
             grown: 0,
             cuts: 0,
             sparse: false,
@@ -1688,42 +1756,89 @@ impl<S: Store> Content<S> {
         }
     }
 
-    /// Writes what is behind the committed end once more, if memory has it as it was written.
+    /// Writes what is behind the committed end once more, as far as memory has it as it was written. Returns the first
+    /// and the last chunk that it has not.
     fn write_again(
         &self,
         state: &State<S::File>,
         scratch: &mut Scratch,
         crypto: &mut impl Crypto,
-    ) -> Result<(), Error> {
-        let (geometry, stride) = (self.geometry(), self.geometry().stride() as usize);
-        let failed = |error| Error::io("writing a file again", error);
+    ) -> Result<Option<(u64, u64)>, Error> {
+        let geometry = self.geometry();
         if state.committed == 0 && state.header.is_none() {
-            let mut header = [0; HEADER_LEN];
-            state.file.read_at(&mut header, 0).map_err(failed)?;
-            self.shared.open_header(&Header::parse(&header)?, crypto)?;
-            state.file.write_at(&header, 0).map_err(failed)?;
+            let flags = if state.sparse { SPARSE } else { 0 };
+            let header = self.shared.seal_header(state.id, flags, &self.key.secret(), crypto)?;
+            let failed = |error| Error::io("writing a file again", error);
+            state.file.write_at(&header.encode(), 0).map_err(failed)?;
         }
         let (mut index, tail) = (self.shared.slots(state.committed), geometry.tail(state.len));
+        // Slots below `single` go one by one.
+        let (mut lost, mut single) = (None, 0);
         while index <= tail {
             if let Some((start, piece)) = state.overlay.covering(index) {
                 index = start + piece.level.map_or(1, |level| 1 << level);
                 continue;
             }
             let next = state.overlay.range(index, tail).next().map_or(tail + 1, |(next, _)| next);
-            let last = (next - 1).min(index + BATCH / geometry.chunk());
-            let stored = self.fetch(state, index, last, scratch)?;
-            scratch.old.clear();
-            scratch.old.extend_from_slice(&scratch.slots[..stored]);
-            let mut plain = std::mem::take(&mut scratch.head);
-            plain.resize(stored - (stored.div_ceil(stride)) * OVERHEAD, 0);
-            let mut pieces: [&mut [u8]; 3] = [&mut plain[..], &mut [], &mut []];
-            let opened =
-                slots::open(&self.key, geometry, index, &mut scratch.slots[..stored], &mut pieces, crypto);
-            scratch.head = plain;
-            opened?;
-            state.file.write_at(&scratch.old, geometry.slot_at(index)).map_err(failed)?;
-            index = last + 1;
+            let most = if index < single { index } else { index + BATCH / geometry.chunk() };
+            let last = (next - 1).min(most);
+            match self.write_slots_again(state, index, last, scratch, crypto) {
+                Ok(()) => index = last + 1,
+                // Neither memory nor the disk has it.
+                Err(Error::Damaged(_)) if last > index => single = last + 1,
+                Err(Error::Damaged(_)) => {
+                    lost = Some((lost.map_or(index, |(first, _)| first), index));
+                    index += 1;
+                }
+                Err(error) => return Err(error),
+            }
         }
+        Ok(lost)
+    }
+
+    /// Writes slots that open once more.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] where they do not open, or the disk does not give or take them.
+    fn write_slots_again(
+        &self,
+        state: &State<S::File>,
+        first: u64,
+        last: u64,
+        scratch: &mut Scratch,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
+        let (geometry, stride) = (self.geometry(), self.geometry().stride() as usize);
+        let lost = |error: Error| match error.errno() {
+            EIO if matches!(error, Error::Io { .. }) => Error::Damaged(format!("chunk {first}")),
+            _ => error,
+        };
+        let stored = self.fetch(state, first, last, scratch).map_err(lost)?;
+        scratch.old.clear();
+        scratch.old.extend_from_slice(&scratch.slots[..stored]);
+        let mut plain = std::mem::take(&mut scratch.head);
+        plain.resize(stored - (stored.div_ceil(stride)) * OVERHEAD, 0);
+        let mut pieces: [&mut [u8]; 3] = [&mut plain[..], &mut [], &mut []];
+        let opened =
+            slots::open(&self.key, geometry, first, &mut scratch.slots[..stored], &mut pieces, crypto);
+        scratch.head = plain;
+        opened?;
+        let written = state.file.write_at(&scratch.old, geometry.slot_at(first));
+        written.map_err(|error| lost(Error::io("writing a file again", error)))
+    }
+
+    /// Fails as long as the content has chunks that a checkpoint could not bring back. Other ones may have taken their
+    /// place, or the content may have been cut in front of them.
+    fn refuse_lost(&self, state: &mut State<S::File>, crypto: &mut impl Crypto) -> Result<(), Error> {
+        let Some((first, last)) = state.lost else { return Ok(()) };
+        let (mut plain, tail) = (Vec::new(), self.geometry().tail(state.len));
+        let whole = with_scratch(|scratch| {
+            (first..=last.min(tail))
+                .try_for_each(|index| self.read_chunk(state, index, &mut plain, scratch, crypto))
+        });
+        plain.zeroize();
+        whole?;
+        state.lost = None;
         Ok(())
     }
 
@@ -1736,9 +1851,12 @@ impl<S: Store> Content<S> {
         let _syncing = lock(&self.syncing);
         let (file, len, touched, wrote, cuts) = {
             let mut state = self.state_mut();
-            if state.doubt {
-                with_scratch(|scratch| self.write_again(&state, scratch, crypto))?;
+            if state.doubt
+                && let Some((first, _)) = with_scratch(|scratch| self.write_again(&state, scratch, crypto))?
+            {
+                return Err(Error::Damaged(format!("chunk {first}")));
             }
+            self.refuse_lost(&mut state, crypto)?;
             let wrote = std::mem::take(&mut state.wrote);
             if wrote {
                 // What is about to be committed is not overwritten from here on.

@@ -506,6 +506,10 @@ impl File for SimFile {
         Ok(self.clone())
     }
 
+    fn is_removed(&self) -> bool {
+        !self.store.world().names.values().any(|inode| *inode == self.inode)
+    }
+
     fn times(&self) -> io::Result<Option<Timestamps>> {
         let times = self.store.world().times.get(&self.inode).cloned();
         self.store.run_after(Moment::Times);

@@ -39,6 +39,8 @@ pub trait File: Send + Sync + 'static {
     fn for_writing(&self) -> io::Result<Self>
     where
         Self: Sized;
+    /// Whether it has no name any longer.
+    fn is_removed(&self) -> bool;
     /// Its times of access and modification, where it has any.
     fn times(&self) -> io::Result<Option<Timestamps>> {
         Ok(None)
@@ -129,6 +131,10 @@ impl File for std::fs::File {
 
     fn for_writing(&self) -> io::Result<std::fs::File> {
         Ok(open_named(&self.try_clone()?.into(), true)?.into())
+    }
+
+    fn is_removed(&self) -> bool {
+        rustix::fs::fstat(self).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
     fn times(&self) -> io::Result<Option<Timestamps>> {

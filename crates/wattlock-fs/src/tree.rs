@@ -189,16 +189,19 @@ impl Tree {
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Engine`].
-    pub fn look_through(&self, stop: &dyn Fn() -> bool, crypto: &mut impl Crypto) -> Result<(), Error> {
+    pub fn look_through(&self, stop: &dyn Fn() -> bool, crypto: &mut impl Crypto) -> Result<bool, Error> {
         // Folders that wait keep open only the folder that they are in.
         let root = Rc::new(self.root.try_clone().map_err(failed_io)?);
-        let mut waiting = vec![(root, c".".to_owned())];
+        let (mut waiting, mut whole) = (vec![(root, c".".to_owned())], true);
         while let Some((parent, name)) = waiting.pop() {
             if stop() {
-                return Ok(());
+                return Ok(false);
             }
-            // A folder that is gone, or may not be listed, is not one that this user fills.
-            let Ok(fd) = beneath::folder(&*parent, &*name) else { continue };
+            // A folder that is gone, or may not be listed, is not one that this user fills; or its name moved.
+            let Ok(fd) = beneath::folder(&*parent, &*name) else {
+                whole = false;
+                continue;
+            };
             let fd = Rc::new(fd);
             let keyed = self.keyed(fd.try_clone().map_err(failed_io)?, crypto);
             if let Err(error @ Error::Engine(_)) = keyed {
@@ -213,7 +216,7 @@ impl Tree {
                 }
             }
         }
-        Ok(())
+        Ok(whole)
     }
 
     /// What seals link targets and extended attributes.

@@ -185,6 +185,92 @@ fn a_copy_of_a_volume_that_ended_in_a_crash_has_what_was_acknowledged() {
     }
 }
 
+/// Makes files as a power cut leaves them: the length, and not all of the bytes.
+fn tear(folder: &Path, names: &[String]) {
+    let mut crypto = crypto();
+    let contents = start(folder).unwrap();
+    for name in names {
+        std::fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
+        let (backing, place) = file(folder, name);
+        let content = contents.create(backing, place, &mut crypto).unwrap();
+        content.write(&pattern(20_000, 1), 0, &mut crypto).unwrap();
+        let backing = OpenOptions::new().write(true).open(folder.join(name)).unwrap();
+        let len = backing.metadata().unwrap().len();
+        backing.set_len(96 + 2 * 4136).unwrap();
+        backing.set_len(len).unwrap();
+    }
+}
+
+/// Whether a torn file was mended without being opened.
+fn is_mended(folder: &Path, name: &str) -> bool {
+    folder.join(name).metadata().unwrap().len() == 96 + 2 * 4136 + 40
+}
+
+#[test]
+fn folders_that_are_renamed_while_torn_files_are_looked_for_are_not_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let names: Vec<String> = (0..20).map(|number| format!("d{number}/f")).collect();
+    tear(folder, &names);
+    let contents = start(folder).unwrap();
+    let renamed = std::cell::Cell::new(false);
+    // After the first file.
+    let rename = || {
+        for number in (0..20).filter(|_| !renamed.get()) {
+            let (from, to) = (folder.join(format!("d{number}")), folder.join(format!("e{number}")));
+            contents.while_moving(&[None], || std::fs::rename(from, to).unwrap());
+        }
+        renamed.set(true);
+        false
+    };
+    assert!(contents.look_through(true, &rename, &mut crypto()).unwrap());
+    for number in 0..20 {
+        assert!(is_mended(folder, &format!("e{number}/f")), "{number}");
+    }
+    assert!(!contents.may_be_torn());
+}
+
+#[test]
+fn a_folder_that_is_moved_to_where_torn_files_were_looked_for_already_is_not_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    tear(folder, &["p", "q"].map(|parent| [format!("{parent}/f"), format!("{parent}/x/f")]).concat());
+    let contents = start(folder).unwrap();
+    let seen = std::cell::Cell::new(0);
+    let moving = || {
+        seen.set(seen.get() + 1);
+        // One of the two was looked through, and nothing in the other.
+        if seen.get() == 2 {
+            let first = if is_mended(folder, "p/f") { ("p", "q") } else { ("q", "p") };
+            let (from, to) = (folder.join(first.1).join("x"), folder.join(first.0).join("y"));
+            contents.while_moving(&[None], || std::fs::rename(from, to).unwrap());
+        }
+        false
+    };
+    assert!(contents.look_through(true, &moving, &mut crypto()).unwrap());
+    assert!(seen.get() > 4, "once more");
+    for name in ["p/f", "p/x/f", "p/y/f", "q/f", "q/x/f", "q/y/f"] {
+        assert!(!folder.join(name).exists() || is_mended(folder, name), "{name}");
+    }
+}
+
+#[test]
+fn a_torn_file_is_found_after_its_owner_closed_the_folder() {
+    as_user(|folder| {
+        tear(folder, &["d/e/f".to_owned()]);
+        let contents = start(folder).unwrap();
+        set_mode(&folder.join("d/e/f"), 0);
+        set_mode(&folder.join("d/e"), 0o100);
+        set_mode(&folder.join("d"), 0);
+        assert!(contents.look_through(true, &|| false, &mut crypto()).unwrap());
+        assert_eq!(mode(&folder.join("d")), 0);
+        set_mode(&folder.join("d"), 0o700);
+        assert_eq!(mode(&folder.join("d/e")), 0o100);
+        assert_eq!(mode(&folder.join("d/e/f")), 0);
+        assert!(is_mended(folder, "d/e/f"));
+    });
+}
+
 #[test]
 fn a_volume_is_started_once() {
     let folder = tempfile::tempdir().unwrap();

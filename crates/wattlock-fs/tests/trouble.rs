@@ -132,9 +132,9 @@ fn looking_through_mends_every_file_and_is_remembered() {
     let store = torn(&mut crypto);
     let contents = start(&store, &mut crypto);
     assert!(contents.may_be_torn());
-    assert!(!contents.look_through(&|| true, &mut crypto).unwrap());
+    assert!(!contents.look_through(true, &|| true, &mut crypto).unwrap());
     assert!(contents.may_be_torn(), "it was stopped");
-    assert!(contents.look_through(&|| false, &mut crypto).unwrap());
+    assert!(contents.look_through(true, &|| false, &mut crypto).unwrap());
     assert!(!contents.may_be_torn());
     let (file, place) = store.open("torn").unwrap();
     assert_eq!(contents.len_of(place.inode, file.len().unwrap()), 2 * 4096);
@@ -158,6 +158,116 @@ fn after_a_hundred_crashes_no_torn_file_is_forgotten() {
     let (file, place) = store.open("torn").unwrap();
     let content = contents.open(file, place, &mut crypto).unwrap();
     assert!(whole(&content, &mut crypto) == pattern(20_000, 1)[..2 * 4096]);
+}
+
+/// Whether a file that a crash left torn is whole up to there.
+fn is_mended(contents: &Contents<SimStore>, store: &SimStore, name: &str, crypto: &mut Dispatcher) -> bool {
+    let (file, place) = store.open(name).unwrap();
+    let content = contents.open(file, place, crypto).unwrap();
+    whole(&content, crypto) == pattern(20_000, 1)[..2 * 4096]
+}
+
+#[test]
+fn a_torn_file_that_may_not_be_looked_at_is_not_forgotten() {
+    let mut crypto = crypto();
+    let store = torn(&mut crypto);
+    store.hide("torn", true);
+    for _ in 0..2 {
+        let contents = start(&store, &mut crypto);
+        assert!(!contents.look_through(true, &|| false, &mut crypto).unwrap());
+        let lines = contents.take_lines();
+        assert!(lines.iter().any(|line| line.starts_with("torn: ")), "{lines:?}");
+        assert!(contents.may_be_torn());
+        contents.checkpoint(&mut crypto).unwrap();
+    }
+    let contents = start(&store, &mut crypto);
+    store.hide("torn", false);
+    assert!(is_mended(&contents, &store, "torn", &mut crypto));
+}
+
+#[test]
+fn where_others_rename_nothing_is_forgotten() {
+    let mut crypto = crypto();
+    let store = torn(&mut crypto);
+    let contents = start(&store, &mut crypto);
+    assert!(!contents.look_through(false, &|| false, &mut crypto).unwrap());
+    assert!(contents.may_be_torn());
+    assert_eq!(contents.take_lines(), ["torn: kept 8192 bytes; what followed had not been synced"]);
+}
+
+#[test]
+fn a_rename_of_a_file_that_was_opened_hides_nothing() {
+    let mut crypto = crypto();
+    let store = torn(&mut crypto);
+    let contents = start(&store, &mut crypto);
+    let inode = |name| store.open(name).unwrap().1.inode;
+    assert!(is_mended(&contents, &store, "torn", &mut crypto));
+    let walks = store.walks();
+    let rename = |inodes: &[Option<(u64, u64)>]| {
+        contents.while_moving(inodes, || ());
+        false
+    };
+    assert!(contents.look_through(true, &|| rename(&[Some(inode("torn"))]), &mut crypto).unwrap());
+    assert_eq!(store.walks() - walks, 1);
+    drop(contents);
+
+    let store = torn(&mut crypto);
+    let contents = start(&store, &mut crypto);
+    let rename = || {
+        contents.while_moving(&[None], || ());
+        false
+    };
+    assert!(!contents.look_through(true, &rename, &mut crypto).unwrap(), "names never rest");
+    assert!(contents.may_be_torn());
+    let begun =
+        || contents.while_moving(&[None], || contents.look_through(true, &|| false, &mut support::crypto()));
+    assert!(!begun().unwrap(), "a rename that goes on");
+}
+
+#[test]
+fn after_a_hundred_crashes_a_torn_file_that_may_not_be_looked_at_is_not_forgotten() {
+    let mut crypto = crypto();
+    let store = torn(&mut crypto);
+    store.hide("torn", true);
+    for round in 0..100 {
+        let contents = start(&store, &mut crypto);
+        let name = format!("file{round}");
+        let (file, place) = store.create(&name);
+        let content = contents.create(file, place, &mut crypto).unwrap();
+        let text = pattern(9000, round);
+        content.write(&text, 0, &mut crypto).unwrap();
+        content.sync(&mut crypto).unwrap();
+        content.write(&pattern(90_000, 7), 9000, &mut crypto).unwrap();
+        drop((content, contents));
+        if round % 20 == 19 {
+            // What was synced is there after a power cut, whether or not the file's id is from a range.
+            let crashed = store.crash(store.operations(), &mut |_| 0);
+            let contents = start(&crashed, &mut crypto);
+            let (file, place) = crashed.open(&name).unwrap();
+            let content = contents.open(file, place, &mut crypto).unwrap();
+            assert!(whole(&content, &mut crypto).starts_with(&text), "{round}");
+        }
+    }
+    let contents = start(&store, &mut crypto);
+    store.hide("torn", false);
+    assert!(is_mended(&contents, &store, "torn", &mut crypto));
+}
+
+#[test]
+fn after_a_hundred_crashes_a_file_that_cannot_be_read_keeps_nobody_from_starting() {
+    let mut crypto = crypto();
+    let store = torn(&mut crypto);
+    store.fail_reads("torn", true);
+    for round in 0..100 {
+        let (contents, recovered) = Contents::start(store.clone(), &volume(), &mut crypto).unwrap();
+        let told = recovered.lines.iter().any(|line| line.starts_with("torn: "));
+        assert_eq!(told, round >= 53, "{round}: {:?}", recovered.lines);
+        let (file, place) = store.create(&format!("file{round}"));
+        contents.create(file, place, &mut crypto).unwrap();
+    }
+    let contents = start(&store, &mut crypto);
+    store.fail_reads("torn", false);
+    assert!(is_mended(&contents, &store, "torn", &mut crypto));
 }
 
 #[test]
@@ -315,6 +425,70 @@ fn a_checkpoint_that_failed_anywhere_is_made_up_for() {
         if failing >= 7 {
             assert!(!failed, "every sync of a checkpoint has failed once");
         }
+    }
+}
+
+#[test]
+fn a_page_that_is_lost_keeps_nothing_else_from_its_place() {
+    let mut crypto = crypto();
+    for removed in [false, true] {
+        let store = SimStore::default();
+        let contents = start(&store, &mut crypto);
+        let (file, place) = store.create("lost");
+        let content = contents.create(file, place, &mut crypto).unwrap();
+        let mut bad = pattern(50_000, 3);
+        content.write(&bad, 0, &mut crypto).unwrap();
+        let (file, place) = store.create("file");
+        let other = contents.create(file, place, &mut crypto).unwrap();
+        let mut model = pattern(9000, 1);
+        other.write(&model, 0, &mut crypto).unwrap();
+        other.sync(&mut crypto).unwrap();
+        other.write(b"other", 100, &mut crypto).unwrap();
+        other.sync(&mut crypto).unwrap();
+        model[100..105].copy_from_slice(b"other");
+        store.fail_syncs(1);
+        assert!(content.sync(&mut crypto).is_err());
+        // Memory gives the page back, and the disk never had it: of chunk 3, and of the header.
+        let mut stored = store.bytes("lost");
+        stored[..96].fill(0);
+        stored[96 + 3 * 4136..][..1000].fill(0);
+        store.put("lost", &stored);
+        if removed {
+            store.remove("lost");
+        }
+        drop(content);
+        contents.checkpoint(&mut crypto).unwrap();
+        assert!(!contents.wants_checkpoint(true));
+        assert!(after_crash(&store, &mut crypto) == model);
+        if removed {
+            assert_eq!(contents.take_lines(), [""; 0]);
+            continue;
+        }
+        let line = "lost: lost of chunks 3 to 3: the disk refused them, and memory has them no longer";
+        assert_eq!(contents.take_lines(), [line]);
+        let open = |crypto: &mut Dispatcher, contents: &Contents<SimStore>, store: &SimStore| {
+            let (file, place) = store.open("lost").unwrap();
+            contents.open(file, place, crypto).unwrap()
+        };
+        // Whoever syncs it hears of it, as long as it is so; everything else of it is durable.
+        let content = open(&mut crypto, &contents, &store);
+        for _ in 0..2 {
+            assert_eq!(content.sync(&mut crypto).unwrap_err().errno(), 5);
+            contents.checkpoint(&mut crypto).unwrap();
+        }
+        let crashed = store.crash(store.operations(), &mut |_| 0);
+        let after = start(&crashed, &mut crypto);
+        let rest = open(&mut crypto, &after, &crashed);
+        let mut got = vec![0; 50_000];
+        assert!(rest.read(&mut got[..3 * 4096], 0, &mut crypto).unwrap() == 3 * 4096);
+        assert!(rest.read(&mut got[4 * 4096..], 4 * 4096, &mut crypto).unwrap() == 50_000 - 4 * 4096);
+        assert!(rest.read(&mut got[3 * 4096..][..10], 3 * 4096, &mut crypto).is_err());
+        assert!(got[..3 * 4096] == bad[..3 * 4096] && got[4 * 4096..] == bad[4 * 4096..]);
+        // Written anew, it is whole.
+        content.write(&pattern(4096, 9), 3 * 4096, &mut crypto).unwrap();
+        bad[3 * 4096..4 * 4096].copy_from_slice(&pattern(4096, 9));
+        content.sync(&mut crypto).unwrap();
+        assert!(whole(&content, &mut crypto) == bad);
     }
 }
 

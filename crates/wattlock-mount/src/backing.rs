@@ -206,12 +206,12 @@ pub trait Backing: Send + Sync + 'static {
         false
     }
 
-    /// Opens every content that may be torn, until `stop` says so.
+    /// Opens every content that may be torn, until `stop` says so. `alone` says that nobody else renames in the folder.
     ///
     /// # Errors
-    /// [`Error::Io`].
-    fn look_through(&self, stop: &dyn Fn() -> bool, thread: &mut Self::Thread) -> Result<()> {
-        let _ = (stop, thread);
+    /// [`Error::Engine`].
+    fn look_through(&self, alone: bool, stop: &dyn Fn() -> bool, thread: &mut Self::Thread) -> Result<()> {
+        let _ = (alone, stop, thread);
         Ok(())
     }
 

@@ -236,7 +236,8 @@ fn mend<B: Backing>(inner: &Arc<Inner<B>>, ended: &Arc<AtomicBool>) -> Option<st
     let work = move || {
         let _ = rustix::process::nice(19);
         let stop = || ended.load(Ordering::SeqCst);
-        if let Err(error) = inner.on_thread(|thread, _| inner.backing.look_through(&stop, thread)) {
+        let alone = !inner.behaviour.shared;
+        if let Err(error) = inner.on_thread(|thread, _| inner.backing.look_through(alone, &stop, thread)) {
             (inner.behaviour.log)(&format!("looking for what a crash left torn: {error}"));
         }
     };

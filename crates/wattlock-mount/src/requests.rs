@@ -325,13 +325,17 @@ impl<B: Backing> Inner<B> {
     }
 
     /// Copies inside the process. What is a hole in the source becomes zeros in the target.
-    fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64) -> Result<u32> {
+    fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64, request: &Request) -> Result<u32> {
         let source = self.files.get(from.0).ok_or_else(|| errno(Errno::BADF))?;
         let target = self.files.get(to.0).ok_or_else(|| errno(Errno::BADF))?;
         let (reads, writes) = (&source.opened.content, &target.opened.content);
         let len = len.min(COPY_AT_ONCE);
         let mut done = 0;
         self.on_thread(|thread, buffer| {
+            match request.uid() {
+                0 => self.drop_capability(target.number, thread),
+                _ => self.drop_privileges(target.number, Some(request.gid()), thread)?,
+            }
             let result = loop {
                 let step = (len - done).min(LARGEST.into()) as usize;
                 let buffer = filled(buffer, step);
@@ -1112,7 +1116,7 @@ impl<B: Backing> Filesystem for Door<B> {
 
     fn copy_file_range(
         &self,
-        _request: &Request,
+        request: &Request,
         _from: INodeNo,
         from_handle: Fh,
         from_offset: u64,
@@ -1124,7 +1128,7 @@ impl<B: Backing> Filesystem for Door<B> {
         reply: ReplyWrite,
     ) {
         self.count(Op::Other);
-        match self.inner.copy((from_handle.0, from_offset), (to_handle.0, to_offset), len) {
+        match self.inner.copy((from_handle.0, from_offset), (to_handle.0, to_offset), len, request) {
             Ok(done) => reply.written(done),
             Err(error) => reply.error(self.inner.refuse(&error, || self.inner.described(to.0))),
         }

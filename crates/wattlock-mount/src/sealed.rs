@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use wattlock::policy::MAX_ENGINES;
 use wattlock::{Dispatcher, Runtime};
@@ -109,6 +109,20 @@ impl Sealed {
             }
         }
         done
+    }
+
+    /// Does something that gives entries other names: who looks for what a crash left torn hears of it.
+    fn while_moving<T>(&self, entries: &[(&Folder, &Entry)], work: impl FnOnce() -> T) -> T {
+        if !self.contents.may_be_torn() {
+            return work();
+        }
+        let inode = |(folder, entry): &(&Folder, &Entry)| {
+            let stat = rustix::fs::statat(folder.fd(), &*entry.stored, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            file.then_some((stat.st_dev, stat.st_ino))
+        };
+        let inodes: Vec<_> = entries.iter().map(inode).collect();
+        self.contents.while_moving(&inodes, work)
     }
 
     /// The policy is told how many files have operations in flight.
@@ -252,11 +266,14 @@ impl Backing for Sealed {
     }
 
     fn hard_link(&self, from: (&Folder, &Entry), to: (&Folder, &Entry)) -> Result<()> {
-        self.tree.hard_link(from, to)
+        self.while_moving(&[from], || self.tree.hard_link(from, to))
     }
 
     fn rename(&self, from: (&Folder, &Entry), to: (&Folder, &Entry), flags: RenameFlags) -> Result<()> {
-        self.tree.rename(from, to, flags)
+        // In an exchange both move.
+        let both = [from, to];
+        let moved = if flags.contains(RenameFlags::EXCHANGE) { &both[..] } else { &both[..1] };
+        self.while_moving(moved, || self.tree.rename(from, to, flags))
     }
 
     fn remove(&self, folder: &Folder, entry: &Entry, folder_itself: bool) -> Result<()> {
@@ -328,11 +345,11 @@ impl Backing for Sealed {
         self.contents.may_be_torn()
     }
 
-    fn look_through(&self, stop: &dyn Fn() -> bool, thread: &mut Dispatcher) -> Result<()> {
+    fn look_through(&self, alone: bool, stop: &dyn Fn() -> bool, thread: &mut Dispatcher) -> Result<()> {
         // Folders first: that contents may be torn is what says that a folder's record may be.
-        self.tree.look_through(stop, thread)?;
-        self.contents.look_through(stop, thread)?;
-        self.tree.set_crashed(self.contents.may_be_torn());
+        let whole = self.tree.look_through(stop, thread)?;
+        self.contents.look_through(alone, stop, thread)?;
+        self.tree.set_crashed(!whole || self.contents.may_be_torn());
         Ok(())
     }
 

@@ -82,7 +82,10 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         return Err(wattlock_files::Error::Interrupted.into());
     }
     if let Some(contents) = &contents {
-        contents.all_were_opened();
+        contents.look_through(true, &stop, crypto)?;
+        for line in contents.take_lines() {
+            say!("note: {line}");
+        }
         contents.checkpoint(crypto)?;
     }
     tree.sync_all()?;

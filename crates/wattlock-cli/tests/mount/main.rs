@@ -251,7 +251,8 @@ def privileges():
                 os._exit(1)
         return os.waitpid(child, 0)[1], oct(os.stat("suid").st_mode)
     return [change(work) for work in (lambda f: os.pwrite(f, b"y", 0), lambda f: os.ftruncate(f, 3),
-        lambda f: call("fallocate", f, 3, ctypes.c_long(0), ctypes.c_long(4096)))]
+        lambda f: call("fallocate", f, 3, ctypes.c_long(0), ctypes.c_long(4096)),
+        lambda f: os.copy_file_range(f, f, 100, 0, 2000))]
 told("privileges", privileges)
 told("setgid", lambda: (os.mkdir("sg"), os.chmod("sg", 0o2755), os.mkdir("sg/in"), oct(os.stat("sg/in").st_mode)))
 told("many", lambda: (os.mkdir("many"), [put(f"many/{i}", b"%d" % i) for i in range(1500)][:0], len(os.listdir("many")), get("many/777")))

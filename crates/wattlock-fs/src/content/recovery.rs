@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use rustix::fs::Timespec;
@@ -189,13 +190,19 @@ impl<S: Store> Shared<S> {
             })?;
             self.store.sync_all().map_err(synced)?;
         }
-        if ranges.len() > RANGES {
+        if ranges.len() >= RANGES {
             // The journal's head has no room for more: now all files are looked at, and none is forgotten.
             *write_lock(&self.unclean) = ranges.clone();
-            if self.look_through(&|| false, crypto)? {
+            if self.look_through(true, &|| false, crypto)? {
                 ranges.clear();
             }
             lines.append(&mut lock(&self.lines));
+            if ranges.len() > RANGES {
+                // Only an earlier version's journal has so many.
+                lines.push(
+                    "torn files may stay so: too many unclean ends before all could be looked at".into(),
+                );
+            }
         }
         if found.fresh {
             // Both heads are written before the first record: one that is missing later was removed.
@@ -337,47 +344,63 @@ impl<S: Store> Shared<S> {
         missed.filter(|_| !moved.borrow().is_empty()).map_or(Ok(()), |missed| Err(refused(missed)))
     }
 
-    /// Opens every file once, so that what is torn is mended. Says whether every file was seen: `stop` did not say so
-    /// before, and nothing was refused or unreadable.
+    /// Opens every file once, so that what is torn is mended, and again if names moved meanwhile. Says whether every
+    /// file was seen: `stop` did not say so before, nothing was refused or unreadable, and nothing moved that a walk may
+    /// have missed. Only those moves are known that [`Contents::while_moving`](super::Contents::while_moving) hears of:
+    /// where there are others, this is not `alone`.
     pub(super) fn look_through(
         self: &Arc<Self>,
+        alone: bool,
         stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<bool, Error> {
-        let (mut failed, mut stopped, mut missed) = (None, false, 0);
-        let found = &mut |place: Place, file: std::io::Result<S::File>| {
-            let path = String::from_utf8_lossy(&place.path).into_owned();
-            let opened = match file {
-                Ok(file) => {
-                    let _epoch = read_lock(&self.epoch);
-                    self.open(file, place, crypto).map(drop)
-                }
-                Err(error) => Err(Error::io("looking for what a crash left torn", error)),
-            };
-            match opened {
-                // What is damaged for another reason stays so.
-                Ok(()) | Err(Error::Damaged(_)) => {}
-                Err(error @ Error::Io { .. }) => {
-                    missed += 1;
-                    if missed <= LINES {
-                        lock(&self.lines).push(format!("{path}: {error}"));
+        for _ in 0..PASSES {
+            let before = self.moved.load(Ordering::SeqCst);
+            let (mut failed, mut stopped, mut missed, mut moved) = (None, false, 0, false);
+            let found = &mut |place: Place, file: std::io::Result<S::File>| {
+                let path = String::from_utf8_lossy(&place.path).into_owned();
+                let opened = match file {
+                    Ok(file) => {
+                        let _epoch = read_lock(&self.epoch);
+                        self.open(file, place, crypto).map(drop)
                     }
+                    Err(error) => Err(Error::io("looking for what a crash left torn", error)),
+                };
+                match opened {
+                    // What is damaged for another reason stays so.
+                    Ok(()) | Err(Error::Damaged(_)) => {}
+                    Err(Error::Io { source, .. }) if is_move(&source) => moved = true,
+                    Err(error @ Error::Io { .. }) => {
+                        missed += 1;
+                        if missed <= LINES {
+                            lock(&self.lines).push(format!("{path}: {error}"));
+                        }
+                    }
+                    Err(error) => failed = Some(error),
                 }
-                Err(error) => failed = Some(error),
+                stopped = stop();
+                !stopped && failed.is_none()
+            };
+            self.store.walk(false, &mut |_| true, found);
+            if let Some(error) = failed {
+                return Err(error);
             }
-            stopped = stop();
-            !stopped && failed.is_none()
-        };
-        self.store.walk(false, &mut |_| true, found);
-        if let Some(error) = failed {
-            return Err(error);
+            if missed > 0 {
+                let rest = "the next start looks again for what a crash left torn";
+                lock(&self.lines).push(format!("not looked at: {missed}; {rest}"));
+            }
+            if stopped || missed > 0 || !alone {
+                return Ok(false);
+            }
+            let moving = self.moving.load(Ordering::SeqCst) > 0;
+            if !moved && !moving && self.moved.load(Ordering::SeqCst) == before {
+                return Ok(true);
+            }
         }
-        if missed > 0 {
-            let line =
-                format!("not looked at: {missed}; the next start looks again for what a crash left torn");
-            lock(&self.lines).push(line);
-        }
-        Ok(!stopped && missed == 0)
+        let line =
+            "folders were renamed all the while: the next start looks again for what a crash left torn";
+        lock(&self.lines).push(line.to_owned());
+        Ok(false)
     }
 
     /// Header and key of a file, if it is the one with this id.
