@@ -655,7 +655,10 @@ impl<S: Store> Shared<S> {
     /// Remembers chunks that are lost, and says so: no sync of such a file acknowledges them.
     fn give_up(&self, contents: Vec<(Arc<Content<S>>, (u64, u64))>) {
         for (content, chunks) in &contents {
-            content.state_mut().lost = Some(*chunks);
+            let mut state = content.state_mut();
+            let earlier = state.lost.unwrap_or(*chunks);
+            state.lost = Some((earlier.0.min(chunks.0), earlier.1.max(chunks.1)));
+            drop(state);
             let path = String::from_utf8_lossy(&content.place.path);
             let (first, last) = chunks;
             let why = "the disk refused them, and memory has them no longer";
