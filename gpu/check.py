@@ -7,7 +7,10 @@ library; changes no setting of the card. Phases, of which each adds to OUT.json 
   load      which images load, and which kernels they have
   correct   every kind on the GPU gives the bytes that it gives on the CPU (which the tests compared with OpenSSL):
             message lengths around all borders, gaps, tables, in place, altered tags; GHASH by clmad and by integers
+  limits    what bounds the kernels: lop3 and clmad a second, bytes a second of copies within memory and over the bus
   rates     GB/s in device memory, by kind and message size; time is the host's, around launches and an event
+  joules    nJ a byte of sealing with AES-256-GCM, by NVML's energy counter of the board
+  program   `wattlock bench gpu`, if the bundle has the program: files of the host by CPU, GPU and both, files to the GPU
 
 DRIVER= names another library than libcuda.so.1: the stand-in's figures are labelled so and mean nothing.
 """
@@ -16,7 +19,9 @@ import json
 import os
 import pathlib
 import random
+import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -24,6 +29,15 @@ sys.path[:0] = [str(HERE), str(HERE / "host")]
 from kernels import BLOCK, KEY_AREA, PLANS, ROW, SEGMENT, TILE, VERSION, Library, Run, units  # noqa: E402
 
 OPENS = {"gcm-seal": "gcm-open", "gcm-seal-i": "gcm-open-i", "chacha-seal": "chacha-open"}
+
+
+# Kernels of rates.cu: operations of a thread and round.
+LIMITS = {"wl_rate_lop3": 64, "wl_rate_clmad": 64, "wl_rate_copy": 0}
+
+
+class Rate(ctypes.Structure):
+    _fields_ = [("source", ctypes.c_uint64), ("target", ctypes.c_uint64), ("rounds", ctypes.c_uint32),
+                ("units", ctypes.c_uint32)]
 
 
 class Driver:
@@ -82,7 +96,7 @@ class Driver:
             yield "stand-in", b"stand-in\0"
             return
         major, minor = self.capability
-        for stem in ("wattlock", "wattlock_i"):
+        for stem in ("wattlock", "wattlock_i", "rates"):
             fit = []
             for path in folder.glob(f"{stem}.sm_*.cubin"):
                 chip = int(path.name.split("sm_")[1].split(".")[0])
@@ -131,7 +145,7 @@ class Device(Library):
         self.driver.call("cuModuleLoadData", ctypes.byref(module), data)
         self.modules.append(module)
         found = []
-        for kernel in sorted({k for _, _, plan in PLANS.values() for k, _ in plan} | {"wl_aes_key"}):
+        for kernel in sorted({k for _, _, plan in PLANS.values() for k, _ in plan} | {"wl_aes_key", *LIMITS}):
             function = ctypes.c_void_p()
             if self.driver.library.cuModuleGetFunction(ctypes.byref(function), module, kernel.encode()) == 0:
                 self.functions[kernel] = function
@@ -141,9 +155,9 @@ class Device(Library):
     def memory(self, content, align=256, offset=0):
         return Lent(self.driver, content, align, offset)
 
-    def enqueue(self, kernel, blocks, run):
+    def enqueue(self, kernel, blocks, run, block=BLOCK):
         parameters = (ctypes.c_void_p * 1)(ctypes.addressof(run))
-        self.driver.call("cuLaunchKernel", self.functions[kernel], max(1, blocks), 1, 1, BLOCK, 1, 1, 0,
+        self.driver.call("cuLaunchKernel", self.functions[kernel], max(1, blocks), 1, 1, block, 1, 1, 0,
                          self.driver.stream, parameters, None)
 
     def launch(self, kernel, blocks, run, parts=1):
@@ -240,6 +254,105 @@ def rates(device, total, until):
     return found
 
 
+def best(driver, work, rounds=3):
+    """Seconds of the fastest round; one before them is not counted."""
+    seconds = []
+    for _ in range(rounds + 1):
+        begin = time.perf_counter()
+        work()
+        driver.wait()
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds[1:])
+
+
+def limits(device, total):
+    """What bounds the kernels. A kernel that the image has not is not measured."""
+    driver, found, block = device.driver, {}, 256
+    blocks = driver.about["multiprocessors"] * 8
+    source, target = device.memory(bytes(total)), device.memory(bytes(max(total, blocks * block * 8)))
+    for kernel, operations in LIMITS.items():
+        if kernel not in device.functions:
+            found[kernel] = None
+            continue
+        rate = Rate(source.at, target.at, 4096, total // 16)
+        seconds = best(driver, lambda: device.enqueue(kernel, blocks, rate, block))
+        if operations:
+            found[kernel] = {"per_s": blocks * block * rate.rounds * operations / seconds}
+        else:  # read and written
+            found[kernel] = {"gb_per_s": 2 * total / seconds / 1e9}
+    host = driver.staging(total)
+    size = ctypes.c_size_t(total)
+    at, pinned = ctypes.c_uint64(target.at), ctypes.c_void_p(host)
+    into = best(driver, lambda: driver.call("cuMemcpyHtoDAsync_v2", at, pinned, size, driver.stream))
+    back = best(driver, lambda: driver.call("cuMemcpyDtoHAsync_v2", pinned, at, size, driver.stream))
+    found["host_to_device_gb_per_s"], found["device_to_host_gb_per_s"] = total / into / 1e9, total / back / 1e9
+    return found
+
+
+def joules(device, total, seconds):
+    """The board's energy counter around sealing; NVML changes nothing here. NVML= names another library."""
+    try:
+        nvml = ctypes.CDLL(os.environ.get("NVML", "libnvidia-ml.so.1"))
+        if nvml.nvmlInit_v2():
+            return {"why_not": "NVML does not start"}
+        board, counter = ctypes.c_void_p(), ctypes.c_ulonglong()
+        if nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(board)):
+            return {"why_not": "NVML has no board"}
+
+        def energy():
+            if nvml.nvmlDeviceGetTotalEnergyConsumption(board, ctypes.byref(counter)):
+                raise OSError("the board has no energy counter")
+            return counter.value / 1e3
+
+        length = 16384
+        count, area = total // length, device.key("gcm-seal", bytes(range(32)))
+        data, nonces, tags = device.memory(bytes(total)), device.memory(bytes(16 * count)), device.memory(bytes(16 * count))
+        tiles = units(count * units(length, ROW), TILE)
+        scratch = device.memory(bytes(count * 32 + (tiles + 1) * 32))
+        run = Run(version=VERSION, messages=count, key_bytes=32, units=count * units(length, ROW), input=data.at,
+                  output=data.at, input_stride=length, output_stride=length, length=length, last_length=length,
+                  key=area.at, nonces=nonces.at, nonce_stride=12, aad=nonces.at, tags=tags.at, tag_stride=16,
+                  last_tag=tags.at + 16 * (count - 1), scratch=scratch.at)
+        blocks = {"T": units(tiles, 4), "E": units(count, 128), "M": units(count, 4096)}
+        idle_from, begin = energy(), time.perf_counter()
+        time.sleep(seconds / 2)
+        idle_w = (energy() - idle_from) / (time.perf_counter() - begin)
+        done, used, begin = 0, energy(), time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            for kernel, counts in PLANS["gcm-seal"][2]:
+                device.enqueue(kernel, blocks[counts], run)
+            device.driver.wait()
+            done += total
+        took, used = time.perf_counter() - begin, energy() - used
+        return {"work": "aes-256-gcm", "seconds": took, "bytes": done, "joules": used, "idle_watts": idle_w,
+                "nj_per_byte": used / done * 1e9, "nj_per_byte_above_idle": (used - idle_w * took) / done * 1e9}
+    except (OSError, AttributeError) as error:
+        return {"why_not": str(error)}
+
+
+def program(folder, size, until):
+    """The program's own bench: it looks for driver and kernels as an installed one does."""
+    path = folder / "wattlock"
+    left = until - time.monotonic()
+    if not path.exists():
+        return {"why_not": "the bundle has no program"}
+    if left < 20:
+        return {"why_not": "no time is left"}
+    environment = dict(os.environ, WATTLOCK_GPU_IMAGES=str(folder))
+    if "DRIVER" in os.environ:
+        environment["WATTLOCK_CUDA_DRIVER"] = os.environ["DRIVER"]
+    with tempfile.TemporaryDirectory() as cache:
+        environment["XDG_CACHE_HOME"] = cache
+        try:
+            done = subprocess.run([str(path), "bench", "gpu", "--size", str(size), "--rounds", "3", "--json", "-"],
+                                  env=environment, capture_output=True, timeout=left, check=False)
+        except subprocess.TimeoutExpired:
+            return {"why_not": "it took too long"}
+    if done.returncode:
+        return {"why_not": done.stderr.decode(errors="replace").strip()}
+    return {"sheet": json.loads(done.stdout)}
+
+
 def main():
     if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
@@ -268,7 +381,12 @@ def main():
         sys.exit("no image for this chip loads")
     checked = correct(device, Library(folder / "libwattlock_gpu_host.so"))
     phase("correct", checked)
-    phase("rates", {"rows": rates(device, 1 << (21 if driver.stand_in else 30), until)})
+    # The stand-in's figures mean nothing: it does as little as it can.
+    bits = 21 if driver.stand_in else 30
+    phase("limits", limits(device, 1 << min(bits, 28)))
+    phase("rates", {"rows": rates(device, 1 << bits, until)})
+    phase("joules", joules(device, 1 << min(bits, 28), 0.2 if driver.stand_in else 6))
+    phase("program", program(folder, 1 << bits, until))
     sys.exit(1 if checked["wrong"] else 0)
 
 

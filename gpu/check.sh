@@ -3,4 +3,4 @@
 # Python; no network, no compiler. Changes no setting of the card. At most eight minutes; OUT.json grows by phases.
 set -euo pipefail
 here=$(realpath "$(dirname "$0")")
-timeout 480 python3 "$here/check.py" "$here" "${1:-gpu-check.json}" 240
+timeout 480 python3 "$here/check.py" "$here" "${1:-gpu-check.json}" 400

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compiles the kernels with NVRTC: compile.py NVRTC_FOLDER OUT_FOLDER CHIP...
 
-CHIP is a capability as sm_90 has it (cubin) or compute_80 (PTX). For each, two images: wattlock.CHIP.cubin and
-wattlock_i.CHIP.cubin (GHASH by integer multiplication). A PTX image is wattlock.CHIP.ptx. The compiler's report of
+CHIP is a capability as sm_90 has it (cubin) or compute_80 (PTX). For each, three images: wattlock.CHIP.cubin,
+wattlock_i.CHIP.cubin (GHASH by integer multiplication) and rates.CHIP.cubin (for check.py). A PTX image is
+wattlock.CHIP.ptx. The compiler's report of
 registers and spills goes to wattlock.CHIP.log. Only the standard library is used; no CUDA toolkit, no host compiler.
 """
 import ctypes
@@ -23,7 +24,7 @@ def load(folder):
     return ctypes.CDLL(str(libraries[0]))
 
 
-def compile_one(nvrtc, chip, integer):
+def compile_one(nvrtc, chip, source, integer):
     def call(name, *arguments):
         code = getattr(nvrtc, name)(*arguments)
         if code:
@@ -39,7 +40,7 @@ def compile_one(nvrtc, chip, integer):
 
     texts = [(KERNELS / name).read_bytes() for name in HEADERS]
     program = ctypes.c_void_p()
-    call("nvrtcCreateProgram", ctypes.byref(program), (KERNELS / "wattlock.cu").read_bytes(), b"wattlock.cu",
+    call("nvrtcCreateProgram", ctypes.byref(program), (KERNELS / source).read_bytes(), source.encode(),
          len(HEADERS), (ctypes.c_char_p * len(HEADERS))(*texts),
          (ctypes.c_char_p * len(HEADERS))(*[name.encode() for name in HEADERS]))
     options = [f"--gpu-architecture={chip}", "--std=c++17", "--device-as-default-execution-space"]
@@ -68,9 +69,10 @@ def main():
     nvrtc, out = load(sys.argv[1]), pathlib.Path(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
     for chip in sys.argv[3:]:
-        for stem, integer in (("wattlock", False), ("wattlock_i", True)):
+        for stem, source, integer in (("wattlock", "wattlock.cu", False), ("wattlock_i", "wattlock.cu", True),
+                                      ("rates", "rates.cu", False)):
             try:
-                image, log = compile_one(nvrtc, chip, integer)
+                image, log = compile_one(nvrtc, chip, source, integer)
             except RuntimeError as error:
                 sys.exit(str(error))
             suffix = "cubin" if chip.startswith("sm_") else "ptx"

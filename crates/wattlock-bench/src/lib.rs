@@ -14,6 +14,7 @@ mod dispatch;
 mod engines;
 mod files;
 mod fs;
+mod gpu;
 pub mod https;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
@@ -69,6 +70,9 @@ enum What {
     /// A mounted volume, with gocryptfs and the same layer without cryptography beside it
     #[command(after_help = "Example:\n  wattlock bench fs --dir /dev/shm --rounds 5 --chunk 4K,16K")]
     Fs(fs::Settings),
+    /// A GPU: copies, kernels in its memory, files into its memory, and files by CPU, GPU and both
+    #[command(after_help = "Example:\n  wattlock bench gpu --size 1G --rounds 5 --json gpu.json")]
+    Gpu(gpu::Settings),
     /// First use without a profile, later uses, and loading the runtime and the provider
     #[command(after_help = "Example:\n  wattlock bench start")]
     Start,
@@ -95,6 +99,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Some(What::Files(settings)) => files::run(settings, record),
         Some(What::Compress(settings)) => compress::run(settings, choice, record),
         Some(What::Fs(settings)) => fs::run(settings, record),
+        Some(What::Gpu(settings)) => gpu::run(settings, record),
         Some(What::Start) => start::run(choice, record),
         Some(What::Lanes(settings)) => lanes::run(settings, record),
         Some(What::Stream(settings)) => stream::run(settings, record),
@@ -105,7 +110,10 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
 impl Command {
     /// Whether it has something to clean up when it is interrupted.
     pub fn cleans_up(&self) -> bool {
-        matches!(self.what, Some(What::Https(_) | What::Compress(_) | What::Fs(_) | What::Stream(_)))
+        let what = self.what.as_ref();
+        what.is_some_and(|what| {
+            matches!(what, What::Https(_) | What::Compress(_) | What::Fs(_) | What::Gpu(_) | What::Stream(_))
+        })
     }
 }
 

@@ -118,8 +118,9 @@ fn print_all(runtime: &Runtime) -> Result<()> {
     for (name, why) in wattlock::missing_engines() {
         say!("Not here: {name}: {why}");
     }
-    if let Err(why) = wattlock_shell::setup::gpu() {
-        say!("Not here: cuda: {why}");
+    match wattlock_shell::setup::gpu() {
+        Err(why) => say!("Not here: cuda: {why}"),
+        Ok(_) => gpu_data(runtime)?,
     }
     say!("Not here: {CARDS}");
     let cpu = Summary::here(runtime);
@@ -148,6 +149,43 @@ fn print_all(runtime: &Runtime) -> Result<()> {
     put!("{}", text::table(&["kind", "size", "engine", "why"], &rows));
     if rows.iter().any(|row| row[3] == NO_COST) {
         say!("\n`wattlock calibrate` measures what has no calibrated cost (a few seconds with --quick)");
+    }
+    Ok(())
+}
+
+/// Kinds for which rates on a GPU are told.
+const GPU_KINDS: [Kind; 2] = [Kind::Aes256GcmSeal, Kind::ChaCha20Poly1305Seal];
+/// What is measured in the GPU's memory: bytes, message, rounds. Some milliseconds on hardware.
+const GPU_SAMPLE: (usize, usize, usize) = (64 << 20, 64 << 10, 3);
+/// A request of the host's data for which the choice is told.
+const HOST_SAMPLE: usize = 4 << 20;
+
+/// Who does data of the host's and data of the GPU's, at which rates: the former as calibrated, the latter measured now.
+fn gpu_data(runtime: &Runtime) -> Result<()> {
+    let rate = |bytes: f64| format!("{:.1} GB/s", bytes / 1e9);
+    for kind in GPU_KINDS {
+        let costs = costs(runtime.machine(), kind, HOST_SAMPLE);
+        let known: Vec<String> = costs
+            .iter()
+            .map(|(id, ns)| format!("{} {}", name(runtime, *id), rate(HOST_SAMPLE as f64 * 1e9 / ns)))
+            .collect();
+        let chosen = chosen(runtime, kind, HOST_SAMPLE).map_or("-", |id| name(runtime, id));
+        let known = if known.is_empty() { NO_COST.to_owned() } else { known.join(", ") };
+        say!("  data on the host: {} by {chosen} ({known})", kind.name());
+    }
+    match setup::gpu_memory() {
+        Err(why) => say!("  data on the GPU: {why}"),
+        Ok(direct) => {
+            let (bytes, message, rounds) = GPU_SAMPLE;
+            for kind in GPU_KINDS {
+                let measured = direct.rate(kind, bytes, message, rounds);
+                let told = measured.map_or_else(
+                    |trouble| trouble.to_string(),
+                    |rates| rate(rates.into_iter().fold(0.0, f64::max)),
+                );
+                say!("  data on the GPU: {} by cuda ({told}; libwattlock_gpu)", kind.name());
+            }
+        }
     }
     Ok(())
 }

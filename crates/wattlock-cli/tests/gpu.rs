@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../../wattlock-cuda/tests/standin/mod.rs"]
+mod standin;
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -33,15 +36,31 @@ impl Desk {
         self.folder.path().join(name)
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_wattlock"))
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
+        command
             .args(arguments)
             .current_dir(self.folder.path())
             .env("XDG_CACHE_HOME", self.path("cache"))
             .env("WATTLOCK_TELEMETRY_DIR", self.path("telemetry"))
-            .env("WATTLOCK_CUDA_DRIVER", "/nonexistent/libcuda.so.1")
-            .output()
-            .unwrap()
+            .env("WATTLOCK_CUDA_DRIVER", "/nonexistent/libcuda.so.1");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// With the stand-in for a driver.
+    fn on_stand_in(&self, arguments: &[&str]) -> String {
+        std::fs::write(self.path("wattlock.sm_90.cubin"), "stand-in").unwrap();
+        let mut command = self.command(arguments);
+        command
+            .env("WATTLOCK_CUDA_DRIVER", standin::library())
+            .env("WATTLOCK_GPU_IMAGES", self.folder.path());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Seals "in" as "x".
@@ -146,4 +165,58 @@ fn engines_says_in_one_line_why_there_is_no_gpu() {
     let emulated = desk.run(&["engines", "--emulate", "h200"]);
     let said = String::from_utf8_lossy(&emulated.stdout).into_owned();
     assert!(said.contains("emulated, not hardware: model h200, GPU with 4 streams"), "{said}");
+}
+
+#[test]
+fn engines_names_the_gpu_and_rates_for_data_on_both_sides() {
+    let said = Desk::new().on_stand_in(&["engines"]);
+    let lines: Vec<&str> = said.lines().map(str::trim).collect();
+    let about = lines.iter().find(|line| line.starts_with("stand-in, not hardware")).unwrap();
+    assert!(about.contains("16.0 GiB") && about.contains("driver for CUDA 13.0"), "{about}");
+    for kind in ["aes-256-gcm-seal", "chacha20-poly1305-seal"] {
+        let of = |place: &str| {
+            let start = format!("data on the {place}: {kind} by ");
+            lines
+                .iter()
+                .find(|line| line.starts_with(&start))
+                .unwrap_or_else(|| panic!("{start}: {said}"))
+                .to_string()
+        };
+        assert!(of("host").contains("instruction"), "{said}");
+        let rate = of("GPU");
+        let number = rate.split('(').nth(1).and_then(|rest| rest.split(" GB/s").next()?.parse::<f64>().ok());
+        assert!(rate.contains("by cuda") && number.is_some(), "{rate}");
+    }
+}
+
+#[test]
+fn bench_gpu_has_a_row_for_each_work_and_names_the_stand_in() {
+    let desk = Desk::new();
+    let said =
+        desk.on_stand_in(&["bench", "gpu", "--size", "2M", "--rounds", "1", "--dir", ".", "--json", "-"]);
+    let sheet: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let rows = sheet["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|row| row["row"].as_str().unwrap()).collect();
+    for wanted in [
+        "copy-to-device",
+        "copy-to-host",
+        "aes-128-ctr",
+        "aes-256-gcm-open",
+        "aes-256-cbc-decrypt",
+        "chacha20-poly1305-seal",
+        "file-cpu",
+        "file-gpu",
+        "file-both",
+        "file-to-device",
+    ] {
+        assert!(names.contains(&wanted), "{wanted}: {names:?}");
+    }
+    for row in rows {
+        assert!(row["ours"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["detail"]["device"].as_str().unwrap().contains("stand-in, not hardware"), "{row}");
+    }
+    let mut nowhere = desk.command(&["bench", "gpu"]);
+    let refused = nowhere.output().unwrap();
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && words.contains("no GPU: no NVIDIA driver"), "{words}");
 }

@@ -75,6 +75,8 @@ pub(crate) struct Device {
     pub(crate) memory_bytes: usize,
     pub(crate) driver: i32,
     pub(crate) image: Vec<u8>,
+    /// GHASH by multiplication of integers, for a chip or driver on which `clmad` is wrong.
+    pub(crate) integers: Option<Vec<u8>>,
 }
 
 impl Device {
@@ -113,8 +115,8 @@ pub(crate) fn find(library: &Path, images: &Path, number: u16) -> Result<(Driver
     if (major, minor) < CAPABILITY_LEAST {
         return Err(Missing::Capability(major, minor));
     }
-    let image =
-        image_for(images, (major, minor)).ok_or_else(|| Missing::Image(major, minor, images.to_owned()))?;
+    let image = image_for(images, "wattlock", (major, minor))
+        .ok_or_else(|| Missing::Image(major, minor, images.to_owned()))?;
     let device = Device {
         ordinal,
         name: driver.device_name(ordinal)?,
@@ -123,14 +125,15 @@ pub(crate) fn find(library: &Path, images: &Path, number: u16) -> Result<(Driver
         memory_bytes: driver.memory(ordinal)?,
         driver: version,
         image,
+        integers: image_for(images, "wattlock_i", (major, minor)),
     };
     Ok((driver, device))
 }
 
 /// The image of the highest capability of the same major number that is not above it: such an image runs.
-fn image_for(folder: &Path, (major, minor): (i32, i32)) -> Option<Vec<u8>> {
+fn image_for(folder: &Path, stem: &str, (major, minor): (i32, i32)) -> Option<Vec<u8>> {
     (0..=minor).rev().find_map(|minor| {
-        let name = format!("wattlock.sm_{}.cubin", major * 10 + minor);
+        let name = format!("{stem}.sm_{}.cubin", major * 10 + minor);
         std::fs::read(folder.join(name)).ok().filter(|image| !image.is_empty())
     })
 }

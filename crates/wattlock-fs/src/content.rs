@@ -70,6 +70,9 @@ pub struct Contents<S: Store> {
 /// Open files by device and inode number.
 type Open<S> = HashMap<(u64, u64), Weak<Content<S>>>;
 
+/// A content, and its first and last chunk that are lost.
+type Lost<S> = (Arc<Content<S>>, (u64, u64));
+
 /// What all files share.
 struct Shared<S: Store> {
     store: S,
@@ -653,7 +656,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// Remembers chunks that are lost, and says so: no sync of such a file acknowledges them.
-    fn give_up(&self, contents: Vec<(Arc<Content<S>>, (u64, u64))>) {
+    fn give_up(&self, contents: Vec<Lost<S>>) {
         for (content, chunks) in &contents {
             let mut state = content.state_mut();
             let earlier = state.lost.unwrap_or(*chunks);

@@ -107,6 +107,20 @@ fn bytes_mut<'a>(at: *mut c_void, len: u64, name: &str) -> Result<&'a mut [u8], 
     }
 }
 
+/// A place of the caller's, unless it is null.
+fn place<'a, T>(at: *mut T) -> Option<&'a mut T> {
+    // SAFETY: null, or a place for this, by the header's contract.
+    unsafe { at.as_mut() }
+}
+
+fn numbers<'a>(at: *const i64, count: usize) -> &'a [i64] {
+    if at.is_null() || count == 0 {
+        return &[];
+    }
+    // SAFETY: so many numbers, by the header's contract.
+    unsafe { std::slice::from_raw_parts(at, count) }
+}
+
 fn stream(handle: *mut c_void) -> Stream {
     // SAFETY: a stream of the device's primary context, by the header's contract.
     unsafe { Stream::of(handle) }
@@ -321,8 +335,7 @@ pub extern "C" fn wattlock_gpu_check(
     entry(|| match of(gpu, "gpu")?.0.check(results.into(), count, stream(handle))? {
         None => Ok(()),
         Some(message) => {
-            // SAFETY: null, or a number's place, by the header's contract.
-            if let Some(first) = unsafe { first.as_mut() } {
+            if let Some(first) = place(first) {
                 *first = message;
             }
             Err(Failure::Forged(message))
@@ -448,15 +461,11 @@ pub extern "C" fn wattlock_gpu_tensor(
         if shape.is_null() && dimensions > 0 {
             return Err(null("shape"));
         }
-        let shape = if dimensions == 0 {
-            &[][..]
-        } else {
-            // SAFETY: so many numbers, by the header's contract.
-            unsafe { std::slice::from_raw_parts(shape, dimensions) }
-        };
+        let shape = numbers(shape, dimensions);
         let made = tensor(&of(memory, "memory")?.0, offset, (code, bits), shape)?;
-        // SAFETY: `wanted` found it to be a place.
-        unsafe { *out = made };
+        if let Some(out) = place(out) {
+            *out = made;
+        }
         Ok(())
     })
 }

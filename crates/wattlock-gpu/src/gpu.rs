@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use wattlock::Runtime;
-use wattlock_core::{Algorithm, Data, Family, Key, Kind, KindSet, LatencyClass, Request};
+use wattlock_core::{Algorithm, Data, Family, Group, Key, Kind, KindSet, LatencyClass, Request};
 use wattlock_cuda::direct::{Area, Direct, DirectKey, Messages, Trouble, Why};
 use wattlock_cuda::{Places, Stream};
 use zeroize::Zeroizing;
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 const TAG: usize = 16;
 
 /// A device.
-pub(crate) struct Gpu {
+pub struct Gpu {
     pub(crate) direct: Arc<Direct>,
     /// Kinds that have given known answers, and those that gave wrong ones.
     known: Mutex<(KindSet, KindSet)>,
@@ -64,15 +64,33 @@ fn algorithm_of(name: &str) -> Option<Algorithm> {
 }
 
 impl Gpu {
-    pub(crate) fn open(number: u16) -> Result<Arc<Gpu>, Failure> {
+    /// Opens the device of this number.
+    ///
+    /// # Errors
+    /// [`Failure::Absent`].
+    pub fn open(number: u16) -> Result<Arc<Gpu>, Failure> {
         let places = Places::of_library(crate::abi::own_path());
-        let direct = Direct::open(&places, number)?;
-        Ok(Arc::new(Gpu { direct, known: Mutex::default(), doubtful: AtomicBool::new(false) }))
+        Ok(Gpu::of(Direct::open(&places, number)?))
+    }
+
+    /// A device that is open.
+    pub fn of(direct: Arc<Direct>) -> Arc<Gpu> {
+        Arc::new(Gpu { direct, known: Mutex::default(), doubtful: AtomicBool::new(false) })
+    }
+
+    /// The device.
+    pub fn direct(&self) -> &Arc<Direct> {
+        &self.direct
+    }
+
+    /// Whether a result was wrong, so that the CPU does what it can from then on.
+    pub fn is_doubtful(&self) -> bool {
+        self.doubtful.load(Relaxed)
     }
 
     /// Whether its results are to be trusted for this kind: known answers come before the first use.
     pub(crate) fn is_proved(&self, kind: Kind) -> Result<bool, Failure> {
-        if self.doubtful.load(Relaxed) {
+        if self.is_doubtful() {
             return Ok(false);
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,12 +100,18 @@ impl Gpu {
         if known.1.contains(kind) || !self.direct.kinds().contains(kind) {
             return Ok(false);
         }
-        let right = match self.prove(kind) {
+        let mut right = match self.prove(kind) {
             Ok(right) => right,
             // It may have room later.
             Err(Failure::Memory | Failure::Lost(Trouble::Declined(_))) => return Ok(false),
             Err(failure) => return Err(failure),
         };
+        if !right && kind.info().group == Group::Gcm && self.direct.use_integers()? {
+            // Other kinds' GHASH is another kernel's now, too.
+            let gcm = known.0.iter().filter(|kind| kind.info().group == Group::Gcm);
+            known.0 = gcm.fold(known.0, KindSet::without);
+            right = self.prove(kind)?;
+        }
         let set = if right { &mut known.0 } else { &mut known.1 };
         *set = set.with(kind);
         Ok(right)

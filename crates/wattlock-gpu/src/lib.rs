@@ -17,3 +17,5 @@ mod gpu;
 mod load;
 
 pub use failure::Failure;
+pub use gpu::Gpu;
+pub use load::load;

@@ -26,7 +26,7 @@ const THREADS: usize = 8;
 ///
 /// # Errors
 /// [`Failure`]; the destination is then zero, unless it was refused or the device is lost.
-pub(crate) fn load(gpu: &Gpu, file: &Reader, to: u64, room: u64, stream: Stream) -> Result<(), Failure> {
+pub fn load(gpu: &Gpu, file: &Reader, to: u64, room: u64, stream: Stream) -> Result<(), Failure> {
     if room < file.len() {
         return Err(Failure::field("room", Why::Short(file.len())));
     }

@@ -121,6 +121,16 @@ fn if_the_device_declines_the_cpu_does_the_messages() {
 }
 
 #[test]
+fn where_clmad_is_wrong_ghash_is_done_by_integers_or_else_by_the_cpu() {
+    let desk = Desk::new();
+    let ends = |lines: &[String]| lines[lines.len() - 2..].join(", ");
+    assert_eq!(ends(&desk.lines("clmad=1", &["messages"])), "aes-256-cbc, clean");
+    std::fs::write(desk.path("wattlock_i.sm_90.cubin"), "stand-in").unwrap();
+    assert_eq!(ends(&desk.lines("clmad=1", &["messages"])), "without clmad, clean");
+    assert_eq!(ends(&desk.lines("", &["messages"])), "aes-256-cbc, clean");
+}
+
+#[test]
 fn every_argument_that_makes_no_sense_is_refused_by_name_and_nothing_is_touched() {
     let lines = Desk::new().lines("devices=2", &["refused"]);
     for expected in [

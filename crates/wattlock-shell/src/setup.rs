@@ -10,6 +10,7 @@ use wattlock::policy::{NAMES, Objective, Settings};
 use wattlock::{Builder, Profile, Runtime, own_engines};
 use wattlock_core::{Engine, Kind, KindSet};
 use wattlock_cpu::instruction::Instruction;
+use wattlock_cuda::direct::Direct;
 use wattlock_cuda::{Cuda, Missing, Places};
 use wattlock_emul::{Emulated, Model, Pace};
 
@@ -67,6 +68,11 @@ pub fn parse_kind(name: &str) -> Result<Kind, String> {
 pub fn gpu() -> Result<Arc<Cuda>, Missing> {
     static FOUND: OnceLock<Result<Arc<Cuda>, Missing>> = OnceLock::new();
     FOUND.get_or_init(|| Cuda::find(&Places::of_environment()).map(Arc::new)).clone()
+}
+
+/// The same GPU for data in its own memory: opens it, which takes some tenths of a second.
+pub fn gpu_memory() -> Result<Arc<Direct>, Missing> {
+    Direct::open(&Places::of_environment(), 0)
 }
 
 /// Every engine this command can use, in order of id.

@@ -9,12 +9,14 @@
 //! child. It decides nothing about fallback.
 
 mod check;
+mod rate;
 mod stage;
 
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use wattlock_core::{Family, Group, Key, Kind, KindSet};
@@ -41,6 +43,10 @@ const STAGING: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Errors that leave the context as it was: a refused argument, no memory, no room for a launch.
 const HARMLESS: [i32; 3] = [1, 2, 701];
+
+/// Kernels that use `clmad`, and those that do the same without it.
+const INTEGERS: [(&CStr, &CStr); 2] =
+    [(c"wl_aes_gcm_seal", c"wl_aes_gcm_seal_i"), (c"wl_aes_ghash", c"wl_aes_ghash_i")];
 
 /// Why a call did nothing, or not all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,10 +103,12 @@ pub struct Direct {
     driver: Driver,
     device: Device,
     context: Handle,
-    module: Handle,
-    functions: HashMap<&'static CStr, Handle>,
+    modules: Mutex<Vec<Handle>>,
+    functions: RwLock<HashMap<&'static CStr, Handle>>,
     own: Mutex<Own>,
     blocks: Mutex<Vec<Block>>,
+    /// Work of ours was not done in time. Nothing is asked of the driver any more: a call might never return.
+    silent: AtomicBool,
     /// The process that opened it. Its children must not touch the driver.
     process: u32,
 }
@@ -161,8 +169,19 @@ impl Direct {
         match made {
             Ok((module, (functions, own))) => {
                 let (own, blocks) = (Mutex::new(own), Mutex::default());
-                let process = std::process::id();
-                Ok(Arc::new(Direct { driver, device, context, module, functions, own, blocks, process }))
+                let (modules, functions) = (Mutex::new(vec![module]), RwLock::new(functions));
+                let (silent, process) = (AtomicBool::new(false), std::process::id());
+                Ok(Arc::new(Direct {
+                    driver,
+                    device,
+                    context,
+                    modules,
+                    functions,
+                    own,
+                    blocks,
+                    silent,
+                    process,
+                }))
             }
             Err(missing) => {
                 _ = driver.release(device.ordinal);
@@ -209,6 +228,9 @@ impl Direct {
     fn inside<T>(&self, work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
         if std::process::id() != self.process {
             return Err(Trouble::Forked);
+        }
+        if self.silent.load(Relaxed) {
+            return Err(Trouble::Silent);
         }
         self.driver.push(self.context)?;
         let _inside = Inside(&self.driver);
@@ -267,6 +289,31 @@ impl Direct {
         self.inside(|| self.reach(&field))
     }
 
+    fn function(&self, kernel: &CStr) -> Handle {
+        self.functions.read().unwrap_or_else(PoisonError::into_inner)[kernel]
+    }
+
+    /// From here on GHASH is computed by multiplication of integers. `false`: there is no image for that, or it is so
+    /// already.
+    ///
+    /// # Errors
+    /// Those of loading the image.
+    pub fn use_integers(&self) -> Result<bool, Trouble> {
+        let mut modules = locked(&self.modules);
+        let Some(image) = self.device.integers.as_ref().filter(|_| modules.len() == 1) else {
+            return Ok(false);
+        };
+        self.inside(|| {
+            let module = self.driver.module(image)?;
+            modules.push(module);
+            for (kernel, instead) in INTEGERS {
+                let function = self.driver.function(module, instead)?;
+                self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(kernel, function);
+            }
+            Ok(true)
+        })
+    }
+
     /// Launches a run with scratch of ours.
     fn launch(&self, kind: Kind, steps: &[plan::Step], mut run: Run, stream: Handle) -> Result<(), Trouble> {
         let (messages, units) = (u64::from(run.messages), run.units);
@@ -277,7 +324,7 @@ impl Direct {
             steps.iter().filter(|step| step.kernel != AES_KEY.kernel).try_for_each(
                 |step| match plan::blocks(step, kind, messages, units) {
                     0 => Ok(()),
-                    blocks => self.driver.launch(self.functions[step.kernel], blocks, BLOCK, stream, &run),
+                    blocks => self.driver.launch(self.function(step.kernel), blocks, BLOCK, stream, &run),
                 },
             );
         // One-time keys lie there, whatever was launched.
@@ -369,6 +416,7 @@ impl Direct {
         let mut pause = Duration::from_micros(5);
         while !self.driver.is_done(event)? {
             if start.elapsed() > most {
+                self.silent.store(true, Relaxed);
                 return Err(Trouble::Silent);
             }
             std::thread::sleep(pause);
@@ -485,7 +533,7 @@ impl Direct {
             }
             let run = Run { version: VERSION, key: area, ..key_of(&made.key) };
             let own = locked(&self.own);
-            self.driver.launch(self.functions[AES_KEY.kernel], 1, BLOCK, own.stream, &run)?;
+            self.driver.launch(self.function(AES_KEY.kernel), 1, BLOCK, own.stream, &run)?;
             self.driver.record(own.event, own.stream)?;
             self.wait(own.event, KEY_AREA)
         })?;
@@ -505,10 +553,11 @@ impl Drop for Direct {
             self.driver.destroy_event(own.event)?;
             self.driver.destroy_stream(own.stream)?;
             own.staging.take().map_or(Ok(()), |staging| self.driver.unpin(staging))?;
-            Ok(self.driver.unload(self.module)?)
+            let modules = std::mem::take(&mut *locked(&self.modules));
+            Ok(modules.into_iter().try_for_each(|module| self.driver.unload(module))?)
         });
-        // A lost device keeps what it has; a forked child has no share to give back.
-        if closed != Err(Trouble::Forked) {
+        // A lost device keeps what it has; a forked child has no share to give back, and a silent device takes none.
+        if !matches!(closed, Err(Trouble::Forked | Trouble::Silent)) {
             _ = self.driver.release(self.device.ordinal);
         }
     }

@@ -1,0 +1,97 @@
+//! `gpu/check.sh` on the stand-in driver, from a folder as a bundle is: every phase leaves its part of the JSON.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod standin;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Bundle(tempfile::TempDir);
+
+impl Bundle {
+    fn new() -> Bundle {
+        let folder = tempfile::tempdir().unwrap();
+        let gpu = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../gpu");
+        std::fs::create_dir(folder.path().join("host")).unwrap();
+        for name in ["check.py", "check.sh", "host/kernels.py"] {
+            std::fs::copy(gpu.join(name), folder.path().join(name)).unwrap();
+        }
+        // The stand-in has the kernels for the CPU in it.
+        std::fs::copy(standin::library(), folder.path().join("libwattlock_gpu_host.so")).unwrap();
+        Bundle(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run(&self, driver: &Path, nvml: &Path) -> Output {
+        Command::new("bash")
+            .arg(self.path("check.sh"))
+            .arg(self.path("out.json"))
+            .env("DRIVER", driver)
+            .env("NVML", nvml)
+            .output()
+            .unwrap()
+    }
+
+    /// The report, and the text of one phase in it.
+    fn report(&self) -> String {
+        std::fs::read_to_string(self.path("out.json")).unwrap()
+    }
+}
+
+/// The part of a report that is a phase's.
+fn phase<'a>(report: &'a str, name: &str) -> &'a str {
+    let start = report.find(&format!("\"phase\": \"{name}\"")).unwrap_or_else(|| panic!("{name}: {report}"));
+    let rest = &report[start + 8..];
+    &rest[..rest.find("\"phase\"").unwrap_or(rest.len())]
+}
+
+/// NVML with a board whose counter rises by a joule a call.
+fn nvml(folder: &Path) -> PathBuf {
+    let (source, library) = (folder.join("nvml.c"), folder.join("nvml.so"));
+    let text = "static unsigned long long joules;\n\
+        int nvmlInit_v2(void) { return 0; }\n\
+        int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **board) { *board = &joules; return i != 0; }\n\
+        int nvmlDeviceGetTotalEnergyConsumption(void *board, unsigned long long *mj) {\n\
+            if (board != &joules) return 1; joules += 1000; *mj = joules; return 0; }\n";
+    std::fs::write(&source, text).unwrap();
+    let built = Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(built.unwrap().success());
+    library
+}
+
+#[test]
+fn every_phase_of_the_check_leaves_its_part_and_nothing_is_wrong() {
+    let bundle = Bundle::new();
+    let nvml = nvml(bundle.0.path());
+    let output = bundle.run(standin::library(), &nvml);
+    assert!(output.status.success(), "{output:?}");
+    let report = bundle.report();
+    assert!(report.contains("\"stand_in\": true") && report.contains("stand-in, not hardware"), "{report}");
+    assert!(phase(&report, "load").contains("wl_aes_gcm_seal_i"));
+    let correct = phase(&report, "correct");
+    assert!(correct.contains("\"wrong\": []") && correct.contains("\"chacha-seal\": 15"), "{correct}");
+    let limits = phase(&report, "limits");
+    // The stand-in has no instructions to count, and says nothing about them; copies it has.
+    assert!(
+        limits.contains("\"wl_rate_lop3\": null") && limits.contains("\"host_to_device_gb_per_s\":"),
+        "{limits}"
+    );
+    let rates = phase(&report, "rates");
+    assert!(rates.contains("\"aes-256-gcm open\"") && !rates.contains("\"verified\": false"), "{rates}");
+    let joules = phase(&report, "joules");
+    assert!(joules.contains("\"joules\": 1.0") && joules.contains("\"nj_per_byte\":"), "{joules}");
+    assert!(phase(&report, "program").contains("the bundle has no program"));
+}
+
+#[test]
+fn without_a_driver_the_check_says_so_in_one_line() {
+    let bundle = Bundle::new();
+    let output = bundle.run(Path::new("/nonexistent/libcuda.so.1"), Path::new("/nonexistent/nvml.so"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.starts_with("no GPU: "), "{said}");
+    assert!(!bundle.path("out.json").exists());
+}
