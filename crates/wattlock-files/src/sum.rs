@@ -438,6 +438,8 @@ impl Iterator for Walk {
 mod tests {
     use std::io::Cursor;
 
+    use wattlock_core::{Item, Request};
+
     use super::*;
 
     struct Nobody;

@@ -21,6 +21,8 @@ use super::{CbcKey, aes_ni, vaes256, vaes512, wide};
 use crate::detect::Cpu;
 use crate::order::LongestFirst;
 
+pub(crate) use super::{aes_ni::Xmm, vaes256::Ymm, vaes512::Zmm, wide::Isa as Registers};
+
 /// Lanes at most.
 pub(super) const CHAINS: usize = 16;
 
@@ -144,8 +146,6 @@ pub(super) unsafe fn encrypt_blocks<V: Vector, const R: usize, const M: usize>(
 /// Instructions for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Isa(wide::Isa);
-
-pub(crate) use super::{aes_ni::Xmm, vaes256::Ymm, vaes512::Zmm, wide::Isa as Registers};
 
 impl Isa {
     /// The widest this CPU has.

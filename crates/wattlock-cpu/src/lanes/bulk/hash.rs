@@ -147,7 +147,7 @@ impl<K: Kernels<L>, const L: usize> Drop for Batch<K, L> {
     }
 }
 
-/// Does all of them. While no more messages are left than two steps of few take, chains go on beside them.
+/// Does all of them. Where a step of few is quicker than a wide one, chains go on beside it.
 pub fn run<K: Kernels<L>, const L: usize>(
     kernels: &K,
     hash: &Hash<K::Word>,
@@ -230,13 +230,13 @@ impl<K: Kernels<L>, const L: usize> Batch<K, L> {
         if count == 0 {
             return (busy, 0);
         }
+        let wide = kernels.lanes() > 0 && count >= kernels.least();
         let (leads, steps) = kernels.leads();
         let ready = match &mut beside {
-            Some(beside) if leads > 0 && (leads..=2 * leads).contains(&count) => beside.ready(),
+            Some(beside) if !wide && leads > 0 && count >= leads => beside.ready(),
             _ => None,
         };
         let ready = ready.filter(|ready| ready.lanes == leads && ready.blocks >= steps);
-        let wide = kernels.lanes() > 0 && count >= kernels.least() && ready.is_none();
         if !wide {
             count = count.min(kernels.most());
         }
