@@ -314,7 +314,7 @@ impl Owner {
         let Slot { lane, device, .. } = &mut self.slots[slot];
         if launched.is_err_and(|failure| HARMLESS.contains(&failure.0)) {
             // What was copied in before it was refused must not stay.
-            launched = self.driver.wipe(*device, layout.device, lane).and(launched);
+            launched = self.driver.wipe(*device, layout.device, lane.stream()).and(launched);
         }
         let recorded = self.driver.record(lane);
         self.slots[slot].busy = Some((layout, loads));
@@ -431,11 +431,11 @@ impl Owner {
         for step in plan::steps(layout.kind()).unwrap_or_default() {
             let blocks = layout.blocks(step);
             if blocks > 0 {
-                driver.launch(functions[step.kernel], blocks, BLOCK, lane, &run)?;
+                driver.launch(functions[step.kernel], blocks, BLOCK, lane.stream(), &run)?;
             }
         }
         driver.copy_out(lane, layout.tags, at(layout.tags), layout.shared - layout.tags)?;
-        driver.wipe(base, layout.device, lane)
+        driver.wipe(base, layout.device, lane.stream())
     }
 
     /// A batch that was not launched: its messages count as failed when its stream is done with what was.
@@ -610,6 +610,7 @@ mod tests {
             memory_bytes,
             driver: driver_version,
             image,
+            integers: None,
         };
         let mut owner = Owner::new(&driver, &device).unwrap();
         let key = Arc::new(Key::symmetric(Algorithm::Aes256Gcm, &[3; 32]).unwrap());

@@ -3,7 +3,8 @@
 //!
 //! A handle or an address is a plain number to the rest of the crate: it means nothing without this file. What the driver
 //! reads or writes after a call has returned is the memory of a [`Lane`]. A lane lends its bytes to nobody between the
-//! first copy and an event behind the last one that has come; it panics instead.
+//! first copy and an event behind the last one that has come; it panics instead. [`Pinned`] memory has no stream of its own:
+//! `direct` touches it only behind an event that it has awaited.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -381,10 +382,92 @@ impl Driver {
         done(unsafe { (self.copy_out)(lane.at.add(to).cast(), from, bytes, lane.stream.0) })
     }
 
-    /// Sets device memory to zero, in the lane's order.
-    pub(crate) fn wipe(&self, address: Address, bytes: usize, lane: &Lane) -> Result<(), Failure> {
+    /// Sets device memory to zero, in the stream's order.
+    pub(crate) fn wipe(&self, address: Address, bytes: usize, stream: Handle) -> Result<(), Failure> {
         // SAFETY: the driver refuses addresses that are not the context's.
-        done(unsafe { (self.set)(address, 0, bytes, lane.stream.0) })
+        done(unsafe { (self.set)(address, 0, bytes, stream.0) })
+    }
+
+    pub(crate) fn stream(&self) -> Result<Handle, Failure> {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        done(unsafe { (self.stream_create)(&mut stream, STREAM_NON_BLOCKING) }).map(|()| Handle(stream))
+    }
+
+    pub(crate) fn destroy_stream(&self, stream: Handle) -> Result<(), Failure> {
+        // SAFETY: a stream of this context, not used after.
+        done(unsafe { (self.stream_destroy)(stream.0) })
+    }
+
+    pub(crate) fn event(&self) -> Result<Handle, Failure> {
+        let mut event = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        done(unsafe { (self.event_create)(&mut event, EVENT_DISABLE_TIMING) }).map(|()| Handle(event))
+    }
+
+    pub(crate) fn destroy_event(&self, event: Handle) -> Result<(), Failure> {
+        // SAFETY: an event of this context, not used after.
+        done(unsafe { (self.event_destroy)(event.0) })
+    }
+
+    pub(crate) fn record_event(&self, event: Handle, stream: Handle) -> Result<(), Failure> {
+        // SAFETY: both of this context and alive.
+        done(unsafe { (self.event_record)(event.0, stream.0) })
+    }
+
+    /// Whether everything before the event is done.
+    pub(crate) fn event_is_done(&self, event: Handle) -> Result<bool, Failure> {
+        // SAFETY: an event that is alive.
+        match done(unsafe { (self.event_query)(event.0) }) {
+            Ok(()) => Ok(true),
+            Err(Failure::NOT_READY) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Copies `bytes` bytes of pinned memory from `from` on to the device.
+    pub(crate) fn copy_in_pinned(
+        &self,
+        to: Address,
+        pinned: &Pinned,
+        from: usize,
+        bytes: usize,
+        stream: Handle,
+    ) -> Result<(), Failure> {
+        assert!(from.checked_add(bytes).is_some_and(|end| end <= pinned.len));
+        // SAFETY: within the pinned buffer, by the line above; its owner keeps it, and lets it be, until the stream is done.
+        done(unsafe { (self.copy_in)(to, pinned.at.add(from).cast(), bytes, stream.0) })
+    }
+
+    /// The way back.
+    pub(crate) fn copy_out_pinned(
+        &self,
+        pinned: &mut Pinned,
+        to: usize,
+        from: Address,
+        bytes: usize,
+        stream: Handle,
+    ) -> Result<(), Failure> {
+        assert!(to.checked_add(bytes).is_some_and(|end| end <= pinned.len));
+        // SAFETY: as in `copy_in`.
+        done(unsafe { (self.copy_out)(pinned.at.add(to).cast(), from, bytes, stream.0) })
+    }
+
+    /// Pinned host memory, zeroed.
+    pub(crate) fn pin(&self, len: usize) -> Result<Pinned, Failure> {
+        let mut at = std::ptr::null_mut();
+        // SAFETY: writes one pointer.
+        done(unsafe { (self.pin)(&mut at, len, 0) })?;
+        let at = at.cast::<u8>();
+        // SAFETY: the driver gave us so many bytes.
+        unsafe { at.write_bytes(0, len) };
+        Ok(Pinned { at, len })
+    }
+
+    /// Frees pinned memory that no stream uses any more.
+    pub(crate) fn unpin(&self, pinned: Pinned) -> Result<(), Failure> {
+        // SAFETY: it came from `pin`, and is gone by value.
+        done(unsafe { (self.unpin)(pinned.at.cast()) })
     }
 
     /// Copies within device memory, in the stream's order.
@@ -405,26 +488,14 @@ impl Driver {
         function: Handle,
         grid: u32,
         block: u32,
-        lane: &Lane,
+        stream: Handle,
         parameter: &P,
     ) -> Result<(), Failure> {
         let mut parameters = [std::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         let none = std::ptr::null_mut();
         // SAFETY: the driver copies the parameter before the call returns. What the kernel touches is `plan.rs`'s duty.
         done(unsafe {
-            (self.launch)(
-                function.0,
-                grid,
-                1,
-                1,
-                block,
-                1,
-                1,
-                0,
-                lane.stream.0,
-                parameters.as_mut_ptr(),
-                none,
-            )
+            (self.launch)(function.0, grid, 1, 1, block, 1, 1, 0, stream.0, parameters.as_mut_ptr(), none)
         })
     }
 
@@ -455,6 +526,30 @@ impl Driver {
     }
 }
 
+/// Page-locked host memory. The driver may read or write it while a stream that was told to is not done; its owner
+/// touches it only before and after.
+pub(crate) struct Pinned {
+    at: *mut u8,
+    len: usize,
+}
+
+// SAFETY: it is memory, owned by one value.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    /// Its bytes. No stream may be using it now.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `pin` got so many bytes, all initialised; no stream writes to it now, which is the caller's word.
+        unsafe { std::slice::from_raw_parts(self.at, self.len) }
+    }
+
+    /// Its bytes. No stream may be using it now.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
+    }
+}
+
 /// Whose a lane's memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Usage {
@@ -478,6 +573,11 @@ pub(crate) struct Lane {
 unsafe impl Send for Lane {}
 
 impl Lane {
+    /// What orders its work, and that of kernels and wiping for it.
+    pub(crate) fn stream(&self) -> Handle {
+        self.stream
+    }
+
     /// The memory.
     ///
     /// # Panics

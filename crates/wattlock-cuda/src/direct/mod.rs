@@ -329,7 +329,7 @@ impl Direct {
             );
         // One-time keys lie there, whatever was launched.
         let wiped = self.driver.wipe(block.at, bytes, stream);
-        let recorded = self.driver.record(block.event, stream);
+        let recorded = self.driver.record_event(block.event, stream);
         locked(&self.blocks).push(block);
         launched.and(wiped).and(recorded).map_err(Trouble::from)
     }
@@ -365,7 +365,7 @@ impl Direct {
         loop {
             let mut idle = None;
             for (index, block) in blocks.iter().enumerate() {
-                if self.driver.is_done(block.event)? {
+                if self.driver.event_is_done(block.event)? {
                     if block.bytes >= bytes {
                         return Ok(blocks.swap_remove(index));
                     }
@@ -397,9 +397,9 @@ impl Direct {
     pub fn wait_for(&self, stream: Stream) -> Result<(), Trouble> {
         self.inside(|| {
             let event = self.driver.event()?;
-            let waited = self.driver.record(event, stream.0).map_err(Trouble::from).and_then(|()| {
+            let waited = self.driver.record_event(event, stream.0).map_err(Trouble::from).and_then(|()| {
                 let mut pause = Duration::from_micros(10);
-                while !self.driver.is_done(event)? {
+                while !self.driver.event_is_done(event)? {
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_millis(1));
                 }
@@ -414,7 +414,7 @@ impl Direct {
     fn wait(&self, event: Handle, bytes: usize) -> Result<(), Trouble> {
         let (start, most) = (Instant::now(), PATIENCE + Duration::from_nanos(10 * bytes as u64));
         let mut pause = Duration::from_micros(5);
-        while !self.driver.is_done(event)? {
+        while !self.driver.event_is_done(event)? {
             if start.elapsed() > most {
                 self.silent.store(true, Relaxed);
                 return Err(Trouble::Silent);
@@ -450,8 +450,8 @@ impl Direct {
         let (stream, event, staging) = own.parts()?;
         for (index, piece) in from.chunks(STAGING).enumerate() {
             staging.bytes_mut()[..piece.len()].copy_from_slice(piece);
-            self.driver.copy_in(to + (index * STAGING) as u64, staging, 0, piece.len(), stream)?;
-            self.driver.record(event, stream)?;
+            self.driver.copy_in_pinned(to + (index * STAGING) as u64, staging, 0, piece.len(), stream)?;
+            self.driver.record_event(event, stream)?;
             self.wait(event, piece.len())?;
             staging.bytes_mut()[..piece.len()].zeroize();
         }
@@ -469,8 +469,8 @@ impl Direct {
             let (stream, event, staging) = own.parts()?;
             for (index, piece) in to.chunks_mut(STAGING).enumerate() {
                 let at = from + (index * STAGING) as u64;
-                self.driver.copy_out(staging, 0, at, piece.len(), stream)?;
-                self.driver.record(event, stream)?;
+                self.driver.copy_out_pinned(staging, 0, at, piece.len(), stream)?;
+                self.driver.record_event(event, stream)?;
                 self.wait(event, piece.len())?;
                 piece.copy_from_slice(&staging.bytes()[..piece.len()]);
                 staging.bytes_mut()[..piece.len()].zeroize();
@@ -496,7 +496,7 @@ impl Direct {
         }
         let own = locked(&self.own);
         self.driver.wipe(at, bytes, own.stream)?;
-        self.driver.record(own.event, own.stream)?;
+        self.driver.record_event(own.event, own.stream)?;
         self.wait(own.event, bytes)
     }
 
@@ -510,7 +510,7 @@ impl Direct {
             self.reach(&check::whole("source", from, bytes)?)?;
             let own = locked(&self.own);
             self.driver.copy_within(to, from, bytes as usize, own.stream)?;
-            self.driver.record(own.event, own.stream)?;
+            self.driver.record_event(own.event, own.stream)?;
             self.wait(own.event, bytes as usize)
         })
     }
@@ -534,7 +534,7 @@ impl Direct {
             let run = Run { version: VERSION, key: area, ..key_of(&made.key) };
             let own = locked(&self.own);
             self.driver.launch(self.function(AES_KEY.kernel), 1, BLOCK, own.stream, &run)?;
-            self.driver.record(own.event, own.stream)?;
+            self.driver.record_event(own.event, own.stream)?;
             self.wait(own.event, KEY_AREA)
         })?;
         Ok(made)

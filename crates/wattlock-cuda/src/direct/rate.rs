@@ -97,10 +97,10 @@ impl Direct {
         let measured = self.inside(|| {
             for round in 0..=rounds {
                 let start = Instant::now();
-                self.driver.copy_in(memory.at(), &pinned, 0, bytes, stream)?;
+                self.driver.copy_in_pinned(memory.at(), &pinned, 0, bytes, stream)?;
                 self.spin_here(stream)?;
                 let middle = Instant::now();
-                self.driver.copy_out(&mut pinned, 0, memory.at(), bytes, stream)?;
+                self.driver.copy_out_pinned(&mut pinned, 0, memory.at(), bytes, stream)?;
                 self.spin_here(stream)?;
                 if round > 0 {
                     there.push(bytes as f64 / (middle - start).as_secs_f64());
@@ -122,9 +122,9 @@ impl Direct {
     /// Waits for a stream without sleeping: a sleep would be a part of the figure.
     fn spin_here(&self, stream: Handle) -> Result<(), Trouble> {
         let own = locked(&self.own);
-        self.driver.record(own.event, stream)?;
+        self.driver.record_event(own.event, stream)?;
         let start = Instant::now();
-        while !self.driver.is_done(own.event)? {
+        while !self.driver.event_is_done(own.event)? {
             if start.elapsed().as_secs() > 60 {
                 return Err(Trouble::Silent);
             }

@@ -118,14 +118,14 @@ impl Stage {
         direct.inside(|| {
             fields.iter().filter(|field| field.name == "output").try_for_each(|field| direct.reach(field))?;
             let driver = &direct.driver;
-            driver.copy_in(device, host, 0, bytes, stream)?;
+            driver.copy_in_pinned(device, host, 0, bytes, stream)?;
             let (from, len) = (nonces_at, nonces.len());
-            driver.copy_in(device + from as u64, host, from, len, stream)?;
+            driver.copy_in_pinned(device + from as u64, host, from, len, stream)?;
             let launched = direct.launch(kind, steps, run_of(kind, &messages, key, units), stream);
             if launched.is_ok() {
-                driver.copy_out(host, results_at, device + results_at as u64, 4 * count, stream)?;
+                driver.copy_out_pinned(host, results_at, device + results_at as u64, 4 * count, stream)?;
             }
-            driver.record(event, stream)?;
+            driver.record_event(event, stream)?;
             if launched.is_err() {
                 direct.wait(event, bytes)?;
             }
@@ -164,7 +164,7 @@ impl Drop for Stage {
         _ = direct.inside(|| {
             let driver = &direct.driver;
             driver.wipe(device, bytes, self.stream)?;
-            driver.record(self.event, self.stream)?;
+            driver.record_event(self.event, self.stream)?;
             direct.wait(self.event, bytes)?;
             driver.free(device)?;
             driver.destroy_event(self.event)?;
