@@ -4,7 +4,7 @@
 //! Everything here may crash and be repeated: slots from the journal are the same each time, a cut file is cut at the
 //! same place, and the journal is emptied only when all of it is durable.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -140,6 +140,13 @@ fn is_newer(file: &impl File, journal: Option<Timespec>) -> Result<bool, Error> 
     Ok(changed > journal.tv_sec + SAME_MOMENT_S && changed <= now as i64)
 }
 
+/// Whether files of the journal were found under their own inodes, or under others: then the volume is a copy.
+#[derive(Default)]
+struct Seen {
+    same: bool,
+    copied: bool,
+}
+
 /// What is done with a file that was found, and with what belongs to it.
 type Work<'a, F, T> = dyn FnMut(&F, Place, T) -> Result<(), Error> + 'a;
 
@@ -221,36 +228,44 @@ impl<S: Store> Shared<S> {
     ///
     /// `work` gives back what belongs to another file. Returns what had an inode of its own with another file in it.
     fn each_known(&self, files: Vec<Lost>, work: &mut Known<'_, S::File>) -> Result<Vec<Lost>, Error> {
-        let failed = |error| Error::io("finding a file again", error);
-        let (same, copied, mut left) = (Cell::new(false), Cell::new(false), Vec::new());
-        let mut look = |lost: Lost, place: &Place, left: &mut Vec<Lost>| {
-            let Some((there, file)) = self.store.find(place).map_err(failed)? else {
-                left.push(lost);
-                return Ok::<_, Error>(());
-            };
-            let inode = there.inode.1 == lost.place.inode.1;
-            match work(&file, there, lost)? {
-                Some(lost) => left.push(Lost { stranger: lost.stranger || inode, ..lost }),
-                None => if inode { &same } else { &copied }.set(true),
-            }
-            Ok(())
-        };
+        let (mut seen, mut left, mut missed) = (Seen::default(), Vec::new(), None);
         for lost in files {
             let place = lost.place.clone();
-            look(lost, &place, &mut left)?;
+            self.at(&place, lost, &mut left, &mut seen, work)?;
         }
-        let mut missed = None;
-        for by_id in [false, true] {
-            let number = |lost: &Lost| if by_id { lost.id } else { lost.place.inode.1 };
-            if left.is_empty() || by_id && same.get() && !copied.get() {
-                break;
-            }
-            let places;
-            (places, missed) = self.places(left.iter().map(number).collect(), by_id);
+        if !left.is_empty() {
+            let mut by_inode: HashMap<u64, Vec<Lost>> = HashMap::new();
             for lost in std::mem::take(&mut left) {
-                match places.get(&number(&lost)) {
-                    Some(place) => look(lost, place, &mut left)?,
+                by_inode.entry(lost.place.inode.1).or_default().push(lost);
+            }
+            let (by_inode, mut done) = (RefCell::new(by_inode), Ok(()));
+            let wanted = &|inode| by_inode.borrow().contains_key(&inode);
+            let found = &mut |place: Place, file: S::File| {
+                for lost in by_inode.borrow_mut().remove(&place.inode.1).unwrap_or_default() {
+                    match work(&file, place.clone(), lost) {
+                        Ok(None) => seen.same = true,
+                        Ok(Some(lost)) => left.push(Lost { stranger: true, ..lost }),
+                        Err(error) => done = Err(error),
+                    }
+                }
+                done.is_ok() && !by_inode.borrow().is_empty()
+            };
+            missed = self.look_for(true, wanted, found);
+            done?;
+            left.extend(by_inode.into_inner().into_values().flatten());
+        }
+        if !left.is_empty() && (seen.copied || !seen.same) {
+            let places;
+            (places, missed) = self.places(left.iter().map(|lost| lost.id).collect());
+            for lost in std::mem::take(&mut left) {
+                match places.get(&lost.id) {
                     None => left.push(lost),
+                    Some(place) => {
+                        if !self.at(place, lost, &mut left, &mut seen, work)? {
+                            let closed = std::io::ErrorKind::PermissionDenied;
+                            missed.get_or_insert((place.clone(), closed.into()));
+                        }
+                    }
                 }
             }
         }
@@ -261,28 +276,47 @@ impl<S: Store> Shared<S> {
         Ok(left)
     }
 
-    /// Where files with these inode numbers are, or with these ids in their headers; and what could not be looked at.
-    fn places(&self, numbers: HashSet<u64>, by_id: bool) -> (HashMap<u64, Place>, Option<Missed>) {
-        let (numbers, mut places, mut unread) = (RefCell::new(numbers), HashMap::new(), None);
-        let wanted = &|inode| by_id || numbers.borrow().contains(&inode);
+    /// Does the work with what is at a place now, and puts what belongs to another file with what is left. Whether there
+    /// is a file that may be written.
+    fn at(
+        &self,
+        place: &Place,
+        lost: Lost,
+        left: &mut Vec<Lost>,
+        seen: &mut Seen,
+        work: &mut Known<'_, S::File>,
+    ) -> Result<bool, Error> {
+        let failed = |error| Error::io("finding a file again", error);
+        let Some((there, file)) = self.store.find(place).map_err(failed)? else {
+            left.push(lost);
+            return Ok(false);
+        };
+        let inode = there.inode.1 == lost.place.inode.1;
+        match work(&file, there, lost)? {
+            Some(lost) => left.push(Lost { stranger: lost.stranger || inode, ..lost }),
+            None if inode => seen.same = true,
+            None => seen.copied = true,
+        }
+        Ok(true)
+    }
+
+    /// Where files with these ids in their headers are; and what could not be looked at.
+    fn places(&self, ids: HashSet<u64>) -> (HashMap<u64, Place>, Option<Missed>) {
+        let (mut ids, mut places, mut unread) = (ids, HashMap::new(), None);
         let found = &mut |place: Place, file: S::File| {
             let mut bytes = [0; HEADER_LEN];
-            let number = match by_id {
-                false => Some(place.inode.1),
-                true => match file.read_at(&mut bytes, 0) {
-                    Ok(got) => Header::parse(&bytes[..got]).ok().map(|header| header.id),
-                    Err(error) => {
-                        unread.get_or_insert((place.clone(), error));
-                        None
+            match file.read_at(&mut bytes, 0) {
+                Ok(got) => {
+                    let id = Header::parse(&bytes[..got]).ok().map(|header| header.id);
+                    if let Some(id) = id.filter(|id| ids.remove(id)) {
+                        places.insert(id, place);
                     }
-                },
-            };
-            if let Some(number) = number.filter(|number| numbers.borrow_mut().remove(number)) {
-                places.insert(number, place);
+                }
+                Err(error) => _ = unread.get_or_insert((place, error)),
             }
-            !numbers.borrow().is_empty()
+            !ids.is_empty()
         };
-        let missed = self.look_for(!by_id, wanted, found);
+        let missed = self.look_for(false, &|_| true, found);
         (places, missed.or(unread))
     }
 
