@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use wattlock::core::{
@@ -31,8 +31,6 @@ pub(crate) struct Crew {
     threads: usize,
     /// Whether anything but the CPU compresses here: then its results are looked at.
     devices: bool,
-    /// Responses that are spread now.
-    responses: AtomicUsize,
     wake: OwnedFd,
 }
 
@@ -50,16 +48,18 @@ impl Crew {
             let made = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
             (made >= 0).then(|| OwnedFd::from_raw_fd(made))?
         };
-        // A response's chunks are bounded by its `most`, and responses by `has_room`: the pool never refuses one.
+        // A response's chunks are bounded by its `most`, and responses by their memory: the pool never refuses one.
         let pool = Pool::new(runtime, Bounds { units: usize::MAX, ..Bounds::threads(threads) });
         pool.wake(wake.as_fd()).ok()?;
-        Some(Crew { pool, threads, devices, responses: AtomicUsize::new(0), wake })
+        Some(Crew { pool, threads, devices, wake })
     }
 
-    /// Whether another response would find an idle core, or a device.
+    /// Whether another response would find an idle core, or a device. A response whose client takes nothing has no
+    /// chunk in work and keeps no core from others.
     pub(crate) fn has_room(&self, idle_cores: usize) -> bool {
-        let most = if self.devices { 2 * self.threads } else { self.threads.min(idle_cores) };
-        self.responses.load(Relaxed) < most
+        let most = if self.devices { 8 * self.threads } else { self.threads.min(idle_cores) };
+        self.forget_done();
+        self.pool.outstanding() < most
     }
 
     /// What becomes readable when chunks are done.
@@ -135,7 +135,6 @@ impl Spread {
         checksum: u32,
         length: u64,
     ) -> Spread {
-        crew.responses.fetch_add(1, Relaxed);
         let chunk = chunk.clamp(4096, 16 << 20);
         let (gathered, chunks) = (Vec::new(), VecDeque::new());
         let most = (most / chunk).max(2);
@@ -234,7 +233,6 @@ impl Spread {
 impl Drop for Spread {
     fn drop(&mut self) {
         self.chunks.iter().for_each(|chunk| chunk.cancelled.store(true, Relaxed));
-        self.crew.responses.fetch_sub(1, Relaxed);
     }
 }
 
@@ -403,7 +401,7 @@ mod tests {
             assert!(gives_back(&[], &out, &content, true), "{len} bytes by {piece}");
             assert_eq!((spread.checksum, spread.length), (crc32(0, &content), len as u64));
         }
-        assert_eq!(crew.responses.load(Relaxed), 0);
+        assert_eq!(crew.pool.outstanding(), 0);
     }
 
     #[test]
@@ -438,7 +436,6 @@ mod tests {
         while crew.pool.outstanding() > 0 {
             wait(&crew);
         }
-        assert_eq!(crew.responses.load(Relaxed), 0);
         let content = content(100_000);
         assert!(gives_back(&[], &through(&crew, &content, 9000, 4096, 99).0, &content, true));
     }
@@ -447,8 +444,11 @@ mod tests {
     fn room_is_for_idle_cores_only() {
         let crew = Arc::new(Crew::new(&runtime(), 4, 2).unwrap());
         assert!(crew.has_room(1) && !crew.has_room(0));
-        let _one = Spread::new(crew.clone(), 1, 65536, 1 << 18, 0, 0);
+        let mut one = Spread::new(crew.clone(), 9, 1 << 20, 1 << 21, 0, 0);
+        one.update(&content(1 << 20), &mut [], Then::More).unwrap();
         assert!(crew.has_room(2) && !crew.has_room(1));
+        wait(&crew);
+        assert!(crew.has_room(1), "its client takes nothing, and its chunk is done");
     }
 
     #[test]

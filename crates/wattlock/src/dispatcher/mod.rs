@@ -182,11 +182,11 @@ impl Dispatcher {
         self.now
     }
 
-    /// Cores of the machine that were idle since the last look, at most ten times a second; whole ones only, and none at
-    /// the first look. Doors that could use other cores ask this.
+    /// Cores that this process could use beside the caller's, by the time since the last look, at most ten times a
+    /// second: those that are idle and those that it uses itself. None at the first look. Doors that could use other
+    /// cores ask this.
     pub fn idle_cores(&mut self) -> usize {
-        let idle = self.idle.permille(self.runtime.clock().now());
-        usize::from(idle) * usize::from(self.runtime.machine().cores) / 1000
+        self.idle.cores(self.runtime.clock().now(), self.runtime.machine().cores.into())
     }
 
     /// Notices a fork, and other settings.
