@@ -77,8 +77,12 @@ pub fn gpu_memory() -> Result<Arc<Direct>, Missing> {
 
 /// Every engine this command can use, in order of id.
 pub fn engines(choice: &Choice) -> Result<Vec<Arc<dyn Engine>>> {
+    with_card(choice, gpu().ok().map(|gpu| gpu as Arc<dyn Engine>))
+}
+
+fn with_card(choice: &Choice, gpu: Option<Arc<dyn Engine>>) -> Result<Vec<Arc<dyn Engine>>> {
     let mut engines = own_engines();
-    engines.extend(gpu().ok().map(|gpu| gpu as Arc<dyn Engine>));
+    engines.extend(gpu);
     if let Some(model) = &choice.emulate {
         let instruction = Arc::new(Instruction::new());
         engines.push(Arc::new(Emulated::new(load_model(model)?, instruction, Pace::RealTime)?));
@@ -101,25 +105,30 @@ pub fn model_names() -> Vec<String> {
     Model::presets().into_iter().map(|model| model.name).collect()
 }
 
-fn builder(choice: &Choice) -> Result<(Vec<Arc<dyn Engine>>, Builder)> {
-    let engines = engines(choice)?;
+fn builder(choice: &Choice, engines: &[Arc<dyn Engine>]) -> Result<Builder> {
     let mut settings = Settings::default();
     for setting in &choice.settings {
         settings.set(setting)?;
     }
-    let builder = Runtime::builder()
-        .engines(engines.clone())
+    Ok(Runtime::builder()
+        .engines(engines.to_vec())
         .policy(&choice.policy, settings)
         .objective(choice.objective.into())
-        .program(&std::env::args().take(2).collect::<Vec<_>>().join(" "));
-    Ok((engines, builder))
+        .program(&std::env::args().take(2).collect::<Vec<_>>().join(" ")))
+}
+
+/// A runtime as asked for, for hashes. No GPU does those, so none is looked for: the driver's absence alone takes a
+/// hundred system calls.
+pub fn hashing(choice: &Choice) -> Result<Runtime> {
+    Ok(builder(choice, &with_card(choice, None)?)?.build()?)
 }
 
 /// A runtime as asked for, for what is stored or shipped: whatever an engine that is not the CPU computes, the CPU checks,
 /// since a wrong result that is found next year is lost data. If no profile of this machine is on disk and `kinds` are given, those are calibrated
 /// quickly first (about a second, told on standard error unless `quiet`) and the profile kept.
 pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<Runtime> {
-    let (engines, builder) = builder(choice)?;
+    let engines = engines(choice)?;
+    let builder = builder(choice, &engines)?;
     let missing = kinds.filter(|_| !Profile::exists_for(&engines));
     let builder = match missing {
         Some(kinds) => {

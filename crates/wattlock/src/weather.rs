@@ -91,7 +91,8 @@ mod tests {
     #[test]
     fn own_work_leaves_as_many_cores_as_idleness_and_one_is_the_caller_s() {
         let free = |permille, own_permille, cores| {
-            IdleShare { last: Some((1, Ticks { idle: 0, all: 0, own: 0 })), permille, own_permille }.cores(1, cores)
+            IdleShare { last: Some((1, Ticks { idle: 0, all: 0, own: 0 })), permille, own_permille }
+                .cores(1, cores)
         };
         assert_eq!(free(1000, 0, 2), 1);
         // A worker and its client on two cores; both threads at work; another process on one of the cores.

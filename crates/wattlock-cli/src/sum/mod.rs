@@ -122,7 +122,7 @@ pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
     if handed::closed(handed::OUTPUT) && !command.checking.status {
         anyhow::bail!("standard output: {}", io::Error::from_raw_os_error(libc::EBADF));
     }
-    let runtime = setup::runtime(choice, None, true)?;
+    let runtime = setup::hashing(choice)?;
     let bar = bar();
     let advance = |bytes: u64| bar.inc(bytes);
     let progress = Progress::new(&NEVER).on_bytes(&advance);
