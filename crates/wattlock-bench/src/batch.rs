@@ -1,18 +1,19 @@
 //! Batches of hashes, MACs and AES-CBC encryption in lanes, by processor time: beside OpenSSL one message after the
-//! other; messages of unlike length beside equal ones; few messages beside `instruction`; chains beside counter mode.
+//! other; messages of unlike length beside equal ones; chains beside counter mode. And a few messages in one call of the
+//! runtime, beside a call for each.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use wattlock::calibrate::sample;
-use wattlock::own_engines;
-use wattlock_core::{Engine, EngineClass, Family, Item, Kind, OwnedRequest};
+use wattlock::calibrate::{Plan, calibrate, sample};
+use wattlock::{Dispatcher, Runtime, own_engines};
+use wattlock_core::{Engine, EngineClass, Family, Item, Kind, KindSet, OwnedRequest};
 use wattlock_shell::text;
 
 use super::libcrypto::{self, Libcrypto};
 use super::machine_line;
 use super::pair::{self, Better, Gain};
-use super::record::{By, Record, Row};
+use super::record::{self, Record, Row};
 
 /// Kinds of messages that are chains.
 const KINDS: [Kind; 7] = [
@@ -33,9 +34,15 @@ const FEW: [(usize, usize); 6] = [(1, 64), (2, 64), (3, 64), (1, 16 << 10), (2, 
 /// What a share of a round should take.
 const TURN_NS: f64 = 5e6;
 
-/// Some messages, and how one side does them.
+/// Who does messages.
+enum By<'e> {
+    Engine(&'e dyn Engine),
+    Runtime(Box<Dispatcher>),
+}
+
+/// Some messages, and how one side does them: in one call, or one after the other.
 struct Side<'e> {
-    engine: &'e dyn Engine,
+    by: By<'e>,
     together: bool,
     requests: Vec<OwnedRequest>,
 }
@@ -45,12 +52,18 @@ impl Side<'_> {
         if self.together {
             let mut items: Vec<Item<'_>> =
                 self.requests.iter_mut().map(|one| Item::new(one.view())).collect();
-            self.engine.execute_all(&mut items);
+            match &mut self.by {
+                By::Engine(engine) => engine.execute_all(&mut items),
+                By::Runtime(dispatcher) => dispatcher.run_all(&mut items),
+            }
             std::hint::black_box(items.iter().all(|item| item.result.is_ok()));
         } else {
-            self.requests
-                .iter_mut()
-                .for_each(|one| _ = std::hint::black_box(self.engine.execute(&mut one.view())));
+            for one in &mut self.requests {
+                _ = std::hint::black_box(match &mut self.by {
+                    By::Engine(engine) => engine.execute(&mut one.view()),
+                    By::Runtime(dispatcher) => dispatcher.run(&mut one.view()),
+                });
+            }
         }
     }
 
@@ -88,6 +101,9 @@ pub fn run(kinds: &[Kind], rounds: u32, no_openssl: bool, mut record: Record) ->
         |class| engines.iter().find(|engine: &&Arc<dyn Engine>| engine.description().class == class);
     let lanes = of_class(EngineClass::Lanes).context("no lanes here: wattlock engines says why")?.as_ref();
     let single = of_class(EngineClass::Instruction).context("no engine does one at a time")?.as_ref();
+    let wanted = if kinds.is_empty() { &KINDS[..] } else { kinds };
+    let profile = calibrate(&engines, &Plan::quick(KindSet::of(wanted)), &mut |_| {});
+    let runtime = Runtime::builder().engines(engines.clone()).profile(profile).telemetry(false).build()?;
     let mut peer = if no_openssl { None } else { Libcrypto::start() };
     if let Some(peer) = &peer {
         record.peer("openssl", &peer.version);
@@ -103,7 +119,7 @@ pub fn run(kinds: &[Kind], rounds: u32, no_openssl: bool, mut record: Record) ->
                    against: &str,
                    gain: Option<Gain>| {
         let Some(gain) = gain else { return };
-        let row = Row::compared("engines", name, "MB/s", By::Cpu, gain);
+        let row = Row::compared("engines", name, "MB/s", record::By::Cpu, gain);
         record.add(row.param("batch", count).param("bytes", bytes).against(against));
         rows.push(vec![
             name.to_owned(),
@@ -115,10 +131,9 @@ pub fn run(kinds: &[Kind], rounds: u32, no_openssl: bool, mut record: Record) ->
             gain.to_string(),
         ]);
     };
-    let wanted = if kinds.is_empty() { &KINDS[..] } else { kinds };
     for &kind in wanted.iter().filter(|kind| lanes.width(**kind) > 1 && !kind.is_asymmetric()) {
         let side = |engine, kind, together, lengths: &mut dyn Iterator<Item = usize>| {
-            Some(Side { engine, together, requests: messages(single, kind, lengths)? })
+            Some(Side { by: By::Engine(engine), together, requests: messages(single, kind, lengths)? })
         };
         let (count, bytes) = FULL;
         let full = || side(lanes, kind, true, &mut std::iter::repeat_n(bytes, count));
@@ -146,14 +161,15 @@ pub fn run(kinds: &[Kind], rounds: u32, no_openssl: bool, mut record: Record) ->
         let name = format!("{}, unlike", kind.name());
         add(&mut record, &name, (UNLIKE, bytes), "equal messages", gain);
         for (count, bytes) in FEW {
-            let lengths = || std::iter::repeat_n(bytes, count);
-            let (Some(mut ours), Some(mut theirs)) =
-                (side(lanes, kind, true, &mut lengths()), side(single, kind, false, &mut lengths()))
-            else {
-                continue;
+            let side = |together| {
+                let lengths = std::iter::repeat_n(bytes, count);
+                let requests = messages(single, kind, lengths)?;
+                Some(Side { by: By::Runtime(Box::new(runtime.dispatcher())), together, requests })
             };
+            let (Some(mut ours), Some(mut theirs)) = (side(true), side(false)) else { continue };
             let gain = compare(rounds, &mut ours, &mut theirs);
-            add(&mut record, kind.name(), (count, bytes), "instruction one by one", gain);
+            let name = format!("{} by the runtime", kind.name());
+            add(&mut record, &name, (count, bytes), "a call for each", gain);
         }
         if kind.info().family == Family::Cipher
             && let Some(counter) = counter_of(kind)

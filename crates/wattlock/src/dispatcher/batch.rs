@@ -14,6 +14,11 @@ use super::Dispatcher;
 use crate::health::Reason;
 use crate::telemetry::Counter;
 
+/// So many requests of one kind are no longer few, whatever their length.
+const FEW: usize = 4;
+/// Bytes of a few requests together that are little work: lanes would take longer than one after the other.
+const LITTLE: usize = 2048;
+
 impl Dispatcher {
     /// Does all of these requests, which are one operation to a policy, and returns when all are done, each with its
     /// [`Item::result`]. Requests of one kind that stand beside each other are asked about together: those about as
@@ -42,8 +47,15 @@ impl Dispatcher {
                 continue;
             }
             let shape = first.request.shape();
-            let now = self.look();
             let (shape, count) = self.question(shape, &items[at..]);
+            if self.too_few(&shape, count) {
+                for item in &mut items[at..at + count] {
+                    item.result = self.run(&mut item.request);
+                }
+                at += count;
+                continue;
+            }
+            let now = self.look();
             let choice = self.ask(&shape, count, bytes);
             let mut end = at + self.whole_passes(&choice, shape.kind, count);
             match self.stations.get(choice.engine.index()) {
@@ -95,6 +107,15 @@ impl Dispatcher {
         let (count, bytes) = alike.fold((0, 0_usize), |(n, sum), one| (n + 1, sum.saturating_add(one.bytes)));
         let bytes = if together { bytes / count.max(1) } else { first.bytes };
         (Shape { bytes, ..first }, count)
+    }
+
+    /// Whether so many requests are too little work for a question and two readings of the clock, which take as long as
+    /// hashing 400 bytes: no device could do them, and lanes gain nothing.
+    fn too_few(&self, shape: &Shape, count: usize) -> bool {
+        let little = count == 1 || (count < FEW && count.saturating_mul(shape.bytes) <= LITTLE);
+        little
+            && !shape.kind.is_asymmetric()
+            && !self.stations.iter().any(|one| one.queued.contains(shape.kind))
     }
 
     /// How many requests that stand behind those of another kind an engine does together with them: all of a kind that
