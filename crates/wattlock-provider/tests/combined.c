@@ -158,7 +158,10 @@ records_are_right(const Suite *s)
                 out = several(c, numbers[n], text, len, records, &packed);
                 for (at = 0; at < records; at++) {
                     used += opened(s, out + used, numbers[n] + at, text + taken, &one);
-                    MUST(one == each[i] + (at + 1 == records ? extra : 0));
+                    /* OpenSSL, which makes those of fewer than 24 KiB in all, takes bytes of the last into each. */
+                    MUST(one == each[i] + (at + 1 == records ? extra : 0)
+                         || (len < 24 << 10 && at + 1 < records && one == each[i] + 1)
+                         || (len < 24 << 10 && at + 1 == records && one == each[i] + extra - (records - 1)));
                     taken += one;
                 }
                 MUST(used == packed && taken == len);
