@@ -16,11 +16,10 @@ if ! cargo mutants --version >/dev/null 2>&1; then
     exit 1
 fi
 
-# The packages whose tests are the crate's: its own, and those of the crates that show it at work.
-tests=()
+# The packages whose tests are the crate's: its own, and where most of them are elsewhere that package, too.
+tests=(--test-package "$crate")
 case $crate in
-    wattlock-policy) tests=(--test-package wattlock-policy --test-package wattlock-lab) ;;
-    wattlock-core) tests=(--test-package wattlock-core --test-package wattlock-cpu) ;;
+    wattlock-core) tests+=(--test-package wattlock-cpu) ;;
 esac
 place=$(realpath -m "${CARGO_TARGET_DIR:-target}")/mutants
 mkdir -p "$place"
@@ -34,8 +33,8 @@ fi
 # Its own exit code says no more than that something was missed.
 status=0
 CARGO_TARGET_DIR=$place/target cargo mutants "${config[@]}" "${tests[@]}" --shard "$shard" --sharding round-robin \
-    --output "$place/$crate" --no-shuffle --colors never --cargo-arg=--locked --timeout-multiplier 3 \
-    --minimum-test-timeout 60 || status=$?
+    --output "$place/$crate" --no-shuffle --colors never --cargo-arg=--locked --cargo-arg=--config \
+    --cargo-arg=profile.dev.debug=false --timeout-multiplier 3 --minimum-test-timeout 60 || status=$?
 case $status in 0 | 2 | 3) ;; *) exit "$status" ;; esac
 python3 - "$place/$crate/mutants.out" "$crate" "$shard" <<'PYTHON'
 import sys

@@ -180,7 +180,11 @@ mod tests {
             rule.choose(&Ask::one(shape(Kind::Aes128CbcEncrypt, 9000)), &weather, 0),
             Choice::now(CPU)
         );
-        assert_eq!(rule.migrate(&weather, 0), Some(Migration { from: DEVICE, to: CPU }));
+        let out = Migration { from: DEVICE, to: CPU };
+        assert_eq!(rule.migrate(&weather, 0), Some(out));
+        let write = shape(Kind::Aes128CbcEncrypt, 9000);
+        assert!(rule.may_move(&write, &out), "the CPU does the kind");
+        assert!(!rule.may_move(&write, &Migration { to: EngineId(7), ..out }), "no such engine does");
         weather.idle_permille = 30;
         let choice = rule.choose(&Ask::one(shape(Kind::Aes128CbcEncrypt, 9000)), &weather, 0);
         assert!(choice.engine == DEVICE && choice.hold_ns > 0);

@@ -259,6 +259,7 @@ impl Governor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::{Costs, EngineId};
 
     fn cost(setup_ns: f64, mb_s: f64, idle_w: f64, busy_w: f64) -> ClockCost {
         ClockCost { setup_ns, bytes_per_s: mb_s * 1e6, idle_w, busy_w }
@@ -327,6 +328,34 @@ mod tests {
         for bad in [cost(-1.0, 1.0, 1.0, 1.0), cost(1.0, 0.0, 1.0, 1.0), cost(1.0, 1.0, f64::NAN, 1.0)] {
             assert!(Governor::new(&[two()[0], bad], &Tuning::DEFAULT).is_none());
         }
+    }
+
+    #[test]
+    fn costs_of_clocks_are_kept_until_none_are_known() {
+        let (device, other) = (EngineId(1), EngineId(2));
+        let mut costs = Costs::new();
+        costs.set_clocks(device, two());
+        costs.set_clocks(other, two()[..1].to_vec());
+        costs.set_clocks(device, two()[1..].to_vec());
+        assert_eq!((costs.clocks(device), costs.clocks(other)), (&two()[1..], &two()[..1]));
+        costs.set_clocks(device, Vec::new());
+        assert!(costs.clocks(device).is_empty() && !costs.clocks(other).is_empty());
+    }
+
+    #[test]
+    fn a_long_pause_counts_as_a_few_gaps() {
+        let tuning = &Tuning::DEFAULT;
+        let mut flow = Flow { bytes: 100.0, gap_ns: 1000.0 };
+        flow.learn(300.0, 1e12, 0.25, tuning);
+        assert_eq!((flow.bytes, flow.gap_ns), (150.0, 1000.0 + 0.25 * (tuning.pause - 1.0) * 1000.0));
+    }
+
+    #[test]
+    fn velocity_is_known_from_the_second_message_on() {
+        let mut governor = Governor::new(&two(), &Tuning::DEFAULT).unwrap();
+        governor.learn(1000.0, 5);
+        governor.learn(1000.0, 2005);
+        assert_eq!((governor.slow.velocity(), governor.fast.velocity()), (5e8, 5e8), "1000 bytes in 2 us");
     }
 
     #[test]

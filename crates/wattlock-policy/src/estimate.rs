@@ -421,6 +421,11 @@ mod tests {
     }
 
     #[test]
+    fn what_an_engines_time_contains_of_a_submission_is_all_but_what_is_beyond_it() {
+        assert_eq!(Submit { ns: 7.0, beyond: 2.0 }.within(), 5.0);
+    }
+
+    #[test]
     fn calibration_is_reproduced_between_its_points() {
         let device = device(vec![(0, 1000.0, None), (1 << 20, 1000.0 + (1 << 20) as f64, None)]);
         for bytes in [0, 1, 100, 5000, 1 << 19, (1 << 20) + 12_345] {

@@ -351,6 +351,30 @@ mod tests {
     }
 
     #[test]
+    fn a_device_that_has_nothing_takes_a_small_rest() {
+        let least = DEVICE_LEAST / CHUNK as u64;
+        let mut split = Split::meeting(&job(least / 2, 1), DEVICE, 1.0, 4.0);
+        assert!(split.claim(Side::Device, 0).is_some_and(|piece| piece.end - piece.start < least));
+        assert_eq!(split.claim(Side::Device, 0), None, "it has something to do, and the rest is small");
+    }
+
+    #[test]
+    fn a_job_is_split_where_the_device_is_worth_a_sixtieth_of_all_threads() {
+        let mut machine = crate::ranking::tests::server();
+        let (device, most) = (EngineId(2), DEVICE_MOST as f64);
+        let per_byte = 1.0 / 16.0;
+        machine.costs.set(EngineId(1), Kind::Aes256GcmSeal, vec![(CHUNK, CHUNK as f64 * per_byte, None)]);
+        machine.costs.set(device, Kind::Aes256GcmSeal, vec![(most as usize, 20.0 * most * per_byte, None)]);
+        let of = |chunks, threads| Job { devices: vec![device], ..job(chunks, threads) };
+        assert!(by_rates(&machine, &of(1 << 16, 2)).is_some(), "a fortieth");
+        assert!(by_rates(&machine, &of(1 << 16, 4)).is_none(), "an eightieth");
+        let least = 4 * DEVICE_MOST / CHUNK as u64;
+        assert!(
+            by_rates(&machine, &of(least, 2)).is_some() && by_rates(&machine, &of(least - 1, 2)).is_none()
+        );
+    }
+
+    #[test]
     fn what_comes_back_is_shared_by_all_threads() {
         let (mut split, _) = hung(256, 8);
         while let Some(late) = split.overdue(10_000_000_000) {

@@ -246,6 +246,21 @@ fn only_a_question_that_time_followed_can_have_been_refused() {
 }
 
 #[test]
+fn a_refusal_that_cost_little_of_what_a_device_gains_changes_little() {
+    let sent = |cpu_ns| {
+        let mut machine = calibrated(&[(1, cpu_ns, 1.0), (2, 1_000_000.0, 1.0)], Objective::Performance);
+        machine.costs.set_submit(EngineId(2), 10_000.0);
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive, messages: 1 };
+        let mut adaptive = Adaptive::new(machine, &Settings::default());
+        let asked = (0..100u64)
+            .filter(|n| adaptive.choose(&Ask::one(shape), &weather(), n * 100_000).engine == EngineId(2));
+        asked.count()
+    };
+    let (much, little) = (sent(10_000_000.0), sent(1_030_000.0));
+    assert!(much > 80 && little < 50, "gains of 9 ms: {much}, of 30 us: {little}");
+}
+
+#[test]
 fn without_calibration_instructions_are_the_choice() {
     assert_eq!(ask(server(), LatencyClass::Interactive), EngineId(1));
 }
