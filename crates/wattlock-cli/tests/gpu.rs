@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use fake::Fake;
+use standin::{Bundle, phase};
 
 /// A folder with a key, and a file of some MiB that ends in the middle of a chunk.
 struct Desk {
@@ -233,6 +234,51 @@ fn bench_gpu_has_a_row_for_each_work_and_names_the_stand_in() {
     let refused = nowhere.output().unwrap();
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && words.contains("no GPU: no NVIDIA driver"), "{words}");
+}
+
+#[test]
+fn bench_stream_does_gp_and_lecpaes_on_the_gpu_of_this_machine() {
+    let desk = Desk::new();
+    let bench = |more: &[&str]| -> Vec<serde_json::Value> {
+        let first = ["bench", "stream", "--messages", "40", "--velocity", "500us", "--json", "-", "--policy"];
+        let said = desk.on_stand_in(&[&first[..], more].concat());
+        serde_json::from_str::<serde_json::Value>(&said).unwrap()["rows"].as_array().unwrap().clone()
+    };
+    let rows = bench(&["gp,lecpaes"]);
+    assert_eq!(rows.len(), 2);
+    for (row, policy) in rows.iter().zip(["gp", "lecpaes"]) {
+        let detail = &row["detail"];
+        assert_eq!((&row["bench"], &row["params"]["policy"]), (&"stream-gpu".into(), &policy.into()));
+        assert_eq!((&detail["messages"], &detail["messages_by_gpu"]), (&40.into(), &40.into()), "{row}");
+        assert!(detail["device"].as_str().unwrap().contains("stand-in, not hardware"), "{row}");
+    }
+    // The fill named clocks, and nobody set them: there is no NVML here.
+    assert!(rows[1]["detail"]["clock_changes_named"].as_u64() > Some(0), "{}", rows[1]);
+    for emulated in [&["gp,cp"][..], &["gp", "--machine", "k20m"]] {
+        let rows = bench(emulated);
+        assert!(rows.iter().all(|row| row["params"]["machine"] == "k20m, emulated"), "{rows:?}");
+    }
+    let nowhere = desk.run(&["bench", "stream", "--policy", "gp", "--machine", "gpu"]);
+    let words = String::from_utf8_lossy(&nowhere.stderr).into_owned();
+    assert!(!nowhere.status.success() && words.contains("no GPU: no NVIDIA driver"), "{words}");
+    let other = desk.run(&["bench", "stream", "--policy", "adaptive", "--machine", "gpu"]);
+    assert_eq!(other.status.code(), Some(2));
+}
+
+#[test]
+fn a_bundle_with_the_program_measures_streams_and_files_and_changes_no_setting() {
+    let (bundle, fake) = (Bundle::new(), Fake::new(&[(1, 1)]));
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_wattlock"), bundle.path("wattlock")).unwrap();
+    let output = bundle.run(standin::library(), &fake.library());
+    assert!(output.status.success(), "{output:?}");
+    let report = bundle.report();
+    let streams = phase(&report, "streams");
+    for policy in ["gp", "lecpaes"] {
+        assert_eq!(streams.matches(&format!("\"policy\": \"{policy}\"")).count(), 3, "{streams}");
+    }
+    assert_eq!(streams.matches("\"messages_by_gpu\": 100").count(), 6, "{streams}");
+    assert!(phase(&report, "program").contains("file-to-device"), "{report}");
+    assert_eq!(fake.clocks(), "");
 }
 
 #[test]
