@@ -183,7 +183,7 @@ fn shown(found: &Survey) -> String {
     }
     match found.why_not() {
         None => text + &format!("{} steps can be set\n", found.steps()),
-        Some(why) => text + &format!("no clock can be set: {why}\n"),
+        Some(why) => text + &format!("no clock of a CPU can be set: {why}\n"),
     }
 }
 
@@ -218,6 +218,6 @@ mod tests {
     fn a_machine_without_clocks_says_why() {
         let nowhere = tempfile::tempdir().unwrap();
         let text = shown(&survey(nowhere.path()));
-        assert!(text.starts_with("no clock can be set: ") && text.contains("virtual machine"), "{text}");
+        assert!(text.starts_with("no clock of a CPU can be set: ") && text.contains("virtual machine"), "{text}");
     }
 }
