@@ -218,6 +218,9 @@ mod tests {
     fn a_machine_without_clocks_says_why() {
         let nowhere = tempfile::tempdir().unwrap();
         let text = shown(&survey(nowhere.path()));
-        assert!(text.starts_with("no clock of a CPU can be set: ") && text.contains("virtual machine"), "{text}");
+        assert!(
+            text.starts_with("no clock of a CPU can be set: ") && text.contains("virtual machine"),
+            "{text}"
+        );
     }
 }
