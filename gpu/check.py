@@ -10,6 +10,7 @@ library; changes no setting of the card. Phases, of which each adds to OUT.json 
   limits    what bounds the kernels: lop3 and clmad a second, bytes a second of copies within memory and over the bus
   rates     GB/s in device memory, by kind and message size; time is the host's, around launches and an event
   joules    nJ a byte of sealing with AES-256-GCM, by NVML's energy counter of the board
+  streams   `wattlock bench stream --policy gp,lecpaes`, if the bundle has the program: messages through a window
   program   `wattlock bench gpu`, if the bundle has the program: files of the host by CPU, GPU and both, files to the GPU
 
 DRIVER= names another library than libcuda.so.1: the stand-in's figures are labelled so and mean nothing.
@@ -330,8 +331,8 @@ def joules(device, total, seconds):
         return {"why_not": str(error)}
 
 
-def program(folder, size, until):
-    """The program's own bench: it looks for driver and kernels as an installed one does."""
+def program(folder, bench, until):
+    """One of the program's own benches: it looks for driver and kernels as an installed one does."""
     path = folder / "wattlock"
     left = until - time.monotonic()
     if not path.exists():
@@ -341,11 +342,13 @@ def program(folder, size, until):
     environment = dict(os.environ, WATTLOCK_GPU_IMAGES=str(folder))
     if "DRIVER" in os.environ:
         environment["WATTLOCK_CUDA_DRIVER"] = os.environ["DRIVER"]
+    if "NVML" in os.environ:
+        environment["WATTLOCK_NVML"] = os.environ["NVML"]
     with tempfile.TemporaryDirectory() as cache:
         environment["XDG_CACHE_HOME"] = cache
         try:
-            done = subprocess.run([str(path), "bench", "gpu", "--size", str(size), "--rounds", "3", "--json", "-"],
-                                  env=environment, capture_output=True, timeout=left, check=False)
+            done = subprocess.run([str(path), "bench", *bench, "--json", "-"], env=environment, capture_output=True,
+                                  timeout=left, check=False)
         except subprocess.TimeoutExpired:
             return {"why_not": "it took too long"}
     if done.returncode:
@@ -386,7 +389,9 @@ def main():
     phase("limits", limits(device, 1 << min(bits, 28)))
     phase("rates", {"rows": rates(device, 1 << bits, until)})
     phase("joules", joules(device, 1 << min(bits, 28), 0.2 if driver.stand_in else 6))
-    phase("program", program(folder, 1 << bits, until))
+    messages = "100" if driver.stand_in else "2000"
+    phase("streams", program(folder, ["stream", "--policy", "gp,lecpaes", "--messages", messages], until))
+    phase("program", program(folder, ["gpu", "--size", str(1 << bits), "--rounds", "3"], until))
     sys.exit(1 if checked["wrong"] else 0)
 
 

@@ -81,7 +81,7 @@ enum What {
     Lanes(lanes::Settings),
     /// Streams through a sliding window: the published experiment with real threads and a real cipher
     #[command(
-        after_help = "Examples:\n  wattlock bench stream --messages 500\n  wattlock bench stream --policy lecpaes,adaptive --velocity bursts,heavy-tail\n\nThe machine is emulated: real work is stretched to the published steps, and joules are modelled. Time, bytes and tries are measured."
+        after_help = "Examples:\n  wattlock bench stream --messages 500\n  wattlock bench stream --policy lecpaes,adaptive --velocity bursts,heavy-tail\n\nThe machine is emulated: real work is stretched to the published steps, and joules are modelled. Time, bytes and tries are measured. With `--policy gp,lecpaes` alone a GPU of this machine does the work, at its own speed, if there is one."
     )]
     Stream(stream::Settings),
     /// HTTPS by the installed nginx, with Wattlock and without

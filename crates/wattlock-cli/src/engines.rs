@@ -118,9 +118,14 @@ fn print_all(runtime: &Runtime) -> Result<()> {
     for (name, why) in wattlock::missing_engines() {
         say!("Not here: {name}: {why}");
     }
-    match wattlock_shell::setup::gpu() {
+    match setup::gpu() {
         Err(why) => say!("Not here: cuda: {why}"),
-        Ok(_) => gpu_data(runtime)?,
+        Ok(gpu) => {
+            if gpu.copies_block(setup::nvml().as_deref()) {
+                say!("  {:<12} {CONFIDENTIAL}", "");
+            }
+            gpu_data(runtime)?;
+        }
     }
     say!("Not here: {CARDS}");
     let cpu = Summary::here(runtime);
@@ -189,6 +194,9 @@ fn gpu_data(runtime: &Runtime) -> Result<()> {
     }
     Ok(())
 }
+
+/// What it means for the engine that the GPU is in confidential mode.
+const CONFIDENTIAL: &str = "cuda: confidential computing is on: copies between host and GPU are encrypted, block, and overlap nothing";
 
 /// What no machine has yet.
 const CARDS: &str =

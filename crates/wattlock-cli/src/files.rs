@@ -12,6 +12,7 @@ use age::secrecy::SecretString;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use wattlock::Runtime;
+use wattlock_clock::Governor;
 use wattlock_core::{Family, Kind, KindSet};
 use wattlock_files::keys::{
     self, AskPassphrase, BoxedIdentity, BoxedRecipient, FILE_MAX, Recipients, WORK_FACTOR,
@@ -21,6 +22,7 @@ use wattlock_shell::INTERRUPTED;
 use zeroize::Zeroizing;
 
 use crate::ask::{self, Terminal};
+use crate::clocks;
 use wattlock_shell::handed;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
@@ -64,6 +66,13 @@ struct Common {
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
+    /// Lock the GPU's clocks while files are sealed or opened, at the step that the policy names: the highest
+    /// (`--policy eep` or `lecpaes`; root). They are reset at the end, and after a kill by the next start or `wattlock
+    /// clocks restore`
+    #[arg(long)]
+    clocks: bool,
+    #[command(flatten)]
+    clocks_where: clocks::Where,
 }
 
 /// Encrypt files to recipients
@@ -239,6 +248,10 @@ fn each(
     work: impl Fn(Input, Output, &Runtime, Progress<'_>) -> Result<(), Error>,
 ) -> anyhow::Result<()> {
     let runtime = setup::runtime(choice, Some(kinds()), common.quiet)?;
+    let mut clock = match common.clocks {
+        true => clocks::for_files(choice, &common.clocks_where.places())?,
+        false => None,
+    };
     let start = Instant::now();
     let bytes = AtomicU64::new(0);
     let mut failure = None;
@@ -257,10 +270,15 @@ fn each(
         true => print_stats(done, bytes.into_inner(), &runtime, start.elapsed().as_secs_f64()),
         false => Ok(()),
     };
-    match failure {
-        None => Ok(stats?),
-        Some(error) => Err(anyhow::Error::new(error).context(Told)),
+    let restored = clock.as_mut().map_or(Ok(()), Governor::restore);
+    let Some(error) = failure else {
+        stats?;
+        return Ok(restored?);
+    };
+    if let Err(error) = restored {
+        eprintln!("wattlock: {error}");
     }
+    Err(anyhow::Error::new(error).context(Told))
 }
 
 /// Marks an error whose line has already been printed.

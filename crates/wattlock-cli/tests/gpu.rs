@@ -2,11 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../../wattlock-meter/tests/fake/mod.rs"]
+mod fake;
 #[path = "../../wattlock-cuda/tests/standin/mod.rs"]
 mod standin;
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use fake::Fake;
+use standin::{Bundle, phase};
 
 /// A folder with a key, and a file of some MiB that ends in the middle of a chunk.
 struct Desk {
@@ -51,14 +57,23 @@ impl Desk {
         self.command(arguments).output().unwrap()
     }
 
-    /// With the stand-in for a driver.
-    fn on_stand_in(&self, arguments: &[&str]) -> String {
+    /// With the stand-in for a driver, and this library for NVML.
+    fn command_on_stand_in(&self, arguments: &[&str], nvml: &Path) -> Command {
         std::fs::write(self.path("wattlock.sm_90.cubin"), "stand-in").unwrap();
         let mut command = self.command(arguments);
         command
             .env("WATTLOCK_CUDA_DRIVER", standin::library())
-            .env("WATTLOCK_GPU_IMAGES", self.folder.path());
-        let output = command.output().unwrap();
+            .env("WATTLOCK_GPU_IMAGES", self.folder.path())
+            .env("WATTLOCK_NVML", nvml);
+        command
+    }
+
+    fn on_stand_in(&self, arguments: &[&str]) -> String {
+        self.with_nvml(arguments, Path::new("/nonexistent/libnvidia-ml.so.1"))
+    }
+
+    fn with_nvml(&self, arguments: &[&str], nvml: &Path) -> String {
+        let output = self.command_on_stand_in(arguments, nvml).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
@@ -219,4 +234,196 @@ fn bench_gpu_has_a_row_for_each_work_and_names_the_stand_in() {
     let refused = nowhere.output().unwrap();
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && words.contains("no GPU: no NVIDIA driver"), "{words}");
+}
+
+#[test]
+fn bench_stream_does_gp_and_lecpaes_on_the_gpu_of_this_machine() {
+    let desk = Desk::new();
+    let bench = |more: &[&str]| -> Vec<serde_json::Value> {
+        let first = ["bench", "stream", "--messages", "40", "--velocity", "500us", "--json", "-", "--policy"];
+        let said = desk.on_stand_in(&[&first[..], more].concat());
+        serde_json::from_str::<serde_json::Value>(&said).unwrap()["rows"].as_array().unwrap().clone()
+    };
+    let rows = bench(&["gp,lecpaes"]);
+    assert_eq!(rows.len(), 2);
+    for (row, policy) in rows.iter().zip(["gp", "lecpaes"]) {
+        let detail = &row["detail"];
+        assert_eq!((&row["bench"], &row["params"]["policy"]), (&"stream-gpu".into(), &policy.into()));
+        assert_eq!((&detail["messages"], &detail["messages_by_gpu"]), (&40.into(), &40.into()), "{row}");
+        assert!(detail["device"].as_str().unwrap().contains("stand-in, not hardware"), "{row}");
+    }
+    // The fill named clocks, and nobody set them: there is no NVML here.
+    assert!(rows[1]["detail"]["clock_changes_named"].as_u64() > Some(0), "{}", rows[1]);
+    for emulated in [&["gp,cp"][..], &["gp", "--machine", "k20m"]] {
+        let rows = bench(emulated);
+        assert!(rows.iter().all(|row| row["params"]["machine"] == "k20m, emulated"), "{rows:?}");
+    }
+    let nowhere = desk.run(&["bench", "stream", "--policy", "gp", "--machine", "gpu"]);
+    let words = String::from_utf8_lossy(&nowhere.stderr).into_owned();
+    assert!(!nowhere.status.success() && words.contains("no GPU: no NVIDIA driver"), "{words}");
+    let other = desk.run(&["bench", "stream", "--policy", "adaptive", "--machine", "gpu"]);
+    assert_eq!(other.status.code(), Some(2));
+}
+
+#[test]
+fn a_bundle_with_the_program_measures_streams_and_files_and_changes_no_setting() {
+    let (bundle, fake) = (Bundle::new(), Fake::new(&[(1, 1)]));
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_wattlock"), bundle.path("wattlock")).unwrap();
+    let output = bundle.run(standin::library(), &fake.library());
+    assert!(output.status.success(), "{output:?}");
+    let report = bundle.report();
+    let streams = phase(&report, "streams");
+    for policy in ["gp", "lecpaes"] {
+        assert_eq!(streams.matches(&format!("\"policy\": \"{policy}\"")).count(), 3, "{streams}");
+    }
+    assert_eq!(streams.matches("\"messages_by_gpu\": 100").count(), 6, "{streams}");
+    assert!(phase(&report, "program").contains("file-to-device"), "{report}");
+    assert_eq!(fake.clocks(), "");
+}
+
+#[test]
+fn engines_says_in_one_line_that_confidential_computing_makes_copies_block() {
+    let desk = Desk::new();
+    let lines = |fake: &Fake| -> Vec<String> {
+        let said = desk.with_nvml(&["engines"], &fake.library());
+        said.lines().filter(|line| line.contains("confidential")).map(str::to_owned).collect()
+    };
+    let fake = Fake::new(&[(1, 1)]);
+    assert_eq!(lines(&fake), [""; 0]);
+    for (feature, several) in [(1, 0), (0, 1)] {
+        fake.tell("confidential", &format!("{feature} {several}"));
+        let found = lines(&fake);
+        assert!(found.len() == 1 && found[0].contains("block"), "{found:?}");
+    }
+    // A library that does not know, and none.
+    let old = Fake::old();
+    old.tell("confidential", "1 1");
+    assert_eq!(lines(&old), [""; 0]);
+    assert!(!desk.on_stand_in(&["engines"]).contains("confidential"));
+}
+
+/// What `--clocks` is given here.
+const CLOCKS: [&str; 5] = ["--clocks", "--clocks-record", "clocks", "--clocks-tree", "nowhere"];
+
+impl Desk {
+    /// Seals "in" as "x", or opens that as "out", with the GPU's clocks locked.
+    fn with_clocks(&self, what: &str, policy: &str, fake: &Fake) -> Output {
+        let (key, to, from) = if what == "seal" { ("-r", "x", "in") } else { ("-i", "out", "x") };
+        let key = [key, if what == "seal" { &self.recipient } else { "key.txt" }];
+        let first = [what, "-f", "-q", "--policy", policy, "-o", to];
+        let arguments = [&first[..], &key, &CLOCKS, &[from]].concat();
+        self.command_on_stand_in(&arguments, &fake.library()).output().unwrap()
+    }
+
+    fn clocks(&self, more: &[&str], fake: &Fake) -> String {
+        let all = [&["clocks", "--tree", "nowhere", "--record", "clocks"], more].concat();
+        self.with_nvml(&all, &fake.library())
+    }
+
+    /// A stream whose producer is silent, after its first frame, with its clocks set.
+    fn stream(&self, fake: &Fake) -> std::process::Child {
+        let first = ["stream", "seal", "-r", &self.recipient, "--policy", "lecpaes"];
+        let mut command = self.command_on_stand_in(&[&first[..], &CLOCKS].concat(), &fake.library());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"slow").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 16 + 232 + 56 + 24]).unwrap();
+        child
+    }
+}
+
+#[test]
+fn clocks_are_locked_once_for_files_and_reset_after_success_and_failure() {
+    let (desk, fake) = (Desk::new(), Fake::new(&[(1, 1)]));
+    for (what, policy) in [("seal", "eep"), ("open", "eep"), ("seal", "lecpaes")] {
+        std::fs::remove_file(fake.path("boards.clocks")).ok();
+        let done = desk.with_clocks(what, policy, &fake);
+        assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
+        assert_eq!(fake.clocks(), "lock 0 1980 1980\nreset 0\n", "{what} {policy}");
+        assert!(!desk.path("clocks").exists());
+    }
+    assert!(desk.is_the_same("out"));
+    let mut altered = std::fs::read(desk.path("x")).unwrap();
+    let middle = altered.len() / 2;
+    altered[middle] ^= 1;
+    std::fs::write(desk.path("x"), altered).unwrap();
+    std::fs::remove_file(fake.path("boards.clocks")).unwrap();
+    assert_eq!(desk.with_clocks("open", "eep", &fake).status.code(), Some(32));
+    assert_eq!(
+        (fake.clocks().as_str(), desk.path("clocks").exists()),
+        ("lock 0 1980 1980\nreset 0\n", false)
+    );
+    let other = desk.with_clocks("seal", "adaptive", &fake);
+    assert_eq!((other.status.code(), fake.clocks().lines().count()), (Some(2), 2));
+}
+
+#[test]
+fn the_window_s_fill_sets_the_clock_of_the_gpu_and_a_signal_resets_it() {
+    let (desk, fake) = (Desk::new(), Fake::new(&[(1, 1)]));
+    let mut child = desk.stream(&fake);
+    let input = child.stdin.take();
+    // An empty window: the lowest published step, 0.43 of the highest clock.
+    assert_eq!(fake.clocks(), "lock 0 855 855\n");
+    assert!(desk.clocks(&["restore"], &fake).contains("puts them back when it ends"));
+    let ended = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(ended.success() && child.wait().unwrap().code() == Some(130));
+    drop(input);
+    assert_eq!((fake.clocks().as_str(), desk.path("clocks").exists()), ("lock 0 855 855\nreset 0\n", false));
+}
+
+#[test]
+fn a_lock_that_a_kill_left_ends_at_the_next_start_or_by_the_command() {
+    let desk = Desk::new();
+    for by_command in [true, false] {
+        let fake = Fake::new(&[(1, 1)]);
+        let mut child = desk.stream(&fake);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((fake.clocks().as_str(), desk.path("clocks").exists()), ("lock 0 855 855\n", true));
+        if by_command {
+            assert_eq!(desk.clocks(&["restore"], &fake), "the clocks of 1 GPU were reset\n");
+        } else {
+            assert!(desk.with_clocks("seal", "eep", &fake).status.success());
+        }
+        assert!(fake.clocks().starts_with("lock 0 855 855\nreset 0\n"), "{}", fake.clocks());
+        assert!(fake.clocks().ends_with("reset 0\n") && !desk.path("clocks").exists());
+    }
+}
+
+#[test]
+fn without_permission_one_line_says_so_and_work_goes_on() {
+    let (desk, fake) = (Desk::new(), Fake::new(&[(1, 1)]));
+    fake.tell("refuse", "4");
+    let said = "wattlock: the GPU's clocks: only root may lock them; going on without\n";
+    for policy in ["eep", "lecpaes"] {
+        let sealed = desk.with_clocks("seal", policy, &fake);
+        assert!(sealed.status.success(), "{sealed:?}");
+        assert_eq!(String::from_utf8_lossy(&sealed.stderr), said);
+    }
+    let stream = desk.stream(&fake).wait_with_output().unwrap();
+    assert!(stream.status.success() && fake.clocks().is_empty(), "{stream:?}");
+    assert_eq!(String::from_utf8_lossy(&stream.stderr), said);
+    // No library, and no GPU.
+    for (driver, why) in [(Some(standin::library()), "the GPU's clocks: "), (None, "no NVIDIA driver")] {
+        let nowhere = Path::new("/nonexistent/libnvidia-ml.so.1");
+        let arguments = ["seal", "-f", "-q", "--policy", "eep", "-r", &desk.recipient, "-o", "x"];
+        let mut command = desk.command_on_stand_in(&[&arguments[..], &CLOCKS, &["in"]].concat(), nowhere);
+        if driver.is_none() {
+            command.env("WATTLOCK_CUDA_DRIVER", "/nonexistent/libcuda.so.1");
+        }
+        let sealed = command.output().unwrap();
+        let lines = String::from_utf8_lossy(&sealed.stderr).into_owned();
+        assert!(sealed.status.success() && lines.lines().count() == 1 && lines.contains(why), "{lines}");
+    }
+}
+
+#[test]
+fn clocks_lists_gpus_and_says_what_nvml_cannot_tell() {
+    let (desk, fake) = (Desk::new(), Fake::new(&[(1, 1), (1, 1)]));
+    let said = desk.clocks(&[], &fake);
+    let second = said.lines().find(|line| line.starts_with("GPU 00000000:11:00.0"));
+    assert_eq!(second, Some("GPU 00000000:11:00.0 Fake H000: 345 to 1980 MHz, 110 clocks"), "{said}");
+    let blind = said.lines().filter(|line| line.contains("does not tell whether somebody has locked"));
+    assert_eq!(blind.count(), 1, "{said}");
+    assert!(!desk.on_stand_in(&["clocks"]).contains("GPU"), "none is seen without the library");
 }

@@ -316,7 +316,7 @@ fn clocks_follow_the_fill_and_come_back() {
     assert!(clocks(&[]).contains("5 steps can be set"), "{}", clocks(&[]));
     let sealed = feed(desk.seal(&[&with[..], &["--stats"]].concat()), b"slow");
     good(&sealed);
-    assert!(String::from_utf8_lossy(&sealed.stderr).contains("1 clock changes"));
+    assert!(String::from_utf8_lossy(&sealed.stderr).contains("1 clock changes of the CPU"));
     assert_eq!((limit(), desk.at("clocks").exists()), ("3600000".into(), false));
     for by_command in [true, false] {
         let mut sealing = desk.seal(&with).stdin(Stdio::piped()).spawn().unwrap();

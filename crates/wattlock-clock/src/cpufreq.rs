@@ -1,11 +1,11 @@
 //! The CPU's clocks, limited through the kernel's `cpufreq` files.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::record::{Record, Recovered, recover};
 use crate::survey::{LIMIT, survey};
-use crate::{Error, Governor};
+use crate::{Error, Governor, Places};
 
 /// All CPUs' clocks as one device. Step *n* limits each to its own *n*-th step.
 #[derive(Debug)]
@@ -20,16 +20,15 @@ pub struct Cpufreq {
 }
 
 impl Cpufreq {
-    /// The clocks of that tree ([`crate::TREE`], or a fixture). `record` is where it notes what to put back; what
-    /// another process left there when it was killed is put back first.
+    /// The CPUs' clocks. What another process left changed when it was killed is put back first.
     ///
     /// # Errors
     /// [`Error::Nothing`], [`Error::Held`], those of [`recover`].
-    pub fn open(tree: &Path, record: &Path) -> Result<Cpufreq, Error> {
-        if let Recovered::Held(pid) = recover(tree, record)? {
+    pub fn open(places: &Places) -> Result<Cpufreq, Error> {
+        if let Recovered::Held(pid) = recover(places)? {
             return Err(Error::Held(pid));
         }
-        let found = survey(tree);
+        let found = survey(&places.tree);
         if let Some(why) = found.why_not() {
             return Err(Error::Nothing(why));
         }
@@ -43,8 +42,8 @@ impl Cpufreq {
         Ok(Cpufreq {
             limits: limits.collect(),
             steps,
-            before: Record::own(before),
-            record: record.to_owned(),
+            before: Record::own(before, Vec::new()),
+            record: places.record.clone(),
             present: None,
             changes: 0,
         })
@@ -79,7 +78,7 @@ impl Governor for Cpufreq {
         if self.present.is_none() {
             return Ok(());
         }
-        self.before.put_back()?;
+        self.before.put_back(None)?;
         self.present = None;
         fs::remove_file(&self.record).map_err(Error::io(&self.record))
     }

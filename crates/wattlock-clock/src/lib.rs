@@ -1,25 +1,42 @@
 //! Carries out the clock step that a policy names.
 //!
 //! [`Governor`] is one device's clock. [`Cpufreq`] limits the CPU's clocks through the kernel's `cpufreq` files;
-//! [`Named`] only remembers the step, for machines that are emulated. [`survey`] says what a machine allows.
+//! [`Locked`] locks a GPU's through NVML; [`Named`] only remembers the step, for machines that are emulated. [`survey`]
+//! and [`boards`] say what a machine allows.
 //!
 //! This crate refuses to choose: a policy names the step. It refuses to leave a machine changed: what was there before is
 //! on the disk before the first change, and comes back with [`Governor::restore`], when the governor is dropped, or at
-//! the next start if the process was killed ([`recover`]). It never makes a clock faster than the machine's owner set it.
+//! the next start if the process was killed ([`recover`]). It never makes a CPU's clock faster than the machine's owner
+//! set it. Of a GPU's clock nobody can tell how it was set: NVML locks and resets, and names no lock that is there. A
+//! reset therefore ends a lock of somebody else's, too.
 #![forbid(unsafe_code)]
 
 mod cpufreq;
+mod nvml;
 mod record;
 mod survey;
 
 pub use cpufreq::Cpufreq;
+pub use nvml::{Board, Locked, boards};
 pub use record::{Recovered, recover};
 pub use survey::{Domain, Survey, survey};
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Where the kernel has the CPUs' clocks.
 pub const TREE: &str = "/sys/devices/system/cpu/cpufreq";
+
+/// Where clocks are, and where it is noted what is to be put back.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// The CPUs' clocks: [`TREE`], or a fixture.
+    pub tree: PathBuf,
+    /// The NVML library; `None`: the one that the driver installs.
+    pub nvml: Option<OsString>,
+    /// The record: what a process that sets clocks has changed.
+    pub record: PathBuf,
+}
 
 /// Why a clock cannot be set.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +51,9 @@ pub enum Error {
     /// A step that there is not.
     #[error("no clock step {0}")]
     NoStep(usize),
+    /// NVML refused, or is not there; its words.
+    #[error("the GPU's clocks: {0}")]
+    Gpu(String),
     /// The file that says what to restore is damaged.
     #[error("{path}: {what}")]
     BadRecord {
@@ -67,13 +87,13 @@ pub trait Governor: Send {
     /// Runs the device at that step from now on. Does nothing if it does already.
     ///
     /// # Errors
-    /// [`Error::NoStep`]; [`Error::Io`].
+    /// [`Error::NoStep`]; [`Error::Io`]; [`Error::Gpu`].
     fn set(&mut self, step: usize) -> Result<(), Error>;
 
     /// Puts back what was there before the first [`Governor::set`].
     ///
     /// # Errors
-    /// [`Error::Io`]; what can be put back is.
+    /// [`Error::Io`], [`Error::Gpu`]; what can be put back is.
     fn restore(&mut self) -> Result<(), Error>;
 
     /// How often the step was changed.

@@ -4,29 +4,37 @@
 //! wattlock clocks 1
 //! PID START
 //! KHZ FILE          one line for each limit
+//! gpu BUS           one line for each GPU whose clocks are locked, by its PCI bus id
 //! ```
 //!
 //! START is the process's start time (field 22 of proc(5)'s `stat`), so that another process with the same number is
-//! not taken for it. A record is believed only as far as it names limit files of the tree and clocks of the hardware's
-//! range: whoever can write it can do no more than that.
+//! not taken for it. A record is believed only as far as it names limit files of the tree, clocks of the hardware's
+//! range, and GPUs: whoever can write it can do no more than set the former to the latter and end locks.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::Error;
 use crate::survey::{LIMIT, number};
+use crate::{Error, Places, nvml};
 
 const FIRST: &str = "wattlock clocks 1";
 /// Longest record that is read.
 const MOST: u64 = 1 << 20;
 
-/// Limits as they were.
+/// Begins the line of a GPU.
+const GPU: &str = "gpu";
+/// Longest bus id: eight digits of a domain, two of a bus, two of a device, one of a function.
+const BUS_MOST: usize = 16;
+
+/// Limits as they were, and GPUs to be reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) pid: u32,
     pub(crate) start: u64,
     pub(crate) limits: Vec<(u64, PathBuf)>,
+    pub(crate) gpus: Vec<String>,
 }
 
 /// What [`recover`] found.
@@ -34,8 +42,13 @@ pub(crate) struct Record {
 pub enum Recovered {
     /// Nothing to do.
     Nothing,
-    /// So many limits of a process that is gone were put back.
-    Limits(usize),
+    /// What a process that is gone had changed was put back: so many limits, and so many GPUs' clocks.
+    PutBack {
+        /// Limits of CPUs' clocks.
+        limits: usize,
+        /// GPUs whose lock was ended.
+        gpus: usize,
+    },
     /// That process lives and sets them.
     Held(u32),
 }
@@ -49,9 +62,9 @@ fn start_of(pid: u32) -> Option<u64> {
 }
 
 impl Record {
-    pub(crate) fn own(limits: Vec<(u64, PathBuf)>) -> Record {
+    pub(crate) fn own(limits: Vec<(u64, PathBuf)>, gpus: Vec<String>) -> Record {
         let pid = std::process::id();
-        Record { pid, start: start_of(pid).unwrap_or(0), limits }
+        Record { pid, start: start_of(pid).unwrap_or(0), limits, gpus }
     }
 
     /// Writes it so that a power failure leaves all of it or nothing.
@@ -59,6 +72,9 @@ impl Record {
         let mut text = format!("{FIRST}\n{} {}\n", self.pid, self.start);
         for (khz, file) in &self.limits {
             text += &format!("{khz} {}\n", file.display());
+        }
+        for bus in &self.gpus {
+            text += &format!("{GPU} {bus}\n");
         }
         let unfinished = path.with_extension(format!("{}", self.pid));
         let write = || {
@@ -92,46 +108,75 @@ impl Record {
         let owner = lines.next().and_then(|line| line.split_once(' '));
         let owner = owner.and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse().ok()?)));
         let (pid, start) = owner.ok_or_else(|| bad("no process"))?;
-        let limits = lines.map(|line| {
-            let (khz, file) = line.split_once(' ').ok_or_else(|| bad("a line"))?;
-            let (khz, file) = (khz.parse::<u64>().map_err(|_| bad("a clock"))?, PathBuf::from(file));
-            let is_policy = |folder: &&Path| {
-                let name = folder.file_name().and_then(|name| name.to_str());
-                folder.parent() == Some(tree) && name.is_some_and(|name| name.starts_with("policy"))
-            };
-            let folder = file.parent().filter(is_policy);
-            let folder = folder.ok_or_else(|| bad("a file outside the tree"))?;
-            let named = file.file_name().is_some_and(|name| name == LIMIT);
-            let within = |name: &str| number(&folder.join(name)).map_err(Error::io(folder.join(name)));
-            if !named || !(within("cpuinfo_min_freq")?..=within("cpuinfo_max_freq")?).contains(&khz) {
-                return Err(bad("a clock that the hardware does not have"));
+        let (mut limits, mut gpus) = (Vec::new(), Vec::new());
+        for line in lines {
+            match line.split_once(' ') {
+                Some((GPU, bus)) if is_bus(bus) => gpus.push(bus.to_owned()),
+                Some((GPU, _)) => return Err(bad("a GPU")),
+                Some((khz, file)) => limits.push(limit(khz, file, tree).map_err(|what| match what {
+                    Unbelieved::What(what) => bad(what),
+                    Unbelieved::Io(error) => error,
+                })?),
+                None => return Err(bad("a line")),
             }
-            Ok((khz, file))
-        });
-        Ok(Some(Record { pid, start, limits: limits.collect::<Result<_, Error>>()? }))
+        }
+        Ok(Some(Record { pid, start, limits, gpus }))
     }
 
-    /// Puts the limits back: all that can be, then the first error.
-    pub(crate) fn put_back(&self) -> Result<(), Error> {
+    /// Puts the limits back and ends the locks: all that can be, then the first error.
+    pub(crate) fn put_back(&self, library: Option<&OsStr>) -> Result<(), Error> {
         let mut failed = None;
         for (khz, file) in &self.limits {
             let written = fs::write(file, khz.to_string());
             failed = failed.or(written.err().map(Error::io(file)));
         }
+        if !self.gpus.is_empty() {
+            failed = failed.or(nvml::reset(library, &self.gpus).err());
+        }
         failed.map_or(Ok(()), Err)
     }
 }
 
-/// Puts back what a process that was killed left changed. `record` is where it noted what to put back.
+/// Why a line is not believed.
+enum Unbelieved {
+    What(&'static str),
+    Io(Error),
+}
+
+/// A limit, if it names a file of the tree and a clock of the hardware.
+fn limit(khz: &str, file: &str, tree: &Path) -> Result<(u64, PathBuf), Unbelieved> {
+    let (khz, file) = (khz.parse::<u64>().map_err(|_| Unbelieved::What("a clock"))?, PathBuf::from(file));
+    let is_policy = |folder: &&Path| {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        folder.parent() == Some(tree) && name.is_some_and(|name| name.starts_with("policy"))
+    };
+    let folder = file.parent().filter(is_policy).ok_or(Unbelieved::What("a file outside the tree"))?;
+    let named = file.file_name().is_some_and(|name| name == LIMIT);
+    let within = |name: &str| {
+        number(&folder.join(name)).map_err(|error| Unbelieved::Io(Error::io(folder.join(name))(error)))
+    };
+    if !named || !(within("cpuinfo_min_freq")?..=within("cpuinfo_max_freq")?).contains(&khz) {
+        return Err(Unbelieved::What("a clock that the hardware does not have"));
+    }
+    Ok((khz, file))
+}
+
+fn is_bus(bus: &str) -> bool {
+    let digit = |byte: u8| byte.is_ascii_hexdigit() || byte == b':' || byte == b'.';
+    (1..=BUS_MOST).contains(&bus.len()) && bus.bytes().all(digit)
+}
+
+/// Puts back what a process that was killed left changed.
 ///
 /// # Errors
-/// [`Error::BadRecord`], [`Error::Io`].
-pub fn recover(tree: &Path, record: &Path) -> Result<Recovered, Error> {
-    let Some(found) = Record::load(record, tree)? else { return Ok(Recovered::Nothing) };
+/// [`Error::BadRecord`], [`Error::Io`], [`Error::Gpu`].
+pub fn recover(places: &Places) -> Result<Recovered, Error> {
+    let record = &places.record;
+    let Some(found) = Record::load(record, &places.tree)? else { return Ok(Recovered::Nothing) };
     if start_of(found.pid) == Some(found.start) {
         return Ok(Recovered::Held(found.pid));
     }
-    found.put_back()?;
+    found.put_back(places.nvml.as_deref())?;
     fs::remove_file(record).map_err(Error::io(record))?;
-    Ok(Recovered::Limits(found.limits.len()))
+    Ok(Recovered::PutBack { limits: found.limits.len(), gpus: found.gpus.len() })
 }

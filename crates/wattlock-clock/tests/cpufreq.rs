@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use wattlock_clock::{Cpufreq, Error, Governor, Recovered, recover, survey};
+use wattlock_clock::{Cpufreq, Error, Governor, Places, Recovered, recover, survey};
 
 struct Machine {
     folder: tempfile::TempDir,
@@ -63,8 +63,12 @@ impl Machine {
         self.folder.path().join("run/clocks")
     }
 
+    fn places(&self) -> Places {
+        Places { tree: self.tree(), nvml: None, record: self.record() }
+    }
+
     fn open(&self) -> Result<Cpufreq, Error> {
-        Cpufreq::open(&self.tree(), &self.record())
+        Cpufreq::open(&self.places())
     }
 
     fn limit(&self, policy: &str) -> String {
@@ -122,7 +126,7 @@ fn what_a_killed_process_left_is_put_back_at_the_next_start() {
     let machine = Machine::laptop();
     let mut clock = machine.open().unwrap();
     clock.set(0).unwrap();
-    assert_eq!(recover(&machine.tree(), &machine.record()).unwrap(), Recovered::Held(std::process::id()));
+    assert_eq!(recover(&machine.places()).unwrap(), Recovered::Held(std::process::id()));
     assert!(matches!(machine.open(), Err(Error::Held(_))), "one process at a time");
     machine.kill(clock);
     assert_eq!(machine.limit("policy0"), "400000");
@@ -130,7 +134,7 @@ fn what_a_killed_process_left_is_put_back_at_the_next_start() {
     assert_eq!(clock.steps(), 5, "the steps are those under the owner's limit");
     assert_eq!(machine.limit("policy0"), "3600000");
     assert!(!machine.record().exists());
-    assert_eq!(recover(&machine.tree(), &machine.record()).unwrap(), Recovered::Nothing);
+    assert_eq!(recover(&machine.places()).unwrap(), Recovered::Nothing);
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn a_record_that_cannot_be_kept_changes_nothing() {
     assert_eq!(machine.limit("policy0"), "3600000");
     let folder = machine.folder.path().join("a/folder");
     fs::create_dir_all(folder.join("clocks")).unwrap();
-    let mut clock = Cpufreq::open(&machine.tree(), &folder.join("record")).unwrap();
+    let mut clock = Cpufreq::open(&Places { record: folder.join("record"), ..machine.places() }).unwrap();
     fs::remove_dir_all(&folder).unwrap();
     fs::write(&folder, "").unwrap();
     assert!(clock.set(0).is_err());

@@ -70,6 +70,8 @@ impl From<Failure> for Missing {
 pub(crate) struct Device {
     pub(crate) ordinal: i32,
     pub(crate) name: String,
+    /// Its PCI bus id.
+    pub(crate) bus: String,
     pub(crate) capability: (i32, i32),
     pub(crate) multiprocessors: i32,
     pub(crate) memory_bytes: usize,
@@ -120,6 +122,7 @@ pub(crate) fn find(library: &Path, images: &Path, number: u16) -> Result<(Driver
     let device = Device {
         ordinal,
         name: driver.device_name(ordinal)?,
+        bus: driver.device_bus(ordinal)?,
         capability: (major, minor),
         multiprocessors: driver.attribute(ordinal, MULTIPROCESSORS)?,
         memory_bytes: driver.memory(ordinal)?,

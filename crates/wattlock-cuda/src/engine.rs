@@ -9,6 +9,7 @@
 //! a call may wait for a memory copy of the owner's, since both touch a request under its cell's lock.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +20,7 @@ use wattlock_core::{
 };
 use zeroize::Zeroize;
 
+use crate::confidential;
 use crate::device::{self, Device, Missing};
 use crate::owner::{self, Answer, Cell, Identity, MESSAGE_MOST, State, Task};
 use crate::plan;
@@ -70,6 +72,17 @@ impl Cuda {
         };
         let (driver, device) = (Arc::new(driver), Arc::new(device));
         Ok(Cuda { description, driver, device, owner: Mutex::new(None), process: std::process::id() })
+    }
+
+    /// Its PCI bus id, by which NVML knows it, too.
+    pub fn bus(&self) -> &str {
+        &self.device.bus
+    }
+
+    /// Whether confidential computing makes copies block, as NVML says: the library of this name, or the driver's. Takes
+    /// some milliseconds, and opens no context.
+    pub fn copies_block(&self, nvml: Option<&OsStr>) -> bool {
+        confidential::is_on(nvml, &self.device.bus)
     }
 
     /// The owner's thread, started if there is none, or if the last one lost its device.

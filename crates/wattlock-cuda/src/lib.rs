@@ -5,7 +5,8 @@
 //! The kernels are images (`wattlock.sm_90.cubin` and so on) that `gpu/` builds; the engine finds them in a folder.
 //!
 //! - `sys`: the driver's functions, the only unsafe code. `device`: what is there, and whether it will do.
-//! - `plan`: which kernels a kind needs, and how messages lie in device memory. Pure.
+//!   `confidential`: whether copies block.
+//! - `kernels`: those of the device's images. `plan`: which kernels a kind needs, and how messages lie in device memory. Pure.
 //! - [`direct`]: for programs that have their data on the GPU; without owner, slots and copies.
 //! - `owner`: the one thread of a process that has the context. `engine`: the engine and its instances.
 //!
@@ -14,9 +15,11 @@
 //! Not run on hardware yet: everything here was tested against a stand-in driver (`tests/standin`).
 #![deny(unsafe_code)]
 
+mod confidential;
 mod device;
 pub mod direct;
 mod engine;
+mod kernels;
 mod owner;
 mod plan;
 mod sys;

@@ -16,18 +16,18 @@
 //! is answered with [`Fault::Lost`]; the driver is then called to give things back, and for nothing else.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use wattlock_core::{Error, Family, Fault, Kind, OwnedRequest, Span, Token};
+use wattlock_core::{Error, Expected, Family, Fault, Kind, OwnedRequest, Span, Token, known_answers};
 use zeroize::Zeroize;
 
 use crate::device::Device;
+use crate::kernels::Kernels;
 use crate::plan::{self, BLOCK, Layout, Part};
-use crate::sys::{Address, Driver, Failure, Handle, Lane, bytes_of};
+use crate::sys::{Address, Driver, Failure, Lane, bytes_of};
 
 /// Slots: one in each of copy-in, kernel and copy-out, and one that is being filled.
 const SLOTS: usize = 4;
@@ -38,6 +38,8 @@ const SLOT_LEAST: usize = 256 << 10;
 const MESSAGES_MOST: usize = 4096;
 /// Between two looks at what is under way.
 const LOOK_EVERY: Duration = Duration::from_micros(20);
+/// How long a device may take for its known answers.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// Errors that leave the context as it was: a refused argument, no memory, no room for a launch.
 const HARMLESS: [i32; 3] = [1, 2, 701];
 
@@ -150,8 +152,7 @@ struct Batch {
 
 struct Owner {
     driver: Arc<Driver>,
-    module: Handle,
-    functions: HashMap<&'static CStr, Handle>,
+    kernels: Kernels,
     slots: Vec<Slot>,
     /// Message bytes of a slot.
     room: usize,
@@ -178,8 +179,10 @@ pub(crate) fn run(driver: &Arc<Driver>, device: &Device, tasks: &Receiver<Task>,
             return;
         }
     };
-    will.0.0.store(State::UP, Ordering::Release);
-    let outcome = owner.work(tasks);
+    let outcome = owner.settle_ghash(device).and_then(|()| {
+        will.0.0.store(State::UP, Ordering::Release);
+        owner.work(tasks)
+    });
     // Nothing is accepted from here on.
     will.0.0.store(State::DEAD, Ordering::Release);
     match outcome {
@@ -199,29 +202,17 @@ pub(crate) fn run(driver: &Arc<Driver>, device: &Device, tasks: &Receiver<Task>,
 
 impl Owner {
     fn new(driver: &Arc<Driver>, device: &Device) -> Result<Owner, Failure> {
-        let module = driver.module(&device.image)?;
-        let prepared = Owner::functions(driver, module).and_then(|functions| {
-            let mut room = SLOT_MOST;
-            let slots = loop {
-                match Owner::slots(driver, room) {
-                    Err(Failure::OUT_OF_MEMORY) if room > SLOT_LEAST => room /= 2,
-                    slots => break slots?,
-                }
-            };
-            Ok((functions, slots, room))
-        });
-        let (functions, slots, room) = match prepared {
-            Ok(prepared) => prepared,
-            Err(failure) => return driver.unload(module).and(Err(failure)),
+        let kernels = Kernels::load(driver, device)?;
+        let mut room = SLOT_MOST;
+        let slots = loop {
+            match Owner::slots(driver, room) {
+                Err(Failure::OUT_OF_MEMORY) if room > SLOT_LEAST => room /= 2,
+                Err(failure) => return kernels.unload(driver).and(Err(failure)),
+                Ok(slots) => break slots,
+            }
         };
         let (works, queue) = (HashMap::new(), VecDeque::new());
-        Ok(Owner { driver: driver.clone(), module, functions, slots, room, works, queue, next: 0 })
-    }
-
-    fn functions(driver: &Driver, module: Handle) -> Result<HashMap<&'static CStr, Handle>, Failure> {
-        let kinds = plan::kinds();
-        let steps = kinds.iter().filter_map(plan::steps).flatten();
-        steps.map(|step| Ok((step.kernel, driver.function(module, step.kernel)?))).collect()
+        Ok(Owner { driver: driver.clone(), kernels, slots, room, works, queue, next: 0 })
     }
 
     fn slots(driver: &Driver, room: usize) -> Result<Vec<Slot>, Failure> {
@@ -236,6 +227,48 @@ impl Owner {
             }
         }
         Ok(slots)
+    }
+
+    /// Gives the known answers of GCM a try. If they are wrong, its kernels without `clmad` take over; whether those are
+    /// right is seen like any kind's, by each dispatcher before it uses one.
+    fn settle_ghash(&mut self, device: &Device) -> Result<(), Failure> {
+        if device.integers.is_none() || self.ghash_is_right()? != Some(false) {
+            return Ok(());
+        }
+        match self.kernels.use_integers(&self.driver, device) {
+            Ok(_) => tracing::info!("clmad gives wrong results on this GPU: GHASH is done without"),
+            Err(Failure(code)) => tracing::warn!(code, "the kernels without clmad do not load"),
+        }
+        Ok(())
+    }
+
+    /// `None`: the device has not answered, which the first requests will find out, too.
+    fn ghash_is_right(&mut self) -> Result<Option<bool>, Failure> {
+        let (sending, answers) = channel();
+        let mut asked = HashMap::new();
+        for kind in [Kind::Aes256GcmSeal, Kind::Aes256GcmOpen] {
+            for (answer, at) in known_answers(kind).into_iter().zip(asked.len() as u64..) {
+                let (messages, cell) = (answer.request.messages(), Cell::new(answer.request));
+                asked.insert(Token(at), (cell.clone(), answer.expected));
+                let (key, answers) = (Identity::next().0, sending.clone());
+                self.enter(Task { token: Token(at), kind, key, messages, cell, answers });
+            }
+        }
+        let since = Instant::now();
+        let mut right = true;
+        while !asked.is_empty() {
+            if !(self.start()? | self.finish()?) {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            while let Ok(Answer { token, result, .. }) = answers.try_recv() {
+                let Some((cell, expected)) = asked.remove(&token) else { continue };
+                right &= cell.take().is_some_and(|request| is_expected(&expected, &request, result));
+            }
+            if since.elapsed() > ANSWERS_WITHIN {
+                return Ok(None);
+            }
+        }
+        Ok(Some(right))
     }
 
     fn work(&mut self, tasks: &Receiver<Task>) -> Result<(), Failure> {
@@ -420,7 +453,7 @@ impl Owner {
 
     /// Copy-in, kernels, copy-out, wiping.
     fn launch(&mut self, slot: usize, layout: &Layout, key_len: usize) -> Result<(), Failure> {
-        let Owner { driver, slots, functions, .. } = self;
+        let Owner { driver, slots, kernels, .. } = self;
         let Slot { lane, device: base, .. } = &mut slots[slot];
         let base = *base;
         let at = |offset: usize| base + offset as u64;
@@ -431,7 +464,7 @@ impl Owner {
         for step in plan::steps(layout.kind()).unwrap_or_default() {
             let blocks = layout.blocks(step);
             if blocks > 0 {
-                driver.launch(functions[step.kernel], blocks, BLOCK, lane.stream(), &run)?;
+                driver.launch(kernels.function(step.kernel), blocks, BLOCK, lane.stream(), &run)?;
             }
         }
         driver.copy_out(lane, layout.tags, at(layout.tags), layout.shared - layout.tags)?;
@@ -546,13 +579,13 @@ impl Owner {
         }
         let (driver, slots) = (&self.driver, self.slots);
         slots.into_iter().for_each(|slot| _ = slot.close(driver));
-        _ = driver.unload(self.module);
+        _ = self.kernels.unload(driver);
     }
 
     fn close(self) -> Result<(), Failure> {
         let driver = &self.driver;
         self.slots.into_iter().try_for_each(|slot| slot.close(driver))?;
-        driver.unload(self.module)
+        self.kernels.unload(driver)
     }
 }
 
@@ -580,6 +613,19 @@ fn span(request: &OwnedRequest, index: usize) -> Span {
     }
 }
 
+/// Whether a known answer was given. That a forged message was refused, or a launch, says nothing of the hash.
+fn is_expected(expected: &Expected, request: &OwnedRequest, result: Result<usize, Error>) -> bool {
+    match (expected, result) {
+        (_, Err(Error::Device(_))) => true,
+        (Expected::Bytes { output, tag }, result) => {
+            result == Ok(output.len())
+                && request.output.get(..output.len()) == Some(output)
+                && request.tag[..tag.len()] == tag[..]
+        }
+        _ => true,
+    }
+}
+
 /// The tag that a message is to be opened with.
 fn tag_of<'a>(request: &'a OwnedRequest, span: &Span) -> &'a [u8] {
     match request.run {
@@ -590,8 +636,6 @@ fn tag_of<'a>(request: &'a OwnedRequest, span: &Span) -> &'a [u8] {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
-
     use wattlock_core::{Algorithm, Key};
 
     use super::*;
@@ -600,11 +644,12 @@ mod tests {
     #[test]
     fn a_batch_whose_requests_were_all_withdrawn_is_not_launched_and_leaves_a_free_slot() {
         let (driver, image) = (Arc::new(pretended()), vec![0]);
-        let (name, capability) = (String::new(), (9, 0));
+        let (name, bus, capability) = (String::new(), String::new(), (9, 0));
         let (multiprocessors, memory_bytes, driver_version) = (1, 1 << 30, 13_000);
         let device = Device {
             ordinal: 0,
             name,
+            bus,
             capability,
             multiprocessors,
             memory_bytes,

@@ -112,6 +112,7 @@ driver! {
     device_count = "cuDeviceGetCount" (*mut c_int);
     device_get = "cuDeviceGet" (*mut c_int, c_int);
     device_name = "cuDeviceGetName" (*mut c_char, c_int, c_int);
+    device_bus = "cuDeviceGetPCIBusId" (*mut c_char, c_int, c_int);
     device_attribute = "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
     device_memory = "cuDeviceTotalMem_v2" (*mut usize, c_int);
     context_retain = "cuDevicePrimaryCtxRetain" (*mut *mut c_void, c_int);
@@ -163,6 +164,14 @@ fn done(code: c_int) -> Result<(), Failure> {
     if code == 0 { Ok(()) } else { Err(Failure(code)) }
 }
 
+/// What a call writes that fills a buffer with a string.
+fn text(call: impl FnOnce(*mut c_char, c_int) -> Result<(), Failure>) -> Result<String, Failure> {
+    let mut text = [0; 256];
+    call(text.as_mut_ptr(), text.len() as c_int - 1)?;
+    // SAFETY: the last byte is zero: the call was not told of it.
+    Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+}
+
 impl Driver {
     /// Loads the library and finds its functions. Calls none.
     pub(crate) fn load(library: &Path) -> Result<Driver, NoDriver> {
@@ -201,11 +210,18 @@ impl Driver {
     }
 
     pub(crate) fn device_name(&self, device: c_int) -> Result<String, Failure> {
-        let mut name = [0; 256];
-        // SAFETY: writes at most so many bytes, the last of which stays zero.
-        done(unsafe { (self.device_name)(name.as_mut_ptr(), name.len() as c_int - 1, device) })?;
-        // SAFETY: there is a zero at the end at the latest.
-        Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+        text(|to, len| {
+            // SAFETY: writes at most so many bytes.
+            done(unsafe { (self.device_name)(to, len, device) })
+        })
+    }
+
+    /// Where it is on the bus, which is what NVML knows it by, too.
+    pub(crate) fn device_bus(&self, device: c_int) -> Result<String, Failure> {
+        text(|to, len| {
+            // SAFETY: writes at most so many bytes.
+            done(unsafe { (self.device_bus)(to, len, device) })
+        })
     }
 
     pub(crate) fn attribute(&self, device: c_int, attribute: c_int) -> Result<c_int, Failure> {

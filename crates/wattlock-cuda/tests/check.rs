@@ -4,49 +4,9 @@
 mod standin;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
-struct Bundle(tempfile::TempDir);
-
-impl Bundle {
-    fn new() -> Bundle {
-        let folder = tempfile::tempdir().unwrap();
-        let gpu = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../gpu");
-        std::fs::create_dir(folder.path().join("host")).unwrap();
-        for name in ["check.py", "check.sh", "host/kernels.py"] {
-            std::fs::copy(gpu.join(name), folder.path().join(name)).unwrap();
-        }
-        // The stand-in has the kernels for the CPU in it.
-        std::fs::copy(standin::library(), folder.path().join("libwattlock_gpu_host.so")).unwrap();
-        Bundle(folder)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn run(&self, driver: &Path, nvml: &Path) -> Output {
-        Command::new("bash")
-            .arg(self.path("check.sh"))
-            .arg(self.path("out.json"))
-            .env("DRIVER", driver)
-            .env("NVML", nvml)
-            .output()
-            .unwrap()
-    }
-
-    /// The report, and the text of one phase in it.
-    fn report(&self) -> String {
-        std::fs::read_to_string(self.path("out.json")).unwrap()
-    }
-}
-
-/// The part of a report that is a phase's.
-fn phase<'a>(report: &'a str, name: &str) -> &'a str {
-    let start = report.find(&format!("\"phase\": \"{name}\"")).unwrap_or_else(|| panic!("{name}: {report}"));
-    let rest = &report[start + 8..];
-    &rest[..rest.find("\"phase\"").unwrap_or(rest.len())]
-}
+use standin::{Bundle, phase};
 
 /// NVML with a board whose counter rises by a joule a call.
 fn nvml(folder: &Path) -> PathBuf {
@@ -65,7 +25,7 @@ fn nvml(folder: &Path) -> PathBuf {
 #[test]
 fn every_phase_of_the_check_leaves_its_part_and_nothing_is_wrong() {
     let bundle = Bundle::new();
-    let nvml = nvml(bundle.0.path());
+    let nvml = nvml(&bundle.path("."));
     let output = bundle.run(standin::library(), &nvml);
     assert!(output.status.success(), "{output:?}");
     let report = bundle.report();
@@ -83,7 +43,9 @@ fn every_phase_of_the_check_leaves_its_part_and_nothing_is_wrong() {
     assert!(rates.contains("\"aes-256-gcm open\"") && !rates.contains("\"verified\": false"), "{rates}");
     let joules = phase(&report, "joules");
     assert!(joules.contains("\"joules\": 1.0") && joules.contains("\"nj_per_byte\":"), "{joules}");
-    assert!(phase(&report, "program").contains("the bundle has no program"));
+    for of_program in ["streams", "program"] {
+        assert!(phase(&report, of_program).contains("the bundle has no program"), "{report}");
+    }
 }
 
 #[test]

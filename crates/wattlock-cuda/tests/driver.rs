@@ -286,6 +286,61 @@ fn a_failed_launch_a_lost_device_a_hang_and_a_flipped_bit_cost_time_only() {
     survives("flip=1", "wrong-result");
 }
 
+/// Whether the engine does the kind in the end: its known answers come first.
+fn does(dispatcher: &mut Dispatcher, make: impl Fn() -> OwnedRequest) -> Option<OwnedRequest> {
+    for _ in 0..400 {
+        if let Submitted::Pending(token) = dispatcher.submit(make()) {
+            dispatcher.flush();
+            let (request, result) = wait(dispatcher, token);
+            assert!(result.is_ok());
+            return Some(request);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    None
+}
+
+#[test]
+fn where_clmad_is_wrong_the_engine_hashes_by_integers_or_leaves_gcm_to_the_cpu() {
+    // Whether `clmad` is wrong, whether there is an image without it, and what image is in its place.
+    for (wrong, image, done) in [
+        (true, Some("stand-in"), true),
+        (true, None, false),
+        (true, Some("broken"), false),
+        (false, Some("stand-in"), true),
+    ] {
+        let driver = StandIn::new();
+        driver.set(&format!("clmad={}", i32::from(wrong)));
+        if let Some(image) = image {
+            std::fs::write(driver.places.images.join("wattlock_i.sm_90.cubin"), image).unwrap();
+        }
+        let engine = driver.find().unwrap();
+        up(&engine);
+        let runtime = runtime(engine);
+        let (key, mut plain) = (key(), plain());
+        plain.truncate(3 * STRIDE - 1000);
+        let mut dispatcher = runtime.dispatcher();
+        let ctr = Arc::new(Key::symmetric(Algorithm::Aes128Ctr, &[1; 16]).unwrap());
+        let counted = || {
+            let mut request = OwnedRequest::new(Kind::Aes128Ctr, ctr.clone(), vec![1; 64], 64);
+            request.nonce = vec![0; 16];
+            request
+        };
+        assert!(does(&mut dispatcher, counted).is_some(), "other kinds are the engine's whatever GHASH does");
+        let make = || run(Kind::Aes256GcmSeal, &key, plain.clone());
+        let sealed = does(&mut dispatcher, make);
+        assert_eq!(sealed.is_some(), done, "wrong: {wrong}, image: {image:?}");
+        let expected = by_cpu(make());
+        assert!(sealed.is_none_or(|sealed| sealed.output == expected));
+        let open = || run(Kind::Aes256GcmOpen, &key, expected.clone());
+        assert_eq!(does(&mut dispatcher, open).is_some(), done, "wrong: {wrong}, image: {image:?}");
+        let without = driver.count("integers") > 0;
+        assert_eq!(without, wrong && done, "wrong: {wrong}, image: {image:?}");
+        drop((dispatcher, runtime));
+        driver.assert_clean();
+    }
+}
+
 /// A device that is lost while all its slots are full.
 fn lose(fault: &str) -> StandIn {
     let driver = StandIn::new();

@@ -3,51 +3,22 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
+mod fake;
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 
 use common::{Recorded, SECOND, joules};
+use fake::Fake;
 use wattlock_meter::{Boundary, Meter, Quality, Value};
 
 const NOT_SUPPORTED: i64 = -3;
 const LOST: i64 = -15;
 
-/// The fake library, and the file it takes its numbers from.
-struct Fake {
-    folder: tempfile::TempDir,
+trait Board {
+    fn meter(&self, machine: &Recorded) -> Meter;
 }
 
-impl Fake {
-    fn new(boards: &[(i64, i64)]) -> Fake {
-        let fake = Fake { folder: tempfile::tempdir().unwrap() };
-        fake.set(boards);
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_nvml.c");
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"])
-            .arg(fake.library())
-            .arg(format!("-DSTATE=\"{}\"", fake.state().display()))
-            .arg(source)
-            .status()
-            .unwrap();
-        assert!(built.success());
-        fake
-    }
-
-    fn library(&self) -> PathBuf {
-        self.folder.path().join("libfake-ml.so")
-    }
-
-    fn state(&self) -> PathBuf {
-        self.folder.path().join("boards")
-    }
-
-    fn set(&self, boards: &[(i64, i64)]) {
-        let lines: Vec<String> = boards.iter().map(|(energy, power)| format!("{energy} {power}\n")).collect();
-        fs::write(self.state(), lines.concat()).unwrap();
-    }
-
+impl Board for Fake {
     fn meter(&self, machine: &Recorded) -> Meter {
         let mut places = machine.places();
         places.boards = true;
@@ -128,7 +99,7 @@ fn a_board_that_tells_neither_is_no_source() {
 #[test]
 fn a_library_without_a_driver_is_told_once_and_a_missing_default_is_not_told() {
     let fake = Fake::new(&[]);
-    fs::remove_file(fake.state()).unwrap();
+    fs::remove_file(fake.path("boards")).unwrap();
     let meter = fake.meter(&nothing());
     assert_eq!(meter.notices().len(), 1);
     assert!(meter.notices()[0].starts_with("nvml: "));

@@ -15,7 +15,7 @@ pub fn places() -> Places {
         Some(root) => Places::recorded(root),
         None => Places::here(),
     };
-    if let Some(library) = std::env::var_os("WATTLOCK_NVML") {
+    if let Some(library) = crate::setup::nvml() {
         places.nvml = Some(library);
         places.boards = true;
     }

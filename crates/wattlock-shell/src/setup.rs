@@ -1,5 +1,6 @@
 //! From command-line settings to a runtime.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -105,14 +106,24 @@ pub fn model_names() -> Vec<String> {
     Model::presets().into_iter().map(|model| model.name).collect()
 }
 
-fn builder(choice: &Choice, engines: &[Arc<dyn Engine>]) -> Result<Builder> {
+/// The NVML library that `WATTLOCK_NVML` names; `None`: the one that the driver installs.
+pub fn nvml() -> Option<OsString> {
+    std::env::var_os("WATTLOCK_NVML")
+}
+
+/// The policy's settings, as asked for.
+pub fn settings(choice: &Choice) -> Result<Settings> {
     let mut settings = Settings::default();
     for setting in &choice.settings {
         settings.set(setting)?;
     }
+    Ok(settings)
+}
+
+fn builder(choice: &Choice, engines: &[Arc<dyn Engine>]) -> Result<Builder> {
     Ok(Runtime::builder()
         .engines(engines.to_vec())
-        .policy(&choice.policy, settings)
+        .policy(&choice.policy, settings(choice)?)
         .objective(choice.objective.into())
         .program(&std::env::args().take(2).collect::<Vec<_>>().join(" ")))
 }

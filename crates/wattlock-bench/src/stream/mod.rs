@@ -1,9 +1,11 @@
 //! `wattlock bench stream`: LECPAES's experiment with real threads, a real window and a real cipher, on an emulated
-//! machine. Published, the lab's and this run's figures stand side by side.
+//! machine. Published, the lab's and this run's figures stand side by side. Time, bytes and tries are this run's. Joules
+//! are modelled, and the table says so.
 //!
-//! Time, bytes and tries are this run's. Joules are modelled, and the table says so.
+//! The published programs of the GPU also run on a GPU of this machine ([`real`]).
 
 mod passage;
+mod real;
 
 use std::str::FromStr;
 use std::sync::atomic::Ordering;
@@ -20,7 +22,7 @@ use self::passage::Passed;
 use super::machine_line;
 use super::record::{By, Record, Row};
 use wattlock_shell::INTERRUPTED;
-use wattlock_shell::text;
+use wattlock_shell::{setup, text};
 
 /// What is run.
 #[derive(Debug, Args)]
@@ -32,9 +34,9 @@ pub struct Settings {
     /// Gaps between messages (100us) or patterns: steady, bursts, day, on-off, heavy-tail
     #[arg(long, value_delimiter = ',', default_value = "500us,1500us,3000us", value_name = "VELOCITY")]
     velocity: Vec<Velocity>,
-    /// The emulated machine
-    #[arg(long, value_enum, default_value_t)]
-    machine: Machine,
+    /// The machine. Default: this machine's GPU if there is one and the rules are `gp` and `lecpaes` only, else k20m
+    #[arg(long, value_enum)]
+    machine: Option<Machine>,
     /// Messages of a run with fixed gaps; published were 12000
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     messages: u32,
@@ -56,12 +58,13 @@ fn checked_rules(text: &str) -> Result<String, String> {
         .map_err(|_| "some of cs, cp, gp, lecpaes, adaptive, by commas".into())
 }
 
-/// A machine that is emulated.
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+/// A machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Machine {
-    /// Sixteen cores and a Tesla K20M with six clock pairs, as published
-    #[default]
+    /// Sixteen cores and a Tesla K20M with six clock pairs, as published; emulated
     K20m,
+    /// The GPU of this machine, by `gp` and `lecpaes`; the clocks that the latter names are not set
+    Gpu,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -156,12 +159,23 @@ impl Thrice {
 
 /// Runs the experiment.
 pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
-    let Machine::K20m = settings.machine;
+    let rules = rules(&settings.rules).map_err(wattlock_files::Error::Usage)?;
+    let of_gpu = rules.iter().all(|rule| matches!(rule, Rule::Gp | Rule::Lecpaes));
+    let machine = settings.machine.unwrap_or_else(|| match of_gpu && setup::gpu().is_ok() {
+        true => Machine::Gpu,
+        false => Machine::K20m,
+    });
+    if machine == Machine::Gpu {
+        if !of_gpu {
+            let usage = "--machine gpu does gp and lecpaes only".to_owned();
+            return Err(wattlock_files::Error::Usage(usage).into());
+        }
+        return real::run(settings, &rules, record);
+    }
     // Stalls were fitted on the published machine's retransmissions. This run has its own machine's.
     let platform = k20m::StreamPlatform { stalls_per_s: 0.0, ..Default::default() };
     let station = platform.station();
     let runtime = wattlock::Runtime::builder().telemetry(false).build()?;
-    let rules = rules(&settings.rules).map_err(wattlock_files::Error::Usage)?;
     let mut rows = Vec::new();
     for velocity in &settings.velocity {
         let messages = settings.messages(*velocity);

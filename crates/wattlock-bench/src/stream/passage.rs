@@ -5,21 +5,30 @@
 //! enters; the fill it sees is the window's. The encryptor takes all that waits, at the clock last named, encrypts it
 //! with AES-128-CTR through the runtime, and takes as long as the model's device would (longer if this CPU is slower,
 //! which is counted). Room is free again when the device would have copied the bytes in.
+//!
+//! On a GPU of this machine ([`run_on_gpu`]) nothing is stretched: a pass takes what it takes, room is free again when it
+//! is over, and the clock that the policy names is counted and not set.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use wattlock::{Dispatcher, Runtime};
+use anyhow::{Result, ensure};
+use wattlock::{Dispatcher, Runtime, Submitted};
 use wattlock_clock::{Governor, Named};
 use wattlock_core::{
-    Algorithm, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Nanos, Request, Shape,
+    Algorithm, Completion, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Nanos, OwnedRequest,
+    Request, Shape,
 };
 use wattlock_lab::sim::stream::{CPU, GPU, Message, Station};
 use wattlock_policy::{Ask, EngineId, Outcome, Policy, Weather};
 
 use wattlock_shell::INTERRUPTED;
 
+/// How long a GPU may take to come up.
+const UP_WITHIN: Duration = Duration::from_secs(30);
+/// Between two looks at a GPU that is at work.
+const LOOK_EVERY: Duration = Duration::from_micros(20);
 /// A device idle for so long may rest, as in the lab.
 const REST: Duration = Duration::from_millis(5);
 
@@ -34,6 +43,8 @@ pub struct Passed {
     pub joules: f64,
     pub clock_changes: u64,
     pub p99_ns: Nanos,
+    /// Messages that a GPU of this machine did.
+    pub by_gpu: u64,
     /// Time that real work and wake-ups took beyond the model's, and the model's.
     late_ns: u64,
     due_ns: u64,
@@ -71,6 +82,8 @@ struct State {
 
 struct Window<'a> {
     station: &'a Station,
+    /// The engine that does what the policy sends to the device; `None`: the device is emulated.
+    real: Option<usize>,
     began: Instant,
     state: Mutex<State>,
     changed: Condvar,
@@ -95,12 +108,46 @@ impl Power<'_> {
     }
 }
 
-/// Sends the messages through.
+/// Sends the messages through the emulated machine.
 pub fn run(
     station: &Station,
     messages: &[Message],
     policy: Box<dyn Policy>,
     runtime: &Runtime,
+) -> Result<Passed> {
+    pass(station, messages, policy, &mut runtime.dispatcher(), None)
+}
+
+/// Sends the messages through the engine of this number, a GPU of this machine, to which the runtime's policy sends what it
+/// can. The station's window and slack count, and nothing else of it.
+pub fn run_on_gpu(
+    station: &Station,
+    messages: &[Message],
+    policy: Box<dyn Policy>,
+    runtime: &Runtime,
+    engine: usize,
+) -> Result<Passed> {
+    let mut dispatcher = runtime.dispatcher();
+    let key = Arc::new(Key::symmetric(Algorithm::Aes128Ctr, &[0x42; 16])?);
+    let (start, done) = (Instant::now(), dispatcher.done_by(engine, Kind::Aes128Ctr));
+    // Its context and its known answers come first.
+    while dispatcher.done_by(engine, Kind::Aes128Ctr) == done {
+        ensure!(start.elapsed() < UP_WITHIN, "the GPU does not come up");
+        on_gpu(&key, &mut 0, vec![vec![0; 4096]], &mut dispatcher)?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let before = dispatcher.done_by(engine, Kind::Aes128Ctr);
+    let mut passed = pass(station, messages, policy, &mut dispatcher, Some(engine))?;
+    passed.by_gpu = dispatcher.done_by(engine, Kind::Aes128Ctr) - before;
+    Ok(passed)
+}
+
+fn pass(
+    station: &Station,
+    messages: &[Message],
+    policy: Box<dyn Policy>,
+    dispatcher: &mut Dispatcher,
+    real: Option<usize>,
 ) -> Result<Passed> {
     let state = State {
         policy,
@@ -112,9 +159,10 @@ pub fn run(
         latencies: Vec::with_capacity(messages.len()),
         passed: Passed::default(),
     };
-    let window = Window { station, began: Instant::now(), state: Mutex::new(state), changed: Condvar::new() };
+    let (state, changed) = (Mutex::new(state), Condvar::new());
+    let window = Window { station, real, began: Instant::now(), state, changed };
     let encrypted = std::thread::scope(|scope| {
-        let encryptor = scope.spawn(|| window.encrypt(&mut runtime.dispatcher()));
+        let encryptor = scope.spawn(|| window.encrypt(dispatcher));
         window.produce(messages);
         window.lock().ended = true;
         window.changed.notify_all();
@@ -194,7 +242,7 @@ impl Window<'_> {
         let gpu = &self.station.gpu;
         let mut clock = Named::new(gpu.steps.len(), gpu.reference);
         let mut power = Power { station: self.station, until: 0, joules: 0.0 };
-        let key = Key::symmetric(Algorithm::Aes128Ctr, &[0x42; 16])?;
+        let key = Arc::new(Key::symmetric(Algorithm::Aes128Ctr, &[0x42; 16])?);
         let (mut number, mut free) = (0u64, 0);
         while let Some((mut taken, step)) = self.take(&mut clock, &mut power) {
             if let Some(step) = step.filter(|step| *step != clock.present()) {
@@ -208,12 +256,23 @@ impl Window<'_> {
             let held = taken.iter().map(|one| one.deadline).min().unwrap_or(0);
             let began = entered.max(held).max(free);
             let bytes: u64 = taken.iter().map(|one| one.content.len() as u64).sum();
-            let on_gpu = taken[0].engine == GPU;
-            let due = match on_gpu {
+            let for_gpu = taken[0].engine == GPU;
+            if for_gpu && self.real.is_some() {
+                let begun = self.now();
+                let contents = taken.iter_mut().map(|one| std::mem::take(&mut one.content)).collect();
+                let contents = on_gpu(&key, &mut number, contents, dispatcher)?;
+                taken.iter_mut().zip(contents).for_each(|(one, content)| one.content = content);
+                self.lock().fill -= bytes;
+                let now = self.now();
+                free = now;
+                self.done(&taken, bytes, (begun, now - begun, now));
+                continue;
+            }
+            let due = match for_gpu {
                 true => gpu.alone_ns(bytes as f64, clock.present()),
                 false => bytes as f64 * 1e9 / self.station.cpu_bytes_per_s,
             } as Nanos;
-            if on_gpu {
+            if for_gpu {
                 self.sleep_until(began + (gpu.setup_ns + bytes as f64 * 1e9 / gpu.copy_bytes_per_s) as Nanos);
                 self.lock().fill -= bytes;
             }
@@ -225,7 +284,7 @@ impl Window<'_> {
             self.sleep_until(free);
             let now = self.now();
             power.rest(now, clock.present());
-            let watts = if on_gpu { gpu.dynamic_at(clock.present()) } else { self.station.cpu_w };
+            let watts = if for_gpu { gpu.dynamic_at(clock.present()) } else { self.station.cpu_w };
             power.work(took, watts);
             self.done(&taken, bytes, (began, due, now));
         }
@@ -323,6 +382,51 @@ impl State {
     }
 }
 
+/// Encrypts messages through an engine that has a queue, each with a counter block of its own: they share launches. The
+/// CPU does what it declines.
+fn on_gpu(
+    key: &Arc<Key>,
+    number: &mut u64,
+    contents: Vec<Vec<u8>>,
+    dispatcher: &mut Dispatcher,
+) -> Result<Vec<Vec<u8>>, CoreError> {
+    let mut done: Vec<Option<Vec<u8>>> = vec![None; contents.len()];
+    let mut flying = HashMap::new();
+    let result = |mut completion: Completion| {
+        completion.result.map(|_| std::mem::take(&mut completion.request.output))
+    };
+    for (place, content) in contents.into_iter().enumerate() {
+        let len = content.len();
+        let mut request = OwnedRequest::new(Kind::Aes128Ctr, key.clone(), content, len);
+        request.nonce = nonce(*number).to_vec();
+        request.class = LatencyClass::Bulk;
+        *number += 1;
+        match dispatcher.submit(request) {
+            Submitted::Done(completion) => done[place] = Some(result(completion)?),
+            Submitted::Pending(token) => _ = flying.insert(token, place),
+        }
+    }
+    dispatcher.flush();
+    while !flying.is_empty() {
+        let mut arrived = Vec::new();
+        if dispatcher.poll(&mut |completion| arrived.push(completion)) == 0 {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        for completion in arrived {
+            if let Some(place) = flying.remove(&completion.token) {
+                done[place] = Some(result(completion)?);
+            }
+        }
+    }
+    Ok(done.into_iter().flatten().collect())
+}
+
+fn nonce(number: u64) -> [u8; 16] {
+    let mut nonce = [0; 16];
+    nonce[..8].copy_from_slice(&number.to_be_bytes());
+    nonce
+}
+
 /// Encrypts all of them in one call, each with a counter block of its own.
 fn cipher(
     key: &Key,
@@ -330,11 +434,6 @@ fn cipher(
     taken: &mut [Waiting],
     dispatcher: &mut Dispatcher,
 ) -> Result<(), CoreError> {
-    let nonce = |number: u64| {
-        let mut nonce = [0; 16];
-        nonce[..8].copy_from_slice(&number.to_be_bytes());
-        nonce
-    };
     let nonces: Vec<[u8; 16]> = (0..taken.len() as u64).map(|nth| nonce(*number + nth)).collect();
     *number += taken.len() as u64;
     let mut items: Vec<Item<'_>> = taken

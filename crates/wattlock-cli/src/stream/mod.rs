@@ -70,16 +70,12 @@ struct Seal {
     /// Begin a new key after so much content
     #[arg(long, value_name = "BYTES", default_value = "64GiB", value_parser = text::parse_bytes)]
     rekey_after: usize,
-    /// Let the policy set the CPU's clocks by how full the input pipe is (`--policy lecpaes`; root). They are put back
-    /// at the end, and after a kill by the next start or `wattlock clocks restore`
+    /// Let the policy set clocks by how full the input pipe is (`--policy lecpaes`; root): the GPU's, or the CPU's without
+    /// one. They are put back at the end, and after a kill by the next start or `wattlock clocks restore`
     #[arg(long)]
     clocks: bool,
-    /// The kernel's cpufreq files
-    #[arg(long, value_name = "DIR", default_value = wattlock_clock::TREE, requires = "clocks")]
-    clocks_tree: PathBuf,
-    /// Where to note what to put back
-    #[arg(long, value_name = "FILE", default_value = crate::clocks::RECORD, requires = "clocks")]
-    clocks_record: PathBuf,
+    #[command(flatten)]
+    clocks_where: crate::clocks::Where,
     #[command(flatten)]
     common: Common,
 }
@@ -193,7 +189,7 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
         workers: common.workers,
     };
     let mut steer = match command.clocks {
-        true => Some(steer::Steer::new(choice, &command.clocks_tree, &command.clocks_record)?),
+        true => steer::Steer::new(choice, &command.clocks_where.places())?,
         false => None,
     };
     let runtime = setup::runtime(choice, Some(files::kinds()), !common.stats)?;
@@ -213,7 +209,8 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     let changes = restored?;
     common.report("sealed", &passed, began)?;
     if common.stats && command.clocks {
-        tell!("{changes} clock changes; the pipe was full {} times", passed.full);
+        let of = if setup::gpu().is_ok() { "GPU" } else { "CPU" };
+        tell!("{changes} clock changes of the {of}; the pipe was full {} times", passed.full);
     }
     Ok(())
 }

@@ -1,22 +1,22 @@
 //! `--clocks`: the input pipe is the sliding window, its fill picks the step, a governor carries it out.
 //!
-//! The rule is `lecpaes` as published, and the production object: its thresholds name one of its steps, the machine has
+//! The rule is `lecpaes` as published, and the production object. A GPU has a step for each of its thresholds. A CPU has
 //! as many as it has, and the one is scaled to the other. `adaptive` compares what each clock costs, which is calibrated
-//! for no CPU yet; it has no opinion here and is refused.
-
-use std::path::Path;
+//! for no machine yet; it has no opinion here and is refused.
 
 use wattlock::policy::{Settings, by_name};
-use wattlock_clock::{Cpufreq, Governor};
+use wattlock_clock::{Cpufreq, Governor, Places};
 use wattlock_core::{EngineClass, Kind, KindSet, Nanos, Shape};
 use wattlock_files::Error;
 use wattlock_lab::sim::{inline_engine, queued_engine};
 use wattlock_policy::{Ask, Costs, EngineId, Machine, Objective, Policy, Weather};
 use wattlock_stream::pipe::Steering;
 
-use wattlock_shell::setup::Choice;
+use wattlock_shell::setup::{self, Choice};
 
-/// The CPU, as the policy sees it: the device whose clock it names.
+use crate::clocks::OfGpu;
+
+/// GPU or CPU, as the policy sees it: the device whose clock it names.
 const DEVICE: EngineId = EngineId(1);
 
 /// A policy and the clock that follows it.
@@ -29,16 +29,21 @@ pub struct Steer {
 }
 
 impl Steer {
-    /// The policy that was asked for, on the clocks of that tree.
-    pub fn new(choice: &Choice, tree: &Path, record: &Path) -> anyhow::Result<Steer> {
-        let mut settings = Settings::default();
-        for setting in &choice.settings {
-            settings.set(setting)?;
-        }
+    /// The policy that was asked for, on the clocks of the GPU, or of the CPU where there is none. `None`: there is a GPU,
+    /// and its clocks cannot be set, which has been said.
+    pub fn new(choice: &Choice, places: &Places) -> anyhow::Result<Option<Steer>> {
+        let settings = setup::settings(choice)?;
         if choice.policy != "lecpaes" {
             return Err(Error::Usage("--clocks needs --policy lecpaes".into()).into());
         }
-        Steer::with(settings, Box::new(Cpufreq::open(tree, record)?))
+        let clock: Box<dyn Governor> = match setup::gpu() {
+            Err(_) => Box::new(Cpufreq::open(places)?),
+            Ok(gpu) => match OfGpu::open(places, gpu.bus(), &settings)? {
+                Some(clock) => Box::new(clock),
+                None => return Ok(None),
+            },
+        };
+        Steer::with(settings, clock).map(Some)
     }
 
     fn with(settings: Settings, clock: Box<dyn Governor>) -> anyhow::Result<Steer> {

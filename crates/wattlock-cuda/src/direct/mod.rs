@@ -12,7 +12,6 @@ mod check;
 mod rate;
 mod stage;
 
-use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,6 +23,7 @@ use zeroize::Zeroize;
 
 use crate::device::{self, Device, Missing};
 use crate::engine::Places;
+use crate::kernels::Kernels;
 use crate::plan::{self, AES_KEY, BLOCK, KEY_AREA, KEY_TWO, Run, TAG, VERSION};
 use crate::sys::{
     Address, Driver, Failure, Handle, MEMORY_OF_DEVICE, POINTER_DEVICE, POINTER_MEMORY, Pinned, Stream,
@@ -43,10 +43,6 @@ const STAGING: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Errors that leave the context as it was: a refused argument, no memory, no room for a launch.
 const HARMLESS: [i32; 3] = [1, 2, 701];
-
-/// Kernels that use `clmad`, and those that do the same without it.
-const INTEGERS: [(&CStr, &CStr); 2] =
-    [(c"wl_aes_gcm_seal", c"wl_aes_gcm_seal_i"), (c"wl_aes_ghash", c"wl_aes_ghash_i")];
 
 /// Why a call did nothing, or not all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +99,7 @@ pub struct Direct {
     driver: Driver,
     device: Device,
     context: Handle,
-    modules: Mutex<Vec<Handle>>,
-    functions: RwLock<HashMap<&'static CStr, Handle>>,
+    kernels: RwLock<Kernels>,
     own: Mutex<Own>,
     blocks: Mutex<Vec<Block>>,
     /// Work of ours was not done in time. Nothing is asked of the driver any more: a call might never return.
@@ -122,6 +117,22 @@ struct Own {
 }
 
 impl Own {
+    /// Everything that is needed, or nothing.
+    fn new(driver: &Driver) -> Result<Own, Failure> {
+        let staging = driver.pin(STAGING)?;
+        let stream = driver.stream();
+        let event = stream.and_then(|_| driver.event());
+        match (stream, event) {
+            (Ok(stream), Ok(event)) => Ok(Own { stream, event, staging: Some(staging) }),
+            (Ok(stream), Err(failure)) => {
+                driver.destroy_stream(stream)?;
+                driver.unpin(staging)?;
+                Err(failure)
+            }
+            (Err(failure), _) => driver.unpin(staging).and(Err(failure)),
+        }
+    }
+
     fn parts(&mut self) -> Result<(Handle, Handle, &mut Pinned), Trouble> {
         let Own { stream, event, staging } = self;
         Ok((*stream, *event, staging.as_mut().ok_or(Trouble::Unsupported)?))
@@ -159,53 +170,23 @@ impl Direct {
         let context = driver.retain(device.ordinal)?;
         let made = driver.push(context).map_err(Missing::from).and_then(|()| {
             let _inside = Inside(&driver);
-            let module = driver.module(&device.image)?;
-            let made = Direct::prepare(&driver, module);
-            if made.is_err() {
-                driver.unload(module)?;
+            let kernels = Kernels::load(&driver, &device)?;
+            match Own::new(&driver) {
+                Ok(own) => Ok((kernels, own)),
+                Err(failure) => kernels.unload(&driver).map_err(Missing::from).and(Err(failure.into())),
             }
-            Ok((module, made?))
         });
         match made {
-            Ok((module, (functions, own))) => {
+            Ok((kernels, own)) => {
                 let (own, blocks) = (Mutex::new(own), Mutex::default());
-                let (modules, functions) = (Mutex::new(vec![module]), RwLock::new(functions));
                 let (silent, process) = (AtomicBool::new(false), std::process::id());
-                Ok(Arc::new(Direct {
-                    driver,
-                    device,
-                    context,
-                    modules,
-                    functions,
-                    own,
-                    blocks,
-                    silent,
-                    process,
-                }))
+                let kernels = RwLock::new(kernels);
+                Ok(Arc::new(Direct { driver, device, context, kernels, own, blocks, silent, process }))
             }
             Err(missing) => {
                 _ = driver.release(device.ordinal);
                 Err(missing)
             }
-        }
-    }
-
-    fn prepare(driver: &Driver, module: Handle) -> Result<(HashMap<&'static CStr, Handle>, Own), Failure> {
-        let kinds = plan::kinds();
-        let steps = kinds.iter().filter_map(plan::steps).flatten();
-        let functions = steps.map(|step| Ok((step.kernel, driver.function(module, step.kernel)?)));
-        let functions = functions.collect::<Result<_, Failure>>()?;
-        let staging = driver.pin(STAGING)?;
-        let stream = driver.stream();
-        let event = stream.and_then(|_| driver.event());
-        match (stream, event) {
-            (Ok(stream), Ok(event)) => Ok((functions, Own { stream, event, staging: Some(staging) })),
-            (Ok(stream), Err(failure)) => {
-                driver.destroy_stream(stream)?;
-                driver.unpin(staging)?;
-                Err(failure)
-            }
-            (Err(failure), _) => driver.unpin(staging).and(Err(failure)),
         }
     }
 
@@ -290,7 +271,7 @@ impl Direct {
     }
 
     fn function(&self, kernel: &CStr) -> Handle {
-        self.functions.read().unwrap_or_else(PoisonError::into_inner)[kernel]
+        self.kernels.read().unwrap_or_else(PoisonError::into_inner).function(kernel)
     }
 
     /// From here on GHASH is computed by multiplication of integers. `false`: there is no image for that, or it is so
@@ -299,18 +280,9 @@ impl Direct {
     /// # Errors
     /// Those of loading the image.
     pub fn use_integers(&self) -> Result<bool, Trouble> {
-        let mut modules = locked(&self.modules);
-        let Some(image) = self.device.integers.as_ref().filter(|_| modules.len() == 1) else {
-            return Ok(false);
-        };
         self.inside(|| {
-            let module = self.driver.module(image)?;
-            modules.push(module);
-            for (kernel, instead) in INTEGERS {
-                let function = self.driver.function(module, instead)?;
-                self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(kernel, function);
-            }
-            Ok(true)
+            let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
+            Ok(kernels.use_integers(&self.driver, &self.device)?)
         })
     }
 
@@ -553,8 +525,8 @@ impl Drop for Direct {
             self.driver.destroy_event(own.event)?;
             self.driver.destroy_stream(own.stream)?;
             own.staging.take().map_or(Ok(()), |staging| self.driver.unpin(staging))?;
-            let modules = std::mem::take(&mut *locked(&self.modules));
-            Ok(modules.into_iter().try_for_each(|module| self.driver.unload(module))?)
+            let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
+            Ok(std::mem::take(&mut *kernels).unload(&self.driver)?)
         });
         // A lost device keeps what it has; a forked child has no share to give back, and a silent device takes none.
         if !matches!(closed, Err(Trouble::Forked | Trouble::Silent)) {

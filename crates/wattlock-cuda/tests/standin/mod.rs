@@ -3,7 +3,7 @@
 
 use std::ffi::{CString, c_char, c_longlong, c_void};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use wattlock_cuda::{Cuda, Missing, Places};
@@ -59,6 +59,49 @@ pub fn library() -> &'static Path {
 /// One without a function.
 pub fn incomplete() -> PathBuf {
     compile("libstandin_incomplete.so", &["-DWITHOUT_MEMSET"])
+}
+
+/// What `gpu/bundle.sh` packs, without cubins: those are the stand-in's.
+pub struct Bundle(tempfile::TempDir);
+
+impl Bundle {
+    pub fn new() -> Bundle {
+        let folder = tempfile::tempdir().unwrap();
+        let gpu = root().join("gpu");
+        std::fs::create_dir(folder.path().join("host")).unwrap();
+        for name in ["check.py", "check.sh", "host/kernels.py"] {
+            std::fs::copy(gpu.join(name), folder.path().join(name)).unwrap();
+        }
+        // The stand-in has the kernels for the CPU in it.
+        std::fs::copy(library(), folder.path().join("libwattlock_gpu_host.so")).unwrap();
+        std::fs::write(folder.path().join("wattlock.sm_90.cubin"), "stand-in").unwrap();
+        Bundle(folder)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn run(&self, driver: &Path, nvml: &Path) -> Output {
+        Command::new("bash")
+            .arg(self.path("check.sh"))
+            .arg(self.path("out.json"))
+            .env("DRIVER", driver)
+            .env("NVML", nvml)
+            .output()
+            .unwrap()
+    }
+
+    pub fn report(&self) -> String {
+        std::fs::read_to_string(self.path("out.json")).unwrap()
+    }
+}
+
+/// The part of a report that is a phase's.
+pub fn phase<'a>(report: &'a str, name: &str) -> &'a str {
+    let start = report.find(&format!("\"phase\": \"{name}\"")).unwrap_or_else(|| panic!("{name}: {report}"));
+    let rest = &report[start + 8..];
+    &rest[..rest.find("\"phase\"").unwrap_or(rest.len())]
 }
 
 /// A driver of a test's own: a copy of the library, which has its own faults and counts.
