@@ -358,8 +358,15 @@ fn lose(fault: &str) -> StandIn {
         .collect();
     dispatcher.flush();
     assert!(!tokens.is_empty());
-    for token in tokens {
-        assert_eq!(wait(&mut dispatcher, token).1, Ok(plain.len()));
+    // Some may come back in the same call.
+    let (mut open, start) = (tokens, Instant::now());
+    while !open.is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{} do not come back", open.len());
+        dispatcher.poll(&mut |completion| {
+            assert_eq!(completion.result, Ok(plain.len()));
+            open.retain(|token| *token != completion.token);
+        });
+        std::thread::sleep(Duration::from_micros(100));
     }
     drop((dispatcher, runtime));
     for _ in 0..20_000 {
@@ -381,6 +388,13 @@ fn no_message_stays_in_host_memory_that_a_lost_device_does_not_give_back() {
 #[test]
 fn what_a_lost_device_takes_back_it_gets_back() {
     let driver = lose("launch_error=700");
+    // The runtime may have tried the device again meanwhile: that context ends a little later.
+    for _ in 0..20_000 {
+        if driver.count("live") == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
     assert_eq!((driver.count("live"), driver.count("dirty"), driver.count("wrong")), (0, 0, 0));
 }
 

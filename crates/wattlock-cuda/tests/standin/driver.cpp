@@ -61,6 +61,9 @@ struct Event {
     uint64_t recorded = 0, done = 0;
 };
 
+// A handle is a pointer to one of these: an event may be destroyed while a stream still has to record it.
+using SharedEvent = std::shared_ptr<Event>;
+
 struct Driver {
     std::mutex lock;
     std::map<std::string, long long> told{{"version", 13000}, {"devices", 1}, {"capability", 90}, {"memory", 1ll << 34}};
@@ -428,20 +431,20 @@ int cuStreamDestroy_v2(void *handle) {
 }
 int cuEventCreate(void **to, unsigned) {
     CALL;
-    *to = new Event;
+    *to = new SharedEvent(std::make_shared<Event>());
     born(*to);
     return 0;
 }
 int cuEventDestroy_v2(void *handle) {
     CALL;
     if (!died(handle)) return wrong();
-    delete (Event *)handle;
+    delete (SharedEvent *)handle;
     return 0;
 }
 int cuEventRecord(void *handle, void *stream) {
     CALL;
     if (!is_alive(handle)) return wrong();
-    Event *event = (Event *)handle;
+    SharedEvent event = *(SharedEvent *)handle;
     uint64_t number;
     {
         std::lock_guard<std::mutex> held(event->lock);
@@ -455,7 +458,7 @@ int cuEventRecord(void *handle, void *stream) {
 int cuEventQuery(void *handle) {
     CALL;
     if (!is_alive(handle)) return wrong();
-    Event *event = (Event *)handle;
+    SharedEvent event = *(SharedEvent *)handle;
     std::lock_guard<std::mutex> held(event->lock);
     return event->done == event->recorded ? 0 : 600;
 }
