@@ -267,7 +267,7 @@ impl<F: File> Journal<F> {
         random(&mut salt)?;
         let key = record_key(secret, &salt, crypto)?;
         let ranges = &ranges[ranges.len().saturating_sub(RANGES)..];
-        let epoch = inner.epoch + 1;
+        let epoch = next(inner.epoch, "epoch")?;
         let mut head = vec![0; HEAD_CLEAR];
         head[..8].copy_from_slice(HEAD_MAGIC);
         head[8] = VERSION;
@@ -322,7 +322,7 @@ impl<F: File> Journal<F> {
             return Err(Error::io("writing the journal after a failed sync", rustix::io::Errno::IO));
         }
         // A number is used up by trying: the next record is another text.
-        inner.number += 1;
+        inner.number = next(inner.number, "number")?;
         let blob = record.len() - RECORD_HEAD;
         record[..8].copy_from_slice(RECORD_MAGIC);
         record[8..16].copy_from_slice(&inner.number.to_be_bytes());
@@ -433,6 +433,13 @@ impl Inner {
             trouble: Trouble::None,
         }
     }
+}
+
+/// The next epoch or number. None wraps around: a key's nonces would come again, or an older head would count.
+fn next(number: u64, what: &str) -> Result<u64, Error> {
+    // The last of all is the head's nonce.
+    let next = number.checked_add(1).filter(|next| *next != u64::MAX);
+    next.ok_or_else(|| Error::Damaged(format!("the journal has no {what} after {number}")))
 }
 
 fn read_at(file: &impl File, to: &mut [u8], at: u64) -> Result<usize, Error> {
@@ -611,6 +618,56 @@ fn read_records(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wattlock::{Dispatcher, Runtime};
+    use wattlock_core::{Error as Refusal, Item};
+
+    use crate::dev::{SimFile, SimStore};
+    use crate::store::Store;
+
+    /// Counts what is authenticated.
+    struct Counting(Dispatcher, u64);
+
+    impl Crypto for Counting {
+        fn run(&mut self, request: &mut Request<'_>) -> Result<usize, Refusal> {
+            self.1 += (request.aad.len() + request.data.input().len()) as u64;
+            self.0.run(request)
+        }
+
+        fn run_all(&mut self, items: &mut [Item<'_>]) {
+            items.iter_mut().for_each(|item| item.result = self.run(&mut item.request));
+        }
+    }
+
+    fn crypto() -> Counting {
+        Counting(Runtime::builder().telemetry(false).build().unwrap().dispatcher(), 0)
+    }
+
+    fn opened(
+        store: &SimStore,
+        crypto: &mut Counting,
+    ) -> Result<(Journal<SimFile>, Vec<Record>), Error> {
+        let secrets = vec![(1, Key::symmetric(Algorithm::Secret, &[7; 32]).unwrap())];
+        let (journal, found) = Journal::open(store.journal().unwrap(), secrets, crypto)?;
+        Ok((journal, found.records))
+    }
+
+    #[test]
+    fn the_last_epoch_has_none_after_it() {
+        let (store, mut crypto) = (SimStore::default(), crypto());
+        let journal = opened(&store, &mut crypto).unwrap().0;
+        journal.inner().epoch = u64::MAX - 2;
+        journal.reset(&[], &mut crypto).unwrap();
+        let refused = |journal: &Journal<SimFile>, crypto: &mut Counting| {
+            let error = journal.reset(&[], crypto).unwrap_err().to_string();
+            assert!(error.contains("no epoch after 18446744073709551614"), "{error}");
+        };
+        refused(&journal, &mut crypto);
+        refused(&opened(&store, &mut crypto).unwrap().0, &mut crypto);
+        journal.inner().number = u64::MAX - 1;
+        let record = &mut vec![0; RECORD_HEAD];
+        let error = journal.append(record, &Ops::default(), &mut crypto).unwrap_err().to_string();
+        assert!(error.contains("no number after"), "{error}");
+    }
 
     #[test]
     fn operations_are_read_as_they_were_written() {
