@@ -607,8 +607,12 @@ impl<S: Store> Shared<S> {
                 let line = format!("{path}: kept {len} bytes; what followed had not been synced");
                 lock(&self.lines).push(line);
             }
-            file.sync().map_err(|error| Error::io("syncing a file", error))?;
-            self.rename_id(file, &header, &[], key, crypto)
+            let sync = || file.sync().map_err(|error| Error::io("syncing a file", error));
+            sync()?;
+            let header = self.rename_id(file, &header, &[], key, crypto)?;
+            // The journal may name the new id at once, and what it keeps of this file must find the file.
+            sync()?;
+            Ok(header)
         })
     }
 
