@@ -40,7 +40,8 @@ impl Decoder {
             (stream.next_out, stream.avail_out) = (room.as_mut_ptr(), room.len() as _);
             // SAFETY: an initialised stream with buffers of these lengths.
             let status = unsafe { inflate(stream, Z_SYNC_FLUSH) };
-            let (read, len) = (bytes.len() - stream.avail_in as usize, room.len() - stream.avail_out as usize);
+            let (read, len) =
+                (bytes.len() - stream.avail_in as usize, room.len() - stream.avail_out as usize);
             self.1.extend_from_slice(&room[..len]);
             bytes = &bytes[read..];
             self.2 = status == Z_STREAM_END;
@@ -111,7 +112,13 @@ fuzz_target!(|bytes: &[u8]| {
                 // SAFETY: lengths of these buffers.
                 let done = unsafe {
                     (table.compress)(
-                        table.provider, compressor, content[at..].as_ptr(), &mut from, room.as_mut_ptr(), &mut to, then,
+                        table.provider,
+                        compressor,
+                        content[at..].as_ptr(),
+                        &mut from,
+                        room.as_mut_ptr(),
+                        &mut to,
+                        then,
                     )
                 };
                 assert!(done >= 0 && from <= end - at && to <= room.len());
@@ -131,7 +138,11 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(at, end);
             assert!(content.starts_with(&decoder.1));
             if then == 1 {
-                assert!(decoder.1.len() == end, "a flush left {} of {end} bytes behind", end - decoder.1.len());
+                assert!(
+                    decoder.1.len() == end,
+                    "a flush left {} of {end} bytes behind",
+                    end - decoder.1.len()
+                );
             }
             if then == 2 {
                 assert!(decoder.2 && decoder.1 == content, "not the content");
@@ -144,7 +155,14 @@ fuzz_target!(|bytes: &[u8]| {
                 let chunk = 8192 + bytes.below(40_000);
                 // SAFETY: from `compressor`. It may say no.
                 let _ = unsafe {
-                    (table.compress_spread)(table.provider, compressor, level, u64::MAX >> 8, chunk, 4 * chunk)
+                    (table.compress_spread)(
+                        table.provider,
+                        compressor,
+                        level,
+                        u64::MAX >> 8,
+                        chunk,
+                        4 * chunk,
+                    )
                 };
             }
         }

@@ -81,7 +81,8 @@ impl<'a> Laid<'a> {
     fn request(&mut self) -> Request<'_> {
         let Wanted { kind, key, nonce, offsets: [from, to, aad, tag], in_place, room, .. } = self.wanted;
         let out = &mut self.to[*to..*to + *room];
-        let data = if *in_place { Data::InPlace(out) } else { Data::Apart { from: &self.from[*from..], to: out } };
+        let data =
+            if *in_place { Data::InPlace(out) } else { Data::Apart { from: &self.from[*from..], to: out } };
         let request = Request::new(*kind, key, data);
         Request { nonce, aad: &self.aad[*aad..], tag: &mut self.tag[*tag..], ..request }
     }
@@ -124,7 +125,10 @@ fn together(engine: &dyn Engine, all: &[Wanted]) -> Vec<Outcome> {
 fn kinds() -> Vec<Kind> {
     let symmetric = |kind: &Kind| {
         let family = kind.info().family;
-        matches!(family, Family::Cipher | Family::Seal | Family::Open | Family::Digest | Family::Mac | Family::Derive)
+        matches!(
+            family,
+            Family::Cipher | Family::Seal | Family::Open | Family::Digest | Family::Mac | Family::Derive
+        )
     };
     Kind::ALL.iter().copied().filter(symmetric).collect()
 }
@@ -179,10 +183,21 @@ fn wanted(kind: Kind, reference: &Software, bytes: &mut Bytes<'_>) -> Option<Wan
     let in_place = matches!(info.family, Family::Cipher | Family::Seal | Family::Open) && bytes.byte() < 128;
     let offsets = [0; 4].map(|_| bytes.below(34));
     let (aad, input) = (fill(bytes, aad_len), fill(bytes, len));
-    let mut wanted =
-        Wanted { kind, key, nonce, aad, input, tag: vec![0; info.tag], offsets, in_place, room };
+    let mut wanted = Wanted { kind, key, nonce, aad, input, tag: vec![0; info.tag], offsets, in_place, room };
     if let (Family::Open, Some(seals)) = (info.family, info.undoes) {
-        let sealing = Wanted { kind: seals, key: wanted.key.clone(), tag: vec![0; info.tag], ..Wanted { nonce: wanted.nonce.clone(), aad: wanted.aad.clone(), input: wanted.input.clone(), in_place: false, tag: Vec::new(), ..wanted } };
+        let sealing = Wanted {
+            kind: seals,
+            key: wanted.key.clone(),
+            tag: vec![0; info.tag],
+            ..Wanted {
+                nonce: wanted.nonce.clone(),
+                aad: wanted.aad.clone(),
+                input: wanted.input.clone(),
+                in_place: false,
+                tag: Vec::new(),
+                ..wanted
+            }
+        };
         let sealed = alone(reference, &sealing);
         wanted = Wanted { kind, input: sealed.output, tag: sealed.tag, in_place, ..sealing };
         let at = bytes.below(4096);

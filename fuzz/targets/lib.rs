@@ -226,13 +226,21 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// A folder of this process's own, in memory where there is such a place.
+/// A folder of this process's own, in memory where there is such a place. Those of processes that are gone are removed.
 pub fn folder(name: &str) -> std::path::PathBuf {
     let shared = std::path::Path::new("/dev/shm");
     let parent = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
-    let folder = parent.join(format!("wattlock-fuzzing-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir(&folder).expect("a folder of our own");
+    for entry in std::fs::read_dir(&parent).into_iter().flatten().flatten() {
+        let gone = |name: &str| {
+            let pid = name.strip_prefix("fuzzed-wattlock-")?.split('-').next()?.parse::<u32>().ok()?;
+            Some(!std::path::Path::new(&format!("/proc/{pid}")).exists())
+        };
+        if entry.file_name().to_str().and_then(gone) == Some(true) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+    let folder = parent.join(format!("fuzzed-wattlock-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder of our own");
     folder
 }
 

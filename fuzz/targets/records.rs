@@ -162,7 +162,8 @@ fn forged(mut bytes: Bytes<'_>) {
     let sealed = sealer().seal_batch(PLACE, &batch, &mut Forging(content)).expect("it can be sealed");
     let clear = [Header { name: "clear", value: None }];
     let proof = [Header { name: wattlock_stream::record::PROOF, value: Some(sealed.get(1)) }];
-    let topic = [Record { value: Some(sealed.get(0)), ..record }, Record { value: None, headers: &proof, ..record }];
+    let topic =
+        [Record { value: Some(sealed.get(0)), ..record }, Record { value: None, headers: &proof, ..record }];
     let mut opener = RecordOpener::new(One);
     opener.value_max = 1 << 20;
     let mut opened = opener.open_batch(PLACE, &topic, &mut Portable);

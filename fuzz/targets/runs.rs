@@ -3,7 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wattlock_core::{Algorithm, Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, Request, Run, Span, execute};
+use wattlock_core::{
+    Algorithm, Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, Request, Run, Span, execute,
+};
 use wattlock_files::Crypto;
 use wattlock_fuzz::{Bytes, Portable};
 
@@ -30,7 +32,13 @@ fn odd(bytes: &mut Bytes<'_>) -> usize {
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = Bytes(bytes);
-    let kinds = [Kind::Aes256GcmSeal, Kind::Aes256CbcEncrypt, Kind::ChaCha20Poly1305Seal, Kind::Aes256SivSeal, Kind::Sha512];
+    let kinds = [
+        Kind::Aes256GcmSeal,
+        Kind::Aes256CbcEncrypt,
+        Kind::ChaCha20Poly1305Seal,
+        Kind::Aes256SivSeal,
+        Kind::Sha512,
+    ];
     let kind = bytes.pick(&kinds);
     let len = bytes.below(600);
     let count = bytes.below(6);
@@ -65,7 +73,11 @@ fuzz_target!(|bytes: &[u8]| {
     let mut data: Vec<u8> = (0..len).map(|at| at as u8 | 0x80).collect();
     let plain = data.clone();
     let name = Description {
-        name: "portable", class: EngineClass::Software, inline: KindSet::ALL, queued: KindSet::EMPTY, detail: String::new(),
+        name: "portable",
+        class: EngineClass::Software,
+        inline: KindSet::ALL,
+        queued: KindSet::EMPTY,
+        detail: String::new(),
     };
     let engine = One(name);
     let mut request = Request {
@@ -84,7 +96,8 @@ fuzz_target!(|bytes: &[u8]| {
         let span = run.span(kind, index, len, aad.len());
         touched[span.at..span.at + span.len + kind.info().tag].fill(true);
     }
-    let kept = data.iter().zip(&plain).zip(&touched).all(|((now, before), touched)| *touched || now == before);
+    let kept =
+        data.iter().zip(&plain).zip(&touched).all(|((now, before), touched)| *touched || now == before);
     assert!(kept, "bytes between messages were written");
     let opens = match kind {
         Kind::Aes256GcmSeal => Kind::Aes256GcmOpen,
@@ -92,7 +105,8 @@ fuzz_target!(|bytes: &[u8]| {
         _ => return,
     };
     let data = Data::InPlace(&mut data);
-    let mut request = Request { nonce: &nonces, aad: &aad, run: Some(&run), ..Request::new(opens, &key, data) };
+    let mut request =
+        Request { nonce: &nonces, aad: &aad, run: Some(&run), ..Request::new(opens, &key, data) };
     execute(&engine, &mut request).expect("what was sealed opens");
     for index in 0..messages {
         let span = run.span(opens, index, len, aad.len());

@@ -92,7 +92,9 @@ fn clocks(files: &Files) {
         let Some((policy, name)) = path.strip_prefix("cpufreq/").and_then(|rest| rest.split_once('/')) else {
             continue;
         };
-        let plain = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let plain = |name: &str| {
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
         if plain(policy) && plain(name) && std::fs::create_dir_all(tree.join(policy)).is_ok() {
             there |= std::fs::write(tree.join(policy).join(name), content).is_ok();
         }

@@ -21,7 +21,8 @@ fn place() -> &'static PathBuf {
 fuzz_target!(|bytes: &[u8]| {
     let Some((how, bytes)) = bytes.split_first() else { return };
     if how % 2 == 0 {
-        let (json, counters) = bytes.split_at(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
+        let (json, counters) =
+            bytes.split_at(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
         let mut file = json.to_vec();
         file.resize(HEADER.max(json.len()), 0);
         file.extend(counters.iter().cycle().take(counters.len().min(1) * 20_000));
