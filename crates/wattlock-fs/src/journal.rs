@@ -664,10 +664,7 @@ mod tests {
         Counting(Runtime::builder().telemetry(false).build().unwrap().dispatcher(), 0)
     }
 
-    fn opened(
-        store: &SimStore,
-        crypto: &mut Counting,
-    ) -> Result<(Journal<SimFile>, Vec<Record>), Error> {
+    fn opened(store: &SimStore, crypto: &mut Counting) -> Result<(Journal<SimFile>, Vec<Record>), Error> {
         let secrets = vec![(1, Key::symmetric(Algorithm::Secret, &[7; 32]).unwrap())];
         let (journal, found) = Journal::open(store.journal().unwrap(), secrets, crypto)?;
         Ok((journal, found.records))
@@ -730,7 +727,6 @@ mod tests {
         store.put(JOURNAL, &bytes);
         assert!(opened(&store, &mut crypto).unwrap().1.is_empty());
     }
-
 
     #[test]
     fn operations_are_read_as_they_were_written() {

@@ -670,7 +670,8 @@ mod tests {
         let hole = |first, level| Op::Hole { number: 1, first, level };
         let commit = |len| Op::Commit { number: 1, len };
         let cut = |len| Op::Cut { number: 1, len };
-        for good in [file(most), put(slots - 9, 9), hole(0, 50), hole(slots - 1, 0), commit(most), cut(most)] {
+        for good in [file(most), put(slots - 9, 9), hole(0, 50), hole(slots - 1, 0), commit(most), cut(most)]
+        {
             assert!(hear(good.clone()).is_ok(), "{good:?}");
         }
         let bad = [file(most + 1), commit(most + 1), cut(u64::MAX), put(slots - 9, 10), put(u64::MAX - 3, 7)];
