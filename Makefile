@@ -3,6 +3,7 @@
 #               page (INPUT=file or folder takes yours)
 #   make test   sets up, builds, passes all tests
 # Others: make build, make install and make uninstall (PREFIX, DESTDIR), make soak (long), make bench, make setup,
+# make fuzz (MINUTES, TARGETS: all fuzz targets with the address sanitizer, from kept corpora),
 # make bridge and make bridge-test (for Kafka), make gpu (the kernels of the GPU engine for all chips; fetches their
 # compiler, needs no GPU),
 # make newer (what tests OpenSSL and nginx, with the next release lines of both, which are built from source),
@@ -12,7 +13,7 @@
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
-.PHONY: run test build bridge bridge-test install uninstall setup soak newer fresh bench gpu clean
+.PHONY: run test build bridge bridge-test install uninstall setup soak fuzz newer fresh bench gpu clean
 
 run: build
 	scripts/run.sh "$(INPUT)"
@@ -46,6 +47,11 @@ setup:
 soak:
 	scripts/setup.sh test
 	scripts/soak.sh
+
+# Finds are in target/fuzz-finds; what was covered is in target/fuzz.json.
+fuzz:
+	scripts/setup.sh test
+	scripts/fuzz.py --minutes $(or $(MINUTES),10) $(TARGETS)
 
 newer:
 	scripts/setup.sh test

@@ -104,7 +104,10 @@ fn domain(path: PathBuf) -> Domain {
         .filter_map(|word| word.parse().ok())
         .collect();
     if steps_khz.is_empty() && limit_khz > lowest {
-        let even = |step| lowest + (limit_khz - lowest) * step / (EVEN_STEPS - 1);
+        // Wide: a number in a tree may be any.
+        let even = |step: u64| {
+            lowest + (u128::from(limit_khz - lowest) * u128::from(step) / u128::from(EVEN_STEPS - 1)) as u64
+        };
         steps_khz = (0..EVEN_STEPS).map(even).collect();
     }
     steps_khz.retain(|step| (lowest..=limit_khz).contains(step));

@@ -88,6 +88,22 @@ impl Machine {
 }
 
 #[test]
+fn any_number_in_a_tree_is_a_limit_with_even_steps() {
+    let most = u64::MAX.to_string();
+    let files = [
+        ("cpuinfo_max_freq", &most[..]),
+        ("cpuinfo_min_freq", "0"),
+        ("scaling_max_freq", &most[..]),
+        ("scaling_min_freq", "3"),
+    ];
+    let machine = Machine::new(&[("policy0", &files)]);
+    let steps = &survey(&machine.tree()).domains[0].steps_khz;
+    assert_eq!(steps.len(), 5);
+    assert_eq!((steps[0], steps[4]), (3, u64::MAX));
+    assert!(steps.windows(2).all(|two| (1 << 62) - 3 <= two[1] - two[0] && two[1] - two[0] <= 1 << 62));
+}
+
+#[test]
 fn a_driver_without_steps_has_even_ones_up_to_its_limit() {
     let machine = Machine::laptop();
     let found = survey(&machine.tree());

@@ -13,7 +13,7 @@
 //! - J5: recovery repeats that, and cuts what was never synced where its slots stop being whole. It may crash and be
 //!   repeated at any point.
 //!
-//! Locks, in this order: the epoch (shared by everything that writes, exclusive for a checkpoint), a file's state, the
+//! Locks, in this order: files being made, the epoch (shared by everything that writes, exclusive for a checkpoint), a file's state, the
 //! table of files, the journal.
 
 mod overlay;
@@ -79,6 +79,8 @@ struct Shared<S: Store> {
     geometry: Geometry,
     keys: Vec<(u32, XaesKey)>,
     journal: Journal<S::File>,
+    /// Shared by who makes a file, from before its backing file is there; exclusive for a checkpoint.
+    creating: RwLock<()>,
     /// Shared by everything that writes; exclusive for a checkpoint.
     epoch: RwLock<()>,
     open: RwLock<Open<S>>,
@@ -110,6 +112,11 @@ struct Files {
     /// Ranges for new files, and how many ids of the last were given away.
     ranges: Vec<u64>,
     given: u64,
+}
+
+/// As long as this lives no epoch ends: see [`Contents::before_create`].
+pub struct Creating<'a> {
+    _no_checkpoint: RwLockReadGuard<'a, ()>,
 }
 
 /// What starting found of an earlier run that did not end well.
@@ -159,6 +166,7 @@ impl<S: Store> Contents<S> {
             geometry,
             keys,
             journal,
+            creating: RwLock::default(),
             epoch: RwLock::default(),
             open: RwLock::default(),
             pinned: Mutex::default(),
@@ -176,7 +184,23 @@ impl<S: Store> Contents<S> {
         Ok((Contents { shared }, Recovered { lines }))
     }
 
-    /// Makes an empty file of a new, empty backing file.
+    /// To be called before a new file's backing file is made, and kept until [`Contents::create`] has returned. The
+    /// journal then durably knows of new files in this epoch, so that a backing file whose name survives a power cut
+    /// and whose header does not is taken for a file that was empty, not for one that is damaged. Waits for a
+    /// checkpoint; the caller must not call for one meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn before_create(&self, crypto: &mut impl Crypto) -> Result<Creating<'_>, Error> {
+        let shared = &self.shared;
+        let creating = Creating { _no_checkpoint: read_lock(&shared.creating) };
+        let _epoch = read_lock(&shared.epoch);
+        shared.range(&mut lock(&shared.files), crypto)?;
+        Ok(creating)
+    }
+
+    /// Makes an empty file of a new, empty backing file. What a power cut leaves of that file if
+    /// [`Contents::before_create`] was not called is an error when it is opened.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -323,6 +347,7 @@ impl<S: Store> Contents<S> {
     pub fn rekey_journal(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let shared = &self.shared;
         shared.checkpoint(crypto)?;
+        let _creating = write_lock(&shared.creating);
         let _epoch = write_lock(&shared.epoch);
         let unclean = read_lock(&shared.unclean);
         shared.journal.reset(&unclean, crypto)?;
@@ -446,16 +471,22 @@ impl<S: Store> Shared<S> {
         })
     }
 
-    /// An id for a new file. The first of an epoch makes the range of ids durable in the journal. `None` where the head
-    /// of the journal would have no room for one more range: ranges of files that nobody could look at since they may
-    /// have been torn are not forgotten.
+    /// An id for a new file. `None` where there is no range for it.
     fn reserved_id(&self, crypto: &mut impl Crypto) -> Result<Option<u64>, Error> {
         let mut files = lock(&self.files);
+        let Some(start) = self.range(&mut files, crypto)? else { return Ok(None) };
+        files.given += 1;
+        Ok(Some(start + files.given - 1))
+    }
+
+    /// The range that has the next id for a new file. The first of an epoch is made durable in the journal here. `None`
+    /// where the head of the journal would have no room for one more range: ranges of files that nobody could look at
+    /// since they may have been torn are not forgotten.
+    fn range(&self, files: &mut Files, crypto: &mut impl Crypto) -> Result<Option<u64>, Error> {
         if let Some(start) = files.ranges.last().copied()
             && files.given < RANGE
         {
-            files.given += 1;
-            return Ok(Some(start + files.given - 1));
+            return Ok(Some(start));
         }
         if read_lock(&self.unclean).len() + files.ranges.len() >= RANGES {
             return Ok(None);
@@ -466,7 +497,7 @@ impl<S: Store> Shared<S> {
         let (number, _) = self.journal.append(&mut vec![0; RECORD_HEAD], &ops, crypto)?;
         self.journal.sync(number, crypto)?;
         files.ranges.push(start);
-        files.given = 1;
+        files.given = 0;
         Ok(Some(start))
     }
 
@@ -609,6 +640,7 @@ impl<S: Store> Shared<S> {
         if let Err(error) = self.store.sync_all() {
             return Err(self.doubt(error));
         }
+        let _creating = write_lock(&self.creating);
         let _epoch = write_lock(&self.epoch);
         self.journal.sync_all(crypto)?;
         let open: Vec<Arc<Content<S>>> = read_lock(&self.open).values().filter_map(Weak::upgrade).collect();

@@ -38,6 +38,10 @@ const TAG: usize = 16;
 /// Longest blob and longest operations that a reader believes.
 const BLOB_MAX: usize = 1 << 27;
 const OPS_MAX: usize = 1 << 24;
+/// How often a byte behind a torn record is authenticated, on average and at most. Records of one epoch do not overlap,
+/// and those of earlier ones that are left overlap where a crash tore one. A file that others wrote could have a record
+/// begin at every eighth byte and reach to its end, which would take for ever to look through.
+const OVERLAPS: u64 = 16;
 /// Ranges of file ids that a head can have: it fits a sector then, which no power cut tears.
 pub(crate) const RANGES: usize = 54;
 /// A journal is not cut below this many bytes: blocks that exist are synced faster than new ones.
@@ -267,7 +271,7 @@ impl<F: File> Journal<F> {
         random(&mut salt)?;
         let key = record_key(secret, &salt, crypto)?;
         let ranges = &ranges[ranges.len().saturating_sub(RANGES)..];
-        let epoch = inner.epoch + 1;
+        let epoch = next(inner.epoch, "epoch")?;
         let mut head = vec![0; HEAD_CLEAR];
         head[..8].copy_from_slice(HEAD_MAGIC);
         head[8] = VERSION;
@@ -322,7 +326,7 @@ impl<F: File> Journal<F> {
             return Err(Error::io("writing the journal after a failed sync", rustix::io::Errno::IO));
         }
         // A number is used up by trying: the next record is another text.
-        inner.number += 1;
+        inner.number = next(inner.number, "number")?;
         let blob = record.len() - RECORD_HEAD;
         record[..8].copy_from_slice(RECORD_MAGIC);
         record[8..16].copy_from_slice(&inner.number.to_be_bytes());
@@ -435,6 +439,13 @@ impl Inner {
     }
 }
 
+/// The next epoch or number. None wraps around: a key's nonces would come again, or an older head would count.
+fn next(number: u64, what: &str) -> Result<u64, Error> {
+    // The last of all is the head's nonce.
+    let next = number.checked_add(1).filter(|next| *next != u64::MAX);
+    next.ok_or_else(|| Error::Damaged(format!("the journal has no {what} after {number}")))
+}
+
 fn read_at(file: &impl File, to: &mut [u8], at: u64) -> Result<usize, Error> {
     file.read_at(to, at).map_err(|error| Error::io("reading the journal", error))
 }
@@ -531,6 +542,23 @@ fn read_head(
     Ok(Some((be64(&bytes[16..24]), key, text.chunks_exact(8).map(be64).collect())))
 }
 
+/// What stands before a record's blob, if it can be one: its number, and the lengths of its blob and operations.
+fn record_head(file: &impl File, len: u64, at: u64) -> Result<Option<(u64, usize, usize)>, Error> {
+    let mut head = [0; RECORD_HEAD];
+    if read_at(file, &mut head, at)? < RECORD_HEAD || head[..8] != *RECORD_MAGIC {
+        return Ok(None);
+    }
+    let (number, blob) = (be64(&head[8..16]), be64(&head[16..20]) as usize);
+    let ops = be64(&head[20..24]) as usize;
+    let possible = blob <= BLOB_MAX && (8..=OPS_MAX).contains(&ops) && total(blob, ops) <= len - at;
+    Ok(possible.then_some((number, blob, ops)))
+}
+
+/// Bytes of a record without what fills it up.
+fn total(blob: usize, ops: usize) -> u64 {
+    (RECORD_HEAD + blob + ops + TAG) as u64
+}
+
 /// A record at a place: its number, up to where the journal was durable when it was written, and the record.
 fn read_record(
     file: &impl File,
@@ -539,16 +567,8 @@ fn read_record(
     key: &Key,
     crypto: &mut impl Crypto,
 ) -> Result<Option<(u64, u64, Record, u64)>, Error> {
-    let mut head = [0; RECORD_HEAD];
-    if read_at(file, &mut head, at)? < RECORD_HEAD || head[..8] != *RECORD_MAGIC {
-        return Ok(None);
-    }
-    let (number, blob) = (be64(&head[8..16]), be64(&head[16..20]) as usize);
-    let ops = be64(&head[20..24]) as usize;
-    let total = RECORD_HEAD + blob + ops + TAG;
-    if blob > BLOB_MAX || !(8..=OPS_MAX).contains(&ops) || at + total as u64 > len {
-        return Ok(None);
-    }
+    let Some((number, blob, ops)) = record_head(file, len, at)? else { return Ok(None) };
+    let total = total(blob, ops) as usize;
     let mut bytes = vec![0; total];
     if read_at(file, &mut bytes, at)? < total {
         return Ok(None);
@@ -585,6 +605,7 @@ fn read_records(
     // A record that was torn is the last that matters. If one behind it says that the journal was durable beyond,
     // this one was durable once.
     let bad = at;
+    let mut left = (len - at.min(len)).saturating_mul(OVERLAPS);
     let mut window = vec![0; 1 << 20];
     while at < len {
         let got = read_at(file, &mut window, at)?;
@@ -596,8 +617,16 @@ fn read_records(
             if window[off..off + 8] != *RECORD_MAGIC {
                 continue;
             }
-            if let Some((number, durable, ..)) = read_record(file, len, here, key, crypto)?
-                && number > latest
+            let Some((number, blob, ops)) = record_head(file, len, here)? else { continue };
+            if number <= latest {
+                continue;
+            }
+            let Some(rest) = left.checked_sub(total(blob, ops)) else {
+                let why = "are more records, one in the other, than crashes leave";
+                return Err(Error::Damaged(format!("the journal's record at {bad}: behind it {why}")));
+            };
+            left = rest;
+            if let Some((_, durable, ..)) = read_record(file, len, here, key, crypto)?
                 && durable > bad
             {
                 return Err(Error::Damaged(format!("the journal's record at {bad}")));
@@ -611,6 +640,93 @@ fn read_records(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wattlock::{Dispatcher, Runtime};
+    use wattlock_core::{Error as Refusal, Item};
+
+    use crate::dev::{SimFile, SimStore};
+    use crate::store::{JOURNAL, Store};
+
+    /// Counts what is authenticated.
+    struct Counting(Dispatcher, u64);
+
+    impl Crypto for Counting {
+        fn run(&mut self, request: &mut Request<'_>) -> Result<usize, Refusal> {
+            self.1 += (request.aad.len() + request.data.input().len()) as u64;
+            self.0.run(request)
+        }
+
+        fn run_all(&mut self, items: &mut [Item<'_>]) {
+            items.iter_mut().for_each(|item| item.result = self.run(&mut item.request));
+        }
+    }
+
+    fn crypto() -> Counting {
+        Counting(Runtime::builder().telemetry(false).build().unwrap().dispatcher(), 0)
+    }
+
+    fn opened(store: &SimStore, crypto: &mut Counting) -> Result<(Journal<SimFile>, Vec<Record>), Error> {
+        let secrets = vec![(1, Key::symmetric(Algorithm::Secret, &[7; 32]).unwrap())];
+        let (journal, found) = Journal::open(store.journal().unwrap(), secrets, crypto)?;
+        Ok((journal, found.records))
+    }
+
+    #[test]
+    fn the_last_epoch_has_none_after_it() {
+        let (store, mut crypto) = (SimStore::default(), crypto());
+        let journal = opened(&store, &mut crypto).unwrap().0;
+        journal.inner().epoch = u64::MAX - 2;
+        journal.reset(&[], &mut crypto).unwrap();
+        let refused = |journal: &Journal<SimFile>, crypto: &mut Counting| {
+            let error = journal.reset(&[], crypto).unwrap_err().to_string();
+            assert!(error.contains("no epoch after 18446744073709551614"), "{error}");
+        };
+        refused(&journal, &mut crypto);
+        refused(&opened(&store, &mut crypto).unwrap().0, &mut crypto);
+        journal.inner().number = u64::MAX - 1;
+        let record = &mut vec![0; RECORD_HEAD];
+        let error = journal.append(record, &Ops::default(), &mut crypto).unwrap_err().to_string();
+        assert!(error.contains("no number after"), "{error}");
+    }
+
+    #[test]
+    fn records_within_records_are_not_all_looked_through() {
+        let (store, mut crypto) = (SimStore::default(), crypto());
+        let journal = opened(&store, &mut crypto).unwrap().0;
+        journal.reset(&[], &mut crypto).unwrap();
+        journal.reset(&[], &mut crypto).unwrap();
+        let mut bytes = store.bytes(JOURNAL);
+        bytes.resize(RECORDS as usize, 0);
+        let len: usize = 1 << 18;
+        while bytes.len() + RECORD_HEAD + 8 + TAG <= len {
+            let blob = len - bytes.len() - RECORD_HEAD - 8 - TAG;
+            bytes.extend(RECORD_MAGIC);
+            bytes.extend((bytes.len() as u64).to_be_bytes());
+            bytes.extend((blob as u32).to_be_bytes());
+            bytes.extend(8_u32.to_be_bytes());
+        }
+        bytes.resize(len, 0);
+        store.put(JOURNAL, &bytes);
+        crypto.1 = 0;
+        let error = opened(&store, &mut crypto).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("one in the other"), "{error}");
+        assert!(crypto.1 <= (OVERLAPS + 2) * len as u64, "{} bytes", crypto.1);
+        // A torn record with whole ones of an earlier epoch behind it is what crashes leave.
+        let record = |number: u64, durable: u64, crypto: &mut Counting| {
+            let key = Key::symmetric(Algorithm::Aes256Gcm, &[9; 32]).unwrap();
+            let mut record = [&RECORD_MAGIC[..], &number.to_be_bytes(), &[0, 0, 16, 0, 0, 0, 0, 8]].concat();
+            record.resize(RECORD_HEAD + 4096, 5);
+            let mut text = durable.to_be_bytes().to_vec();
+            let tag = seal(&key, number, &record, &mut text, crypto).unwrap();
+            [&record[..], &text, &tag].concat()
+        };
+        bytes.truncate(RECORDS as usize);
+        bytes.extend([1; 800]);
+        for number in 1..40 {
+            bytes.extend(record(number, u64::MAX, &mut crypto));
+        }
+        store.put(JOURNAL, &bytes);
+        assert!(opened(&store, &mut crypto).unwrap().1.is_empty());
+    }
 
     #[test]
     fn operations_are_read_as_they_were_written() {

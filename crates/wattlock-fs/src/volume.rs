@@ -165,11 +165,12 @@ impl Volume {
     /// sealed anew.
     ///
     /// # Errors
-    /// [`Error::Io`] if the kernel has no randomness.
+    /// [`Error::Io`] if the kernel has no randomness; [`Error::Usage`] behind the last generation that there is.
     pub fn add_generation(&mut self) -> Result<u32, Error> {
         let mut key = Zeroizing::new([0; 32]);
         crate::random(&mut key[..])?;
-        let generation = self.generation() + 1;
+        let full = || Error::Usage("the volume has no generation of keys after 4294967295".into());
+        let generation = self.generation().checked_add(1).ok_or_else(full)?;
         self.keys.push((generation, key));
         Ok(generation)
     }

@@ -134,3 +134,13 @@ fn settings_that_are_no_possible_form_name_the_line_and_quote_nothing() {
     }
     assert!(Volume::parse(&[0xff, 0xfe]).is_err() && Volume::parse(b"").is_err());
 }
+
+#[test]
+fn behind_the_last_generation_there_is_none() {
+    let mut volume = Volume::generate(4096, NameMode::Plain).unwrap();
+    volume.keys[0].0 = u32::MAX - 1;
+    assert_eq!(volume.add_generation().unwrap(), u32::MAX);
+    let error = volume.add_generation().unwrap_err();
+    assert!(error.to_string().contains("no generation"), "{error}");
+    assert_eq!((volume.keys.len(), volume.generation()), (2, u32::MAX));
+}

@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use wattlock_fs::Error;
+use wattlock_fs::content::Creating;
 use wattlock_fs::store::Place;
 use wattlock_fs::tree::{Entry, Listed};
 
@@ -179,6 +180,15 @@ pub trait Backing: Send + Sync + 'static {
     /// # Errors
     /// [`Error::Io`] with `ENODATA`.
     fn remove_attribute(&self, path: &OsStr, name: &OsStr, thread: &mut Self::Thread) -> Result<()>;
+
+    /// Called before a new file's backing file is made; what it returns is kept until the file has its content.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    fn before_create<'a>(&'a self, thread: &mut Self::Thread) -> Result<Option<Creating<'a>>> {
+        let _ = thread;
+        Ok(None)
+    }
 
     /// Makes the content of a new, empty backing file.
     ///

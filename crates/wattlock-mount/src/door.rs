@@ -569,6 +569,7 @@ impl<B: Backing> Inner<B> {
         (mode, caller): (Mode, Caller),
         thread: &mut B::Thread,
     ) -> Result<Made<B>> {
+        let _creating = self.backing.before_create(thread)?;
         let make = || self.backing.create_file(&dir.folder, entry, mode);
         let file = self.as_caller(caller, groups_for(mode), make)?;
         let undo = |error| {

@@ -14,7 +14,7 @@ use wattlock::policy::MAX_ENGINES;
 use wattlock::{Dispatcher, Runtime};
 use wattlock_core::Kind;
 use wattlock_fs::Error;
-use wattlock_fs::content::{Content, Contents};
+use wattlock_fs::content::{Content, Contents, Creating};
 use wattlock_fs::names::target_len;
 use wattlock_fs::store::{FolderStore, Place};
 use wattlock_fs::tree::{Entry, Folder, Listed, Tree};
@@ -323,6 +323,10 @@ impl Backing for Sealed {
     fn remove_attribute(&self, path: &OsStr, name: &OsStr, thread: &mut Dispatcher) -> Result<()> {
         let stored = self.tree.extras().attribute(name.as_bytes(), thread)?;
         attributes::remove(path, OsStr::from_bytes(&stored)).map_err(failed)
+    }
+
+    fn before_create<'a>(&'a self, thread: &mut Dispatcher) -> Result<Option<Creating<'a>>> {
+        Ok(Some(self.contents.before_create(thread)?))
     }
 
     fn create_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {

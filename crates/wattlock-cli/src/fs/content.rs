@@ -435,19 +435,32 @@ fn into(world: &mut World, path: &Path, spot: &Spot, recursive: bool) -> Result<
         return Ok(());
     }
     let mut from = File::open(path).map_err(|error| failed(Error::io("opening a file", error)))?;
+    let contents = world.contents.as_ref().ok_or(Error::InUse)?;
+    let creating = contents.before_create(&mut world.crypto).map_err(failed)?;
     let file = world.tree.create_file(&spot.folder, &entry, mode).map_err(failed)?;
-    let written = write_in(world, &mut from, file, spot);
+    let content = content_of(contents, file, spot, &mut world.crypto);
+    // Writing may call for a checkpoint.
+    drop(creating);
+    let written = content.map_err(Into::into).and_then(|content| write_in(world, &mut from, &content));
     if written.is_err() {
         let _ = world.tree.remove(&spot.folder, &entry, false);
     }
     written.map_err(|error| error.context(one_line(path)))
 }
 
-fn write_in(world: &mut World, from: &mut File, file: File, spot: &Spot) -> Result<()> {
+/// The content of a new backing file.
+fn content_of(
+    contents: &Contents<FolderStore>,
+    file: File,
+    spot: &Spot,
+    crypto: &mut Dispatcher,
+) -> Result<Arc<Content<FolderStore>>, Error> {
     let meta = file.metadata().map_err(|error| Error::io("making a file", error))?;
     let place = Place { inode: (meta.dev(), meta.ino()), path: spot.place.clone() };
-    let contents = world.contents.as_ref().ok_or(Error::InUse)?;
-    let content = contents.create(file, place, &mut world.crypto)?;
+    contents.create(file, place, crypto)
+}
+
+fn write_in(world: &mut World, from: &mut File, content: &Content<FolderStore>) -> Result<()> {
     let mut buffer = Zeroizing::new(vec![0; STEP]);
     let mut at = 0;
     loop {

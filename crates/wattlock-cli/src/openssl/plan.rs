@@ -46,7 +46,7 @@ pub fn split(text: &[u8]) -> Result<Split> {
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         let words = line.trim_ascii_end();
         if words.starts_with(b"# BEGIN wattlock") {
-            starts.push((at, words.ends_with(NO_END.as_bytes())));
+            starts.push((at, words.ends_with(NO_END.as_bytes()), line.ends_with(b"\r\n")));
         } else if words == END.as_bytes() {
             ends.push(at + line.len());
         }
@@ -54,11 +54,12 @@ pub fn split(text: &[u8]) -> Result<Split> {
     }
     match (&starts[..], &ends[..]) {
         ([], []) => Ok(Split { rest: text.to_vec(), found: false }),
-        ([(start, added_end)], [end]) if start < end => {
+        ([(start, added_end, with_return)], [end]) if start < end => {
             let mut rest = text[..*start].to_vec();
             if *added_end && *end == text.len() {
-                rest.truncate(rest.strip_suffix(b"\n").map_or(rest.len(), <[u8]>::len));
-                rest.truncate(rest.strip_suffix(b"\r").map_or(rest.len(), <[u8]>::len));
+                // The end that was added is the block's own: a lone carriage return before it was there.
+                let added: &[u8] = if *with_return { b"\r\n" } else { b"\n" };
+                rest.truncate(rest.strip_suffix(added).map_or(rest.len(), <[u8]>::len));
             }
             rest.extend_from_slice(&text[*end..]);
             Ok(Split { rest, found: true })
@@ -378,6 +379,14 @@ mod tests {
             assert!(with.starts_with(shape), "{with}");
             assert_eq!(split(with.as_bytes()).unwrap().rest, shape.as_bytes(), "{with}");
             assert!(!with.contains('\r') || with.lines().count() == with.matches("\r\n").count(), "{with:?}");
+        }
+    }
+
+    #[test]
+    fn a_lone_carriage_return_comes_back() {
+        for text in ["a = 1\r", "a = 1\r\r", "\r", "a = 1\r\nb = 2\r", "a = 1\r\n\r"] {
+            let with = added(text);
+            assert_eq!(split(with.as_bytes()).unwrap().rest, text.as_bytes(), "{with:?}");
         }
     }
 

@@ -17,7 +17,7 @@ use super::overlay::{Overlay, Piece};
 use super::slots::{self, FileKey, Writer};
 use super::{RANGE, Shared, lock, read_lock, write_lock};
 use crate::Error;
-use crate::format::{HEADER_LEN, HOLE_LEN, Header, OVERHEAD, SlotKind};
+use crate::format::{Geometry, HEADER_LEN, HOLE_LEN, Header, OVERHEAD, SlotKind};
 use crate::journal::{Found, Op, RANGES, Record};
 use crate::store::{File, Place, Store};
 
@@ -49,14 +49,16 @@ impl Said {
             .ok_or_else(|| Error::Damaged("the journal names a file that it has not introduced".into()))
     }
 
-    /// Repeats one record.
-    fn hear(&mut self, record: Record, stride: u64, tail: impl Fn(u64) -> u64) -> Result<(), Error> {
+    /// Repeats one record. Whoever has the key can write any number into one: places that no file has are refused here,
+    /// so that nothing later has to count beyond them.
+    fn hear(&mut self, record: Record, geometry: Geometry) -> Result<(), Error> {
         let end = record.blob_at + record.blob_len;
         let mut at = record.blob_at;
         for op in record.ops {
             match op {
                 Op::Range(start) => self.ranges.push(start),
                 Op::File { number, id, place, committed } => {
+                    let committed = content_len(committed, geometry)?;
                     let index = *self.by_id.entry(id).or_insert(self.files.len());
                     self.by_number.insert(number, index);
                     match self.files.get_mut(index) {
@@ -69,10 +71,10 @@ impl Said {
                     }
                 }
                 Op::Put { number, first, count, last_len } => {
+                    let until = slots_end(first, u64::from(count), geometry)?;
                     let file = self.file(number)?;
-                    for index in first..first.saturating_add(u64::from(count)) {
-                        let last = index + 1 == first + u64::from(count);
-                        let len = if last { last_len } else { stride as u32 };
+                    for index in first..until {
+                        let len = if index + 1 == until { last_len } else { geometry.stride() as u32 };
                         file.overlay.insert(index, Piece { at, len, level: None });
                         at += u64::from(len);
                         if at > end {
@@ -81,14 +83,19 @@ impl Said {
                     }
                 }
                 Op::Hole { number, first, level } => {
-                    let piece = Piece { at, len: HOLE_LEN as u32, level: Some(level.min(63)) };
+                    let slots = 1_u64.checked_shl(u32::from(level)).unwrap_or(u64::MAX);
+                    slots_end(first, slots, geometry)?;
+                    let piece = Piece { at, len: HOLE_LEN as u32, level: Some(level) };
                     self.file(number)?.overlay.insert(first, piece);
                     at += HOLE_LEN as u64;
                 }
-                Op::Commit { number, len } => self.file(number)?.committed = len,
+                Op::Commit { number, len } => {
+                    self.file(number)?.committed = content_len(len, geometry)?;
+                }
                 Op::Cut { number, len } => {
+                    let len = content_len(len, geometry)?;
                     let file = self.file(number)?;
-                    file.overlay.cut(tail(len));
+                    file.overlay.cut(geometry.tail(len));
                     file.committed = file.committed.min(len);
                 }
                 Op::Header { number } => {
@@ -102,6 +109,21 @@ impl Said {
         }
         Ok(())
     }
+}
+
+fn nowhere() -> Error {
+    Error::Damaged("the journal names a place that no file has".into())
+}
+
+/// A content's length, if a file may be so long.
+fn content_len(len: u64, geometry: Geometry) -> Result<u64, Error> {
+    if len <= geometry.max_len() { Ok(len) } else { Err(nowhere()) }
+}
+
+/// The slot behind `count` slots from `first` on, if a file may have them.
+fn slots_end(first: u64, count: u64, geometry: Geometry) -> Result<u64, Error> {
+    let end = first.checked_add(count).filter(|end| *end <= geometry.tail(geometry.max_len()) + 1);
+    end.ok_or_else(nowhere)
 }
 
 /// How often all folders are looked through while names move.
@@ -163,7 +185,7 @@ impl<S: Store> Shared<S> {
         let (mut said, mut lines) = (Said::default(), Vec::new());
         let worked = !found.records.is_empty();
         for record in found.records {
-            said.hear(record, self.geometry.stride(), |len| self.geometry.tail(len))?;
+            said.hear(record, self.geometry)?;
         }
         let (mut mended, written) = (Vec::new(), self.journal.written()?);
         let wrong = self.each_known(said.files, &mut |file, place, lost: Lost| {
@@ -585,8 +607,12 @@ impl<S: Store> Shared<S> {
                 let line = format!("{path}: kept {len} bytes; what followed had not been synced");
                 lock(&self.lines).push(line);
             }
-            file.sync().map_err(|error| Error::io("syncing a file", error))?;
-            self.rename_id(file, &header, &[], key, crypto)
+            let sync = || file.sync().map_err(|error| Error::io("syncing a file", error));
+            sync()?;
+            let header = self.rename_id(file, &header, &[], key, crypto)?;
+            // The journal may name the new id at once, and what it keeps of this file must find the file.
+            sync()?;
+            Ok(header)
         })
     }
 
@@ -619,5 +645,40 @@ impl<S: Store> Shared<S> {
             return work(file);
         }
         work(&file.for_writing().map_err(|error| Error::io("opening a file that is not whole", error))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_no_file_has_are_damage() {
+        let geometry = Geometry::new(4096).unwrap();
+        let (most, slots) = (geometry.max_len(), geometry.tail(geometry.max_len()) + 1);
+        let file = |committed| {
+            let place = Place { inode: (1, 1), path: Vec::new() };
+            Op::File { number: 1, id: 5, place, committed }
+        };
+        let hear = |op: Op| {
+            let mut said = Said::default();
+            let record = |op, blob_len| Record { ops: vec![op], blob_at: 9000, blob_len };
+            said.hear(record(file(0), 0), geometry).unwrap();
+            said.hear(record(op, 1 << 27), geometry)
+        };
+        let put = |first, count| Op::Put { number: 1, first, count, last_len: 4136 };
+        let hole = |first, level| Op::Hole { number: 1, first, level };
+        let commit = |len| Op::Commit { number: 1, len };
+        let cut = |len| Op::Cut { number: 1, len };
+        for good in [file(most), put(slots - 9, 9), hole(0, 50), hole(slots - 1, 0), commit(most), cut(most)]
+        {
+            assert!(hear(good.clone()).is_ok(), "{good:?}");
+        }
+        let bad = [file(most + 1), commit(most + 1), cut(u64::MAX), put(slots - 9, 10), put(u64::MAX - 3, 7)];
+        let bad_holes = [hole(slots, 0), hole(0, 51), hole(0, 64), hole(u64::MAX, 0), hole(1 << 63, 63)];
+        for bad in bad.into_iter().chain(bad_holes) {
+            let error = hear(bad.clone()).unwrap_err().to_string();
+            assert!(error.contains("no file has"), "{bad:?}: {error}");
+        }
     }
 }
