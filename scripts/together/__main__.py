@@ -97,7 +97,7 @@ def together(desk, names):
             if disk and not disk.real:
                 absent[f"full disks of {door.name}"] = "no leave to mount a file system"
         judged = watch.judged()
-        if not judged:
+        if not judged and any(door.name != "files" for door in doors):
             wrong.append("no process lived long enough to say that its memory and descriptors are flat")
         for name, (lives, samples) in sorted(judged.items()):
             print(f"flat: {name}: {lives} lives, {samples} samples")

@@ -184,6 +184,7 @@ class Mount:
                 for at in range(0, COUNTED, 256 << 10):
                     os.pwrite(file, memory, at)
             before = self.counters()
+            found = []
             written = read = writes = reads = missing = 0
             for _ in range(30):
                 size = CHUNK * self.dice.choice((1, 2, 7, 16, 32))
@@ -195,7 +196,7 @@ class Mount:
                     content[at:at + size] = part
                 else:
                     read, reads = read + os.preadv(file, [part], at), reads + 1
-                    self.desk.compare(f"a mounted file at {at}", bytes(content[at:at + size]), bytes(part))
+                    found.append((at, bytes(content[at:at + size]), bytes(part)))
                 part.release()
             for _ in range(self.dice.randrange(5)):
                 with contextlib.suppress(FileNotFoundError):
@@ -203,6 +204,8 @@ class Mount:
                 missing += 1
             after = self.counters()
             os.fsync(file)
+            for at, wanted, got in found:
+                self.desk.compare(f"a mounted file at {at}", wanted, got)
         finally:
             memory.close()
             os.close(file)
@@ -215,9 +218,9 @@ class Mount:
             raise Wrong(f"mount: {failed} errors, {asked} questions for attributes")
         # Engines seal a record of the journal besides, at most one for each chunk.
         for word, least in (("write", written // CHUNK), ("read", read // CHUNK)):
-            found = after[f"chunks {word}"] - before[f"chunks {word}"]
-            if not least <= found <= 2 * least:
-                raise Wrong(f"mount: engines did {found} chunks to {word} {least}")
+            chunks = after[f"chunks {word}"] - before[f"chunks {word}"]
+            if not least <= chunks <= 2 * least:
+                raise Wrong(f"mount: engines did {chunks} chunks to {word} {least}")
         for reason, count in after.get("faults", {}).items():
             self.desk.notes.add(f"card: {reason}", count - self.seen.get(reason, 0))
             self.seen[reason] = count
