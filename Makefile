@@ -2,10 +2,10 @@
 #   make run    sets up, builds, and shows the main job beside cp, age and the stock nginx; ends with some lines and a
 #               page (INPUT=file or folder takes yours)
 #   make test   sets up, builds, passes all tests
-# Others: make build, make install and make uninstall (PREFIX, DESTDIR), make soak (long), make bench, make setup,
-# make fuzz (MINUTES, TARGETS: all fuzz targets with the address sanitizer, from kept corpora),
-# make bridge and make bridge-test (for Kafka), make gpu (the kernels of the GPU engine for all chips; fetches their
-# compiler, needs no GPU),
+# Others: make build, make install and make uninstall (PREFIX, DESTDIR), make soak (long; HOURS= gives all doors at once
+# for so long), make bench, make setup, make fuzz (MINUTES, TARGETS: all fuzz targets with the address sanitizer, from
+# kept corpora), make bridge and make bridge-test (for Kafka), make gpu (the kernels of the GPU engine for all chips;
+# fetches their compiler, needs no GPU),
 # make newer (what tests OpenSSL and nginx, with the next release lines of both, which are built from source),
 # make fresh (these commands as a newcomer meets them: in bare roots of this release of Debian and of the next; about an
 # hour, needs root).
@@ -44,9 +44,16 @@ install uninstall:
 setup:
 	scripts/setup.sh test
 
+# With HOURS: all doors at once for so long (scripts/together), and nothing else. JSON=FILE keeps the result.
+ifneq ($(HOURS),)
+soak: build
+	if command -v java >/dev/null; then scripts/bridge.sh build; fi
+	python3 scripts/together --hours "$(HOURS)" $(if $(JSON),--json "$(JSON)")
+else
 soak:
 	scripts/setup.sh test
 	scripts/soak.sh
+endif
 
 # Finds are in target/fuzz-finds; what was covered is in target/fuzz.json.
 fuzz:

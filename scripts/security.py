@@ -62,7 +62,8 @@ def page(text, found):
     return f"{head}{BEGIN}\n\n{table(found)}\n\n{END}{tail}"
 
 
-def keep(root, name, command, result, note):
+def run_of(root, command, result, note):
+    """A run of today on this machine and this commit, as it is kept."""
     def git(*words):
         return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True).stdout.strip()
 
@@ -74,9 +75,13 @@ def keep(root, name, command, result, note):
            "date": datetime.date.today().isoformat(), "cpu": f"{cpus[0]}, {ifma}, {len(cpus)} cores", "result": result}
     if note:
         one["note"] = note
+    return one
+
+
+def keep(root, name, command, result, note):
     folder = root / "docs/measurements/checks"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(one, indent=1) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(run_of(root, command, result, note), indent=1) + "\n")
 
 
 def main():

@@ -233,6 +233,47 @@ fn pieces_are_one_stream_and_each_flush_can_be_read() {
     outside.decodes_all();
 }
 
+/// Each engine's flush where it is hardest: the content came before, in calls that left output waiting for room.
+#[test]
+fn a_flush_without_content_brings_out_all_that_waits() {
+    let judge = Instruction::without_libraries();
+    for (name, engine) in engines() {
+        for level in [1, 6, 9] {
+            // Around a block's end, which a compressor may reach with the last of the content.
+            let ends = (31_600..32_400).step_by(100).map(|len| (len, 64));
+            for (len, room) in ends.chain([(300_000, 64), (300_000, 40_000), (131_072, 16), (5, 16)]) {
+                let what = format!("{name}: level {level}, {len} bytes, room {room}");
+                let input = samples::noise(7, len);
+                let mut stream = engine.compress_stream(Kind::Deflate, level).unwrap();
+                stream.start(&[]).unwrap();
+                let (mut at, mut output, mut buffer) = (0, Vec::new(), vec![0; room]);
+                // All content first, without a flush.
+                loop {
+                    let moved = stream.update(&input[at..], &mut buffer, Then::More).unwrap();
+                    output.extend_from_slice(&buffer[..moved.written]);
+                    at += moved.read;
+                    if moved.done {
+                        break;
+                    }
+                }
+                assert_eq!(at, len, "{what}");
+                // Then the flush, into other room.
+                let mut buffer = vec![0; 64 + room];
+                while {
+                    let moved = stream.update(&[], &mut buffer, Then::Flush).unwrap();
+                    output.extend_from_slice(&buffer[..moved.written]);
+                    !moved.done
+                } {}
+                let mut request = OwnedRequest::new(Kind::Deflate, Arc::new(Key::none_owned()), input, 0);
+                (request.options.level, request.options.last) = (level, false);
+                request.output = output;
+                let made = request.output.len();
+                judge.check(&request, made).unwrap_or_else(|_| panic!("{what}: something still waits"));
+            }
+        }
+    }
+}
+
 #[test]
 fn known_answers_hold_in_pieces() {
     for (name, engine) in engines() {

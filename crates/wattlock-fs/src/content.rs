@@ -731,6 +731,29 @@ impl<S: Store> Shared<S> {
             Ok(())
         }
     }
+
+    /// Does what takes room. Where there is none it is done again, once, behind a checkpoint: on a small disk the journal
+    /// may hold what is missing.
+    fn in_room<T, C: Crypto>(
+        &self,
+        crypto: &mut C,
+        mut work: impl FnMut(&mut C) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.relieve(crypto)?;
+        match work(crypto) {
+            Err(error) if is_full(&error) && self.journal.used() > 0 && self.checkpoint(crypto).is_ok() => {
+                work(crypto)
+            }
+            done => done,
+        }
+    }
+}
+
+/// Whether there was no room.
+fn is_full(error: &Error) -> bool {
+    [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT]
+        .map(|full| full.raw_os_error())
+        .contains(&error.errno())
 }
 
 /// The key of one purpose: HKDF-SHA-256, expand only, of a volume key.
@@ -1128,9 +1151,10 @@ impl<S: Store> Content<S> {
     /// # Errors
     /// [`Error::Io`] with `ENOSPC` or `EFBIG`: the old content is intact.
     pub fn write(&self, from: &[u8], at: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
-        self.shared.relieve(crypto)?;
-        let _epoch = read_lock(&self.shared.epoch);
-        self.write_at(&mut self.state_mut(), from, at, crypto)
+        self.shared.in_room(crypto, |crypto| {
+            let _epoch = read_lock(&self.shared.epoch);
+            self.write_at(&mut self.state_mut(), from, at, crypto)
+        })
     }
 
     /// Writes all of `from` at the end, wherever that is now, and returns where that was.
@@ -1138,12 +1162,18 @@ impl<S: Store> Content<S> {
     /// # Errors
     /// As [`Content::write`].
     pub fn append(&self, from: &[u8], crypto: &mut impl Crypto) -> Result<u64, Error> {
-        self.shared.relieve(crypto)?;
-        let _epoch = read_lock(&self.shared.epoch);
-        let mut state = self.state_mut();
-        let at = state.len;
-        self.write_at(&mut state, from, at, crypto)?;
-        Ok(at)
+        let mut tried = None;
+        self.shared.in_room(crypto, |crypto| {
+            let _epoch = read_lock(&self.shared.epoch);
+            let mut state = self.state_mut();
+            let at = state.len;
+            // A part of it is there, or somebody else's: behind that it would be another content.
+            if tried.replace(at).is_some_and(|before| before != at) {
+                return Err(Error::io("writing a file", rustix::io::Errno::NOSPC));
+            }
+            self.write_at(&mut state, from, at, crypto)?;
+            Ok(at)
+        })
     }
 
     fn write_at(
@@ -1589,17 +1619,18 @@ impl<S: Store> Content<S> {
     }
 
     fn resize(&self, len: u64, may_cut: bool, crypto: &mut impl Crypto) -> Result<(), Error> {
-        self.shared.relieve(crypto)?;
-        let _epoch = read_lock(&self.shared.epoch);
-        let mut state = self.state_mut();
-        with_scratch(|scratch| {
-            if len > state.len {
-                self.extend(&mut state, len, scratch, crypto)
-            } else if may_cut && len < state.len {
-                self.cut(&mut state, len, scratch, crypto)
-            } else {
-                Ok(())
-            }
+        self.shared.in_room(crypto, |crypto| {
+            let _epoch = read_lock(&self.shared.epoch);
+            let mut state = self.state_mut();
+            with_scratch(|scratch| {
+                if len > state.len {
+                    self.extend(&mut state, len, scratch, crypto)
+                } else if may_cut && len < state.len {
+                    self.cut(&mut state, len, scratch, crypto)
+                } else {
+                    Ok(())
+                }
+            })
         })
     }
 

@@ -91,3 +91,32 @@ fn wherever_room_runs_out_the_old_content_is_intact() {
         assert!(refused > 30, "{refused}");
     }
 }
+
+/// Each sync of overwritten chunks leaves them in the journal, which is emptied after 256 MiB: a small disk has less.
+#[test]
+fn what_is_overwritten_again_and_again_takes_room_once() {
+    let mut crypto = crypto();
+    let store = SimStore::default();
+    let contents = Contents::start(store.clone(), &volume(), &mut crypto).unwrap().0;
+    let (file, place) = store.create("file");
+    let content = contents.create(file, place, &mut crypto).unwrap();
+    let mut model = pattern(300_000, 1);
+    content.write(&model, 0, &mut crypto).unwrap();
+    content.sync(&mut crypto).unwrap();
+    contents.checkpoint(&mut crypto).unwrap();
+    // Room for the journal of a few rounds.
+    store.limit(Some(store.used() + 500));
+    for round in 0..300 {
+        let (at, bytes) = (round % 5 * 60_000, pattern(40_000, round as u64));
+        model[at..at + 40_000].copy_from_slice(&bytes);
+        let written = content.write(&bytes, at as u64, &mut crypto);
+        written.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        content.sync(&mut crypto).unwrap_or_else(|error| panic!("round {round}, sync: {error}"));
+        assert!(whole(&content, &mut crypto) == model, "round {round}");
+    }
+    drop((content, contents));
+    let contents = Contents::start(store.clone(), &volume(), &mut crypto).unwrap().0;
+    let (file, place) = store.open("file").unwrap();
+    let content = contents.open(file, place, &mut crypto).unwrap();
+    assert!(whole(&content, &mut crypto) == model);
+}

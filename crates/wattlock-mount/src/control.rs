@@ -17,6 +17,10 @@ const LONGEST: u64 = 64 << 10;
 /// A peer that says nothing for this long is left.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The next try after a connection that could not be accepted: without a free descriptor the error comes at once, again
+/// and again.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Where the socket of a mount is, for this user.
 ///
 /// # Errors
@@ -83,9 +87,14 @@ pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<In
         let (since, inner) = (Instant::now(), Arc::downgrade(inner));
         std::thread::Builder::new().name("wattlock-control".to_owned()).spawn(move || {
             for stream in listener.incoming() {
-                let Ok(stream) = stream else { return };
                 // The volume is closed when the mount ends, not when this thread does.
                 let Some(inner) = Weak::upgrade(&inner) else { return };
+                // Descriptors and memory are there again later; the connection waits in the listener's queue meanwhile.
+                let Ok(stream) = stream else {
+                    drop(inner);
+                    std::thread::sleep(PAUSE);
+                    continue;
+                };
                 let about = || about(&mountpoint, &source, since, &inner);
                 // A peer that is gone needs no answer.
                 let _ = answer(&stream, about, &inner);

@@ -85,9 +85,10 @@ impl Framer {
         }
     }
 
-    /// A frame that has begun always fits.
+    /// A frame that begins before [`SEGMENT_LEN`] always fits, and behind it the head of the next one, which has what is
+    /// left of its content.
     fn fresh_for(limit: usize) -> Segment {
-        Segment::new(SEGMENT_LEN + limit + FRAME_EXTRA)
+        Segment::new(SEGMENT_LEN + limit + FRAME_EXTRA + HEAD_LEN)
     }
 
     /// A segment for [`Framer::take`].
@@ -276,6 +277,36 @@ mod tests {
         framer.end();
         let (segment, _) = framer.take(segment);
         assert_eq!(segment.content(&segment.frames()[0]), b"bcd");
+    }
+
+    #[test]
+    fn a_frame_at_the_end_of_a_segment_fits_with_the_beginning_of_the_next_one() {
+        const LIMIT: usize = 4096;
+        for before in 1..=FRAME_EXTRA + 1 {
+            let mut framer = Framer::new(Framing::Lines, LIMIT);
+            // Lines that end so many bytes before the segment is full.
+            while framer.at < SEGMENT_LEN - before {
+                let left = SEGMENT_LEN - before - framer.at - FRAME_EXTRA;
+                let len = if left < LIMIT { left } else { LIMIT / 2 };
+                framer.space()[..len].fill(b'x');
+                framer.space()[len - 1] = b'\n';
+                framer.on_read(len, 0);
+                framer.close();
+            }
+            assert_eq!(framer.at, SEGMENT_LEN - before);
+            // A short line, and the beginning of one that is as long as a frame.
+            framer.space().fill(b'y');
+            framer.space()[0] = b'\n';
+            framer.on_read(LIMIT, 0);
+            assert!(framer.is_full() && framer.filled == LIMIT - 1, "{before}");
+            let fresh = framer.fresh();
+            let (segment, _) = framer.take(fresh);
+            let closed = segment.frames().last().unwrap();
+            assert_eq!(segment.content(closed), b"\n", "{before}");
+            framer.end();
+            let (segment, _) = framer.take(segment);
+            assert_eq!(segment.content(&segment.frames()[0]), [b'y'; LIMIT - 1], "{before}");
+        }
     }
 
     proptest! {

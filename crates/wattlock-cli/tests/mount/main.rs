@@ -503,6 +503,33 @@ fn settings_of_a_running_mount_change_with_the_next_request() {
 }
 
 #[test]
+fn a_mount_that_ran_out_of_descriptors_can_be_asked_again() {
+    use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+    if !fuse() {
+        return;
+    }
+    let desk = Desk::new(&[]);
+    let mounted = desk.mount(&[]);
+    let process = rustix::process::Pid::from_raw(desk.process());
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = |current| prlimit(process, Resource::Nofile, Rlimit { current, maximum }).unwrap();
+    limit(Some(0));
+    // A question that finds no descriptor. It is answered when there are some, or its program is tired of waiting.
+    let mut asking = desk.command(&["fs", "status", "mnt"]);
+    let mut asking = asking.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while asking.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(1) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    limit(maximum);
+    let _ = asking.wait();
+    good(&desk.run(&["fs", "status", "mnt"]));
+    good(&desk.run(&["fs", "set", "mnt", "policy=software"]));
+    fs::write(mounted.join("f"), "text").unwrap();
+    desk.unmount();
+}
+
+#[test]
 fn an_unused_mount_ends_by_itself_and_a_signal_ends_any() {
     if !fuse() {
         return;

@@ -4,12 +4,12 @@
 //! `miniz_oxide` has no dictionaries. It compresses the dictionary first and throws the output up to the flush behind it
 //! away: what follows refers to it, and begins on a byte boundary.
 
-use miniz_oxide::deflate::core::{CompressorOxide, create_comp_flags_from_zip_params};
-use miniz_oxide::deflate::stream::deflate;
+use miniz_oxide::deflate::core::{
+    CompressorOxide, TDEFLFlush, TDEFLStatus, compress_to_output, create_comp_flags_from_zip_params,
+};
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
-use miniz_oxide::{MZFlush, MZStatus};
 use wattlock_core::{CompressStream, Error, Fault, Kind, Moved, Options, Order, Then};
 
 const NO_ROOM: Error = Error::Invalid("output length");
@@ -32,68 +32,96 @@ pub fn compress(
     let mut coder = Coder::new(options.level);
     coder.start(dictionary)?;
     let moved = coder.update(input, output, if options.last { Then::End } else { Then::Flush })?;
-    if moved.done || (!options.last && coder.is_complete(moved, input.len())) {
+    if moved.done {
         return Ok(moved.written);
     }
     Err(NO_ROOM)
 }
 
+/// Input compressed before its output is brought out.
+const PIECE: usize = 16 << 10;
+
 /// A compressor at a level.
+///
+/// All that `miniz_oxide` makes of a piece is taken from it into `waiting`. If it is left with output of its own, its
+/// next call does nothing but bring that out, and does not say whether the flush that was asked for was made.
 struct Coder {
     compressor: Box<CompressorOxide>,
     level: u8,
+    /// Made, and from `out` on not brought out yet.
+    waiting: Vec<u8>,
+    out: usize,
+    /// The flush or end that was made behind the last of the input.
+    made: Then,
 }
 
 impl Coder {
     fn new(level: u8) -> Coder {
-        Coder { compressor: fresh(level), level }
+        Coder { compressor: fresh(level), level, waiting: Vec::new(), out: 0, made: Then::More }
     }
 
     fn start(&mut self, dictionary: &[u8]) -> Result<(), Error> {
         self.compressor = fresh(self.level);
-        let (mut rest, mut buffer) = (dictionary, [0; 4096]);
-        // Everything, and with a call that finds room left over: the flush is complete.
-        while !dictionary.is_empty() {
-            let moved = self.update(rest, &mut buffer, Then::Flush)?;
-            rest = &rest[moved.read..];
-            if moved.done {
-                break;
-            }
+        self.made = Then::More;
+        if !dictionary.is_empty() {
+            self.make(dictionary, Then::Flush)?;
+            // What follows is behind a flush of nothing of its own: it still asks for one.
+            self.made = Then::More;
         }
+        (self.waiting, self.out) = (Vec::new(), 0);
         Ok(())
     }
 
     fn update(&mut self, input: &[u8], output: &mut [u8], then: Then) -> Result<Moved, Error> {
-        let flush = match then {
-            Then::More => MZFlush::None,
-            Then::Flush => MZFlush::Sync,
-            Then::End => MZFlush::Finish,
-        };
         let (mut read, mut written) = (0, 0);
         loop {
-            let result = deflate(&mut self.compressor, &input[read..], &mut output[written..], flush);
-            (read, written) = (read + result.bytes_consumed, written + result.bytes_written);
-            let room = written < output.len();
-            let done = match result.status {
-                Ok(MZStatus::StreamEnd) => true,
-                // No progress is not an error: there was nothing to do, or no room.
-                Ok(_) | Err(miniz_oxide::MZError::Buf) => {
-                    read == input.len() && (then == Then::More || (then == Then::Flush && room))
-                }
-                Err(_) => return Err(Error::Device(Fault::Reported)),
-            };
-            if done || !room {
-                return Ok(Moved { read, written, done });
+            written += self.bring_out(&mut output[written..]);
+            let rest = &input[read..];
+            let all_made = rest.is_empty() && (then == Then::More || then == self.made);
+            let waits = self.out < self.waiting.len();
+            if all_made && (then == Then::More || !waits) {
+                return Ok(Moved { read, written, done: true });
             }
-            if result.bytes_consumed + result.bytes_written == 0 {
-                return Err(Error::Device(Fault::Reported));
+            if waits || written == output.len() {
+                return Ok(Moved { read, written, done: false });
             }
+            let piece = &rest[..rest.len().min(PIECE)];
+            self.make(piece, if piece.len() == rest.len() { then } else { Then::More })?;
+            read += piece.len();
         }
     }
 
-    /// Whether a flush that filled its room was complete: a full buffer leaves that open, an empty one shows it.
-    fn is_complete(&mut self, moved: Moved, input: usize) -> bool {
-        moved.read == input && deflate(&mut self.compressor, &[], &mut [0], MZFlush::None).bytes_written == 0
+    /// Compresses all of a piece.
+    fn make(&mut self, piece: &[u8], then: Then) -> Result<(), Error> {
+        let flush = match then {
+            Then::More => TDEFLFlush::None,
+            Then::Flush => TDEFLFlush::Sync,
+            Then::End => TDEFLFlush::Finish,
+        };
+        let waiting = &mut self.waiting;
+        let take = |bytes: &[u8]| {
+            waiting.extend_from_slice(bytes);
+            true
+        };
+        let (status, read) = compress_to_output(&mut self.compressor, piece, flush, take);
+        let wanted = if then == Then::End { TDEFLStatus::Done } else { TDEFLStatus::Okay };
+        if status != wanted || read != piece.len() {
+            return Err(Error::Device(Fault::Reported));
+        }
+        self.made = then;
+        Ok(())
+    }
+
+    fn bring_out(&mut self, output: &mut [u8]) -> usize {
+        let waiting = &self.waiting[self.out..];
+        let count = waiting.len().min(output.len());
+        output[..count].copy_from_slice(&waiting[..count]);
+        self.out += count;
+        if self.out == self.waiting.len() {
+            self.waiting.clear();
+            self.out = 0;
+        }
+        count
     }
 }
 

@@ -186,6 +186,8 @@ struct State<F> {
     given: u64,
     written: u64,
     finished: bool,
+    /// A worker panicked.
+    gone: bool,
     failed: Option<Error>,
     passed: Passed,
     work_ns: Option<Nanos>,
@@ -231,6 +233,7 @@ fn run<F: Feed>(
         given: 0,
         written: 0,
         finished: false,
+        gone: false,
         failed: None,
         passed: Passed::default(),
         work_ns: None,
@@ -264,6 +267,7 @@ impl<F: Feed> Shared<'_, F> {
 
     /// One worker: leads, works, writes in its turn.
     fn work(&self, source: &impl CryptoSource) {
+        let _alarm = Alarm(self);
         let mut spare = None;
         while let Some(feed) = self.take_lead() {
             // Reached for when it is needed: most streams need one worker.
@@ -295,7 +299,7 @@ impl<F: Feed> Shared<'_, F> {
     fn take_lead(&self) -> Option<F> {
         let mut state = self.lock();
         loop {
-            if state.finished || state.failed.is_some() {
+            if state.finished || state.gone || state.failed.is_some() {
                 return None;
             }
             if let Some(mut feed) = state.feed.take() {
@@ -332,10 +336,10 @@ impl<F: Feed> Shared<'_, F> {
     /// False if the passage failed before.
     fn wait_turn(&self, index: u64) -> bool {
         let mut state = self.lock();
-        while state.written != index && state.failed.is_none() {
+        while state.written != index && state.failed.is_none() && !state.gone {
             state = self.turn.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.failed.is_none()
+        state.failed.is_none() && !state.gone
     }
 
     /// Whether the passage failed with it.
@@ -367,6 +371,21 @@ impl<F: Feed> Shared<'_, F> {
     }
 }
 
+/// Tells the others if its worker panics: they wait for the lead, or for a batch that is never written. The panic goes on
+/// when all of them have ended.
+struct Alarm<'s, 'a, F: Feed>(&'s Shared<'a, F>);
+
+impl<F: Feed> Drop for Alarm<'_, '_, F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lock().gone = true;
+            let _ = rustix::io::write(self.0.bell, &1u64.to_ne_bytes());
+            self.0.lead.notify_all();
+            self.0.turn.notify_all();
+        }
+    }
+}
+
 /// Writes all parts, whatever the descriptor's mode.
 fn write_all(to: BorrowedFd<'_>, mut parts: &mut [IoSlice<'_>]) -> Result<(), Error> {
     use rustix::io::Errno;
@@ -395,6 +414,44 @@ fn writing(source: std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Panics instead of reading.
+    struct Broken;
+
+    impl Feed for Broken {
+        fn next(&mut self, _spare: Option<Segment>, _crypto: &mut dyn Crypto) -> Batch {
+            panic!("as planned");
+        }
+        fn work(_batch: &mut Batch, _crypto: &mut dyn Crypto) -> (usize, Option<Error>) {
+            (0, None)
+        }
+        fn write(_batch: &mut Batch, _count: usize, _to: BorrowedFd<'_>) -> Result<(), Error> {
+            Ok(())
+        }
+        fn on_work(&mut self, _ns: Nanos) {}
+        fn counts(&self) -> (u64, u64, u64) {
+            (0, 0, 0)
+        }
+    }
+
+    #[test]
+    fn a_worker_that_panics_leaves_nobody_waiting() {
+        let (told, ended) = std::sync::mpsc::channel();
+        // In a thread that is left behind if they wait.
+        std::thread::spawn(move || {
+            let null = || OwnedFd::from(std::fs::File::options().write(true).open("/dev/null").unwrap());
+            let source = wattlock::Runtime::builder().telemetry(false).build().unwrap();
+            let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                run(Broken, 3, &source, (&null(), &null(), Clock(Instant::now()))).map(drop)
+            }));
+            told.send(passed.is_err()).unwrap();
+        });
+        assert_eq!(
+            ended.recv_timeout(Duration::from_secs(30)),
+            Ok(true),
+            "workers wait for one that is gone"
+        );
+    }
 
     #[test]
     fn quantiles_are_near() {
