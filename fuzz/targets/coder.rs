@@ -4,6 +4,7 @@
 #![no_main]
 
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 
 use libfuzzer_sys::fuzz_target;
 use libz_sys::{Z_OK, Z_STREAM_END, Z_SYNC_FLUSH, inflate, inflateEnd, inflateInit2_, z_stream, zlibVersion};
@@ -20,11 +21,14 @@ struct Decoder(Box<z_stream>, Vec<u8>, bool);
 
 impl Decoder {
     fn new() -> Decoder {
-        // SAFETY: zero is what zlib asks for: its own allocator, no input.
-        let mut stream: Box<z_stream> = unsafe { Box::new(std::mem::MaybeUninit::zeroed().assume_init()) };
+        // Zero is what zlib asks for: its own allocator, no input.
+        let mut stream = Box::new(MaybeUninit::<z_stream>::zeroed());
         // SAFETY: a stream that is not initialised yet, and its true size.
-        let made = unsafe { inflateInit2_(&mut *stream, 31, zlibVersion(), size_of::<z_stream>() as c_int) };
+        let made =
+            unsafe { inflateInit2_(stream.as_mut_ptr(), 31, zlibVersion(), size_of::<z_stream>() as c_int) };
         assert_eq!(made, Z_OK);
+        // SAFETY: zlib has put its functions where zeros were. It stays where it is: zlib's state points to it.
+        let stream = unsafe { Box::from_raw(Box::into_raw(stream).cast::<z_stream>()) };
         Decoder(stream, Vec::new(), false)
     }
 

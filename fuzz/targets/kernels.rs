@@ -230,7 +230,17 @@ fuzz_target!(|bytes: &[u8]| {
     for engine in others.iter().filter(|engine| engine.description().inline.contains(kind)) {
         let name = engine.description().name;
         for (one, right) in all.iter().zip(&right) {
-            assert!(alone(&**engine, one) == *right, "{kind:?}: {name} alone, {} bytes", one.input.len());
+            let got = alone(&**engine, one);
+            let what = format!(
+                "{kind:?}: {name} alone, {} bytes, key {}, nonce {}, associated {}, room {}, in place {}",
+                one.input.len(),
+                one.key.bytes().len(),
+                one.nonce.len(),
+                one.aad.len(),
+                one.room,
+                one.in_place
+            );
+            assert_eq!(got, *right, "{what}");
         }
         assert!(together(&**engine, &all) == right, "{kind:?}: {name} in a batch of {}", all.len());
     }

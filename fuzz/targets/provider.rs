@@ -173,6 +173,15 @@ fn entry(key: *const c_char, data_type: c_uint, data: *mut c_void, data_size: us
 impl List {
     /// Right entries, in any order and some of them gone or twice, among others.
     fn new(bytes: &mut Bytes<'_>, right: &[(&CStr, c_uint, Vec<u8>)]) -> List {
+        List::made(bytes, right, false)
+    }
+
+    /// Questions, some of them about lengths.
+    fn questions(bytes: &mut Bytes<'_>) -> List {
+        List::made(bytes, &[], true)
+    }
+
+    fn made(bytes: &mut Bytes<'_>, right: &[(&CStr, c_uint, Vec<u8>)], asks: bool) -> List {
         let mut list =
             List { entries: Vec::new(), _names: Vec::new(), _data: Vec::new(), _pointers: Vec::new() };
         let start = bytes.byte();
@@ -189,6 +198,8 @@ impl List {
                 len @ 0..=200 => usize::from(len) % 40,
                 _ => bytes.below(600),
             };
+            // A number of no bytes crashes OpenSSL's own provider, to which some entries are handed on.
+            let len = if matches!(data_type, 1 | 2) { len.max(1) } else { len };
             let mut data = bytes.take(len).to_vec();
             data.resize(len, bytes.byte());
             if data_type == 4 && data.iter().all(|byte| *byte < 0x80) && bytes.byte() < 100 {
@@ -197,7 +208,8 @@ impl List {
                     .to_vec();
             }
             list.add(key, data_type, &data);
-            if bytes.byte() < 20
+            if asks
+                && bytes.byte() < 60
                 && let Some(last) = list.entries.last_mut()
             {
                 // A question about a length.
@@ -210,7 +222,8 @@ impl List {
 
     fn add(&mut self, key: &CStr, data_type: c_uint, data: &[u8]) {
         let name = key.to_owned();
-        let mut held: Box<[u8]> = data.into();
+        // libcrypto reads texts up to a zero byte behind what their length says.
+        let mut held: Box<[u8]> = if data_type == 4 { [data, &[0]].concat().into() } else { data.into() };
         let at = held.as_mut_ptr().cast::<c_void>();
         let place = if matches!(data_type, 6 | 7) {
             let mut pointer = Box::new(at.cast_const());
@@ -224,7 +237,7 @@ impl List {
         if data_type == 6 {
             return;
         }
-        self.entries.push(entry(name.as_ptr(), data_type, place, held.len()));
+        self.entries.push(entry(name.as_ptr(), data_type, place, data.len()));
         self._names.push(name);
         self._data.push(held);
     }
@@ -263,7 +276,7 @@ fn cipher(bytes: &mut Bytes<'_>) {
                     EVP_CIPHER_CTX_set_params(context, params.tell());
                 }
                 1 => {
-                    let mut params = List::new(bytes, &[]);
+                    let mut params = List::questions(bytes);
                     EVP_CIPHER_CTX_get_params(context, params.ask());
                 }
                 2 if good == 1 => {
@@ -377,7 +390,7 @@ fn key(bytes: &mut Bytes<'_>) {
         if key.is_null() {
             return;
         }
-        let mut params = List::new(bytes, &[]);
+        let mut params = List::questions(bytes);
         EVP_PKEY_get_params(key, params.ask());
         let mut params = List::new(bytes, &[]);
         EVP_PKEY_set_params(key, params.ask());
@@ -385,7 +398,7 @@ fn key(bytes: &mut Bytes<'_>) {
         let context = EVP_PKEY_CTX_new_from_pkey(library, key, OURS.as_ptr());
         if !context.is_null() {
             let params = List::new(bytes, &[(c"digest", 4, b"SHA256".to_vec())]);
-            let mut asked = List::new(bytes, &[]);
+            let (mut asked, told) = (List::questions(bytes), List::new(bytes, &[]));
             let text = vec![5; bytes.pick(&[0, 20, 32, 48, 256])];
             let mut len = bytes.pick(&[1024, 1024, 256, 64, 0]);
             let mut room = vec![0; len];
@@ -395,11 +408,11 @@ fn key(bytes: &mut Bytes<'_>) {
                     EVP_PKEY_sign(context, room.as_mut_ptr(), &mut len, text.as_ptr(), text.len());
                 }
                 1 if EVP_PKEY_decrypt_init_ex(context, params.tell()) == 1 => {
-                    EVP_PKEY_CTX_set_params(context, asked.tell());
+                    EVP_PKEY_CTX_set_params(context, told.tell());
                     EVP_PKEY_decrypt(context, room.as_mut_ptr(), &mut len, text.as_ptr(), text.len());
                 }
                 2 if EVP_PKEY_derive_init_ex(context, params.tell()) == 1 => {
-                    EVP_PKEY_CTX_set_params(context, asked.tell());
+                    EVP_PKEY_CTX_set_params(context, told.tell());
                     if EVP_PKEY_derive_set_peer_ex(context, key, 0) == 1 {
                         EVP_PKEY_derive(context, room.as_mut_ptr(), &mut len);
                     }
@@ -433,7 +446,7 @@ fn derivation(bytes: &mut Bytes<'_>) {
             let params = List::new(bytes, &right);
             let mut room = vec![0; bytes.below(700)];
             EVP_KDF_derive(context, room.as_mut_ptr(), room.len(), params.tell());
-            let mut asked = List::new(bytes, &[]);
+            let mut asked = List::questions(bytes);
             EVP_KDF_CTX_get_params(context, asked.ask());
         }
         EVP_KDF_CTX_free(context);

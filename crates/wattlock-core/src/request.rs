@@ -8,7 +8,7 @@ use zeroize::Zeroize;
 
 use crate::error::Error;
 use crate::key::Key;
-use crate::kind::{Family, Kind, NonceLen};
+use crate::kind::{Family, Group, Kind, NonceLen};
 use crate::run::Run;
 
 /// How urgent the request is.
@@ -240,6 +240,7 @@ fn validate(
     if input < info.least
         || (info.multiple > 1 && !input.is_multiple_of(info.multiple))
         || fixed_input(info.family, input, info.least)
+        || (info.group == Group::Hkdf && input > 0)
     {
         return Err(Error::Invalid("input length"));
     }
@@ -461,6 +462,19 @@ mod tests {
 
     fn gcm() -> Key {
         Key::symmetric(Algorithm::Aes128Gcm, &[1; 16]).unwrap()
+    }
+
+    #[test]
+    fn a_derivation_that_has_no_input_is_given_none() {
+        let secret = Key::symmetric(Algorithm::Secret, &[1; 32]).unwrap();
+        for kind in Kind::ALL.iter().filter(|kind| kind.info().group == Group::Hkdf) {
+            let ask = |input: &[u8]| {
+                let data = Data::Apart { from: input, to: &mut [0; 9] };
+                Request::new(*kind, &secret, data).validate()
+            };
+            assert_eq!(ask(b""), Ok(()), "{kind:?}");
+            assert_eq!(ask(b"x"), Err(Error::Invalid("input length")), "{kind:?}");
+        }
     }
 
     #[test]
