@@ -39,6 +39,9 @@ from mount_door import Mount  # noqa: E402
 from nginx_door import Nginx  # noqa: E402
 from pipe_door import Pipe  # noqa: E402
 
+#: A door that did nothing for so many seconds hangs.
+STILL = 300
+
 DOORS = {door.name: door for door in (Nginx, Mount, Pipe, Files, Bridge)}
 
 
@@ -73,16 +76,21 @@ def together(desk, names):
         threads = [threading.Thread(target=work, args=(desk, door, wrong), daemon=True) for door in doors]
         for thread in threads:
             thread.start()
-        spoken = 0
+        spoken, moved = 0, {door.name: (0, time.monotonic()) for door in doors}
         while any(thread.is_alive() for thread in threads):
             for thread in threads:
                 thread.join(1)
             if time.monotonic() - began - spoken > 60:
                 spoken = time.monotonic() - began
                 told(desk, began)
-            if time.monotonic() > desk.end + 900:
-                wrong.append("a door does not end: " + ", ".join(
-                    door.name for door, thread in zip(doors, threads) if thread.is_alive()))
+            for door, thread in zip(doors, threads):
+                done = sum(count for what, count in list(desk.notes.counts.items()) if what.startswith(f"{door.name}: "))
+                if done != moved[door.name][0]:
+                    moved[door.name] = done, time.monotonic()
+                elif thread.is_alive() and time.monotonic() - moved[door.name][1] > STILL:
+                    wrong.append(f"{door.name}: nothing has happened for {STILL} s")
+                    desk.failed.set()
+            if any("nothing has happened" in line for line in wrong):
                 break
     finally:
         desk.failed.set()

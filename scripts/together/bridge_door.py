@@ -98,7 +98,7 @@ class Bridge:
         address = f"127.0.0.1:{self.port + (6 if task == 'seal' else 7)}"
         (self.folder / f"{task}.toml").write_text(
             f'group = "{task}"\ninstance = "{task}"\nstatus = "{address}"\n'
-            f'window = {self.dice.choice((1, 8, 64)) << 20}\n'
+            f'window = {self.dice.choice((8, 16, 64)) << 20}\n'
             f'[transaction]\nrecords = {self.dice.choice((100, 1000, 65536))}\nhold_ms = {self.dice.choice((5, 50))}\n'
             f'[kafka]\n"bootstrap.servers" = "127.0.0.1:{self.port}"\n[keys]\ntopic = "keys"\n{keys}\n'
             f'[[topic]]\nfrom = "{source}"\nto = "{to}"\ndo = "{task}"\n')

@@ -129,7 +129,7 @@ class Pair:
             raise self.wrong or Wrong(f"the sealer is gone: {error}: {self.said()}") from None
 
     def said(self):
-        return [last(error.seek(0) or error.read()) for error in self.errors]
+        return [*(last(error.seek(0) or error.read()) for error in self.errors), self.sealer.args[3:], self.opener.args[3:]]
 
     def burst(self):
         """Some megabytes in pieces; then all that went in has come out, and the counters say so."""

@@ -22,8 +22,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use wattlock_core::{
-    Completion, Cost, Description, Engine, EngineClass, Error, Fault as CoreFault, Instance, Kind, KindSet,
-    Nanos, OwnedRequest, Refused, Token, Window,
+    Completion, Cost, Description, Engine, EngineClass, Error, Family, Fault as CoreFault, Instance, Kind,
+    KindSet, Nanos, OwnedRequest, Refused, Token, Window,
 };
 
 use crate::card::{Answer, Card, DeviceCopy, Flags, Machine, Membership, Order};
@@ -294,7 +294,10 @@ fn deliver(answer: &Answer, request: &mut OwnedRequest) -> Result<usize, Error> 
         return Err(Error::Device(CoreFault::WrongResult));
     };
     to.copy_from_slice(from);
-    request.tag = answer.copy.0.tag;
+    // The tag of what is opened is input: a card that spoils its copy must not spoil what the CPU is asked next.
+    if request.kind.info().family != Family::Open {
+        request.tag = answer.copy.0.tag;
+    }
     Ok(len)
 }
 

@@ -51,6 +51,32 @@ fn outcomes(faults: &[Fault], count: u64) -> Vec<(u64, Result<(), Error>)> {
     outcomes
 }
 
+/// Of an empty message nothing but the tag can be wrong, and the tag of what is opened belongs to the caller.
+#[test]
+fn a_wrong_result_of_opening_nothing_leaves_the_tag_alone() {
+    let sealed = known_answers(Kind::Aes256GcmOpen).swap_remove(0).request;
+    let mut message = OwnedRequest::new(Kind::Aes256GcmOpen, sealed.key.clone(), Vec::new(), 0);
+    message.nonce = sealed.nonce.clone();
+    message.tag = [9; 16];
+    let (tag, faults) = (message.tag, [Fault::new(Effect::WrongResult, Trigger::always())]);
+    let mut instance = card(&faults).open(0).unwrap();
+    instance.submit(Token(1), message, 0).unwrap();
+    instance.flush(0);
+    // The card accepts a forgery, and the CPU that checks it has the tag that came.
+    let done = poll(&mut *instance, LATER).swap_remove(0);
+    assert_eq!(done.request.tag, tag);
+    // A true one: its tag is as it was, too.
+    let mut seal = OwnedRequest::new(Kind::Aes256GcmSeal, sealed.key.clone(), Vec::new(), 0);
+    seal.nonce = sealed.nonce.clone();
+    Software::new().execute(&mut seal.view()).unwrap();
+    let mut open = OwnedRequest::new(Kind::Aes256GcmOpen, sealed.key.clone(), Vec::new(), 0);
+    (open.nonce, open.tag) = (sealed.nonce.clone(), seal.tag);
+    instance.submit(Token(2), open, LATER).unwrap();
+    instance.flush(LATER);
+    let done = poll(&mut *instance, 2 * LATER).swap_remove(0);
+    assert_eq!(done.request.tag, seal.tag);
+}
+
 #[test]
 fn without_faults_everything_is_right() {
     assert_eq!(outcomes(&[], 4), [(1, Ok(())), (2, Ok(())), (3, Ok(())), (4, Ok(()))]);
