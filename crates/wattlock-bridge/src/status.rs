@@ -166,9 +166,13 @@ impl Status {
         let listener = TcpListener::bind(address).with_context(|| format!("status = \"{address}\""))?;
         let status = self.clone();
         std::thread::Builder::new().name("status".into()).spawn(move || {
-            for stream in listener.incoming().flatten() {
-                // A client that goes away harms nobody.
-                let _ = status.answer(stream);
+            for stream in listener.incoming() {
+                match stream {
+                    // A client that goes away harms nobody.
+                    Ok(stream) => _ = status.answer(stream),
+                    // Without a free descriptor the error comes at once, again and again.
+                    Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                }
             }
         })?;
         Ok(())
