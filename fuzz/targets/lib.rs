@@ -110,7 +110,11 @@ fn open<A: KeyInit + AeadInPlace>(request: &mut Request<'_>) -> Result<usize, Er
     let buffer = request.data.gathered();
     let opened =
         aead.decrypt_in_place_detached(request.nonce.into(), request.aad, buffer, (&*request.tag).into());
-    opened.map(|()| buffer.len()).map_err(|_| Error::Authentication)
+    if opened.is_err() {
+        buffer.fill(0);
+        return Err(Error::Authentication);
+    }
+    Ok(buffer.len())
 }
 
 /// AES-SIV (RFC 5297) with associated data and, unless it is empty, a nonce.

@@ -261,7 +261,8 @@ fn cipher(bytes: &mut Bytes<'_>) {
             return;
         }
         let context = EVP_CIPHER_CTX_new();
-        let (key, iv) = ([5_u8; 64], [6_u8; 16]);
+        // As long as any length that can be set.
+        let (key, iv) = ([5_u8; 4096], [6_u8; 4096]);
         let mut key = key;
         key[32..].fill(9);
         key[16..32].fill(8);
