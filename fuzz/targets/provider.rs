@@ -283,7 +283,8 @@ fn cipher(bytes: &mut Bytes<'_>) {
                 2 if good == 1 => {
                     let from = vec![3; bytes.below(700)];
                     let (mut to, mut len) = (vec![0; from.len() + 64], 0);
-                    let aad = bytes.byte() < 60;
+                    // Only the first three take associated data so.
+                    let aad = bytes.byte() < 60 && CIPHERS[..3].contains(&name);
                     let out = if aad { null_mut() } else { to.as_mut_ptr() };
                     EVP_CipherUpdate(context, out, &mut len, from.as_ptr(), from.len() as c_int);
                     assert!(len >= 0 && len as usize <= to.len());
