@@ -58,7 +58,8 @@ impl Crypto for Portable {
             }
             Kind::HmacSha256 => {
                 let mac = <Hmac<Sha256> as Mac>::new_from_slice(key).map_err(|_| Error::Invalid("key"))?;
-                let mac = mac.chain_update(request.data.input()).finalize().into_bytes();
+                let mac =
+                    mac.chain_update(request.aad).chain_update(request.data.input()).finalize().into_bytes();
                 Ok(give(request, &mac))
             }
             Kind::HkdfSha256 => {
