@@ -94,6 +94,7 @@ fuzz_target!(|bytes: &[u8]| {
         let (mut decoder, mut at) = (Decoder::new(), 0);
         loop {
             let piece = match bytes.byte() % 4 {
+                _ if bytes.is_empty() => content.len(),
                 0 => 0,
                 1 => bytes.below(20),
                 2 => bytes.below(70_000),

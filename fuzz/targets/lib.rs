@@ -58,7 +58,8 @@ impl Crypto for Portable {
             }
             Kind::HmacSha256 => {
                 let mac = <Hmac<Sha256> as Mac>::new_from_slice(key).map_err(|_| Error::Invalid("key"))?;
-                let mac = mac.chain_update(request.data.input()).finalize().into_bytes();
+                let mac =
+                    mac.chain_update(request.aad).chain_update(request.data.input()).finalize().into_bytes();
                 Ok(give(request, &mac))
             }
             Kind::HkdfSha256 => {
@@ -110,7 +111,11 @@ fn open<A: KeyInit + AeadInPlace>(request: &mut Request<'_>) -> Result<usize, Er
     let buffer = request.data.gathered();
     let opened =
         aead.decrypt_in_place_detached(request.nonce.into(), request.aad, buffer, (&*request.tag).into());
-    opened.map(|()| buffer.len()).map_err(|_| Error::Authentication)
+    if opened.is_err() {
+        buffer.fill(0);
+        return Err(Error::Authentication);
+    }
+    Ok(buffer.len())
 }
 
 /// AES-SIV (RFC 5297) with associated data and, unless it is empty, a nonce.

@@ -261,7 +261,8 @@ fn cipher(bytes: &mut Bytes<'_>) {
             return;
         }
         let context = EVP_CIPHER_CTX_new();
-        let (key, iv) = ([5_u8; 64], [6_u8; 16]);
+        // As long as any length that can be set.
+        let (key, iv) = ([5_u8; 4096], [6_u8; 4096]);
         let mut key = key;
         key[32..].fill(9);
         key[16..32].fill(8);
@@ -282,7 +283,8 @@ fn cipher(bytes: &mut Bytes<'_>) {
                 2 if good == 1 => {
                     let from = vec![3; bytes.below(700)];
                     let (mut to, mut len) = (vec![0; from.len() + 64], 0);
-                    let aad = bytes.byte() < 60;
+                    // Only the first three take associated data so.
+                    let aad = bytes.byte() < 60 && CIPHERS[..3].contains(&name);
                     let out = if aad { null_mut() } else { to.as_mut_ptr() };
                     EVP_CipherUpdate(context, out, &mut len, from.as_ptr(), from.len() as c_int);
                     assert!(len >= 0 && len as usize <= to.len());

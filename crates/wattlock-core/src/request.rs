@@ -248,7 +248,7 @@ fn validate(
         Family::Cipher => (input, false),
         Family::Seal | Family::Open => (input, true),
         Family::Mac => (info.output.unwrap_or(1), true),
-        Family::Derive => (1, true),
+        Family::Derive => (1, info.group == Group::Hkdf),
         Family::Compress => (1, aad <= DICTIONARY_MOST),
         _ => (info.output.unwrap_or(1), false),
     };
@@ -475,6 +475,10 @@ mod tests {
             assert_eq!(ask(b""), Ok(()), "{kind:?}");
             assert_eq!(ask(b"x"), Err(Error::Invalid("input length")), "{kind:?}");
         }
+        // The other derivation has no associated data.
+        let data = Data::Apart { from: b"label", to: &mut [0; 9] };
+        let request = Request { aad: b"x", ..Request::new(Kind::Tls12PrfSha256, &secret, data) };
+        assert_eq!(request.validate(), Err(Error::Invalid("associated data")));
     }
 
     #[test]

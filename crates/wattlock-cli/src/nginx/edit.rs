@@ -110,7 +110,8 @@ pub fn enabled(text: &str, module: &Path, environment: bool) -> Result<String> {
         module || one.words[0] == "wattlock" && one.inside == ["http"]
     });
     if let Some(theirs) = theirs {
-        bail!("`{}` is there already, written by hand: change that", theirs.words.join(" "));
+        let words = theirs.words.join(" ");
+        bail!("`{}` is there already, written by hand: change that", words.escape_debug());
     }
     let http = directives.iter().find(|one| one.depth == 0 && one.words == ["http"]);
     let block = http
@@ -264,6 +265,13 @@ mod tests {
         assert!(told("http {\n wattlock on;\n}\n").contains("by hand"));
         assert!(told("load_module a/ngx_http_wattlock_module.so;\nhttp {\n}\n").contains("by hand"));
         assert!(enabled("http {\n}\n", Path::new("/m\".so"), false).is_err());
+    }
+
+    #[test]
+    fn a_refusal_is_one_line_whatever_a_quote_holds() {
+        let text = "load_module \"a\nwattlock.so\";\nhttp {\n}\n";
+        let told = enabled(text, Path::new("/m.so"), false).unwrap_err().to_string();
+        assert!(told.contains("a\\nwattlock.so") && !told.contains('\n'), "{told}");
     }
 
     #[test]
