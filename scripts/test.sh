@@ -33,7 +33,7 @@ RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target}/loom \
     cargo test -p wattlock-emul --release --lib --locked ring 2>&1 | tee -a "$log"
 
 step "fuzz targets, a smoke run"
-SECONDS_EACH=${SECONDS_EACH:-2} scripts/fuzz-smoke.sh
+SECONDS_EACH=${SECONDS_EACH:-1} scripts/fuzz-smoke.sh
 
 step "GPU kernels, on this CPU"
 scripts/gpu.sh 2>&1 | tee -a "$log"
