@@ -109,7 +109,10 @@ fn clocks(files: &Files) {
     }
     let before: Vec<_> = found.domains.iter().map(|one| one.limit_khz).collect();
     let had_record = record.exists();
-    let Ok(mut clock) = Cpufreq::open(&tree, &record) else { return };
+    // No library of that name: boards that a record names cannot be reset, which is an error.
+    let nvml = Some(folder.join("no-nvml.so").into());
+    let places = wattlock_clock::Places { tree: tree.clone(), nvml, record: record.clone() };
+    let Ok(mut clock) = Cpufreq::open(&places) else { return };
     let steps = clock.steps();
     for step in [0, steps / 2, steps - 1] {
         let _ = clock.set(step);

@@ -13,8 +13,8 @@
 //! - J5: recovery repeats that, and cuts what was never synced where its slots stop being whole. It may crash and be
 //!   repeated at any point.
 //!
-//! Locks, in this order: files being made, the epoch (shared by everything that writes, exclusive for a checkpoint), a file's state, the
-//! table of files, the journal.
+//! Locks, in this order: files being made, the epoch (shared by everything that writes, exclusive for a checkpoint), a
+//! file's state, the table of files, the journal.
 
 mod overlay;
 mod recovery;
