@@ -2,10 +2,10 @@
 #   make run    sets up, builds, and shows the main job beside cp, age and the stock nginx; ends with some lines and a
 #               page (INPUT=file or folder takes yours)
 #   make test   sets up, builds, passes all tests
-# Others: make build, make install and make uninstall (PREFIX, DESTDIR), make soak (long; HOURS= gives all doors at once
-# for so long), make bench, make setup, make fuzz (MINUTES, TARGETS: all fuzz targets with the address sanitizer, from
-# kept corpora), make bridge and make bridge-test (for Kafka), make gpu (the kernels of the GPU engine for all chips;
-# fetches their compiler, needs no GPU),
+# Others: make build, make install and make uninstall (PREFIX, DESTDIR), make bench, make setup, make soak (long; HOURS=
+# gives all doors at once for so long), make fuzz (MINUTES, TARGETS: all fuzz targets with the address sanitizer, from
+# kept corpora), make mutants (CRATE, SHARD: do its tests notice faults?), make bridge and make bridge-test (for Kafka),
+# make gpu (the kernels of the GPU engine for all chips; fetches their compiler, needs no GPU),
 # make newer (what tests OpenSSL and nginx, with the next release lines of both, which are built from source),
 # make fresh (these commands as a newcomer meets them: in bare roots of this release of Debian and of the next; about an
 # hour, needs root).
@@ -13,7 +13,7 @@
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
-.PHONY: run test build bridge bridge-test install uninstall setup soak fuzz newer fresh bench gpu clean
+.PHONY: run test build bridge bridge-test install uninstall setup soak fuzz mutants newer fresh bench gpu clean
 
 run: build
 	scripts/run.sh "$(INPUT)"
@@ -59,6 +59,10 @@ endif
 fuzz:
 	scripts/setup.sh test
 	scripts/fuzz.py --minutes $(or $(MINUTES),10) $(TARGETS)
+
+# CRATE=policy; SHARD=K/N is the K-th sample of N. Wants cargo-mutants.
+mutants:
+	scripts/mutants.sh $(CRATE) $(SHARD)
 
 newer:
 	scripts/setup.sh test
