@@ -409,6 +409,10 @@ mod tests {
     fn device(points: Vec<(usize, f64, Option<f64>)>) -> Candidate {
         let mut costs = Costs::new();
         costs.set(EngineId(0), Kind::Aes128Ctr, points);
+        with(&costs)
+    }
+
+    fn with(costs: &Costs) -> Candidate {
         let view = EngineView {
             id: EngineId(0),
             class: EngineClass::Accelerator,
@@ -417,7 +421,20 @@ mod tests {
             widths: crate::machine::Widths::all(1),
             window: 64,
         };
-        Candidate::new(&view, Kind::Aes128Ctr, &costs, &Tuning::DEFAULT)
+        Candidate::new(&view, Kind::Aes128Ctr, costs, &Tuning::DEFAULT)
+    }
+
+    #[test]
+    fn a_submission_costs_what_was_calibrated_and_the_check_of_its_result() {
+        let mut costs = Costs::new();
+        costs.set_check(EngineId(0), Kind::Aes128Ctr, 30.0);
+        let parts = |costs: &Costs| {
+            let submit = with(costs).submit(500.0);
+            (submit.ns, submit.beyond)
+        };
+        assert_eq!(parts(&costs), (530.0, 530.0), "nothing known: all of it is beyond the engine's time");
+        costs.set_submit(EngineId(0), 700.0);
+        assert_eq!(parts(&costs), (730.0, 30.0));
     }
 
     #[test]
@@ -438,13 +455,14 @@ mod tests {
     #[test]
     fn a_lasting_change_is_believed_and_an_outlier_is_not() {
         let mut device = device(vec![(0, 1000.0, None)]);
+        assert!(!device.is_slow(64));
         device.on_outcome(64, 1e9, 1, 1, None);
         assert!(device.ns(64).unwrap() < 2000.0);
         for _ in 0..200 {
             device.on_outcome(64, 3000.0, 1, 1, None);
         }
         assert!((device.ns(64).unwrap() / 3000.0 - 1.0).abs() < 0.02);
-        assert_eq!(device.calibrated_ns(64), Some(1000.0));
+        assert_eq!((device.calibrated_ns(64), device.is_slow(64)), (Some(1000.0), true));
     }
 
     #[test]

@@ -251,3 +251,23 @@ impl Machine {
         inline.filter_map(|engine| self.costs.latency_ns(engine.id, kind, 0)).min_by(f64::total_cmp)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_batches_are_believed_if_all_are_numbers_above_zero_and_one_alone_is_known() {
+        let (engine, kind) = (EngineId(1), Kind::Sha256);
+        let times = |points: &[(u16, f64)]| {
+            let mut costs = Costs::new();
+            costs.set_batches(engine, kind, vec![(1, 7.0)]);
+            costs.set_batches(engine, kind, points.to_vec());
+            costs.batch_times(engine, kind, 3)
+        };
+        assert_eq!(times(&[(4, 400.0), (1, 100.0)]), Some(3.0));
+        for bad in [&[(4, 400.0)][..], &[(1, 100.0), (4, 0.0)], &[(1, 100.0), (4, f64::INFINITY)]] {
+            assert_eq!(times(bad), None, "{bad:?}");
+        }
+    }
+}

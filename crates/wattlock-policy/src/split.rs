@@ -375,6 +375,26 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_claims_half_of_its_fair_share() {
+        // Both sides are as fast: 256 chunks are left for each, and a half of that.
+        let mut split = Split::meeting(&job(512, 1), DEVICE, 1.0, 1.0);
+        assert_eq!(split.claim(Side::Cpu, 0), Some(0..CPU_MOST.div_ceil(CHUNK as u64).min(128)));
+        let mut small = Split::meeting(&job(64, 1), DEVICE, 1.0, 1.0);
+        assert_eq!(small.claim(Side::Cpu, 0), Some(0..16));
+    }
+
+    #[test]
+    fn what_a_device_ends_as_soon_as_the_cpu_would_is_not_overdue() {
+        let mut split = Split::meeting(&job(64, 1), DEVICE, 1.0, 1.0);
+        let device = split.claim(Side::Device, 0).unwrap();
+        while let Some(piece) = split.claim(Side::Cpu, 0) {
+            split.done(Side::Cpu, &piece, 0, (piece.end - piece.start) * CHUNK as u64);
+        }
+        assert_eq!(split.overdue(1), None);
+        assert_eq!(split.overdue(1 << 40), Some(device), "it has answered nothing for long");
+    }
+
+    #[test]
     fn what_comes_back_is_shared_by_all_threads() {
         let (mut split, _) = hung(256, 8);
         while let Some(late) = split.overdue(10_000_000_000) {

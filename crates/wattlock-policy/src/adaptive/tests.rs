@@ -4,6 +4,7 @@ use wattlock_core::{EngineClass, LatencyClass};
 
 use super::inline::{SLOTS, slot, slot_middle};
 use super::*;
+use crate::clocks::ClockCost;
 use crate::machine::Widths;
 use crate::ranking::tests::{server, weather};
 
@@ -258,6 +259,30 @@ fn a_refusal_that_cost_little_of_what_a_device_gains_changes_little() {
     };
     let (much, little) = (sent(10_000_000.0), sent(1_030_000.0));
     assert!(much > 80 && little < 50, "gains of 9 ms: {much}, of 30 us: {little}");
+}
+
+#[test]
+fn a_choice_has_a_clock_of_the_engine_that_was_chosen() {
+    let step = |mb_s: f64, idle_w: f64| ClockCost {
+        setup_ns: 1000.0,
+        bytes_per_s: mb_s * 1e6,
+        idle_w,
+        busy_w: 2.0 * idle_w,
+    };
+    for objective in [Objective::Performance, Objective::Energy] {
+        let mut machine = calibrated(&[(1, 90_000.0, 9.0), (2, 10_000.0, 1.0)], objective);
+        machine.costs.set_clocks(EngineId(2), vec![step(100.0, 10.0), step(200.0, 20.0), step(300.0, 40.0)]);
+        let mut adaptive = Adaptive::new(machine, &Settings::default());
+        let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Bulk, messages: 1 };
+        let choice = adaptive.choose(&Ask::one(shape), &weather(), 0);
+        assert_eq!(
+            (choice.engine, choice.clock),
+            (EngineId(2), Some(ClockStep(2))),
+            "no window: the fastest"
+        );
+        let rest = (objective == Objective::Energy).then_some(ClockStep(0));
+        assert_eq!((adaptive.rest(EngineId(2)), adaptive.rest(EngineId(1))), (rest, None));
+    }
 }
 
 #[test]
