@@ -201,31 +201,23 @@ class Pair:
 
     def kill_sealer(self):
         """The opener has released a true beginning, and says that the rest is missing."""
-        writer = self.under_way()
-        self.sealer.send_signal(signal.SIGKILL)
-        self.sealer.wait(60)
-        code = self.opener.wait(60)
-        self.reader.join(60)
-        writer.join(60)
-        if self.wrong:
-            raise self.wrong
-        if code != 36:
-            raise Wrong(f"the sealer was killed: the opener's exit code is {code}: {self.said()}")
-        self.desk.notes.add("pipe: kill -9")
-        self.close()
+        self.killed("sealer", self.sealer, "opener", self.opener, 36)
 
     def kill_opener(self):
         """The sealer notices that nobody reads."""
+        self.killed("opener", self.opener, "sealer", self.sealer, 44)
+
+    def killed(self, dies, victim, stays, other, expected):
         writer = self.under_way()
-        self.opener.send_signal(signal.SIGKILL)
-        self.opener.wait(60)
-        code = self.sealer.wait(60)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait(60)
+        code = other.wait(60)
         self.reader.join(60)
         writer.join(60)
         if self.wrong:
             raise self.wrong
-        if code != 44:
-            raise Wrong(f"the opener was killed: the sealer's exit code is {code}: {self.said()}")
+        if code != expected:
+            raise Wrong(f"the {dies} was killed: the {stays}'s exit code is {code}: {self.said()}")
         self.desk.notes.add("pipe: kill -9")
         self.close()
 
