@@ -29,7 +29,7 @@ mod sum;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use wattlock_shell::{INTERRUPTED, setup, text};
@@ -41,7 +41,7 @@ use wattlock_shell::{INTERRUPTED, setup, text};
     version,
     max_term_width = 100,
     arg_required_else_help = true,
-    after_help = "Example:\n  wattlock seal -r age1... backup.tar && wattlock open -i key.txt backup.tar.sealed\n\nThe options that choose engines and policies: wattlock seal --help"
+    after_help = "Examples:\n  wattlock keygen -o key.txt                                       prints the recipient, age1...\n  wattlock seal -r age1... backup.tar                              writes backup.tar.sealed\n  wattlock open -i key.txt -o restored.tar backup.tar.sealed\n\nThe options that choose engines and policies: wattlock seal --help"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -122,10 +122,14 @@ fn does_nothing(option: &str, path: &str, arguments: &Arguments) -> anyhow::Erro
     }
 }
 
+/// Whether already the first interrupt ends the program. It is not [`INTERRUPTED`]: nobody has interrupted anything yet,
+/// and a question at the terminal may be answered.
+static AT_ONCE: AtomicBool = AtomicBool::new(false);
+
 fn handle_interrupts() -> Result<(), ctrlc::Error> {
     ctrlc::set_handler(|| {
         stream::ring();
-        if INTERRUPTED.swap(true, Ordering::SeqCst) {
+        if INTERRUPTED.swap(true, Ordering::SeqCst) || AT_ONCE.load(Ordering::SeqCst) {
             std::process::exit(130);
         }
     })
@@ -143,10 +147,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Fs(command) => command.cleans_up(),
         _ => false,
     };
-    if !interruptible {
-        // Nothing to clean up: stop at once.
-        ignore_first_interrupt();
-    }
+    // Nothing to clean up: stop at once.
+    AT_ONCE.store(!interruptible, Ordering::SeqCst);
     match &arguments.command {
         Command::Seal(command) => files::seal(command, choice),
         Command::Open(command) => files::open(command, choice),
@@ -173,11 +175,6 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
             Ok(())
         }
     }
-}
-
-/// Makes the next interrupt the one that kills.
-fn ignore_first_interrupt() {
-    INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
 fn exit_codes() -> String {

@@ -8,31 +8,12 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The program, with the provider and the module where it looks for them.
-fn program() -> &'static Path {
-    static BUILT: OnceLock<&Path> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let program = Path::new(env!("CARGO_BIN_EXE_wattlock"));
-        let folder = program.parent().unwrap();
-        let target = folder.parent().unwrap();
-        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-        // Always: a provider that an earlier build left may be of another version than the module.
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "-p", "wattlock-provider", "--target-dir"]).arg(target);
-        if folder.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.current_dir(repository).status().unwrap().success(), "the provider cannot be built");
-        let build = Command::new(repository.join("nginx/build.sh")).env("CARGO_TARGET_DIR", target).status();
-        assert!(build.unwrap().success(), "the module cannot be built");
-        program
-    })
-}
+mod built;
+use built::program;
 
 /// A folder of its own for what the program makes while it runs, and for a test's files.
 struct Place(tempfile::TempDir);
