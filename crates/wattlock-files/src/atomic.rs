@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, fchmod, flock, fstat, fstatfs, linkat,
@@ -29,7 +29,7 @@ use crate::folder::{Folder, Seen};
 const HIDDEN_MOST: u32 = 4;
 
 /// Results that wait for one another, and their bytes: what a kill makes to be done again.
-const WAITING_MOST: usize = 128;
+const WAITING_MOST: usize = 512;
 const WAITING_BYTES: u64 = 64 << 20;
 
 /// From so many results on a file system, all of it is synchronised instead of each file.
@@ -222,16 +222,28 @@ fn remove_abandoned(folder: &Folder, hidden: &OsStr) -> bool {
 ///
 /// A result on its own costs two waits for the disk, which for small files is all the time that they take.
 #[derive(Clone, Default)]
-pub struct Batch(Arc<Mutex<Vec<AtomicFile>>>);
+pub struct Batch(Arc<Mutex<Waiting>>);
+
+#[derive(Default)]
+struct Waiting {
+    files: Vec<AtomicFile>,
+    bytes: u64,
+}
 
 impl Batch {
     fn add(&self, file: AtomicFile) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+        let mut waiting = self.lock();
+        waiting.bytes += file.file.metadata().map_or(0, |meta| meta.len());
+        waiting.files.push(file);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Results that wait.
     pub fn len(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.lock().files.len()
     }
 
     /// Whether none waits.
@@ -241,19 +253,17 @@ impl Batch {
 
     /// Whether those that wait should wait no longer.
     pub fn is_full(&self) -> bool {
-        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Each holds two descriptors, and its input's folder a third.
+        // Each holds a descriptor, and another for its folder at most.
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let most = descriptors.map_or(WAITING_MOST, |most| (most / 8) as usize).min(WAITING_MOST);
-        let bytes =
-            waiting.iter().filter_map(|one| one.file.metadata().ok()).map(|meta| meta.len()).sum::<u64>();
-        waiting.len() >= most || bytes >= WAITING_BYTES
+        let most = descriptors.map_or(WAITING_MOST, |most| (most / 4) as usize).min(WAITING_MOST);
+        let waiting = self.lock();
+        waiting.files.len() >= most || waiting.bytes >= WAITING_BYTES
     }
 
     /// Brings all that wait to the disk, and then each to its name unless `may` refuses. What became of each, in their
     /// order.
     pub fn finish(&self, mut may: impl FnMut(usize) -> Result<(), Error>) -> Vec<Result<(), Error>> {
-        let mut files = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut files = std::mem::take(&mut *self.lock()).files;
         let mut results: Vec<Result<(), Error>> = sync_contents(&files);
         for (index, (file, result)) in files.iter_mut().zip(&mut results).enumerate() {
             if result.is_ok() {

@@ -13,10 +13,10 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wattlock_core::{DICTIONARY_MOST, Data, Item, Key, Kind, LatencyClass, Options, Request};
@@ -36,6 +36,10 @@ const CHUNK: usize = 128 * 1024;
 
 /// More threads than this wait for the one that reads and writes.
 const MOST_THREADS: usize = 64;
+
+/// Asked once: the answer takes several files of /proc and /sys.
+static CORES: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS));
 
 /// Chunks ahead of the one that is being written, for each thread.
 const AHEAD: usize = 3;
@@ -200,7 +204,7 @@ impl Gzip {
         writer.write_all(header).map_err(Error::writing)?;
         let around = header.len() as u64 + 8;
         let mut tally = Tally { packed: around, around, ..Tally::default() };
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+        let cores = *CORES;
         let chunks = reader.len().map_or(u64::MAX, |len| len.div_ceil(CHUNK as u64).max(1));
         let threads = cores.min(usize::try_from(chunks).unwrap_or(usize::MAX));
         let free: Mutex<Vec<Chunk>> = Mutex::default();
