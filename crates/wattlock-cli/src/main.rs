@@ -42,7 +42,7 @@ use wattlock_shell::{INTERRUPTED, setup, text};
     version,
     max_term_width = 100,
     arg_required_else_help = true,
-    after_help = "Example:\n  wattlock seal -r age1... backup.tar && wattlock open -i key.txt backup.tar.sealed\n\nThe options that choose engines and policies: wattlock seal --help"
+    after_help = "Example:\n  wattlock keygen -o key.txt\n  wattlock seal -i key.txt backup.tar                  writes backup.tar.sealed\n  wattlock open -i key.txt -o restored.tar backup.tar.sealed\n\nThe options that choose engines and policies: wattlock seal --help"
 )]
 struct Arguments {
     #[command(subcommand)]
