@@ -338,6 +338,7 @@ BEFORE = [
     ("wattlock umount", MOUNTED),
     ("wattlock fs status", MOUNTED),
     ("wattlock fs set", MOUNTED),
+    ("wattlock stream open -i key.txt <", "seq 1000 | wattlock stream seal -R team.txt >numbers.sealed"),
     ("wattlock stream keys rewrap", f"{KEYS} && cp key.txt old.txt"),
     ("wattlock stream keys new", "true"),
     ("wattlock stream keys", KEYS),

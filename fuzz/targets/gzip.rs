@@ -31,7 +31,7 @@ impl Write for Sink {
 fn opened(bytes: &[u8]) -> (Result<(), Error>, Vec<u8>) {
     let sink = Sink::default();
     let input = Input::Stream(Box::new(Cursor::new(bytes.to_vec())));
-    let result = gunzip(input, Output::Stream(Box::new(sink.clone())), Progress::new(&NEVER));
+    let result = gunzip(input, Output::Stream(Box::new(sink.clone())), Progress::new(&NEVER)).map(drop);
     let content = std::mem::take(&mut *sink.0.lock().expect("no writer panics"));
     (result, content)
 }

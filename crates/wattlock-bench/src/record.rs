@@ -4,8 +4,6 @@
 //! It measures nothing and judges nothing: [`pair`](super::pair) says what a ratio is worth.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,6 +11,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use wattlock_cpu::detect::Cpu;
+use wattlock_files::Document;
 
 use super::pair::Gain;
 
@@ -120,7 +119,6 @@ struct Sheet<'a> {
 }
 
 /// The rows of a run and where they go.
-#[derive(Debug)]
 pub struct Record {
     to: To,
     cpu: Processor,
@@ -128,11 +126,10 @@ pub struct Record {
     rows: Vec<Row>,
 }
 
-#[derive(Debug)]
 enum To {
     Nowhere,
     Stdout,
-    File(PathBuf, File),
+    File(PathBuf, Document),
 }
 
 impl Record {
@@ -146,8 +143,8 @@ impl Record {
             None => To::Nowhere,
             Some(path) if path.as_os_str() == "-" => To::Stdout,
             Some(path) => {
-                let file = File::options().create(true).write(true).truncate(false).open(path);
-                To::File(path.to_owned(), file.with_context(|| path.display().to_string())?)
+                let place = Document::begin(path, true);
+                To::File(path.to_owned(), place.with_context(|| path.display().to_string())?)
             }
         };
         Ok(Record { to, cpu: processor(), peers: BTreeMap::new(), rows: Vec::new() })
@@ -188,11 +185,8 @@ impl Record {
         match self.to {
             To::Nowhere => {}
             To::Stdout => put!("{text}"),
-            To::File(path, mut file) => {
-                if file.metadata().is_ok_and(|about| about.is_file()) {
-                    file.set_len(0).with_context(|| path.display().to_string())?;
-                }
-                file.write_all(text.as_bytes()).with_context(|| path.display().to_string())?;
+            To::File(path, place) => {
+                place.write(text.as_bytes()).with_context(|| path.display().to_string())?;
             }
         }
         Ok(())

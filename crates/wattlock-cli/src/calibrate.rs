@@ -10,6 +10,7 @@ use wattlock::Profile;
 use wattlock::calibrate::{Plan, calibrate, calibrate_metered};
 use wattlock::meter::Meter;
 use wattlock_core::{Kind, KindSet};
+use wattlock_files::{Document, one_line};
 use wattlock_shell::joules::places;
 
 use crate::{report, text};
@@ -54,6 +55,9 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         None => Profile::path()
             .context("no place for the profile: neither HOME nor XDG_CACHE_HOME is set; use --out")?,
     };
+    // Before minutes of measuring.
+    let place = |page: &PathBuf| Document::begin(page, true).with_context(|| one_line(page));
+    let report = command.report.as_ref().map(place).transpose()?;
     let profile = if command.report_only {
         Profile::load(&path)?
     } else {
@@ -63,8 +67,8 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         say!("Profile: {}", path.display());
         profile
     };
-    if let Some(page) = &command.report {
-        std::fs::write(page, report::page(&profile)?).with_context(|| page.display().to_string())?;
+    if let (Some(page), Some(place)) = (&command.report, report) {
+        place.write(report::page(&profile)?.as_bytes()).with_context(|| one_line(page))?;
         say!("Report: {}", page.display());
     }
     Ok(())

@@ -8,7 +8,6 @@ mod ladder;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -19,6 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
+use wattlock_files::{Document, one_line};
 use wattlock_meter::{Above, Figure, Meter, Metered, Range, Reading, Value};
 use wattlock_shell::joules::{now_ns, own_cpu_s, places};
 
@@ -129,7 +129,7 @@ struct Run<'a> {
 
 fn measure(command: &Command) -> Result<()> {
     // Before the command runs: what took hours must not end with a report that has no place.
-    let create = |path: &PathBuf| File::create(path).with_context(|| path.display().to_string());
+    let create = |path: &PathBuf| Document::begin(path, true).with_context(|| one_line(path));
     let output = command.output.as_ref().map(create).transpose()?;
     let mut meter = Meter::discover(&places());
     let start = Instant::now();
@@ -151,7 +151,7 @@ fn measure(command: &Command) -> Result<()> {
     let run = Run { command, status: ended.status, cpu_s: ended.cpu_s, reading, idle, notices };
     let report = if command.json { format!("{}\n", run.json()) } else { run.text() };
     match output {
-        Some(mut file) => file.write_all(report.as_bytes()).context("writing the report")?,
+        Some(place) => place.write(report.as_bytes()).context("writing the report")?,
         // A reader that has gone away must not change the command's exit code.
         None => drop(std::io::stderr().write_all(report.as_bytes())),
     }

@@ -17,7 +17,7 @@ use wattlock_core::{Family, Kind, KindSet};
 use wattlock_files::keys::{
     self, AskPassphrase, BoxedIdentity, BoxedRecipient, FILE_MAX, Recipients, WORK_FACTOR,
 };
-use wattlock_files::{Error, Format, Gzip, Input, Opener, Output, Progress, Sealer, one_line};
+use wattlock_files::{Batch, Error, Folder, Format, Gzip, Input, Opener, Output, Progress, Sealer, one_line};
 use wattlock_shell::INTERRUPTED;
 use zeroize::Zeroizing;
 
@@ -157,13 +157,26 @@ pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
         recipients.push(keys::passphrase_recipient(new_passphrase(common)?, WORK_FACTOR)?);
     }
     if recipients.is_empty() {
-        return Err(Error::Usage("to whom? give -r, -R, -i or -p".into()).into());
+        return Err(Error::Usage(nobody(&command.common.inputs, "-r, -R, -i or -p")).into());
     }
     let format = if matches!(command.format, FormatName::Age) { Format::Age } else { Format::Sealed };
     let sealer = Sealer::new(recipients)?.format(format).armor(command.armor).gzip(gzip);
     each(common, choice, "sealed", pairs, |input, output, runtime, progress| {
-        sealer.seal(input, output, runtime, progress).map_err(told)
+        sealer.seal(input, output, runtime, progress).map_err(|error| match error {
+            Error::IsFolder(path) if path.is_dir() => Error::SealsNoFolder(path),
+            error => told(error),
+        })
     })
+}
+
+/// What to do where there are no recipients: a stranger has no key yet, or put it among the files.
+pub fn nobody(inputs: &[PathBuf], options: &str) -> String {
+    let looks =
+        |input: &&PathBuf| input.to_str().is_some_and(|text| text.starts_with("age1") && !input.exists());
+    match inputs.iter().find(looks) {
+        Some(key) => format!("{} is a recipient: it needs -r before it", one_line(key)),
+        None => format!("to whom? give {options}; `wattlock keygen -o key.txt` makes a key pair"),
+    }
 }
 
 /// The recipients that arguments, recipients files and identity files name.
@@ -175,11 +188,28 @@ pub fn recipients(
 ) -> anyhow::Result<Vec<BoxedRecipient>> {
     let told = |error| terminal.explain(error);
     let mut recipients = Recipients::new();
-    for recipient in named {
-        recipients.add(recipient)?;
+    // One that is named twice is wrapped for once: each costs bytes and time in every file.
+    let mut seen = HashSet::new();
+    for recipient in named.iter().filter(|one| seen.insert(one.trim().as_bytes().to_vec())) {
+        recipients.add(recipient).map_err(|error| match Path::new(recipient).is_file() {
+            true => Error::BadRecipient(format!(
+                "{} is a file: -R for one of recipients, -i for one of identities",
+                one_line(Path::new(recipient))
+            )),
+            false => error,
+        })?;
     }
     for path in files {
-        recipients.add_file(&read_key_file(path)?).map_err(|error| within(path, error))?;
+        let content = read_key_file(path)?;
+        // Lines keep their numbers, by which they are told of.
+        let mut once = Vec::with_capacity(content.len());
+        for line in content.split(|byte| *byte == b'\n') {
+            let first = line.trim_ascii().is_empty() || seen.insert(line.trim_ascii().to_vec());
+            once.extend_from_slice(if first { line } else { b"" });
+            once.push(b'\n');
+        }
+        once.pop();
+        recipients.add_file(&once).map_err(|error| within(path, error))?;
     }
     for path in identities {
         recipients
@@ -214,10 +244,14 @@ pub fn open(command: &Open, choice: &Choice) -> anyhow::Result<()> {
     standard_input_once(common, &[&command.identities])?;
     let pairs = outputs(common, &without_suffix, false)?;
     let terminal = Terminal::default();
+    let keyless = command.identities.is_empty();
     let opener = Opener::new(identities(&command.identities, &terminal)?)
         .passphrase(ask_passphrase(common, &terminal)?);
     each(common, choice, "opened", pairs, |input, output, runtime, progress| {
-        opener.open(input, output, runtime, progress).map(|_| ()).map_err(|error| terminal.explain(error))
+        opener.open(input, output, runtime, progress).map(|_| ()).map_err(|error| match error {
+            Error::NoMatchingKey if keyless => Error::NoKeyGiven,
+            error => terminal.explain(error),
+        })
     })
 }
 
@@ -234,8 +268,18 @@ fn without_suffix(input: &Path) -> Result<OsString, Error> {
     }
 }
 
-/// An input, and the file its result goes to; none for standard output.
-type Pair = (PathBuf, Option<PathBuf>);
+/// Where a result goes.
+#[derive(Debug, Clone)]
+enum To {
+    Stdout,
+    /// A file that the user named.
+    Named(PathBuf),
+    /// A name that was made from the input's.
+    Made(PathBuf),
+}
+
+/// An input, and where its result goes.
+type Pair = (PathBuf, To);
 
 type Work<'a> = dyn Fn(Input, Output, &Runtime, Progress<'_>) -> Result<(), Error> + 'a;
 
@@ -255,17 +299,28 @@ fn each(
     let start = Instant::now();
     let bytes = AtomicU64::new(0);
     let mut failure = None;
+    let (batch, mut waiting) = (Batch::default(), Vec::new());
+    let mut failed = |input: &Path, error: Error| {
+        eprintln!("wattlock: {}", about(input, &error));
+        failure = failure.take().or(Some(error));
+    };
     for (input, output) in pairs {
-        let result = one(common, &input, output, &runtime, &bytes, &work);
-        if let Err(error) = result {
-            let stop = matches!(error, Error::Interrupted | Error::ClosedPipe | Error::DiskFull);
-            eprintln!("wattlock: {}", about(&input, &error));
-            failure = failure.or(Some(error));
-            if stop {
-                break;
-            }
+        let before = batch.len();
+        let result = one(common, &input, output, (&runtime, &batch), &bytes, &work);
+        let stop = matches!(result, Err(Error::Interrupted | Error::ClosedPipe | Error::DiskFull));
+        match result {
+            Err(error) => failed(&input, error),
+            Ok(()) if batch.len() > before => waiting.push(input),
+            Ok(()) => {}
+        }
+        if stop || batch.is_full() {
+            finish(&batch, &mut waiting, &mut failed);
+        }
+        if stop {
+            break;
         }
     }
+    finish(&batch, &mut waiting, &mut failed);
     let stats = match common.stats {
         true => print_stats(done, bytes.into_inner(), &runtime, start.elapsed().as_secs_f64()),
         false => Ok(()),
@@ -279,6 +334,15 @@ fn each(
         eprintln!("wattlock: {error}");
     }
     Err(anyhow::Error::new(error).context(Told))
+}
+
+/// Brings the results that wait to the disk and to their names.
+fn finish(batch: &Batch, waiting: &mut Vec<PathBuf>, failed: &mut impl FnMut(&Path, Error)) {
+    for (input, result) in waiting.drain(..).zip(batch.finish(|_| Ok(()))) {
+        if let Err(error) = result {
+            failed(&input, error);
+        }
+    }
 }
 
 /// Marks an error whose line has already been printed.
@@ -298,7 +362,12 @@ fn shown(path: &Path) -> String {
 /// An error about an input. Some name it themselves.
 pub fn about(input: &Path, error: &Error) -> String {
     match error {
-        Error::NotFound(path) | Error::NotRegular(path) if path == input || is_dash(input) => {
+        Error::NotFound(path)
+        | Error::NotRegular(path)
+        | Error::IsFolder(path)
+        | Error::SealsNoFolder(path)
+            if path == input || is_dash(input) =>
+        {
             error.to_string()
         }
         _ => format!("{}: {error}", shown(input)),
@@ -308,6 +377,11 @@ pub fn about(input: &Path, error: &Error) -> String {
 /// Whether a path stands for standard input or output.
 pub fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
+}
+
+/// Whether a path stands for standard output, also by the system's own name.
+fn is_stdout(path: &Path) -> bool {
+    is_dash(path) || path == Path::new("/dev/stdout")
 }
 
 /// Two readers of standard input would each get a part of it, or one of them nothing. A closed one has nothing to read,
@@ -333,7 +407,10 @@ fn count_dashes(paths: &[PathBuf]) -> usize {
 
 /// Saves a person from typing a new passphrase for nothing.
 fn refuse_all_in_the_way(common: &Common, pairs: &[Pair]) -> Result<(), Error> {
-    let in_the_way = |pair: &Pair| pair.1.as_ref().filter(|path| !common.force && path.is_file()).cloned();
+    let in_the_way = |pair: &Pair| match &pair.1 {
+        To::Named(path) | To::Made(path) if !common.force && path.is_file() => Some(path.clone()),
+        _ => None,
+    };
     let mut all = pairs.iter().map(in_the_way);
     match all.next().flatten() {
         Some(first) if all.all(|path| path.is_some()) => Err(Error::OutputExists(first)),
@@ -353,22 +430,26 @@ fn outputs(
         if inputs.len() > 1 {
             return Err(Error::Usage("-o names one result, and there are several files; use --dir".into()));
         }
-        let to = (!is_dash(output)).then(|| output.clone());
-        if to.is_none() {
+        let to = if is_stdout(output) { To::Stdout } else { To::Named(output.clone()) };
+        if is_stdout(output) {
             refuse_output(binary_to_terminal)?;
         }
         return Ok(vec![(inputs[0].clone(), to)]);
     }
     let beside = |input: &PathBuf| match (is_dash(input), &common.dir) {
-        (true, None) => refuse_output(binary_to_terminal).map(|()| (input.clone(), None)),
+        (true, None) => refuse_output(binary_to_terminal).map(|()| (input.clone(), To::Stdout)),
         (true, Some(_)) => Err(Error::Usage("standard input has no name; use -o".into())),
-        (false, Some(dir)) => Ok((input.clone(), Some(dir.join(name(input)?)))),
-        (false, None) => Ok((input.clone(), Some(input.with_file_name(name(input)?)))),
+        (false, Some(dir)) => Ok((input.clone(), To::Made(dir.join(name(input)?)))),
+        (false, None) => Ok((input.clone(), To::Made(input.with_file_name(name(input)?)))),
     };
     let pairs: Vec<Pair> = inputs.iter().map(beside).collect::<Result<_, _>>()?;
     let mut taken = HashSet::new();
-    match pairs.iter().filter_map(|pair| pair.1.as_ref()).find(|path| !taken.insert(*path)) {
-        Some(twice) => Err(Error::Usage(format!("two results would be called {}", one_line(twice)))),
+    let made = |pair: &'_ Pair| match &pair.1 {
+        To::Made(path) => Some(path.clone()),
+        _ => None,
+    };
+    match pairs.iter().filter_map(made).find(|path| !taken.insert(path.clone())) {
+        Some(twice) => Err(Error::Usage(format!("two results would be called {}", one_line(&twice)))),
         None => Ok(pairs),
     }
 }
@@ -393,12 +474,12 @@ fn refuse_output(binary: bool) -> Result<(), Error> {
 fn one(
     common: &Common,
     input: &Path,
-    output: Option<PathBuf>,
-    runtime: &Runtime,
+    output: To,
+    (runtime, batch): (&Runtime, &Batch),
     done: &AtomicU64,
     work: &Work<'_>,
 ) -> Result<(), Error> {
-    let bar = bar(common, input, output.as_deref());
+    let bar = bar(common, input, matches!(output, To::Stdout));
     let on_bytes = |bytes: u64| {
         done.fetch_add(bytes, Ordering::Relaxed);
         bar.inc(bytes);
@@ -406,8 +487,12 @@ fn one(
     let progress = Progress::new(&INTERRUPTED).on_bytes(&on_bytes);
     let from = if is_dash(input) { Input::Stdin } else { Input::Path(input.to_owned()) };
     let to = match output {
-        Some(path) => Output::Path { path, force: common.force },
-        None => Output::Stdout,
+        To::Named(path) => Output::Path { path, force: common.force },
+        To::Made(path) => {
+            let (folder, name) = Folder::of(&path)?;
+            Output::File { folder, name, force: common.force, batch: batch.clone() }
+        }
+        To::Stdout => Output::Stdout,
     };
     let result = work(from, to, runtime, progress);
     bar.finish_and_clear();
@@ -415,9 +500,9 @@ fn one(
 }
 
 /// A progress bar on a terminal, for files that take long enough to wonder; nothing elsewhere.
-fn bar(common: &Common, input: &Path, output: Option<&Path>) -> ProgressBar {
+fn bar(common: &Common, input: &Path, to_stdout: bool) -> ProgressBar {
     let len = std::fs::metadata(input).ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len());
-    let to_terminal = output.is_none() && std::io::stdout().is_terminal();
+    let to_terminal = to_stdout && std::io::stdout().is_terminal();
     if common.quiet || to_terminal || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

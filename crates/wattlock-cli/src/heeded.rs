@@ -65,14 +65,19 @@ fn within(
     }
 }
 
-/// The first option of [`Choice`] that was given to a command that does not heed it, and that command's path.
-pub fn ignored(matches: &ArgMatches) -> Option<(&'static str, String)> {
+/// The path of the command that was asked for.
+pub fn path(matches: &ArgMatches) -> String {
     let (mut names, mut at) = (Vec::new(), matches);
     while let Some((name, inner)) = at.subcommand() {
         names.push(name);
         at = inner;
     }
-    let path = names.join(" ");
+    names.join(" ")
+}
+
+/// The first option of [`Choice`] that was given to a command that does not heed it, and that command's path.
+pub fn ignored(matches: &ArgMatches) -> Option<(&'static str, String)> {
+    let path = path(matches);
     let heeded = HEEDED.iter().find(|(known, _)| *known == path).map_or(&[][..], |(_, heeded)| heeded);
     let given = |id: &&&str| matches.value_source(id) == Some(ValueSource::CommandLine);
     let wrong = EVERY.iter().filter(given).find(|id| !heeded.contains(id))?;

@@ -52,7 +52,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(alias = "encrypt")]
     Seal(files::Seal),
+    #[command(alias = "decrypt")]
     Open(files::Open),
     Gzip(gzip::Command),
     Sum(sum::Command),
@@ -80,9 +82,13 @@ enum Command {
 fn main() -> ExitCode {
     let (matches, arguments) = match parse() {
         Ok(parsed) => parsed,
-        Err(error) => return lab::refusal(&error).unwrap_or_else(|| answer(&error)),
+        Err(error) => {
+            let asked = lab::refusal(&error).or_else(ages_option);
+            return asked.unwrap_or_else(|| answer(&error));
+        }
     };
     log_to_stderr();
+    let _ = ASKED.set(heeded::path(&matches));
     if let Some((option, path)) = heeded::ignored(&matches) {
         return fail(&does_nothing(option, &path, &arguments));
     }
@@ -112,6 +118,29 @@ fn answer(error: &clap::Error) -> ExitCode {
         Err(lost) if error.exit_code() == 0 => fail(&lost.into()),
         _ => u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
     }
+}
+
+/// The command that was asked for: `seal`, or `fs key add`.
+static ASKED: OnceLock<String> = OnceLock::new();
+
+/// Where the help is for what was asked.
+fn try_help() -> String {
+    let asked = ASKED.get().map_or("", String::as_str);
+    format!("Try '{} {asked} --help'.", Arguments::command().get_name())
+}
+
+/// Those who come from age type its options first.
+fn ages_option() -> Option<ExitCode> {
+    let first = std::env::args_os().nth(1)?;
+    let (own, age) = match first.to_str()? {
+        option @ ("-d" | "--decrypt") => ("open -i key.txt FILE", option),
+        option @ ("-e" | "--encrypt" | "-r" | "-R" | "-p" | "--recipient" | "--passphrase") => {
+            ("seal -r age1... FILE", option)
+        }
+        _ => return None,
+    };
+    eprintln!("wattlock: age's {age} is `wattlock {own}`");
+    Some(ExitCode::from(2))
 }
 
 fn does_nothing(option: &str, path: &str, arguments: &Arguments) -> anyhow::Error {
@@ -222,7 +251,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         eprintln!("wattlock: {}", line(error));
     }
     if let Some(wattlock_files::Error::Usage(_)) = known {
-        eprintln!("Try '{} --help'.", Arguments::command().get_name());
+        eprintln!("{}", try_help());
     }
     known.map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
 }
@@ -233,7 +262,7 @@ fn fail_volume(error: &wattlock_fs::Error, line: &str) -> ExitCode {
         eprintln!("wattlock: {line}");
     }
     if let wattlock_fs::Error::Usage(_) = error {
-        eprintln!("Try '{} fs --help'.", Arguments::command().get_name());
+        eprintln!("{}", try_help());
     }
     ExitCode::from(error.exit_code())
 }

@@ -524,7 +524,7 @@ fn a_folder_as_standard_input_is_refused() {
         let output = redirected(&desk, arguments, "<.");
         assert_eq!(refused(&output), 41, "{arguments:?}");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(said, "wattlock: standard input is not a regular file\n");
+        assert_eq!(said, "wattlock: standard input is a folder\n");
     }
     let output = redirected(&desk, &["seal", "-q", "-R", "-", "-o", "b", "key.txt"], "<.");
     assert_eq!(refused(&output), 46);
@@ -723,8 +723,8 @@ fn a_failure_names_the_folder_or_file_it_is_about_once() {
     desk.write("a", b"1");
     let said = |output: &Output| String::from_utf8(output.stderr.clone()).unwrap();
     let output = desk.seal(&["--dir", "nowhere", "a"]);
-    assert_eq!(refused(&output), 46);
-    assert!(said(&output).contains("nowhere/a.sealed"), "{}", said(&output));
+    assert_eq!(refused(&output), 42);
+    assert!(said(&output).contains("nowhere does not exist"), "{}", said(&output));
     let output = desk.run(&["open", "-q", "-i", ".", "a.sealed"]);
     assert_eq!(said(&output).matches("os error").count(), 1, "{}", said(&output));
     assert_eq!(said(&desk.seal(&["missing"])), "wattlock: missing does not exist\n");
@@ -827,4 +827,154 @@ fn without_a_terminal_a_locked_key_says_that_a_passphrase_is_needed() {
     assert_eq!(refused(&alone(&["open", "-q", "-i", "key.txt.age", "-o", "-", "a.sealed"])), 15);
     assert_eq!(refused(&alone(&["seal", "-q", "-p", "-o", "b", "a"])), 15);
     assert!(!desk.at("b").exists());
+}
+
+/// The commands of this program that write a file of the user's choice, quick ones.
+fn writers(desk: &Desk) -> Vec<(&'static str, Vec<String>)> {
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    desk.write("plain", b"content");
+    good(&desk.seal(&["-o", "made.sealed", "plain"]));
+    good(&desk.run(&["calibrate", "--quick", "--kind", "sha-256", "--per-point-ms", "1", "--no-joules"]));
+    desk.write("rows.json", br#"{"schema": 1, "rows": []}"#);
+    vec![
+        ("seal", words(&format!("seal -q -f -r {} plain -o", desk.recipient))),
+        ("open", words("open -q -f -i key.txt made.sealed -o")),
+        ("report", words("report rows.json -o")),
+        ("calibrate", words("calibrate --report-only --report")),
+        ("energy", words("energy --idle-ms 0 -o OUT -- true")),
+        ("bench", words("bench dispatch --size 64 --rounds 3 --json")),
+    ]
+}
+
+fn written(desk: &Desk, words: &[String], to: &str) -> Output {
+    let mut words = words.to_vec();
+    match words.iter_mut().find(|word| *word == "OUT") {
+        Some(place) => *place = to.to_owned(),
+        None => words.push(to.to_owned()),
+    }
+    desk.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+#[test]
+fn every_command_that_writes_a_file_replaces_a_link_and_never_what_it_names() {
+    let desk = Desk::new();
+    desk.write("precious", b"precious");
+    for (name, words) in writers(&desk) {
+        for target in ["precious", "nowhere"] {
+            std::os::unix::fs::symlink(target, desk.at("out")).unwrap();
+            let output = written(&desk, &words, "out");
+            assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(fs::symlink_metadata(desk.at("out")).unwrap().is_file(), "{name}");
+            assert!(fs::metadata(desk.at("out")).unwrap().len() > 0, "{name}");
+            fs::remove_file(desk.at("out")).unwrap();
+        }
+        assert_eq!(fs::read(desk.at("precious")).unwrap(), b"precious", "{name}");
+        assert!(!desk.at("nowhere").exists(), "{name}");
+        // A folder that is not there, or is in the way, has one code each.
+        assert_eq!(refused(&written(&desk, &words, "no/such/out")), 42, "{name}");
+        fs::create_dir(desk.at("folder")).unwrap();
+        assert_eq!(refused(&written(&desk, &words, "folder")), 41, "{name}");
+        fs::remove_dir(desk.at("folder")).unwrap();
+        // What the user names and is no file is written to.
+        let output = written(&desk, &words, "/dev/null");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = written(&desk, &words, "/dev/stdout");
+        assert!(output.status.success() && !output.stdout.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn a_pipe_that_another_user_put_into_a_shared_folder_is_not_written_to() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let desk = Desk::new();
+    desk.write("plain", b"content");
+    fs::create_dir(desk.at("shared")).unwrap();
+    assert!(Command::new("mkfifo").arg(desk.at("shared/out")).status().unwrap().success());
+    if chown(desk.at("shared/out"), Some(1234), Some(1234)).is_err() {
+        println!("skipped: giving a pipe away takes privileges that are not here");
+        return;
+    }
+    fs::set_permissions(desk.at("shared"), fs::Permissions::from_mode(0o1777)).unwrap();
+    assert_eq!(refused(&desk.seal(&["-o", "shared/out", "plain"])), 41);
+}
+
+#[test]
+fn sealing_and_opening_keep_owner_group_mode_and_time() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    let desk = Desk::new();
+    for (turn, mode) in [0o640, 0o664, 0o4755, 0o600].into_iter().enumerate() {
+        desk.write("a", b"content");
+        if fs::metadata("/proc/self").unwrap().uid() == 0 {
+            chown(desk.at("a"), Some(1000 + turn as u32), Some(4)).unwrap();
+        }
+        fs::set_permissions(desk.at("a"), fs::Permissions::from_mode(mode)).unwrap();
+        let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1_577_836_800, 123_456_789);
+        fs::File::options().write(true).open(desk.at("a")).unwrap().set_modified(time).unwrap();
+        let kept = |name: &str| {
+            let meta = fs::metadata(desk.at(name)).unwrap();
+            (meta.uid(), meta.gid(), meta.mode() & 0o7777, meta.mtime(), meta.mtime_nsec())
+        };
+        let (owner, group, _, seconds, nanos) = kept("a");
+        let expected = (owner, group, mode & 0o777, seconds, nanos);
+        good(&desk.seal(&["-f", "a"]));
+        assert_eq!(kept("a.sealed"), expected);
+        good(&desk.run(&["open", "-q", "-f", "-i", "key.txt", "-o", "b", "a.sealed"]));
+        assert_eq!(kept("b"), expected);
+        for name in ["a", "b"] {
+            fs::remove_file(desk.at(name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_mistake_is_answered_with_the_next_step() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    desk.write("text", b"not json");
+    desk.write("profile.not", b"{\"machine\": 1}");
+    fs::create_dir(desk.at("d")).unwrap();
+    good(&desk.seal(&["a"]));
+    let recipient = desk.recipient.clone();
+    for (arguments, code, words) in [
+        (&["-d", "a"][..], 2, "`wattlock open "),
+        (&["-r", "age1x", "a"], 2, "`wattlock seal "),
+        (&["seal", "a"], 2, "`wattlock keygen -o key.txt`"),
+        (&["seal", "a"], 2, "Try 'wattlock seal --help'"),
+        (&["stream", "seal"], 2, "`wattlock keygen -o key.txt`"),
+        (&["stream", "seal"], 2, "Try 'wattlock stream seal --help'"),
+        (&["seal", "-r", "key.txt", "a"], 10, "key.txt is a file: -R"),
+        (&["seal", "a", &recipient], 2, "needs -r"),
+        (&["seal", "-q", "-r", &recipient, "d"], 41, "tar c"),
+        (&["open", "-q", "a.sealed"], 12, "no key given: -i FILE"),
+        (&["open", "-q", "-f", "a.sealed"], 12, "no key given: -i FILE"),
+        (&["seal", "-r", &recipient, "-o", "nodir/x", "a"], 42, "nodir does not exist"),
+        (&["calibrate", "--report-only", "--report", "nodir/x"], 42, "nodir does not exist"),
+        (&["report", "-o", "x.html", "text"], 1, "written by neither a bench nor"),
+        (&["report", "-o", "x.html", "profile.not"], 1, "written by neither a bench nor"),
+        (&["engines", "--kind", "aes"], 2, "like it are aes-128-ctr"),
+        (&["engines", "--kind", "zzz"], 2, "`wattlock engines` lists"),
+        (&["engines", "--set", "foo=1"], 1, "those of `adaptive` are adaptive."),
+    ] {
+        let output = desk.run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+    good(&desk.run(&["encrypt", "-q", "-r", &recipient, "-o", "e", "a"]));
+    good(&desk.run(&["decrypt", "-q", "-i", "key.txt", "-o", "-", "e"]));
+}
+
+#[test]
+fn a_recipient_that_is_named_twice_is_wrapped_for_once() {
+    let desk = Desk::new();
+    desk.write("a", b"1");
+    let recipient = desk.recipient.clone();
+    desk.write("team", format!("# us\n{recipient}\n\n {recipient}\n").as_bytes());
+    good(&desk.seal(&["a"]));
+    let once = fs::metadata(desk.at("a.sealed")).unwrap().len();
+    for arguments in [&["-r", &recipient][..], &["-R", "team"], &["-R", "team", "-R", "team"]] {
+        good(&desk.seal(&[arguments, &["-f", "a"]].concat()));
+        assert_eq!(fs::metadata(desk.at("a.sealed")).unwrap().len(), once, "{arguments:?}");
+    }
+    good(&desk.run(&["open", "-q", "-i", "key.txt", "-o", "-", "a.sealed"]));
 }

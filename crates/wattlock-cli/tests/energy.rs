@@ -209,7 +209,7 @@ fn a_report_goes_to_a_file_if_asked() {
 fn a_report_without_a_place_is_refused_before_the_command_runs() {
     let machine = Machine::bare();
     let output = machine.run(&["--idle-ms", "0", "-o", "no/such/folder", "--", "echo", "ran"]);
-    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), b"".as_slice()));
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(42), b"".as_slice()));
     assert!(said(&output).contains("no/such/folder"));
 }
 

@@ -277,10 +277,12 @@ fn keys_are_made_listed_rewrapped_and_shredded() {
     assert!(desk.command(&["keygen", "-o", "new.txt"]).output().unwrap().status.success());
     let rewrap =
         |with: &str| run(&["rewrap", "--keys", "keys", "-i", with, "-r", &desk.recipient, "-R", "team.txt"]);
-    fs::write(desk.at("team.txt"), format!("{}\n", desk.recipient)).unwrap();
+    let other = fs::read_to_string(desk.at("new.txt")).unwrap();
+    let other = other.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
+    fs::write(desk.at("team.txt"), format!("{}\n{other}\n", desk.recipient)).unwrap();
     assert_eq!(code(&rewrap("new.txt")), 12, "no reader of it");
     good(&rewrap("key.txt"));
-    assert!(list().contains("2 recipients"));
+    assert!(list().contains("2 recipients"), "one that is named twice counts once");
     let asked = run(&["shred", "--keys", "keys", &id]);
     assert!(asked.status.code() == Some(2) && asked.stdout.starts_with(b"would become unreadable"));
     good(&run(&["shred", "--keys", "keys", "--yes", &id]));
@@ -339,4 +341,160 @@ fn clocks_follow_the_fill_and_come_back() {
     assert_eq!(adaptive.status.code(), Some(2));
     let nothing = ["--clocks", "--clocks-tree", "nowhere", "--policy", "lecpaes"];
     assert_eq!(code(&feed(desk.seal(&nothing), b"")), 1);
+}
+
+use std::net::{Shutdown, TcpListener, TcpStream};
+
+/// Starts an opener that listens, and says where.
+fn listening(desk: &Desk) -> (Child, String) {
+    let mut child = desk.open(&["--listen", "127.0.0.1:0"]).spawn().unwrap();
+    let mut said = Vec::new();
+    let mut byte = [0];
+    while !said.ends_with(b"\n") {
+        child.stderr.as_mut().unwrap().read_exact(&mut byte).unwrap();
+        said.push(byte[0]);
+    }
+    let address = String::from_utf8(said).unwrap().trim().rsplit(' ').next().unwrap().to_owned();
+    (child, address)
+}
+
+#[test]
+fn a_receiver_that_is_gone_is_an_error_however_it_went() {
+    let desk = Desk::new();
+    for silent in [true, false] {
+        let (mut opening, address) = listening(&desk);
+        let mut sealing =
+            desk.seal(&["--framing", "lines", "--connect", &address]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = sealing.stdin.take().unwrap();
+        stdin.write_all(b"one\n").unwrap();
+        opening.stdout.as_mut().unwrap().read_exact(&mut [0; 4]).unwrap();
+        opening.kill().unwrap();
+        opening.wait().unwrap();
+        if !silent {
+            let _ = stdin.write_all(b"two\n");
+            drop(stdin);
+            let output = sealing.wait_with_output().unwrap();
+            assert_eq!(code(&output), 44);
+            continue;
+        }
+        // The producer says nothing more, and its end does not come.
+        let output = sealing.wait_with_output().unwrap();
+        assert_eq!(code(&output), 44);
+        assert!(String::from_utf8_lossy(&output.stderr).contains("the receiver is gone"));
+        drop(stdin);
+    }
+    // One that cannot keep what it got is no better than one that is gone.
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut opening = desk.open(&["--listen", "127.0.0.1:0"]).stdout(full).spawn().unwrap();
+    let mut said = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(opening.stderr.take().unwrap()), &mut said)
+        .unwrap();
+    let address = said.trim().rsplit(' ').next().unwrap();
+    assert_eq!(code(&feed(desk.seal(&["--connect", address]), b"lost")), 44);
+    assert_eq!(opening.wait().unwrap().code(), Some(43));
+}
+
+#[test]
+fn a_receiver_that_only_ends_what_it_sends_gets_all_of_it() {
+    let desk = Desk::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut sealing =
+        desk.seal(&["--framing", "lines", "--connect", &address]).stdin(Stdio::piped()).spawn().unwrap();
+    let (mut socket, _) = listener.accept().unwrap();
+    socket.shutdown(Shutdown::Write).unwrap();
+    let mut stdin = sealing.stdin.take().unwrap();
+    stdin.write_all(b"one\n").unwrap();
+    // Longer than it takes to be asked twice whether it is there.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    stdin.write_all(b"two\n").unwrap();
+    drop(stdin);
+    let mut sealed = Vec::new();
+    socket.read_to_end(&mut sealed).unwrap();
+    good(&sealing.wait_with_output().unwrap());
+    assert_eq!(good(&feed(desk.open(&[]), &sealed)), b"one\ntwo\n");
+}
+
+#[test]
+fn probes_do_not_end_a_listening_opener() {
+    let desk = Desk::new();
+    let (opening, address) = listening(&desk);
+    for sent in [&b""[..], b"GET / HTTP/1.0\r\n\r\n", b"\x8bwat"] {
+        TcpStream::connect(&address).unwrap().write_all(sent).unwrap();
+    }
+    // One that stays and says nothing, and one that stays with a part.
+    let _silent = TcpStream::connect(&address).unwrap();
+    let mut part = TcpStream::connect(&address).unwrap();
+    part.write_all(b"\x8bwa").unwrap();
+    good(&feed(desk.seal(&["--connect", &address]), b"content"));
+    let output = opening.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"content".to_vec()));
+}
+
+#[test]
+fn a_termination_is_obeyed_while_a_connection_is_not_answered() {
+    let desk = Desk::new();
+    // A queue for one, and nobody who takes from it.
+    let listener =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    rustix::net::bind(&listener, &any).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let address: std::net::SocketAddr = rustix::net::getsockname(&listener).unwrap().try_into().unwrap();
+    let wait = std::time::Duration::from_millis(300);
+    let filling: Vec<_> = (0..4).map(|_| TcpStream::connect_timeout(&address, wait)).collect();
+    assert!(filling.iter().any(Result::is_err), "the queue is full");
+    let to = address.to_string();
+    for more in [["seal", "-r", &desk.recipient], ["open", "-i", "key.txt"]] {
+        let arguments = [&["stream"], &more[..], &["--connect", &to]].concat();
+        let waiting = desk.command(&arguments).spawn().unwrap();
+        std::thread::sleep(wait);
+        terminate(&waiting);
+        assert_eq!(code(&waiting.wait_with_output().unwrap()), 130);
+    }
+}
+
+#[test]
+fn a_file_and_a_stream_name_each_others_command() {
+    let desk = Desk::new();
+    let stream = feed(desk.seal(&[]), b"x");
+    fs::write(desk.at("s"), &stream.stdout).unwrap();
+    let opened = desk.command(&["open", "-q", "-i", "key.txt", "-o", "out", "s"]).output().unwrap();
+    assert_eq!(code(&opened), 21);
+    assert!(String::from_utf8_lossy(&opened.stderr).contains("`wattlock stream open`"));
+    for format in [&["--format", "sealed"][..], &["--format", "age"], &["--format", "age", "-a"]] {
+        let sealing = desk.command(&[&["seal", "-q", "-r", &desk.recipient], format].concat());
+        let opened = feed(desk.open(&[]), &feed(sealing, b"x").stdout);
+        assert_eq!(code(&opened), 21);
+        assert!(String::from_utf8_lossy(&opened.stderr).contains("`wattlock open`"), "{format:?}");
+    }
+}
+
+/// Two streams in one file: the first whole, or cut at any place behind its header.
+#[test]
+fn appended_streams_are_opened_one_after_the_other_also_behind_a_cut_one() {
+    let desk = Desk::new();
+    let seal = |content: &str| good(&feed(desk.seal(&["--frame", "6"]), content.as_bytes())).to_vec();
+    let (first, second) = (seal("first\nlast\n"), seal("second\n"));
+    let open = |input: &[u8]| feed(desk.open(&["--joined"]), input);
+    let both = [&first[..], &second].concat();
+    assert_eq!(code(&feed(desk.open(&[]), &both)), 34);
+    assert_eq!(good(&open(&first)), b"first\nlast\n");
+    assert_eq!(good(&open(&[&both[..], &both].concat())), b"first\nlast\nsecond\nfirst\nlast\nsecond\n");
+    let header = seal("").len() - 20;
+    let ends = (header..first.len() - 8).step_by(5).chain([header + 26]);
+    for cut in ends {
+        let output = open(&[&first[..cut], &second].concat());
+        assert_eq!(code(&output), 36, "{cut}");
+        assert!(
+            [&b"second\n"[..], b"first\nsecond\n"].contains(&&output.stdout[..]),
+            "{cut}: {:?}",
+            output.stdout
+        );
+    }
+    // What follows and is no stream is an error, and so is a damaged second.
+    assert_eq!(code(&open(&[&first[..], b"something else altogether"].concat())), 21);
+    let mut damaged = both.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    assert_eq!(code(&open(&damaged)), 32);
 }

@@ -411,3 +411,12 @@ fn a_reader_that_leaves_ends_it_and_a_full_disk_is_told() {
     assert!(!output.status.success());
     assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
 }
+
+#[test]
+fn a_walk_without_a_folder_is_refused_and_does_not_wait_for_standard_input() {
+    let desk = Desk::new();
+    let output = desk.ours("sha256", &["-r"], b"");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{said}");
+    assert!(said.contains("-r needs a folder"), "{said}");
+}

@@ -21,6 +21,9 @@ pub enum Error {
     /// No identity matches. For X25519 a wrong key and a damaged stanza look the same, so the text says both.
     #[error("no identity given opens this file (wrong key, or its header was altered)")]
     NoMatchingKey,
+    /// The file is locked to keys, and none was given.
+    #[error("no key given: -i FILE (or --passphrase-file FILE)")]
+    NoKeyGiven,
     /// An identity matched a stanza by name and yet could not open it.
     #[error("an identity matches this file but does not open it (wrong key, or its header was altered)")]
     WrongKey,
@@ -47,6 +50,9 @@ pub enum Error {
     /// The first bytes belong to no known format.
     #[error("not a sealed file and not an age file")]
     NotSealed,
+    /// The first bytes are those of a sealed stream.
+    #[error("not a sealed file but a sealed stream: `wattlock stream open` opens it")]
+    AStream,
     /// The first bytes are not those of a gzip file.
     #[error("not a gzip file")]
     NotGzip,
@@ -102,10 +108,16 @@ pub enum Error {
     /// The output exists and may not be replaced.
     #[error("{} exists (replacing it needs --force)", one_line(.0))]
     OutputExists(PathBuf),
-    /// A directory, device or socket instead of a file.
+    /// A device, pipe or socket instead of a file.
     #[error("{} is not a regular file", one_line(.0))]
     NotRegular(PathBuf),
-    /// The input does not exist.
+    /// A folder instead of a file.
+    #[error("{} is a folder", one_line(.0))]
+    IsFolder(PathBuf),
+    /// A folder to be sealed as if it were a file.
+    #[error("{} is a folder: `tar c FOLDER | wattlock seal ...` seals all of it, `wattlock fs init` makes an encrypted one", one_line(.0))]
+    SealsNoFolder(PathBuf),
+    /// The input, or the folder of the output, does not exist.
     #[error("{} does not exist", one_line(.0))]
     NotFound(PathBuf),
     /// No room for the output: disk, quota or file-size limit.
@@ -160,7 +172,7 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
         (35, "content too long for the format"),
         (40, "output exists"),
         (41, "not a regular file"),
-        (42, "input not found"),
+        (42, "file or folder not found"),
         (43, "disk full"),
         (44, "output pipe closed"),
         (45, "input changed while read"),
@@ -177,14 +189,14 @@ impl Error {
             Error::Usage(_) => 2,
             Error::BadRecipient(_) => 10,
             Error::BadIdentity(_) => 11,
-            Error::NoMatchingKey => 12,
+            Error::NoMatchingKey | Error::NoKeyGiven => 12,
             Error::WrongKey => 13,
             Error::BadPassphrase => 14,
             Error::PassphraseNeeded => 15,
             Error::ExcessiveWork { .. } => 16,
             Error::Plugin(_) => 17,
             Error::Empty => 20,
-            Error::NotSealed | Error::NotGzip => 21,
+            Error::NotSealed | Error::AStream | Error::NotGzip => 21,
             Error::UnknownVersion { .. } => 22,
             Error::HeaderTooLarge { .. } => 23,
             Error::BadHeader(_) => 24,
@@ -196,7 +208,7 @@ impl Error {
             Error::Extended => 34,
             Error::TooLong => 35,
             Error::OutputExists(_) => 40,
-            Error::NotRegular(_) => 41,
+            Error::NotRegular(_) | Error::IsFolder(_) | Error::SealsNoFolder(_) => 41,
             Error::NotFound(_) => 42,
             Error::DiskFull => 43,
             Error::ClosedPipe => 44,

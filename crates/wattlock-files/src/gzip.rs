@@ -9,20 +9,21 @@
 //! are one content, as `cat a.gz b.gz` makes them; zeroes behind the last are padding, anything else is an error. Each
 //! member's checksum and length are checked. A file that is written appears only if all of them are right.
 
-use std::fs::{File, FileTimes};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wattlock_core::{DICTIONARY_MOST, Data, Item, Key, Kind, LatencyClass, Options, Request};
 use zlib_rs::crc32::{crc32, crc32_combine};
 use zlib_rs::{Inflate, InflateFlush, Status};
 
+use crate::attributes::Attributes;
 use crate::crypto::{Crypto, CryptoSource};
 use crate::error::Error;
 use crate::input::{Body, Input, Source};
@@ -36,6 +37,10 @@ const CHUNK: usize = 128 * 1024;
 /// More threads than this wait for the one that reads and writes.
 const MOST_THREADS: usize = 64;
 
+/// Asked once: the answer takes several files of /proc and /sys.
+static CORES: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS));
+
 /// Chunks ahead of the one that is being written, for each thread.
 const AHEAD: usize = 3;
 
@@ -48,6 +53,31 @@ const FCOMMENT: u8 = 16;
 const RESERVED: u8 = 0xe0;
 /// The operating system's number: Unix.
 const UNIX: u8 = 3;
+
+/// Longest name that is kept of a header.
+const NAME_MOST: usize = 4096;
+
+/// What passed, as `gzip -l` and `-v` tell it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Bytes of content.
+    pub content: u64,
+    /// Bytes of the gzip file.
+    pub packed: u64,
+    /// Bytes of the last member's header and end among them.
+    pub around: u64,
+    /// The last member's checksum.
+    pub checksum: u32,
+}
+
+/// What a gzip file's header tells of the file that was compressed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// Its name, without a folder; never empty, `.` or `..`.
+    pub name: Option<Vec<u8>>,
+    /// The time of its content's last change.
+    pub time: Option<SystemTime>,
+}
 
 /// Compresses files into gzip members.
 #[derive(Debug, Clone, Copy)]
@@ -85,23 +115,22 @@ impl Gzip {
         output: Output,
         source: &impl CryptoSource,
         progress: Progress<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Tally, Error> {
         let name = name_of(&input);
         let input = Source::open(input, progress.cancel())?;
-        let (mode, identity, time) = (input.mode, input.identity, time_of(&input.body));
+        let (like, identity) = (input.like.clone(), input.identity);
         let target = Target::open(output, identity, progress.cancel())?;
-        let header = self.header(name.as_deref(), time);
+        let header = self.header(name.as_deref(), like.as_ref().and_then(Attributes::modified));
         let mut reader = Whole::new(input)?;
         match target {
             Target::Atomic(file) => {
-                self.run(&header, &mut reader, &mut file.file(), source, progress)?;
+                let tally = self.run(&header, &mut reader, &mut file.file(), source, progress)?;
                 reader.refuse_changed()?;
-                keep_time(file.file(), time);
-                file.commit(mode)
+                file.commit(like.as_ref()).map(|()| tally)
             }
             Target::Stream(mut writer) => {
-                self.run(&header, &mut reader, &mut *writer, source, progress)?;
-                writer.flush().map_err(Error::writing)
+                let tally = self.run(&header, &mut reader, &mut *writer, source, progress)?;
+                writer.flush().map_err(Error::writing).map(|()| tally)
             }
         }
     }
@@ -115,14 +144,14 @@ impl Gzip {
         progress: Progress<'_>,
         then: impl FnOnce(Body<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let header = self.header(name, time_of(&input.body));
+        let header = self.header(name, input.like.as_ref().and_then(Attributes::modified));
         let mut reader = Whole::new(input)?;
         let (to, from) = sync_channel(2 * AHEAD);
         let (made, done) = std::thread::scope(|scope| {
             let making = scope.spawn(move || {
                 let mut writer = Handed { to, kept: Vec::new() };
                 let made = self.run(&header, &mut reader, &mut writer, source, progress);
-                let made = made.and_then(|()| reader.refuse_changed());
+                let made = made.and_then(|_| reader.refuse_changed());
                 match &made {
                     Ok(()) => writer.end(),
                     // The other side must not take what it has for all of it.
@@ -171,9 +200,11 @@ impl Gzip {
         writer: &mut (dyn Write + Send),
         source: &impl CryptoSource,
         progress: Progress<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Tally, Error> {
         writer.write_all(header).map_err(Error::writing)?;
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+        let around = header.len() as u64 + 8;
+        let mut tally = Tally { packed: around, around, ..Tally::default() };
+        let cores = *CORES;
         let chunks = reader.len().map_or(u64::MAX, |len| len.div_ceil(CHUNK as u64).max(1));
         let threads = cores.min(usize::try_from(chunks).unwrap_or(usize::MAX));
         let free: Mutex<Vec<Chunk>> = Mutex::default();
@@ -237,6 +268,8 @@ impl Gzip {
                     let len = chunk.content().len();
                     (checksum, length) =
                         (crc32_combine(checksum, crc, len as u64), length.wrapping_add(len as u32));
+                    tally.content += len as u64;
+                    tally.packed += chunk.written as u64;
                     let written = writer.write_all(&chunk.output[..chunk.written]).map_err(Error::writing);
                     give_back(chunk);
                     written.map(|()| len as u64)
@@ -263,7 +296,8 @@ impl Gzip {
         let mut trailer = [0; 8];
         trailer[..4].copy_from_slice(&checksum.to_le_bytes());
         trailer[4..].copy_from_slice(&length.to_le_bytes());
-        writer.write_all(&trailer).map_err(Error::writing)
+        writer.write_all(&trailer).map_err(Error::writing)?;
+        Ok(Tally { checksum, ..tally })
     }
 }
 
@@ -377,22 +411,10 @@ impl<'a> Whole<'a> {
 pub(crate) fn name_of(input: &Input) -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt;
     match input {
-        Input::Path(path) => Path::new(path).file_name().map(|name| name.as_bytes().to_vec()),
+        Input::Path(path) | Input::File { name: path, .. } => {
+            Path::new(path).file_name().map(|name| name.as_bytes().to_vec())
+        }
         _ => None,
-    }
-}
-
-fn time_of(body: &Body<'_>) -> Option<SystemTime> {
-    match body {
-        Body::File { file, .. } => file.metadata().ok()?.modified().ok(),
-        Body::Stream(_) => None,
-    }
-}
-
-/// Where times cannot be set, nothing is lost but the time.
-fn keep_time(file: &File, time: Option<SystemTime>) {
-    if let Some(time) = time {
-        let _ = file.set_times(FileTimes::new().set_modified(time));
     }
 }
 
@@ -455,22 +477,47 @@ impl Read for Taken {
 /// # Errors
 /// [`Error::NotGzip`], [`Error::Truncated`], [`Error::BadGzip`], [`Error::Extended`] for what is wrong with the input, or any
 /// other; a file under the output's name then does not exist, or is unchanged. A stream has got what came before.
-pub fn gunzip(input: Input, output: Output, progress: Progress<'_>) -> Result<(), Error> {
+pub fn gunzip(input: Input, output: Output, progress: Progress<'_>) -> Result<Tally, Error> {
+    gunzip_as(input, output, None, progress)
+}
+
+/// The same; a file that is written gets this time, if there is one, and not that of the file that was read.
+///
+/// # Errors
+/// As [`gunzip`].
+pub fn gunzip_as(
+    input: Input,
+    output: Output,
+    time: Option<SystemTime>,
+    progress: Progress<'_>,
+) -> Result<Tally, Error> {
     let input = Source::open(input, progress.cancel())?;
-    let (mode, identity, time) = (input.mode, input.identity, time_of(&input.body));
+    let (like, identity) = (input.like.clone(), input.identity);
+    let like = like.map(|like| time.map_or(like.clone(), |time| like.modified_at(time)));
     let target = Target::open(output, identity, progress.cancel())?;
     let mut members = Members::new(input.into_stream(), progress);
     match target {
         Target::Atomic(file) => {
             members.decompress(&mut file.file())?;
-            keep_time(file.file(), time);
-            file.commit(mode)
+            file.commit(like.as_ref())?;
         }
         Target::Stream(mut writer) => {
             members.decompress(&mut *writer)?;
-            writer.flush().map_err(Error::writing)
+            writer.flush().map_err(Error::writing)?;
         }
     }
+    Ok(members.tally)
+}
+
+/// What the header of the first member in `input` tells.
+///
+/// # Errors
+/// As [`gunzip`], of the header.
+pub fn stored(input: Input, progress: Progress<'_>) -> Result<Stored, Error> {
+    let input = Source::open(input, progress.cancel())?;
+    let mut members = Members::new(input.into_stream(), progress);
+    members.begin(false)?;
+    Ok(members.stored)
 }
 
 /// Bytes of compressed input, and of content, in memory at once.
@@ -484,11 +531,14 @@ struct Members<'a> {
     end: usize,
     /// Of the header, for its own checksum.
     header: u32,
+    tally: Tally,
+    stored: Stored,
 }
 
 impl<'a> Members<'a> {
     fn new(reader: Box<dyn Read + Send + 'a>, progress: Progress<'a>) -> Members<'a> {
-        Members { reader, progress, buffer: vec![0; WINDOW], at: 0, end: 0, header: 0 }
+        let (tally, stored) = Default::default();
+        Members { reader, progress, buffer: vec![0; WINDOW], at: 0, end: 0, header: 0, tally, stored }
     }
 
     /// What was read and not used. Empty at the end only.
@@ -500,6 +550,7 @@ impl<'a> Members<'a> {
             match self.reader.read(&mut self.buffer) {
                 Ok(len) => {
                     (self.at, self.end) = (0, len);
+                    self.tally.packed += len as u64;
                     self.progress.done(len as u64);
                     break;
                 }
@@ -513,6 +564,7 @@ impl<'a> Members<'a> {
     fn byte(&mut self) -> Result<u8, Error> {
         let byte = *self.rest()?.first().ok_or(Error::Truncated)?;
         self.at += 1;
+        self.tally.around += 1;
         self.header = crc32(self.header, &[byte]);
         Ok(byte)
     }
@@ -545,7 +597,7 @@ impl<'a> Members<'a> {
     /// A member's header (RFC 1952 section 2.3). Behind a member, what is no header is not the file's.
     fn begin(&mut self, further: bool) -> Result<(), Error> {
         let stranger = if further { Error::Extended } else { Error::NotGzip };
-        self.header = 0;
+        (self.header, self.tally.around) = (0, 0);
         // Nothing at all is a gzip file whose beginning is missing, too.
         let first = self.byte()?;
         if first != MAGIC[0] || self.byte()? != MAGIC[1] {
@@ -555,14 +607,29 @@ impl<'a> Members<'a> {
         if method != DEFLATE || flags & RESERVED != 0 {
             return Err(Error::BadGzip("its header asks for something unknown"));
         }
-        let _time_and_system: [u8; 6] = self.bytes()?;
+        let seconds = u64::from(u32::from_le_bytes(self.bytes()?));
+        let _level_and_system: [u8; 2] = self.bytes()?;
         if flags & FEXTRA != 0 {
             for _ in 0..u16::from_le_bytes(self.bytes()?) {
                 self.byte()?;
             }
         }
+        let mut name = Vec::new();
         for flag in [FNAME, FCOMMENT] {
-            while flags & flag != 0 && self.byte()? != 0 {}
+            let mut byte = if flags & flag == 0 { 0 } else { self.byte()? };
+            while byte != 0 {
+                if flag == FNAME && name.len() <= NAME_MOST {
+                    name.push(byte);
+                }
+                byte = self.byte()?;
+            }
+        }
+        if !further {
+            // The name is a stranger's: whatever folder it has, the file stays where it is to be.
+            let own = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            let usable = !own.is_empty() && own != b"." && own != b".." && name.len() <= NAME_MOST;
+            self.stored.name = usable.then(|| own.to_vec());
+            self.stored.time = (seconds > 0).then(|| UNIX_EPOCH + Duration::from_secs(seconds));
         }
         if flags & FHCRC != 0 {
             let wanted = self.header as u16;
@@ -592,6 +659,7 @@ impl<'a> Members<'a> {
             self.at += (inflate.total_in() - read) as usize;
             checksum = crc32(checksum, &content[..len]);
             length = length.wrapping_add(len as u32);
+            self.tally.content += len as u64;
             writer.write_all(&content[..len]).map_err(Error::writing)?;
             if status == Status::StreamEnd {
                 break;
@@ -611,6 +679,7 @@ impl<'a> Members<'a> {
         if u32::from_le_bytes(counted) != length {
             return Err(Error::BadGzip("the content's length is wrong"));
         }
+        self.tally.checksum = checksum;
         Ok(())
     }
 

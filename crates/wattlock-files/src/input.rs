@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 
+use crate::attributes::Attributes;
 use crate::error::Error;
 use crate::format::armor;
 
@@ -20,6 +21,13 @@ use crate::format::armor;
 pub enum Input {
     /// A regular file, or a pipe with a name. Directories, devices and sockets are refused.
     Path(PathBuf),
+    /// A regular file that is open already, from its beginning.
+    File {
+        /// The file.
+        file: File,
+        /// Its name, for what is told of it.
+        name: PathBuf,
+    },
     /// Standard input, from its present position.
     Stdin,
     /// Any other stream. A read that blocks cannot be interrupted.
@@ -32,13 +40,16 @@ pub(crate) const CANCEL_POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_0
 /// Size asked for pipes: 64 KiB, the default, costs sixteen times as many wake-ups. Refusal changes nothing.
 pub(crate) const PIPE_BYTES: usize = 1 << 20;
 
+/// Longest file without blocks that is read as a stream: what the kernel makes up is shorter, and what is longer has holes.
+const NO_BLOCKS_MOST: u64 = 1 << 20;
+
 /// An opened input whose beginning can be peeked at.
 pub(crate) struct Source<'a> {
     pub(crate) body: Body<'a>,
     /// Bytes already read and not yet consumed.
     ahead: Vec<u8>,
-    /// Permission bits of a regular file.
-    pub(crate) mode: Option<u32>,
+    /// What a regular file's result keeps of it.
+    pub(crate) like: Option<Attributes>,
     /// Device and inode of a file, to notice that the output is the same.
     pub(crate) identity: Option<(u64, u64)>,
 }
@@ -57,6 +68,7 @@ impl<'a> Source<'a> {
     pub(crate) fn open(input: Input, cancel: &'a AtomicBool) -> Result<Source<'a>, Error> {
         match input {
             Input::Path(path) => Source::open_path(&path, cancel),
+            Input::File { file, .. } => Source::from_fd(file.into(), cancel),
             Input::Stdin => {
                 let duplicate = io::stdin().as_fd().try_clone_to_owned();
                 Source::from_fd(duplicate.map_err(|error| Error::io("standard input", error))?, cancel)
@@ -71,45 +83,47 @@ impl<'a> Source<'a> {
             _ => Error::io("opening the input", error),
         };
         // Looked at before it is opened: opening a device can have effects.
-        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
-        if !kind.is_file() && !kind.is_fifo() {
-            return Err(Error::NotRegular(path.to_owned()));
-        }
-        if kind.is_fifo() {
-            // Opened at once: waiting for somebody who writes must not be deaf to the cancel flag, which [`wait`] is not.
-            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let fd = open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
-            fcntl_setfl(&fd, OFlags::empty()).map_err(|error| failed(error.into()))?;
-            return Source::from_fd(fd, cancel);
-        }
-        Source::from_fd(File::open(path).map_err(failed)?.into(), cancel)
+        let refuse = |kind: std::fs::FileType| match () {
+            () if kind.is_dir() => Err(Error::IsFolder(path.to_owned())),
+            () if kind.is_file() || kind.is_fifo() => Ok(()),
+            () => Err(Error::NotRegular(path.to_owned())),
+        };
+        refuse(std::fs::metadata(path).map_err(failed)?.file_type())?;
+        // Opened at once: waiting for somebody who writes to a pipe must not be deaf to the cancel flag, which [`wait`] is
+        // not. And what was a file a moment ago may be a pipe now.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = File::from(open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?);
+        refuse(file.metadata().map_err(failed)?.file_type())?;
+        fcntl_setfl(&file, OFlags::empty()).map_err(|error| failed(error.into()))?;
+        Source::from_fd(file.into(), cancel)
     }
 
     fn from_fd(fd: OwnedFd, cancel: &'a AtomicBool) -> Result<Source<'a>, Error> {
         let mut file = File::from(fd);
         let meta = file.metadata().map_err(|error| Error::io("looking at the input", error))?;
-        // Files of no length may still have content (those in /proc do): they are read as streams.
-        if !meta.is_file() || meta.len() == 0 {
+        let like = meta.is_file().then(|| Attributes::of(&file, &meta));
+        // Files of no length may still have content (those in /proc do), and the length of those without blocks may be no
+        // more than a guess (in /sys it is): they are read as streams.
+        if !meta.is_file() || meta.len() == 0 || (meta.blocks() == 0 && meta.len() <= NO_BLOCKS_MOST) {
             if meta.is_dir() {
-                return Err(Error::NotRegular("standard input".into()));
+                return Err(Error::IsFolder("standard input".into()));
             }
             let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
-            let mode = meta.is_file().then(|| meta.mode());
             let identity = meta.is_file().then(|| (meta.dev(), meta.ino()));
             let stream = Source::from_stream(Box::new(FdReader { file, cancel }));
-            return Ok(Source { mode, identity, ..stream });
+            return Ok(Source { like, identity, ..stream });
         }
         let at = file.stream_position().map_err(|error| Error::io("looking at the input", error))?;
         Ok(Source {
             body: Body::File { file, at, end: meta.len().max(at) },
             ahead: Vec::new(),
-            mode: Some(meta.mode()),
+            like,
             identity: Some((meta.dev(), meta.ino())),
         })
     }
 
     fn from_stream(stream: Box<dyn Read + Send + 'a>) -> Source<'a> {
-        Source { body: Body::Stream(stream), ahead: Vec::new(), mode: None, identity: None }
+        Source { body: Body::Stream(stream), ahead: Vec::new(), like: None, identity: None }
     }
 
     /// The next `len` bytes, or as many as there are, without consuming them.
@@ -157,11 +171,11 @@ impl<'a> Source<'a> {
 
     /// The content of armor that starts here, and the label that the armor gives it.
     pub(crate) fn unarmored(self) -> Result<(Source<'a>, armor::Label), Error> {
-        let mode = self.mode;
+        let like = self.like.clone();
         let identity = self.identity;
         let reader = armor::Reader::new(BufReader::with_capacity(1 << 16, self.into_stream()))?;
         let label = reader.label();
-        Ok((Source { mode, identity, ..Source::from_stream(Box::new(reader)) }, label))
+        Ok((Source { like, identity, ..Source::from_stream(Box::new(reader)) }, label))
     }
 
     /// The rest of the input, to be read in order.

@@ -16,8 +16,11 @@
 //! The format is described in `docs/file-format.md`, in enough detail for another reader; `tests/read_sealed.py` is one.
 #![forbid(unsafe_code)]
 
+mod atomic;
+mod attributes;
 mod crypto;
 mod error;
+mod folder;
 pub mod format;
 mod gzip;
 mod input;
@@ -30,16 +33,27 @@ mod seal;
 mod sum;
 
 pub use age;
+pub use atomic::Batch;
 pub use crypto::{Crypto, CryptoSource, random, short};
 pub use error::{Error, exit_codes, one_line};
-pub use gzip::{Gzip, gunzip};
+pub use folder::{Folder, Seen};
+pub use gzip::{Gzip, Stored, Tally, gunzip, gunzip_as, stored};
 pub use input::Input;
 pub use open::{Opened, Opener};
-pub use output::Output;
+pub use output::{Document, Output};
 pub use pipeline::Progress;
 pub use reader::Reader;
 pub use seal::Sealer;
 pub use sum::{Digest, Walk, sum};
+
+/// Whether bytes are the beginning of a sealed or an age file: what opens something else can then say so.
+pub fn is_sealed_file(start: &[u8]) -> bool {
+    use format::{Guess, age};
+    if start.len() > 8 && age::MAGIC.starts_with(start) {
+        return true;
+    }
+    matches!(format::guess(start), Guess::Sealed | Guess::Age | Guess::Armored)
+}
 
 /// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

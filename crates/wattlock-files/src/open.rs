@@ -63,9 +63,8 @@ impl Opener {
         source: &impl CryptoSource,
         progress: Progress<'_>,
     ) -> Result<Opened, Error> {
-        output.refuse_early()?;
         let mut input = Source::open(input, progress.cancel())?;
-        let (mode, identity) = (input.mode, input.identity);
+        let (like, identity) = (input.like.clone(), input.identity);
         let armor = guess(input.peek(GUESS_LEN)?) == Guess::Armored;
         let mut label = None;
         if armor {
@@ -78,6 +77,10 @@ impl Opener {
             (_, Some(_)) => return Err(Error::BadArmor("its content is not what its first line says")),
             _ => return Err(why_unknown(input.peek(GUESS_LEN)?)),
         };
+        // A missing or wrong key is told first; but nobody types a passphrase for an output that is in the way.
+        if input.peek(PASSPHRASE_WITHIN)?.windows(PASSPHRASE.len()).any(|window| window == PASSPHRASE) {
+            output.refuse_early()?;
+        }
         let key = source.here(|crypto| {
             let key = match format {
                 Format::Sealed => self.start_sealed(&mut input, crypto)?,
@@ -92,7 +95,7 @@ impl Opener {
         match target {
             Target::Atomic(file) => {
                 run(Drain::File { file: file.file(), base: 0 })?;
-                file.commit(mode)?;
+                file.commit(like.as_ref())?;
             }
             Target::Stream(mut writer) => {
                 run(Drain::Stream(&mut *writer))?;
@@ -189,9 +192,19 @@ fn peek_age_header(input: &mut Source<'_>) -> Result<Vec<u8>, Error> {
     }
 }
 
+/// What a header has if it asks for a passphrase, and within how many bytes.
+const PASSPHRASE: &[u8] = b"\n-> scrypt ";
+const PASSPHRASE_WITHIN: usize = 256;
+
+/// What a sealed stream begins with (docs/stream-format.md).
+const STREAM: [u8; 8] = *b"\x8bwattls\n";
+
 fn why_unknown(start: &[u8]) -> Error {
     if start.is_empty() {
         return Error::Empty;
+    }
+    if start.starts_with(&STREAM) {
+        return Error::AStream;
     }
     let begins = |magic: &[u8]| start.len() < magic.len() && magic.starts_with(start);
     if begins(&header::MAGIC) || begins(age_format::MAGIC) { Error::Truncated } else { Error::NotSealed }

@@ -1,23 +1,25 @@
 //! The output: a file that appears under its name only when it is whole, or a stream.
 //!
-//! A file is written under a temporary name beside its final one, readable only by its owner, and renamed after it
-//! has reached the disk. Any failure before that removes it. Without `force` nothing is ever replaced, and
-//! there is no moment between looking and renaming in which another process could put something there.
+//! [`crate::atomic`] makes the file. A link at a file's name is never followed: with `force` the link itself is replaced,
+//! without it the name is taken. What is neither a file nor a link is written to if the user named it and it is a pipe or
+//! a character device; a name that was made from an input's is a file's or nothing.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_setfl, fstat, open, openat};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
-use crate::crypto::random;
+use crate::atomic::{AtomicFile, Batch};
 use crate::error::Error;
+use crate::folder::{Folder, Seen};
 use crate::input::{PIPE_BYTES, wait};
 
 /// Most parts that one system call takes (`IOV_MAX`).
@@ -28,12 +30,24 @@ const NO_READER_POLL: Duration = Duration::from_millis(20);
 
 /// The output of sealing or opening.
 pub enum Output {
-    /// A file. An existing one is replaced only if `force`. A pipe or character device is written to directly.
+    /// A file that the user named. An existing one is replaced only if `force`. A pipe or character device is written to
+    /// directly, and so is what `/dev/stdout`, `/dev/stderr` and `/dev/fd` name.
     Path {
         /// Its final name.
         path: PathBuf,
         /// Whether to replace a file of that name.
         force: bool,
+    },
+    /// A file whose name was made from an input's. It gets to the disk, and its name, with others: [`Batch::finish`].
+    File {
+        /// Where it is to be.
+        folder: Folder,
+        /// Its final name there.
+        name: OsString,
+        /// Whether to replace a file of that name.
+        force: bool,
+        /// The others.
+        batch: Batch,
     },
     /// Standard output. If the work fails midway, the bytes written before stay written; all of them are verified.
     Stdout,
@@ -46,7 +60,12 @@ impl Output {
     /// [`AtomicFile::commit`] decides.
     pub(crate) fn refuse_early(&self) -> Result<(), Error> {
         match self {
-            Output::Path { path, force: false } if path.is_file() => Err(Error::OutputExists(path.clone())),
+            Output::Path { path, force: false } if path.is_file() && named_descriptor(path).is_none() => {
+                Err(Error::OutputExists(path.clone()))
+            }
+            Output::File { folder, name, force: false, .. } if folder.look(name)?.is_some() => {
+                Err(Error::OutputExists(folder.at(name)))
+            }
             _ => Ok(()),
         }
     }
@@ -66,49 +85,42 @@ impl<'a> Target<'a> {
         cancel: &'a AtomicBool,
     ) -> Result<Target<'a>, Error> {
         match output {
-            Output::Path { path, force } => Target::open_path(path, force, input, cancel),
-            Output::Stdout => {
-                let duplicate = io::stdout().as_fd().try_clone_to_owned();
-                Ok(Target::from_fd(duplicate.map_err(|error| Error::io("standard output", error))?, cancel))
+            Output::Path { path, force } => Target::open_path(&path, force, input, cancel),
+            Output::File { folder, name, force, batch } => {
+                let seen = folder.look(&name)?;
+                refuse_file(&folder, &name, seen, force, input)?;
+                Ok(Target::Atomic(AtomicFile::create(folder, name, force, Some(batch))?))
             }
+            Output::Stdout => Target::standard(io::stdout().as_fd().try_clone_to_owned(), cancel),
             Output::Stream(stream) => Ok(Target::Stream(stream)),
         }
     }
 
     fn open_path(
-        path: PathBuf,
+        path: &Path,
         force: bool,
         input: Option<(u64, u64)>,
         cancel: &'a AtomicBool,
     ) -> Result<Target<'a>, Error> {
-        let meta = match fs::metadata(&path) {
-            Ok(meta) => meta,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Target::Atomic(AtomicFile::create(path, force)?));
-            }
-            Err(error) => return Err(Error::io("looking at the output", error)),
-        };
-        let kind = meta.file_type();
-        if kind.is_fifo() {
-            return Ok(Target::from_fd(open_pipe(&path, cancel)?, cancel));
+        match named_descriptor(path) {
+            Some(1) => return Target::standard(io::stdout().as_fd().try_clone_to_owned(), cancel),
+            Some(2) => return Target::standard(io::stderr().as_fd().try_clone_to_owned(), cancel),
+            Some(_) => return Ok(Target::from_fd(open_descriptor(path)?, cancel)),
+            None => {}
         }
-        if kind.is_char_device() {
-            let file = OpenOptions::new().write(true).open(&path);
-            let file = file.map_err(|error| Error::io("opening the output", error))?;
-            return Ok(Target::from_fd(file.into(), cancel));
+        let (folder, name) = Folder::of(path)?;
+        let seen = folder.look(&name)?;
+        if let Some(there) =
+            seen.filter(|there| matches!(there.kind, FileType::Fifo | FileType::CharacterDevice))
+        {
+            return Ok(Target::from_fd(open_special(&folder, &name, there, cancel)?, cancel));
         }
-        if !kind.is_file() {
-            return Err(Error::NotRegular(path));
-        }
-        if input == Some((meta.dev(), meta.ino())) {
-            return Err(Error::Usage("input and output are the same file".into()));
-        }
-        if !force {
-            return Err(Error::OutputExists(path));
-        }
-        // A symbolic link stays one; what it names is replaced.
-        let path = fs::canonicalize(path).map_err(|error| Error::io("looking at the output", error))?;
-        Ok(Target::Atomic(AtomicFile::create(path, force)?))
+        refuse_file(&folder, &name, seen, force, input)?;
+        Ok(Target::Atomic(AtomicFile::create(folder, name, force, None)?))
+    }
+
+    fn standard(duplicate: io::Result<OwnedFd>, cancel: &'a AtomicBool) -> Result<Target<'a>, Error> {
+        Ok(Target::from_fd(duplicate.map_err(|error| Error::io("standard output", error))?, cancel))
     }
 
     fn from_fd(fd: OwnedFd, cancel: &'a AtomicBool) -> Target<'a> {
@@ -119,20 +131,83 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Opens a named pipe as soon as it has a reader, or fails when the cancel flag is raised.
-fn open_pipe(path: &Path, cancel: &AtomicBool) -> Result<OwnedFd, Error> {
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    loop {
-        match open(path, flags, Mode::empty()) {
-            Ok(fd) => return Ok(fd),
-            Err(Errno::NXIO | Errno::INTR) => {}
-            Err(error) => return Err(Error::io("opening the output", error.into())),
+/// Refuses a name that no file may get.
+fn refuse_file(
+    folder: &Folder,
+    name: &OsStr,
+    seen: Option<Seen>,
+    force: bool,
+    input: Option<(u64, u64)>,
+) -> Result<(), Error> {
+    let Some(seen) = seen else { return Ok(()) };
+    match seen.kind {
+        FileType::RegularFile if input == Some(seen.identity) => {
+            Err(Error::Usage("input and output are the same file".into()))
+        }
+        FileType::RegularFile | FileType::Symlink if !force => Err(Error::OutputExists(folder.at(name))),
+        FileType::RegularFile | FileType::Symlink => Ok(()),
+        FileType::Directory => Err(Error::IsFolder(folder.at(name))),
+        _ => Err(Error::NotRegular(folder.at(name))),
+    }
+}
+
+/// The number of the descriptor that a path of the system's own names.
+fn named_descriptor(path: &Path) -> Option<u32> {
+    match path.to_str()? {
+        "/dev/stdin" => Some(0),
+        "/dev/stdout" => Some(1),
+        "/dev/stderr" => Some(2),
+        path => {
+            let number = path.strip_prefix("/dev/fd/").or_else(|| path.strip_prefix("/proc/self/fd/"))?;
+            number.parse().ok()
+        }
+    }
+}
+
+/// Opens what a path of the system's own names: the only links that are followed. A file cannot be written so: it would be
+/// opened anew, from its beginning.
+fn open_descriptor(path: &Path) -> Result<OwnedFd, Error> {
+    let failed = |error: Errno| Error::io("opening the output", error.into());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let kind = fs::metadata(path).map_err(|error| Error::io("opening the output", error))?.file_type();
+    if !kind.is_fifo() && !kind.is_char_device() {
+        return Err(Error::NotRegular(path.to_owned()));
+    }
+    let fd = open(path, flags, Mode::empty()).map_err(failed)?;
+    fcntl_setfl(&fd, OFlags::empty()).map_err(failed)?;
+    Ok(fd)
+}
+
+/// Opens a pipe, as soon as it has a reader, or a device. What another user put into a folder where others may put things
+/// is refused, as `protected_fifos` of proc(5) has it: who put it there reads what is written.
+fn open_special(folder: &Folder, name: &OsStr, seen: Seen, cancel: &AtomicBool) -> Result<OwnedFd, Error> {
+    let failed = |error: Errno| Error::io("opening the output", error.into());
+    let around: Seen = fstat(folder.fd()).map_err(failed)?.into();
+    let trusted = seen.owner == 0 || seen.owner == rustix::process::geteuid().as_raw();
+    if !trusted && around.mode & 0o022 != 0 {
+        return Err(Error::NotRegular(folder.at(name)));
+    }
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = loop {
+        match openat(folder.fd(), name, flags, Mode::empty()) {
+            Ok(fd) => break fd,
+            Err(Errno::NXIO) if seen.kind == FileType::Fifo => {}
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(failed(error)),
         }
         if cancel.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
         std::thread::sleep(NO_READER_POLL);
+    };
+    let opened: Seen = fstat(&fd).map_err(failed)?.into();
+    if opened.identity != seen.identity {
+        return Err(Error::NotRegular(folder.at(name)));
     }
+    if seen.kind != FileType::Fifo {
+        fcntl_setfl(&fd, OFlags::empty()).map_err(failed)?;
+    }
+    Ok(fd)
 }
 
 /// A descriptor that is written without being deaf to the cancel flag.
@@ -174,119 +249,46 @@ impl Write for FdWriter<'_> {
     }
 }
 
-/// A file under a temporary name. Dropped before [`AtomicFile::commit`], it vanishes.
-pub(crate) struct AtomicFile {
-    file: File,
-    temporary: PathBuf,
-    target: PathBuf,
-    force: bool,
-    committed: bool,
-}
+/// A report or a page: a small text that is written at the end of the work, whole or not at all, by the rules of
+/// [`Output::Path`].
+pub struct Document(Target<'static>);
 
-impl AtomicFile {
-    fn create(target: PathBuf, force: bool) -> Result<AtomicFile, Error> {
-        if target.file_name().is_none() {
-            return Err(Error::NotRegular(target));
-        }
-        let mut suffix = [0; 8];
-        random(&mut suffix)?;
-        let temporary =
-            directory(&target).join(format!(".wattlock-{:016x}.partial", u64::from_be_bytes(suffix)));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
-        match file {
-            Ok(file) => Ok(AtomicFile { file, temporary, target, force, committed: false }),
-            Err(error) => match Error::writing(error) {
-                Error::Io { source, .. } => {
-                    Err(Error::io(format!("creating {}", crate::one_line(&target)), source))
-                }
-                other => Err(other),
-            },
-        }
-    }
-
-    pub(crate) fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Gives the file its permissions, brings it to the disk, and gives it its name.
+impl Document {
+    /// Takes the place. What took hours must not end with a report that has none.
     ///
     /// # Errors
-    /// [`Error::OutputExists`] if something appeared under that name meanwhile; [`Error::DiskFull`]; [`Error::Io`].
-    pub(crate) fn commit(mut self, input_mode: Option<u32>) -> Result<(), Error> {
-        let mode = input_mode.unwrap_or(0o666) & 0o777 & !umask();
-        self.file
-            .set_permissions(Permissions::from_mode(mode))
-            .map_err(|error| Error::io("setting the output's permissions", error))?;
-        self.file.sync_all().map_err(Error::writing)?;
-        if self.force {
-            fs::rename(&self.temporary, &self.target).map_err(Error::writing)?;
-        } else {
-            self.rename_without_replacing()?;
-        }
-        self.committed = true;
-        // The name is as durable as its directory; where directories cannot be synchronised, nothing is lost by asking.
-        if let Ok(directory) = File::open(directory(&self.target)) {
-            let _ = directory.sync_all();
-        }
-        Ok(())
+    /// Any of [`Error`] about outputs.
+    pub fn begin(path: &Path, force: bool) -> Result<Document, Error> {
+        // The programs that write documents end at once when they are interrupted.
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        let output = match path.as_os_str() == "-" {
+            true => Output::Stdout,
+            false => Output::Path { path: path.to_owned(), force },
+        };
+        Target::open(output, None, &NEVER).map(Document)
     }
 
-    fn rename_without_replacing(&self) -> Result<(), Error> {
-        let exists = || Error::OutputExists(self.target.clone());
-        match renameat_with(CWD, &self.temporary, CWD, &self.target, RenameFlags::NOREPLACE) {
-            Ok(()) => return Ok(()),
-            Err(Errno::EXIST) => return Err(exists()),
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
-            Err(error) => return Err(Error::writing(error.into())),
-        }
-        // File systems without that rename (some over networks): a second link also fails if the name is taken.
-        match linkat(CWD, &self.temporary, CWD, &self.target, rustix::fs::AtFlags::empty()) {
-            Ok(()) => return fs::remove_file(&self.temporary).map_err(Error::writing),
-            Err(Errno::EXIST) => return Err(exists()),
-            Err(_) => {}
-        }
-        // And those without links (FAT): take the name with an empty file, then rename over that.
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.target) {
-            Ok(_) => fs::rename(&self.temporary, &self.target).map_err(|error| {
-                let _ = fs::remove_file(&self.target);
-                Error::writing(error)
-            }),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists()),
-            Err(error) => Err(Error::writing(error)),
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// Any of [`Error`] about outputs.
+    pub fn write(self, text: &[u8]) -> Result<(), Error> {
+        match self.0 {
+            Target::Atomic(file) => {
+                file.file().write_all(text).map_err(Error::writing)?;
+                file.commit(None)
+            }
+            Target::Stream(mut stream) => {
+                stream.write_all(text).and_then(|()| stream.flush()).map_err(Error::writing)
+            }
         }
     }
-}
-
-impl Drop for AtomicFile {
-    fn drop(&mut self) {
-        if !self.committed {
-            let _ = fs::remove_file(&self.temporary);
-        }
-    }
-}
-
-fn directory(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
-}
-
-/// The process's umask. The system call that reads it also sets it, for all threads; /proc only reads. Where there is
-/// no /proc, only the owner gets anything.
-fn umask() -> u32 {
-    fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
-            u32::from_str_radix(line.trim(), 8).ok()
-        })
-        .unwrap_or(0o077)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
 
     static NEVER: AtomicBool = AtomicBool::new(false);
 
@@ -305,20 +307,20 @@ mod tests {
     fn nothing_has_the_final_name_before_commit_and_nothing_else_after() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("out");
-        let mut file = create(&path, false).unwrap();
-        file.file.write_all(b"whole").unwrap();
+        let file = create(&path, false).unwrap();
+        file.file().write_all(b"whole").unwrap();
         assert!(!path.exists());
-        file.commit(Some(0o640)).unwrap();
+        file.commit(None).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"whole");
         assert_eq!(names(directory.path()), ["out"]);
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640 & !umask());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o666 & !crate::atomic::umask());
     }
 
     #[test]
     fn temporary_file_is_nobody_else_s_and_vanishes_with_its_owner() {
         let directory = tempfile::tempdir().unwrap();
         let file = create(&directory.path().join("out"), false).unwrap();
-        assert_eq!(file.file.metadata().unwrap().mode() & 0o777, 0o600);
+        assert_eq!(file.file().metadata().unwrap().mode() & 0o777, 0o600);
         drop(file);
         assert!(names(directory.path()).is_empty());
     }
@@ -329,8 +331,8 @@ mod tests {
         let path = directory.path().join("out");
         fs::write(&path, b"old").unwrap();
         assert!(matches!(create(&path, false), Err(Error::OutputExists(_))));
-        let mut file = create(&path, true).unwrap();
-        file.file.write_all(b"new").unwrap();
+        let file = create(&path, true).unwrap();
+        file.file().write_all(b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         file.commit(None).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
@@ -348,21 +350,26 @@ mod tests {
     }
 
     #[test]
-    fn dangling_link_counts_as_existing_and_a_forced_link_stays_a_link() {
+    fn a_link_counts_as_existing_and_force_replaces_the_link_and_never_what_it_names() {
         let directory = tempfile::tempdir().unwrap();
         let (link, real) = (directory.path().join("link"), directory.path().join("real"));
-        std::os::unix::fs::symlink(&real, &link).unwrap();
-        assert!(matches!(create(&link, false).unwrap().commit(None), Err(Error::OutputExists(_))));
-        fs::write(&real, b"old").unwrap();
-        create(&link, true).unwrap().commit(None).unwrap();
-        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        assert_eq!(fs::read(&real).unwrap(), b"");
+        for dangling in [true, false] {
+            std::os::unix::fs::symlink(&real, &link).unwrap();
+            if !dangling {
+                fs::write(&real, b"old").unwrap();
+            }
+            assert!(matches!(create(&link, false), Err(Error::OutputExists(_))));
+            create(&link, true).unwrap().commit(None).unwrap();
+            assert!(fs::symlink_metadata(&link).unwrap().is_file());
+            assert_eq!(fs::read(&real).ok(), (!dangling).then(|| b"old".to_vec()));
+            fs::remove_file(&link).unwrap();
+        }
     }
 
     #[test]
     fn directory_and_socket_are_refused_and_a_device_is_written() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(matches!(create(directory.path(), true), Err(Error::NotRegular(_))));
+        assert!(matches!(create(directory.path(), true), Err(Error::IsFolder(_))));
         let socket = directory.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         assert!(matches!(create(&socket, true), Err(Error::NotRegular(_))));

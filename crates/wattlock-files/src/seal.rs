@@ -6,6 +6,7 @@ use std::io::Write;
 use zeroize::Zeroizing;
 
 use crate::Format;
+use crate::attributes::Attributes;
 use crate::crypto::{Crypto, CryptoSource, random};
 use crate::error::Error;
 use crate::format::payload::{AGE_NONCE_LEN, PayloadKey, SALT_LEN, seal_slice};
@@ -69,10 +70,10 @@ impl Sealer {
     ) -> Result<(), Error> {
         let name = name_of(&input);
         let input = Source::open(input, progress.cancel())?;
-        let mode = input.mode;
+        let like = input.like.clone();
         let target = Target::open(output, input.identity, progress.cancel())?;
         let (key, start) = source.here(|crypto| self.start(crypto))?;
-        let ready = (&key, &start[..], mode, target);
+        let ready = (&key, &start[..], like, target);
         match &self.gzip {
             None => self.seal_body(input.into_body(), ready, source, progress),
             Some(gzip) => gzip.through(name.as_deref(), input, source, progress, |body| {
@@ -84,7 +85,7 @@ impl Sealer {
     fn seal_body(
         &self,
         body: Body<'_>,
-        (key, start, mode, target): (&PayloadKey, &[u8], Option<u32>, Target<'_>),
+        (key, start, like, target): (&PayloadKey, &[u8], Option<Attributes>, Target<'_>),
         source: &impl CryptoSource,
         progress: Progress<'_>,
     ) -> Result<(), Error> {
@@ -101,11 +102,11 @@ impl Sealer {
                 let mut to = file.file();
                 to.write_all(start).map_err(Error::writing)?;
                 run(Drain::File { file: file.file(), base: start.len() as u64 })?;
-                file.commit(mode)
+                file.commit(like.as_ref())
             }
             Target::Atomic(file) => {
                 self.seal_stream(&mut file.file(), start, run)?;
-                file.commit(mode)
+                file.commit(like.as_ref())
             }
             Target::Stream(mut writer) => self.seal_stream(&mut *writer, start, run),
         }

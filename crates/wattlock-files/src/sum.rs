@@ -200,6 +200,7 @@ impl<T, F: Iterator<Item = (T, io::Result<Input>)>> Pieces<T, F> {
             let path = match input {
                 Ok(Input::Path(path)) => path,
                 Ok(Input::Stdin) => return Some(work.here(source, place, mark, &mut io::stdin().lock())),
+                Ok(Input::File { mut file, .. }) => return Some(work.here(source, place, mark, &mut file)),
                 Ok(Input::Stream(mut stream)) => return Some(work.here(source, place, mark, &mut stream)),
                 Err(error) => return Some(Piece::Done((place, mark, Err(error)))),
             };

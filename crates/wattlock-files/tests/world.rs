@@ -151,7 +151,7 @@ fn directory_device_and_absence_are_told_apart() {
         let output = to_file(&directory.path().join("out"));
         Pair::new().sealer().seal(Input::Path(path.into()), output, &Double, progress()).unwrap_err()
     };
-    assert!(matches!(try_input(directory.path()), Error::NotRegular(_)));
+    assert!(matches!(try_input(directory.path()), Error::IsFolder(_)));
     assert!(matches!(try_input(Path::new("/dev/zero")), Error::NotRegular(_)));
     assert!(matches!(try_input(&directory.path().join("nothing")), Error::NotFound(_)));
     assert!(names(directory.path()).is_empty());

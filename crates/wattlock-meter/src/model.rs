@@ -8,7 +8,7 @@
 //!
 //! No such model knows which instructions run, at which clock, or what other guests of a shared machine do.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -239,7 +239,11 @@ impl Model {
         let mut partial = path.as_os_str().to_owned();
         partial.push(format!(".{}", std::process::id()));
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
-        let written = std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, path));
+        // What is there is a former process's of the same number, or a link that somebody planted.
+        let _ = std::fs::remove_file(&partial);
+        let written = std::fs::File::create_new(&partial)
+            .and_then(|mut file| file.write_all(&text))
+            .and_then(|()| std::fs::rename(&partial, path));
         written.map_err(|source| {
             let _ = std::fs::remove_file(&partial);
             failed(source)

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use wattlock::calibrate::{Plan, calibrate};
-use wattlock::policy::{NAMES, Objective, Settings};
+use wattlock::policy::{NAMES, Objective, PolicyError, Settings};
 use wattlock::{Builder, Profile, Runtime, own_engines};
 use wattlock_core::{Engine, Kind, KindSet};
 use wattlock_cpu::instruction::Instruction;
@@ -60,8 +60,17 @@ impl From<Goal> for Objective {
 /// A kind by its name, or an error that lists them all.
 pub fn parse_kind(name: &str) -> Result<Kind, String> {
     Kind::from_name(name).ok_or_else(|| {
-        let all: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-        format!("unknown kind; there are {}", all.join(", "))
+        let like = |part: &str| {
+            let names = Kind::ALL.iter().map(|kind| kind.name());
+            names.filter(|kind| kind.contains(part)).collect::<Vec<_>>().join(", ")
+        };
+        let lower = name.to_ascii_lowercase();
+        match like(&lower) {
+            near if near.is_empty() || lower.is_empty() => {
+                "unknown kind; `wattlock engines` lists all kinds".to_owned()
+            }
+            near => format!("unknown kind; like it are {near}"),
+        }
     })
 }
 
@@ -115,9 +124,20 @@ pub fn nvml() -> Option<OsString> {
 pub fn settings(choice: &Choice) -> Result<Settings> {
     let mut settings = Settings::default();
     for setting in &choice.settings {
-        settings.set(setting)?;
+        settings.set(setting).map_err(|error| of_policy(&choice.policy, error))?;
     }
     Ok(settings)
+}
+
+/// The settings that the policy has, and not those of all policies.
+fn of_policy(policy: &str, error: PolicyError) -> anyhow::Error {
+    let PolicyError::UnknownKey { key } = &error else { return error.into() };
+    let own = |known: &&&str| known.split(['.', '_']).next() == Some(policy);
+    let known: Vec<&str> = Settings::KEYS.iter().filter(own).copied().collect();
+    match known.is_empty() {
+        true => error.into(),
+        false => anyhow::anyhow!("unknown setting {key:?}; those of `{policy}` are {}", known.join(", ")),
+    }
 }
 
 fn builder(choice: &Choice, engines: &[Arc<dyn Engine>]) -> Result<Builder> {

@@ -11,6 +11,17 @@ pub enum Error {
     /// The bytes are not a sealed stream's.
     #[error("not a sealed stream")]
     NotAStream,
+    /// The bytes are a sealed file's, or an age file's.
+    #[error("not a sealed stream but a sealed file: `wattlock open` opens it")]
+    AFile,
+    /// The receiver closed or lost its connection before it had the stream's end.
+    #[error(
+        "the receiver is gone: the connection ended behind {frames} frames, the last of which may be lost"
+    )]
+    ReceiverGone {
+        /// Frames that were written.
+        frames: u64,
+    },
     /// The input ended before the stream's own end. A length that was altered looks the same.
     #[error(
         "the stream was cut before its end, after {frames} whole frames (or a frame's length was altered)"
@@ -34,7 +45,7 @@ pub enum Error {
         what: &'static str,
     },
     /// The stream ended, and further bytes follow.
-    #[error("the stream is extended: something follows its end")]
+    #[error("the stream is extended: something follows its end (other streams: --joined)")]
     Extended,
     /// The producer's last record is incomplete. The stream is then not ended either: a cut goes through the pipe.
     #[error("the input ended inside a record; the stream is left without an end")]
@@ -93,7 +104,8 @@ impl Error {
         match self {
             Error::Files(error) => error.exit_code(),
             Error::Unfit(_) => 2,
-            Error::NotAStream | Error::NotARecord(_) => 21,
+            Error::NotAStream | Error::AFile | Error::NotARecord(_) => 21,
+            Error::ReceiverGone { .. } => 44,
             Error::Altered { .. } | Error::BadFrame { .. } => 32,
             Error::Extended => 34,
             Error::Cut { .. } => 36,

@@ -165,6 +165,13 @@ impl Framer {
         }
     }
 
+    /// A frame without content, if nothing can leave: what the other side answers to it shows whether it is there.
+    pub fn close_empty(&mut self) {
+        if self.whole == 0 && !self.has_closed() {
+            self.close_at(0, Flags::NONE);
+        }
+    }
+
     /// Closes the open frame with everything in it, as the last one.
     pub fn end(&mut self) {
         self.close_at(self.filled, Flags::END);

@@ -6,7 +6,6 @@ mod page;
 mod plot;
 mod print;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -258,19 +257,7 @@ fn everything() -> Result<Vec<(Name, Study)>> {
     })
 }
 
-/// All of the page or none: written beside its place and moved there. What is not a regular file (a terminal, a pipe)
-/// has no place to move to and is written as it is.
+/// All of the page or none.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
-    if path.metadata().is_ok_and(|there| !there.is_file()) {
-        return Ok(std::fs::write(path, text)?);
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.prefix(".wattlock-lab").tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    Ok(())
+    Ok(wattlock_files::Document::begin(path, true)?.write(text.as_bytes())?)
 }

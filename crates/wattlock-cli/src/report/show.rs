@@ -11,6 +11,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde_json::Value as Json;
 use wattlock::Profile;
 use wattlock_core::Kind;
+use wattlock_files::{Document, one_line};
 
 use super::{escape, operations, overview, section, sized, summary};
 use wattlock_shell::text;
@@ -45,7 +46,9 @@ pub fn run(command: &Command) -> Result<()> {
     let records: Vec<Record> =
         command.records.iter().map(|path| Record::read(path)).collect::<Result<_>>()?;
     let page = page(&records, profile.as_ref(), &command.notes)?;
-    std::fs::write(&command.output, page).with_context(|| command.output.display().to_string())?;
+    let shown = || one_line(&command.output);
+    let output = Document::begin(&command.output, true).with_context(shown)?;
+    output.write(page.as_bytes()).with_context(shown)?;
     for line in lines(&records, profile.as_ref()).iter().chain(&command.notes) {
         say!("{line}");
     }
@@ -66,7 +69,8 @@ impl Record {
     fn read(path: &Path) -> Result<Record> {
         let shown = || path.display().to_string();
         let bytes = std::fs::read(path).with_context(shown)?;
-        let json: Json = serde_json::from_slice(&bytes).with_context(shown)?;
+        // What is no JSON has no schema either.
+        let json: Json = serde_json::from_slice(&bytes).unwrap_or(Json::Null);
         if json["schema"] == 1 && json["rows"].is_array() {
             return Ok(Record::Rows(json));
         }

@@ -7,6 +7,7 @@ mod keys;
 mod steer;
 
 use std::io::IsTerminal;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ pub use ends::ring;
 /// Seal records while they flow, in pipes and sockets
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  journalctl -f | wattlock stream seal -r age1... --framing lines | ssh host 'wattlock stream open -i key.txt'"
+    after_help = "Example:\n  journalctl -f | wattlock stream seal -r age1... --framing lines | ssh host 'cat >log.sealed'"
 )]
 pub struct Command {
     #[command(subcommand)]
@@ -46,7 +47,7 @@ enum What {
 /// Encrypt standard input while it is written
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  producer | wattlock stream seal -r age1... | consumer\n  tail -f app.log | wattlock stream seal -R team.txt --framing lines --latency 10ms --connect host:7000\n\nAn interrupt or a termination ends the stream properly behind what was read; the exit code is then 130. docs/streams.md says more."
+    after_help = "Examples:\n  seq 1000 | wattlock stream seal -r age1... >numbers.sealed\n  tail -f app.log | wattlock stream seal -R team.txt --framing lines --connect host:7000\n\nAn interrupt or a termination ends the stream properly behind what was read; the exit code is then 130. docs/streams.md says more."
 )]
 struct Seal {
     /// Seal to this recipient: age1..., an SSH public key, or the recipient of an age plugin; may be repeated
@@ -83,19 +84,23 @@ struct Seal {
 /// Decrypt a stream while it arrives
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  producer | wattlock stream open -i key.txt | consumer\n  wattlock stream open -i key.txt --listen 127.0.0.1:7000 > app.log\n\nOnly verified records are written. A stream that was cut before its end has exit code 36."
+    after_help = "Examples:\n  wattlock stream open -i key.txt <numbers.sealed\n  wattlock stream open -i key.txt --listen 127.0.0.1:7000 > app.log\n\nOnly verified records are written. A stream that was cut before its end has exit code 36."
 )]
 struct Open {
     /// Open with the identities in this file: age's, or an SSH private key
     #[arg(short, long = "identity", value_name = "FILE", required = true)]
     identities: Vec<PathBuf>,
+    /// Open streams that follow one another, as `>>` leaves them. Each is verified; that they belong together is not
+    #[arg(long)]
+    joined: bool,
     #[command(flatten)]
     common: Common,
 }
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Wait for one connection here, and have the sealed stream on it: HOST:PORT or a path
+    /// Wait for a connection here, and have the sealed stream on it: HOST:PORT or a path. Opening takes the first that
+    /// begins as a sealed stream does
     #[arg(long, value_name = "ADDRESS", conflicts_with = "connect")]
     listen: Option<Address>,
     /// Have the sealed stream on a connection to this address: HOST:PORT or a path
@@ -173,7 +178,7 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     let recipients =
         files::recipients(&command.recipients, &command.recipient_files, &command.identities, &terminal)?;
     if recipients.is_empty() {
-        return Err(Error::Usage("to whom? give -r, -R or -i".into()).into());
+        return Err(Error::Usage(files::nobody(&[], "-r, -R or -i")).into());
     }
     let settings = Sealing {
         framing: match command.framing {
@@ -195,7 +200,9 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     let runtime = setup::runtime(choice, Some(files::kinds()), !common.stats)?;
     let sealer = Sealer::new(recipients)?;
     let stop = ends::bell()?;
-    let output = match common.remote(&stop)? {
+    let remote = common.remote(&[], stop)?;
+    let kept = remote.as_ref().map(OwnedFd::try_clone).transpose().map_err(ends::no_copy)?;
+    let output = match remote {
         Some(socket) => socket,
         None => ends::standard_output()?,
     };
@@ -206,6 +213,13 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     // Clocks come back whether the stream did well or not.
     let restored = steer.as_mut().map_or(Ok(0), steer::Steer::restore);
     let passed = passed?;
+    if let Some(socket) = kept
+        && !pipe::deliver(socket.as_fd(), stop, passed.frames)?
+    {
+        eprintln!(
+            "wattlock: the receiver's system has everything; whether the receiver has read it is unknown"
+        );
+    }
     let changes = restored?;
     common.report("sealed", &passed, began)?;
     if common.stats && command.clocks {
@@ -222,15 +236,25 @@ fn open(command: &Open, choice: &Choice) -> anyhow::Result<()> {
     let opener = Opener::new(files::identities(&command.identities, &terminal)?);
     let runtime = setup::runtime(choice, Some(files::kinds()), !common.stats)?;
     let stop = ends::bell()?;
-    let input = match common.remote(&stop)? {
+    let remote = common.remote(&wattlock_stream::format::MAGIC, stop)?;
+    let kept = remote.as_ref().map(OwnedFd::try_clone).transpose().map_err(ends::no_copy)?;
+    let input = match remote {
         Some(socket) => socket,
         None => ends::standard_input()?,
     };
     let ends = Ends { input, output: ends::standard_output()?, stop: Some(stop) };
     let began = Instant::now();
-    let passed = pipe::open(ends, &opener, common.workers, &runtime).map_err(|error| match error {
-        wattlock_stream::Error::Files(error) => terminal.explain(error).into(),
-        error => error,
+    let passed = match command.joined {
+        true => pipe::open_joined(ends, &opener, common.workers, &runtime),
+        false => pipe::open(ends, &opener, common.workers, &runtime),
+    };
+    let passed = passed.map_err(|error| {
+        // The sealer must not take what was lost here for delivered.
+        kept.iter().for_each(ends::reset_when_closed);
+        match error {
+            wattlock_stream::Error::Files(error) => terminal.explain(error).into(),
+            error => error,
+        }
     })?;
     common.report("opened", &passed, began)
 }
@@ -251,10 +275,11 @@ impl Common {
         self.listen.is_some() || self.connect.is_some()
     }
 
-    fn remote(&self, stop: &std::os::fd::BorrowedFd<'_>) -> Result<Option<std::os::fd::OwnedFd>, Error> {
+    /// The connection, if there is to be one. What connects to this program begins with these bytes.
+    fn remote(&self, begins: &[u8], stop: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Error> {
         match (&self.listen, &self.connect) {
-            (Some(address), _) => address.accept(*stop).map(Some),
-            (_, Some(address)) => address.connect().map(Some),
+            (Some(address), _) => address.accept(begins, stop).map(Some),
+            (_, Some(address)) => address.connect(stop).map(Some),
             _ => Ok(None),
         }
     }

@@ -13,6 +13,10 @@ use crate::error::{Error, io};
 pub(super) struct Ears<'a> {
     pub(super) ends: &'a Ends<'a>,
     bell: &'a OwnedFd,
+    /// Whether the output's other side may still end what it sends.
+    both_ways: bool,
+    /// What was read already and comes first.
+    pub(super) ahead: Vec<u8>,
     /// How often it really waited.
     pub(super) waits: u64,
 }
@@ -24,6 +28,8 @@ pub(super) enum Heard {
     Bell,
     /// Nobody reads the output.
     OutputGone,
+    /// The output's other side sends no more: it may be gone. Heard once.
+    HalfClosed,
     /// The work is to stop.
     Stop,
     /// There is input, or its end.
@@ -42,18 +48,25 @@ impl<'a> Ears<'a> {
         for pipe in [&ends.input, &ends.output] {
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, super::PIPE_BYTES);
         }
-        Ears { ends, bell, waits: 0 }
+        Ears { ends, bell, both_ways: false, ahead: Vec::new(), waits: 0 }
+    }
+
+    /// Also listens for the other side of an output that is a socket.
+    pub(super) fn both_ways(self) -> Ears<'a> {
+        Ears { both_ways: super::socket::is_socket(&self.ends.output), ..self }
     }
 
     /// Listens for so long; `None` is for ever. The input only if it is `watched`.
     pub(super) fn listen(&mut self, watched: bool, timeout: Option<Nanos>) -> Result<Heard, Error> {
+        let timeout = if watched && !self.ahead.is_empty() { Some(0) } else { timeout };
         self.waits += u64::from(timeout != Some(0));
         let timeout = timeout
             .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
         // An output without a reader is told of with no flag asked for.
+        let other_side = if self.both_ways { PollFlags::RDHUP } else { PollFlags::empty() };
         let mut all = [
             PollFd::new(self.bell, PollFlags::IN),
-            PollFd::new(&self.ends.output, PollFlags::empty()),
+            PollFd::new(&self.ends.output, other_side),
             PollFd::new(&self.ends.input, PollFlags::IN),
             PollFd::new(self.bell, PollFlags::IN),
         ];
@@ -74,18 +87,27 @@ impl<'a> Ears<'a> {
         }
         let heard = |at: usize| at < len && !all[at].revents().is_empty();
         let stop = self.ends.stop.is_some();
+        let half = all[1].revents().contains(PollFlags::RDHUP);
+        self.both_ways &= !half;
         Ok(match () {
             () if heard(0) => Heard::Bell,
             // A pipe without a reader; a connection whose other side closed it.
             () if all[1].revents().intersects(PollFlags::ERR | PollFlags::HUP) => Heard::OutputGone,
             () if stop && heard(2) => Heard::Stop,
-            () if watched && heard(len - 1) => Heard::Input,
+            () if half => Heard::HalfClosed,
+            () if watched && (heard(len - 1) || !self.ahead.is_empty()) => Heard::Input,
             () => Heard::Nothing,
         })
     }
 
     /// Reads; `None` if there was nothing after all.
-    pub(super) fn read(&self, to: &mut [u8]) -> Result<Option<usize>, Error> {
+    pub(super) fn read(&mut self, to: &mut [u8]) -> Result<Option<usize>, Error> {
+        if !self.ahead.is_empty() {
+            let len = to.len().min(self.ahead.len());
+            to[..len].copy_from_slice(&self.ahead[..len]);
+            self.ahead.drain(..len);
+            return Ok(Some(len));
+        }
         match rustix::io::read(&self.ends.input, to) {
             Ok(len) => Ok(Some(len)),
             Err(Errno::INTR | Errno::AGAIN) => Ok(None),
@@ -109,7 +131,7 @@ impl<'a> Ears<'a> {
             match self.listen(true, None)? {
                 Heard::Stop | Heard::Bell => return Err(wattlock_files::Error::Interrupted.into()),
                 Heard::OutputGone => return Err(wattlock_files::Error::ClosedPipe.into()),
-                Heard::Nothing => continue,
+                Heard::Nothing | Heard::HalfClosed => continue,
                 Heard::Input => {}
             }
             match self.read(&mut to[filled..])? {

@@ -8,6 +8,7 @@
 mod ears;
 mod open;
 mod seal;
+mod socket;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,8 +24,9 @@ use crate::framer::Segment;
 use crate::framing::Framing;
 use ears::Ears;
 
-pub use open::open;
+pub use open::{open, open_joined};
 pub use seal::{seal, seal_steered};
+pub use socket::deliver;
 
 /// More workers than this wait for one another's writes.
 const MOST_WORKERS: usize = 8;
@@ -111,6 +113,19 @@ pub struct Passed {
     pub full: u64,
     /// Times from a batch's oldest record to its writing.
     pub latency: Histogram,
+}
+
+impl Passed {
+    fn add(&mut self, other: &Passed) {
+        self.content += other.content;
+        self.frames += other.frames;
+        self.batches += other.batches;
+        self.waits = other.waits;
+        self.keys += other.keys;
+        self.full += other.full;
+        let counts = self.latency.counts.iter_mut().zip(&other.latency.counts);
+        counts.for_each(|(count, more)| *count += more);
+    }
 }
 
 /// Times, in steps of a twentieth, up to hours.
@@ -228,6 +243,16 @@ fn run<F: Feed>(
     source: &impl CryptoSource,
     (output, bell, clock): (&OwnedFd, &OwnedFd, Clock),
 ) -> Result<Passed, Error> {
+    run_for(feed, workers, source, (output, bell, clock)).0
+}
+
+/// The same, and the reading side as the end left it.
+fn run_for<F: Feed>(
+    feed: F,
+    workers: usize,
+    source: &impl CryptoSource,
+    (output, bell, clock): (&OwnedFd, &OwnedFd, Clock),
+) -> (Result<Passed, Error>, Option<F>) {
     let state = State {
         feed: Some(feed),
         given: 0,
@@ -254,10 +279,15 @@ fn run<F: Feed>(
         shared.work(source);
     });
     let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match state.failed {
+    let passed = match state.failed {
         None => Ok(state.passed),
+        // A pipe's reader that leaves is what shells are used to; a connection has an other side that should know.
+        Some(Error::Files(wattlock_files::Error::ClosedPipe)) if socket::is_socket(output) => {
+            Err(Error::ReceiverGone { frames: state.passed.frames })
+        }
         Some(error) => Err(error),
-    }
+    };
+    (passed, state.feed)
 }
 
 impl<F: Feed> Shared<'_, F> {
@@ -405,7 +435,11 @@ fn write_all(to: BorrowedFd<'_>, mut parts: &mut [IoSlice<'_>]) -> Result<(), Er
 
 fn writing(source: std::io::Error) -> Error {
     // A peer that closes with bytes unread resets; to the writer it is as gone as a pipe's reader.
-    if source.kind() == std::io::ErrorKind::ConnectionReset {
+    use std::io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut,
+    };
+    let gone = [ConnectionAborted, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut];
+    if gone.contains(&source.kind()) {
         return Error::Files(wattlock_files::Error::ClosedPipe);
     }
     Error::Files(wattlock_files::Error::writing(source))

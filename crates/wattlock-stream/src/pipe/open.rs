@@ -9,7 +9,7 @@ use wattlock_core::Nanos;
 use wattlock_files::{Crypto, CryptoSource, Opener};
 
 use super::ears::{Ears, Heard, bell};
-use super::{Batch, Clock, Ends, Feed, Passed, SHORT_FRAME, run, workers, write_all};
+use super::{Batch, Clock, Ends, Feed, Passed, SHORT_FRAME, run, run_for, workers, write_all};
 use crate::error::Error;
 use crate::format::{
     COMMITMENT_LEN, Chain, FIXED_LEN, FRAME_EXTRA, Flags, Frame, HEAD_LEN, Head, MAGIC, SALT_LEN, parse_fixed,
@@ -38,20 +38,42 @@ pub fn open(
     let stat =
         rustix::fs::fstat(&ends.input).map_err(|error| crate::error::io("looking at the input", error))?;
     let socket = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket;
-    let feed = Reader {
-        ears,
-        clock,
-        chain,
-        segment: fresh(),
-        filled: 0,
-        parsed: 0,
-        number: 0,
-        keys: 1,
-        ended: false,
-        awaits_eof: !socket,
-        came: None,
-    };
+    let feed = Reader::new(ears, clock, chain, !socket);
     run(feed, workers(asked_workers), source, (&ends.output, &bell, clock))
+}
+
+/// Opens the streams that follow one another, as `>>` leaves them in a file. Each is verified. That they belong together
+/// is not: who can append to the file can append a stream. One that was cut before the next began is told of when all
+/// have been opened.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_joined(
+    ends: Ends<'_>,
+    opener: &Opener,
+    asked_workers: usize,
+    source: &impl CryptoSource,
+) -> Result<Passed, Error> {
+    let bell = bell()?;
+    let mut ears = Ears::new(&ends, &bell);
+    let clock = Clock(Instant::now());
+    let (mut all, mut cut) = (Passed::default(), None);
+    loop {
+        let chain = match source.here(|crypto| start(&mut ears, opener, crypto)) {
+            Err(Error::Files(wattlock_files::Error::Empty)) if all.keys > 0 => break,
+            begun => begun?,
+        };
+        let reader = Reader { joined: true, ..Reader::new(ears, clock, chain, false) };
+        let (passed, reader) = run_for(reader, workers(asked_workers), source, (&ends.output, &bell, clock));
+        all.add(&passed?);
+        let Some(reader) = reader else { break };
+        let Reader { ears: mut next, segment, filled, cut: this, .. } = reader;
+        cut = cut.or(this);
+        // What is not parsed, and then what is not read again.
+        next.ahead.splice(..0, segment.buffer[..filled].iter().copied());
+        ears = next;
+    }
+    cut.map_or(Ok(all), Err)
 }
 
 fn fresh() -> Segment {
@@ -67,11 +89,15 @@ fn start(ears: &mut Ears<'_>, opener: &Opener, crypto: &mut dyn Crypto) -> Resul
         return Err(match len {
             0 => wattlock_files::Error::Empty.into(),
             _ if fixed[..known] == MAGIC[..known] => Error::Cut { frames: 0 },
-            _ => Error::NotAStream,
+            _ => foreign(&fixed[..len]),
         });
     }
     let mut header = fixed.to_vec();
-    header.resize(FIXED_LEN + parse_fixed(&fixed)?, 0);
+    let key_len = parse_fixed(&fixed).map_err(|error| match error {
+        Error::NotAStream => foreign(&fixed),
+        error => error,
+    })?;
+    header.resize(FIXED_LEN + key_len, 0);
     let mut rest = [0; SALT_LEN + COMMITMENT_LEN];
     if ears.read_full(&mut header[FIXED_LEN..])? < header.len() - FIXED_LEN {
         return Err(Error::Cut { frames: 0 });
@@ -90,6 +116,11 @@ fn start(ears: &mut Ears<'_>, opener: &Opener, crypto: &mut dyn Crypto) -> Resul
     }
 }
 
+/// What the beginning of something else is.
+fn foreign(start: &[u8]) -> Error {
+    if wattlock_files::is_sealed_file(start) { Error::AFile } else { Error::NotAStream }
+}
+
 /// The leader's part of opening.
 struct Reader<'a> {
     ears: Ears<'a>,
@@ -103,6 +134,9 @@ struct Reader<'a> {
     keys: u64,
     ended: bool,
     awaits_eof: bool,
+    /// Whether another stream may follow, and what is wrong with this one if it does too soon.
+    joined: bool,
+    cut: Option<Error>,
     /// When the first bytes of the segment came.
     came: Option<Nanos>,
 }
@@ -118,7 +152,49 @@ enum Behind {
     Bad(&'static str),
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(ears: Ears<'a>, clock: Clock, chain: Chain, awaits_eof: bool) -> Reader<'a> {
+        Reader {
+            ears,
+            clock,
+            chain,
+            segment: fresh(),
+            filled: 0,
+            parsed: 0,
+            number: 0,
+            keys: 1,
+            ended: false,
+            awaits_eof,
+            joined: false,
+            cut: None,
+            came: None,
+        }
+    }
+
+    /// Whether another stream begins in what is not parsed: the sealer of this one was killed. Sealed bytes hold a
+    /// stream's first eight by a chance of 2^-64 each.
+    fn is_cut(&mut self) -> bool {
+        let from = self.parsed.min(self.filled);
+        let left = &self.segment.buffer[from..self.filled];
+        let found = left.windows(MAGIC.len()).position(|window| window == MAGIC).filter(|_| self.joined);
+        if let Some(at) = found {
+            self.cut = Some(Error::Cut { frames: self.number + self.segment.frames.len() as u64 });
+            self.parsed = from + at;
+        }
+        found.is_some()
+    }
+
+    /// Whether another stream begins inside the frame that follows, as far as it is there.
+    fn next_begins_in_frame(&self) -> bool {
+        let left = &self.segment.buffer[self.parsed..self.filled];
+        let head = left.first_chunk::<HEAD_LEN>().map(|head| Head::parse(*head));
+        let len = match head {
+            Some(Ok(head)) => head.len + FRAME_EXTRA + MAGIC.len() - 1,
+            _ => left.len(),
+        };
+        left[..len.min(left.len())].windows(MAGIC.len()).any(|window| window == MAGIC)
+    }
+
     /// Finds whole frames.
     fn parse(&mut self) -> Behind {
         loop {
@@ -129,6 +205,9 @@ impl Reader<'_> {
                 if last.head.flags.has(Flags::NEW_KEY) {
                     return Behind::NewKey;
                 }
+            }
+            if self.joined && self.next_begins_in_frame() {
+                return Behind::Part(None);
             }
             let bytes = &self.segment.buffer[self.parsed..self.filled];
             let Some(head) = bytes.first_chunk::<HEAD_LEN>() else { return Behind::Part(None) };
@@ -149,6 +228,9 @@ impl Reader<'_> {
     fn read_on(&mut self) -> Result<bool, Option<Error>> {
         loop {
             let behind = self.parse();
+            if !matches!(behind, Behind::End | Behind::NewKey) && self.is_cut() {
+                return Err(None);
+            }
             let some = !self.segment.frames.is_empty();
             let reach = match behind {
                 Behind::Bad(what) => {
@@ -156,6 +238,7 @@ impl Reader<'_> {
                     return Err(Some(Error::BadFrame { frame, what }));
                 }
                 Behind::NewKey => return Ok(true),
+                Behind::End if self.joined => return Err(None),
                 Behind::End if self.filled > self.parsed => return Err(Some(Error::Extended)),
                 Behind::End if !self.awaits_eof => return Err(None),
                 Behind::End => {
@@ -180,7 +263,7 @@ impl Reader<'_> {
             Heard::Bell => return Err(None),
             Heard::OutputGone => return Err(Some(wattlock_files::Error::ClosedPipe.into())),
             Heard::Stop => return Err(Some(wattlock_files::Error::Interrupted.into())),
-            Heard::Nothing => return Ok(!some),
+            Heard::Nothing | Heard::HalfClosed => return Ok(!some),
             Heard::Input => {}
         }
         match self.ears.read(&mut self.segment.buffer[self.filled..reach]).map_err(Some)? {
@@ -197,7 +280,7 @@ impl Reader<'_> {
     fn await_eof(&mut self) -> Option<Error> {
         loop {
             match self.ears.listen(true, None) {
-                Ok(Heard::Nothing) => continue,
+                Ok(Heard::Nothing | Heard::HalfClosed) => continue,
                 // The content is whole and released: nothing is lost if the consumer is gone.
                 Ok(Heard::Bell | Heard::OutputGone | Heard::Stop) => return None,
                 Ok(Heard::Input) => {}

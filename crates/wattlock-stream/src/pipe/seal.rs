@@ -44,7 +44,7 @@ pub fn seal_steered(
 ) -> Result<Passed, Error> {
     let (chain, start) = source.here(|crypto| begin(sealer, crypto))?;
     let bell = bell()?;
-    let ears = Ears::new(&ends, &bell);
+    let ears = Ears::new(&ends, &bell).both_ways();
     write_all(ends.output.as_fd(), &mut [IoSlice::new(&start)])?;
     let clock = Clock(Instant::now());
     let latency = settings.latency.map(|latency| latency.as_nanos() as Nanos);
@@ -61,6 +61,7 @@ pub fn seal_steered(
         first_content: 0,
         steering: steering.map(|steering| steering as &mut dyn Steering),
         full: 0,
+        ask: None,
     };
     run(feed, workers(settings.workers), source, (&ends.output, &bell, clock))
 }
@@ -94,7 +95,13 @@ struct Reader<'a> {
     /// Who sets a clock by the fill, and how often the window was found full.
     steering: Option<&'a mut dyn Steering>,
     full: u64,
+    /// When to ask a receiver that sends no more whether it is there, and how long after the last time.
+    ask: Option<(Nanos, Nanos)>,
 }
+
+/// A receiver that sends no more is asked at once, then after so long, and then after twice as long, up to a minute.
+const ASK_NS: Nanos = 1_000_000_000;
+const ASK_MOST_NS: Nanos = 60 * ASK_NS;
 
 /// An idle input for so long is a rest.
 const REST_NS: Nanos = 5_000_000;
@@ -124,7 +131,11 @@ impl Reader<'_> {
             let (watched, timeout) = match due {
                 _ if self.framer.has_closed() || overdue => (true, Some(0)),
                 // Without steering a silent producer wakes nobody.
-                None => (true, self.steering.as_ref().filter(|_| !rested).map(|_| REST_NS)),
+                None => {
+                    let rest = self.steering.as_ref().filter(|_| !rested).map(|_| REST_NS);
+                    let ask = self.ask.map(|(at, _)| at.saturating_sub(now).max(1));
+                    (true, rest.into_iter().chain(ask).min())
+                }
                 Some(due) => (!self.pace.may_sleep(now, due, self.framer.room()), Some(due - now)),
             };
             match self.ears.listen(watched, timeout)? {
@@ -144,6 +155,15 @@ impl Reader<'_> {
                 },
                 Heard::Nothing if overdue => return Ok(self.leave_due()),
                 Heard::Nothing if self.framer.has_closed() => return Ok(Leave::Frames { more: false }),
+                Heard::HalfClosed => {
+                    self.ask = Some((self.clock.now() + ASK_NS, ASK_NS));
+                    self.framer.close_empty();
+                }
+                Heard::Nothing if due.is_none() && self.ask.is_some_and(|(at, _)| at <= self.clock.now()) => {
+                    let pause = self.ask.map_or(ASK_NS, |(_, pause)| (pause * 2).min(ASK_MOST_NS));
+                    self.ask = Some((self.clock.now() + pause, pause));
+                    self.framer.close_empty();
+                }
                 Heard::Nothing if due.is_none() => {
                     if let Some(steering) = self.steering.as_mut().filter(|_| !rested) {
                         steering.on_rest(self.clock.now());
