@@ -325,6 +325,7 @@ BEFORE = [
     ("tar c docs | wattlock seal", "rm docs.tar.sealed"),
     ("wattlock open -i key.txt backup.tar.sealed", "wattlock seal -q -R team.txt backup.tar && rm backup.tar"),
     ("wattlock open -i key.txt -o", "wattlock seal -q -R team.txt backup.tar"),
+    ("wattlock gzip -t", "wattlock gzip access.log"),
     ("wattlock gzip -d", "wattlock gzip access.log"),
     ("wattlock keygen", "rm key.txt"),
     ("wattlock report", "for name in files serve energy; do wattlock energy --json -o $name.json -- true; done"),

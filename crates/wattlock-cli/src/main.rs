@@ -29,6 +29,7 @@ mod sum;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -129,7 +130,7 @@ fn try_help() -> String {
     format!("Try '{} {asked} --help'.", Arguments::command().get_name())
 }
 
-/// Those who come from age type its options first.
+/// Users of age type its options first.
 fn ages_option() -> Option<ExitCode> {
     let first = std::env::args_os().nth(1)?;
     let (own, age) = match first.to_str()? {

@@ -22,7 +22,7 @@ use wattlock_bench::record::civil;
 
 /// Manage the keys of records that are sealed one by one
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wattlock stream keys list --keys /var/lib/wattlock/keys")]
+#[command(after_help = "Example:\n  wattlock stream keys list --keys keys")]
 pub struct Command {
     #[command(subcommand)]
     what: What,
