@@ -139,7 +139,7 @@ impl KeyTopic {
     }
 
     fn none(&self) -> Error {
-        failed(READING, format!("there is no topic {} any more, and no key without it", self.topic))
+        failed(READING, format!("there is no topic {} any more: records wait for it", self.topic))
     }
 
     /// Reads to the end as it is now. Positions are set before: an event that says "end of partition" then cannot be

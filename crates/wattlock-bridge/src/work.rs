@@ -213,6 +213,10 @@ impl Work {
     /// Entries that cannot be read; [`Error::NoKey`] for a key of record keys, in whose place there is no other.
     pub fn stale(&mut self) -> Result<bool, Error> {
         let Some(opener) = &mut self.opener else { return Ok(false) };
+        // A reader keeps the keys that it has.
+        if self.routes.iter().all(|route| route.topic.task != Task::Seal) {
+            return Ok(false);
+        }
         let mut stale = false;
         let shelf = opener.keys().keys.shelf();
         shelf.refresh()?;

@@ -1078,6 +1078,12 @@ fn keys_gone(broker: &Broker) {
     let mut opening = Bridge::start(&desk.config("gone-open", &broker.address(), keys, &open), "o");
     let read = broker.read_until(&opened, 1, 1).remove(0);
     assert_eq!(read[0].value.as_deref(), Some(&b"newer"[..]));
+    // A reader goes on with the keys that it has.
+    broker.delete_topic("gone.keys");
+    std::thread::sleep(Duration::from_secs(2));
+    send(&writer, &sealed, 0, &stood[2]);
+    settle(&writer);
+    assert_eq!(broker.read_until(&opened, 1, 2)[0][1].value.as_deref(), Some(&b"newer"[..]));
     opening.stop();
     sealing.stop();
 }
