@@ -9,13 +9,18 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::{ClientContext, DefaultClientContext};
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, ConsumerGroupMetadata, Rebalance};
-use rdkafka::error::KafkaError;
+use rdkafka::consumer::{
+    BaseConsumer, CommitMode, Consumer, ConsumerContext, ConsumerGroupMetadata, RebalanceProtocol,
+};
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, NoCustomPartitioner, ProducerContext};
-use rdkafka::types::RDKafkaErrorCode;
+use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr};
+use rdkafka::{Offset, TopicPartitionList};
 
-use crate::config::Config;
+use crate::config::{Config, OnGap, Reset};
+use crate::say;
+use crate::verdict::{self, Verdict};
 
 /// How long a question about the cluster may take.
 pub const ASK: Duration = Duration::from_secs(20);
@@ -24,7 +29,7 @@ pub const ASK: Duration = Duration::from_secs(20);
 pub fn settings(config: &Config) -> ClientConfig {
     let mut settings = ClientConfig::new();
     for (name, value) in &config.kafka {
-        settings.set(name, value.to_string());
+        settings.set(name, value);
     }
     settings.set_log_level(RDKafkaLogLevel::Error);
     settings
@@ -48,7 +53,7 @@ impl Voice {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if last.is_none_or(|last| last.elapsed() >= Duration::from_secs(5)) {
             *last = Some(Instant::now());
-            eprintln!("wattlock-bridge: {}", what.replace(char::is_control, " "));
+            say::again(what);
         }
     }
 }
@@ -126,20 +131,21 @@ fn refusal(code: RDKafkaErrorCode, reason: &str) -> Option<Refused> {
     }
 }
 
-/// Waits for a broker that answers. librdkafka would try again for ever, and say so only in its log.
+/// Waits for a broker that answers, or to be told to end. librdkafka would try again for ever, and say so only in its log.
 ///
 /// # Errors
 /// [`Refused`] if none answers and one was heard to refuse; else that nothing answers.
-pub fn reach(config: &Config) -> Result<()> {
+pub fn reach(config: &Config, stop: &AtomicBool) -> Result<()> {
     use rdkafka::producer::Producer;
     let mut settings = settings(config);
     settings.set_log_level(RDKafkaLogLevel::Info);
     let client: BaseProducer<Ear> = settings.create_with_context(Ear::default()).context("[kafka]")?;
-    // A short while first, since a refusal comes within it; a broker far away needs the long one.
-    let mut failed = None;
-    for patience in [ASK / 10, ASK] {
-        match client.client().fetch_metadata(None, patience) {
+    // In pieces, since a refusal comes within the first, and since the bridge may be told to end.
+    let (mut failed, until) = (None, Instant::now() + ASK);
+    while Instant::now() < until {
+        match client.client().fetch_metadata(None, ASK / 10) {
             Ok(_) => return Ok(()),
+            Err(_) if stop.load(Ordering::SeqCst) => return Ok(()),
             Err(error) => failed = Some(error),
         }
         client.poll(Duration::from_millis(100));
@@ -156,28 +162,227 @@ pub fn reach(config: &Config) -> Result<()> {
     }
 }
 
-/// A reading client's ear: which partitions come and go.
+/// Records of a source that were gone before they were read, or an offset beyond the source's end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gap {
+    /// The source.
+    pub topic: String,
+    /// Its partition.
+    pub partition: i32,
+    /// The committed offset: everything in front of it was done.
+    pub from: i64,
+    /// Where reading goes on.
+    pub to: i64,
+}
+
+impl Gap {
+    /// Offsets that were passed over. Not each of them was a record: markers of transactions have some.
+    pub fn offsets(&self) -> u64 {
+        u64::try_from(self.to - self.from).unwrap_or(0)
+    }
+}
+
+impl std::fmt::Display for Gap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Gap { topic, partition, from, to } = self;
+        if to < from {
+            return write!(
+                f,
+                "gap: {topic}/{partition}: the committed offset {from} is beyond its end: the topic was made anew, or \
+                 brokers lost records; reading begins at {to}"
+            );
+        }
+        write!(
+            f,
+            "gap: {topic}/{partition}: offsets {from} to {} were deleted before they were read (retention, deleted \
+             records); reading goes on at {to}",
+            to - 1
+        )
+    }
+}
+
+/// Where a partition is read from.
+#[derive(Debug, PartialEq, Eq)]
+enum Start {
+    /// At its committed offset.
+    Committed,
+    /// It has none.
+    Fresh(i64),
+    /// What is at its committed offset is gone.
+    Behind(i64),
+}
+
+/// Decides where a partition is read from that has records from `low` to `high`. Offsets that have no record, such as
+/// those that compaction or a transaction leaves, lie between both and are no gap.
+fn start(committed: Option<i64>, (low, high): (i64, i64), reset: Reset) -> Start {
+    let first = if reset == Reset::Latest { high } else { low };
+    match committed {
+        None => Start::Fresh(first),
+        Some(at) if at < low => Start::Behind(first),
+        // Whatever there is now came later, so none of it may be passed over.
+        Some(at) if at > high => Start::Behind(low),
+        Some(_) => Start::Committed,
+    }
+}
+
+/// Where partitions are read from that have no committed offset, or none that still stands, and what is missing.
+pub struct Starts {
+    reset: Reset,
+    /// Every partition with its place.
+    pub all: TopicPartitionList,
+    /// Those whose place is not the committed one.
+    moved: TopicPartitionList,
+    fresh: Vec<String>,
+    /// What is gone.
+    pub gaps: Vec<Gap>,
+}
+
+impl Starts {
+    /// Asks the cluster about partitions.
+    ///
+    /// # Errors
+    /// What brokers say.
+    pub fn ask<C: ConsumerContext>(
+        reader: &BaseConsumer<C>,
+        partitions: &TopicPartitionList,
+        reset: Reset,
+    ) -> KafkaResult<Starts> {
+        let committed = reader.committed_offsets(partitions.clone(), ASK)?;
+        let (all, moved) = (TopicPartitionList::new(), TopicPartitionList::new());
+        let mut starts = Starts { reset, all, moved, fresh: Vec::new(), gaps: Vec::new() };
+        for one in committed.elements() {
+            one.error()?;
+            let (topic, partition) = (one.topic(), one.partition());
+            let at = one.offset().to_raw().filter(|at| *at >= 0);
+            let mut marks = reader.fetch_watermarks(topic, partition, ASK)?;
+            if at.is_some_and(|at| at > marks.1) {
+                // A leader that is new may not know the end yet.
+                std::thread::sleep(Duration::from_secs(1));
+                marks = reader.fetch_watermarks(topic, partition, ASK)?;
+            }
+            let to = match start(at, marks, reset) {
+                Start::Committed => at.unwrap_or(marks.0),
+                Start::Fresh(to) => {
+                    starts.fresh.push(format!("{topic}/{partition} at {to}"));
+                    starts.moved.add_partition_offset(topic, partition, Offset::Offset(to))?;
+                    to
+                }
+                Start::Behind(to) => {
+                    let (topic, from) = (topic.to_owned(), at.unwrap_or(0));
+                    starts.moved.add_partition_offset(&topic, partition, Offset::Offset(to))?;
+                    starts.gaps.push(Gap { topic, partition, from, to });
+                    to
+                }
+            };
+            starts.all.add_partition_offset(topic, partition, Offset::Offset(to))?;
+        }
+        Ok(starts)
+    }
+
+    /// Why reading may not begin.
+    pub fn refusal(&self, on_gap: OnGap) -> Option<String> {
+        let setting = match (on_gap, self.reset) {
+            (OnGap::Stop, _) => "on_gap = \"stop\"",
+            (_, Reset::Error) => "auto.offset.reset = \"error\"",
+            _ => return None,
+        };
+        let gone = self.gaps.first().map(|gap| format!("{setting}: {gap}"));
+        let fresh = || format!("{setting}: there is no committed offset: {}", self.fresh.join(", "));
+        gone.or_else(|| (self.reset == Reset::Error && !self.fresh.is_empty()).then(fresh))
+    }
+}
+
+/// A reading client's ear: which partitions come and go, and where reading of them begins.
 #[derive(Default)]
 pub struct Reading {
     voice: Voice,
+    /// Nothing for a client that is told its partitions.
+    places: Option<(Reset, OnGap)>,
     changed: AtomicBool,
     revoked: Mutex<Vec<(String, i32)>>,
     group: Mutex<Option<ConsumerGroupMetadata>>,
+    gaps: Mutex<Vec<Gap>>,
+    failed: Mutex<Option<Unplaced>>,
+}
+
+/// Why reading of a new assignment does not begin.
+pub enum Unplaced {
+    /// Brokers could not be asked, or did not take an offset.
+    Failed(KafkaError),
+    /// A setting forbids it.
+    Refused(String),
 }
 
 impl Reading {
+    /// For a member of the group.
+    ///
+    /// # Errors
+    /// A setting that is none.
+    pub fn new(config: &Config) -> Result<Reading> {
+        Ok(Reading { places: Some((config.reset()?, config.on_gap)), ..Reading::default() })
+    }
+
     /// Calls `with` with the membership under which the assignment was given. librdkafka's own answer is of now: after a
     /// session that timed out it has no member's name, with which brokers take offsets from anybody.
     pub fn member<T>(&self, with: impl FnOnce(&ConsumerGroupMetadata) -> T) -> Option<T> {
-        self.group.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).as_ref().map(with)
+        lock(&self.group).as_ref().map(with)
     }
 
     /// Whether the assignment changed since the last time it was asked, and what was taken away meanwhile.
     pub fn take(&self) -> Option<Vec<(String, i32)>> {
         let changed = self.changed.swap(false, Ordering::SeqCst);
-        changed.then(|| {
-            std::mem::take(&mut *self.revoked.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
-        })
+        changed.then(|| std::mem::take(&mut *lock(&self.revoked)))
+    }
+
+    /// What was gone since the last time it was asked.
+    pub fn gaps(&self) -> Vec<Gap> {
+        std::mem::take(&mut *lock(&self.gaps))
+    }
+
+    /// Why an assignment was not taken.
+    pub fn failed(&self) -> Option<Unplaced> {
+        lock(&self.failed).take()
+    }
+
+    /// Assigns partitions with places of the bridge's own choice. librdkafka's choice is silent about records that are
+    /// gone. The places are committed: a partition without new records would have the same gap at each start.
+    fn place(
+        &self,
+        reader: &BaseConsumer<Reading>,
+        partitions: &TopicPartitionList,
+        (reset, on_gap): (Reset, OnGap),
+    ) -> Result<(), Unplaced> {
+        let starts = Starts::ask(reader, partitions, reset).map_err(Unplaced::Failed)?;
+        if let Some(refusal) = starts.refusal(on_gap) {
+            return Err(Unplaced::Refused(refusal));
+        }
+        assign(reader, &starts.all).map_err(Unplaced::Failed)?;
+        if starts.moved.count() > 0 {
+            reader.commit(&starts.moved, CommitMode::Sync).map_err(Unplaced::Failed)?;
+        }
+        if !starts.fresh.is_empty() {
+            say::line(&format!("no committed offset, reading begins: {}", starts.fresh.join(", ")));
+        }
+        lock(&self.gaps).extend(starts.gaps);
+        Ok(())
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn assign(reader: &BaseConsumer<Reading>, partitions: &TopicPartitionList) -> KafkaResult<()> {
+    match reader.rebalance_protocol() {
+        RebalanceProtocol::Cooperative => reader.incremental_assign(partitions),
+        _ => reader.assign(partitions),
+    }
+}
+
+fn unassign(reader: &BaseConsumer<Reading>, partitions: &TopicPartitionList) -> KafkaResult<()> {
+    match reader.rebalance_protocol() {
+        RebalanceProtocol::Cooperative => reader.incremental_unassign(partitions),
+        _ => reader.unassign(),
     }
 }
 
@@ -187,38 +392,73 @@ impl ClientContext for Reading {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
+        // An end of a partition is asked for, and no error.
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::PartitionEOF) {
+            return;
+        }
         self.voice.say(&format!("{error}: {reason}"));
     }
 }
 
 impl ConsumerContext for Reading {
-    fn pre_rebalance(&self, _: &BaseConsumer<Reading>, rebalance: &Rebalance<'_>) {
-        if let Rebalance::Revoke(partitions) = rebalance {
-            let mut revoked = self.revoked.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            let all = partitions.elements();
-            revoked.extend(all.iter().map(|one| (one.topic().to_owned(), one.partition())));
+    fn rebalance(
+        &self,
+        reader: &BaseConsumer<Reading>,
+        what: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
+        let assigns = what == RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+        let done = match self.places {
+            Some(places) if assigns => self.place(reader, partitions, places),
+            _ if assigns => assign(reader, partitions).map_err(Unplaced::Failed),
+            _ => {
+                let all = partitions.elements();
+                lock(&self.revoked).extend(all.iter().map(|one| (one.topic().to_owned(), one.partition())));
+                unassign(reader, partitions).map_err(Unplaced::Failed)
+            }
+        };
+        if let Err(why) = done {
+            // librdkafka waits for an answer; none of these partitions is read before the session ends.
+            let _ = assign(reader, &TopicPartitionList::new());
+            *lock(&self.failed) = Some(why);
+        } else if assigns {
+            *lock(&self.group) = reader.group_metadata();
         }
         self.changed.store(true, Ordering::SeqCst);
     }
-
-    fn post_rebalance(&self, reader: &BaseConsumer<Reading>, rebalance: &Rebalance<'_>) {
-        if let Rebalance::Assign(_) = rebalance {
-            *self.group.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = reader.group_metadata();
-        }
-    }
 }
 
-/// A writing client's ear: the first record that could not be delivered.
+/// A record that brokers do not take: its number in the transaction, and why.
+pub type Refusal = (usize, RDKafkaErrorCode);
+
+/// Refusals of a transaction that are kept.
+const REFUSED: usize = 1 << 16;
+
+/// Records of a transaction that were not delivered.
+#[derive(Default)]
+pub struct Undelivered {
+    /// The error that says most, and the number of its record.
+    pub first: Option<(KafkaError, usize)>,
+    /// Records that brokers do not take, or that were in one batch with such a record.
+    pub refused: Vec<Refusal>,
+}
+
+/// A writing client's ear: records that could not be delivered.
 #[derive(Default)]
 pub struct Writing {
     voice: Voice,
-    failed: Mutex<Option<KafkaError>>,
+    failed: Mutex<Undelivered>,
 }
 
 impl Writing {
-    /// Why a record was not delivered since the last time it was asked.
-    pub fn take(&self) -> Option<KafkaError> {
-        self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    /// What was not delivered since the last time it was asked.
+    pub fn take(&self) -> Undelivered {
+        std::mem::take(&mut *lock(&self.failed))
+    }
+
+    /// Whether something was not delivered.
+    pub fn has_failed(&self) -> bool {
+        lock(&self.failed).first.is_some()
     }
 }
 
@@ -233,17 +473,26 @@ impl ClientContext for Writing {
 }
 
 impl ProducerContext<NoCustomPartitioner> for Writing {
-    type DeliveryOpaque = ();
+    type DeliveryOpaque = usize;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
-        if let Err((error, _)) = result {
-            let mut failed = self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            failed.get_or_insert_with(|| error.clone());
+    fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
+        let Err((error, _)) = result else { return };
+        let mut failed = lock(&self.failed);
+        let code = error.rdkafka_error_code();
+        if let Some(code) = code.filter(|code| matches!(verdict::judge(*code), Verdict::Record(_)))
+            && failed.refused.len() < REFUSED
+        {
+            failed.refused.push((number, code));
+        }
+        let weight = |error: &KafkaError| verdict::weight(error.rdkafka_error_code());
+        if failed.first.as_ref().is_none_or(|(first, _)| weight(first) < weight(error)) {
+            failed.first = Some((error.clone(), number));
         }
     }
 }
 
-/// Waits until everything that was written is delivered or given up; whether it was in time.
+/// Waits until everything that was written is delivered or given up, or until something was not; whether it was in time.
+/// librdkafka sends no more of a transaction in which something was not.
 pub fn drain(producer: &BaseProducer<Writing>, patience: Duration) -> bool {
     use rdkafka::producer::Producer;
     let until = Instant::now() + patience;
@@ -252,6 +501,11 @@ pub fn drain(producer: &BaseProducer<Writing>, patience: Duration) -> bool {
             return false;
         }
         producer.poll(Duration::from_millis(1));
+        if producer.context().has_failed() {
+            // What belongs to the same batch comes at the same time.
+            producer.poll(Duration::from_millis(20));
+            return true;
+        }
     }
     true
 }
@@ -269,6 +523,8 @@ pub struct Facts {
     pub deletes: bool,
     /// The largest batch it takes.
     pub message_max: usize,
+    /// How far in the past and in the future a record's time may be, in milliseconds.
+    pub times_max: [i64; 2],
 }
 
 /// What `cleanup.policy` says: whether a topic is compacted, and whether old records are deleted. It is a list.
@@ -325,7 +581,18 @@ impl Admin {
             compacted,
             deletes,
             message_max: value("max.message.bytes").parse().unwrap_or(usize::MAX),
+            times_max: ["before", "after"]
+                .map(|side| value(&format!("message.timestamp.{side}.max.ms")).parse().unwrap_or(i64::MAX)),
         }))
+    }
+
+    /// A setting of a broker; nothing if it does not tell.
+    pub fn broker_setting(&self, name: &str) -> Option<i64> {
+        let metadata = self.client.inner().fetch_metadata(None, ASK).ok()?;
+        let asked = [ResourceSpecifier::Broker(metadata.brokers().first()?.id())];
+        let options = AdminOptions::new().request_timeout(Some(ASK));
+        let described = futures_executor::block_on(self.client.describe_configs(&asked, &options)).ok()?;
+        described.into_iter().next()?.ok()?.get(name)?.value.as_ref()?.parse().ok()
     }
 
     /// Makes the compacted topic of keys.
@@ -351,13 +618,13 @@ impl Admin {
     pub fn targets(&self, config: &Config) -> Result<Vec<Facts>> {
         let known = |topic: &str| self.facts(topic)?.with_context(|| format!("topic {topic}: there is none"));
         let target = |topic: &crate::config::Topic| {
-            let (from, to) = (known(&topic.from)?, known(&topic.to)?);
+            let (from, mut to) = (known(&topic.from)?, known(&topic.to)?);
             if from.partitions != to.partitions {
                 let (one, other) = (from.partitions, to.partitions);
                 bail!("topics {} and {}: {one} partitions and {other}", topic.from, topic.to);
             }
             if let Some(dead) = &topic.dead_letter {
-                known(dead)?;
+                to.message_max = to.message_max.min(known(dead)?.message_max);
             }
             Ok(to)
         };
@@ -368,6 +635,25 @@ impl Admin {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_offsets_that_are_gone_are_a_gap() {
+        let at = |committed, marks| start(committed, marks, Reset::Earliest);
+        assert_eq!(at(Some(100), (0, 200)), Start::Committed, "whatever compaction left out in between");
+        assert_eq!(at(Some(100), (100, 100)), Start::Committed);
+        assert_eq!(at(Some(100), (0, 100)), Start::Committed);
+        assert_eq!(at(Some(100), (150, 200)), Start::Behind(150));
+        assert_eq!(at(Some(100), (200, 200)), Start::Behind(200));
+        assert_eq!(at(Some(100), (0, 20)), Start::Behind(0), "what is there now came later");
+        assert_eq!(at(None, (50, 200)), Start::Fresh(50));
+        assert_eq!(start(None, (50, 200), Reset::Latest), Start::Fresh(200));
+        assert_eq!(start(Some(100), (150, 200), Reset::Latest), Start::Behind(200));
+        assert_eq!(start(Some(100), (0, 20), Reset::Latest), Start::Behind(0));
+        let gap = Gap { topic: "t".into(), partition: 1, from: 100, to: 150 };
+        assert_eq!(gap.offsets(), 50);
+        assert!(gap.to_string().starts_with("gap: t/1: offsets 100 to 149 "));
+        assert_eq!(Gap { to: 0, ..gap }.offsets(), 0);
+    }
 
     #[test]
     fn a_topic_that_is_compacted_and_deletes_does_both() {

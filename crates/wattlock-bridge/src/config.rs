@@ -16,10 +16,11 @@ pub struct Config {
     /// The consumer group: its members share the partitions.
     pub group: String,
     /// This member's name, unique in the group and the same after a restart, so that what a killed predecessor left
-    /// open is settled at once. Without one a name is drawn.
+    /// open is settled at once, and its partitions are. Without one a name is drawn.
     pub instance: Option<String>,
     /// librdkafka's settings, for reading and writing: brokers, TLS, SASL and whatever else.
-    pub kafka: BTreeMap<String, Setting>,
+    #[serde(deserialize_with = "settings")]
+    pub kafka: BTreeMap<String, String>,
     /// Where keys are, for whom, and whose are taken.
     pub keys: Option<Keys>,
     /// What a transaction takes.
@@ -28,8 +29,15 @@ pub struct Config {
     /// What is held in memory of records on their way, in bytes.
     #[serde(default = "window")]
     pub window: usize,
-    /// Where counters are served: `127.0.0.1:9193`.
+    /// Where counters are served: a path, for a socket of this user's, or an address of this machine's own
+    /// (`127.0.0.1:9193`).
     pub status: Option<String>,
+    /// Whether `status` may be an address that other machines reach.
+    #[serde(default)]
+    pub status_public: bool,
+    /// What follows if records of a source are gone before they were read.
+    #[serde(default)]
+    pub on_gap: OnGap,
     /// What is copied.
     #[serde(rename = "topic")]
     pub topics: Vec<Topic>,
@@ -39,26 +47,78 @@ fn window() -> usize {
     64 << 20
 }
 
-/// A setting of librdkafka, however TOML writes it.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-pub enum Setting {
-    /// Text.
-    Text(String),
-    /// A number.
-    Number(i64),
-    /// A flag.
-    Flag(bool),
+/// librdkafka's settings, however TOML writes a value. Serde's own message for a value of another kind names no setting.
+fn settings<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let table = toml::Table::deserialize(from)?;
+    let one = |(name, value): (String, toml::Value)| match value {
+        toml::Value::String(text) => Ok((name, text)),
+        toml::Value::Integer(number) => Ok((name, number.to_string())),
+        toml::Value::Float(number) => Ok((name, number.to_string())),
+        toml::Value::Boolean(flag) => Ok((name, flag.to_string())),
+        other => Err(serde::de::Error::custom(not_a_setting(&name, &other))),
+    };
+    table.into_iter().map(one).collect()
 }
 
-impl std::fmt::Display for Setting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Setting::Text(text) => f.write_str(text),
-            Setting::Number(number) => number.fmt(f),
-            Setting::Flag(flag) => flag.fmt(f),
+/// What is wrong with a value of `[kafka]`, and how it is written.
+fn not_a_setting(name: &str, value: &toml::Value) -> String {
+    match value {
+        // An unquoted name with dots makes tables.
+        toml::Value::Table(table) if !table.is_empty() => {
+            let (mut name, mut value) = (name.to_owned(), value);
+            while let Some((first, inner)) = value.as_table().and_then(|table| table.iter().next()) {
+                name = format!("{name}.{first}");
+                value = inner;
+            }
+            let secret =
+                ["password", "secret", "token", "pem", "jaas"].iter().any(|word| name.contains(word));
+            let example = match value {
+                _ if secret => "\"...\"".to_owned(),
+                toml::Value::Array(all) => listed(all),
+                value => value.to_string(),
+            };
+            format!("kafka: {name}: the name needs quotes, since it has a dot: \"{name}\" = {example}")
         }
+        toml::Value::Array(all) => format!(
+            "kafka: {name}: one text is expected, with commas between several: \"{name}\" = {}",
+            listed(all)
+        ),
+        _ => format!("kafka: {name}: a text, a number, true or false is expected: \"{name}\" = \"...\""),
     }
+}
+
+/// The elements of a list as one text, in the form of TOML.
+fn listed(all: &[toml::Value]) -> String {
+    let text = |one: &toml::Value| one.as_str().map_or_else(|| one.to_string(), str::to_owned);
+    toml::Value::String(all.iter().map(text).collect::<Vec<_>>().join(",")).to_string()
+}
+
+/// What follows if records of a source are gone before they were read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnGap {
+    /// They are told and counted, and reading goes on behind them.
+    #[default]
+    GoOn,
+    /// The bridge ends in front of them.
+    Stop,
+}
+
+/// Where reading begins without a committed offset, or with one that is gone: librdkafka's `auto.offset.reset`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reset {
+    /// At the first record.
+    Earliest,
+    /// Behind the last.
+    Latest,
+    /// Nowhere: the bridge ends.
+    Error,
+}
+
+/// Letters of `group.instance.id` that brokers take.
+fn is_instance(name: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..250).contains(&name.len()) && name.bytes().all(letter) && name != "." && name != ".."
 }
 
 /// Where keys are, for whom, and whose are taken.
@@ -260,6 +320,9 @@ impl Config {
                 *file = folder.join(&*file);
             }
         }
+        if let Some(path) = config.status.as_mut().filter(|address| address.contains('/')) {
+            *path = folder.join(&*path).to_str().context("status: the path is no text")?.to_owned();
+        }
         Ok(config)
     }
 
@@ -277,6 +340,8 @@ impl Config {
         if self.group.is_empty() {
             bail!("group: a name");
         }
+        self.named()?;
+        self.reset()?;
         if let Some(name) = self.kafka.keys().find(|name| OURS.contains(&name.as_str())) {
             bail!("kafka: {name} is set by the bridge");
         }
@@ -324,6 +389,36 @@ impl Config {
             bail!("topic {dead}: for records that do not open and for others");
         }
         self.trusted().map(|_| ())
+    }
+
+    /// Whether this member's name is one that brokers take.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn named(&self) -> Result<()> {
+        match &self.instance {
+            Some(name) if !is_instance(name) => {
+                bail!(
+                    "instance: \"{name}\": 1 to 249 letters, digits, dots, underscores and hyphens are expected"
+                )
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where reading begins without an offset.
+    ///
+    /// # Errors
+    /// A word that librdkafka does not know.
+    pub fn reset(&self) -> Result<Reset> {
+        match self.kafka.get("auto.offset.reset").map(String::as_str) {
+            None | Some("smallest" | "earliest" | "beginning") => Ok(Reset::Earliest),
+            Some("largest" | "latest" | "end") => Ok(Reset::Latest),
+            Some("error") => Ok(Reset::Error),
+            Some(other) => {
+                bail!("kafka: auto.offset.reset: \"{other}\": earliest, latest or error is expected")
+            }
+        }
     }
 
     fn validate_topic(&self, topic: &Topic) -> Result<()> {
@@ -407,11 +502,36 @@ mod tests {
             ("recipients =", "trust = [\"me\"]\nrecipients =", "trust"),
             ("group = \"g\"", "group = \"g\"\nwindow = 1000", "window"),
             ("group = \"g\"", "group = \"g\"\ntransaction = { records = 2097153 }", "at most 2097152"),
+            ("group = \"g\"", "group = \"g\"\ninstance = \"a b\"", "instance: \"a b\""),
+            ("group = \"g\"", "group = \"g\"\non_gap = \"ignore\"", "on_gap"),
+            ("\"socket.keepalive.enable\" = true", "\"auto.offset.reset\" = \"first\"", "auto.offset.reset"),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let error = Config::parse(&GOOD.replacen(from, to, 1)).expect_err(to);
             assert!(format!("{error:#}").contains(said), "{error:#}");
         }
+    }
+
+    #[test]
+    fn a_value_of_kafka_that_is_none_is_named_with_an_example() {
+        let quoted = "\"bootstrap.servers\" = \"127.0.0.1:9092\"";
+        for (line, said) in [
+            ("bootstrap.servers = \"k:9092\"", "\"bootstrap.servers\" = \"k:9092\""),
+            ("bootstrap.servers = [\"k1:9\", \"k2:9\"]", "\"bootstrap.servers\" = \"k1:9,k2:9\""),
+            ("\"bootstrap.servers\" = [\"k1:9\", \"k2:9\"]", "\"bootstrap.servers\" = \"k1:9,k2:9\""),
+            ("sasl.password = \"hidden\"", "\"sasl.password\" = \"...\""),
+            ("reconnect.backoff.max.ms = 500", "\"reconnect.backoff.max.ms\" = 500"),
+            ("acks = 1979-05-27", "\"acks\" = \"...\""),
+        ] {
+            let error = format!("{:#}", Config::parse(&GOOD.replace(quoted, line)).expect_err(line));
+            assert!(
+                error.contains(said) && error.contains("kafka: ") && !error.contains("untagged"),
+                "{error}"
+            );
+            assert!(!error.contains("hidden"), "{error}");
+        }
+        let floating = Config::parse(&GOOD.replace(quoted, &format!("{quoted}\n\"statistics\" = 1.5")));
+        assert_eq!(floating.expect("a number").kafka["statistics"], "1.5");
     }
 
     #[test]

@@ -3,31 +3,40 @@
 //! A program of its own because it contains librdkafka; `wattlock stream bridge` runs it.
 //!
 //! [`work`] seals and opens and knows no client. [`member`] reads, writes and commits. [`shelf`] keeps keys in a topic.
+//! [`verdict`] sorts errors.
 #![forbid(unsafe_code)]
+// A panic for a log that cannot be written would end the bridge, in librdkafka's threads by an abort.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod cluster;
 mod config;
 mod member;
+mod say;
 mod shelf;
 mod status;
+mod verdict;
 mod work;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use rdkafka::producer::{BaseProducer, Producer};
+use rdkafka::TopicPartitionList;
+use rdkafka::consumer::BaseConsumer;
+use rdkafka::producer::BaseProducer;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use wattlock::Runtime;
 use wattlock_stream::keys::{Folder, Shelf};
 use wattlock_stream::record::StreamId;
 
-use cluster::{Admin, Writing};
+use cluster::{Admin, Facts, Starts, Writing};
 use config::{Config, Task};
-use status::Status;
+use shelf::Stop;
+use status::{Door, Status};
 use work::Work;
 
 /// Copy topics of a Kafka cluster, sealing or opening their records, exactly once
@@ -37,7 +46,7 @@ use work::Work;
     version,
     max_term_width = 100,
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  wattlock stream bridge check --config bridge.toml\n  wattlock stream bridge --config bridge.toml\n\nSIGTERM ends the transaction at hand and leaves the group. docs/streams.md says more."
+    after_help = "Examples:\n  wattlock stream bridge check --config bridge.toml\n  wattlock stream bridge --config bridge.toml\n\nSIGTERM, SIGINT and SIGHUP end the transaction at hand and leave the group. docs/streams.md says more."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -101,9 +110,13 @@ fn main() -> ExitCode {
         Some(What::Entries { what, config, folder, ids }) => entries(what, &config, folder, &ids),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            say::finish();
+            ExitCode::SUCCESS
+        }
         Err(error) => {
-            eprintln!("wattlock-bridge: {}", format!("{error:#}").replace(char::is_control, " "));
+            say::line(&format!("{error:#}"));
+            say::finish();
             let stream = error.chain().find_map(|cause| cause.downcast_ref::<wattlock_stream::Error>());
             let files = error.chain().find_map(|cause| cause.downcast_ref::<wattlock_files::Error>());
             let refused = error.chain().find_map(|cause| cause.downcast_ref::<cluster::Refused>());
@@ -120,32 +133,53 @@ fn run(arguments: &Run) -> Result<()> {
     let mut config = Config::read(arguments.config.as_deref().unwrap_or(std::path::Path::new("")))?;
     if arguments.instance.is_some() {
         config.instance.clone_from(&arguments.instance);
+        config.named()?;
     }
     let instance = match &config.instance {
         Some(name) => name.clone(),
         None => drawn()?,
     };
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+    let stop = Stop::default();
+    let hangs_up = (!ignores_hangups()).then_some(SIGHUP);
+    for signal in [SIGTERM, SIGINT].into_iter().chain(hangs_up) {
         // The second one kills.
         signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
     }
-    cluster::reach(&config)?;
+    cluster::reach(&config, &stop)?;
+    if stop.load(Ordering::SeqCst) {
+        return Ok(());
+    }
     let targets = Admin::new(&config)?.targets(&config)?;
+    let batch_max = batch_max(&targets);
     let program = std::env::args().take(2).collect::<Vec<_>>().join(" ");
     let runtime = runtime().program(&program).build()?;
-    let mut work = Work::new(&config, &targets, &runtime)?;
+    let mut work = Work::new(&config, &targets, &runtime, &stop)?;
     let status = Status::new(&config);
-    if let Some(address) = &config.status {
-        status.serve(address)?;
+    if let Some(door) = Door::open(&config)? {
+        status.serve(door)?;
     }
-    let done = member::run(&config, &instance, &mut work, &status, &stop);
+    let done = member::run(&config, &instance, &mut work, &status, batch_max, &stop);
     status.keys(work.keys_made);
     if arguments.json {
-        println!("{}", status.json());
+        let told = say::put(&status.json());
+        done.and(told.map_err(Into::into))
+    } else {
+        done
     }
-    done
+}
+
+/// The largest batch that every topic takes which is written.
+fn batch_max(targets: &[Facts]) -> usize {
+    targets.iter().map(|target| target.message_max).min().unwrap_or(usize::MAX)
+}
+
+/// Whether this program was started to outlive its terminal, as `nohup` does.
+fn ignores_hangups() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0)
 }
 
 /// What is sealed is stored: whatever an engine that is not the CPU computes, the CPU checks, since a wrong result that
@@ -161,33 +195,99 @@ fn drawn() -> Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn check(path: &std::path::Path) -> Result<()> {
+fn check(path: &Path) -> Result<()> {
     let config = Config::read(path)?;
-    cluster::reach(&config)?;
+    drop(Door::open(&config)?);
+    cluster::reach(&config, &AtomicBool::new(false))?;
     let admin = Admin::new(&config)?;
     let targets = admin.targets(&config)?;
+    let mut remarks = 0;
+    let mut remark = |text: String| {
+        remarks += 1;
+        say::put(&text)
+    };
     for (topic, facts) in config.topics.iter().zip(&targets) {
         let times = if facts.keeps_times { "the producer's times are bound" } else { "the broker's times" };
         let times = if topic.task == Task::Seal { times } else { "" };
-        println!("{} -> {}: {:?}, {} partitions {times}", topic.from, topic.to, topic.task, facts.partitions);
+        let (from, to) = (&topic.from, &topic.to);
+        say::put(
+            format!("{from} -> {to}: {:?}, {} partitions {times}", topic.task, facts.partitions).trim_end(),
+        )?;
         if facts.compacted && topic.task == Task::Seal {
-            println!("{} is compacted: equal keys stay equal, so compaction goes on", topic.to);
+            say::put(&format!("{to} is compacted: equal keys stay equal, so compaction goes on"))?;
         }
-        let longest = admin.facts(&topic.from)?.map_or(0, |from| from.message_max);
-        if topic.task == Task::Seal && facts.message_max < longest.saturating_add(GROWS) {
-            let (from, to) = (&topic.from, &topic.to);
-            println!(
-                "{to}: max.message.bytes should be above {from}'s {longest}, since sealing makes records longer"
-            );
+        let Some(source) = admin.facts(from)? else { continue };
+        let grows = if topic.task == Task::Seal { GROWS } else { 0 };
+        if topic.task != Task::Open && facts.message_max < source.message_max.saturating_add(grows) {
+            let longest = source.message_max;
+            remark(format!(
+                "{to}: max.message.bytes should be {longest} as {from}'s{}, or a record may end the bridge",
+                if grows > 0 { format!(" and at least {grows} more for sealing") } else { String::new() }
+            ))?;
+        }
+        for (side, (of, to_max)) in
+            ["before", "after"].iter().zip(source.times_max.iter().zip(facts.times_max))
+        {
+            if facts.keeps_times && *of > to_max {
+                remark(format!(
+                    "{to}: message.timestamp.{side}.max.ms is {to_max} and {from}'s {of}: a record whose time {to} \
+                     refuses stops its partition"
+                ))?;
+            }
+        }
+        if facts.compacted && !source.compacted {
+            remark(format!(
+                "{to} is compacted and {from} is not: a record without a key stops its partition"
+            ))?;
+        }
+    }
+    let limits = [("group.min.session.timeout.ms", true), ("group.max.session.timeout.ms", false)];
+    let session = config.kafka.get("session.timeout.ms").and_then(|text| text.parse().ok()).unwrap_or(45_000);
+    for (name, least) in limits {
+        if let Some(limit) =
+            admin.broker_setting(name).filter(|limit| (session < *limit) == least && session != *limit)
+        {
+            bail!("kafka: session.timeout.ms is {session}, and the brokers' {name} is {limit}");
         }
     }
     let runtime = runtime().telemetry(false).build()?;
-    Work::new(&config, &targets, &runtime).context("keys")?;
-    let mut settings = cluster::settings(&config);
-    settings.set("transactional.id", format!("{}-check-{}", config.group, drawn()?));
-    let writer: BaseProducer<Writing> = settings.create_with_context(Writing::default())?;
-    writer.init_transactions(cluster::ASK).context("a transaction")?;
-    println!("brokers, topics, keys and transactions are in order");
+    let mut work = Work::new(&config, &targets, &runtime, &Stop::default()).context("keys")?;
+    work.stale().context("keys")?;
+    if let Some(folder) = config.keys.as_ref().and_then(|keys| keys.folder.as_ref())
+        && config.topics.iter().any(|topic| topic.task == Task::Seal)
+    {
+        tempfile::tempfile_in(folder).with_context(|| format!("keys: writing to {}", folder.display()))?;
+    }
+    let reader: BaseConsumer = member::reading_settings(&config).create().context("[kafka]")?;
+    let mut all = TopicPartitionList::new();
+    for (topic, facts) in config.topics.iter().zip(&targets) {
+        (0..facts.partitions as i32).for_each(|partition| _ = all.add_partition(&topic.from, partition));
+    }
+    // A broker that has just started has no coordinator of the group yet.
+    let (until, reset) = (Instant::now() + cluster::ASK, config.reset()?);
+    let starts = loop {
+        match Starts::ask(&reader, &all, reset) {
+            Err(error) if Instant::now() < until && verdict::passes(&error) => {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            starts => break starts.context("committed offsets")?,
+        }
+    };
+    if let Some(refusal) = starts.refusal(config.on_gap) {
+        bail!(refusal);
+    }
+    for gap in &starts.gaps {
+        remark(gap.to_string())?;
+    }
+    let id = format!("{}-check-{}", config.group, drawn()?);
+    let writer = member::writing_settings(&config, &id, batch_max(&targets));
+    let writer: BaseProducer<Writing> = writer.create_with_context(Writing::default()).context("[kafka]")?;
+    member::transactions(&writer, &id)?;
+    let order = "brokers, topics, keys and transactions are in order";
+    say::put(&match remarks {
+        0 => order.to_owned(),
+        count => format!("{order}; remarks above: {count}"),
+    })?;
     Ok(())
 }
 
@@ -195,9 +295,9 @@ fn entries(what: Way, path: &std::path::Path, folder: PathBuf, ids: &[StreamId])
     let config = Config::read(path)?;
     let keys = config.keys.as_ref().context("there is no [keys]")?;
     if keys.topic.is_some() {
-        cluster::reach(&config)?;
+        cluster::reach(&config, &AtomicBool::new(false))?;
     }
-    let mut place = shelf::Place::open(&config, keys)?;
+    let mut place = shelf::Place::open(&config, keys, Stop::default())?;
     fs::create_dir_all(&folder)?;
     let mut copy = Folder::open(&folder)?;
     match what {
@@ -207,6 +307,11 @@ fn entries(what: Way, path: &std::path::Path, folder: PathBuf, ids: &[StreamId])
                     copy.put(id, &entry)?;
                 }
             }
+            // For the one who is about to shred: which key may be in use.
+            let names: Vec<_> = config.topics.iter().filter_map(|topic| topic.names_key().ok()?).collect();
+            let names: Vec<_> = names.iter().map(StreamId::to_string).collect();
+            let used = serde_json::json!({ "new_after_seconds": keys.new_after_seconds, "record_keys_under": names });
+            say::put(&used.to_string())?;
         }
         Way::Put => {
             for id in ids {
@@ -221,4 +326,22 @@ fn entries(what: Way, path: &std::path::Path, folder: PathBuf, ids: &[StreamId])
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// `wattlock` shows this page where the bridge is not built.
+    #[test]
+    fn the_page_of_help_is_the_file_beside_the_sources() {
+        let page = Arguments::command().term_width(100).render_long_help().to_string();
+        let kept = include_str!("../help.txt");
+        if page != kept {
+            let _ = fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/help.txt"), &page);
+        }
+        assert_eq!(page, kept, "target/help.txt has the page as it is now");
+    }
 }

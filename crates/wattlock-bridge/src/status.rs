@@ -1,19 +1,30 @@
-//! What was done, counted once it is committed; told on standard error, and to Prometheus if an address is set.
+//! What was done, counted once it is committed; told on standard error, and to Prometheus if a place is set.
+//!
+//! Counters and names of topics are no secret of records, but no one else's business either: they are served to this
+//! machine, or to this user, unless the configuration says otherwise.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write as _;
-use std::io::{Read, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::fs;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::cluster::Gap;
 use crate::config::{Config, Task};
+use crate::say;
 use crate::work::{Count, Done};
 
 /// Lines about records that do not open, in one second; more are only counted.
 const LINES: u32 = 10;
+/// Gaps that are kept with their offsets.
+const GAPS: usize = 100;
 
 #[derive(Default)]
 struct Inner {
@@ -24,6 +35,8 @@ struct Inner {
     keys: u64,
     stops: HashMap<(String, i32), i64>,
     lines: Option<(Instant, u32)>,
+    gaps: VecDeque<Gap>,
+    gap_counts: BTreeMap<(String, i32), (u64, u64)>,
 }
 
 /// A task's name.
@@ -81,6 +94,19 @@ impl Status {
         self.lock().restarts += 1;
     }
 
+    /// Records of a source are gone, and reading goes on behind them.
+    pub fn gap(&self, gap: Gap) {
+        say::line(&gap.to_string());
+        let mut inner = self.lock();
+        let (count, offsets) = inner.gap_counts.entry((gap.topic.clone(), gap.partition)).or_default();
+        *count += 1;
+        *offsets += gap.offsets();
+        if inner.gaps.len() == GAPS {
+            inner.gaps.pop_front();
+        }
+        inner.gaps.push_back(gap);
+    }
+
     /// So many keys were made.
     pub fn keys(&self, made: u64) {
         self.lock().keys = made;
@@ -103,7 +129,7 @@ impl Status {
         inner.lines = Some((since, said + 1));
         if said < LINES {
             let then = if stops { "; the partition stops here" } else { "" };
-            eprintln!("wattlock-bridge: {topic}/{partition}@{offset}: {reason}: {text}{then}");
+            say::line(&format!("{topic}/{partition}@{offset}: {reason}: {text}{then}"));
         }
     }
 
@@ -119,10 +145,15 @@ impl Status {
             )
         };
         let topics: serde_json::Map<_, _> = inner.topics.iter().map(topic).collect();
+        let gap = |gap: &Gap| {
+            let Gap { topic, partition, from, to } = gap;
+            serde_json::json!({ "topic": topic, "partition": partition, "from": from, "to": to })
+        };
+        let gaps: Vec<_> = inner.gaps.iter().map(gap).collect();
         let Inner { transactions, aborted, restarts, keys, .. } = &*inner;
         serde_json::json!({
             "transactions": transactions, "aborted": aborted, "restarts": restarts, "keys_made": keys,
-            "stopped_partitions": inner.stops.len(), "topics": topics,
+            "stopped_partitions": inner.stops.len(), "gaps": gaps, "topics": topics,
         })
         .to_string()
     }
@@ -155,44 +186,229 @@ impl Status {
                 let _ = writeln!(text, "wattlock_bridge_unreadable_total{{{labels}}} {value}");
             }
         }
+        for (name, of) in [("gaps_total", 0), ("gap_offsets_total", 1)] {
+            let _ = writeln!(text, "# TYPE wattlock_bridge_{name} counter");
+            for ((topic, partition), counts) in &inner.gap_counts {
+                let value = if of == 0 { counts.0 } else { counts.1 };
+                let labels = format!("topic=\"{topic}\",partition=\"{partition}\"");
+                let _ = writeln!(text, "wattlock_bridge_{name}{{{labels}}} {value}");
+            }
+        }
         text
     }
 
-    /// Answers whoever asks at this address, one at a time, with Prometheus's text, in a thread of its own.
+    /// Answers at this place, one request at a time, with Prometheus's text, in a thread of its own.
     ///
     /// # Errors
-    /// An address that cannot be listened at.
-    pub fn serve(&self, address: &str) -> Result<()> {
-        let listener = TcpListener::bind(address).with_context(|| format!("status = \"{address}\""))?;
+    /// A thread that the system refuses.
+    pub fn serve(&self, door: Door) -> Result<()> {
         let status = self.clone();
         std::thread::Builder::new().name("status".into()).spawn(move || {
-            for stream in listener.incoming() {
-                match stream {
-                    // A client that goes away harms nobody.
-                    Ok(stream) => _ = status.answer(stream),
+            loop {
+                // A client that disconnects harms nobody.
+                let answered = match &door.listener {
+                    Listener::Tcp(listener) => {
+                        listener.accept().map(|(stream, _)| drop(status.tcp(stream, door.public)))
+                    }
+                    Listener::Unix(listener) => {
+                        listener.accept().map(|(stream, _)| drop(status.unix(stream)))
+                    }
+                };
+                if answered.is_err() {
                     // Without a free descriptor the error comes at once, again and again.
-                    Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                    std::thread::sleep(Duration::from_millis(100));
                 }
             }
         })?;
         Ok(())
     }
 
-    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
-        let patience = Some(Duration::from_secs(1));
-        stream.set_read_timeout(patience)?;
-        stream.set_write_timeout(patience)?;
-        let mut asked = [0; 4096];
-        let len = stream.read(&mut asked)?;
-        let (line, body) = match asked[..len].starts_with(b"GET /metrics ") {
-            true => ("200 OK", self.prometheus()),
-            false => ("404 Not Found", "GET /metrics\n".to_owned()),
+    fn tcp(&self, stream: TcpStream, public: bool) -> io::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        self.answer(&stream, &stream, !public)
+    }
+
+    fn unix(&self, stream: UnixStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        self.answer(&stream, &stream, false)
+    }
+
+    /// Reads a request's head, which is bounded in bytes and in time, and answers it.
+    fn answer(&self, mut from: impl Read, mut to: impl io::Write, local: bool) -> io::Result<()> {
+        let (until, mut head, mut piece) = (Instant::now() + PATIENCE, Vec::new(), [0; 1024]);
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < HEAD_MAX {
+            let len = from.read(&mut piece)?;
+            if len == 0 || Instant::now() > until {
+                break;
+            }
+            head.extend_from_slice(&piece[..len]);
+        }
+        let (line, body) = match head {
+            head if local && !is_own_host(&head) => {
+                ("403 Forbidden", "this host's address or localhost\n".to_owned())
+            }
+            head if head.starts_with(b"GET /metrics ") => ("200 OK", self.prometheus()),
+            _ => ("404 Not Found", "GET /metrics\n".to_owned()),
         };
         let len = body.len();
         let head = format!(
             "HTTP/1.1 {line}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n"
         );
-        stream.write_all(head.as_bytes())?;
-        stream.write_all(body.as_bytes())
+        to.write_all(head.as_bytes())?;
+        to.write_all(body.as_bytes())
+    }
+}
+
+/// How long a client may take for its request.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes of a request's head, at most.
+const HEAD_MAX: usize = 8 << 10;
+
+/// Whether a request's `Host` is an address or `localhost`. A page in a browser whose name was made to point at this
+/// machine (DNS rebinding) has that name there. A client without the header is no browser.
+fn is_own_host(head: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(head);
+    let mut hosts = head.lines().skip(1).filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.trim().eq_ignore_ascii_case("host").then(|| value.trim())
+    });
+    hosts.all(|host| {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() => name,
+            _ => host,
+        };
+        let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+    })
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// Where counters are served.
+pub struct Door {
+    listener: Listener,
+    public: bool,
+}
+
+impl Door {
+    /// Listens at a path, for this user alone, or at an address of this machine's own.
+    ///
+    /// # Errors
+    /// An address that is in use, is none, or that others reach although `status_public` is not set.
+    pub fn open(config: &Config) -> Result<Option<Door>> {
+        let Some(place) = &config.status else { return Ok(None) };
+        let listener = match place.contains('/') {
+            true => socket(Path::new(place)).map(Listener::Unix),
+            false => address(place, config.status_public).map(Listener::Tcp),
+        };
+        let listener = listener.with_context(|| format!("status = \"{place}\""))?;
+        Ok(Some(Door { listener, public: config.status_public }))
+    }
+}
+
+fn address(address: &str, public: bool) -> Result<TcpListener> {
+    let all: Vec<SocketAddr> =
+        address.to_socket_addrs().context("HOST:PORT or a path is expected")?.collect();
+    if let Some(other) = all.iter().find(|one| !one.ip().is_loopback() && !public) {
+        anyhow::bail!(
+            "other machines may reach {}: use 127.0.0.1 or a path, or set status_public = true",
+            other.ip()
+        );
+    }
+    Ok(TcpListener::bind(&all[..])?)
+}
+
+/// A socket that this user alone may connect to. One that a predecessor left is replaced, one in use is not.
+fn socket(path: &Path) -> Result<UnixListener> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => anyhow::bail!("there is a file that is no socket"),
+        Ok(_) if UnixStream::connect(path).is_ok() => {
+            return Err(io::Error::from(io::ErrorKind::AddrInUse).into());
+        }
+        Ok(_) => fs::remove_file(path)?,
+        Err(_) => {}
+    }
+    // Nobody may connect between its making and its mode: it gets its name when it has both.
+    let made = path.with_extension(format!("{}.new", std::process::id()));
+    let listener = UnixListener::bind(&made)?;
+    let named =
+        fs::set_permissions(&made, fs::Permissions::from_mode(0o600)).and_then(|()| fs::rename(&made, path));
+    if let Err(error) = named {
+        let _ = fs::remove_file(&made);
+        return Err(error.into());
+    }
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(request: &str, local: bool) -> String {
+        let mut answer = Vec::new();
+        Status::default().answer(request.as_bytes(), &mut answer, local).expect("it is written");
+        String::from_utf8(answer).expect("text")
+    }
+
+    #[test]
+    fn a_page_that_rebinds_its_name_gets_no_counters() {
+        for (host, code) in [
+            ("127.0.0.1:9193", 200),
+            ("localhost:9193", 200),
+            ("LOCALHOST", 200),
+            ("[::1]:9193", 200),
+            ("evil.example:9193", 403),
+            ("127.0.0.1.evil.example", 403),
+            ("localhost.evil.example:9193", 403),
+            ("127.0.0.1\r\nhost: evil.example", 403),
+            ("", 403),
+        ] {
+            let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            assert!(asked(&request, true).starts_with(&format!("HTTP/1.1 {code} ")), "{host}");
+            assert!(asked(&request, false).starts_with("HTTP/1.1 200 "), "{host}");
+        }
+        assert!(asked("GET /metrics HTTP/1.0\r\n\r\n", true).starts_with("HTTP/1.1 200 "));
+        assert!(asked("POST /metrics HTTP/1.0\r\n\r\n", true).starts_with("HTTP/1.1 404 "));
+    }
+
+    #[test]
+    fn a_request_has_a_bound() {
+        // More is not read, and what has no end is not waited for.
+        let endless = io::repeat(b'a');
+        let mut answer = Vec::new();
+        Status::default().answer(endless, &mut answer, true).expect("it is written");
+        assert!(answer.starts_with(b"HTTP/1.1 404 "));
+    }
+
+    #[test]
+    fn counters_are_for_this_machine_unless_the_configuration_says_otherwise() {
+        assert!(address("127.0.0.1:0", false).is_ok() && address("0.0.0.0:0", true).is_ok());
+        for wrong in ["0.0.0.0:0", "[::]:0"] {
+            let said = format!("{:#}", address(wrong, false).expect_err(wrong));
+            assert!(said.contains("status_public"), "{said}");
+        }
+        for wrong in ["here", "", "127.0.0.1", "127.0.0.1:99999"] {
+            let said = format!("{:#}", address(wrong, false).expect_err(wrong));
+            assert!(said.contains("HOST:PORT"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_socket_is_this_users_and_a_predecessors_is_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("status");
+        let first = socket(&path).expect("it is free");
+        let mode = fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(socket(&path).is_err(), "it is in use");
+        drop(first);
+        assert!(socket(&path).is_ok());
+        fs::write(folder.path().join("file"), "precious").expect("it is written");
+        assert!(socket(&folder.path().join("file")).is_err());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It knows no client: records come as slices and go to a [`Sink`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -10,15 +10,15 @@ use wattlock::{Dispatcher, Runtime};
 use wattlock_files::age::NoCallbacks;
 use wattlock_files::keys::{Recipients, identities};
 use wattlock_files::{Opener, Sealer};
-use wattlock_stream::keys::{Keys, Unlocked};
+use wattlock_stream::keys::{Keys, Shelf, Unlocked};
 use wattlock_stream::names::RecordNames;
-use wattlock_stream::record::{PROOF, Place, Record, RecordOpener, RecordSealer, Shape};
+use wattlock_stream::record::{PROOF, Place, Record, RecordOpener, RecordSealer, Shape, StreamId};
 use wattlock_stream::trust::Signer;
 use wattlock_stream::{Error, Header};
 
 use crate::cluster::Facts;
 use crate::config::{self, Config, Task, Topic, Unreadable};
-use crate::shelf;
+use crate::shelf::{self, Stop};
 
 /// When a record was made, or came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,8 @@ impl<'a> Incoming<'a> {
 
 /// A record to write.
 pub struct Outgoing<'a> {
+    /// Where it was read.
+    pub offset: i64,
     /// Its key.
     pub key: Option<&'a [u8]>,
     /// Its value.
@@ -106,11 +108,15 @@ pub struct Done {
     pub unreadable: Vec<(i64, &'static str, String)>,
     /// The offset in front of which the partition stops; its reason is the last of the unreadable.
     pub stopped: Option<i64>,
+    /// The offset of the first record that was left for the next share.
+    pub more: Option<i64>,
 }
 
 /// The key that seals now.
 struct Current {
     sealer: RecordSealer,
+    /// Its entry as it was made. Another one, or none, ends the key's use.
+    entry: Vec<u8>,
     since: Instant,
     bytes: u64,
 }
@@ -119,7 +125,7 @@ struct Current {
 struct Route {
     topic: Topic,
     keeps_times: bool,
-    names: Option<RecordNames>,
+    names: Option<(StreamId, RecordNames)>,
     current: Option<Current>,
 }
 
@@ -131,6 +137,10 @@ pub struct Work {
     signer: Option<Signer>,
     new_after: (Duration, u64),
     crypto: Dispatcher,
+    /// Records that brokers do not take: the offset, and why. Their partitions stop in front of them.
+    refused: HashMap<(usize, i32), (i64, String)>,
+    /// Where the next share of a partition ends, to find the record that brokers do not take.
+    bounds: HashMap<(usize, i32), i64>,
     /// Keys that were made.
     pub keys_made: u64,
 }
@@ -156,7 +166,7 @@ impl Work {
     ///
     /// # Errors
     /// Keys that cannot be read.
-    pub fn new(config: &Config, targets: &[Facts], runtime: &Runtime) -> Result<Work> {
+    pub fn new(config: &Config, targets: &[Facts], runtime: &Runtime, stop: &Stop) -> Result<Work> {
         let mut crypto = runtime.dispatcher();
         let (mut opener, mut sealer, mut signer, mut new_after) =
             (None, None, None, (Duration::MAX, u64::MAX));
@@ -166,7 +176,7 @@ impl Work {
                 let file = zeroize::Zeroizing::new(file(path)?);
                 all.extend(identities(&file, NoCallbacks).with_context(|| path.display().to_string())?);
             }
-            let entries = Keys::new(shelf::Place::open(config, keys)?);
+            let entries = Keys::new(shelf::Place::open(config, keys, stop.clone())?);
             let entries = match config.trusted()? {
                 Some(trusted) => entries.trusting(trusted),
                 None => entries,
@@ -187,12 +197,62 @@ impl Work {
                 let unlocked = opener.keys();
                 let key = unlocked.keys.find(id, &unlocked.opener, &mut crypto)?;
                 let key = key.ok_or(Error::NoKey(id)).context("record_keys_under")?;
-                names = Some(RecordNames::new(&key, topic.bound(), &mut crypto)?);
+                names = Some((id, RecordNames::new(&key, topic.bound(), &mut crypto)?));
             }
             let (topic, keeps_times) = (topic.clone(), target.keeps_times);
             routes.push(Route { topic, keeps_times, names, current: None });
         }
-        Ok(Work { routes, opener, readers: sealer, signer, new_after, crypto, keys_made: 0 })
+        let (refused, bounds) = (HashMap::new(), HashMap::new());
+        Ok(Work { routes, opener, readers: sealer, signer, new_after, crypto, refused, bounds, keys_made: 0 })
+    }
+
+    /// Whether a key that seals now was shredded or rewrapped: its entry is gone, or another. It is used no more, and
+    /// nothing that was sealed under it since the last time this was asked may be committed.
+    ///
+    /// # Errors
+    /// Entries that cannot be read; [`Error::NoKey`] for a key of record keys, in whose place there is no other.
+    pub fn stale(&mut self) -> Result<bool, Error> {
+        let Some(opener) = &mut self.opener else { return Ok(false) };
+        // A reader keeps the keys that it has.
+        if self.routes.iter().all(|route| route.topic.task != Task::Seal) {
+            return Ok(false);
+        }
+        let mut stale = false;
+        let shelf = opener.keys().keys.shelf();
+        shelf.refresh()?;
+        for route in self.routes.iter_mut().filter(|route| route.topic.task == Task::Seal) {
+            if let Some(current) = &route.current
+                && shelf.get(current.sealer.id())?.as_ref() != Some(&current.entry)
+            {
+                route.current = None;
+                stale = true;
+            }
+            if let Some((id, _)) = &route.names
+                && shelf.get(*id)?.is_none()
+            {
+                return Err(Error::NoKey(*id));
+            }
+        }
+        Ok(stale)
+    }
+
+    /// Brokers refused these records of a partition, in the order of their offsets. They refuse a batch for one record
+    /// and do not say for which: of several, half come again alone. The partition stops in front of a single one.
+    pub fn refuse(&mut self, part: (usize, i32), offsets: &[i64], why: String) {
+        match offsets {
+            [] => {}
+            [offset] => _ = self.refused.insert(part, (*offset, why)),
+            several => _ = self.bounds.insert(part, several[several.len() / 2]),
+        }
+    }
+
+    /// Tries a partition's record again that was refused, alone; whether there was one.
+    pub fn forgive(&mut self, part: (usize, i32)) -> bool {
+        let forgiven = self.refused.remove(&part);
+        if let Some((offset, _)) = forgiven {
+            self.bounds.insert(part, offset + 1);
+        }
+        forgiven.is_some()
     }
 
     /// The route of a topic that is read.
@@ -204,12 +264,34 @@ impl Work {
     ///
     /// # Errors
     /// [`Trouble`]: then nothing of it counts.
-    pub fn run<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
-        match self.routes[share.route].topic.task {
-            Task::Copy => self.copy(share, sink),
-            Task::Seal => self.seal(share, sink),
-            Task::Open => self.open(share, sink),
+    pub fn run<S: Sink>(&mut self, mut share: Share<'_>, sink: &mut S) -> Outcome<S> {
+        let (mut refused, part) = (None, (share.route, share.partition));
+        let mut more = None;
+        if let Some(bound) = self.bounds.remove(&part)
+            && let Some(at) =
+                share.records.iter().position(|record| record.offset >= bound).filter(|at| *at > 0)
+        {
+            more = Some(share.records[at].offset);
+            share.records = &share.records[..at];
         }
+        if let Some((offset, why)) = self.refused.get(&part)
+            && let Some(at) = share.records.iter().position(|record| record.offset == *offset)
+        {
+            refused = Some((*offset, why.clone()));
+            share.records = &share.records[..at];
+        }
+        let mut done = match self.routes[share.route].topic.task {
+            _ if share.records.is_empty() => Done::default(),
+            Task::Copy => self.copy(share, sink)?,
+            Task::Seal => self.seal(share, sink)?,
+            Task::Open => self.open(share, sink)?,
+        };
+        if let Some((offset, why)) = refused.filter(|_| done.stopped.is_none()) {
+            done.unreadable.push((offset, "refused", why));
+            done.stopped = Some(offset);
+        }
+        done.more = more;
+        Ok(done)
     }
 
     fn copy<S: Sink>(&mut self, share: Share<'_>, sink: &mut S) -> Outcome<S> {
@@ -219,7 +301,7 @@ impl Work {
         for record in records {
             let headers = record.headers.as_deref().unwrap_or_default();
             let (key, value, time) = (record.key, record.value, time(record.time));
-            let whole = Outgoing { key, value, time, headers };
+            let whole = Outgoing { offset: record.offset, key, value, time, headers };
             sink.put(&topic.to, partition, &whole).map_err(Trouble::Sink)?;
             done.count(record);
         }
@@ -241,7 +323,7 @@ impl Work {
         let Route { topic, keeps_times, names, current, .. } = &self.routes[route];
         let Some(Current { sealer, .. }) = current else { return Err(Trouble::Failed(NO_KEYS)) };
         let keys: Vec<Option<&[u8]>> = records.iter().map(|record| record.key).collect();
-        let hidden = names.as_ref().map(|names| names.hide(&keys, &mut self.crypto)).transpose();
+        let hidden = names.as_ref().map(|(_, names)| names.hide(&keys, &mut self.crypto)).transpose();
         let hidden = hidden.map_err(Trouble::Failed)?;
         let key = |number: usize| match &hidden {
             Some(hidden) => hidden[number].as_deref(),
@@ -268,7 +350,7 @@ impl Work {
             }
             let time = plain.timestamp.unwrap_or_else(|| time(record.time));
             let value = record.value.map(|_| bytes);
-            let whole = Outgoing { key: plain.key, value, time, headers: &headers };
+            let whole = Outgoing { offset: record.offset, key: plain.key, value, time, headers: &headers };
             sink.put(&topic.to, partition, &whole).map_err(Trouble::Sink)?;
             done.count(record);
         }
@@ -292,7 +374,8 @@ impl Work {
             keys.new_key(route.topic.bound(), readers, self.signer.as_ref(), &mut self.crypto)?;
         let clear_headers = route.topic.clear_headers.clone();
         sealer.shape = Shape { clear_headers, compress: route.topic.compress };
-        route.current = Some(Current { sealer, since: Instant::now(), bytes });
+        let entry = keys.shelf().get(sealer.id())?.ok_or(Error::NoKey(sealer.id()))?;
+        route.current = Some(Current { sealer, entry, since: Instant::now(), bytes });
         self.keys_made += 1;
         Ok(())
     }
@@ -315,7 +398,7 @@ impl Work {
         let place = Place { topic: topic.bound(), partition: partition as u32 };
         let mut opened = opener.open_batch(place, &sealed, &mut self.crypto);
         let keys: Vec<Option<&[u8]>> = records.iter().map(|record| record.key).collect();
-        let shown = names.as_ref().map(|names| names.show(&keys, &mut self.crypto));
+        let shown = names.as_ref().map(|(_, names)| names.show(&keys, &mut self.crypto));
         let mut done = Done::default();
         for (number, record) in records.iter().enumerate() {
             let key = match &shown {
@@ -330,7 +413,7 @@ impl Work {
             match opened {
                 Ok((opened, key, headers)) => {
                     let (value, time) = (opened.value, time(record.time));
-                    let whole = Outgoing { key, value, time, headers: &headers };
+                    let whole = Outgoing { offset: record.offset, key, value, time, headers: &headers };
                     sink.put(&topic.to, partition, &whole).map_err(Trouble::Sink)?;
                     done.count(record);
                 }
@@ -399,7 +482,7 @@ fn put_dead<S: Sink>(
     headers.push(Header { name: "wattlock-error", value: Some(reason.as_bytes()) });
     headers.push(Header { name: "wattlock-source", value: Some(source.as_bytes()) });
     let (key, value, time) = (record.key, record.value, time(record.time));
-    sink.put(topic, -1, &Outgoing { key, value, time, headers: &headers })
+    sink.put(topic, -1, &Outgoing { offset: record.offset, key, value, time, headers: &headers })
 }
 
 /// A record's time as it is written. librdkafka takes 0 for now, so the first millisecond of 1970 becomes the second.
@@ -470,9 +553,10 @@ mod tests {
             compacted: false,
             deletes: false,
             message_max: 1 << 20,
+            times_max: [i64::MAX; 2],
         };
         let runtime = Runtime::builder().telemetry(false).build().unwrap();
-        Work::new(&Config::parse(&text).unwrap(), &[target], &runtime).unwrap()
+        Work::new(&Config::parse(&text).unwrap(), &[target], &runtime, &Stop::default()).unwrap()
     }
 
     fn incoming<'a>(offset: i64, headers: Option<Vec<Header<'a>>>) -> Incoming<'a> {
@@ -497,6 +581,81 @@ mod tests {
             }
             let done = work.run(share(&records[2..]), &mut sink).ok().unwrap();
             assert_eq!((done.stopped, sink.len()), (None, 2));
+        }
+    }
+
+    /// Brokers that take a whole share or nothing of it: the record that they refuse is found, and no other is left out.
+    #[test]
+    fn a_record_that_brokers_refuse_is_found_and_its_partition_stops_in_front_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let records: Vec<_> = (0..100).map(|offset| incoming(3 * offset, Some(Vec::new()))).collect();
+        for bad in [0, 3, 51, 150, 294, 297] {
+            let mut work = work("copy", folder.path());
+            let (mut from, mut aborted) = (0, 0);
+            let stopped = loop {
+                let mut sink = Vec::new();
+                let done = work.run(share(&records[from..]), &mut sink).ok().unwrap();
+                let sent: Vec<i64> =
+                    records[from..][..sink.len()].iter().map(|record| record.offset).collect();
+                if sent.contains(&bad) {
+                    aborted += 1;
+                    work.refuse((0, 0), &sent, "late".into());
+                    continue;
+                }
+                from += sent.len();
+                if done.stopped.is_some() {
+                    assert_eq!(done.unreadable, [(bad, "refused", "late".into())]);
+                    break done.stopped;
+                }
+                assert_eq!(
+                    done.more,
+                    records.get(from).map(|record| record.offset),
+                    "nothing is passed over"
+                );
+            };
+            assert_eq!((stopped, from as i64 * 3), (Some(bad), bad));
+            assert!(aborted <= 14, "twice the logarithm: {aborted}");
+            // Tried again, it comes alone, and then the others.
+            assert!(work.forgive((0, 0)) && !work.forgive((0, 0)));
+            let mut sink = Vec::new();
+            let done = work.run(share(&records[from..]), &mut sink).ok().unwrap();
+            assert_eq!((done.stopped, sink.len()), (None, 1));
+            assert_eq!(done.more, records.get(from + 1).map(|record| record.offset));
+        }
+    }
+
+    /// The key's entry, of which there is one.
+    fn entry(folder: &std::path::Path) -> std::path::PathBuf {
+        let mut all: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+
+    #[test]
+    fn a_key_that_was_shredded_or_rewrapped_seals_no_more() {
+        for changed in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let (mut work, mut sink) = (work("seal", folder.path()), Vec::new());
+            let records = [incoming(7, Some(Vec::new()))];
+            assert!(!work.stale().unwrap(), "nothing was sealed");
+            for _ in 0..2 {
+                work.run(share(&records), &mut sink).ok().unwrap();
+                assert!(!work.stale().unwrap());
+            }
+            assert_eq!(work.keys_made, 1);
+            let entry = entry(folder.path());
+            if changed {
+                std::fs::write(&entry, "another").unwrap()
+            } else {
+                std::fs::remove_file(&entry).unwrap()
+            }
+            assert!(work.stale().unwrap());
+            assert!(!work.stale().unwrap(), "it is used no more");
+            work.run(share(&records), &mut sink).ok().unwrap();
+            assert_eq!(work.keys_made, 2);
+            let name = |value: &Option<Vec<u8>>| value.as_ref().unwrap()[1..17].to_vec();
+            assert_eq!(name(&sink[0]), name(&sink[1]));
+            assert_ne!(name(&sink[1]), name(&sink[2]));
         }
     }
 }

@@ -39,6 +39,15 @@ const CASES: &[(&str, Case)] = &[
     ("a_configuration_is_checked_against_the_brokers", checked),
     ("brokers_are_reached_by_tls_and_sasl_and_a_refusal_is_one_line", logins),
     ("rewrapped_and_shredded_keys_have_their_effect", rewrapped),
+    ("a_log_that_cannot_be_written_ends_nothing", logs),
+    ("nothing_is_sealed_under_a_key_that_was_shredded", shredded),
+    ("a_sealer_waits_for_a_topic_of_keys_that_is_gone_and_says_so", keys_gone),
+    ("a_gap_of_a_source_is_told_and_counted_or_ends_the_bridge", gaps),
+    ("a_record_that_its_topic_refuses_stops_its_partition_and_is_named", refused),
+    ("a_record_that_is_too_large_is_named_and_small_ones_are_none_together", too_large),
+    ("a_partition_that_the_target_lacks_is_named_and_goes_on_when_it_is_there", lacking),
+    ("what_brokers_refuse_for_good_ends_start_and_check_with_its_setting", settings_refused),
+    ("a_named_member_goes_on_after_a_kill_and_leaves_at_a_signal", named),
 ];
 
 /// Run by name only: it prints figures.
@@ -895,4 +904,475 @@ fn end(broker: &Broker, topic: &str, partition: i32) -> i64 {
     use rdkafka::consumer::{BaseConsumer, Consumer};
     let reader: BaseConsumer = broker.settings().set("group.id", "ends").create().unwrap();
     reader.fetch_watermarks(topic, partition, Duration::from_secs(20)).unwrap().1
+}
+
+/// A file that brokers' programs cannot write to, as standard error.
+fn logs(broker: &Broker) {
+    let desk = Desk::new();
+    let [plain, sealed, _] = three(broker, "logs", 1);
+    let seal = |name: &str| {
+        desk.config(name, &broker.address(), "folder = \"keys\"", &topic(&plain, &sealed, "seal", ""))
+    };
+    let shell = |line: &str| {
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", line])
+            .env("BRIDGE", env!("CARGO_BIN_EXE_wattlock-bridge"))
+            .current_dir(&desk.dir);
+        command
+    };
+    let missing = desk.path("missing.toml");
+    let (missing, there) = (missing.display(), seal("logs-check"));
+    let there = there.display();
+    for (kind, aside) in [("full", "2>/dev/full"), ("closed", "2>&-"), ("broken", "2> >(exec true)")] {
+        for (arguments, code) in [
+            (format!("--config {missing}"), 1),
+            (format!("check --config {missing}"), 1),
+            (format!("entries get --config {missing} --folder there"), 1),
+            (format!("check --config {there}"), 0),
+            ("--help".to_owned(), 0),
+            ("--nonsense".to_owned(), 2),
+        ] {
+            let ended = shell(&format!("exec \"$BRIDGE\" {arguments} {aside}")).output().unwrap();
+            assert_eq!(ended.status.code(), Some(code), "{kind}: {arguments}: {ended:?}");
+        }
+    }
+    // What was asked for and cannot be written is an error, and no panic.
+    for (aside, code) in [(">/dev/full", 43), ("> >(exec true)", 44)] {
+        let line = format!("trap '' PIPE; sleep .2; exec \"$BRIDGE\" check --config {there} {aside}");
+        assert_eq!(shell(&line).status().unwrap().code(), Some(code), "{aside}");
+    }
+    // The broker's end is a line of librdkafka's threads.
+    let mut bridges = Vec::new();
+    for (number, aside) in
+        ["2>/dev/full", "2>&-", "2> >(exec true >/dev/null)", "2> >(exec sleep 100 >/dev/null)"]
+            .iter()
+            .enumerate()
+    {
+        let config = seal(&format!("logs-{number}"));
+        let line = format!("exec \"$BRIDGE\" --json --config {} {aside}", config.display());
+        bridges.push(Bridge(Some(shell(&line).stdout(std::process::Stdio::piped()).spawn().unwrap())));
+    }
+    let writer = broker.writer();
+    send(&writer, &plain, 0, &Rec::new("k", "before", 1_700_000_000_000));
+    settle(&writer);
+    broker.read_until(&sealed, 1, bridges.len());
+    broker.kill();
+    std::thread::sleep(Duration::from_secs(2));
+    broker.again();
+    let writer = broker.writer();
+    send(&writer, &plain, 0, &Rec::new("k", "after", 1_700_000_000_000));
+    settle(&writer);
+    broker.read_until(&sealed, 1, 2 * bridges.len());
+    bridges.iter_mut().for_each(|bridge| _ = bridge.stop());
+}
+
+/// The name of the key of a sealed record.
+fn key_of(record: &Rec) -> String {
+    hex(&record.value.as_ref().unwrap()[1..17])
+}
+
+fn shredded(broker: &Broker) {
+    for place in ["program", "tombstone", "rewrap", "folder"] {
+        let desk = Desk::new();
+        let [plain, sealed, opened] = three(broker, &format!("shred.{place}"), 1);
+        let topic_of_keys = format!("shred.{place}.keys");
+        let keys = match place {
+            "folder" => "folder = \"keys\"".to_owned(),
+            _ => format!("topic = \"{topic_of_keys}\""),
+        };
+        let name = |what: &str| format!("shred-{place}-{what}");
+        let seal = desk.config(&name("seal"), &broker.address(), &keys, &topic(&plain, &sealed, "seal", ""));
+        let mut sealing = Bridge::start(&seal, "s");
+        let writer = broker.writer();
+        let write = |value: &str| {
+            send(&writer, &plain, 0, &Rec::new("k", value, 1_700_000_000_000));
+            settle(&writer);
+        };
+        write("old");
+        let old = key_of(&broker.read_until(&sealed, 1, 1)[0][0]);
+        let folder = desk.path("entries");
+        let entries = |what: &str| {
+            let mut command = program();
+            command.args(["entries", what, "--config"]).arg(&seal).arg("--folder").arg(&folder);
+            let ids = if what == "get" { None } else { Some(&old) };
+            assert!(command.args(ids).output().unwrap().status.success());
+        };
+        match place {
+            "program" => entries("remove"),
+            "folder" => fs::remove_file(desk.path("keys").join(format!("{old}.key"))).unwrap(),
+            "rewrap" => {
+                entries("get");
+                let crypto = &mut wattlock::Runtime::builder().telemetry(false).build().unwrap().dispatcher();
+                let identity = fs::read(desk.path("key.txt")).unwrap();
+                let identity =
+                    wattlock_files::keys::identities(&identity, wattlock_files::age::NoCallbacks).unwrap();
+                let new = wattlock_files::Sealer::new(vec![Box::new(desk.identity.to_public())]).unwrap();
+                let mut copy = Keys::new(Folder::open(&folder).unwrap());
+                let id = old.parse().unwrap();
+                copy.rewrap(id, &wattlock_files::Opener::new(identity), &new, crypto).unwrap();
+                entries("put");
+            }
+            // The topic then ends with a transaction's marker, which is no record.
+            _ => {
+                let settings = &mut broker.settings();
+                let by_hand: rdkafka::producer::BaseProducer =
+                    settings.set("transactional.id", "by-hand").create().unwrap();
+                by_hand.init_transactions(Duration::from_secs(60)).unwrap();
+                by_hand.begin_transaction().unwrap();
+                let tombstone = Rec { value: None, ..Rec::new(old.clone(), "", 1_700_000_000_000) };
+                send(&by_hand, &topic_of_keys, 0, &tombstone);
+                by_hand.commit_transaction(Duration::from_secs(60)).unwrap();
+            }
+        }
+        write("new");
+        write("newer");
+        let stood = broker.read_until(&sealed, 1, 3).remove(0);
+        for record in &stood[1..] {
+            assert_ne!(key_of(record), old, "{place}: sealed under a key that was shredded");
+        }
+        let open = topic(&sealed, &opened, "open", "unreadable = \"skip\"");
+        let open = desk.config(&name("open"), &broker.address(), &keys, &open);
+        let mut opening = Bridge::start(&open, "o");
+        let rewrapped = usize::from(place == "rewrap");
+        let read = broker.read_until(&opened, 1, 2 + rewrapped).remove(0);
+        assert_eq!(read[rewrapped].value.as_deref(), Some(&b"new"[..]), "{place}");
+        opening.stop();
+        assert_eq!(sealing.stop()["keys_made"], 2, "{place}");
+    }
+}
+
+fn keys_gone(broker: &Broker) {
+    let desk = Desk::new();
+    let [plain, sealed, opened] = three(broker, "gone", 1);
+    let keys = "topic = \"gone.keys\"";
+    let seal = desk.config("gone-seal", &broker.address(), keys, &topic(&plain, &sealed, "seal", ""));
+    let log = desk.path("log");
+    let mut sealing = Bridge::telling(&seal, None, &log);
+    let writer = broker.writer();
+    let write = |value: &str| {
+        send(&writer, &plain, 0, &Rec::new("k", value, 1_700_000_000_000));
+        settle(&writer);
+    };
+    write("old");
+    let old = key_of(&broker.read_until(&sealed, 1, 1)[0][0]);
+    broker.delete_topic("gone.keys");
+    let text = said(&log, "there is no topic gone.keys");
+    assert!(!text.contains("anew"), "{text}");
+    // Records wait, and the bridge ends when it is told to.
+    write("new");
+    said(&log, "transaction aborted");
+    sealing.stop();
+    assert_eq!(broker.read(&sealed, 1)[0].len(), 1);
+    let mut sealing = Bridge::telling(&seal, None, &log);
+    let stood = broker.read_until(&sealed, 1, 2).remove(0);
+    assert_ne!(key_of(&stood[1]), old);
+    // Another topic of that name has other keys.
+    broker.delete_topic("gone.keys");
+    said(&log, "there is no topic gone.keys");
+    broker.topic("gone.keys", 1, &[("cleanup.policy", "compact")]);
+    write("newer");
+    let stood = broker.read_until(&sealed, 1, 3).remove(0);
+    assert_ne!(key_of(&stood[2]), key_of(&stood[1]));
+    let open = topic(&sealed, &opened, "open", "unreadable = \"skip\"");
+    let mut opening = Bridge::start(&desk.config("gone-open", &broker.address(), keys, &open), "o");
+    let read = broker.read_until(&opened, 1, 1).remove(0);
+    assert_eq!(read[0].value.as_deref(), Some(&b"newer"[..]));
+    // A reader goes on with the keys that it has.
+    broker.delete_topic("gone.keys");
+    std::thread::sleep(Duration::from_secs(2));
+    send(&writer, &sealed, 0, &stood[2]);
+    settle(&writer);
+    assert_eq!(broker.read_until(&opened, 1, 2)[0][1].value.as_deref(), Some(&b"newer"[..]));
+    opening.stop();
+    sealing.stop();
+}
+
+fn gaps(broker: &Broker) {
+    let desk = Desk::new();
+    let [plain, sealed, _] = three(broker, "gaps", 2);
+    let seal = |name: &str, more: &str| {
+        let what = topic(&plain, &sealed, "seal", "");
+        let config = desk.config("gaps", &broker.address(), "folder = \"keys\"", &what);
+        let text = fs::read_to_string(&config).unwrap();
+        let config = desk.path(name);
+        fs::write(&config, format!("{more}\n{text}")).unwrap();
+        config
+    };
+    let (going, stopping) = (seal("going.toml", ""), seal("stopping.toml", "on_gap = \"stop\""));
+    let log = desk.path("log");
+    let writer = broker.writer();
+    let write = |count: i64| {
+        for number in 0..count {
+            send(&writer, &plain, 0, &Rec::new("k", number.to_string(), 1_700_000_000_000 + number));
+        }
+        settle(&writer);
+    };
+    write(100);
+    let mut bridge = Bridge::telling(&going, Some("a"), &log);
+    broker.read_until(&sealed, 2, 100);
+    assert_eq!(bridge.stop()["gaps"], serde_json::json!([]));
+    write(100);
+    broker.delete_records(&plain, 0, 150);
+    let gap =
+        |from: i64, to: i64| serde_json::json!({ "topic": plain, "partition": 0, "from": from, "to": to });
+    let line = |from: i64, last: i64| format!("gap: {plain}/0: offsets {from} to {last} ");
+    // Who wants to stop in front of it does so each time, and learns of it from `check` as well.
+    for arguments in [&[][..], &["check"][..], &[][..]] {
+        let output = program().args(arguments).arg("--config").arg(&stopping).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(&line(100, 149)) && text.contains("on_gap"), "{text}");
+    }
+    let output = program().args(["check", "--config"]).arg(&going).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && text.contains(&line(100, 149)) && text.contains("remarks above: 2"),
+        "{text}"
+    );
+    let mut bridge = Bridge::telling(&going, Some("a"), &log);
+    broker.read_until(&sealed, 2, 150);
+    said(&log, &line(100, 149));
+    // Retention overtakes a bridge that runs.
+    bridge.signal("-STOP");
+    // A request that waits for records at the broker would still get them.
+    std::thread::sleep(Duration::from_secs(2));
+    write(100);
+    broker.delete_records(&plain, 0, 270);
+    bridge.signal("-CONT");
+    broker.read_until(&sealed, 2, 180);
+    let counters = bridge.stop();
+    assert_eq!(counters["gaps"], serde_json::json!([gap(100, 150), gap(200, 270)]));
+    // A gap without records behind it is one once.
+    write(10);
+    broker.delete_records(&plain, 0, 310);
+    let mut bridge = Bridge::telling(&going, Some("a"), &log);
+    said(&log, &line(300, 309));
+    assert_eq!(bridge.stop()["gaps"], serde_json::json!([gap(300, 310)]));
+    let mut bridge = Bridge::telling(&going, Some("a"), &log);
+    write(1);
+    broker.read_until(&sealed, 2, 181);
+    assert_eq!(bridge.stop()["gaps"], serde_json::json!([]));
+    // A topic that was made anew is read from its first record on.
+    broker.delete_topic(&plain);
+    std::thread::sleep(Duration::from_secs(1));
+    broker.topic(&plain, 2, &[]);
+    let writer = broker.writer();
+    (0..20).for_each(|_| send(&writer, &plain, 0, &Rec::new("k", "anew", 1_700_000_000_000)));
+    settle(&writer);
+    let mut bridge = Bridge::telling(&going, Some("a"), &log);
+    broker.read_until(&sealed, 2, 201);
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("no committed offset") || text.contains("was made anew"), "{text}");
+    bridge.stop();
+}
+
+fn refused(broker: &Broker) {
+    let desk = Desk::new();
+    let (plain, sealed) = ("refuse.plain", "refuse.sealed");
+    let future = ("message.timestamp.after.max.ms", "9000000000000000");
+    broker.topic(plain, 3, &[future]);
+    broker.topic(sealed, 3, &[("cleanup.policy", "compact")]);
+    let writer = broker.writer();
+    let good = |number: i64| Rec::new("k", format!("good {number}"), 1_700_000_000_000 + number);
+    for partition in 0..3 {
+        send(&writer, plain, partition, &good(0));
+        match partition {
+            // Microseconds, and no key for a compacted topic.
+            0 => send(&writer, plain, 0, &Rec { time: Some(1_700_000_000_000_000), ..good(1) }),
+            1 => send(&writer, plain, 1, &Rec { key: None, ..good(1) }),
+            _ => {}
+        }
+        (2..30).for_each(|number| send(&writer, plain, partition, &good(number)));
+    }
+    settle(&writer);
+    let seal =
+        desk.config("refuse", &broker.address(), "folder = \"keys\"", &topic(plain, sealed, "seal", ""));
+    let output = program().args(["check", "--config"]).arg(&seal).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("message.timestamp.after.max.ms"), "{output:?}");
+    let log = desk.path("log");
+    let mut bridge = Bridge::telling(&seal, None, &log);
+    let read = broker.read_until(sealed, 3, 31);
+    assert_eq!(read.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 29]);
+    for (partition, setting) in [(0, "message.timestamp.after.max.ms"), (1, "without a key")] {
+        let place = format!("{plain}/{partition}@1: refused: ");
+        let text = said(&log, &place);
+        let line = text.lines().find(|line| line.contains(&place)).unwrap();
+        assert!(line.contains(setting) && line.contains(sealed), "{line}");
+    }
+    // The others go on.
+    (30..40).for_each(|number| send(&writer, plain, 2, &good(number)));
+    settle(&writer);
+    assert_eq!(broker.read_until(sealed, 3, 41)[2].len(), 39);
+    let counters = bridge.stop();
+    assert_eq!(counters["topics"][plain]["unreadable"]["refused"], 2, "{counters}");
+    assert_eq!((&counters["stopped_partitions"], &counters["restarts"]), (&2.into(), &0.into()));
+}
+
+fn too_large(broker: &Broker) {
+    let desk = Desk::new();
+    let (plain, sealed) = ("large.plain", "large.sealed");
+    broker.topic(plain, 2, &[]);
+    broker.topic(sealed, 2, &[("max.message.bytes", "100000")]);
+    let writer = broker.writer();
+    let all: Vec<_> = (0..50).map(|at| Rec::new("k", vec![b'v'; 10_000], 1_700_000_000_000 + at)).collect();
+    all.iter().for_each(|record| send(&writer, plain, 0, record));
+    settle(&writer);
+    let seal =
+        desk.config("large", &broker.address(), "folder = \"keys\"", &topic(plain, sealed, "seal", ""));
+    let log = desk.path("log");
+    let mut bridge = Bridge::telling(&seal, None, &log);
+    // Together they are larger than the topic takes, one by one they are not.
+    broker.read_until(sealed, 2, 50);
+    (0..5).for_each(|_| send(&writer, plain, 1, &Rec::new("k", "small", 1_700_000_000_000)));
+    send(&writer, plain, 1, &Rec::new("k", vec![b'v'; 100_000], 1_700_000_000_000));
+    settle(&writer);
+    assert_eq!(bridge.ends(), Some(1));
+    let text = fs::read_to_string(&log).unwrap();
+    let line = text.lines().last().unwrap();
+    assert!(line.contains(&format!("{plain}/1@5")) && line.contains("max.message.bytes"), "{text}");
+    assert!(line.contains(sealed) && !text.contains("do not acknowledge"), "{text}");
+}
+
+fn lacking(broker: &Broker) {
+    let desk = Desk::new();
+    let [plain, sealed, _] = three(broker, "lacking", 1);
+    let seal =
+        desk.config("lacking", &broker.address(), "folder = \"keys\"", &topic(&plain, &sealed, "seal", ""));
+    let text = fs::read_to_string(&seal).unwrap();
+    fs::write(&seal, text.replace("[kafka]\n", "[kafka]\n\"topic.metadata.refresh.interval.ms\" = 1000\n"))
+        .unwrap();
+    let log = desk.path("log");
+    let mut bridge = Bridge::telling(&seal, None, &log);
+    said(&log, "reading begins");
+    broker.partitions(&plain, 2);
+    let writer = broker.writer();
+    let write = |partition| {
+        send(&writer, &plain, partition, &Rec::new("k", "v", 1_700_000_000_000));
+        settle(&writer);
+    };
+    write(1);
+    let text = said(&log, &format!("{plain}/1@0: refused: "));
+    assert!(text.contains("add partitions"), "{text}");
+    write(0);
+    assert_eq!(broker.read_until(&sealed, 1, 1)[0].len(), 1);
+    assert!(fs::read_to_string(&log).unwrap().lines().count() < 10, "{text}");
+    broker.partitions(&sealed, 2);
+    assert_eq!(broker.read_until(&sealed, 2, 2)[1].len(), 1);
+    bridge.stop();
+}
+
+fn settings_refused(broker: &Broker) {
+    let desk = Desk::new();
+    let [plain, sealed, _] = three(broker, "settings", 1);
+    let config = |from: &str, to: &str| {
+        let what = topic(&plain, &sealed, "seal", "");
+        let path = desk.config("settings", &broker.address(), "folder = \"keys\"", &what);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{from}");
+        fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        path
+    };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("status = \"{}\"\n", taken.local_addr().unwrap());
+    let first = "group = \"settings\"\n";
+    let with = |line: &str| format!("{first}{line}");
+    for (from, to, said) in [
+        ("timeout_ms = 5000", "timeout_ms = 9000000".to_owned(), "transaction.max.timeout.ms"),
+        ("\"session.timeout.ms\" = 6000", "\"session.timeout.ms\" = 501".to_owned(), "session.timeout.ms"),
+        (
+            "\"session.timeout.ms\" = 6000",
+            "\"session.timeout.ms\" = 3000000".to_owned(),
+            "session.timeout.ms",
+        ),
+        (first, with("status = \"here\"\n"), "HOST:PORT"),
+        (first, with("status = \"0.0.0.0:0\"\n"), "status_public"),
+        (first, with("status = \"/dev/null\"\n"), "no socket"),
+        (first, with(&taken), "in use"),
+        (first, with("instance = \"a b\"\n"), "instance"),
+    ] {
+        let config = config(from, &to);
+        for arguments in [&["check"][..], &[][..]] {
+            let mut bridge = program();
+            let log = desk.path("log");
+            bridge.args(arguments).arg("--config").arg(&config).stderr(fs::File::create(&log).unwrap());
+            let code = Bridge(Some(bridge.spawn().unwrap())).ends();
+            let text = fs::read_to_string(&log).unwrap();
+            assert!(code == Some(1) && text.contains(said), "{arguments:?} {to}: {code:?} {text}");
+        }
+    }
+    // A socket of this user's has the counters.
+    let path = config(first, &with("status = \"./status\"\n"));
+    let mut bridge = Bridge::start(&path, "s");
+    broker.read_until(&sealed, 1, 0);
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    let mut stream = loop {
+        match std::os::unix::net::UnixStream::connect(desk.path("status")) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(std::time::Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("wattlock_bridge_transactions_total"), "{answer}");
+    bridge.stop();
+}
+
+fn named(broker: &Broker) {
+    let desk = Desk::new();
+    let [plain, sealed, _] = three(broker, "named", 1);
+    let seal =
+        desk.config("named", &broker.address(), "folder = \"keys\"", &topic(&plain, &sealed, "seal", ""));
+    let text = fs::read_to_string(&seal).unwrap();
+    // A member that has to wait for its predecessor's session waits for longer than this test does.
+    let long = "\"session.timeout.ms\" = 1800000\n\"max.poll.interval.ms\" = 1800000";
+    let long = text.replace("\"session.timeout.ms\" = 6000", long);
+    fs::write(&seal, long).unwrap();
+    let writer = broker.writer();
+    let mut count = 0;
+    let mut write = || {
+        send(&writer, &plain, 0, &Rec::new("k", "v", 1_700_000_000_000));
+        settle(&writer);
+        count += 1;
+        broker.read_until(&sealed, 1, count);
+    };
+    let log = desk.path("log");
+    let mut bridge = Bridge::telling(&seal, Some("one"), &log);
+    write();
+    bridge.kill();
+    let mut bridge = Bridge::telling(&seal, Some("one"), &log);
+    write();
+    // The end of a terminal is an end in order, and others take over at once.
+    bridge.stop_by("-HUP");
+    let mut bridge = Bridge::telling(&seal, Some("two"), &log);
+    write();
+    // Of two members of one name the first ends, and says why.
+    let mut twin = Bridge::telling(&seal, Some("two"), &desk.path("twin"));
+    assert_eq!(bridge.ends(), Some(1));
+    let why = fs::read_to_string(&log).unwrap();
+    assert!(why.contains("another member has this name"), "{why}");
+    write();
+    twin.stop();
+    // So does one that waits for brokers, before it asks a second time.
+    let nowhere = desk.path("nowhere.toml");
+    fs::write(&nowhere, text.replace(&broker.address(), "127.0.0.1:9")).unwrap();
+    let mut bridge = Bridge::telling(&nowhere, None, &log);
+    std::thread::sleep(Duration::from_secs(1));
+    bridge.signal("-TERM");
+    assert_eq!(bridge.ends(), Some(0));
+    // What is started to outlive its terminal does.
+    let mut command = Command::new("bash");
+    command.args([
+        "-c",
+        "trap '' HUP; exec \"$0\" --json --config \"$1\"",
+        env!("CARGO_BIN_EXE_wattlock-bridge"),
+    ]);
+    let mut bridge = Bridge(Some(command.arg(&seal).stdout(std::process::Stdio::piped()).spawn().unwrap()));
+    write();
+    bridge.signal("-HUP");
+    write();
+    bridge.stop();
 }

@@ -234,15 +234,15 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     if let Some(known) = error.downcast_ref::<wattlock_fs::Error>() {
         return fail_volume(known, &line(error));
     }
-    if let Some(error @ wattlock_stream::Error::Files(inner)) = error.downcast_ref() {
+    if let Some(wattlock_stream::Error::Files(inner)) = error.downcast_ref() {
         if !matches!(inner, wattlock_files::Error::ClosedPipe) {
-            eprintln!("wattlock: {}", error.to_string().replace(char::is_control, " "));
+            eprintln!("wattlock: {}", line(error));
         }
         return ExitCode::from(inner.exit_code());
     }
-    if let Some(error) = error.downcast_ref::<wattlock_stream::Error>() {
-        eprintln!("wattlock: {}", error.to_string().replace(char::is_control, " "));
-        return ExitCode::from(error.exit_code());
+    if let Some(known) = error.downcast_ref::<wattlock_stream::Error>() {
+        eprintln!("wattlock: {}", line(error));
+        return ExitCode::from(known.exit_code());
     }
     let known = error.downcast_ref::<wattlock_files::Error>();
     let told = error.downcast_ref::<files::Told>().is_some();

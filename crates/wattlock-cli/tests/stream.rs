@@ -242,9 +242,16 @@ fn the_bridge_is_found_beside_the_program_or_a_line_says_how_to_build_it() {
     let missing = run(&["bridge", "--config", "bridge.toml"]);
     let said = String::from_utf8(missing.stderr).unwrap();
     assert!(!missing.status.success() && said.contains("make bridge") && said.lines().count() == 1, "{said}");
+    // Help is there without it.
+    for help in
+        [&["bridge", "--help"][..], &["bridge", "-h"], &["bridge", "help"], &["bridge", "check", "--help"]]
+    {
+        let page = String::from_utf8(good(&run(help)).to_vec()).unwrap();
+        assert!(page.contains("--config <FILE>") && page.contains("make bridge"), "{page}");
+    }
     // Says what it is given, and keeps entries in a folder.
     let bridge = "#!/bin/sh\nif [ \"$1\" != entries ]; then echo \"$@\"; exit 7; fi\nshift; what=$1; folder=$5; shift 5\n\
-                  case $what in\nget) cp there/* \"$folder\" ;;\nput) for id; do cp \"$folder/$id.key\" there; done ;;\n\
+                  case $what in\nget) cp there/* \"$folder\"; echo '{\"new_after_seconds\":86400}' ;;\nput) for id; do cp \"$folder/$id.key\" there; done ;;\n\
                   remove) for id; do rm \"there/$id.key\"; done ;;\nesac\n";
     fs::write(desk.at("wattlock-bridge"), bridge).unwrap();
     fs::set_permissions(desk.at("wattlock-bridge"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -262,6 +269,13 @@ fn the_bridge_is_found_beside_the_program_or_a_line_says_how_to_build_it() {
     );
     good(&keys(&["rewrap", "--config", "bridge.toml", "-i", "key.txt", "-r", &desk.recipient]));
     assert_ne!(fs::read(there()).unwrap(), before);
+    let asked = keys(&["shred", "--config", "bridge.toml", &id]);
+    let said = String::from_utf8(asked.stdout).unwrap();
+    assert!(
+        said.contains("in use by a running bridge until") && said.contains("new_after_seconds = 86400"),
+        "{said}"
+    );
+    assert!(there().exists());
     good(&keys(&["shred", "--config", "bridge.toml", "--yes", &id]));
     assert!(!there().exists());
 }
@@ -277,10 +291,16 @@ fn keys_are_made_listed_rewrapped_and_shredded() {
     assert!(desk.command(&["keygen", "-o", "new.txt"]).output().unwrap().status.success());
     let rewrap =
         |with: &str| run(&["rewrap", "--keys", "keys", "-i", with, "-r", &desk.recipient, "-R", "team.txt"]);
-    let other = fs::read_to_string(desk.at("new.txt")).unwrap();
-    let other = other.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
-    fs::write(desk.at("team.txt"), format!("{}\n{other}\n", desk.recipient)).unwrap();
-    assert_eq!(code(&rewrap("new.txt")), 12, "no reader of it");
+    let second = fs::read_to_string(desk.at("new.txt")).unwrap();
+    let second = second.lines().find_map(|line| line.strip_prefix("# public key: ")).unwrap();
+    fs::write(desk.at("team.txt"), format!("{}\n{second}\n", desk.recipient)).unwrap();
+    let other = run(&["new", "--keys", "keys", "-r", &desk.recipient]);
+    let other = String::from_utf8(good(&other).to_vec()).unwrap().trim().to_owned();
+    let refused = rewrap("new.txt");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(12), "no reader of it");
+    assert!(said.contains(&id) && said.contains(&other), "each key that was not rewrapped is named: {said}");
+    good(&run(&["shred", "--keys", "keys", "--yes", &other]));
     good(&rewrap("key.txt"));
     assert!(list().contains("2 recipients"), "one that is named twice counts once");
     let asked = run(&["shred", "--keys", "keys", &id]);

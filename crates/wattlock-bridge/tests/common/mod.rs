@@ -93,6 +93,30 @@ impl Broker {
         assert!(made[0].is_ok(), "{made:?}");
     }
 
+    pub fn delete_topic(&self, name: &str) {
+        let admin: AdminClient<DefaultClientContext> = self.settings().create().unwrap();
+        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(60)));
+        let gone = futures_executor::block_on(admin.delete_topics(&[name], &options)).unwrap();
+        assert!(gone[0].is_ok(), "{gone:?}");
+    }
+
+    /// What retention does.
+    pub fn delete_records(&self, topic: &str, partition: i32, before: i64) {
+        let admin: AdminClient<DefaultClientContext> = self.settings().create().unwrap();
+        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(60)));
+        let mut upto = TopicPartitionList::new();
+        upto.add_partition_offset(topic, partition, Offset::Offset(before)).unwrap();
+        futures_executor::block_on(admin.delete_records(&upto, &options)).unwrap();
+    }
+
+    pub fn partitions(&self, topic: &str, count: usize) {
+        let admin: AdminClient<DefaultClientContext> = self.settings().create().unwrap();
+        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(60)));
+        let new = rdkafka::admin::NewPartitions::new(topic, count);
+        let made = futures_executor::block_on(admin.create_partitions(&[new], &options)).unwrap();
+        assert!(made[0].is_ok(), "{made:?}");
+    }
+
     pub fn writer(&self) -> BaseProducer {
         self.settings()
             .set("enable.idempotence", "true")
@@ -259,6 +283,19 @@ impl Desk {
     }
 }
 
+/// Waits until a file has a text, and returns the file.
+pub fn said(log: &Path, what: &str) -> String {
+    let until = Instant::now() + LONG;
+    loop {
+        let text = fs::read_to_string(log).unwrap_or_default();
+        if text.contains(what) {
+            return text;
+        }
+        assert!(Instant::now() < until, "{what}: {text}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// What a bridge is told to do with a topic.
 pub fn topic(from: &str, to: &str, task: &str, more: &str) -> String {
     format!("[[topic]]\nfrom = \"{from}\"\nto = \"{to}\"\ndo = \"{task}\"\n{more}\n")
@@ -278,6 +315,36 @@ impl Bridge {
         Bridge(Some(command.stdout(Stdio::piped()).spawn().unwrap()))
     }
 
+    /// With standard error in a file.
+    pub fn telling(config: &Path, instance: Option<&str>, log: &Path) -> Bridge {
+        let mut command = program();
+        command.arg("--config").arg(config).arg("--json").stdout(Stdio::piped());
+        if let Some(instance) = instance {
+            command.args(["--instance", instance]);
+        }
+        Bridge(Some(command.stderr(fs::File::create(log).unwrap()).spawn().unwrap()))
+    }
+
+    /// The exit code of a bridge that ends by itself.
+    pub fn ends(&mut self) -> Option<i32> {
+        let (mut child, until) = (self.0.take().unwrap(), Instant::now() + LONG);
+        loop {
+            match child.try_wait().unwrap() {
+                Some(status) => return status.code(),
+                None if Instant::now() > until => {
+                    child.kill().unwrap();
+                    panic!("the bridge does not end");
+                }
+                None => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([name, &self.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
     pub fn id(&self) -> u32 {
         self.0.as_ref().unwrap().id()
     }
@@ -291,9 +358,13 @@ impl Bridge {
 
     /// SIGTERM, and the counters.
     pub fn stop(&mut self) -> serde_json::Value {
+        self.stop_by("-TERM")
+    }
+
+    /// A signal, and the counters.
+    pub fn stop_by(&mut self, signal: &str) -> serde_json::Value {
+        self.signal(signal);
         let child = self.0.take().unwrap();
-        let status = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
-        assert!(status.success());
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{:?}", output.status);
         serde_json::from_slice(&output.stdout).unwrap()

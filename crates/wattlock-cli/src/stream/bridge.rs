@@ -2,13 +2,16 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command as Process;
+use std::process::{Command as Process, Stdio};
 
 use anyhow::Context;
 use clap::Args;
 use wattlock_stream::record::StreamId;
 
 const NAME: &str = "wattlock-bridge";
+
+/// The bridge's own page of help, which its tests keep as it is.
+const HELP: &str = include_str!("../../../wattlock-bridge/help.txt");
 
 /// Copy topics of a Kafka cluster, sealing or opening their records, exactly once
 #[derive(Debug, Args)]
@@ -20,6 +23,13 @@ pub struct Command {
     /// Arguments of the bridge; --help lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     arguments: Vec<std::ffi::OsString>,
+}
+
+impl Command {
+    fn asks_for_help(&self) -> bool {
+        self.arguments.first().is_some_and(|first| first == "help")
+            || self.arguments.iter().any(|argument| argument == "--help" || argument == "-h")
+    }
 }
 
 /// The program: beside this one, or where it is installed.
@@ -37,15 +47,41 @@ fn program() -> anyhow::Result<PathBuf> {
 
 /// Becomes the bridge.
 pub fn run(command: &Command) -> anyhow::Result<()> {
-    let error = Process::new(program()?).args(&command.arguments).exec();
+    let program = match program() {
+        Err(missing) if command.asks_for_help() => {
+            say!("{HELP}\n{missing}.");
+            return Ok(());
+        }
+        program => program?,
+    };
+    let error = Process::new(program).args(&command.arguments).exec();
     Err(anyhow::Error::from(error).context(format!("running {NAME}")))
 }
 
+/// What a bridge's configuration says about the use of keys.
+pub struct Uses {
+    /// How long a bridge seals under one key.
+    pub seconds: u64,
+    /// Keys that hide record keys, for good.
+    pub names: Vec<StreamId>,
+}
+
+impl Uses {
+    /// Of what the bridge printed; the defaults of a bridge for what it did not.
+    pub fn read(printed: &str) -> Uses {
+        let printed: serde_json::Value = serde_json::from_str(printed).unwrap_or_default();
+        let names = printed["record_keys_under"].as_array().into_iter().flatten();
+        let names = names.filter_map(|name| name.as_str()?.parse().ok()).collect();
+        Uses { seconds: printed["new_after_seconds"].as_u64().unwrap_or(3600), names }
+    }
+}
+
 /// Takes entries from where a bridge keeps its keys to a folder, or back.
-pub fn entries(what: &str, config: &Path, folder: &Path, ids: &[StreamId]) -> anyhow::Result<()> {
+pub fn entries(what: &str, config: &Path, folder: &Path, ids: &[StreamId]) -> anyhow::Result<Uses> {
     let mut process = Process::new(program()?);
     process.args(["entries", what, "--config"]).arg(config).arg("--folder").arg(folder);
-    let status = process.args(ids.iter().map(StreamId::to_string)).status().context(NAME)?;
-    anyhow::ensure!(status.success(), "{NAME} could not {what} the keys");
-    Ok(())
+    process.args(ids.iter().map(StreamId::to_string)).stderr(Stdio::inherit());
+    let output = process.output().context(NAME)?;
+    anyhow::ensure!(output.status.success(), "{NAME} could not {what} the keys");
+    Ok(Uses::read(&String::from_utf8_lossy(&output.stdout)))
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -15,7 +15,7 @@ use wattlock_stream::record::StreamId;
 use wattlock_stream::trust::Signer;
 use zeroize::Zeroizing;
 
-use super::bridge;
+use super::bridge::{self, Uses};
 use crate::ask::Terminal;
 use crate::files;
 use wattlock_bench::record::civil;
@@ -51,6 +51,7 @@ struct Place {
 struct Desk<'a> {
     folder: PathBuf,
     config: Option<&'a PathBuf>,
+    uses: Uses,
     _copy: Option<tempfile::TempDir>,
 }
 
@@ -58,11 +59,11 @@ impl Place {
     fn desk(&self) -> anyhow::Result<Desk<'_>> {
         let Some(config) = &self.config else {
             let folder = self.keys.clone().unwrap_or_default();
-            return Ok(Desk { folder, config: None, _copy: None });
+            return Ok(Desk { folder, config: None, uses: Uses::read(""), _copy: None });
         };
         let copy = tempfile::tempdir()?;
-        bridge::entries("get", config, copy.path(), &[])?;
-        Ok(Desk { folder: copy.path().to_owned(), config: Some(config), _copy: Some(copy) })
+        let uses = bridge::entries("get", config, copy.path(), &[])?;
+        Ok(Desk { folder: copy.path().to_owned(), config: Some(config), uses, _copy: Some(copy) })
     }
 }
 
@@ -73,7 +74,26 @@ impl Desk<'_> {
 
     /// Takes what was changed in a copy to where it came from.
     fn back(&self, what: &str, id: StreamId) -> anyhow::Result<()> {
-        self.config.map_or(Ok(()), |config| bridge::entries(what, config, &self.folder, &[id]))
+        self.config.map_or(Ok(()), |config| bridge::entries(what, config, &self.folder, &[id]).map(|_| ()))
+    }
+
+    /// Who may use a key now, beside its readers.
+    fn use_of(&self, entry: &Entry, now: SystemTime) -> Option<String> {
+        if self.uses.names.contains(&entry.id) {
+            return Some(
+                "in use: the bridge hides record keys under it, and ends without it (record_keys_under)"
+                    .into(),
+            );
+        }
+        let until = entry.created.checked_add(Duration::from_secs(self.uses.seconds))?;
+        (now < until).then(|| {
+            format!(
+                "may be in use by a running bridge until {} (new_after_seconds = {}); after the shredding the bridge \
+                 makes a new key",
+                date(until),
+                self.uses.seconds
+            )
+        })
     }
 }
 
@@ -248,12 +268,12 @@ fn rewrap(command: &Rewrap) -> anyhow::Result<()> {
     let crypto = &mut runtime()?.dispatcher();
     let mut failed = None;
     for id in ids {
-        let rewrapped = keys.rewrap(id, &opener, &sealer, crypto).map_err(anyhow::Error::from);
+        let rewrapped = keys.rewrap(id, &opener, &sealer, crypto).with_context(|| format!("key {id}"));
         match rewrapped.and_then(|()| desk.back("put", id)) {
             Ok(()) => say!("{id} rewrapped"),
             Err(error) => {
                 if let Some(former) = failed.replace(error) {
-                    eprintln!("wattlock: {former}");
+                    eprintln!("wattlock: {former:#}");
                 }
             }
         }
@@ -268,7 +288,12 @@ fn shred(command: &Shred) -> anyhow::Result<()> {
         let (entries, _) = keys.list()?;
         for id in &command.ids {
             match entries.iter().find(|entry| entry.id == *id) {
-                Some(entry) => say!("would become unreadable: everything sealed under {}", line(entry)),
+                Some(entry) => {
+                    say!("would become unreadable: everything sealed under {}", line(entry));
+                    if let Some(used) = desk.use_of(entry, SystemTime::now()) {
+                        say!("  {used}");
+                    }
+                }
                 None => return Err(wattlock_stream::Error::NoKey(*id).into()),
             }
         }
@@ -285,7 +310,23 @@ fn shred(command: &Shred) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+
+    #[test]
+    fn a_key_that_a_bridge_may_seal_under_is_said_to_be_in_use() {
+        let id = StreamId([7; 16]);
+        let created = UNIX_EPOCH + Duration::from_secs(951_782_400);
+        let entry = Entry { id, created, label: String::new(), recipients: 1, signer: None };
+        let said = |uses: &str, later| {
+            let desk = Desk { folder: PathBuf::new(), config: None, uses: Uses::read(uses), _copy: None };
+            desk.use_of(&entry, created + Duration::from_secs(later))
+        };
+        let used = said("{\"new_after_seconds\":60}", 59).expect("in use");
+        assert!(used.contains("in use by a running bridge until 2000-02-29T00:01:00Z"), "{used}");
+        assert_eq!(said("{\"new_after_seconds\":60}", 60), None);
+        assert!(said("", 3599).is_some() && said("", 3600).is_none(), "an hour is the bridge's default");
+        let names = format!("{{\"new_after_seconds\":60,\"record_keys_under\":[\"{id}\"]}}");
+        assert!(said(&names, 100_000).is_some_and(|used| used.contains("record_keys_under")));
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {
