@@ -240,7 +240,7 @@ def commands(desk, path=()):
     yield path, text
     listed = re.search(r"^Commands:\n((?:  .*\n|\n)*)", text, re.M)
     for name in re.findall(r"^  ([a-z][a-z-]*)", listed[1] if listed else "", re.M):
-        if name != "help" and path[:2] != ("stream", "bridge"):
+        if name != "help":
             yield from commands(desk, (*path, name))
 
 
