@@ -159,14 +159,14 @@ class Mount:
 
     def counters(self):
         text = self.status()
-        counts = {"errors": int(re.search(r"^errors (\d+)", text, re.M)[1])}
+        counts = {word: int(re.search(rf"^{word} (\d+)", text, re.M)[1]) for word in ("refused", "failed")}
         done = dict(re.findall(r"(\w+) (\d+)", re.search(r"^requests(.*)$", text, re.M)[1]))
         counts.update({f"requests to {word}": int(done.get(word, 0)) for word in ("read", "write", "lookup", "attributes")})
         for word in ("read", "written"):
             counts[word] = int(re.search(rf"^{word} (\d+) bytes", text, re.M)[1])
         for word in ("read", "write"):
             lines = re.findall(rf"^{word} \S+, chunks in requests up to (.*)$", text, re.M)
-            counts[f"chunks {word}"] = sum(int(one.split(":")[1]) for line in lines for one in line.split())
+            counts[f"chunks {word}"] = sum(int(one.split(": ")[1]) for line in lines for one in line.split(", "))
         for name, reasons in re.findall(r"^  (\S+) +in flight .*, fallbacks (.*)$", text, re.M):
             if name == "emulated" and reasons != "none":
                 counts["faults"] = dict((one.rsplit(" ", 1)[0], int(one.rsplit(" ", 1)[1])) for one in reasons.split(", "))
@@ -217,9 +217,10 @@ class Mount:
                             ("requests to lookup", missing)):
             self.desk.equal(f"mount, {word}", count, after[word] - before[word])
         # The kernel asks for attributes that are not there before it writes, and for nothing else that fails.
-        failed, asked = (after[word] - before[word] for word in ("errors", "requests to attributes"))
-        if failed > asked:
-            raise Wrong(f"mount: {failed} errors, {asked} questions for attributes")
+        refused, asked = (after[word] - before[word] for word in ("refused", "requests to attributes"))
+        if refused > asked or after["failed"] != before["failed"]:
+            raise Wrong(f"mount: {refused} answers that something is not there, {asked} questions for attributes, "
+                        f"{after['failed'] - before['failed']} failures")
         # Engines seal a record of the journal besides, at most one for each chunk.
         for word, least in (("write", written // CHUNK), ("read", read // CHUNK)):
             chunks = after[f"chunks {word}"] - before[f"chunks {word}"]

@@ -155,7 +155,9 @@ fn readers(keys: &config::Keys) -> Result<Option<Sealer>> {
         recipients.add(recipient)?;
     }
     for path in &keys.recipients_files {
-        recipients.add_file(&file(path)?).with_context(|| path.display().to_string())?;
+        for line in recipients.add_file(&file(path)?).with_context(|| path.display().to_string())? {
+            eprintln!("wattlock-bridge: {}: {line}, left out", path.display());
+        }
     }
     let recipients = recipients.finish(NoCallbacks)?;
     if recipients.is_empty() { Ok(None) } else { Ok(Some(Sealer::new(recipients)?)) }

@@ -209,11 +209,14 @@ pub fn recipients(
             once.push(b'\n');
         }
         once.pop();
-        recipients.add_file(&once).map_err(|error| within(path, error))?;
+        let left_out = recipients.add_file(&once).map_err(|error| within(path, error))?;
+        for line in left_out {
+            tell!("wattlock: {}: {line}, left out", shown(path));
+        }
     }
     for path in identities {
         recipients
-            .add_identity_file(&read_key_file(path)?, terminal.clone())
+            .add_identity_file(&read_identity_file(path, terminal)?, terminal.clone())
             .map_err(|error| within(path, told(error)))?;
     }
     Ok(recipients.finish(terminal.clone()).map_err(told)?)
@@ -224,7 +227,7 @@ pub fn identities(files: &[PathBuf], terminal: &Terminal) -> anyhow::Result<Vec<
     let mut identities: Vec<BoxedIdentity> = Vec::new();
     for path in files {
         identities.extend(
-            keys::identities(&read_key_file(path)?, terminal.clone())
+            keys::identities(&read_identity_file(path, terminal)?, terminal.clone())
                 .map_err(|error| within(path, terminal.explain(error)))?,
         );
     }
@@ -572,6 +575,20 @@ pub(crate) fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
         }
         Err(source) => Err(within(path, Error::Io { what: "reading a key file".into(), source })),
     }
+}
+
+/// Reads an identity file. One that `wattlock seal -p` locked is opened: its passphrase is asked for.
+pub(crate) fn read_identity_file(path: &Path, terminal: &Terminal) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+    let content = read_key_file(path)?;
+    if !keys::is_sealed(&content) {
+        return Ok(content);
+    }
+    let asks = terminal.clone();
+    let question = format!("Passphrase of {}", shown(path));
+    let ask: AskPassphrase = Box::new(move || asks.request_passphrase(&question));
+    let runtime = Runtime::builder().telemetry(false).build()?;
+    let opened = Opener::new(Vec::new()).passphrase(ask).open_bytes(&content, &runtime);
+    opened.map_err(|error| within(path, terminal.explain(error)))
 }
 
 /// The passphrase that a file begins with.

@@ -2,12 +2,12 @@
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use age::secrecy::ExposeSecret;
 use anyhow::Result;
 use clap::Args;
-use wattlock_files::Error;
+use wattlock_files::{Error, one_line};
 use zeroize::Zeroizing;
 
 /// Make a key pair (an age identity)
@@ -19,6 +19,9 @@ pub struct Command {
     /// Where the identity goes, readable by nobody else; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Replace FILE if it exists; what only the old identity opens is lost then
+    #[arg(short, long, requires = "output")]
+    force: bool,
 }
 
 /// Runs the command.
@@ -30,18 +33,48 @@ pub fn run(command: &Command) -> Result<()> {
         put!("{}", *text);
         return Ok(());
     };
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let mut file = options.open(path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::AlreadyExists => Error::OutputExists(path.clone()),
-        _ => Error::Io { what: "writing the key".into(), source },
-    })?;
-    // Half a key is worse than none: the next try would find it in the way.
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    if let Err(error) = written {
-        let _ = std::fs::remove_file(path);
-        return Err(Error::writing(error).into());
-    }
+    write(path, text.as_bytes(), command.force)?;
     tell!("Public key: {public}");
     Ok(())
+}
+
+/// Writes a new file; with `force` in place of a file, or of a link, that has the name.
+fn write(path: &Path, text: &[u8], force: bool) -> Result<()> {
+    let failed = |source: std::io::Error| match source.kind() {
+        std::io::ErrorKind::AlreadyExists => Error::OutputExists(path.to_owned()),
+        std::io::ErrorKind::NotFound => Error::NotFound(folder_of(path).to_owned()),
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Error::DiskFull,
+        _ => Error::Io { what: format!("writing the key {}", one_line(path)).into(), source },
+    };
+    match path.symlink_metadata() {
+        Ok(there) if there.is_dir() => {
+            let error = anyhow::Error::new(Error::NotRegular(path.to_owned()));
+            return Err(error.context(format!("{} is a folder", one_line(path))));
+        }
+        Ok(there) if !there.is_file() && !there.is_symlink() => {
+            return Err(Error::NotRegular(path.to_owned()).into());
+        }
+        Ok(_) if !force => return Err(Error::OutputExists(path.to_owned()).into()),
+        _ => {}
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    let written = if force { PathBuf::from(beside) } else { path.to_owned() };
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut file = options.open(&written).map_err(failed)?;
+    // Half a key is worse than none: the next try would find it in the way.
+    let done = file.write_all(text).and_then(|()| file.sync_all()).and_then(|()| match force {
+        true => std::fs::rename(&written, path),
+        false => Ok(()),
+    });
+    if done.is_err() {
+        let _ = std::fs::remove_file(&written);
+    }
+    Ok(done.map_err(failed)?)
+}
+
+/// The folder that a file is to be in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

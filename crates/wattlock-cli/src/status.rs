@@ -97,6 +97,7 @@ pub fn describe(snapshot: &Snapshot) -> String {
                 or_dash(cell.mean_ns().map(text::nanos)),
                 or_dash(cell.mean_held_ns().map(text::nanos)),
                 or_dash(cell.mean_batch().map(|batch| format!("{batch:.1}"))),
+                cell.refused.to_string(),
                 cell.errors.to_string(),
                 joules(snapshot, cell),
             ]
@@ -112,7 +113,8 @@ pub fn describe(snapshot: &Snapshot) -> String {
                 "mean time",
                 "held",
                 "batch",
-                "errors",
+                "refused",
+                "failed",
                 "joules a request",
             ],
             &rows,

@@ -396,3 +396,175 @@ fn a_volume_in_use_is_refused_and_its_names_and_keys_are_not() {
     drop(journal);
     good(&desk.fs(&["check", "vol"]));
 }
+
+/// What an attacker that may write the storage can lay into `wattlock.keys`, by name: none of it opens a volume.
+fn hostile(desk: &Desk) -> Vec<(&'static str, Vec<u8>)> {
+    let clear = fs::read(desk.at("mallory.txt")).unwrap();
+    let age = |arguments: &[&str], input: &str| {
+        let out = desk.at("hostile");
+        let _ = fs::remove_file(&out);
+        let all = [&["seal", "-q", "--format", "age", "-o", "hostile"][..], arguments, &[input]].concat();
+        good(&desk.run(&all));
+        fs::read(out).unwrap()
+    };
+    let mallory = String::from_utf8(clear.clone()).unwrap();
+    let secret = mallory.lines().find(|line| line.starts_with("AGE-SECRET")).unwrap();
+    fs::write(desk.at("two.txt"), format!("{secret}\n{secret}\n")).unwrap();
+    fs::write(desk.at("plugin.txt"), "AGE-PLUGIN-EVIL-1QQQQQQQQQQQQQ\n").unwrap();
+    let both = format!("{secret}\nAGE-PLUGIN-EVIL-1QQQQQQQQQQQQQ\n");
+    fs::write(desk.at("both.txt"), both).unwrap();
+    let phrase = ["--passphrase-file", "one"];
+    vec![
+        ("a clear identity", clear),
+        ("a plugin's identity", fs::read(desk.at("plugin.txt")).unwrap()),
+        ("an SSH key", fs::read(desk.at("ssh")).unwrap()),
+        ("locked to a key, not a passphrase", age(&["-r", &desk.recipient], "mallory.txt")),
+        ("armored", age(&["-a", phrase[0], phrase[1]], "mallory.txt")),
+        ("two identities behind the passphrase", age(&phrase, "two.txt")),
+        ("a plugin behind the passphrase", age(&phrase, "plugin.txt")),
+        ("an identity and a plugin behind the passphrase", age(&phrase, "both.txt")),
+        ("a foreign identity behind the right passphrase", age(&phrase, "mallory.txt")),
+        ("nothing", Vec::new()),
+        ("a large file", vec![b'a'; 1 << 20]),
+    ]
+}
+
+/// A volume by passphrase, and one of the attacker's that its own key opens under the same name.
+fn taken_over() -> Desk {
+    let desk = Desk::new();
+    fs::write(desk.at("one"), "correct horse\n").unwrap();
+    good(&desk.run(&[&["fs", "init", "--passphrase-file", "one"][..], &CHEAP, &["vol"]].concat()));
+    let mallory = desk.key("mallory.txt");
+    good(&desk.run(&["fs", "init", "-r", &format!("passphrase={mallory}"), "evil"]));
+    let ssh = ["-q", "-t", "ed25519", "-N", "", "-f", "ssh"];
+    assert!(Command::new("ssh-keygen").args(ssh).current_dir(desk.folder.path()).status().unwrap().success());
+    // It leaves a trace, if it is ever started.
+    fs::create_dir(desk.at("bin")).unwrap();
+    let plugin = desk.at("bin/age-plugin-evil");
+    fs::write(&plugin, format!("#!/bin/sh\ntouch {}\n", desk.at("started").display())).unwrap();
+    fs::set_permissions(&plugin, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    desk
+}
+
+#[test]
+fn only_an_openers_own_identity_locked_by_one_passphrase_opens_a_volume() {
+    let desk = taken_over();
+    fs::write(desk.at("in"), "secret\n").unwrap();
+    let path = format!("{}:{}", desk.at("bin").display(), std::env::var("PATH").unwrap());
+    let by_phrase = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
+        command.args(arguments).current_dir(desk.folder.path()).env("PATH", &path).stdin(Stdio::null());
+        command.env("WATTLOCK_PROFILE", desk.at("profile.json")).env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry"));
+        command.output().unwrap()
+    };
+    let commands: [&[&str]; 7] = [
+        &["fs", "ls", "--passphrase-file", "one", "VOLUME"],
+        &["fs", "ls", "--key", "passphrase", "--passphrase-file", "one", "VOLUME"],
+        &["fs", "cp", "--into", "--passphrase-file", "one", "VOLUME", "in", "/in"],
+        &["fs", "check", "--passphrase-file", "one", "VOLUME"],
+        &["fs", "key", "list", "--passphrase-file", "one", "VOLUME"],
+        &["fs", "key", "rotate", "--passphrase-file", "one", "VOLUME"],
+        &["fs", "passwd", "--passphrase-file", "one", "--new-passphrase-file", "one", "VOLUME"],
+    ];
+    for (what, bytes) in hostile(&desk) {
+        // In the place of the volume's own: `evil` would open with several of them, `vol` with none.
+        for volume in ["vol", "evil"] {
+            let keys = desk.at(volume).join("wattlock.keys");
+            fs::create_dir_all(&keys).unwrap();
+            let own = fs::read(keys.join("passphrase")).ok();
+            fs::write(keys.join("passphrase"), &bytes).unwrap();
+            let before = tree(&desk.at(volume));
+            for command in commands {
+                let command: Vec<&str> = command.iter().map(|word| if *word == "VOLUME" { volume } else { word }).collect();
+                let done = by_phrase(&command);
+                let said = String::from_utf8_lossy(&done.stderr).into_owned();
+                assert!(matches!(code(&done), 83 | 14), "{what}: {volume}: {command:?}: {}: {said}", code(&done));
+            }
+            assert_eq!(tree(&desk.at(volume)), before, "{what}: nothing was written to {volume}");
+            match own {
+                Some(own) => fs::write(keys.join("passphrase"), own).unwrap(),
+                None => fs::remove_file(keys.join("passphrase")).unwrap(),
+            }
+        }
+        // Beside the right one it keeps nobody out, and is never started.
+        let beside = desk.at("vol/wattlock.keys/aaa");
+        fs::write(&beside, &bytes).unwrap();
+        good(&by_phrase(&["fs", "ls", "--passphrase-file", "one", "vol"]));
+        fs::remove_file(beside).unwrap();
+    }
+    assert!(!desk.at("started").exists(), "a plugin that the storage named was started");
+}
+
+#[test]
+fn what_is_no_file_among_locked_identities_is_damage_and_is_not_waited_for() {
+    let desk = taken_over();
+    let own = desk.at("vol/wattlock.keys/passphrase");
+    let bytes = fs::read(&own).unwrap();
+    fs::write(desk.at("outside"), &bytes).unwrap();
+    let by = || desk.run(&["fs", "ls", "--passphrase-file", "one", "vol"]);
+    let make: [(&str, &dyn Fn()); 4] = [
+        ("a link", &|| std::os::unix::fs::symlink(desk.at("outside"), &own).unwrap()),
+        ("a folder", &|| fs::create_dir(&own).unwrap()),
+        ("a pipe", &|| {
+            assert!(Command::new("mkfifo").arg(&own).status().unwrap().success());
+        }),
+        ("a socket", &|| drop(std::os::unix::net::UnixListener::bind(&own).unwrap())),
+    ];
+    for (what, make) in make {
+        fs::remove_file(&own).unwrap();
+        make();
+        assert_eq!(refused(&by()), 83, "{what}");
+        let _ = fs::remove_file(&own).or_else(|_| fs::remove_dir(&own));
+        fs::write(&own, &bytes).unwrap();
+    }
+    good(&by());
+}
+
+#[test]
+fn the_work_that_a_volumes_storage_asks_for_is_bounded() {
+    let desk = Desk::new();
+    fs::write(desk.at("one"), "correct horse\n").unwrap();
+    good(&desk.run(&[&["fs", "init", "--passphrase-file", "one"][..], &CHEAP, &["vol"]].concat()));
+    let own = desk.at("vol/wattlock.keys/passphrase");
+    let locked = fs::read(&own).unwrap();
+    // The factor is the last word of the stanza's first line: " 1".
+    let at = locked.windows(3).position(|part| part == b" 1\n").unwrap();
+    let asking = |factor: &str| [&locked[..=at], factor.as_bytes(), &locked[at + 2..]].concat();
+    let by = |more: &[&str]| desk.run(&[&["fs", "ls", "--passphrase-file", "one"][..], more, &["vol"]].concat());
+    for factor in ["21", "22", "30", "63", "64", "255"] {
+        fs::write(&own, asking(factor)).unwrap();
+        let done = by(&[]);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        // No memory is taken for it: it would be two GiB and more.
+        assert!(matches!(refused(&done), 16 | 83), "{factor}: {said}");
+    }
+    // As many as a volume may have, and one more.
+    fs::write(&own, &locked).unwrap();
+    for number in 0..63 {
+        fs::write(desk.at(&format!("vol/wattlock.keys/n{number}")), &locked).unwrap();
+    }
+    good(&by(&[]));
+    fs::write(desk.at("vol/wattlock.keys/one-more"), &locked).unwrap();
+    assert_eq!(refused(&by(&[])), 83);
+    good(&by(&["--key", "passphrase"]));
+}
+
+#[test]
+fn a_check_of_a_sparse_giant_ends_and_obeys_a_termination() {
+    let desk = Desk::new();
+    desk.with_files();
+    let stored = below(&desk.at("vol")).into_iter().map(|(path, _)| path).find(|path| {
+        path.is_file() && fs::metadata(path).unwrap().len() > 3_000_000
+    });
+    let stored = stored.unwrap();
+    let file = fs::File::options().write(true).open(&stored).unwrap();
+    if file.set_len(15 << 40).is_err() {
+        return eprintln!("skipped: needs a file system with files of 15 TiB");
+    }
+    drop(file);
+    // The hole is one range of damage, jumped over: read, it would take hours.
+    let done = desk.fs(&["check", "vol"]);
+    assert_eq!(code(&done), 83, "{}", String::from_utf8_lossy(&done.stderr));
+    let said = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(said.contains("chunks") && said.len() < 4096, "{said}");
+}

@@ -12,8 +12,9 @@
 //! range, and GPUs: whoever can write it can do no more than set the former to the latter and end locks.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::survey::{LIMIT, number};
@@ -79,9 +80,12 @@ impl Record {
         let unfinished = path.with_extension(format!("{}", self.pid));
         let write = || {
             if let Some(folder) = path.parent() {
-                fs::create_dir_all(folder)?;
+                // Closed to others: root's mounts listen in the same folder.
+                DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
             }
-            let mut file = File::create(&unfinished)?;
+            // What has the name is an earlier process's, or a link: neither is written.
+            let _ = fs::remove_file(&unfinished);
+            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&unfinished)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&unfinished, path)
@@ -97,7 +101,10 @@ impl Record {
         match fs::metadata(path) {
             Ok(meta) if meta.len() > MOST => return Err(bad("too long")),
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // The folder of root's is closed to others, who set no clocks.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+                return Ok(None);
+            }
             Err(error) => return Err(Error::io(path)(error)),
         }
         let text = fs::read_to_string(path).map_err(Error::io(path))?;

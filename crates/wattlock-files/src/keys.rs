@@ -16,7 +16,9 @@ use zeroize::Zeroizing;
 
 use crate::crypto::Crypto;
 use crate::error::Error;
-use crate::format::age::Header;
+use crate::format::age::{Header, parse_header};
+use crate::format::payload::{AGE_NONCE_LEN, PayloadKey, TAG_LEN, open_slice};
+use crate::format::{Guess, guess};
 
 /// Longest recipients or identity file read, in bytes.
 pub const FILE_MAX: usize = 1 << 20;
@@ -26,6 +28,13 @@ pub const WORK_FACTOR: u8 = 18;
 
 /// The largest work factor a file may ask for unless the caller says otherwise: sixteen times that.
 pub const WORK_FACTOR_LIMIT: u8 = 22;
+
+/// Longest file of a [`LockedIdentity`], in bytes: such a file has some 300, and room for comments.
+pub const LOCKED_MAX: usize = 16 << 10;
+
+/// The largest work factor of a [`LockedIdentity`] unless the caller says otherwise: four times [`WORK_FACTOR`], one GiB
+/// and some two seconds.
+pub const LOCKED_WORK_FACTOR_LIMIT: u8 = 20;
 
 /// A recipient that can be used from any thread.
 pub type BoxedRecipient = Box<dyn Recipient + Send>;
@@ -55,12 +64,12 @@ impl Recipients {
         self.try_add(text).map_err(|why| {
             let quoted =
                 || if text.len() <= 100 { text.escape_debug().to_string() } else { "unknown kind".into() };
-            Error::BadRecipient(why.unwrap_or_else(quoted))
+            Error::BadRecipient(why.reason().unwrap_or_else(quoted))
         })
     }
 
     /// Adds the recipient that `text` names, or reports the mistake in a recipient of a known kind.
-    fn try_add(&mut self, text: &str) -> Result<(), Option<String>> {
+    fn try_add(&mut self, text: &str) -> Result<(), Refused> {
         if let Ok(recipient) = text.parse::<x25519::Recipient>() {
             self.native.push(Box::new(recipient));
         } else if let Ok(recipient) = text.parse::<tag::Recipient>() {
@@ -75,28 +84,22 @@ impl Recipients {
         Ok(())
     }
 
-    /// Adds every recipient of a recipients file: one a line. Empty lines and lines that start with `#` are skipped.
+    /// Adds every recipient of a recipients file. Returns a line for each SSH key that is well-formed and of no use
+    /// here, as such files list a person's keys for logging in.
     ///
     /// # Errors
-    /// [`Error::BadRecipient`] with the number of the line.
-    pub fn add_file(&mut self, content: &[u8]) -> Result<(), Error> {
-        let bad = |what: &str| Error::BadRecipient(what.into());
-        if content.len() > FILE_MAX {
-            return Err(bad("the file is too long"));
+    /// As [`recipients_in`].
+    pub fn add_file(&mut self, content: &[u8]) -> Result<Vec<String>, Error> {
+        let listed = recipients_in(content)?;
+        for recipient in listed.recipients {
+            self.add(recipient)?;
         }
-        let text = std::str::from_utf8(content).map_err(|_| bad("the file is not text"))?;
-        for (number, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            // A line that is no recipient may be anything: it is not quoted. A known kind says what is wrong with it.
-            self.try_add(line).map_err(|why| {
-                let reason = why.map(|why| format!(": {why}")).unwrap_or_default();
-                Error::BadRecipient(format!("line {}{reason}", number + 1))
-            })?;
-        }
-        Ok(())
+        Ok(listed.left_out)
+    }
+
+    /// The names of the plugins that [`Recipients::finish`] looks for and sealing starts.
+    pub fn plugins(&self) -> impl Iterator<Item = &str> {
+        self.plugins.keys().map(String::as_str)
     }
 
     /// Adds the recipients that belong to the identities of an identity file.
@@ -128,22 +131,101 @@ impl Recipients {
     }
 }
 
-fn ssh_recipient(text: &str) -> Result<ssh::Recipient, Option<String>> {
+/// Why a line is no recipient that can be used.
+enum Refused {
+    /// It is no recipient of any known kind.
+    Unknown,
+    /// It is one that is wrong.
+    Wrong(String),
+    /// It is a well-formed SSH key of a kind or size that nothing can be sealed to.
+    Unsupported(String),
+}
+
+impl Refused {
+    fn reason(self) -> Option<String> {
+        match self {
+            Refused::Unknown => None,
+            Refused::Wrong(why) | Refused::Unsupported(why) => Some(why),
+        }
+    }
+}
+
+/// What a recipients file has.
+pub struct Listed<'a> {
+    /// Its recipients.
+    pub recipients: Vec<&'a str>,
+    /// A line of text for each SSH key that nothing can be sealed to.
+    pub left_out: Vec<String>,
+}
+
+/// The recipients of a recipients file: one a line. Empty lines and lines that start with `#` are skipped, and so are
+/// well-formed SSH keys that nothing can be sealed to.
+///
+/// # Errors
+/// [`Error::BadRecipient`] with the number of the line, or for a file without a recipient.
+pub fn recipients_in(content: &[u8]) -> Result<Listed<'_>, Error> {
+    let bad = |what: &str| Error::BadRecipient(what.into());
+    if content.len() > FILE_MAX {
+        return Err(bad("the file is too long"));
+    }
+    let text = std::str::from_utf8(content).map_err(|_| bad("the file is not text"))?;
+    let mut listed = Listed { recipients: Vec::new(), left_out: Vec::new() };
+    let mut tried = Recipients::new();
+    for (number, line) in text.lines().enumerate() {
+        let (number, line) = (number + 1, line.trim());
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        // A line that is no recipient may be anything: it is not quoted. A known kind says what is wrong with it.
+        match tried.try_add(line) {
+            Ok(()) => listed.recipients.push(line),
+            Err(Refused::Unsupported(why)) => listed.left_out.push(format!("line {number}: {why}")),
+            Err(why) => {
+                let reason = why.reason().map(|why| format!(": {why}")).unwrap_or_default();
+                return Err(Error::BadRecipient(format!("line {number}{reason}")));
+            }
+        }
+    }
+    match (listed.recipients.is_empty(), listed.left_out.first()) {
+        (false, _) => Ok(listed),
+        (true, None) => Err(bad("the file names no recipient")),
+        (true, Some(why)) => Err(Error::BadRecipient(format!("none that the file names can be used ({why})"))),
+    }
+}
+
+/// The names of the age plugins that the recipients or identities in a text belong to, one a line.
+pub fn plugins_in(content: &[u8]) -> Vec<String> {
+    let lines = content.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    let named = lines.map(str::trim).filter_map(|line| {
+        let recipient = line.parse::<plugin::Recipient>().map(|recipient| recipient.plugin().to_owned());
+        recipient.or_else(|_| line.parse::<plugin::Identity>().map(|identity| identity.plugin().to_owned())).ok()
+    });
+    named.collect()
+}
+
+fn ssh_recipient(text: &str) -> Result<ssh::Recipient, Refused> {
     if text.to_ascii_uppercase().contains("SECRET") {
-        return Err(Some("this is an identity; it must stay secret".into()));
+        return Err(Refused::Wrong("this is an identity; it must stay secret".into()));
     }
-    let blob = text.split_once(' ').map_or(&[][..], |(_, rest)| rest.trim_start().as_bytes());
-    if has_zero_string(&decode_what_is_base64(blob)) {
-        return Err(Some("an SSH key with a malformed number".into()));
+    let (kind, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let blob = decode_what_is_base64(rest.trim_start().as_bytes());
+    if has_zero_string(&blob) {
+        return Err(Refused::Wrong("an SSH key with a malformed number".into()));
     }
-    use ssh::ParseRecipientKeyError::{Ignore, RsaModulusTooLarge, RsaModulusTooSmall, Unsupported};
-    text.parse().map_err(|error| match error {
-        RsaModulusTooLarge => Some("RSA key of more than 4096 bits".into()),
-        RsaModulusTooSmall => Some("RSA key of less than 2048 bits".into()),
-        Unsupported(kind) => Some(format!("unsupported SSH key type {}", kind.escape_debug())),
-        Ignore => Some("unsupported SSH key type".into()),
-        _ => None,
-    })
+    use ssh::ParseRecipientKeyError::{RsaModulusTooLarge, RsaModulusTooSmall};
+    match text.parse() {
+        Ok(recipient) => Ok(recipient),
+        Err(RsaModulusTooLarge) => Err(Refused::Unsupported("RSA key of more than 4096 bits".into())),
+        Err(RsaModulusTooSmall) => Err(Refused::Unsupported("RSA key of less than 2048 bits".into())),
+        // OpenSSH's public keys say their kind twice: what says it once is none.
+        Err(_) if !kind.is_empty() && split_string(&blob).is_some_and(|(named, _)| named == kind.as_bytes()) => {
+            match kind {
+                "ssh-rsa" | "ssh-ed25519" => Err(Refused::Wrong(format!("a malformed {kind} key"))),
+                _ => Err(Refused::Unsupported(format!("unsupported SSH key type {}", kind.escape_debug()))),
+            }
+        }
+        Err(_) => Err(Refused::Unknown),
+    }
 }
 
 /// Whether data in SSH's wire format (RFC 4251 section 5: strings behind 32-bit lengths) contains a string of zeroes
@@ -218,7 +300,7 @@ enum IdentityFile<C: Callbacks> {
 
 impl<C: Callbacks> IdentityFile<C> {
     fn parse(content: &[u8], callbacks: C) -> Result<IdentityFile<C>, Error> {
-        use crate::format::{Guess, armor, guess};
+        use crate::format::armor;
         if content.len() > FILE_MAX {
             return Err(bad_identity("the file is too long"));
         }
@@ -241,7 +323,8 @@ impl<C: Callbacks> IdentityFile<C> {
                     identity => Ok(IdentityFile::Ssh(identity)),
                 };
             }
-            _ => {}
+            Guess::Sealed => return Err(bad_identity("a sealed file: `wattlock open` opens it")),
+            Guess::Unknown => {}
         }
         // The error names a line and quotes nothing.
         let file = age::IdentityFile::from_buffer(content);
@@ -256,6 +339,12 @@ impl<C: Callbacks> IdentityFile<C> {
             .map(IdentityFile::Locked)
             .ok_or_else(|| bad_identity("a locked identity file must be locked with a passphrase"))
     }
+}
+
+/// Whether an identity file is a sealed file: [`crate::Opener::open_bytes`] makes of it what [`identities`] takes.
+pub fn is_sealed(content: &[u8]) -> bool {
+    let armored = crate::format::armor::SEALED_BEGIN.as_bytes();
+    guess(content) == Guess::Sealed || content.trim_ascii_start().starts_with(armored)
 }
 
 /// The identities in an identity file: age's own kind, an SSH private key, or either locked.
@@ -278,6 +367,82 @@ pub fn identities(content: &[u8], callbacks: impl Callbacks) -> Result<Vec<Boxed
 
 fn bad_identity(what: &str) -> Error {
     Error::BadIdentity(what.into())
+}
+
+/// An age file with one native identity behind one passphrase, and nothing else: what a volume keeps for a passphrase.
+///
+/// Who may write the storage chooses every byte of it. So it is none of the other things that [`identities`] reads: no
+/// clear identity, which would open what another made; no plugin, which would be started; no armor.
+pub struct LockedIdentity<'a> {
+    file: &'a [u8],
+    header: Header,
+    work_factor: u8,
+}
+
+impl<'a> LockedIdentity<'a> {
+    /// Looks at a file, at no cost that the file could choose.
+    ///
+    /// # Errors
+    /// [`Error::BadIdentity`], saying what the file is not.
+    pub fn parse(file: &'a [u8]) -> Result<LockedIdentity<'a>, Error> {
+        if file.len() > LOCKED_MAX {
+            return Err(bad_identity("the file is too long"));
+        }
+        if guess(file) != Guess::Age {
+            return Err(bad_identity("not locked with a passphrase as an age file"));
+        }
+        let header = parse_header(file).map_err(|error| Error::BadIdentity(error.to_string()))?;
+        let [stanza] = &header.stanzas[..] else { return Err(bad_identity("not locked with one passphrase")) };
+        let factor = match &stanza.args[..] {
+            [_, factor] if stanza.tag == "scrypt" => factor.parse().ok(),
+            _ => None,
+        };
+        let work_factor = factor.ok_or_else(|| bad_identity("not locked with one passphrase"))?;
+        Ok(LockedIdentity { file, header, work_factor })
+    }
+
+    /// Base-two logarithm of the scrypt work factor that the file asks for.
+    pub fn work_factor(&self) -> u8 {
+        self.work_factor
+    }
+
+    /// The identity in it. Takes 2^(work factor + 10) bytes of memory for as long as this runs.
+    ///
+    /// # Errors
+    /// [`Error::BadPassphrase`]; [`Error::ExcessiveWork`]; [`Error::BadIdentity`] if what the passphrase opens is
+    /// anything but one native identity and comments; [`Error::Engine`].
+    pub fn unlock(
+        &self,
+        passphrase: &SecretString,
+        work_factor_limit: u8,
+        crypto: &mut dyn Crypto,
+    ) -> Result<x25519::Identity, Error> {
+        let passphrase = passphrase.clone();
+        let ask: AskPassphrase = Box::new(move || Some(passphrase.clone()));
+        let unlock = Unlock { identities: Vec::new(), passphrase: Some(ask), work_factor_limit };
+        let damaged = |error| match error {
+            Error::BadPassphrase | Error::ExcessiveWork { .. } | Error::Engine(_) => error,
+            other => Error::BadIdentity(other.to_string()),
+        };
+        let file_key = unlock.file_key(&self.header, self.file, crypto).map_err(damaged)?;
+        let (nonce, sealed) = self.file[self.header.len..]
+            .split_first_chunk::<AGE_NONCE_LEN>()
+            .filter(|(_, sealed)| sealed.len() > TAG_LEN)
+            .ok_or_else(|| bad_identity("the file is truncated"))?;
+        let key = PayloadKey::age(age_core::secrecy::ExposeSecret::expose_secret(&file_key), nonce, crypto)?;
+        native_identity(&open_slice(&key, sealed, crypto).map_err(damaged)?)
+    }
+}
+
+/// The one native identity in a text that has nothing else but comments.
+fn native_identity(text: &[u8]) -> Result<x25519::Identity, Error> {
+    let bad = || bad_identity("what is locked is not one age identity");
+    let text = std::str::from_utf8(text).map_err(|_| bad())?;
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    match (lines.next().map(str::parse), lines.next()) {
+        (Some(Ok(identity)), None) => Ok(identity),
+        _ => Err(bad()),
+    }
 }
 
 /// Asks for a passphrase; `None` if there is no user to ask.

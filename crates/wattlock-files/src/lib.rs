@@ -25,6 +25,7 @@ pub mod format;
 mod gzip;
 mod input;
 pub mod keys;
+mod memory;
 mod open;
 mod output;
 mod pipeline;

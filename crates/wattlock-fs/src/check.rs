@@ -20,8 +20,9 @@ use wattlock_files::Crypto;
 
 use crate::Error;
 use crate::content::{Content, Contents};
+use crate::format::Geometry;
 use crate::rotate::{shown, shown_stored};
-use crate::store::{Place, Store};
+use crate::store::{File as _, Place, Store};
 use crate::tree::{Entry, Folder, Tree};
 
 /// Bytes read together.
@@ -99,13 +100,13 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         let mut buffer = vec![0; STEP];
         while let Some(task) = self.next(stop) {
             match task {
-                Task::Folder(folder, place, shown) => self.folder(folder, &place, &shown, crypto),
+                Task::Folder(folder, place, shown) => self.folder(folder, &place, &shown, stop, crypto),
                 Task::Entries(folder, items) => {
                     for item in items {
                         if stop() {
                             break;
                         }
-                        self.entry(&folder, &item, &mut buffer, crypto);
+                        self.entry(&folder, &item, &mut buffer, stop, crypto);
                     }
                 }
             }
@@ -159,11 +160,19 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         self.state().found.repaired.push(format!("{path}: {what}"));
     }
 
-    fn folder(&self, folder: Folder, place: &[u8], path: &str, crypto: &mut impl Crypto) {
+    fn folder(
+        &self,
+        folder: Folder,
+        place: &[u8],
+        path: &str,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) {
         self.state().found.folders += 1;
         let folder = Arc::new(folder);
-        let (listed, foreign) = match self.tree.list(&folder, crypto) {
+        let (listed, foreign) = match self.tree.list_until(&folder, stop, crypto) {
             Ok(both) => both,
+            Err(Error::Files(wattlock_files::Error::Interrupted)) => return,
             Err(error) => return self.damaged(path, error),
         };
         for left in self.tree.leftovers(&folder).unwrap_or_default() {
@@ -196,10 +205,17 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         self.more.notify_all();
     }
 
-    fn entry(&self, folder: &Folder, item: &Item, buffer: &mut [u8], crypto: &mut impl Crypto) {
+    fn entry(
+        &self,
+        folder: &Folder,
+        item: &Item,
+        buffer: &mut [u8],
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) {
         let path = &item.shown;
         let sound = match item.kind {
-            FileType::RegularFile => self.file(folder, item, buffer, crypto),
+            FileType::RegularFile => self.file(folder, item, buffer, stop, crypto),
             FileType::Directory => {
                 self.attributes(folder, item, crypto);
                 self.inner(folder, item, crypto)
@@ -276,7 +292,14 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
     }
 
     /// Reads a file; says whether it is one of ours at all.
-    fn file(&self, folder: &Folder, item: &Item, buffer: &mut [u8], crypto: &mut impl Crypto) -> bool {
+    fn file(
+        &self,
+        folder: &Folder,
+        item: &Item,
+        buffer: &mut [u8],
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> bool {
         let path = &item.shown;
         let file = match self.tree.open_file(folder, &item.entry, OFlags::RDONLY) {
             Ok(file) => file,
@@ -296,7 +319,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         let place = Place { inode, path: item.place.clone() };
         match contents.open(file, place, crypto) {
             Ok(content) => {
-                self.read(&content, path, buffer, crypto);
+                self.read(&content, path, buffer, stop, crypto);
                 true
             }
             Err(error) => {
@@ -306,10 +329,20 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         }
     }
 
-    fn read(&self, content: &Content<S>, path: &str, buffer: &mut [u8], crypto: &mut impl Crypto) {
+    fn read(
+        &self,
+        content: &Content<S>,
+        path: &str,
+        buffer: &mut [u8],
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) {
         let (mut at, len, chunk) = (0, content.len(), self.chunk as u64);
         let mut bad: Vec<(u64, u64)> = Vec::new();
         while at < len {
+            if stop() {
+                return;
+            }
             // Holes need no reading; where that cannot be said, reading says what is wrong.
             match content.seek(at, false, crypto) {
                 Ok(Some(data)) => at = at.max(data / chunk * chunk),
@@ -326,14 +359,20 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                     let end = len.min(at + buffer.len() as u64);
                     while at < end {
                         let piece = (chunk - at % chunk).min(end - at) as usize;
-                        match content.read(&mut buffer[..piece], at, crypto) {
-                            Ok(read) => self.state().found.bytes += read as u64,
-                            Err(_) => match bad.last_mut() {
-                                Some((_, last)) if *last + 1 == at / chunk => *last += 1,
-                                _ => bad.push((at / chunk, at / chunk)),
-                            },
-                        }
+                        let index = at / chunk;
                         at += piece as u64;
+                        match content.read(&mut buffer[..piece], at - piece as u64, crypto) {
+                            Ok(read) => self.state().found.bytes += read as u64,
+                            Err(_) => {
+                                let next = self.next_stored(content, index);
+                                at = at.max(next.saturating_mul(chunk).min(len));
+                                let last = (at - 1) / chunk;
+                                match bad.last_mut() {
+                                    Some((_, before)) if *before + 1 == index => *before = last,
+                                    _ => bad.push((index, last)),
+                                }
+                            }
+                        }
                     }
                 }
                 Err(error) => {
@@ -351,6 +390,19 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
                 true => self.damaged(path, format!("chunk {first} does not authenticate")),
                 false => self.damaged(path, format!("chunks {first} to {last} do not authenticate")),
             }
+        }
+    }
+
+    /// The chunk behind a damaged one that may be anything else: all that lie in one hole of the backing file have no bytes
+    /// either, and what says that a chunk is a hole of the content stands at that hole's first chunk. A hole costs whoever
+    /// made it nothing, so it must cost nothing to check.
+    fn next_stored(&self, content: &Content<S>, index: u64) -> u64 {
+        let Ok(geometry) = Geometry::new(self.chunk) else { return index + 1 };
+        let begin = geometry.slot_at(index);
+        match content.file().next_data(begin) {
+            Ok(None) => u64::MAX,
+            Ok(Some(data)) => (index + 1).max(index + (data - begin) / geometry.stride()),
+            Err(_) => index + 1,
         }
     }
 

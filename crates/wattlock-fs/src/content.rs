@@ -32,7 +32,7 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::Error;
 use crate::format::{Geometry, HEADER_LEN, HOLE_LEN, Header, NONCE_LEN, OVERHEAD, SPARSE, SlotKind};
 use crate::journal::{Journal, Op, Ops, RANGES, RECORD_HEAD};
-use crate::store::{File, Place, Store};
+use crate::store::{File, JOURNAL, Place, Store};
 use crate::volume::Volume;
 use crate::xaes::XaesKey;
 use overlay::{Overlay, Piece, ancestors, runs};
@@ -149,6 +149,19 @@ impl<S: Store> Contents<S> {
         volume: &Volume,
         crypto: &mut impl Crypto,
     ) -> Result<(Contents<S>, Recovered), Error> {
+        Contents::start_until(store, volume, &|| false, crypto)
+    }
+
+    /// As [`Contents::start`], until `stop` says so: the journal stays then as it is, and the next start begins again.
+    ///
+    /// # Errors
+    /// As [`Contents::start`]; [`wattlock_files::Error::Interrupted`].
+    pub fn start_until(
+        store: S,
+        volume: &Volume,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Contents<S>, Recovered), Error> {
         let geometry = Geometry::new(volume.chunk)?;
         let (mut keys, mut secrets) = (Vec::new(), Vec::new());
         for (generation, key) in &volume.keys {
@@ -158,9 +171,10 @@ impl<S: Store> Contents<S> {
         }
         let file = store.journal().map_err(|error| match error.kind() {
             std::io::ErrorKind::WouldBlock => Error::InUse,
-            _ => Error::io("opening the journal", error),
+            std::io::ErrorKind::InvalidData => Error::Damaged(format!("{JOURNAL} is {error}")),
+            _ => journal_refused(error),
         })?;
-        let (journal, found) = Journal::open(file, secrets, crypto)?;
+        let (journal, found) = Journal::open(file, secrets, stop, crypto)?;
         let shared = Arc::new(Shared {
             store,
             geometry,
@@ -180,7 +194,7 @@ impl<S: Store> Contents<S> {
             moved: AtomicU64::new(0),
             lines: Mutex::default(),
         });
-        let lines = shared.recover(found, crypto)?;
+        let lines = shared.recover(found, stop, crypto)?;
         Ok((Contents { shared }, Recovered { lines }))
     }
 
@@ -362,6 +376,20 @@ impl<S: Store> Drop for Contents<S> {
         let lost = std::mem::take(&mut *lock(&self.shared.lost));
         drop((pinned, lost));
     }
+}
+
+/// Why there is no journal to write, with what helps.
+fn journal_refused(error: std::io::Error) -> Error {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    let why = match error.kind() {
+        ReadOnlyFilesystem => {
+            "the volume's folder is on a read-only file system, and its journal is written even to read: remount that \
+             file system writable, or copy the volume"
+        }
+        PermissionDenied => "this user may not write the volume's wattlock.journal: only its owner opens the volume",
+        _ => return Error::io("opening the journal", error),
+    };
+    Error::io("opening the journal", std::io::Error::new(error.kind(), format!("{error}: {why}")))
 }
 
 impl<S: Store> Shared<S> {

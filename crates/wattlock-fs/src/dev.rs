@@ -553,6 +553,7 @@ impl Store for SimStore {
     fn walk(
         &self,
         _write: bool,
+        _stop: &dyn Fn() -> bool,
         wanted: &mut dyn FnMut(u64) -> bool,
         found: &mut dyn FnMut(Place, io::Result<SimFile>) -> bool,
     ) {

@@ -31,6 +31,9 @@ pub enum Error {
     /// The volume's settings are no possible form. Their content is never quoted.
     #[error("the volume's settings are damaged: {0}")]
     BadVolume(String),
+    /// No identity matches. A wrong key and an altered file look the same.
+    #[error("no identity given opens the volume (wrong key, or wattlock.fs was altered)")]
+    NoMatchingKey,
     /// Another process has the volume.
     #[error("the volume is in use: it is mounted, or another command works on it")]
     InUse,
@@ -70,12 +73,14 @@ impl Error {
             Error::Version(_) => 81,
             Error::BadVolume(_) => 82,
             Error::Damaged(_) => 83,
+            Error::NoMatchingKey => 12,
             Error::InUse => 84,
             Error::NotEmpty(_) => 85,
             Error::Files(error) => error.exit_code(),
             Error::Engine(_) => 50,
             Error::Usage(_) => 2,
             Error::Io { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => 42,
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => 43,
                 _ => 46,
             },

@@ -218,6 +218,7 @@ impl<F: File> Journal<F> {
     pub(crate) fn open(
         file: F,
         secrets: Vec<(u32, Key)>,
+        stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<(Journal<F>, Found), Error> {
         let len = file.len().map_err(|error| Error::io("reading the journal", error))?;
@@ -237,7 +238,7 @@ impl<F: File> Journal<F> {
         }
         heads.sort_by_key(|(epoch, ..)| *epoch);
         let Some((epoch, head, key, ranges)) = heads.pop() else {
-            if torn || !is_zero(&file, len)? {
+            if torn || !is_zero(&file, len, stop)? {
                 return Err(Error::Damaged("the journal's head".into()));
             }
             let key = Key::symmetric(Algorithm::Aes256Gcm, &[0; 32])?;
@@ -245,7 +246,7 @@ impl<F: File> Journal<F> {
             return Ok((journal, Found { records: Vec::new(), ranges: Vec::new(), fresh: true }));
         };
         let inner = Inner::new(secrets, key, head, epoch);
-        let records = read_records(&file, len, &inner.key, crypto)?;
+        let records = read_records(&file, len, &inner.key, stop, crypto)?;
         if missing && records.is_empty() && len > RECORDS {
             // The other head does not authenticate, and both are written before the first record. If this one is the
             // latest, its records are here; if they are not, the other was.
@@ -451,15 +452,30 @@ fn read_at(file: &impl File, to: &mut [u8], at: u64) -> Result<usize, Error> {
 }
 
 /// Whether a file has only zeros: a journal whose first head was never synced.
-fn is_zero(file: &impl File, len: u64) -> Result<bool, Error> {
-    let mut buffer = vec![0; 1 << 16];
-    for at in (0..len).step_by(buffer.len()) {
-        let got = read_at(file, &mut buffer, at)?;
+fn is_zero(file: &impl File, len: u64, stop: &dyn Fn() -> bool) -> Result<bool, Error> {
+    let (mut buffer, mut at) = (vec![0; 1 << 16], 0);
+    while let Some(data) = data_from(file, at, len, stop)? {
+        let got = read_at(file, &mut buffer, data)?;
         if buffer[..got].iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
+        at = data + buffer.len() as u64;
     }
     Ok(true)
+}
+
+/// Where a hole ends that a place is in, as what follows a torn record may be as long as its storage likes; `None` at the
+/// end.
+fn data_from(file: &impl File, at: u64, len: u64, stop: &dyn Fn() -> bool) -> Result<Option<u64>, Error> {
+    if stop() {
+        return Err(wattlock_files::Error::Interrupted.into());
+    }
+    if at >= len {
+        return Ok(None);
+    }
+    let data = file.next_data(at).map_err(|error| Error::io("reading the journal", error))?;
+    // Records begin at multiples of eight.
+    Ok(data.map(|data| at.max(data / 8 * 8)).filter(|data| *data < len))
 }
 
 /// The key of an epoch's records.
@@ -590,10 +606,11 @@ fn read_records(
     file: &impl File,
     len: u64,
     key: &Key,
+    stop: &dyn Fn() -> bool,
     crypto: &mut impl Crypto,
 ) -> Result<Vec<Record>, Error> {
     let (mut records, mut at, mut latest) = (Vec::new(), RECORDS, 0);
-    while at < len {
+    while at < len && !stop() {
         match read_record(file, len, at, key, crypto)? {
             Some((number, _, record, next)) if number > latest => {
                 records.push(record);
@@ -607,7 +624,8 @@ fn read_records(
     let bad = at;
     let mut left = (len - at.min(len)).saturating_mul(OVERLAPS);
     let mut window = vec![0; 1 << 20];
-    while at < len {
+    while let Some(data) = data_from(file, at, len, stop)? {
+        at = data;
         let got = read_at(file, &mut window, at)?;
         if got < 8 {
             break;
@@ -666,7 +684,7 @@ mod tests {
 
     fn opened(store: &SimStore, crypto: &mut Counting) -> Result<(Journal<SimFile>, Vec<Record>), Error> {
         let secrets = vec![(1, Key::symmetric(Algorithm::Secret, &[7; 32]).unwrap())];
-        let (journal, found) = Journal::open(store.journal().unwrap(), secrets, crypto)?;
+        let (journal, found) = Journal::open(store.journal().unwrap(), secrets, &|| false, crypto)?;
         Ok((journal, found.records))
     }
 

@@ -28,14 +28,14 @@ pub struct Rotated {
 }
 
 /// Seals every header and record below `root` under the volume's newest key, headers where they are. Nobody else may
-/// use the volume meanwhile. `stop` is asked before each folder.
+/// use the volume meanwhile. `stop` is asked before each entry.
 ///
 /// # Errors
 /// [`Error::Io`] for a root that cannot be listed; everything else is in the result.
 pub fn rotate<C: Crypto>(
     tree: &Tree,
     root: Folder,
-    stop: &mut dyn FnMut() -> bool,
+    stop: &dyn Fn() -> bool,
     crypto: &mut C,
 ) -> Result<Rotated, Error> {
     let mut in_place = |file: &File, named: bool, crypto: &mut C| {
@@ -68,19 +68,19 @@ pub fn rotate_with<C: Crypto>(
     tree: &Tree,
     root: Folder,
     reseal: &mut Reseal<'_, C>,
-    stop: &mut dyn FnMut() -> bool,
+    stop: &dyn Fn() -> bool,
     crypto: &mut C,
 ) -> Result<Rotated, Error> {
     let mut done = Rotated::default();
     count(&mut done, "the volume's folder record", tree.rotate_record(&root, crypto));
     let mut left = vec![(root, String::new())];
-    while let Some((folder, path)) = left.pop() {
-        if stop() {
-            done.failed.push("interrupted".into());
-            break;
-        }
-        let (listed, foreign) = match tree.list(&folder, crypto) {
+    'folders: while let Some((folder, path)) = left.pop() {
+        let (listed, foreign) = match tree.list_until(&folder, stop, crypto) {
             Ok(both) => both,
+            Err(Error::Files(wattlock_files::Error::Interrupted)) => {
+                done.failed.push("interrupted".into());
+                break;
+            }
             Err(error) if path.is_empty() => return Err(error),
             Err(error) => {
                 done.failed.push(format!("{path}: {error}"));
@@ -99,6 +99,10 @@ pub fn rotate_with<C: Crypto>(
             ))
         });
         for (entry, kind, name, name_is_foreign) in entries.chain(nameless) {
+            if stop() {
+                done.failed.push("interrupted".into());
+                break 'folders;
+            }
             let path = if path.is_empty() { name } else { format!("{path}/{name}") };
             match kind {
                 FileType::RegularFile => {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{
-    Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
+    AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps,
 };
 use rustix::io::Errno;
 
@@ -31,6 +31,10 @@ pub trait File: Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     /// Makes a hole without changing the length.
     fn punch(&self, at: u64, len: u64) -> io::Result<()>;
+    /// The first place from `at` on that is in no hole; `None` if only a hole follows. `at` where holes are not known.
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        Ok(Some(at))
+    }
     /// Whether it was opened for writing.
     fn writable(&self) -> bool {
         true
@@ -73,10 +77,12 @@ pub trait Store: Send + Sync + 'static {
     fn find(&self, place: &Place) -> io::Result<Option<(Place, Self::File)>>;
     /// Looks through all folders, once, and opens each regular file whose inode number is `wanted`, for writing where
     /// `write` says so. `found` says whether to go on. It also gets what could not be looked at, files and folders, with
-    /// the reason: [`io::ErrorKind::NotFound`] is something that was renamed or removed during the walk.
+    /// the reason: [`io::ErrorKind::NotFound`] is something that was renamed or removed during the walk, and
+    /// [`io::ErrorKind::Interrupted`] all the rest, since `stop` said so.
     fn walk(
         &self,
         write: bool,
+        stop: &dyn Fn() -> bool,
         wanted: &mut dyn FnMut(u64) -> bool,
         found: &mut dyn FnMut(Place, io::Result<Self::File>) -> bool,
     );
@@ -122,6 +128,15 @@ impl File for std::fs::File {
         match rustix::fs::fallocate(self, how, at, len) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(self, at, len),
             result => Ok(result?),
+        }
+    }
+
+    fn next_data(&self, at: u64) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(self, rustix::fs::SeekFrom::Data(at)) {
+            Ok(data) => Ok(Some(data)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(at)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -233,7 +248,14 @@ impl Store for FolderStore {
     type File = std::fs::File;
 
     fn journal(&self) -> io::Result<std::fs::File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        // What has its name and is no file (a pipe, a device) is neither waited for nor written.
+        match rustix::fs::statat(&self.root, JOURNAL, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
+            }
+            _ => {}
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = rustix::fs::openat(&self.root, JOURNAL, flags, Mode::from_raw_mode(0o600))?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(file.into())
@@ -256,6 +278,7 @@ impl Store for FolderStore {
     fn walk(
         &self,
         write: bool,
+        stop: &dyn Fn() -> bool,
         wanted: &mut dyn FnMut(u64) -> bool,
         found: &mut dyn FnMut(Place, io::Result<std::fs::File>) -> bool,
     ) {
@@ -298,6 +321,10 @@ impl Store for FolderStore {
                 let name = entry.file_name();
                 if matches!(name.to_bytes(), b"." | b"..") {
                     continue;
+                }
+                if stop() {
+                    found(Place { inode: (device, 0), path }, Err(Errno::INTR.into()));
+                    return;
                 }
                 let path = match path.is_empty() {
                     true => name.to_bytes().to_vec(),

@@ -317,10 +317,26 @@ impl Tree {
         folder: &Folder,
         crypto: &mut impl Crypto,
     ) -> Result<(Vec<Listed>, Vec<OsString>), Error> {
+        self.list_until(folder, &|| false, crypto)
+    }
+
+    /// As [`Tree::list`], until `stop` says so.
+    ///
+    /// # Errors
+    /// As [`Tree::list`]; [`wattlock_files::Error::Interrupted`].
+    pub fn list_until(
+        &self,
+        folder: &Folder,
+        stop: &dyn Fn() -> bool,
+        crypto: &mut impl Crypto,
+    ) -> Result<(Vec<Listed>, Vec<OsString>), Error> {
         let failed = |error: Errno| Error::io("listing a folder", error);
         let (mut listed, mut foreign) = (Vec::new(), Vec::new());
         for entry in Dir::read_from(&folder.fd).map_err(failed)? {
             let entry = entry.map_err(failed)?;
+            if stop() {
+                return Err(wattlock_files::Error::Interrupted.into());
+            }
             let stored = entry.file_name().to_bytes();
             if stored == b"." || stored == b".." || is_ours(stored) {
                 continue;

@@ -4,21 +4,19 @@
 //! keys, plugins. A passphrase is an opener whose identity lies beside it in `wattlock.keys/NAME`, locked with the
 //! passphrase as `age -p` locks one. Each change replaces whole files, never a part of one.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Cursor, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
 use wattlock_files::age::Callbacks;
 use wattlock_files::age::secrecy::{ExposeSecret, SecretString};
-use wattlock_files::keys::{self, FILE_MAX, Recipients};
-use wattlock_files::{Crypto, CryptoSource, Format, Input, Opener as Unlock, Output, Progress, Sealer};
+use wattlock_files::keys::{self, LOCKED_MAX, LOCKED_WORK_FACTOR_LIMIT, LockedIdentity, Recipients};
+use wattlock_files::{Crypto, CryptoSource, Format, Opener as Unlock, Sealer};
 use zeroize::Zeroizing;
 
 use crate::Error;
@@ -30,12 +28,21 @@ pub const FILE: &str = "wattlock.fs";
 pub const KEYS: &str = "wattlock.keys";
 /// What the names of our own files begin with.
 pub const RESERVED: &str = "wattlock.";
+/// What an unfinished file of [`beneath::replace`] begins with.
+const UNFINISHED: &str = "wattlock.new.";
 /// The content's first line.
 const FIRST: &str = "wattlock volume ";
 /// The version of the format that this crate reads and writes.
 pub const VERSION: &str = "1";
 /// Longest content accepted, in bytes: some thousands of openers and of keys.
 const CONTENT_MAX: usize = 1 << 20;
+/// Most locked identities that are tried with a passphrase: with the largest work factor they take two minutes. One less
+/// can be added, so that a passphrase can be changed.
+const LOCKED_COUNT: usize = 64;
+/// Most entries that the folder of locked identities may have, whatever they are.
+const ENTRIES_MAX: usize = 4096;
+/// The name of a volume's first passphrase, which is tried first.
+pub const FIRST_PASSPHRASE: &str = "passphrase";
 
 /// How names are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -218,6 +225,7 @@ impl Volume {
         }
         let (mut id, mut chunk, mut names, mut secret) = (None, None, None, None);
         let (mut openers, mut keys) = (Vec::<Opener>::new(), Vec::<(u32, Zeroizing<[u8; 32]>)>::new());
+        let mut known = HashSet::new();
         for (number, line) in lines {
             let bad = || Error::BadVolume(format!("line {}", number + 1));
             let (word, rest) = line.split_once(' ').ok_or_else(bad)?;
@@ -233,8 +241,7 @@ impl Volume {
                     let (name, rest) = rest.split_once(' ').ok_or_else(bad)?;
                     let locked = rest.strip_prefix("passphrase ");
                     let (passphrase, recipient) = (locked.is_some(), locked.unwrap_or(rest));
-                    let known = openers.iter().any(|opener| opener.name == name);
-                    if known || !is_name(name) || recipient.is_empty() {
+                    if !known.insert(name) || !is_name(name) || recipient.is_empty() {
                         return Err(bad());
                     }
                     openers.push(Opener {
@@ -295,6 +302,9 @@ impl Volume {
         source: &impl CryptoSource,
     ) -> Result<Vec<u8>, Error> {
         self.free(name)?;
+        if self.openers.iter().filter(|opener| opener.passphrase).count() + 1 >= LOCKED_COUNT {
+            return Err(Error::Usage(format!("a volume has at most {} passphrases", LOCKED_COUNT - 1)));
+        }
         let (recipient, locked) = locked_identity(passphrase, work_factor, source)?;
         self.openers.push(Opener { name: name.to_owned(), passphrase: true, recipient });
         Ok(locked)
@@ -326,7 +336,10 @@ impl Volume {
     /// [`Error::Usage`] if there is none of that name, or no other.
     pub fn remove_opener(&mut self, name: &str) -> Result<Opener, Error> {
         let at = self.openers.iter().position(|opener| opener.name == name);
-        let at = at.ok_or_else(|| Error::Usage(format!("no key is called {name}")))?;
+        let at = at.ok_or_else(|| {
+            let names: Vec<&str> = self.openers.iter().map(|opener| opener.name.as_str()).collect();
+            Error::Usage(format!("no key is called {name}; there are {}", names.join(", ")))
+        })?;
         if self.openers.len() == 1 {
             return Err(Error::Usage(format!("{name} is the only key: without it nothing opens the volume")));
         }
@@ -334,7 +347,7 @@ impl Volume {
     }
 
     fn free(&self, name: &str) -> Result<(), Error> {
-        if !is_name(name) {
+        if !is_name(name) || name.starts_with(UNFINISHED) {
             return Err(Error::Usage("a key's name has 1 to 64 letters, digits, '_', '.' and '-'".into()));
         }
         if self.openers.iter().any(|opener| opener.name == name) {
@@ -360,7 +373,7 @@ fn locked_identity(
     let text = Zeroizing::new(format!("{}\n", identity.to_string().expose_secret()));
     let lock = keys::passphrase_recipient(passphrase, work_factor)?;
     let sealer = Sealer::new(vec![lock])?.format(Format::Age);
-    Ok((recipient, seal(&sealer, text.as_bytes(), source)?))
+    Ok((recipient, sealer.seal_bytes(text.as_bytes(), source)?))
 }
 
 /// HKDF-SHA-256, expansion alone: the keys it starts from are uniform.
@@ -373,92 +386,57 @@ fn expand(key: &[u8], purpose: &str, to: &mut [u8], crypto: &mut impl Crypto) ->
     Ok(())
 }
 
-/// Bytes that a [`Sealer`] or an [`Unlock`] writes.
-#[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Zeroizing<Vec<u8>>>>);
-
-impl Memory {
-    /// What was written; it is gone from here then.
-    fn take(&self) -> Zeroizing<Vec<u8>> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
-    }
-}
-
-impl Write for Memory {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut content = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let fits = content.capacity() - content.len();
-        if bytes.len() > fits {
-            // Growing would leave a copy behind.
-            let mut grown = Vec::with_capacity((content.len() + bytes.len()).next_power_of_two().max(4096));
-            grown.extend_from_slice(&content);
-            *content = Zeroizing::new(grown);
-        }
-        content.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-static NEVER: AtomicBool = AtomicBool::new(false);
-
-fn seal(sealer: &Sealer, content: &[u8], source: &impl CryptoSource) -> Result<Vec<u8>, Error> {
-    let (memory, content) = (Memory::default(), Zeroizing::new(content.to_vec()));
-    let input = Input::Stream(Box::new(Wiped(content, 0)));
-    sealer.seal(input, Output::Stream(Box::new(memory.clone())), source, Progress::new(&NEVER))?;
-    Ok(memory.take().to_vec())
-}
-
-/// Reads bytes that are wiped afterwards.
-struct Wiped(Zeroizing<Vec<u8>>, usize);
-
-impl Read for Wiped {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let len = (&self.0[self.1..]).read(to)?;
-        self.1 += len;
-        Ok(len)
-    }
+/// Opens and reads the volume's sealed file.
+fn unseal(
+    sealed: &[u8],
+    identities: Vec<keys::BoxedIdentity>,
+    source: &impl CryptoSource,
+) -> Result<Volume, Error> {
+    let opened = Unlock::new(identities).open_bytes(sealed, source);
+    let content = opened.map_err(|error| match error {
+        wattlock_files::Error::NoMatchingKey => Error::NoMatchingKey,
+        error => error.into(),
+    })?;
+    Volume::parse(&content)
 }
 
 /// How a user proves that a volume may be opened: identities, a passphrase, or both.
 pub struct Access {
     identities: Vec<keys::BoxedIdentity>,
+    passphrase: Option<Passphrase>,
+}
+
+/// A passphrase that is tried on the locked identities of a volume. Each takes half a second and a quarter of a GiB as it
+/// is made, and at most what the limit allows; they are tried one after the other.
+pub struct Passphrase {
+    /// Gives the passphrase when it is needed, and is asked once; `None` if there is nobody to ask.
+    pub ask: keys::AskPassphrase,
+    /// Tried on the identity of this opener only.
+    pub only: Option<String>,
+    /// The largest work factor that is computed, as a power of two.
+    pub work_factor_limit: u8,
+    /// Asked before each identity: whether to give up.
+    pub stop: fn() -> bool,
+}
+
+impl Passphrase {
+    /// One that is tried on every identity.
+    pub fn new(ask: keys::AskPassphrase) -> Passphrase {
+        Passphrase { ask, only: None, work_factor_limit: LOCKED_WORK_FACTOR_LIMIT, stop: || false }
+    }
 }
 
 impl Access {
     /// With these identities; see [`keys::identities`].
     pub fn identities(identities: Vec<keys::BoxedIdentity>) -> Access {
-        Access { identities }
+        Access { identities, passphrase: None }
     }
 
-    /// Also with the passphrases of a volume: every locked identity in it is tried with the passphrase that
-    /// `callbacks` gives, or only the one of an opener's name. A passphrase takes half a second and a quarter of a GiB
-    /// for each identity that it is tried on.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; [`Error::Files`] for a locked identity that is damaged, if it is the only one asked for.
-    pub fn passphrase(
-        mut self,
-        folder: &Folder,
-        only: Option<&str>,
-        callbacks: impl Callbacks,
-    ) -> Result<Access, Error> {
-        for name in folder.locked()? {
-            if only.is_some_and(|only| only != name) {
-                continue;
-            }
-            let content = folder.read_locked(&name)?;
-            match keys::identities(&content, callbacks.clone()) {
-                Ok(identities) => self.identities.extend(identities),
-                // One that is damaged does not keep the others from opening.
-                Err(error) if only.is_some() => return Err(error.into()),
-                Err(_) => {}
-            }
-        }
-        Ok(self)
+    /// Also with a passphrase.
+    #[must_use]
+    pub fn passphrase(mut self, passphrase: Passphrase) -> Access {
+        self.passphrase = Some(passphrase);
+        self
     }
 }
 
@@ -521,23 +499,132 @@ impl Folder {
     /// Opens and reads the volume.
     ///
     /// # Errors
-    /// [`Error::NoVolume`]; [`Error::Files`] for a wrong key or a damaged file; those of [`Volume::parse`].
+    /// [`Error::NoVolume`]; [`Error::NoMatchingKey`], [`Error::Files`] for a wrong key or a damaged file;
+    /// [`Error::Damaged`] for a locked identity that is not an opener's; those of [`Volume::parse`].
     pub fn read(&self, access: Access, source: &impl CryptoSource) -> Result<Volume, Error> {
         let sealed = self.content(FILE)?.ok_or_else(|| Error::NoVolume(FILE.into()))?;
-        let memory = Memory::default();
-        let unlock = Unlock::new(access.identities);
-        let output = Output::Stream(Box::new(memory.clone()));
-        unlock.open(Input::Stream(Box::new(Cursor::new(sealed))), output, source, Progress::new(&NEVER))?;
-        Volume::parse(&memory.take())
+        let Some(passphrase) = access.passphrase else { return unseal(&sealed, access.identities, source) };
+        if !access.identities.is_empty() {
+            match unseal(&sealed, access.identities, source) {
+                Err(Error::NoMatchingKey | Error::Files(wattlock_files::Error::WrongKey)) => {}
+                done => return done,
+            }
+        }
+        self.read_by_passphrase(&sealed, &passphrase, source)
     }
 
-    /// Seals the volume to its openers and puts it in place of what is there, durably.
+    /// The only way by which what is in [`KEYS`] opens a volume. Whoever may write the storage chooses those files. So one
+    /// counts only if the passphrase opens it, and the volume that its identity then opens names that identity.
+    fn read_by_passphrase(
+        &self,
+        sealed: &[u8],
+        passphrase: &Passphrase,
+        source: &impl CryptoSource,
+    ) -> Result<Volume, Error> {
+        use wattlock_files::Error::{BadPassphrase, ExcessiveWork};
+        let names = match &passphrase.only {
+            Some(name) => vec![name.clone()],
+            None => self.locked()?,
+        };
+        let (mut typed, mut failed) = (None, None);
+        for name in names {
+            if (passphrase.stop)() {
+                return Err(wattlock_files::Error::Interrupted.into());
+            }
+            match self.read_by(&name, sealed, passphrase, &mut typed, source) {
+                // One that is damaged does not keep the others from opening. If none opens, damage is what is told.
+                Err(error @ Error::Damaged(_)) => failed = Some(error),
+                Err(error @ Error::Files(ExcessiveWork { .. })) => match failed {
+                    Some(Error::Damaged(_)) => {}
+                    _ => failed = Some(error),
+                },
+                Err(error @ Error::Files(BadPassphrase)) => _ = failed.get_or_insert(error),
+                done => return done,
+            }
+        }
+        Err(failed.unwrap_or_else(|| Error::Usage("the volume has no passphrase: give an identity with -i".into())))
+    }
+
+    /// Opens the volume by the locked identity of one name.
+    fn read_by(
+        &self,
+        name: &str,
+        sealed: &[u8],
+        passphrase: &Passphrase,
+        typed: &mut Option<SecretString>,
+        source: &impl CryptoSource,
+    ) -> Result<Volume, Error> {
+        use wattlock_files::Error as FilesError;
+        let damaged = |what: &dyn fmt::Display| Error::Damaged(format!("{KEYS}/{name}: {what}"));
+        let not_one = |error| match error {
+            FilesError::BadIdentity(what) => damaged(&what),
+            error => error.into(),
+        };
+        let file = self.read_locked(name)?;
+        let locked = LockedIdentity::parse(&file).map_err(not_one)?;
+        let (required, limit) = (locked.work_factor(), passphrase.work_factor_limit);
+        if required > limit {
+            return Err(FilesError::ExcessiveWork { required, limit }.into());
+        }
+        if typed.is_none() {
+            *typed = (passphrase.ask)();
+        }
+        let words = typed.as_ref().ok_or(FilesError::PassphraseNeeded)?;
+        let identity = source.here(|crypto| locked.unlock(words, limit, crypto)).map_err(not_one)?;
+        let recipient = identity.to_public().to_string();
+        let volume = unseal(sealed, vec![Box::new(identity)], source).map_err(|error| match error {
+            Error::NoMatchingKey => damaged(&"what is locked in it is no key of this volume"),
+            error => error,
+        })?;
+        let is_it = |opener: &&Opener| opener.passphrase && opener.name == name && opener.recipient == recipient;
+        match volume.openers.iter().find(is_it) {
+            Some(_) => Ok(volume),
+            None => Err(damaged(&"the volume has no passphrase of that name with this key")),
+        }
+    }
+
+    /// A line for each locked identity that does not open the volume, as far as that shows without a passphrase.
     ///
     /// # Errors
-    /// [`Error::Usage`] without an opener; [`Error::Files`]; [`Error::Io`], and what was there is there still.
+    /// [`Error::Io`].
+    pub fn check_locked(&self, volume: &Volume) -> Result<Vec<String>, Error> {
+        let named = volume.openers.iter().filter(|opener| opener.passphrase);
+        let mut names: BTreeSet<String> = named.map(|opener| opener.name.clone()).collect();
+        let listed = names.clone();
+        match self.locked() {
+            Ok(there) => names.extend(there),
+            Err(Error::Damaged(what)) => return Ok(vec![what]),
+            Err(error) => return Err(error),
+        }
+        let mut lines = Vec::new();
+        for name in names {
+            let line = |what: &dyn fmt::Display| format!("{KEYS}/{name}: {what}");
+            match self.read_locked(&name) {
+                Ok(_) if !listed.contains(&name) => {
+                    lines.push(line(&"the volume has no passphrase of that name"));
+                }
+                Ok(file) => match LockedIdentity::parse(&file) {
+                    Ok(_) => {}
+                    Err(wattlock_files::Error::BadIdentity(what)) => lines.push(line(&what)),
+                    Err(error) => lines.push(line(&error)),
+                },
+                Err(Error::Damaged(what)) => lines.push(what),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Seals the volume to its openers and puts it in place of what is there, durably. Of the age plugins that openers
+    /// name only those are started that are in `plugins`: what the volume names, its storage chose.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] without an opener, or for another plugin; [`Error::Files`]; [`Error::Io`], and what was there is
+    /// there still.
     pub fn write(
         &self,
         volume: &Volume,
+        plugins: &[String],
         callbacks: impl Callbacks,
         source: &impl CryptoSource,
     ) -> Result<(), Error> {
@@ -548,11 +635,15 @@ impl Folder {
         for opener in &volume.openers {
             recipients.add(&opener.recipient)?;
         }
+        if let Some(name) = recipients.plugins().find(|name| !plugins.iter().any(|plugin| plugin == name)) {
+            let what = format!("a key of the volume needs age-plugin-{name} to be started: --plugin {name} allows it");
+            return Err(Error::Usage(what));
+        }
         let text = volume.to_text();
         if text.len() > CONTENT_MAX {
             return Err(Error::Usage("too many keys".into()));
         }
-        let sealed = seal(&Sealer::new(recipients.finish(callbacks)?)?, text.as_bytes(), source)?;
+        let sealed = Sealer::new(recipients.finish(callbacks)?)?.seal_bytes(text.as_bytes(), source)?;
         beneath::replace(&self.fd, FILE, &sealed, beneath::PRIVATE)
     }
 
@@ -570,6 +661,18 @@ impl Folder {
         rustix::fs::fsync(&self.fd).map_err(|error| Error::io("writing the folder of keys", error))
     }
 
+    /// Keeps the locked identity of one name under another, too, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn copy_locked(&self, name: &str, to: &str) -> Result<(), Error> {
+        match self.read_locked(name) {
+            Ok(locked) => self.keep_locked(to, &locked),
+            Err(Error::Damaged(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Removes a locked identity.
     ///
     /// # Errors
@@ -583,28 +686,67 @@ impl Folder {
         rustix::fs::fsync(&keys).map_err(|error| Error::io("removing a locked key", error))
     }
 
-    /// The names of locked identities, sorted.
+    /// The names of locked identities in the order in which a passphrase is tried on them.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Io`]; [`Error::Damaged`] for what is no such folder, or more than a volume has.
     pub fn locked(&self) -> Result<Vec<String>, Error> {
         let Some(keys) = self.keys()? else { return Ok(Vec::new()) };
-        let names = beneath::names(&keys)?.into_iter().filter_map(|name| name.into_string().ok());
-        let mut names: Vec<String> = names.filter(|name| is_name(name)).collect();
-        names.sort();
+        let failed = |error: Errno| Error::io("listing the folder of keys", error);
+        let (mut names, mut entries) = (Vec::new(), 0);
+        for entry in Dir::read_from(&keys).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            entries += 1;
+            let name = entry.file_name().to_str().ok().filter(|name| is_name(name));
+            names.extend(name.filter(|name| !name.starts_with(UNFINISHED)).map(str::to_owned));
+            if entries > ENTRIES_MAX || names.len() > LOCKED_COUNT {
+                let what = "more entries than a volume has; --key NAME tries a single one";
+                return Err(Error::Damaged(format!("{KEYS}: {what}")));
+            }
+        }
+        names.sort_by(|one, other| {
+            (one != FIRST_PASSPHRASE).cmp(&(other != FIRST_PASSPHRASE)).then_with(|| one.cmp(other))
+        });
         Ok(names)
     }
 
+    /// Whether there is an entry for a locked identity of this name, whatever it is.
+    ///
+    /// # Errors
+    /// As [`Folder::locked`].
+    pub fn has_locked(&self, name: &str) -> Result<bool, Error> {
+        let Some(keys) = self.keys()?.filter(|_| is_name(name)) else { return Ok(false) };
+        match rustix::fs::statat(&keys, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(Error::io("looking for a locked key", error)),
+        }
+    }
+
     fn read_locked(&self, name: &str) -> Result<Vec<u8>, Error> {
-        let keys = self.keys()?;
-        let content = keys.map(|keys| beneath::content(&keys, name, FILE_MAX)).transpose()?.flatten();
-        content.ok_or_else(|| Error::NoVolume(KEYS.into()))
+        let damaged = |what: &str| Error::Damaged(format!("{KEYS}/{name}: {what}"));
+        let keys = self.keys()?.ok_or_else(|| damaged("missing"))?;
+        // Before it is opened: opening a device may do something.
+        match rustix::fs::statat(&keys, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {}
+            Ok(_) => return Err(damaged("not a regular file")),
+            Err(Errno::NOENT) => return Err(damaged("missing")),
+            Err(error) => return Err(Error::io("looking at a locked key", error)),
+        }
+        match beneath::content(&keys, name, LOCKED_MAX) {
+            Ok(content) => content.ok_or_else(|| damaged("missing")),
+            Err(Error::Damaged(what)) => Err(Error::Damaged(format!("{KEYS}/{what}"))),
+            Err(error) => Err(error),
+        }
     }
 
     fn keys(&self) -> Result<Option<OwnedFd>, Error> {
         match beneath::open(&self.fd, KEYS, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT) => Ok(None),
+            Err(Errno::LOOP | Errno::NOTDIR | Errno::XDEV) => {
+                Err(Error::Damaged(format!("{KEYS} is not a folder of the volume")))
+            }
             Err(error) => Err(Error::io("opening the folder of keys", error)),
         }
     }

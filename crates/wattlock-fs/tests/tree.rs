@@ -483,9 +483,9 @@ fn records_are_sealed_under_a_new_key_while_the_tree_is_open() {
         headers += u32::from(named);
         Ok(named)
     };
-    let mut never = || false;
+    let never = || false;
     let (_, again) = Tree::open(world.folder.path(), &world.volume, &mut world.crypto).unwrap();
-    let done = rotate_with(&tree, again, &mut reseal, &mut never, &mut world.crypto).unwrap();
+    let done = rotate_with(&tree, again, &mut reseal, &never, &mut world.crypto).unwrap();
     assert_eq!(
         (done.sealed, done.skipped, done.failed.len()),
         (3, 1, 0),

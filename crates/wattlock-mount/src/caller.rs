@@ -57,7 +57,7 @@ pub fn as_caller<T>(
             done => return done,
         }
     }
-    within(caller, Some(supplementary(caller.pid)), &mut work)
+    within(caller, Some(supplementary(caller)), &mut work)
 }
 
 const EPERM: i32 = 1;
@@ -80,11 +80,37 @@ fn within<T>(
     done
 }
 
-/// The supplementary groups of a process, as the kernel tells them; none if it is gone.
-fn supplementary(pid: u32) -> Vec<Gid> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
-    line.split_whitespace().filter_map(|group| group.parse().ok()).map(Gid::from_raw).collect()
+/// The supplementary groups of the process that asks. The kernel tells only its number, and another process may have that
+/// number by now, or in the namespace that `/proc` shows: groups count only of a process that has the user and the group
+/// of the request, all from one look at it. Otherwise there are none, and the request has the rights of its group.
+fn supplementary(caller: Caller) -> Vec<Gid> {
+    // Zero is a process that this namespace does not have.
+    if caller.pid == 0 || !is_own_proc() {
+        return Vec::new();
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", caller.pid)).unwrap_or_default();
+    groups_in(&status, caller).unwrap_or_default()
+}
+
+/// Whether `/proc` shows the numbers of this process's namespace: then this process has one number there.
+fn is_own_proc() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    numbers(&status, "NSpid:").is_some_and(|numbers| numbers == [std::process::id()])
+}
+
+/// The groups in a `proc_pid_status(5)`, if the process has the caller's file-system user and group.
+fn groups_in(status: &str, caller: Caller) -> Option<Vec<Gid>> {
+    let (uids, gids) = (numbers(status, "Uid:")?, numbers(status, "Gid:")?);
+    if uids.get(3) != Some(&caller.uid) || gids.get(3) != Some(&caller.gid) {
+        return None;
+    }
+    Some(numbers(status, "Groups:")?.into_iter().map(Gid::from_raw).collect())
+}
+
+/// The numbers of a line.
+fn numbers(status: &str, name: &str) -> Option<Vec<u32>> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().map(|number| number.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -94,8 +120,24 @@ mod tests {
     #[test]
     fn this_process_has_the_groups_that_the_kernel_tells() {
         let own = rustix::process::getgroups().unwrap();
-        assert_eq!(supplementary(std::process::id()), own);
-        assert!(supplementary(0).is_empty());
+        let uid = rustix::process::geteuid().as_raw();
+        let caller = Caller { uid, gid: rustix::process::getegid().as_raw(), pid: std::process::id() };
+        assert_eq!(supplementary(caller), own);
+        assert!(supplementary(Caller { pid: 0, ..caller }).is_empty());
+    }
+
+    #[test]
+    fn groups_of_a_process_that_is_not_the_callers_do_not_count() {
+        let status = "Name:\tx\nUid:\t1000\t1000\t1000\t1000\nGid:\t100\t100\t100\t100\nGroups:\t4 27 100 \n";
+        let caller = Caller { uid: 1000, gid: 100, pid: 7 };
+        let raw = |groups: Vec<Gid>| groups.into_iter().map(Gid::as_raw).collect::<Vec<_>>();
+        assert_eq!(groups_in(status, caller).map(raw), Some(vec![4, 27, 100]));
+        // The number went to another user's process, or to one that took another group meanwhile.
+        assert!(groups_in(status, Caller { uid: 1001, ..caller }).is_none());
+        assert!(groups_in(status, Caller { gid: 101, ..caller }).is_none());
+        let set_user = status.replace("Uid:\t1000\t1000\t1000\t1000", "Uid:\t1000\t0\t0\t0");
+        assert!(groups_in(&set_user, caller).is_none());
+        assert!(groups_in("", caller).is_none() && groups_in("Groups:\t27\n", caller).is_none());
     }
 
     #[test]

@@ -1,12 +1,18 @@
 //! How a running mount is asked and told: a socket in a folder of the user's own, one line in, lines out.
+//!
+//! Nobody else reaches it: the folder is entered by its owner only, the socket has that owner's rights only, and a peer
+//! of another user is left without an answer.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::net::sockopt::socket_peercred;
 
 use crate::backing::Backing;
 use crate::door::Inner;
@@ -24,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Where the socket of a mount is, for this user.
 ///
 /// # Errors
-/// The folder cannot be made, or is somebody else's.
+/// The folder cannot be made, or is another user's.
 pub fn path(mountpoint: &Path) -> io::Result<PathBuf> {
     let uid = rustix::process::geteuid();
     let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
@@ -32,20 +38,45 @@ pub fn path(mountpoint: &Path) -> io::Result<PathBuf> {
         _ if uid.is_root() => PathBuf::from("/run/wattlock"),
         _ => PathBuf::from(format!("/tmp/wattlock-{}", uid.as_raw())),
     };
-    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
-    }
-    let metadata = std::fs::symlink_metadata(&folder)?;
-    if !metadata.is_dir() || metadata.uid() != uid.as_raw() || metadata.mode() & 0o022 != 0 {
-        return Err(io::Error::other(format!("{}: not this user's own folder", folder.display())));
-    }
+    own_folder(&folder)?;
     // A socket's path has 107 bytes at most: the mount point is in its name as a number.
     let number = mountpoint.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
     Ok(folder.join(format!("mount-{number:016x}")))
+}
+
+/// Makes a folder that only this user enters, or closes the one that is there to others.
+fn own_folder(folder: &Path) -> io::Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    let foreign = || io::Error::other(format!("{}: not this user's own folder", folder.display()));
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(folder, flags, Mode::empty()).map_err(|_| foreign())?;
+    let stat = rustix::fs::fstat(&opened)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(foreign());
+    }
+    if stat.st_mode & 0o077 != 0 {
+        rustix::fs::fchmod(&opened, Mode::RWXU)?;
+    }
+    Ok(())
+}
+
+/// Makes a socket that only its owner may connect to. Nothing else of this process makes files meanwhile.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    let before = rustix::process::umask(Mode::XUSR | Mode::RWXG | Mode::RWXO);
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(before);
+    bound
+}
+
+/// Whether a peer is this user or root.
+fn is_own(stream: &UnixStream) -> bool {
+    socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
 
 /// Asks a running mount. The answer's lines, or the refusal's line as the inner error.
@@ -82,7 +113,7 @@ pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<In
     let started = path(mountpoint).and_then(|path| {
         // The mount point was free: a socket of its name is a dead mount's.
         let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
+        let listener = bind(&path)?;
         let (mountpoint, source) = (mountpoint.to_owned(), source.to_owned());
         let (since, inner) = (Instant::now(), Arc::downgrade(inner));
         std::thread::Builder::new().name("wattlock-control".to_owned()).spawn(move || {
@@ -95,6 +126,9 @@ pub(crate) fn listen<B: Backing>(mountpoint: &Path, source: &str, inner: &Arc<In
                     std::thread::sleep(PAUSE);
                     continue;
                 };
+                if !is_own(&stream) {
+                    continue;
+                }
                 let about = || about(&mountpoint, &source, since, &inner);
                 // A peer that is gone needs no answer.
                 let _ = answer(&stream, about, &inner);
@@ -145,4 +179,48 @@ fn about<B: Backing>(mountpoint: &Path, source: &str, since: Instant, inner: &In
     lines.extend(inner.counters.lines());
     lines.extend(inner.backing.engines());
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn the_socket_and_its_folder_are_closed_to_others() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path().join("wattlock");
+        own_folder(&folder).unwrap();
+        assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
+        // One that an older version, or another program with its umask, left open.
+        for mode in [0o755, 0o777, 0o710, 0o701] {
+            std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
+            own_folder(&folder).unwrap();
+            assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o777, 0o700, "{mode:o}");
+        }
+        let before = rustix::process::umask(Mode::empty());
+        let path = folder.join("socket");
+        let listener = bind(&path).unwrap();
+        assert_eq!(rustix::process::umask(before), Mode::empty(), "the umask is put back");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let peer = UnixStream::connect(&path).unwrap();
+        assert!(is_own(&listener.accept().unwrap().0));
+        drop(peer);
+    }
+
+    #[test]
+    fn a_link_a_file_and_a_foreign_folder_are_no_place_for_a_socket() {
+        let outer = tempfile::tempdir().unwrap();
+        let (link, file) = (outer.path().join("link"), outer.path().join("file"));
+        std::os::unix::fs::symlink(outer.path(), &link).unwrap();
+        std::fs::write(&file, "").unwrap();
+        assert!(own_folder(&link).is_err() && own_folder(&file).is_err());
+        if rustix::process::geteuid().is_root() {
+            let foreign = outer.path().join("foreign");
+            std::fs::create_dir(&foreign).unwrap();
+            std::os::unix::fs::chown(&foreign, Some(1234), None).unwrap();
+            assert!(own_folder(&foreign).is_err());
+        }
+    }
 }

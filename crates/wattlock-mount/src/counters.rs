@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::Errno;
+
 /// Operations that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
@@ -32,6 +34,36 @@ pub enum Op {
 const NAMES: [&str; 10] =
     ["read", "write", "lookup", "make", "open", "remove", "attributes", "list", "sync", "other"];
 
+/// Answers that POSIX programs ask for and expect: that a name or an attribute is not there, that something is, that
+/// something may not be done. All others (`EIO`, `ENOSPC`, `EMFILE`, ...) are failures.
+const EXPECTED: [Errno; 25] = [
+    Errno::NOENT,
+    Errno::NODATA,
+    Errno::EXIST,
+    Errno::NOTEMPTY,
+    Errno::NOTDIR,
+    Errno::ISDIR,
+    Errno::ACCESS,
+    Errno::PERM,
+    Errno::INVAL,
+    Errno::NAMETOOLONG,
+    Errno::LOOP,
+    Errno::XDEV,
+    Errno::RANGE,
+    Errno::TOOBIG,
+    Errno::FBIG,
+    Errno::MLINK,
+    Errno::BUSY,
+    Errno::TXTBSY,
+    Errno::BADF,
+    Errno::NXIO,
+    Errno::OPNOTSUPP,
+    Errno::NOSYS,
+    Errno::NOTTY,
+    Errno::AGAIN,
+    Errno::INTR,
+];
+
 /// Sizes are counted by power of two up to this many bytes.
 const CLASSES: usize = 22;
 
@@ -39,7 +71,8 @@ const CLASSES: usize = 22;
 #[derive(Debug, Default)]
 pub struct Counters {
     ops: [AtomicU64; NAMES.len()],
-    errors: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
     bytes: [AtomicU64; 2],
     sizes: [[AtomicU64; CLASSES]; 2],
 }
@@ -56,8 +89,11 @@ impl Counters {
         self.sizes[at][class.min(CLASSES - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn error(&self) {
-        self.errors.fetch_add(1, Ordering::Relaxed);
+    /// A request was answered with an errno.
+    pub(crate) fn error(&self, errno: i32) {
+        let expected = EXPECTED.iter().any(|known| known.raw_os_error() == errno);
+        let count = if expected { &self.refused } else { &self.failed };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// All requests so far.
@@ -77,19 +113,27 @@ impl Counters {
         let ops: Vec<String> =
             ops.filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}")).collect();
         let mut lines = vec![format!("requests {}", ops.join(" "))];
-        lines.push(format!("errors {}", self.errors.load(Ordering::Relaxed)));
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        lines.push(format!("refused {} (no such name, no such attribute, no permission, ...)", of(&self.refused)));
+        lines.push(format!("failed {}", of(&self.failed)));
         for (at, name) in ["read", "written"].iter().enumerate() {
             let sizes = self.sizes[at].iter().enumerate();
-            let sizes: Vec<String> = sizes
-                .map(|(class, count)| (1_u64 << class, count.load(Ordering::Relaxed)))
-                .filter(|(_, count)| *count > 0)
-                .map(|(size, count)| format!("{size}:{count}"))
-                .collect();
+            let sizes = by_size(sizes.map(|(class, count)| (class, count.load(Ordering::Relaxed))));
             let bytes = self.bytes[at].load(Ordering::Relaxed);
-            lines.push(format!("{name} {bytes} bytes, requests up to {}", sizes.join(" ")));
+            let sizes = if sizes.is_empty() { sizes } else { format!(", requests up to {sizes}") };
+            lines.push(format!("{name} {bytes} bytes{sizes}"));
         }
         lines
     }
+}
+
+/// Counts by the power of two that sizes are not above, for people: `4 KiB: 3, 1 MiB: 12`.
+pub(crate) fn by_size(counts: impl Iterator<Item = (usize, u64)>) -> String {
+    let shown = |(class, count): (usize, u64)| {
+        let unit = ["B", "KiB", "MiB", "GiB"][class / 10];
+        format!("{} {unit}: {count}", 1_u64 << (class % 10))
+    };
+    counts.filter(|(_, count)| *count > 0).map(shown).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -107,6 +151,21 @@ mod tests {
         assert_eq!(counters.total(), 2);
         let lines = counters.lines();
         assert_eq!(lines[0], "requests write 2");
-        assert!(lines[3].ends_with("requests up to 4096:1 8192:1 2097152:1"), "{}", lines[3]);
+        assert_eq!(lines[3], "read 0 bytes");
+        assert!(lines[4].ends_with("requests up to 4 KiB: 1, 8 KiB: 1, 2 MiB: 1"), "{}", lines[4]);
+    }
+
+    #[test]
+    fn an_answer_that_programs_expect_is_no_failure() {
+        let counters = Counters::default();
+        for errno in [Errno::NOENT, Errno::NODATA, Errno::EXIST, Errno::ACCESS] {
+            counters.error(errno.raw_os_error());
+        }
+        for errno in [Errno::IO, Errno::NOSPC, Errno::MFILE] {
+            counters.error(errno.raw_os_error());
+        }
+        let lines = counters.lines();
+        assert!(lines[1].starts_with("refused 4 "), "{lines:?}");
+        assert_eq!(lines[2], "failed 3");
     }
 }

@@ -208,7 +208,7 @@ impl<B: Backing> Inner<B> {
 
     /// The errno for the kernel, after a line for the log where the volume itself is at fault.
     pub fn refuse(&self, error: &Error, what: impl FnOnce() -> String) -> fuser::Errno {
-        self.counters.error();
+        self.counters.error(error.errno());
         if !matches!(error, Error::Io { .. }) {
             let line = format!("{}: {error}", what());
             let mut said = lock(&self.said);

@@ -63,8 +63,11 @@ pub struct Options {
 #[non_exhaustive]
 pub enum Error {
     /// No folder to mount at.
-    #[error("{0}: not a folder to mount at")]
-    NotAFolder(String),
+    #[error("{0}: not a folder to mount at: {1}")]
+    NotAFolder(String, String),
+    /// A folder that this user may not look into.
+    #[error("{0}: this user may not look into it (permission denied): mount at a folder of your own")]
+    Closed(String),
     /// A file system's process died there.
     #[error("{0}: what was mounted there is dead; `wattlock umount` frees it")]
     Dead(String),
@@ -98,12 +101,26 @@ pub fn check(mountpoint: &Path) -> Result<(), Error> {
             Some(_) => return Err(Error::NotEmpty(shown)),
         },
         Err(error) if error.raw_os_error() == Some(ENOTCONN) => return Err(Error::Dead(shown)),
-        Err(_) => return Err(Error::NotAFolder(shown)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(Error::Closed(shown)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::NotAFolder(shown, "it does not exist; make it first".to_owned()));
+        }
+        Err(error) => return Err(Error::NotAFolder(shown, error.to_string())),
     }
-    match std::fs::metadata("/dev/fuse") {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Error::NoFuse(format!("/dev/fuse: {error}"))),
-    }
+    let opened = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+    opened.map(drop).map_err(|error| Error::NoFuse(no_device(&error)))
+}
+
+/// Why the device does not open, with what helps.
+fn no_device(error: &io::Error) -> String {
+    let help = match error.kind() {
+        io::ErrorKind::NotFound => "`modprobe fuse` makes it; a container needs `--device /dev/fuse`",
+        io::ErrorKind::PermissionDenied => {
+            "this user may not open it: mount as root, or let root `chmod 666 /dev/fuse`, which is its usual mode"
+        }
+        _ => "the kernel has no FUSE, or this container may not use it",
+    };
+    format!("/dev/fuse: {error}: {help}")
 }
 
 fn option(flag: &str) -> Result<Option<MountOption>, Error> {
@@ -201,7 +218,10 @@ pub fn mount<B: Backing>(
 
 fn refused(error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::NotFound => Error::NoFuse(error.to_string()),
+        // The device is there: what is missing is what users mount with.
+        io::ErrorKind::NotFound => {
+            Error::NoFuse("no program fusermount3: install the package fuse3, or mount as root".to_owned())
+        }
         _ => Error::Refused(error.to_string().trim().replace(char::is_control, " ")),
     }
 }
@@ -383,9 +403,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("f");
         std::fs::write(&file, "").unwrap();
-        assert!(matches!(check(&file), Err(Error::NotAFolder(_))));
+        assert!(matches!(check(&file), Err(Error::NotAFolder(..))));
         assert!(matches!(check(folder.path()), Err(Error::NotEmpty(_))));
-        assert!(matches!(check(&folder.path().join("none")), Err(Error::NotAFolder(_))));
+        assert!(matches!(check(&folder.path().join("none")), Err(Error::NotAFolder(..))));
+    }
+
+    #[test]
+    fn what_is_missing_says_what_helps() {
+        let said = |kind: io::ErrorKind| no_device(&kind.into());
+        assert!(said(io::ErrorKind::NotFound).contains("modprobe fuse"));
+        assert!(said(io::ErrorKind::PermissionDenied).contains("this user may not open it: mount as root"));
+        let helper = refused(io::ErrorKind::NotFound.into()).to_string();
+        assert!(helper.contains("fusermount3: install the package fuse3"), "{helper}");
     }
 
     #[test]

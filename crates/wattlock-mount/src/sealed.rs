@@ -22,6 +22,7 @@ use wattlock_fs::volume::Volume;
 
 use crate::attributes;
 use crate::backing::{Backing, Result};
+use crate::counters::by_size;
 use crate::lock;
 
 /// How a mount's engines are chosen, and how that is told.
@@ -58,19 +59,21 @@ impl Sealed {
     /// Opens a volume's folder. The lines are for the log: what an earlier run did not finish, and was mended.
     ///
     /// # Errors
-    /// [`Error::InUse`] if it is mounted; [`Error::Damaged`]; [`Error::Io`].
+    /// [`Error::InUse`] if it is mounted; [`Error::Damaged`]; [`Error::Io`]; [`wattlock_files::Error::Interrupted`] if
+    /// `stop` says so before it is done.
     pub fn open(
         path: &Path,
         volume: &Volume,
         runtime: Runtime,
         engines: Box<dyn Engines>,
+        stop: &dyn Fn() -> bool,
     ) -> Result<(Sealed, Vec<String>)> {
         let mut dispatcher = runtime.dispatcher();
         let store =
             FolderStore::open(path).map_err(|error| Error::io("opening the volume's folder", error))?;
         // First: it takes the lock.
         let (contents, recovered) =
-            Contents::start(store, volume, &mut dispatcher).map_err(|error| match error.errno() {
+            Contents::start_until(store, volume, stop, &mut dispatcher).map_err(|error| match error.errno() {
                 errno if errno == Errno::WOULDBLOCK.raw_os_error() => Error::InUse,
                 _ => error,
             })?;
@@ -175,15 +178,10 @@ impl Done {
         let mut lines = Vec::new();
         for (name, kinds) in names.zip(&self.0) {
             for ((_, operation), sizes) in KINDS.iter().zip(kinds) {
-                let sizes: Vec<String> = sizes
-                    .iter()
-                    .enumerate()
-                    .map(|(class, chunks)| (1_u64 << class, chunks.load(Ordering::Relaxed)))
-                    .filter(|(_, chunks)| *chunks > 0)
-                    .map(|(size, chunks)| format!("{size}:{chunks}"))
-                    .collect();
+                let sizes = sizes.iter().map(|chunks| chunks.load(Ordering::Relaxed)).enumerate();
+                let sizes = by_size(sizes);
                 if !sizes.is_empty() {
-                    lines.push(format!("{operation} {name}, chunks in requests up to {}", sizes.join(" ")));
+                    lines.push(format!("{operation} {name}, chunks in requests up to {sizes}"));
                 }
             }
         }
@@ -481,7 +479,7 @@ mod tests {
     }
 
     fn open(folder: &Path, volume: &Volume, runtime: Runtime) -> Sealed {
-        Sealed::open(folder, volume, runtime, Box::new(Plain)).unwrap().0
+        Sealed::open(folder, volume, runtime, Box::new(Plain), &|| false).unwrap().0
     }
 
     fn file(sealed: &Sealed, folder: &Path, name: &str, crypto: &mut Dispatcher) -> SealedContent {
@@ -555,7 +553,7 @@ mod tests {
         let lines = sealed.engines();
         assert!(lines.contains(&"files in operation 0".to_owned()), "{lines:?}");
         let card = lines.iter().find(|line| line.starts_with("write emulated, ")).unwrap();
-        assert!(card.contains(" 8192:4 16384:12 "), "{card}");
+        assert!(card.contains(" 8 KiB: 4, 16 KiB: 12,"), "{card}");
     }
 
     #[test]

@@ -156,11 +156,12 @@ pub fn hashing(choice: &Choice) -> Result<Runtime> {
 
 /// A runtime as asked for, for what is stored or shipped: whatever an engine that is not the CPU computes, the CPU checks,
 /// since a wrong result that is found next year is lost data. If no profile of this machine is on disk and `kinds` are given, those are calibrated
-/// quickly first (about a second, told on standard error unless `quiet`) and the profile kept.
+/// quickly first (about a second, told on standard error unless `quiet`) and the profile kept. Where it cannot be kept (no
+/// home that this user may write) that second would be spent at every call: then the table that ships with Wattlock serves.
 pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<Runtime> {
     let engines = engines(choice)?;
     let builder = builder(choice, &engines)?;
-    let missing = kinds.filter(|_| !Profile::exists_for(&engines));
+    let missing = kinds.filter(|_| !Profile::exists_for(&engines) && can_be_kept());
     let builder = match missing {
         Some(kinds) => {
             let real = choice.emulate.is_none() && std::env::var_os("WATTLOCK_CUDA_DRIVER").is_none();
@@ -169,6 +170,19 @@ pub fn runtime(choice: &Choice, kinds: Option<KindSet>, quiet: bool) -> Result<R
         None => builder,
     };
     Ok(builder.verify_one_in(1).build()?)
+}
+
+/// Whether a profile can be put where this user's is: into its folder, or into the first above that is there.
+fn can_be_kept() -> bool {
+    let Some(path) = Profile::path() else { return false };
+    let mut folders = path.ancestors().skip(1).map(|folder| match folder.as_os_str().is_empty() {
+        true => std::path::Path::new("."),
+        false => folder,
+    });
+    folders.find(|folder| folder.exists()).is_some_and(|folder| {
+        use rustix::fs::{Access, AtFlags, CWD, accessat};
+        accessat(CWD, folder, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+    })
 }
 
 /// `keep`: whether the profile may take the place of what is on disk. One with an emulated card, or another driver than

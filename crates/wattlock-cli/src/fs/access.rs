@@ -1,20 +1,26 @@
 //! What opens a volume, and what is to open it from now on.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use age::Callbacks;
 use age::secrecy::SecretString;
 use anyhow::Result;
 use clap::Args;
 use wattlock::Runtime;
-use wattlock_files::keys;
+use wattlock_files::keys::{self, LOCKED_WORK_FACTOR_LIMIT, WORK_FACTOR_LIMIT};
+use wattlock_files::{Error as FilesError, one_line};
 use wattlock_fs::Error;
-use wattlock_fs::volume::{Access, Folder, Volume};
+use wattlock_fs::volume::{Access, FIRST_PASSPHRASE, Folder, Passphrase, Volume};
+use wattlock_shell::INTERRUPTED;
+use zeroize::Zeroizing;
 
 use super::Work;
 use crate::ask::{self, Terminal};
-use crate::files::{first_line, is_dash, read_key_file, within};
+use crate::files::{first_line, is_dash, read_identity_file, read_key_file, within};
 
 /// What opens the volume.
 #[derive(Debug, Clone, Args)]
@@ -30,12 +36,67 @@ pub struct Keys {
     /// Try the passphrase of this name only
     #[arg(long, value_name = "NAME")]
     key: Option<String>,
+    /// Try passphrases up to this work factor, a power of two. The volume's storage names it: 20 is two seconds and 1 GiB of
+    /// memory, and each step doubles both. At most 64 are tried, one after the other
+    #[arg(long, value_name = "N", default_value_t = LOCKED_WORK_FACTOR_LIMIT)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(WORK_FACTOR_LIMIT)))]
+    work_factor_limit: u8,
+    #[arg(skip)]
+    known: Known,
+}
+
+/// What was read and typed already: a command that reads the volume twice asks once, and what comes through a pipe comes
+/// once.
+#[derive(Clone, Default)]
+struct Known(Arc<Mutex<Secrets>>);
+
+#[derive(Default)]
+struct Secrets {
+    identities: HashMap<PathBuf, Zeroizing<Vec<u8>>>,
+    passphrase: Option<SecretString>,
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Known")
+    }
+}
+
+impl Known {
+    fn identity(&self, path: &Path, terminal: &Terminal) -> Result<Zeroizing<Vec<u8>>> {
+        let mut secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(content) = secrets.identities.get(path) {
+            return Ok(content.clone());
+        }
+        let content = read_identity_file(path, terminal)?;
+        secrets.identities.insert(path.to_owned(), content.clone());
+        Ok(content)
+    }
+
+    /// The passphrase, which `get` gives the first time.
+    fn passphrase<E>(
+        &self,
+        get: impl FnOnce() -> Result<Option<SecretString>, E>,
+    ) -> Result<Option<SecretString>, E> {
+        let mut secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if secrets.passphrase.is_none() {
+            secrets.passphrase = get()?;
+        }
+        Ok(secrets.passphrase.clone())
+    }
 }
 
 impl Keys {
     /// These, and those that mount options name.
-    pub fn with(&self, identities: &[String], passphrase_file: Option<&str>, key: Option<&str>) -> Keys {
+    pub fn with(
+        &self,
+        identities: &[String],
+        passphrase_file: Option<&str>,
+        key: Option<&str>,
+        work_factor_limit: Option<u8>,
+    ) -> Keys {
         let mut keys = self.clone();
+        keys.work_factor_limit = work_factor_limit.unwrap_or(keys.work_factor_limit);
         keys.identities.extend(identities.iter().map(PathBuf::from));
         keys.passphrase_file = passphrase_file.map(PathBuf::from).or(keys.passphrase_file);
         keys.key = key.map(str::to_owned).or(keys.key);
@@ -63,71 +124,79 @@ impl Keys {
         let terminal = Terminal::default();
         let mut identities = Vec::new();
         for path in &self.identities {
-            let content = read_key_file(path)?;
+            let content = self.known.identity(path, &terminal)?;
             let read = keys::identities(&content, terminal.clone());
             identities.extend(read.map_err(|error| within(path, terminal.explain(error)))?);
         }
         let mut access = Access::identities(identities);
         if self.identities.is_empty() || self.passphrase_file.is_some() || self.key.is_some() {
             self.check_locked(folder)?;
-            let answer = match &self.passphrase_file {
-                Some(path) => Answer::Given(first_line(path)?),
-                None => Answer::Asked(terminal.clone(), Arc::default()),
-            };
-            access = access.passphrase(folder, self.key.as_deref(), answer)?;
+            if let Some(path) = &self.passphrase_file {
+                self.known.passphrase(|| first_line(path).map(Some))?;
+            }
+            let (known, terminal) = (self.known.clone(), terminal.clone());
+            let typed = move || Ok::<_, ()>(terminal.request_passphrase("Passphrase of the volume"));
+            access = access.passphrase(Passphrase {
+                ask: Box::new(move || known.passphrase(&typed).ok().flatten()),
+                only: self.key.clone(),
+                work_factor_limit: self.work_factor_limit,
+                stop: || INTERRUPTED.load(Ordering::SeqCst),
+            });
         }
-        let read = folder.read(access, runtime);
-        Ok(read.map_err(|error| match error {
-            Error::Files(error) => Error::Files(terminal.explain(error)),
-            error => error,
-        })?)
+        folder.read(access, runtime).map_err(|error| match error {
+            Error::Files(error @ FilesError::ExcessiveWork { required, .. }) => {
+                let allow = format!("{} (--work-factor-limit {required} allows it)", one_line(path));
+                anyhow::Error::new(Error::Files(error)).context(allow)
+            }
+            Error::Files(error) => Error::Files(terminal.explain(error)).into(),
+            // A plugin, or a locked identity, that had nobody to ask.
+            Error::NoMatchingKey => match terminal.explain(FilesError::NoMatchingKey) {
+                FilesError::NoMatchingKey => Error::NoMatchingKey.into(),
+                error => Error::Files(error).into(),
+            },
+            error => error.into(),
+        })
     }
 
     /// Says that there is nothing to ask a passphrase for before it is asked.
     fn check_locked(&self, folder: &Folder) -> Result<(), Error> {
-        let locked = folder.locked()?;
         match &self.key {
-            Some(name) if !locked.contains(name) => {
-                Err(Error::Usage(format!("no passphrase is called {name}")))
+            Some(name) if folder.has_locked(name)? => Ok(()),
+            Some(name) => {
+                let names = folder.locked().unwrap_or_default().join(", ");
+                let there = if names.is_empty() { String::new() } else { format!("; there are {names}") };
+                Err(Error::Usage(format!("no passphrase is called {name}{there}")))
             }
-            _ if locked.is_empty() => {
+            None if folder.locked()?.is_empty() => {
                 Err(Error::Usage("the volume has no passphrase: give an identity with -i".into()))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
+    }
+
+    /// The age plugins that may be started when the volume is sealed anew: those whose identities were given.
+    fn plugins(&self) -> Vec<String> {
+        let secrets = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.identities.values().flat_map(|content| keys::plugins_in(content)).collect()
     }
 }
 
-/// Answers for a passphrase, as often as it is needed.
-#[derive(Clone)]
-enum Answer {
-    Given(SecretString),
-    /// Asked for once.
-    Asked(Terminal, Arc<Mutex<Option<SecretString>>>),
+/// Which age plugins may be started.
+#[derive(Debug, Args)]
+pub struct Plugins {
+    /// Start this age plugin if a key of the volume needs it to seal the volume's settings; may be repeated. Without it
+    /// only the plugins of the identities and recipients that are given are started
+    #[arg(long, value_name = "NAME")]
+    plugin: Vec<String>,
 }
 
-impl Callbacks for Answer {
-    fn display_message(&self, _: &str) {}
-
-    fn confirm(&self, _: &str, _: &str, _: Option<&str>) -> Option<bool> {
-        None
-    }
-
-    fn request_public_string(&self, _: &str) -> Option<String> {
-        None
-    }
-
-    fn request_passphrase(&self, _: &str) -> Option<SecretString> {
-        match self {
-            Answer::Given(passphrase) => Some(passphrase.clone()),
-            Answer::Asked(terminal, known) => {
-                let mut known = known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                if known.is_none() {
-                    *known = Some(terminal.request_passphrase("Passphrase of the volume")?);
-                }
-                known.clone()
-            }
-        }
+impl Plugins {
+    /// These, and those that were given with the keys.
+    pub fn with(&self, keys: &Keys, recipient: Option<&str>) -> Vec<String> {
+        let mut allowed = self.plugin.clone();
+        allowed.extend(keys.plugins());
+        allowed.extend(recipient.into_iter().flat_map(|text| keys::plugins_in(text.as_bytes())));
+        allowed
     }
 }
 
@@ -168,28 +237,27 @@ impl NewKeys {
         }
         for path in &self.recipient_files {
             let content = read_key_file(path)?;
-            let text = std::str::from_utf8(&content);
-            let text = text.map_err(|_| Error::Usage("the recipients file is not text".into()))?;
-            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-            for (number, line) in lines.enumerate() {
-                // A line that is no recipient may be anything: it is not quoted.
-                let added = add_recipient(volume, None, line);
-                added.map_err(|error| match error {
-                    Error::Files(_) => {
-                        within(path, wattlock_files::Error::BadRecipient(format!("recipient {}", number + 1)))
-                    }
-                    error => error.into(),
-                })?;
+            let listed = keys::recipients_in(&content).map_err(|error| within(path, error))?;
+            for line in listed.left_out {
+                tell!("wattlock: {}: {line}, left out", one_line(path));
+            }
+            for recipient in listed.recipients {
+                add_recipient(volume, None, recipient)?;
             }
         }
         if !self.passphrase && self.passphrase_file.is_none() {
             return Ok(Vec::new());
         }
         let passphrase = new_passphrase(self.passphrase_file.as_deref())?;
-        let name = "passphrase".to_owned();
+        let name = FIRST_PASSPHRASE.to_owned();
         let locked = volume.add_passphrase(&name, passphrase, self.work.work_factor, runtime)?;
         Ok(vec![(name, locked)])
     }
+}
+
+/// The age plugins of a volume's keys: of one that is new, all were given.
+pub fn plugins_of(volume: &Volume) -> Vec<String> {
+    volume.openers.iter().flat_map(|opener| keys::plugins_in(opener.recipient.as_bytes())).collect()
 }
 
 /// A new passphrase: a file's first line, or asked for twice.

@@ -35,10 +35,11 @@ pub struct Command {
 /// Runs the command, on all cores.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
-    let (_, volume) = command.keys.open(&command.folder, &runtime)?;
+    let (folder, volume) = command.keys.open(&command.folder, &runtime)?;
+    let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let crypto = &mut runtime.dispatcher();
     let store = FolderStore::open(&command.folder).map_err(|error| Error::io("opening the volume", error))?;
-    let (contents, journal) = match Contents::start(store, &volume, crypto) {
+    let (contents, journal) = match Contents::start_until(store, &volume, &stop, crypto) {
         Ok((contents, recovered)) => {
             for line in recovered.lines {
                 say!("recovered: {line}");
@@ -48,6 +49,10 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Err(Error::Damaged(what)) => (None, Some(what)),
         Err(error) => return Err(error.into()),
     };
+    let locked = folder.check_locked(&volume)?;
+    for line in &locked {
+        say!("damaged: {line}");
+    }
     if let Some(what) = &journal {
         say!("damaged: wattlock.journal: {what}; contents are not checked");
     }
@@ -60,7 +65,6 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     };
     tree.set_crashed(contents.as_ref().is_some_and(Contents::may_be_torn));
     let check = Check::new(&tree, root, contents.as_ref(), volume.chunk, command.repair);
-    let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 1..threads {
@@ -89,7 +93,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         contents.checkpoint(crypto)?;
     }
     tree.sync_all()?;
-    let damaged = found.damaged.len() + usize::from(journal.is_some());
+    let damaged = found.damaged.len() + locked.len() + usize::from(journal.is_some());
     let (folders, files, bytes) = (found.folders, found.files, text::bytes(found.bytes));
     say!("{folders} folders, {files} files, {bytes}: {damaged} damaged, {} repaired", found.repaired.len());
     match (damaged, found.repaired.len()) {

@@ -93,8 +93,15 @@ struct World {
     crypto: Dispatcher,
     path: PathBuf,
     contents: Option<Contents<FolderStore>>,
-    /// Whether an interrupt is left to this command: another one ends the process.
-    stoppable: bool,
+}
+
+/// Whether this command was interrupted.
+fn stop() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+fn go_on() -> Result<(), FileError> {
+    if stop() { Err(FileError::Interrupted) } else { Ok(()) }
 }
 
 /// What a path leads to: the folder that it is in, and its entry; none for the volume's own folder.
@@ -112,13 +119,13 @@ impl World {
         let mut crypto = runtime.dispatcher();
         let (tree, root) = Tree::open(path, &volume, &mut crypto)?;
         let root = Arc::new(root);
-        Ok(World { volume, tree, root, crypto, path: path.to_owned(), contents: None, stoppable: false })
+        Ok(World { volume, tree, root, crypto, path: path.to_owned(), contents: None })
     }
 
     /// The contents: the journal's lock keeps mounts away, and what it holds is brought into place.
     fn contents(&mut self) -> Result<(), Error> {
         let store = FolderStore::open(&self.path).map_err(|error| Error::io("opening the volume", error))?;
-        let (contents, recovered) = Contents::start(store, &self.volume, &mut self.crypto)?;
+        let (contents, recovered) = Contents::start_until(store, &self.volume, &stop, &mut self.crypto)?;
         for line in recovered.lines {
             eprintln!("wattlock: {line}");
         }
@@ -196,9 +203,7 @@ impl World {
         let mut buffer = Zeroizing::new(vec![0; STEP]);
         let mut at = 0;
         loop {
-            if self.stoppable && INTERRUPTED.load(Ordering::SeqCst) {
-                return Err(FileError::Interrupted.into());
-            }
+            go_on()?;
             // The read at the end says that the end is the end.
             let read = content.read(&mut buffer, at, &mut self.crypto)?;
             if read == 0 {
@@ -212,7 +217,13 @@ impl World {
 
 /// An error with the path that it is about.
 fn about(path: &Path, error: impl Into<anyhow::Error>) -> anyhow::Error {
-    error.into().context(one_line(path))
+    let error = error.into();
+    match error.downcast_ref() {
+        Some(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            FileError::NotFound(path.to_owned()).into()
+        }
+        _ => error.context(one_line(path)),
+    }
 }
 
 /// Runs `wattlock fs ls`.
@@ -229,9 +240,10 @@ pub fn ls(command: &Ls, choice: &Choice) -> Result<()> {
         return line(&mut world, &spot.folder, &stored, &spot.name, kind, command.long);
     }
     let folder = world.folder(&spot).map_err(|error| about(path, error))?;
-    let (mut listed, foreign) = world.tree.list(&folder, &mut world.crypto)?;
+    let (mut listed, foreign) = world.tree.list_until(&folder, &stop, &mut world.crypto)?;
     listed.sort_by(|one, other| one.name.cmp(&other.name));
     for entry in &listed {
+        go_on()?;
         line(&mut world, &folder, &entry.stored, &entry.name, entry.kind, command.long)?;
     }
     for stored in &foreign {
@@ -290,10 +302,9 @@ pub fn cat(command: &Cat, choice: &Choice) -> Result<()> {
     world.contents()?;
     let mut out = std::io::stdout().lock();
     for path in &command.paths {
-        let written = world.spot(path).and_then(|spot| world.open_content(&spot));
-        let written = written.map_err(anyhow::Error::from);
-        let written = written.and_then(|(content, _)| world.write_out(&content, &mut out));
-        written.map_err(|error| error.context(one_line(path)))?;
+        let opened = world.spot(path).and_then(|spot| world.open_content(&spot));
+        let (content, _) = opened.map_err(|error| about(path, error))?;
+        world.write_out(&content, &mut out).map_err(|error| error.context(one_line(path)))?;
     }
     out.flush().map_err(FileError::writing)?;
     Ok(())
@@ -304,7 +315,6 @@ pub fn cp(command: &Cp, choice: &Choice) -> Result<()> {
     let runtime = setup::runtime(choice, None, true)?;
     let mut world = World::open(&command.keys, &command.folder, &runtime)?;
     world.contents()?;
-    world.stoppable = true;
     let Some((to, from)) = command.paths.split_last() else { return Ok(()) };
     let result = if command.into {
         from.iter().try_for_each(|path| copy_into(&mut world, path, to, from.len() > 1, command.recursive))
@@ -328,6 +338,7 @@ fn copy_out(world: &mut World, path: &Path, to: &Path, several: bool, recursive:
 
 fn out(world: &mut World, spot: &Spot, path: &Path, to: &Path, recursive: bool) -> Result<()> {
     let failed = |error: Error| about(path, error);
+    go_on()?;
     match world.kind(spot).map_err(failed)? {
         None => Err(FileError::NotFound(path.to_owned()).into()),
         Some(FileType::RegularFile) => file_out(world, spot, path, to),
@@ -348,7 +359,7 @@ fn out(world: &mut World, spot: &Spot, path: &Path, to: &Path, recursive: bool) 
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && to.is_dir() => {}
                 Err(error) => return Err(about(to, creating(error, to))),
             }
-            let (listed, foreign) = world.tree.list(&folder, &mut world.crypto).map_err(failed)?;
+            let (listed, foreign) = world.tree.list_until(&folder, &stop, &mut world.crypto).map_err(failed)?;
             for stored in &foreign {
                 eprintln!("wattlock: {}: its name does not authenticate", one_line(Path::new(stored)));
             }
@@ -385,6 +396,7 @@ fn file_out(world: &mut World, spot: &Spot, path: &Path, to: &Path) -> Result<()
 fn creating(error: std::io::Error, to: &Path) -> FileError {
     match error.kind() {
         std::io::ErrorKind::AlreadyExists => FileError::OutputExists(to.to_owned()),
+        std::io::ErrorKind::NotFound => FileError::NotFound(to.parent().unwrap_or(to).to_owned()),
         _ => FileError::writing(error),
     }
 }
@@ -405,6 +417,7 @@ fn copy_into(world: &mut World, path: &Path, to: &Path, several: bool, recursive
 
 fn into(world: &mut World, path: &Path, spot: &Spot, recursive: bool) -> Result<()> {
     let failed = |error: Error| about(path, error);
+    go_on()?;
     let meta = std::fs::symlink_metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => FileError::NotFound(path.to_owned()),
         _ => FileError::Io { what: "looking at a file".into(), source: error },
@@ -464,9 +477,7 @@ fn write_in(world: &mut World, from: &mut File, content: &Content<FolderStore>) 
     let mut buffer = Zeroizing::new(vec![0; STEP]);
     let mut at = 0;
     loop {
-        if INTERRUPTED.load(Ordering::SeqCst) {
-            return Err(FileError::Interrupted.into());
-        }
+        go_on()?;
         let read = from.read(&mut buffer).map_err(|error| Error::io("reading a file", error))?;
         if read == 0 {
             break;

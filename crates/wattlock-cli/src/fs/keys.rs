@@ -13,7 +13,7 @@ use wattlock_fs::tree::Tree;
 use wattlock_fs::volume::Volume;
 
 use super::Work;
-use super::access::{Keys, add_recipient, new_passphrase};
+use super::access::{Keys, Plugins, add_recipient, new_passphrase};
 use crate::ask::Terminal;
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice};
@@ -51,6 +51,8 @@ pub struct Add {
     #[arg(long, value_name = "FILE", conflicts_with = "recipient")]
     new_passphrase_file: Option<PathBuf>,
     #[command(flatten)]
+    plugins: Plugins,
+    #[command(flatten)]
     work: Work,
 }
 
@@ -79,6 +81,8 @@ pub struct Remove {
     name: String,
     #[command(flatten)]
     keys: Keys,
+    #[command(flatten)]
+    plugins: Plugins,
 }
 
 /// Seal the keys of all files and folders under a new volume key
@@ -92,6 +96,8 @@ pub struct Rotate {
     folder: PathBuf,
     #[command(flatten)]
     keys: Keys,
+    #[command(flatten)]
+    plugins: Plugins,
 }
 
 /// Change a passphrase of the volume
@@ -111,6 +117,8 @@ pub struct Passwd {
     /// Read the new passphrase from the first line of a file instead of the terminal
     #[arg(long, value_name = "FILE")]
     new_passphrase_file: Option<PathBuf>,
+    #[command(flatten)]
+    plugins: Plugins,
     #[command(flatten)]
     work: Work,
 }
@@ -135,7 +143,8 @@ fn add(command: &Add, choice: &Choice) -> Result<()> {
         let _lock = folder.lock()?;
         volume = command.keys.read(&command.folder, &folder, &runtime)?;
         add_recipient(&mut volume, command.name.as_deref(), recipient)?;
-        return Ok(folder.write(&volume, Terminal::default(), &runtime)?);
+        let plugins = command.plugins.with(&command.keys, Some(recipient));
+        return Ok(folder.write(&volume, &plugins, Terminal::default(), &runtime)?);
     }
     let name = command.name.as_deref().unwrap_or("passphrase");
     let passphrase_text = new_passphrase(command.new_passphrase_file.as_deref())?;
@@ -143,7 +152,8 @@ fn add(command: &Add, choice: &Choice) -> Result<()> {
     volume = command.keys.read(&command.folder, &folder, &runtime)?;
     let locked = volume.add_passphrase(name, passphrase_text, command.work.work_factor, &runtime)?;
     folder.keep_locked(name, &locked)?;
-    let written = folder.write(&volume, Terminal::default(), &runtime);
+    let plugins = command.plugins.with(&command.keys, None);
+    let written = folder.write(&volume, &plugins, Terminal::default(), &runtime);
     if written.is_err() {
         folder.forget_locked(name)?;
     }
@@ -168,7 +178,8 @@ fn remove(command: &Remove, choice: &Choice) -> Result<()> {
     let _lock = folder.lock()?;
     let mut volume = command.keys.read(&command.folder, &folder, &runtime)?;
     let removed = volume.remove_opener(&command.name)?;
-    folder.write(&volume, Terminal::default(), &runtime)?;
+    let plugins = command.plugins.with(&command.keys, None);
+    folder.write(&volume, &plugins, Terminal::default(), &runtime)?;
     if removed.passphrase {
         folder.forget_locked(&command.name)?;
     }
@@ -190,16 +201,23 @@ pub fn passwd(command: &Passwd, choice: &Choice) -> Result<()> {
     let mut volume = command.keys.read(&command.folder, &folder, &runtime)?;
     let old = volume.openers.iter().find(|opener| opener.name == name).cloned();
     let locked = volume.change_passphrase(&name, passphrase, command.work.work_factor, &runtime)?;
-    // Both open the volume while the locked identity is replaced: a crash in between costs nothing.
-    let mut both = volume.clone();
+    let plugins = command.plugins.with(&command.keys, None);
+    let write = |volume: &Volume| folder.write(volume, &plugins, Terminal::default(), &runtime);
+    // Both open the volume while the locked identity is replaced, each under a name of its own: a crash in between costs
+    // nothing.
+    let (mut both, mut beside) = (volume.clone(), None);
     if let Some(mut old) = old {
         let free = |name: &String| !volume.openers.iter().any(|opener| opener.name == *name);
         old.name = (1..).map(|number| format!("old-passphrase-{number}")).find(free).unwrap_or_default();
+        folder.copy_locked(&name, &old.name)?;
+        beside = Some(old.name.clone());
         both.openers.push(old);
     }
-    folder.write(&both, Terminal::default(), &runtime)?;
-    folder.keep_locked(&name, &locked)?;
-    Ok(folder.write(&volume, Terminal::default(), &runtime)?)
+    let done = write(&both).and_then(|()| folder.keep_locked(&name, &locked)).and_then(|()| write(&volume));
+    if let Some(beside) = beside.filter(|_| done.is_ok()) {
+        folder.forget_locked(&beside)?;
+    }
+    Ok(done?)
 }
 
 /// The passphrase that is meant.
@@ -223,8 +241,11 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     let _lock = folder.lock()?;
     let mut volume = command.keys.read(&command.folder, &folder, &runtime)?;
     let crypto = &mut runtime.dispatcher();
+    let plugins = command.plugins.with(&command.keys, None);
+    let write = |volume: &Volume| folder.write(volume, &plugins, Terminal::default(), &runtime);
     // The journal's lock keeps mounts away; what is in it goes into place first.
-    let (contents, recovered) = Contents::start(store(&command.folder)?, &volume, crypto)?;
+    let stop = || INTERRUPTED.load(Ordering::SeqCst);
+    let (contents, recovered) = Contents::start_until(store(&command.folder)?, &volume, &stop, crypto)?;
     for line in recovered.lines {
         tell!("wattlock: {line}");
     }
@@ -232,12 +253,11 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     // A rotation that was interrupted goes on; the new key is there already.
     if volume.keys.len() == 1 {
         volume.add_generation()?;
-        folder.write(&volume, Terminal::default(), &runtime)?;
+        write(&volume)?;
     }
     let (tree, root) = Tree::open(&command.folder, &volume, crypto)?;
     tree.set_crashed(contents.may_be_torn());
-    let mut stop = || INTERRUPTED.load(Ordering::SeqCst);
-    let rotated = rotate(&tree, root, &mut stop, crypto)?;
+    let rotated = rotate(&tree, root, &stop, crypto)?;
     if stop() {
         return Err(wattlock_files::Error::Interrupted.into());
     }
@@ -254,7 +274,7 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     let (contents, _) = Contents::start(store(&command.folder)?, &volume, crypto)?;
     contents.rekey_journal(crypto)?;
     volume.keys.drain(..volume.keys.len() - 1);
-    folder.write(&volume, Terminal::default(), &runtime)?;
+    write(&volume)?;
     tell!("wattlock: {} headers and records sealed anew", rotated.sealed + rotated.skipped);
     Ok(())
 }

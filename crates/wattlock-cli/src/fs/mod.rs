@@ -98,7 +98,7 @@ fn chunk(text: &str) -> Result<usize, String> {
 impl Command {
     /// Whether an interrupt must leave time for what has begun.
     pub fn cleans_up(&self) -> bool {
-        !matches!(self.command, Sub::Ls(_) | Sub::Cat(_) | Sub::Status(_) | Sub::Set(_))
+        !matches!(self.command, Sub::Status(_) | Sub::Set(_))
     }
 }
 
@@ -124,7 +124,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
 fn init(command: &Init, choice: &Choice) -> Result<()> {
     let path = &command.folder;
     if command.keys.none() {
-        let what = "to whom? give -r, -R or -p";
+        let what = "to whom? give -r, -R or -p; `wattlock keygen -o key.txt` makes a key";
         return Err(wattlock_fs::Error::Usage(what.into()).into());
     }
     let made = make_folder(path)?;
@@ -151,7 +151,7 @@ fn fill(command: &Init, choice: &Choice) -> Result<()> {
         }
         Tree::init(&command.folder, &volume, &mut runtime.dispatcher())?;
         // Last: a folder without it is no volume.
-        Ok(folder.write(&volume, Terminal::default(), &runtime)?)
+        Ok(folder.write(&volume, &access::plugins_of(&volume), Terminal::default(), &runtime)?)
     })();
     if written.is_err() {
         let below = |name: &str| command.folder.join(name);
@@ -167,6 +167,10 @@ fn make_folder(path: &std::path::Path) -> Result<bool> {
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let parent = path.parent().unwrap_or(path).to_owned();
+            Err(wattlock_files::Error::NotFound(parent).into())
+        }
         Err(error) => Err(wattlock_fs::Error::io("making the volume's folder", error).into()),
     }
 }

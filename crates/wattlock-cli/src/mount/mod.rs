@@ -130,7 +130,7 @@ pub fn as_asked(arguments: Vec<OsString>) -> Vec<OsString> {
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let settled = options::Settled::new(command, choice)?;
     // Before anything is asked for or read.
-    wattlock_mount::check(&command.mountpoint).map_err(explained)?;
+    wattlock_mount::check(&command.mountpoint).map_err(|error| explained_for(command, error))?;
     if !settled.foreground && !Daemon::is_one() {
         return daemon::start();
     }
@@ -141,17 +141,29 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
     if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::debug!(%error, "core dumps stay possible");
     }
-    let path = command.volume.canonicalize().map_err(|_| Error::NoVolume(command.volume.clone()))?;
+    let path = command.volume.canonicalize().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
+            Error::NoVolume(command.volume.clone())
+        }
+        _ => Error::io("opening the volume's folder", error),
+    })?;
     let runtime = setup::runtime(&settled.choice, None, true)?;
     let (_, volume) = settled.keys(&command.keys).open(&path, &runtime)?;
     let locked = lock_memory();
     let daemon = Arc::new(Daemon::new(settled.foreground));
+    let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let begun = Instant::now();
     let (sealed, lines) = loop {
         let engines = Box::new(Chosen(Mutex::new(settled.choice.clone())));
-        match Sealed::open(&path, &volume, runtime.clone(), engines) {
+        match Sealed::open(&path, &volume, runtime.clone(), engines, &stop) {
             // The process of a mount that umount(8) has just ended still brings things into place.
-            Err(Error::InUse) if begun.elapsed() < ENDING && !is_mounted(&path) => std::thread::sleep(LOOK),
+            Err(Error::InUse) if !stop() && begun.elapsed() < ENDING && mounted_at(&path).is_none() => {
+                std::thread::sleep(LOOK);
+            }
+            Err(Error::InUse) => match where_mounted(&path) {
+                Some(place) => return Err(refusal(84, &format!("the volume is in use: {place}"))),
+                None => return Err(Error::InUse.into()),
+            },
             opened => break opened?,
         }
     };
@@ -174,24 +186,45 @@ fn serve(command: &Command, settled: options::Settled) -> Result<()> {
     };
     let ready = move || {
         // Not before: what is refused is refused in one line.
-        if let Err(error) = locked {
-            tracing::warn!(%error, "keys may be swapped out");
+        if let (Err(error), true) = (locked, has_swap()) {
+            daemon.log(&format!(
+                "keys may be written to the swap area, as this user may not lock enough memory ({error}): `ulimit -l \
+                 unlimited`, LimitMEMLOCK=infinity in a unit, or `swapoff -a`"
+            ));
         }
         daemon.ready();
     };
     wattlock_mount::mount(sealed, &options, ready).map_err(explained)
 }
 
-/// Whether a volume is mounted somewhere that this process sees.
-fn is_mounted(volume: &Path) -> bool {
+/// Where a volume is mounted, if this process sees it.
+fn mounted_at(volume: &Path) -> Option<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let volume = volume.to_string_lossy().replace([',', '\\'], "_");
-    table.lines().filter_map(|line| line.split_once(" - ")).any(|(_, what)| {
+    let plain = |text: &str| {
+        let text = text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
+        text.replace("\\134", "\\")
+    };
+    table.lines().filter_map(|line| line.split_once(" - ")).find_map(|(place, what)| {
         let mut words = what.split(' ');
         let (kind, source) = (words.next(), words.next().unwrap_or_default());
-        let source = source.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
-        kind == Some("fuse.wattlock") && source == volume
+        let is_it = kind == Some("fuse.wattlock") && plain(source) == volume;
+        place.split(' ').nth(4).filter(|_| is_it).map(|place| PathBuf::from(plain(place)))
     })
+}
+
+/// The same for a person, with the process that serves it if this user may know.
+fn where_mounted(volume: &Path) -> Option<String> {
+    let place = mounted_at(volume)?;
+    let lines = control::ask(&place, "status").ok().and_then(Result::ok).unwrap_or_default();
+    let process = lines.iter().find_map(|line| line.strip_prefix("process ")?.split(',').next());
+    let process = process.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    Some(format!("already mounted at {}{process}", wattlock_files::one_line(&place)))
+}
+
+/// Whether memory may be written to a swap area.
+fn has_swap() -> bool {
+    std::fs::read_to_string("/proc/swaps").is_ok_and(|table| table.lines().nth(1).is_some())
 }
 
 /// Keeps keys out of swap: everything that is or will be in memory, if this user may lock that much.
@@ -205,6 +238,22 @@ fn lock_memory() -> rustix::io::Result<()> {
     mlockall(flags | MlockAllFlags::ONFAULT)
 }
 
+/// What mounting says of a folder that something else is in than the user thought.
+fn explained_for(command: &Command, error: wattlock_mount::Error) -> anyhow::Error {
+    let wattlock_mount::Error::NotEmpty(shown) = &error else { return explained(error) };
+    let known = known_as(&command.mountpoint);
+    let volume = command.volume.canonicalize().unwrap_or_else(|_| command.volume.clone());
+    let said = match where_mounted(&volume) {
+        Some(place) if mounted_at(&volume).as_deref() == Some(&known) => place,
+        _ if command.mountpoint.join("wattlock.fs").exists() => {
+            let (volume, shown) = (wattlock_files::one_line(&command.volume), shown.clone());
+            format!("it is a volume: did you mean `wattlock mount {shown} {volume}`?")
+        }
+        _ => return explained(error),
+    };
+    refusal(85, &format!("{shown}: not empty: {said}"))
+}
+
 /// What mounting says, with the exit codes of volumes where there is one.
 fn explained(error: wattlock_mount::Error) -> anyhow::Error {
     use wattlock_mount::Error as Mount;
@@ -212,7 +261,8 @@ fn explained(error: wattlock_mount::Error) -> anyhow::Error {
         Mount::Volume(error) => return error.into(),
         Mount::Option(_) => return Error::Usage(error.to_string()).into(),
         Mount::NotEmpty(path) => return Error::NotEmpty(path.into()).into(),
-        Mount::NotAFolder(_) | Mount::Dead(_) => 87,
+        Mount::NotAFolder(..) | Mount::Dead(_) => 87,
+        Mount::Closed(_) => 46,
         Mount::NoFuse(_) => 88,
         _ => 89,
     };

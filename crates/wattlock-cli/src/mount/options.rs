@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use wattlock_files::keys::WORK_FACTOR_LIMIT;
 use wattlock_fs::Error;
 
 use super::Command;
@@ -23,6 +24,7 @@ pub struct Settled {
     identities: Vec<String>,
     passphrase_file: Option<String>,
     key: Option<String>,
+    work_factor_limit: Option<u8>,
 }
 
 impl Settled {
@@ -41,12 +43,18 @@ impl Settled {
             identities: Vec::new(),
             passphrase_file: None,
             key: None,
+            work_factor_limit: None,
         };
         for option in command.options.iter().filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("identity", file)) => settled.identities.push(file.to_owned()),
                 Some(("passphrase-file", file)) => settled.passphrase_file = Some(file.to_owned()),
                 Some(("key", name)) => settled.key = Some(name.to_owned()),
+                Some(("work-factor-limit", factor)) => {
+                    let factor = factor.parse().ok().filter(|factor| (1..=WORK_FACTOR_LIMIT).contains(factor));
+                    let wrong = || Error::Usage(format!("work-factor-limit: 1 to {WORK_FACTOR_LIMIT}"));
+                    settled.work_factor_limit = Some(factor.ok_or_else(wrong)?);
+                }
                 Some(("policy", name)) => name.clone_into(&mut settled.choice.policy),
                 Some(("idle", seconds)) => {
                     let seconds = text::parse_seconds(seconds).map_err(Error::Usage)?;
@@ -64,7 +72,8 @@ impl Settled {
 
     /// What opens the volume.
     pub fn keys(&self, given: &Keys) -> Keys {
-        given.with(&self.identities, self.passphrase_file.as_deref(), self.key.as_deref())
+        let (file, key) = (self.passphrase_file.as_deref(), self.key.as_deref());
+        given.with(&self.identities, file, key, self.work_factor_limit)
     }
 }
 

@@ -496,7 +496,7 @@ fn settings_of_a_running_mount_change_with_the_next_request() {
     assert!(sealed(&set, false) > 0, "{set}");
     assert_eq!(sealed(&after, false), sealed(&set, false), "{after}");
     assert!(sealed(&after, true) >= sealed(&set, true) + 25, "{after}");
-    assert!(after.contains("write software, chunks in requests up to 131072:"), "{after}");
+    assert!(after.contains("write software, chunks in requests up to 128 KiB: "), "{after}");
     drop(file);
     assert_eq!(fs::read(mounted.join("a")).unwrap(), vec![1; 100_000]);
     desk.unmount();

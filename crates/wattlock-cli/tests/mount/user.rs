@@ -36,10 +36,13 @@ impl Home {
         let program = folder.path().join("wattlock");
         fs::copy(env!("CARGO_BIN_EXE_wattlock"), &program).unwrap();
         let home = Home { folder };
-        let allowed = home.user("sh", &["-c", "true"]);
-        if !allowed.status.success() {
-            skipped(&String::from_utf8_lossy(&allowed.stderr));
-            return None;
+        // Root opens what is closed to others: the user is asked.
+        for (needs, script) in [("an ordinary user", "true"), ("a /dev/fuse that users may open", "exec 3<>/dev/fuse")] {
+            let allowed = home.user("sh", &["-c", script]);
+            if !allowed.status.success() {
+                skipped(&format!("needs {needs}: {}", String::from_utf8_lossy(&allowed.stderr).trim()));
+                return None;
+            }
         }
         Some(home)
     }
@@ -135,4 +138,27 @@ fn allow_other_needs_leave_and_a_foreign_folder_is_no_mount_point() {
     refused(&home.wattlock(&["mount", "-i", "key.txt", "vol", "roots"]), 89, "mounting");
     // What was refused left the volume free.
     good(&home.wattlock(&["fs", "check", "-i", "key.txt", "vol"]));
+}
+
+#[test]
+fn a_user_that_may_not_open_the_device_is_told_what_to_do() {
+    if !rustix::process::geteuid().is_root() || !has("setpriv") || !has("unshare") || !fuse_device() {
+        return skipped("needs root, setpriv, unshare and /dev/fuse");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let program = folder.path().join("wattlock");
+    fs::copy(env!("CARGO_BIN_EXE_wattlock"), &program).unwrap();
+    // A device with the same numbers that only root may open, in the place of the machine's own.
+    let script = "set -e; mknod -m 600 device c 10 229; mount --bind device /dev/fuse; mkdir vol mnt; chown 65534 vol mnt
+        exec setpriv --reuid 65534 --regid 65534 --clear-groups -- ./wattlock mount -i none vol mnt";
+    let mut shell = Command::new("unshare");
+    shell.args(["--mount", "sh", "-c", script]).current_dir(folder.path()).stdin(Stdio::null());
+    let output = shell.env("WATTLOCK_TELEMETRY_DIR", folder.path()).env_remove("XDG_RUNTIME_DIR").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("mknod:") || said.contains("unshare:") || said.contains("mount:") {
+        return skipped(&format!("needs a mount namespace: {}", said.trim()));
+    }
+    refused(&output, 88, "this user may not open it: mount as root, or let root");
 }

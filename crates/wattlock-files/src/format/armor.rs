@@ -14,6 +14,9 @@ use crate::error::Error;
 /// The beginning of any armor.
 pub const DASHES_BEGIN: &[u8] = b"-----BEGIN ";
 
+/// The first line of an armored sealed file.
+pub(crate) const SEALED_BEGIN: &str = "-----BEGIN WATTLOCK SEALED FILE-----";
+
 const COLUMNS: usize = 64;
 const COLUMN_BYTES: usize = 48;
 /// White space accepted before and after: enough for any mail program's blank lines.
@@ -33,7 +36,7 @@ pub enum Label {
 impl Label {
     const fn begin(self) -> &'static str {
         match self {
-            Label::Sealed => "-----BEGIN WATTLOCK SEALED FILE-----",
+            Label::Sealed => SEALED_BEGIN,
             Label::Age => "-----BEGIN AGE ENCRYPTED FILE-----",
         }
     }

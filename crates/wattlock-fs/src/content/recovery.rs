@@ -143,6 +143,9 @@ type Missed = (Place, std::io::Error);
 
 /// A file that the journal has content of was not found, and may be in what was missed.
 fn refused((place, error): Missed) -> Error {
+    if error.kind() == std::io::ErrorKind::Interrupted {
+        return wattlock_files::Error::Interrupted.into();
+    }
     let path = String::from_utf8_lossy(&place.path);
     let text = format!("it may be in {path}, which cannot be looked at: {error}");
     let what = "finding a file again that the journal has content of";
@@ -180,6 +183,7 @@ impl<S: Store> Shared<S> {
     pub(super) fn recover(
         self: &Arc<Self>,
         found: Found,
+        stop: &dyn Fn() -> bool,
         crypto: &mut impl Crypto,
     ) -> Result<Vec<String>, Error> {
         let (mut said, mut lines) = (Said::default(), Vec::new());
@@ -188,7 +192,7 @@ impl<S: Store> Shared<S> {
             said.hear(record, self.geometry)?;
         }
         let (mut mended, written) = (Vec::new(), self.journal.written()?);
-        let wrong = self.each_known(said.files, &mut |file, place, lost: Lost| {
+        let wrong = self.each_known(said.files, stop, &mut |file, place, lost: Lost| {
             let Some((_, key)) = self.header_of(file, lost.id, crypto)? else { return Ok(Some(lost)) };
             if place.inode.1 != lost.place.inode.1 && is_newer(file, written)? {
                 let path = String::from_utf8_lossy(&place.path);
@@ -213,7 +217,7 @@ impl<S: Store> Shared<S> {
             let synced = |error| Error::io("syncing the volume", error);
             self.store.sync_all().map_err(synced)?;
             mended.retain(|(_, id)| ranges.iter().any(|start| id.wrapping_sub(*start) < RANGE));
-            self.each(mended, &mut |file, _, id| match self.header_of(file, id, crypto)? {
+            self.each(mended, stop, &mut |file, _, id| match self.header_of(file, id, crypto)? {
                 Some((header, key)) => self.rename_id(file, &header, &ranges, &key, crypto).map(|_| ()),
                 None => Ok(()),
             })?;
@@ -222,8 +226,10 @@ impl<S: Store> Shared<S> {
         if ranges.len() >= RANGES {
             // The journal's head has no room for more: now all files are looked at, and none is forgotten.
             *write_lock(&self.unclean) = ranges.clone();
-            if self.look_through(true, &|| false, crypto)? {
+            if self.look_through(true, stop, crypto)? {
                 ranges.clear();
+            } else if stop() {
+                return Err(wattlock_files::Error::Interrupted.into());
             }
             lines.append(&mut lock(&self.lines));
             if ranges.len() > RANGES {
@@ -249,9 +255,17 @@ impl<S: Store> Shared<S> {
     /// at; until then its content stays in the journal, and this fails.
     ///
     /// `work` gives back what belongs to another file. Returns what had an inode of its own with another file in it.
-    fn each_known(&self, files: Vec<Lost>, work: &mut Known<'_, S::File>) -> Result<Vec<Lost>, Error> {
+    fn each_known(
+        &self,
+        files: Vec<Lost>,
+        stop: &dyn Fn() -> bool,
+        work: &mut Known<'_, S::File>,
+    ) -> Result<Vec<Lost>, Error> {
         let (mut seen, mut left, mut missed) = (Seen::default(), Vec::new(), None);
         for lost in files {
+            if stop() {
+                return Err(wattlock_files::Error::Interrupted.into());
+            }
             let place = lost.place.clone();
             self.at(&place, lost, &mut left, &mut seen, work)?;
         }
@@ -272,13 +286,13 @@ impl<S: Store> Shared<S> {
                 }
                 done.is_ok() && !by_inode.borrow().is_empty()
             };
-            missed = self.look_for(true, wanted, found);
+            missed = self.look_for(true, stop, wanted, found);
             done?;
             left.extend(by_inode.into_inner().into_values().flatten());
         }
         if !left.is_empty() && (seen.copied || !seen.same) {
             let places;
-            (places, missed) = self.places(left.iter().map(|lost| lost.id).collect());
+            (places, missed) = self.places(left.iter().map(|lost| lost.id).collect(), stop);
             for lost in std::mem::take(&mut left) {
                 match places.get(&lost.id) {
                     None => left.push(lost),
@@ -323,7 +337,11 @@ impl<S: Store> Shared<S> {
     }
 
     /// Where files with these ids in their headers are; and what could not be looked at.
-    fn places(&self, ids: HashSet<u64>) -> (HashMap<u64, Place>, Option<Missed>) {
+    fn places(
+        &self,
+        ids: HashSet<u64>,
+        stop: &dyn Fn() -> bool,
+    ) -> (HashMap<u64, Place>, Option<Missed>) {
         let (mut ids, mut places, mut unread) = (ids, HashMap::new(), None);
         let found = &mut |place: Place, file: S::File| {
             let mut bytes = [0; HEADER_LEN];
@@ -338,7 +356,7 @@ impl<S: Store> Shared<S> {
             }
             !ids.is_empty()
         };
-        let missed = self.look_for(false, &|_| true, found);
+        let missed = self.look_for(false, stop, &|_| true, found);
         (places, missed.or(unread))
     }
 
@@ -347,6 +365,7 @@ impl<S: Store> Shared<S> {
     fn look_for(
         &self,
         write: bool,
+        stop: &dyn Fn() -> bool,
         wanted: &dyn Fn(u64) -> bool,
         found: &mut dyn FnMut(Place, S::File) -> bool,
     ) -> Option<Missed> {
@@ -354,7 +373,7 @@ impl<S: Store> Shared<S> {
         for _ in 0..PASSES {
             missed = None;
             let mut enough = false;
-            self.store.walk(write, &mut |inode| wanted(inode), &mut |place, file| {
+            self.store.walk(write, stop, &mut |inode| wanted(inode), &mut |place, file| {
                 match file {
                     Ok(file) => enough = !found(place, file),
                     Err(error) => _ = missed.get_or_insert((place, error)),
@@ -373,7 +392,12 @@ impl<S: Store> Shared<S> {
 
     /// Does something with each of some files, opened for writing one after the other, by their inodes, as this run found
     /// them. One that is not found though not everything could be looked at fails this.
-    fn each<T>(&self, files: Vec<(Place, T)>, work: &mut Work<'_, S::File, T>) -> Result<(), Error> {
+    fn each<T>(
+        &self,
+        files: Vec<(Place, T)>,
+        stop: &dyn Fn() -> bool,
+        work: &mut Work<'_, S::File, T>,
+    ) -> Result<(), Error> {
         let failed = |error| Error::io("finding a file again", error);
         let mut moved: HashMap<u64, Vec<T>> = HashMap::new();
         for (place, what) in files {
@@ -395,7 +419,7 @@ impl<S: Store> Shared<S> {
             }
             done.is_ok() && !moved.borrow().is_empty()
         };
-        let missed = self.look_for(true, wanted, found);
+        let missed = self.look_for(true, stop, wanted, found);
         done?;
         missed.filter(|_| !moved.borrow().is_empty()).map_or(Ok(()), |missed| Err(refused(missed)))
     }
@@ -426,6 +450,7 @@ impl<S: Store> Shared<S> {
                     // What is damaged for another reason stays so.
                     Ok(()) | Err(Error::Damaged(_)) => {}
                     Err(Error::Io { source, .. }) if is_move(&source) => moved = true,
+                    Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::Interrupted => {}
                     Err(error @ Error::Io { .. }) => {
                         missed += 1;
                         if missed <= LINES {
@@ -437,7 +462,7 @@ impl<S: Store> Shared<S> {
                 stopped = stop();
                 !stopped && failed.is_none()
             };
-            self.store.walk(false, &mut |_| true, found);
+            self.store.walk(false, stop, &mut |_| true, found);
             if let Some(error) = failed {
                 return Err(error);
             }

@@ -109,7 +109,7 @@ impl Dispatcher {
         if may_repeat(&error, request) {
             return self.fall_back(chosen, Reason::of(&error), request);
         }
-        self.row.add(chosen, shape.kind, Counter::Errors, 1);
+        self.row.add(chosen, shape.kind, Counter::of(&error), 1);
         Err(error)
     }
 
@@ -141,7 +141,7 @@ impl Dispatcher {
                 }
                 Err(error) if may_repeat(&error, request) => {}
                 Err(error) => {
-                    self.row.add(id, kind, Counter::Errors, 1);
+                    self.row.add(id, kind, Counter::of(&error), 1);
                     return Err(error);
                 }
             }

@@ -35,7 +35,7 @@ pub enum Counter {
     Requests,
     /// Their input bytes.
     Bytes,
-    /// Requests that ended in an error the caller was told.
+    /// Requests that failed, and the caller was told.
     Errors,
     /// Requests whose time was taken (all queued ones, a sample of the others).
     Timed,
@@ -47,10 +47,19 @@ pub enum Counter {
     BatchSum,
     /// Nanojoules of the requests whose time was taken, where known; the header says what they are worth.
     EnergyNj,
+    /// Requests to open what does not authenticate: an answer, and no failure of the engine.
+    Refused,
 }
 
-const CELL_NAMES: [&str; 8] =
-    ["requests", "bytes", "errors", "timed", "timed_ns", "held_ns", "batch_sum", "energy_nj"];
+impl Counter {
+    /// What counts a request that ended so.
+    pub(crate) const fn of(error: &wattlock_core::Error) -> Counter {
+        if error.is_forgery() { Counter::Refused } else { Counter::Errors }
+    }
+}
+
+const CELL_NAMES: [&str; 9] =
+    ["requests", "bytes", "errors", "timed", "timed_ns", "held_ns", "batch_sum", "energy_nj", "refused"];
 
 /// What is counted for each engine. The reasons for fallback follow these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,8 +23,10 @@ pub struct Cell {
     pub requests: u64,
     /// Their input bytes.
     pub bytes: u64,
-    /// Requests that ended in an error the caller was told.
+    /// Requests that failed, and the caller was told.
     pub errors: u64,
+    /// Requests to open what does not authenticate.
+    pub refused: u64,
     /// Requests whose time was taken.
     pub timed: u64,
     /// Their times, summed, in nanoseconds.
@@ -144,13 +146,14 @@ pub(super) fn sum(header: &Header, words: &[AtomicU64], counts: impl Fn(usize) -
                 requests: count("requests"),
                 bytes: count("bytes"),
                 errors: count("errors"),
+                refused: count("refused"),
                 timed: count("timed"),
                 timed_ns: count("timed_ns"),
                 held_ns: count("held_ns"),
                 batch_sum: count("batch_sum"),
                 energy_nj: count("energy_nj"),
             };
-            if found.requests > 0 || found.errors > 0 {
+            if found.requests + found.errors + found.refused > 0 {
                 cells.push(found);
             }
         }
