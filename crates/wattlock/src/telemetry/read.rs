@@ -10,7 +10,7 @@ use serde::Serialize;
 use wattlock_meter::Record;
 
 use super::Header;
-use super::file::{HEADER_BYTES, born, entries, folder, is_gone, is_ours, number};
+use super::file::{HEADER_BYTES, born, entries, folder, is_gone, is_ours, number, remove, whose};
 
 /// One engine's counts of one kind; only those with anything in them are listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -241,12 +241,15 @@ fn read_folder(folder: &Path) -> Vec<Snapshot> {
             born.is_some_and(|born| born != snapshot.header.born)
         };
         if gone || snapshot.as_ref().is_some_and(other) {
-            if ours {
-                let _ = fs::remove_file(&path);
+            if ours && whose(&path).is_some() {
+                remove(&path);
             }
             continue;
         }
-        found.extend(snapshot);
+        // A host that has used nothing yet has nothing to tell.
+        let used =
+            |one: &Snapshot| !one.cells.is_empty() || one.engines.iter().any(|engine| engine.tests > 0);
+        found.extend(snapshot.filter(used));
     }
     found
 }
