@@ -44,7 +44,7 @@
 #include <unistd.h>
 
 #define CHECK(what) do { if (!(what)) { say("failed: " #what "\n"); return 0; } } while (0)
-#define TIMES 150
+#define TIMES 70
 #define MOST 4000
 
 static struct sock_filter filter[MOST];

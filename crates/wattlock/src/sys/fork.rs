@@ -127,7 +127,7 @@ impl Wiped {
     /// [`WIPED_BYTES`] zeroes; `None` if all are taken. No call to the kernel.
     pub fn take() -> Option<Wiped> {
         let generation = generation();
-        let free = |taken: u64| Some(taken | 1 << (!taken).trailing_zeros()).filter(|_| taken != u64::MAX);
+        let free = |taken: u64| (taken != u64::MAX).then(|| taken | 1 << (!taken).trailing_zeros());
         let before = region().taken.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
         Some(Wiped { place: (!before).trailing_zeros() as usize, generation })
     }

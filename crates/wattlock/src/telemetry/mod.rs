@@ -429,6 +429,23 @@ mod tests {
     }
 
     #[test]
+    fn kept_counters_are_used_again_and_begin_with_nothing() {
+        let words = |telemetry: &Telemetry| telemetry.counters.words().as_ptr().addr();
+        let first = Arc::new(Telemetry::keep(&identity(), false, 2));
+        let rows: Vec<Row> = (0..5).map(|_| first.row()).collect();
+        assert_eq!(rows.iter().filter(|row| row.exclusive).count(), 2, "the others share");
+        rows.iter().for_each(|row| row.done(EngineId(0), Kind::Sha1, 1));
+        assert_eq!(first.sum(&identity().header()).cells[0].requests, 5);
+        drop(rows);
+        let at = words(&first);
+        drop(first);
+        let again = Arc::new(Telemetry::keep(&identity(), false, 2));
+        assert_eq!(words(&again), at);
+        assert!(again.sum(&identity().header()).cells.is_empty());
+        assert_ne!(words(&Telemetry::keep(&identity(), false, 2)), at, "one is in use");
+    }
+
+    #[test]
     fn a_dispatcher_that_is_gone_has_nothing_in_flight() {
         let telemetry = Arc::new(Telemetry::create(&identity(), false));
         let row = telemetry.row();

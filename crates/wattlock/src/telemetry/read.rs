@@ -211,6 +211,8 @@ fn texts(header: &mut Header) -> impl Iterator<Item = &mut String> {
 /// decides what its names lead to. Unreadable ones are passed over.
 pub fn read_all() -> Vec<Snapshot> {
     let mut found: Vec<Snapshot> = folders().iter().flat_map(|folder| read_folder(folder)).collect();
+    // A host that has used nothing yet has nothing to tell.
+    found.retain(|one| !one.cells.is_empty() || one.engines.iter().any(|engine| engine.tests > 0));
     found.sort_by_key(|snapshot| snapshot.header.pid);
     found
 }
@@ -246,16 +248,15 @@ fn read_folder(folder: &Path) -> Vec<Snapshot> {
             }
             continue;
         }
-        // A host that has used nothing yet has nothing to tell.
-        let used =
-            |one: &Snapshot| !one.cells.is_empty() || one.engines.iter().any(|engine| engine.tests > 0);
-        found.extend(snapshot.filter(used));
+        found.extend(snapshot);
     }
     found
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::telemetry::Identity;
 
@@ -293,10 +294,10 @@ mod tests {
             let mut bytes = serde_json::to_vec(&Header { born, ..header.clone() }).unwrap();
             bytes.resize(HEADER_BYTES as usize, 0);
             fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
             path
         };
-        let (mine, unknown, other) =
-            (write("mine", header.born), write("unknown", 0), write("other", header.born - 1));
+        let (mine, unknown, other) = (write("1", header.born), write("2", 0), write("3", header.born - 1));
         let found = read_folder(folder.path());
         assert_eq!(found.len(), 2);
         assert!(mine.exists() && unknown.exists() && !other.exists());
