@@ -1,7 +1,8 @@
 //! One loaded instance of the provider: what OpenSSL gave it, its runtime, and what it offers.
 //!
-//! Loading reads settings and the calibration profile (before a `chroot`, so that nothing needs the file system
-//! later), builds the runtime and the child context. It opens no engine, starts no thread and tests nothing.
+//! Loading reads settings and the calibration profile, makes the counters and the memory that no child has, builds the
+//! runtime and the child context. It opens no engine, starts no thread and tests nothing. Nothing is left for later that
+//! asks the kernel for more than libcrypto itself does: the program may have confined itself by then, and be killed for it.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use wattlock::core::{Engine, known_answers};
-use wattlock::{Runtime, own_engines};
+use wattlock::{Builder, Process, Runtime, own_engines};
 
 use crate::advantage::Version;
 use crate::child::Child;
@@ -95,7 +96,12 @@ impl Provider {
         let child = unsafe { Child::new(handle, table) }.ok_or("no child library context could be made")?;
         let engines = engines(&settings)?;
         let offer = Offer::new(&settings, &engines, openssl);
-        let runtime = runtime(&settings, engines)?;
+        let process = Process::here();
+        // A filter that is in force already may kill for what a counters' file takes.
+        let telemetry = settings.telemetry && !process.confined;
+        let builder = builder(&settings, engines, &process).telemetry(telemetry).kept_counters();
+        let runtime = builder.build().map_err(|error| error.to_string())?;
+        wattlock_cpu::instruction::prepare();
         let build =
             CString::new(format!("wattlock {} ({})", env!("CARGO_PKG_VERSION"), offer.describe(&runtime)));
         Ok(Provider {
@@ -173,7 +179,8 @@ impl Provider {
         for (key, value) in pairs {
             settings.set(key, value).map_err(|error| error.to_string())?;
         }
-        let runtime = runtime(&settings, engines(&settings)?)?;
+        let builder = builder(&settings, engines(&settings)?, &Process::here());
+        let runtime = builder.build().map_err(|error| error.to_string())?;
         Ok(Current { settings, runtime })
     }
 
@@ -196,15 +203,16 @@ impl Drop for Provider {
     }
 }
 
-fn runtime(settings: &Settings, engines: Vec<Arc<dyn Engine>>) -> Result<Runtime, String> {
+fn builder(settings: &Settings, engines: Vec<Arc<dyn Engine>>, process: &Process) -> Builder {
     let builder = Runtime::builder()
         .engines(engines)
         .policy(&settings.policy, settings.thresholds.clone())
         .objective(settings.objective)
         .give_up_after_ns(settings.give_up.as_nanos() as u64)
         .telemetry(settings.telemetry)
-        .program(&program());
-    builder.build().map_err(|error| error.to_string())
+        .program(&format!("{} (openssl)", process.name));
+    // Quotas of cores are in files that a filter may not let us see.
+    if process.confined { builder.cores(process.cores) } else { builder }
 }
 
 /// The engines that may be used here.
@@ -222,11 +230,6 @@ fn engines(settings: &Settings) -> Result<Vec<Arc<dyn Engine>>, String> {
     }
     engines.retain(|engine| settings.engines.iter().any(|name| name == engine.description().name));
     Ok(engines)
-}
-
-fn program() -> String {
-    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    format!("{} (openssl)", name.trim())
 }
 
 /// What OpenSSL calls first.

@@ -137,8 +137,15 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
 }
 
 unsafe extern "C" fn claim(provider: *mut c_void, yes: c_int) {
-    // SAFETY: the table's own pointer, of a live provider.
-    entry(|| unsafe { Provider::of(provider) }.seat().claim(yes != 0));
+    entry(|| {
+        // SAFETY: the table's own pointer, of a live provider.
+        let provider = unsafe { Provider::of(provider) };
+        if yes != 0 {
+            // A program that knows us has not confined itself: this process may have counters of its own.
+            provider.current().runtime.is_free();
+        }
+        provider.seat().claim(yes != 0);
+    });
 }
 
 unsafe extern "C" fn poll(provider: *mut c_void) -> c_uint {

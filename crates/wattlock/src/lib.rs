@@ -13,7 +13,7 @@
 //! it starts no thread, opens no instance and calibrates nothing; only a pool has threads. It looks for no counter of
 //! joules: who wants joules hands a [`meter::Meter`] to the builder or to calibration.
 //!
-//! Unsafe code lives in `sys` (the telemetry mapping, what forks and signals need) and nowhere else.
+//! Unsafe code lives in `sys` (the telemetry mapping, what forks, user ids and signals need) and nowhere else.
 #![deny(unsafe_code)]
 
 pub mod calibrate;
@@ -39,7 +39,8 @@ pub use pool::{Bounds, Done, Full, Pool};
 pub use profile::Profile;
 pub use runtime::{BuildError, Builder, Runtime, check_share};
 pub use split::{Claimed, DeviceSide, SplitJob};
-pub use sys::fork::generation as forks;
+pub use sys::fork::{WIPED_BYTES, Wiped, generation as forks};
+pub use sys::process::{Process, elevated};
 pub use wattlock_core as core;
 pub use wattlock_meter as meter;
 pub use wattlock_policy as policy;

@@ -7,12 +7,15 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use wattlock_core::{Engine, Kind};
 use wattlock_meter::{Boundary, Quality};
+
+use crate::sys::process::variable;
 
 /// One measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -136,6 +139,8 @@ pub enum ProfileError {
 }
 
 const FORMAT: u32 = 2;
+/// Most bytes of a file that are read: a hundred times a full calibration's.
+const MOST_BYTES: u64 = 64 << 20;
 /// Where a profile for every user of the machine is looked for, after the user's own.
 const SYSTEM_PATH: &str = "/var/lib/wattlock/profile.json";
 /// Measured, as the next one, by `scripts/builtin-table.sh`: the least of several runs. Each names the CPU and the commit.
@@ -166,12 +171,13 @@ impl Profile {
         }
     }
 
-    /// Where the calling user's profile is kept: `WATTLOCK_PROFILE` if set, else under the XDG cache folder.
+    /// Where the calling user's profile is kept: `WATTLOCK_PROFILE` if set, else under the XDG cache folder. None for a
+    /// program with more rights than its caller.
     pub fn path() -> Option<PathBuf> {
-        if let Some(path) = std::env::var_os("WATTLOCK_PROFILE") {
-            return Some(PathBuf::from(path));
+        if let Some(path) = variable("WATTLOCK_PROFILE") {
+            return Some(path);
         }
-        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let absolute = |name| variable(name).filter(|path| path.is_absolute());
         let cache =
             absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))?;
         Some(cache.join("wattlock").join("profile.json"))
@@ -237,7 +243,11 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] naming the file.
     pub fn load(path: &Path) -> Result<Profile, ProfileError> {
-        let text = fs::read(path).map_err(|source| ProfileError::Io { path: path.to_owned(), source })?;
+        let failed = |source| ProfileError::Io { path: path.to_owned(), source };
+        let mut text = Vec::new();
+        // No pipe keeps the reader waiting, and no file takes all memory.
+        let options = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        options.and_then(|file| file.take(MOST_BYTES).read_to_end(&mut text)).map_err(failed)?;
         serde_json::from_slice(&text)
             .map_err(|source| ProfileError::Malformed { path: path.to_owned(), source })
     }

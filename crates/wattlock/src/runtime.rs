@@ -3,7 +3,7 @@
 //! Building a runtime starts no thread, opens no instance, calibrates nothing and tests nothing: engines are opened
 //! and proved when a dispatcher first needs them.
 
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wattlock_core::{Engine, EngineClass, Kind, KindSet, Nanos};
@@ -57,6 +57,8 @@ pub struct Builder {
     clock: Clock,
     program: String,
     telemetry: bool,
+    kept: bool,
+    cores: Option<usize>,
     give_up_after_ns: Nanos,
     verify_one_in: u32,
     meter: Option<Meter>,
@@ -75,6 +77,8 @@ impl Default for Builder {
             clock: Clock::real(),
             program: String::new(),
             telemetry: true,
+            kept: false,
+            cores: None,
             give_up_after_ns: 200_000_000,
             verify_one_in: 64,
             meter: None,
@@ -164,6 +168,21 @@ impl Builder {
         self
     }
 
+    /// For a library in a program that may confine itself later (seccomp): counters are made when the runtime is built, and
+    /// never again, unless the program says that it is free ([`Runtime::is_free`]). A child counts with its parent.
+    #[must_use]
+    pub fn kept_counters(mut self) -> Builder {
+        self.kept = true;
+        self
+    }
+
+    /// How many cores there are, if the caller knows: nobody is asked then.
+    #[must_use]
+    pub fn cores(mut self, cores: usize) -> Builder {
+        self.cores = Some(cores);
+        self
+    }
+
     /// How long an engine may take, beyond any hold, before the CPU does the request instead.
     #[must_use]
     pub fn give_up_after_ns(mut self, nanos: Nanos) -> Builder {
@@ -212,10 +231,12 @@ impl Builder {
             Some(profile) => Found { origin: profile.origin(&self.engines), profile },
             None => Profile::find(&self.engines),
         };
+        let cores =
+            self.cores.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
         let machine = Machine {
             engines: self.engines.iter().enumerate().map(|(at, engine)| view(at, &**engine)).collect(),
             costs: costs(&found.profile, &self.engines),
-            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u16),
+            cores: cores as u16,
             objective: self.objective,
         };
         if self.maker.is_none() {
@@ -237,6 +258,7 @@ impl Builder {
             Mutex::new(Metered { meter, at: now, last: None })
         });
         fork::watch();
+        let kept = self.kept.then(|| Arc::new(Telemetry::keep(&identity, self.telemetry, cores)));
         Ok(Runtime {
             inner: Arc::new(Inner {
                 queued_kinds: self
@@ -251,6 +273,8 @@ impl Builder {
                 identity,
                 telemetry_wanted: self.telemetry,
                 telemetry: Mutex::new(None),
+                kept,
+                free: AtomicU32::new(0),
                 give_up_after_ns: self.give_up_after_ns,
                 verify_one_in: self.verify_one_in,
                 submitters: AtomicU16::new(0),
@@ -447,6 +471,10 @@ pub(crate) struct Inner {
     telemetry_wanted: bool,
     /// Made when the first dispatcher is, and again after a fork.
     telemetry: Mutex<Place>,
+    /// Made with the runtime, and this process's and its children's.
+    kept: Option<Arc<Telemetry>>,
+    /// The process that said it is free.
+    free: AtomicU32,
     give_up_after_ns: Nanos,
     verify_one_in: u32,
     submitters: AtomicU16,
@@ -596,6 +624,12 @@ impl Runtime {
         Some(metered.reading(inner.clock.now()))
     }
 
+    /// The program says that no filter keeps this process from making files: a child has counters of its own from here on,
+    /// though its parent's are kept.
+    pub fn is_free(&self) {
+        self.inner.free.store(fork::generation(), Relaxed);
+    }
+
     /// The telemetry file, if one could be made.
     pub fn telemetry_path(&self) -> Option<std::path::PathBuf> {
         self.inner.telemetry().path().map(std::path::Path::to_owned)
@@ -676,8 +710,13 @@ impl Inner {
         self.telemetry().row()
     }
 
-    /// This process's counters, made on first use.
+    /// This process's counters, made on first use unless they are kept.
     fn telemetry(&self) -> Arc<Telemetry> {
+        if let Some(kept) = &self.kept
+            && (self.born == fork::generation() || self.free.load(Relaxed) != fork::generation())
+        {
+            return kept.clone();
+        }
         let Some(mut place) = self.telemetry_place() else {
             return Arc::new(Telemetry::create(&self.identity, false));
         };

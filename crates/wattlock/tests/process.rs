@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::os::unix::fs::MetadataExt;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use common::*;
 use wattlock::telemetry::read_all;
@@ -83,11 +84,17 @@ fn telemetry_files_and_forks() {
 
     // A dead process's file is swept away by whoever looks, and by whoever makes one; a living one's is not.
     let files = || std::fs::read_dir(folder.path()).unwrap().count();
-    std::fs::write(folder.path().join("4194303-0"), b"left behind").unwrap();
-    std::fs::write(folder.path().join("1-0"), b"still being written").unwrap();
+    let left = |name: &str, content: &str| {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file =
+            options.write(true).create_new(true).mode(0o600).open(folder.path().join(name)).unwrap();
+        file.write_all(content.as_bytes()).unwrap();
+    };
+    left("4194303-0", "{\"format\":1, left behind");
+    left("1-0", "still being written");
     read_all();
     assert_eq!(files(), 1);
-    std::fs::write(folder.path().join("4194303-0"), b"left behind").unwrap();
+    left("4194303-0", "{\"format\":1, left behind");
     let dispatcher = Runtime::builder().build().unwrap().dispatcher();
     assert!(!folder.path().join("4194303-0").exists());
     assert_eq!(files(), 2);

@@ -42,6 +42,12 @@ pub struct Instruction {
     description: Description,
 }
 
+/// Has AWS-LC's random generator get its memory now, and not when it is first used: a program may have confined itself by
+/// then.
+pub fn prepare() {
+    sys::prepare();
+}
+
 impl Default for Instruction {
     fn default() -> Instruction {
         Instruction::new()

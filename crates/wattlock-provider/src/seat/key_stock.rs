@@ -5,13 +5,15 @@
 //! once and hands out one after the other: no job pauses for a key or waits for batch-mates, and it pays outside of jobs and
 //! for a single connection, too.
 //!
-//! A pair is handed out once, and only within [`FRESH`] of its making; then it is wiped. A seat belongs to one thread of
-//! one process, so no fork sees a pair twice. Whether batches pay is not assumed: where the policy did one by one what
+//! A pair is handed out once, and only within [`FRESH`] of its making; then it is wiped. Pairs lie in memory that the kernel
+//! zeroes in every child, however it was made: no child has any of its parent's. Whether batches pay is not assumed: where the policy did one by one what
 //! was handed to it together, none is made for a while, and longer each time.
 
 use std::sync::Arc;
 
 use wattlock::core::{Completion, Key, Kind, Nanos, OwnedRequest};
+use wattlock::{WIPED_BYTES, Wiped};
+use zeroize::{Zeroize, Zeroizing};
 
 use super::State;
 
@@ -30,8 +32,7 @@ pub(super) struct KeyStock(Vec<Stock>);
 
 struct Stock {
     kind: Kind,
-    /// Done, the pair in their output.
-    pairs: Vec<OwnedRequest>,
+    pairs: Pairs,
     made: Nanos,
     /// Generations wanted since then.
     wanted: u32,
@@ -41,10 +42,50 @@ struct Stock {
     pause: Nanos,
 }
 
+/// Pairs of one length, one behind the other.
+#[derive(Default)]
+struct Pairs {
+    place: Option<Wiped>,
+    len: usize,
+    count: usize,
+}
+
+impl Pairs {
+    /// Whether there is room for so many more of a length: none if no such memory is left in this process.
+    fn has_room(&mut self, count: usize, len: usize) -> bool {
+        self.place = self.place.take().or_else(Wiped::take);
+        let fits = self.count == 0 || self.len == len;
+        self.place.is_some() && fits && (self.count + count) * len <= WIPED_BYTES
+    }
+
+    fn push(&mut self, pair: &[u8]) {
+        let at = self.count * pair.len();
+        let room =
+            self.place.as_mut().and_then(Wiped::bytes).and_then(|bytes| bytes.get_mut(at..at + pair.len()));
+        if let Some(room) = room {
+            room.copy_from_slice(pair);
+            (self.len, self.count) = (pair.len(), self.count + 1);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Zeroizing<Vec<u8>>> {
+        let last = self.count.checked_sub(1)?;
+        self.count = last;
+        let bytes = self.place.as_mut()?.bytes()?.get_mut(last * self.len..(last + 1) * self.len)?;
+        let pair = Zeroizing::new(bytes.to_vec());
+        bytes.zeroize();
+        Some(pair)
+    }
+
+    fn clear(&mut self) {
+        *self = Pairs::default();
+    }
+}
+
 impl KeyStock {
     fn stock(&mut self, kind: Kind) -> &mut Stock {
         let at = self.0.iter().position(|stock| stock.kind == kind).unwrap_or_else(|| {
-            let (pairs, pause) = (Vec::new(), PAUSE.0);
+            let (pairs, pause) = (Pairs::default(), PAUSE.0);
             self.0.push(Stock { kind, pairs, made: 0, wanted: 0, since: 0, not_before: 0, pause });
             self.0.len() - 1
         });
@@ -52,7 +93,7 @@ impl KeyStock {
     }
 
     /// A pair, if there is a fresh one.
-    pub(super) fn take(&mut self, kind: Kind, now: Nanos) -> Option<OwnedRequest> {
+    pub(super) fn take(&mut self, kind: Kind, now: Nanos) -> Option<Zeroizing<Vec<u8>>> {
         let stock = self.stock(kind);
         if now.saturating_sub(stock.made) >= FRESH {
             stock.pairs.clear();
@@ -81,7 +122,7 @@ impl KeyStock {
         }
         if completion.result == Ok(completion.request.output.len()) {
             (stock.made, stock.wanted, stock.since) = (now, u32::MAX, now);
-            stock.pairs.push(completion.request);
+            stock.pairs.push(&completion.request.output);
         }
     }
 
@@ -93,7 +134,10 @@ impl KeyStock {
 
 impl State {
     /// A pair of `room` bytes out of a batch, if one is worth making and was made.
-    pub(super) fn make_stock(&mut self, kind: Kind, width: u16, room: usize) -> Option<OwnedRequest> {
+    pub(super) fn make_stock(&mut self, kind: Kind, width: u16, room: usize) -> Option<Zeroizing<Vec<u8>>> {
+        if !self.key_stock.stock(kind).pairs.has_room(width.into(), room) {
+            return None;
+        }
         let key = Arc::new(Key::none_owned());
         let mut batch = Vec::new();
         for _ in 0..width {
@@ -157,7 +201,7 @@ mod tests {
             if made.is_none() && self.state.key_stock.is_worth_it(KIND, WIDTH, now) {
                 made = self.state.make_stock(KIND, WIDTH, PAIR);
             }
-            made.map(|one| one.output.clone())
+            made.map(|one| one.to_vec())
         }
 
         fn wait(&self, nanos: Nanos) {
@@ -176,7 +220,7 @@ mod tests {
                 thread.want();
                 thread.wait(PAUSE.0);
             }
-            while !thread.state.key_stock.stock(KIND).pairs.is_empty() {
+            while thread.state.key_stock.stock(KIND).pairs.count > 0 {
                 thread.want();
             }
             thread.batches();
@@ -206,12 +250,13 @@ mod tests {
     fn a_pair_that_is_not_fresh_is_never_handed_out() {
         let mut thread = Thread::busy();
         assert!(thread.want().is_some());
-        let held: BTreeSet<Vec<u8>> =
-            thread.state.key_stock.stock(KIND).pairs.iter().map(|one| one.output.clone()).collect();
+        let pairs = &mut thread.state.key_stock.stock(KIND).pairs;
+        let held: BTreeSet<Vec<u8>> = std::iter::from_fn(|| pairs.pop()).map(|pair| pair.to_vec()).collect();
+        held.iter().for_each(|pair| pairs.push(pair));
         assert_eq!(held.len(), usize::from(WIDTH) - 1);
         thread.wait(FRESH);
         assert_eq!(thread.want(), None, "the thread is not busy any more");
-        assert!(thread.state.key_stock.stock(KIND).pairs.is_empty());
+        assert_eq!(thread.state.key_stock.stock(KIND).pairs.count, 0);
         for _ in 0..10 * WIDTH {
             assert!(thread.want().is_none_or(|pair| !held.contains(&pair)));
         }
@@ -222,7 +267,7 @@ mod tests {
         let clock = Clock::given(|| FRESH);
         let loaded = Loaded::with(runtime(KindSet::of(&[KIND]), true, clock, &Made::default()));
         let provider = loaded.provider();
-        let held = || provider.seat().lock().key_stock.stock(KIND).pairs.len();
+        let held = || provider.seat().lock().key_stock.stock(KIND).pairs.count;
         let want = || {
             let mut pair = [0; PAIR];
             assert_eq!(provider.generate(KIND, &mut pair), Ok(PAIR));

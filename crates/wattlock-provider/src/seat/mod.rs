@@ -415,12 +415,17 @@ impl Provider {
             let now = state.now();
             let mut made = state.key_stock.take(kind, now);
             if made.is_none() && state.key_stock.is_worth_it(kind, width, now) {
-                // The stack of a job is too small for lanes.
-                made = state.deep(|state| state.make_stock(kind, width, pair.len())).flatten();
+                // The stack of a job is too small for lanes. A thread's own is not, and another takes calls to the kernel.
+                // SAFETY: a public call without arguments.
+                let in_job = unsafe { !crate::sys::ASYNC_get_current_job().is_null() };
+                made = match in_job {
+                    true => state.deep(|state| state.make_stock(kind, width, pair.len())).flatten(),
+                    false => state.make_stock(kind, width, pair.len()),
+                };
             }
             unlock(state);
-            if let Some(done) = made.filter(|one| one.output.len() == pair.len()) {
-                pair.copy_from_slice(&done.output);
+            if let Some(done) = made.filter(|one| one.len() == pair.len()) {
+                pair.copy_from_slice(&done);
                 return Ok(pair.len());
             }
         } else {

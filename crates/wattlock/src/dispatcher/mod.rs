@@ -171,7 +171,10 @@ impl Dispatcher {
         self.now = self.runtime.clock().now();
         let away = |station: &Station| station.health.quarantined();
         if self.runtime.has_queues() || self.stations.iter().any(away) {
-            self.weather.idle_permille = self.idle.permille(self.now);
+            // Only what devices do depends on it, and looking opens files.
+            if self.runtime.has_queues() {
+                self.weather.idle_permille = self.idle.permille(self.now);
+            }
             self.weather.submitters = self.runtime.submitters();
             self.weather.files = self.runtime.files();
             for (station, weather) in self.stations.iter_mut().zip(&mut self.weather.engines) {

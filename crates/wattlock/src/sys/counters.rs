@@ -16,6 +16,8 @@ pub(crate) enum Counters {
     Shared {
         /// `words * 8` bytes of it.
         map: MmapRaw,
+        /// The file's first page.
+        first: MmapRaw,
         words: usize,
         /// Whether there is room for all of them, and nothing to provide.
         whole: bool,
@@ -25,7 +27,11 @@ pub(crate) enum Counters {
 impl Counters {
     /// `words` zeroes on the heap.
     pub(crate) fn private(words: usize) -> Counters {
-        Counters::Private((0..words).map(|_| AtomicU64::new(0)).collect())
+        // Zeroes that nobody has touched take no memory.
+        let zeroes = Box::into_raw(vec![0_u64; words].into_boxed_slice());
+        // SAFETY: `AtomicU64` has the size and bit validity of `u64`, and its alignment on 64-bit systems, which are the
+        // only ones this builds for; the box was just taken apart.
+        Counters::Private(unsafe { Box::from_raw(zeroes as *mut [AtomicU64]) })
     }
 
     /// The part of `file` from byte `offset` (a multiple of the page size), `words` long. The file is extended to that
@@ -35,7 +41,8 @@ impl Counters {
         let end = offset + words as u64 * 8;
         file.set_len(end)?;
         let map = MmapOptions::new().offset(offset).len(words * 8).map_raw(file)?;
-        let counters = Counters::Shared { map, words, whole: false };
+        let first = MmapOptions::new().len(4096).map_raw(file)?;
+        let counters = Counters::Shared { map, first, words, whole: false };
         match counters.provide(0..words.min(1)) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => counters.whole(file, end),
             outcome => outcome.map(|()| counters),
@@ -64,6 +71,14 @@ impl Counters {
             Counters::Shared { map, .. } => {
                 map.advise_range(Advice::PopulateWrite, words.start * 8, words.len() * 8)
             }
+        }
+    }
+
+    /// Puts another first byte into the file, which has content: by a store, not by a call.
+    pub(crate) fn mark(&self, byte: u8) {
+        if let Counters::Shared { first, .. } = self {
+            // SAFETY: one byte of a live mapping that is readable and writable; the page has content, and so room.
+            unsafe { first.as_mut_ptr().write_volatile(byte) };
         }
     }
 

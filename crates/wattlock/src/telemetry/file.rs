@@ -1,23 +1,32 @@
 //! Making a process's telemetry file, and taking it away again.
+//!
+//! A library's host may be confined when it ends: its file is then marked as ended, by a store to memory, and the next
+//! process removes it. A file is removed only if it is exactly ours: its name, sort, mode, owner and first bytes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Header;
 use crate::sys::counters::Counters;
+use crate::sys::fork;
+use crate::sys::process::{effective_uid, elevated, variable};
 
 /// Bytes before the counters: the header as JSON, padded with zeroes. A multiple of every page size in use.
 pub(super) const HEADER_BYTES: u64 = 65_536;
+
+/// What every header begins with, and what it begins with once its process has ended it.
+const BEGIN: &[u8] = b"{\"format\":";
+pub(super) const ENDED: &[u8] = b"-\"format\":";
 
 static SERIAL: AtomicU32 = AtomicU32::new(0);
 
 /// A file that goes away with its owner, if that still is the process that made it.
 pub(crate) struct Owned {
     path: PathBuf,
-    pid: u32,
+    generation: u32,
 }
 
 impl Owned {
@@ -25,11 +34,19 @@ impl Owned {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Writes another header over the one that is there.
+    pub(super) fn begin_again(&self, header: &Header) -> Option<()> {
+        let text = text(header)?;
+        let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(&self.path).ok()?;
+        let zeroes = vec![0; HEADER_BYTES as usize - text.len()];
+        (&file).write_all(&[text, zeroes].concat()).ok()
+    }
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        if self.pid == std::process::id() {
+        if self.generation == fork::generation() {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -37,49 +54,90 @@ impl Drop for Owned {
 
 /// The folder of the calling user's telemetry files: `WATTLOCK_TELEMETRY_DIR` if set, else one in shared memory.
 pub(super) fn folder() -> PathBuf {
-    match std::env::var_os("WATTLOCK_TELEMETRY_DIR") {
-        Some(folder) => PathBuf::from(folder),
-        None => PathBuf::from(format!("/dev/shm/wattlock-{}", effective_uid())),
-    }
+    variable("WATTLOCK_TELEMETRY_DIR")
+        .unwrap_or_else(|| PathBuf::from(format!("/dev/shm/wattlock-{}", effective_uid())))
 }
 
-/// The effective user id, without unsafe code: the owner of our own `/proc` entry.
-fn effective_uid() -> u32 {
-    fs::metadata("/proc/self").map_or(0, |entry| entry.uid())
-}
-
-/// Whether it is a real folder of the calling user's. In a world-writable place somebody else may have been first.
+/// Whether it is a real folder of the calling user's, in which nobody else makes files. In a world-writable place somebody
+/// else may have been first.
 pub(super) fn is_ours(folder: &Path) -> bool {
-    fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir() && found.uid() == effective_uid())
+    fs::symlink_metadata(folder)
+        .is_ok_and(|found| found.is_dir() && found.uid() == effective_uid() && found.mode() & 0o022 == 0)
 }
 
-/// A new file for this process and its counters. `None` wherever anything stands in the way.
+/// A new file for this process and its counters. `None` wherever anything stands in the way, and in a program with more
+/// rights than its caller.
 pub(super) fn create(header: &Header, words: usize) -> Option<(Counters, Owned)> {
+    if elevated() {
+        return None;
+    }
     let folder = folder();
-    let _ = DirBuilder::new().mode(0o700).create(&folder);
+    if fs::symlink_metadata(&folder).is_err() {
+        let _ = DirBuilder::new().mode(0o700).create(&folder);
+    }
     if !is_ours(&folder) {
         return None;
     }
     sweep(&folder);
-    let pid = std::process::id();
-    let path = folder.join(format!("{pid}-{}", SERIAL.fetch_add(1, Ordering::Relaxed)));
-    let owned = Owned { path: path.clone(), pid };
+    let path = folder.join(format!("{}-{}", std::process::id(), SERIAL.fetch_add(1, Ordering::Relaxed)));
+    let owned = Owned { path: path.clone(), generation: fork::generation() };
     let file = new_file(&path)?;
-    let text = serde_json::to_vec(header).ok().filter(|text| text.len() < HEADER_BYTES as usize)?;
+    let text = text(header)?;
     // The header comes last: whoever reads the file before that finds none, and passes it over.
     let counters = Counters::shared(&file, HEADER_BYTES, words).ok()?;
     (&file).write_all(&text).ok()?;
     Some((counters, owned))
 }
 
+fn text(header: &Header) -> Option<Vec<u8>> {
+    serde_json::to_vec(header)
+        .ok()
+        .filter(|text| text.len() < HEADER_BYTES as usize && text.starts_with(BEGIN))
+}
+
 /// Removes what processes left that are gone: killed ones cannot, and this is memory. A program's processes may be the
 /// only ones of their user, so it cannot be left to whoever looks at the counters.
 fn sweep(folder: &Path) {
     for path in entries(folder) {
-        if number(&path).is_some_and(is_gone) {
-            let _ = fs::remove_file(path);
+        let Some(pid) = number(&path) else { continue };
+        match whose(&path) {
+            Some(State::Ended) => remove(&path),
+            Some(State::Living) if is_gone(pid) => remove(&path),
+            _ => {}
         }
     }
+}
+
+/// What a file of ours says of its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It did not say that it ended.
+    Living,
+    /// It did.
+    Ended,
+}
+
+/// `None` if a file is not exactly ours: regular, of one name, for the calling user alone, and begun as all of them are.
+/// Not through a link, and no pipe keeps anybody waiting.
+pub(super) fn whose(path: &Path) -> Option<State> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let found = file.metadata().ok()?;
+    let plain = found.is_file() && found.nlink() == 1;
+    if !plain || found.uid() != effective_uid() || found.mode() & 0o7777 != 0o600 {
+        return None;
+    }
+    let mut first = [0; BEGIN.len()];
+    file.read_exact(&mut first).ok()?;
+    match &first[..] {
+        BEGIN => Some(State::Living),
+        ENDED => Some(State::Ended),
+        _ => None,
+    }
+}
+
+pub(super) fn remove(path: &Path) {
+    let _ = fs::remove_file(path);
 }
 
 /// Whether there is no such process. Where not all can be seen (no `/proc`, or one that hides others' processes) nobody is
@@ -93,9 +151,11 @@ pub(super) fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// The process that a file's name speaks of.
+/// The process that a file's name speaks of: `PID-N`, and nothing else.
 pub(super) fn number(path: &Path) -> Option<u32> {
-    path.file_name()?.to_str()?.split('-').next()?.parse().ok()
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (pid, serial) = path.file_name()?.to_str()?.split_once('-')?;
+    (digits(pid) && digits(serial)).then(|| pid.parse().ok())?
 }
 
 /// When a process began: [`Header::born`]. `None` if that cannot be read.
@@ -114,6 +174,70 @@ fn new_file(path: &Path) -> Option<File> {
         return Some(file);
     }
     // A dead process of the same number left one behind.
-    fs::remove_file(path).ok()?;
+    whose(path)?;
+    remove(path);
     options.open(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_exactly_ours_is_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str, content: &[u8], mode: u32| {
+            let path = folder.path().join(name);
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        let ours = [&b"{\"format\":1,\"version\""[..], &[0; 100]].concat();
+        let gone = [make("4194303-0", &ours, 0o600), make("4194303-12", &ours, 0o600)];
+        let ended = make("1-0", &[b"-", &ours[1..]].concat(), 0o600);
+        let names = [
+            "99999-hardening.conf",
+            "4194303-",
+            "-1",
+            "4194303",
+            "4194303-1-2",
+            "4194303-1.conf",
+            " 4194303-1",
+            "+4194303-1",
+            "4194303- 1",
+            "x-1",
+            "4194303-x",
+        ];
+        let mut kept: Vec<PathBuf> = names.iter().map(|name| make(name, &ours, 0o600)).collect();
+        kept.push(make("4194303-3", b"precious", 0o600));
+        kept.push(make("4194303-4", b"", 0o600));
+        kept.push(make("4194303-5", &ours, 0o644));
+        kept.push(make("4194303-6", &ours, 0o4600));
+        kept.push(make("1-1", &ours, 0o600));
+        kept.push(make("4194303-7", &ours, 0o600));
+        fs::hard_link(&kept[kept.len() - 1], folder.path().join("another-name")).unwrap();
+        let pipe = folder.path().join("4194303-8");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let link = folder.path().join("4194303-9");
+        std::os::unix::fs::symlink(&kept[0], &link).unwrap();
+        fs::create_dir(folder.path().join("4194303-10")).unwrap();
+        kept.extend([pipe, link, folder.path().join("4194303-10")]);
+        sweep(folder.path());
+        assert!(gone.iter().chain([&ended]).all(|path| !path.exists()));
+        for path in kept {
+            assert!(fs::symlink_metadata(&path).is_ok(), "{} is gone", path.display());
+        }
+    }
+
+    #[test]
+    fn a_folder_in_which_others_make_files_is_not_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(is_ours(folder.path()));
+        for mode in [0o770, 0o777, 0o1777] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert!(!is_ours(folder.path()), "{mode:o}");
+        }
+    }
 }

@@ -6,17 +6,21 @@
 //! instruction; readers add the rows up. When rows run out, the last is shared and counted with atomic additions. A row takes
 //! room when it first has an owner.
 //!
-//! Where the file cannot be made (a read-only system, a chroot, seccomp) the counters are private and nobody is told:
-//! telemetry must never be the reason something fails.
+//! Where the file cannot be made (a read-only system, a chroot) the counters are private and nobody is told: telemetry
+//! must never be the reason something fails.
+//!
+//! A library inside a program that may confine itself has its counters *kept*: they are made with the runtime, with room
+//! for a few rows, and from then on nothing is asked of the kernel. A child counts in its parent's last row. At the end the
+//! file is marked, and the mapping waits for the next runtime of the process.
 
 mod file;
 mod read;
 
-use std::sync::Arc;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use wattlock_core::Kind;
@@ -24,6 +28,7 @@ use wattlock_policy::EngineId;
 
 use crate::health::Reason;
 use crate::sys::counters::Counters;
+use crate::sys::fork;
 
 pub use read::{Cell, EngineCounts, Snapshot, parse, read_all};
 
@@ -178,27 +183,75 @@ pub(crate) struct Telemetry {
     /// Bit r is set once row r has room.
     roomy: AtomicU64,
     file: Option<file::Owned>,
+    kept: Option<Kept>,
 }
+
+/// Counters that are made once, with room for all that they will need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kept {
+    /// Rows that have room beside the last.
+    rows: usize,
+    /// Which process made them.
+    made: u32,
+    /// Whether a file was wanted.
+    wanted: bool,
+    words: usize,
+}
+
+/// Counters of runtimes that are gone: as many as one process had runtimes of a library at once.
+static SPARE: Mutex<Vec<(Kept, Counters, Option<file::Owned>)>> = Mutex::new(Vec::new());
+
+/// Rows that kept counters have room for: threads beyond share the last.
+const KEPT_ROWS: usize = 4;
 
 impl Telemetry {
     /// Counters in a file of this process's own if one can be made, else private ones.
     pub(crate) fn create(identity: &Identity, wanted: bool) -> Telemetry {
+        let (counters, file) = Telemetry::make(identity, wanted, 0);
+        Telemetry::of(identity.engines.len(), counters, file, None)
+    }
+
+    /// Counters that will need no call to the kernel, for so many threads beside those that share.
+    pub(crate) fn keep(identity: &Identity, wanted: bool, threads: usize) -> Telemetry {
+        let engines = identity.engines.len();
+        let words = ROWS * row_words(engines);
+        let kept = Kept { rows: threads.clamp(1, KEPT_ROWS), made: fork::generation(), wanted, words };
+        let spare = SPARE.lock().ok().and_then(|mut spare| {
+            let at = spare.iter().position(|(one, ..)| *one == kept)?;
+            Some(spare.swap_remove(at))
+        });
+        let again = |file: &file::Owned| file.begin_again(&identity.header()).is_some();
+        let (counters, file) = match spare {
+            Some((_, counters, file)) if file.as_ref().is_none_or(again) => {
+                for row in (0..kept.rows).chain([ROWS - 1]) {
+                    counters.words()[row_range(engines, row)].iter().for_each(|word| word.store(0, Relaxed));
+                }
+                (counters, file)
+            }
+            _ => Telemetry::make(identity, wanted, kept.rows),
+        };
+        Telemetry::of(engines, counters, file, Some(kept))
+    }
+
+    /// With room for the last row and so many others.
+    fn make(identity: &Identity, wanted: bool, rows: usize) -> (Counters, Option<file::Owned>) {
         let engines = identity.engines.len();
         let words = ROWS * row_words(engines);
         let made = if wanted { file::create(&identity.header(), words) } else { None };
         // The last row is everybody's who gets none of his own.
-        let made = made.filter(|(counters, _)| counters.provide(row_range(engines, ROWS - 1)).is_ok());
-        let (counters, file) = match made {
+        let room = |counters: &Counters| {
+            counters.provide(row_range(engines, ROWS - 1)).is_ok()
+                && (rows == 0 || counters.provide(0..rows * row_words(engines)).is_ok())
+        };
+        match made.filter(|(counters, _)| room(counters)) {
             Some((counters, file)) => (counters, Some(file)),
             None => (Counters::private(words), None),
-        };
-        Telemetry {
-            counters,
-            engines,
-            taken: AtomicU64::new(0),
-            roomy: AtomicU64::new(1 << (ROWS - 1)),
-            file,
         }
+    }
+
+    fn of(engines: usize, counters: Counters, file: Option<file::Owned>, kept: Option<Kept>) -> Telemetry {
+        let roomy = 1 << (ROWS - 1) | ((1 << kept.map_or(0, |kept| kept.rows)) - 1);
+        Telemetry { counters, engines, taken: AtomicU64::new(0), roomy: AtomicU64::new(roomy), file, kept }
     }
 
     /// The file, if there is one.
@@ -209,11 +262,19 @@ impl Telemetry {
     /// A row for one dispatcher.
     pub(crate) fn row(self: &Arc<Telemetry>) -> Row {
         let last = ROWS - 1;
-        let free = |taken: u64| (0..last).find(|row| taken >> row & 1 == 0);
+        let rows = match self.kept {
+            Some(Kept { rows, made, .. }) if made == fork::generation() => rows,
+            // A child's bits are its own, the rows are not.
+            Some(_) => 0,
+            None => last,
+        };
+        let free = |taken: u64| (0..rows).find(|row| taken >> row & 1 == 0);
         let claim = |taken| free(taken).map(|row| taken | 1 << row);
         let claimed = self.taken.fetch_update(Acquire, Relaxed, claim).ok().and_then(free);
+        let provide =
+            |row| self.kept.is_some() || self.counters.provide(row_range(self.engines, row)).is_ok();
         let row = match claimed {
-            Some(row) if self.counters.provide(row_range(self.engines, row)).is_ok() => {
+            Some(row) if provide(row) => {
                 self.roomy.fetch_or(1 << row, Relaxed);
                 row
             }
@@ -230,6 +291,23 @@ impl Telemetry {
     pub(crate) fn sum(&self, header: &Header) -> Snapshot {
         let roomy = self.roomy.load(Relaxed);
         read::sum(header, self.counters.words(), |row| roomy >> row & 1 == 1)
+    }
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        let Some(kept) = self.kept else { return };
+        let counters = std::mem::replace(&mut self.counters, Counters::private(0));
+        let file = self.file.take();
+        if kept.made != fork::generation() {
+            // The parent's.
+            std::mem::forget((counters, file));
+            return;
+        }
+        counters.mark(file::ENDED[0]);
+        if let Ok(mut spare) = SPARE.lock() {
+            spare.push((kept, counters, file));
+        }
     }
 }
 
@@ -357,6 +435,23 @@ mod tests {
         assert_eq!((cell.kind.as_str(), cell.requests, cell.bytes), ("sha-1", 2, 15));
         assert_eq!(seen.engines[1].fallbacks, [("silent".to_owned(), 1)]);
         assert_eq!(seen.cells.len(), 2);
+    }
+
+    #[test]
+    fn kept_counters_are_used_again_and_begin_with_nothing() {
+        let words = |telemetry: &Telemetry| telemetry.counters.words().as_ptr().addr();
+        let first = Arc::new(Telemetry::keep(&identity(), false, 2));
+        let rows: Vec<Row> = (0..5).map(|_| first.row()).collect();
+        assert_eq!(rows.iter().filter(|row| row.exclusive).count(), 2, "the others share");
+        rows.iter().for_each(|row| row.done(EngineId(0), Kind::Sha1, 1));
+        assert_eq!(first.sum(&identity().header()).cells[0].requests, 5);
+        drop(rows);
+        let at = words(&first);
+        drop(first);
+        let again = Arc::new(Telemetry::keep(&identity(), false, 2));
+        assert_eq!(words(&again), at);
+        assert!(again.sum(&identity().header()).cells.is_empty());
+        assert_ne!(words(&Telemetry::keep(&identity(), false, 2)), at, "one is in use");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::Serialize;
 use wattlock_meter::Record;
 
 use super::Header;
-use super::file::{HEADER_BYTES, born, entries, folder, is_gone, is_ours, number};
+use super::file::{HEADER_BYTES, born, entries, folder, is_gone, is_ours, number, remove, whose};
 
 /// One engine's counts of one kind; only those with anything in them are listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -214,6 +214,8 @@ fn texts(header: &mut Header) -> impl Iterator<Item = &mut String> {
 /// decides what its names lead to. Unreadable ones are passed over.
 pub fn read_all() -> Vec<Snapshot> {
     let mut found: Vec<Snapshot> = folders().iter().flat_map(|folder| read_folder(folder)).collect();
+    // A host that has used nothing yet has nothing to tell.
+    found.retain(|one| !one.cells.is_empty() || one.engines.iter().any(|engine| engine.tests > 0));
     found.sort_by_key(|snapshot| snapshot.header.pid);
     found
 }
@@ -244,8 +246,8 @@ fn read_folder(folder: &Path) -> Vec<Snapshot> {
             born.is_some_and(|born| born != snapshot.header.born)
         };
         if gone || snapshot.as_ref().is_some_and(other) {
-            if ours {
-                let _ = fs::remove_file(&path);
+            if ours && whose(&path).is_some() {
+                remove(&path);
             }
             continue;
         }
@@ -256,6 +258,8 @@ fn read_folder(folder: &Path) -> Vec<Snapshot> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::telemetry::Identity;
 
@@ -293,10 +297,10 @@ mod tests {
             let mut bytes = serde_json::to_vec(&Header { born, ..header.clone() }).unwrap();
             bytes.resize(HEADER_BYTES as usize, 0);
             fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
             path
         };
-        let (mine, unknown, other) =
-            (write("mine", header.born), write("unknown", 0), write("other", header.born - 1));
+        let (mine, unknown, other) = (write("1", header.born), write("2", 0), write("3", header.born - 1));
         let found = read_folder(folder.path());
         assert_eq!(found.len(), 2);
         assert!(mine.exists() && unknown.exists() && !other.exists());

@@ -21,3 +21,10 @@ pub(super) fn version() -> &'static str {
     let bytes = raw::AWSLC_VERSION_NUMBER_STRING;
     std::str::from_utf8(&bytes[..bytes.len() - 1]).unwrap_or("of unknown version")
 }
+
+/// Draws one random byte, and drops it: see [`super::prepare`].
+pub(super) fn prepare() {
+    let mut byte = 0;
+    // SAFETY: room for one byte. A failure is met again, and told, when something is drawn that is used.
+    unsafe { raw::RAND_bytes(&raw mut byte, 1) };
+}

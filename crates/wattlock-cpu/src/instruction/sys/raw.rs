@@ -12,7 +12,7 @@ pub(super) use aws_lc_sys::{
     EVP_CIPHER_CTX_copy, EVP_CIPHER_CTX_ctrl, EVP_CIPHER_CTX_free, EVP_CIPHER_CTX_new, EVP_CTRL_AEAD_GET_TAG,
     EVP_CTRL_AEAD_SET_IVLEN, EVP_CTRL_AEAD_SET_TAG, EVP_Cipher, EVP_CipherInit_ex, EVP_aead_aes_128_gcm,
     EVP_aead_aes_192_gcm, EVP_aead_aes_256_gcm, EVP_aead_chacha20_poly1305, EVP_aes_128_gcm, EVP_aes_192_gcm,
-    EVP_aes_256_gcm, OPENSSL_cleanse, RSA, RSA_NO_PADDING, RSA_free, RSA_new_private_key_large_e,
+    EVP_aes_256_gcm, OPENSSL_cleanse, RAND_bytes, RSA, RSA_NO_PADDING, RSA_free, RSA_new_private_key_large_e,
     RSA_sign_raw, RSA_verify_raw, SHA_CTX, SHA1_Final, SHA1_Init, SHA1_Update, SHA256_CTX, SHA256_Final,
     SHA256_Init, SHA256_Update, SHA384_Final, SHA384_Init, SHA384_Update, SHA512_CTX, SHA512_Final,
     SHA512_Init, SHA512_Update, X25519, X25519_keypair, X25519_public_from_private, point_conversion_form_t,
