@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use age::Callbacks;
 use age::secrecy::SecretString;
+use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use wattlock_files::Error;
@@ -47,6 +48,18 @@ pub fn new_passphrase() -> Result<SecretString, Error> {
         return Err(Error::Usage("the two passphrases differ".into()));
     }
     Ok(SecretString::from(String::clone(&first)))
+}
+
+/// Asks whether a file is to be changed, unless `yes` says so already.
+///
+/// # Errors
+/// There is nobody to ask.
+pub fn agreed(yes: bool) -> anyhow::Result<bool> {
+    if yes {
+        return Ok(true);
+    }
+    let answer = Terminal::default().confirm("Change the file?", "yes", Some("no"));
+    answer.context("nothing changed: nobody answered; --yes changes it without asking, --dry-run only shows")
 }
 
 /// One line from the terminal, without its end. `None` if there is no terminal, or it says that nothing will come.

@@ -17,7 +17,7 @@ use wattlock_bench::https::client;
 use wattlock_shell::nginx::place::{self, Nginx, Parts, Places};
 use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 
-use crate::ask::Terminal;
+use crate::ask;
 use wattlock_shell::parts::{self, First};
 use wattlock_shell::setup::Choice;
 
@@ -191,7 +191,7 @@ impl Change {
             return Ok(false);
         }
         put!("{}", edit::diff(file, before, after));
-        if self.dry_run || !self.agreed()? {
+        if self.dry_run || !ask::agreed(self.yes)? {
             return Ok(false);
         }
         let backup = if out { None } else { Some(back_up(file, before)?) };
@@ -235,16 +235,6 @@ impl Change {
             },
         }
         Ok(true)
-    }
-
-    /// Asks, unless told not to.
-    fn agreed(&self) -> Result<bool> {
-        if self.yes {
-            return Ok(true);
-        }
-        Terminal::default().confirm("Change the file?", "yes", Some("no")).context(
-            "nothing changed: nobody answered; --yes changes it without asking, --dry-run only shows",
-        )
     }
 }
 

@@ -18,11 +18,10 @@ mod trial;
 
 use std::path::PathBuf;
 
-use age::Callbacks;
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
-use crate::ask::Terminal;
+use crate::ask;
 use crate::energy::Exit;
 use place::Source;
 use plan::{State, Wish};
@@ -157,7 +156,7 @@ fn enable(command: &Enable, choice: &Choice) -> Result<()> {
             "wattlock: {shown} asks for fips=yes, which Wattlock's algorithms are not: they will not be used"
         );
     }
-    if command.common.dry_run || !agreed(&command.common)? {
+    if command.common.dry_run || !ask::agreed(command.common.yes)? {
         return Ok(());
     }
     let candidate = source.candidate(&text)?;
@@ -247,7 +246,7 @@ fn disable(command: &Disable) -> Result<()> {
         return Ok(());
     }
     put!("{}", diff::unified(&source.path, &source.text, &split.rest));
-    if command.common.dry_run || !agreed(&command.common)? {
+    if command.common.dry_run || !ask::agreed(command.common.yes)? {
         return Ok(());
     }
     source.replace(source.candidate(&split.rest)?)?;
@@ -258,19 +257,6 @@ fn disable(command: &Disable) -> Result<()> {
         _ => say!("Disabled in {shown}; other lines have changed since it was enabled and stay as they are."),
     }
     Ok(())
-}
-
-/// Asks, unless told not to.
-fn agreed(common: &Common) -> Result<bool> {
-    if common.yes {
-        return Ok(true);
-    }
-    match Terminal::default().confirm("Change the file?", "yes", Some("no")) {
-        Some(answer) => Ok(answer),
-        None => {
-            bail!("nothing changed: nobody answered; --yes changes it without asking, --dry-run only shows")
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 
 use wattlock::{Dispatcher, Runtime};
 use wattlock_files::age::secrecy::SecretString;
-use wattlock_files::age::{Callbacks, NoCallbacks};
+use wattlock_files::age::NoCallbacks;
 use wattlock_files::keys;
 use wattlock_fs::tree::{Folder, Tree};
-use wattlock_fs::volume::{self, Access, NameMode, Volume};
+use wattlock_fs::volume::{self, Access, NameMode, Passphrase, Volume};
 
 /// scrypt's cost in tests: the least.
 pub const CHEAP: u8 = 1;
@@ -26,21 +26,10 @@ pub fn access(identity: &str) -> Access {
     Access::identities(keys::identities(identity.as_bytes(), NoCallbacks).unwrap())
 }
 
-/// Answers every question with one passphrase.
-#[derive(Clone)]
-pub struct Says(pub &'static str);
-
-impl Callbacks for Says {
-    fn display_message(&self, _: &str) {}
-    fn confirm(&self, _: &str, _: &str, _: Option<&str>) -> Option<bool> {
-        None
-    }
-    fn request_public_string(&self, _: &str) -> Option<String> {
-        None
-    }
-    fn request_passphrase(&self, _: &str) -> Option<SecretString> {
-        Some(SecretString::from(self.0.to_owned()))
-    }
+/// A passphrase, tried on one opener's identity or on all.
+pub fn says(words: &'static str, only: Option<&str>) -> Passphrase {
+    let ask = Box::new(move || Some(SecretString::from(words.to_owned())));
+    Passphrase { only: only.map(str::to_owned), ..Passphrase::new(ask) }
 }
 
 /// A volume in a folder of its own, opened by one key.
@@ -63,7 +52,7 @@ impl World {
         volume.add_recipient("me", &recipient).unwrap();
         Tree::init(folder.path(), &volume, &mut crypto).unwrap();
         let world = World { folder, runtime, crypto, volume, recipient, identity };
-        world.own().write(&world.volume, NoCallbacks, &world.runtime).unwrap();
+        world.own().write(&world.volume, &[], NoCallbacks, &world.runtime).unwrap();
         world
     }
 
