@@ -25,7 +25,8 @@ test:
 # build.sh ends with 3 where there are no sources of nginx: setup.sh installs them wherever there is a package.
 build:
 	scripts/setup.sh run
-	cargo build --release --locked -p wattlock-cli -p wattlock-provider -p wattlock-gpu
+	scripts/quiet.sh 'building (some minutes, once)' \
+	    cargo build --release --locked -p wattlock-cli -p wattlock-provider -p wattlock-gpu
 	nginx/build.sh || { [ $$? = 3 ] && \
 	    echo 'no module for nginx: neither `wattlock serve` nor `wattlock nginx enable` works'; }
 

@@ -59,15 +59,14 @@ once() {
 
 # The gain of paired rounds by the rules of `wattlock bench` (crates/wattlock-bench/src/pair.rs): the round with
 # the median ratio (of an even number the worse of the two in the middle); the extremes, of nine rounds or more the
-# quartiles; a ratio only if its logarithm is no less than the spread's. Reads lines "theirs ours", prints theirs,
-# ours, the ratio or `noise`, low, high, rounds.
+# quartiles; a ratio only if the interval does not contain 1. Reads lines "theirs ours", prints theirs, ours, the ratio or
+# `even`, low, high, rounds.
 gain() {
     awk '$1 > 0 && $2 > 0 { print $2 / $1, $1, $2 }' | sort -g | awk '
         { ratio[NR] = $1; theirs[NR] = $2; ours[NR] = $3 }
         END { if (!NR) { print "- - none - - 0"; exit }
               middle = int((NR + 1) / 2); skip = NR < 9 ? 0 : int(NR / 4); low = ratio[1 + skip]; high = ratio[NR - skip]
-              size = log(ratio[middle]); if (size < 0) size = -size
-              told = NR == 1 || log(high / low) <= size ? sprintf("%.6g", ratio[middle]) : "noise"
+              told = NR == 1 || low > 1 || high < 1 ? sprintf("%.6g", ratio[middle]) : "even"
               print theirs[middle], ours[middle], told, low, high, NR }'
 }
 
@@ -81,13 +80,17 @@ row() {
     done
     gain <"$work/rounds" >"$work/gain"
     awk -v name="$name" -v unit="$unit" '{
-        told = $3 == "noise" || $3 == "none" ? $3 : sprintf("%.2f", $3)
-        printf "%-34s %14s %14s %-5s %s (%.2f to %.2f)\n", name, $1, $2, unit, told, $4, $5 }' "$work/gain"
+        if ($3 == "none") told = "-"
+        else if ($3 == "even") told = sprintf("no difference (%.2f to %.2f)", $4, $5)
+        else if ($4 == $5) told = sprintf("%.2f times", $3)
+        else if ($4 > 1) told = sprintf("at least %.2f times (median %.2f)", $4, $3)
+        else told = sprintf("at most %.2f times (median %.2f)", $5, $3)
+        printf "%-34s %14s %14s %-5s %s\n", name, $1, $2, unit, told }' "$work/gain"
     printf '%s\t%s\t%s\n' "$name" "$unit" "$(tr ' ' '\t' <"$work/gain")" >>"$work/table"
 }
 
 : >"$work/table"
-printf '%-34s %14s %14s %-5s %s\n' row without with '' 'gain (low to high)'
+printf '%-34s %14s %14s %-5s %s\n' row without with '' gain
 for size in 64 1024 16384; do
     row "aes-256-gcm, $size B" kB/s AES-256-GCM 1 -aead -evp aes-256-gcm -bytes "$size"
 done
@@ -145,7 +148,7 @@ for line in open(table):
     scale, unit = (1000, "B/s") if unit == "kB/s" else (1, "operations/s")
     rows.append({"bench": "openssl", "row": place[1] if place else name, "params": params,
                  "against": f"OpenSSL {version}", "unit": unit,
-                 "ours": float(ours) * scale, "theirs": float(theirs) * scale, "ratio": None if ratio == "noise" else float(ratio),
+                 "ours": float(ours) * scale, "theirs": float(theirs) * scale, "ratio": None if ratio == "even" else float(ratio),
                  "low": float(low), "high": float(high), "by": "cpu", "rounds": int(rounds)})
 json.dump({"schema": 1, "command": command, "commit": commit, "date": datetime.date.today().isoformat(), "cpu": cpu,
            "kernel": os.uname().release, "peers": {"openssl": version}, "rows": rows}, sys.stdout, indent=2)

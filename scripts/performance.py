@@ -153,16 +153,27 @@ def amount(value, unit):
     return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
 
 
+def median(row):
+    """A row's ratio; none if the interval contains 1. Older runs kept no ratio where the spread was larger than the gain:
+    their figures are of the round with the median ratio, too."""
+    low, high = row.get("low"), row.get("high")
+    if row.get("ratio") is not None or low is None or low <= 1 <= high or not (row.get("ours") and row.get("theirs")):
+        return row.get("ratio")
+    ratios = (row["ours"] / row["theirs"], row["theirs"] / row["ours"])
+    return next((ratio for ratio in ratios if low <= ratio <= high), None)
+
+
 def shown(row, spread=True):
     """A row's figure; a loss in bold."""
     if not ratio_known(row):
         return amount(row["ours"], row.get("unit") or "")
     ends = f"{figure(row['low'])} to {figure(row['high'])}" if row.get("low") is not None else ""
-    if row.get("ratio") is None:
+    middle = median(row)
+    if middle is None:
         text, loss = ends, round(row["high"], 2) < 1
     else:
-        loss = round(row["ratio"], 2) < 1
-        text = figure(row["ratio"]) + (f" ({ends})" if ends and spread else "")
+        loss = round(middle, 2) < 1
+        text = figure(middle) + (f" ({ends})" if ends and spread else "")
     return f"**{text}**" if loss else text
 
 
@@ -422,7 +433,8 @@ def performance(runs):
 
 HEAD = (
     "Figures are ratios: how many times as fast Wattlock was as its peer in the same run. The median stands first. The least and the "
-    "most of a run's rounds follow in brackets where they were kept; they stand alone where the difference is less than the spread. **Bold "
+    "most of a run's rounds (of nine and more, the middle half) follow in brackets where they were kept: at least so many times. They "
+    "stand alone where that interval contains 1, which means no difference. **Bold "
     "is a loss.** An empty cell was not run.",
     "A raised number names the run at the end of this page: CPU, date, commit, command. With a `c` before it, the figure was carried "
     "over from a page of older records that is gone. Such a run had few rounds, and its commit may be older than changes that matter.",

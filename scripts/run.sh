@@ -16,7 +16,9 @@ page=$(realpath -m "$target/wattlock-run.html")
 input=${1:-}
 made=$((256 << 20))
 fail() { echo "make run: $*" >&2; exit 1; }
-step() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+bold='' plain=''
+[ ! -t 1 ] || [ -n "${NO_COLOR:-}" ] || { bold=$'\033[1m' plain=$'\033[0m'; }
+step() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 have() { PATH=$PATH:/usr/sbin command -v "$1" >/dev/null; }
 
 [ -x "$wattlock" ] || fail "$wattlock is not there: make build"

@@ -64,15 +64,15 @@ impl Gain {
         Some(Gain { ours, theirs, ratio, low, high, rounds: count })
     }
 
-    /// The ratio, unless the spread is larger than the gain. Both are taken as logarithms, so that a comparison and its
-    /// inverse are judged alike.
+    /// The ratio, unless the interval from the least to the greatest contains 1: then no difference was seen. A comparison
+    /// and its inverse are judged alike.
     pub fn known(&self) -> Option<f64> {
-        let (spread, gain) = ((self.high / self.low).ln(), self.ratio.ln().abs());
-        (self.rounds == 1 || spread <= gain).then_some(self.ratio)
+        let differs = self.low > 1.0 || self.high < 1.0;
+        (self.rounds == 1 || differs).then_some(self.ratio)
     }
 }
 
-/// For programs, too, a ratio that is less than its spread is none.
+/// For programs, too, a ratio whose interval contains 1 is none.
 impl Serialize for Gain {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Gain", 6)?;
@@ -88,17 +88,25 @@ impl Serialize for Gain {
 
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.known() {
-            Some(ratio) if self.rounds == 1 => write!(f, "{ratio:.2} (one round)"),
-            Some(ratio) => write!(f, "{ratio:.2} ({:.2} to {:.2})", self.low, self.high),
-            None => write!(f, "noise ({:.2} to {:.2})", self.low, self.high),
-        }
+        f.write_str(&verdict(self.known(), self.low, self.high))?;
+        if self.rounds == 1 { f.write_str(" (one round)") } else { Ok(()) }
+    }
+}
+
+/// A comparison in words, the same in every bench, report and page: `ratio` is [`Gain::known`]'s, `low` and `high` are its
+/// interval.
+pub fn verdict(ratio: Option<f64>, low: f64, high: f64) -> String {
+    match ratio {
+        None => format!("no difference ({low:.2} to {high:.2})"),
+        Some(ratio) if low == high => format!("{ratio:.2} times"),
+        Some(ratio) if low > 1.0 => format!("at least {low:.2} times (median {ratio:.2})"),
+        Some(ratio) => format!("at most {high:.2} times (median {ratio:.2})"),
     }
 }
 
 /// What [`Gain`]'s words mean, for below a table.
-pub const LEGEND: &str = "gain: how many times better, the median of rounds measured in turn (low to high; of nine \
-                          rounds or more the middle half); noise: the rounds differ by more than the gain";
+pub const LEGEND: &str = "gain: how many times better in rounds measured in turn: at least (a loss: at most) in each round, \
+                          of nine rounds or more in the middle half of them; no difference: that interval contains 1";
 
 /// A gain for a cell.
 pub fn cell(gain: Option<Gain>) -> String {
@@ -185,9 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_is_told_only_where_it_is_larger_than_its_spread() {
-        assert_eq!(rates(&[2.0, 2.2, 2.1], &[1.0; 3]).to_string(), "2.10 (2.00 to 2.20)");
-        assert_eq!(rates(&[0.9, 1.1, 1.05], &[1.0; 3]).to_string(), "noise (0.90 to 1.10)");
+    fn no_difference_is_what_an_interval_says_that_contains_1() {
+        assert_eq!(rates(&[2.0, 2.2, 2.1], &[1.0; 3]).to_string(), "at least 2.00 times (median 2.10)");
+        assert_eq!(rates(&[0.9, 1.1, 1.05], &[1.0; 3]).to_string(), "no difference (0.90 to 1.10)");
+        // However wide: each round was a gain.
+        assert_eq!(rates(&[1.31, 3.27, 2.2], &[1.0; 3]).to_string(), "at least 1.31 times (median 2.20)");
+        assert_eq!(rates(&[0.5, 0.9, 0.8], &[1.0; 3]).to_string(), "at most 0.90 times (median 0.80)");
         // As with a neighbour at work in one round of three: nothing is said, rather than 0.33 or 3.
         assert_eq!(rates(&[0.33, 1.0, 2.0], &[1.0; 3]).known(), None);
         let noise = serde_json::to_value(rates(&[0.9, 1.1, 1.05], &[1.0; 3])).unwrap();
@@ -196,7 +207,29 @@ mod tests {
         assert_eq!(rates(&[0.5, 0.52, 0.48], &[1.0; 3]).known(), Some(0.5));
         let (gain, inverse) = (rates(&[1.1, 1.3, 1.2], &[1.0; 3]), rates(&[1.0; 3], &[1.1, 1.3, 1.2]));
         assert_eq!(gain.known().is_some(), inverse.known().is_some());
-        assert_eq!(rates(&[3.0], &[2.0]).to_string(), "1.50 (one round)");
+        assert_eq!(rates(&[3.0], &[2.0]).to_string(), "1.50 times (one round)");
+    }
+
+    #[test]
+    fn every_interval_has_the_verdict_that_its_ends_say() {
+        let figures = [0.2, 0.5, 0.9, 0.999, 1.0, 1.001, 1.1, 2.0, 5.0];
+        for (one, two, three) in figures.into_iter().flat_map(|one| {
+            figures.into_iter().flat_map(move |two| figures.into_iter().map(move |three| (one, two, three)))
+        }) {
+            let gain = rates(&[one, two, three], &[1.0; 3]);
+            let least = one.min(two).min(three);
+            let greatest = one.max(two).max(three);
+            let said = gain.to_string();
+            let wanted = match (least > 1.0, greatest < 1.0) {
+                _ if least == greatest && least != 1.0 => " times",
+                (true, _) => "at least",
+                (_, true) => "at most",
+                _ => "no difference",
+            };
+            assert!(said.contains(wanted), "{one} {two} {three}: {said}");
+            let inverse = rates(&[1.0; 3], &[one, two, three]);
+            assert_eq!(gain.known().is_some(), inverse.known().is_some(), "{one} {two} {three}");
+        }
     }
 
     #[test]

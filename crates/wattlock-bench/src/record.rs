@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_below_its_spread_is_null_and_the_spread_stays() {
+    fn a_ratio_whose_interval_contains_1_is_null_and_the_interval_stays() {
         let gain = |ours: &[f64]| Gain::of(ours, &[1.0; 3], Better::More).unwrap();
         let row = |ours| serde_json::to_value(Row::compared("b", "r", "/s", By::Cpu, gain(ours))).unwrap();
         let noise = row(&[0.5, 1.0, 2.0]);

@@ -197,7 +197,7 @@ fn a_comparison_prints_both_sides_and_ends() {
         if let Ok(gain) = told.parse::<f64>() {
             assert!((gain / (rates[1] / rates[0]) - 1.0).abs() < 0.02, "{line}");
         } else {
-            assert_eq!(told, "noise", "{line}");
+            assert_eq!(told, "no difference", "{line}");
         }
     }
     let sheet: Value = serde_json::from_slice(&fs::read(place.path("serve.json")).unwrap()).unwrap();

@@ -424,7 +424,7 @@ mod tests {
         };
         let gain = sides.gain(Measure::Rate).unwrap();
         assert_eq!((gain.ours, gain.theirs, gain.ratio), (841.0, 841.0, 1.0));
-        assert!(sides.cells(&ROWS[0])[3].starts_with("noise"), "{:?}", sides.cells(&ROWS[0]));
+        assert!(sides.cells(&ROWS[0])[3].starts_with("no difference"), "{:?}", sides.cells(&ROWS[0]));
     }
 
     #[test]
