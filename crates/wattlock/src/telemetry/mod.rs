@@ -25,7 +25,7 @@ use wattlock_policy::EngineId;
 use crate::health::Reason;
 use crate::sys::counters::Counters;
 
-pub use read::{Cell, EngineCounts, Snapshot, parse, read_all};
+pub use read::{Cell, EngineCounts, Snapshot, parse, read_all, read_own};
 
 /// What is counted for each engine and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
