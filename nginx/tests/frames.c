@@ -293,6 +293,12 @@ long SSL_CTX_callback_ctrl(SSL_CTX *context, int command, void (*callback)(void)
         callback = (void (*)(void)) on_status;
     }
 
+#if defined(TICKETS_OLD) || defined(TICKETS_EVP)
+    if (command == SSL_CTRL_SET_TLSEXT_TICKET_KEY_CB) {
+        return 1;
+    }
+#endif
+
     return REAL(callback_ctrl, "SSL_CTX_callback_ctrl")(context, command, callback);
 }
 
