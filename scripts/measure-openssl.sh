@@ -39,6 +39,7 @@ activate = 1
 [wattlock_provider]
 module = $module
 activate = 1
+pause = jobs
 ${ALGORITHMS:+algorithms = $ALGORITHMS}
 TEXT
 : >"$work/without.cnf"

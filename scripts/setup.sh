@@ -60,9 +60,9 @@ if [ "$purpose" = test ]; then
         [ -e /usr/share/bochs/VGABIOS-lgpl-latest ] || missing+=(vgabios)
         need xorriso xorriso
     fi
-    # TLS in nginx's other protocols: modules of their own in Debian.
-    for module in mail stream; do
-        [ -e "/usr/lib/nginx/modules/ngx_${module}_module.so" ] || missing+=("libnginx-mod-$module")
+    # TLS in nginx's other protocols, and Lua in its handshakes: modules of their own in Debian.
+    for module in mail stream http_lua; do
+        [ -e "/usr/lib/nginx/modules/ngx_${module}_module.so" ] || missing+=("libnginx-mod-${module//_/-}")
     done
     [ -x .venv/bin/python3 ] || python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 fi
@@ -90,6 +90,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 \`wattlock serve\` nor \`wattlock nginx enable\` works"
     spare libisal2 "deflate's first levels are zlib-rs's, which is slower"
     spare pigz "\`wattlock bench compress\` has no peer for \`wattlock gzip\`"
+    spare libnginx-mod-http-lua "the test of Lua in nginx's handshakes is skipped"
     spare chromium "the tests that open pages in it are skipped (Ubuntu has it as a snap only)"
     [ ${#missing[@]} -eq 0 ] || sh crates/wattlock-shell/src/nginx/install.sh --listed "${missing[@]}"
     if [[ " ${missing[*]} " = *" nginx-dev "* ]] && [ ! -e /usr/share/nginx/src/configure ]; then

@@ -8,10 +8,22 @@
 #include <ngx_http.h>
 #include <openssl/provider.h>
 
+/* One worker, in memory that all workers of a configuration share: at the place that nginx's master has for its process.
+ * Only that worker writes here. The others read, for the status page: each figure by itself is whole. */
+typedef struct {
+    ngx_pid_t           pid;        /* 0: there is none */
+    ngx_uint_t          active;
+    wattlock_counts_t   counts;
+    char                why[128];       /* it is inactive */
+    char                polling[64];    /* the rule in force */
+    char                settings[256];  /* why those of the configuration are not in force */
+} wattlock_worker_t;
+
 typedef struct {
     ngx_flag_t          upstream;
     ngx_array_t         settings;   /* of struct wattlock_setting */
     char               *poll;       /* the value of wattlock_poll, also among the settings */
+    ngx_shm_zone_t     *zone;       /* data: NGX_MAX_PROCESSES of wattlock_worker_t */
 } wattlock_main_conf_t;
 
 typedef struct {
@@ -24,6 +36,7 @@ static void *wattlock_create_server_conf(ngx_conf_t *cf);
 static char *wattlock_merge_server_conf(ngx_conf_t *cf, void *parent, void *child);
 static ngx_int_t wattlock_postconfiguration(ngx_conf_t *cf);
 static ngx_int_t wattlock_init_process(ngx_cycle_t *cycle);
+static ngx_int_t wattlock_activate(ngx_cycle_t *cycle, wattlock_main_conf_t *main_conf);
 static void wattlock_exit_process(ngx_cycle_t *cycle);
 static char *wattlock_set_poll(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 static char *wattlock_set_provider(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
@@ -32,6 +45,7 @@ static ngx_int_t wattlock_status_handler(ngx_http_request_t *r);
 
 static const struct wattlock_table  *table;
 static const char                   *inactive = "no server has `wattlock on`";
+static wattlock_worker_t            *me;
 
 static ngx_command_t  wattlock_commands[] = {
 
@@ -274,10 +288,22 @@ wattlock_set_provider(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 static ngx_int_t
+wattlock_init_zone(ngx_shm_zone_t *zone, void *data)
+{
+    (void) data;
+    zone->data = ngx_slab_calloc((ngx_slab_pool_t *) zone->shm.addr, NGX_MAX_PROCESSES * sizeof(wattlock_worker_t));
+
+    return zone->data != NULL ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_int_t
 wattlock_postconfiguration(ngx_conf_t *cf)
 {
     ngx_uint_t                   i;
     const char                  *why;
+    ngx_str_t                    name = ngx_string("wattlock");
+    wattlock_main_conf_t        *main_conf = ngx_http_conf_get_module_main_conf(cf, ngx_http_wattlock_module);
     ngx_http_ssl_srv_conf_t     *ssl;
     ngx_http_core_srv_conf_t   **servers;
     wattlock_server_conf_t      *server;
@@ -287,6 +313,18 @@ wattlock_postconfiguration(ngx_conf_t *cf)
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "wattlock: %s", why);
         return NGX_ERROR;
     }
+
+    main_conf->zone = ngx_shared_memory_add(cf, &name,
+                                            NGX_MAX_PROCESSES * sizeof(wattlock_worker_t) + 16 * ngx_pagesize,
+                                            &ngx_http_wattlock_module);
+
+    if (main_conf->zone == NULL) {
+        return NGX_ERROR;
+    }
+
+    main_conf->zone->init = wattlock_init_zone;
+    /* Another configuration has other workers, and may have another build of this module. */
+    main_conf->zone->noreuse = 1;
 
     servers = core->servers.elts;
 
@@ -332,8 +370,8 @@ wattlock_wanted(ngx_cycle_t *cycle, wattlock_main_conf_t *main_conf)
 static ngx_int_t
 wattlock_init_process(ngx_cycle_t *cycle)
 {
+    ngx_int_t              rc;
     wattlock_main_conf_t  *main_conf;
-    char                   words[256] = "";
 
     if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE) {
         return NGX_OK;
@@ -345,7 +383,22 @@ wattlock_init_process(ngx_cycle_t *cycle)
     }
 
     main_conf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_wattlock_module);
+    me = (wattlock_worker_t *) main_conf->zone->data + (ngx_process == NGX_PROCESS_WORKER ? ngx_process_slot : 0);
+    ngx_memzero(me, sizeof(wattlock_worker_t));
+    wattlock_counts = &me->counts;
+    rc = wattlock_activate(cycle, main_conf);
+    ngx_cpystrn((u_char *) me->why, (u_char *) (inactive != NULL ? inactive : ""), sizeof(me->why));
+    me->active = inactive == NULL;
+    ngx_memory_barrier();
+    me->pid = ngx_pid;
 
+    return rc;
+}
+
+
+static ngx_int_t
+wattlock_activate(ngx_cycle_t *cycle, wattlock_main_conf_t *main_conf)
+{
     if (!wattlock_wanted(cycle, main_conf)) {
         return NGX_OK;
     }
@@ -359,14 +412,17 @@ wattlock_init_process(ngx_cycle_t *cycle)
     }
 
     if (main_conf->settings.nelts > 0
-        && table->set(table->provider, main_conf->settings.elts, main_conf->settings.nelts, words, sizeof(words)) != 1)
+        && table->set(table->provider, main_conf->settings.elts, main_conf->settings.nelts, me->settings,
+                      sizeof(me->settings)) != 1)
     {
-        ngx_log_error(NGX_LOG_WARN, cycle->log, 0, "wattlock: neither wattlock_set nor wattlock_poll is in force: %s", words);
+        ngx_log_error(NGX_LOG_WARN, cycle->log, 0,
+                      "wattlock: no wattlock_set and no wattlock_poll is in force, but openssl.cnf's settings: %s",
+                      me->settings);
     }
 
     inactive = NULL;
-    ngx_log_error(NGX_LOG_NOTICE, cycle->log, 0, "wattlock: active, %s polling",
-                  main_conf->poll != NULL ? main_conf->poll : "adaptive");
+    (void) table->polling(table->provider, me->polling, sizeof(me->polling));
+    ngx_log_error(NGX_LOG_NOTICE, cycle->log, 0, "wattlock: active, %s polling", me->polling);
 
     return wattlock_loop_start(cycle, table, main_conf->upstream);
 }
@@ -379,6 +435,10 @@ wattlock_exit_process(ngx_cycle_t *cycle)
     wattlock_loop_stop();
     wattlock_bridge_lower();
     table = NULL;
+
+    if (me != NULL) {
+        me->pid = 0;
+    }
 }
 
 
@@ -395,22 +455,199 @@ wattlock_set_status(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* A sample of Prometheus' text: of whichever worker answers, so it says of which. */
-#define SAMPLE(name, sort)                                                                                            \
-    "# TYPE wattlock_nginx_" name " " sort "\nwattlock_nginx_" name "{worker=\"%P\"} %ui\n"
+/* What a worker counts, by name. */
+static const struct {
+    const char  *name;
+    const char  *title;
+    size_t       at;
+    unsigned     gauge:1;
+} wattlock_figures[] = {
+    { "handshakes", "handshakes", offsetof(wattlock_counts_t, handshakes), 0 },
+    { "in_handshake", "under way", offsetof(wattlock_counts_t, in_handshake), 1 },
+    { "completed", "completed", offsetof(wattlock_counts_t, completed), 0 },
+    { "aborted", "aborted", offsetof(wattlock_counts_t, aborted), 0 },
+    { "paused", "paused", offsetof(wattlock_counts_t, paused), 0 },
+    { "polls", "polls", offsetof(wattlock_counts_t, polls), 0 },
+    { "flushes", "batches", offsetof(wattlock_counts_t, flushes), 0 },
+};
+
+#define FIGURES (sizeof(wattlock_figures) / sizeof(wattlock_figures[0]))
+
+/* Bytes of text that a worker needs at most: three texts, of which each byte may become six, and the figures. */
+#define WORKER_TEXT (6 * sizeof(wattlock_worker_t) + 1024)
+
+
+static ngx_uint_t
+wattlock_figure(const wattlock_counts_t *counts, size_t which)
+{
+    return *(const ngx_uint_t *) ((const u_char *) counts + wattlock_figures[which].at);
+}
+
+
+/* The workers that there are now, into `rows` if that is not NULL; at most `most`. */
+static ngx_uint_t
+wattlock_workers(const wattlock_worker_t *all, wattlock_worker_t *rows, ngx_uint_t most)
+{
+    ngx_uint_t  i, n = 0;
+
+    for (i = 0; i < NGX_MAX_PROCESSES && n < most; i++) {
+        /* One that was killed could not say so. */
+        if (all[i].pid != 0 && (all[i].pid == ngx_pid || kill(all[i].pid, 0) == 0 || errno != ESRCH)) {
+            if (rows != NULL) {
+                rows[n] = all[i];
+            }
+
+            n++;
+        }
+    }
+
+    return n;
+}
+
+
+static u_char *
+wattlock_json(u_char *at, const char *text)
+{
+    return (u_char *) ngx_escape_json(at, (u_char *) text, ngx_strlen(text));
+}
+
+
+static u_char *
+wattlock_html(u_char *at, const char *text)
+{
+    return (u_char *) ngx_escape_html(at, (u_char *) text, ngx_strlen(text));
+}
+
+
+static u_char *
+wattlock_counts_json(u_char *at, const wattlock_counts_t *counts)
+{
+    size_t  f;
+
+    for (f = 0; f < FIGURES; f++) {
+        at = ngx_sprintf(at, "\"%s\":%ui,", wattlock_figures[f].name, wattlock_figure(counts, f));
+    }
+
+    return at;
+}
+
+
+static u_char *
+wattlock_row_html(u_char *at, const wattlock_counts_t *counts)
+{
+    size_t  f;
+
+    for (f = 0; f < FIGURES; f++) {
+        at = ngx_sprintf(at, "<td>%ui", wattlock_figure(counts, f));
+    }
+
+    return at;
+}
+
+
+/* What this module has to say of the workers, before the provider's counters; terminated. */
+static u_char *
+wattlock_told(int which, u_char *at, const wattlock_worker_t *rows, ngx_uint_t n)
+{
+    size_t                    f;
+    ngx_uint_t                i;
+    wattlock_counts_t         sum;
+    const wattlock_worker_t  *idle = NULL;
+
+    ngx_memzero(&sum, sizeof(sum));
+
+    for (i = 0; i < n; i++) {
+        idle = idle == NULL && !rows[i].active ? &rows[i] : idle;
+
+        for (f = 0; f < FIGURES; f++) {
+            *(ngx_uint_t *) ((u_char *) &sum + wattlock_figures[f].at) += wattlock_figure(&rows[i].counts, f);
+        }
+    }
+
+    switch (which) {
+
+    case WATTLOCK_JSON:
+        at = ngx_sprintf(at, "{\"active\":%s,\"why\":\"", n > 0 && idle == NULL ? "true" : "false");
+        at = wattlock_json(at, idle != NULL ? idle->why : "");
+        at = wattlock_counts_json(ngx_sprintf(at, "\",\"worker\":%P,", ngx_pid), &sum);
+        at = ngx_sprintf(at, "\"workers\":[");
+
+        for (i = 0; i < n; i++) {
+            at = ngx_sprintf(at, "%s{\"worker\":%P,\"active\":%s,", i > 0 ? "," : "", rows[i].pid,
+                             rows[i].active ? "true" : "false");
+            at = wattlock_json(ngx_sprintf(wattlock_counts_json(at, &rows[i].counts), "\"why\":\""), rows[i].why);
+            at = wattlock_json(ngx_sprintf(at, "\",\"polling\":\""), rows[i].polling);
+            at = wattlock_json(ngx_sprintf(at, "\",\"settings_refused\":\""), rows[i].settings);
+            at = ngx_sprintf(at, "\"}");
+        }
+
+        at = ngx_sprintf(at, "],\"runtime\":");
+        break;
+
+    case WATTLOCK_PROMETHEUS:
+        at = ngx_sprintf(at, "# TYPE wattlock_nginx_active gauge\n");
+
+        for (i = 0; i < n; i++) {
+            at = ngx_sprintf(at, "wattlock_nginx_active{worker=\"%P\"} %ui\n", rows[i].pid, rows[i].active);
+        }
+
+        for (f = 0; f < FIGURES; f++) {
+            const char  *rest = wattlock_figures[f].gauge ? "" : "_total";
+
+            at = ngx_sprintf(at, "# TYPE wattlock_nginx_%s%s %s\n", wattlock_figures[f].name, rest,
+                             wattlock_figures[f].gauge ? "gauge" : "counter");
+
+            for (i = 0; i < n; i++) {
+                at = ngx_sprintf(at, "wattlock_nginx_%s%s{worker=\"%P\"} %ui\n", wattlock_figures[f].name, rest,
+                                 rows[i].pid, wattlock_figure(&rows[i].counts, f));
+            }
+        }
+
+        break;
+
+    default:
+        at = ngx_sprintf(at, "<h2>nginx</h2><table><tr><th>worker<th>state");
+
+        for (f = 0; f < FIGURES; f++) {
+            at = ngx_sprintf(at, "<th>%s", wattlock_figures[f].title);
+        }
+
+        for (i = 0; i < n; i++) {
+            at = ngx_sprintf(at, "<tr><td>%P<td>%s", rows[i].pid, rows[i].active ? "active, polling " : "inactive: ");
+            at = wattlock_html(at, rows[i].active ? rows[i].polling : rows[i].why);
+
+            if (rows[i].settings[0] != '\0') {
+                at = wattlock_html(ngx_sprintf(at, "; settings refused: "), rows[i].settings);
+            }
+
+            at = wattlock_row_html(at, &rows[i].counts);
+        }
+
+        at = wattlock_row_html(ngx_sprintf(at, "<tr><th>all<td>"), &sum);
+        at = ngx_sprintf(at, "</table>");
+    }
+
+    *at = '\0';
+
+    return at;
+}
 
 
 /* ?format=json (default), prometheus or html. */
 static ngx_int_t
 wattlock_status_handler(ngx_http_request_t *r)
 {
-    ngx_int_t    rc;
-    ngx_str_t    format = ngx_string("json"), type;
-    ngx_buf_t   *b;
-    ngx_chain_t  out;
-    size_t       need, room;
-    u_char      *text, *end;
-    int          which = WATTLOCK_JSON;
+    int                     which = WATTLOCK_JSON;
+    size_t                  need = 0, room, told;
+    u_char                 *text, *end;
+    uint32_t               *pids;
+    ngx_int_t               rc;
+    ngx_str_t               format = ngx_string("json"), type;
+    ngx_buf_t              *b;
+    ngx_uint_t              i, n;
+    ngx_chain_t             out;
+    wattlock_worker_t      *rows;
+    wattlock_main_conf_t   *main_conf = ngx_http_get_module_main_conf(r, ngx_http_wattlock_module);
 
     if (!(r->method & (NGX_HTTP_GET|NGX_HTTP_HEAD))) {
         return NGX_HTTP_NOT_ALLOWED;
@@ -437,49 +674,63 @@ wattlock_status_handler(ngx_http_request_t *r)
         return NGX_HTTP_BAD_REQUEST;
     }
 
-    room = 2048;
-    need = table != NULL ? table->status(table->provider, which, NULL, 0) + 4096 : 0;
-    room += need;
-    text = ngx_palloc(r->pool, room);
+    n = wattlock_workers(main_conf->zone->data, NULL, NGX_MAX_PROCESSES);
+    rows = ngx_palloc(r->pool, (n + 1) * sizeof(wattlock_worker_t));
+    pids = ngx_palloc(r->pool, (n + 1) * sizeof(uint32_t));
+    told = 4096 + n * WORKER_TEXT;
+    text = ngx_palloc(r->pool, told);
 
-    if (text == NULL) {
+    if (rows == NULL || pids == NULL || text == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    end = text;
+    n = wattlock_workers(main_conf->zone->data, rows, n);
+    end = wattlock_told(which, text, rows, n);
 
-    if (which == WATTLOCK_JSON) {
-        end = ngx_slprintf(end, text + room,
-            "{\"active\":%s,\"why\":\"%s\",\"worker\":%P,\"handshakes\":%ui,\"in_handshake\":%ui,\"paused\":%ui,"
-            "\"completed\":%ui,\"aborted\":%ui,\"polls\":%ui,\"flushes\":%ui,\"runtime\":",
-            table != NULL ? "true" : "false", inactive != NULL ? inactive : "", ngx_pid,
-            wattlock_counts.handshakes, wattlock_counts.in_handshake, wattlock_counts.paused,
-            wattlock_counts.completed, wattlock_counts.aborted, wattlock_counts.polls, wattlock_counts.flushes);
-
-    } else if (which == WATTLOCK_PROMETHEUS) {
-        end = ngx_slprintf(end, text + room,
-            SAMPLE("active", "gauge") SAMPLE("handshakes_total", "counter") SAMPLE("in_handshake", "gauge")
-            SAMPLE("paused_total", "counter") SAMPLE("completed_total", "counter")
-            SAMPLE("aborted_total", "counter") SAMPLE("polls_total", "counter") SAMPLE("flushes_total", "counter"),
-            ngx_pid, (ngx_uint_t) (table != NULL), ngx_pid, wattlock_counts.handshakes,
-            ngx_pid, wattlock_counts.in_handshake, ngx_pid, wattlock_counts.paused,
-            ngx_pid, wattlock_counts.completed, ngx_pid, wattlock_counts.aborted,
-            ngx_pid, wattlock_counts.polls, ngx_pid, wattlock_counts.flushes);
-
-    } else if (table == NULL) {
-        end = ngx_slprintf(end, text + room, "<!doctype html><title>Wattlock</title><p>inactive: %s", inactive);
+    for (i = 0; i < n; i++) {
+        pids[i] = (uint32_t) rows[i].pid;
     }
 
     if (table != NULL) {
-        need = table->status(table->provider, which, (char *) end, text + room - end);
-        end += need <= (size_t) (text + room - end) && need > 0 ? need - 1 : 0;
+        u_char      *whole;
+        const char  *own = which == WATTLOCK_HTML ? (char *) text : NULL;
+
+        /* What is counted meanwhile has a few digits more. */
+        room = table->status_of(table->provider, which, pids, n, own, NULL, 0) + 4096;
+        told = own == NULL ? (size_t) (end - text) : 0;
+        whole = ngx_palloc(r->pool, told + room + 8);
+
+        if (whole == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        ngx_memcpy(whole, text, told);
+        text = whole;
+        end = whole + told;
+        need = table->status_of(table->provider, which, pids, n, own, (char *) end, room);
+
+        if (need == 0 || need > room) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        end += need - 1;
 
     } else if (which == WATTLOCK_JSON) {
-        end = ngx_slprintf(end, text + room, "null");
+        end = ngx_sprintf(end, "null");
+
+    } else if (which == WATTLOCK_HTML) {
+        u_char  *whole = ngx_palloc(r->pool, end - text + 128);
+
+        if (whole == NULL) {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        end = ngx_sprintf(whole, "<!doctype html><html lang=en><meta charset=utf-8><title>Wattlock</title>%s</html>\n", text);
+        text = whole;
     }
 
     if (which == WATTLOCK_JSON) {
-        end = ngx_slprintf(end, text + room, "}\n");
+        end = ngx_sprintf(end, "}\n");
     }
 
     r->headers_out.status = NGX_HTTP_OK;

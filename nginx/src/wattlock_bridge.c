@@ -1,9 +1,10 @@
 /*
- * The bridge: the nginx program's own import slots of four libssl functions point to ours.
+ * The bridge: the nginx program's own import slots of a few libssl functions point to ours.
  *
- * nginx takes SSL_ERROR_WANT_ASYNC for a failure; ours says SSL_ERROR_WANT_READ instead, and the waiting connection's
- * read event comes from us. It ties every TLS connection, also those to upstreams, to its own by SSL_set_ex_data. What
- * it frees by SSL_free may still wait. And it writes an answer by several SSL_write, which know nothing of each other.
+ * The calls by which nginx brings a handshake further run in a job that may pause. It is told SSL_ERROR_WANT_READ then,
+ * and the waiting connection's read event comes from us; other calls meanwhile are told the same. nginx ties every TLS
+ * connection, also those to upstreams, to its own by SSL_set_ex_data. What it frees by SSL_free may still wait. And it
+ * writes an answer by several SSL_write, which know nothing of each other.
  *
  * A slot is an entry of the program's relocation tables (ELF gABI, "Relocation"); which one is found by the symbol's
  * name. After RELRO the page is read-only: it is made writable for one aligned store of a pointer, and read-only
@@ -24,11 +25,12 @@
 #define IS_SLOT(type) 0
 #endif
 
-#define MOST_SLOTS 8
+#define MOST_SLOTS 24 /* two relocations of each, at most */
 
 typedef struct {
     const char  *name;
     void        *ours;
+    unsigned     optional:1;  /* an nginx that does not import it does not call it */
 } wattlock_wanted_t;
 
 typedef struct {
@@ -38,10 +40,14 @@ typedef struct {
 } wattlock_slot_t;
 
 static const wattlock_wanted_t  wanted[] = {
-    { "SSL_get_error", (void *) wattlock_get_error },
-    { "SSL_set_ex_data", (void *) wattlock_set_ex_data },
-    { "SSL_free", (void *) wattlock_free },
-    { "SSL_write", (void *) wattlock_write },
+    { "SSL_get_error", (void *) wattlock_get_error, 0 },
+    { "SSL_set_ex_data", (void *) wattlock_set_ex_data, 0 },
+    { "SSL_free", (void *) wattlock_free, 0 },
+    { "SSL_do_handshake", (void *) wattlock_do_handshake, 0 },
+    { "SSL_read_early_data", (void *) wattlock_read_early_data, 1 },
+    { "SSL_read", (void *) wattlock_read, 0 },
+    { "SSL_write", (void *) wattlock_write, 0 },
+    { "SSL_shutdown", (void *) wattlock_shutdown, 0 },
 };
 
 #define WANTED (sizeof(wanted) / sizeof(wanted[0]))
@@ -169,9 +175,9 @@ wattlock_bridge_raise(const char **why)
 
         for (s = 0; s < slot_count && slots[s].ours != wanted[i].ours; s++) { /* void */ }
 
-        if (s == slot_count) {
+        if (s == slot_count && !wanted[i].optional) {
             slot_count = 0;
-            *why = "this nginx does not import SSL_get_error, SSL_set_ex_data, SSL_free and SSL_write: libssl is linked in statically";
+            *why = "this nginx does not import libssl's SSL_do_handshake and its like: libssl is linked in statically";
             return NGX_DECLINED;
         }
     }

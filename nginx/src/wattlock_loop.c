@@ -1,23 +1,43 @@
 /*
- * Connections and completions inside nginx's event loop. One worker, one thread: nothing here is shared.
+ * Connections, their jobs, and completions inside nginx's event loop. One worker, one thread: nothing here is shared.
  *
- * A handshake that pauses has been gathered by the provider, which also decides when a batch goes. This file reports where
+ * A handshake runs in an ASYNC_JOB of ours and pauses while its operation waits for others of its kind. libssl would start
+ * jobs by itself (SSL_MODE_ASYNC), but on a stack of 32 KiB of heap with no guard page, and a handshake calls back into
+ * nginx and into modules of others, which count on the worker's stack: PCRE's compiled matcher takes 32 KiB alone. So the
+ * mode stays off, the job is started here, and its function goes on at once to a stack as large as the worker's own, which
+ * the provider has. If there is none, the call runs on the worker's stack and does not pause.
+ *
+ * A paused handshake has been gathered by the provider, which also decides when a batch goes. This file reports where
  * the loop is (a handshake paused, a turn with and without other events, how far handshakes came) and asks again when the
  * provider says. Completions post the waiting connections' read events, which run in the same turn and may gather again.
  * With nothing in flight nothing here runs.
  *
- * Only handshakes pause: an SSL has one job slot, and any other call while a job is paused would resume that job and
- * return its result. So the mode is cleared when the handshake is done.
+ * Only the calls pause by which nginx begins a handshake: SSL_do_handshake, and SSL_read_early_data up to the first early
+ * data. libssl is in the midst of such a call while its job is paused, so any other call on the same SSL would enter its
+ * state machine a second time: reads, writes and shutdowns are told to come again.
  */
 #include "wattlock_nginx.h"
 
 typedef struct {
     wattlock_cork_t    cork;
     void             (*info)(const SSL *ssl, int where, int ret);  /* the SSL's own, before ours; mostly NULL */
+    SSL               *ssl;
+    ASYNC_WAIT_CTX    *wait;            /* from the first job to the end of the handshake */
+    ASYNC_JOB         *job;
+    int                result;          /* of the call in the job */
+    size_t             early_read;      /* by SSL_read_early_data in the job: what nginx passes is on its stack, */
+    u_char             early_data;      /* which has gone by the time the job goes on */
+    unsigned           early:1;         /* the job is in SSL_read_early_data */
+    unsigned           early_over:1;    /* early data has come, or none will */
+    unsigned           ran:1;           /* the job has made its call */
+    unsigned           paused:1;        /* now */
+    unsigned           waited:1;        /* has been paused */
+    unsigned           lost:1;          /* its job could not be resumed, and never can be */
     unsigned           in_handshake:1;
 } wattlock_ssl_t;
 
-wattlock_counts_t                   wattlock_counts;
+static wattlock_counts_t            own_counts;
+wattlock_counts_t                  *wattlock_counts = &own_counts;
 
 static int                          ssl_index = -1;
 static int                          context_index = -1;
@@ -46,7 +66,7 @@ wattlock_active(void)
         return;
     }
 
-    table->set_active(table->provider, (unsigned) wattlock_counts.in_handshake);
+    table->set_active(table->provider, (unsigned) wattlock_counts->in_handshake);
 
     if (in_flight > 0 && !turn_event.posted) {
         ngx_post_event(&turn_event, &ngx_posted_events);
@@ -55,11 +75,12 @@ wattlock_active(void)
 
 
 static void
-wattlock_handshake_over(wattlock_ssl_t *state)
+wattlock_handshake_over(wattlock_ssl_t *state, int completed)
 {
     if (state->in_handshake) {
         state->in_handshake = 0;
-        wattlock_counts.in_handshake--;
+        wattlock_counts->in_handshake--;
+        completed ? wattlock_counts->completed++ : wattlock_counts->aborted++;
         wattlock_active();
     }
 }
@@ -67,9 +88,11 @@ wattlock_handshake_over(wattlock_ssl_t *state)
 
 /*
  * libssl calls an SSL's info callback or else its context's: ours hides nginx's, which is the context's and without which
- * TLS 1.3 sessions would not age. The context is asked for at each call, for SNI may have
- * changed it. Nothing else that we set on an SSL hides anything: the mode is a bit of its own, and nginx sets no
- * asynchronous callback.
+ * TLS 1.3 sessions would not age. The context is asked for at each call, for SNI may have changed it. Nothing else that we
+ * set on an SSL hides anything.
+ *
+ * What the callback is told is no more than where libssl is. A server that takes early data is told that its handshake is
+ * done a first time before the client's Finished (the state TLS_ST_EARLY_DATA): it is done only in the state TLS_ST_OK.
  */
 static void
 wattlock_info(const SSL *ssl, int where, int ret)
@@ -94,9 +117,8 @@ wattlock_info(const SSL *ssl, int where, int ret)
         wattlock_cork(&state->cork, ssl);
     }
 
-    if (where & SSL_CB_HANDSHAKE_DONE) {
-        SSL_clear_mode((SSL *) ssl, SSL_MODE_ASYNC);
-        wattlock_handshake_over(state);
+    if ((where & SSL_CB_HANDSHAKE_DONE) && SSL_get_state(ssl) == TLS_ST_OK) {
+        wattlock_handshake_over(state, 1);
     }
 }
 
@@ -118,7 +140,10 @@ wattlock_ssl_free(void *parent, void *data, CRYPTO_EX_DATA *ex, int index, long 
     }
 
     wattlock_uncork(&state->cork);
-    wattlock_handshake_over(state);
+    wattlock_handshake_over(state, 0);
+    /* A job that is still paused (an SSL that a module of others freed, past our slots) loses its request and is never
+     * resumed. */
+    ASYNC_WAIT_CTX_free(state->wait);
     ngx_free(state);
 }
 
@@ -149,18 +174,128 @@ wattlock_mark(SSL_CTX *context, int on)
 
 /* A completion: the connection goes on in this turn of the loop. */
 static int
-wattlock_completed(SSL *ssl, void *argument)
+wattlock_completed(void *argument)
 {
-    ngx_connection_t  *c = SSL_get_ex_data(ssl, ngx_ssl_connection_index);
-
-    (void) argument;
-    wattlock_counts.completed++;
+    ngx_connection_t  *c = SSL_get_ex_data(argument, ngx_ssl_connection_index);
 
     if (c != NULL && c->read != NULL && !c->close) {
         ngx_post_event(c->read, &ngx_posted_events);
     }
 
     return 1;
+}
+
+
+/* Behind `on_stack`: on a stack like the worker's, or on the worker's. */
+static void
+wattlock_call(void *argument)
+{
+    wattlock_ssl_t  *state = argument;
+
+    state->ran = 1;
+    state->result = state->early
+        ? SSL_read_early_data(state->ssl, &state->early_data, sizeof(state->early_data), &state->early_read)
+        : SSL_do_handshake(state->ssl);
+}
+
+
+/* A job's function, on its 32 KiB. */
+static int
+wattlock_job(void *argument)
+{
+    wattlock_ssl_t *const  *state = argument;
+
+    (void) table->on_stack(table->provider, wattlock_call, *state);
+
+    return 1;
+}
+
+
+/* Starts or resumes the job. Returns 1 if its call has returned, 0 if it is paused or lost. */
+static int
+wattlock_go_on(wattlock_ssl_t *state)
+{
+    int  ignored;
+
+    state->paused = 0;
+
+    switch (ASYNC_start_job(&state->job, state->wait, &ignored, wattlock_job, &state, sizeof(state))) {
+
+    case ASYNC_PAUSE:
+        state->paused = 1;
+        /* What the call has left there so far would be taken for the next connection's. */
+        ERR_clear_error();
+        return 0;
+
+    case ASYNC_FINISH:
+        state->job = NULL;
+        break;
+
+    default: /* ASYNC_NO_JOBS, or no fiber: if nothing has been called, the worker's stack does */
+        state->job = NULL;
+        state->lost = state->ran;
+        ERR_clear_error();
+    }
+
+    if (!state->ran) {
+        wattlock_call(state);
+    }
+
+    return !state->lost;
+}
+
+
+/* One of the two calls that may pause. Returns 1 if it has returned. */
+static int
+wattlock_drive(wattlock_ssl_t *state, int early)
+{
+    int  done;
+
+    if (state->lost) {
+        return 0;
+    }
+
+    if (state->paused) {
+        if (state->early != (unsigned) early) {
+            return 0;
+        }
+
+    } else {
+        state->early = early;
+        state->early_read = 0;
+        state->ran = 0;
+    }
+
+    if (state->wait == NULL) {
+        state->wait = ASYNC_WAIT_CTX_new();
+
+        if (state->wait == NULL || ASYNC_WAIT_CTX_set_callback(state->wait, wattlock_completed, state->ssl) != 1) {
+            ASYNC_WAIT_CTX_free(state->wait);
+            state->wait = NULL;
+            wattlock_call(state);
+            return 1;
+        }
+    }
+
+    done = wattlock_go_on(state);
+
+    if (done && !early && state->result == 1 && SSL_is_init_finished(state->ssl)) {
+        /* Also if a module of others has put an info callback in the place of ours. */
+        wattlock_handshake_over(state, 1);
+    }
+
+    if (state->paused) {
+        wattlock_counts->paused += !state->waited;
+        state->waited = 1;
+        progress++;
+        wattlock_ask(WATTLOCK_AT_CALL);
+
+    } else if (!state->in_handshake) {
+        ASYNC_WAIT_CTX_free(state->wait);
+        state->wait = NULL;
+    }
+
+    return done;
 }
 
 
@@ -190,13 +325,11 @@ wattlock_begin(SSL *ssl)
     }
 
     SSL_set_info_callback(ssl, wattlock_info);
-    SSL_set_async_callback(ssl, wattlock_completed);
-    SSL_set_async_callback_arg(ssl, ssl);
-    SSL_set_mode(ssl, SSL_MODE_ASYNC);
 
+    state->ssl = ssl;
     state->in_handshake = 1;
-    wattlock_counts.handshakes++;
-    wattlock_counts.in_handshake++;
+    wattlock_counts->handshakes++;
+    wattlock_counts->in_handshake++;
     wattlock_active();
 }
 
@@ -220,26 +353,115 @@ wattlock_set_ex_data(SSL *ssl, int index, void *data)
 }
 
 
+static wattlock_ssl_t *
+wattlock_state(const SSL *ssl)
+{
+    return table != NULL && ssl != NULL ? SSL_get_ex_data(ssl, ssl_index) : NULL;
+}
+
+
 /*
- * In place of SSL_free. A job that waits is ended here: its request is withdrawn, and the call repeated until the job has
- * returned, so that its fiber and whatever lies on it is released. In the ex_data's free function it would be too late:
- * OpenSSL 3.2 and later have freed the wait context by then, in which the job pauses.
+ * Whether the caller is itself in a job: a callback of one handshake that brings another connection further. A job has no
+ * job inside it, and the outer one must not pause for the inner connection, whose events would then find it halfway.
+ */
+static int
+wattlock_nested(void)
+{
+    return ASYNC_get_current_job() != NULL;
+}
+
+
+/* In place of SSL_do_handshake. */
+int
+wattlock_do_handshake(SSL *ssl)
+{
+    wattlock_ssl_t  *state = wattlock_state(ssl);
+    int              done;
+
+    if (wattlock_nested()) {
+        ASYNC_block_pause();
+        done = state != NULL && (state->paused || state->lost) ? -1 : SSL_do_handshake(ssl);
+        ASYNC_unblock_pause();
+        return done;
+    }
+
+    if (state == NULL || !(state->in_handshake || state->paused)) {
+        return SSL_do_handshake(ssl);
+    }
+
+    return wattlock_drive(state, 0) ? state->result : -1;
+}
+
+
+/* In place of SSL_read_early_data. Less than was asked for may come. */
+int
+wattlock_read_early_data(SSL *ssl, void *data, size_t size, size_t *read)
+{
+    wattlock_ssl_t  *state = wattlock_state(ssl);
+    int              done;
+
+    *read = 0;
+
+    if (wattlock_nested()) {
+        ASYNC_block_pause();
+        done = state != NULL && (state->paused || state->lost)
+            ? SSL_READ_EARLY_DATA_ERROR : SSL_read_early_data(ssl, data, size, read);
+        ASYNC_unblock_pause();
+        return done;
+    }
+
+    if (state == NULL || size == 0 || !(state->paused || (state->in_handshake && !state->early_over))) {
+        return SSL_read_early_data(ssl, data, size, read);
+    }
+
+    if (!wattlock_drive(state, 1)) {
+        return SSL_READ_EARLY_DATA_ERROR;
+    }
+
+    if (state->result != SSL_READ_EARLY_DATA_ERROR) {
+        state->early_over = 1;
+    }
+
+    if (state->result == SSL_READ_EARLY_DATA_SUCCESS && state->early_read > 0) {
+        *(u_char *) data = state->early_data;
+        *read = state->early_read;
+    }
+
+    return state->result;
+}
+
+
+/*
+ * In place of SSL_free. A job that waits is ended here: its request is withdrawn, so that the operation fails, and the job
+ * resumed until its call has returned. nginx frees the SSL before anything else of the connection, so all that callbacks
+ * may look at is still there.
  */
 void
 wattlock_free(SSL *ssl)
 {
-    ngx_uint_t  tries;
+    wattlock_ssl_t  *state = wattlock_state(ssl);
+    ngx_uint_t       tries;
 
-    if (ssl != NULL && table != NULL && SSL_get_ex_data(ssl, ssl_index) != NULL && SSL_waiting_for_async(ssl)) {
-        wattlock_counts.aborted++;
+    if (state != NULL && state->paused && !wattlock_nested()) {
         SSL_set_quiet_shutdown(ssl, 1);
 
-        for (tries = 0; tries < 16 && SSL_waiting_for_async(ssl); tries++) {
+        for (tries = 0; tries < 64 && state->paused; tries++) {
             (void) table->cancel_for(table->provider, ssl);
-            (void) SSL_do_handshake(ssl);
+            (void) wattlock_go_on(state);
         }
 
         ERR_clear_error();
+    }
+
+    if (state != NULL && (state->paused || state->lost)) {
+        /* Something in the job still has it in hand (or this is a job, which can resume no other). Its request is
+         * withdrawn and it is never resumed. */
+        (void) table->cancel_for(table->provider, ssl);
+        ngx_log_error(NGX_LOG_ALERT, ngx_cycle->log, 0, "wattlock: a job does not end: its connection is left behind");
+        wattlock_uncork(&state->cork);
+        wattlock_handshake_over(state, 0);
+        (void) SSL_set_ex_data(ssl, ngx_ssl_connection_index, NULL);
+        return;
     }
 
     SSL_free(ssl);
@@ -250,39 +472,50 @@ wattlock_free(SSL *ssl)
 int
 wattlock_write(SSL *ssl, const void *data, int size)
 {
-    wattlock_ssl_t  *state = table != NULL ? SSL_get_ex_data(ssl, ssl_index) : NULL;
+    wattlock_ssl_t  *state = wattlock_state(ssl);
 
-    return state != NULL ? wattlock_cork_write(&state->cork, ssl, data, size) : SSL_write(ssl, data, size);
+    if (state == NULL) {
+        return SSL_write(ssl, data, size);
+    }
+
+    return state->paused || state->lost ? -1 : wattlock_cork_write(&state->cork, ssl, data, size);
 }
 
 
+/* In place of SSL_read. */
+int
+wattlock_read(SSL *ssl, void *data, int size)
+{
+    wattlock_ssl_t  *state = wattlock_state(ssl);
+
+    return state != NULL && (state->paused || state->lost) ? -1 : SSL_read(ssl, data, size);
+}
+
+
+/* In place of SSL_shutdown. */
+int
+wattlock_shutdown(SSL *ssl)
+{
+    wattlock_ssl_t  *state = wattlock_state(ssl);
+
+    return state != NULL && (state->paused || state->lost) ? -1 : SSL_shutdown(ssl);
+}
+
+
+/* In place of SSL_get_error. */
 int
 wattlock_get_error(const SSL *ssl, int ret)
 {
-    int                error = SSL_get_error(ssl, ret);
-    ngx_connection_t  *c;
+    wattlock_ssl_t  *state = wattlock_state(ssl);
 
     progress++;
 
-    if (error == SSL_ERROR_WANT_ASYNC) {
-        wattlock_counts.paused++;
-        wattlock_ask(WATTLOCK_AT_CALL);
-
-        return SSL_ERROR_WANT_READ;
+    if (state != NULL && state->lost) {
+        return SSL_ERROR_SSL;
     }
 
-    if (error == SSL_ERROR_WANT_ASYNC_JOB) {
-        /* No job was to be had: once more in the next turn. */
-        c = SSL_get_ex_data(ssl, ngx_ssl_connection_index);
-
-        if (c != NULL && !c->read->posted) {
-            ngx_post_event(c->read, &ngx_posted_next_events);
-        }
-
-        return SSL_ERROR_WANT_READ;
-    }
-
-    return error;
+    /* nginx takes it for a failure that a handshake waits for an operation; and its read event comes from us. */
+    return state != NULL && state->paused ? SSL_ERROR_WANT_READ : SSL_get_error(ssl, ret);
 }
 
 
@@ -299,8 +532,8 @@ wattlock_ask(int at)
     table->turn(table->provider, at, progress, &told);
 
     in_flight = told.in_flight;
-    wattlock_counts.polls++;
-    wattlock_counts.flushes += told.went;
+    wattlock_counts->polls++;
+    wattlock_counts->flushes += told.went;
 
     if (told.again == WATTLOCK_AGAIN_LATER && !timer_event.timer_set) {
         ngx_add_timer(&timer_event, (ngx_msec_t) ((told.wait_ns + 999999) / 1000000));

@@ -3,7 +3,7 @@
  *
  *   ngx_http_wattlock_module.c  directives, status page, life of the processes
  *   wattlock_bridge.c           the import slots of the nginx program that stand between it and libssl
- *   wattlock_loop.c             connections, completions, and turns of the event loop
+ *   wattlock_loop.c             connections, their jobs, completions, and turns of the event loop
  *   wattlock_cork.c             segments that are not full wait for the rest of their turn
  *   wattlock_compress.c         a module of its own: compression in the place of nginx's gzip filter
  *
@@ -20,18 +20,19 @@
 #include <openssl/ssl.h>
 #include <wattlock.h>
 
-/* Counted by this worker. */
+/* What a worker counts. */
 typedef struct {
-    ngx_uint_t  handshakes;  /* begun with asynchrony on */
-    ngx_uint_t  paused;      /* times a handshake waited */
-    ngx_uint_t  completed;   /* completions that arrived */
-    ngx_uint_t  aborted;     /* connections that went away while they waited */
+    ngx_uint_t  handshakes;  /* begun: each is under way, completed or aborted */
+    ngx_uint_t  in_handshake;/* under way */
+    ngx_uint_t  completed;   /* ended well */
+    ngx_uint_t  aborted;     /* failed, or closed by either side before that */
+    ngx_uint_t  paused;      /* of those begun, how many have waited for an operation */
     ngx_uint_t  polls;       /* turns in which the provider was asked */
     ngx_uint_t  flushes;     /* batches that went in them */
-    ngx_uint_t  in_handshake;/* now */
 } wattlock_counts_t;
 
-extern wattlock_counts_t  wattlock_counts;
+/* This worker's. */
+extern wattlock_counts_t  *wattlock_counts;
 
 /* The provider's function table; NULL and why, if there is none that this module can use. */
 const struct wattlock_table *wattlock_find_table(const char **why);
@@ -66,7 +67,11 @@ int wattlock_cork_write(wattlock_cork_t *cork, SSL *ssl, const void *data, int s
 /* What the bridge calls in place of libssl's. */
 int wattlock_set_ex_data(SSL *ssl, int index, void *data);
 void wattlock_free(SSL *ssl);
+int wattlock_do_handshake(SSL *ssl);
+int wattlock_read_early_data(SSL *ssl, void *data, size_t size, size_t *read);
+int wattlock_read(SSL *ssl, void *data, int size);
 int wattlock_write(SSL *ssl, const void *data, int size);
+int wattlock_shutdown(SSL *ssl);
 int wattlock_get_error(const SSL *ssl, int ret);
 
 #endif

@@ -122,6 +122,19 @@ struct wattlock_table {
     int (*compress_spread)(void *provider, void *compressor, int level, uint64_t spent_ns, size_t chunk, size_t most);
     /* The descriptor was readable: to be called before members that are spread are asked for their output. */
     void (*compress_woken)(void *provider);
+
+    /* Runs work(argument) on a stack as large as the process's first thread may have (RLIMIT_STACK, at least 2 and at most
+     * 64 MiB; 8 MiB if it is unlimited), with inaccessible pages below, and returns 1 when it has returned, which it must.
+     * Inside an ASYNC_JOB, whose own stack has 32 KiB, it may pause the job. 0: no such stack was to be had, and nothing
+     * was called. */
+    int (*on_stack)(void *provider, void (*work)(void *argument), void *argument);
+    /* As `status`, of this process and of those with these ids, if they are of the same user and publish their counters:
+     * JSON and a page have sums, with the ids that are in them, Prometheus' text has all samples. `own`, if not NULL, is
+     * HTML that a page begins with. */
+    size_t (*status_of)(void *provider, int form, const uint32_t *pids, size_t count, const char *own, char *out,
+                        size_t room);
+    /* The setting `poll` that is in force, as text; returns as `status`. */
+    size_t (*polling)(void *provider, char *out, size_t room);
 };
 
 #endif

@@ -30,8 +30,8 @@ pub struct Settings {
     pub emulate: Option<String>,
     /// Groups of algorithms to offer; by default those in which Wattlock is faster here.
     pub algorithms: Option<Vec<String>>,
-    /// Whether operations in jobs pause even if nothing on this machine gains by batches.
-    pub pause_always: bool,
+    /// Which operations in jobs pause.
+    pub pause: Pause,
     /// When a loop that asks lets a batch go; [`Settings::gather_rule`] reads it.
     pub poll: String,
     /// The longest time a request waits for batch-mates; by default it depends on whether the application's loop asks.
@@ -44,6 +44,18 @@ pub struct Settings {
     pub telemetry: bool,
 }
 
+/// Which operations in jobs pause. A program may drop a connection without ending its job, and then each job that has
+/// paused is lost: so unless told otherwise only jobs of programs that poll do, which know of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// Those of programs that poll, if batches can gain something here.
+    Auto,
+    /// Those of any program, if batches can gain something here.
+    Jobs,
+    /// All, even if nothing here gains by batches.
+    Always,
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -53,7 +65,7 @@ impl Default for Settings {
             engines: Vec::new(),
             emulate: None,
             algorithms: None,
-            pause_always: false,
+            pause: Pause::Auto,
             poll: "adaptive".to_owned(),
             hold: None,
             give_up: Duration::from_millis(200),
@@ -79,7 +91,7 @@ pub const KEYS: &[(&std::ffi::CStr, &str)] = &[
     ),
     (
         c"pause",
-        "auto (default): operations in jobs pause if batches can gain something; always: for trying out programs",
+        "auto (default): jobs of programs that poll (nginx) pause if batches can gain something; jobs: those of any program, which must end each; always: even if nothing gains",
     ),
     (
         c"poll",
@@ -186,10 +198,11 @@ impl Settings {
                 self.algorithms = Some(groups);
             }
             "pause" => {
-                self.pause_always = match value {
-                    "auto" => false,
-                    "always" => true,
-                    _ => return Err(nonsense(key, value, "auto or always")),
+                self.pause = match value {
+                    "auto" => Pause::Auto,
+                    "jobs" => Pause::Jobs,
+                    "always" => Pause::Always,
+                    _ => return Err(nonsense(key, value, "auto, jobs or always")),
                 }
             }
             "poll" => {
@@ -253,7 +266,7 @@ mod tests {
         assert!(told("objective", "speed").contains("balanced"));
         assert!(told("thresholds", "no-such=1").contains("no-such"));
         assert!(told("algorithms", "gcm,rot13").contains("rot13"));
-        assert!(told("pause", "never").contains("auto or always"));
+        assert!(told("pause", "never").contains("auto, jobs or always"));
         assert!(told("poll", "sometimes").contains("heuristic"));
         assert!(told("hold-us", "10001").contains("0 to 10000"));
         assert!(told("hold-us", "soon").contains("whole number"));

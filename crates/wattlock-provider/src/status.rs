@@ -6,21 +6,57 @@ use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
 use wattlock::meter::{EVERY_NS, Figure, Meter, Places, Quality, Reading, Record};
-use wattlock::telemetry::{Cell, Snapshot};
+use wattlock::telemetry::{self, Cell, EngineCounts, Snapshot};
 
 use crate::provider::Provider;
 
-/// The counters in a form: 0 JSON, 1 Prometheus (text format 0.0.4), 2 HTML. Empty for any other.
-pub fn text(provider: &Provider, form: c_int) -> String {
+/// The counters in a form: 0 JSON, 1 Prometheus (text format 0.0.4), 2 HTML. Empty for any other. With those of the same
+/// user's processes `others`, if they publish any; a page begins with `own`.
+pub fn text(provider: &Provider, form: c_int, others: &[u32], own: &str) -> String {
     let runtime = provider.current().runtime;
     let mut snapshot = runtime.snapshot();
     snapshot.energy = provider.energy.records(runtime.clock().now());
+    let me = std::process::id();
+    let others: Vec<u32> = others.iter().copied().filter(|pid| *pid != me).collect();
+    let others = by_process(if others.is_empty() { Vec::new() } else { telemetry::read_own(&others) });
     match form {
-        0 => serde_json::to_string(&snapshot).unwrap_or_default(),
-        1 => prometheus(&snapshot),
-        2 => html(&snapshot),
+        0 => json(snapshot, &others),
+        1 => prometheus(&snapshot, &others),
+        2 => html(sum(snapshot, &others).0, own),
         _ => String::new(),
     }
+}
+
+/// One for each process: it has a file for each of its runtimes.
+fn by_process(found: Vec<Snapshot>) -> Vec<Snapshot> {
+    let mut all: Vec<Snapshot> = Vec::new();
+    for one in found {
+        match all.iter_mut().find(|known| known.header.pid == one.header.pid) {
+            Some(known) => known.add(&one),
+            None => all.push(one),
+        }
+    }
+    all
+}
+
+/// All processes' counts, and the processes.
+fn sum(mut snapshot: Snapshot, others: &[Snapshot]) -> (Snapshot, Vec<u32>) {
+    let mut pids = vec![snapshot.header.pid];
+    for other in others {
+        snapshot.add(other);
+        pids.push(other.header.pid);
+    }
+    pids.sort_unstable();
+    (snapshot, pids)
+}
+
+fn json(snapshot: Snapshot, others: &[Snapshot]) -> String {
+    let (snapshot, pids) = sum(snapshot, others);
+    let mut value = serde_json::to_value(&snapshot).unwrap_or_default();
+    if let Some(object) = value.as_object_mut() {
+        object.insert("processes".to_owned(), pids.into());
+    }
+    value.to_string()
 }
 
 /// The machine's joules. Sources are looked for when somebody first asks, so that a program nobody asks pays nothing; from
@@ -61,24 +97,26 @@ impl Energy {
     }
 }
 
-/// A family of samples: name, sort, words, and for each its labels and value.
-fn family(text: &mut Text, name: &str, sort: &str, help: &str, rows: &[(String, f64)]) {
-    let Text { out, worker } = text;
+/// Labels and a value.
+type Sample = (String, f64);
+
+/// A family of samples: name, sort, words, and what each process has of it. Each of a program's processes has counters
+/// of its own: without its number in every label one series would be several.
+fn family<'a>(
+    out: &mut String,
+    (name, sort, help): (&str, &str, &str),
+    processes: impl IntoIterator<Item = &'a Snapshot>,
+    samples: impl Fn(&Snapshot) -> Vec<Sample>,
+) {
     let _ = writeln!(out, "# HELP wattlock_{name} {help}\n# TYPE wattlock_{name} {sort}");
-    for (labels, value) in rows {
-        let _ = writeln!(out, "wattlock_{name}{{worker=\"{worker}\",{labels}}} {value}");
+    for process in processes {
+        for (labels, value) in samples(process) {
+            let _ = writeln!(out, "wattlock_{name}{{worker=\"{}\",{labels}}} {value}", process.header.pid);
+        }
     }
 }
 
-/// Prometheus' text, and whose it is. Each of a program's processes has counters of its own and any of them may answer:
-/// without its number in every label one series would jump between them.
-struct Text {
-    out: String,
-    /// Process id.
-    worker: u32,
-}
-
-fn prometheus(snapshot: &Snapshot) -> String {
+fn prometheus(own: &Snapshot, others: &[Snapshot]) -> String {
     type Value = fn(&Cell) -> f64;
     const BY_KIND: [(&str, &str, Value); 7] = [
         ("requests_total", "Requests done.", |cell| cell.requests as f64),
@@ -91,38 +129,37 @@ fn prometheus(snapshot: &Snapshot) -> String {
             cell.energy_nj as f64 / 1e9
         }),
     ];
-    let mut out = Text { out: String::new(), worker: snapshot.header.pid };
+    let all = || std::iter::once(own).chain(others);
+    let mut out = String::new();
     for (name, help, value) in BY_KIND {
-        let rows: Vec<(String, f64)> = snapshot
-            .cells
-            .iter()
-            .map(|cell| (format!("engine=\"{}\",kind=\"{}\"", cell.engine, cell.kind), value(cell)))
-            .collect();
-        family(&mut out, name, "counter", help, &rows);
-    }
-    let mut fallbacks = Vec::new();
-    for engine in &snapshot.engines {
-        for (reason, count) in &engine.fallbacks {
-            fallbacks.push((format!("engine=\"{}\",reason=\"{reason}\"", engine.engine), *count as f64));
-        }
-    }
-    family(&mut out, "fallbacks_total", "counter", "Requests that went to another engine.", &fallbacks);
-    let in_flight: Vec<(String, f64)> = snapshot
-        .engines
-        .iter()
-        .map(|engine| (format!("engine=\"{}\"", engine.engine), engine.in_flight as f64))
-        .collect();
-    let joules = |value: Joules| -> Vec<(String, f64)> {
-        let rows = snapshot.energy.iter().filter_map(|record| {
-            let worth = worth(record).replace(['"', '\\', '\n'], " ");
-            let labels = format!("source=\"{}\",part=\"{}\",worth=\"{worth}\"", record.source, record.part);
-            Some((labels, value(record)?))
+        family(&mut out, (name, "counter", help), all(), |process| {
+            let labels = |cell: &Cell| format!("engine=\"{}\",kind=\"{}\"", cell.engine, cell.kind);
+            process.cells.iter().map(|cell| (labels(cell), value(cell))).collect()
         });
-        rows.collect()
+    }
+    let help = "Requests that went to another engine.";
+    family(&mut out, ("fallbacks_total", "counter", help), all(), |process| {
+        let of = |engine: &EngineCounts| -> Vec<Sample> {
+            let labels = |reason: &str| format!("engine=\"{}\",reason=\"{reason}\"", engine.engine);
+            engine.fallbacks.iter().map(|(reason, count)| (labels(reason), *count as f64)).collect()
+        };
+        process.engines.iter().flat_map(of).collect()
+    });
+    let joules = |value: Joules| {
+        move |process: &Snapshot| -> Vec<Sample> {
+            let rows = process.energy.iter().filter_map(|record| {
+                let worth = worth(record).replace(['"', '\\', '\n'], " ");
+                let labels =
+                    format!("source=\"{}\",part=\"{}\",worth=\"{worth}\"", record.source, record.part);
+                Some((labels, value(record)?))
+            });
+            rows.collect()
+        }
     };
-    let help = "Joules by counters since this process was first asked.";
-    family(&mut out, "machine_joules_total", "counter", help, &joules(|record| record.joules));
-    let bands: [(&str, &str, Joules); 3] = [
+    const MACHINE: [(&str, &str, Joules); 4] = [
+        ("machine_joules_total", "Joules by counters since this process was first asked.", |record| {
+            record.joules
+        }),
         ("machine_modelled_joules_total", "Modelled joules since this process was first asked.", |record| {
             record.modelled.as_ref().map(|range| range.expected)
         }),
@@ -133,11 +170,14 @@ fn prometheus(snapshot: &Snapshot) -> String {
             record.modelled.as_ref().map(|range| range.high)
         }),
     ];
-    for (name, help, value) in bands {
-        family(&mut out, name, "counter", help, &joules(value));
+    for (name, help, value) in MACHINE {
+        family(&mut out, (name, "counter", help), [own], joules(value));
     }
-    family(&mut out, "in_flight", "gauge", "Requests in flight.", &in_flight);
-    out.out
+    family(&mut out, ("in_flight", "gauge", "Requests in flight."), all(), |process| {
+        let engines = process.engines.iter();
+        engines.map(|engine| (format!("engine=\"{}\"", engine.engine), engine.in_flight as f64)).collect()
+    });
+    out
 }
 
 /// One figure of a record, if it has it.
@@ -160,7 +200,34 @@ fn escaped(text: &str) -> String {
 const STYLE: &str = "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse;margin:1em 0}td,th{border:1px \
                      solid #ccc;padding:.3em .7em;text-align:right}td:first-child,td:nth-child(2){text-align:left}";
 
-fn html(snapshot: &Snapshot) -> String {
+/// A time for people: three digits, in the unit in which it is not below 1.
+fn time(ns: f64) -> String {
+    scaled(ns, &[(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")])
+}
+
+/// A size for people.
+fn size(bytes: u64) -> String {
+    scaled(bytes as f64, &[(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1.0, "B")])
+}
+
+fn scaled(value: f64, units: &[(f64, &str)]) -> String {
+    if value <= 0.0 {
+        return "0".to_owned();
+    }
+    // What rounds to the next unit's 1 has it.
+    let unit = units.iter().find(|(unit, _)| value >= 0.9995 * unit).or(units.last());
+    let (scale, name) = unit.copied().unwrap_or((1.0, ""));
+    let number = value / scale;
+    match number {
+        _ if scale == 1.0 && number.fract() == 0.0 => format!("{number:.0} {name}"),
+        ..0.01 => format!("below 0.01 {name}"),
+        ..9.995 => format!("{number:.2} {name}"),
+        ..99.95 => format!("{number:.1} {name}"),
+        _ => format!("{number:.0} {name}"),
+    }
+}
+
+fn html(snapshot: Snapshot, own: &str) -> String {
     let header = &snapshot.header;
     let mut out = format!(
         "<!doctype html><html lang=en><meta charset=utf-8><title>Wattlock</title><style>{STYLE}</style><h1>Wattlock</h1>\
@@ -173,20 +240,22 @@ fn html(snapshot: &Snapshot) -> String {
     for (name, why) in &header.inactive {
         let _ = write!(out, "<p>{} is off: {}.", escaped(name), escaped(why));
     }
+    out.push_str(own);
     out.push_str(
-        "<table><tr><th>engine<th>kind<th>requests<th>MB<th>mean time, us<th>mean held, us<th>mean batch<th>errors",
+        "<h2>Engines</h2><table><tr><th>engine<th>kind<th>requests<th>size<th>mean time<th>mean held<th>mean batch<th>errors",
     );
     for cell in &snapshot.cells {
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         let _ = write!(
             out,
-            "<tr><td>{}<td>{}<td>{}<td>{:.1}<td>{:.1}<td>{:.1}<td>{:.1}<td>{}",
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
             escaped(&cell.engine),
             escaped(&cell.kind),
             cell.requests,
-            cell.bytes as f64 / 1e6,
-            cell.mean_ns().unwrap_or_default() / 1e3,
-            cell.mean_held_ns().unwrap_or_default() / 1e3,
-            cell.mean_batch().unwrap_or_default(),
+            size(cell.bytes),
+            or_none(cell.mean_ns().map(time)),
+            or_none(cell.mean_held_ns().map(time)),
+            or_none(cell.mean_batch().map(|mean| format!("{mean:.1}"))),
             cell.errors
         );
     }
@@ -207,7 +276,7 @@ fn html(snapshot: &Snapshot) -> String {
             escaped(&reasons.join(", "))
         );
     }
-    out.push_str("</table><table><tr><th>joules from<th>part<th>seconds<th>joules<th>worth");
+    out.push_str("</table><table><tr><th>energy from<th>part<th>time<th>energy<th>worth");
     for record in &snapshot.energy {
         let Some(value) = record.joules.or(record.modelled.as_ref().map(|range| range.expected)) else {
             continue;
@@ -215,10 +284,11 @@ fn html(snapshot: &Snapshot) -> String {
         let worth = escaped(&worth(record));
         let _ = write!(
             out,
-            "<tr><td>{}<td>{}<td>{:.1}<td>{value:.1}<td>{worth}",
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{worth}",
             escaped(&record.source),
             escaped(&record.part),
-            record.to_s - record.from_s
+            time((record.to_s - record.from_s) * 1e9),
+            scaled(value, &[(1e3, "kJ"), (1.0, "J"), (1e-3, "mJ")])
         );
     }
     out.push_str("</table></html>\n");
@@ -258,7 +328,7 @@ mod tests {
         };
         snapshot.header.pid = 77;
         snapshot.cells = vec![cell("lanes", 75), cell("software", 0)];
-        let text = prometheus(&snapshot);
+        let text = prometheus(&snapshot, &[]);
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert!(samples.iter().all(|line| line.contains("{worker=\"77\",")), "{text}");
         let counts: Vec<&&str> =
@@ -281,8 +351,66 @@ mod tests {
             batch_sum: 75,
             ..Cell::default()
         };
-        snapshot.cells = vec![lanes];
-        let page = html(&snapshot);
-        assert!(page.contains("<td>640<td>0.0<td>5.0<td>1.0<td>7.5<td>0"), "{page}");
+        let inline = Cell {
+            engine: "software".into(),
+            requests: 1,
+            bytes: 42,
+            timed: 1,
+            timed_ns: 40,
+            ..Cell::default()
+        };
+        snapshot.cells = vec![lanes, inline];
+        let page = html(snapshot, "<p>first");
+        assert!(page.contains("<td>640<td>0<td>5.00 us<td>1.00 us<td>7.5<td>0"), "{page}");
+        assert!(page.contains("<td>1<td>42 B<td>40 ns<td>0<td>-<td>0"), "nothing was batched: {page}");
+        assert!(page.find("<p>first").unwrap() < page.find("<table>").unwrap());
+    }
+
+    #[test]
+    fn figures_of_any_size_have_a_unit_in_which_they_can_be_read() {
+        let told = [0.4, 7.0, 999.0, 999.6, 1_234.0, 45_600.0, 999_600.0, 7.0e6, 3.0e9, 4.2e12].map(time);
+        let expected = [
+            "0.40 ns", "7 ns", "999 ns", "1.00 us", "1.23 us", "45.6 us", "1.00 ms", "7.00 ms", "3.00 s",
+            "4200 s",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!([0, 12, 3_000, 12_345_678].map(size), ["0", "12 B", "3.00 KB", "12.3 MB"]);
+        // None reads as nothing that is something.
+        for exponent in -30..130 {
+            let ns = 1.3_f64.powi(exponent);
+            assert!(!time(ns).starts_with("0.00 "), "{ns}");
+        }
+    }
+
+    #[test]
+    fn processes_of_a_program_are_summed_and_named() {
+        let runtime = wattlock::Runtime::builder().telemetry(false).build().unwrap();
+        let cell = |kind: &str, requests| Cell {
+            engine: "lanes".into(),
+            kind: kind.into(),
+            requests,
+            ..Cell::default()
+        };
+        let of = |pid, cells| {
+            let mut snapshot = runtime.snapshot();
+            snapshot.header.pid = pid;
+            snapshot.cells = cells;
+            snapshot
+        };
+        let own = of(7, vec![cell("a", 1)]);
+        let others =
+            by_process(vec![of(9, vec![cell("a", 2)]), of(9, vec![cell("a", 4)]), of(8, vec![cell("b", 8)])]);
+        assert_eq!(others.len(), 2);
+        let text = prometheus(&own, &others);
+        for line in
+            ["worker=\"7\",engine=\"lanes\",kind=\"a\"} 1", "worker=\"9\",engine=\"lanes\",kind=\"a\"} 6"]
+        {
+            assert_eq!(text.matches(&format!("wattlock_requests_total{{{line}\n")).count(), 1, "{text}");
+        }
+        assert_eq!(text.matches("# TYPE wattlock_requests_total").count(), 1);
+        let value: serde_json::Value = serde_json::from_str(&json(own, &others)).unwrap();
+        assert_eq!(value["processes"], serde_json::json!([7, 8, 9]));
+        let counts = |at: usize| (&value["cells"][at]["kind"], &value["cells"][at]["requests"]);
+        assert_eq!((counts(0), counts(1)), ((&"a".into(), &7.into()), (&"b".into(), &8.into())));
     }
 }

@@ -102,7 +102,24 @@ pub struct FunctionTable {
     pub compress_spread: compress::SpreadOut,
     /// Takes in that the descriptor of other cores was readable.
     pub compress_woken: unsafe extern "C" fn(*mut c_void),
+    /// Runs a function with its argument on a stack as large as the thread's; 0, and nothing is called, if there is none.
+    pub on_stack: unsafe extern "C" fn(*mut c_void, Work, *mut c_void) -> c_int,
+    /// As `status`, of this process and of others of the same program, by their ids. The second text is a page's own part.
+    pub status_of: unsafe extern "C" fn(
+        *mut c_void,
+        c_int,
+        *const u32,
+        usize,
+        *const c_char,
+        *mut c_char,
+        usize,
+    ) -> usize,
+    /// Writes the setting `poll` as it is in force, as `status` does.
+    pub polling: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> usize,
 }
+
+/// Takes its own argument.
+type Work = unsafe extern "C" fn(*mut c_void);
 
 // SAFETY: function pointers and a pointer to the provider, which is Sync.
 unsafe impl Send for FunctionTable {}
@@ -133,6 +150,9 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         compress_descriptor: compress::descriptor,
         compress_spread: compress::spread,
         compress_woken: compress::woken,
+        on_stack,
+        status_of,
+        polling,
     }
 }
 
@@ -202,11 +222,57 @@ unsafe extern "C" fn cancel_for(provider: *mut c_void, argument: *const c_void) 
     entry(|| c_int::from(unsafe { Provider::of(provider) }.seat().cancel_for(argument)))
 }
 
+unsafe extern "C" fn on_stack(provider: *mut c_void, work: Work, argument: *mut c_void) -> c_int {
+    // SAFETY: as in `claim`; the function is the caller's, with its own argument.
+    entry(|| unsafe {
+        let seat = Provider::of(provider).seat();
+        c_int::from(seat.on_large_stack(|| work(argument)).is_some())
+    })
+}
+
+unsafe extern "C" fn status_of(
+    provider: *mut c_void,
+    form: c_int,
+    pids: *const u32,
+    count: usize,
+    own: *const c_char,
+    room: *mut c_char,
+    len: usize,
+) -> usize {
+    let mut need = 0;
+    entry(|| {
+        let pids = match count {
+            0 => &[],
+            // SAFETY: the caller's.
+            _ => unsafe { std::slice::from_raw_parts(pids, count) },
+        };
+        // SAFETY: null or a C string, the caller's.
+        let own = if own.is_null() { c"" } else { unsafe { CStr::from_ptr(own) } };
+        // SAFETY: as in `claim`.
+        let provider = unsafe { Provider::of(provider) };
+        let text = crate::status::text(provider, form, pids, &own.to_string_lossy());
+        // SAFETY: `len` writable bytes.
+        need = unsafe { hand_out(&text, room, len) };
+    });
+    need
+}
+
+unsafe extern "C" fn polling(provider: *mut c_void, room: *mut c_char, len: usize) -> usize {
+    let mut need = 0;
+    entry(|| {
+        // SAFETY: as in `claim`.
+        let text = unsafe { Provider::of(provider) }.current().settings.poll;
+        // SAFETY: `len` writable bytes.
+        need = unsafe { hand_out(&text, room, len) };
+    });
+    need
+}
+
 unsafe extern "C" fn status(provider: *mut c_void, form: c_int, room: *mut c_char, len: usize) -> usize {
     let mut need = 0;
     entry(|| {
         // SAFETY: as in `claim`.
-        let text = crate::status::text(unsafe { Provider::of(provider) }, form);
+        let text = crate::status::text(unsafe { Provider::of(provider) }, form, &[], "");
         // SAFETY: `len` writable bytes.
         need = unsafe { hand_out(&text, room, len) };
     });

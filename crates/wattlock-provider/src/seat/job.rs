@@ -3,7 +3,8 @@
 //! A private-key, derive or generate operation inside a job is *gathered* with others of its thread and the job paused,
 //! until its batch goes. [`Gather`](wattlock::policy::Gather) decides when; this file carries it out. A full batch is done
 //! at once, by the job that fills it. A job that `Gather` calls the first of an application that says nothing of its loop
-//! wakes itself at once, and when the loop resumes it, it releases what has gathered meanwhile.
+//! wakes itself at once, and when the loop resumes it, it releases what has gathered meanwhile. Unless the setting `pause`
+//! says otherwise, jobs pause only on threads that poll ([`Seat::claim`]).
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
@@ -69,7 +70,9 @@ impl Seat {
         let mut state = self.lock();
         let now = state.now();
         let gathered = state.gathered.len();
-        let alone = !state.gather.waits(kind, &state.flight(said), gathered, now);
+        // A program that drops connections without ending their jobs would lose each job that pauses.
+        let may_pause = said.asked || self.pauses_unclaimed;
+        let alone = !may_pause || !state.gather.waits(kind, &state.flight(said), gathered, now);
         // SAFETY: called inside a live job.
         let link = if alone { None } else { unsafe { self.link(job) } };
         let Some((link, notify)) = link else {

@@ -8,7 +8,7 @@
 //! - `waiter`, `link`: who waits, how it is told, and what a wait context holds of it.
 //! - `key_stock`: key pairs that are made in advance.
 //! - `secret_cache`: secrets that TLS will derive from again.
-//! - `stack`: where operations of jobs are computed.
+//! - `stack`: where operations of jobs are computed, and where an event loop's handshakes run.
 //! - `helper`: the thread that looks after what no loop comes back for.
 //!
 //! *Lifetimes.* A request owns its buffers, so nothing here touches an application's memory after a connection is gone.
@@ -40,11 +40,12 @@ use wattlock::policy::{Again, Flight, Gather, Moment, Next};
 use wattlock::{Clock, Dispatcher, Runtime, Submitted};
 
 use crate::provider::{Current, Provider};
+use crate::settings::Pause;
 use crate::spread::Crew;
 pub(crate) use helper::Life;
 use key_stock::{KeyStock, STOCKED};
 use secret_cache::SecretCache;
-use stack::Stack;
+use stack::{Stack, Stacks};
 use waiter::{Notify, Waiter};
 
 /// One thread's way into one provider's runtime.
@@ -58,6 +59,9 @@ pub struct Seat {
     claimed: AtomicBool,
     /// How many could be waiting at once, if the application says so; 0 if it does not.
     active: AtomicU32,
+    /// Whether jobs of a program that does not poll may pause, too.
+    pauses_unclaimed: bool,
+    stacks: Stacks,
 }
 
 struct State {
@@ -275,7 +279,7 @@ impl Seat {
         let runtime = current.runtime;
         let settings = &current.settings;
         let rule = settings.gather_rule();
-        let gather = Gather::new(runtime.machine(), rule, settings.hold, settings.pause_always);
+        let gather = Gather::new(runtime.machine(), rule, settings.hold, settings.pause == Pause::Always);
         let waited_for = Arc::new(AtomicBool::new(false));
         Seat {
             forks: wattlock::forks(),
@@ -284,6 +288,8 @@ impl Seat {
             waited_for,
             claimed: AtomicBool::new(false),
             active: AtomicU32::new(0),
+            pauses_unclaimed: settings.pause != Pause::Auto,
+            stacks: Stacks::default(),
         }
     }
 
@@ -379,6 +385,11 @@ impl Seat {
         if active == 0 && before > 0 {
             self.lock().secret_cache.clear();
         }
+    }
+
+    /// Runs `work` on a stack as large as the thread's; `None`, and nothing is done, if there is none.
+    pub(crate) fn on_large_stack(&self, work: impl FnOnce()) -> Option<()> {
+        self.stacks.run(work)
     }
 
     /// Withdraws what this thread has in flight for a callback's argument (for libssl that is the `SSL`).

@@ -414,6 +414,87 @@ fn whoever_was_held_as_long_as_the_settings_say_goes_and_the_time_is_counted() {
     assert_eq!(held, [("lanes", 4, 1_000_000)]);
 }
 
+/// A program that drops connections without ending their jobs (HAProxy) would lose each that has paused.
+#[test]
+fn a_job_of_a_thread_that_does_not_poll_ends_inside_the_call_unless_jobs_may_pause() {
+    let clock = Clock::given(|| 1);
+    let loaded = Loaded::with(runtime(KindSet::of(&[CHEAP]), true, clock, &Made::default()));
+    let provider = loaded.provider();
+    for _ in 0..3 {
+        let job = Job::start(provider, CHEAP);
+        assert!(!job.waits());
+        job.ends();
+    }
+    for pause in ["jobs", "always"] {
+        let mut current = provider.current();
+        current.settings.set("pause", pause).unwrap();
+        provider.change_to(current);
+        let job = Job::start(provider, CHEAP);
+        assert!(job.waits(), "{pause}");
+        job.ends();
+    }
+    let mut current = provider.current();
+    current.settings.set("pause", "auto").unwrap();
+    provider.change_to(current);
+    let table = table::make(provider);
+    // SAFETY: the table's own provider.
+    unsafe { (table.claim)(table.provider, 1) };
+    let job = Job::start(provider, CHEAP);
+    assert!(job.waits(), "it polls");
+    // SAFETY: as above.
+    unsafe { (table.flush)(table.provider) };
+    job.ends();
+}
+
+/// A job's own 32 KiB are left at once, and it pauses and goes on elsewhere.
+#[test]
+fn a_job_pauses_on_a_large_stack_and_goes_on_there() {
+    let (loaded, table) = polled();
+    struct Deep {
+        table: *const FunctionTable,
+        provider: *const Provider,
+        job: *mut ASYNC_JOB,
+        done: u32,
+    }
+    unsafe extern "C" fn work(argument: *mut c_void) {
+        // SAFETY: what `start` passes, which outlives the job.
+        let deep = unsafe { &mut *argument.cast::<Deep>() };
+        let frame = std::hint::black_box([7_u8; 1 << 20]);
+        let mut answer = known_answers(CHEAP).swap_remove(0);
+        let request: &mut wattlock_core::Work = &mut answer.request;
+        let (key, input, output) = (&request.key, &request.input, &mut request.output);
+        // SAFETY: a loaded provider.
+        unsafe { &*deep.provider }.perform(request.kind, key, input, output).unwrap();
+        deep.done = std::hint::black_box(&frame).iter().map(|byte| u32::from(*byte)).sum();
+    }
+    unsafe extern "C" fn start(argument: *mut c_void) -> c_int {
+        // SAFETY: a copy of the pointer; the table's own provider.
+        unsafe {
+            let deep = *argument.cast::<*mut Deep>();
+            let table = &*(*deep).table;
+            (table.on_stack)(table.provider, work, deep.cast())
+        }
+    }
+    let mut deep: Vec<Deep> = (0..3)
+        .map(|_| Deep { table: &raw const table, provider: loaded.provider(), job: null_mut(), done: 0 })
+        .collect();
+    // SAFETY: public calls; each job has a wait context of its own, freed after its end.
+    unsafe {
+        let contexts: Vec<_> = deep.iter().map(|_| ASYNC_WAIT_CTX_new()).collect();
+        let go = |at: usize, deep: &mut Vec<Deep>| {
+            let (mut result, mut one) = (0, &raw mut deep[at]);
+            let (argument, size) = ((&raw mut one).cast(), size_of_val(&one));
+            ASYNC_start_job(&raw mut (*one).job, contexts[at], &raw mut result, start, argument, size)
+        };
+        assert!((0..3).all(|at| go(at, &mut deep) == ASYNC_PAUSE));
+        (table.flush)(table.provider);
+        // Not in the order in which they paused.
+        assert!([1, 0, 2].into_iter().all(|at| go(at, &mut deep) == ASYNC_FINISH));
+        contexts.into_iter().for_each(|context| ASYNC_WAIT_CTX_free(context));
+    }
+    assert!(deep.iter().all(|one| one.done == 7 << 20));
+}
+
 #[test]
 fn the_helper_looks_once_sleeps_as_long_as_the_settings_say_and_releases() {
     const HOLD_NS: Nanos = 10_000_000;
@@ -432,6 +513,7 @@ fn the_helper_looks_once_sleeps_as_long_as_the_settings_say_and_releases() {
     let provider = loaded.provider();
     let mut current = provider.current();
     current.settings.set("hold-us", "10000").unwrap();
+    current.settings.set("pause", "jobs").unwrap();
     provider.change_to(current);
     let before = now();
     let job = Job::start(provider, CHEAP);

@@ -82,6 +82,7 @@ impl Provider {
         let seats: Vec<Arc<Seat>> = lock(&life.seats).drain(..).collect();
         for seat in seats {
             seat.lock().close();
+            seat.stacks.clear();
             // SAFETY: each of these is named by one thread's entry, which holds a reference and is not looked at again:
             // its id is this provider's.
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&seat)) };

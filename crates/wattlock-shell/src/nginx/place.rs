@@ -220,9 +220,18 @@ fn obstacle(program: &[u8]) -> Option<String> {
         return Some("it is no 64-bit ELF program".to_owned());
     };
     let imports = elf.imports().unwrap_or_default();
-    let missing = ["SSL_get_error", "SSL_set_ex_data", "SSL_free", "SSL_write"]
-        .into_iter()
-        .find(|name| !imports.iter().any(|import| import.name() == name.as_bytes()));
+    // Without those that an nginx need not import (wattlock_bridge.c).
+    const NEEDED: [&str; 7] = [
+        "SSL_get_error",
+        "SSL_set_ex_data",
+        "SSL_free",
+        "SSL_do_handshake",
+        "SSL_read",
+        "SSL_write",
+        "SSL_shutdown",
+    ];
+    let missing =
+        NEEDED.into_iter().find(|name| !imports.iter().any(|import| import.name() == name.as_bytes()));
     missing.map(|name| {
         format!(
             "it does not import {name}: libssl is linked in statically, and Wattlock cannot reach it there"

@@ -30,7 +30,7 @@ use crate::health::Reason;
 use crate::sys::counters::Counters;
 use crate::sys::fork;
 
-pub use read::{Cell, EngineCounts, Snapshot, parse, read_all};
+pub use read::{Cell, EngineCounts, Snapshot, parse, read_all, read_own};
 
 /// What is counted for each engine and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -62,6 +62,61 @@ impl Cell {
     }
 }
 
+impl Snapshot {
+    /// Adds another process's counts of the same program. Its header and its joules, which are the machine's, stay out.
+    pub fn add(&mut self, other: &Snapshot) {
+        for theirs in &other.cells {
+            let same = |ours: &&mut Cell| (&ours.engine, &ours.kind) == (&theirs.engine, &theirs.kind);
+            match self.cells.iter_mut().find(same) {
+                Some(ours) => ours.add(theirs),
+                None => self.cells.push(theirs.clone()),
+            }
+        }
+        for theirs in &other.engines {
+            match self.engines.iter_mut().find(|ours| ours.engine == theirs.engine) {
+                Some(ours) => ours.add(theirs),
+                None => self.engines.push(theirs.clone()),
+            }
+        }
+    }
+}
+
+impl Cell {
+    fn add(&mut self, other: &Cell) {
+        let Cell { requests, bytes, errors, timed, timed_ns, held_ns, batch_sum, energy_nj, .. } = self;
+        let theirs = [
+            (requests, other.requests),
+            (bytes, other.bytes),
+            (errors, other.errors),
+            (timed, other.timed),
+            (timed_ns, other.timed_ns),
+            (held_ns, other.held_ns),
+            (batch_sum, other.batch_sum),
+            (energy_nj, other.energy_nj),
+        ];
+        theirs.into_iter().for_each(|(sum, more)| *sum = sum.wrapping_add(more));
+    }
+}
+
+impl EngineCounts {
+    fn add(&mut self, other: &EngineCounts) {
+        let EngineCounts { in_flight, quarantines, verified, tests, fallbacks, .. } = self;
+        let theirs = [
+            (in_flight, other.in_flight),
+            (quarantines, other.quarantines),
+            (verified, other.verified),
+            (tests, other.tests),
+        ];
+        theirs.into_iter().for_each(|(sum, more)| *sum = sum.wrapping_add(more));
+        for (reason, count) in &other.fallbacks {
+            match fallbacks.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, sum)) => *sum = sum.wrapping_add(*count),
+                None => fallbacks.push((reason.clone(), *count)),
+            }
+        }
+    }
+}
+
 fn mean(sum: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum as f64 / count as f64)
 }
@@ -218,6 +273,13 @@ pub fn read_all() -> Vec<Snapshot> {
     found.retain(|one| !one.cells.is_empty() || one.engines.iter().any(|engine| engine.tests > 0));
     found.sort_by_key(|snapshot| snapshot.header.pid);
     found
+}
+
+/// The counts of the calling user's processes with these ids, from its own folder.
+pub fn read_own(pids: &[u32]) -> Vec<Snapshot> {
+    let folder = folder();
+    let found = if is_ours(&folder) { read_folder(&folder) } else { Vec::new() };
+    found.into_iter().filter(|snapshot| pids.contains(&snapshot.header.pid)).collect()
 }
 
 fn folders() -> Vec<PathBuf> {
