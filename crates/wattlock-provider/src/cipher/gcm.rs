@@ -20,6 +20,8 @@ use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED};
 const TAG: usize = 16;
 /// Longest nonce, as OpenSSL's.
 const NONCE_MAX: usize = 128;
+/// Shortest nonce that is drawn at random.
+const RANDOM_MIN: usize = 12;
 /// A TLS 1.2 record's nonce: 4 bytes fixed, 8 sent with the record (RFC 5288 section 3).
 const TLS_FIXED: usize = 4;
 const TLS_EXPLICIT: usize = 8;
@@ -230,7 +232,8 @@ impl Context {
             NonceState::Spent => return Err(Error::Invalid("the nonce was used")),
             NonceState::None => {
                 let len = self.nonce_len;
-                if !self.seal || !self.provider.child.random(&mut self.nonce[..len]) {
+                // A nonce that is drawn has 96 bits at least (SP 800-38D section 8.2.2): a shorter one comes again soon.
+                if !self.seal || len < RANDOM_MIN || !self.provider.child.random(&mut self.nonce[..len]) {
                     return Err(Error::Invalid("no nonce"));
                 }
             }
@@ -335,14 +338,16 @@ impl Context {
     }
 
     fn set_tag(&mut self, tag: Option<&[u8]>, len: usize) -> bool {
-        if len == 0 || len > TAG || (self.seal && tag.is_some()) {
+        let Some(tag) = tag.filter(|_| len <= TAG) else {
+            raise(Reason::FailedToGetParameter);
+            return false;
+        };
+        if tag.is_empty() || self.seal {
             raise(Reason::InvalidTag);
             return false;
         }
-        if let Some(tag) = tag {
-            self.tag[..len].copy_from_slice(tag);
-        }
-        self.tag_len = Some(len);
+        self.tag[..tag.len()].copy_from_slice(tag);
+        self.tag_len = Some(tag.len());
         true
     }
 

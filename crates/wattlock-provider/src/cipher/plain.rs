@@ -156,7 +156,7 @@ impl Cipher for Context {
             } else if answer.is(c"ivlen") {
                 answer.set_size(NONCE)
             } else if answer.is(c"num") {
-                answer.set_size((self.done % 16) as usize)
+                answer.set_size(if self.is_xts() { 0 } else { (self.done % 16) as usize })
             } else if answer.is(c"iv") {
                 answer.set_octets(&self.given)
             } else if answer.is(c"updated-iv") {
@@ -284,16 +284,23 @@ impl Context {
         u128::from_be_bytes(self.first).wrapping_add(blocks).to_be_bytes()
     }
 
+    /// So many bytes of the counter's block are used: leaves out what lies between. Before any data the counter given is that
+    /// of the block in use (OpenSSL's own gives out the rest of an empty block as key stream then: the text in clear). What
+    /// was used is not used again: nothing goes back.
     fn skip(&mut self, num: usize) -> bool {
-        if num == (self.done % 16) as usize {
-            return true;
-        }
+        let used = (self.done % 16) as usize;
+        let between = match num {
+            _ if num == used => return true,
+            0 => 16 - used,
+            _ if num > used && (used > 0 || !self.begun) => num - used,
+            _ => return false,
+        };
         let mut rest = [0; 16];
         let at = rest.as_mut_ptr();
-        // The counter given is that of the block in use.
-        let begun_before = self.begun;
         // SAFETY: a buffer of our own, in place.
-        !begun_before && unsafe { self.update(at, at, num) }.is_ok()
+        let left_out = unsafe { self.update(at, at, between) }.is_ok();
+        rest.zeroize();
+        left_out
     }
 }
 
