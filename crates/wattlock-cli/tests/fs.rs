@@ -454,7 +454,9 @@ fn only_an_openers_own_identity_locked_by_one_passphrase_opens_a_volume() {
     let by_phrase = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
         command.args(arguments).current_dir(desk.folder.path()).env("PATH", &path).stdin(Stdio::null());
-        command.env("WATTLOCK_PROFILE", desk.at("profile.json")).env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry"));
+        command
+            .env("WATTLOCK_PROFILE", desk.at("profile.json"))
+            .env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry"));
         command.output().unwrap()
     };
     let commands: [&[&str]; 7] = [
@@ -475,10 +477,15 @@ fn only_an_openers_own_identity_locked_by_one_passphrase_opens_a_volume() {
             fs::write(keys.join("passphrase"), &bytes).unwrap();
             let before = tree(&desk.at(volume));
             for command in commands {
-                let command: Vec<&str> = command.iter().map(|word| if *word == "VOLUME" { volume } else { word }).collect();
+                let command: Vec<&str> =
+                    command.iter().map(|word| if *word == "VOLUME" { volume } else { word }).collect();
                 let done = by_phrase(&command);
                 let said = String::from_utf8_lossy(&done.stderr).into_owned();
-                assert!(matches!(code(&done), 83 | 14), "{what}: {volume}: {command:?}: {}: {said}", code(&done));
+                assert!(
+                    matches!(code(&done), 83 | 14),
+                    "{what}: {volume}: {command:?}: {}: {said}",
+                    code(&done)
+                );
             }
             assert_eq!(tree(&desk.at(volume)), before, "{what}: nothing was written to {volume}");
             match own {
@@ -530,7 +537,8 @@ fn the_work_that_a_volumes_storage_asks_for_is_bounded() {
     // The factor is the last word of the stanza's first line: " 1".
     let at = locked.windows(3).position(|part| part == b" 1\n").unwrap();
     let asking = |factor: &str| [&locked[..=at], factor.as_bytes(), &locked[at + 2..]].concat();
-    let by = |more: &[&str]| desk.run(&[&["fs", "ls", "--passphrase-file", "one"][..], more, &["vol"]].concat());
+    let by =
+        |more: &[&str]| desk.run(&[&["fs", "ls", "--passphrase-file", "one"][..], more, &["vol"]].concat());
     for factor in ["21", "22", "30", "63", "64", "255"] {
         fs::write(&own, asking(factor)).unwrap();
         let done = by(&[]);
@@ -553,9 +561,10 @@ fn the_work_that_a_volumes_storage_asks_for_is_bounded() {
 fn a_check_of_a_sparse_giant_ends_and_obeys_a_termination() {
     let desk = Desk::new();
     desk.with_files();
-    let stored = below(&desk.at("vol")).into_iter().map(|(path, _)| path).find(|path| {
-        path.is_file() && fs::metadata(path).unwrap().len() > 3_000_000
-    });
+    let stored = below(&desk.at("vol"))
+        .into_iter()
+        .map(|(path, _)| path)
+        .find(|path| path.is_file() && fs::metadata(path).unwrap().len() > 3_000_000);
     let stored = stored.unwrap();
     let file = fs::File::options().write(true).open(&stored).unwrap();
     if file.set_len(15 << 40).is_err() {

@@ -102,7 +102,9 @@ impl Record {
             Ok(meta) if meta.len() > MOST => return Err(bad("too long")),
             Ok(_) => {}
             // The folder of root's is closed to others, who set no clocks.
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(Error::io(path)(error)),

@@ -189,7 +189,9 @@ pub fn recipients_in(content: &[u8]) -> Result<Listed<'_>, Error> {
     match (listed.recipients.is_empty(), listed.left_out.first()) {
         (false, _) => Ok(listed),
         (true, None) => Err(bad("the file names no recipient")),
-        (true, Some(why)) => Err(Error::BadRecipient(format!("none that the file names can be used ({why})"))),
+        (true, Some(why)) => {
+            Err(Error::BadRecipient(format!("none that the file names can be used ({why})")))
+        }
     }
 }
 
@@ -198,7 +200,9 @@ pub fn plugins_in(content: &[u8]) -> Vec<String> {
     let lines = content.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     let named = lines.map(str::trim).filter_map(|line| {
         let recipient = line.parse::<plugin::Recipient>().map(|recipient| recipient.plugin().to_owned());
-        recipient.or_else(|_| line.parse::<plugin::Identity>().map(|identity| identity.plugin().to_owned())).ok()
+        recipient
+            .or_else(|_| line.parse::<plugin::Identity>().map(|identity| identity.plugin().to_owned()))
+            .ok()
     });
     named.collect()
 }
@@ -218,7 +222,9 @@ fn ssh_recipient(text: &str) -> Result<ssh::Recipient, Refused> {
         Err(RsaModulusTooLarge) => Err(Refused::Unsupported("RSA key of more than 4096 bits".into())),
         Err(RsaModulusTooSmall) => Err(Refused::Unsupported("RSA key of less than 2048 bits".into())),
         // OpenSSH's public keys say their kind twice: what says it once is none.
-        Err(_) if !kind.is_empty() && split_string(&blob).is_some_and(|(named, _)| named == kind.as_bytes()) => {
+        Err(_)
+            if !kind.is_empty() && split_string(&blob).is_some_and(|(named, _)| named == kind.as_bytes()) =>
+        {
             match kind {
                 "ssh-rsa" | "ssh-ed25519" => Err(Refused::Wrong(format!("a malformed {kind} key"))),
                 _ => Err(Refused::Unsupported(format!("unsupported SSH key type {}", kind.escape_debug()))),
@@ -392,7 +398,9 @@ impl<'a> LockedIdentity<'a> {
             return Err(bad_identity("not locked with a passphrase as an age file"));
         }
         let header = parse_header(file).map_err(|error| Error::BadIdentity(error.to_string()))?;
-        let [stanza] = &header.stanzas[..] else { return Err(bad_identity("not locked with one passphrase")) };
+        let [stanza] = &header.stanzas[..] else {
+            return Err(bad_identity("not locked with one passphrase"));
+        };
         let factor = match &stanza.args[..] {
             [_, factor] if stanza.tag == "scrypt" => factor.parse().ok(),
             _ => None,

@@ -386,7 +386,9 @@ fn journal_refused(error: std::io::Error) -> Error {
             "the volume's folder is on a read-only file system, and its journal is written even to read: remount that \
              file system writable, or copy the volume"
         }
-        PermissionDenied => "this user may not write the volume's wattlock.journal: only its owner opens the volume",
+        PermissionDenied => {
+            "this user may not write the volume's wattlock.journal: only its owner opens the volume"
+        }
         _ => return Error::io("opening the journal", error),
     };
     Error::io("opening the journal", std::io::Error::new(error.kind(), format!("{error}: {why}")))

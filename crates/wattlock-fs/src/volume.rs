@@ -542,7 +542,8 @@ impl Folder {
                 done => return done,
             }
         }
-        Err(failed.unwrap_or_else(|| Error::Usage("the volume has no passphrase: give an identity with -i".into())))
+        Err(failed
+            .unwrap_or_else(|| Error::Usage("the volume has no passphrase: give an identity with -i".into())))
     }
 
     /// Opens the volume by the locked identity of one name.
@@ -576,7 +577,8 @@ impl Folder {
             Error::NoMatchingKey => damaged(&"what is locked in it is no key of this volume"),
             error => error,
         })?;
-        let is_it = |opener: &&Opener| opener.passphrase && opener.name == name && opener.recipient == recipient;
+        let is_it =
+            |opener: &&Opener| opener.passphrase && opener.name == name && opener.recipient == recipient;
         match volume.openers.iter().find(is_it) {
             Some(_) => Ok(volume),
             None => Err(damaged(&"the volume has no passphrase of that name with this key")),
@@ -636,7 +638,9 @@ impl Folder {
             recipients.add(&opener.recipient)?;
         }
         if let Some(name) = recipients.plugins().find(|name| !plugins.iter().any(|plugin| plugin == name)) {
-            let what = format!("a key of the volume needs age-plugin-{name} to be started: --plugin {name} allows it");
+            let what = format!(
+                "a key of the volume needs age-plugin-{name} to be started: --plugin {name} allows it"
+            );
             return Err(Error::Usage(what));
         }
         let text = volume.to_text();

@@ -114,7 +114,10 @@ impl Counters {
             ops.filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}")).collect();
         let mut lines = vec![format!("requests {}", ops.join(" "))];
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        lines.push(format!("refused {} (no such name, no such attribute, no permission, ...)", of(&self.refused)));
+        lines.push(format!(
+            "refused {} (no such name, no such attribute, no permission, ...)",
+            of(&self.refused)
+        ));
         lines.push(format!("failed {}", of(&self.failed)));
         for (at, name) in ["read", "written"].iter().enumerate() {
             let sizes = self.sizes[at].iter().enumerate();

@@ -73,9 +73,11 @@ impl Sealed {
             FolderStore::open(path).map_err(|error| Error::io("opening the volume's folder", error))?;
         // First: it takes the lock.
         let (contents, recovered) =
-            Contents::start_until(store, volume, stop, &mut dispatcher).map_err(|error| match error.errno() {
-                errno if errno == Errno::WOULDBLOCK.raw_os_error() => Error::InUse,
-                _ => error,
+            Contents::start_until(store, volume, stop, &mut dispatcher).map_err(|error| {
+                match error.errno() {
+                    errno if errno == Errno::WOULDBLOCK.raw_os_error() => Error::InUse,
+                    _ => error,
+                }
             })?;
         let (tree, root) = Tree::open(path, volume, &mut dispatcher)?;
         tree.set_crashed(contents.may_be_torn());

@@ -144,6 +144,8 @@ pub(crate) struct Candidate {
     passes: [f32; 1 + BATCH_MOST],
     /// What a pass more than half full takes beyond that: CPU lanes may do a thin batch in half the time.
     full: f32,
+    /// Passes that were less than whole, since the last whole one.
+    thin: u32,
     /// Exploration: opportunities to let pass, and how many to let pass after the next loss.
     pub(crate) skip: u32,
     pub(crate) backoff: u32,
@@ -182,6 +184,7 @@ impl Candidate {
                 costs.batch_times(engine.id, kind, count as u16).unwrap_or(1.0) as f32
             }),
             full: 1.0,
+            thin: 0,
             skip: 0,
             backoff: 1,
             explored: None,
@@ -220,6 +223,25 @@ impl Candidate {
         let learned =
             if self.tuning.fullness && 2.0 * batch > f32::from(self.width) { self.full } else { 1.0 };
         learned * self.calibrated_passes(batch)
+    }
+
+    /// Whether a pass that would be of `count` is to be a whole one all the same: what is believed of whole passes must not
+    /// keep itself alive. The dearer they are believed, the longer until one is tried, so that trials cost 2 % at most: one
+    /// that takes `times` as long as two halves wastes `times - 1` of those, and 50 of them pay for it. In truth no pass takes
+    /// longer than two times its halves, so nothing waits longer than that.
+    pub(crate) fn tries_whole(&mut self, count: u32, whole: u32) -> bool {
+        if count >= whole {
+            self.thin = 0;
+            return false;
+        }
+        let (whole, half) = (self.fullness(whole as f32), self.fullness(count as f32));
+        let times = whole / (2.0 * half).max(f32::MIN_POSITIVE);
+        self.thin += 1;
+        let due = self.thin as f32 > (100.0 * (times - 1.0)).clamp(32.0, 100.0);
+        if due {
+            self.thin = 0;
+        }
+        due
     }
 
     fn calibrated_passes(&self, batch: f32) -> f32 {
@@ -302,7 +324,13 @@ impl Candidate {
             if tuning.fullness && self.width > 1 && 2 * batch > self.width {
                 let passes =
                     (service / (alone * calibrated).max(1.0)).clamp(self.full / 4.0, self.full * 4.0);
-                self.full += (passes.clamp(1.0 / calibrated, 8.0) - self.full) / tuning.full_over;
+                let passes = passes.clamp(1.0 / calibrated, 8.0);
+                // A neighbour on the machine makes a pass slower and never faster: the quicker one is believed at once.
+                self.full = if passes < self.full {
+                    passes
+                } else {
+                    self.full + (passes - self.full) / tuning.full_over
+                };
             } else {
                 cell.ns.learn(bytes, service / calibrated, tuning);
             }

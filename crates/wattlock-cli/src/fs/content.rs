@@ -359,7 +359,8 @@ fn out(world: &mut World, spot: &Spot, path: &Path, to: &Path, recursive: bool) 
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && to.is_dir() => {}
                 Err(error) => return Err(about(to, creating(error, to))),
             }
-            let (listed, foreign) = world.tree.list_until(&folder, &stop, &mut world.crypto).map_err(failed)?;
+            let (listed, foreign) =
+                world.tree.list_until(&folder, &stop, &mut world.crypto).map_err(failed)?;
             for stored in &foreign {
                 eprintln!("wattlock: {}: its name does not authenticate", one_line(Path::new(stored)));
             }

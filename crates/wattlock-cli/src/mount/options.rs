@@ -51,7 +51,8 @@ impl Settled {
                 Some(("passphrase-file", file)) => settled.passphrase_file = Some(file.to_owned()),
                 Some(("key", name)) => settled.key = Some(name.to_owned()),
                 Some(("work-factor-limit", factor)) => {
-                    let factor = factor.parse().ok().filter(|factor| (1..=WORK_FACTOR_LIMIT).contains(factor));
+                    let factor =
+                        factor.parse().ok().filter(|factor| (1..=WORK_FACTOR_LIMIT).contains(factor));
                     let wrong = || Error::Usage(format!("work-factor-limit: 1 to {WORK_FACTOR_LIMIT}"));
                     settled.work_factor_limit = Some(factor.ok_or_else(wrong)?);
                 }

@@ -117,9 +117,7 @@ pub fn enabled(text: &str, module: &Path, environment: bool) -> Result<String> {
         bail!("`{}` is there already, written by hand: change that", words.escape_debug());
     }
     let http = directives.iter().find(|one| one.depth == 0 && one.words == ["http"]);
-    let block = http
-        .and_then(|one| one.block)
-        .context("it has no http block")?;
+    let block = http.and_then(|one| one.block).context("it has no http block")?;
     let rest = &text[block..];
     let (tail, _) = rest
         .split_once('\n')
@@ -178,13 +176,15 @@ pub fn set_aside(text: &str, line: usize) -> Option<String> {
     let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     let found = lines.get(line.checked_sub(1)?)?.clone();
     let before = |at: usize| found[..at].chars().next_back();
-    let from = found.match_indices("wattlock").map(|(at, _)| at).find(|at| {
-        before(*at).is_none_or(|c| c.is_whitespace() || matches!(c, '{' | ';' | '}'))
-    })?;
+    let from = found
+        .match_indices("wattlock")
+        .map(|(at, _)| at)
+        .find(|at| before(*at).is_none_or(|c| c.is_whitespace() || matches!(c, '{' | ';' | '}')))?;
     if found[..from].contains('#') {
         return None;
     }
-    let end = from + found[from..].find(['{', ';', '}']).filter(|at| found[from + at..].starts_with(';'))? + 1;
+    let end =
+        from + found[from..].find(['{', ';', '}']).filter(|at| found[from + at..].starts_with(';'))? + 1;
     let directive = &found[from..end];
     if directive.contains(['"', '\'', '#']) {
         return None;

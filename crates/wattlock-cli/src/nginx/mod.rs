@@ -166,7 +166,8 @@ fn http_elsewhere(file: &Path, text: &str) -> Option<PathBuf> {
     let folder = file.parent()?;
     let named = |pattern: String| -> Vec<PathBuf> {
         let path = folder.join(pattern);
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+        else {
             return Vec::new();
         };
         let Some((front, back)) = name.split_once('*') else { return vec![path] };
@@ -197,7 +198,8 @@ impl Change {
         let backup = if out { None } else { Some(back_up(file, before)?) };
         let mut changed = vec![(file.to_owned(), before.to_owned())];
         let replaced = replace(file, after);
-        let mut tested = replaced.map_err(Refused::from).and_then(|()| test(nginx, file, self.about.prefix.as_deref()));
+        let mut tested =
+            replaced.map_err(Refused::from).and_then(|()| test(nginx, file, self.about.prefix.as_deref()));
         // Without the module its directives are unknown, wherever a person wrote them: the site must come up all the same.
         while out && changed.len() < 100 {
             let Err(Refused { words, at: Some((other, line)) }) = tested else { break };
@@ -349,7 +351,8 @@ fn test(nginx: &Nginx, file: &Path, prefix: Option<&Path>) -> Result<(), Refused
     let wrong = said.lines().find(|line| line.contains("[emerg]")).or(said.lines().next());
     let wrong = wrong.unwrap_or("no reason given");
     // nginx: [emerg] unknown directive "wattlock_status" in /etc/nginx/conf.d/a.conf:3
-    let place = wrong.split_once("unknown directive \"wattlock").and_then(|(_, rest)| rest.split_once("\" in "));
+    let place =
+        wrong.split_once("unknown directive \"wattlock").and_then(|(_, rest)| rest.split_once("\" in "));
     let at = place.and_then(|(_, place)| {
         let (path, line) = place.trim().rsplit_once(':')?;
         Some((PathBuf::from(path), line.parse().ok()?))

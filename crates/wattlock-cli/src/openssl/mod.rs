@@ -38,7 +38,10 @@ pub fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
         (PROBLEMS, "openssl check: something keeps Wattlock from being used as configured"),
         (TRIAL_FAILED, "openssl enable: the trial failed, and the file is as it was"),
-        (PROGRAM_DIES, "openssl enable: a program that confines itself dies with Wattlock; the file is as it was"),
+        (
+            PROGRAM_DIES,
+            "openssl enable: a program that confines itself dies with Wattlock; the file is as it was",
+        ),
     ]
 }
 

@@ -121,7 +121,11 @@ impl Trial {
             client.args(["-F", "none", "-p", &port.to_string(), "-o", "BatchMode=yes"]);
             client.args(["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]);
             client.args(["-o", "IdentityFile=none", "-o", "IdentitiesOnly=yes", "-o", "ConnectTimeout=10"]);
-            client.arg("-o").arg(format!("Ciphers={cipher}")).arg("-o").arg(format!("KexAlgorithms={exchange}"));
+            client
+                .arg("-o")
+                .arg(format!("Ciphers={cipher}"))
+                .arg("-o")
+                .arg(format!("KexAlgorithms={exchange}"));
             client.args(["nobody@127.0.0.1", "true"]).env("OPENSSL_CONF", "/dev/null");
             let said = said(client, at, PATIENCE)?;
             if !said.err.contains("Permission denied") {

@@ -254,8 +254,11 @@ fn step(configuration: Option<&Path>, folder: &Path, arguments: &[&dyn AsRef<OsS
     if !said.good {
         let name =
             arguments.first().map(|name| name.as_ref().to_string_lossy().into_owned()).unwrap_or_default();
-        let whose =
-            if configuration.is_some() { "with this file" } else { "alone, on what this file's providers made" };
+        let whose = if configuration.is_some() {
+            "with this file"
+        } else {
+            "alone, on what this file's providers made"
+        };
         bail!("openssl {name} {whose}: {}", why(&said.err));
     }
     Ok(said.out)

@@ -133,7 +133,9 @@ fn lines(records: &[Record]) -> Vec<String> {
         ("seal-file", "sealing to a file", "cp"),
         ("open-file", "opening to a file", "cp"),
     ] {
-        let Some(row) = files.iter().find(|row| row["row"] == name && row["theirs"].is_number()) else { continue };
+        let Some(row) = files.iter().find(|row| row["row"] == name && row["theirs"].is_number()) else {
+            continue;
+        };
         let rate = |key: &str| row["params"]["bytes"].as_f64().zip(row[key].as_f64());
         let rate = |key: &str| rate(key).map(|(bytes, seconds)| text::rate(bytes / seconds));
         let (Some(ours), Some(theirs)) = (rate("ours"), rate("theirs")) else { continue };
@@ -475,7 +477,8 @@ mod tests {
             assert!(page.contains(wanted), "{wanted}: {page}");
         }
         let lines = lines(&records).join("\n");
-        let nginx = "nginx, handshakes, TLS 1.2: 841 a second of processor time, 763 without Wattlock: no difference";
+        let nginx =
+            "nginx, handshakes, TLS 1.2: 841 a second of processor time, 763 without Wattlock: no difference";
         assert!(lines.contains(nginx), "{lines}");
         assert!(
             lines.contains("files, sealing: 2.1 MB/s, age 1.0 MB/s: at least 1.90 times (median 2.00)"),

@@ -37,7 +37,9 @@ impl Home {
         fs::copy(env!("CARGO_BIN_EXE_wattlock"), &program).unwrap();
         let home = Home { folder };
         // Root opens what is closed to others: the user is asked.
-        for (needs, script) in [("an ordinary user", "true"), ("a /dev/fuse that users may open", "exec 3<>/dev/fuse")] {
+        for (needs, script) in
+            [("an ordinary user", "true"), ("a /dev/fuse that users may open", "exec 3<>/dev/fuse")]
+        {
             let allowed = home.user("sh", &["-c", script]);
             if !allowed.status.success() {
                 skipped(&format!("needs {needs}: {}", String::from_utf8_lossy(&allowed.stderr).trim()));
@@ -155,7 +157,8 @@ fn a_user_that_may_not_open_the_device_is_told_what_to_do() {
         exec setpriv --reuid 65534 --regid 65534 --clear-groups -- ./wattlock mount -i none vol mnt";
     let mut shell = Command::new("unshare");
     shell.args(["--mount", "sh", "-c", script]).current_dir(folder.path()).stdin(Stdio::null());
-    let output = shell.env("WATTLOCK_TELEMETRY_DIR", folder.path()).env_remove("XDG_RUNTIME_DIR").output().unwrap();
+    let output =
+        shell.env("WATTLOCK_TELEMETRY_DIR", folder.path()).env_remove("XDG_RUNTIME_DIR").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if said.contains("mknod:") || said.contains("unshare:") || said.contains("mount:") {
         return skipped(&format!("needs a mount namespace: {}", said.trim()));

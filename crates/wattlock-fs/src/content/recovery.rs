@@ -337,11 +337,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// Where files with these ids in their headers are; and what could not be looked at.
-    fn places(
-        &self,
-        ids: HashSet<u64>,
-        stop: &dyn Fn() -> bool,
-    ) -> (HashMap<u64, Place>, Option<Missed>) {
+    fn places(&self, ids: HashSet<u64>, stop: &dyn Fn() -> bool) -> (HashMap<u64, Place>, Option<Missed>) {
         let (mut ids, mut places, mut unread) = (ids, HashMap::new(), None);
         let found = &mut |place: Place, file: S::File| {
             let mut bytes = [0; HEADER_LEN];

@@ -2,8 +2,8 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "tests; each uses some of this")]
 
 use wattlock::{Dispatcher, Runtime};
-use wattlock_files::age::secrecy::SecretString;
 use wattlock_files::age::NoCallbacks;
+use wattlock_files::age::secrecy::SecretString;
 use wattlock_files::keys;
 use wattlock_fs::tree::{Folder, Tree};
 use wattlock_fs::volume::{self, Access, NameMode, Passphrase, Volume};

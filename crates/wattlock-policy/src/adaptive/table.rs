@@ -60,7 +60,11 @@ impl Table {
             self.favourite[bucket(question.shape.bytes)] = best as u8;
         }
         let chosen = tried.unwrap_or(best);
-        let count = self.share(chosen, question);
+        let mut count = self.share(chosen, question);
+        let whole = self.whole_pass(chosen, question);
+        if every > 0 && self.candidates[chosen].tries_whole(count, whole) {
+            count = whole;
+        }
         let candidate = &mut self.candidates[chosen];
         if !candidate.on_thread() {
             if let Some(alone) = candidate.ns(question.shape.bytes) {
@@ -80,6 +84,13 @@ impl Table {
             false if self.has_devices => 1,
             false => question.count,
         }
+    }
+
+    /// As many of those in hand as a pass takes, for an engine that works by passes; else 0.
+    fn whole_pass(&self, index: usize, question: &Question<'_>) -> u32 {
+        let candidate = &self.candidates[index];
+        let by_passes = candidate.on_thread() && candidate.width > 1;
+        if by_passes { question.count.min(u32::from(candidate.width)) } else { 0 }
     }
 
     /// Takes note of a job's piece: how long the job has lasted says how long it will last. A new one begins where

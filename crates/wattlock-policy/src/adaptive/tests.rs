@@ -231,6 +231,50 @@ fn a_bad_belief_about_passes_is_tried_again() {
     assert_eq!(tried, 1, "one request in so many may be an experiment");
 }
 
+/// Passes of the eight in hand, each observed as it was asked for; `slow` says how many times as long a whole one takes.
+/// Returns how many of them were whole, and what all cost beyond the best.
+fn passes(adaptive: &mut Adaptive, count: usize, times: [u64; 2], slow: u64) -> (usize, f64) {
+    let (mut wholes, mut spent, mut best) = (0, 0.0, 0.0);
+    for _ in 0..count {
+        let (engine, together) = together(adaptive, 8);
+        assert_eq!(engine, 2);
+        let ns = times[usize::from(together > 4)] * if together > 4 { slow } else { 1 };
+        (wholes, spent) = (wholes + usize::from(together > 4), spent + ns as f64);
+        best += (2 * times[0]).min(times[1]) as f64 * together as f64 / 8.0;
+        pass(adaptive, together as u16, ns);
+    }
+    (wholes, spent / best - 1.0)
+}
+
+#[test]
+fn whole_passes_that_were_slow_for_a_while_are_whole_again() {
+    for (machine, times) in [(halves(), [640_000, 1_280_000]), (lanes(), [1_000_000, 1_000_000])] {
+        for slow in [2, 4, 50, 1000] {
+            for burst in [1, 2, 3, 10, 100, 1000, 10_000] {
+                let mut adaptive = Adaptive::new(machine.clone(), &Settings::default());
+                passes(&mut adaptive, 300, times, 1);
+                // Of any length, and only while a whole pass runs.
+                passes(&mut adaptive, burst, times, slow);
+                passes(&mut adaptive, 200, times, 1);
+                let (wholes, _) = passes(&mut adaptive, 100, times, 1);
+                assert_eq!(wholes, 100, "{burst} passes {slow} times as slow");
+            }
+        }
+    }
+}
+
+#[test]
+fn whole_passes_that_are_dearer_for_good_are_tried_at_a_bounded_price() {
+    // As a kernel may be that has no room for a whole pass: up to what two halves take twice.
+    for dearer in [110, 130, 150, 175, 199] {
+        let times = [640_000, 1_280_000 * dearer / 100];
+        let mut adaptive = Adaptive::new(halves(), &Settings::default());
+        passes(&mut adaptive, 1000, times, 1);
+        let (wholes, regret) = passes(&mut adaptive, 10_000, times, 1);
+        assert!(wholes > 0 && regret < 0.02, "{dearer}: {wholes} whole ones, regret {regret}");
+    }
+}
+
 #[test]
 fn only_a_question_that_time_followed_can_have_been_refused() {
     let machine = calibrated(&[(1, 90_000.0, 1.0), (2, 80_000.0, 1.0)], Objective::Performance);
