@@ -52,6 +52,9 @@ if [ "$purpose" = test ]; then
     # Its programs are in a folder of their version's.
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || need initdb postgresql
     need valgrind valgrind
+    # Programs that confine themselves.
+    PATH=$PATH:/usr/sbin need sshd openssh-server
+    PATH=$PATH:/usr/sbin need vsftpd vsftpd
     # What needs AVX-512 is tested on an emulated CPU where there is none: scripts/avx512.sh.
     if [ "$(uname -m)" = x86_64 ] && ! grep -qw avx512ifma /proc/cpuinfo; then
         need bochs bochs
