@@ -234,7 +234,15 @@ impl Original {
 impl Run<'_> {
     /// Does one file. Its failure is told; an error ends the run.
     fn file(&mut self, input: &Path, deep: bool) -> Result<(), ()> {
-        if let Err(error) = self.one(input, deep) {
+        let mut done = self.one(input, deep);
+        // Results that wait take room beside their files, which go as soon as the results have their names.
+        if matches!(done, Err(Error::DiskFull)) && !self.waiting.is_empty() {
+            self.finish();
+            if !self.stopped {
+                done = self.one(input, deep);
+            }
+        }
+        if let Err(error) = done {
             self.failed(input, error);
         }
         if self.batch.is_full() {

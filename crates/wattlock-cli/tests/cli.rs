@@ -884,6 +884,30 @@ fn every_command_that_writes_a_file_replaces_a_link_and_never_what_it_names() {
 }
 
 #[test]
+fn the_system_s_names_of_descriptors_are_written_to_and_stay_however_they_are_spelt() {
+    let desk = Desk::new();
+    desk.write("plain", b"content");
+    good(&desk.seal(&["-o", "made.sealed", "plain"]));
+    // A /dev of its own: what is replaced there is missed by every program.
+    let script =
+        "mount -t tmpfs none /dev && ln -s /proc/self/fd/1 /dev/stdout && ln -s /proc/self/fd /dev/fd &&
+        cd /dev && \"$@\" && test -L /dev/stdout || echo replaced";
+    for to in ["/dev//stdout", "/dev/./stdout", "/dev/../dev/stdout", "stdout", "fd/1", "/proc/self/./fd/1"] {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_wattlock")]);
+        command.args(["open", "-q", "-f", "-i"]).arg(desk.at("key.txt")).args(["-o", to]);
+        command.arg(desk.at("made.sealed")).env("WATTLOCK_PROFILE", desk.at("profile.json"));
+        let output = command.current_dir(desk.at(".")).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        if errors.contains("unshare") || errors.contains("mount: ") {
+            println!("skipped: another /dev takes privileges that are not here");
+            return;
+        }
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "content", "{to}: {errors}");
+    }
+}
+
+#[test]
 fn a_pipe_that_another_user_put_into_a_shared_folder_is_not_written_to() {
     use std::os::unix::fs::{PermissionsExt, chown};
     let desk = Desk::new();

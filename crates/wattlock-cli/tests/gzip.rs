@@ -348,6 +348,29 @@ fn many_files_get_to_the_disk_together_and_each_result_takes_its_files_place() {
 }
 
 #[test]
+fn a_disk_with_room_for_one_result_is_enough_for_many_files() {
+    let desk = Desk::new();
+    let room = desk.at("room");
+    fs::create_dir(&room).unwrap();
+    let mut mount = desk.command("mount", &["-t", "tmpfs", "-o", "size=4m", "none", "room"]);
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: mounting a small file system takes privileges that are not here");
+        return;
+    }
+    // Three MiB of files that do not get smaller.
+    let names: Vec<String> = (0..60).map(|number| format!("room/f{number}")).collect();
+    for (seed, name) in names.iter().enumerate() {
+        fs::write(desk.at(name), samples::noise(seed as u64 + 1, 50_000)).unwrap();
+    }
+    let output = desk.gzip(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let results = names.iter().filter(|name| desk.at(&format!("{name}.gz")).exists()).count();
+    let left = names.iter().filter(|name| desk.at(name).exists()).count();
+    let unmounted = desk.command("umount", &["room"]).status().unwrap().success();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!((results, left, unmounted), (60, 0, true));
+}
+
+#[test]
 fn a_kill_leaves_no_part_of_a_result() {
     let desk = Desk::new();
     assert!(Command::new("truncate").args(["-s", "3G"]).arg(desk.at("long")).status().unwrap().success());

@@ -436,6 +436,24 @@ fn a_receiver_that_only_ends_what_it_sends_gets_all_of_it() {
 }
 
 #[test]
+fn an_end_that_came_too_soon_is_not_taken_for_a_receipt() {
+    let desk = Desk::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut sealing = desk.seal(&["--connect", &address]).stdin(Stdio::piped()).spawn().unwrap();
+    let (socket, _) = listener.accept().unwrap();
+    socket.shutdown(Shutdown::Write).unwrap();
+    let mut stdin = sealing.stdin.take().unwrap();
+    stdin.write_all(b"content").unwrap();
+    drop(stdin);
+    // Nothing is read here, and nothing more comes from here.
+    let output = sealing.wait_with_output().unwrap();
+    good(&output);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("unknown"), "{output:?}");
+    drop(socket);
+}
+
+#[test]
 fn probes_do_not_end_a_listening_opener() {
     let desk = Desk::new();
     let (opening, address) = listening(&desk);

@@ -151,15 +151,17 @@ fn refuse_file(
     }
 }
 
-/// The number of the descriptor that a path of the system's own names.
+/// The number of the descriptor that a path of the system's own names. Its folder decides, however it is spelt: these
+/// names are links, and replacing one of /dev takes it from every program of the machine.
 fn named_descriptor(path: &Path) -> Option<u32> {
-    match path.to_str()? {
-        "/dev/stdin" => Some(0),
-        "/dev/stdout" => Some(1),
-        "/dev/stderr" => Some(2),
-        path => {
-            let number = path.strip_prefix("/dev/fd/").or_else(|| path.strip_prefix("/proc/self/fd/"))?;
-            number.parse().ok()
+    let folder = fs::canonicalize(Folder::path_of(path)).ok()?;
+    match path.file_name()?.to_str()? {
+        "stdin" if folder == Path::new("/dev") => Some(0),
+        "stdout" if folder == Path::new("/dev") => Some(1),
+        "stderr" if folder == Path::new("/dev") => Some(2),
+        number => {
+            let own = fs::canonicalize("/proc/self/fd").ok()?;
+            number.parse().ok().filter(|_| folder == own)
         }
     }
 }

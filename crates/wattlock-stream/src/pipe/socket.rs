@@ -30,7 +30,7 @@ pub(super) fn is_socket(fd: impl AsFd) -> bool {
 
 /// Ends the sending side of a connection and waits until the receiver has everything. On a Unix socket that is when it has
 /// read it; on TCP when its system has acknowledged it and the receiver has closed its side. False if a receiver on TCP
-/// has not closed it in some seconds: what it has read is then unknown.
+/// has not closed it in some seconds, or ended its side before it was sent all: what it has read is then unknown.
 ///
 /// # Errors
 /// [`Error::ReceiverGone`] with these `frames` if it closed the connection before; [`wattlock_files::Error::Interrupted`]
@@ -39,6 +39,9 @@ pub fn deliver(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, frames: u64) -> Res
     let failed = |error: Errno| io("ending the connection", error);
     let gone = || Error::ReceiverGone { frames };
     let unix = sockopt::socket_domain(socket).map_err(failed)? == AddressFamily::UNIX;
+    // An end that came before everything was sent says nothing about the rest.
+    let mut side = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
+    let ended = poll(&mut side, Some(&Timespec::default())).is_ok_and(|some| some > 0);
     match shutdown(socket, Shutdown::Write) {
         Ok(()) => {}
         Err(Errno::NOTCONN | Errno::PIPE) => return Err(gone()),
@@ -52,7 +55,7 @@ pub fn deliver(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, frames: u64) -> Res
             return Err(gone());
         }
         if left == 0 && (unix || closed) {
-            return Ok(true);
+            return Ok(unix || !ended);
         }
         if left == 0 && acknowledged.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
             return Ok(false);
