@@ -12,6 +12,9 @@ use anyhow::{Context, Result, bail, ensure};
 /// Ends every line of ours.
 pub const MARK: &str = "# by `wattlock nginx enable`";
 
+/// Ends a comment that was a directive of a person's.
+pub const ASIDE: &str = "# set aside by `wattlock nginx disable`";
+
 /// Lines shown around a change.
 const AROUND: usize = 2;
 
@@ -114,9 +117,7 @@ pub fn enabled(text: &str, module: &Path, environment: bool) -> Result<String> {
         bail!("`{}` is there already, written by hand: change that", words.escape_debug());
     }
     let http = directives.iter().find(|one| one.depth == 0 && one.words == ["http"]);
-    let block = http
-        .and_then(|one| one.block)
-        .context("it has no http block (an included file may have it: name that one's parent)")?;
+    let block = http.and_then(|one| one.block).context("it has no http block")?;
     let rest = &text[block..];
     let (tail, _) = rest
         .split_once('\n')
@@ -154,6 +155,46 @@ pub fn modules(text: &str) -> Vec<PathBuf> {
         .filter(|path| path.contains("wattlock"))
         .map(PathBuf::from)
         .collect()
+}
+
+/// Files that the text includes outside of all blocks, as it names them: one of them may have the `http` block.
+pub fn included(text: &str) -> Vec<String> {
+    let all = parse(text).unwrap_or_default().into_iter();
+    all.filter(|one| one.depth == 0 && one.words[0] == "include")
+        .filter_map(|one| one.words.into_iter().nth(1))
+        .collect()
+}
+
+/// Whether the text has an `http` block.
+pub fn has_http(text: &str) -> bool {
+    parse(text).unwrap_or_default().iter().any(|one| one.depth == 0 && one.words == ["http"])
+}
+
+/// Puts the directive of ours that ends in a line into a comment above it, for a person to bring back. `None` if there is no
+/// whole one in that line.
+pub fn set_aside(text: &str, line: usize) -> Option<String> {
+    let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
+    let found = lines.get(line.checked_sub(1)?)?.clone();
+    let before = |at: usize| found[..at].chars().next_back();
+    let from = found
+        .match_indices("wattlock")
+        .map(|(at, _)| at)
+        .find(|at| before(*at).is_none_or(|c| c.is_whitespace() || matches!(c, '{' | ';' | '}')))?;
+    if found[..from].contains('#') {
+        return None;
+    }
+    let end =
+        from + found[from..].find(['{', ';', '}']).filter(|at| found[from + at..].starts_with(';'))? + 1;
+    let directive = &found[from..end];
+    if directive.contains(['"', '\'', '#']) {
+        return None;
+    }
+    let feed = if found.ends_with("\r\n") { "\r\n" } else { "\n" };
+    let indent: String = found.chars().take_while(|c| *c == ' ' || *c == '\t').collect();
+    let rest = format!("{}{}", &found[..from], found[end..].trim_start_matches(' '));
+    let rest = if rest.trim().is_empty() { String::new() } else { rest };
+    lines[line - 1] = format!("{indent}# {directive} {ASIDE}{feed}{rest}");
+    Some(lines.concat())
 }
 
 /// Whether the text has lines of ours.
@@ -243,6 +284,30 @@ mod tests {
         let moved = enabled(&text, Path::new("/n/wattlock.so"), false).unwrap();
         assert!(!moved.contains("/m/") && !moved.contains("env "));
         assert_eq!(disabled(&moved), DEBIAN);
+    }
+
+    #[test]
+    fn a_directive_is_set_aside_and_everything_else_stays() {
+        let text = "server {\n    location /s { wattlock_status; allow ::1; }\n    wattlock off;\r\n}\n";
+        let status = set_aside(text, 2).unwrap();
+        let expected = format!(
+            "server {{\n    # wattlock_status; {ASIDE}\n    location /s {{ allow ::1; }}\n    wattlock off;\r\n}}\n"
+        );
+        assert_eq!(status, expected);
+        let off = set_aside(text, 3).unwrap();
+        assert!(off.contains(&format!("\n    # wattlock off; {ASIDE}\r\n}}\n")), "{off}");
+        for (text, line) in [
+            ("a;\n", 1),
+            ("wattlock_status;\n", 2),
+            ("wattlock_status;\n", 0),
+            ("# wattlock_status;\n", 1),
+            ("x\n  y wattlock_x", 2),
+            ("my_wattlock on;\n", 1),
+            ("wattlock_set \"a;b\";\n", 1),
+            ("wattlock_block {\n", 1),
+        ] {
+            assert_eq!(set_aside(text, line), None, "{text}");
+        }
     }
 
     #[test]

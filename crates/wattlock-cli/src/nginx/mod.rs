@@ -17,6 +17,7 @@ use wattlock_bench::https::client;
 use wattlock_shell::nginx::place::{self, Nginx, Parts, Places};
 use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 
+use crate::ask::Terminal;
 use wattlock_shell::parts::{self, First};
 use wattlock_shell::setup::Choice;
 
@@ -34,12 +35,12 @@ pub struct Command {
 enum What {
     /// Add the module to a configuration and turn it on for all its servers
     #[command(
-        after_help = "Examples:\n  sudo wattlock nginx enable --dry-run\n  sudo wattlock nginx enable && sudo systemctl restart nginx\n\nAdds marked lines, keeps a backup beside the file, runs `nginx -t` and undoes the change if nginx refuses. Run `wattlock nginx disable` before nginx is upgraded: a module fits one version."
+        after_help = "Examples:\n  sudo wattlock nginx enable --dry-run\n  sudo wattlock nginx enable --yes && sudo systemctl restart nginx\n\nAdds marked lines, keeps a backup beside the file, runs `nginx -t` and undoes the change if nginx refuses. Run `wattlock nginx disable` before nginx is upgraded: a module fits one version."
     )]
     Enable(Change),
     /// Take out what `enable` added
     #[command(
-        after_help = "Examples:\n  wattlock nginx disable --dry-run\n  sudo wattlock nginx disable && sudo nginx -s reload"
+        after_help = "Examples:\n  wattlock nginx disable --dry-run\n  sudo wattlock nginx disable --yes && sudo nginx -s reload"
     )]
     Disable(Change),
     /// Say whether this nginx can use Wattlock, and whether it does
@@ -56,6 +57,9 @@ struct Change {
     /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
 }
 
 #[derive(Debug, Args)]
@@ -104,8 +108,19 @@ fn enable(change: &Change) -> Result<()> {
     let environment = std::env::var_os("OPENSSL_CONF").is_some();
     let file = change.about.file(&nginx)?;
     let before = read(&file)?;
-    let after = edit::enabled(&before, &module, environment).with_context(|| file.display().to_string())?;
-    if !change.carry_out(&nginx, &file, &before, &after)? {
+    let after = edit::enabled(&before, &module, environment)
+        .map_err(|error| match http_elsewhere(&file, &before) {
+            Some(other) => anyhow::anyhow!(
+                "its http block is in {}, which it includes: write `load_module \"{}\";` at the top of {} and `wattlock \
+                 on;` into that block by hand",
+                other.display(),
+                module.display(),
+                file.display()
+            ),
+            None => error,
+        })
+        .with_context(|| file.display().to_string())?;
+    if !change.carry_out(&nginx, &file, &before, &after, false)? {
         return Ok(());
     }
     match probe(
@@ -137,35 +152,115 @@ fn disable(change: &Change) -> Result<()> {
     let nginx = change.about.places.nginx()?;
     let file = change.about.file(&nginx)?;
     let before = read(&file)?;
-    if change.carry_out(&nginx, &file, &before, &edit::disabled(&before))? {
+    if change.carry_out(&nginx, &file, &before, &edit::disabled(&before), true)? {
         say!("to take effect: nginx -s reload");
     }
     Ok(())
 }
 
+/// The included file that has the `http` block, if the file itself has none.
+fn http_elsewhere(file: &Path, text: &str) -> Option<PathBuf> {
+    if edit::has_http(text) {
+        return None;
+    }
+    let folder = file.parent()?;
+    let named = |pattern: String| -> Vec<PathBuf> {
+        let path = folder.join(pattern);
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+        else {
+            return Vec::new();
+        };
+        let Some((front, back)) = name.split_once('*') else { return vec![path] };
+        let fits = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(front) && name.ends_with(back)
+        };
+        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(fits).collect()
+    };
+    let mut files = edit::included(text).into_iter().flat_map(named);
+    files.find(|path| read(path).is_ok_and(|text| edit::has_http(&text)))
+}
+
 impl Change {
-    /// Shows a change, makes it, lets nginx test it, and undoes it if nginx refuses. `false`: nothing was changed.
-    fn carry_out(&self, nginx: &Nginx, file: &Path, before: &str, after: &str) -> Result<bool> {
+    /// Shows a change, asks, makes it, lets nginx test it, and undoes it if nginx refuses. What was there is kept beside the
+    /// file when something is added; when that is taken out again, the copy goes if nothing else has changed. `false`:
+    /// nothing was changed.
+    fn carry_out(&self, nginx: &Nginx, file: &Path, before: &str, after: &str, out: bool) -> Result<bool> {
         if before == after {
             say!("{}: nothing to change", file.display());
             return Ok(false);
         }
         put!("{}", edit::diff(file, before, after));
-        if self.dry_run {
+        if self.dry_run || !self.agreed()? {
             return Ok(false);
         }
-        let backup = back_up(file, before)?;
+        let backup = if out { None } else { Some(back_up(file, before)?) };
+        let mut changed = vec![(file.to_owned(), before.to_owned())];
         let replaced = replace(file, after);
-        let tested = replaced.and_then(|()| test(nginx, file, self.about.prefix.as_deref()));
-        if let Err(error) = tested {
-            replace(file, before)
-                .with_context(|| format!("undoing; what was there before is in {}", backup.display()))?;
-            let _ = std::fs::remove_file(&backup);
-            return Err(error.context(format!("{} is as it was", file.display())));
+        let mut tested =
+            replaced.map_err(Refused::from).and_then(|()| test(nginx, file, self.about.prefix.as_deref()));
+        // Without the module its directives are unknown, wherever a person wrote them: the site must come up all the same.
+        while out && changed.len() < 100 {
+            let Err(Refused { words, at: Some((other, line)) }) = tested else { break };
+            tested = set_aside(&other, line, &mut changed)
+                .map_err(|why| Refused { words: format!("{words}; {why:#}"), at: None })
+                .and_then(|()| test(nginx, file, self.about.prefix.as_deref()));
         }
-        say!("nginx -t accepts it; what was there before is in {}", backup.display());
+        if let Err(refused) = tested {
+            for (path, text) in changed.iter().rev() {
+                replace(path, text).with_context(|| match &backup {
+                    Some(backup) => format!("undoing; what was there before is in {}", backup.display()),
+                    None => format!("undoing the change of {}", path.display()),
+                })?;
+            }
+            if let Some(backup) = &backup {
+                let _ = std::fs::remove_file(backup);
+            }
+            let words = match refused.at {
+                Some((path, line)) => {
+                    format!("{}; take line {line} of {} out by hand", refused.words, path.display())
+                }
+                None => refused.words,
+            };
+            bail!("{} is as it was: {words}", file.display());
+        }
+        match backup {
+            Some(backup) => {
+                say!("nginx -t accepts it; what was there before is in {}", backup.display());
+            }
+            None => match backup_of(file, after) {
+                Some(backup) if std::fs::remove_file(&backup).is_ok() => {
+                    say!("nginx -t accepts it; the file is what it was, and the backup is gone");
+                }
+                _ => say!("nginx -t accepts it"),
+            },
+        }
         Ok(true)
     }
+
+    /// Asks, unless told not to.
+    fn agreed(&self) -> Result<bool> {
+        if self.yes {
+            return Ok(true);
+        }
+        Terminal::default().confirm("Change the file?", "yes", Some("no")).context(
+            "nothing changed: nobody answered; --yes changes it without asking, --dry-run only shows",
+        )
+    }
+}
+
+/// Puts a directive of ours that nginx no longer knows into a comment.
+fn set_aside(path: &Path, line: usize, changed: &mut Vec<(PathBuf, String)>) -> Result<()> {
+    let path = path.canonicalize().with_context(|| path.display().to_string())?;
+    let before = read(&path)?;
+    let after = edit::set_aside(&before, line)
+        .with_context(|| format!("take the directive in line {line} of {} out by hand", path.display()))?;
+    replace(&path, &after)?;
+    put!("{}", crate::openssl::unified(&path, before.as_bytes(), after.as_bytes()));
+    say!("{}, line {line}: a directive of Wattlock's, now a comment: bring it back by hand", path.display());
+    changed.push((path, before));
+    Ok(())
 }
 
 impl About {
@@ -213,6 +308,15 @@ fn back_up(file: &Path, text: &str) -> Result<PathBuf> {
     bail!("{}: a thousand backups lie beside it", file.display())
 }
 
+/// The copy that `enable` kept, if it is this very text.
+fn backup_of(file: &Path, text: &str) -> Option<PathBuf> {
+    let name = file.file_name()?.to_string_lossy().into_owned();
+    let numbered = (1..1000_u32).map(|number| format!("{name}.before-wattlock.{number}"));
+    let names = std::iter::once(format!("{name}.before-wattlock")).chain(numbered);
+    let paths = names.map(|name| file.with_file_name(name)).take_while(|path| path.exists());
+    paths.filter(|path| read(path).is_ok_and(|kept| kept == text)).last()
+}
+
 /// Puts a new text in the place of a file at once, with the same permissions and owner.
 fn replace(file: &Path, text: &str) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
@@ -230,18 +334,40 @@ fn replace(file: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
+/// Why nginx does not take a configuration, and which line has a directive of ours that it does not know.
+struct Refused {
+    words: String,
+    at: Option<(PathBuf, usize)>,
+}
+
+impl From<anyhow::Error> for Refused {
+    fn from(error: anyhow::Error) -> Refused {
+        Refused { words: format!("{error:#}"), at: None }
+    }
+}
+
 /// `nginx -t`.
-fn test(nginx: &Nginx, file: &Path, prefix: Option<&Path>) -> Result<()> {
+fn test(nginx: &Nginx, file: &Path, prefix: Option<&Path>) -> Result<(), Refused> {
     let mut command = nginx.command();
     command.arg("-t").arg("-q").arg("-c").arg(file);
     if let Some(prefix) = prefix {
         command.arg("-p").arg(prefix);
     }
     let output = command.output().with_context(|| nginx.program.display().to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
     let said = String::from_utf8_lossy(&output.stderr);
     let wrong = said.lines().find(|line| line.contains("[emerg]")).or(said.lines().next());
-    ensure!(output.status.success(), "nginx -t refuses it: {}", wrong.unwrap_or("no reason given"));
-    Ok(())
+    let wrong = wrong.unwrap_or("no reason given");
+    // nginx: [emerg] unknown directive "wattlock_status" in /etc/nginx/conf.d/a.conf:3
+    let place =
+        wrong.split_once("unknown directive \"wattlock").and_then(|(_, rest)| rest.split_once("\" in "));
+    let at = place.and_then(|(_, place)| {
+        let (path, line) = place.trim().rsplit_once(':')?;
+        Some((PathBuf::from(path), line.parse().ok()?))
+    });
+    Err(Refused { words: format!("nginx -t refuses it: {wrong}"), at })
 }
 
 /// Starts an nginx of our own for a moment, and returns what its status page says.
@@ -261,6 +387,18 @@ struct Finding {
     what: &'static str,
     good: bool,
     words: String,
+}
+
+impl Finding {
+    /// The command that helps, if one does.
+    fn next(&self) -> Option<&'static str> {
+        match self.what {
+            "with this machine's openssl.cnf" => Some("sudo wattlock openssl enable"),
+            "configuration" => Some("sudo wattlock nginx enable"),
+            "load_module" => Some("sudo wattlock nginx disable"),
+            _ => None,
+        }
+    }
 }
 
 fn check(wanted: &Check, choice: &Choice) -> Result<()> {
@@ -322,8 +460,14 @@ fn check(wanted: &Check, choice: &Choice) -> Result<()> {
             say!("{} {}: {}", if finding.good { "ok     " } else { "PROBLEM" }, finding.what, finding.words);
         }
     }
-    let bad = findings.iter().filter(|finding| !finding.good).count();
-    ensure!(bad == 0, "{bad} of {} things looked at stand in the way", findings.len());
+    let bad: Vec<&Finding> = findings.iter().filter(|finding| !finding.good).collect();
+    if !wanted.json
+        && let Some(next) = bad.iter().find_map(|finding| finding.next())
+    {
+        say!("next: {next}");
+    }
+    let stand = if bad.len() == 1 { "stands" } else { "stand" };
+    ensure!(bad.is_empty(), "{} of {} things {stand} in the way", bad.len(), findings.len());
     Ok(())
 }
 

@@ -219,6 +219,20 @@ impl Report {
                     Linked::BeforeProviders => {
                         Some(format!("{shown}: linked with a libcrypto older than 3, which has no providers"))
                     }
+                    Linked::Inside => Some(format!(
+                        "{shown}: it has an OpenSSL of its own inside, which this file and this module are not made for"
+                    )),
+                    Linked::OtherSection if elf::is_node(program) => Some(format!(
+                        "{shown}: it reads the section {} of openssl.cnf, not openssl_conf, and so loads no provider; with \
+                         --openssl-shared-config it reads the usual one",
+                        elf::NODE
+                    )),
+                    Linked::OtherSection => Some(format!(
+                        "{shown}: it names a section of its own of openssl.cnf, and may not read openssl_conf"
+                    )),
+                    Linked::OtherFile => Some(format!(
+                        "{shown}: it names a configuration of its own, and may not read this file"
+                    )),
                     Linked::Dynamically | Linked::NotSeen => None,
                 }
             }
@@ -265,9 +279,11 @@ impl Report {
         for (program, linked) in &self.programs {
             let words = match linked {
                 Linked::Dynamically => "loads libcrypto 3: it can use Wattlock",
-                Linked::Statically => "cannot use Wattlock",
-                Linked::BeforeProviders => "cannot use Wattlock",
-                Linked::NotSeen => "names no libcrypto: it loads one while it runs, or has another inside",
+                Linked::Statically | Linked::BeforeProviders | Linked::Inside => "cannot use Wattlock",
+                Linked::OtherSection | Linked::OtherFile => {
+                    "loads libcrypto 3, with settings of its own: it does not use Wattlock by itself"
+                }
+                Linked::NotSeen => "names no libcrypto: it loads one while it runs, if at all",
             };
             say!("program        {}, {words}", program.display());
         }

@@ -22,9 +22,23 @@ pub enum Linked {
     BeforeProviders,
     /// It loads no library at all.
     Statically,
-    /// None of the libraries it names is a libcrypto; it may load one while it runs, or have another inside.
+    /// None of the libraries it names is a libcrypto; it may load one while it runs.
     NotSeen,
+    /// It has an OpenSSL of its own inside, which has its own file and loads no module made for another.
+    Inside,
+    /// It tells libcrypto to read another section of `openssl.cnf` than `openssl_conf`.
+    OtherSection,
+    /// It tells libcrypto to read another file.
+    OtherFile,
 }
+
+/// What a program that has settings of its own for libcrypto imports, or has inside with OpenSSL (OPENSSL_init_crypto(3)).
+const SECTION: &[u8] = b"\0OPENSSL_INIT_set_config_appname\0";
+const FILE: &[u8] = b"\0OPENSSL_INIT_set_config_filename\0";
+/// What every libcrypto says of itself: `OpenSSL 3.0.19 27 Jan 2026`.
+const VERSION: &[u8] = b"\0OpenSSL ";
+/// The section that Node.js reads.
+pub const NODE: &str = "nodejs_conf";
 
 /// What an ELF file names.
 #[derive(Debug, Default)]
@@ -32,6 +46,20 @@ struct Needs {
     libraries: Vec<String>,
     folders: Vec<PathBuf>,
     wide: bool,
+    section: bool,
+    file: bool,
+    inside: bool,
+}
+
+impl Needs {
+    /// Takes in what the file's bytes say, if it is not OpenSSL's own.
+    fn look(&mut self, data: &[u8]) {
+        let has = |wanted: &[u8]| memchr::memmem::find(data, wanted).is_some();
+        self.section = has(SECTION) || has(NODE.as_bytes());
+        self.file = has(FILE);
+        self.inside = memchr::memmem::find_iter(data, VERSION)
+            .any(|at| data.get(at + VERSION.len()).is_some_and(u8::is_ascii_digit));
+    }
 }
 
 /// How a program is linked.
@@ -40,29 +68,50 @@ struct Needs {
 /// A file that cannot be read or is no ELF file.
 pub fn linked(program: &Path) -> Result<Linked> {
     let needs = read(program)?;
-    if needs.libraries.is_empty() {
-        return Ok(Linked::Statically);
-    }
+    let mut verdict = if needs.libraries.is_empty() { Linked::Statically } else { Linked::NotSeen };
+    let (mut section, mut file, mut inside) = (false, false, false);
     let mut seen = HashSet::new();
     let mut open = vec![needs];
-    let mut verdict = Linked::NotSeen;
     while let Some(needs) = open.pop() {
+        section |= needs.section;
+        file |= needs.file;
+        inside |= needs.inside;
         for name in &needs.libraries {
-            if let Some(version) = name.strip_prefix("libcrypto.so.") {
+            let version = name.strip_prefix("libcrypto.so.");
+            if let Some(version) = version {
                 let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
-                if major >= 3 {
-                    return Ok(Linked::Dynamically);
-                }
-                verdict = Linked::BeforeProviders;
+                verdict = match verdict {
+                    Linked::Dynamically => Linked::Dynamically,
+                    _ if major >= 3 => Linked::Dynamically,
+                    _ => Linked::BeforeProviders,
+                };
             }
+            // What OpenSSL itself has inside says nothing of the program.
+            let its_own = version.is_some() || name.starts_with("libssl.so.");
             if seen.insert(name.clone())
+                && !its_own
                 && let Some(library) = find(name, &needs).and_then(|path| read(&path).ok())
             {
                 open.push(library);
             }
         }
     }
-    Ok(verdict)
+    Ok(match verdict {
+        Linked::NotSeen if inside => Linked::Inside,
+        Linked::Dynamically if section => Linked::OtherSection,
+        Linked::Dynamically if file => Linked::OtherFile,
+        other => other,
+    })
+}
+
+/// Whether the program, or a library that it names, knows Node.js' section.
+pub fn is_node(program: &Path) -> bool {
+    let Ok(needs) = read(program) else { return false };
+    let libraries = needs.libraries.iter().filter_map(|name| find(name, &needs));
+    let knows = |path: &Path| {
+        std::fs::read(path).is_ok_and(|data| memchr::memmem::find(&data, NODE.as_bytes()).is_some())
+    };
+    libraries.chain([program.to_owned()]).any(|path| knows(&path))
 }
 
 /// Where the dynamic linker would most likely find a library (ld.so(8), without its cache).
@@ -94,7 +143,9 @@ fn read(path: &Path) -> Result<Needs> {
         Ok(FileKind::Elf32) => needs::<FileHeader32<Endianness>>(&data, &folder),
         _ => bail!("{}: not an ELF program", path.display()),
     };
-    needs.with_context(|| format!("{}: not a whole ELF program", path.display()))
+    let mut needs = needs.with_context(|| format!("{}: not a whole ELF program", path.display()))?;
+    needs.look(&data);
+    Ok(needs)
 }
 
 fn needs<Elf: FileHeader<Endian = Endianness>>(data: &[u8], folder: &Path) -> Result<Needs> {

@@ -9,6 +9,7 @@ mod diff;
 mod elf;
 pub mod place;
 mod plan;
+mod sandboxed;
 #[allow(dead_code, unreachable_pub, reason = "the provider's file; this program needs only names and checks")]
 // Compiled in rather than linked: the provider's crate links libcrypto, which this program does not need.
 #[path = "../../../wattlock-provider/src/settings.rs"]
@@ -16,6 +17,8 @@ mod settings;
 mod trial;
 
 use std::path::PathBuf;
+
+pub(crate) use diff::unified;
 
 use age::Callbacks;
 use anyhow::{Result, bail};
@@ -25,17 +28,23 @@ use crate::ask::Terminal;
 use crate::energy::Exit;
 use place::Source;
 use plan::{State, Wish};
+use sandboxed::Outcome;
 use wattlock_shell::parts;
 use wattlock_shell::setup::{Choice, Goal};
 
 const PROBLEMS: u8 = 70;
 const TRIAL_FAILED: u8 = 71;
+const PROGRAM_DIES: u8 = 72;
 
 /// Exit codes of these commands, with what they mean.
 pub fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
         (PROBLEMS, "openssl check: something keeps Wattlock from being used as configured"),
         (TRIAL_FAILED, "openssl enable: the trial failed, and the file is as it was"),
+        (
+            PROGRAM_DIES,
+            "openssl enable: a program that confines itself dies with Wattlock; the file is as it was",
+        ),
     ]
 }
 
@@ -74,7 +83,7 @@ struct Common {
 /// Add Wattlock to openssl.cnf
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --yes --set objective=energy --set algorithms=gcm,rsa\n\nEvery program that reads this file uses Wattlock from its next start. One block is added at the file's end; no other line changes. The new file is tried in fresh processes before it replaces the old one."
+    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --yes --set objective=energy --set algorithms=gcm,rsa\n\nEvery program that reads this file uses Wattlock from its next start. One block is added at the file's end; no other line changes. The new file is tried in fresh processes before it replaces the old one, also with sshd, if it is installed: a server of its own on loopback, up to the point where it asks for a key."
 )]
 struct Enable {
     #[command(flatten)]
@@ -157,12 +166,25 @@ fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         return Ok(());
     }
     let candidate = source.candidate(&text)?;
-    if let Err(error) = tried(candidate.path(), &wish) {
-        return Err(failed(&error));
+    let former = source.candidate(&split.rest)?;
+    match tried(candidate.path(), former.path(), &wish) {
+        Ok(left_out) if left_out.is_empty() => say!("Tried: AES-256-GCM, RSA, X25519."),
+        Ok(left_out) => {
+            say!("Tried; the file does not give {} without Wattlock either: left out.", left_out.join(", "));
+        }
+        Err(error) => return Err(failed(&error)),
+    }
+    match sandboxed::sshd(candidate.path(), former.path())? {
+        Outcome::Good => say!("Tried: sshd, which confines itself, as far as it asks for a key."),
+        Outcome::Untried(why) => say!("Not tried: sshd ({why})."),
+        Outcome::Dies(why) => {
+            eprintln!("wattlock: not enabled, the file is as it was: sshd with Wattlock: {why}");
+            return Err(anyhow::Error::new(Exit(PROGRAM_DIES)));
+        }
     }
     let backup = source.back_up(&split.rest)?;
     source.replace(candidate)?;
-    if let Err(error) = tried(&source.path, &wish) {
+    if let Err(error) = tried(&source.path, former.path(), &wish) {
         // It worked beside the file and not in its place: whoever guards that place should not be left with it.
         let now = Source::read(&source.path)?;
         now.replace(now.candidate(&source.text)?)?;
@@ -194,7 +216,11 @@ fn asked(command: &Enable, choice: &Choice) -> Vec<(String, String)> {
 }
 
 /// Whether the module loads under a configuration and does what it should.
-fn tried(configuration: &std::path::Path, wish: &Wish<'_>) -> Result<()> {
+fn tried(
+    configuration: &std::path::Path,
+    former: &std::path::Path,
+    wish: &Wish<'_>,
+) -> Result<Vec<&'static str>> {
     if trial::loaded(configuration)?.is_none() {
         let module = wish.module.display().to_string();
         match trial::refusal(&module, wish.settings)? {
@@ -202,7 +228,7 @@ fn tried(configuration: &std::path::Path, wish: &Wish<'_>) -> Result<()> {
             None => bail!("the module loads by itself, but not with this file"),
         }
     }
-    trial::rehearse(configuration)
+    trial::rehearse(configuration, former)
 }
 
 /// Tells that a trial failed.

@@ -16,33 +16,39 @@ use anyhow::{Context, Result, anyhow, bail};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a command said.
-struct Said {
+pub(super) struct Said {
     good: bool,
     out: Vec<u8>,
-    err: String,
+    pub(super) err: String,
 }
 
 fn openssl(configuration: Option<&Path>, folder: &Path, arguments: &[&dyn AsRef<OsStr>]) -> Result<Said> {
-    let (out, err) = (folder.join(".out"), folder.join(".err"));
     let mut command = Command::new("openssl");
-    command.args(arguments.iter().map(AsRef::as_ref)).current_dir(folder);
-    command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
+    command.args(arguments.iter().map(AsRef::as_ref));
     command.env("OPENSSL_CONF", configuration.unwrap_or(Path::new("/dev/null")));
+    said(command, folder, PATIENCE)
+}
+
+/// Runs a program in a folder, for so long at most.
+pub(super) fn said(mut command: Command, folder: &Path, patience: Duration) -> Result<Said> {
+    let (out, err) = (folder.join(".out"), folder.join(".err"));
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.current_dir(folder).stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
     let mut child = command.spawn().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => {
+        ErrorKind::NotFound if name == "openssl" => {
             anyhow!("there is no program `openssl` here, which tells what OpenSSL there is")
         }
-        _ => anyhow!("openssl: {error}"),
+        _ => anyhow!("{name}: {error}"),
     })?;
     let start = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > patience {
             child.kill()?;
             child.wait()?;
-            bail!("openssl gave no answer within {} s", PATIENCE.as_secs());
+            bail!("{name} gave no answer within {} s", patience.as_secs());
         }
         std::thread::sleep(Duration::from_millis(2));
     };
@@ -146,17 +152,40 @@ pub fn refusal(module: &str, settings: &[(String, String)]) -> Result<Option<Str
 }
 
 /// Does under this configuration what programs do, and has OpenSSL alone check it, and the other way round: a message
-/// under AES-256-GCM, an RSA signature, a key agreement with X25519.
+/// under AES-256-GCM, an RSA signature, a key agreement with X25519. What the former configuration does not give either is
+/// left out; returned are the names of that.
 ///
 /// # Errors
-/// What did not work.
-pub fn rehearse(configuration: &Path) -> Result<()> {
+/// What did not work, or that nothing works even with the former configuration.
+pub fn rehearse(configuration: &Path, former: &Path) -> Result<Vec<&'static str>> {
     let folder = tempfile::tempdir()?;
     let at = folder.path();
-    let with = |arguments: &[&dyn AsRef<OsStr>]| step(Some(configuration), at, arguments);
-    let alone = |arguments: &[&dyn AsRef<OsStr>]| step(None, at, arguments);
     let message: Vec<u8> = (0..40_000_u32).map(|n| ((n * n) >> 7) as u8).collect();
     std::fs::write(at.join("message"), &message)?;
+    let parts: [(&'static str, fn(&Path, &Path, &[u8]) -> Result<()>); 3] =
+        [("AES-256-GCM", messages), ("RSA", signatures), ("X25519", agreement)];
+    let (mut left_out, mut why_not) = (Vec::new(), None);
+    for (name, part) in parts {
+        let Err(error) = part(configuration, at, &message) else { continue };
+        match part(former, at, &message) {
+            Ok(()) => return Err(error),
+            Err(before) => {
+                left_out.push(name);
+                why_not = why_not.or(Some(before));
+            }
+        }
+    }
+    match why_not {
+        Some(why) if left_out.len() == parts.len() => {
+            bail!("no provider of the file works even without Wattlock: {why}")
+        }
+        _ => Ok(left_out),
+    }
+}
+
+fn messages(configuration: &Path, at: &Path, message: &[u8]) -> Result<()> {
+    let with = |arguments: &[&dyn AsRef<OsStr>]| step(Some(configuration), at, arguments);
+    let alone = |arguments: &[&dyn AsRef<OsStr>]| step(None, at, arguments);
     // The key guards nothing: the message is the one above.
     let key = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
     let seal: &[&dyn AsRef<OsStr>] = &[
@@ -189,10 +218,14 @@ pub fn rehearse(configuration: &Path) -> Result<()> {
         &"01",
     ];
     with(seal)?;
-    same("AES-256-GCM", &alone(open)?, &message)?;
+    same("AES-256-GCM", &alone(open)?, message)?;
     alone(seal)?;
-    same("AES-256-GCM", &with(open)?, &message)?;
+    same("AES-256-GCM", &with(open)?, message)
+}
 
+fn signatures(configuration: &Path, at: &Path, _: &[u8]) -> Result<()> {
+    let with = |arguments: &[&dyn AsRef<OsStr>]| step(Some(configuration), at, arguments);
+    let alone = |arguments: &[&dyn AsRef<OsStr>]| step(None, at, arguments);
     with(&[&"genpkey", &"-algorithm", &"RSA", &"-pkeyopt", &"rsa_keygen_bits:2048", &"-out", &"rsa"])?;
     alone(&[&"pkey", &"-in", &"rsa", &"-pubout", &"-out", &"rsa.pub"])?;
     let sign: &[&dyn AsRef<OsStr>] =
@@ -201,8 +234,12 @@ pub fn rehearse(configuration: &Path) -> Result<()> {
         &[&"dgst", &"-sha256", &"-verify", &"rsa.pub", &"-signature", &"signature", &"message"];
     with(sign)?;
     alone(verify)?;
-    with(verify)?;
+    with(verify).map(|_| ())
+}
 
+fn agreement(configuration: &Path, at: &Path, _: &[u8]) -> Result<()> {
+    let with = |arguments: &[&dyn AsRef<OsStr>]| step(Some(configuration), at, arguments);
+    let alone = |arguments: &[&dyn AsRef<OsStr>]| step(None, at, arguments);
     for name in ["a", "b"] {
         let public = format!("{name}.pub");
         with(&[&"genpkey", &"-algorithm", &"X25519", &"-out", &name])?;
@@ -217,8 +254,11 @@ fn step(configuration: Option<&Path>, folder: &Path, arguments: &[&dyn AsRef<OsS
     if !said.good {
         let name =
             arguments.first().map(|name| name.as_ref().to_string_lossy().into_owned()).unwrap_or_default();
-        let whose =
-            if configuration.is_some() { "with Wattlock" } else { "without Wattlock, on what Wattlock made" };
+        let whose = if configuration.is_some() {
+            "with this file"
+        } else {
+            "alone, on what this file's providers made"
+        };
         bail!("openssl {name} {whose}: {}", why(&said.err));
     }
     Ok(said.out)
@@ -226,7 +266,7 @@ fn step(configuration: Option<&Path>, folder: &Path, arguments: &[&dyn AsRef<OsS
 
 fn same(what: &str, one: &[u8], other: &[u8]) -> Result<()> {
     if one.is_empty() || one != other {
-        bail!("{what}: with and without Wattlock the results differ");
+        bail!("{what}: with this file and without it the results differ");
     }
     Ok(())
 }
