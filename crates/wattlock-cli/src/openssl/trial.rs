@@ -175,12 +175,13 @@ pub fn rehearse(configuration: &Path, former: &Path) -> Result<Vec<&'static str>
             }
         }
     }
-    match why_not {
-        Some(why) if left_out.len() == parts.len() => {
-            bail!("no provider of the file works even without Wattlock: {why}")
+    if let Some(why) = why_not {
+        let others = parts.iter().filter(|(name, _)| !left_out.contains(name));
+        if !others.into_iter().any(|(_, part)| part(former, at, &message).is_ok()) {
+            bail!("no provider of the file works even without Wattlock: {why}");
         }
-        _ => Ok(left_out),
     }
+    Ok(left_out)
 }
 
 fn messages(configuration: &Path, at: &Path, message: &[u8]) -> Result<()> {
