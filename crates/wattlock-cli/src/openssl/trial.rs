@@ -151,6 +151,9 @@ pub fn refusal(module: &str, settings: &[(String, String)]) -> Result<Option<Str
     Ok((!said.good).then(|| why(&said.err)))
 }
 
+/// Takes a configuration, a folder and a message.
+type Part = fn(&Path, &Path, &[u8]) -> Result<()>;
+
 /// Does under this configuration what programs do, and has OpenSSL alone check it, and the other way round: a message
 /// under AES-256-GCM, an RSA signature, a key agreement with X25519. What the former configuration does not give either is
 /// left out; returned are the names of that.
@@ -162,7 +165,7 @@ pub fn rehearse(configuration: &Path, former: &Path) -> Result<Vec<&'static str>
     let at = folder.path();
     let message: Vec<u8> = (0..40_000_u32).map(|n| ((n * n) >> 7) as u8).collect();
     std::fs::write(at.join("message"), &message)?;
-    let parts: [(&'static str, fn(&Path, &Path, &[u8]) -> Result<()>); 3] =
+    let parts: [(&'static str, Part); 3] =
         [("AES-256-GCM", messages), ("RSA", signatures), ("X25519", agreement)];
     let (mut left_out, mut why_not) = (Vec::new(), None);
     for (name, part) in parts {
