@@ -15,15 +15,13 @@ missing() { echo "skipped: $1"; exit 77; }
 command -v ssh >/dev/null || missing "no ssh here (openssh-client)"
 
 folder=$(mktemp -d)
-made=
 daemon=
 end() {
     [[ -z $daemon ]] || kill "$daemon" 2>/dev/null || true
     rm -rf "$folder"
-    [[ -z $made ]] || rmdir /run/sshd 2>/dev/null || true
 }
 trap end EXIT
-[[ -d /run/sshd ]] || { mkdir -m 755 /run/sshd; made=1; }
+mkdir -p -m 755 /run/sshd
 
 ssh-keygen -q -t ed25519 -N '' -f "$folder/client"
 ssh-keygen -q -t rsa -b 2048 -N '' -f "$folder/rsa"

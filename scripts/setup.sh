@@ -49,6 +49,9 @@ if [ "$purpose" = test ]; then
     need zstd zstd
     need gnutls-cli gnutls-bin
     PATH=$PATH:/usr/sbin need haproxy haproxy
+    # Their own services stay off: the tests start servers of their own on loopback.
+    PATH=$PATH:/usr/sbin need sshd openssh-server
+    PATH=$PATH:/usr/sbin need vsftpd vsftpd
     # Its programs are in a folder of their version's.
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || need initdb postgresql
     need valgrind valgrind

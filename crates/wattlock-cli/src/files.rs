@@ -209,6 +209,10 @@ pub fn recipients(
             once.push(b'\n');
         }
         once.pop();
+        let blank = |text: &[u8]| text.iter().all(u8::is_ascii_whitespace);
+        if blank(&once) && !blank(&content) {
+            continue; // All of it was named before.
+        }
         let left_out = recipients.add_file(&once).map_err(|error| within(path, error))?;
         for line in left_out {
             tell!("wattlock: {}: {line}, left out", shown(path));

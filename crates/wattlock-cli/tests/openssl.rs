@@ -477,3 +477,52 @@ fn check_says_how_to_undo_a_module_that_is_gone() {
     good(&desk.run(&["disable", "--yes"]));
     assert_eq!(desk.text(), DISTRIBUTION);
 }
+
+#[test]
+fn what_the_former_file_does_not_give_is_not_laid_at_our_door() {
+    // The machine has no fips module that works; base encodes and decodes, and nothing else.
+    let text = "openssl_conf = a\n[a]\nproviders = b\n[b]\nfips = f\nbase = c\n[c]\nactivate = 1\n[f]\nmodule = /nowhere.so\nactivate = 0\n";
+    let desk = Desk::new(text);
+    let output = desk.run(&["enable", "--yes"]);
+    let words = said(&output);
+    assert_eq!(output.status.code(), Some(71), "{words}");
+    assert!(words.contains("no provider of the file works even without Wattlock"), "{words}");
+    assert_eq!(desk.text(), text);
+}
+
+#[test]
+fn programs_with_settings_of_their_own_are_told_from_those_that_read_the_file() {
+    let desk = Desk::new("");
+    desk.enable(&[]);
+    let compile = |name: &str, text: &str| {
+        let (source, program) = (desk.0.path().join("program.c"), desk.0.path().join(name));
+        fs::write(&source, text).unwrap();
+        let mut command = Command::new("cc");
+        command
+            .arg("-w")
+            .arg("-o")
+            .args([&program, &source])
+            .args(["-Wl,--no-as-needed", "-l:libcrypto.so.3"]);
+        assert!(command.status().unwrap().success());
+        program
+    };
+    let call = |function: &str| {
+        format!("int {function}(void *, const char *); int main(void) {{ return {function}(0, \"x\"); }}\n")
+    };
+    let usual = compile("usual", "int main(void) { return 0; }\n");
+    let section = compile("section", &call("OPENSSL_INIT_set_config_appname"));
+    let other = compile("other", &call("OPENSSL_INIT_set_config_filename"));
+    let node =
+        compile("node", "const char name[] = \"nodejs_conf\"; int main(void) { return name[1] == 0; }\n");
+    for (program, wanted) in [
+        (&usual, None),
+        (&section, Some("a section of its own")),
+        (&other, Some("a configuration of its own")),
+        (&node, Some("the section nodejs_conf")),
+    ] {
+        let output = desk.run(&["check", "--program", program.to_str().unwrap()]);
+        let words = said(&output);
+        assert_eq!(output.status.code(), Some(if wanted.is_some() { 70 } else { 0 }), "{words}");
+        assert!(wanted.is_none_or(|wanted| words.contains(wanted)), "{words}");
+    }
+}

@@ -249,6 +249,9 @@ fn configuration(place: &Place, more: &str) -> PathBuf {
 fn nginx(place: &Place, what: &str, file: &Path, more: &[&str]) -> Output {
     let mut arguments = vec!["nginx", what, "--config", file.to_str().unwrap()];
     arguments.extend(more);
+    if what != "check" {
+        arguments.push("--yes");
+    }
     place.run(&arguments)
 }
 
@@ -259,6 +262,10 @@ fn enable_shows_what_it_adds_keeps_a_backup_and_disable_takes_it_out_to_the_byte
     let before = fs::read_to_string(&file).unwrap();
     let output = nginx(&place, "enable", &file, &["--dry-run"]);
     assert!(output.status.success() && words(&output).contains("+    wattlock on;"), "{}", words(&output));
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+
+    let unasked = place.run(&["nginx", "enable", "--config", file.to_str().unwrap()]);
+    assert!(!unasked.status.success() && words(&unasked).contains("nobody answered"), "{}", words(&unasked));
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
 
     let output = nginx(&place, "enable", &file, &[]);
@@ -281,7 +288,65 @@ fn enable_shows_what_it_adds_keeps_a_backup_and_disable_takes_it_out_to_the_byte
     let output = nginx(&place, "disable", &file, &[]);
     assert!(output.status.success() && words(&output).contains("-    wattlock on;"), "{}", words(&output));
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
-    assert_eq!(fs::read_to_string(place.path("nginx.conf.before-wattlock.1")).unwrap(), after);
+    let left = fs::read_dir(place.0.path()).unwrap().flatten();
+    assert!(left.into_iter().all(|entry| !entry.file_name().to_string_lossy().contains("before-wattlock")));
+
+    // With other lines changed meanwhile the copy stays, and there is one.
+    assert!(nginx(&place, "enable", &file, &[]).status.success());
+    fs::write(&file, format!("{}# more\n", fs::read_to_string(&file).unwrap())).unwrap();
+    assert!(nginx(&place, "disable", &file, &[]).status.success());
+    assert_eq!(fs::read_to_string(&file).unwrap(), format!("{before}# more\n"));
+    assert_eq!(fs::read_to_string(place.path("nginx.conf.before-wattlock")).unwrap(), before);
+    assert!(!place.path("nginx.conf.before-wattlock.1").exists());
+}
+
+#[test]
+fn disable_sets_directives_of_other_files_aside_and_nginx_accepts_what_is_left() {
+    let place = Place::new();
+    let other = place.path("site.conf");
+    let file = configuration(&place, &format!("  include {};\n", other.display()));
+    let site =
+        "server {\n  listen 127.0.0.1:1;\n  wattlock off;\n  location /s { wattlock_status; deny all; }\n}\n";
+    fs::write(&other, "").unwrap();
+    let output = nginx(&place, "enable", &file, &[]);
+    assert!(output.status.success(), "{}", words(&output));
+    fs::write(&other, site).unwrap();
+    let output = nginx(&place, "disable", &file, &[]);
+    assert!(output.status.success() && words(&output).contains("site.conf, line 3"), "{}", words(&output));
+    let after = fs::read_to_string(&other).unwrap();
+    assert!(
+        after.contains("  # wattlock off; ") && after.contains("\n  location /s { deny all; }\n"),
+        "{after}"
+    );
+
+    // What cannot be set aside is named, and nothing is changed.
+    assert!(nginx(&place, "enable", &file, &[]).status.success());
+    let odd = "server {\n  wattlock\n  off;\n  wattlock off;\n}\n";
+    fs::write(&other, odd).unwrap();
+    let on = fs::read_to_string(&file).unwrap();
+    let output = nginx(&place, "disable", &file, &[]);
+    let said = words(&output);
+    assert!(!output.status.success() && said.contains("line 3 of") && said.contains("by hand"), "{said}");
+    assert_eq!(
+        (fs::read_to_string(&file).unwrap(), fs::read_to_string(&other).unwrap()),
+        (on, odd.to_owned())
+    );
+}
+
+#[test]
+fn an_included_file_with_the_http_block_is_named() {
+    let place = Place::new();
+    let inner = configuration(&place, "");
+    let text = fs::read_to_string(&inner).unwrap();
+    fs::create_dir(place.path("parts")).unwrap();
+    fs::write(place.path("parts/http.conf"), &text[text.find("http {").unwrap()..]).unwrap();
+    fs::write(&inner, format!("{}include parts/*.conf;\n", &text[..text.find("http {").unwrap()])).unwrap();
+    let output = nginx(&place, "enable", &inner, &[]);
+    let said = words(&output);
+    assert!(
+        !output.status.success() && said.contains("parts/http.conf") && said.contains("load_module"),
+        "{said}"
+    );
 }
 
 #[test]

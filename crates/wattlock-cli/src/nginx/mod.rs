@@ -45,7 +45,7 @@ enum What {
     Disable(Change),
     /// Say whether this nginx can use Wattlock, and whether it does
     #[command(
-        after_help = "Examples:\n  wattlock nginx check --nginx /usr/sbin/nginx\n  wattlock nginx check --status http://127.0.0.1/wattlock_status --json\n\nThe exit code is 1 if anything is wrong."
+        after_help = "Examples:\n  wattlock nginx check --nginx /usr/local/nginx/sbin/nginx\n  wattlock nginx check --status http://127.0.0.1/wattlock_status --json\n\nThe exit code is 1 if anything is wrong."
     )]
     Check(Check),
 }
@@ -247,7 +247,7 @@ fn set_aside(path: &Path, line: usize, changed: &mut Vec<(PathBuf, String)>) -> 
     let after = edit::set_aside(&before, line)
         .with_context(|| format!("take the directive in line {line} of {} out by hand", path.display()))?;
     replace(&path, &after)?;
-    put!("{}", edit::diff(&path, &before, &after));
+    put!("{}", crate::openssl::unified(&path, before.as_bytes(), after.as_bytes()));
     say!("{}, line {line}: a directive of Wattlock's, now a comment: bring it back by hand", path.display());
     changed.push((path, before));
     Ok(())

@@ -18,6 +18,8 @@ mod trial;
 
 use std::path::PathBuf;
 
+pub(crate) use diff::unified;
+
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 

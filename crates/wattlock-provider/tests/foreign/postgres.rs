@@ -76,13 +76,13 @@ fn psql_and_the_server_agree_with_either_side_ours() {
     };
     let (host, user) = cluster(&folder);
     let telemetry = host.path("telemetry");
-    // Larger than a record by far, both ways. A backend that used the provider has counters under its own number.
+    // Larger than a record by far, both ways. A backend counts in the file of the server that it was forked from.
     let long = "wattlock".repeat(100_000);
     let script = format!(
         "select version, cipher from pg_stat_ssl where ssl and pid = pg_backend_pid();\n\
          select '{long}' = repeat('wattlock', 100000);\n\
          select repeat('wattlock', 100000);\n\
-         select count(*) > 0 from pg_ls_dir('{}') name where name like pg_backend_pid() || '-%';\n\
+         select count(*) > 0 from pg_ls_dir('{}') name where name ~ '^[0-9]+-[0-9]+$';\n\
          \\! grep -q libwattlock_provider /proc/$PPID/maps && echo loaded || echo not loaded\n",
         telemetry.display()
     );
