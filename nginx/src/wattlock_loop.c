@@ -178,7 +178,8 @@ wattlock_completed(void *argument)
 {
     ngx_connection_t  *c = SSL_get_ex_data(argument, ngx_ssl_connection_index);
 
-    if (c != NULL && c->read != NULL && !c->close) {
+    /* Also if nginx has marked the connection to be closed: it is when its handshake is over. */
+    if (c != NULL && c->read != NULL) {
         ngx_post_event(c->read, &ngx_posted_events);
     }
 
@@ -325,6 +326,8 @@ wattlock_begin(SSL *ssl)
     }
 
     SSL_set_info_callback(ssl, wattlock_info);
+    /* Nor on a job's own stack by anybody else's wish. */
+    SSL_clear_mode(ssl, SSL_MODE_ASYNC);
 
     state->ssl = ssl;
     state->in_handshake = 1;

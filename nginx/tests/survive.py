@@ -551,6 +551,35 @@ def case_reload_under_load():
         wait_for(lambda: len(nginx.workers()) == 1, "old workers to leave")
 
 
+def case_a_worker_that_is_to_end_does_not_wait_for_handshakes_that_pause():
+    """worker_shutdown_timeout marks connections that are to be closed. One whose handshake waits is woken all the same;
+    else it and its worker would stay until client_header_timeout, which is a minute."""
+    card = SLOW_CARD.replace("20000000", "150000000")
+    with Nginx(provider=with_card(card), main="worker_shutdown_timeout 20ms;") as nginx, Asking(nginx) as asking:
+        old = nginx.workers()
+        with contextlib.ExitStack() as stack:
+            clients = [(stack.enter_context(socket.create_connection(("127.0.0.1", nginx.port), 10)), hello())
+                       for _ in range(8)]
+            for sock, (first, *_) in clients:
+                sock.sendall(first)
+            wait_for(lambda: asking.status()["in_handshake"] == 8, "handshakes to begin")
+            os.kill(nginx.pid(), signal.SIGHUP)
+            for sock, (_, client, incoming, outgoing) in clients:
+                # To the end of the handshake, or of the connection.
+                with contextlib.suppress(ConnectionError):
+                    while True:
+                        with contextlib.suppress(ssl.SSLWantReadError):
+                            client.do_handshake()
+                            sock.sendall(outgoing.read())
+                            break
+                        sock.sendall(outgoing.read())
+                        if not (got := sock.recv(65536)):
+                            break
+                        incoming.write(got)
+            wait_for(lambda: not set(nginx.workers()) & set(old), "the old worker to leave")
+        nginx.settled()
+
+
 def case_binary_upgrade_keeps_the_module_active():
     with Nginx() as nginx:
         old = nginx.pid()

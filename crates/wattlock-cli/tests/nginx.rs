@@ -90,6 +90,7 @@ scenarios!(
     client_goes_away_with_its_request_in_flight,
     upstream_is_abandoned_while_its_handshake_waits,
     reload_under_load,
+    a_worker_that_is_to_end_does_not_wait_for_handshakes_that_pause,
     binary_upgrade_keeps_the_module_active,
     worker_is_killed,
     descriptors_run_out,
