@@ -557,6 +557,13 @@ def case_a_worker_that_is_to_end_does_not_wait_for_handshakes_that_pause():
     card = SLOW_CARD.replace("20000000", "150000000")
     with Nginx(provider=with_card(card), main="worker_shutdown_timeout 20ms;") as nginx, Asking(nginx) as asking:
         old = nginx.workers()
+
+        def by_card():
+            cells = asking.status()["runtime"]["cells"]
+            return nginx.get("/") and any(cell["engine"] == "emulated" for cell in cells)
+
+        # Its known answers come first, and take as long.
+        wait_for(by_card, "the card to be tested")
         with contextlib.ExitStack() as stack:
             clients = [(stack.enter_context(socket.create_connection(("127.0.0.1", nginx.port), 10)), hello())
                        for _ in range(8)]

@@ -209,8 +209,11 @@ pub fn recipients(
             once.push(b'\n');
         }
         once.pop();
-        let blank = |text: &[u8]| text.iter().all(u8::is_ascii_whitespace);
-        if blank(&once) && !blank(&content) {
+        let names_one = |text: &[u8]| {
+            let mut lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+            lines.any(|line| !line.is_empty() && !line.starts_with(b"#"))
+        };
+        if names_one(&content) && !names_one(&once) {
             continue; // All of it was named before.
         }
         let left_out = recipients.add_file(&once).map_err(|error| within(path, error))?;

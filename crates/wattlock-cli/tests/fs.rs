@@ -561,7 +561,7 @@ fn the_work_that_a_volumes_storage_asks_for_is_bounded() {
 fn a_check_of_a_sparse_giant_ends_and_obeys_a_termination() {
     let desk = Desk::new();
     desk.with_files();
-    let stored = below(&desk.at("vol"))
+    let stored = tree(&desk.at("vol"))
         .into_iter()
         .map(|(path, _)| path)
         .find(|path| path.is_file() && fs::metadata(path).unwrap().len() > 3_000_000);
