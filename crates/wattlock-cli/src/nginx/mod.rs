@@ -45,7 +45,7 @@ enum What {
     Disable(Change),
     /// Say whether this nginx can use Wattlock, and whether it does
     #[command(
-        after_help = "Examples:\n  wattlock nginx check --nginx /usr/local/nginx/sbin/nginx\n  wattlock nginx check --status http://127.0.0.1/wattlock_status --json\n\nThe exit code is 1 if anything is wrong."
+        after_help = "Examples:\n  wattlock nginx check --nginx /usr/sbin/nginx\n  wattlock nginx check --status http://127.0.0.1/wattlock_status --json\n\nThe exit code is 1 if anything is wrong."
     )]
     Check(Check),
 }
