@@ -89,6 +89,10 @@ fn psql_and_the_server_agree_with_either_side_ours() {
     host.write("script.sql", script.as_bytes());
     for (server, ours) in SIDES {
         for certificate in CERTIFICATES {
+            // What the server before left, marked as ended.
+            for left in std::fs::read_dir(&telemetry).into_iter().flatten() {
+                std::fs::remove_file(left.unwrap().path()).unwrap();
+            }
             let port = port();
             let mut command = host.command(server, folder.join("postgres").to_str().unwrap());
             command.env("WATTLOCK_TELEMETRY_DIR", &telemetry).args(["-D", "data", "-p", &port.to_string()]);
@@ -112,6 +116,7 @@ fn psql_and_the_server_agree_with_either_side_ours() {
                      sslmode=verify-full sslrootcert=all.crt ssl_max_protocol_version={version}"
                 );
                 let mut command = host.command(ours, "timeout");
+                command.env("WATTLOCK_TELEMETRY_DIR", host.path("client"));
                 command.arg("60").arg(folder.join("psql"));
                 command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-f", "script.sql", "-d", &address]);
                 let output = command.output().unwrap();
