@@ -240,7 +240,8 @@ def commands(desk, path=()):
     yield path, text
     listed = re.search(r"^Commands:\n((?:  .*\n|\n)*)", text, re.M)
     for name in re.findall(r"^  ([a-z][a-z-]*)", listed[1] if listed else "", re.M):
-        if name != "help":
+        # The bridge's page is the same for all of its commands while the bridge is not there.
+        if name != "help" and path[:2] != ("stream", "bridge"):
             yield from commands(desk, (*path, name))
 
 
