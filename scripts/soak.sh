@@ -11,12 +11,12 @@
 # Then all tests under the address sanitizer, with the newer nginx, what has threads under the thread sanitizer, and the faults that
 # each check must find (scripts/sanitize.sh, scripts/planted.sh): hours of building at first.
 # Then for SOAK_MINUTES=30: random histories on a faulty device, the conformance suite with fresh seeds, fuzzing.
-# SOAK_PARTS="newer lanes doors fs bridge sanitize planted timing histories" chooses.
+# SOAK_PARTS="newer lanes doors typed fs bridge sanitize planted timing histories" chooses.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${SOAK_MINUTES:-30}
 
-chosen() { [[ " ${SOAK_PARTS:-newer lanes doors fs bridge sanitize planted timing histories} " = *" $1 "* ]]; }
+chosen() { [[ " ${SOAK_PARTS:-newer lanes doors typed fs bridge sanitize planted timing histories} " = *" $1 "* ]]; }
 
 # With the OpenSSL and the nginx that the environment names.
 doors() {
@@ -56,6 +56,14 @@ if chosen lanes; then
 fi
 if chosen doors; then doors; fi
 if chosen newer; then scripts/newer.sh scripts/soak.sh doors; fi
+if chosen typed; then
+    echo "== README and every --help, typed, with what takes minutes"
+    cargo build --release --locked -p wattlock-cli -p wattlock-provider
+    nginx/build.sh
+    for what in readme help; do
+        scripts/typed.py --minutes --wattlock "${CARGO_TARGET_DIR:-target}/release/wattlock" "$what"
+    done
+fi
 if chosen fs; then
     cargo build --release --locked -p wattlock-cli
     scripts/fs-suites.sh
