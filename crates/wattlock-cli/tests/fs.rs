@@ -558,7 +558,7 @@ fn the_work_that_a_volumes_storage_asks_for_is_bounded() {
 }
 
 #[test]
-fn a_check_of_a_sparse_giant_ends_and_obeys_a_termination() {
+fn a_check_of_a_sparse_giant_jumps_over_its_hole() {
     let desk = Desk::new();
     desk.with_files();
     let stored = tree(&desk.at("vol"))
@@ -576,4 +576,19 @@ fn a_check_of_a_sparse_giant_ends_and_obeys_a_termination() {
     assert_eq!(code(&done), 83, "{}", String::from_utf8_lossy(&done.stderr));
     let said = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     assert!(said.contains("chunks") && said.len() < 4096, "{said}");
+}
+
+#[test]
+fn a_check_of_a_large_folder_takes_memory_by_its_entries_and_not_by_their_square() {
+    let desk = Desk::new();
+    desk.init(&["--names", "plain"]);
+    // Names that nothing sealed: each is an entry all the same.
+    for number in 0..40_000 {
+        fs::write(desk.at(&format!("vol/n{number}")), "").unwrap();
+    }
+    let check = format!("ulimit -v 1500000; exec {} fs check -i key.txt vol", env!("CARGO_BIN_EXE_wattlock"));
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &check]).current_dir(desk.folder.path()).stdin(Stdio::null());
+    let done = shell.env("WATTLOCK_PROFILE", desk.at("profile.json")).output().unwrap();
+    assert_eq!(done.status.code(), Some(83), "{:.300}", String::from_utf8_lossy(&done.stderr));
 }

@@ -195,11 +195,10 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
             let entry = Entry { stored, sidecar: None };
             items.push(Item { entry, kind, place, shown, nameless: true });
         }
-        let mut tasks = Vec::new();
-        while !items.is_empty() {
-            let rest = items.split_off(items.len().min(TOGETHER));
-            tasks.push(Task::Entries(folder.clone(), items));
-            items = rest;
+        // Not `split_off`: what it leaves keeps the room of all, and a folder of 200,000 entries took 24 GiB.
+        let (mut tasks, mut items) = (Vec::new(), items.into_iter().peekable());
+        while items.peek().is_some() {
+            tasks.push(Task::Entries(folder.clone(), items.by_ref().take(TOGETHER).collect()));
         }
         self.state().tasks.extend(tasks);
         self.more.notify_all();
