@@ -264,6 +264,115 @@ refusals(void)
     }
 }
 
+/* Bytes used of a counter's block, set at every place. What was used is not used again, and before any data the rest of an
+ * empty block is no key stream: there ours refuses, or goes on in the counter's own block (docs/provider.md). */
+static void
+numbers(void)
+{
+    EVP_CIPHER_CTX  *c[2];
+    unsigned char    key[64], nonce[16];
+    Said             each[2];
+    int              k, used, num;
+
+    for (k = 0; k < 3; k++) {
+        for (used = 0; used <= 48; used++) {
+            for (num = 0; num < 16; num++) {
+                int  at = used % 16, forward = num == 0 || num == at || (at > 0 && num > at);
+
+                turn = (unsigned) (100 * used + num);
+                fill(key, sizeof(key));
+                fill(nonce, sizeof(nonce));
+                for BOTH(i) MUST((c[i] = EVP_CIPHER_CTX_new()) != NULL);
+                for BOTH(i) MUST(EVP_EncryptInit_ex2(c[i], ciphers[k][i], key, nonce, NULL) == 1);
+                piece(c, used);
+                for BOTH(i) each[i] = said(EVP_CIPHER_CTX_set_num(c[i], num));
+
+                if (forward) {
+                    MUST(outcome(each));
+                    for BOTH(i) MUST(EVP_CIPHER_CTX_get_num(c[i]) == num);
+                    piece(c, 5);
+                    piece(c, 300);
+
+                } else if (used == 0) {
+                    MUST(each[0].good == 1 && each[1].good == 1);
+
+                } else {
+                    MUST(each[0].good == 1 && each[1].good == 0);
+                    MUST(EVP_CIPHER_CTX_get_num(c[1]) == at);
+                }
+
+                for BOTH(i) EVP_CIPHER_CTX_free(c[i]);
+            }
+        }
+    }
+
+    for (k = 3; k < CIPHERS; k++) {
+        for BOTH(i) MUST((c[i] = EVP_CIPHER_CTX_new()) != NULL);
+        for BOTH(i) MUST(EVP_EncryptInit_ex2(c[i], ciphers[k][i], key, nonce, NULL) == 1);
+        piece(c, 45);
+        MUST(EVP_CIPHER_CTX_get_num(c[0]) == EVP_CIPHER_CTX_get_num(c[1]));
+        for BOTH(i) EVP_CIPHER_CTX_free(c[i]);
+    }
+}
+
+/* AES-GCM that is to draw its nonce, of every length, by associated data, by text and at the end; and a tag without bytes. */
+static void
+drawn(OSSL_LIB_CTX *ctx)
+{
+    static const char *const  gcm[] = { "AES-128-GCM", "AES-192-GCM", "AES-256-GCM" };
+    unsigned char             key[32] = { 1 }, text[32] = { 2 }, out[64];
+    int                       n, way, len, seal;
+    size_t                    k;
+
+    for (k = 0; k < sizeof(gcm) / sizeof(gcm[0]); k++) {
+        EVP_CIPHER  *both[2];
+
+        MUST((both[0] = EVP_CIPHER_fetch(ctx, gcm[k], "provider=default")) != NULL);
+        MUST((both[1] = EVP_CIPHER_fetch(ctx, gcm[k], "provider=wattlock")) != NULL);
+
+        for (len = 1; len <= 32; len++) {
+            for (way = 0; way < 3; way++) {
+                Said  each[2];
+
+                turn = (unsigned) (10 * len + way);
+
+                for BOTH(i) {
+                    EVP_CIPHER_CTX  *c = EVP_CIPHER_CTX_new();
+
+                    MUST(c != NULL && EVP_EncryptInit_ex2(c, both[i], key, NULL, NULL) == 1);
+                    MUST(EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_SET_IVLEN, len, NULL) == 1);
+                    each[i] = said(way == 0 ? EVP_EncryptUpdate(c, out, &n, text, sizeof(text))
+                                   : way == 1 ? EVP_EncryptUpdate(c, NULL, &n, text, sizeof(text))
+                                   : EVP_EncryptFinal_ex(c, out, &n));
+                    EVP_CIPHER_CTX_free(c);
+                }
+
+                MUST(each[0].good == each[1].good && each[0].good == (len >= 12));
+            }
+        }
+
+        for (seal = 0; seal < 2; seal++) {
+            for (len = 0; len <= 17; len++) {
+                Said  each[2];
+
+                turn = (unsigned) (1000 + 100 * seal + len);
+
+                for BOTH(i) {
+                    EVP_CIPHER_CTX  *c = EVP_CIPHER_CTX_new();
+
+                    MUST(c != NULL && EVP_CipherInit_ex2(c, both[i], key, text, seal, NULL) == 1);
+                    each[i] = said(EVP_CIPHER_CTX_ctrl(c, EVP_CTRL_AEAD_SET_TAG, len, NULL) == 1);
+                    EVP_CIPHER_CTX_free(c);
+                }
+
+                MUST(each[0].good == each[1].good);
+            }
+        }
+
+        for BOTH(i) EVP_CIPHER_free(both[i]);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -279,6 +388,8 @@ main(int argc, char **argv)
 
     messages();
     refusals();
+    numbers();
+    drawn(ctx);
 
     for (k = 0; k < CIPHERS; k++) {
         for BOTH(i) EVP_CIPHER_free(ciphers[k][i]);
