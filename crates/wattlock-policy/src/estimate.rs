@@ -3,7 +3,7 @@
 //! fault.
 //!
 //! Every belief starts at the calibrated value, moves by an exponentially weighted mean, and is bounded: an outlier
-//! (a preempted thread) counts as at most four times what was expected.
+//! (a preempted thread) counts as little more than what was expected.
 
 use wattlock_core::{Kind, Nanos};
 
@@ -13,9 +13,9 @@ use crate::tuning::Tuning;
 /// Size buckets: one for each power of two up to 32 MiB, and what is larger.
 pub(crate) const BUCKETS: usize = 26;
 
-/// Most times the belief that one observation counts as. A preempted thread is a fault of the machine, which no row of
-/// the lab has.
-const OUTLIER: f32 = 4.0;
+/// Most times the belief that one observation counts as: of a device, and of work on this thread, which is seldom slower
+/// than before but for a preemption, which any engine may meet.
+const OUTLIER: (f32, f32) = (4.0, 1.5);
 
 /// Largest batch whose time is calibrated.
 const BATCH_MOST: usize = 16;
@@ -57,13 +57,15 @@ struct Belief {
     ratio: f32,
     /// Observations, as far as they still matter.
     seen: u8,
+    /// Observations in all, as far as it matters.
+    all: u8,
     /// Whether the line is a calibration; else it is the first observation.
     calibrated: bool,
 }
 
 impl Belief {
     fn new(line: Option<Line>, tuning: &Tuning) -> Belief {
-        Belief { line, ratio: 1.0, seen: tuning.calibrated, calibrated: line.is_some() }
+        Belief { line, ratio: 1.0, seen: tuning.calibrated, all: 0, calibrated: line.is_some() }
     }
 
     #[inline]
@@ -75,16 +77,24 @@ impl Belief {
         self.line.filter(|_| self.calibrated).map(|line| line.value(bytes))
     }
 
-    /// A new belief follows its first observations fast.
-    fn learn(&mut self, bytes: usize, observed: f32, tuning: &Tuning) {
+    /// A new belief follows its first observations fast. `on_thread`: a neighbour on the machine makes such work slower, and
+    /// nothing makes it quicker than it is; so what took less than half of what is believed is believed at once.
+    fn learn(&mut self, bytes: usize, observed: f32, on_thread: bool, tuning: &Tuning) {
         let Some(line) = self.line else {
             // Nobody calibrated: the first observation stands for the bucket, in proportion to nothing but itself.
             self.line = Some(Line { at: observed, slope: 0.0 });
-            self.seen = 1;
+            (self.seen, self.all) = (1, 1);
             return;
         };
         let expected = line.value(bytes).max(1.0);
-        let sample = (observed / expected).clamp(self.ratio / OUTLIER, self.ratio * OUTLIER).clamp(1e-3, 1e3);
+        self.all = self.all.saturating_add(1);
+        let outlier = if on_thread { OUTLIER.1 } else { OUTLIER.0 };
+        let sample = (observed / expected).clamp(1e-3, 1e3).min(self.ratio * outlier);
+        if on_thread && 2.0 * sample < self.ratio {
+            (self.ratio, self.seen) = (sample, 1);
+            return;
+        }
+        let sample = sample.max(self.ratio / outlier);
         self.seen = self.seen.saturating_add(1).min(64);
         let weight = (1.0 / (1.0 + f32::from(self.seen))).max(tuning.settled);
         self.ratio += weight * (sample - self.ratio);
@@ -101,6 +111,65 @@ impl Belief {
 struct Cell {
     ns: Belief,
     nj: Belief,
+    /// Requests that others did, of those that a question named an engine for, and of those done by the table.
+    asked: Turns,
+    tabled: Turns,
+}
+
+/// When an engine that is not chosen is tried again.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Turns {
+    /// Requests that others did since it did the last one.
+    passed: u32,
+    /// When this many have passed, it is asked whether it is due.
+    ask_at: u32,
+    /// Trials since it was last chosen.
+    trials: u8,
+}
+
+impl Turns {
+    /// Requests after which it is asked again: what is believed changes meanwhile, and distrust fades.
+    const ASKED_EVERY: f32 = 1024.0;
+
+    /// Takes note of requests that another engine does. Whether to ask if it is due: not before `every` of them, and then
+    /// not with each.
+    #[inline]
+    pub(crate) fn pass(&mut self, requests: u32, every: u32) -> bool {
+        self.passed = self.passed.saturating_add(requests);
+        self.passed >= self.ask_at.max(every)
+    }
+
+    /// Whether it is due if it is to do one request in so many; if not, it is asked again later.
+    pub(crate) fn is_due(&mut self, one_in: f32) -> bool {
+        if self.passed as f32 >= one_in {
+            return true;
+        }
+        let left = (one_in - self.passed as f32).min(Turns::ASKED_EVERY);
+        self.ask_at = self.passed.saturating_add(left as u32).saturating_add(1);
+        false
+    }
+
+    /// What the requests between two trials are multiplied with: twice as many after each trial in vain, up to so many.
+    pub(crate) fn backoff(&self, most: f32) -> f32 {
+        f32::from(self.trials).exp2().min(most)
+    }
+
+    /// It is tried.
+    pub(crate) fn begin(&mut self) {
+        *self = Turns { trials: self.trials.saturating_add(1), ..Turns::default() };
+    }
+
+    /// Its trial was quicker than believed: the next one follows at once.
+    fn go_on(&mut self) {
+        if self.trials > 0 {
+            self.passed = u32::MAX;
+        }
+    }
+
+    /// It is chosen.
+    pub(crate) fn end(&mut self) {
+        *self = Turns::default();
+    }
 }
 
 /// What a request through a queue costs the thread that submits it.
@@ -146,13 +215,6 @@ pub(crate) struct Candidate {
     full: f32,
     /// Passes that were less than whole, since the last whole one.
     thin: u32,
-    /// Exploration: opportunities to let pass, and how many to let pass after the next loss.
-    pub(crate) skip: u32,
-    pub(crate) backoff: u32,
-    /// What was believed, in nanoseconds, when it was last explored; `None` when that has been judged.
-    pub(crate) explored: Option<f32>,
-    /// When a hopeless belief was last softened.
-    pub(crate) softened: Nanos,
     /// A device that refused is sent one request in `2^restraint` of those it would be best for.
     restraint: f32,
     /// Grows by that share with each request, and is spent.
@@ -164,6 +226,8 @@ impl Candidate {
         let cell = |bucket| Cell {
             ns: Belief::new(Line::new(bucket, |bytes| costs.latency_ns(engine.id, kind, bytes)), tuning),
             nj: Belief::new(Line::new(bucket, |bytes| costs.energy_nj(engine.id, kind, bytes)), tuning),
+            asked: Turns::default(),
+            tabled: Turns::default(),
         };
         let cells: [Cell; BUCKETS] = std::array::from_fn(cell);
         Candidate {
@@ -185,10 +249,6 @@ impl Candidate {
             }),
             full: 1.0,
             thin: 0,
-            skip: 0,
-            backoff: 1,
-            explored: None,
-            softened: 0,
             restraint: 0.0,
             turn: 0.0,
         }
@@ -226,9 +286,9 @@ impl Candidate {
     }
 
     /// Whether a pass that would be of `count` is to be a whole one all the same: what is believed of whole passes must not
-    /// keep itself alive. The dearer they are believed, the longer until one is tried, so that trials cost 2 % at most: one
-    /// that takes `times` as long as two halves wastes `times - 1` of those, and 50 of them pay for it. In truth no pass takes
-    /// longer than two times its halves, so nothing waits longer than that.
+    /// keep itself alive. The dearer they are believed, the longer until one is tried, so that trials cost 1 % at most: one
+    /// that takes `times` as long as two halves wastes `times - 1` of those, and 75 pairs of halves pay for it. In truth no
+    /// pass takes longer than two times its halves, so nothing waits longer than that.
     pub(crate) fn tries_whole(&mut self, count: u32, whole: u32) -> bool {
         if count >= whole {
             self.thin = 0;
@@ -237,7 +297,7 @@ impl Candidate {
         let (whole, half) = (self.fullness(whole as f32), self.fullness(count as f32));
         let times = whole / (2.0 * half).max(f32::MIN_POSITIVE);
         self.thin += 1;
-        let due = self.thin as f32 > (100.0 * (times - 1.0)).clamp(32.0, 100.0);
+        let due = self.thin as f32 > (150.0 * (times - 1.0)).clamp(32.0, 150.0);
         if due {
             self.thin = 0;
         }
@@ -251,6 +311,13 @@ impl Candidate {
     /// The same by calibration only.
     pub(crate) fn calibrated_ns(&self, bytes: usize) -> Option<f32> {
         self.cells[bucket(bytes)].ns.calibrated(bytes)
+    }
+
+    /// What is believed where that rests on more than a few observations; else what was calibrated.
+    pub(crate) fn settled_ns(&self, bytes: usize) -> Option<f32> {
+        let belief = &self.cells[bucket(bytes)].ns;
+        let settled = f32::from(belief.all) * self.tuning.settled >= 1.0;
+        belief.calibrated(bytes).filter(|_| !settled).or_else(|| belief.value(bytes))
     }
 
     /// Whether even requests that met little of our own take longer than calibrated.
@@ -303,24 +370,41 @@ impl Candidate {
 
     /// Learns from one outcome: `service` is its time without holding, `depth` the requests in flight with it.
     pub(crate) fn on_outcome(&mut self, bytes: usize, service: f32, batch: u16, depth: u32, nj: Option<u64>) {
+        let believed = self.ns(bytes);
+        self.learn_from(bytes, service, batch, depth, nj);
+        let cell = &mut self.cells[bucket(bytes)];
+        let now = cell.ns.value(bytes);
+        if believed.zip(now).is_some_and(|(believed, now)| now < (1.0 - self.tuning.improved) * believed) {
+            cell.asked.go_on();
+            cell.tabled.go_on();
+        }
+    }
+
+    fn learn_from(&mut self, bytes: usize, service: f32, batch: u16, depth: u32, nj: Option<u64>) {
         let (on_thread, tuning) = (self.on_thread(), self.tuning);
         let cell = &mut self.cells[bucket(bytes)];
         if let Some(nj) = nj {
             // Joules are kept for a request alone; one that shared a pass paid its share.
             let alone = nj as f32 * f32::from(batch.clamp(1, self.width));
-            cell.nj.learn(bytes, alone, tuning);
+            cell.nj.learn(bytes, alone, on_thread, tuning);
         }
         self.restraint = (self.restraint - tuning.taken).max(0.0);
         let depth = depth.max(1) as f32;
         let Some(alone) = cell.ns.value(bytes) else {
             if depth <= f32::from(self.width) {
-                cell.ns.learn(bytes, service, tuning);
+                cell.ns.learn(bytes, service, on_thread, tuning);
             }
             return;
         };
         if on_thread {
             let calibrated = self.calibrated_passes(f32::from(batch));
             let cell = &mut self.cells[bucket(bytes)];
+            let mut alone = alone;
+            if self.width > 1 && 2.0 * service < alone {
+                // No pass is quicker than that of a request alone.
+                cell.ns.learn(bytes, service, true, tuning);
+                alone = service;
+            }
             if tuning.fullness && self.width > 1 && 2 * batch > self.width {
                 let passes =
                     (service / (alone * calibrated).max(1.0)).clamp(self.full / 4.0, self.full * 4.0);
@@ -332,16 +416,16 @@ impl Candidate {
                     self.full + (passes - self.full) / tuning.full_over
                 };
             } else {
-                cell.ns.learn(bytes, service / calibrated, tuning);
+                cell.ns.learn(bytes, service / calibrated, on_thread, tuning);
             }
         } else if !tuning.shallow || depth <= (self.servers * tuning.shallow_share).max(f32::from(self.width))
         {
-            cell.ns.learn(bytes, service, tuning);
+            cell.ns.learn(bytes, service, on_thread, tuning);
         } else {
             // More waiting than even a single server explains is the work's own length.
             let single = depth / f32::from(self.width);
             if service > alone * single {
-                cell.ns.learn(bytes, service / single, tuning);
+                cell.ns.learn(bytes, service / single, on_thread, tuning);
             }
             if tuning.servers {
                 self.learn_servers(alone, service, depth);
@@ -394,10 +478,14 @@ impl Candidate {
         self.cells[bucket(bytes)].ns.refresh();
     }
 
-    /// Halves the distance of the observed ratio from calibration.
-    pub(crate) fn soften(&mut self, bytes: usize) {
-        let belief = &mut self.cells[bucket(bytes)].ns;
-        belief.ratio = 1.0 + (belief.ratio - 1.0) / 2.0;
+    /// Its turns among the questions about that size.
+    pub(crate) fn asked(&mut self, bytes: usize) -> &mut Turns {
+        &mut self.cells[bucket(bytes)].asked
+    }
+
+    /// The same among requests that are done by the table.
+    pub(crate) fn tabled(&mut self, bytes: usize) -> &mut Turns {
+        &mut self.cells[bucket(bytes)].tabled
     }
 }
 

@@ -95,12 +95,6 @@ tuning! {
         stay,
         /// Experiments. Row: wrong calibration, a device that nobody calibrated, 16 clients: 92 %.
         explore,
-        /// Nothing is tried that calibration does not favour. Row: typical machine, "lanes and device", bulk: 25 %.
-        hope,
-        /// Each lost experiment doubles the opportunities passed over. Row: random machine, seed 2024, 17: 2 %.
-        backoff,
-        /// A belief too bad for an experiment is softened. Row: slow device, 20 times for 300 ms, 1 client: 18 %.
-        soften,
         /// After an experiment the next observations count as if they were the first. Row: slow device, 20 times for
         /// 300 ms, 1 client: 18 %.
         refresh,
@@ -130,14 +124,16 @@ tuning! {
         usual_over: f32 = 32.0,
         /// What a piece's own time on a device counts less for each unit of the time that the job has lasted.
         job_lasts: f32 = 2.0,
-        /// An engine believed to be this many times dearer than the best is not explored.
-        hopeless: f32 = 4.0,
-        /// Nanoseconds after which a hopeless belief is softened.
-        soften_ns: u64 = 250_000_000,
-        /// Most opportunities passed over between two explorations of one engine.
-        backoff_most: u32 = 1024,
-        /// An experiment that lost counts as better if the belief fell by this share.
-        improved: f32 = 0.1,
+        /// Requests of the best engine, in units of its time, that pay for what one request of a trial wastes.
+        paid_by: f32 = 200.0,
+        /// Requests after which an engine on the thread is tried that calibration favours, whatever that costs.
+        favoured: f32 = 160.0,
+        /// A trial that lowered what is believed by this share is followed by the next one at once.
+        improved: f32 = 0.05,
+        /// Requests after which a device is tried that calibration does not favour, however little that costs.
+        unfavoured: f32 = 65_536.0,
+        /// How much rarer trials in vain may make the next ones.
+        backoff: f32 = 8.0,
         /// Least weight of an observation.
         settled: f32 = 1.0 / 32.0,
         /// A calibrated value counts as so many observations. Halved, aca-sds, writes of 1 KiB by 12, loses 4 %;
@@ -151,7 +147,7 @@ tuning! {
         /// How far a refusal raises it at most.
         refused: f32 = 2.0,
         /// The most there is.
-        restraint_most: f32 = 10.0,
+        restraint_most: f32 = 7.0,
         /// Requests over which the mean time of submissions is taken.
         mean_over: f32 = 16.0,
         /// Passes over which a full pass's cost is learned. Halved, random machine, seed 7, 22, loses 4 %.

@@ -258,14 +258,15 @@ fn lanes_that_fail_their_known_answers_are_never_used() {
     assert!(counted(&runtime).iter().all(|(engine, ..)| engine != "lanes"));
 }
 
-/// With the calibrated costs of lanes a request alone never takes a pass: there is nobody to share it.
+/// With the calibrated costs of lanes a request alone takes no pass: there is nobody to share it. (Later what was observed
+/// decides: each of these has a key of its own, which lanes of RSA expand faster.)
 #[test]
 fn one_request_alone_takes_no_pass() {
     let runtime = with_lanes().build().unwrap();
     let lanes = Arc::clone(&runtime.engines()[LANES.index()]);
     for kind in lanes.description().inline.iter() {
         let mut dispatcher = runtime.dispatcher();
-        for mark in 0..300 {
+        for mark in 0..30 {
             assert!(matches!(dispatcher.submit(question(kind, mark)), Submitted::Done(_)), "{}", kind.name());
         }
     }

@@ -69,7 +69,7 @@ enum What {
     /// What each rule and each constant of `adaptive` is worth: one taken out, halved or doubled at a time, and what the
     /// rows of every paper, of emulated cards, random machines, files and nginx lose
     #[command(
-        after_help = "Examples:\n  wattlock lab ablate\n  wattlock lab ablate --only explore,soften --json"
+        after_help = "Examples:\n  wattlock lab ablate\n  wattlock lab ablate --only explore,refresh --json"
     )]
     Ablate(ablate::Command),
     /// A model's parameters: inputs, what was fitted on what, and guesses that no published figure determines

@@ -124,8 +124,8 @@ impl Table {
         each.sum()
     }
 
-    /// Whether a pass would be made for one request alone that by calibration is quicker on an engine that does one at a
-    /// time. What was observed has no say here: one slow moment of the thread must not cost the next request several times
+    /// Whether a pass would be made for one request alone that takes no less than an engine does that does one at a time. Of
+    /// that one a few observations have no say: one slow moment of the thread must not cost the next request several times
     /// its time.
     pub(super) fn is_vain(&self, index: usize, question: &Question<'_>) -> bool {
         let lanes = self.candidates.get(index).filter(|one| one.on_thread() && one.width > 1);
@@ -135,8 +135,8 @@ impl Table {
         let bytes = question.shape.bytes;
         let others =
             self.candidates.iter().filter(|one| one.inline && one.width == 1 && question.is_usable(one));
-        let quickest = others.filter_map(|one| one.calibrated_ns(bytes)).min_by(f32::total_cmp);
-        lanes.calibrated_ns(bytes).zip(quickest).is_some_and(|(pass, one)| one <= pass)
+        let quickest = others.filter_map(|one| one.settled_ns(bytes)).min_by(f32::total_cmp);
+        lanes.ns(bytes).zip(quickest).is_some_and(|(pass, one)| one <= pass)
     }
 
     /// Nanoseconds of one request alone, at least one, and more after a fault.

@@ -25,6 +25,16 @@ pub(super) const fn slot_middle(slot: usize) -> usize {
     (1 << log) + (((2 * quarter + 1) << log) >> 3)
 }
 
+/// What counts of a request inside the call; joules only if they are known of all.
+fn score(one: &Candidate, bytes: usize, objective: Objective, metered: bool) -> Option<f32> {
+    let ns = one.ns(bytes)?;
+    Some(match (objective, one.nj(bytes).filter(|_| metered)) {
+        (Objective::Energy, Some(nj)) => nj,
+        (Objective::Balanced, Some(nj)) => nj * ns,
+        _ => ns,
+    })
+}
+
 impl Table {
     /// Who does one request of that size inside the call, by the table.
     #[inline]
@@ -66,15 +76,9 @@ impl Table {
             usable.filter(move |one| one.width == 1 || !alone)
         };
         let first = inline().next()?;
-        let metered =
-            rules.objective != Objective::Performance && inline().all(|one| one.nj(bytes).is_some());
+        let metered = inline().all(|one| one.nj(bytes).is_some());
         let score = |one: &Candidate| {
-            let ns = one.ns(bytes)?;
-            let score = match (rules.objective, one.nj(bytes).filter(|_| metered)) {
-                (Objective::Energy, Some(nj)) => nj,
-                (Objective::Balanced, Some(nj)) => nj * ns,
-                _ => ns,
-            };
+            let score = score(one, bytes, rules.objective, metered)?;
             Some(if Some(one.id) == incumbent { score * rules.stay } else { score })
         };
         if first.ns(bytes).is_none() {
@@ -82,6 +86,19 @@ impl Table {
         }
         let scored = inline().filter_map(|one| Some((one.id, score(one)?)));
         scored.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(id, _)| id)
+    }
+
+    /// Names an engine in all slots of a size's bucket.
+    pub(super) fn name_in_table(&mut self, bytes: usize, id: EngineId) {
+        let first = 4 * bucket(bytes);
+        self.inline_best[first..first + 4].fill(id);
+    }
+
+    /// What counts of a request of that size on an engine that does one at a time; lower is better.
+    pub(super) fn tabled_score(&self, id: EngineId, bytes: usize, rules: &Rules) -> Option<f32> {
+        let mut inline = self.candidates.iter().filter(|one| one.inline && one.width == 1);
+        let metered = inline.clone().all(|one| one.nj(bytes).is_some());
+        score(inline.find(|one| one.id == id)?, bytes, rules.objective, metered)
     }
 
     /// What one request takes inside the call, at best.

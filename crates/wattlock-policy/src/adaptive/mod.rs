@@ -57,7 +57,7 @@
 //! GPU whose pieces take 5 ms beside a CPU that takes 1 ms for one was never used.)
 //!
 //! `tests/adaptive.rs` holds it within 5 % of the best single engine on 1,200 random machines, most of which nobody
-//! looked at while this was made: the worst 95.4 %, the mean 1.18 times. (`WATTLOCK_MORE_MACHINES=180` tries more.)
+//! looked at while this was made: the worst 98.2 %, the mean 1.18 times. (`WATTLOCK_MORE_MACHINES=180` tries more.)
 //!
 //! *Energy.* Joules of a request alone, divided by `b`. `Balanced` weighs time times joules; `Energy` takes the
 //! fewest joules among engines within 4 times (interactive), 16 times (stream) or any multiple (bulk) of the shortest
@@ -65,17 +65,23 @@
 //!
 //! *Together.* A door gathers requests of a kind and asks about all that are in its hands ([`Ask::count`]): `b` is the
 //! least of those and the width, and nobody else is expected. P is a pass for one, times what a pass more than half full
-//! has been seen to cost beyond that (lanes do RSA in half the time for four). A request alone goes to lanes only where by
-//! calibration a pass is quicker than any engine that does one at a time.
+//! has been seen to cost beyond that (lanes do RSA in half the time for four). A request alone goes to lanes only where a
+//! pass is quicker than any engine that does one at a time, by more than a few observations or by calibration.
 //!
 //! *Stability.* The engine last chosen for a size bucket is left only for one that looks `margin` (4 %) better, so
 //! noise below the margin changes nothing and staying costs no more than the margin.
 //!
-//! *Exploration.* At most one request in `explore_every` (128) per kind, and only for an engine that calibration says
-//! should win here, or that nobody calibrated; never while its estimate is more than 4 times the best. Each loss
-//! doubles the number of opportunities passed over, up to 1024. So an engine that keeps losing gets about
-//! `log2(n / 128)` of the first n requests and at the very most n / 128 of them. A belief too bad for exploration is
-//! softened by half towards calibration every 250 ms until it is not.
+//! *Trials.* No belief keeps itself alive: an engine that is not chosen for a size is tried after `explore_every` (128)
+//! requests of that size at the earliest, and after so many that a trial costs half a per cent: one that is believed to
+//! take `t` times as long as the best wastes `t - 1`, and 200 requests pay for one. An engine on this thread that
+//! calibration favours is tried after 160 at the latest, whatever its trials show: what makes it slow is a neighbour on
+//! the machine, and a neighbour leaves. (One that is k times slower than calibrated for good costs `(k - 1) / 160`, and
+//! wants a new calibration.) Trials in vain of the others become rarer, up to eight times; a device that calibration does
+//! not favour is tried once in 65,536. A trial that shows less than was believed is followed by the next one at once. Work on
+//! the thread that took less than half of what was believed is believed at once, because nothing makes it quicker than it
+//! is, and what took longer counts as at most one and a half times. Requests that are done by the table are tried in the
+//! same way, counted by those that are timed. (`tests.rs`: bursts of any length and strength, sizes in turns, wrong
+//! calibrations.)
 //!
 //! *Faults.* A failure multiplies an engine's cost by 9, the next ones by 17, 33 and so on, and half of that is
 //! forgiven every 100 ms.
@@ -88,7 +94,7 @@
 //!
 //! *Files.* `question`: what one decision looks at, and how ways of doing the work compare. `table`: all that is known of
 //! one kind, and the choice. `inline`: who does a request inside the call. `costs`: the formulas above. `beside`: lanes and
-//! this thread beside devices. `explore`: experiments.
+//! this thread beside devices. `explore`: trials.
 
 mod beside;
 mod costs;

@@ -19,8 +19,6 @@ pub(super) struct Table {
     pub(super) inline_best: [EngineId; SLOTS],
     /// Candidate last chosen, by size bucket.
     favourite: [u8; BUCKETS],
-    /// Requests asked about.
-    pub(super) asked: u32,
     last: Option<Nanos>,
     /// When the present job began.
     pub(super) job_since: Option<Nanos>,
@@ -37,7 +35,6 @@ impl Table {
             candidates,
             inline_best: [EngineId(u8::MAX); SLOTS],
             favourite: [u8::MAX; BUCKETS],
-            asked: 0,
             last: None,
             job_since: None,
         };
@@ -51,18 +48,14 @@ impl Table {
             self.candidates.iter_mut().for_each(Candidate::on_ask);
         }
         let best = self.cheapest(question, Evidence::Live)?;
-        let before = self.asked;
-        self.asked = before.wrapping_add(self.share(best, question));
-        let every = question.rules.explore_every;
-        let due = every > 0 && before / every != self.asked / every;
-        let tried = if due { self.experiment(best, question) } else { None };
+        let tried = self.experiment(best, question);
         if tried.is_none() {
             self.favourite[bucket(question.shape.bytes)] = best as u8;
         }
         let chosen = tried.unwrap_or(best);
         let mut count = self.share(chosen, question);
         let whole = self.whole_pass(chosen, question);
-        if every > 0 && self.candidates[chosen].tries_whole(count, whole) {
+        if question.rules.explore_every > 0 && self.candidates[chosen].tries_whole(count, whole) {
             count = whole;
         }
         let candidate = &mut self.candidates[chosen];
@@ -77,7 +70,7 @@ impl Table {
 
     /// How many of those in hand an engine is given at once: a pass; one on a device, or where there is one, because with
     /// each the weather changes; else all, for an engine that is quickest with so many in hand is so with fewer.
-    fn share(&self, index: usize, question: &Question<'_>) -> u32 {
+    pub(super) fn share(&self, index: usize, question: &Question<'_>) -> u32 {
         let candidate = &self.candidates[index];
         match candidate.on_thread() && candidate.width > 1 {
             true => self.pass(candidate, question),
@@ -169,6 +162,7 @@ impl Table {
         }
         if candidate.inline && candidate.width == 1 {
             self.settle_bucket(bytes, rules);
+            self.try_in_table(bytes, rules);
         }
     }
 }

@@ -226,9 +226,8 @@ fn a_bad_belief_about_passes_is_tried_again() {
     let mut adaptive = Adaptive::new(lanes(), &Settings::default());
     (0..300).for_each(|_| pass(&mut adaptive, 4, 2_400_000));
     assert_eq!(together(&mut adaptive, 2), (1, 2));
-    let every = Settings::default().adaptive_explore_every;
-    let tried = (0..every / 2).filter(|_| together(&mut adaptive, 2).0 == 2).count();
-    assert_eq!(tried, 1, "one request in so many may be an experiment");
+    let tried = (0..200).filter(|_| together(&mut adaptive, 2).0 == 2).count();
+    assert_eq!(tried, 1, "one in so many may be a trial");
 }
 
 /// Passes of the eight in hand, each observed as it was asked for; `slow` says how many times as long a whole one takes.
@@ -237,7 +236,10 @@ fn passes(adaptive: &mut Adaptive, count: usize, times: [u64; 2], slow: u64) -> 
     let (mut wholes, mut spent, mut best) = (0, 0.0, 0.0);
     for _ in 0..count {
         let (engine, together) = together(adaptive, 8);
-        assert_eq!(engine, 2);
+        if engine == 1 {
+            // A trial of what does one at a time.
+            continue;
+        }
         let ns = times[usize::from(together > 4)] * if together > 4 { slow } else { 1 };
         (wholes, spent) = (wholes + usize::from(together > 4), spent + ns as f64);
         best += (2 * times[0]).min(times[1]) as f64 * together as f64 / 8.0;
@@ -257,7 +259,7 @@ fn whole_passes_that_were_slow_for_a_while_are_whole_again() {
                 passes(&mut adaptive, burst, times, slow);
                 passes(&mut adaptive, 200, times, 1);
                 let (wholes, _) = passes(&mut adaptive, 100, times, 1);
-                assert_eq!(wholes, 100, "{burst} passes {slow} times as slow");
+                assert!(wholes >= 99, "{burst} passes {slow} times as slow");
             }
         }
     }
@@ -359,4 +361,194 @@ fn beside_a_device_lanes_take_passes_and_the_device_one_at_a_time() {
     machine.costs.set(device, Kind::Sha256, vec![(0, 1_000.0, None)]);
     let mut adaptive = Adaptive::new(machine, &Settings::default());
     assert_eq!(together(&mut adaptive, 12), (0, 1), "a device that takes no time");
+}
+
+/// How often somebody is asked and what happens then: the best and the worse engine's true nanoseconds for what is in hand.
+#[derive(Debug, Clone, Copy)]
+struct Duel {
+    /// Requests in hand; 0 for one by the table.
+    count: u32,
+    bytes: usize,
+    lanes: bool,
+    /// True nanoseconds of an engine with so many in hand.
+    ns: [f64; 2],
+}
+
+/// Questions on a clock of their own; `slow` says how many times as long each engine takes. Returns how many went to each,
+/// and what all took beyond the best.
+fn duel(
+    adaptive: &mut Adaptive,
+    duel: &Duel,
+    now: &mut Nanos,
+    passes: usize,
+    mut slow: impl FnMut(usize, usize) -> f64,
+) -> ([usize; 2], f64) {
+    let class = LatencyClass::Interactive;
+    let shape = Shape { kind: Kind::Sha256, bytes: duel.bytes, class, messages: 1 };
+    let (mut by, mut spent) = ([0, 0], 0.0);
+    for pass in 0..passes {
+        let ask = match duel.count {
+            0 => Ask::inline(shape),
+            count => Ask { count, ..Ask::one(shape) },
+        };
+        let choice = adaptive.choose(&ask, &weather(), *now);
+        let one = usize::from(choice.engine.0) - 1;
+        let ns = duel.ns[one] * slow(one, pass);
+        let lanes = one == 1 && duel.lanes;
+        let done = if lanes { choice.count } else { duel.count.max(1) };
+        let outcome = Outcome {
+            engine: choice.engine,
+            latency_ns: if lanes { ns } else { ns / f64::from(done) } as Nanos,
+            held_ns: 0,
+            batch: if lanes { done as u16 } else { 1 },
+            depth: 1,
+            energy_nj: None,
+            failed: false,
+        };
+        *now += ns as Nanos;
+        adaptive.observe(&shape, &outcome, *now);
+        by[one] += 1;
+        spent += ns;
+    }
+    (by, spent / (passes as f64 * duel.ns[0].min(duel.ns[1])) - 1.0)
+}
+
+/// Engines 1 and 2: two that do one at a time, or lanes of eight as the second.
+fn duels() -> Vec<(Machine, Duel)> {
+    let two = |first, second| calibrated(&[(1, first, 1.0), (2, second, 1.0)], Objective::Performance);
+    let mut all = vec![];
+    for times in [1.1, 1.5, 3.0, 20.0] {
+        for count in [0, 1, 6] {
+            let each = f64::from(count.max(1));
+            for (one, other) in [(1000.0, 1000.0 * times), (1000.0 * times, 1000.0)] {
+                let mut machine = two(one, other);
+                let second = &mut machine.engines[2];
+                (second.class, second.inline) = (EngineClass::Software, second.queued);
+                machine.engines.remove(0);
+                all.push((machine, Duel { count, bytes: 100, lanes: false, ns: [one * each, other * each] }));
+            }
+        }
+    }
+    for (count, single, pass) in
+        [(8, 600_000.0, 640_000.0), (3, 400_000.0, 640_000.0), (1, 400_000.0, 640_000.0)]
+    {
+        let mut machine = lanes();
+        machine.costs.set(EngineId(1), Kind::Sha256, vec![(0, single, None)]);
+        machine.costs.set(EngineId(2), Kind::Sha256, vec![(0, pass, None)]);
+        all.push((machine, Duel { count, bytes: 100, lanes: true, ns: [single * f64::from(count), pass] }));
+    }
+    all
+}
+
+#[test]
+fn after_any_burst_the_choice_is_the_best_again_within_200_passes() {
+    for (machine, case) in duels() {
+        let best = usize::from(case.ns[1] < case.ns[0]);
+        for hit in [[true, false], [false, true], [true, true]] {
+            for slow in [2.0, 4.0, 50.0, 1000.0] {
+                for burst in [1, 2, 3, 10, 100, 1000, 10_000] {
+                    let mut adaptive = Adaptive::new(machine.clone(), &Settings::default());
+                    let mut now = 0;
+                    duel(&mut adaptive, &case, &mut now, 300, |_, _| 1.0);
+                    duel(&mut adaptive, &case, &mut now, burst, |one, _| if hit[one] { slow } else { 1.0 });
+                    duel(&mut adaptive, &case, &mut now, 200, |_, _| 1.0);
+                    let (by, _) = duel(&mut adaptive, &case, &mut now, 1000, |_, _| 1.0);
+                    assert!(by[best] >= 990, "{case:?}, {hit:?} {slow} times as slow for {burst}: {by:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn trials_cost_less_than_2_percent() {
+    for (machine, case) in duels() {
+        let mut adaptive = Adaptive::new(machine, &Settings::default());
+        let (by, regret) = duel(&mut adaptive, &case, &mut 0, 100_000, |_, _| 1.0);
+        assert!(by[0] > 0 && by[1] > 0, "{case:?}: {by:?}: what is not chosen is tried");
+        assert!(regret < 0.02, "{case:?}: {by:?}, regret {regret}");
+    }
+}
+
+#[test]
+fn an_engine_that_is_dearer_for_good_is_tried_at_a_bounded_price() {
+    for (machine, case) in duels() {
+        for dearer in [1.2, 1.6, 2.0, 3.0, 4.0] {
+            let best = usize::from(case.ns[1] < case.ns[0]);
+            let mut ns = case.ns;
+            ns[best] *= dearer;
+            let case = Duel { ns, ..case };
+            let mut adaptive = Adaptive::new(machine.clone(), &Settings::default());
+            let (by, regret) = duel(&mut adaptive, &case, &mut 0, 50_000, |_, _| 1.0);
+            assert!(regret < 0.02, "{case:?}, {dearer} times as dear for good: {by:?}, regret {regret}");
+        }
+    }
+}
+
+#[test]
+fn outliers_now_and_then_cost_less_than_2_percent() {
+    for (machine, case) in duels() {
+        // One pass in twenty takes five times as long, whoever does it.
+        let (mut state, mut spent) = (1_u64, 0.0);
+        let mut adaptive = Adaptive::new(machine, &Settings::default());
+        let slow = |_, _| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let slow = if (state >> 33) % 20 == 0 { 5.0 } else { 1.0 };
+            spent += slow;
+            slow
+        };
+        let (by, regret) = duel(&mut adaptive, &case, &mut 0, 20_000, slow);
+        let usual = spent / 20_000.0;
+        let regret = (regret + 1.0) / usual - 1.0;
+        assert!(regret < 0.02, "{case:?}: {by:?}, regret {regret}");
+    }
+}
+
+#[test]
+fn sizes_that_alternate_are_tried_alike() {
+    let two = calibrated(&[(1, 1000.0, 1.0), (2, 1500.0, 1.0)], Objective::Performance);
+    let mut machine = two;
+    let second = &mut machine.engines[2];
+    (second.class, second.inline) = (EngineClass::Software, second.queued);
+    machine.engines.remove(0);
+    for count in [0, 1, 6] {
+        let mut adaptive = Adaptive::new(machine.clone(), &Settings::default());
+        let mut now = 0;
+        let case = |bytes| Duel { count, bytes, lanes: false, ns: [1000.0, 1500.0] };
+        for slow in [50.0, 1.0] {
+            for _ in 0..400 {
+                for bytes in [100, 1000] {
+                    duel(
+                        &mut adaptive,
+                        &case(bytes),
+                        &mut now,
+                        1,
+                        |one, _| if one == 0 { slow } else { 1.0 },
+                    );
+                }
+            }
+        }
+        for bytes in [100, 1000] {
+            let (by, _) = duel(&mut adaptive, &case(bytes), &mut now, 100, |_, _| 1.0);
+            assert!(by[0] >= 98, "{count} in hand, {bytes} bytes: {by:?}");
+        }
+    }
+}
+
+#[test]
+fn a_calibration_that_was_slow_is_found_out() {
+    for (machine, case) in duels() {
+        let best = usize::from(case.ns[1] < case.ns[0]);
+        for wrong in [1.5, 3.0, 10.0, 30.0] {
+            // A neighbour slowed the best engine while the machine was calibrated.
+            let mut machine = machine.clone();
+            let id = EngineId(best as u8 + 1);
+            let ns = machine.costs.latency_ns(id, Kind::Sha256, 100).unwrap();
+            machine.costs.set(id, Kind::Sha256, vec![(0, ns * wrong, None)]);
+            let mut adaptive = Adaptive::new(machine, &Settings::default());
+            duel(&mut adaptive, &case, &mut 0, 10_000, |_, _| 1.0);
+            let (by, _) = duel(&mut adaptive, &case, &mut 0, 1000, |_, _| 1.0);
+            assert!(by[best] >= 990, "{case:?}, {wrong} times as slow when calibrated: {by:?}");
+        }
+    }
 }

@@ -18,6 +18,9 @@ use crate::telemetry::Counter;
 const FEW: usize = 4;
 /// Bytes of a few requests together that are little work: lanes would take longer than one after the other.
 const LITTLE: usize = 2048;
+/// Of pairs of kinds that an engine does in one call, one in so many is done apart, on average: what each takes is known
+/// from those only.
+const APART_ONE_IN: u32 = 64;
 
 impl Dispatcher {
     /// Does all of these requests, which are one operation to a policy, and returns when all are done, each with its
@@ -75,6 +78,10 @@ impl Dispatcher {
                     let (first, rest) = items[at..].split_at_mut(end - at);
                     match second {
                         0 => _ = self.do_together(choice.engine, first),
+                        _ if self.draw(APART_ONE_IN) == 0 => {
+                            self.do_together(choice.engine, first);
+                            self.do_together(choice.engine, &mut rest[..second]);
+                        }
                         _ => self.do_both(choice.engine, first, &mut rest[..second]),
                     }
                     end += second;
@@ -135,7 +142,7 @@ impl Dispatcher {
     }
 
     /// Has a CPU engine do requests of two kinds in one call. What of its time went to which kind nobody can say, so the
-    /// policy learns nothing of it.
+    /// policy learns from those that are done apart ([`APART_ONE_IN`]).
     fn do_both<'a>(&mut self, id: EngineId, first: &mut [Item<'a>], second: &mut [Item<'a>]) {
         let kinds = [&*first, &*second].map(|items| items[0].request.kind);
         let valid = first.iter().all(|item| item.request.validate().is_ok());

@@ -11,8 +11,9 @@ use super::Dispatcher;
 use crate::health::Reason;
 use crate::telemetry::{Counter, EngineCounter};
 
-/// One inline request in this many is timed, for telemetry and for the policy. Reading the clock twice costs about as
-/// much as everything else on the inline path together.
+/// One inline request in this many is timed on average, for telemetry and for the policy. Reading the clock twice costs
+/// about as much as everything else on the inline path together. Which ones is drawn: a count would fall into step with
+/// requests that come in turns, and of some nothing would ever be learned.
 const TIMED_ONE_IN: u32 = 64;
 
 impl Dispatcher {
@@ -33,9 +34,9 @@ impl Dispatcher {
         }
         let shape = request.shape();
         let chosen = self.policy.choose(&Ask::inline(shape), &self.weather, self.now).engine;
-        self.ticks = self.ticks.wrapping_add(1);
+        self.until_timed = self.until_timed.saturating_sub(1);
         let Some(station) = self.stations.get(chosen.index()) else { return Err(Error::Unsupported) };
-        if !station.works_inside(shape.kind) || self.ticks.is_multiple_of(TIMED_ONE_IN) {
+        if !station.works_inside(shape.kind) || self.until_timed == 0 {
             return self.run_with_care(chosen, &shape, request);
         }
         match station.engine.execute(request) {
@@ -55,6 +56,7 @@ impl Dispatcher {
         shape: &Shape,
         request: &mut Request<'_>,
     ) -> Result<usize, Error> {
+        self.until_timed = TIMED_ONE_IN / 2 + self.draw(TIMED_ONE_IN);
         if !self.prove_inline(chosen, shape.kind) {
             let reason = self.why_not_inside(chosen, shape.kind);
             return self.fall_back(chosen, reason, request);

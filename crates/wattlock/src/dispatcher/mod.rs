@@ -86,8 +86,9 @@ pub struct Dispatcher {
     plan: Arc<Plan>,
     /// This thread's number, if it has one.
     thread: Option<u16>,
-    ticks: u32,
-    /// State of the generator that picks which results are checked.
+    /// Requests inside the call until one is timed.
+    until_timed: u32,
+    /// State of the generator that picks which results are checked, and which requests are timed.
     checks: u64,
     now: Nanos,
     /// No entry's time is up before this.
@@ -122,7 +123,7 @@ impl Dispatcher {
             generation: fork::generation(),
             plan,
             thread,
-            ticks: 0,
+            until_timed: 0,
             checks: 0,
             now: runtime.clock().now(),
             next_expiry: Nanos::MAX,

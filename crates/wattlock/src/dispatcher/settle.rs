@@ -119,8 +119,13 @@ impl Dispatcher {
     /// counting would fall into step with whatever comes in turns: a record's cipher always, its MAC never.
     fn sampled(&mut self) -> bool {
         let one_in = self.runtime.verify_one_in();
+        one_in > 0 && self.draw(one_in) == 0
+    }
+
+    /// A number below `most`, pseudo-random.
+    pub(super) fn draw(&mut self, most: u32) -> u32 {
         self.step_checks();
-        one_in > 0 && ((self.checks >> 32) * u64::from(one_in)) >> 32 == 0
+        (((self.checks >> 32) * u64::from(most)) >> 32) as u32
     }
 
     fn step_checks(&mut self) {
