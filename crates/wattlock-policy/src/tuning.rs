@@ -130,7 +130,7 @@ tuning! {
         favoured: f32 = 160.0,
         /// A trial that lowered what is believed by this share is followed by the next one at once.
         improved: f32 = 0.05,
-        /// Requests after which a device is tried that calibration does not favour, however little that costs.
+        /// Requests after which a device, or this thread beside one, is tried that calibration does not favour.
         unfavoured: f32 = 65_536.0,
         /// How much rarer trials in vain may make the next ones.
         backoff: f32 = 8.0,

@@ -7,10 +7,11 @@ use super::table::Table;
 struct Trial {
     /// What an engine is believed to take, in units of what the best one takes.
     live: f32,
-    /// Whether calibration says that it should win.
-    favoured: bool,
-    /// Whether its work occupies this thread.
+    /// Whether calibration says that it should win; `None` if nobody calibrated.
+    favoured: Option<bool>,
+    /// Whether its work occupies this thread, and whether that is not so of the best one's, or the other way round.
     on_thread: bool,
+    across: bool,
     /// By how much trials in vain have made the next ones rarer.
     backoff: f32,
 }
@@ -19,13 +20,14 @@ impl Trial {
     /// One request in how many is a trial. One that takes `live` times as long wastes `live - 1`, and `paid_by` of the best
     /// one's pay for it. An engine on this thread that calibration favours does not wait for that long: what made it slow was
     /// a neighbour on the machine, as a rule, and is over, and no kernel is several times slower than its calibration for
-    /// good. A device that calibration does not favour costs a call and a place in a queue; it waits longest.
+    /// good. What calibration does not favour waits longest where a device is compared with this thread: the one costs a call
+    /// and a place in a queue, the other keeps the device idle meanwhile.
     fn one_in(&self, rules: &Rules) -> f32 {
         let (tuning, every) = (rules.tuning, rules.explore_every as f32);
         let paid = tuning.paid_by * (self.live - 1.0);
-        match (self.on_thread, self.favoured) {
-            (true, true) => paid.min(tuning.favoured).max(every),
-            (false, false) => paid.max(tuning.unfavoured).max(every),
+        match self.favoured {
+            Some(true) if self.on_thread => paid.min(tuning.favoured).max(every),
+            Some(false) if self.across => paid.max(tuning.unfavoured).max(every),
             _ => paid.max(every * self.backoff),
         }
     }
@@ -70,7 +72,7 @@ impl Table {
         let scoring = Scoring::new(&[Some(live), Some(least)], question);
         let times = |way| Some(scoring.of(&way, across)? / scoring.of(&least, across)?);
         let calibrated = |one| self.way(one, question, Evidence::Calibrated).and_then(times);
-        let favoured = calibrated(one).is_some_and(|times| {
+        let favoured = calibrated(one).map(|times| {
             // On this thread both may take longer, or less long, than calibrated.
             let best = calibrated(best).filter(|_| one.on_thread());
             times < best.map_or(1.0, |best| best.max(1.0))
@@ -79,7 +81,7 @@ impl Table {
         let Some(live) = times(live) else { return false };
         let turns = self.candidates[index].asked(question.shape.bytes);
         let backoff = turns.backoff(question.rules.tuning.backoff);
-        let trial = Trial { live, favoured, on_thread, backoff };
+        let trial = Trial { live, favoured, on_thread, across, backoff };
         turns.is_due(trial.one_in(question.rules) * requests as f32)
     }
 
@@ -105,8 +107,8 @@ impl Table {
             let (id, calibrated) = (one.id, one.calibrated_ns(bytes));
             let backoff = one.tabled(bytes).backoff(rules.tuning.backoff);
             let live = self.tabled_score(id, bytes, rules).map_or(0.0, |score| score / least);
-            let favoured = calibrated.is_some_and(|one| one < least_calibrated);
-            let trial = Trial { live, favoured, on_thread: true, backoff };
+            let favoured = calibrated.map(|one| one < least_calibrated);
+            let trial = Trial { live, favoured, on_thread: true, across: false, backoff };
             let one = &mut self.candidates[index];
             if one.tabled(bytes).is_due(trial.one_in(rules)) {
                 one.tabled(bytes).begin();
