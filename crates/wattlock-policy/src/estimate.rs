@@ -370,10 +370,10 @@ impl Candidate {
 
     /// Learns from one outcome: `service` is its time without holding, `depth` the requests in flight with it.
     pub(crate) fn on_outcome(&mut self, bytes: usize, service: f32, batch: u16, depth: u32, nj: Option<u64>) {
-        let believed = self.ns(bytes);
+        let (believed, on_thread) = (self.ns(bytes), self.on_thread());
         self.learn_from(bytes, service, batch, depth, nj);
         let cell = &mut self.cells[bucket(bytes)];
-        let now = cell.ns.value(bytes);
+        let now = cell.ns.value(bytes).filter(|_| on_thread);
         if believed.zip(now).is_some_and(|(believed, now)| now < (1.0 - self.tuning.improved) * believed) {
             cell.asked.go_on();
             cell.tabled.go_on();

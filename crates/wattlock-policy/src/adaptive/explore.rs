@@ -25,10 +25,11 @@ impl Trial {
     fn one_in(&self, rules: &Rules) -> f32 {
         let (tuning, every) = (rules.tuning, rules.explore_every as f32);
         let paid = tuning.paid_by * (self.live - 1.0);
+        let backoff = if self.across { self.backoff.max(tuning.across_backoff) } else { self.backoff };
         match self.favoured {
             Some(true) if self.on_thread => paid.min(tuning.favoured).max(every),
             Some(false) if self.across => paid.max(tuning.unfavoured).max(every),
-            _ => paid.max(every * self.backoff),
+            _ => paid.max(every * backoff),
         }
     }
 }
