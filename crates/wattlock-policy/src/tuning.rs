@@ -135,8 +135,8 @@ tuning! {
         /// How much rarer trials in vain may make the next ones.
         backoff: f32 = 8.0,
         /// How much rarer they are from the start between a device and this thread: all threads try at the same time. Row:
-        /// eeca, `blocks_in_hand=1`: 9 %.
-        across_backoff: f32 = 4.0,
+        /// eeca, `blocks_in_hand=1`: 7 %.
+        across_backoff: f32 = 2.0,
         /// Least weight of an observation.
         settled: f32 = 1.0 / 32.0,
         /// A calibrated value counts as so many observations. Halved, aca-sds, writes of 1 KiB by 12, loses 4 %;

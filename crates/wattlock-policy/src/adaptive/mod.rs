@@ -77,7 +77,7 @@
 //! calibration favours is tried after 160 at the latest, whatever its trials show: what makes it slow is a neighbour on
 //! the machine, and a neighbour leaves. (One that is k times slower than calibrated for good costs `(k - 1) / 160`, and
 //! wants a new calibration.) Trials in vain of the others become rarer, up to eight times (between a device and this
-//! thread four times from the start, because all threads try at the same time); a device that calibration does
+//! thread two times from the start, because all threads try at the same time); a device that calibration does
 //! not favour, and this thread beside a device if it does not favour that, is tried once in 65,536. A trial that shows less than was believed is followed by the next one at once. Work on
 //! the thread that took less than half of what was believed is believed at once, because nothing makes it quicker than it
 //! is, and what took longer counts as at most one and a half times. Requests that are done by the table are tried in the
