@@ -14,7 +14,10 @@ fn keys_as_objects_work_with_the_ciphers_that_are_preferred() {
     let host = Host::new();
     let config = String::from_utf8(host.read("with.cnf")).unwrap();
     // On any machine, whether it is faster there or not.
-    host.write("with.cnf", format!("{config}[wattlock_section]\nalgorithms = ctr,cbc,gcm,ec,rsa\n").as_bytes());
+    host.write(
+        "with.cnf",
+        format!("{config}[wattlock_section]\nalgorithms = ctr,cbc,gcm,ec,rsa\n").as_bytes(),
+    );
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/skey.c");
     for flags in [&["-O1"][..], &["-O1", "-fsanitize=address"]] {
         let built = Command::new("cc")
