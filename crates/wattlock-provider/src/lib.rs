@@ -10,7 +10,7 @@
 //! - [`provider`]: one loaded instance: settings, runtime, child context; what it offers.
 //! - [`seat`]: a thread's way into the runtime, and operations inside an `ASYNC_JOB`.
 //! - [`child`]: public EVP calls with `provider!=wattlock`, for everything that is not accelerated.
-//! - [`cipher`], [`rsa`], [`ec`], [`x25519`], [`kdf`]: the entries.
+//! - [`cipher`], `skey`, [`rsa`], [`ec`], [`x25519`], [`kdf`]: the entries.
 //! - [`table`]: what applications call that poll by themselves.
 //! - [`params`], [`error`], [`sys`]: OpenSSL's parameter lists, error queue and declarations.
 //!
@@ -39,6 +39,7 @@ pub mod provider;
 pub mod rsa;
 pub mod seat;
 pub mod settings;
+mod skey;
 mod spread;
 mod status;
 pub mod sys;

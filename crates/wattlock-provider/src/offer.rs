@@ -16,6 +16,7 @@ use crate::ec;
 use crate::kdf;
 use crate::rsa;
 use crate::settings::{GROUPS, Settings};
+use crate::skey;
 use crate::sys::{OSSL_ALGORITHM, OSSL_DISPATCH, id};
 use crate::x25519;
 
@@ -70,7 +71,9 @@ impl Offer {
             }
         }
         let mut tables: Vec<(c_int, Vec<OSSL_ALGORITHM>)> = Vec::new();
-        for algorithm in everything().filter(|algorithm| on.contains(&algorithm.group)) {
+        let ciphers = cipher::ALGORITHMS.iter().any(|cipher| on.contains(&cipher.group));
+        let is_on = |group| if group == skey::GROUP { ciphers } else { on.contains(&group) };
+        for algorithm in everything().filter(|algorithm| is_on(algorithm.group)) {
             let entry = OSSL_ALGORITHM {
                 names: algorithm.names.as_ptr(),
                 properties: PROPERTIES.as_ptr(),
@@ -120,8 +123,14 @@ impl Offer {
 }
 
 fn everything() -> impl Iterator<Item = &'static Algorithm> {
-    let lists: [&'static [Algorithm]; 5] =
-        [cipher::ALGORITHMS, rsa::ALGORITHMS, ec::ALGORITHMS, x25519::ALGORITHMS, kdf::ALGORITHMS];
+    let lists: [&'static [Algorithm]; 6] = [
+        cipher::ALGORITHMS,
+        skey::ALGORITHMS,
+        rsa::ALGORITHMS,
+        ec::ALGORITHMS,
+        x25519::ALGORITHMS,
+        kdf::ALGORITHMS,
+    ];
     lists.into_iter().flatten()
 }
 

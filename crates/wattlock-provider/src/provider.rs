@@ -20,7 +20,7 @@ use crate::error::{Reason, entry, raise_with};
 use crate::offer::Offer;
 use crate::params::{Answers, END, Table, describe};
 use crate::seat::Life;
-use crate::settings::{KEYS, Settings};
+use crate::settings::{KEYS, Settings, Verify};
 use crate::sys::{
     OSSL_ALGORITHM, OSSL_CALLBACK, OSSL_CORE_HANDLE, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER,
     PARAM_OCTETS_PTR, PARAM_UTF8_PTR, ThreadStop, UNMODIFIED, id,
@@ -209,6 +209,7 @@ fn builder(settings: &Settings, engines: Vec<Arc<dyn Engine>>, process: &Process
         .policy(&settings.policy, settings.thresholds.clone())
         .objective(settings.objective)
         .give_up_after_ns(settings.give_up.as_nanos() as u64)
+        .verify_signatures(settings.verify == Verify::Signatures)
         .telemetry(settings.telemetry)
         .program(&format!("{} (openssl)", process.name));
     // Quotas of cores are in files that a filter may not let us see.

@@ -38,6 +38,8 @@ pub struct Settings {
     pub hold: Option<Duration>,
     /// How long an engine may take before the CPU does the request instead.
     pub give_up: Duration,
+    /// Which results are verified.
+    pub verify: Verify,
     /// Threads that compress large responses on other cores; by default as many as there are cores. 0: none.
     pub cores: Option<usize>,
     /// Whether counters are published for `wattlock status`.
@@ -56,6 +58,15 @@ pub enum Pause {
     Always,
 }
 
+/// Which results are verified before they leave. RSA's always are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Those of accelerators: ECDSA signatures all, others by sample.
+    Accelerators,
+    /// Those, and every ECDSA signature that a CPU engine makes.
+    Signatures,
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
@@ -69,6 +80,7 @@ impl Default for Settings {
             poll: "adaptive".to_owned(),
             hold: None,
             give_up: Duration::from_millis(200),
+            verify: Verify::Accelerators,
             cores: None,
             telemetry: true,
         }
@@ -104,6 +116,10 @@ pub const KEYS: &[(&std::ffi::CStr, &str)] = &[
     (
         c"give-up-ms",
         "milliseconds an engine may take before the CPU does its request, 1 to 60000; 200 by default",
+    ),
+    (
+        c"verify",
+        "accelerators (default): their ECDSA signatures are verified before they leave; signatures: those of CPU engines, too, which costs a verification each",
     ),
     (
         c"cores",
@@ -212,6 +228,13 @@ impl Settings {
             }
             "hold-us" => self.hold = Some(Duration::from_micros(number(key, value, 0..=10_000)?)),
             "give-up-ms" => self.give_up = Duration::from_millis(number(key, value, 1..=60_000)?),
+            "verify" => {
+                self.verify = match value {
+                    "accelerators" => Verify::Accelerators,
+                    "signatures" => Verify::Signatures,
+                    _ => return Err(nonsense(key, value, "accelerators or signatures")),
+                }
+            }
             "cores" => self.cores = Some(number(key, value, 0..=256)? as usize),
             "telemetry" => {
                 self.telemetry = match value {
@@ -249,6 +272,7 @@ mod tests {
             "heuristic",
             "50",
             "10",
+            "signatures",
             "0",
             "no",
         ];
@@ -270,6 +294,7 @@ mod tests {
         assert!(told("poll", "sometimes").contains("heuristic"));
         assert!(told("hold-us", "10001").contains("0 to 10000"));
         assert!(told("hold-us", "soon").contains("whole number"));
+        assert!(told("verify", "all").contains("accelerators or signatures"));
         assert!(told("cores", "257").contains("0 to 256"));
         assert!(told("give-up-ms", "0").contains("1 to 60000"));
         assert!(told("engines", " , ").contains("at least one"));

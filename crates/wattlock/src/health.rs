@@ -138,6 +138,11 @@ impl Health {
         *set = set.with(kind);
     }
 
+    /// A kind that passed has to be tested again.
+    pub(crate) fn doubt(&mut self, kind: Kind) {
+        self.passed = self.passed.without(kind);
+    }
+
     /// A test came to nothing because the engine failed meanwhile; the kind may be tested again.
     pub(crate) fn test_aborted(&mut self, kind: Kind) {
         self.testing = self.testing.without(kind);

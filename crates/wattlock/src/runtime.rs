@@ -61,6 +61,7 @@ pub struct Builder {
     cores: Option<usize>,
     give_up_after_ns: Nanos,
     verify_one_in: u32,
+    verify_signatures: bool,
     meter: Option<Meter>,
 }
 
@@ -81,6 +82,7 @@ impl Default for Builder {
             cores: None,
             give_up_after_ns: 200_000_000,
             verify_one_in: 64,
+            verify_signatures: false,
             meter: None,
         }
     }
@@ -198,6 +200,15 @@ impl Builder {
         self
     }
 
+    /// Whether ECDSA signatures that CPU engines make are checked, too, by the public key: for machines whose CPU may be made
+    /// to err. A wrong one is made again by another engine and does not leave. CPU engines check RSA's by themselves. It
+    /// costs a verification for each signature ([`check_share`]).
+    #[must_use]
+    pub fn verify_signatures(mut self, yes: bool) -> Builder {
+        self.verify_signatures = yes;
+        self
+    }
+
     /// Hands the runtime a meter. It is read when [`Runtime::energy`] or [`Runtime::snapshot`] is called, ten times a
     /// second at most, and by nobody else: no thread, nothing on a request's way.
     #[must_use]
@@ -277,6 +288,7 @@ impl Builder {
                 free: AtomicU32::new(0),
                 give_up_after_ns: self.give_up_after_ns,
                 verify_one_in: self.verify_one_in,
+                verified: if self.verify_signatures { ecdsa() } else { KindSet::EMPTY },
                 submitters: AtomicU16::new(0),
                 files: AtomicU16::new(0),
                 metered,
@@ -303,6 +315,12 @@ fn worth(engine: &dyn Engine, profile: &Profile) -> String {
 
 fn is_cpu_inline(engine: &dyn Engine) -> bool {
     engine.description().class.is_cpu() && !engine.description().inline.is_empty()
+}
+
+/// Kinds that sign with a fresh nonce each time.
+fn ecdsa() -> KindSet {
+    let signs = |kind: &&Kind| kind.wrong_result_tells_key() && !kind.info().deterministic;
+    Kind::ALL.iter().filter(signs).fold(KindSet::EMPTY, |set, kind| set.with(*kind))
 }
 
 /// Whether it is one that others fall back to: lanes alone do some kinds only.
@@ -477,6 +495,8 @@ pub(crate) struct Inner {
     free: AtomicU32,
     give_up_after_ns: Nanos,
     verify_one_in: u32,
+    /// Kinds of which CPU engines' results are checked, too.
+    verified: KindSet,
     submitters: AtomicU16,
     files: AtomicU16,
     metered: Option<Mutex<Metered>>,
@@ -684,6 +704,10 @@ impl Inner {
 
     pub(crate) fn verify_one_in(&self) -> u32 {
         self.verify_one_in
+    }
+
+    pub(crate) fn verified(&self) -> KindSet {
+        self.verified
     }
 
     pub(crate) fn submitters(&self) -> u16 {

@@ -241,6 +241,85 @@ fn a_request_in_place_that_an_engine_began_to_overwrite_is_not_repeated() {
     }
 }
 
+/// Signs with a bit wrong, once it has worked this often.
+struct Misled(Cpu, u64);
+
+impl Engine for Misled {
+    fn description(&self) -> &wattlock_core::Description {
+        self.0.description()
+    }
+
+    fn execute(&self, request: &mut Request<'_>) -> Result<usize, Error> {
+        let result = self.0.execute(request);
+        if self.0.worked.load(std::sync::atomic::Ordering::SeqCst) == self.1 {
+            request.data.output()[3] ^= 4;
+        }
+        result
+    }
+
+    fn check(&self, request: &wattlock_core::OwnedRequest, len: usize) -> Result<(), Error> {
+        Instruction::new().check(request, len)
+    }
+}
+
+#[test]
+fn a_wrong_signature_made_inside_the_call_never_leaves_where_all_are_verified() {
+    let kind = Kind::EcdsaP256Sign;
+    let known = wattlock_core::known_answers(kind).len() as u64;
+    // The 70th signature after the known answers: a time is taken of the 64th.
+    for wrong in [1, 64, 70] {
+        let misled = || Misled(Cpu::new("misled", wattlock_core::KindSet::ALL), known + wrong);
+        let build = |engines: Vec<Arc<dyn Engine>>| {
+            Runtime::builder()
+                .engines(engines)
+                .policy("instruction", wattlock::policy::Settings::default())
+                .telemetry(false)
+                .profile(wattlock::Profile::built_in())
+                .verify_signatures(true)
+                .build()
+                .unwrap()
+        };
+        let runtime = build(vec![Arc::new(misled()), Arc::new(Software::new())]);
+        let mut dispatcher = runtime.dispatcher();
+        let mut sample = wattlock_core::known_answers(kind).remove(0).request;
+        for _ in 0..100 {
+            let len = dispatcher.run(&mut sample.view()).unwrap();
+            Software::new().check(&sample, len).unwrap();
+        }
+        let engines = runtime.snapshot().engines;
+        let of = |name| engines.iter().find(|one| one.engine == name).unwrap();
+        assert_eq!((of("misled").verified, of("software").verified), (100, 1));
+        assert!(of("misled").fallbacks.contains(&("wrong-result".to_owned(), 1)));
+        assert_eq!(requests_on(&runtime, "software"), 1);
+        assert_eq!((of("misled").tests, of("misled").quarantines), (2 * known, 0), "tested again, and kept");
+
+        // Nobody else is there to make it again: an error, and nothing of what was wrong.
+        let runtime = build(vec![Arc::new(misled())]);
+        let mut dispatcher = runtime.dispatcher();
+        let ended = (0..wrong).map(|_| dispatcher.run(&mut sample.view())).last().unwrap();
+        assert!(ended.is_err());
+        assert!(sample.output.iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn a_key_whose_halves_do_not_belong_together_is_refused_and_no_engines_fault() {
+    let kind = Kind::EcdsaP256Sign;
+    let sample = || wattlock_core::known_answers(kind).remove(0).request;
+    let builder = Runtime::builder().telemetry(false).profile(wattlock::Profile::built_in());
+    let runtime = builder.verify_signatures(true).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    let mut other = wattlock_core::known_answers(Kind::P256Generate).remove(0).request;
+    dispatcher.run(&mut other.view()).unwrap();
+    let mut request = sample();
+    let wattlock_core::Material::Ec(pair) = request.key.material() else { unreachable!() };
+    let pair = wattlock_core::EcKey { scalar: pair.scalar.clone(), public: other.output[32..97].to_vec() };
+    request.key = Arc::new(Key::ec(wattlock_core::Curve::P256, pair).unwrap());
+    assert!(matches!(dispatcher.run(&mut request.view()), Err(Error::Invalid(_))));
+    assert!(runtime.snapshot().engines.iter().all(|one| one.quarantines == 0));
+    dispatcher.run(&mut sample().view()).unwrap();
+}
+
 #[test]
 fn a_device_proves_itself_to_a_caller_that_uses_run_all_alone() {
     let (device, clock) = (Scripted::new(4), HandClock::default());

@@ -258,6 +258,58 @@ fn lanes_that_fail_their_known_answers_are_never_used() {
     assert!(counted(&runtime).iter().all(|(engine, ..)| engine != "lanes"));
 }
 
+/// One wrong signature of a lane that the lane itself takes for right, as when a window of the nonce's multiplication was
+/// skipped: with `verify_signatures` it never leaves, and the lanes are left for a while.
+#[test]
+fn a_wrong_signature_of_a_lane_leaves_only_where_nobody_verifies() {
+    for verify in [false, true] {
+        let clock = HandClock::default();
+        let mut engines: Vec<_> = own_engines().into_iter().take(LANES.index()).collect();
+        let instruction = engines[INSTRUCTION.index()].clone();
+        let passes = Mutex::new(0);
+        let pass = move |_: Kind, items: &mut [Item<'_>]| {
+            let mut passes = passes.lock().unwrap();
+            *passes += 1;
+            items.iter_mut().for_each(|item| item.result = instruction.execute(&mut item.request));
+            // The first pass is the known answers'.
+            if *passes == 2 {
+                items[3].request.data.output()[40] ^= 1;
+            }
+        };
+        engines.push(Arc::new(Passes::new(KindSet::of(&[Kind::EcdsaP256Sign]), pass)));
+        let builder = with_lanes().engines(engines).clock(clock.clock()).verify_signatures(verify);
+        let (runtime, _) = eight(builder);
+        let mut dispatcher = runtime.dispatcher();
+        let mut eight = || -> Vec<bool> {
+            let requests = (0..8).map(|mark| question(Kind::EcdsaP256Sign, mark)).collect();
+            together(&mut dispatcher, requests, 0)
+                .iter()
+                .map(|one| is_right(&one.request, &one.result))
+                .collect()
+        };
+        let first = eight();
+        let counts = |name: &str| {
+            let mut engines = runtime.snapshot().engines.into_iter();
+            engines.find(|engine| engine.engine == name).map(|one| (one.verified, one.quarantines))
+        };
+        if !verify {
+            assert_eq!(first, [true, true, true, false, true, true, true, true]);
+            assert_eq!(counts("lanes"), Some((0, 0)));
+            continue;
+        }
+        assert_eq!(first, [true; 8]);
+        assert_eq!((on_lanes(&runtime), counts("lanes")), (7, Some((8, 1))));
+        assert_eq!(counts("instruction"), Some((1, 0)), "the one that was made again, too");
+        let reasons = runtime.snapshot().engines.into_iter().flat_map(|engine| engine.fallbacks);
+        assert!(reasons.collect::<Vec<_>>().contains(&("wrong-result".to_owned(), 1)));
+        assert_eq!(eight(), [true; 8]);
+        assert_eq!(on_lanes(&runtime), 7, "lanes are in quarantine");
+        clock.advance(100_000_000);
+        assert_eq!(eight(), [true; 8]);
+        assert_eq!((on_lanes(&runtime), counts("lanes")), (15, Some((16, 1))));
+    }
+}
+
 /// With the calibrated costs of lanes a request alone takes no pass: there is nobody to share it. (Later what was observed
 /// decides: each of these has a key of its own, which lanes of RSA expand faster.)
 #[test]

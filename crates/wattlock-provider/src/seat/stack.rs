@@ -33,6 +33,10 @@ impl Stack {
     }
 
     fn of(room: usize) -> Option<Stack> {
+        keeping_errno(|| Stack::mapped(room))
+    }
+
+    fn mapped(room: usize) -> Option<Stack> {
         let size = room.checked_add(GUARD)?;
         // SAFETY: a fresh anonymous mapping, inaccessible; all of it above the guard is then made writable.
         unsafe {
@@ -68,9 +72,40 @@ impl Stack {
         // From a function on that stack: what lies below a stack's end is nobody's to memcheck.
         let _ = self.run(scrub);
         let rest = self.size - GUARD - USED;
-        // SAFETY: ours, writable from the guard on, and nothing runs on it.
-        unsafe { libc::madvise(self.base.add(GUARD).cast(), rest, libc::MADV_DONTNEED) };
+        keeping_errno(|| {
+            // SAFETY: ours, writable from the guard on, and nothing runs on it.
+            let done = unsafe { libc::madvise(self.base.add(GUARD).cast(), rest, libc::MADV_DONTNEED) };
+            if done != 0 {
+                self.overwrite(rest);
+            }
+        });
     }
+
+    /// Wipes so many bytes from the guard on by hand. The kernel does not give back pages that are locked (mlockall(2)), and a
+    /// filter may refuse. A page that was never touched is read only, which takes no memory.
+    fn overwrite(&mut self, bytes: usize) {
+        // SAFETY: ours, writable from the guard on, and nothing runs on it.
+        let all = unsafe { std::slice::from_raw_parts_mut(self.base.add(GUARD), bytes) };
+        for page in all.chunks_mut(PAGE) {
+            if page.iter().fold(0, |any, byte| any | byte) != 0 {
+                page.fill(0);
+            }
+        }
+        std::hint::black_box(all);
+    }
+}
+
+/// Makes system calls of which the program whose code goes on must see nothing: nginx reads `errno` when a handshake comes
+/// back.
+fn keeping_errno<R>(act: impl FnOnce() -> R) -> R {
+    // SAFETY: this thread's own.
+    let at = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *at };
+    let result = act();
+    // SAFETY: as above; `act` runs to its end on this thread.
+    unsafe { *at = before };
+    result
 }
 
 #[inline(never)]
@@ -81,12 +116,14 @@ fn scrub() {
 impl Drop for Stack {
     fn drop(&mut self) {
         // SAFETY: ours, unmapped once. Nothing secret is left on it: engines wipe theirs, and the kernel the rest.
-        unsafe { libc::munmap(self.base.cast(), self.size) };
+        keeping_errno(|| unsafe { libc::munmap(self.base.cast(), self.size) });
     }
 }
 
 /// What a handshake without code of others uses: it had 32 KiB before it had more.
 const USED: usize = 32 << 10;
+/// The smallest page.
+const PAGE: usize = 4096;
 /// Stacks that wait for their next use: handshakes that pause together.
 const KEPT: usize = 64;
 /// Stacks in use at once. They are address space, and two entries in the kernel's list of mappings (65,530 by default),
@@ -188,6 +225,83 @@ mod tests {
         assert!(rest.iter().all(|byte| *byte == 0));
         assert!(!top.windows(64).any(|part| part == [7; 64]));
         assert_eq!(pool.in_use, 0);
+    }
+
+    fn errno() -> i32 {
+        std::io::Error::last_os_error().raw_os_error().unwrap()
+    }
+
+    fn set_errno(value: i32) {
+        // SAFETY: this thread's own.
+        unsafe { *libc::__errno_location() = value };
+    }
+
+    /// As in a program that locks its memory.
+    #[test]
+    fn a_stack_that_the_kernel_does_not_take_back_is_wiped_by_hand_and_errno_stays() {
+        const DEEP: usize = 1 << 20;
+        let stacks = Stacks::default();
+        let mut place = 0;
+        stacks.run(|| place = deep::<DEEP>(7)).unwrap();
+        let (begin, locked) = (place.next_multiple_of(PAGE), 2 * PAGE);
+        // The address sanitizer makes nothing of the C library's mlock.
+        // SAFETY: pages of a stack that is kept.
+        let is_locked = unsafe { libc::syscall(libc::SYS_mlock, begin, locked) } == 0;
+        assert!(is_locked, "two pages: {}", std::io::Error::last_os_error());
+        let touch = || {
+            deep::<DEEP>(7);
+            set_errno(libc::EDOM);
+        };
+        set_errno(libc::ERANGE);
+        stacks.run(touch).unwrap();
+        assert_eq!(errno(), libc::EDOM, "what the work left");
+        let pool = lock(&stacks.0);
+        let [stack] = &pool.kept[..] else { panic!("{} are kept", pool.kept.len()) };
+        assert!((stack.base as usize..stack.base as usize + stack.size).contains(&begin));
+        // SAFETY: ours, mapped, and nothing runs on it.
+        let refused = unsafe { libc::madvise(begin as *mut libc::c_void, locked, libc::MADV_DONTNEED) };
+        assert_eq!((refused, errno()), (-1, libc::EINVAL), "otherwise this shows nothing");
+        // SAFETY: the pool's, readable, and nothing runs on it.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(stack.base.add(GUARD), stack.size - GUARD - USED - 1024) };
+        assert!(bytes.iter().all(|byte| *byte == 0));
+    }
+
+    /// In a process of its own, which is this test once more: the limit is a process's.
+    #[test]
+    fn where_address_space_ends_nothing_is_done_and_it_goes_on_when_there_is_some_again() {
+        const HERE: &str = "WATTLOCK_TEST_ADDRESS_SPACE";
+        if std::env::var_os(HERE).is_none() {
+            let name = std::thread::current().name().unwrap().to_owned();
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            let output = again.args(["--exact", &name]).env(HERE, "1").output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains("1 passed"), "{}: {text}", output.status);
+            return;
+        }
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+        if pages > (1 << 40) / 4096 {
+            println!("skipped: a sanitizer's shadow takes more than any limit");
+            return;
+        }
+        let each = (as_large_as_the_threads() + GUARD) as u64;
+        let limit =
+            libc::rlimit { rlim_cur: pages * 4096 + 3 * each + each / 2, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: a limit of this process's.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+        let stacks = Stacks::default();
+        set_errno(libc::ERANGE);
+        let mut taken: Vec<Stack> = std::iter::from_fn(|| stacks.take()).take(MOST).collect();
+        assert_eq!(errno(), libc::ERANGE, "a mapping that failed leaves no trace");
+        assert!((1..=3).contains(&taken.len()), "{} were to be had", taken.len());
+        let mut done = false;
+        assert_eq!(stacks.run(|| done = true), None);
+        assert!(!done);
+        assert_eq!(lock(&stacks.0).in_use, taken.len(), "what failed does not count");
+        taken.pop();
+        assert_eq!(stacks.run(|| done = true), Some(()));
+        assert!(done);
     }
 
     #[test]

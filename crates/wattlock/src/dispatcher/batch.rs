@@ -4,13 +4,13 @@
 //! engine that answers later goes there as a copy, and the call waits for it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
-use wattlock_core::{Completion, Data, Error, Fault, Item, Kind, Nanos, OwnedRequest, Request, Shape, Token};
+use wattlock_core::{Completion, Data, Error, Fault, Item, Kind, Nanos, Request, Shape, Token};
 use wattlock_policy::{Ask, Choice, EngineId, Outcome};
 
 use super::Dispatcher;
+use super::settle::copied;
 use crate::health::Reason;
 use crate::telemetry::Counter;
 
@@ -155,6 +155,7 @@ impl Dispatcher {
         self.stations[id.index()].engine.execute_both(first, second);
         self.now = self.runtime.clock().now();
         for (kind, items) in kinds.into_iter().zip([first, second]) {
+            self.believe_all(id, items);
             self.account(id, kind, items, None);
         }
     }
@@ -214,7 +215,13 @@ impl Dispatcher {
         let start = self.runtime.clock().now();
         self.stations[id.index()].engine.execute_all(items);
         self.now = self.runtime.clock().now();
-        self.account(id, kind, items, Some(self.now.saturating_sub(start)))
+        // What verifying takes is no property of the engine that signed.
+        let took_ns = self.now.saturating_sub(start);
+        if self.verified.contains(kind) {
+            self.believe_all(id, items);
+            self.now = self.runtime.clock().now();
+        }
+        self.account(id, kind, items, Some(took_ns))
     }
 
     /// Counts requests that a CPU engine has done together, in so much time if it was theirs alone, and repeats those that
@@ -300,16 +307,8 @@ impl Dispatcher {
         if let Err(error) = request.validate() {
             return Err(Err(error));
         }
-        let key = Arc::new(request.key.clone());
-        let mut copy =
-            OwnedRequest::new(request.kind, key, request.data.input().to_vec(), request.data.output().len());
-        copy.nonce = request.nonce.to_vec();
-        copy.aad = request.aad.to_vec();
-        copy.options = request.options;
-        copy.class = request.class;
-        if let Some(tag) = copy.tag.get_mut(..request.tag.len()) {
-            tag.copy_from_slice(request.tag);
-        }
+        let room = request.data.output().len();
+        let copy = copied(request, vec![0; room]);
         let shape = request.shape();
         self.enqueue(choice, &shape, copy, now)
             .map_err(|(reason, _)| self.fall_back(choice.engine, reason, request))

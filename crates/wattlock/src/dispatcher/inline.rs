@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wattlock_core::{
-    Data, Engine, Error, Item, Kind, KnownAnswer, Nanos, Request, Shape, execute, known_answers,
+    Data, Engine, Error, Fault, Item, Kind, KnownAnswer, Nanos, Request, Shape, execute, known_answers,
 };
 use wattlock_policy::{Ask, EngineId, Outcome};
 
@@ -39,7 +39,8 @@ impl Dispatcher {
         if !station.works_inside(shape.kind) || self.until_timed == 0 {
             return self.run_with_care(chosen, &shape, request);
         }
-        match station.engine.execute(request) {
+        let result = station.engine.execute(request);
+        match self.believed(chosen, request, result) {
             Ok(len) => {
                 self.row.done(chosen, shape.kind, shape.bytes);
                 Ok(len)
@@ -76,7 +77,7 @@ impl Dispatcher {
     ) -> Result<usize, Error> {
         let result = self.stations[chosen.index()].engine.execute(request);
         self.now = self.runtime.clock().now();
-        match result {
+        match self.believed(chosen, request, result) {
             Ok(len) => {
                 let latency_ns = self.now.saturating_sub(start);
                 self.row.done(chosen, shape.kind, shape.bytes);
@@ -109,7 +110,13 @@ impl Dispatcher {
         request: &mut Request<'_>,
     ) -> Result<usize, Error> {
         if may_repeat(&error, request) {
-            return self.fall_back(chosen, Reason::of(&error), request);
+            let result = self.fall_back(chosen, Reason::of(&error), request);
+            // What there is no right result for is the request's fault and not the engine's.
+            let wrong = error == Error::Device(Fault::WrongResult) && self.verified.contains(shape.kind);
+            if wrong && result.is_ok() {
+                self.doubt(chosen, shape.kind);
+            }
+            return result;
         }
         self.row.add(chosen, shape.kind, Counter::of(&error), 1);
         Err(error)
@@ -135,13 +142,18 @@ impl Dispatcher {
             if id == from && reason != Reason::Migrated || !self.prove_inline(id, kind) {
                 continue;
             }
-            match execute(&*self.stations[id.index()].engine, request) {
+            let result = execute(&*self.stations[id.index()].engine, request);
+            match self.believed(id, request, result) {
                 Ok(len) => {
                     self.row.done_together(id, kind, count, bytes as u64);
                     self.count_held_before(id, kind);
                     return Ok(len);
                 }
-                Err(error) if may_repeat(&error, request) => {}
+                Err(error) if may_repeat(&error, request) => {
+                    if error == Error::Device(Fault::WrongResult) && self.verified.contains(kind) {
+                        self.row.fell_back(id, Reason::WrongResult);
+                    }
+                }
                 Err(error) => {
                     self.row.add(id, kind, Counter::of(&error), 1);
                     return Err(error);
@@ -149,6 +161,18 @@ impl Dispatcher {
             }
         }
         Err(Error::Unsupported)
+    }
+
+    /// A CPU engine's signature was wrong. Lanes are left for a while, as devices are. An engine that does one at a time is
+    /// what everything else falls back to, so it stays; the kind has to give its known answers again before its next use.
+    fn doubt(&mut self, id: EngineId, kind: Kind) {
+        if self.stations[id.index()].engine.width(kind) > 1 {
+            let now = self.runtime.clock().now();
+            self.failed(id, Reason::WrongResult, now);
+        } else {
+            tracing::warn!(engine = self.name(id), kind = kind.name(), "a wrong signature; tested again");
+            self.stations[id.index()].health.doubt(kind);
+        }
     }
 
     /// Does a run on the CPU, whatever devices there are: the CPU's part of a job that is split ([`crate::SplitJob`]).

@@ -12,7 +12,8 @@
 //!    else falls back. A door sees such a fault as latency only, with two exceptions where repeating would need an input that
 //!    no longer exists: an inline engine that failed midway in place, and an instance that kept what it took.
 //! 5. What an engine that is not the CPU says about a request (rejected, forged) is not believed unless the CPU says
-//!    so too, and a share of its good results is checked.
+//!    so too, and a share of its good results is checked. Of the CPU's own results signatures are checked if the runtime
+//!    was told so ([`crate::Builder::verify_signatures`]).
 //! 6. After a fork nothing opened before is used. Requests in flight then belong to the parent, which completes them;
 //!    the child forgets them.
 //!
@@ -41,7 +42,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use wattlock_core::{Completion, Kind, Nanos, OwnedRequest, Token};
+use wattlock_core::{Completion, Kind, KindSet, Nanos, OwnedRequest, Token};
 use wattlock_policy::{EngineId, EngineWeather, Policy, Weather};
 
 use crate::health::Health;
@@ -90,6 +91,8 @@ pub struct Dispatcher {
     until_timed: u32,
     /// State of the generator that picks which results are checked, and which requests are timed.
     checks: u64,
+    /// Kinds of which the CPU's own results are checked, too.
+    verified: KindSet,
     now: Nanos,
     /// No entry's time is up before this.
     next_expiry: Nanos,
@@ -125,6 +128,7 @@ impl Dispatcher {
             thread,
             until_timed: 0,
             checks: 0,
+            verified: runtime.verified(),
             now: runtime.clock().now(),
             next_expiry: Nanos::MAX,
             stopped_one: false,

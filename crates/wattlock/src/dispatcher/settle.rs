@@ -1,6 +1,8 @@
 //! Whether an engine's answer is believed, and what of it is counted and learned.
 
-use wattlock_core::{Completion, Cost, Error, Family, Fault, Nanos, OwnedRequest, Shape};
+use std::sync::Arc;
+
+use wattlock_core::{Completion, Cost, Error, Family, Fault, Item, Nanos, OwnedRequest, Request, Shape};
 use wattlock_policy::{EngineId, Outcome};
 
 use super::Dispatcher;
@@ -80,6 +82,14 @@ impl Dispatcher {
         if !always && !self.sampled() {
             return Ok(());
         }
+        match self.check(id, request, len) {
+            Err(Error::Unsupported) if !always => Ok(()),
+            verdict => verdict,
+        }
+    }
+
+    /// Has the fastest CPU engine that can tell check an engine's result.
+    fn check(&mut self, id: EngineId, request: &OwnedRequest, len: usize) -> Result<(), Error> {
         self.row.add_engine(id, EngineCounter::Verified, 1);
         for checker in self.runtime.cpu_engines(request.kind) {
             match self.stations[checker.index()].engine.check(request, len) {
@@ -88,7 +98,49 @@ impl Dispatcher {
                 Ok(()) => return Ok(()),
             }
         }
-        if always { Err(Error::Unsupported) } else { Ok(()) }
+        Err(Error::Unsupported)
+    }
+
+    /// What to make of a CPU engine's result: a signature is verified if the runtime was told so.
+    #[inline]
+    pub(super) fn believed(
+        &mut self,
+        id: EngineId,
+        request: &mut Request<'_>,
+        result: Result<usize, Error>,
+    ) -> Result<usize, Error> {
+        match result {
+            Ok(len) if self.verified.contains(request.kind) => self.verify_own(id, request, len),
+            _ => result,
+        }
+    }
+
+    /// The same for requests that were done together.
+    pub(super) fn believe_all(&mut self, id: EngineId, items: &mut [Item<'_>]) {
+        for item in items {
+            item.result = self.believed(id, &mut item.request, item.result);
+        }
+    }
+
+    /// Verifies what a CPU engine signed, by the public key alone. The checker may be the engine that signed: verifying
+    /// multiplies other points by other numbers, so a fault of the moment does not come twice. Nothing of a wrong
+    /// signature is left.
+    #[cold]
+    fn verify_own(&mut self, id: EngineId, request: &mut Request<'_>, len: usize) -> Result<usize, Error> {
+        let wrong = Error::Device(Fault::WrongResult);
+        let Some(signature) = request.data.output().get(..len).map(<[u8]>::to_vec) else { return Err(wrong) };
+        let mut claimed = copied(request, signature);
+        match self.check(id, &claimed, len) {
+            Ok(()) => Ok(len),
+            // Where nobody can tell, nothing leaves either.
+            Err(_) => {
+                for gone in [&mut claimed.output[..], request.data.output()] {
+                    gone.fill(0);
+                    std::hint::black_box(gone);
+                }
+                Err(wrong)
+            }
+        }
     }
 
     /// Checks as great a share of a run's messages as of other results, at least one, whichever they are. Where all are to
@@ -182,6 +234,21 @@ impl Dispatcher {
         }
         self.count_in_flight(id);
     }
+}
+
+/// A borrowed request as one that owns its buffers.
+pub(super) fn copied(request: &Request<'_>, output: Vec<u8>) -> OwnedRequest {
+    let key = Arc::new(request.key.clone());
+    let mut copy = OwnedRequest::new(request.kind, key, request.data.input().to_vec(), 0);
+    copy.output = output;
+    copy.nonce = request.nonce.to_vec();
+    copy.aad = request.aad.to_vec();
+    copy.options = request.options;
+    copy.class = request.class;
+    if let Some(tag) = copy.tag.get_mut(..request.tag.len()) {
+        tag.copy_from_slice(request.tag);
+    }
+    copy
 }
 
 /// What a policy learns of a request.

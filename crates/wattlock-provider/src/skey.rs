@@ -1,0 +1,99 @@
+//! Symmetric keys as objects (`EVP_SKEY`, OpenSSL 3.5 and later): a key manager for AES keys, and no more than bytes.
+//!
+//! libcrypto never carries such a key over to another provider by itself: a key of the default provider's and a cipher of
+//! ours is an error before we are asked. A program that names no provider gets key manager and cipher by the same
+//! preference, so for our ciphers to work the key must be ours. They are given its bytes by libcrypto, since none of them
+//! has a function for keys as objects (`EVP_CipherInit_SKEY`, `crypto/evp/evp_enc.c`).
+//!
+//! The price: under such a key the AES modes that stay with OpenSSL (ECB, CCM, key wrapping) need `EVP_SKEY_to_provider`
+//! or another property query. Offering those modes, too, as entries that pass everything on, was considered and is not
+//! done: every program's random generator (CTR-DRBG encrypts with AES-ECB) and header protection of QUIC would take that
+//! detour. Keys of type `GENERIC-SECRET` stay with OpenSSL, whose MACs and other ciphers use them.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::{null, null_mut};
+
+use zeroize::Zeroizing;
+
+use crate::error::entry;
+use crate::offer::Algorithm;
+use crate::params::{END, List, Params, Table, describe};
+use crate::sys::{OSSL_CALLBACK, OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, id};
+
+/// Offered if any group of AES ciphers is.
+pub const GROUP: &str = "skey";
+
+/// The key manager. OpenSSL before 3.5 never asks for the operation.
+pub static ALGORITHMS: &[Algorithm] = &[Algorithm {
+    group: GROUP,
+    operation: id::OP_SKEYMGMT,
+    names: c"AES:2.16.840.1.101.3.4.1",
+    functions: FUNCTIONS.as_ptr(),
+    description: c"Wattlock",
+}];
+
+/// `OSSL_SKEY_PARAM_RAW_BYTES`
+const RAW: &CStr = c"raw-bytes";
+
+/// A key's bytes. They stay where they are until it is freed: `EVP_SKEY_get0_raw_key` hands out a pointer to them.
+type Held = Zeroizing<Vec<u8>>;
+
+static FUNCTIONS: Table<OSSL_DISPATCH, 5> = Table([
+    OSSL_DISPATCH { function_id: id::SKEYMGMT_FREE, function: free as *const c_void },
+    OSSL_DISPATCH { function_id: id::SKEYMGMT_IMPORT, function: import as *const c_void },
+    OSSL_DISPATCH { function_id: id::SKEYMGMT_EXPORT, function: export as *const c_void },
+    OSSL_DISPATCH { function_id: id::SKEYMGMT_IMP_SETTABLE_PARAMS, function: importable as *const c_void },
+    OSSL_DISPATCH { function_id: 0, function: null() },
+]);
+
+static IMPORTABLE: Table<OSSL_PARAM, 2> = Table([describe(RAW, PARAM_OCTETS), END]);
+
+/// What `openssl enc -skeyopt` goes by.
+unsafe extern "C" fn importable(_: *mut c_void) -> *const OSSL_PARAM {
+    IMPORTABLE.as_ptr()
+}
+
+unsafe extern "C" fn free(key: *mut c_void) {
+    entry(|| {
+        if !key.is_null() {
+            // SAFETY: made by `import`, and freed once.
+            drop(unsafe { Box::from_raw(key.cast::<Held>()) });
+        }
+    });
+}
+
+/// As OpenSSL's own: bytes of one of AES's three lengths, or null.
+unsafe extern "C" fn import(_: *mut c_void, selection: c_int, params: *const OSSL_PARAM) -> *mut c_void {
+    entry(|| {
+        if selection & id::SKEYMGMT_SELECT_SECRET_KEY == 0 {
+            return null_mut();
+        }
+        // SAFETY: a list, by contract.
+        let bytes = unsafe { Params::new(params) }.get(RAW).and_then(|raw| raw.octets());
+        match bytes.filter(|bytes| matches!(bytes.len(), 16 | 24 | 32)) {
+            Some(bytes) => Box::into_raw(Box::new(Held::new(bytes.to_vec()))).cast(),
+            None => null_mut(),
+        }
+    })
+}
+
+unsafe extern "C" fn export(
+    key: *mut c_void,
+    selection: c_int,
+    callback: OSSL_CALLBACK,
+    argument: *mut c_void,
+) -> c_int {
+    entry(|| {
+        // SAFETY: null, or made by `import` and not freed.
+        let (Some(held), Some(callback)) = (unsafe { key.cast::<Held>().as_ref() }, callback) else {
+            return 0;
+        };
+        if selection & id::SKEYMGMT_SELECT_SECRET_KEY == 0 {
+            return 0;
+        }
+        let list = List::new().octets(RAW, held);
+        // SAFETY: the callback with its own argument; the list lives until it returns, the bytes longer.
+        unsafe { callback(list.as_ptr(), argument) }
+    })
+}
