@@ -35,13 +35,17 @@ impl Trial {
 }
 
 impl Table {
-    /// Another candidate to try these on, if one is due.
-    pub(super) fn experiment(&mut self, best: usize, question: &Question<'_>) -> Option<usize> {
+    /// Another candidate to try these on, if one is due. The best one would be given so many of them.
+    pub(super) fn experiment(
+        &mut self,
+        best: usize,
+        requests: u32,
+        question: &Question<'_>,
+    ) -> Option<usize> {
         let (every, bytes) = (question.rules.explore_every, question.shape.bytes);
         if every == 0 {
             return None;
         }
-        let requests = self.share(best, question);
         self.candidates[best].asked(bytes).end();
         let mut found = None;
         for index in 0..self.candidates.len() {

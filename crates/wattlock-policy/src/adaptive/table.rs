@@ -48,12 +48,13 @@ impl Table {
             self.candidates.iter_mut().for_each(Candidate::on_ask);
         }
         let best = self.cheapest(question, Evidence::Live)?;
-        let tried = self.experiment(best, question);
+        let of_best = self.share(best, question);
+        let tried = self.experiment(best, of_best, question);
         if tried.is_none() {
             self.favourite[bucket(question.shape.bytes)] = best as u8;
         }
         let chosen = tried.unwrap_or(best);
-        let mut count = self.share(chosen, question);
+        let mut count = tried.map_or(of_best, |tried| self.share(tried, question));
         let whole = self.whole_pass(chosen, question);
         if question.rules.explore_every > 0 && self.candidates[chosen].tries_whole(count, whole) {
             count = whole;

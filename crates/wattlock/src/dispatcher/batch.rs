@@ -288,10 +288,7 @@ impl Dispatcher {
         if batch > 1 || self.stations[id.index()].engine.width(shape.kind) > 1 {
             self.row.add(id, shape.kind, Counter::BatchSum, each * u64::from(batch));
         }
-        // The profile's joules are of a request alone, which has a pass for itself.
-        let share =
-            (batch > 1).then(|| self.runtime.energy_nj(id, shape.kind, shape.bytes) / u64::from(batch));
-        self.count_energy(id, shape, done, share);
+        self.count_energy(id, shape, (done, batch), None);
         if let Some(latency_ns) = latency_ns {
             self.policy.observe(shape, &outcome(id, latency_ns, batch), self.now);
         }

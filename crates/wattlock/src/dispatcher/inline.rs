@@ -84,7 +84,7 @@ impl Dispatcher {
                 self.count_held_before(chosen, shape.kind);
                 self.row.add(chosen, shape.kind, Counter::Timed, 1);
                 self.row.add(chosen, shape.kind, Counter::TimedNs, latency_ns);
-                self.count_energy(chosen, shape, 1, None);
+                self.count_energy(chosen, shape, (1, 1), None);
                 let outcome = Outcome {
                     engine: chosen,
                     latency_ns,

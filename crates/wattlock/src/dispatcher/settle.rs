@@ -194,17 +194,25 @@ impl Dispatcher {
         self.row.add(id, kind, Counter::TimedNs, now.saturating_sub(entry.submitted_ns));
         self.row.add(id, kind, Counter::HeldNs, entry.held_before_ns + cost.held_ns);
         self.row.add(id, kind, Counter::BatchSum, u64::from(cost.batch.max(1)));
-        self.count_energy(id, &entry.shape, 1, cost.energy_nj);
+        self.count_energy(id, &entry.shape, (1, 1), cost.energy_nj);
         self.policy.observe(&entry.shape, &outcome(entry, cost, now, false), now);
     }
 
-    /// Counts the joules of requests: as their engine says of each, or else as the profile does.
-    pub(super) fn count_energy(&mut self, id: EngineId, shape: &Shape, count: u32, said: Option<u64>) {
+    /// Counts the joules of requests: as their engine says of each, or else as the profile does, of a request alone, which
+    /// has a pass for itself; `batch` shared one.
+    pub(super) fn count_energy(
+        &mut self,
+        id: EngineId,
+        shape: &Shape,
+        (count, batch): (u32, u16),
+        said: Option<u64>,
+    ) {
         let station = &mut self.stations[id.index()];
         if said.is_none() && station.unmetered.contains(shape.kind) {
             return;
         }
-        let energy_nj = said.unwrap_or_else(|| self.runtime.energy_nj(id, shape.kind, shape.bytes));
+        let alone = || self.runtime.energy_nj(id, shape.kind, shape.bytes) / u64::from(batch.max(1));
+        let energy_nj = said.unwrap_or_else(alone);
         if energy_nj == 0 && self.runtime.energy_nj(id, shape.kind, 1 << 30) == 0 {
             station.unmetered = station.unmetered.with(shape.kind);
         }
