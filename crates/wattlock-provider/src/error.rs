@@ -39,6 +39,7 @@ pub enum Reason {
     FailedToGenerateKey = 121,
     CipherOperationFailed = 102,
     BadTlsClientVersion = 161,
+    InvalidAad = 108,
     InvalidData = 115,
     NotAPrivateKey = 221,
     InvalidMode = 125,
