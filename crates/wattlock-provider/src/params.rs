@@ -6,13 +6,15 @@
 //! hand.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+
+use zeroize::Zeroize;
 
 use crate::sys::{
-    OSSL_PARAM, OSSL_PARAM_get_int64, OSSL_PARAM_get_size_t, OSSL_PARAM_get_uint, OSSL_PARAM_set_int,
-    OSSL_PARAM_set_octet_ptr, OSSL_PARAM_set_octet_string, OSSL_PARAM_set_size_t, OSSL_PARAM_set_uint,
-    OSSL_PARAM_set_utf8_ptr, OSSL_PARAM_set_utf8_string, PARAM_INTEGER, PARAM_OCTETS, PARAM_OCTETS_PTR,
-    PARAM_UNSIGNED, PARAM_UTF8, PARAM_UTF8_PTR, UNMODIFIED,
+    OSSL_PARAM, OSSL_PARAM_dup, OSSL_PARAM_free, OSSL_PARAM_get_int64, OSSL_PARAM_get_size_t,
+    OSSL_PARAM_get_uint, OSSL_PARAM_set_int, OSSL_PARAM_set_octet_ptr, OSSL_PARAM_set_octet_string,
+    OSSL_PARAM_set_size_t, OSSL_PARAM_set_uint, OSSL_PARAM_set_utf8_ptr, OSSL_PARAM_set_utf8_string,
+    PARAM_INTEGER, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UNSIGNED, PARAM_UTF8, PARAM_UTF8_PTR, UNMODIFIED,
 };
 
 /// A list that a caller hands in.
@@ -230,6 +232,80 @@ impl<'a> Param<'a> {
     }
 }
 
+/// A copy of a caller's list, wiped on drop.
+pub struct Recorded {
+    list: *mut OSSL_PARAM,
+    /// `OSSL_PARAM_dup(3)` copies values only; the caller's names may go before the copy does.
+    _names: Vec<CString>,
+}
+
+// SAFETY: a list of its own that nobody writes.
+unsafe impl Send for Recorded {}
+// SAFETY: as above.
+unsafe impl Sync for Recorded {}
+
+impl Recorded {
+    /// A copy; `None` if there is nothing, or no memory.
+    pub fn of(params: Params<'_>) -> Option<Recorded> {
+        if params.is_empty() {
+            return None;
+        }
+        // SAFETY: a terminated list; the copy is as long, and ours to write.
+        unsafe {
+            let list = OSSL_PARAM_dup(params.as_ptr());
+            if list.is_null() {
+                return None;
+            }
+            let names: Vec<CString> = params.iter().map(|param| param.key().to_owned()).collect();
+            for (at, name) in names.iter().enumerate() {
+                (*list.add(at)).key = name.as_ptr();
+            }
+            Some(Recorded { list, _names: names })
+        }
+    }
+
+    /// A list that OpenSSL made.
+    ///
+    /// # Safety
+    /// `list` is terminated, is freed by `OSSL_PARAM_free(3)`, and its names stay.
+    pub unsafe fn adopt(list: *mut OSSL_PARAM) -> Recorded {
+        Recorded { list, _names: Vec::new() }
+    }
+
+    /// Another copy.
+    pub fn again(&self) -> Option<Recorded> {
+        Recorded::of(self.params())
+    }
+
+    /// To read.
+    pub fn params(&self) -> Params<'_> {
+        // SAFETY: a terminated list that stays.
+        unsafe { Params::new(self.list) }
+    }
+
+    /// For calls that take it.
+    pub fn as_ptr(&self) -> *mut OSSL_PARAM {
+        self.list
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        // SAFETY: a terminated list that OpenSSL allocated together with its data, freed once.
+        unsafe {
+            let mut at = self.list;
+            while !(*at).key.is_null() {
+                let owned = !matches!((*at).data_type, PARAM_UTF8_PTR | PARAM_OCTETS_PTR);
+                if owned && !(*at).data.is_null() && (*at).data_size != UNMODIFIED {
+                    std::slice::from_raw_parts_mut((*at).data.cast::<u8>(), (*at).data_size).zeroize();
+                }
+                at = at.add(1);
+            }
+            OSSL_PARAM_free(self.list);
+        }
+    }
+}
+
 /// A list that a caller wants filled.
 pub struct Answers<'a>(&'a mut [OSSL_PARAM]);
 
@@ -305,9 +381,9 @@ impl<'a> Answers<'a> {
         self.find(key).is_none_or(|mut answer| answer.set_octets(value))
     }
 
-    /// Answers with a text that lives as long as the provider does.
+    /// Answers with a text that lives as long as the provider does, or with where it is.
     pub fn set_text(&mut self, key: &CStr, value: &'static CStr) -> bool {
-        self.find(key).is_none_or(|mut answer| answer.set_text(value))
+        self.find(key).is_none_or(|mut answer| answer.set_text_ptr(value) || answer.set_text(value))
     }
 
     /// Answers with a pointer, for entries of type `octet_ptr`.
@@ -395,15 +471,21 @@ impl Answer<'_> {
         }
     }
 
-    /// Answers with a text that lives as long as the provider does.
-    pub fn set_text(&mut self, value: &'static CStr) -> bool {
+    /// Answers with bytes in place only.
+    pub fn set_octet_string(&mut self, value: &[u8]) -> bool {
+        // SAFETY: as above, and a value of this length.
+        unsafe { OSSL_PARAM_set_octet_string(self.0, value.as_ptr().cast(), value.len()) == 1 }
+    }
+
+    /// Answers with a text in place only.
+    pub fn set_text(&mut self, value: &CStr) -> bool {
         // SAFETY: as above, and a C string.
-        unsafe {
-            match self.0.data_type {
-                PARAM_UTF8_PTR => OSSL_PARAM_set_utf8_ptr(self.0, value.as_ptr()) == 1,
-                _ => OSSL_PARAM_set_utf8_string(self.0, value.as_ptr()) == 1,
-            }
-        }
+        unsafe { OSSL_PARAM_set_utf8_string(self.0, value.as_ptr()) == 1 }
+    }
+
+    fn set_text_ptr(&mut self, value: &'static CStr) -> bool {
+        // SAFETY: as above, and a C string that stays.
+        unsafe { OSSL_PARAM_set_utf8_ptr(self.0, value.as_ptr()) == 1 }
     }
 
     /// Answers with a pointer, for entries of type `octet_ptr`.
@@ -562,6 +644,18 @@ mod tests {
         assert_eq!(Param(&param).octets(), None);
         // SAFETY: three bytes are there.
         assert_eq!(unsafe { Param(&param).whole(3) }, Some(&[1, 2, 3][..]));
+    }
+
+    #[test]
+    fn a_copy_of_a_list_outlives_the_names_it_was_made_of() {
+        let name = CString::new("digest").unwrap();
+        let mut value = *b"SHA256";
+        let list = [OSSL_PARAM { key: name.as_ptr(), ..entry(c"x", PARAM_UTF8, &mut value) }, END];
+        // SAFETY: a terminated list.
+        let copy = Recorded::of(unsafe { Params::new(list.as_ptr()) }).unwrap();
+        assert_ne!(copy.params().iter().next().unwrap().key().as_ptr(), name.as_ptr());
+        drop(name);
+        assert_eq!(copy.params().get(c"digest").unwrap().text(), Some("SHA256"));
     }
 
     #[test]

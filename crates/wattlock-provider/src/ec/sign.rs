@@ -7,12 +7,12 @@ use std::ptr::{null, null_mut};
 use wattlock::core::Error;
 use zeroize::Zeroizing;
 
-use super::key::{Form, Held, Recorded, version};
+use super::key::{Form, Held, version};
 use super::native::Native;
 use crate::child::{Digest, ELSEWHERE, Hashing, PkeyCtx};
 use crate::cipher::dispatch;
 use crate::error::{Reason, entry, forget_whose_failure, raise, raise_with};
-use crate::params::{Answers, END, List, Params, Table, describe};
+use crate::params::{Answers, END, List, Params, Recorded, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{self, OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED, PARAM_UTF8, id};
 
@@ -289,7 +289,8 @@ impl Context {
             Some(digest) => unsafe { CStr::from_ptr(sys::EVP_MD_get0_name(digest.as_ptr())) },
             None => c"",
         };
-        answers.set_size(c"digest-size", self.digest_size) && answers.set_text(c"digest", name)
+        answers.set_size(c"digest-size", self.digest_size)
+            && answers.iter_mut().all(|mut answer| !answer.is(c"digest") || answer.set_text(name))
     }
 
     fn update(&mut self, data: &[u8]) -> bool {

@@ -313,7 +313,8 @@ unsafe fn elsewhere(
         if outcome == 1 {
             *len = done;
         }
-        c_int::from(outcome == 1)
+        // Programs see -1 for a failure here, as from OpenSSL's own.
+        outcome
     }
 }
 
