@@ -40,12 +40,13 @@ pub enum Reason {
     CipherOperationFailed = 102,
     BadTlsClientVersion = 161,
     InvalidAad = 108,
-    InvalidData = 115,
     NotAPrivateKey = 221,
     InvalidMode = 125,
     MismatchingDomainParameters = 203,
     XtsDuplicatedKeys = 149,
     XtsDataUnitIsTooLarge = 148,
+    /// `ERR_R_PASSED_INVALID_ARGUMENT`, a reason of any library.
+    PassedInvalidArgument = 262 | 2 << 18,
 }
 
 /// Puts an error on the calling thread's queue.

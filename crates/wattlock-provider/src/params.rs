@@ -264,6 +264,15 @@ impl Recorded {
         }
     }
 
+    /// A copy of the entries of some names.
+    pub fn some(params: Params<'_>, wanted: impl Fn(&CStr) -> bool) -> Option<Recorded> {
+        let mut list: Vec<OSSL_PARAM> =
+            params.0.iter().filter(|one| wanted(Param(one).key())).copied().collect();
+        list.push(END);
+        // SAFETY: a terminated list of the caller's entries.
+        Recorded::of(unsafe { Params::new(list.as_ptr()) })
+    }
+
     /// A list that OpenSSL made.
     ///
     /// # Safety

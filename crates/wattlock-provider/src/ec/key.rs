@@ -103,7 +103,13 @@ impl Foreign {
 
 impl Form {
     fn foreign(pkey: Pkey) -> Form {
-        Form::Child(Arc::new(Foreign::new(pkey)))
+        // SAFETY: public calls without pointers; what a key lacks is no error of the call that brought it.
+        unsafe {
+            sys::ERR_set_mark();
+            let form = Form::Child(Arc::new(Foreign::new(pkey)));
+            sys::ERR_pop_to_mark();
+            form
+        }
     }
 
     /// The key in OpenSSL's own provider, made now if it is not yet; `None` if there is no group or it refuses.

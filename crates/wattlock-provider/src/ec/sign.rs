@@ -264,8 +264,7 @@ impl Context {
                 _ => return false,
             }
         }
-        if params.iter().any(|param| matches!(param.key().to_bytes(), b"nonce-type" | b"kat")) {
-            let Some(recorded) = Recorded::of(params) else { return false };
+        if let Some(recorded) = Recorded::some(params, |name| name == c"nonce-type" || name == c"kat") {
             self.extras.push(recorded);
             if self.form.is_some() && self.named_child().is_none() {
                 self.extras.pop();

@@ -230,10 +230,11 @@ impl Making {
         if let Some(group) = params.get(c"group")
             && !group.text().is_some_and(|name| name.eq_ignore_ascii_case("x25519"))
         {
-            raise(Reason::InvalidData);
+            raise(Reason::PassedInvalidArgument);
             return false;
         }
-        if let Some(material) = params.get(c"dhkem-ikm") {
+        // A name that OpenSSL knows since 3.2.
+        if let Some(material) = params.get(c"dhkem-ikm").filter(|_| version() >= (3, 2)) {
             let Some(bytes) = material.octets() else { return false };
             self.material = Some(Zeroizing::new(bytes.to_vec()));
         }

@@ -191,7 +191,7 @@ fn call(run: &mut Run<'_>, state: &State, what: &str, values: &[Value], len: Opt
 fn copy(run: &mut Run<'_>, state: &mut State) -> Go {
     run.note("copy");
     if run.beside.minor == 0 {
-        run.rules.push("kdf-copy");
+        run.rules.push("copy");
     }
     let mut copies = [std::ptr::null_mut(), std::ptr::null_mut()];
     let contexts = state.0;

@@ -376,6 +376,16 @@ fn compare(run: &mut Run<'_>, which: usize, keys: &Keys) -> Go {
     export(run, &copies)
 }
 
+/// What may differ about parameters.
+fn allow(run: &mut Run<'_>, values: &[Value]) {
+    if values.len() > 1 {
+        run.rules.push("list");
+    }
+    if run.beside.minor < 2 && values.iter().any(|value| value.name.as_c_str() == c"implicit-rejection") {
+        run.rules.push("implicit-rejection");
+    }
+}
+
 fn contexts(run: &Run<'_>, keys: &Keys) -> Ctx {
     // SAFETY: live keys and library context.
     Ctx([0, 1].map(|side| unsafe {
@@ -443,7 +453,7 @@ fn encoded(run: &mut Run<'_>, keys: &Keys) -> Go {
     }
     run.note(format!("set encoded {kept:02x?}"));
     // SAFETY: live keys; bytes as said.
-    let said = run.both("set encoded", |side| unsafe {
+    run.both("set encoded", |side| unsafe {
         (rc(EVP_PKEY_set1_encoded_public_key(keys.0[side], kept.as_ptr(), kept.len())), Vec::new())
     })?;
     export(run, keys)
@@ -541,6 +551,7 @@ fn ask(run: &mut Run<'_>, context: &Ctx) -> Go {
     let name = run.choices.pick(&CTX_ASKED);
     let value = list::question(&mut run.choices, name);
     run.note(format!("ctx get {}", value.say()));
+    allow(run, std::slice::from_ref(&value));
     let mut lists = [List::new(std::slice::from_ref(&value)), List::new(&[value])];
     // SAFETY: live contexts and lists.
     run.both(&format!("ctx get {}", name.to_string_lossy()), |side| unsafe {
@@ -551,6 +562,9 @@ fn ask(run: &mut Run<'_>, context: &Ctx) -> Go {
 
 fn duplicate(run: &mut Run<'_>, context: &mut Ctx) -> Go {
     run.note("ctx dup");
+    if run.beside.minor == 0 {
+        run.rules.push("copy");
+    }
     let mut copies = Ctx([null_mut(); 2]);
     run.both("ctx dup", |side| {
         // SAFETY: live contexts.
@@ -569,6 +583,7 @@ fn sign(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
     let values = signing(run, true);
     run.note(format!("sign init {}", say(&values)));
     let lists = [List::new(&values), List::new(&values)];
+    allow(run, &values);
     // SAFETY: live contexts and lists.
     let said = run.both("sign init", |side| unsafe {
         let params = if values.is_empty() { null() } else { lists[side].tell() };
@@ -583,6 +598,7 @@ fn sign(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
                 let values = signing(run, true);
                 run.note(format!("ctx set {}", say(&values)));
                 let lists = [List::new(&values), List::new(&values)];
+                allow(run, &values);
                 // SAFETY: live contexts and lists.
                 let said = run.both("ctx set", |side| unsafe {
                     (rc(EVP_PKEY_CTX_set_params(context.0[side], lists[side].tell())), Vec::new())
@@ -678,6 +694,7 @@ fn begin(
     let lists = [List::new(values), List::new(values)];
     let mut inner = [null_mut(); 2];
     let library = run.beside.context;
+    allow(run, values);
     let said = run.both(if verify { "digest verify init" } else { "digest sign init" }, |side| {
         let init = if verify { EVP_DigestVerifyInit_ex } else { EVP_DigestSignInit_ex };
         // SAFETY: live contexts, keys and lists.
@@ -739,6 +756,7 @@ fn message(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
                 run.note(format!("inner set {}", say(&values)));
                 let lists = [List::new(&values), List::new(&values)];
                 let at = Ctx(inner);
+                allow(run, &values);
                 let said = run.both("inner set", |side| {
                     // SAFETY: the digest context's own, unless it was copied meanwhile; then nothing is set.
                     let code = unsafe {
@@ -878,6 +896,7 @@ fn crypt(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
     let mut context = contexts(run, keys);
     run.note(format!("encrypt init {}", say(&values)));
     let lists = [List::new(&values), List::new(&values)];
+    allow(run, &values);
     // SAFETY: live contexts and lists.
     let said = run.both("encrypt init", |side| unsafe {
         let params = if values.is_empty() { null() } else { lists[side].tell() };
@@ -922,6 +941,7 @@ fn crypt(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
     context = contexts(run, keys);
     run.note(format!("decrypt init {}", say(&values)));
     let lists = [List::new(&values), List::new(&values)];
+    allow(run, &values);
     // SAFETY: live contexts and lists.
     let said = run.both("decrypt init", |side| unsafe {
         let params = if values.is_empty() { null() } else { lists[side].tell() };
@@ -930,6 +950,11 @@ fn crypt(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
     if said.rc != 1 {
         return Ok(());
     }
+    let mode = values.iter().find(|value| value.name.as_c_str() == c"pad-mode");
+    let said_to = |word: &[u8], number: i32| {
+        mode.is_some_and(|mode| mode.data == word || mode.data == number.to_ne_bytes())
+    };
+    let (mut pkcs1, tls) = (mode.is_none() || said_to(b"pkcs1", 1), said_to(b"", 7));
     match run.choices.below(6) {
         0 => ask(run, &context)?,
         1 => duplicate(run, &mut context)?,
@@ -946,6 +971,10 @@ fn crypt(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
                 (c"bogus", c"1"),
             ]);
             run.note(format!("ctrl {name:?} {value:?}"));
+            if run.beside.minor < 2 && name.to_bytes().ends_with(b"rejection") {
+                run.rules.push("implicit-rejection");
+            }
+            pkcs1 |= value == c"pkcs1";
             // SAFETY: live contexts and C strings.
             run.both(&format!("ctrl {}", name.to_string_lossy()), |side| unsafe {
                 (rc(EVP_PKEY_CTX_ctrl_str(context.0[side], name.as_ptr(), value.as_ptr())), Vec::new())
@@ -955,8 +984,8 @@ fn crypt(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
     }
     let room = run.choices.pick(&[700, 700, 256, 128, 48, 10, 0]);
     run.note(format!("decrypt {:02x?} room {room}", boxes[0]));
-    if run.beside.minor < 2 && kind.bits > 0 {
-        run.rules.push("rsa-implicit-rejection");
+    if run.beside.minor < 2 && kind.bits > 0 && pkcs1 {
+        run.rules.push("implicit-rejection");
     }
     run.both("decrypt", |side| {
         let mut to = vec![0xa5_u8; 700];
@@ -967,7 +996,8 @@ fn crypt(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
             EVP_PKEY_decrypt(context.0[side], at, &raw mut size, boxes[0].as_ptr(), boxes[0].len())
         };
         let mut wrote = size.to_le_bytes().to_vec();
-        if room > 0 && code == 1 {
+        // A premaster secret of a forged ciphertext is random.
+        if room > 0 && code == 1 && !tls {
             wrote.extend(&to[..size.min(700)]);
         }
         (rc(code), wrote)
@@ -1005,6 +1035,7 @@ fn agree(run: &mut Run<'_>, which: usize, keys: &Keys) -> Go {
     let mut context = contexts(run, keys);
     run.note(format!("derive init {}", say(&values)));
     let lists = [List::new(&values), List::new(&values)];
+    allow(run, &values);
     // SAFETY: live contexts and lists.
     let said = run.both("derive init", |side| unsafe {
         let params = if values.is_empty() { null() } else { lists[side].tell() };
@@ -1092,6 +1123,7 @@ fn generate(run: &mut Run<'_>, kind: &Kind) -> Go {
         // SAFETY: a live library context and C strings.
         unsafe { EVP_PKEY_CTX_new_from_name(library.cast(), kind.name.as_ptr(), SIDES[side].as_ptr()) }
     }));
+    allow(run, &values);
     // SAFETY: live contexts and lists.
     let said = run.both("generate set", |side| unsafe {
         let at = context.0[side];
