@@ -170,6 +170,9 @@ fn call(run: &mut Run<'_>, state: &State, what: &str, values: &[Value], len: Opt
     let words: Vec<String> = values.iter().map(Value::say).collect();
     run.note(format!("{what} {len:?} {}", words.join(" ")));
     let lists = [List::new(values), List::new(values)];
+    if values.iter().any(|value| value.name.as_c_str() == c"properties") {
+        run.rules.push("query");
+    }
     // SAFETY: live contexts, terminated lists, room as said.
     let said = run.both(what, |side| unsafe {
         let params = if values.is_empty() { null() } else { lists[side].tell() };
