@@ -434,6 +434,11 @@ impl Answer<'_> {
         self.0.data_type == PARAM_OCTETS
     }
 
+    /// Whether a pointer to bytes is wanted.
+    pub fn is_pointer(&self) -> bool {
+        self.0.data_type == PARAM_OCTETS_PTR
+    }
+
     /// Where such bytes go; `len` of them if no length is said.
     ///
     /// # Safety

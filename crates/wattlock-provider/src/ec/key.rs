@@ -345,6 +345,8 @@ fn answer(native: &Native, answers: &mut Answers<'_>) -> Option<bool> {
             (b"mandatory-digest", _) | (b"pub", None) => true,
             // Answered since OpenSSL 3.5: no category of post-quantum strength.
             (b"security-category", _) => !has_categories() || one.set_int(0),
+            // OpenSSL's own writes the point over the pointer, and over what follows.
+            (b"encoded-pub-key", _) if one.is_pointer() => return Some(false),
             (b"pub" | b"encoded-pub-key", Some(point)) if one.is_octets() => one.set_octets(point.bytes()),
             _ => return None,
         };

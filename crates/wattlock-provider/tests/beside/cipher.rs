@@ -265,7 +265,6 @@ fn init(run: &mut Run<'_>, state: &mut State, first: bool) -> Go {
         state.scheduled = Some(encrypt);
     }
     if with_nonce && said.rc == 1 {
-        state.drawn |= state.random;
         (state.random, state.begun, state.over) = (false, false, false);
         state.nonced = true;
     } else if restart {
@@ -295,7 +294,7 @@ fn note_lists(state: &mut State, values: &[Value]) {
             }
             b"tlsivinv" => (state.begun, state.over) = (true, false),
             b"tag" => state.tag = Some(value.data.len()),
-            b"tls-version" => {
+            b"tls-version" if state.mode == Mode::Cbc => {
                 state.tls = value.data.iter().any(|byte| *byte != 0);
                 state.records |= state.tls;
             }
@@ -317,7 +316,7 @@ fn allow(run: &mut Run<'_>, state: &State, values: &[Value]) {
 /// What may differ about data or its end. Without a nonce one is generated, by each side its own.
 fn allow_data(run: &mut Run<'_>, state: &mut State) {
     if state.mode == Mode::Gcm && state.encrypt && !state.nonced {
-        (state.random, state.nonced) = (true, true);
+        (state.random, state.nonced, state.drawn) = (true, true, true);
     }
     if state.mode == Mode::Gcm && state.over {
         run.rules.push("gcm-goes-on");
@@ -335,6 +334,7 @@ fn lengths(run: &mut Run<'_>, state: &mut State) -> Go {
         (rc(EVP_CIPHER_CTX_get_iv_length(contexts[side])), Vec::new())
     })?;
     let len = usize::try_from(said.rc).unwrap_or(0);
+    state.drawn |= state.random;
     state.random |= state.drawn && len > state.nonce_len;
     state.nonce_len = len;
     Ok(())
@@ -541,9 +541,11 @@ fn get(run: &mut Run<'_>, state: &mut State) -> Go {
     for _ in 0..1 + run.choices.below(3) {
         let name = run.choices.pick(&NAMES);
         let value = list::question(&mut run.choices, name);
-        let fits = match value.name.to_bytes() {
-            b"tlsivgen" => !value.nothing && state.nonce_len >= 8,
-            _ => true,
+        // A nonce that is counted on changes the others' answers, which come before or after.
+        let counts = |value: &Value| value.name.as_c_str() == c"tlsivgen";
+        let fits = match counts(&value) {
+            true => !value.nothing && state.nonce_len >= 8 && values.is_empty(),
+            false => !values.iter().any(counts),
         };
         if fits && values.iter().all(|one| one.name != value.name) {
             values.push(value);
