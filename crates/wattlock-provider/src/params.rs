@@ -121,6 +121,11 @@ impl<'a> Param<'a> {
         self.integer(OSSL_PARAM_get_int64)
     }
 
+    /// The same of an `int` only, as where OpenSSL takes a text, too.
+    pub fn signed(&self) -> Option<i64> {
+        self.int().filter(|_| self.0.data_type == PARAM_INTEGER)
+    }
+
     /// As [`int`](Self::int), an `unsigned int`.
     pub fn uint(&self) -> Option<c_uint> {
         self.integer(OSSL_PARAM_get_uint)

@@ -55,7 +55,8 @@ const SCALAR_ROOM: usize = 128;
 impl Foreign {
     fn new(pkey: Pkey) -> Foreign {
         let mut scalar = Zeroizing::new([0; SCALAR_ROOM]);
-        let mut public = [describe(c"pub", PARAM_OCTETS), END];
+        // (By this name a point counts that the key's own form of points cannot write.)
+        let mut public = [describe(c"encoded-pub-key", PARAM_OCTETS), END];
         let mut private = [question(c"priv", PARAM_UNSIGNED, &mut *scalar), END];
         // SAFETY: a live key and terminated lists with room for their answers. What a key lacks stays unmodified.
         unsafe {

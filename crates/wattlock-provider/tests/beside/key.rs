@@ -750,9 +750,7 @@ fn message(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
                 if said.rc == 1 {
                     mds = copies;
                     // The inner contexts of before are gone.
-                    if run.choices.byte().is_multiple_of(2) {
-                        continue;
-                    }
+                    ended = true;
                 }
             }
             4 if !ended => {
@@ -761,12 +759,9 @@ fn message(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
                 let lists = [List::new(&values), List::new(&values)];
                 let at = Ctx(inner);
                 allow(run, &values);
-                let said = run.both("inner set", |side| {
-                    // SAFETY: the digest context's own, unless it was copied meanwhile; then nothing is set.
-                    let code = unsafe {
-                        if used == 0 { EVP_PKEY_CTX_set_params(at.0[side], lists[side].tell()) } else { 1 }
-                    };
-                    (rc(code), Vec::new())
+                // SAFETY: the digest context's own, which was neither ended nor copied meanwhile.
+                let said = run.both("inner set", |side| unsafe {
+                    (rc(EVP_PKEY_CTX_set_params(at.0[side], lists[side].tell())), Vec::new())
                 });
                 std::mem::forget(at);
                 if said?.rc != 1 {
