@@ -556,6 +556,9 @@ fn ask(run: &mut Run<'_>, context: &Ctx) -> Go {
     let value = list::question(&mut run.choices, name);
     run.note(format!("ctx get {}", value.say()));
     allow(run, std::slice::from_ref(&value));
+    if name == c"algorithm-id" && !run.what.starts_with("RSA") {
+        run.rules.push("identifier");
+    }
     let mut lists = [List::new(std::slice::from_ref(&value)), List::new(&[value])];
     // SAFETY: live contexts and lists.
     run.both(&format!("ctx get {}", name.to_string_lossy()), |side| unsafe {
@@ -600,6 +603,10 @@ fn sign(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
         match run.choices.below(3) {
             0 => {
                 let values = signing(run, true);
+                if values.is_empty() {
+                    // To OpenSSL's own an empty list for a PSS key chooses SHA-1, and none at all does not.
+                    continue;
+                }
                 run.note(format!("ctx set {}", say(&values)));
                 let lists = [List::new(&values), List::new(&values)];
                 allow(run, &values);

@@ -5,8 +5,8 @@
 //! context and are fetched by name, so nothing here depends on what Wattlock prefers to offer on this machine. What is
 //! random by nature (PSS, ECDSA, OAEP, generated keys) is not compared byte by byte but used by the other side.
 //!
-//! A difference ends the sequence: with a panic, unless one of the [`RULES`] explains it. Calls whose outcome OpenSSL leaves undefined (it reads stale or foreign
-//! memory) are not made; [`UNDEFINED`] lists them.
+//! A difference ends the sequence: with a panic, unless one of the [`RULES`] explains it. Calls whose outcome OpenSSL
+//! leaves undefined (it reads stale or foreign memory) are not made; [`UNDEFINED`] lists them.
 #![allow(unsafe_code)]
 
 pub mod calls;
@@ -60,6 +60,11 @@ pub const RULES: &[(&str, Allows, &str)] = &[
         Allows::Any,
         "OpenSSL before 3.2 tells whether a padding was right, and has no name for it",
     ),
+    (
+        "identifier",
+        Allows::Either,
+        "of a digest without one OpenSSL says nothing, or fails if none was asked for before",
+    ),
     ("query", Allows::Queue, "OpenSSL reports a property query that it cannot read, and goes on without"),
     ("copy", Allows::Either, "OpenSSL 3.0 copies no derivation, and no decryption with an empty label"),
 ];
@@ -68,9 +73,12 @@ pub const RULES: &[(&str, Allows, &str)] = &[
 #[allow(dead_code, reason = "words for the reader")]
 pub const UNDEFINED: &[&str] = &[
     "input and output that overlap without being the same; CBC in place while bytes are held back",
-    "a nonce's fixed or counter part longer than the nonce (memory around it is written), or one generated below 8 bytes",
-    "a number without data or of no bytes, one name twice in a list",
-    "an XTS context copied without a key; an RSA key without modulus or exponent used",
+    "a nonce's fixed or counter part longer than the nonce, or a record with one below 8 bytes: memory around it is used",
+    "a TLS record of CBC without bytes; a copy of a CBC context that has a record's MAC, which is freed twice",
+    "associated data of GCM after EVP_Cipher with no text",
+    "a number without data or of no bytes, one name twice in a list, a pointer asked for as encoded-pub-key",
+    "an XTS context copied without a key; an RSA key without modulus or exponent used; an empty list for a PSS key",
+    "another direction without a key in CBC and XTS: the other one's round keys",
 ];
 
 /// The two, in this order everywhere.
