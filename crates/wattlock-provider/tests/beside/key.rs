@@ -199,6 +199,7 @@ fn make(run: &mut Run<'_>, which: usize, odd: bool) -> Go<Option<Keys>> {
         for _ in 0..1 + run.choices.below(2) {
             maim(run, &mut values);
         }
+        run.whole = false;
         selection = run.choices.pick(&[ALL, PAIR, 0x86, 0x84, 0x02, 0x01, 0x04, 0x80, 0x83]);
     }
     run.note(format!("{} {} from {} {selection:#x}", run.what, turn, say(&values)));
@@ -731,7 +732,8 @@ fn message(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
     if code != 1 {
         return Ok(());
     }
-    let text = run.choices.fill(300);
+    // At most five pieces of less than 100 bytes, and one more.
+    let text = run.choices.fill(600);
     let mut used = 0;
     let mut ended = false;
     let mut signatures = [Vec::new(), Vec::new()];
@@ -957,8 +959,10 @@ fn crypt(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
         return Ok(());
     }
     let mode = values.iter().find(|value| value.name.as_c_str() == c"pad-mode");
-    let said_to = |word: &[u8], number: i32| {
-        mode.is_some_and(|mode| mode.data == word || mode.data == number.to_ne_bytes())
+    // A number of any width.
+    let said_to = |word: &[u8], number: u8| {
+        let is = |data: &[u8]| data.first() == Some(&number) && data[1..].iter().all(|byte| *byte == 0);
+        mode.is_some_and(|mode| mode.data == word || is(&mode.data))
     };
     let (mut pkcs1, tls) = (mode.is_none() || said_to(b"pkcs1", 1), said_to(b"", 7));
     match run.choices.below(6) {
@@ -993,6 +997,7 @@ fn crypt(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
     if run.beside.minor < 2 && kind.bits > 0 && pkcs1 {
         run.rules.push("implicit-rejection");
     }
+    let compared = run.whole && !tls;
     run.both("decrypt", |side| {
         let mut to = vec![0xa5_u8; 700];
         let mut size = room;
@@ -1003,7 +1008,7 @@ fn crypt(run: &mut Run<'_>, kind: &Kind, keys: &Keys) -> Go {
         };
         let mut wrote = size.to_le_bytes().to_vec();
         // A premaster secret of a forged ciphertext is random.
-        if room > 0 && code == 1 && !tls {
+        if room > 0 && code == 1 && compared {
             wrote.extend(&to[..size.min(700)]);
         }
         (rc(code), wrote)

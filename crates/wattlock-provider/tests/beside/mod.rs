@@ -205,6 +205,8 @@ pub struct Run<'a> {
     pub what: String,
     pub trail: Vec<String>,
     pub errors: Errors,
+    /// No key was damaged: blinding makes what a damaged one decrypts random.
+    pub whole: bool,
     /// The rules that may explain a difference of the next call.
     pub rules: Vec<&'static str>,
 }
@@ -312,6 +314,7 @@ pub fn sequence(beside: &Beside, bytes: &[u8]) {
         what: String::new(),
         trail: Vec::new(),
         errors: Errors::All,
+        whole: true,
         rules: Vec::new(),
     };
     let _ = match which % 8 {
