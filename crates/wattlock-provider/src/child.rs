@@ -70,7 +70,17 @@ impl Child {
     /// A digest by name that has these properties too (a whole query; it must say [`ELSEWHERE`] itself).
     pub fn digest_matching(&self, name: &CStr, query: &CStr) -> Option<Digest> {
         // SAFETY: live context, C strings.
-        NonNull::new(unsafe { sys::EVP_MD_fetch(self.as_ptr(), name.as_ptr(), query.as_ptr()) }).map(Digest)
+        unsafe {
+            // OpenSSL reports a query that it cannot read, and fetches all the same.
+            sys::ERR_set_mark();
+            let digest = NonNull::new(sys::EVP_MD_fetch(self.as_ptr(), name.as_ptr(), query.as_ptr()));
+            if digest.is_some() {
+                sys::ERR_pop_to_mark()
+            } else {
+                sys::ERR_clear_last_mark()
+            };
+            digest.map(Digest)
+        }
     }
 
     /// A key derivation by name, from anybody but us.

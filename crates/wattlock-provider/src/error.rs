@@ -39,12 +39,14 @@ pub enum Reason {
     FailedToGenerateKey = 121,
     CipherOperationFailed = 102,
     BadTlsClientVersion = 161,
-    InvalidData = 115,
+    InvalidAad = 108,
     NotAPrivateKey = 221,
     InvalidMode = 125,
     MismatchingDomainParameters = 203,
     XtsDuplicatedKeys = 149,
     XtsDataUnitIsTooLarge = 148,
+    /// `ERR_R_PASSED_INVALID_ARGUMENT`, a reason of any library.
+    PassedInvalidArgument = 262 | 2 << 18,
 }
 
 /// Puts an error on the calling thread's queue.

@@ -1,15 +1,20 @@
 //! OpenSSL's parameter lists, read and written without trusting what they say.
 //!
 //! [`Params`] reads a list that a caller hands in, [`Answers`] fills one that a caller wants filled. Types and sizes
-//! are checked against what the entry declares; a pointer is never followed beyond its declared size. An answer whose
-//! room is too small fails and says in `return_size` what was needed, as OpenSSL's own setters do.
+//! are checked against what the entry declares; a pointer is never followed beyond its declared size. Numbers are read,
+//! and answers written, by OpenSSL's own functions: what they take, refuse and say of sizes is that of the OpenSSL at
+//! hand.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+
+use zeroize::Zeroize;
 
 use crate::sys::{
-    OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UNSIGNED, PARAM_UTF8, PARAM_UTF8_PTR,
-    UNMODIFIED,
+    OSSL_PARAM, OSSL_PARAM_dup, OSSL_PARAM_free, OSSL_PARAM_get_int64, OSSL_PARAM_get_size_t,
+    OSSL_PARAM_get_uint, OSSL_PARAM_set_int, OSSL_PARAM_set_octet_ptr, OSSL_PARAM_set_octet_string,
+    OSSL_PARAM_set_size_t, OSSL_PARAM_set_uint, OSSL_PARAM_set_utf8_ptr, OSSL_PARAM_set_utf8_string,
+    PARAM_INTEGER, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UNSIGNED, PARAM_UTF8, PARAM_UTF8_PTR, UNMODIFIED,
 };
 
 /// A list that a caller hands in.
@@ -111,28 +116,35 @@ impl<'a> Param<'a> {
         self.0.data.is_null()
     }
 
-    /// A signed or unsigned integer of any width that fits.
+    /// A number in whatever form OpenSSL takes for one.
     pub fn int(&self) -> Option<i64> {
-        let bytes = self.bytes().filter(|bytes| !bytes.is_empty())?;
-        let negative = match self.0.data_type {
-            PARAM_INTEGER => bytes[bytes.len() - 1] & 0x80 != 0,
-            PARAM_UNSIGNED => false,
-            _ => return None,
-        };
-        let fill = if negative { 0xff } else { 0 };
-        let mut out = [fill; 8];
-        if bytes.len() > 8 && bytes[8..].iter().any(|byte| *byte != fill) {
-            return None;
-        }
-        let len = bytes.len().min(8);
-        out[..len].copy_from_slice(&bytes[..len]);
-        let value = i64::from_le_bytes(out);
-        ((value < 0) == negative).then_some(value)
+        self.integer(OSSL_PARAM_get_int64)
     }
 
-    /// A number that is not negative.
+    /// The same of an `int` only, as where OpenSSL takes a text, too.
+    pub fn signed(&self) -> Option<i64> {
+        self.int().filter(|_| self.0.data_type == PARAM_INTEGER)
+    }
+
+    /// As [`int`](Self::int), an `unsigned int`.
+    pub fn uint(&self) -> Option<c_uint> {
+        self.integer(OSSL_PARAM_get_uint)
+    }
+
+    /// As [`int`](Self::int), a `size_t`.
     pub fn size(&self) -> Option<usize> {
-        self.int().and_then(|value| usize::try_from(value).ok())
+        self.integer(OSSL_PARAM_get_size_t)
+    }
+
+    fn integer<T: Default>(
+        &self,
+        get: unsafe extern "C" fn(*const OSSL_PARAM, *mut T) -> c_int,
+    ) -> Option<T> {
+        // OpenSSL 3.0 reads through a null pointer, and a number of no bytes from in front of it.
+        self.bytes().filter(|bytes| !bytes.is_empty())?;
+        let mut value = T::default();
+        // SAFETY: an entry with as many readable bytes as it declares, and a place for its value.
+        (unsafe { get(self.0, &raw mut value) } == 1).then_some(value)
     }
 
     /// An unsigned integer of any width, big-endian, without leading zeros. It may be a secret: the caller wipes it.
@@ -225,6 +237,89 @@ impl<'a> Param<'a> {
     }
 }
 
+/// A copy of a caller's list, wiped on drop.
+pub struct Recorded {
+    list: *mut OSSL_PARAM,
+    /// `OSSL_PARAM_dup(3)` copies values only; the caller's names may go before the copy does.
+    _names: Vec<CString>,
+}
+
+// SAFETY: a list of its own that nobody writes.
+unsafe impl Send for Recorded {}
+// SAFETY: as above.
+unsafe impl Sync for Recorded {}
+
+impl Recorded {
+    /// A copy; `None` if there is nothing, or no memory.
+    pub fn of(params: Params<'_>) -> Option<Recorded> {
+        if params.is_empty() {
+            return None;
+        }
+        // SAFETY: a terminated list; the copy is as long, and ours to write.
+        unsafe {
+            let list = OSSL_PARAM_dup(params.as_ptr());
+            if list.is_null() {
+                return None;
+            }
+            let names: Vec<CString> = params.iter().map(|param| param.key().to_owned()).collect();
+            for (at, name) in names.iter().enumerate() {
+                (*list.add(at)).key = name.as_ptr();
+            }
+            Some(Recorded { list, _names: names })
+        }
+    }
+
+    /// A copy of the entries of some names.
+    pub fn some(params: Params<'_>, wanted: impl Fn(&CStr) -> bool) -> Option<Recorded> {
+        let mut list: Vec<OSSL_PARAM> =
+            params.0.iter().filter(|one| wanted(Param(one).key())).copied().collect();
+        list.push(END);
+        // SAFETY: a terminated list of the caller's entries.
+        Recorded::of(unsafe { Params::new(list.as_ptr()) })
+    }
+
+    /// A list that OpenSSL made.
+    ///
+    /// # Safety
+    /// `list` is terminated, is freed by `OSSL_PARAM_free(3)`, and its names stay.
+    pub unsafe fn adopt(list: *mut OSSL_PARAM) -> Recorded {
+        Recorded { list, _names: Vec::new() }
+    }
+
+    /// Another copy.
+    pub fn again(&self) -> Option<Recorded> {
+        Recorded::of(self.params())
+    }
+
+    /// To read.
+    pub fn params(&self) -> Params<'_> {
+        // SAFETY: a terminated list that stays.
+        unsafe { Params::new(self.list) }
+    }
+
+    /// For calls that take it.
+    pub fn as_ptr(&self) -> *mut OSSL_PARAM {
+        self.list
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        // SAFETY: a terminated list that OpenSSL allocated together with its data, freed once.
+        unsafe {
+            let mut at = self.list;
+            while !(*at).key.is_null() {
+                let owned = !matches!((*at).data_type, PARAM_UTF8_PTR | PARAM_OCTETS_PTR);
+                if owned && !(*at).data.is_null() && (*at).data_size != UNMODIFIED {
+                    std::slice::from_raw_parts_mut((*at).data.cast::<u8>(), (*at).data_size).zeroize();
+                }
+                at = at.add(1);
+            }
+            OSSL_PARAM_free(self.list);
+        }
+    }
+}
+
 /// A list that a caller wants filled.
 pub struct Answers<'a>(&'a mut [OSSL_PARAM]);
 
@@ -285,9 +380,14 @@ impl<'a> Answers<'a> {
         self.find(key).is_none_or(|mut answer| answer.set_size(value))
     }
 
-    /// Answers with an unsigned integer given big-endian.
-    pub fn set_number(&mut self, key: &CStr, big_endian: &[u8]) -> bool {
-        self.find(key).is_none_or(|mut answer| answer.set_number(big_endian))
+    /// Answers with an `unsigned int`.
+    pub fn set_uint(&mut self, key: &CStr, value: c_uint) -> bool {
+        self.find(key).is_none_or(|mut answer| answer.set_uint(value))
+    }
+
+    /// Answers with yes or no, which OpenSSL has as an `int`.
+    pub fn set_flag(&mut self, key: &CStr, value: bool) -> bool {
+        self.find(key).is_none_or(|mut answer| answer.set_int(value.into()))
     }
 
     /// Answers with bytes.
@@ -295,9 +395,9 @@ impl<'a> Answers<'a> {
         self.find(key).is_none_or(|mut answer| answer.set_octets(value))
     }
 
-    /// Answers with a text that lives as long as the provider does.
+    /// Answers with a text that lives as long as the provider does, or with where it is.
     pub fn set_text(&mut self, key: &CStr, value: &'static CStr) -> bool {
-        self.find(key).is_none_or(|mut answer| answer.set_text(value))
+        self.find(key).is_none_or(|mut answer| answer.set_text_ptr(value) || answer.set_text(value))
     }
 
     /// Answers with a pointer, for entries of type `octet_ptr`.
@@ -334,6 +434,29 @@ impl Answer<'_> {
         is_named(self.0, key)
     }
 
+    /// Whether bytes are wanted in place, not a pointer to them.
+    pub fn is_octets(&self) -> bool {
+        self.0.data_type == PARAM_OCTETS
+    }
+
+    /// Whether a pointer to bytes is wanted.
+    pub fn is_pointer(&self) -> bool {
+        self.0.data_type == PARAM_OCTETS_PTR
+    }
+
+    /// Where such bytes go; `len` of them if no length is said.
+    ///
+    /// # Safety
+    /// A caller who says no length has room for `len` bytes.
+    pub unsafe fn place(&mut self, len: usize) -> Option<&mut [u8]> {
+        if !self.is_octets() || self.0.data.is_null() {
+            return None;
+        }
+        let len = if self.0.data_size == 0 { len } else { self.0.data_size };
+        // SAFETY: as much room as the entry declares, or the caller's.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.0.data.cast(), len) })
+    }
+
     /// Bytes of room.
     pub fn room(&self) -> usize {
         self.0.data_size
@@ -341,104 +464,59 @@ impl Answer<'_> {
 
     /// Answers with a number.
     pub fn set_size(&mut self, value: usize) -> bool {
-        let signed = match self.0.data_type {
-            PARAM_INTEGER => 1,
-            PARAM_UNSIGNED => 0,
-            _ => return false,
-        };
-        let bits = usize::BITS as usize - value.leading_zeros() as usize + signed;
-        fill_integer(self.0, &value.to_le_bytes(), bits.div_ceil(8).max(1))
+        // SAFETY: an entry with as much room as it declares; so in all of these.
+        unsafe { OSSL_PARAM_set_size_t(self.0, value) == 1 }
     }
 
-    /// Answers with an unsigned integer given big-endian.
-    pub fn set_number(&mut self, big_endian: &[u8]) -> bool {
-        if self.0.data_type != PARAM_UNSIGNED {
-            return false;
-        }
-        let little: zeroize::Zeroizing<Vec<u8>> =
-            zeroize::Zeroizing::new(big_endian.iter().rev().copied().collect());
-        let need = little.len() - little.iter().rev().take_while(|byte| **byte == 0).count();
-        fill_integer(self.0, &little, need.max(1))
+    /// Answers with an `unsigned int`.
+    pub fn set_uint(&mut self, value: c_uint) -> bool {
+        // SAFETY: as above.
+        unsafe { OSSL_PARAM_set_uint(self.0, value) == 1 }
     }
 
-    /// Answers with bytes.
+    /// Answers with an `int`.
+    pub fn set_int(&mut self, value: c_int) -> bool {
+        // SAFETY: as above.
+        unsafe { OSSL_PARAM_set_int(self.0, value) == 1 }
+    }
+
+    /// Answers with bytes, or with where they are.
     pub fn set_octets(&mut self, value: &[u8]) -> bool {
-        match self.0.data_type {
-            PARAM_OCTETS => fill(self.0, value),
-            PARAM_OCTETS_PTR => fill_pointer(self.0, value.as_ptr().cast(), value.len()),
-            _ => false,
+        let (at, len) = (value.as_ptr().cast(), value.len());
+        // SAFETY: as above, and a value of this length.
+        unsafe {
+            OSSL_PARAM_set_octet_ptr(self.0, at, len) == 1
+                || OSSL_PARAM_set_octet_string(self.0, at, len) == 1
         }
     }
 
-    /// Answers with a text that lives as long as the provider does.
-    pub fn set_text(&mut self, value: &'static CStr) -> bool {
-        match self.0.data_type {
-            PARAM_UTF8 => fill_text(self.0, value),
-            PARAM_UTF8_PTR => fill_pointer(self.0, value.as_ptr().cast(), value.count_bytes()),
-            _ => false,
-        }
+    /// Answers with bytes in place only.
+    pub fn set_octet_string(&mut self, value: &[u8]) -> bool {
+        // SAFETY: as above, and a value of this length.
+        unsafe { OSSL_PARAM_set_octet_string(self.0, value.as_ptr().cast(), value.len()) == 1 }
+    }
+
+    /// Answers with a text in place only.
+    pub fn set_text(&mut self, value: &CStr) -> bool {
+        // SAFETY: as above, and a C string.
+        unsafe { OSSL_PARAM_set_utf8_string(self.0, value.as_ptr()) == 1 }
+    }
+
+    fn set_text_ptr(&mut self, value: &'static CStr) -> bool {
+        // SAFETY: as above, and a C string that stays.
+        unsafe { OSSL_PARAM_set_utf8_ptr(self.0, value.as_ptr()) == 1 }
     }
 
     /// Answers with a pointer, for entries of type `octet_ptr`.
+    #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "it is only handed on")]
     pub fn set_pointer(&mut self, value: *const c_void, size: usize) -> bool {
-        self.0.data_type == PARAM_OCTETS_PTR && fill_pointer(self.0, value, size)
+        // SAFETY: as above; the value is only handed on.
+        unsafe { OSSL_PARAM_set_octet_ptr(self.0, value, size) == 1 }
     }
-}
-
-fn fill_integer(param: &mut OSSL_PARAM, little: &[u8], need: usize) -> bool {
-    if param.data.is_null() {
-        param.return_size = need;
-        return true;
-    }
-    if param.data_size < need {
-        param.return_size = need;
-        return false;
-    }
-    param.return_size = param.data_size;
-    // SAFETY: the entry declares `data_size` writable bytes.
-    let room = unsafe { std::slice::from_raw_parts_mut(param.data.cast::<u8>(), param.data_size) };
-    room.fill(0);
-    let len = little.len().min(room.len());
-    room[..len].copy_from_slice(&little[..len]);
-    true
-}
-
-fn fill(param: &mut OSSL_PARAM, value: &[u8]) -> bool {
-    param.return_size = value.len();
-    if param.data.is_null() {
-        return true;
-    }
-    if param.data_size < value.len() {
-        return false;
-    }
-    // SAFETY: the entry declares `data_size` writable bytes, at least as many as copied; it does not overlap ours.
-    unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), param.data.cast::<u8>(), value.len()) };
-    true
-}
-
-fn fill_text(param: &mut OSSL_PARAM, value: &CStr) -> bool {
-    let bytes = value.to_bytes();
-    if !fill(param, bytes) {
-        return false;
-    }
-    if !param.data.is_null() && param.data_size > bytes.len() {
-        // SAFETY: one byte beyond the text is still inside `data_size`.
-        unsafe { *param.data.cast::<u8>().add(bytes.len()) = 0 };
-    }
-    true
-}
-
-fn fill_pointer(param: &mut OSSL_PARAM, value: *const c_void, size: usize) -> bool {
-    param.return_size = size;
-    if !param.data.is_null() {
-        // SAFETY: an entry of a pointer type holds room for one pointer.
-        unsafe { *param.data.cast::<*const c_void>() = value };
-    }
-    true
 }
 
 /// An entry that describes what can be asked or set: name and type.
-pub const fn describe(key: &'static CStr, data_type: std::ffi::c_uint) -> OSSL_PARAM {
+pub const fn describe(key: &'static CStr, data_type: c_uint) -> OSSL_PARAM {
     OSSL_PARAM {
         key: key.as_ptr(),
         data_type,
@@ -451,7 +529,7 @@ pub const fn describe(key: &'static CStr, data_type: std::ffi::c_uint) -> OSSL_P
 /// The same of an `unsigned int`. The size is for values that come as text: without one, OpenSSL writes as many bytes as the
 /// number has, and 0 has none.
 pub const fn describe_uint(key: &'static CStr) -> OSSL_PARAM {
-    OSSL_PARAM { data_size: size_of::<std::ffi::c_uint>(), ..describe(key, PARAM_UNSIGNED) }
+    OSSL_PARAM { data_size: size_of::<c_uint>(), ..describe(key, PARAM_UNSIGNED) }
 }
 
 /// Ends a list.
@@ -489,13 +567,7 @@ impl<'a> List<'a> {
         List { entries: vec![END], borrowed: std::marker::PhantomData }
     }
 
-    fn add(
-        mut self,
-        key: &'a CStr,
-        data_type: std::ffi::c_uint,
-        data: *mut c_void,
-        data_size: usize,
-    ) -> List<'a> {
+    fn add(mut self, key: &'a CStr, data_type: c_uint, data: *mut c_void, data_size: usize) -> List<'a> {
         let last = self.entries.len() - 1;
         let entry = OSSL_PARAM { key: key.as_ptr(), data_type, data, data_size, return_size: UNMODIFIED };
         self.entries.insert(last, entry);
@@ -522,15 +594,15 @@ impl<'a> List<'a> {
 
     /// With a signed integer.
     #[must_use]
-    pub fn int(self, key: &'a CStr, value: &'a std::ffi::c_int) -> List<'a> {
+    pub fn int(self, key: &'a CStr, value: &'a c_int) -> List<'a> {
         let at = std::ptr::from_ref(value).cast_mut().cast();
         self.add(key, PARAM_INTEGER, at, size_of_val(value))
     }
 
     /// With a signed integer to be written (for questions).
     #[must_use]
-    pub fn ask_int(self, key: &'a CStr, value: &'a mut std::ffi::c_int) -> List<'a> {
-        self.add(key, PARAM_INTEGER, std::ptr::from_mut(value).cast(), size_of::<std::ffi::c_int>())
+    pub fn ask_int(self, key: &'a CStr, value: &'a mut c_int) -> List<'a> {
+        self.add(key, PARAM_INTEGER, std::ptr::from_mut(value).cast(), size_of::<c_int>())
     }
 
     /// With bytes to be written (for questions).
@@ -594,38 +666,37 @@ mod tests {
     }
 
     #[test]
-    fn answers_fit_or_say_what_they_need() {
-        let mut small = [0xff; 1];
+    fn a_copy_of_a_list_outlives_the_names_it_was_made_of() {
+        let name = CString::new("digest").unwrap();
+        let mut value = *b"SHA256";
+        let list = [OSSL_PARAM { key: name.as_ptr(), ..entry(c"x", PARAM_UTF8, &mut value) }, END];
+        // SAFETY: a terminated list.
+        let copy = Recorded::of(unsafe { Params::new(list.as_ptr()) }).unwrap();
+        assert_ne!(copy.params().iter().next().unwrap().key().as_ptr(), name.as_ptr());
+        drop(name);
+        assert_eq!(copy.params().get(c"digest").unwrap().text(), Some("SHA256"));
+    }
+
+    #[test]
+    fn answers_fit_or_are_refused() {
+        let mut small = [0xff; 4];
         let mut large = [0xff; 8];
         let mut list = [entry(c"a", PARAM_UNSIGNED, &mut small), entry(c"b", PARAM_INTEGER, &mut large), END];
         // SAFETY: a terminated list over buffers that outlive it.
         let mut answers = unsafe { Answers::new(list.as_mut_ptr()) };
-        assert!(!answers.set_size(c"a", 256));
+        assert!(!answers.set_size(c"a", 1 << 32));
         assert!(answers.set_size(c"b", 300));
         assert!(answers.set_size(c"c", 1), "what nobody asked is no failure");
-        assert_eq!((list[0].return_size, list[1].return_size), (2, 8));
         assert_eq!(u64::from_le_bytes(large), 300);
     }
 
     #[test]
-    fn a_signed_answer_keeps_its_sign_bit_free() {
-        let mut one = [0; 1];
-        let mut list = [entry(c"a", PARAM_INTEGER, &mut one), END];
-        // SAFETY: as above.
-        let mut answers = unsafe { Answers::new(list.as_mut_ptr()) };
-        assert!(answers.set_size(c"a", 127));
-        assert!(!answers.set_size(c"a", 128));
-        assert!(!answers.set_size(c"a", 256) && answers.set_size(c"a", 0));
-    }
-
-    #[test]
     fn a_question_without_room_learns_the_size() {
-        let mut list = [describe(c"a", PARAM_OCTETS), describe(c"n", PARAM_UNSIGNED), END];
+        let mut list = [describe(c"a", PARAM_OCTETS), END];
         // SAFETY: as above.
         let mut answers = unsafe { Answers::new(list.as_mut_ptr()) };
         assert!(answers.set_octets(c"a", b"12345"));
-        assert!(answers.set_number(c"n", &[0, 1, 2]));
-        assert_eq!((list[0].return_size, list[1].return_size), (5, 2));
+        assert_eq!(list[0].return_size, 5);
     }
 
     #[test]

@@ -322,8 +322,15 @@ refusals(void)
     MUST(!outcome(good));
 
     params[0] = OSSL_PARAM_construct_size_t(OSSL_CIPHER_PARAM_TLS_MAC_SIZE, &big);
-    MUST(EVP_CIPHER_CTX_set_params(c[1], params) == 0);
-    ERR_clear_error();
+    for BOTH(i) good[i] = EVP_CIPHER_CTX_set_params(c[i], params);
+    MUST(outcome(good));
+    params[0] = OSSL_PARAM_construct_uint(OSSL_CIPHER_PARAM_TLS_VERSION, &version);
+    version = 0x303;
+    for BOTH(i) {
+        MUST(EVP_DecryptInit_ex2(c[i], NULL, key, nonce, params) == 1);
+        good[i] = EVP_DecryptUpdate(c[i], in, &n, in, 48);
+    }
+    MUST(!outcome(good));
     for BOTH(i) EVP_CIPHER_CTX_free(c[i]);
 }
 

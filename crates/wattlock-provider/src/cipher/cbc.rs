@@ -6,7 +6,7 @@
 //! ready under `tls-mac` until the next.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use wattlock::core::{Algorithm, Error, Key, Kind};
 use zeroize::{Zeroize, Zeroizing};
@@ -14,17 +14,20 @@ use zeroize::{Zeroize, Zeroizing};
 use super::entries::{Cipher, of, table};
 use super::record::{MAC_MAX, Padding, strip};
 use super::secret::Secret;
-use super::{Facts, Streams, Tally, bytes, copies, is_known, symmetric, told, with_buffers};
+use super::{
+    Common, Facts, GETTABLE_COMMON, SETTABLE_COMMON, Streams, Tally, answered, bytes, copies, is_known,
+    symmetric, taken, told, with_buffers,
+};
 use crate::error::{Reason, entry, raise};
-use crate::params::{Answers, END, Params, Table, describe};
+use crate::params::{Answers, Params, Table};
 use crate::provider::Provider;
-use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UNSIGNED};
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM};
 
 const BLOCK: usize = 16;
 /// Versions as `tls-version` has them: SSL 3.0, TLS 1.0 to 1.2, and DTLS 1.2, 1.0 and the one before it.
-const SSL3: usize = 0x300;
-const TLS10: usize = 0x301;
-const EXPLICIT_NONCE: [usize; 5] = [0x302, 0x303, 0xfefd, 0xfeff, 0x100];
+const SSL3: c_uint = 0x300;
+const TLS10: c_uint = 0x301;
+const EXPLICIT_NONCE: [c_uint; 5] = [0x302, 0x303, 0xfefd, 0xfeff, 0x100];
 
 struct Context {
     provider: &'static Provider,
@@ -40,15 +43,12 @@ struct Context {
     chain: [u8; BLOCK],
     /// Whether the stream stands at `chain`.
     begun: bool,
-    padded: bool,
     /// What is not a block yet, or may be the last one.
     kept: [u8; BLOCK],
     kept_len: usize,
-    num: usize,
-    /// 0 outside TLS.
-    version: usize,
+    num: c_uint,
+    common: Common,
     mac: [u8; MAC_MAX],
-    mac_len: usize,
 }
 
 fn kinds(bits: usize) -> (Algorithm, [Kind; 2]) {
@@ -60,26 +60,14 @@ fn kinds(bits: usize) -> (Algorithm, [Kind; 2]) {
 }
 
 impl Cipher for Context {
-    const GETTABLE: &'static [OSSL_PARAM] = &[
-        describe(c"keylen", PARAM_UNSIGNED),
-        describe(c"ivlen", PARAM_UNSIGNED),
-        describe(c"padding", PARAM_UNSIGNED),
-        describe(c"num", PARAM_UNSIGNED),
-        describe(c"iv", PARAM_OCTETS),
-        describe(c"updated-iv", PARAM_OCTETS),
-        describe(c"tls-mac", PARAM_OCTETS_PTR),
-        END,
-    ];
-    const SETTABLE: &'static [OSSL_PARAM] = &[
-        describe(c"padding", PARAM_UNSIGNED),
-        describe(c"num", PARAM_UNSIGNED),
-        describe(c"tls-version", PARAM_UNSIGNED),
-        describe(c"tls-mac-size", PARAM_UNSIGNED),
-        END,
-    ];
+    const GETTABLE: &'static [OSSL_PARAM] = GETTABLE_COMMON;
+
+    fn settable(_: usize) -> &'static [OSSL_PARAM] {
+        SETTABLE_COMMON
+    }
 
     fn facts(bits: usize) -> Facts {
-        const CBC_MODE: usize = 2;
+        const CBC_MODE: c_uint = 2;
         Facts {
             mode: CBC_MODE,
             key: bits / 8,
@@ -98,29 +86,27 @@ impl Cipher for Context {
             bits,
             key: None,
             streams: [None, None],
-            encrypt: true,
+            encrypt: false,
             given: [0; BLOCK],
             has_nonce: false,
             chain: [0; BLOCK],
             begun: false,
-            padded: true,
             kept: [0; BLOCK],
             kept_len: 0,
             num: 0,
-            version: 0,
+            common: Common::NEW,
             mac: [0; MAC_MAX],
-            mac_len: 0,
         }
     }
 
     fn duplicate(&self) -> Option<Context> {
         let mut copy = Context::new(self.provider, self.bits);
         copy.streams = copies(&self.streams)?;
-        (copy.key, copy.encrypt, copy.padded) = (self.key.clone(), self.encrypt, self.padded);
+        (copy.key, copy.encrypt, copy.common) = (self.key.clone(), self.encrypt, self.common);
         (copy.given, copy.has_nonce, copy.chain) = (self.given, self.has_nonce, self.chain);
         (copy.begun, copy.num) = (self.begun, self.num);
         (copy.kept, copy.kept_len) = (self.kept, self.kept_len);
-        (copy.version, copy.mac, copy.mac_len) = (self.version, self.mac, self.mac_len);
+        copy.mac = self.mac;
         Some(copy)
     }
 
@@ -154,29 +140,22 @@ impl Cipher for Context {
     }
 
     fn get(&mut self, answers: &mut Answers<'_>) -> bool {
-        answers.set_size(c"keylen", self.bits / 8)
+        let mac_len = self.common.mac_len;
+        let mac = if mac_len > MAC_MAX { std::ptr::null() } else { self.mac.as_ptr().cast() };
+        let good = answers.set_size(c"keylen", self.bits / 8)
             && answers.set_size(c"ivlen", BLOCK)
-            && answers.set_size(c"padding", usize::from(self.padded))
-            && answers.set_size(c"num", self.num)
+            && answers.set_uint(c"padding", self.common.padded.into())
+            && answers.set_uint(c"num", self.num)
             && answers.set_octets(c"iv", &self.given)
             && answers.set_octets(c"updated-iv", &self.chain)
-            && answers.set_pointer(c"tls-mac", self.mac.as_ptr().cast(), self.mac_len)
+            && answers.set_pointer(c"tls-mac", mac, mac_len);
+        answered(good)
     }
 
     fn set(&mut self, params: Params<'_>) -> bool {
-        params.iter().all(|param| {
-            let place = match param.key().to_bytes() {
-                b"padding" => return keep(param.size().map(|on| self.padded = on != 0)),
-                b"num" => &mut self.num,
-                b"tls-version" => &mut self.version,
-                b"tls-mac-size" => {
-                    self.mac = [0; MAC_MAX];
-                    let size = param.size().filter(|size| *size <= MAC_MAX);
-                    return keep(size.map(|size| self.mac_len = size));
-                }
-                _ => return true,
-            };
-            keep(param.size().map(|value| *place = value))
+        params.iter().all(|param| match param.is(c"num") {
+            true => taken(param.uint().map(|num| self.num = num)),
+            false => self.common.set(&param),
         })
     }
 }
@@ -261,7 +240,10 @@ impl Context {
         input: *const u8,
         len: usize,
     ) -> Result<usize, Reason> {
-        let simple = self.begun && self.version == 0 && self.kept_len == 0 && (self.encrypt || !self.padded);
+        let simple = self.begun
+            && self.common.version == 0
+            && self.kept_len == 0
+            && (self.encrypt || !self.common.padded);
         let whole = len.is_multiple_of(BLOCK) && len > 0 && len <= room && !out.is_null() && !input.is_null();
         // SAFETY: the caller's; neither is null.
         unsafe {
@@ -290,7 +272,7 @@ impl Context {
         }
         // SAFETY: the caller's.
         unsafe {
-            match self.version {
+            match self.common.version {
                 0 => self.piece(out, room, input, len),
                 _ => self.record(out, room, input, len),
             }
@@ -332,16 +314,13 @@ impl Context {
         input: *const u8,
         len: usize,
     ) -> Result<usize, Reason> {
-        if len == 0 {
-            return Ok(0);
-        }
-        if input.is_null() {
+        if input.is_null() && len > 0 {
             return Err(Reason::CipherOperationFailed);
         }
         let before = self.kept_len;
         let sum = before.checked_add(len).ok_or(Reason::CipherOperationFailed)?;
         let mut due = sum - sum % BLOCK;
-        if !self.encrypt && self.padded && due == sum {
+        if !self.encrypt && self.common.padded && due == sum && due > 0 {
             // This may have been the last block, and then it ends in padding.
             due -= BLOCK;
         }
@@ -397,12 +376,12 @@ impl Context {
         len: usize,
     ) -> Result<usize, Reason> {
         let failed = Reason::CipherOperationFailed;
-        if out.is_null() || out.cast_const() != input || !self.padded {
+        if out.is_null() || out.cast_const() != input || !self.common.padded {
             return Err(failed);
         }
-        let style = if self.version == SSL3 { Padding::Ssl3 } else { Padding::Tls };
+        let style = if self.common.version == SSL3 { Padding::Ssl3 } else { Padding::Tls };
         let whole = len + if self.encrypt { Padding::added(len) } else { 0 };
-        if room < whole || !whole.is_multiple_of(BLOCK) {
+        if room < whole || whole == 0 || !whole.is_multiple_of(BLOCK) {
             return Err(failed);
         }
         // SAFETY: the caller's buffer, which has this room; nobody else uses it meanwhile, nor do we two ways at once.
@@ -412,7 +391,7 @@ impl Context {
             // SAFETY: the same buffer, in place.
             return unsafe { self.apply(out, input, whole) }.map(|()| whole);
         }
-        let nonce = match self.version {
+        let nonce = match self.common.version {
             SSL3 | TLS10 => 0,
             version if EXPLICIT_NONCE.contains(&version) => BLOCK,
             _ => return Err(failed),
@@ -420,12 +399,12 @@ impl Context {
         // SAFETY: the same buffer, in place.
         unsafe { self.apply(out, input, whole) }?;
         let mut random = [0; MAC_MAX];
-        let random = &mut random[..self.mac_len];
+        let random = random.get_mut(..self.common.mac_len).ok_or(failed)?;
         if !random.is_empty() && !self.provider.child.random(random) {
             return Err(failed);
         }
         let text = record().get(nonce..).ok_or(failed)?;
-        strip(text, style, random, &mut self.mac[..self.mac_len]).ok_or(failed)
+        strip(text, style, random, &mut self.mac[..random.len()]).ok_or(failed)
     }
 
     /// The end of a message.
@@ -436,14 +415,14 @@ impl Context {
         if self.key.is_none() {
             return Err(Reason::NoKeySet);
         }
-        if self.version != 0 {
+        if self.common.version != 0 {
             return Err(Reason::CipherOperationFailed);
         }
         let kept = self.kept_len;
         let mut block = Zeroizing::new(self.kept);
-        if self.encrypt && self.padded {
+        if self.encrypt && self.common.padded {
             block[kept..].fill((BLOCK - kept) as u8);
-        } else if kept == 0 && !self.padded {
+        } else if kept == 0 && !self.common.padded {
             return Ok(0);
         } else if kept != BLOCK {
             return Err(Reason::WrongFinalBlockLength);
@@ -453,7 +432,7 @@ impl Context {
         }
         self.apply_to(&mut block)?;
         self.kept_len = 0;
-        let len = if self.encrypt || !self.padded { BLOCK } else { unpadded(&block)? };
+        let len = if self.encrypt || !self.common.padded { BLOCK } else { unpadded(&block)? };
         if room < len {
             return Err(Reason::OutputBufferTooSmall);
         }
@@ -466,14 +445,6 @@ impl Context {
         }
         Ok(len)
     }
-}
-
-/// Whether a parameter was what it must be; says so on the error queue if not.
-fn keep(taken: Option<()>) -> bool {
-    if taken.is_none() {
-        raise(Reason::FailedToGetParameter);
-    }
-    taken.is_some()
 }
 
 /// The length of a last block's text. Only the outcome shows what the padding was.

@@ -14,7 +14,7 @@ pub(super) trait Cipher: Sized + 'static {
     /// What a context can be asked; ends in [`END`](crate::params::END).
     const GETTABLE: &'static [OSSL_PARAM];
     /// What can be set in it; ends likewise.
-    const SETTABLE: &'static [OSSL_PARAM];
+    fn settable(which: usize) -> &'static [OSSL_PARAM];
 
     fn facts(which: usize) -> Facts;
 
@@ -57,7 +57,7 @@ pub(super) const fn table<C: Cipher, const WHICH: usize>(
         id::CIPHER_GET_CTX_PARAMS => get_context_params::<C>,
         id::CIPHER_SET_CTX_PARAMS => set_context_params::<C>,
         id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params::<C>,
-        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params::<C>,
+        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params::<C, WHICH>,
     ]
 }
 
@@ -129,6 +129,9 @@ unsafe extern "C" fn gettable_context_params<C: Cipher>(_: *mut c_void, _: *mut 
     C::GETTABLE.as_ptr()
 }
 
-unsafe extern "C" fn settable_context_params<C: Cipher>(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    C::SETTABLE.as_ptr()
+unsafe extern "C" fn settable_context_params<C: Cipher, const WHICH: usize>(
+    _: *mut c_void,
+    _: *mut c_void,
+) -> *const OSSL_PARAM {
+    C::settable(WHICH).as_ptr()
 }

@@ -5,13 +5,15 @@
 //! says; a TLS record is verified first, and wiped if it is forged.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use wattlock::core::{Algorithm, Data, Error, Key, Kind, Stream};
 use zeroize::Zeroize;
 
 use super::entries::{Cipher, of, table};
-use super::{Facts, Streams, Tally, bytes, copies, is_known, say, symmetric, told, with_buffers};
+use super::{
+    Facts, Streams, Tally, answered, bytes, copies, is_known, say, symmetric, taken, told, with_buffers,
+};
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answer, Answers, END, Params, Table, describe};
 use crate::provider::Provider;
@@ -52,10 +54,14 @@ struct Context {
     state: NonceState,
     /// Whether nonces are counted by us (TLS 1.2).
     counted: bool,
+    /// The tag, or associated data of the next TLS record. (One place for both, as in OpenSSL's own: whichever came last is
+    /// given out.)
     tag: [u8; TAG],
     tag_len: Option<usize>,
-    /// Associated data of the next TLS record.
-    tls: Option<[u8; TLS_AAD]>,
+    /// Whether a TLS record comes next.
+    tls: bool,
+    /// What the last record that was announced grows by.
+    tls_pad: usize,
     /// Bytes of this message.
     bytes: usize,
     /// Records sealed under this key.
@@ -82,17 +88,21 @@ impl Cipher for Context {
         describe(c"tlsivgen", PARAM_OCTETS),
         END,
     ];
-    const SETTABLE: &'static [OSSL_PARAM] = &[
-        describe(c"ivlen", PARAM_UNSIGNED),
-        describe(c"tag", PARAM_OCTETS),
-        describe(c"tlsaad", PARAM_OCTETS),
-        describe(c"tlsivfixed", PARAM_OCTETS),
-        describe(c"tlsivinv", PARAM_OCTETS),
-        END,
-    ];
+
+    fn settable(_: usize) -> &'static [OSSL_PARAM] {
+        const SETTABLE: &[OSSL_PARAM] = &[
+            describe(c"ivlen", PARAM_UNSIGNED),
+            describe(c"tag", PARAM_OCTETS),
+            describe(c"tlsaad", PARAM_OCTETS),
+            describe(c"tlsivfixed", PARAM_OCTETS),
+            describe(c"tlsivinv", PARAM_OCTETS),
+            END,
+        ];
+        SETTABLE
+    }
 
     fn facts(bits: usize) -> Facts {
-        const GCM_MODE: usize = 6;
+        const GCM_MODE: c_uint = 6;
         Facts { mode: GCM_MODE, key: bits / 8, iv: 12, block: 1, aead: true, custom_iv: true, multi: false }
     }
 
@@ -103,14 +113,15 @@ impl Cipher for Context {
             bits,
             key: None,
             streams: [None, None],
-            seal: true,
+            seal: false,
             nonce: [0; NONCE_MAX],
             nonce_len: 12,
             state: NonceState::None,
             counted: false,
             tag: [0; TAG],
             tag_len: None,
-            tls: None,
+            tls: false,
+            tls_pad: 0,
             bytes: 0,
             records: 0,
         }
@@ -122,12 +133,17 @@ impl Cipher for Context {
         (copy.key, copy.seal) = (self.key.clone(), self.seal);
         (copy.nonce, copy.nonce_len, copy.state, copy.counted) =
             (self.nonce, self.nonce_len, self.state, self.counted);
-        (copy.tag, copy.tag_len, copy.tls) = (self.tag, self.tag_len, self.tls);
+        (copy.tag, copy.tag_len) = (self.tag, self.tag_len);
+        (copy.tls, copy.tls_pad) = (self.tls, self.tls_pad);
         (copy.bytes, copy.records) = (self.bytes, self.records);
         Some(copy)
     }
 
     fn init(&mut self, seal: bool, key: Option<&[u8]>, nonce: Option<&[u8]>, params: Params<'_>) -> bool {
+        if (key.is_some() || seal != self.seal) && self.state == NonceState::Used {
+            // OpenSSL's own goes on with a state of zeros, or with one of the other direction: no tag proves anything then.
+            self.state = NonceState::Spent;
+        }
         self.seal = seal;
         if let Some(nonce) = nonce {
             if nonce.is_empty() || nonce.len() > NONCE_MAX {
@@ -147,8 +163,8 @@ impl Cipher for Context {
             if !is_known(self.key.as_ref().map(Key::bytes), key) {
                 self.streams = [None, None];
                 self.key = symmetric(kinds(self.bits).0, key);
-                self.records = 0;
             }
+            self.records = 0;
         }
         self.set(params)
     }
@@ -157,25 +173,21 @@ impl Cipher for Context {
     fn get(&mut self, answers: &mut Answers<'_>) -> bool {
         answers.iter_mut().all(|mut answer| {
             if answer.is(c"ivlen") {
-                answer.set_size(self.nonce_len)
+                answered(answer.set_size(self.nonce_len))
             } else if answer.is(c"keylen") {
-                answer.set_size(self.bits / 8)
+                answered(answer.set_size(self.bits / 8))
             } else if answer.is(c"tag") {
                 self.hand_out_tag(&mut answer)
             } else if answer.is(c"taglen") {
-                answer.set_size(self.tag_len.unwrap_or(TAG))
+                answered(answer.set_size(self.tag_len.unwrap_or(TAG)))
             } else if answer.is(c"tlsaadpad") {
-                answer.set_size(TAG)
+                answered(answer.set_size(self.tls_pad))
             } else if answer.is(c"iv") || answer.is(c"updated-iv") {
-                let good = self.state != NonceState::None && answer.set_octets(&self.nonce[..self.nonce_len]);
-                if !good {
-                    raise(Reason::InvalidIvLength);
-                }
-                good
+                self.hand_out_nonce(&mut answer)
             } else if answer.is(c"tlsivgen") {
-                let mut nonce = [0; NONCE_MAX];
-                let len = answer.room().min(self.nonce_len);
-                self.next_nonce(&mut nonce[..len]) && answer.set_octets(&nonce[..len])
+                // SAFETY: a caller who says no length has room for a whole nonce (EVP_CTRL_GCM_IV_GEN).
+                let place = unsafe { answer.place(self.nonce_len) };
+                place.is_some_and(|place| self.next_nonce(place))
             } else {
                 true
             }
@@ -184,20 +196,23 @@ impl Cipher for Context {
 
     fn set(&mut self, params: Params<'_>) -> bool {
         params.iter().all(|param| {
+            let octets = param.octets().filter(|_| param.is_octets());
             if param.is(c"tag") {
-                self.set_tag(param.octets(), param.len())
+                self.set_tag(octets.filter(|_| !param.is_null()))
             } else if param.is(c"ivlen") {
                 self.set_nonce_len(param.size())
             } else if param.is(c"tlsaad") {
-                param.octets().is_some_and(|aad| self.set_tls_aad(aad))
+                taken(octets.map(|_| ())) && octets.is_some_and(|aad| self.set_tls_aad(aad))
             } else if param.is(c"tlsivfixed") {
-                // SAFETY: whoever sets a whole nonce (a size of -1) has as many bytes as the nonce's length was set to.
-                match unsafe { param.whole(self.nonce_len) } {
+                // SAFETY: a caller who sets a whole nonce (a size of -1) has as many bytes as the nonce's length was set to.
+                let fixed = match unsafe { param.whole(self.nonce_len) } {
                     Some(nonce) => self.set_whole(nonce),
-                    None => param.octets().is_some_and(|fixed| self.set_fixed(fixed)),
-                }
+                    None => octets.is_some_and(|fixed| self.set_fixed(fixed)),
+                };
+                taken(fixed.then_some(()))
             } else {
-                !param.is(c"tlsivinv") || param.octets().is_some_and(|explicit| self.set_explicit(explicit))
+                let explicit = octets.filter(|_| !param.is_null());
+                !param.is(c"tlsivinv") || explicit.is_some_and(|explicit| self.set_explicit(explicit))
             }
         })
     }
@@ -244,6 +259,21 @@ impl Context {
         Ok(())
     }
 
+    /// A piece of a message, or a TLS record if one was announced.
+    ///
+    /// # Safety
+    /// As [`Context::update`].
+    #[inline]
+    unsafe fn next(&mut self, out: *mut u8, input: *const u8, len: usize) -> Result<usize, Error> {
+        if !self.tls {
+            // SAFETY: the caller's.
+            return unsafe { self.update(out, input, len) };
+        }
+        let place = !out.is_null() && out.cast_const() == input;
+        // SAFETY: the caller's buffer; a record is worked on in place only.
+        self.record(if place { unsafe { std::slice::from_raw_parts_mut(out, len) } } else { &mut [] })
+    }
+
     /// # Safety
     /// As [`with_buffers`]; `out` may be null, and then the input is associated data.
     unsafe fn update(&mut self, out: *mut u8, input: *const u8, len: usize) -> Result<usize, Error> {
@@ -265,6 +295,9 @@ impl Context {
     }
 
     fn finish(&mut self) -> Result<(), Error> {
+        if self.tls {
+            return self.record(&mut []).map(|_| ());
+        }
         if self.key.is_none() {
             return Err(Error::Invalid("no key"));
         }
@@ -287,13 +320,13 @@ impl Context {
     }
 
     /// One TLS 1.2 record, in place: nonce, text, tag. Returns the bytes of the result.
-    fn record(&mut self, aad: &[u8; TLS_AAD], record: &mut [u8]) -> Option<usize> {
-        let outcome = self.try_record(aad, record);
-        self.state = NonceState::Spent;
-        outcome
+    fn record(&mut self, record: &mut [u8]) -> Result<usize, Error> {
+        let outcome = self.try_record(record);
+        (self.state, self.tls) = (NonceState::Spent, false);
+        outcome.ok_or(Error::Authentication)
     }
 
-    fn try_record(&mut self, aad: &[u8; TLS_AAD], record: &mut [u8]) -> Option<usize> {
+    fn try_record(&mut self, record: &mut [u8]) -> Option<usize> {
         if record.len() < TLS_EXPLICIT + TAG || self.key.is_none() || !self.counted {
             return None;
         }
@@ -309,11 +342,13 @@ impl Context {
         }
         let (text, tag) = rest.split_at_mut(rest.len() - TAG);
         let len = text.len();
+        let aad = self.tag;
         let stream = self.start().ok()?;
         let done = stream
-            .aad(aad)
+            .aad(&aad[..TLS_AAD])
             .and_then(|()| stream.update(Data::InPlace(text)))
             .and_then(|_| stream.finish(tag));
+        self.tag_len = Some(TAG);
         self.tally.add(self.provider, kinds(self.bits).1[usize::from(self.seal)], len);
         if self.seal {
             self.count();
@@ -337,51 +372,52 @@ impl Context {
         }
     }
 
-    fn set_tag(&mut self, tag: Option<&[u8]>, len: usize) -> bool {
-        let Some(tag) = tag.filter(|_| len <= TAG) else {
-            raise(Reason::FailedToGetParameter);
-            return false;
-        };
+    fn set_tag(&mut self, tag: Option<&[u8]>) -> bool {
+        let Some(tag) = tag.filter(|tag| tag.len() <= TAG) else { return taken(None) };
+        // Refused or not, it is what is there now, as with OpenSSL's own.
+        self.tag[..tag.len()].copy_from_slice(tag);
         if tag.is_empty() || self.seal {
             raise(Reason::InvalidTag);
             return false;
         }
-        self.tag[..tag.len()].copy_from_slice(tag);
         self.tag_len = Some(tag.len());
         true
     }
 
     fn set_nonce_len(&mut self, len: Option<usize>) -> bool {
-        match len {
-            Some(len) if (1..=NONCE_MAX).contains(&len) => {
-                if len != self.nonce_len && self.state != NonceState::None {
-                    self.state = NonceState::Spent;
-                }
-                self.nonce_len = len;
-                true
-            }
-            _ => {
-                raise(Reason::InvalidIvLength);
-                false
-            }
+        let Some(len) = len else { return taken(None) };
+        if !(1..=NONCE_MAX).contains(&len) {
+            raise(Reason::InvalidIvLength);
+            return false;
         }
+        if len != self.nonce_len && self.state != NonceState::None {
+            self.state = NonceState::Spent;
+        }
+        self.nonce_len = len;
+        true
     }
 
     fn set_tls_aad(&mut self, aad: &[u8]) -> bool {
-        let Ok(mut aad) = <[u8; TLS_AAD]>::try_from(aad) else {
-            raise(Reason::InvalidData);
-            return false;
-        };
+        let announced = <[u8; TLS_AAD]>::try_from(aad).is_ok_and(|aad| self.announce(aad));
+        if !announced {
+            raise(Reason::InvalidAad);
+        }
+        announced
+    }
+
+    /// A TLS record comes next, even if its length is none: it fails then.
+    fn announce(&mut self, mut aad: [u8; TLS_AAD]) -> bool {
         // The length counts the explicit nonce and, when opening, the tag; what is authenticated counts the text.
         let len = usize::from(u16::from_be_bytes([aad[11], aad[12]]));
         let extra = TLS_EXPLICIT + if self.seal { 0 } else { TAG };
-        let Some(text) = len.checked_sub(extra) else {
-            raise(Reason::InvalidData);
-            return false;
-        };
-        aad[11..].copy_from_slice(&(text as u16).to_be_bytes());
-        self.tls = Some(aad);
-        true
+        let text = len.checked_sub(extra);
+        aad[11..].copy_from_slice(&(text.unwrap_or(len) as u16).to_be_bytes());
+        self.tag[..TLS_AAD].copy_from_slice(&aad);
+        self.tls = true;
+        if text.is_some() {
+            self.tls_pad = TAG;
+        }
+        text.is_some()
     }
 
     /// A nonce to count on from, all of it.
@@ -393,7 +429,6 @@ impl Context {
 
     fn set_fixed(&mut self, fixed: &[u8]) -> bool {
         if fixed.len() < TLS_FIXED || self.nonce_len < fixed.len() + TLS_EXPLICIT {
-            raise(Reason::InvalidIvLength);
             return false;
         }
         self.nonce[..fixed.len()].copy_from_slice(fixed);
@@ -421,13 +456,22 @@ impl Context {
         if !self.counted || self.key.is_none() || self.nonce_len < TLS_EXPLICIT || self.start().is_err() {
             return false;
         }
-        let len = if out.is_empty() { self.nonce_len } else { out.len().min(self.nonce_len) };
-        let from = self.nonce_len - len;
-        let take = len.min(out.len());
-        out[..take].copy_from_slice(&self.nonce[from..from + take]);
+        let len = out.len().min(self.nonce_len);
+        out[..len].copy_from_slice(&self.nonce[self.nonce_len - len..self.nonce_len]);
         self.count();
         self.state = NonceState::Used;
         true
+    }
+
+    fn hand_out_nonce(&self, answer: &mut Answer<'_>) -> bool {
+        if self.state == NonceState::None {
+            return false;
+        }
+        if answer.room() < self.nonce_len {
+            raise(Reason::InvalidIvLength);
+            return false;
+        }
+        answered(answer.set_octets(&self.nonce[..self.nonce_len]))
     }
 
     fn hand_out_tag(&self, answer: &mut Answer<'_>) -> bool {
@@ -436,7 +480,7 @@ impl Context {
             raise(Reason::InvalidTag);
             return false;
         }
-        answer.set_octets(&self.tag[..room])
+        answered(answer.is_octets() && answer.set_octets(&self.tag[..room]))
     }
 }
 
@@ -458,10 +502,6 @@ unsafe extern "C" fn update(
     entry(|| {
         // SAFETY: by contract a live context and buffers of these lengths.
         unsafe {
-            let context = of::<Context>(context);
-            if let Some(aad) = context.tls.take() {
-                return tls(context, &aad, out, out_len, input, len);
-            }
             if len == 0 {
                 return say(out_len, 0);
             }
@@ -469,51 +509,22 @@ unsafe extern "C" fn update(
                 raise(Reason::OutputBufferTooSmall);
                 return 0;
             }
-            told(out_len, context.update(out, input, len).map_err(|_| Reason::CipherOperationFailed))
+            let done = of::<Context>(context).next(out, input, len);
+            told(out_len, done.map_err(|_| Reason::CipherOperationFailed))
         }
     })
-}
-
-/// # Safety
-/// As [`update`].
-unsafe fn tls(
-    context: &mut Context,
-    aad: &[u8; TLS_AAD],
-    out: *mut u8,
-    out_len: *mut usize,
-    input: *const u8,
-    len: usize,
-) -> c_int {
-    // SAFETY: the caller's; a record is worked on in place only.
-    unsafe {
-        if out.is_null() || out.cast_const() != input {
-            context.state = NonceState::Spent;
-            say(out_len, 0);
-            return 0;
-        }
-        match context.record(aad, std::slice::from_raw_parts_mut(out, len)) {
-            Some(done) => say(out_len, done),
-            None => {
-                say(out_len, 0);
-                raise(Reason::CipherOperationFailed);
-                0
-            }
-        }
-    }
 }
 
 unsafe extern "C" fn finish(context: *mut c_void, _: *mut u8, out_len: *mut usize, _: usize) -> c_int {
     entry(|| {
         // SAFETY: a live context.
         let done = unsafe { of::<Context>(context) }.finish();
-        if done.is_err() {
-            return 0;
-        }
         // SAFETY: OpenSSL's own variable.
-        unsafe { say(out_len, 0) }
+        done.map_or(0, |()| unsafe { say(out_len, 0) })
     })
 }
 
+/// What `EVP_Cipher()` calls: says nothing about what it refuses, and not how long a record's text is.
 unsafe extern "C" fn whole(
     context: *mut c_void,
     out: *mut u8,
@@ -526,8 +537,16 @@ unsafe extern "C" fn whole(
         // SAFETY: as in `finish`.
         return unsafe { finish(context, out, out_len, room) };
     }
-    // SAFETY: the same contract.
-    unsafe { update(context, out, out_len, room, input, len) }
+    entry(|| {
+        // SAFETY: as in `update`.
+        unsafe {
+            if !out.is_null() && room < len {
+                raise(Reason::OutputBufferTooSmall);
+                return 0;
+            }
+            of::<Context>(context).next(out, input, len).map_or(0, |_| say(out_len, len))
+        }
+    })
 }
 
 /// AES-128-GCM.

@@ -10,15 +10,17 @@ mod plain;
 mod record;
 mod secret;
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use wattlock::core::{Algorithm as KeyAlgorithm, Data, Key, Kind, Stream};
 
 use crate::error::{Reason, raise};
 use crate::offer::Algorithm;
-use crate::params::{Answers, END, Table, describe};
+use crate::params::{Answers, END, Param, Table, describe};
 use crate::provider::Provider;
-use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_UNSIGNED, id};
+use crate::sys::{
+    OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UNSIGNED, id,
+};
 
 /// Every cipher there is.
 pub static ALGORITHMS: &[Algorithm] = &[
@@ -54,7 +56,7 @@ const fn cipher(
 /// What never changes about a cipher.
 struct Facts {
     /// `EVP_CIPH_..._MODE`
-    mode: usize,
+    mode: c_uint,
     key: usize,
     iv: usize,
     block: usize,
@@ -83,16 +85,77 @@ unsafe extern "C" fn gettable_params(_: *mut c_void) -> *const OSSL_PARAM {
 
 impl Facts {
     fn answer(&self, answers: &mut Answers<'_>) -> bool {
-        answers.set_size(c"mode", self.mode)
+        let good = answers.set_uint(c"mode", self.mode)
             && answers.set_size(c"keylen", self.key)
             && answers.set_size(c"ivlen", self.iv)
             && answers.set_size(c"blocksize", self.block)
-            && answers.set_size(c"aead", usize::from(self.aead))
-            && answers.set_size(c"custom-iv", usize::from(self.custom_iv))
-            && answers.set_size(c"cts", 0)
-            && answers.set_size(c"tls-multi", usize::from(self.multi))
-            && answers.set_size(c"has-randkey", 0)
+            && answers.set_flag(c"aead", self.aead)
+            && answers.set_flag(c"custom-iv", self.custom_iv)
+            && answers.set_flag(c"cts", false)
+            && answers.set_flag(c"tls-multi", self.multi)
+            && answers.set_flag(c"has-randkey", false);
+        answered(good)
     }
+}
+
+/// Ends a question: says so on the error queue if an answer did not fit.
+fn answered(good: bool) -> bool {
+    if !good {
+        raise(Reason::FailedToSetParameter);
+    }
+    good
+}
+
+/// What a context of OpenSSL's can be asked if its mode has nothing of its own.
+const GETTABLE_COMMON: &[OSSL_PARAM] = &[
+    describe(c"keylen", PARAM_UNSIGNED),
+    describe(c"ivlen", PARAM_UNSIGNED),
+    describe(c"padding", PARAM_UNSIGNED),
+    describe(c"num", PARAM_UNSIGNED),
+    describe(c"iv", PARAM_OCTETS),
+    describe(c"updated-iv", PARAM_OCTETS),
+    describe(c"tls-mac", PARAM_OCTETS_PTR),
+    END,
+];
+const SETTABLE_COMMON: &[OSSL_PARAM] = &[
+    describe(c"padding", PARAM_UNSIGNED),
+    describe(c"num", PARAM_UNSIGNED),
+    describe(c"use-bits", PARAM_UNSIGNED),
+    describe(c"tls-version", PARAM_UNSIGNED),
+    describe(c"tls-mac-size", PARAM_UNSIGNED),
+    END,
+];
+
+/// What is set in a context of any of these modes alike, though only some have a use for it.
+#[derive(Clone, Copy)]
+struct Common {
+    padded: bool,
+    /// 0 outside TLS.
+    version: c_uint,
+    mac_len: usize,
+}
+
+impl Common {
+    const NEW: Common = Common { padded: true, version: 0, mac_len: 0 };
+
+    /// Takes a parameter, all but `num`.
+    fn set(&mut self, param: &Param<'_>) -> bool {
+        taken(match param.key().to_bytes() {
+            b"padding" => param.uint().map(|on| self.padded = on != 0),
+            b"use-bits" => param.uint().map(|_| ()),
+            b"tls-version" => param.uint().map(|version| self.version = version),
+            b"tls-mac-size" => param.size().map(|len| self.mac_len = len),
+            _ => Some(()),
+        })
+    }
+}
+
+/// Whether a parameter was what it must be; says so on the error queue if not.
+fn taken(value: Option<()>) -> bool {
+    if value.is_none() {
+        raise(Reason::FailedToGetParameter);
+    }
+    value.is_some()
 }
 
 /// The buffers of one call: one slice where they are the same, else two.

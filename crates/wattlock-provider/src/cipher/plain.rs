@@ -4,17 +4,20 @@
 //! at most 2^20 blocks) under the tweak last given, as OpenSSL's own does.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use wattlock::core::{Algorithm, Error, Key, Kind};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::entries::{Cipher, of, table};
-use super::{Facts, Streams, Tally, copies, is_known, say, symmetric, told, with_buffers};
+use super::{
+    Common, Facts, GETTABLE_COMMON, SETTABLE_COMMON, Streams, Tally, answered, copies, is_known, say,
+    symmetric, taken, told, with_buffers,
+};
 use crate::error::{Reason, entry, raise};
-use crate::params::{Answers, END, Params, Table, describe};
+use crate::params::{Answers, END, Param, Params, Table, describe};
 use crate::provider::Provider;
-use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED};
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_UNSIGNED};
 
 const NONCE: usize = 16;
 /// Longest key: two of 32 bytes.
@@ -42,6 +45,9 @@ struct Context {
     begun: bool,
     /// Bytes since the start.
     done: u64,
+    common: Common,
+    /// Where the last record's MAC is, in the caller's memory.
+    mac: *const u8,
 }
 
 /// Ciphers of this file, as const arguments of the entries.
@@ -62,19 +68,16 @@ fn kinds(cipher: usize) -> (Algorithm, [Kind; 2]) {
 }
 
 impl Cipher for Context {
-    const GETTABLE: &'static [OSSL_PARAM] = &[
-        describe(c"keylen", PARAM_UNSIGNED),
-        describe(c"ivlen", PARAM_UNSIGNED),
-        describe(c"num", PARAM_UNSIGNED),
-        describe(c"iv", PARAM_OCTETS),
-        describe(c"updated-iv", PARAM_OCTETS),
-        END,
-    ];
-    const SETTABLE: &'static [OSSL_PARAM] = &[describe(c"num", PARAM_UNSIGNED), END];
+    const GETTABLE: &'static [OSSL_PARAM] = GETTABLE_COMMON;
+
+    fn settable(cipher: usize) -> &'static [OSSL_PARAM] {
+        const XTS: &[OSSL_PARAM] = &[describe(c"keylen", PARAM_UNSIGNED), END];
+        if cipher < XTS128 { SETTABLE_COMMON } else { XTS }
+    }
 
     fn facts(cipher: usize) -> Facts {
-        const CTR_MODE: usize = 5;
-        const XTS_MODE: usize = 0x1_0001;
+        const CTR_MODE: c_uint = 5;
+        const XTS_MODE: c_uint = 0x1_0001;
         let (mode, key) = match cipher {
             CTR128 => (CTR_MODE, 16),
             CTR192 => (CTR_MODE, 24),
@@ -94,12 +97,14 @@ impl Cipher for Context {
             key_len: 0,
             key: None,
             streams: [None, None],
-            encrypt: true,
+            encrypt: false,
             given: [0; NONCE],
             has_nonce: false,
             first: [0; NONCE],
             begun: false,
             done: 0,
+            common: Common::NEW,
+            mac: std::ptr::null(),
         }
     }
 
@@ -110,11 +115,12 @@ impl Cipher for Context {
         (copy.key, copy.encrypt) = (self.key.clone(), self.encrypt);
         (copy.given, copy.has_nonce, copy.first) = (self.given, self.has_nonce, self.first);
         (copy.begun, copy.done) = (self.begun, self.done);
+        (copy.common, copy.mac) = (self.common, self.mac);
         Some(copy)
     }
 
     fn init(&mut self, encrypt: bool, key: Option<&[u8]>, nonce: Option<&[u8]>, params: Params<'_>) -> bool {
-        self.encrypt = encrypt || !self.is_xts();
+        self.encrypt = encrypt;
         self.first = if let Some(nonce) = nonce {
             let Ok(nonce) = <[u8; NONCE]>::try_from(nonce) else {
                 raise(Reason::InvalidIvLength);
@@ -132,17 +138,20 @@ impl Cipher for Context {
                 raise(Reason::InvalidKeyLength);
                 return false;
             }
-            // Many programs set the same key again before each message.
-            let known = is_known(Some(&self.bytes[..self.key_len]), key) || self.change_key(key);
-            // As OpenSSL's own: two keys that are one encrypt nothing, but they decrypt.
-            if !known || !self.key_fits() {
-                self.forget_key();
+            // Two keys that are one encrypt nothing (SP 800-38E), but decrypt what there is.
+            let (one, two) = key.split_at(key.len() / 2);
+            if self.is_xts() && encrypt && is_known(Some(one), two) {
                 raise(Reason::XtsDuplicatedKeys);
+                return false;
+            }
+            // Many programs set the same key again before each message.
+            if !is_known(Some(&self.bytes[..self.key_len]), key) && !self.change_key(key) {
+                raise(Reason::InvalidKey);
                 return false;
             }
         }
         // The first tweak takes as long as a block: it is made while OpenSSL comes with the data.
-        let stream = self.streams[usize::from(self.encrypt)].as_mut();
+        let stream = self.streams[self.way()].as_mut();
         if let (Some(stream), true, true) = (stream, nonce.is_some(), self.cipher >= XTS128) {
             self.begun = stream.start(&self.first).is_ok();
         }
@@ -150,41 +159,31 @@ impl Cipher for Context {
     }
 
     fn get(&mut self, answers: &mut Answers<'_>) -> bool {
-        answers.iter_mut().all(|mut answer| {
+        let good = answers.iter_mut().all(|mut answer| {
             if answer.is(c"keylen") {
                 answer.set_size(Context::facts(self.cipher).key)
             } else if answer.is(c"ivlen") {
                 answer.set_size(NONCE)
             } else if answer.is(c"num") {
-                answer.set_size(if self.is_xts() { 0 } else { (self.done % 16) as usize })
+                answer.set_uint(if self.is_xts() { 0 } else { (self.done % 16) as c_uint })
             } else if answer.is(c"iv") {
                 answer.set_octets(&self.given)
             } else if answer.is(c"updated-iv") {
                 answer.set_octets(&self.counter())
+            } else if answer.is(c"padding") {
+                answer.set_uint(self.common.padded.into())
             } else {
-                true
+                !answer.is(c"tls-mac") || answer.set_pointer(self.mac.cast(), self.common.mac_len)
             }
-        })
+        });
+        answered(good)
     }
 
     fn set(&mut self, params: Params<'_>) -> bool {
-        params.iter().all(|param| {
-            let (good, reason) = match (param.key().to_bytes(), param.size()) {
-                (b"keylen", Some(len)) if self.is_xts() => {
-                    (len == Context::facts(self.cipher).key, Reason::InvalidKeyLength)
-                }
-                // Bytes of a block already used: somebody goes on where another left off.
-                (b"num", Some(num)) if !self.is_xts() => {
-                    (num < 16 && self.skip(num), Reason::FailedToSetParameter)
-                }
-                (b"keylen", None) => (!self.is_xts(), Reason::FailedToGetParameter),
-                (b"num", None) => (self.is_xts(), Reason::FailedToGetParameter),
-                _ => return true,
-            };
-            if !good {
-                raise(reason);
-            }
-            good
+        params.iter().all(|param| match param.is(c"num") {
+            _ if self.is_xts() => !param.is(c"keylen") || self.fits(&param),
+            true => taken(param.uint().filter(|num| self.skip(*num)).map(|_| ())),
+            false => self.common.set(&param),
         })
     }
 }
@@ -192,6 +191,11 @@ impl Cipher for Context {
 impl Context {
     fn is_xts(&self) -> bool {
         self.cipher >= XTS128
+    }
+
+    /// Which of the streams serves: counter mode has one for both directions.
+    fn way(&self) -> usize {
+        usize::from(self.encrypt || !self.is_xts())
     }
 
     /// Goes over to another key. `false` if it is none.
@@ -210,15 +214,10 @@ impl Context {
         self.key.is_some()
     }
 
-    /// Whether the key, if it was looked at, serves in this direction.
-    fn key_fits(&self) -> bool {
-        let kind = kinds(self.cipher).1[usize::from(self.encrypt)];
-        self.key.as_ref().is_none_or(|key| key.fits(kind).is_ok())
-    }
-
-    fn forget_key(&mut self) {
-        (self.key, self.key_len, self.streams) = (None, 0, [None, None]);
-        self.bytes.zeroize();
+    /// Whether it is the length that keys of XTS have.
+    fn fits(&self, len: &Param<'_>) -> bool {
+        let len = len.size();
+        taken(len.map(|_| ())) && len == Some(Context::facts(self.cipher).key)
     }
 
     /// Makes sure that there is a stream.
@@ -228,7 +227,7 @@ impl Context {
             self.key = symmetric(kinds(self.cipher).0, &self.bytes[..self.key_len]);
         }
         let key = self.key.as_ref().ok_or(Error::Invalid("no key"))?;
-        let way = usize::from(self.encrypt);
+        let way = self.way();
         self.streams[way] = Some(self.provider.open_stream(kinds(self.cipher).1[way], key)?);
         Ok(())
     }
@@ -256,7 +255,7 @@ impl Context {
         if out.is_null() {
             return Err(Reason::CipherOperationFailed);
         }
-        let way = usize::from(self.encrypt);
+        let way = self.way();
         let failed = |_| Reason::CipherOperationFailed;
         if self.streams[way].is_none() {
             self.open().map_err(failed)?;
@@ -284,21 +283,20 @@ impl Context {
         u128::from_be_bytes(self.first).wrapping_add(blocks).to_be_bytes()
     }
 
-    /// So many bytes of the counter's block are used: leaves out what lies between. Before any data the counter given is that
-    /// of the block in use (OpenSSL's own gives out the rest of an empty block as key stream then: the text in clear). What
-    /// was used is not used again: nothing goes back.
-    fn skip(&mut self, num: usize) -> bool {
-        let used = (self.done % 16) as usize;
+    /// Goes on where so many bytes of the counter's block are used, or at the next block: leaves out what lies between. No
+    /// other place is safe: key stream would be given out twice, or (before any data, by OpenSSL's own) text in clear.
+    fn skip(&mut self, num: c_uint) -> bool {
+        let used = (self.done % 16) as c_uint;
         let between = match num {
             _ if num == used => return true,
             0 => 16 - used,
-            _ if num > used && (used > 0 || !self.begun) => num - used,
+            1..16 if used > 0 && num > used => num - used,
             _ => return false,
         };
         let mut rest = [0; 16];
         let at = rest.as_mut_ptr();
         // SAFETY: a buffer of our own, in place.
-        let left_out = unsafe { self.update(at, at, between) }.is_ok();
+        let left_out = unsafe { self.update(at, at, between as usize) }.is_ok();
         rest.zeroize();
         left_out
     }
@@ -308,7 +306,7 @@ impl Drop for Context {
     fn drop(&mut self) {
         self.given.zeroize();
         self.first.zeroize();
-        self.tally.hand_over(self.provider, kinds(self.cipher).1[usize::from(self.encrypt)]);
+        self.tally.hand_over(self.provider, kinds(self.cipher).1[self.way()]);
     }
 }
 
@@ -327,7 +325,59 @@ unsafe extern "C" fn update(
                 raise(Reason::OutputBufferTooSmall);
                 return 0;
             }
-            told(out_len, of::<Context>(context).update(out, input, len))
+            let context = of::<Context>(context);
+            let done = context.update(out, input, len);
+            if context.common.mac_len > 0 && context.common.version > 0 && !context.encrypt {
+                return without_mac(context, out, out_len, done);
+            }
+            told(out_len, done)
+        }
+    })
+}
+
+/// A record's MAC stays behind the text. (Nothing uses records of these modes; OpenSSL's own take it off.)
+///
+/// # Safety
+/// As [`update`], which wrote `done` bytes.
+#[cold]
+unsafe fn without_mac(
+    context: &mut Context,
+    out: *mut u8,
+    at: *mut usize,
+    done: Result<usize, Reason>,
+) -> c_int {
+    if let Ok(len @ 1..) = done {
+        let Some(text) = len.checked_sub(context.common.mac_len) else { return 0 };
+        // SAFETY: within what was written.
+        context.mac = unsafe { out.add(text) };
+        // SAFETY: the caller's.
+        return unsafe { say(at, text) };
+    }
+    // SAFETY: the caller's.
+    unsafe { told(at, done) }
+}
+
+/// What `EVP_Cipher()` calls: XTS says nothing about what it refuses then.
+unsafe extern "C" fn once(
+    context: *mut c_void,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    input: *const u8,
+    len: usize,
+) -> c_int {
+    entry(|| {
+        // SAFETY: as in `update`.
+        unsafe {
+            let context = of::<Context>(context);
+            let done = match room < len {
+                true => Err(Reason::OutputBufferTooSmall),
+                false => context.update(out, input, len),
+            };
+            match done {
+                Err(_) if context.is_xts() => 0,
+                done => told(out_len, done),
+            }
         }
     })
 }
@@ -347,12 +397,12 @@ unsafe extern "C" fn finish(context: *mut c_void, _: *mut u8, out_len: *mut usiz
 }
 
 /// AES-128-CTR.
-pub static CTR_128: Table<OSSL_DISPATCH, 15> = table::<Context, CTR128>(update, finish, update);
+pub static CTR_128: Table<OSSL_DISPATCH, 15> = table::<Context, CTR128>(update, finish, once);
 /// AES-192-CTR.
-pub static CTR_192: Table<OSSL_DISPATCH, 15> = table::<Context, CTR192>(update, finish, update);
+pub static CTR_192: Table<OSSL_DISPATCH, 15> = table::<Context, CTR192>(update, finish, once);
 /// AES-256-CTR.
-pub static CTR_256: Table<OSSL_DISPATCH, 15> = table::<Context, CTR256>(update, finish, update);
+pub static CTR_256: Table<OSSL_DISPATCH, 15> = table::<Context, CTR256>(update, finish, once);
 /// XTS-AES-128.
-pub static XTS_128: Table<OSSL_DISPATCH, 15> = table::<Context, XTS128>(update, finish, update);
+pub static XTS_128: Table<OSSL_DISPATCH, 15> = table::<Context, XTS128>(update, finish, once);
 /// XTS-AES-256.
-pub static XTS_256: Table<OSSL_DISPATCH, 15> = table::<Context, XTS256>(update, finish, update);
+pub static XTS_256: Table<OSSL_DISPATCH, 15> = table::<Context, XTS256>(update, finish, once);

@@ -8,13 +8,13 @@ use std::ptr::{null, null_mut};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use wattlock::core::Error;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 use super::native::{Group, Native, POINT_MAX, Point};
 use crate::child::{Pkey, PkeyCtx};
 use crate::cipher::dispatch;
 use crate::error::{Reason, entry, raise};
-use crate::params::{Answers, END, Params, Table, describe};
+use crate::params::{Answers, END, Params, Recorded, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{
     self, OSSL_CALLBACK, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_UNSIGNED, PARAM_UTF8,
@@ -55,7 +55,8 @@ const SCALAR_ROOM: usize = 128;
 impl Foreign {
     fn new(pkey: Pkey) -> Foreign {
         let mut scalar = Zeroizing::new([0; SCALAR_ROOM]);
-        let mut public = [describe(c"pub", PARAM_OCTETS), END];
+        // (By this name a point counts that the key's own form of points cannot write.)
+        let mut public = [describe(c"encoded-pub-key", PARAM_OCTETS), END];
         let mut private = [question(c"priv", PARAM_UNSIGNED, &mut *scalar), END];
         // SAFETY: a live key and terminated lists with room for their answers. What a key lacks stays unmodified.
         unsafe {
@@ -103,7 +104,13 @@ impl Foreign {
 
 impl Form {
     fn foreign(pkey: Pkey) -> Form {
-        Form::Child(Arc::new(Foreign::new(pkey)))
+        // SAFETY: public calls without pointers; what a key lacks is no error of the call that brought it.
+        unsafe {
+            sys::ERR_set_mark();
+            let form = Form::Child(Arc::new(Foreign::new(pkey)));
+            sys::ERR_pop_to_mark();
+            form
+        }
     }
 
     /// The key in OpenSSL's own provider, made now if it is not yet; `None` if there is no group or it refuses.
@@ -158,6 +165,12 @@ impl Form {
             return false;
         }
         let (Some(one), Some(two)) = (self.child(provider), other.child(provider)) else { return false };
+        if one.as_ptr() == two.as_ptr() {
+            // OpenSSL would not look. Nothing is equal to nothing.
+            let has = |half| selection & half != 0 && self.has(half);
+            let pair = has(id::SELECT_PUBLIC_KEY) || has(id::SELECT_PRIVATE_KEY);
+            return selection & id::SELECT_KEYPAIR == 0 || pair;
+        }
         // SAFETY: two live keys.
         unsafe {
             if selection & id::SELECT_KEYPAIR != 0 {
@@ -217,56 +230,10 @@ impl Form {
                     if sys::EVP_PKEY_todata(foreign.pkey.as_ptr(), selection, &raw mut list) != 1 {
                         return None;
                     }
-                    let list = Recorded(list);
-                    Pkey::from_data(&provider.child, c"EC", selection, Params::new(list.0)).map(Form::foreign)
+                    let list = Recorded::adopt(list);
+                    Pkey::from_data(&provider.child, c"EC", selection, list.params()).map(Form::foreign)
                 }
             }
-        }
-    }
-}
-
-/// A list of parameters of our own, wiped on drop.
-pub struct Recorded(*mut OSSL_PARAM);
-
-// SAFETY: plain memory with one owner.
-unsafe impl Send for Recorded {}
-
-impl Recorded {
-    /// A copy; `None` if there is nothing, or no memory.
-    pub fn of(params: Params<'_>) -> Option<Recorded> {
-        if params.is_empty() {
-            return None;
-        }
-        // SAFETY: a terminated list.
-        let copy = unsafe { sys::OSSL_PARAM_dup(params.as_ptr()) };
-        (!copy.is_null()).then(|| Recorded(copy))
-    }
-
-    /// Another copy.
-    pub fn again(&self) -> Option<Recorded> {
-        // SAFETY: a terminated list.
-        Recorded::of(unsafe { Params::new(self.0) })
-    }
-
-    /// For calls that take it.
-    pub fn as_ptr(&self) -> *mut OSSL_PARAM {
-        self.0
-    }
-}
-
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        // SAFETY: a terminated list that OpenSSL allocated together with its data, freed once.
-        unsafe {
-            let mut at = self.0;
-            while !(*at).key.is_null() {
-                let owned = !matches!((*at).data_type, sys::PARAM_UTF8_PTR | sys::PARAM_OCTETS_PTR);
-                if owned && !(*at).data.is_null() && (*at).data_size != UNMODIFIED {
-                    std::slice::from_raw_parts_mut((*at).data.cast::<u8>(), (*at).data_size).zeroize();
-                }
-                at = at.add(1);
-            }
-            sys::OSSL_PARAM_free(self.0);
         }
     }
 }
@@ -324,11 +291,10 @@ impl Held {
         // Forms are shared: what changes is a copy.
         let Some(copy) = form.child(self.provider).and_then(Pkey::duplicate) else { return false };
         // SAFETY: a live key that nobody else has; the list is only read.
-        if unsafe { sys::EVP_PKEY_set_params(copy.as_ptr(), params.as_ptr().cast_mut()) } != 1 {
-            return false;
-        }
+        let done = unsafe { sys::EVP_PKEY_set_params(copy.as_ptr(), params.as_ptr().cast_mut()) } == 1;
+        // If it was refused, too: a part of it may be set then.
         self.replace(Form::foreign(copy));
-        true
+        done
     }
 
     fn get(&self, answers: &mut Answers<'_>) -> bool {
@@ -366,25 +332,27 @@ pub fn version() -> (c_uint, c_uint) {
     unsafe { (sys::OPENSSL_version_major(), sys::OPENSSL_version_minor()) }
 }
 
-/// Answers what is often asked; `None` if it takes a child.
+/// Answers what is often asked; `None` if it takes a child, which also knows why it refuses an answer.
 fn answer(native: &Native, answers: &mut Answers<'_>) -> Option<bool> {
     let group = native.group;
     for mut one in answers.iter_mut() {
         let good = match (one.key().to_bytes(), native.public()) {
-            (b"bits", _) => one.set_size(group.bits),
-            (b"security-bits", _) => one.set_size(group.security_bits),
-            (b"max-size", _) => one.set_size(group.signature_max()),
+            (b"bits", _) => one.set_int(group.bits as c_int),
+            (b"security-bits", _) => one.set_int(group.security_bits as c_int),
+            (b"max-size", _) => one.set_int(group.signature_max() as c_int),
             (b"group", _) => one.set_text(group.name),
             (b"default-digest", _) => one.set_text(c"SHA256"),
             // No such thing for this key type: unanswered, as by OpenSSL's own.
             (b"mandatory-digest", _) | (b"pub", None) => true,
             // Answered since OpenSSL 3.5: no category of post-quantum strength.
-            (b"security-category", _) => !has_categories() || one.set_size(0),
-            (b"pub" | b"encoded-pub-key", Some(point)) => one.set_octets(point.bytes()),
+            (b"security-category", _) => !has_categories() || one.set_int(0),
+            // OpenSSL's own writes the point over the pointer, and over what follows.
+            (b"encoded-pub-key", _) if one.is_pointer() => return Some(false),
+            (b"pub" | b"encoded-pub-key", Some(point)) if one.is_octets() => one.set_octets(point.bytes()),
             _ => return None,
         };
         if !good {
-            return Some(false);
+            return None;
         }
     }
     Some(true)
@@ -452,7 +420,7 @@ impl Making {
                 sys::EVP_PKEY_keygen_init(making.as_ptr())
             };
             let good = begun == 1
-                && self.set.iter().all(|set| sys::EVP_PKEY_CTX_set_params(making.as_ptr(), set.0) > 0);
+                && self.set.iter().all(|set| sys::EVP_PKEY_CTX_set_params(making.as_ptr(), set.as_ptr()) > 0);
             good.then_some(making)
         }
     }
@@ -461,7 +429,7 @@ impl Making {
         let Some(recorded) = Recorded::of(params) else { return params.is_empty() };
         if let Some(child) = &self.child {
             // SAFETY: a live context and a terminated list.
-            let good = unsafe { sys::EVP_PKEY_CTX_set_params(child.as_ptr(), recorded.0) } > 0;
+            let good = unsafe { sys::EVP_PKEY_CTX_set_params(child.as_ptr(), recorded.as_ptr()) } > 0;
             self.set.push(recorded);
             return good;
         }

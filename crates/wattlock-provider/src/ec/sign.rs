@@ -7,12 +7,12 @@ use std::ptr::{null, null_mut};
 use wattlock::core::Error;
 use zeroize::Zeroizing;
 
-use super::key::{Form, Held, Recorded, version};
+use super::key::{Form, Held, version};
 use super::native::Native;
 use crate::child::{Digest, ELSEWHERE, Hashing, PkeyCtx};
 use crate::cipher::dispatch;
 use crate::error::{Reason, entry, forget_whose_failure, raise, raise_with};
-use crate::params::{Answers, END, List, Params, Table, describe};
+use crate::params::{Answers, END, List, Params, Recorded, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{self, OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED, PARAM_UTF8, id};
 
@@ -264,8 +264,7 @@ impl Context {
                 _ => return false,
             }
         }
-        if params.iter().any(|param| matches!(param.key().to_bytes(), b"nonce-type" | b"kat")) {
-            let Some(recorded) = Recorded::of(params) else { return false };
+        if let Some(recorded) = Recorded::some(params, |name| name == c"nonce-type" || name == c"kat") {
             self.extras.push(recorded);
             if self.form.is_some() && self.named_child().is_none() {
                 self.extras.pop();
@@ -289,7 +288,8 @@ impl Context {
             Some(digest) => unsafe { CStr::from_ptr(sys::EVP_MD_get0_name(digest.as_ptr())) },
             None => c"",
         };
-        answers.set_size(c"digest-size", self.digest_size) && answers.set_text(c"digest", name)
+        answers.set_size(c"digest-size", self.digest_size)
+            && answers.iter_mut().all(|mut answer| !answer.is(c"digest") || answer.set_text(name))
     }
 
     fn update(&mut self, data: &[u8]) -> bool {

@@ -55,7 +55,7 @@ impl Facts {
                     self.padding = match param.text() {
                         Some("pkcs1") => PKCS1,
                         Some(_) => return None,
-                        None => param.int().filter(|mode| [PKCS1, TLS].contains(mode))?,
+                        None => param.signed().filter(|mode| [PKCS1, TLS].contains(mode))?,
                     };
                 }
                 b"tls-client-version" => self.client_version = number()?,
@@ -313,7 +313,8 @@ unsafe fn elsewhere(
         if outcome == 1 {
             *len = done;
         }
-        c_int::from(outcome == 1)
+        // Programs see -1 for a failure here, as from OpenSSL's own.
+        outcome
     }
 }
 

@@ -168,14 +168,11 @@ impl Key {
 
     fn matches(&self, other: &Key, selection: c_int) -> bool {
         let (Some(one), Some(two)) = (self.filled.get(), other.filled.get()) else { return false };
-        if Arc::ptr_eq(one, two) {
-            return true;
-        }
         let same = |name| match (one.number(name), two.number(name)) {
             (Some(one), Some(two)) => Some(bool::from(one.ct_eq(&two))),
             _ => None,
         };
-        if same(c"e") == Some(false) {
+        if one.has_e != two.has_e || same(c"e") == Some(false) {
             return false;
         }
         if selection & id::SELECT_KEYPAIR == 0 {

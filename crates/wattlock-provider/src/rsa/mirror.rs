@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::key::Key;
 use crate::child::PkeyCtx;
-use crate::params::{END, Params};
+use crate::params::{END, Params, Recorded};
 use crate::sys::{self, OSSL_PARAM, PARAM_INTEGER, PARAM_UTF8, UNMODIFIED};
 
 /// What an operation is for.
@@ -43,27 +43,12 @@ impl Operation {
     }
 }
 
-/// A copy of a caller's parameter list.
-struct Copy(*mut OSSL_PARAM);
-
-// SAFETY: a list of its own that nobody writes.
-unsafe impl Send for Copy {}
-// SAFETY: as above.
-unsafe impl Sync for Copy {}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        // SAFETY: made by `OSSL_PARAM_dup`, freed once.
-        unsafe { sys::OSSL_PARAM_free(self.0) }
-    }
-}
-
 /// The operation, made or yet to be made.
 pub struct Mirror {
     key: Arc<Key>,
     operation: Operation,
     /// Every list of parameters that was accepted.
-    accepted: Vec<Arc<Copy>>,
+    accepted: Vec<Arc<Recorded>>,
     made: Option<PkeyCtx>,
 }
 
@@ -87,7 +72,7 @@ impl Mirror {
             }
             for list in &self.accepted {
                 // SAFETY: a live context and list.
-                if unsafe { sys::EVP_PKEY_CTX_set_params(context.as_ptr(), list.0) } <= 0 {
+                if unsafe { sys::EVP_PKEY_CTX_set_params(context.as_ptr(), list.as_ptr()) } <= 0 {
                     return None;
                 }
             }
@@ -139,12 +124,8 @@ impl Mirror {
     }
 
     fn remember(&mut self, params: Params<'_>) -> bool {
-        // SAFETY: a live list.
-        let copy = unsafe { sys::OSSL_PARAM_dup(params.as_ptr()) };
-        if copy.is_null() {
-            return false;
-        }
-        self.accepted.push(Arc::new(Copy(copy)));
+        let Some(copy) = Recorded::of(params) else { return false };
+        self.accepted.push(Arc::new(copy));
         true
     }
 

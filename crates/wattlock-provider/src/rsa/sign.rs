@@ -79,7 +79,7 @@ impl Facts {
                         Some("pkcs1") => PKCS1,
                         Some("pss") => PSS,
                         Some(_) => return None,
-                        None => param.int().filter(|mode| [PKCS1, PSS].contains(mode))?,
+                        None => param.signed().filter(|mode| [PKCS1, PSS].contains(mode))?,
                     };
                 }
                 b"saltlen" => {
@@ -89,7 +89,7 @@ impl Facts {
                         Some("auto") => SALT_AUTO,
                         Some("max") => SALT_MAX,
                         Some(digits) => digits.parse().ok().filter(|len| *len >= 0)?,
-                        None => param.int()?,
+                        None => param.signed()?,
                     };
                     self.salt = Some(len).filter(|len| (SALT_MAX..=FAST_MAX as i64).contains(len));
                     self.salt?;

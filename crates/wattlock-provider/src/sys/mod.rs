@@ -89,6 +89,17 @@ unsafe extern "C" {
 
     pub fn CRYPTO_free(pointer: *mut c_void, file: *const c_char, line: c_int);
 
+    pub fn OSSL_PARAM_get_int64(param: *const OSSL_PARAM, value: *mut i64) -> c_int;
+    pub fn OSSL_PARAM_get_uint(param: *const OSSL_PARAM, value: *mut c_uint) -> c_int;
+    pub fn OSSL_PARAM_get_size_t(param: *const OSSL_PARAM, value: *mut usize) -> c_int;
+    pub fn OSSL_PARAM_set_int(param: *mut OSSL_PARAM, value: c_int) -> c_int;
+    pub fn OSSL_PARAM_set_uint(param: *mut OSSL_PARAM, value: c_uint) -> c_int;
+    pub fn OSSL_PARAM_set_size_t(param: *mut OSSL_PARAM, value: usize) -> c_int;
+    pub fn OSSL_PARAM_set_octet_string(param: *mut OSSL_PARAM, value: *const c_void, len: usize) -> c_int;
+    pub fn OSSL_PARAM_set_octet_ptr(param: *mut OSSL_PARAM, value: *const c_void, len: usize) -> c_int;
+    pub fn OSSL_PARAM_set_utf8_string(param: *mut OSSL_PARAM, value: *const c_char) -> c_int;
+    pub fn OSSL_PARAM_set_utf8_ptr(param: *mut OSSL_PARAM, value: *const c_char) -> c_int;
+
     pub fn ERR_new();
     pub fn ERR_set_debug(file: *const c_char, line: c_int, function: *const c_char);
     pub fn ERR_set_error(library: c_int, reason: c_int, format: *const c_char, ...);

@@ -21,8 +21,8 @@ use crate::sys::{
 
 const NAME: &std::ffi::CStr = c"X25519";
 /// RFC 7748 section 5: bits of the field less two, and what OpenSSL calls its strength.
-const BITS: usize = 253;
-const SECURITY_BITS: usize = 128;
+const BITS: c_int = 253;
+const SECURITY_BITS: c_int = 128;
 
 type Secret = Zeroizing<[u8; LEN]>;
 
@@ -207,11 +207,11 @@ impl Held {
         let nothing = [0; LEN];
         let public = parts.public.as_ref().unwrap_or(&nothing);
         answers.iter_mut().all(|mut one| match (one.key().to_bytes(), &parts.private) {
-            (b"bits", _) => one.set_size(BITS),
-            (b"security-bits", _) => one.set_size(SECURITY_BITS),
-            (b"max-size", _) => one.set_size(LEN),
-            (b"pub" | b"encoded-pub-key", _) => one.set_octets(public),
-            (b"priv", Some(private)) => one.set_octets(&private[..]),
+            (b"bits", _) => one.set_int(BITS),
+            (b"security-bits", _) => one.set_int(SECURITY_BITS),
+            (b"max-size", _) => one.set_int(LEN as c_int),
+            (b"pub" | b"encoded-pub-key", _) => one.set_octet_string(public),
+            (b"priv", Some(private)) => one.set_octet_string(&private[..]),
             _ => true,
         })
     }
@@ -230,10 +230,11 @@ impl Making {
         if let Some(group) = params.get(c"group")
             && !group.text().is_some_and(|name| name.eq_ignore_ascii_case("x25519"))
         {
-            raise(Reason::InvalidData);
+            raise(Reason::PassedInvalidArgument);
             return false;
         }
-        if let Some(material) = params.get(c"dhkem-ikm") {
+        // A name that OpenSSL knows since 3.2.
+        if let Some(material) = params.get(c"dhkem-ikm").filter(|_| version() >= (3, 2)) {
             let Some(bytes) = material.octets() else { return false };
             self.material = Some(Zeroizing::new(bytes.to_vec()));
         }

@@ -123,7 +123,18 @@ struct State {
     /// A TLS record comes next, or was set up.
     tls: bool,
     counted: bool,
-    set_up: bool,
+    /// GCM: a nonce was given, or was generated.
+    nonced: bool,
+    /// GCM: parts of an older nonce that was generated may lie behind this one.
+    drawn: bool,
+    /// CBC: a record's MAC may have been set aside.
+    records: bool,
+    /// GCM: the tag is of a message whose nonce was generated.
+    random_tag: bool,
+    /// GCM: what comes is refused until there is a nonce.
+    over: bool,
+    /// GCM: bytes of the tag that was set.
+    tag: Option<usize>,
 }
 
 impl Drop for State {
@@ -160,7 +171,12 @@ pub fn sequence(run: &mut Run<'_>) -> Go {
         nonce_len: if mode == Mode::Gcm { 12 } else { 16 },
         tls: false,
         counted: false,
-        set_up: false,
+        nonced: false,
+        drawn: false,
+        records: false,
+        random_tag: false,
+        over: false,
+        tag: None,
     };
     init(run, &mut state, true)?;
     while !run.choices.is_over() {
@@ -192,10 +208,6 @@ fn init(run: &mut Run<'_>, state: &mut State, first: bool) -> Go {
     let which = run.choices.below(16).min(KEYS - 1);
     let with_nonce = if first { run.choices.below(6) != 5 } else { run.choices.below(3) > 0 };
     let nonce = run.choices.fill(128);
-    let mut values = Vec::new();
-    if run.choices.one_in(12) {
-        values = some(run, state, 2);
-    }
     let encrypt = match direction {
         -1 => state.encrypt,
         way => way == 1,
@@ -203,15 +215,19 @@ fn init(run: &mut Run<'_>, state: &mut State, first: bool) -> Go {
     if fresh {
         // The context is made anew: whatever is known of the old one is over.
         (state.scheduled, state.nonce_len) = (None, if state.mode == Mode::Gcm { 12 } else { 16 });
-        (state.set_up, state.counted, state.tls) = (false, false, false);
+        (state.nonced, state.random_tag, state.drawn, state.records) = (false, false, false, false);
+        (state.counted, state.tls) = (false, false);
+        (state.begun, state.over, state.tag) = (false, false, None);
         state.random = false;
         state.padded = true;
         state.encrypt = encrypt;
     }
+    let mut values = Vec::new();
+    if run.choices.one_in(12) {
+        values = some(run, state, 2);
+    }
     if encrypt != state.encrypt && !keyed && matches!(state.mode, Mode::Cbc | Mode::Xts | Mode::Combined) {
         // OpenSSL goes on with the round keys of the other direction.
-        run.excuse = Some("direction-without-key");
-        run.note("another direction without a key: over");
         return Err(Over);
     }
     if state.mode == Mode::Combined && !fresh && !keyed {
@@ -229,6 +245,8 @@ fn init(run: &mut Run<'_>, state: &mut State, first: bool) -> Go {
     let lists = [List::new(&values), List::new(&values)];
     let (contexts, methods) = (state.contexts, state.methods);
     let params = |side: usize| if values.is_empty() { null() } else { lists[side].tell() };
+    let restart = state.begun && (keyed || encrypt != state.encrypt);
+    allow(run, state, &values);
     // SAFETY: live contexts; keys and nonces as long as any; terminated lists.
     let said = run.both("init", |side| unsafe {
         let method = if fresh { methods[side] } else { null() };
@@ -236,19 +254,33 @@ fn init(run: &mut Run<'_>, state: &mut State, first: bool) -> Go {
         let nonce = if with_nonce { nonce.as_ptr() } else { null() };
         (rc(EVP_CipherInit_ex2(contexts[side], method, key, nonce, direction, params(side))), Vec::new())
     })?;
+    // The direction may have been taken before the rest was refused.
+    let turned = encrypt != state.encrypt;
     state.encrypt = encrypt;
     state.fed = 0;
-    if said.rc != 1 && values.len() > 1 {
+    if said.rc != 1 && (turned || values.len() > 1) {
         return Err(Over);
     }
     if keyed && said.rc == 1 {
         state.scheduled = Some(encrypt);
     }
     if with_nonce && said.rc == 1 {
-        (state.random, state.begun) = (false, false);
+        (state.random, state.begun, state.over) = (false, false, false);
+        state.nonced = true;
+    } else if restart {
+        state.over = true;
     }
-    note_lists(state, &values);
+    announced(state, &values);
+    if said.rc == 1 {
+        note_lists(state, &values);
+    }
     lengths(run, state)
+}
+
+/// A record is announced even if its length is refused.
+fn announced(state: &mut State, values: &[Value]) {
+    let aad = |value: &Value| value.name.as_c_str() == c"tlsaad" && value.data.len() == 13;
+    state.tls |= state.mode == Mode::Gcm && values.iter().any(aad);
 }
 
 /// What a list may have changed in the model.
@@ -256,14 +288,41 @@ fn note_lists(state: &mut State, values: &[Value]) {
     for value in values {
         match value.name.to_bytes() {
             b"padding" => state.padded = true,
-            b"tlsaad" => state.tls = true,
             b"tlsivfixed" => {
-                state.random = true;
-                state.counted = true;
+                (state.random, state.counted, state.nonced) = (true, true, true);
+                (state.begun, state.over) = (false, false);
             }
-            b"tls-version" => state.tls = true,
+            b"tlsivinv" => (state.begun, state.over) = (true, false),
+            b"tag" => state.tag = Some(value.data.len()),
+            b"tls-version" if state.mode == Mode::Cbc => {
+                state.tls = value.data.iter().any(|byte| *byte != 0);
+                state.records |= state.tls;
+            }
             _ => {}
         }
+    }
+}
+
+/// What may differ about a list.
+fn allow(run: &mut Run<'_>, state: &State, values: &[Value]) {
+    if values.len() > 1 {
+        run.rules.push("list");
+    }
+    if state.mode != Mode::Gcm && values.iter().any(|value| value.name.as_c_str() == c"num") {
+        run.rules.push("num");
+    }
+}
+
+/// What may differ about data or its end. Without a nonce one is generated, by each side its own.
+fn allow_data(run: &mut Run<'_>, state: &mut State) {
+    if state.mode == Mode::Gcm && state.encrypt && !state.nonced {
+        (state.random, state.nonced, state.drawn) = (true, true, true);
+    }
+    if state.mode == Mode::Gcm && state.over {
+        run.rules.push("gcm-goes-on");
+    }
+    if state.mode == Mode::Gcm && !state.encrypt && state.tag.is_some_and(|len| len < 4) {
+        run.rules.push("gcm-short-tag");
     }
 }
 
@@ -274,7 +333,10 @@ fn lengths(run: &mut Run<'_>, state: &mut State) -> Go {
     let said = run.both("iv length", |side| unsafe {
         (rc(EVP_CIPHER_CTX_get_iv_length(contexts[side])), Vec::new())
     })?;
-    state.nonce_len = usize::try_from(said.rc).unwrap_or(0);
+    let len = usize::try_from(said.rc).unwrap_or(0);
+    state.drawn |= state.random;
+    state.random |= state.drawn && len > state.nonce_len;
+    state.nonce_len = len;
     Ok(())
 }
 
@@ -288,9 +350,17 @@ fn length(run: &mut Run<'_>) -> usize {
 }
 
 fn update(run: &mut Run<'_>, state: &mut State) -> Go {
+    if state.mode == Mode::Gcm && state.tls && state.nonce_len < 8 {
+        // OpenSSL writes the record's part of the nonce in front of it.
+        return Err(Over);
+    }
     let mut len = length(run);
     if state.mode == Mode::Combined {
         len -= len % 16;
+    }
+    if state.mode == Mode::Cbc && state.tls && len == 0 {
+        // OpenSSL takes the explicit nonce off nothing.
+        return Err(Over);
     }
     let aad = state.mode == Mode::Gcm && run.choices.one_in(4);
     // In place bytes held back are undefined with CBC; a TLS record must be in place.
@@ -302,6 +372,7 @@ fn update(run: &mut Run<'_>, state: &mut State) -> Go {
         if aad { " aad" } else { "" },
         if place { " in place" } else { "" }
     ));
+    allow_data(run, state);
     let random = state.random || (state.mode == Mode::Combined && state.encrypt && state.tls);
     let contexts = state.contexts;
     let mut outs = [vec![0xa5_u8; ROOM + 64], vec![0xa5_u8; ROOM + 64]];
@@ -324,14 +395,13 @@ fn update(run: &mut Run<'_>, state: &mut State) -> Go {
     })?;
     if said.rc == 1 {
         state.fed += if aad { 0 } else { len };
-        state.begun = true;
+        state.begun |= len > 0;
     } else if state.mode == Mode::Cbc {
         // What of a failed piece was kept is nobody's promise.
         return Err(Over);
     }
-    if state.mode == Mode::Gcm && state.encrypt && !state.set_up {
-        // A nonce may have been generated.
-        state.set_up = true;
+    if state.mode == Mode::Gcm && state.tls && len > 0 {
+        (state.tls, state.tag) = (false, Some(16));
     }
     generated(state)
 }
@@ -355,6 +425,7 @@ fn generated(state: &mut State) -> Go {
 
 fn last(run: &mut Run<'_>, state: &mut State) -> Go {
     run.note("final");
+    allow_data(run, state);
     let (contexts, random) = (state.contexts, state.random);
     let mut outs = [[0xa5_u8; 64], [0xa5_u8; 64]];
     let said = run.both("final", |side| {
@@ -371,7 +442,17 @@ fn last(run: &mut Run<'_>, state: &mut State) -> Go {
         return Err(Over);
     }
     state.fed = 0;
+    ended(state, said.rc == 1);
     generated(state)
+}
+
+/// What the end of a message leaves.
+fn ended(state: &mut State, good: bool) {
+    state.over |= !good && state.tag.is_some();
+    (state.begun, state.tls) = (!good, false);
+    if good && state.encrypt {
+        (state.tag, state.random_tag) = (Some(16), state.random);
+    }
 }
 
 /// A few values for a list: of this cipher's own names, mostly right ones, and of others.
@@ -389,7 +470,7 @@ fn some(run: &mut Run<'_>, state: &State, most: usize) -> Vec<Value> {
         let by_length = |value: &Value| value.name.to_bytes().starts_with(b"tlsiv");
         let clash = |one: &Value| {
             one.name == value.name
-                || by_length(one) && value.name.as_c_str() == c"ivlen"
+                || by_length(one) && (by_length(&value) || value.name.as_c_str() == c"ivlen")
                 || by_length(&value) && one.name.as_c_str() == c"ivlen"
         };
         if !values.iter().any(clash) && defined(state, &value) {
@@ -438,12 +519,14 @@ fn set(run: &mut Run<'_>, state: &mut State) -> Go {
     run.note(format!("set {}", say(&values)));
     let lists = [List::new(&values), List::new(&values)];
     let contexts = state.contexts;
+    allow(run, state, &values);
     // SAFETY: live contexts and terminated lists.
     let said = run.both(&format!("set {}", names(&values)), |side| unsafe {
         (rc(EVP_CIPHER_CTX_set_params(contexts[side], lists[side].tell())), Vec::new())
     })?;
-    if said.rc != 1 && values.len() > 1 {
-        return Err(Over);
+    announced(state, &values);
+    if said.rc != 1 {
+        return if values.len() > 1 { Err(Over) } else { Ok(()) };
     }
     note_lists(state, &values);
     lengths(run, state)
@@ -458,9 +541,11 @@ fn get(run: &mut Run<'_>, state: &mut State) -> Go {
     for _ in 0..1 + run.choices.below(3) {
         let name = run.choices.pick(&NAMES);
         let value = list::question(&mut run.choices, name);
-        let fits = match value.name.to_bytes() {
-            b"tlsivgen" => !value.nothing && state.nonce_len >= 8,
-            _ => true,
+        // A nonce that is counted on changes the others' answers, which come before or after.
+        let counts = |value: &Value| value.name.as_c_str() == c"tlsivgen";
+        let fits = match counts(&value) {
+            true => !value.nothing && state.nonce_len >= 8 && values.is_empty(),
+            false => !values.iter().any(counts),
         };
         if fits && values.iter().all(|one| one.name != value.name) {
             values.push(value);
@@ -468,12 +553,20 @@ fn get(run: &mut Run<'_>, state: &mut State) -> Go {
     }
     run.note(format!("get {}", say(&values)));
     let mut lists = [List::new(&values), List::new(&values)];
-    let (contexts, random) = (state.contexts, state.random || state.mode == Mode::Combined);
+    let random = state.random || state.random_tag || state.mode == Mode::Combined;
+    let contexts = state.contexts;
+    allow(run, state, &values);
     let said = run.both(&format!("get {}", names(&values)), |side| {
         // SAFETY: live contexts and terminated lists with room as they say.
         let code = unsafe { EVP_CIPHER_CTX_get_params(contexts[side], lists[side].ask()) };
         (rc(code), if random { Vec::new() } else { lists[side].answers() })
     })?;
+    if state.mode == Mode::Gcm
+        && said.rc == 1
+        && values.iter().any(|value| value.name.as_c_str() == c"tlsivgen")
+    {
+        (state.begun, state.over) = (true, false);
+    }
     if said.rc != 1 && values.len() > 1 { Err(Over) } else { Ok(()) }
 }
 
@@ -527,20 +620,25 @@ fn control(run: &mut Run<'_>, state: &mut State) -> Go {
     }
     run.note(format!("control {name} {arg}{}", if nothing { " nothing" } else { "" }));
     let mut rooms = [data.clone(), data];
-    let (contexts, random) = (state.contexts, state.random);
+    let (contexts, random) = (state.contexts, state.random || what == 0x10 && state.random_tag);
     let said = run.both(&format!("control {name}"), |side| {
         let at = if nothing { std::ptr::null_mut() } else { rooms[side].as_mut_ptr().cast::<c_void>() };
         // SAFETY: live contexts; more room than any argument says.
         let code = unsafe { EVP_CIPHER_CTX_ctrl(contexts[side], what, arg, at) };
         (rc(code), if random { Vec::new() } else { rooms[side].clone() })
     })?;
+    // A record is announced even if its length is refused.
+    state.tls |= what == 0x16 && arg == 13 && state.mode == Mode::Gcm;
     if said.rc > 0 {
         match what {
             0x12 => {
-                state.counted = true;
-                state.random = arg >= 0 && state.encrypt;
+                (state.counted, state.begun, state.over) = (true, false, false);
+                state.nonced = true;
+                // A fixed part leaves the rest, or draws it anew.
+                state.random = arg >= 0 && (state.random || state.encrypt);
             }
-            0x16 => state.tls = true,
+            0x11 if !nothing => state.tag = usize::try_from(arg).ok(),
+            0x13 | 0x18 => (state.begun, state.over) = (true, false),
             _ => {}
         }
     }
@@ -550,8 +648,9 @@ fn control(run: &mut Run<'_>, state: &mut State) -> Go {
 
 fn copy(run: &mut Run<'_>, state: &mut State) -> Go {
     let keep = run.choices.byte().is_multiple_of(2);
-    if state.mode == Mode::Xts && state.scheduled.is_none() {
-        // OpenSSL's copy of an XTS context without a key has a key of no bytes, and jumps to no address.
+    // OpenSSL's copy of an XTS context without a key has a key of no bytes, and jumps to no address. That of a CBC context
+    // with a MAC set aside frees it once more.
+    if state.mode == Mode::Xts && state.scheduled.is_none() || state.mode == Mode::Cbc && state.records {
         return Ok(());
     }
     run.note(format!("copy, go on with {}", if keep { "the old" } else { "the new" }));
@@ -577,15 +676,23 @@ fn once(run: &mut Run<'_>, state: &mut State) -> Go {
         _ => length(run),
     };
     let nothing = state.mode == Mode::Gcm && run.choices.one_in(3);
+    if state.mode == Mode::Gcm && state.tls && state.nonce_len < 8 {
+        return Err(Over);
+    }
+    if state.mode == Mode::Gcm && len == 0 && !nothing {
+        // No text at all ends the associated data for OpenSSL's own, and yet more may follow.
+        return Ok(());
+    }
     let place = run.choices.byte().is_multiple_of(2) || state.tls;
     if state.mode == Mode::Cbc && state.tls {
         return Ok(());
     }
     let data = run.choices.fill(len);
     run.note(format!("EVP_Cipher {len}{}", if nothing { " end" } else { "" }));
+    allow_data(run, state);
     let (contexts, random) = (state.contexts, state.random || state.mode == Mode::Combined);
     let mut outs = [vec![0xa5_u8; ROOM + 64], vec![0xa5_u8; ROOM + 64]];
-    run.both("EVP_Cipher", |side| {
+    let said = run.both("EVP_Cipher", |side| {
         let out = &mut outs[side];
         if place {
             out[..len].copy_from_slice(&data);
@@ -601,8 +708,16 @@ fn once(run: &mut Run<'_>, state: &mut State) -> Go {
         // SAFETY: live contexts; buffers as long as said.
         let code = unsafe { EVP_Cipher(contexts[side], at, from, if nothing { 0 } else { len as Uint }) };
         (rc(code), if random { Vec::new() } else { out.clone() })
-    })
-    .map(|said| said.rc)?;
+    })?;
+    match nothing {
+        true => ended(state, said.rc >= 0),
+        false => {
+            state.begun |= said.rc >= 0;
+            if state.mode == Mode::Gcm && state.tls {
+                (state.tls, state.tag) = (false, Some(16));
+            }
+        }
+    }
     generated(state)
 }
 
@@ -611,6 +726,9 @@ fn helpers(run: &mut Run<'_>, state: &mut State) -> Go {
     let arg: c_int = run.choices.pick(&[0, 0, 1, 5, 15, 16, 24, 32, 64, -1]);
     run.note(format!("helper {what} {arg}"));
     let (contexts, random) = (state.contexts, state.random);
+    if what == 1 && state.mode != Mode::Gcm {
+        run.rules.push("num");
+    }
     // SAFETY: live contexts; room for any nonce.
     let said = run.both(&format!("helper {what}"), |side| unsafe {
         let at = contexts[side];

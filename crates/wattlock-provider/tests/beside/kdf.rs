@@ -170,6 +170,9 @@ fn call(run: &mut Run<'_>, state: &State, what: &str, values: &[Value], len: Opt
     let words: Vec<String> = values.iter().map(Value::say).collect();
     run.note(format!("{what} {len:?} {}", words.join(" ")));
     let lists = [List::new(values), List::new(values)];
+    if values.iter().any(|value| value.name.as_c_str() == c"properties") {
+        run.rules.push("query");
+    }
     // SAFETY: live contexts, terminated lists, room as said.
     let said = run.both(what, |side| unsafe {
         let params = if values.is_empty() { null() } else { lists[side].tell() };
@@ -191,7 +194,7 @@ fn call(run: &mut Run<'_>, state: &State, what: &str, values: &[Value], len: Opt
 fn copy(run: &mut Run<'_>, state: &mut State) -> Go {
     run.note("copy");
     if run.beside.minor == 0 {
-        run.excuse = Some("kdf-copy");
+        run.rules.push("copy");
     }
     let mut copies = [std::ptr::null_mut(), std::ptr::null_mut()];
     let contexts = state.0;
