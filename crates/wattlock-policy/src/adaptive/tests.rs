@@ -552,3 +552,33 @@ fn a_calibration_that_was_slow_is_found_out() {
         }
     }
 }
+
+#[test]
+fn a_trial_of_what_fails_ends_with_its_first_failure() {
+    let (mut machine, _) = duels().swap_remove(0);
+    for (id, ns) in [(1, 1000.0), (2, 1100.0)] {
+        machine.costs.set(EngineId(id), Kind::Sha256, vec![(0, ns, None)]);
+    }
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive, messages: 1 };
+    let mut adaptive = Adaptive::new(machine, &Settings::default());
+    let mut tried = 0;
+    for now in 0..10_000u64 {
+        let engine = adaptive.choose(&Ask::inline(shape), &weather(), now).engine;
+        if engine == EngineId(2) {
+            adaptive.left_undone(&shape, engine);
+            tried += 1;
+            continue;
+        }
+        let outcome = Outcome {
+            engine,
+            latency_ns: 1000,
+            held_ns: 0,
+            batch: 1,
+            depth: 1,
+            energy_nj: None,
+            failed: false,
+        };
+        adaptive.observe(&shape, &outcome, now);
+    }
+    assert!((1..=80).contains(&tried), "{tried} trials of an engine that always fails");
+}

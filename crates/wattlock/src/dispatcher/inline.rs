@@ -60,6 +60,7 @@ impl Dispatcher {
         self.until_timed = TIMED_ONE_IN / 2 + self.draw(TIMED_ONE_IN);
         if !self.prove_inline(chosen, shape.kind) {
             let reason = self.why_not_inside(chosen, shape.kind);
+            self.policy.left_undone(shape, chosen);
             return self.fall_back(chosen, reason, request);
         }
         let start = self.runtime.clock().now();
@@ -110,6 +111,7 @@ impl Dispatcher {
         request: &mut Request<'_>,
     ) -> Result<usize, Error> {
         if may_repeat(&error, request) {
+            self.policy.left_undone(shape, chosen);
             let result = self.fall_back(chosen, Reason::of(&error), request);
             // What there is no right result for is the request's fault and not the engine's.
             let wrong = error == Error::Device(Fault::WrongResult) && self.verified.contains(shape.kind);
