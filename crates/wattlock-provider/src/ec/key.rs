@@ -368,8 +368,8 @@ fn usual(params: Params<'_>, group: &Group) -> bool {
         b"encoding" => param.text() == Some("named_curve"),
         b"point-format" => param.text() == Some("uncompressed"),
         b"group-check" => param.text() == Some("default"),
-        b"use-cofactor-flag" | b"decoded-from-explicit" => param.int() == Some(0),
-        b"include-public" => param.int() == Some(1),
+        b"use-cofactor-flag" | b"decoded-from-explicit" => param.equals(0),
+        b"include-public" => param.equals(1),
         b"seed" => param.octets() == Some(group.seed),
         _ => true,
     })
@@ -442,7 +442,7 @@ impl Making {
             b"encoding" => param.text() == Some("named_curve"),
             b"point-format" => param.text() == Some("uncompressed"),
             b"group-check" => param.text() == Some("default"),
-            b"use-cofactor-flag" => param.int() == Some(0),
+            b"use-cofactor-flag" => param.equals(0),
             _ => false,
         });
         if plain {

@@ -19,7 +19,7 @@ use super::sign::Facts;
 use crate::child::{Child, Digest, Pkey, PkeyCtx};
 use crate::cipher::dispatch;
 use crate::error::entry;
-use crate::params::{END, Params, Table, describe};
+use crate::params::{END, Params, Recorded, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{
     self, EVP_PKEY_CTX, OSSL_CALLBACK, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_UNSIGNED, PARAM_UTF8,
@@ -248,9 +248,7 @@ fn with_data<T>(pkey: &Pkey, selection: c_int, act: impl FnOnce(Params<'_>) -> O
         if sys::EVP_PKEY_todata(pkey.as_ptr(), selection, &raw mut list) != 1 {
             return None;
         }
-        let done = act(Params::new(list));
-        sys::OSSL_PARAM_free(list);
-        done
+        act(Recorded::adopt(list).params())
     }
 }
 

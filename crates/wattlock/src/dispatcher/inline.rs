@@ -140,6 +140,7 @@ impl Dispatcher {
             "fallback"
         );
         let Shape { kind, bytes, messages: count, .. } = request.shape();
+        let mut wrong = reason == Reason::WrongResult;
         for id in self.runtime.cpu_engines(kind) {
             if id == from && reason != Reason::Migrated || !self.prove_inline(id, kind) {
                 continue;
@@ -154,6 +155,7 @@ impl Dispatcher {
                 Err(error) if may_repeat(&error, request) => {
                     if error == Error::Device(Fault::WrongResult) && self.verified.contains(kind) {
                         self.row.fell_back(id, Reason::WrongResult);
+                        wrong = true;
                     }
                 }
                 Err(error) => {
@@ -162,7 +164,12 @@ impl Dispatcher {
                 }
             }
         }
-        Err(Error::Unsupported)
+        // A door must not take it for a request that nobody here does, and have it done where nobody verifies.
+        Err(if wrong && self.verified.contains(kind) {
+            Error::Device(Fault::WrongResult)
+        } else {
+            Error::Unsupported
+        })
     }
 
     /// A CPU engine's signature was wrong. Lanes are left for a while, as devices are. An engine that does one at a time is
