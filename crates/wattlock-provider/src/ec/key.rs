@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::native::{Group, Native, POINT_MAX, Point};
 use crate::child::{Pkey, PkeyCtx};
 use crate::cipher::dispatch;
-use crate::error::{Reason, entry, raise};
+use crate::error::{Reason, entry, quietly, raise};
 use crate::params::{Answers, END, Params, Recorded, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{
@@ -522,7 +522,8 @@ unsafe extern "C" fn validate(key: *const c_void, selection: c_int, check: c_int
 unsafe extern "C" fn import(key: *mut c_void, selection: c_int, params: *const OSSL_PARAM) -> c_int {
     entry(|| {
         // SAFETY: key data of ours and a list.
-        unsafe { c_int::from(Held::of(key).is_some_and(|held| held.import(selection, Params::new(params)))) }
+        let (held, params) = unsafe { (Held::of(key), Params::new(params)) };
+        c_int::from(held.is_some_and(|held| quietly(|| held.import(selection, params))))
     })
 }
 

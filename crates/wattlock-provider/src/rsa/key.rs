@@ -18,7 +18,7 @@ use super::pad::{HASHES, Hash};
 use super::sign::Facts;
 use crate::child::{Child, Digest, Pkey, PkeyCtx};
 use crate::cipher::dispatch;
-use crate::error::entry;
+use crate::error::{entry, quietly};
 use crate::params::{END, Params, Recorded, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{
@@ -420,8 +420,8 @@ unsafe extern "C" fn import(key: *mut c_void, selection: c_int, params: *const O
         }
         // SAFETY: a live key and a list.
         let (key, params) = unsafe { (of(key), Params::new(params)) };
-        let pkey = made(key.child(), key.pss, selection, params);
-        c_int::from(pkey.is_some_and(|pkey| key.fill(pkey)))
+        let work = || made(key.child(), key.pss, selection, params).is_some_and(|pkey| key.fill(pkey));
+        c_int::from(quietly(work))
     })
 }
 

@@ -12,7 +12,7 @@ use super::LEN;
 use crate::child::{Pkey, PkeyCtx};
 use crate::cipher::dispatch;
 use crate::ec::version;
-use crate::error::{Reason, entry, raise};
+use crate::error::{Reason, entry, quietly, raise};
 use crate::params::{Answers, END, List, Params, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{
@@ -303,7 +303,8 @@ unsafe extern "C" fn validate(key: *const c_void, selection: c_int, _: c_int) ->
 unsafe extern "C" fn import(key: *mut c_void, selection: c_int, params: *const OSSL_PARAM) -> c_int {
     entry(|| {
         // SAFETY: key data of ours and a list.
-        unsafe { c_int::from(Held::of(key).is_some_and(|held| held.import(selection, Params::new(params)))) }
+        let (held, params) = unsafe { (Held::of(key), Params::new(params)) };
+        c_int::from(held.is_some_and(|held| quietly(|| held.import(selection, params))))
     })
 }
 
