@@ -681,6 +681,25 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_of_a_list_leaves_out_what_has_not_the_bytes_that_it_says() {
+        let mut value = *b"SHA256";
+        let none = |data_type, data_size| OSSL_PARAM { data_size, ..describe(c"none", data_type) };
+        let octets = OSSL_PARAM { data_size: usize::MAX, ..entry(c"size", PARAM_OCTETS, &mut [0; 4]) };
+        let list = [
+            none(PARAM_UTF8, 5),
+            none(PARAM_OCTETS_PTR, 0),
+            none(PARAM_UNSIGNED, 4),
+            octets,
+            entry(c"digest", PARAM_UTF8, &mut value),
+            END,
+        ];
+        // SAFETY: a terminated list.
+        let copy = Recorded::of(unsafe { Params::new(list.as_ptr()) }).unwrap();
+        let names: Vec<_> = copy.params().iter().map(|param| param.key()).collect();
+        assert_eq!(names, [c"digest"]);
+    }
+
+    #[test]
     fn answers_fit_or_are_refused() {
         let mut small = [0xff; 4];
         let mut large = [0xff; 8];
