@@ -244,8 +244,9 @@ impl Candidate {
             hoped: if tuning.hoped { engine.window as f32 * tuning.hoped_share } else { 0.0 },
             waited: false,
             mean_ns: 0.0,
+            // No pass is quicker than that of a request alone; where calibration says so, a neighbour slowed the one alone.
             passes: std::array::from_fn(|count| {
-                costs.batch_times(engine.id, kind, count as u16).unwrap_or(1.0) as f32
+                costs.batch_times(engine.id, kind, count as u16).unwrap_or(1.0).max(1.0) as f32
             }),
             full: 1.0,
             thin: 0,

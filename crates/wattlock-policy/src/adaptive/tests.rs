@@ -266,6 +266,23 @@ fn whole_passes_that_were_slow_for_a_while_are_whole_again() {
 }
 
 #[test]
+fn passes_that_were_slow_while_they_were_calibrated_are_whole_in_the_end() {
+    for slow in [2.0, 3.0, 10.0] {
+        for which in 0..5 {
+            let mut machine = lanes();
+            let mut points = [(1, 1e6), (2, 1e6), (4, 1e6), (5, 1e6), (8, 1e6)];
+            points[which].1 *= slow;
+            machine.costs.set(EngineId(2), Kind::Sha256, vec![(0, points[0].1, None)]);
+            machine.costs.set_batches(EngineId(2), Kind::Sha256, points.to_vec());
+            let mut adaptive = Adaptive::new(machine, &Settings::default());
+            passes(&mut adaptive, 400, [1_000_000, 1_000_000], 1);
+            let (wholes, _) = passes(&mut adaptive, 100, [1_000_000, 1_000_000], 1);
+            assert!(wholes >= 99, "{points:?}: {wholes}");
+        }
+    }
+}
+
+#[test]
 fn whole_passes_that_are_dearer_for_good_are_tried_at_a_bounded_price() {
     // As a kernel may be that has no room for a whole pass: up to what two halves take twice.
     for dearer in [110, 130, 150, 175, 199] {
