@@ -292,7 +292,10 @@ impl Candidate {
     /// pass takes longer than two times its halves, so nothing waits longer than that.
     pub(crate) fn tries_whole(&mut self, count: u32, whole: u32) -> bool {
         if count >= whole {
-            self.thin = 0;
+            // The rest behind half a pass is no whole one.
+            if 2 * whole > u32::from(self.width) {
+                self.thin = 0;
+            }
             return false;
         }
         let (whole, half) = (self.fullness(whole as f32), self.fullness(count as f32));

@@ -244,6 +244,10 @@ fn passes(adaptive: &mut Adaptive, count: usize, times: [u64; 2], slow: u64) -> 
         (wholes, spent) = (wholes + usize::from(together > 4), spent + ns as f64);
         best += (2 * times[0]).min(times[1]) as f64 * together as f64 / 8.0;
         pass(adaptive, together as u16, ns);
+        if together <= 4 {
+            // The door asks about the rest, too.
+            self::together(adaptive, 8 - together);
+        }
     }
     (wholes, spent / best - 1.0)
 }
