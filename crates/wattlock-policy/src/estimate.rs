@@ -404,7 +404,7 @@ impl Candidate {
             let calibrated = self.calibrated_passes(f32::from(batch));
             let cell = &mut self.cells[bucket(bytes)];
             let mut alone = alone;
-            if self.width > 1 && 2.0 * service < alone {
+            if self.width > 1 && service < 0.95 * alone {
                 // No pass is quicker than that of a request alone.
                 cell.ns.learn(bytes, service, true, tuning);
                 alone = service;

@@ -603,3 +603,37 @@ fn a_trial_of_what_fails_ends_with_its_first_failure() {
     }
     assert!((1..=80).contains(&tried), "{tried} trials of an engine that always fails");
 }
+
+#[test]
+fn the_frugal_engine_is_tried_again_after_a_burst_that_put_it_out_of_the_question() {
+    for (slow, burst) in [(3.0, 100), (10.0, 100), (50.0, 1000)] {
+        let points = [(1, 10_000.0, 400.0), (2, 20_000.0, 50.0)];
+        let mut machine = calibrated(&points, Objective::Energy);
+        let second = &mut machine.engines[2];
+        (second.class, second.inline) = (EngineClass::Software, second.queued);
+        machine.engines.remove(0);
+        let case = Duel { count: 1, bytes: 100, lanes: false, ns: [10_000.0, 20_000.0] };
+        let (mut adaptive, mut now) = (Adaptive::new(machine, &Settings::default()), 0);
+        duel(&mut adaptive, &case, &mut now, 300, |_, _| 1.0);
+        duel(&mut adaptive, &case, &mut now, burst, |one, _| if one == 1 { slow } else { 1.0 });
+        duel(&mut adaptive, &case, &mut now, 10_000, |_, _| 1.0);
+        let (by, _) = duel(&mut adaptive, &case, &mut now, 1000, |_, _| 1.0);
+        assert!(by[1] >= 980, "{slow} times as slow for {burst}: {by:?}");
+    }
+}
+
+#[test]
+fn a_pass_of_one_that_was_a_little_slow_when_calibrated_is_found_out() {
+    for slow in [1.3, 1.5, 1.9, 2.5] {
+        let mut machine = lanes();
+        machine.costs.set(EngineId(1), Kind::Sha256, vec![(0, 100_000.0, None)]);
+        machine.costs.set(EngineId(2), Kind::Sha256, vec![(0, 640_000.0 * slow, None)]);
+        let points = [(1, 640_000.0 * slow), (4, 640_000.0), (5, 640_000.0), (8, 640_000.0)];
+        machine.costs.set_batches(EngineId(2), Kind::Sha256, points.to_vec());
+        let case = Duel { count: 8, bytes: 100, lanes: true, ns: [800_000.0, 640_000.0] };
+        let (mut adaptive, mut now) = (Adaptive::new(machine, &Settings::default()), 0);
+        duel(&mut adaptive, &case, &mut now, 10_000, |_, _| 1.0);
+        let (by, _) = duel(&mut adaptive, &case, &mut now, 1000, |_, _| 1.0);
+        assert!(by[1] >= 980, "{slow} times as slow when calibrated: {by:?}");
+    }
+}
