@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/performance.md, and the table of README.md between its two `performance` marks, from docs/measurements/*.json.
+"""Writes docs/measurements/performance.md, and README.md's table between two marks, from docs/measurements/*.json.
 
     scripts/performance.py             write both
     scripts/performance.py --check     write nothing; exit code 1, and the difference, where they are not what the data gives
@@ -198,7 +198,7 @@ def label(row, where):
     return ", ".join([row] + [texts[key](value) for key, value in where])
 
 
-# docs/performance.md
+# docs/measurements/performance.md
 
 HANDSHAKE = {"tls12": "TLS 1.2", "tls13": "TLS 1.3", "rsa2048": "RSA-2048", "rsa3072": "RSA-3072", "rsa4096": "RSA-4096",
              "ecdsa256": "ECDSA P-256", "ecdsa384": "ECDSA P-384", "x25519": "X25519", "p256": "P-256", "p384": "P-384",
@@ -438,7 +438,7 @@ HEAD = (
     "is a loss.** An empty cell was not run.",
     "A raised number names the run at the end of this page: CPU, date, commit, command. With a `c` before it, the figure was carried "
     "over from a page of older records that is gone. Such a run had few rounds, and its commit may be older than changes that matter.",
-    "[limits.md](limits.md) says what bounds these figures, and [measurements](measurements/README.md) how to add a run.",
+    "[limits.md](../design/limits.md) says what bounds these figures, and [the list of files](README.md) how to add a run.",
     "All machines were shared virtual machines with two cores. Their neighbours come and go: ratios of short runs are off by some per "
     "cent, and by more at busy times.",
 )
@@ -550,7 +550,7 @@ def main(arguments=None):
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--root", type=Path, default=ROOT)
     options = parser.parse_args(arguments)
-    page, readme = options.root / "docs/performance.md", options.root / "README.md"
+    page, readme = options.root / "docs/measurements/performance.md", options.root / "README.md"
     try:
         runs = load(options.root / "docs/measurements")
         present = readme.read_text()

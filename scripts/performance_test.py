@@ -28,7 +28,7 @@ class Tree(unittest.TestCase):
         self.root = Path(folder.name)
         self.data = self.root / "docs/measurements"
         self.data.mkdir(parents=True)
-        self.readme, self.page = self.root / "README.md", self.root / "docs/performance.md"
+        self.readme, self.page = self.root / "README.md", self.root / "docs/measurements/performance.md"
         self.readme.write_text(f"# Front\n\n{performance.BEGIN}\n{performance.END}\n\nBack.\n")
 
     def put(self, name="2026-11-23-avx512-amd-https", **more):

@@ -14,7 +14,7 @@ its moves and shifts), fp64 (CLMAD), lsu (loads, stores, SHFL), uniform, other (
 to be elsewhere counts as alu. These are counts in a disassembly, not measurements on hardware. The way is found on
 sm_90; where another chip's code is laid out otherwise, the program says that it was not found.
 
---write keeps the figures as JSON, and as the table between the markers of docs/gpu.md. --check fails if a floor is
+--write keeps the figures as JSON, and as the table between the markers of docs/research/gpu.md. --check fails if a floor is
 missed, a loop spills, a figure is more than 1 % above the one that is kept, or the page's table is not the JSON's.
 """
 import json
@@ -234,12 +234,12 @@ def spills_in_loops(graph):
     return sum(1 for c in heavy for k in c for i in graph.blocks[k] if i.name.split(".")[0] in ("LDL", "STL"))
 
 
-PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/gpu.md"
+PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/research/gpu.md"
 BEGIN, END = "<!-- instructions:begin -->", "<!-- instructions:end -->"
 
 
 def page_with(table):
-    """docs/gpu.md with the table in place."""
+    """docs/research/gpu.md with the table in place."""
     lines = ["| work | alu | fma | fp64 | lsu | registers | floor (goal), alu |", "|---|---|---|---|---|---|---|"]
     for row, r in table["rows"].items():
         floor, goal = HOT[row][4:6]

@@ -275,7 +275,7 @@ wattlock_set_poll(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* wattlock_set KEY VALUE: a setting of the provider (docs/provider.md), in force in every worker. */
+/* wattlock_set KEY VALUE: a setting of the provider (docs/use/openssl.md), in force in every worker. */
 static char *
 wattlock_set_provider(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {

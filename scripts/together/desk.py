@@ -18,7 +18,7 @@ REPO = Path(__file__).resolve().parents[2]
 #: What an emulated card does wrong, and the words with which `wattlock status` counts it.
 CARD_FAULTS = {"reported-error": "errs", "silent": "hangs", "wrong-result": "lies", "lost": "vanishes"}
 
-#: Published settings of a mount, a pipe and the provider; each name is one of docs/policies.md.
+#: Published settings of a mount, a pipe and the provider; each name is one of docs/design/policies.md.
 POLICIES = ["offload", "adaptive", "aca-sds", "eeca", "qweb", "instruction", "software", "eep", "lecpaes"]
 
 

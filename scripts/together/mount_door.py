@@ -35,7 +35,7 @@ class Mount:
         self.desk, self.watch, self.dice = desk, watch, desk.dice(self.name)
         self.folder = desk.folder / "mount"
         self.folder.mkdir()
-        # Room for the longest journal: one that fills a disk keeps room from the files that grew (docs/limits.md).
+        # Room for the longest journal: one that fills a disk keeps room from the files that grew (docs/design/limits.md).
         self.disk = Disk(self.folder / "disk", 512)
         self.volume, self.at = self.disk.at / "volume", self.folder / "clear"
         self.at.mkdir()

@@ -1,4 +1,4 @@
-//! What this CPU is to Wattlock, in words for a person: its class among those that docs/performance.md compares, what
+//! What this CPU is to Wattlock, in words for a person: its class among those that docs/measurements/ compares, what
 //! handshakes gain here and what files are sealed with. It says; engines detect for themselves.
 
 use std::fs::File;

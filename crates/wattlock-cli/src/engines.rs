@@ -129,7 +129,7 @@ fn print_all(runtime: &Runtime) -> Result<()> {
     }
     say!("Not here: {CARDS}");
     let cpu = Summary::here(runtime);
-    say!("This CPU    {} (its class in docs/performance.md)", cpu.class);
+    say!("This CPU    {} (its class in docs/measurements/performance.md)", cpu.class);
     say!("Handshakes  {}", cpu.handshakes());
     say!("Files       {}", cpu.files);
     say!("Policy      {}", runtime.policy());

@@ -122,7 +122,7 @@ pub struct Open {
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum FormatName {
-    /// A small age file with the key, then AES-256-GCM chunks (docs/file-format.md)
+    /// A small age file with the key, then AES-256-GCM chunks (docs/formats/file.md)
     #[default]
     Sealed,
     /// Plain age v1

@@ -136,7 +136,7 @@ impl Model {
     }
 
     /// An H200, calculated and not measured: kernels from instructions per byte and the rate of LOP3
-    /// (docs/gpu.md), copies and watts from data sheets.
+    /// (docs/research/gpu.md), copies and watts from data sheets.
     pub fn h200() -> Model {
         let gpu = GpuModel {
             setup_ns: 8_000.0,

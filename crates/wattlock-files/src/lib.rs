@@ -13,7 +13,7 @@
 //!
 //! [`sum`] hashes many files side by side.
 //!
-//! The format is described in `docs/file-format.md`, in enough detail for another reader; `tests/read_sealed.py` is one.
+//! The format: `docs/formats/file.md`, in enough detail for another reader; `tests/read_sealed.py` is one.
 #![forbid(unsafe_code)]
 
 mod atomic;

@@ -196,7 +196,7 @@ fn peek_age_header(input: &mut Source<'_>) -> Result<Vec<u8>, Error> {
 const PASSPHRASE: &[u8] = b"\n-> scrypt ";
 const PASSPHRASE_WITHIN: usize = 256;
 
-/// What a sealed stream begins with (docs/stream-format.md).
+/// What a sealed stream begins with (docs/formats/stream.md).
 const STREAM: [u8; 8] = *b"\x8bwattls\n";
 
 fn why_unknown(start: &[u8]) -> Error {

@@ -1,5 +1,5 @@
 //! Other programs open what we write, and we open what they write: the `age` binary, and a reader in Python that was
-//! written from docs/file-format.md alone. A program that is not installed is skipped, and said so.
+//! written from docs/formats/file.md alone. A program that is not installed is skipped, and said so.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Opens a sealed file, and shares no code with what sealed it.
 
-Written from docs/file-format.md alone, on Python's `cryptography`. Slow and short on purpose: it is here so that the
+Written from docs/formats/file.md alone, on Python's `cryptography`. Slow and short on purpose: it is here so that the
 format is what its document says, and not what one program happens to do.
 
     read_sealed.py IDENTITY-FILE SEALED-FILE > PLAINTEXT

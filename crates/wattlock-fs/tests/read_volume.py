@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Reads an encrypted volume, and shares no code with what wrote it.
 
-Written from docs/fs-format.md alone, on Python's `cryptography`; the settings are a sealed file, which the reader of
-docs/file-format.md opens. Slow and short on purpose: it is here so that the format is what its document says.
+Written from docs/formats/volume.md alone, on Python's `cryptography`; the settings are a sealed file, and the reader of
+docs/formats/file.md opens. Slow and short on purpose: it is here so that the format is what its document says.
 
     read_volume.py IDENTITY-FILE VOLUME          a line of JSON for each entry
 """

@@ -1,4 +1,4 @@
-//! A reader in Python, written from `docs/fs-format.md` alone, reads what we write and refuses what we refuse.
+//! A reader in Python, written from `docs/formats/volume.md` alone, reads what we write and refuses what we refuse.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;

@@ -73,7 +73,7 @@ pub fn typical() -> Vec<Case> {
     ]
 }
 
-/// Both emulated cards beside one core with OpenSSL 3.5 (docs/architecture.md, "Known ground"), each kind at sizes
+/// Both emulated cards beside one core with OpenSSL 3.5 (docs/design/architecture.md), each kind at sizes
 /// where the card is of use to some and not to others.
 pub fn emulated() -> Vec<Case> {
     let (dh8970, soc) = (Card::qat_dh8970(), Card::eeca_soc());

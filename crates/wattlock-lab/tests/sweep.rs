@@ -1,6 +1,6 @@
 //! `adaptive` beside each paper's own system off the published tables: machines and loads that no table has. Each grid
 //! is held to the bound it really has, in each row's own quantity, and where the bound is wide its comment says what
-//! the paper's system knows that `adaptive` does not (docs/lab.md). `cargo test -p wattlock-lab --test sweep --
+//! the paper's system knows that `adaptive` does not (docs/research/lab.md). `cargo test -p wattlock-lab --test sweep --
 //! --nocapture` prints every point's worst row.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -127,7 +127,7 @@ fn listens(port: u16) -> bool {
     })
 }
 
-/// How many pieces of a kind a living server has counted. The layout is in docs/architecture.md under "Telemetry".
+/// How many pieces of a kind a living server has counted: docs/design/architecture.md, "Telemetry".
 fn counted(host: &Host, port: u16, kind: &str) -> u64 {
     let mut sum = 0;
     for file in std::fs::read_dir(host.path(&port.to_string())).into_iter().flatten().flatten() {

@@ -485,7 +485,7 @@ fn with_accelerator(host: &Host, fault: &str, give_up_ms: u32) {
 }
 
 /// What a living process counts for the accelerator: the sums over its threads' rows, by name. `requests` is there,
-/// too. The layout is in docs/architecture.md under "Telemetry".
+/// too. The layout is in docs/design/architecture.md under "Telemetry".
 fn counters(folder: &Path, process: u32) -> HashMap<String, u64> {
     let mine =
         |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&format!("{process}-"));

@@ -149,7 +149,7 @@ fn aborted_handshakes_leave_no_memory_behind_because_no_job_pauses() {
     println!("6000 aborted handshakes: {before} to {after} bytes");
 }
 
-/// For docs/haproxy.md: what it costs if jobs pause. `cargo test ... --ignored --nocapture`
+/// For docs/use/haproxy.md: what it costs if jobs pause. `cargo test ... --ignored --nocapture`
 #[test]
 #[ignore = "a measurement of another program's leak"]
 fn what_aborted_handshakes_cost_by_setting() {

@@ -265,7 +265,7 @@ refusals(void)
 }
 
 /* Bytes used of a counter's block, set at every place. What was used is not used again, and before any data the rest of an
- * empty block is no key stream: there ours refuses (docs/provider.md). */
+ * empty block is no key stream: there ours refuses (docs/use/openssl.md). */
 static void
 numbers(void)
 {

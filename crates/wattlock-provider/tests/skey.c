@@ -192,7 +192,7 @@ to_provider_of(const EVP_CIPHER *cipher, EVP_SKEY *skey)
     return EVP_SKEY_to_provider(skey, NULL, (OSSL_PROVIDER *) EVP_CIPHER_get0_provider(cipher), NULL);
 }
 
-/* A cipher that stays with the default provider: by the remedies of docs/provider.md, and, unless both are its own, not
+/* A cipher that stays with the default provider: by the remedies of docs/use/openssl.md, and, unless both are its own, not
  * without them. OpenSSL 3.5.5 frees a key manager once too often if a key is to go where it is already, so that is not
  * tried. */
 static void

@@ -363,7 +363,7 @@ in_a_chroot(long n)
     leave(&w);
 }
 
-/* What the provider and libcrypto need once they are loaded: docs/provider.md has the list, too. */
+/* What the provider and libcrypto need once they are loaded: docs/use/openssl.md has the list, too. */
 static const int  needed[] = {
     /* memory, for libcrypto's fibers and our stack, too */
     SYS_brk, SYS_mmap, SYS_mremap, SYS_munmap, SYS_mprotect, SYS_madvise,

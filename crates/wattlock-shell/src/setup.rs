@@ -26,7 +26,7 @@ pub struct Choice {
     /// What the policy minimises, if it has a choice
     #[arg(long, global = true, hide = true, value_enum, default_value_t)]
     pub objective: Goal,
-    /// A setting of the policy, as key=value; may be repeated (docs/policies.md lists them)
+    /// A setting of the policy, as key=value; may be repeated (docs/design/policies.md lists them)
     #[arg(long = "set", global = true, hide = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     /// Add an emulated accelerator or GPU: a model's name or a file (see `wattlock engines --models`). It computes real

@@ -9,7 +9,7 @@
 //! [`wattlock_files::Crypto`]), and to release a byte whose tag was not verified. Keys are wrapped for age recipients by
 //! `wattlock-files`.
 //!
-//! The formats are described in `docs/stream-format.md`, in enough detail for another reader; `tests/read_stream.py` is
+//! The formats are described in `docs/formats/stream.md`, in enough detail for another reader; `tests/read_stream.py` is
 //! one.
 #![deny(unsafe_code)]
 

@@ -34,7 +34,7 @@ fn every_framing_and_size_comes_back() {
     }
 }
 
-/// The worked counts of docs/stream-format.md.
+/// The worked counts of docs/formats/stream.md.
 #[test]
 fn a_stream_has_the_documented_length() {
     let pair = Pair::new();

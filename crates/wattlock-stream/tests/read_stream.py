@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Opens sealed streams and sealed records, and shares no code with what sealed them.
 
-Written from docs/stream-format.md alone, on Python's `cryptography`; age's part is the sealed file's reader.
+Written from docs/formats/stream.md alone, on Python's `cryptography`; age's part is the sealed file's reader.
 
     read_stream.py stream IDENTITY-FILE SEALED-STREAM > CONTENT
     read_stream.py records IDENTITY-FILE KEY-FOLDER TOPIC RECORDS [NAME] > RECORDS

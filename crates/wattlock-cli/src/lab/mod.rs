@@ -24,7 +24,7 @@ pub const NONSENSE: (u8, &str) = (60, "lab: an option or a policy's setting make
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
-    after_help = "Examples:\n  wattlock lab qweb\n  wattlock lab eeca --json\n  wattlock lab all --report out.html\n  wattlock lab all --role predicted\n  wattlock lab fit lecpaes\n\nEvery figure that is not published is simulated. docs/lab.md says from what."
+    after_help = "Examples:\n  wattlock lab qweb\n  wattlock lab eeca --json\n  wattlock lab all --report out.html\n  wattlock lab all --role predicted\n  wattlock lab fit lecpaes\n\nEvery figure that is not published is simulated. docs/research/lab.md says from what."
 )]
 pub struct Command {
     #[command(subcommand)]

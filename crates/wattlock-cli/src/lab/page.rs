@@ -43,7 +43,7 @@ pub fn page(studies: &[(Name, Study)], streams: &[velocity::Series], roles: &[Ro
          <p class=\"key\"><b class=\"kp\">&#9675; published</b><b class=\"ks\">&#9679; the published rule, simulated</b>\
          <b class=\"ka\">&#9632; adaptive, simulated</b></p>{sections}\
          <footer>Made by <code>wattlock lab</code>, version {}. Models, formulas and what the data do not determine: \
-         docs/lab.md.</footer></body></html>\n",
+         docs/research/lab.md.</footer></body></html>\n",
         env!("CARGO_PKG_VERSION")
     )
 }

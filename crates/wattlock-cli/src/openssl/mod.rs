@@ -51,7 +51,7 @@ pub fn exit_codes() -> &'static [(u8, &'static str)] {
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
-    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --set algorithms=rsa,ec,x25519\n  wattlock openssl check --program /usr/sbin/nginx\n  wattlock openssl disable\n\ndocs/provider.md has the settings and says what is offered, and why."
+    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --set algorithms=rsa,ec,x25519\n  wattlock openssl check --program /usr/sbin/nginx\n  wattlock openssl disable\n\ndocs/use/openssl.md has the settings and says what is offered, and why."
 )]
 pub struct Command {
     #[command(subcommand)]
@@ -91,7 +91,7 @@ struct Enable {
     /// program
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
-    /// A setting of the provider (docs/provider.md lists them); may be repeated
+    /// A setting of the provider (docs/use/openssl.md lists them); may be repeated
     // Takes the place of the option of that name that every command has.
     #[arg(id = "settings", long = "set", value_name = "KEY=VALUE", value_parser = pair)]
     sets: Vec<String>,
@@ -268,7 +268,7 @@ fn disable(command: &Disable) -> Result<()> {
 mod tests {
     #[test]
     fn every_setting_and_every_group_is_documented() {
-        let page = include_str!("../../../../docs/provider.md");
+        let page = include_str!("../../../../docs/use/openssl.md");
         let table = page.split("## Settings").nth(1).unwrap();
         for (key, _) in super::settings::KEYS {
             assert!(table.contains(&format!("\n| `{}` | ", key.to_str().unwrap())), "{key:?}");

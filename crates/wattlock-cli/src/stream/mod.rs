@@ -47,7 +47,7 @@ enum What {
 /// Encrypt standard input while it is written
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  seq 1000 | wattlock stream seal -r age1... >numbers.sealed\n  tail -f app.log | wattlock stream seal -R team.txt --framing lines --connect host:7000\n\nAn interrupt or a termination ends the stream properly behind what was read; the exit code is then 130. docs/streams.md says more."
+    after_help = "Examples:\n  seq 1000 | wattlock stream seal -r age1... >numbers.sealed\n  tail -f app.log | wattlock stream seal -R team.txt --framing lines --connect host:7000\n\nAn interrupt or a termination ends the stream properly behind what was read; the exit code is then 130. docs/use/streams.md says more."
 )]
 struct Seal {
     /// Seal to this recipient: age1..., an SSH public key, or the recipient of an age plugin; may be repeated

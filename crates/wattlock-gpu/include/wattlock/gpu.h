@@ -43,7 +43,7 @@ int wattlock_gpu_abi(void);
 /* Why the last call on this thread returned what it did: one line, valid until the next call on this thread. */
 const char *wattlock_gpu_error(void);
 
-/* After WATTLOCK_GPU_FILE: the exit code that `wattlock open` has for the same reason (docs/file-format.md); else 0. */
+/* After WATTLOCK_GPU_FILE: the exit code of `wattlock open` for the same reason (docs/formats/file.md); else 0. */
 int wattlock_gpu_exit_code(void);
 
 /* A device, by its number as the driver counts. WATTLOCK_CUDA_DRIVER names another driver, WATTLOCK_GPU_IMAGES the

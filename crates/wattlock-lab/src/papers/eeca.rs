@@ -954,7 +954,7 @@ mod tests {
             assert!(worst(https, column) < most, "{column}: {}", worst(https, column));
         }
         // The two columns that follow from table 1 and do not come out: the model says so, and by how much. Should it
-        // come to explain them, docs/lab.md and this test have to change.
+        // come to explain them, docs/research/lab.md and this test have to change.
         for (column, from, to) in [("software", 0.15, 0.30), ("accelerator", 0.35, 0.55)] {
             assert!((from..to).contains(&worst(true, column)), "{column}: {}", worst(true, column));
         }

@@ -37,7 +37,7 @@ pub enum Allows {
     Any,
 }
 
-/// A difference that is meant, by name, and why. Each is in the table of `docs/provider.md`.
+/// A difference that is meant, by name, and why. Each is in the table of `docs/use/openssl.md`.
 pub const RULES: &[(&str, Allows, &str)] = &[
     (
         "num",
@@ -287,7 +287,7 @@ impl Run<'_> {
             return Err(Over);
         }
         // Of newer versions only this is held: a call that succeeds leaves nothing behind that OpenSSL's own does not.
-        // (docs/provider.md: what they have and Wattlock has not.)
+        // (docs/use/openssl.md: what they have and Wattlock has not.)
         let leaves = done(&one) && done(&two) && one.errors.is_empty() && !two.errors.is_empty();
         if self.beside.minor > 0 && !leaves && std::env::var_os("SURVEY").is_none() {
             return Err(Over);
