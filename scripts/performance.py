@@ -19,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- performance:begin -->", "<!-- performance:end -->"
+GAINS_BEGIN, GAINS_END = "<!-- gains:begin -->", "<!-- gains:end -->"
 CLASSES = ("avx512-intel", "avx512-amd", "avx2", "none")
 # Zen 4 does a 512-bit operation in two halves: its own column, or its readers would be promised Zen 5's figures.
 COLUMNS = {"intel": "AVX-512 of Intel", "amd": "AVX-512 of AMD (Zen 5)", "zen4": "AVX-512 of AMD (Zen 4)", "avx2": "AVX2",
@@ -493,56 +494,94 @@ def files(*names):
 
 
 GCM = [("aes-256-gcm", {"bytes": count}) for count in (64, 1024, 16384)]
+BATCH = ("engines", "sha-256", (("batch", 16), ("bytes", 16384)))
+# One row a door: what, against what, the command, which rows of the data, and on which kind of CPU.
 TABLE = (
-    ("sealing / opening, file to file", "`cp`", "wattlock bench files", files("seal-file", "open-file")),
-    ("sealing / opening, to /dev/null", "`age`", "wattlock bench files", files("seal", "open")),
-    ("the same in age's format", "`age`", "wattlock bench files", files("seal-age", "open-age")),
-    ("AES-256-GCM, 64 B / 1 KiB / 16 KiB", "OpenSSL 3.0", "scripts/measure-openssl.sh", speed("3.0", *GCM)),
-    ("the same", "OpenSSL 3.5", "scripts/measure-openssl.sh", speed("3.5", *GCM)),
-    ("AES-128-CTR / AES-256-XTS, 16 KiB", "OpenSSL 3.0", "scripts/measure-openssl.sh",
-     speed("3.0", ("aes-128-ctr", {"bytes": 16384}), ("aes-256-xts", {"bytes": 16384}))),
-    ("RSA-2048 / 3072 / 4096, eight at a time", "OpenSSL 3.0", "wattlock bench lanes",
-     lanes("rsa-2048-private", "rsa-3072-private", "rsa-4096-private")),
-    ("ECDSA P-256 / ECDH P-256 / X25519, eight at a time", "OpenSSL 3.0", "wattlock bench lanes",
-     lanes("ecdsa-p256-sign", "p256-derive", "x25519-derive")),
-    ("full TLS handshakes with RSA-2048, 64 connections: TLS 1.2 / 1.3", "nginx, OpenSSL 3.0", "wattlock bench https",
-     https("3.0", "tls12-rsa2048-x25519", "tls13-rsa2048-x25519")),
-    ("the same with ECDSA P-256", "nginx, OpenSSL 3.0", "wattlock bench https",
-     https("3.0", "tls12-ecdsa256-x25519", "tls13-ecdsa256-x25519")),
-    ("RSA-2048, TLS 1.2 / 1.3", "nginx, OpenSSL 3.5", "wattlock bench https", https("3.5", "tls12-rsa2048-x25519", "tls13-rsa2048-x25519")),
-    ("RSA-2048, TLS 1.2: 1 / 2 / 8 connections", "nginx, OpenSSL 3.0", "wattlock bench https",
-     [https("3.0", "tls12-rsa2048-x25519", connections=count)[0] for count in (1, 2, 8)]),
-    ("responses of 64 KiB / 1 MiB, processor time", "nginx, OpenSSL 3.0", "wattlock bench https",
-     https("3.0", "response-64k", "response-1m", connections=16)),
+    ("nginx, full handshakes, RSA-2048: TLS 1.2 / 1.3", "stock nginx", "wattlock bench https",
+     https("3.0", "tls12-rsa2048-x25519", "tls13-rsa2048-x25519"), "intel"),
+    ("nginx, gzip responses, level 1 / 6*", "stock nginx", "wattlock bench compress",
+     [(("compress", f"nginx gzip {level}, 1 MiB", (("connections", 2),)), "3.0") for level in (1, 6)], "amd"),
+    ("OpenSSL, AES-256-GCM, 1 / 16 KiB*", "OpenSSL 3.0", "scripts/measure-openssl.sh",
+     speed("3.0", *GCM[1:]), "intel"),
+    ("files, sealing / opening", "`age`", "wattlock bench files", files("seal", "open"), "amd"),
+    ("folders, unpacking / reading", "gocryptfs", "wattlock bench fs",
+     [(("fs", f"{name} wattlock 4 KiB", ()), "") for name in ("untar", "read")], "amd"),
+    ("streams, sealing / opening*", "`age`", "wattlock bench files", files("stream-seal", "stream-open"), "amd"),
+    ("gzip, level 1 / 6*", "`pigz`", "wattlock bench compress",
+     [(("compress", f"gzip -{level}", ()), "") for level in (1, 6)], "amd"),
+    ("sums, 16 messages side by side*", "OpenSSL 3.0", "wattlock bench engines --batch",
+     [(BATCH, "3.0")], "amd"),
 )
+# The first screen's: sentences with the first figure of these rows.
+GAINS = (
+    (0, 0, "full TLS handshakes of the unchanged nginx (RSA-2048, TLS 1.2, 64 connections)"),
+    (3, 0, "sealing a file, beside `age`"),
+    (1, 1, "gzip responses of nginx (1 MiB, level 6), by processor time"),
+)
+
+
+def found(data, row):
+    """The cells of a row of the table: of the kind of CPU that it names, or of one that has data."""
+    def cells(cpu):
+        return [data.get(what, {}).get((cpu, line)) for what, line in row[3]]
+
+    return next((cells(cpu) for cpu in (row[4], *COLUMNS) if any(cells(cpu))), [None] * len(row[3]))
+
+
+def origin(cell):
+    """Which run a figure is of."""
+    run = cell[0]
+    carried = ", old" if "carried" in run else ""
+    return f"{run['cpu'].get('name') or run['cpu']['class']}, {run['date']}, {run['commit']}{carried}"
 
 
 def table(runs):
     """README's part between the marks."""
     data = newest(runs)
-    lines = ["| task | against | " + " | ".join(COLUMNS[cpu] for cpu in COLUMNS if cpu != "none") + " | command |",
-             "|---" * (len(COLUMNS) + 2) + "|"]
-    for name, against, command, wanted in TABLE:
-        cells = []
-        for cpu in COLUMNS:
-            if cpu == "none":
-                continue
-            found = [data.get(what, {}).get((cpu, line)) for what, line in wanted]
-            cells.append(" / ".join(shown(cell[1], spread=False) if cell else "-" for cell in found) if any(found) else "")
-        lines.append(f"| {name} | {against} | " + " | ".join(cells) + f" | `{command}` |")
+    lines = ["| door | beside | times as fast | CPU, date, commit | command |", "|---" * 5 + "|"]
+    for row in TABLE:
+        cells = found(data, row)
+        figures = " / ".join(shown(cell[1], spread=False) if cell else "-" for cell in cells) if any(cells) else ""
+        origins = "; ".join(dict.fromkeys(origin(cell) for cell in cells if cell))
+        lines.append(f"| {row[0]} | {row[1]} | {figures} | {origins} | `{row[2]}` |")
     lines.append("")
     return "\n".join(lines)
 
 
-def with_table(readme, text):
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1 or readme.index(BEGIN) > readme.index(END):
-        raise Wrong(f"README.md: not one {BEGIN} and one {END} after it")
-    before, rest = readme.split(BEGIN)
-    after = rest.split(END)[1]
-    stray = re.search(r"\d+(\.\d+)?( to \d+(\.\d+)?)? (times (as|faster|slower|more|less)|% (faster|slower|less|more))", before + after)
+def hanging(text):
+    first, *rest = wrap(text, 118)
+    return [first, *(f"  {line}" for line in rest)]
+
+
+def gains(runs):
+    """README's first screen: three figures, each with its command and age."""
+    data, lines = newest(runs), []
+    for number, place_, words in GAINS:
+        cell = found(data, TABLE[number])[place_]
+        if cell:
+            lines += hanging(f"- **{shown(cell[1], spread=False)} times as fast**: {words} (`{TABLE[number][2]}`, {origin(cell)});")
+    return "\n".join([*lines[:-1], lines[-1].removesuffix(";") + "."] if lines else []) + "\n"
+
+
+def between(readme, begin, end, text):
+    """README with a text between two marks."""
+    if readme.count(begin) != 1 or readme.count(end) != 1 or readme.index(begin) > readme.index(end):
+        raise Wrong(f"README.md: not one {begin} and one {end} after it")
+    before, rest = readme.split(begin)
+    after = rest.split(end)[1]
+    return f"{before}{begin}\n\n{text}\n{end}{after}"
+
+
+def with_table(readme, text, first=""):
+    """README with its table and, where it has the marks, the gains of its first screen."""
+    whole = between(readme, BEGIN, END, text)
+    if GAINS_BEGIN in readme:
+        whole = between(whole, GAINS_BEGIN, GAINS_END, first)
+    outside = re.sub(f"({BEGIN}.*?{END}|{GAINS_BEGIN}.*?{GAINS_END})", "", whole, flags=re.S)
+    stray = re.search(r"\d+(\.\d+)?( to \d+(\.\d+)?)? (times (as|faster|slower|more|less)|% (faster|slower|less|more))", outside)
     if stray:
-        raise Wrong(f"README.md: '{stray[0]}' stands outside the table that data fills")
-    return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
+        raise Wrong(f"README.md: '{stray[0]}' stands outside what data fills")
+    return whole
 
 
 def main(arguments=None):
@@ -554,7 +593,7 @@ def main(arguments=None):
     try:
         runs = load(options.root / "docs/measurements")
         present = readme.read_text()
-        wanted = {page: performance(runs), readme: with_table(present, table(runs))}
+        wanted = {page: performance(runs), readme: with_table(present, table(runs), gains(runs))}
     except Wrong as wrong:
         print(wrong, file=sys.stderr)
         return 1

@@ -120,6 +120,15 @@ class Tree(unittest.TestCase):
         self.readme.write_text("# Front\n")
         self.assertEqual(self.script()[0], 1)
 
+    def test_the_first_screens_gains_are_those_of_the_data(self):
+        self.put()
+        marks = f"{performance.GAINS_BEGIN}\n{performance.GAINS_END}\n\n{performance.BEGIN}\n{performance.END}\n"
+        self.readme.write_text(f"# Front\n\n{marks}")
+        self.assertEqual(self.script()[0], 0)
+        self.assertIn("- **2.50 times as fast**: full TLS handshakes", self.readme.read_text())
+        self.readme.write_text(self.readme.read_text().replace("**2.50 times as fast**", "**2.70 times as fast**"))
+        self.assertEqual(self.script("--check")[0], 1)
+
     def test_a_figure_beside_the_readmes_table_is_refused(self):
         self.put()
         self.readme.write_text(self.readme.read_text() + "\nIt is 2.7 times faster.\n")
@@ -159,13 +168,13 @@ class Tree(unittest.TestCase):
             self.assertEqual(performance.amount(value, unit), text)
 
     def test_a_loss_is_bold_and_a_ratio_that_rounds_to_one_is_none(self):
-        few = [row(params={"connections": count}, ratio=ratio, low=None, high=None) for count, ratio in ((1, 0.91), (2, 0.996))]
+        few = [row(params={"connections": count}, ratio=ratio, low=None, high=None) for count, ratio in ((1, 0.91), (2, 0.996), (64, 0.92))]
         self.put(rows=few)
         self.script()
         self.assertEqual(self.cell(f"{self.HANDSHAKES}, 1 connection"), ["**0.91**<sup>1</sup>"])
         self.assertEqual(self.cell(f"{self.HANDSHAKES}, 2 connections"), ["1.00<sup>1</sup>"])
-        table = self.cell("RSA-2048, TLS 1.2: 1 / 2 / 8 connections", self.readme.read_text())
-        self.assertIn("**0.91** / 1.00 / -", table)
+        table = self.cell("nginx, full handshakes, RSA-2048: TLS 1.2 / 1.3", self.readme.read_text())
+        self.assertIn("**0.92** / -", table)
 
     def test_a_spread_alone_is_a_loss_only_if_all_of_it_is(self):
         few = [row(params={"connections": count}, ratio=None, low=low, high=high) for count, low, high in ((1, 0.9, 1.1), (2, 0.8, 0.9))]

@@ -46,7 +46,7 @@ use work::Work;
     version,
     max_term_width = 100,
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  wattlock stream bridge check --config bridge.toml\n  wattlock stream bridge --config bridge.toml\n\nSIGTERM, SIGINT and SIGHUP end the transaction at hand and leave the group. docs/use/streams.md says more."
+    after_help = "Examples:\n  wattlock stream bridge check --config bridge.toml\n  wattlock stream bridge --config bridge.toml\n\nSIGTERM, SIGINT and SIGHUP end the transaction at hand and leave the group. docs/use/kafka.md says more."
 )]
 struct Arguments {
     #[command(subcommand)]
