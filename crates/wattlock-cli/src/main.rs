@@ -15,7 +15,6 @@ mod engines;
 mod files;
 mod fs;
 mod gzip;
-mod heeded;
 mod keygen;
 mod lab;
 mod mount;
@@ -33,7 +32,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use wattlock_shell::{INTERRUPTED, setup, text};
+use wattlock_shell::{INTERRUPTED, heeded, setup, text};
 
 /// Do bulk cryptography on whichever engine takes the least time or the fewest joules
 #[derive(Debug, Parser)]
@@ -63,7 +62,7 @@ enum Command {
     Calibrate(calibrate::Command),
     Energy(energy::Command),
     Bench(wattlock_bench::Command),
-    Report(report::show::Command),
+    Report(report::Command),
     Fs(fs::Command),
     Mount(mount::Command),
     Umount(mount::Umount),
@@ -188,7 +187,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Calibrate(command) => calibrate::run(command, choice),
         Command::Energy(command) => energy::run(command),
         Command::Bench(command) => wattlock_bench::run(command, choice),
-        Command::Report(command) => report::show::run(command),
+        Command::Report(command) => report::run(command),
         Command::Fs(command) => fs::run(command, choice),
         Command::Mount(command) => mount::run(command, choice),
         Command::Umount(command) => mount::umount(command),

@@ -1,473 +1,522 @@
-//! The calibration page: one HTML file with nothing to fetch, throughput and latency over size for each kind, the
-//! sizes where the fastest engine changes marked, and tables for what has no size. [`show`] puts parts of it beside what
-//! benches wrote.
+//! `wattlock report`: one page that a stranger can read, from what benches, `serve --compare`, `energy` and a
+//! calibration wrote. It measures nothing; every figure on it is in one of those files.
 
-pub mod show;
-
-use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
+use clap::Args;
 use plotters::prelude::*;
-use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use serde_json::Value as Json;
 use wattlock::Profile;
 use wattlock_core::Kind;
+use wattlock_files::{Document, one_line};
 
-use wattlock_shell::text;
+use wattlock_shell::calibration::{self, escape, operations, overview, section, sized, summary};
+use wattlock_shell::text::{self, verdict};
 
-/// One engine's points of one kind: `(bytes, ns)`, ascending.
-type Series = BTreeMap<String, Vec<(f64, f64)>>;
-
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-];
-
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:1180px;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}\
-h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem;border-top:1px solid #d5dae0;padding-top:1rem}\
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .9rem .15rem 0;text-align:right}\
-td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}th{border-bottom:1px solid #888}\
-.pair{display:flex;flex-wrap:wrap;gap:1rem}.pair svg{max-width:100%;height:auto;background:#fff}\
-.bars svg{max-width:100%;height:auto}.words td,.words th{text-align:left}summary{cursor:pointer;margin:.6rem 0}\
-.cross{color:#8a2300}td.text{text-align:left}.key{margin-right:1.2em;white-space:nowrap}.key i{display:inline-block;width:.9em;height:.9em;margin-right:.35em;vertical-align:-.1em}\
-footer{margin-top:3rem;color:#57606a}";
-
-/// The whole page.
-pub fn page(profile: &Profile) -> Result<String> {
-    let mut body = String::new();
-    let sized = sized(profile);
-    write!(body, "<h1>What each engine costs on this machine</h1>{}", summary(profile))?;
-    write!(body, "{}", overview(&sized, true))?;
-    for (kind, series) in &sized {
-        write!(body, "{}", section(profile, *kind, series)?)?;
-    }
-    write!(body, "{}{}{}", operations(profile), joules(profile), fits(profile))?;
-    Ok(document("Wattlock calibration", &(body + &footer(profile))))
+/// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  wattlock bench files --json files.json\n  wattlock serve . --compare --json serve.json\n  wattlock energy --json -o energy.json -- wattlock seal -q -r age1... -o /dev/null backup.tar\n  wattlock report -o page.html files.json serve.json energy.json"
+)]
+pub struct Command {
+    /// The page: one file that opens from disk, without a network
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// The calibration (default: the profile that every command uses)
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// A line to say above the figures; may be repeated
+    #[arg(long = "note", value_name = "TEXT")]
+    notes: Vec<String>,
+    /// Files that `--json` of `bench`, `serve --compare` and `energy` wrote
+    #[arg(value_name = "JSON", required = true)]
+    records: Vec<PathBuf>,
 }
 
-fn footer(profile: &Profile) -> String {
-    format!(
-        "<footer>Measured by <code>wattlock calibrate</code>, version {}; every figure is the median of short runs on \
-         this machine, which may be shared.</footer>",
-        escape(&profile.machine.version)
-    )
-}
-
-/// The page around a body.
-fn document(title: &str, body: &str) -> String {
-    format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
-    )
-}
-
-/// Kinds that have sizes, with their curves.
-fn sized(profile: &Profile) -> Vec<(Kind, Series)> {
-    Kind::ALL.iter().map(|kind| (*kind, series(profile, *kind))).filter(|(_, s)| has_sizes(s)).collect()
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-fn summary(profile: &Profile) -> String {
-    let engines: Vec<String> = profile
-        .machine
-        .engines
-        .iter()
-        .map(|(name, detail)| format!("<li><b>{}</b>: {}</li>", escape(name), escape(detail)))
-        .collect();
-    format!(
-        "<p>{}, microcode {}, {} cores; {} calibration.</p><ul>{}</ul>",
-        escape(&profile.machine.cpu),
-        escape(&profile.machine.microcode),
-        profile.cores,
-        if profile.quick { "quick" } else { "full" },
-        engines.concat()
-    )
-}
-
-fn series(profile: &Profile, kind: Kind) -> Series {
-    let mut all = Series::new();
-    for name in profile.machine.engines.keys() {
-        let points: Vec<(f64, f64)> =
-            profile.curve(name, kind).into_iter().map(|(bytes, ns, _)| (bytes as f64, ns)).collect();
-        if !points.is_empty() {
-            all.insert(name.clone(), points);
-        }
-    }
-    all
-}
-
-fn has_sizes(series: &Series) -> bool {
-    series.values().any(|points| points.len() > 1)
-}
-
-/// Every kind in one table: who is fastest where, and how fast it gets. `linked`: each has a section on the page.
-fn overview(sized: &[(Kind, Series)], linked: bool) -> String {
-    let row = |(kind, series): &(Kind, Series)| {
-        let crossings = crossings(series);
-        let first = fastest(series, series.values().flatten().map(|point| point.0).fold(f64::MAX, f64::min));
-        let who = crossings.iter().fold(escape(&first.unwrap_or_default()), |who, c| {
-            format!("{who}, from {} {}", text::bytes(c.bytes.round() as u64), escape(&c.above))
-        });
-        let rate = series.values().flatten().map(|(bytes, ns)| bytes / ns * 1e9).fold(0.0, f64::max);
-        let name = kind.name();
-        let name = if linked { format!("<a href=\"#{name}\">{name}</a>") } else { name.to_owned() };
-        format!("<tr><td>{name}</td><td>{who}</td><td>{}</td></tr>", text::rate(rate))
+/// Runs the command.
+pub fn run(command: &Command) -> Result<()> {
+    let path = command.profile.clone().or_else(Profile::path);
+    let profile = match path.filter(|path| path.exists()) {
+        Some(path) => Some(Profile::load(&path)?),
+        None => None,
     };
-    let rows: String = sized.iter().map(row).collect();
-    format!("<table><tr><th>kind</th><th>fastest engine</th><th>at its best</th></tr>{rows}</table>")
+    let records: Vec<Record> =
+        command.records.iter().map(|path| Record::read(path)).collect::<Result<_>>()?;
+    let page = page(&records, profile.as_ref(), &command.notes)?;
+    let shown = || one_line(&command.output);
+    let output = Document::begin(&command.output, true).with_context(shown)?;
+    output.write(page.as_bytes()).with_context(shown)?;
+    for line in lines(&records) {
+        say!("{line}");
+    }
+    say!("page: {}", command.output.display());
+    Ok(())
 }
 
-/// One engine's cost at a measured size.
-fn cost(points: &[(f64, f64)], bytes: f64) -> Option<f64> {
-    points.iter().find(|point| point.0 == bytes).map(|point| point.1)
+/// What one command wrote.
+#[derive(Debug)]
+enum Record {
+    /// Rows of a bench or a comparison.
+    Rows(Json),
+    /// What a command took in joules.
+    Joules(Json),
 }
 
-/// Who costs least at a measured size.
-fn fastest(series: &Series, bytes: f64) -> Option<String> {
-    let costs = series.iter().filter_map(|(name, points)| Some((name, cost(points, bytes)?)));
-    costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name.clone())
+impl Record {
+    fn read(path: &Path) -> Result<Record> {
+        let shown = || path.display().to_string();
+        let bytes = std::fs::read(path).with_context(shown)?;
+        // What is no JSON has no schema either.
+        let json: Json = serde_json::from_slice(&bytes).unwrap_or(Json::Null);
+        if json["schema"] == 1 && json["rows"].is_array() {
+            return Ok(Record::Rows(json));
+        }
+        let joules = json["figures"].is_array() && json["seconds"].is_number();
+        ensure!(joules, "{}: written by neither a bench nor `wattlock energy --json`", path.display());
+        Ok(Record::Joules(json))
+    }
 }
 
-/// A size at which another engine becomes the fastest.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Crossing {
-    /// Where, in bytes (interpolated between measured sizes on logarithmic scales).
-    pub bytes: f64,
-    /// Fastest below.
-    pub below: String,
-    /// Fastest above.
-    pub above: String,
+/// A bar: what it is, how long, and the words at its end.
+#[derive(Debug, PartialEq)]
+struct Bar {
+    label: String,
+    value: f64,
+    words: String,
+    ours: bool,
 }
 
-/// Every size at which the fastest engine changes.
-pub fn crossings(series: &BTreeMap<String, Vec<(f64, f64)>>) -> Vec<Crossing> {
-    let mut sizes: Vec<f64> = series.values().flatten().map(|point| point.0).collect();
-    sizes.sort_by(f64::total_cmp);
-    sizes.dedup();
-    let mut found = Vec::new();
-    for pair in sizes.windows(2) {
-        let (Some(below), Some(above)) = (fastest(series, pair[0]), fastest(series, pair[1])) else {
+const OURS: RGBColor = calibration::COLOURS[0];
+const THEIRS: RGBColor = RGBColor(150, 158, 168);
+
+/// All rows of a bench.
+fn rows_of<'a>(records: &'a [Record], bench: &str) -> Vec<&'a Json> {
+    let all = records.iter().filter_map(|record| match record {
+        Record::Rows(json) => json["rows"].as_array(),
+        Record::Joules(_) => None,
+    });
+    all.flatten().filter(|row| row["bench"] == bench).collect()
+}
+
+/// What a server's row is called.
+fn served(row: &Json) -> &str {
+    match text_of(row, "row") {
+        "tls12-handshakes" => "handshakes, TLS 1.2",
+        "tls13-handshakes" => "handshakes, TLS 1.3",
+        "tls13-responses" => "responses, TLS 1.3",
+        other => other,
+    }
+}
+
+/// The page in three figures at most, for a terminal: what a server gains, and what files gain beside their usual tool.
+fn lines(records: &[Record]) -> Vec<String> {
+    let (files, served_rows) = (rows_of(records, "files"), rows_of(records, "serve"));
+    let mut lines = Vec::new();
+    let handshakes = ["tls13-handshakes", "tls12-handshakes"];
+    let handshakes = handshakes.iter().find_map(|name| served_rows.iter().find(|row| row["row"] == **name));
+    if let Some(row) = handshakes
+        && let (Some(ours), Some(theirs)) = (row["ours"].as_f64(), row["theirs"].as_f64())
+    {
+        let what = served(row);
+        lines.push(format!(
+            "nginx, {what}: {ours:.0} a second of processor time, {theirs:.0} without Wattlock: {}",
+            gain(row)
+        ));
+    }
+    for (name, what, peer) in [
+        ("seal", "sealing", "age"),
+        ("open", "opening", "age -d"),
+        ("seal-file", "sealing to a file", "cp"),
+        ("open-file", "opening to a file", "cp"),
+    ] {
+        let Some(row) = files.iter().find(|row| row["row"] == name && row["theirs"].is_number()) else {
             continue;
         };
-        if below == above {
-            continue;
-        }
-        let gap = |x: f64| Some((cost(&series[&below], x)? / cost(&series[&above], x)?).ln());
-        // Between two sizes both logarithms run straight: the gap is zero at this share of the way.
-        let share = match (gap(pair[0]), gap(pair[1])) {
-            (Some(first), Some(last)) if last != first => (-first / (last - first)).clamp(0.0, 1.0),
-            _ => 0.5,
-        };
-        let bytes = (pair[0].ln() + share * (pair[1].ln() - pair[0].ln())).exp();
-        found.push(Crossing { bytes, below, above });
+        let rate = |key: &str| row["params"]["bytes"].as_f64().zip(row[key].as_f64());
+        let rate = |key: &str| rate(key).map(|(bytes, seconds)| text::rate(bytes / seconds));
+        let (Some(ours), Some(theirs)) = (rate("ours"), rate("theirs")) else { continue };
+        lines.push(format!("files, {what}: {ours}, {peer} {theirs}: {}", gain(row)));
     }
-    found
+    lines.truncate(3);
+    lines
 }
 
-fn section(profile: &Profile, kind: Kind, series: &Series) -> Result<String> {
-    let crossings = crossings(series);
-    let told: Vec<String> = crossings
-        .iter()
-        .map(|c| {
-            let place = text::bytes(c.bytes.round() as u64);
-            format!(
-                "from about <b>{place}</b> on <b>{}</b> is faster than {}",
-                escape(&c.above),
-                escape(&c.below)
-            )
-        })
-        .collect();
-    let told = match told.is_empty() {
-        true => "<p>The same engine is fastest at every size.</p>".to_owned(),
-        false => format!("<p class=\"cross\">{}</p>", told.join("; ")),
+fn page(records: &[Record], profile: Option<&Profile>, notes: &[String]) -> Result<String> {
+    let rows = |bench: &str| rows_of(records, bench);
+    let mut body = format!("<h1>What Wattlock does on this machine</h1>{}", machine(records));
+    if !notes.is_empty() {
+        let lines: String = notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
+        write!(body, "<ul class=\"notes\">{lines}</ul>")?;
+    }
+    let key = |colour: RGBColor, name: &str| {
+        let RGBColor(r, g, b) = colour;
+        format!("<span class=\"key\"><i style=\"background:rgb({r},{g},{b})\"></i>{name}</span>")
     };
-    let key: Vec<String> = series
-        .keys()
-        .map(|name| {
-            let RGBColor(r, g, b) = colour(profile, name);
-            let square = format!("<i style=\"background:rgb({r},{g},{b})\"></i>");
-            format!("<span class=\"key\">{square}{}</span>", escape(name))
-        })
-        .collect();
-    let throughput: Series = series
-        .iter()
-        .map(|(name, points)| (name.clone(), points.iter().map(|(x, ns)| (*x, x / ns * 1e9)).collect()))
-        .collect();
-    let latency = series;
-    let colour = |name: &str| colour(profile, name);
+    write!(body, "<p>{}{}</p>", key(OURS, "Wattlock"), key(THEIRS, "what it is compared with"))?;
+    body += &files(&rows("files"))?;
+    body += &https(&rows("serve"))?;
+    body += &joules(records);
+    if let Some(profile) = profile {
+        body += &chosen(profile)?;
+    }
+    body += &sources(records);
+    Ok(calibration::document("Wattlock on this machine", &body))
+}
+
+fn text_of<'a>(json: &'a Json, key: &str) -> &'a str {
+    json[key].as_str().unwrap_or_default()
+}
+
+fn machine(records: &[Record]) -> String {
+    let Some(json) = records.iter().find_map(|record| match record {
+        Record::Rows(json) => Some(json),
+        Record::Joules(_) => None,
+    }) else {
+        return String::new();
+    };
+    let cpu = &json["cpu"];
+    let name = match text_of(cpu, "name") {
+        "" => String::new(),
+        name => format!(" ({})", escape(name)),
+    };
+    let kernels = match text_of(cpu, "class") {
+        "avx512-intel" | "avx512-amd" => "kernels for AVX-512",
+        "avx2" => "kernels for AVX2",
+        _ => "no kernels of its own",
+    };
+    format!(
+        "<p>{}{name}, {} cores, Linux {}: {kernels}. Measured on {} with Wattlock at commit <code>{}</code>. Both sides \
+         of each comparison ran in turn on this machine, which may have had other work.</p>",
+        escape(text_of(cpu, "model")),
+        cpu["cores"],
+        escape(text_of(json, "kernel")),
+        escape(text_of(json, "date")),
+        escape(text_of(json, "commit"))
+    )
+}
+
+/// A row's gain in words.
+fn gain(row: &Json) -> String {
+    let figure = |key: &str| row[key].as_f64();
+    match (figure("ratio"), figure("low"), figure("high")) {
+        (ratio, Some(low), Some(high)) => verdict(ratio, low, high),
+        (Some(ratio), _, _) => format!("{ratio:.2} times"),
+        _ => "-".to_owned(),
+    }
+}
+
+/// Sealing and opening, in rates.
+fn files(rows: &[&Json]) -> Result<String> {
+    let find = |name: &str| rows.iter().find(|row| row["row"] == name);
+    let Some(bytes) = rows.first().and_then(|row| row["params"]["bytes"].as_f64()) else {
+        return Ok(String::new());
+    };
+    let mut bars = Vec::new();
+    for (name, label, ours) in [
+        ("cp", "cp to a file", false),
+        ("seal-file", "seal to a file", true),
+        ("open-file", "open to a file", true),
+        ("age", "age, encrypt", false),
+        ("seal", "seal", true),
+        ("seal-age", "seal, age's own format", true),
+        ("age-d", "age, decrypt", false),
+        ("open", "open", true),
+        ("open-age", "open, age's own format", true),
+    ] {
+        let seconds = find(name).and_then(|row| row["ours"].as_f64()).filter(|seconds| *seconds > 0.0);
+        let Some(value) = seconds.map(|seconds| bytes / seconds) else { continue };
+        bars.push(Bar { label: label.to_owned(), value, words: text::rate(value), ours });
+    }
+    let told = [
+        ("seal-file", "sealing to a file, against <code>cp</code>"),
+        ("open-file", "opening to a file, against <code>cp</code>"),
+        ("seal", "sealing, against <code>age</code>"),
+        ("open", "opening, against <code>age -d</code>"),
+        ("seal-age", "sealing in age's own format, against <code>age</code>"),
+        ("open-age", "opening age's own format, against <code>age -d</code>"),
+    ];
+    let line = |(name, what): (&str, &str)| {
+        let row = find(name).filter(|row| row["theirs"].is_number())?;
+        let cpu = gain(&row["detail"]["cpu"]);
+        Some(format!("<tr><td>{what}</td><td>{}</td><td>{cpu}</td></tr>", gain(row)))
+    };
+    let lines: String = told.into_iter().filter_map(line).collect();
     Ok(format!(
-        "<h2 id=\"{0}\">{0}</h2><p>{1}</p>{2}<div class=\"pair\">{3}{4}</div>{5}",
-        kind.name(),
-        key.concat(),
-        told,
-        chart("throughput, one request at a time", &throughput, &crossings, colour, |y| short(text::rate(
-            y
-        )))?,
-        chart("latency, one request at a time", latency, &crossings, colour, |y| short(text::nanos(y)))?,
-        concurrency(profile, kind)
+        "<h2 id=\"files\">A file of {}, sealed and opened</h2><p>Bytes a second of the whole program; those without \
+         \"to a file\" write to <code>/dev/null</code>.</p>{}<table class=\"words\"><tr><th>what</th><th>speed</th>\
+         <th>work a second of processor time</th></tr>{lines}</table>",
+        text::bytes(bytes as u64),
+        picture(&bars)?
     ))
 }
 
-/// An engine's colour: the same for every kind, whichever engines do it.
-fn colour(profile: &Profile, engine: &str) -> RGBColor {
-    let at = profile.machine.engines.keys().position(|name| name == engine).unwrap_or_default();
-    COLOURS[at % COLOURS.len()]
-}
-
-/// A figure without the zeros that say nothing: `10.00 GB/s` is `10 GB/s`.
-fn short(figure: String) -> String {
-    match figure.split_once(' ') {
-        Some((value, unit)) if value.contains('.') => {
-            format!("{} {unit}", value.trim_end_matches('0').trim_end_matches('.'))
+/// The site over HTTPS.
+fn https(rows: &[&Json]) -> Result<String> {
+    let Some(first) = rows.first() else { return Ok(String::new()) };
+    let (mut bars, mut lines, mut work) = (Vec::new(), String::new(), String::new());
+    for row in rows {
+        let what = served(row);
+        let unit = text_of(row, "unit").trim_end_matches("/s");
+        for (key, server, ours) in [("theirs", "stock", false), ("ours", "with Wattlock", true)] {
+            let Some(value) = row[key].as_f64() else { continue };
+            bars.push(Bar { label: format!("{what}: {server}"), value, words: format!("{value:.0}"), ours });
         }
-        _ => figure,
+        write!(
+            lines,
+            "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(what),
+            gain(row),
+            gain(&row["detail"]["by_rate"])
+        )?;
+        let engines = row["detail"]["engines"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let engines: Vec<&str> = engines.iter().filter_map(Json::as_str).collect();
+        if !engines.is_empty() {
+            let engines = escape(&engines.join("; "));
+            write!(work, "<li>{}, {unit}: {engines}</li>", escape(what))?;
+        }
     }
+    Ok(format!(
+        "<h2 id=\"https\">The site over HTTPS, by the same nginx without Wattlock and with it</h2><p>{} connections at \
+         once, certificate {}, one worker; against {}. Bars: what a second of the worker's processor time does.</p>{}\
+         <table class=\"words\"><tr><th>what</th><th>a second of processor time</th><th>a second of the \
+         clock</th></tr>{lines}</table><details><summary>Which engine did what, by nginx's own status page</summary>\
+         <ul>{work}</ul></details>",
+        first["params"]["connections"],
+        escape(text_of(&first["params"], "certificate")),
+        escape(text_of(first, "against")),
+        picture(&bars)?
+    ))
 }
 
-fn chart(
-    title: &str,
-    series: &Series,
-    crossings: &[Crossing],
-    colour: impl Fn(&str) -> RGBColor,
-    y_label: impl Fn(f64) -> String,
-) -> Result<String> {
-    let points = || series.values().flatten();
-    let range = |of: fn(&(f64, f64)) -> f64| {
-        let values = points().map(of);
-        values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)))
+/// Joules of commands: what counters said, else what the model says with its band.
+fn joules(records: &[Record]) -> String {
+    let mut lines = String::new();
+    for record in records {
+        let Record::Joules(json) = record else { continue };
+        let words = json["command"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let words: Vec<&str> = words.iter().filter_map(Json::as_str).collect();
+        let command = shortened(&words);
+        let (figure, per_joule, from) = energy(json);
+        lines += &format!(
+            "<tr><td><code>{}</code></td><td>{:.2} s</td><td>{figure}</td><td>{per_joule}</td><td>{from}</td></tr>",
+            escape(&command),
+            json["seconds"].as_f64().unwrap_or_default()
+        );
+    }
+    if lines.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<h2 id=\"joules\">Joules</h2><p>Above the machine's idle power. \"Modelled\" means that no counter may be read \
+         here: the figure follows from processor time and the CPU family's rated power, and the band says how little is \
+         known. Modelled figures compare two commands on one machine; they are no measurement.</p>\
+         <table class=\"words\"><tr><th>command</th><th>time</th><th>joules</th><th>work by each joule</th><th>from</th>\
+         </tr>{lines}</table>"
+    )
+}
+
+/// A command line without the folders of its files and without recipients: those say nothing to a reader.
+fn shortened(words: &[&str]) -> String {
+    let short = |word: &&str| match word.rsplit_once('/') {
+        Some(("/dev", _)) | None if word.starts_with("age1") => "age1...".to_owned(),
+        Some(("/dev", _)) | None => (*word).to_owned(),
+        Some((_, name)) => name.to_owned(),
     };
-    let ((x0, x1), (y0, y1)) = (range(|p| p.0), range(|p| p.1));
-    // Whole decades, so that there are always two lines with a figure to read a height by.
-    // Above them a little room for the marks' labels.
-    let (bottom, top) = (10_f64.powf(y0.log10().floor()), 10_f64.powf((y1 * 1.05).log10().ceil() + 0.4));
+    words.iter().map(short).collect::<Vec<_>>().join(" ")
+}
+
+/// Joules, work by each, and where they come from.
+fn energy(json: &Json) -> (String, String, String) {
+    let above = &json["total"]["above_idle"];
+    if let Some(joules) = above["joules"].as_f64() {
+        let work = above["work"]["mb_per_joule"].as_f64();
+        let work = work.map_or_else(|| "-".to_owned(), |work| format!("{work:.1} MB/J"));
+        return (format!("{joules:.2} J"), work, "metered".to_owned());
+    }
+    let band = |range: &Json, unit: &str, digits: usize| {
+        let end = |key: &str| range[key].as_f64();
+        match (end("low"), end("expected"), end("high")) {
+            (Some(low), Some(expected), Some(high)) => {
+                format!("{expected:.digits$} {unit} ({low:.digits$} to {high:.digits$})")
+            }
+            _ => "-".to_owned(),
+        }
+    };
+    let modelled = &json["modelled"];
+    if modelled.is_null() {
+        return ("-".to_owned(), "-".to_owned(), "no counter and no model".to_owned());
+    }
+    (
+        band(&modelled["modelled_joules_above_idle"], "J", 2),
+        band(&modelled["modelled_work_above_idle"]["mb_per_joule"], "MB/J", 0),
+        format!("modelled: {}", escape(text_of(modelled, "model"))),
+    )
+}
+
+/// What was chosen, and why: the kind that files use in full, the rest in short.
+fn chosen(profile: &Profile) -> Result<String> {
+    let sized = sized(profile);
+    let mut out = "<h2 id=\"chosen\">What was chosen, and why</h2><p>Each engine was timed on this machine; a request \
+                   goes to the one that takes least for its kind and size. The curves cross where the choice changes."
+        .to_owned();
+    out += &format!("</p>{}", summary(profile));
+    for (kind, series) in &sized {
+        if *kind == Kind::Aes256GcmSeal {
+            out += &section(profile, *kind, series)?;
+        }
+    }
+    let (overview, operations) = (overview(&sized, false), operations(profile));
+    write!(out, "<details><summary>All kinds of requests</summary>{overview}{operations}</details>")?;
+    Ok(out)
+}
+
+/// The commands that printed the figures.
+fn sources(records: &[Record]) -> String {
+    let mut lines = String::new();
+    for record in records {
+        let Record::Rows(json) = record else { continue };
+        let peers = json["peers"].as_object().into_iter().flatten();
+        let peers: Vec<String> =
+            peers.map(|(name, version)| format!("{name} {}", version.as_str().unwrap_or_default())).collect();
+        let words: Vec<&str> = text_of(json, "command").split(' ').collect();
+        lines += &format!(
+            "<li><code>{}</code>, beside {}</li>",
+            escape(&shortened(&words)),
+            escape(&peers.join(", "))
+        );
+    }
+    format!(
+        "<h2 id=\"how\">How it was measured</h2><ul>{lines}</ul><p>Ours and theirs ran in turn, round by round. A figure \
+         is that of the round with the median ratio; in brackets stand the least and the greatest ratio of a round (of \
+         nine rounds and more the middle half). Where rounds differ by more than the gain, no ratio is given.</p>"
+    )
+}
+
+/// Horizontal bars, each with its words at the end.
+fn picture(bars: &[Bar]) -> Result<String> {
+    const ROW: i32 = 26;
+    const LABELS: i32 = 260;
+    const WORDS: i32 = 90;
+    const WIDTH: i32 = 900;
+    let most = bars.iter().map(|bar| bar.value).fold(f64::MIN_POSITIVE, f64::max);
+    let failed = |error: String| anyhow::anyhow!("drawing: {error}");
     let mut svg = String::new();
     {
-        let root = SVGBackend::with_string(&mut svg, (560, 340)).into_drawing_area();
-        let failed = |error| anyhow::anyhow!("drawing: {error}");
-        let mut chart = ChartBuilder::on(&root)
-            .caption(title, ("sans-serif", 16))
-            .margin(8)
-            .margin_right(36)
-            .x_label_area_size(38)
-            .y_label_area_size(72)
-            .build_cartesian_2d((x0..x1 * 1.05).log_scale().base(4.0), (bottom..top).log_scale())
-            .map_err(|error| failed(error.to_string()))?;
-        chart
-            .configure_mesh()
-            .light_line_style(RGBColor(238, 240, 243))
-            .bold_line_style(RGBColor(200, 205, 212))
-            .label_style(("sans-serif", 13))
-            .x_desc("request size")
-            .x_label_formatter(&|x| text::bytes(x.round() as u64))
-            .y_label_formatter(&|y| y_label(*y))
-            .draw()
-            .map_err(|error| failed(error.to_string()))?;
-        for (at, crossing) in crossings.iter().enumerate() {
-            const RED: RGBColor = RGBColor(138, 35, 0);
-            let line = [(crossing.bytes, bottom), (crossing.bytes, top)];
-            chart
-                .draw_series(DashedLineSeries::new(line, 5, 4, RED.into()))
-                .map_err(|error| failed(error.to_string()))?;
-            // Each label on a line of its own, on the side of its mark that has the room.
-            let left = crossing.bytes.ln() > (x0.ln() + x1.ln()) / 2.0;
-            let side = if left { HPos::Right } else { HPos::Left };
-            let (x, y) = chart.backend_coord(&(crossing.bytes, top));
-            let place = (x + if left { -5 } else { 5 }, y + 3 + 14 * (at % 4) as i32);
-            let style = ("sans-serif", 13).into_text_style(&root).color(&RED).pos(Pos::new(side, VPos::Top));
-            root.draw_text(&text::bytes(crossing.bytes.round() as u64), &style, place)
-                .map_err(|error| failed(error.to_string()))?;
-        }
-        for (name, points) in series {
-            let colour = colour(name);
-            chart
-                .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))
-                .map_err(|error| failed(error.to_string()))?;
+        let height = ROW * bars.len() as i32 + 8;
+        let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
+        let style = |side| ("sans-serif", 17).into_text_style(&root).pos(Pos::new(side, VPos::Center));
+        for (at, bar) in bars.iter().enumerate() {
+            let (top, bottom) = (4 + ROW * at as i32 + 3, 4 + ROW * (at as i32 + 1) - 3);
+            let length = (bar.value / most * f64::from(WIDTH - LABELS - WORDS)).max(1.0) as i32;
+            let colour = if bar.ours { OURS } else { THEIRS };
+            let shape = Rectangle::new([(LABELS, top), (LABELS + length, bottom)], colour.filled());
+            root.draw(&shape).map_err(|error| failed(error.to_string()))?;
+            let middle = i32::midpoint(top, bottom);
+            for (words, x, side) in
+                [(&bar.label, LABELS - 8, HPos::Right), (&bar.words, LABELS + length + 6, HPos::Left)]
+            {
+                root.draw_text(words, &style(side), (x, middle))
+                    .map_err(|error| failed(error.to_string()))?;
+            }
         }
         root.present().map_err(|error| failed(error.to_string()))?;
     }
-    Ok(svg)
-}
-
-/// Throughput by concurrency at one size, where more than one was measured.
-fn concurrency(profile: &Profile, kind: Kind) -> String {
-    const AT: usize = 16 << 10;
-    let mut rows: BTreeMap<&str, Vec<(u16, f64)>> = BTreeMap::new();
-    for point in profile
-        .points
-        .iter()
-        .filter(|point| point.kind == kind.name() && point.bytes == AT && point.batch == 1)
-    {
-        rows.entry(&point.engine).or_default().push((point.concurrency, point.ns));
-    }
-    if rows.values().all(|row| row.len() < 2) {
-        return String::new();
-    }
-    let Some(columns) = rows.values().map(|row| row.iter().map(|cell| cell.0).collect::<Vec<_>>()).max()
-    else {
-        return String::new();
-    };
-    let head: String = columns.iter().map(|count| format!("<th>{count}</th>")).collect();
-    let line = |(name, row): (&&str, &Vec<(u16, f64)>)| {
-        let cell = |count: &u16| {
-            let found = row.iter().find(|cell| cell.0 == *count);
-            format!("<td>{}</td>", found.map_or_else(|| "-".into(), |(_, ns)| text::nanos(*ns)))
-        };
-        format!("<tr><td>{}</td>{}</tr>", escape(name), columns.iter().map(cell).collect::<String>())
-    };
-    let body: String = rows.iter().map(line).collect();
-    format!(
-        "<details><summary>Time of one 16 KiB request with several under way</summary><table><tr><th>engine</th>{head}</tr>{body}</table></details>"
-    )
-}
-
-/// Kinds without a size: operations a second.
-fn operations(profile: &Profile) -> String {
-    let mut rows = String::new();
-    for kind in Kind::ALL {
-        let all = series(profile, *kind);
-        if has_sizes(&all) {
-            continue;
-        }
-        let best =
-            all.values().filter_map(|points| points.first()).map(|point| point.1).fold(f64::MAX, f64::min);
-        for (name, points) in &all {
-            let Some((_, ns)) = points.first() else { continue };
-            rows += &format!(
-                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.2}</td></tr>",
-                kind.name(),
-                escape(name),
-                text::nanos(*ns),
-                text::per_second(*ns),
-                ns / best
-            );
-        }
-    }
-    if rows.is_empty() {
-        return String::new();
-    }
-    format!(
-        "<h2 id=\"operations\">Operations</h2><table><tr><th>kind</th><th>engine</th><th>time</th><th>rate</th><th>of the fastest</th></tr>{rows}</table>"
-    )
-}
-
-/// What a joule above idle does, by kind, size and engine: only where counters measured, and with their names.
-fn joules(profile: &Profile) -> String {
-    let Some(note) = &profile.energy else { return String::new() };
-    let row = |point: &wattlock::profile::Point| {
-        let nanojoules = point.energy_nj?;
-        let (size, rate) = if point.bytes > 0 {
-            (text::bytes(point.bytes as u64), format!("{:.1} MB/J", point.bytes as f64 * 1e3 / nanojoules))
-        } else {
-            ("-".to_owned(), "-".to_owned())
-        };
-        Some(format!(
-            "<tr><td>{}</td><td>{}</td><td>{size}</td><td>{:.2} uJ</td><td>{rate}</td></tr>",
-            escape(&point.kind),
-            escape(&point.engine),
-            nanojoules / 1e3
-        ))
-    };
-    let rows: String = profile.points.iter().filter_map(row).collect();
-    format!(
-        "<h2 id=\"joules\">Joules of one request at a time</h2><p>{}: {} ({}), above idle power of {:.2} W.</p><table><tr><th>kind</th><th>engine</th><th>size</th><th>a request</th><th>work by each joule</th></tr>{rows}</table>",
-        note.quality,
-        escape(&note.parts.join(" + ")),
-        escape(&note.sources.join(", ")),
-        note.idle_w
-    )
-}
-
-fn fits(profile: &Profile) -> String {
-    let row = |fit: &wattlock::profile::Fit| {
-        let rate = fit.bytes_per_second.map_or_else(|| "-".into(), text::rate);
-        format!(
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{rate}</td><td>{:.1} %</td></tr>",
-            escape(&fit.kind),
-            escape(&fit.engine),
-            text::nanos(fit.setup_ns),
-            fit.error * 100.0
-        )
-    };
-    let rows: String = profile.fits.iter().map(row).collect();
-    format!(
-        "<h2 id=\"fits\">latency = setup + bytes / rate</h2><table><tr><th>kind</th><th>engine</th><th>setup</th><th>rate</th><th>fit error</th></tr>{rows}</table>"
-    )
+    Ok(format!("<div class=\"bars\">{svg}</div>"))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn two(a: &[(f64, f64)], b: &[(f64, f64)]) -> Series {
-        Series::from([("a".to_owned(), a.to_vec()), ("b".to_owned(), b.to_vec())])
+    fn row(bench: &str, name: &str, ours: f64, theirs: Json, ratio: Json) -> Json {
+        json!({"bench": bench, "row": name, "params": {"bytes": 1 << 20, "connections": 64, "certificate": "rsa2048"},
+            "against": "age 1.1.1", "unit": "handshakes/s", "ours": ours, "theirs": theirs, "ratio": ratio,
+            "low": 1.9, "high": 2.2, "by": "time", "rounds": 3, "detail": {"engines": ["lanes rsa 8 in batches of 8.0"]}})
+    }
+
+    fn rows(rows: Vec<Json>) -> Record {
+        Record::Rows(
+            json!({"schema": 1, "command": "wattlock bench files --dir /dev/shm/somewhere", "commit": "abc+",
+            "date": "2026-11-23", "cpu": {"model": "M<1>", "name": "Zen 5", "class": "avx512-amd", "cores": 2},
+            "kernel": "6.1", "peers": {"age": "1.1.1"}, "rows": rows}),
+        )
     }
 
     #[test]
-    fn crossing_lies_where_the_lines_meet() {
-        // a costs x, b costs 1000 throughout: they meet at 1000.
-        let found =
-            crossings(&two(&[(100.0, 100.0), (10_000.0, 10_000.0)], &[(100.0, 1000.0), (10_000.0, 1000.0)]));
-        assert_eq!(found.len(), 1);
-        assert!((found[0].bytes - 1000.0).abs() < 1e-6, "{found:?}");
-        assert_eq!((found[0].below.as_str(), found[0].above.as_str()), ("a", "b"));
-    }
-
-    #[test]
-    fn no_crossing_where_one_engine_always_leads() {
-        assert!(crossings(&two(&[(1.0, 1.0), (2.0, 2.0)], &[(1.0, 3.0), (2.0, 4.0)])).is_empty());
-    }
-
-    #[test]
-    fn figures_on_axes_have_no_idle_zeros() {
-        assert_eq!(short("10.00 GB/s".into()), "10 GB/s");
-        assert_eq!(short("1.50 us".into()), "1.5 us");
-        assert_eq!(short("100 ns".into()), "100 ns");
-    }
-
-    #[test]
-    fn crossings_are_marked_with_their_size() {
-        let series = two(&[(64.0, 10.0), (65536.0, 1e5)], &[(64.0, 1000.0), (65536.0, 2e3)]);
-        let drawn = chart("x", &series, &crossings(&series), |_| BLACK, |y| format!("{y}")).unwrap();
-        let label = text::bytes(crossings(&series)[0].bytes.round() as u64);
-        assert!(drawn.contains(&label), "{label}");
-    }
-
-    #[test]
-    fn joules_are_on_the_page_with_their_source_or_not_at_all() {
-        let mut profile = Profile::built_in();
-        assert!(!page(&profile).unwrap().contains("MB/J"));
-        profile.energy = Some(wattlock::profile::EnergyNote {
-            sources: vec!["powercap".into()],
-            boundaries: vec![wattlock::meter::Boundary::Package],
-            parts: vec!["package-0".into()],
-            quality: wattlock::meter::Quality::Derived,
-            idle_w: 10.0,
-        });
-        profile.points.truncate(1);
-        (profile.points[0].bytes, profile.points[0].energy_nj) = (1000, Some(2000.0));
-        let page = page(&profile).unwrap();
-        for wanted in ["derived: package-0 (powercap)", "2.00 uJ", "500.0 MB/J"] {
-            assert!(page.contains(wanted), "{wanted}");
+    fn the_page_shows_both_sides_and_fetches_nothing() {
+        let records = [
+            rows(vec![
+                row("files", "seal", 0.5, 1.0.into(), 2.0.into()),
+                row("files", "age", 1.0, Json::Null, Json::Null),
+            ]),
+            rows(vec![{
+                let mut even = row("serve", "tls12-handshakes", 841.0, 763.0.into(), Json::Null);
+                even["low"] = 0.9.into();
+                even
+            }]),
+        ];
+        let page = page(&records, Some(&Profile::built_in()), &["a <note>".to_owned()]).unwrap();
+        for wanted in [
+            "M&lt;1&gt; (Zen 5), 2 cores",
+            "abc+",
+            "a &lt;note&gt;",
+            "at least 1.90 times (median 2.00)",
+            "no difference (0.90 to 2.20)",
+            "with Wattlock",
+            "\n841\n",
+            "lanes rsa 8",
+            "aes-256-gcm-seal",
+            "wattlock bench files --dir somewhere",
+        ] {
+            assert!(page.contains(wanted), "{wanted}: {page}");
         }
-    }
-
-    #[test]
-    fn page_of_the_built_in_table_holds_every_kind_and_fetches_nothing() {
-        let page = page(&Profile::built_in()).unwrap();
-        for kind in Kind::ALL {
-            assert!(page.contains(kind.name()), "{}", kind.name());
-        }
-        for forbidden in ["src=", "href=\"http", "url(", "<script", "@import"] {
+        let lines = lines(&records).join("\n");
+        let nginx =
+            "nginx, handshakes, TLS 1.2: 841 a second of processor time, 763 without Wattlock: no difference";
+        assert!(lines.contains(nginx), "{lines}");
+        assert!(
+            lines.contains("files, sealing: 2.1 MB/s, age 1.0 MB/s: at least 1.90 times (median 2.00)"),
+            "{lines}"
+        );
+        for forbidden in ["src=", "href=\"http", "url(", "<script", "@import", "/dev/shm"] {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
-        assert!(page.contains("<svg"));
+        let links = page.split("href=\"#").skip(1).filter_map(|rest| rest.split('"').next());
+        for link in links {
+            assert!(page.contains(&format!("id=\"{link}\"")), "nothing is called {link}");
+        }
+    }
+
+    #[test]
+    fn modelled_joules_have_the_word_and_a_band() {
+        let range = json!({"low": 1.0, "expected": 2.0, "high": 3.0});
+        let modelled = json!({"command": ["/target/wattlock", "seal", "-r", "age1xyz", "-o", "/dev/null", "/tmp/x"],
+            "seconds": 1.5, "figures": [], "total": null, "modelled": {"model": "built-in 1",
+            "modelled_joules_above_idle": range, "modelled_work_above_idle": {"mb_per_joule": range}}});
+        let told = joules(&[Record::Joules(modelled)]);
+        assert!(told.contains("2.00 J (1.00 to 3.00)") && told.contains("modelled: built-in 1"), "{told}");
+        assert!(told.contains("<code>wattlock seal -r age1... -o /dev/null x</code>"), "{told}");
+        let counted =
+            json!({"command": [], "seconds": 1.0, "figures": [], "total": {"above_idle": {"joules": 4.0}}});
+        assert!(joules(&[Record::Joules(counted)]).contains("<td>4.00 J</td><td>-</td><td>metered</td>"));
+        assert_eq!(joules(&[]), "");
+    }
+
+    #[test]
+    fn the_longest_bar_is_the_largest_value() {
+        let bar = |value| Bar { label: "b".into(), value, words: format!("{value}"), ours: true };
+        let drawn = picture(&[bar(50.0), bar(100.0)]).unwrap();
+        let widths: Vec<f64> = drawn
+            .split("<rect ")
+            .skip(1)
+            .filter_map(|rect| rect.split("width=\"").nth(1)?.split('"').next()?.parse().ok())
+            .collect();
+        assert_eq!(widths.len(), 2, "{drawn}");
+        assert!((widths[1] / widths[0] - 2.0).abs() < 0.02, "{widths:?}");
     }
 }

@@ -9,8 +9,12 @@ use std::sync::atomic::AtomicBool;
 #[macro_use]
 pub mod text;
 
+pub mod calibration;
+pub mod date;
+
 #[allow(unsafe_code)]
 pub mod handed;
+pub mod heeded;
 pub mod joules;
 pub mod nginx;
 pub mod parts;

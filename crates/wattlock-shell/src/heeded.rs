@@ -3,7 +3,7 @@
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 
-use wattlock_shell::setup::Choice;
+use crate::setup::Choice;
 
 /// Every option of [`Choice`], by its id.
 const EVERY: &[&str] = &["policy", "objective", "settings", "emulate"];

@@ -1,0 +1,481 @@
+//! The calibration page: one HTML file with nothing to fetch, throughput and latency over size for each kind, the
+//! sizes where the fastest engine changes marked, and tables for what has no size. `wattlock report` puts parts of it
+//! beside what benches wrote.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anyhow::Result;
+use plotters::prelude::*;
+use plotters::style::RGBColor;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use wattlock::Profile;
+use wattlock_core::Kind;
+
+use crate::text;
+
+/// One engine's points of one kind: `(bytes, ns)`, ascending.
+pub type Series = BTreeMap<String, Vec<(f64, f64)>>;
+
+/// Engines' colours on every page.
+pub const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+];
+
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:1180px;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}\
+h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem;border-top:1px solid #d5dae0;padding-top:1rem}\
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .9rem .15rem 0;text-align:right}\
+td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}th{border-bottom:1px solid #888}\
+.pair{display:flex;flex-wrap:wrap;gap:1rem}.pair svg{max-width:100%;height:auto;background:#fff}\
+.bars svg{max-width:100%;height:auto}.words td,.words th{text-align:left}summary{cursor:pointer;margin:.6rem 0}\
+.cross{color:#8a2300}td.text{text-align:left}.key{margin-right:1.2em;white-space:nowrap}.key i{display:inline-block;width:.9em;height:.9em;margin-right:.35em;vertical-align:-.1em}\
+footer{margin-top:3rem;color:#57606a}";
+
+/// The whole page.
+///
+/// # Errors
+/// As [`section`].
+pub fn page(profile: &Profile) -> Result<String> {
+    let mut body = String::new();
+    let sized = sized(profile);
+    write!(body, "<h1>What each engine costs on this machine</h1>{}", summary(profile))?;
+    write!(body, "{}", overview(&sized, true))?;
+    for (kind, series) in &sized {
+        write!(body, "{}", section(profile, *kind, series)?)?;
+    }
+    write!(body, "{}{}{}", operations(profile), joules(profile), fits(profile))?;
+    Ok(document("Wattlock calibration", &(body + &footer(profile))))
+}
+
+fn footer(profile: &Profile) -> String {
+    format!(
+        "<footer>Measured by <code>wattlock calibrate</code>, version {}; every figure is the median of short runs on \
+         this machine, which may be shared.</footer>",
+        escape(&profile.machine.version)
+    )
+}
+
+/// The page around a body.
+pub fn document(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
+    )
+}
+
+/// Kinds that have sizes, with their curves.
+pub fn sized(profile: &Profile) -> Vec<(Kind, Series)> {
+    Kind::ALL.iter().map(|kind| (*kind, series(profile, *kind))).filter(|(_, s)| has_sizes(s)).collect()
+}
+
+/// Text for HTML.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The machine and its engines.
+pub fn summary(profile: &Profile) -> String {
+    let engines: Vec<String> = profile
+        .machine
+        .engines
+        .iter()
+        .map(|(name, detail)| format!("<li><b>{}</b>: {}</li>", escape(name), escape(detail)))
+        .collect();
+    format!(
+        "<p>{}, microcode {}, {} cores; {} calibration.</p><ul>{}</ul>",
+        escape(&profile.machine.cpu),
+        escape(&profile.machine.microcode),
+        profile.cores,
+        if profile.quick { "quick" } else { "full" },
+        engines.concat()
+    )
+}
+
+fn series(profile: &Profile, kind: Kind) -> Series {
+    let mut all = Series::new();
+    for name in profile.machine.engines.keys() {
+        let points: Vec<(f64, f64)> =
+            profile.curve(name, kind).into_iter().map(|(bytes, ns, _)| (bytes as f64, ns)).collect();
+        if !points.is_empty() {
+            all.insert(name.clone(), points);
+        }
+    }
+    all
+}
+
+fn has_sizes(series: &Series) -> bool {
+    series.values().any(|points| points.len() > 1)
+}
+
+/// Every kind in one table: who is fastest where, and how fast it gets. `linked`: each has a section on the page.
+pub fn overview(sized: &[(Kind, Series)], linked: bool) -> String {
+    let row = |(kind, series): &(Kind, Series)| {
+        let crossings = crossings(series);
+        let first = fastest(series, series.values().flatten().map(|point| point.0).fold(f64::MAX, f64::min));
+        let who = crossings.iter().fold(escape(&first.unwrap_or_default()), |who, c| {
+            format!("{who}, from {} {}", text::bytes(c.bytes.round() as u64), escape(&c.above))
+        });
+        let rate = series.values().flatten().map(|(bytes, ns)| bytes / ns * 1e9).fold(0.0, f64::max);
+        let name = kind.name();
+        let name = if linked { format!("<a href=\"#{name}\">{name}</a>") } else { name.to_owned() };
+        format!("<tr><td>{name}</td><td>{who}</td><td>{}</td></tr>", text::rate(rate))
+    };
+    let rows: String = sized.iter().map(row).collect();
+    format!("<table><tr><th>kind</th><th>fastest engine</th><th>at its best</th></tr>{rows}</table>")
+}
+
+/// One engine's cost at a measured size.
+fn cost(points: &[(f64, f64)], bytes: f64) -> Option<f64> {
+    points.iter().find(|point| point.0 == bytes).map(|point| point.1)
+}
+
+/// Who costs least at a measured size.
+fn fastest(series: &Series, bytes: f64) -> Option<String> {
+    let costs = series.iter().filter_map(|(name, points)| Some((name, cost(points, bytes)?)));
+    costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name.clone())
+}
+
+/// A size at which another engine becomes the fastest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Crossing {
+    /// Where, in bytes (interpolated between measured sizes on logarithmic scales).
+    pub bytes: f64,
+    /// Fastest below.
+    pub below: String,
+    /// Fastest above.
+    pub above: String,
+}
+
+/// Every size at which the fastest engine changes.
+pub fn crossings(series: &BTreeMap<String, Vec<(f64, f64)>>) -> Vec<Crossing> {
+    let mut sizes: Vec<f64> = series.values().flatten().map(|point| point.0).collect();
+    sizes.sort_by(f64::total_cmp);
+    sizes.dedup();
+    let mut found = Vec::new();
+    for pair in sizes.windows(2) {
+        let (Some(below), Some(above)) = (fastest(series, pair[0]), fastest(series, pair[1])) else {
+            continue;
+        };
+        if below == above {
+            continue;
+        }
+        let gap = |x: f64| Some((cost(&series[&below], x)? / cost(&series[&above], x)?).ln());
+        // Between two sizes both logarithms run straight: the gap is zero at this share of the way.
+        let share = match (gap(pair[0]), gap(pair[1])) {
+            (Some(first), Some(last)) if last != first => (-first / (last - first)).clamp(0.0, 1.0),
+            _ => 0.5,
+        };
+        let bytes = (pair[0].ln() + share * (pair[1].ln() - pair[0].ln())).exp();
+        found.push(Crossing { bytes, below, above });
+    }
+    found
+}
+
+/// One kind: its charts, what is told of its crossings, a table.
+///
+/// # Errors
+/// A chart that cannot be drawn.
+pub fn section(profile: &Profile, kind: Kind, series: &Series) -> Result<String> {
+    let crossings = crossings(series);
+    let told: Vec<String> = crossings
+        .iter()
+        .map(|c| {
+            let place = text::bytes(c.bytes.round() as u64);
+            format!(
+                "from about <b>{place}</b> on <b>{}</b> is faster than {}",
+                escape(&c.above),
+                escape(&c.below)
+            )
+        })
+        .collect();
+    let told = match told.is_empty() {
+        true => "<p>The same engine is fastest at every size.</p>".to_owned(),
+        false => format!("<p class=\"cross\">{}</p>", told.join("; ")),
+    };
+    let key: Vec<String> = series
+        .keys()
+        .map(|name| {
+            let RGBColor(r, g, b) = colour(profile, name);
+            let square = format!("<i style=\"background:rgb({r},{g},{b})\"></i>");
+            format!("<span class=\"key\">{square}{}</span>", escape(name))
+        })
+        .collect();
+    let throughput: Series = series
+        .iter()
+        .map(|(name, points)| (name.clone(), points.iter().map(|(x, ns)| (*x, x / ns * 1e9)).collect()))
+        .collect();
+    let latency = series;
+    let colour = |name: &str| colour(profile, name);
+    Ok(format!(
+        "<h2 id=\"{0}\">{0}</h2><p>{1}</p>{2}<div class=\"pair\">{3}{4}</div>{5}",
+        kind.name(),
+        key.concat(),
+        told,
+        chart("throughput, one request at a time", &throughput, &crossings, colour, |y| short(text::rate(
+            y
+        )))?,
+        chart("latency, one request at a time", latency, &crossings, colour, |y| short(text::nanos(y)))?,
+        concurrency(profile, kind)
+    ))
+}
+
+/// An engine's colour: the same for every kind, whichever engines do it.
+fn colour(profile: &Profile, engine: &str) -> RGBColor {
+    let at = profile.machine.engines.keys().position(|name| name == engine).unwrap_or_default();
+    COLOURS[at % COLOURS.len()]
+}
+
+/// A figure without the zeros that say nothing: `10.00 GB/s` is `10 GB/s`.
+fn short(figure: String) -> String {
+    match figure.split_once(' ') {
+        Some((value, unit)) if value.contains('.') => {
+            format!("{} {unit}", value.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => figure,
+    }
+}
+
+fn chart(
+    title: &str,
+    series: &Series,
+    crossings: &[Crossing],
+    colour: impl Fn(&str) -> RGBColor,
+    y_label: impl Fn(f64) -> String,
+) -> Result<String> {
+    let points = || series.values().flatten();
+    let range = |of: fn(&(f64, f64)) -> f64| {
+        let values = points().map(of);
+        values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)))
+    };
+    let ((x0, x1), (y0, y1)) = (range(|p| p.0), range(|p| p.1));
+    // Whole decades, so that there are always two lines with a figure to read a height by.
+    // Above them a little room for the marks' labels.
+    let (bottom, top) = (10_f64.powf(y0.log10().floor()), 10_f64.powf((y1 * 1.05).log10().ceil() + 0.4));
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (560, 340)).into_drawing_area();
+        let failed = |error| anyhow::anyhow!("drawing: {error}");
+        let mut chart = ChartBuilder::on(&root)
+            .caption(title, ("sans-serif", 16))
+            .margin(8)
+            .margin_right(36)
+            .x_label_area_size(38)
+            .y_label_area_size(72)
+            .build_cartesian_2d((x0..x1 * 1.05).log_scale().base(4.0), (bottom..top).log_scale())
+            .map_err(|error| failed(error.to_string()))?;
+        chart
+            .configure_mesh()
+            .light_line_style(RGBColor(238, 240, 243))
+            .bold_line_style(RGBColor(200, 205, 212))
+            .label_style(("sans-serif", 13))
+            .x_desc("request size")
+            .x_label_formatter(&|x| text::bytes(x.round() as u64))
+            .y_label_formatter(&|y| y_label(*y))
+            .draw()
+            .map_err(|error| failed(error.to_string()))?;
+        for (at, crossing) in crossings.iter().enumerate() {
+            const RED: RGBColor = RGBColor(138, 35, 0);
+            let line = [(crossing.bytes, bottom), (crossing.bytes, top)];
+            chart
+                .draw_series(DashedLineSeries::new(line, 5, 4, RED.into()))
+                .map_err(|error| failed(error.to_string()))?;
+            // Each label on a line of its own, on the side of its mark that has the room.
+            let left = crossing.bytes.ln() > (x0.ln() + x1.ln()) / 2.0;
+            let side = if left { HPos::Right } else { HPos::Left };
+            let (x, y) = chart.backend_coord(&(crossing.bytes, top));
+            let place = (x + if left { -5 } else { 5 }, y + 3 + 14 * (at % 4) as i32);
+            let style = ("sans-serif", 13).into_text_style(&root).color(&RED).pos(Pos::new(side, VPos::Top));
+            root.draw_text(&text::bytes(crossing.bytes.round() as u64), &style, place)
+                .map_err(|error| failed(error.to_string()))?;
+        }
+        for (name, points) in series {
+            let colour = colour(name);
+            chart
+                .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))
+                .map_err(|error| failed(error.to_string()))?;
+        }
+        root.present().map_err(|error| failed(error.to_string()))?;
+    }
+    Ok(svg)
+}
+
+/// Throughput by concurrency at one size, where more than one was measured.
+fn concurrency(profile: &Profile, kind: Kind) -> String {
+    const AT: usize = 16 << 10;
+    let mut rows: BTreeMap<&str, Vec<(u16, f64)>> = BTreeMap::new();
+    for point in profile
+        .points
+        .iter()
+        .filter(|point| point.kind == kind.name() && point.bytes == AT && point.batch == 1)
+    {
+        rows.entry(&point.engine).or_default().push((point.concurrency, point.ns));
+    }
+    if rows.values().all(|row| row.len() < 2) {
+        return String::new();
+    }
+    let Some(columns) = rows.values().map(|row| row.iter().map(|cell| cell.0).collect::<Vec<_>>()).max()
+    else {
+        return String::new();
+    };
+    let head: String = columns.iter().map(|count| format!("<th>{count}</th>")).collect();
+    let line = |(name, row): (&&str, &Vec<(u16, f64)>)| {
+        let cell = |count: &u16| {
+            let found = row.iter().find(|cell| cell.0 == *count);
+            format!("<td>{}</td>", found.map_or_else(|| "-".into(), |(_, ns)| text::nanos(*ns)))
+        };
+        format!("<tr><td>{}</td>{}</tr>", escape(name), columns.iter().map(cell).collect::<String>())
+    };
+    let body: String = rows.iter().map(line).collect();
+    format!(
+        "<details><summary>Time of one 16 KiB request with several under way</summary><table><tr><th>engine</th>{head}</tr>{body}</table></details>"
+    )
+}
+
+/// Kinds without a size: operations a second.
+pub fn operations(profile: &Profile) -> String {
+    let mut rows = String::new();
+    for kind in Kind::ALL {
+        let all = series(profile, *kind);
+        if has_sizes(&all) {
+            continue;
+        }
+        let best =
+            all.values().filter_map(|points| points.first()).map(|point| point.1).fold(f64::MAX, f64::min);
+        for (name, points) in &all {
+            let Some((_, ns)) = points.first() else { continue };
+            rows += &format!(
+                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.2}</td></tr>",
+                kind.name(),
+                escape(name),
+                text::nanos(*ns),
+                text::per_second(*ns),
+                ns / best
+            );
+        }
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<h2 id=\"operations\">Operations</h2><table><tr><th>kind</th><th>engine</th><th>time</th><th>rate</th><th>of the fastest</th></tr>{rows}</table>"
+    )
+}
+
+/// What a joule above idle does, by kind, size and engine: only where counters measured, and with their names.
+fn joules(profile: &Profile) -> String {
+    let Some(note) = &profile.energy else { return String::new() };
+    let row = |point: &wattlock::profile::Point| {
+        let nanojoules = point.energy_nj?;
+        let (size, rate) = if point.bytes > 0 {
+            (text::bytes(point.bytes as u64), format!("{:.1} MB/J", point.bytes as f64 * 1e3 / nanojoules))
+        } else {
+            ("-".to_owned(), "-".to_owned())
+        };
+        Some(format!(
+            "<tr><td>{}</td><td>{}</td><td>{size}</td><td>{:.2} uJ</td><td>{rate}</td></tr>",
+            escape(&point.kind),
+            escape(&point.engine),
+            nanojoules / 1e3
+        ))
+    };
+    let rows: String = profile.points.iter().filter_map(row).collect();
+    format!(
+        "<h2 id=\"joules\">Joules of one request at a time</h2><p>{}: {} ({}), above idle power of {:.2} W.</p><table><tr><th>kind</th><th>engine</th><th>size</th><th>a request</th><th>work by each joule</th></tr>{rows}</table>",
+        note.quality,
+        escape(&note.parts.join(" + ")),
+        escape(&note.sources.join(", ")),
+        note.idle_w
+    )
+}
+
+fn fits(profile: &Profile) -> String {
+    let row = |fit: &wattlock::profile::Fit| {
+        let rate = fit.bytes_per_second.map_or_else(|| "-".into(), text::rate);
+        format!(
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{rate}</td><td>{:.1} %</td></tr>",
+            escape(&fit.kind),
+            escape(&fit.engine),
+            text::nanos(fit.setup_ns),
+            fit.error * 100.0
+        )
+    };
+    let rows: String = profile.fits.iter().map(row).collect();
+    format!(
+        "<h2 id=\"fits\">latency = setup + bytes / rate</h2><table><tr><th>kind</th><th>engine</th><th>setup</th><th>rate</th><th>fit error</th></tr>{rows}</table>"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two(a: &[(f64, f64)], b: &[(f64, f64)]) -> Series {
+        Series::from([("a".to_owned(), a.to_vec()), ("b".to_owned(), b.to_vec())])
+    }
+
+    #[test]
+    fn crossing_lies_where_the_lines_meet() {
+        // a costs x, b costs 1000 throughout: they meet at 1000.
+        let found =
+            crossings(&two(&[(100.0, 100.0), (10_000.0, 10_000.0)], &[(100.0, 1000.0), (10_000.0, 1000.0)]));
+        assert_eq!(found.len(), 1);
+        assert!((found[0].bytes - 1000.0).abs() < 1e-6, "{found:?}");
+        assert_eq!((found[0].below.as_str(), found[0].above.as_str()), ("a", "b"));
+    }
+
+    #[test]
+    fn no_crossing_where_one_engine_always_leads() {
+        assert!(crossings(&two(&[(1.0, 1.0), (2.0, 2.0)], &[(1.0, 3.0), (2.0, 4.0)])).is_empty());
+    }
+
+    #[test]
+    fn figures_on_axes_have_no_idle_zeros() {
+        assert_eq!(short("10.00 GB/s".into()), "10 GB/s");
+        assert_eq!(short("1.50 us".into()), "1.5 us");
+        assert_eq!(short("100 ns".into()), "100 ns");
+    }
+
+    #[test]
+    fn crossings_are_marked_with_their_size() {
+        let series = two(&[(64.0, 10.0), (65536.0, 1e5)], &[(64.0, 1000.0), (65536.0, 2e3)]);
+        let drawn = chart("x", &series, &crossings(&series), |_| BLACK, |y| format!("{y}")).unwrap();
+        let label = text::bytes(crossings(&series)[0].bytes.round() as u64);
+        assert!(drawn.contains(&label), "{label}");
+    }
+
+    #[test]
+    fn joules_are_on_the_page_with_their_source_or_not_at_all() {
+        let mut profile = Profile::built_in();
+        assert!(!page(&profile).unwrap().contains("MB/J"));
+        profile.energy = Some(wattlock::profile::EnergyNote {
+            sources: vec!["powercap".into()],
+            boundaries: vec![wattlock::meter::Boundary::Package],
+            parts: vec!["package-0".into()],
+            quality: wattlock::meter::Quality::Derived,
+            idle_w: 10.0,
+        });
+        profile.points.truncate(1);
+        (profile.points[0].bytes, profile.points[0].energy_nj) = (1000, Some(2000.0));
+        let page = page(&profile).unwrap();
+        for wanted in ["derived: package-0 (powercap)", "2.00 uJ", "500.0 MB/J"] {
+            assert!(page.contains(wanted), "{wanted}");
+        }
+    }
+
+    #[test]
+    fn page_of_the_built_in_table_holds_every_kind_and_fetches_nothing() {
+        let page = page(&Profile::built_in()).unwrap();
+        for kind in Kind::ALL {
+            assert!(page.contains(kind.name()), "{}", kind.name());
+        }
+        for forbidden in ["src=", "href=\"http", "url(", "<script", "@import"] {
+            assert!(!page.contains(forbidden), "{forbidden}");
+        }
+        assert!(page.contains("<svg"));
+    }
+}
