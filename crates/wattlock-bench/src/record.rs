@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json};
 use wattlock_cpu::detect::Cpu;
 use wattlock_files::Document;
 use wattlock_shell::date::civil;
+use wattlock_shell::program::Program;
 
 use super::pair::Gain;
 
@@ -174,7 +175,9 @@ impl Record {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let sheet = Sheet {
             schema: SCHEMA,
-            command: command(std::env::args()),
+            command: command(
+                crate::Arguments::words().into_iter().map(|word| word.to_string_lossy().into_owned()),
+            ),
             commit: env!("WATTLOCK_COMMIT"),
             date: date(),
             cpu: &self.cpu,

@@ -3,3 +3,4 @@
 pub mod page;
 pub mod place;
 pub mod server;
+pub mod site;
