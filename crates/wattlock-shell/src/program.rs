@@ -17,6 +17,8 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::{INTERRUPTED, handed, heeded};
 
+/// The program of users.
+const WATTLOCK: &str = "wattlock";
 /// The program of benches.
 pub const BENCH: &str = "wattlock-bench";
 /// The program of simulations and reports.
@@ -195,6 +197,10 @@ pub fn elsewhere(words: &[OsString]) -> Option<&'static str> {
 
 /// A command line as `wattlock` would hand it on: begins with one of these commands, the first if none is said.
 pub fn handed_on(mut words: Vec<OsString>, commands: &[&str]) -> Vec<OsString> {
+    // Help says the command as it is documented.
+    if let Some(program) = words.first_mut() {
+        *program = WATTLOCK.into();
+    }
     let at = command_at(&words).min(words.len());
     let says = |word: &OsString, wanted: &[&str]| wanted.iter().any(|one| word == OsStr::new(one));
     if !words.get(at).is_some_and(|word| says(word, commands) || says(word, &["-V", "--version"])) {
@@ -222,6 +228,14 @@ pub fn become_another(name: &'static str) -> anyhow::Error {
     handed::hand_on();
     let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
     anyhow::Error::from(error).context(format!("running {name}"))
+}
+
+/// Where `wattlock` is, for a program that measures it.
+///
+/// # Errors
+/// [`NotInstalled`].
+pub fn wattlock() -> Result<PathBuf> {
+    find(WATTLOCK).ok_or_else(|| NotInstalled(WATTLOCK).into())
 }
 
 fn find(name: &str) -> Option<PathBuf> {
@@ -282,14 +296,14 @@ mod tests {
     #[test]
     fn the_first_word_may_be_left_out() {
         for (line, whole) in [
-            ("w", "w bench"),
-            ("w lanes", "w bench lanes"),
-            ("w bench lanes", "w bench lanes"),
-            ("w serve . --compare", "w serve . --compare"),
-            ("w --emulate x engines", "w --emulate x bench engines"),
-            ("w --json=x", "w bench --json=x"),
-            ("w help lanes", "w help bench lanes"),
-            ("w --version", "w --version"),
+            ("w", "wattlock bench"),
+            ("w lanes", "wattlock bench lanes"),
+            ("w bench lanes", "wattlock bench lanes"),
+            ("w serve . --compare", "wattlock serve . --compare"),
+            ("w --emulate x engines", "wattlock --emulate x bench engines"),
+            ("w --json=x", "wattlock bench --json=x"),
+            ("w help lanes", "wattlock help bench lanes"),
+            ("w --version", "wattlock --version"),
         ] {
             assert_eq!(handed_on(words(line), &["bench", "serve"]), words(whole), "{line}");
         }

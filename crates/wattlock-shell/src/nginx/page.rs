@@ -106,7 +106,7 @@ mod tests {
         let address = server.local_addr().unwrap();
         let answering = std::thread::spawn(move || {
             let (mut stream, _) = server.accept().unwrap();
-            stream.read(&mut [0; 1024]).unwrap();
+            assert!(stream.read(&mut [0; 1024]).unwrap() > 0, "a hello");
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").unwrap();
         });
         let error = format!("{:#}", fetch(address, "/").unwrap_err());
