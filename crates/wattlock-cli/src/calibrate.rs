@@ -68,7 +68,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         profile
     };
     if let (Some(page), Some(place)) = (&command.report, report) {
-        place.write(calibration::page(&profile)?.as_bytes()).with_context(|| one_line(page))?;
+        place.write(calibration::page(&profile).as_bytes()).with_context(|| one_line(page))?;
         say!("Report: {}", page.display());
     }
     Ok(())

@@ -20,6 +20,7 @@ pub mod nginx;
 pub mod parts;
 pub mod program;
 pub mod setup;
+pub mod svg;
 
 /// Raised by an interrupt; work in progress then stops and leaves nothing behind.
 pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
