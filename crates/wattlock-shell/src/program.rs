@@ -159,13 +159,17 @@ pub fn line(error: &anyhow::Error) -> String {
 
 /// Warnings to standard error; more with `WATTLOCK_LOG=debug`.
 fn log_to_stderr() {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("WATTLOCK_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::prelude::*;
+    // Not `EnvFilter`, which brings an engine of regular expressions for spans that nobody opens.
+    let wanted = std::env::var("WATTLOCK_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
+    let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     let colours =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     // Its own complaint, that a line could not be written, would panic where standard error is closed.
-    lines.with_ansi(colours).without_time().log_internal_errors(false).init();
+    let lines = lines.with_ansi(colours).without_time().log_internal_errors(false);
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }
 
 /// Where the first word stands that is no option of the whole program; after `help`, the word that help is wanted for.
