@@ -1,6 +1,6 @@
 //! One page of a server on this machine, over HTTP or HTTPS: nginx's status page.
 //!
-//! TLS is the system's: `libssl`, loaded when a page is fetched ([`sys`]), in a library context of its own, so that no
+//! TLS is the system's: `libssl`, loaded when a page is fetched (`sys`), in a library context of its own, so that no
 //! `openssl.cnf` is read and no provider of Wattlock's is asked about Wattlock.
 //!
 //! It trusts everybody: whatever certificate is shown is accepted. Nothing secret may be sent this way or believed.
