@@ -20,6 +20,11 @@ const OUTLIER: (f32, f32) = (4.0, 1.5);
 /// Largest batch whose time is calibrated.
 const BATCH_MOST: usize = 16;
 
+/// Where what is known of a pass of so many stands.
+fn at(batch: f32) -> usize {
+    (batch as usize).min(BATCH_MOST)
+}
+
 /// The bucket of a size: the logarithm to base 2, rounded down (0 for 0).
 #[inline]
 pub(crate) const fn bucket(bytes: usize) -> usize {
@@ -59,13 +64,15 @@ struct Belief {
     seen: u8,
     /// Observations in all, as far as it matters.
     all: u8,
+    /// The last observation over calibrated.
+    last: f32,
     /// Whether the line is a calibration; else it is the first observation.
     calibrated: bool,
 }
 
 impl Belief {
     fn new(line: Option<Line>, tuning: &Tuning) -> Belief {
-        Belief { line, ratio: 1.0, seen: tuning.calibrated, all: 0, calibrated: line.is_some() }
+        Belief { line, ratio: 1.0, seen: tuning.calibrated, all: 0, last: 1.0, calibrated: line.is_some() }
     }
 
     #[inline]
@@ -78,27 +85,41 @@ impl Belief {
     }
 
     /// A new belief follows its first observations fast. `on_thread`: a neighbour on the machine makes such work slower, and
-    /// nothing makes it quicker than it is; so what took less than half of what is believed is believed at once.
+    /// nothing makes it quicker than it is; so two observations in a row of less than half of what is believed are
+    /// believed at once (one alone may be the clock's mistake).
     fn learn(&mut self, bytes: usize, observed: f32, on_thread: bool, tuning: &Tuning) {
-        let Some(line) = self.line else {
+        let observed = observed.max(1.0);
+        let Some(line) = self.line.as_mut() else {
             // Nobody calibrated: the first observation stands for the bucket, in proportion to nothing but itself.
             self.line = Some(Line { at: observed, slope: 0.0 });
             (self.seen, self.all) = (1, 1);
             return;
         };
-        let expected = line.value(bytes).max(1.0);
+        if !self.calibrated {
+            // Later ones move it, however wrong the first one was.
+            line.at *= std::mem::replace(&mut self.ratio, 1.0);
+        }
+        let observed = (observed / line.value(bytes).max(1.0)).clamp(1e-3, 1e3);
         self.all = self.all.saturating_add(1);
-        let outlier = if on_thread { OUTLIER.1 } else { OUTLIER.0 };
-        let sample = (observed / expected).clamp(1e-3, 1e3).min(self.ratio * outlier);
-        if on_thread && 2.0 * sample < self.ratio {
-            (self.ratio, self.seen) = (sample, 1);
+        let new = !self.calibrated && self.is_young();
+        let outlier = if on_thread && !new { OUTLIER.1 } else { OUTLIER.0 };
+        let slower = observed.max(std::mem::replace(&mut self.last, observed));
+        if on_thread && 2.0 * slower < self.ratio {
+            (self.ratio, self.seen) = (slower, 1);
             return;
         }
-        let sample = sample.max(self.ratio / outlier);
+        let sample = observed.clamp(self.ratio / outlier, self.ratio * outlier);
         self.seen = self.seen.saturating_add(1).min(64);
         let weight = (1.0 / (1.0 + f32::from(self.seen))).max(tuning.settled);
         self.ratio += weight * (sample - self.ratio);
     }
+
+    /// Whether it rests on a few observations only.
+    fn is_young(&self) -> bool {
+        self.all < Belief::YOUNG
+    }
+
+    const YOUNG: u8 = 8;
 
     /// Makes the next observations count as if they were the first.
     fn refresh(&mut self) {
@@ -111,9 +132,73 @@ impl Belief {
 struct Cell {
     ns: Belief,
     nj: Belief,
-    /// Requests that others did, of those that a question named an engine for, and of those done by the table.
-    asked: Turns,
+    /// Requests that others did, of those that a question named an engine for, by how many were in hand, and of those
+    /// done by the table.
+    asked: [Turns; InHand::ALL],
     tabled: Turns,
+}
+
+/// How many requests are in hand, as far as the best engine depends on it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum InHand {
+    One,
+    /// Up to half a pass of the widest lanes.
+    Few,
+    Many,
+}
+
+impl InHand {
+    const ALL: usize = 3;
+
+    pub(crate) fn new(count: u32, widest: u16) -> InHand {
+        match count {
+            0 | 1 => InHand::One,
+            _ if 2 * count <= u32::from(widest) => InHand::Few,
+            _ => InHand::Many,
+        }
+    }
+}
+
+/// What a pass of so many is believed to take beyond calibration.
+#[derive(Clone, Copy)]
+struct Pass {
+    ratio: f32,
+    /// The last observation.
+    last: f32,
+    /// Observations, as far as they still matter.
+    seen: u8,
+    /// Passes that were half of what they might have been, since the last one of so many.
+    thin: u32,
+    /// Whether the last one of so many was a trial.
+    tried: bool,
+}
+
+impl Pass {
+    const NEW: Pass = Pass { ratio: 1.0, last: 1.0, seen: 64, thin: 0, tried: false };
+
+    /// As [`Belief::learn`]: two in a row that were quicker are believed at once.
+    fn learn(&mut self, observed: f32, tuning: &Tuning) {
+        let slower = observed.max(std::mem::replace(&mut self.last, observed));
+        if slower < self.ratio {
+            (self.ratio, self.seen) = (slower, 1);
+            return;
+        }
+        let sample = observed.clamp(self.ratio / OUTLIER.0, self.ratio * OUTLIER.0);
+        self.seen = self.seen.saturating_add(1).min(64);
+        self.ratio += (sample - self.ratio) / tuning.full_over.min(1.0 + f32::from(self.seen));
+    }
+
+    /// It is tried.
+    fn begin(&mut self) {
+        (self.thin, self.seen, self.tried) = (0, 0, true);
+    }
+
+    /// Its trial was quicker than believed: the next one follows at once.
+    fn go_on(&mut self) {
+        if self.tried {
+            self.thin = u32::MAX;
+        }
+    }
 }
 
 /// When an engine that is not chosen is tried again.
@@ -212,9 +297,7 @@ pub(crate) struct Candidate {
     /// What a pass of so many takes by calibration, in passes of one; 1 where nobody measured.
     passes: [f32; 1 + BATCH_MOST],
     /// What a pass more than half full takes beyond that: CPU lanes may do a thin batch in half the time.
-    full: f32,
-    /// Passes that were less than whole, since the last whole one.
-    thin: u32,
+    full: [Pass; 1 + BATCH_MOST],
     /// A device that refused is sent one request in `2^restraint` of those it would be best for.
     restraint: f32,
     /// Grows by that share with each request, and is spent.
@@ -226,7 +309,7 @@ impl Candidate {
         let cell = |bucket| Cell {
             ns: Belief::new(Line::new(bucket, |bytes| costs.latency_ns(engine.id, kind, bytes)), tuning),
             nj: Belief::new(Line::new(bucket, |bytes| costs.energy_nj(engine.id, kind, bytes)), tuning),
-            asked: Turns::default(),
+            asked: Default::default(),
             tabled: Turns::default(),
         };
         let cells: [Cell; BUCKETS] = std::array::from_fn(cell);
@@ -248,8 +331,7 @@ impl Candidate {
             passes: std::array::from_fn(|count| {
                 costs.batch_times(engine.id, kind, count as u16).unwrap_or(1.0).max(1.0) as f32
             }),
-            full: 1.0,
-            thin: 0,
+            full: [Pass::NEW; 1 + BATCH_MOST],
             restraint: 0.0,
             turn: 0.0,
         }
@@ -282,8 +364,13 @@ impl Candidate {
     #[inline]
     pub(crate) fn fullness(&self, batch: f32) -> f32 {
         let learned =
-            if self.tuning.fullness && 2.0 * batch > f32::from(self.width) { self.full } else { 1.0 };
+            if self.tuning.fullness && self.is_full(batch) { self.full[at(batch)].ratio } else { 1.0 };
         learned * self.calibrated_passes(batch)
+    }
+
+    /// Whether a pass of so many is more than half full: what such a one takes is learned apart.
+    fn is_full(&self, batch: f32) -> bool {
+        2.0 * batch > f32::from(self.width)
     }
 
     /// Whether a pass that would be of `count` is to be a whole one all the same: what is believed of whole passes must not
@@ -291,28 +378,31 @@ impl Candidate {
     /// that takes `times` as long as two halves wastes `times - 1` of those, and 75 pairs of halves pay for it. In truth no
     /// pass takes longer than two times its halves, so nothing waits longer than that.
     pub(crate) fn tries_whole(&mut self, count: u32, whole: u32) -> bool {
+        let least = self.fullness(count as f32);
+        let (of_whole, most) = (self.fullness(whole as f32), self.is_full(whole as f32));
+        let pass = &mut self.full[at(whole as f32)];
         if count >= whole {
             // The rest behind half a pass is no whole one.
-            if 2 * whole > u32::from(self.width) {
-                self.thin = 0;
+            if most {
+                (pass.thin, pass.tried) = (0, false);
             }
             return false;
         }
-        let (whole, half) = (self.fullness(whole as f32), self.fullness(count as f32));
-        let times = whole / (2.0 * half).max(f32::MIN_POSITIVE);
-        self.thin += 1;
-        let due = self.thin as f32 > (150.0 * (times - 1.0)).clamp(32.0, 150.0);
+        let times = of_whole / (2.0 * least).max(f32::MIN_POSITIVE);
+        pass.thin = pass.thin.saturating_add(1);
+        let due = pass.thin as f32 > (150.0 * (times - 1.0)).clamp(32.0, 150.0);
         if due {
-            self.thin = 0;
+            pass.begin();
         }
         due
     }
 
-    fn calibrated_passes(&self, batch: f32) -> f32 {
-        if self.width > 1 { self.passes[(batch as usize).min(BATCH_MOST)] } else { 1.0 }
+    /// The same by calibration only.
+    pub(crate) fn calibrated_passes(&self, batch: f32) -> f32 {
+        if self.width > 1 { self.passes[at(batch)] } else { 1.0 }
     }
 
-    /// The same by calibration only.
+    /// Nanoseconds of one request alone by calibration only.
     pub(crate) fn calibrated_ns(&self, bytes: usize) -> Option<f32> {
         self.cells[bucket(bytes)].ns.calibrated(bytes)
     }
@@ -335,6 +425,17 @@ impl Candidate {
     #[inline]
     pub(crate) fn nj(&self, bytes: usize) -> Option<f32> {
         self.cells[bucket(bytes)].nj.value(bytes)
+    }
+
+    /// The same by calibration only.
+    pub(crate) fn calibrated_nj(&self, bytes: usize) -> Option<f32> {
+        self.cells[bucket(bytes)].nj.calibrated(bytes)
+    }
+
+    /// Whether nobody calibrated it, and it was observed a few times only.
+    pub(crate) fn is_new(&self, bytes: usize) -> bool {
+        let belief = &self.cells[bucket(bytes)].ns;
+        !belief.calibrated && belief.is_young()
     }
 
     /// Requests it is believed to work on at once. Until somebody had to wait it is one more than seen, and at least
@@ -368,18 +469,27 @@ impl Candidate {
 
     /// What made another engine's work so many times as long makes this one's, too.
     pub(crate) fn scale(&mut self, bytes: usize, factor: f32) {
-        let ratio = &mut self.cells[bucket(bytes)].ns.ratio;
+        let Belief { ratio, last, .. } = &mut self.cells[bucket(bytes)].ns;
         *ratio = (*ratio * factor).clamp(1e-3, 1e3);
+        *last *= factor;
     }
 
     /// Learns from one outcome: `service` is its time without holding, `depth` the requests in flight with it.
     pub(crate) fn on_outcome(&mut self, bytes: usize, service: f32, batch: u16, depth: u32, nj: Option<u64>) {
-        let (believed, on_thread) = (self.ns(bytes), self.on_thread());
+        let fullness = |one: &Candidate| one.fullness(f32::from(batch));
+        let (before, passes, joules) = (self.ns(bytes), fullness(self), self.nj(bytes));
         self.learn_from(bytes, service, batch, depth, nj);
-        let cell = &mut self.cells[bucket(bytes)];
-        let now = cell.ns.value(bytes).filter(|_| on_thread);
-        if believed.zip(now).is_some_and(|(believed, now)| now < (1.0 - self.tuning.improved) * believed) {
-            cell.asked.go_on();
+        let least = 1.0 - self.tuning.improved;
+        let lower =
+            |before: Option<f32>, now: Option<f32>| before.zip(now).is_some_and(|(a, b)| b < least * a);
+        let quicker = lower(before, self.ns(bytes));
+        let whole = self.on_thread() && lower(Some(passes), Some(fullness(self)));
+        if whole {
+            self.full[at(f32::from(batch))].go_on();
+        }
+        if quicker || whole || lower(joules, self.nj(bytes)) {
+            let cell = &mut self.cells[bucket(bytes)];
+            cell.asked.iter_mut().for_each(Turns::go_on);
             cell.tabled.go_on();
         }
     }
@@ -401,7 +511,8 @@ impl Candidate {
             return;
         };
         if on_thread {
-            let calibrated = self.calibrated_passes(f32::from(batch));
+            let (calibrated, full) =
+                (self.calibrated_passes(f32::from(batch)), self.is_full(f32::from(batch)));
             let cell = &mut self.cells[bucket(bytes)];
             let mut alone = alone;
             if self.width > 1 && service < 0.95 * alone {
@@ -409,16 +520,9 @@ impl Candidate {
                 cell.ns.learn(bytes, service, true, tuning);
                 alone = service;
             }
-            if tuning.fullness && self.width > 1 && 2 * batch > self.width {
-                let passes =
-                    (service / (alone * calibrated).max(1.0)).clamp(self.full / 4.0, self.full * 4.0);
-                let passes = passes.clamp(1.0 / calibrated, 8.0);
-                // A neighbour on the machine makes a pass slower and never faster: the quicker one is believed at once.
-                self.full = if passes < self.full {
-                    passes
-                } else {
-                    self.full + (passes - self.full) / tuning.full_over
-                };
+            if tuning.fullness && self.width > 1 && full {
+                let passes = (service / (alone * calibrated).max(1.0)).clamp(1.0 / calibrated, 8.0);
+                self.learn_pass(batch, passes);
             } else {
                 cell.ns.learn(bytes, service / calibrated, on_thread, tuning);
             }
@@ -434,6 +538,16 @@ impl Candidate {
             if tuning.servers {
                 self.learn_servers(alone, service, depth);
             }
+        }
+    }
+
+    fn learn_pass(&mut self, batch: u16, observed: f32) {
+        let index = at(f32::from(batch));
+        self.full[index].learn(observed, self.tuning);
+        // No pass of fewer takes longer.
+        let most = self.full[index].ratio * self.passes[index];
+        for (fewer, calibrated) in self.full[..index].iter_mut().zip(&self.passes) {
+            fewer.ratio = fewer.ratio.min(most / calibrated);
         }
     }
 
@@ -479,12 +593,15 @@ impl Candidate {
 
     /// Gives a belief another chance: the next observations count fully.
     pub(crate) fn refresh(&mut self, bytes: usize) {
-        self.cells[bucket(bytes)].ns.refresh();
+        let cell = &mut self.cells[bucket(bytes)];
+        cell.ns.refresh();
+        cell.nj.refresh();
+        self.full.iter_mut().for_each(|pass| pass.seen = 0);
     }
 
-    /// Its turns among the questions about that size.
-    pub(crate) fn asked(&mut self, bytes: usize) -> &mut Turns {
-        &mut self.cells[bucket(bytes)].asked
+    /// Its turns among the questions about that size with so many in hand.
+    pub(crate) fn asked(&mut self, bytes: usize, in_hand: InHand) -> &mut Turns {
+        &mut self.cells[bucket(bytes)].asked[in_hand as usize]
     }
 
     /// The same among requests that are done by the table.

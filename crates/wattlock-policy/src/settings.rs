@@ -61,7 +61,7 @@ pub struct Settings {
     /// Default 500 (ours: a pause and resume is 211 ns, rings and bookkeeping the rest).
     pub adaptive_submit_ns: u32,
     /// `adaptive.margin_permille`: how much better another engine must look before the choice changes, 0 to 500.
-    /// Default 40 (ours: below the 5 % that staying with the wrong one may cost).
+    /// Default 20 (ours: what staying with the wrong one may cost).
     pub adaptive_margin_permille: u16,
     /// `adaptive.explore_every`: at most one request in so many is spent on finding out, 100 to 1,000,000; 0 for
     /// none. Default 128 (ours).
@@ -94,7 +94,7 @@ impl Default for Settings {
             eep_platform: Platform::default(),
             eep_clock: Some(5),
             adaptive_submit_ns: 500,
-            adaptive_margin_permille: 40,
+            adaptive_margin_permille: 20,
             adaptive_explore_every: 128,
             adaptive_fault_half_life_ns: 100_000_000,
             adaptive_tuning: &Tuning::DEFAULT,

@@ -128,6 +128,8 @@ tuning! {
         paid_by: f32 = 200.0,
         /// Requests after which an engine on the thread is tried that calibration favours, whatever that costs.
         favoured: f32 = 160.0,
+        /// What pays for a trial of a device that calibration favours, in what pays for others' trials.
+        favoured_device: f32 = 0.25,
         /// A trial that lowered what is believed by this share is followed by the next one at once.
         improved: f32 = 0.05,
         /// Requests after which a device, or this thread beside one, is tried that calibration does not favour.

@@ -1,7 +1,7 @@
 //! Lanes, and this thread, beside devices: where deciding one request at a time settles on a mixture that is worse than
 //! either, steady rates are compared first.
 
-use super::question::{Question, Way, device_rates};
+use super::question::{Evidence, Question, Way, device_rates};
 use super::table::Table;
 use crate::machine::{EngineId, MAX_ENGINES, Objective};
 
@@ -56,7 +56,7 @@ impl Table {
 
     /// A device did not take a request of that size.
     pub(super) fn on_refusal(&mut self, engine: EngineId, bytes: usize, submit_ns: f32) {
-        let inline_ns = self.inline_ns(bytes).unwrap_or(0.0);
+        let inline_ns = self.inline_ns(bytes, Evidence::Live).unwrap_or(0.0);
         let device = self.candidates.iter_mut().find(|one| one.id == engine && !one.on_thread());
         if let Some(device) = device {
             let gain = inline_ns - device.calibrated_ns(bytes).unwrap_or(inline_ns);

@@ -13,13 +13,13 @@ impl Table {
         evidence: Evidence,
     ) -> Option<Way> {
         let bytes = question.shape.bytes;
-        let alone = match evidence {
-            Evidence::Live => candidate.ns(bytes)?,
-            Evidence::Calibrated => candidate.calibrated_ns(bytes)?,
-        };
-        let (alone, batch) = (alone.max(1.0), self.pass(candidate, question) as f32);
+        let (alone, batch) =
+            (evidence.ns(candidate, bytes)?.max(1.0), self.pass(candidate, question, evidence) as f32);
         let (ns, across_ns) = match candidate.on_thread() {
-            true => self.on_this_thread(candidate, alone, batch, question),
+            true => {
+                let pass = alone * evidence.passes(candidate, batch);
+                self.on_this_thread(candidate, pass, batch, question)
+            }
             false => {
                 let ns = self.on_device(candidate, alone, question, evidence);
                 (ns, ns)
@@ -32,25 +32,25 @@ impl Table {
             Evidence::Calibrated => 1.0,
         };
         // Distrust weighs on joules too, or an engine that fails would stay the most frugal one.
-        let nj = candidate.nj(bytes).map(|nj| nj / batch * distrust);
+        let nj = evidence.nj(candidate, bytes).map(|nj| nj / batch * distrust);
         Some(Way { ns: ns * distrust, across_ns: across_ns * distrust, nj })
     }
 
     /// How many of those in hand share this engine's next pass: as many as it takes, or half a pass where that and then
     /// the rest take less. (RSA does four in half the time of eight: of five, four together and one alone.)
-    pub(super) fn pass(&self, one: &Candidate, question: &Question<'_>) -> u32 {
+    pub(super) fn pass(&self, one: &Candidate, question: &Question<'_>, evidence: Evidence) -> u32 {
         if !one.on_thread() {
             return 1;
         }
         let (whole, half) = (question.count.min(u32::from(one.width)), u32::from(one.width / 2));
         let bytes = question.shape.bytes;
         let Some(alone) =
-            one.ns(bytes).filter(|_| whole > half && half > 0 && question.rules.tuning.half_passes)
+            evidence.ns(one, bytes).filter(|_| whole > half && half > 0 && question.rules.tuning.half_passes)
         else {
             return whole;
         };
-        let (passes, rest) = (|count: u32| alone * one.fullness(count as f32), whole - half);
-        let singly = self.inline_ns(bytes).map_or(f32::INFINITY, |ns| ns * rest as f32);
+        let (passes, rest) = (|count: u32| alone * evidence.passes(one, count as f32), whole - half);
+        let singly = self.inline_ns(bytes, evidence).map_or(f32::INFINITY, |ns| ns * rest as f32);
         match passes(half) + passes(rest).min(singly) < question.rules.stay * passes(whole) {
             true => half,
             false => whole,
@@ -58,10 +58,9 @@ impl Table {
     }
 
     /// Against other ways on this thread, and against devices.
-    fn on_this_thread(&self, one: &Candidate, alone: f32, batch: f32, question: &Question<'_>) -> (f32, f32) {
+    fn on_this_thread(&self, one: &Candidate, pass: f32, batch: f32, question: &Question<'_>) -> (f32, f32) {
         let pressure = 1.0 + question.delay(question.waiting(), question.usual);
-        let pass = alone * one.fullness(batch);
-        let maturing = if self.has_devices { self.maturing(alone, question) } else { 0.0 };
+        let maturing = if self.has_devices { self.maturing(pass, question) } else { 0.0 };
         let left_out = (question.waiting() + 1.0 - batch).max(0.0);
         let usual = if one.width == 1 { question.usual } else { question.usual.min(left_out) };
         let mine = pass / batch;

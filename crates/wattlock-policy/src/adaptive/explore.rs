@@ -9,6 +9,10 @@ struct Trial {
     live: f32,
     /// Whether calibration says that it should win; `None` if nobody calibrated.
     favoured: Option<bool>,
+    /// Whether nobody calibrated it, and few observations say what it takes.
+    new: bool,
+    /// Whether it failed lately.
+    distrusted: bool,
     /// Whether its work occupies this thread, and whether that is not so of the best one's, or the other way round.
     on_thread: bool,
     across: bool,
@@ -20,7 +24,8 @@ impl Trial {
     /// One request in how many is a trial. One that takes `live` times as long wastes `live - 1`, and `paid_by` of the best
     /// one's pay for it. An engine on this thread that calibration favours does not wait for that long: what made it slow was
     /// a neighbour on the machine, as a rule, and is over, and no kernel is several times slower than its calibration for
-    /// good. What calibration does not favour waits longest where a device is compared with this thread: the one costs a call
+    /// good. A device may be, where others crowd it, so its trials become rarer until they cost `favoured_device` times as
+    /// much as others'. What calibration does not favour waits longest where a device is compared with this thread: the one costs a call
     /// and a place in a queue, the other keeps the device idle meanwhile.
     fn one_in(&self, rules: &Rules) -> f32 {
         let (tuning, every) = (rules.tuning, rules.explore_every as f32);
@@ -28,6 +33,10 @@ impl Trial {
         let backoff = if self.across { self.backoff.max(tuning.across_backoff) } else { self.backoff };
         match self.favoured {
             Some(true) if self.on_thread => paid.min(tuning.favoured).max(every),
+            Some(true) if !self.distrusted => {
+                (tuning.favoured_device * paid).min(tuning.favoured * self.backoff).max(every * backoff)
+            }
+            None if self.new => every * backoff,
             Some(false) if self.across => paid.max(tuning.unfavoured).max(every),
             _ => paid.max(every * backoff),
         }
@@ -46,12 +55,13 @@ impl Table {
         if every == 0 {
             return None;
         }
-        self.candidates[best].asked(bytes).end();
+        let in_hand = self.in_hand(question);
+        self.candidates[best].asked(bytes, in_hand).end();
         let mut found = None;
         for index in 0..self.candidates.len() {
             if index != best
                 && question.is_usable(&self.candidates[index])
-                && self.candidates[index].asked(bytes).pass(requests, every)
+                && self.candidates[index].asked(bytes, in_hand).pass(requests, every)
                 && found.is_none()
                 && self.is_due(index, best, question)
             {
@@ -59,7 +69,7 @@ impl Table {
             }
         }
         let tried = &mut self.candidates[found?];
-        tried.asked(bytes).begin();
+        tried.asked(bytes, in_hand).begin();
         if question.rules.tuning.refresh {
             tried.refresh(bytes);
         }
@@ -82,11 +92,17 @@ impl Table {
             let best = calibrated(best).filter(|_| one.on_thread());
             times < best.map_or(1.0, |best| best.max(1.0))
         });
-        let (requests, on_thread) = (self.share(index, question), one.on_thread());
+        let distrusted =
+            question.distrust[one.id.index()].factor(question.now, question.rules.half_life_ns) > 1.5;
+        let (requests, on_thread, new) =
+            (self.share(index, question), one.on_thread(), one.is_new(question.shape.bytes));
         let live = times(live).unwrap_or(live.across_ns / least.across_ns);
-        let turns = self.candidates[index].asked(question.shape.bytes);
+        let turns = {
+            let in_hand = self.in_hand(question);
+            self.candidates[index].asked(question.shape.bytes, in_hand)
+        };
         let backoff = turns.backoff(question.rules.tuning.backoff);
-        let trial = Trial { live, favoured, on_thread, across, backoff };
+        let trial = Trial { live, favoured, new, distrusted, on_thread, across, backoff };
         turns.is_due(trial.one_in(question.rules) * requests as f32)
     }
 
@@ -109,11 +125,12 @@ impl Table {
             if !one.inline || one.width > 1 || !one.tabled(bytes).pass(1, every) || due.is_some() {
                 continue;
             }
-            let (id, calibrated) = (one.id, one.calibrated_ns(bytes));
+            let (id, calibrated, new) = (one.id, one.calibrated_ns(bytes), one.is_new(bytes));
             let backoff = one.tabled(bytes).backoff(rules.tuning.backoff);
             let live = self.tabled_score(id, bytes, rules).map_or(0.0, |score| score / least);
             let favoured = calibrated.map(|one| one < least_calibrated);
-            let trial = Trial { live, favoured, on_thread: true, across: false, backoff };
+            let trial =
+                Trial { live, favoured, new, distrusted: false, on_thread: true, across: false, backoff };
             let one = &mut self.candidates[index];
             if one.tabled(bytes).is_due(trial.one_in(rules)) {
                 one.tabled(bytes).begin();

@@ -1,6 +1,6 @@
 //! Who does a request inside the call: a table by size, so that the quickest requests cost a look-up.
 
-use super::question::Rules;
+use super::question::{Evidence, Rules};
 use super::table::Table;
 use crate::estimate::{BUCKETS, Candidate, bucket};
 use crate::machine::{EngineId, Objective};
@@ -54,9 +54,9 @@ impl Table {
     }
 
     fn settle(&mut self, slot: usize, rules: &Rules) {
-        let incumbent = Some(self.inline_best[slot]);
+        let incumbent = Some(self.settled[slot]);
         if let Some(id) = self.inline_winner(slot_middle(slot), rules, incumbent, |_| true) {
-            self.inline_best[slot] = id;
+            (self.inline_best[slot], self.settled[slot]) = (id, id);
         }
     }
 
@@ -88,7 +88,7 @@ impl Table {
         scored.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(id, _)| id)
     }
 
-    /// Names an engine in all slots of a size's bucket.
+    /// Names an engine in all slots of a size's bucket, until they are written again: a trial makes nobody the incumbent.
     pub(super) fn name_in_table(&mut self, bytes: usize, id: EngineId) {
         let first = 4 * bucket(bytes);
         self.inline_best[first..first + 4].fill(id);
@@ -102,8 +102,8 @@ impl Table {
     }
 
     /// What one request takes inside the call, at best.
-    pub(super) fn inline_ns(&self, bytes: usize) -> Option<f32> {
+    pub(super) fn inline_ns(&self, bytes: usize, evidence: Evidence) -> Option<f32> {
         let inline = self.candidates.iter().filter(|candidate| candidate.inline && candidate.width == 1);
-        inline.filter_map(|candidate| candidate.ns(bytes)).min_by(f32::total_cmp)
+        inline.filter_map(|candidate| evidence.ns(candidate, bytes)).min_by(f32::total_cmp)
     }
 }

@@ -64,25 +64,28 @@
 //! time. Unless all of the engines in question are metered, time decides.
 //!
 //! *Together.* A door gathers requests of a kind and asks about all that are in its hands ([`Ask::count`]): `b` is the
-//! least of those and the width, and nobody else is expected. P is a pass for one, times what a pass more than half full
-//! has been seen to cost beyond that (lanes do RSA in half the time for four). A request alone goes to lanes only where a
+//! least of those and the width, and nobody else is expected. P is a pass for one, times what a pass of so many, if more than half
+//! full, has been seen to cost beyond that (lanes do RSA in half the time for four). A request alone goes to lanes only where a
 //! pass is quicker than any engine that does one at a time, by more than a few observations or by calibration.
 //!
-//! *Stability.* The engine last chosen for a size bucket is left only for one that looks `margin` (4 %) better, so
+//! *Stability.* The engine last chosen for a size bucket is left only for one that looks `margin` (2 %) better, so
 //! noise below the margin changes nothing and staying costs no more than the margin.
 //!
-//! *Trials.* No belief keeps itself alive: an engine that is not chosen for a size is tried after `explore_every` (128)
-//! requests of that size at the earliest, and after so many that a trial costs half a per cent: one that is believed to
-//! take `t` times as long as the best wastes `t - 1`, and 200 requests pay for one. An engine on this thread that
-//! calibration favours is tried after 160 at the latest, whatever its trials show: what makes it slow is a neighbour on
-//! the machine, and a neighbour leaves. (One that is k times slower than calibrated for good costs `(k - 1) / 160`, and
-//! wants a new calibration.) Trials in vain of the others become rarer, up to eight times (between a device and this
-//! thread two times from the start, because all threads try at the same time); a device that calibration does
-//! not favour, and this thread beside a device if it does not favour that, is tried once in 65,536. A trial that shows less than was believed is followed by the next one at once. Work on
-//! the thread that took less than half of what was believed is believed at once, because nothing makes it quicker than it
-//! is, and what took longer counts as at most one and a half times. Requests that are done by the table are tried in the
-//! same way, counted by those that are timed. (`tests.rs`: bursts of any length and strength, sizes in turns, wrong
-//! calibrations.)
+//! *Trials.* No belief keeps itself alive: an engine that is not chosen for a size, with one, few or many in hand, is
+//! tried after `explore_every` (128) such requests at the earliest, and after so many that a trial costs half a per
+//! cent: one that is believed to take `t` times as long as the best wastes `t - 1`, and 200 requests pay for one. An
+//! engine on this thread that calibration favours is tried after 160 at the latest, whatever its trials show: what
+//! makes it slow is a neighbour on the machine, and a neighbour leaves. (One that is k times slower than calibrated for
+//! good costs `(k - 1) / 160`, and wants a new calibration.) A device that calibration favours may cost 2 %, and its
+//! first trials come as soon. Trials in vain of the others become rarer, up to eight times (between a device and this
+//! thread two times from the start, because all threads try at the same time); a device that calibration does not
+//! favour, and this thread beside a device if it does not favour that, is tried once in 65,536. A trial that shows less
+//! than was believed is followed by the next one at once. Two observations in a row of work on the thread that took
+//! less than half of what was believed are believed at once, because nothing makes it quicker than it is (one alone may
+//! be the clock's mistake), and what took longer counts as at most one and a half times. What nobody calibrated is
+//! believed after eight observations. Requests that are done by the table are tried in the same way, counted by those
+//! that are timed; a trial makes nobody the incumbent. (`tests.rs`, `tests/trials.rs`: bursts of any length and
+//! strength, sizes and counts in turns, joules, devices, noise, wrong calibrations.)
 //!
 //! *Faults.* A failure multiplies an engine's cost by 9, the next ones by 17, 33 and so on, and half of that is
 //! forgiven every 100 ms.

@@ -121,6 +121,32 @@ pub(super) enum Evidence {
     Calibrated,
 }
 
+impl Evidence {
+    /// Nanoseconds of one request alone.
+    pub(super) fn ns(self, one: &Candidate, bytes: usize) -> Option<f32> {
+        match self {
+            Evidence::Live => one.ns(bytes),
+            Evidence::Calibrated => one.calibrated_ns(bytes),
+        }
+    }
+
+    /// Nanojoules of one request alone.
+    pub(super) fn nj(self, one: &Candidate, bytes: usize) -> Option<f32> {
+        match self {
+            Evidence::Live => one.nj(bytes),
+            Evidence::Calibrated => one.calibrated_nj(bytes),
+        }
+    }
+
+    /// What is multiplied with the time of a request alone where so many share its pass.
+    pub(super) fn passes(self, one: &Candidate, batch: f32) -> f32 {
+        match self {
+            Evidence::Live => one.fullness(batch),
+            Evidence::Calibrated => one.calibrated_passes(batch),
+        }
+    }
+}
+
 /// Requests a nanosecond that n clients with one request each get from a device of `k` servers and time `P`: alone,
 /// `min(n / (P + submit), k/P, 1/submit)`; and with a thread beside it that works inline while fewer than
 /// `w = (P/(T - submit) - 1) / D` wait, as the formulas of the header have it. That settles at

@@ -4,7 +4,7 @@ use wattlock_core::{Kind, Nanos};
 
 use super::inline::SLOTS;
 use super::question::{Evidence, Question, Rules, Scoring, Way};
-use crate::estimate::{BUCKETS, Candidate, bucket};
+use crate::estimate::{BUCKETS, Candidate, InHand, bucket};
 use crate::machine::{EngineId, MAX_ENGINES, Machine};
 use crate::weather::{Choice, Outcome};
 
@@ -13,10 +13,14 @@ pub(super) struct Table {
     /// In the order of preference when nothing is known.
     pub(super) candidates: Vec<Candidate>,
     pub(super) has_devices: bool,
+    /// Requests in the largest pass of lanes.
+    widest: u16,
     /// A request has a level, which makes the work of each CPU engine longer or shorter alike. No request's cost tells of
     /// one of them alone.
     has_levels: bool,
     pub(super) inline_best: [EngineId; SLOTS],
+    /// The same without trials.
+    pub(super) settled: [EngineId; SLOTS],
     /// Candidate last chosen, by size bucket.
     favourite: [u8; BUCKETS],
     last: Option<Nanos>,
@@ -32,11 +36,13 @@ impl Table {
         let mut table = Table {
             has_devices: candidates.iter().any(|one| !one.on_thread()),
             has_levels: kind.levels().is_some(),
-            candidates,
             inline_best: [EngineId(u8::MAX); SLOTS],
+            settled: [EngineId(u8::MAX); SLOTS],
+            widest: candidates.iter().filter(|one| one.on_thread()).map(|one| one.width).max().unwrap_or(1),
             favourite: [u8::MAX; BUCKETS],
             last: None,
             job_since: None,
+            candidates,
         };
         table.settle_all(rules);
         table
@@ -54,8 +60,9 @@ impl Table {
             self.favourite[bucket(question.shape.bytes)] = best as u8;
         }
         let chosen = tried.unwrap_or(best);
-        let mut count = tried.map_or(of_best, |tried| self.share(tried, question));
         let whole = self.whole_pass(chosen, question);
+        // One request tells enough of an engine that does one at a time.
+        let mut count = tried.map_or(of_best, |tried| self.share(tried, question).min(whole.max(1)));
         if question.rules.explore_every > 0
             && (self.candidates[chosen].tries_whole(count, whole) || tried.is_some() && whole > count)
         {
@@ -76,10 +83,15 @@ impl Table {
     pub(super) fn share(&self, index: usize, question: &Question<'_>) -> u32 {
         let candidate = &self.candidates[index];
         match candidate.on_thread() && candidate.width > 1 {
-            true => self.pass(candidate, question),
+            true => self.pass(candidate, question, Evidence::Live),
             false if self.has_devices => 1,
             false => question.count,
         }
+    }
+
+    /// How many are in hand, as far as trials depend on it.
+    pub(super) fn in_hand(&self, question: &Question<'_>) -> InHand {
+        InHand::new(question.count, self.widest)
     }
 
     /// As many of those in hand as a pass takes, for an engine that works by passes; else 0.
@@ -94,7 +106,8 @@ impl Table {
     fn on_piece(&mut self, question: &Question<'_>) {
         let gap = self.last.replace(question.now).map(|last| question.now.saturating_sub(last));
         let gap = gap.unwrap_or(Nanos::MAX);
-        let pause = self.inline_ns(question.shape.bytes).is_none_or(|one| gap as f32 > 2.0 * one);
+        let pause =
+            self.inline_ns(question.shape.bytes, Evidence::Live).is_none_or(|one| gap as f32 > 2.0 * one);
         if !question.is_job() || pause && question.weather.in_flight() == 0 {
             self.job_since = None;
         }

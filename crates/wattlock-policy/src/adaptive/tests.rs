@@ -2,6 +2,8 @@
 
 use wattlock_core::{EngineClass, LatencyClass};
 
+mod trials;
+
 use super::inline::{SLOTS, slot, slot_middle};
 use super::*;
 use crate::clocks::ClockCost;
