@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes docs/measurements/performance.md, and README.md's table between two marks, from docs/measurements/*.json.
+"""Writes docs/measurements/performance.md, the tables that it counts (docs/measurements/tables), and README.md's table
+between two marks, from docs/measurements/*.json.
 
-    scripts/performance.py             write both
+    scripts/performance.py             write all three
     scripts/performance.py --check     write nothing; exit code 1, and the difference, where they are not what the data gives
     --root DIR                         another tree than this one
 
-Every figure on both pages comes from a file of data, so a page cannot say more than was measured. Of several runs that measured
+Every figure on these pages comes from a file of data, so a page cannot say more than was measured. Of several runs that measured
 the same on the same kind of CPU, the newest counts; one that was carried over counts less than another of the same day.
 docs/measurements/README.md describes the files.
 """
@@ -199,7 +200,7 @@ def label(row, where):
     return ", ".join([row] + [texts[key](value) for key, value in where])
 
 
-# docs/measurements/performance.md
+# docs/measurements/performance.md and tables/README.md
 
 HANDSHAKE = {"tls12": "TLS 1.2", "tls13": "TLS 1.3", "rsa2048": "RSA-2048", "rsa3072": "RSA-3072", "rsa4096": "RSA-4096",
              "ecdsa256": "ECDSA P-256", "ecdsa384": "ECDSA P-384", "x25519": "X25519", "p256": "P-256", "p384": "P-384",
@@ -389,10 +390,21 @@ def absent(have):
     return [heading(*c) for c in wanted if c not in have]
 
 
+def counted(title, cells):
+    """A section's row of the summary: how many figures, the least, the middle and the most, and how many are losses."""
+    ratios = sorted(value for value in (median(row) for _, row in cells) if value is not None)
+    alone = [row for _, row in cells if ratio_known(row) and median(row) is None]
+    losses = sum(round(value, 2) < 1 for value in ratios) + sum(round(row["high"], 2) < 1 for row in alone)
+    link = re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
+    middle = [figure(ratios[at]) for at in (0, (len(ratios) - 1) // 2, -1)] if ratios else ["-"] * 3
+    none = len(alone) - sum(round(row["high"], 2) < 1 for row in alone)
+    return f"| [{title}](tables/README.md#{link}) | " + " | ".join([str(len(ratios) + len(alone)), *middle, str(none), str(losses)]) + " |"
+
+
 def performance(runs):
-    """The page."""
+    """The summary, and the tables."""
     data, used = newest(runs), []
-    taken, body = set(), []
+    taken, body, summary = set(), [], []
 
     def mark(run):
         if run not in used:
@@ -413,6 +425,7 @@ def performance(runs):
         rows.sort(key=lambda row: row[:2])
         columns = order({c for *_, cells in rows for c in cells})
         body += [f"## {title}", "", *wrap(words), ""]
+        summary.append(counted(title, [cell for *_, cells in rows for cell in cells.values()]))
         body += ["| | " + " | ".join(heading(*c) for c in columns) + " |", "|---" * (len(columns) + 1) + "|"]
         for _, _, name, cells in rows:
             texts = [f"{show(cells[c][1])}<sup>@{mark(cells[c][0])}@</sup>" if c in cells else "" for c in columns]
@@ -430,23 +443,29 @@ def performance(runs):
     listed = ["| run | CPU | date | commit | command | beside | ratios by | remarks |", "|---|---|---|---|---|---|---|---|"]
     for name, run in zip(names, used):
         listed.append("| " + " | ".join([name, *described(run)]) + " |")
-    head = "\n".join(["# What is measured", "", MADE, "", *sum(([*wrap(words), ""] for words in HEAD), [])])
-    return "\n".join([head, text, "## Runs", "", *listed, ""])
+    head = ["# What is measured", "", MADE, "", *sum(([*wrap(words), ""] for words in HEAD), [])]
+    head += ["| figures of | number | least | median | most | no difference | losses |", "|---" * 7 + "|", *summary, ""]
+    tables = ["# Tables", "", MADE, "", *sum(([*wrap(words), ""] for words in TABLES_HEAD), []), text, "## Runs", "", *listed, ""]
+    return "\n".join(head), "\n".join(tables)
 
 
 # Rows of `bench fs` that are no figure of ours: every row of ours is a ratio to them.
 PEERS = ("plain layer", "gocryptfs")
 
 HEAD = (
-    "Figures are ratios: how many times as fast Wattlock was as its peer in the same run. The median stands first. The least and the "
-    "most of a run's rounds (of nine and more, the middle half) follow in brackets where they were kept: at least so many times. They "
-    "stand alone where that interval contains 1, which means no difference. **Bold "
-    "is a loss.** An empty cell was not run.",
+    "Figures are ratios: how many times as fast Wattlock was as its peer in the same run, on any of the CPUs. Below 1 is a loss. No "
+    "difference: the interval of the rounds contains 1. Each subject leads to its tables, which name the CPU, date, commit and "
+    "command of each figure. Of folders the time against gocryptfs is counted.",
+    "All machines were shared virtual machines with two cores. Their neighbours come and go: ratios of short runs are off by some per "
+    "cent, and by more at busy times. [limits.md](../design/limits.md) says what bounds these figures, and [the list of "
+    "files](README.md) how to add a run.",
+)
+TABLES_HEAD = (
+    "How many times as fast Wattlock was as its peer in the same run. The median stands first. The least and the most of a run's "
+    "rounds (of nine and more, the middle half) follow in brackets where they were kept: at least so many times. They stand alone "
+    "where that interval contains 1, which means no difference. **Bold is a loss.** An empty cell was not run.",
     "A raised number names the run at the end of this page: CPU, date, commit, command. With a `c` before it, the figure was carried "
     "over from a page of older records that is gone. Such a run had few rounds, and its commit may be older than changes that matter.",
-    "[limits.md](../design/limits.md) says what bounds these figures, and [the list of files](README.md) how to add a run.",
-    "All machines were shared virtual machines with two cores. Their neighbours come and go: ratios of short runs are off by some per "
-    "cent, and by more at busy times.",
 )
 MADE = "<!-- Written by scripts/performance.py from docs/measurements/*.json; `make test` fails if it was changed by hand. -->"
 
@@ -594,11 +613,13 @@ def main(arguments=None):
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--root", type=Path, default=ROOT)
     options = parser.parse_args(arguments)
-    page, readme = options.root / "docs/measurements/performance.md", options.root / "README.md"
+    folder, readme = options.root / "docs/measurements", options.root / "README.md"
     try:
-        runs = load(options.root / "docs/measurements")
+        runs = load(folder)
         present = readme.read_text()
-        wanted = {page: performance(runs), readme: with_table(present, table(runs), gains(runs))}
+        summary, tables = performance(runs)
+        wanted = {folder / "performance.md": summary, folder / "tables/README.md": tables,
+                  readme: with_table(present, table(runs), gains(runs))}
     except Wrong as wrong:
         print(wrong, file=sys.stderr)
         return 1
@@ -611,6 +632,7 @@ def main(arguments=None):
                 both = (text.splitlines(True) for text in (old, text))
                 sys.stdout.writelines(difflib.unified_diff(*both, path.name, f"{path.name}, from the data"))
             else:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(text)
     if options.check and differ:
         print("figures are not those of the data: scripts/performance.py writes them", file=sys.stderr)

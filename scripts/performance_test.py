@@ -28,7 +28,8 @@ class Tree(unittest.TestCase):
         self.root = Path(folder.name)
         self.data = self.root / "docs/measurements"
         self.data.mkdir(parents=True)
-        self.readme, self.page = self.root / "README.md", self.root / "docs/measurements/performance.md"
+        self.readme, self.page = self.root / "README.md", self.data / "tables/README.md"
+        self.summary = self.data / "performance.md"
         self.readme.write_text(f"# Front\n\n{performance.BEGIN}\n{performance.END}\n\nBack.\n")
 
     def put(self, name="2026-11-23-avx512-amd-https", **more):
@@ -72,8 +73,10 @@ class Tree(unittest.TestCase):
     def test_a_page_that_is_missing_is_found(self):
         self.put()
         self.script()
-        self.page.unlink()
-        self.assertEqual(self.script("--check")[0], 1)
+        for page in (self.page, self.summary):
+            self.script()
+            page.unlink()
+            self.assertEqual(self.script("--check")[0], 1)
 
     def refused(self, what, **more):
         self.put(**more)
@@ -173,6 +176,8 @@ class Tree(unittest.TestCase):
         self.script()
         self.assertEqual(self.cell(f"{self.HANDSHAKES}, 1 connection"), ["**0.91**<sup>1</sup>"])
         self.assertEqual(self.cell(f"{self.HANDSHAKES}, 2 connections"), ["1.00<sup>1</sup>"])
+        few = "[TLS handshakes, few connections, and the latency of 64](tables/README.md#tls-handshakes-few-connections-and-the-latency-of-64)"
+        self.assertEqual(self.cell(few, self.summary.read_text()), ["2", "0.91", "0.91", "1.00", "0", "1"])
         table = self.cell("nginx, full handshakes, RSA-2048: TLS 1.2 / 1.3", self.readme.read_text())
         self.assertIn("**0.92** / -", table)
 
