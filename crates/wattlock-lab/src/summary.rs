@@ -54,7 +54,7 @@ impl Summary {
         "mean gain",
     ];
 
-    /// The line in words, as it is printed and as docs/research/lab.md has it.
+    /// The line in words, as it is printed and as docs/research/tables/lab.md has it.
     pub fn cells(&self) -> [String; 9] {
         let miss = |miss: Option<Miss>| {
             let median = distance(miss.map(|miss| miss.median), self.unit);

@@ -1,4 +1,4 @@
-//! docs/research/lab.md has the summaries that the program prints.
+//! docs/research/tables/lab.md has the summaries that the program prints.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use wattlock_lab::papers::{aca_sds, eeca, eep, lecpaes, qweb, velocity};
@@ -19,7 +19,7 @@ fn table(study: &Study) -> String {
 /// Each paper's table stands on the page as it is printed. Where it does not, the message is the table to put there.
 #[test]
 fn the_page_has_the_summaries_that_are_printed() {
-    let page = include_str!("../../../docs/research/lab.md");
+    let page = include_str!("../../../docs/research/tables/lab.md");
     let mut missing = Vec::new();
     for (paper, study) in [
         ("eeca", eeca::study(&Default::default())),
@@ -37,5 +37,5 @@ fn the_page_has_the_summaries_that_are_printed() {
             missing.push(format!("wattlock lab {paper}\n\n{table}\n"));
         }
     }
-    assert!(missing.is_empty(), "docs/research/lab.md differs from what is printed:\n\n{}", missing.join("\n"));
+    assert!(missing.is_empty(), "docs/research/tables/lab.md differs from what is printed:\n\n{}", missing.join("\n"));
 }
