@@ -367,7 +367,7 @@ fn run(case: &Case, policy: &'static str) -> Report {
 
 const FIXED: [&str; 3] = ["software", "instruction", "offload"];
 
-/// Costs of one core with OpenSSL 3.5 (docs/design/architecture.md, "Known ground"), and ten times that for plain code.
+/// Costs of one core with OpenSSL 3.5, and ten times that for plain code.
 fn core(kind: Kind) -> (Cost, Cost) {
     let (setup_ns, per_byte_ns) = match kind {
         Kind::Rsa2048Private => (244_000.0, 0.0),
