@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes docs/measurements/performance.md, the tables that it counts (docs/measurements/tables), and README.md's table
-between two marks, from docs/measurements/*.json.
+"""Writes docs/measurements/performance.md, the tables that it counts (docs/measurements/tables), README.md's table
+between two marks and its picture (docs/measurements/gains.svg), from docs/measurements/*.json.
 
-    scripts/performance.py             write all three
+    scripts/performance.py             write all of them
     scripts/performance.py --check     write nothing; exit code 1, and the difference, where they are not what the data gives
     --root DIR                         another tree than this one
 
@@ -13,6 +13,7 @@ docs/measurements/README.md describes the files.
 import argparse
 import datetime
 import difflib
+import html
 import json
 import re
 import sys
@@ -572,6 +573,31 @@ def table(runs):
     return "\n".join(lines)
 
 
+def picture(runs):
+    """README's table as bars: one for each figure, a line where Wattlock is as fast as its peer. A loss is orange."""
+    data, body, top, left, unit = newest(runs), [], 34, 440, 34
+    for row in TABLE:
+        ratios = [median(cell[1]) for cell in found(data, row) if cell and median(cell[1])]
+        if not ratios:
+            continue
+        middle = top + 8 * len(ratios)
+        name = html.escape(f"{row[0].replace('*', '')}, beside {row[1]}".replace("`", ""))
+        body.append(f'<text x="{left - 10}" y="{middle + 4}" text-anchor="end">{name}</text>')
+        for ratio in ratios:
+            colour = "#c2571a" if round(ratio, 2) < 1 else "#2f6f9f"
+            body.append(f'<rect x="{left}" y="{top}" width="{ratio * unit:.0f}" height="12" fill="{colour}"/>')
+            body.append(f'<text x="{left + ratio * unit + 6:.0f}" y="{top + 11}">{figure(ratio)}</text>')
+            top += 16
+        top += 10
+    width = left + 350
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top}" font-family="sans-serif" font-size="12" fill="#222">',
+        "<!-- Written by scripts/performance.py from docs/measurements/*.json. -->",
+        f'<rect width="{width}" height="{top}" fill="#fff"/>',
+        f'<text x="{left + unit}" y="18" text-anchor="middle">1: as fast as the peer</text>', *body,
+        f'<path d="M{left + unit} 24V{top - 6}" stroke="#222" stroke-dasharray="3 3"/>', "</svg>", ""])
+
+
 def hanging(text):
     first, *rest = wrap(text, 118)
     return [first, *(f"  {line}" for line in rest)]
@@ -618,7 +644,7 @@ def main(arguments=None):
         runs = load(folder)
         present = readme.read_text()
         summary, tables = performance(runs)
-        wanted = {folder / "performance.md": summary, folder / "tables/README.md": tables,
+        wanted = {folder / "performance.md": summary, folder / "tables/README.md": tables, folder / "gains.svg": picture(runs),
                   readme: with_table(present, table(runs), gains(runs))}
     except Wrong as wrong:
         print(wrong, file=sys.stderr)

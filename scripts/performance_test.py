@@ -55,12 +55,12 @@ class Tree(unittest.TestCase):
         self.put()
         self.assertEqual(self.script()[0], 0)
         self.assertEqual(self.script("--check"), (0, ""))
-        for path in (self.page, self.readme):
+        for path in (self.page, self.readme, self.data / "gains.svg"):
             whole = path.read_text()
             path.write_text(whole.replace("2.50", "2.70", 1))
             code, said = self.script("--check")
             self.assertEqual(code, 1)
-            self.assertIn("-| ", said)
+            self.assertIn("\n-", said)
             self.assertIn("2.70", said)
             path.write_text(whole)
 
