@@ -2,6 +2,7 @@
 #   make run    sets up, builds, and shows the main job beside cp, age and the stock nginx; ends with some lines and a
 #               page (INPUT=file or folder takes yours)
 #   make test   sets up, builds, passes all tests
+#   make check  before a commit: format, lints, links, the tests inside the sources; installs nothing
 # Others: make build, make install and make uninstall (PREFIX, DESTDIR), make bench, make setup, make soak (long; HOURS=
 # gives all doors at once for so long), make fuzz (MINUTES, TARGETS: all fuzz targets with the address sanitizer, from
 # kept corpora), make mutants (CRATE, SHARD: do its tests notice faults?), make bridge and make bridge-test (for Kafka),
@@ -13,7 +14,7 @@
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
-.PHONY: run test build bridge bridge-test install uninstall setup soak fuzz mutants newer fresh bench gpu clean
+.PHONY: run test check build bridge bridge-test install uninstall setup soak fuzz mutants newer fresh bench gpu clean
 
 run: build
 	scripts/run.sh "$(INPUT)"
@@ -21,6 +22,9 @@ run: build
 test:
 	scripts/setup.sh test
 	scripts/test.sh
+
+check:
+	scripts/check.sh
 
 # build.sh ends with 3 where there are no sources of nginx: setup.sh installs them wherever there is a package.
 build:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Nothing committed may name a machine's private paths or a package registry's host, or be what a merge left half done;
-# no pipe of a script may hang on which end closes first (scripts/early.awk); and links of pages lead somewhere
-# (scripts/links.py). In another repository: scripts/hygiene.sh FOLDER.
+# and no pipe of a script may hang on which end closes first (scripts/early.awk). In another repository:
+# scripts/hygiene.sh FOLDER.
 set -euo pipefail
 here=$(realpath "$(dirname "$0")")
 cd "${1:-$here/..}"
@@ -24,5 +24,3 @@ if [ ${#scripts[@]} -gt 0 ] && ! awk -f "$here/early.awk" $(printf '%s\n' "${scr
     echo "the lines above end a pipe early: its writer dies by SIGPIPE, or not, by chance" >&2
     exit 1
 fi
-
-python3 "$here/links.py" "$PWD"

@@ -1,53 +1,54 @@
 #!/usr/bin/env python3
-"""Every relative link and every #anchor of every Markdown page of a repository leads somewhere.
+"""Links between pages: every relative link of a Markdown file names a file that is there, and its anchor a heading.
 
-    scripts/links.py [FOLDER]     exit code 1, and a line for each link that does not
-"""
+    scripts/links.py [FOLDER]
+
+Prints what leads nowhere and exits with 1 if there is anything."""
+
+import pathlib
 import re
 import subprocess
 import sys
-from pathlib import Path
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)", re.S)
+FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
-def anchors(page):
-    """The anchors of a page's headings, as code hosts make them."""
-    found, code = {}, False
-    for line in page.read_text().splitlines():
-        code ^= line.lstrip().startswith("```")
-        heading = re.match(r"#{1,6} +(.*?) *$", line)
-        if code or not heading:
-            continue
-        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading[1]).lower()
-        name = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
-        found[name] = found.get(name, -1) + 1
-    return {name if not count else f"{name}-{count}" for name, most in found.items() for count in range(most + 1)}
+def anchors(text):
+    """Of each heading as GitHub makes them: small letters, spaces as hyphens, no punctuation; `-1` at a second one."""
+    seen = {}
+    for line in FENCE.sub("", text).splitlines():
+        heading = re.match(r"#{1,6} +(.*)", line)
+        if heading:
+            words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).lower()
+            name = re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-")
+            count = seen[name] = seen.get(name, -1) + 1
+            yield name if count == 0 else f"{name}-{count}"
 
 
-def links(page):
-    """Line number and target of each link outside code."""
-    text = re.sub(r"```.*?```", lambda m: "\n" * m[0].count("\n"), page.read_text(), flags=re.S)
-    text = re.sub(r"`[^`\n]*`", "``", text)
-    for link in re.finditer(r"\]\(([^)\s]+)\)", text):
-        yield text.count("\n", 0, link.start()) + 1, link[1]
+def dead(root):
+    """Pairs of a page and a link in it that leads nowhere."""
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=root, check=True, capture_output=True, text=True).stdout
+    pages = {name: (root / name).read_text() for name in listed.split("\n") if name and (root / name).exists()}
+    for name, text in pages.items():
+        for link in LINK.findall(FENCE.sub("", text)):
+            if re.match(r"[a-z+]+:", link):
+                continue
+            path, _, anchor = link.partition("#")
+            target = (root / name).parent.joinpath(path).resolve() if path else (root / name).resolve()
+            if not target.exists():
+                yield name, link
+            elif anchor and target.suffix == ".md" and anchor not in anchors(target.read_text()):
+                yield name, link
 
 
 def main():
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
-    listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z", "--", "*.md"], capture_output=True, check=True)
-    wrong = 0
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        page = root / name
-        for line, target in links(page) if page.exists() else ():
-            if re.match(r"[a-z]+:", target):
-                continue
-            path, _, anchor = target.partition("#")
-            to = page if not path else page.parent / path
-            if not to.exists() or (anchor and to.suffix == ".md" and anchor not in anchors(to)):
-                print(f"{name}:{line}: {target}")
-                wrong += 1
-    if wrong:
-        sys.exit("the links above lead nowhere")
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    found = list(dead(root))
+    for name, link in found:
+        print(f"{name}: {link} leads nowhere", file=sys.stderr)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

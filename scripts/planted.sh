@@ -21,9 +21,9 @@ check() {
         # An address that depends on a key: the kernels over their poisoned model.
         load-by-key) cargo test --locked -p wattlock-cpu --lib kernels_reveal_nothing ;;
         # One byte behind an output is read and written.
-        byte-past-the-end) TESTS='--test instruction_conforms' scripts/sanitize.sh address cpu ;;
+        byte-past-the-end) TESTS='--test all instruction_conforms' scripts/sanitize.sh address cpu ;;
         # Threads of a pool count their units in one plain number.
-        counter-without-lock) TESTS='--test pool' scripts/sanitize.sh thread runtime ;;
+        counter-without-lock) TESTS='--test all pool::' scripts/sanitize.sh thread runtime ;;
         # A length is taken from a header and used to cut what was read.
         header-trusted) SECONDS_EACH=30 scripts/fuzz-smoke.sh header ;;
         # A full batch is no batch.

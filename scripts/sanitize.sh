@@ -4,7 +4,7 @@
 #   scripts/sanitize.sh address [CRATE...]     a load or a store outside of what it may touch, use after it was freed
 #   scripts/sanitize.sh thread [CRATE...]      two threads on the same memory, one of which writes, and nothing orders them
 #   ... -- WORDS                               further words for the test runner: names of tests, --skip NAME
-#   TESTS="--test NAME" scripts/sanitize.sh ...  these test programs only
+#   TESTS="--test NAME [FILTER]" scripts/sanitize.sh ...  these tests only
 #
 # CRATE is a member of the workspace, with or without its `wattlock-`. Without one: for address all of them, then nginx with its
 # module (scripts/asan.sh); for thread the runtime with its pool, the emulator, the GPU engine on its stand-in driver, streams,

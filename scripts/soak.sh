@@ -46,9 +46,8 @@ if [ "${1:-}" = doors ]; then doors; exit; fi
 if chosen newer; then scripts/newer.sh; fi
 if chosen lanes; then
     echo "== lanes beside OpenSSL and AWS-LC"
-    # All ignored tests of these files; what a CPU has no lanes for they name.
-    cargo test --release --locked -p wattlock-cpu --lib --test lanes_rsa --test lanes_openssl --test lanes_x25519 \
-        --test lanes_bulk -- --ignored --nocapture
+    # All ignored tests of lanes; what a CPU has no lanes for they name.
+    cargo test --release --locked -p wattlock-cpu --lib --test all lanes -- --ignored --nocapture
     if ! grep -qw avx512ifma /proc/cpuinfo; then
         echo "== what needs AVX-512, on an emulated CPU (not the thousands of P-256 and P-384 signatures: too slow)"
         scripts/avx512.sh
@@ -94,8 +93,8 @@ while [ $SECONDS -lt $end ]; do
     round=$((round + 1))
     export WATTLOCK_SOAK_SEED=$((RANDOM * 32768 + RANDOM)) WATTLOCK_SOAK_ROUNDS=2000
     echo "== round $round, seed $WATTLOCK_SOAK_SEED"
-    cargo test --release --locked -p wattlock --test queued random_work
-    cargo test --release --locked -p wattlock --test emulated
+    cargo test --release --locked -p wattlock --test all queued::random_work
+    cargo test --release --locked -p wattlock --test all emulated
     cargo test --release --locked -p wattlock-cpu --test guarded_conforms
     cargo test --release --locked -p wattlock --test guarded_queues
     SECONDS_EACH=60 scripts/fuzz-smoke.sh

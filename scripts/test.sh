@@ -22,6 +22,9 @@ python3 scripts/dependencies.py
 step "words that do not belong in a commit"
 scripts/hygiene.sh
 
+step "links of pages"
+scripts/links.py
+
 step "figures are those of the data"
 python3 scripts/performance_test.py
 python3 scripts/performance.py --check

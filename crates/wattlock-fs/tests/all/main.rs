@@ -1,0 +1,15 @@
+//! All tests of this crate through what it exports, in one program: linking takes longer than they do.
+
+mod card;
+mod common;
+mod contents;
+mod crash;
+mod damage;
+mod folder;
+mod full;
+mod nonces;
+mod reader;
+mod support;
+mod tree;
+mod trouble;
+mod volume;

@@ -1,0 +1,502 @@
+//! Names, links and folders on a real backing folder.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use crate::common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use common::World;
+use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
+use wattlock::Dispatcher;
+use wattlock_fs::rotate::rotate_with;
+use wattlock_fs::tree::{Folder, Tree};
+use wattlock_fs::volume::NameMode;
+use wattlock_fs::{Error, names};
+
+const MODES: [NameMode; 3] = [NameMode::PerFolder, NameMode::Deterministic, NameMode::Plain];
+const ALL: Mode = Mode::from_raw_mode(0o755);
+
+fn make(tree: &Tree, folder: &Folder, name: &[u8], crypto: &mut Dispatcher) {
+    let entry = tree.entry(folder, name, crypto).unwrap();
+    tree.create_file(folder, &entry, ALL).unwrap();
+}
+
+fn list(tree: &Tree, folder: &Folder, crypto: &mut Dispatcher) -> BTreeSet<Vec<u8>> {
+    let (listed, foreign) = tree.list(folder, crypto).unwrap();
+    assert!(foreign.is_empty(), "{foreign:?}");
+    listed.into_iter().map(|entry| entry.name).collect()
+}
+
+fn set<const N: usize>(names: [&[u8]; N]) -> BTreeSet<Vec<u8>> {
+    names.into_iter().map(<[u8]>::to_vec).collect()
+}
+
+fn errno(error: &Error) -> i32 {
+    error.errno()
+}
+
+#[test]
+fn names_of_every_length_and_byte_come_back() {
+    for mode in MODES {
+        let mut world = World::new(mode);
+        let (tree, root) = world.tree();
+        let crypto = &mut world.crypto;
+        let mut names = BTreeSet::new();
+        for len in [1, 2, 15, 16, 17, 100, 174, 175, 176, 177, 200, 254, 255] {
+            let name: Vec<u8> = (0..len).map(|at| 200 + (at % 50) as u8).collect();
+            make(&tree, &root, &name, crypto);
+            names.insert(name);
+        }
+        for name in [&b"wattlock.fs"[..], b"wattlock.dir", b"a b\n", b".hidden", b"...", b"-", b"\xff\x01"] {
+            make(&tree, &root, name, crypto);
+            names.insert(name.to_vec());
+        }
+        assert_eq!(list(&tree, &root, crypto), names, "{mode:?}");
+        for name in &names {
+            let entry = tree.entry(&root, name, crypto).unwrap();
+            assert!(tree.open_file(&root, &entry, OFlags::RDONLY).is_ok());
+            tree.remove(&root, &entry, false).unwrap();
+        }
+        assert!(list(&tree, &root, crypto).is_empty());
+        let own = ["wattlock.dir", "wattlock.fs"];
+        assert!(world.stored().iter().all(|name| own.contains(&&**name)), "{:?}", world.stored());
+    }
+}
+
+#[test]
+fn a_volume_opened_again_has_the_same_names() {
+    for mode in MODES {
+        let mut world = World::new(mode);
+        let (tree, root) = world.tree();
+        let entry = tree.entry(&root, b"folder", &mut world.crypto).unwrap();
+        tree.make_folder(&root, &entry, ALL, &mut world.crypto).unwrap();
+        let inner = tree.folder(&root, &entry, &mut world.crypto).unwrap();
+        make(&tree, &inner, &[b'x'; 255], &mut world.crypto);
+        tree.sync_records().unwrap();
+        drop((tree, root, inner));
+        let (tree, root) = world.tree();
+        let entry = tree.entry(&root, b"folder", &mut world.crypto).unwrap();
+        let inner = tree.folder(&root, &entry, &mut world.crypto).unwrap();
+        assert_eq!(list(&tree, &inner, &mut world.crypto), set([&[b'x'; 255]]), "{mode:?}");
+    }
+}
+
+#[test]
+fn what_is_no_name_is_refused() {
+    for mode in MODES {
+        let mut world = World::new(mode);
+        let (tree, root) = world.tree();
+        let no = |name: &[u8], crypto: &mut Dispatcher| errno(&tree.entry(&root, name, crypto).unwrap_err());
+        for name in [&b""[..], b".", b"..", b"a/b", b"a\0b"] {
+            assert_eq!(no(name, &mut world.crypto), 22, "{name:?}");
+        }
+        assert_eq!(no(&[b'x'; 256], &mut world.crypto), 36);
+    }
+}
+
+#[test]
+fn equal_names_look_equal_in_a_deterministic_volume_only() {
+    for (mode, equal) in [(NameMode::PerFolder, false), (NameMode::Deterministic, true)] {
+        let mut world = World::new(mode);
+        let (tree, root) = world.tree();
+        let entry = tree.entry(&root, b"folder", &mut world.crypto).unwrap();
+        tree.make_folder(&root, &entry, ALL, &mut world.crypto).unwrap();
+        let inner = tree.folder(&root, &entry, &mut world.crypto).unwrap();
+        let again = tree.entry(&inner, b"folder", &mut world.crypto).unwrap();
+        assert_eq!(entry == again, equal, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_long_name_is_renamed_by_one_call_and_leaves_nothing_behind() {
+    for mode in [NameMode::PerFolder, NameMode::Deterministic] {
+        let mut world = World::new(mode);
+        let (tree, root) = world.tree();
+        let crypto = &mut world.crypto;
+        let names: [&[u8]; 4] = [b"short", &[b'a'; 176], &[b'b'; 255], b"short again"];
+        make(&tree, &root, names[0], crypto);
+        let inode = |crypto: &mut Dispatcher| tree.list(&root, crypto).unwrap().0[0].inode;
+        let first = inode(crypto);
+        for pair in names.windows(2) {
+            let [from, to] = [pair[0], pair[1]].map(|name| tree.entry(&root, name, crypto).unwrap());
+            tree.rename((&root, &from), (&root, &to), RenameFlags::empty()).unwrap();
+            assert_eq!(list(&tree, &root, crypto), set([pair[1]]));
+            assert_eq!(inode(crypto), first);
+        }
+        let sidecars = world.stored().into_iter().filter(|name| name.ends_with(".name")).count();
+        assert_eq!(sidecars, 0);
+    }
+}
+
+#[test]
+fn names_that_exist_are_replaced_refused_or_exchanged_long_ones_too() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    let (long, other, short) = ([b'l'; 200], [b'm'; 201], b"short");
+    for name in [&long[..], &other, short] {
+        make(&tree, &root, name, crypto);
+    }
+    let [long_entry, other_entry, short_entry] =
+        [&long[..], &other, short].map(|name| tree.entry(&root, name, crypto).unwrap());
+    let refused = tree.rename((&root, &long_entry), (&root, &other_entry), RenameFlags::NOREPLACE);
+    assert_eq!(errno(&refused.unwrap_err()), 17);
+    tree.rename((&root, &long_entry), (&root, &short_entry), RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(list(&tree, &root, crypto), set([&long, &other, short]));
+    tree.rename((&root, &long_entry), (&root, &other_entry), RenameFlags::empty()).unwrap();
+    assert_eq!(list(&tree, &root, crypto), set([&other, short]));
+    // To itself: nothing happens.
+    tree.rename((&root, &other_entry), (&root, &other_entry), RenameFlags::empty()).unwrap();
+    assert_eq!(list(&tree, &root, crypto), set([&other, short]));
+    let absent = tree.entry(&root, &[b'z'; 255], crypto).unwrap();
+    assert_eq!(
+        errno(&tree.rename((&root, &absent), (&root, &long_entry), RenameFlags::empty()).unwrap_err()),
+        2
+    );
+    assert_eq!(world.stored().iter().filter(|name| name.ends_with(".name")).count(), 1);
+}
+
+#[test]
+fn folders_are_made_moved_replaced_and_removed() {
+    for mode in MODES {
+        let mut world = World::new(mode);
+        let (tree, root) = world.tree();
+        let crypto = &mut world.crypto;
+        let [one, two, three] = [b"one", b"two", b"333"].map(|name| tree.entry(&root, name, crypto).unwrap());
+        for entry in [&one, &two, &three] {
+            tree.make_folder(&root, entry, ALL, crypto).unwrap();
+        }
+        assert_eq!(errno(&tree.make_folder(&root, &one, ALL, crypto).unwrap_err()), 17);
+        let inner = tree.folder(&root, &one, crypto).unwrap();
+        make(&tree, &inner, b"file", crypto);
+        assert_eq!(errno(&tree.remove(&root, &one, true).unwrap_err()), 39, "{mode:?}");
+        assert_eq!(errno(&tree.rename((&root, &two), (&root, &one), RenameFlags::empty()).unwrap_err()), 39);
+        // Over an empty one, then into another.
+        tree.rename((&root, &one), (&root, &two), RenameFlags::empty()).unwrap();
+        assert_eq!(list(&tree, &root, crypto), set([b"two", b"333"]));
+        let third = tree.folder(&root, &three, crypto).unwrap();
+        let moved = tree.entry(&third, &[b'm'; 255], crypto).unwrap();
+        tree.rename((&root, &two), (&third, &moved), RenameFlags::empty()).unwrap();
+        let again = tree.folder(&third, &moved, crypto).unwrap();
+        assert_eq!(list(&tree, &again, crypto), set([b"file"]));
+        let file = tree.entry(&again, b"file", crypto).unwrap();
+        tree.remove(&again, &file, false).unwrap();
+        tree.remove(&third, &moved, true).unwrap();
+        tree.remove(&root, &three, true).unwrap();
+        assert!(list(&tree, &root, crypto).is_empty());
+        tree.sync_records().unwrap();
+        assert!(world.stored().iter().all(|name| ["wattlock.dir", "wattlock.fs"].contains(&&**name)));
+    }
+}
+
+#[test]
+fn a_folder_has_the_mode_that_was_asked_for_and_its_record_all_the_same() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:")).unwrap();
+    let umask = u32::from_str_radix(umask.trim(), 8).unwrap();
+    for bits in [0o000, 0o500, 0o711, 0o777, 0o1777] {
+        let entry = tree.entry(&root, format!("{bits:o}").as_bytes(), &mut world.crypto).unwrap();
+        tree.make_folder(&root, &entry, Mode::from_raw_mode(bits), &mut world.crypto).unwrap();
+        let path = world.folder.path().join(&entry.stored);
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, bits & !umask, "{bits:o}");
+        assert_eq!(fs::metadata(path.join("wattlock.dir")).unwrap().len(), 128);
+    }
+}
+
+#[test]
+fn links_and_nodes_come_back() {
+    for mode in MODES {
+        let mut world = World::new(mode);
+        let (tree, root) = world.tree();
+        let crypto = &mut world.crypto;
+        for (name, target) in [(&b"a"[..], &b"x"[..]), (b"b", b"../some/where \xff"), (b"c", &[b't'; 3039])] {
+            let entry = tree.entry(&root, name, crypto).unwrap();
+            tree.make_link(&root, &entry, target, crypto).unwrap();
+            assert_eq!(tree.read_link(&root, &entry, crypto).unwrap(), target);
+            let stored = fs::read_link(world.folder.path().join(&entry.stored)).unwrap();
+            assert_eq!(names::target_len(stored.as_os_str().len() as u64), target.len() as u64);
+        }
+        let entry = tree.entry(&root, b"d", crypto).unwrap();
+        assert_eq!(errno(&tree.make_link(&root, &entry, &[b't'; 3040], crypto).unwrap_err()), 36);
+        tree.make_node(&root, &entry, FileType::Fifo, ALL, 0).unwrap();
+        let (listed, _) = tree.list(&root, crypto).unwrap();
+        let kinds: Vec<_> = listed.iter().map(|entry| entry.kind).collect();
+        assert_eq!(kinds.iter().filter(|kind| **kind == FileType::Fifo).count(), 1);
+        assert_eq!(kinds.iter().filter(|kind| **kind == FileType::Symlink).count(), 3);
+        let to = tree.entry(&root, &[b'h'; 255], crypto).unwrap();
+        tree.hard_link((&root, &entry), (&root, &to)).unwrap();
+        assert_eq!(fs::symlink_metadata(world.folder.path().join(&to.stored)).unwrap().nlink(), 2);
+    }
+}
+
+#[test]
+fn a_damaged_name_is_skipped_and_its_neighbours_are_there() {
+    for mode in [NameMode::PerFolder, NameMode::Deterministic] {
+        let mut world = World::new(mode);
+        let (tree, root) = world.tree();
+        let crypto = &mut world.crypto;
+        for name in [&b"good"[..], b"bad", &[b'g'; 255], &[b'b'; 254], &[b'c'; 253]] {
+            make(&tree, &root, name, crypto);
+        }
+        let path = |name: &str| world.folder.path().join(name);
+        let bad = tree.entry(&root, b"bad", crypto).unwrap().stored.into_string().unwrap();
+        let flipped = format!("{}{}", if bad.starts_with('A') { 'B' } else { 'A' }, &bad[1..]);
+        fs::rename(path(&bad), path(&flipped)).unwrap();
+        let long = tree.entry(&root, &[b'b'; 254], crypto).unwrap().stored.into_string().unwrap();
+        let mut file = fs::OpenOptions::new().append(true).open(path(&format!("{long}.name"))).unwrap();
+        file.write_all(b"x").unwrap();
+        let lost = tree.entry(&root, &[b'c'; 253], crypto).unwrap().stored.into_string().unwrap();
+        fs::remove_file(path(&format!("{lost}.name"))).unwrap();
+        fs::write(path("foreign.txt"), "x").unwrap();
+        let (listed, damaged) = tree.list(&root, crypto).unwrap();
+        let names: BTreeSet<_> = listed.into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, set([b"good", &[b'g'; 255]]), "{mode:?}");
+        let damaged: BTreeSet<_> = damaged.into_iter().map(|name| name.into_string().unwrap()).collect();
+        assert_eq!(damaged, BTreeSet::from([flipped, long, lost, "foreign.txt".to_owned()]));
+    }
+}
+
+#[test]
+fn a_damaged_folder_record_is_an_error_of_that_folder_alone() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    let entries = [b"one", b"two"].map(|name| tree.entry(&root, name, crypto).unwrap());
+    for entry in &entries {
+        tree.make_folder(&root, entry, ALL, crypto).unwrap();
+        let inner = tree.folder(&root, entry, crypto).unwrap();
+        make(&tree, &inner, b"file", crypto);
+    }
+    let record = |at: usize| world.folder.path().join(&entries[at].stored).join("wattlock.dir");
+    let (good, other) = (fs::read(record(0)).unwrap(), fs::read(record(1)).unwrap());
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        fs::write(record(0), &bad).unwrap();
+        assert!(matches!(tree.folder(&root, &entries[0], crypto), Err(Error::Damaged(_))), "{at}");
+    }
+    for bad in [&good[..127], &[&good[..], b"x"].concat()] {
+        fs::write(record(0), bad).unwrap();
+        assert!(matches!(tree.folder(&root, &entries[0], crypto), Err(Error::Damaged(_))));
+    }
+    // Another folder's record opens, and no name in the folder does.
+    fs::write(record(0), other).unwrap();
+    let swapped = tree.folder(&root, &entries[0], crypto).unwrap();
+    let (listed, foreign) = tree.list(&swapped, crypto).unwrap();
+    assert!(listed.is_empty() && foreign.len() == 1);
+    let inner = tree.folder(&root, &entries[1], crypto).unwrap();
+    assert_eq!(list(&tree, &inner, crypto), set([b"file"]));
+    fs::remove_file(record(0)).unwrap();
+    assert!(matches!(tree.folder(&root, &entries[0], crypto), Err(Error::Damaged(_))));
+    assert_eq!(list(&tree, &root, crypto), set([b"one", b"two"]));
+}
+
+/// A folder that looked empty would be believed by whatever mirrors or tidies it.
+#[test]
+fn a_record_without_bytes_that_no_crash_explains_is_damage_if_files_are_below() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    let entry = tree.entry(&root, b"folder", crypto).unwrap();
+    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
+    let folder = tree.folder(&root, &entry, crypto).unwrap();
+    let inner = tree.entry(&folder, b"inner", crypto).unwrap();
+    tree.make_folder(&folder, &inner, ALL, crypto).unwrap();
+    let inner = tree.folder(&folder, &inner, crypto).unwrap();
+    let record = world.folder.path().join(&entry.stored).join("wattlock.dir");
+    let good = fs::read(&record).unwrap();
+    make(&tree, &inner, b"file", crypto);
+    for bad in [vec![], vec![0; good.len()]] {
+        fs::write(&record, &bad).unwrap();
+        assert!(matches!(tree.folder(&root, &entry, crypto), Err(Error::Damaged(_))));
+        tree.look_through(&|| false, crypto).unwrap();
+        assert_eq!(fs::read(&record).unwrap(), bad);
+    }
+    fs::write(&record, good).unwrap();
+    let folder = tree.folder(&root, &entry, crypto).unwrap();
+    assert_eq!(list(&tree, &folder, crypto), set([b"inner"]));
+    assert!(tree.take_notes().is_empty());
+    // After a crash nothing in it was acknowledged.
+    fs::write(&record, []).unwrap();
+    tree.set_crashed(true);
+    tree.look_through(&|| false, crypto).unwrap();
+    assert_eq!(tree.take_notes().len(), 1);
+    let folder = tree.folder(&root, &entry, crypto).unwrap();
+    assert_eq!(tree.list(&folder, crypto).unwrap().1.len(), 1);
+}
+
+#[test]
+fn threads_that_meet_at_a_folder_without_a_record_give_it_one_key() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let entry = tree.entry(&root, b"folder", &mut world.crypto).unwrap();
+    tree.make_folder(&root, &entry, ALL, &mut world.crypto).unwrap();
+    let record = world.folder.path().join(&entry.stored).join("wattlock.dir");
+    let (tree, root, entry, runtime) = (&tree, &root, &entry, &world.runtime);
+    for _ in 0..20 {
+        fs::write(&record, []).unwrap();
+        let barrier = &std::sync::Barrier::new(4);
+        let names: BTreeSet<_> = std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| {
+                scope.spawn(move || {
+                    let crypto = &mut runtime.dispatcher();
+                    barrier.wait();
+                    let folder = tree.folder(root, entry, crypto).unwrap();
+                    tree.entry(&folder, b"name", crypto).unwrap().stored
+                })
+            });
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(names.len(), 1);
+        assert_eq!(tree.take_notes().len(), 1);
+    }
+}
+
+#[test]
+fn a_record_cut_off_by_a_crash_is_made_anew_and_said() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    let entry = tree.entry(&root, b"folder", crypto).unwrap();
+    tree.make_folder(&root, &entry, ALL, crypto).unwrap();
+    let record = world.folder.path().join(&entry.stored).join("wattlock.dir");
+    for cut in [vec![], vec![0; 128]] {
+        fs::write(&record, cut).unwrap();
+        let inner = tree.folder(&root, &entry, crypto).unwrap();
+        make(&tree, &inner, b"file", crypto);
+        assert_eq!(tree.take_notes().len(), 1);
+        let again = tree.folder(&root, &entry, crypto).unwrap();
+        let listed = tree.list(&again, crypto).unwrap().0;
+        assert_eq!(listed.len(), 1);
+        tree.remove(&again, &listed[0].entry(), false).unwrap();
+        assert!(tree.take_notes().is_empty());
+    }
+}
+
+#[test]
+fn a_planted_link_is_never_followed() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret"), "secret").unwrap();
+    for (name, target) in [(&b"file"[..], outside.path().join("secret")), (b"folder", outside.path().into())]
+    {
+        let entry = tree.entry(&root, name, crypto).unwrap();
+        std::os::unix::fs::symlink(target, world.folder.path().join(&entry.stored)).unwrap();
+        assert_eq!(errno(&tree.open_file(&root, &entry, OFlags::RDONLY).unwrap_err()), 40);
+        assert!(tree.folder(&root, &entry, crypto).is_err());
+        assert!(matches!(tree.read_link(&root, &entry, crypto), Err(Error::Damaged(_))));
+    }
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn attributes_are_sealed_by_name_and_value() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, _) = world.tree();
+    let (extras, crypto) = (tree.extras(), &mut world.crypto);
+    for name in [&b"user.comment"[..], b"trusted.overlay.opaque", b"security.capability", b"user.\xff \n"] {
+        let stored = extras.attribute(name, crypto).unwrap();
+        assert!(stored.len() <= 255 && stored.windows(9).any(|part| part == b"wattlock."));
+        assert_eq!(extras.attribute(name, crypto).unwrap(), stored, "found again");
+        assert_eq!(extras.attribute_name(&stored, crypto).unwrap().unwrap(), name);
+        for value in [&b""[..], b"v", &[7; 5000]] {
+            let (one, two) = (
+                extras.seal_value(name, value, crypto).unwrap(),
+                extras.seal_value(name, value, crypto).unwrap(),
+            );
+            assert_ne!(one, two, "equal values do not look equal");
+            assert_eq!(names::value_len(one.len()), value.len());
+            assert_eq!(extras.open_value(name, &one, crypto).unwrap(), value);
+            assert!(matches!(extras.open_value(b"user.other", &one, crypto), Err(Error::Damaged(_))));
+            for at in [0, 16, one.len() - 1] {
+                let mut bad = one.clone();
+                bad[at] ^= 1;
+                assert!(matches!(extras.open_value(name, &bad, crypto), Err(Error::Damaged(_))));
+            }
+        }
+        let last = stored.len() - 5;
+        let mut bad = stored;
+        bad[last] = if bad[last] == b'A' { b'B' } else { b'A' };
+        assert!(extras.attribute_name(&bad, crypto).is_err());
+    }
+    for acl in [&b"system.posix_acl_access"[..], b"system.posix_acl_default"] {
+        assert_eq!(extras.attribute(acl, crypto).unwrap(), acl);
+        assert_eq!(extras.open_value(acl, b"\x02\0\0\0", crypto).unwrap(), b"\x02\0\0\0");
+    }
+    assert_eq!(extras.attribute_name(b"user.foreign", crypto).unwrap(), None);
+    assert_eq!(errno(&extras.attribute(b"system.other", crypto).unwrap_err()), 95);
+    let user = |len: usize| [&b"user."[..], &vec![b'n'; len]].concat();
+    assert!(extras.attribute(&user(164), crypto).is_ok());
+    assert_eq!(errno(&extras.attribute(&user(165), crypto).unwrap_err()), 34);
+}
+
+#[test]
+fn a_copy_that_another_program_made_is_shown_beside_the_entry_and_opens() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let crypto = &mut world.crypto;
+    make(&tree, &root, b"letter.txt", crypto);
+    let stored = tree.entry(&root, b"letter.txt", crypto).unwrap().stored.into_string().unwrap();
+    let path = |name: &str| world.folder.path().join(name);
+    let copies = [".sync-conflict-20261123", " (conflicted copy)", "~"];
+    for copy in copies {
+        fs::write(path(&format!("{stored}{copy}")), copy).unwrap();
+    }
+    let listed = list(&tree, &root, crypto);
+    assert_eq!(listed.len(), 4);
+    for copy in copies {
+        let name = format!("letter.txt{copy}");
+        assert!(listed.contains(name.as_bytes()), "{name}");
+        let entry = tree.entry(&root, name.as_bytes(), crypto).unwrap();
+        let file = tree.open_file(&root, &entry, OFlags::RDONLY).unwrap();
+        assert_eq!(std::io::read_to_string(file).unwrap(), copy);
+        let to = tree.entry(&root, format!("mine{copy}").as_bytes(), crypto).unwrap();
+        tree.rename((&root, &entry), (&root, &to), RenameFlags::empty()).unwrap();
+        let again = tree.entry(&root, name.as_bytes(), crypto).unwrap();
+        assert_ne!(again, entry, "its name is free");
+    }
+    assert_eq!(list(&tree, &root, crypto).len(), 4);
+}
+
+#[test]
+fn records_are_sealed_under_a_new_key_while_the_tree_is_open() {
+    let mut world = World::new(NameMode::PerFolder);
+    let (tree, root) = world.tree();
+    let entry = tree.entry(&root, b"folder", &mut world.crypto).unwrap();
+    tree.make_folder(&root, &entry, ALL, &mut world.crypto).unwrap();
+    let inner = tree.folder(&root, &entry, &mut world.crypto).unwrap();
+    make(&tree, &inner, b"file", &mut world.crypto);
+    fs::write(world.folder.path().join("stranger"), "no header").unwrap();
+
+    world.volume.add_generation().unwrap();
+    tree.rekey(&world.volume, &mut world.crypto).unwrap();
+    let mut headers = 0;
+    let mut reseal = |_: &fs::File, named: bool, _: &mut Dispatcher| {
+        headers += u32::from(named);
+        Ok(named)
+    };
+    let never = || false;
+    let (_, again) = Tree::open(world.folder.path(), &world.volume, &mut world.crypto).unwrap();
+    let done = rotate_with(&tree, again, &mut reseal, &never, &mut world.crypto).unwrap();
+    assert_eq!(
+        (done.sealed, done.skipped, done.failed.len()),
+        (3, 1, 0),
+        "two records, a file, a stranger's"
+    );
+    assert_eq!(headers, 1);
+
+    world.volume.keys.remove(0);
+    tree.rekey(&world.volume, &mut world.crypto).unwrap();
+    let inner = tree.folder(&root, &entry, &mut world.crypto).unwrap();
+    assert_eq!(list(&tree, &inner, &mut world.crypto), set([b"file"]));
+    let (tree, root) = world.tree();
+    assert_eq!(tree.list(&root, &mut world.crypto).unwrap().0.len(), 1);
+}

@@ -1,0 +1,16 @@
+//! All tests of this crate through what it exports, in one program: linking takes longer than they do.
+
+mod aca_sds;
+mod closed_forms;
+mod eeca;
+mod eep;
+mod gpu;
+mod lecpaes;
+mod page;
+#[cfg(feature = "program")]
+mod program;
+mod qweb;
+mod runtime;
+mod split;
+mod sweep;
+mod velocity;
