@@ -37,5 +37,9 @@ fn the_page_has_the_summaries_that_are_printed() {
             missing.push(format!("wattlock lab {paper}\n\n{table}\n"));
         }
     }
-    assert!(missing.is_empty(), "docs/research/tables/lab.md differs from what is printed:\n\n{}", missing.join("\n"));
+    assert!(
+        missing.is_empty(),
+        "docs/research/tables/lab.md differs from what is printed:\n\n{}",
+        missing.join("\n")
+    );
 }
