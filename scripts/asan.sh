@@ -38,7 +38,7 @@ if [ ! -e "$place/sbin/nginx" ] || [ "$source/sbin/nginx" -nt "$place/sbin/nginx
 fi
 OUT=$place nginx/build.sh "$source/src" "$place/sbin/nginx"
 
-# Workers are somebody else, who must be able to write there.
+# Workers are another user, which must be able to write there.
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
 chmod 777 "$reports"

@@ -3,7 +3,7 @@
 # and the 512-bit kernels of `instruction` are otherwise skipped. It is the instructions that are tested; no time measured
 # here means anything. Debian's Bochs boots a Debian kernel with the test binaries in its initramfs, without network, disk or
 # display. The boot takes about a minute, the default tests took about ten more, six of them `lanes_conform`, before the suite
-# had RSA's Wycheproof vectors; with those nobody has timed them here.
+# had RSA's Wycheproof vectors; with those they were not timed here.
 #
 #   scripts/avx512.sh                                     what of wattlock-cpu is quick enough (the list is below)
 #   scripts/avx512.sh -p PACKAGE --test NAME              cargo's own words choose the binaries ...
@@ -35,7 +35,7 @@ done
 if [ ${#selection[@]} = 0 ] && [ ${#binaries[@]} = 0 ]; then
     # What was seen to pass here, test by test. Left out: `software`, which is the same everywhere (--skip software
     # costs one test of instruction_chacha, too); lanes_rsa, whose hundreds of keys take longer than the rest together; and what
-    # nobody has seen to the end here.
+    # was not seen to the end here.
     selection=(-p wattlock-cpu --lib --test all)
     if [ ${#arguments[@]} = 0 ]; then
         for unseen in software lanes::nist lanes::rsa lanes::x25519 lanes_rsa:: lanes_openssl:: lanes_bulk:: compress:: \

@@ -40,7 +40,7 @@ build() {
     basename "$PWD" >"$place/version"
 }
 
-# One builds, whoever else comes waits.
+# One builds, others wait.
 exec 9>"$place.lock"
 flock 9
 if ! [ -e "$place/built" ]; then

@@ -48,7 +48,7 @@ if [ "${1:-}" = inside ]; then
     for stream in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${stream%:*}" "$root/dev/${stream#*:}"; done
     variables=(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:$rust/bin" HOME=$home LANG=C.UTF-8)
     for name in "${reach[@]}"; do [ -z "${!name:-}" ] || variables+=("$name=${!name}"); done
-    # This shell stays the first process: it takes the exit statuses that nobody else asks for.
+    # This shell stays the first process: it takes the exit statuses that no other process asks for.
     chroot "$root" /usr/bin/env -i "${variables[@]}" \
         /bin/sh -c "cd $clone && exec \"\$@\"" sh "$@" </dev/null && status=0 || status=$?
     exit "$status"

@@ -43,7 +43,7 @@ run_java() {
     java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$jars/*" "$@"
 }
 
-# An authority, what it gives a broker and a client, and another authority that nobody knows.
+# An authority, what it gives a broker and a client, and another authority that neither knows.
 certificates() {
     local name
     mkdir -p "$1"

@@ -59,7 +59,7 @@ build() {
     chmod +x "$place/bin/cc"
 }
 
-# One builds, whoever else comes waits.
+# One builds, others wait.
 exec 9>"$place.lock"
 flock 9
 # Paths are built in, so a copy of the folder is no build.

@@ -3,7 +3,7 @@
 #
 #   scripts/quiet.sh WORDS COMMAND...
 #
-# On a terminal the line moves; elsewhere it is repeated every half a minute. What the command said is in
+# On a terminal the line moves; otherwise it is repeated every half a minute. What the command said is in
 # target/quiet.log (CARGO_TARGET_DIR), and if it fails, its end is shown. The exit status is the command's.
 set -euo pipefail
 words=$1

@@ -14,7 +14,7 @@
 # scripts/sanitize.supp; reasons are obligatory. KEEP=FOLDER keeps the reports.
 #
 # What is instrumented: all Rust code of the program or library that is tested, its dependencies included. Not the standard
-# library, and not the C of AWS-LC, zstd and ISA-L. The provider is a library in somebody else's program: that program gets the
+# library, and not the C of AWS-LC, zstd and ISA-L. The provider is a library in another program: that program gets the
 # C compiler's runtime, which speaks the same protocol (words in front of `openssl`, `nginx` and so on below).
 #
 # Needs no other toolchain: RUSTC_BOOTSTRAP=1 lets the stable compiler take -Z flags. Builds into target/sanitize.

@@ -343,7 +343,7 @@ def case_slow_clients():
         for _ in range(30):
             connection = Connection(nginx.plain, 65536)
             waiting.append((connection, connection.ask("/l6/big.html")[1]))
-        # The memory allows for six; the others are gzip's own, and whoever comes is served.
+        # The memory allows for six; the others are gzip's own, and each client is served.
         assert ungzip(Connection(nginx.plain).get("/l1/big.html")[2]) == big
         for connection, headers in waiting[::2]:
             connection.close()

@@ -35,7 +35,7 @@ CLIENT = ssl.create_default_context()
 CLIENT.check_hostname = False
 CLIENT.verify_mode = ssl.CERT_NONE
 
-# A card that takes 20 ms: whoever waits for it can be interrupted.
+# A card that takes 20 ms: a handshake that waits for it can be interrupted.
 SLOW_CARD = """name slow-card
 window 256 requests 4194304 bytes
 pool public-key 64 servers
@@ -503,7 +503,7 @@ def case_client_goes_away_with_its_request_in_flight():
         for turn in range(ARGS.count or 6):
             socks = []
             for at in range(30):
-                # The client goes, or nginx loses patience: either way a job waits for an answer nobody wants.
+                # The client goes, or nginx loses patience: either way a job waits for an answer in vain.
                 sock = socket.create_connection(("127.0.0.1", nginx.port if at % 2 else impatient))
                 sock.sendall(hello()[0])
                 socks.append(sock)
@@ -946,7 +946,7 @@ def case_early_data_is_answered_while_handshakes_pause():
             assert "early () x" in told, told
             before = asking.paused()
             told = client(held_back, "", "-sess_in", ticket, "-early_data", early)
-            # The variable is 1 while the handshake is not over: what was asked may be somebody's replay.
+            # The variable is 1 while the handshake is not over: what was asked may be a replay.
             assert "Early data was accepted" in told and "early (1) x" in told, told
             assert asking.paused() > before, "no pause"
         nginx.settled()
@@ -1257,7 +1257,7 @@ def protocols(block, talk):
             side_by_side(talk)
             nginx.settled()
             status = nginx.status()
-            # Only these clients came side by side: one that comes alone has nobody to pause for.
+            # Only these clients came side by side: one that comes alone has no batch-mate to pause for.
             assert (status["paused"] > 0) == (upstream == "on"), (upstream, status)
 
 

@@ -116,7 +116,7 @@ class Files:
         if sealed.exists():
             self.desk.good("open", "-f", "-i", self.desk.key, "-o", opened, sealed)
             self.desk.compare("a file that was there after a kill", content, opened.read_bytes())
-        # What a killed process leaves has a name of its own, and is nobody's result.
+        # What a killed process leaves has a name of its own, and is no result.
         for left in self.folder.glob(".*"):
             left.unlink()
 

@@ -197,7 +197,7 @@ impl Record {
     }
 }
 
-/// The command line as somebody else would type it: the program by its name, without where the record goes.
+/// The command line as another user would type it: the program by its name, without where the record goes.
 fn command(arguments: impl Iterator<Item = String>) -> String {
     let mut words = vec!["wattlock".to_owned()];
     let mut rest = arguments.skip(1);

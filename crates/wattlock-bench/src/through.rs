@@ -1,4 +1,4 @@
-//! What the runtime leaves of the lanes' speed, and what it costs a request that has no company.
+//! What the runtime leaves of the lanes' speed, and what it costs a request without batch-mates.
 
 use std::mem;
 

@@ -76,7 +76,7 @@ pub fn reading_settings(config: &Config) -> ClientConfig {
     unless_set(&mut settings, "fetch.max.bytes", (config.window / 4).clamp(1 << 20, 48 << 20));
     unless_set(&mut settings, "fetch.queue.backoff.ms", 20);
     // Brokers give a static member that comes back what it had, without a rebalance. Partitions that a cooperative
-    // rebalance was taking from it would then belong to nobody, for good.
+    // rebalance was taking from it would then have no owner, for good.
     let strategy = settings.get("partition.assignment.strategy").unwrap_or_default();
     if let Some(name) = config.instance.as_ref().filter(|_| !strategy.contains("cooperative")) {
         unless_set(&mut settings, "group.instance.id", name);
@@ -465,8 +465,8 @@ impl<'m> Round<'_, 'm> {
                 .map_err(|error| End::Anew(error.to_string()))?;
             outcome.push((*part, done));
         }
-        // What was sealed under a key that was shredded meanwhile, nobody could open: it is sealed again under another.
-        // A record that was read after the shredding can so never be under the old one.
+        // What was sealed under a key that was shredded meanwhile, no reader could open: it is sealed again under
+        // another. A record that was read after the shredding can so never be under the old one.
         match work.stale() {
             Ok(false) => {}
             Ok(true) => return Err(End::Abort(STALE.into())),

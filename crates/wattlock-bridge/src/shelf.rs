@@ -2,7 +2,7 @@
 //!
 //! An entry was acknowledged by all replicas in sync when [`Shelf::put`] returns. Readers hold the whole topic, which is
 //! bounded, and read on when they miss a key; a sealer reads on before each commit. A topic that is gone is not made
-//! again while the bridge runs: whoever deleted it, deleted keys.
+//! again while the bridge runs: its deletion is a deletion of keys.
 
 use std::collections::HashMap;
 use std::io;

@@ -205,7 +205,7 @@ impl Status {
         let status = self.clone();
         std::thread::Builder::new().name("status".into()).spawn(move || {
             loop {
-                // A client that disconnects harms nobody.
+                // A client that disconnects harms no other.
                 let answered = match &door.listener {
                     Listener::Tcp(listener) => {
                         listener.accept().map(|(stream, _)| drop(status.tcp(stream, door.public)))

@@ -53,7 +53,7 @@ pub fn new_passphrase() -> Result<SecretString, Error> {
 /// Asks whether a file is to be changed, unless `yes` says so already.
 ///
 /// # Errors
-/// There is nobody to ask.
+/// There is no user to ask.
 pub fn agreed(yes: bool) -> anyhow::Result<bool> {
     if yes {
         return Ok(true);

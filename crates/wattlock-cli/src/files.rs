@@ -509,7 +509,7 @@ fn one(
     result
 }
 
-/// A progress bar on a terminal, for files that take long enough to wonder; nothing elsewhere.
+/// A progress bar on a terminal, for files that take long enough to wonder; nothing without a terminal.
 fn bar(common: &Common, input: &Path, to_stdout: bool) -> ProgressBar {
     let len = std::fs::metadata(input).ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len());
     let to_terminal = to_stdout && std::io::stdout().is_terminal();

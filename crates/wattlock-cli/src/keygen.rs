@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
     after_help = "Examples:\n  wattlock keygen -o key.txt        prints the recipient, age1..., for `wattlock seal -r`\n  wattlock keygen | wattlock seal -p -o key.txt.sealed        a key file behind a passphrase"
 )]
 pub struct Command {
-    /// Where the identity goes, readable by nobody else; without it, standard output
+    /// Where the identity goes, readable by no other user; without it, standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Replace FILE if it exists; what only the old identity opens is lost then

@@ -412,7 +412,7 @@ fn statistics_count_the_content_and_not_the_key() {
     assert!(said.contains("aes-256-gcm-seal on instruction: 1 request, 6 B\n"), "{said}");
 }
 
-/// A pipe that nobody reads.
+/// A pipe without a reader.
 fn abandoned() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

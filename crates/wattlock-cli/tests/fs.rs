@@ -493,7 +493,7 @@ fn only_an_openers_own_identity_locked_by_one_passphrase_opens_a_volume() {
                 None => fs::remove_file(keys.join("passphrase")).unwrap(),
             }
         }
-        // Beside the right one it keeps nobody out, and is never started.
+        // Beside the right one it keeps no user out, and is never started.
         let beside = desk.at("vol/wattlock.keys/aaa");
         fs::write(&beside, &bytes).unwrap();
         good(&by_phrase(&["fs", "ls", "--passphrase-file", "one", "vol"]));

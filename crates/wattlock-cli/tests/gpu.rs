@@ -254,7 +254,7 @@ fn bench_stream_does_gp_and_lecpaes_on_the_gpu_of_this_machine() {
         assert_eq!((&detail["messages"], &detail["messages_by_gpu"]), (&40.into(), &40.into()), "{row}");
         assert!(detail["device"].as_str().unwrap().contains("stand-in, not hardware"), "{row}");
     }
-    // The fill named clocks, and nobody set them: there is no NVML here.
+    // The fill named clocks, and no program set them: there is no NVML here.
     assert!(rows[1]["detail"]["clock_changes_named"].as_u64() > Some(0), "{}", rows[1]);
     for emulated in [&["gp,cp"][..], &["gp", "--machine", "k20m"]] {
         let rows = bench(emulated);

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 /// Debian's file in short: everything that matters is a comment.
 const DISTRIBUTION: &str = "HOME = .\nopenssl_conf = openssl_init\nconfig_diagnostics = 1\noid_section = new_oids\n\n[ new_oids ]\ntsa_policy1 = 1.2.3.4.1\n\n[openssl_init]\n# providers = provider_sect\n\n# [default_sect]\n# activate = 1\n\n[ ca ]\ndefault_ca = CA_default\t\t# The default ca section\n";
 
-/// The module beside the program under test; built if nobody did.
+/// The module beside the program under test; built if it is not there.
 fn module() -> &'static Path {
     static MODULE: OnceLock<PathBuf> = OnceLock::new();
     MODULE.get_or_init(|| {
@@ -293,7 +293,7 @@ fn somebody_without_the_right_to_read_or_write_is_told() {
     let copy = desk.0.path().join("wattlock");
     fs::copy(env!("CARGO_BIN_EXE_wattlock"), &copy).unwrap();
     let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    // Root may do everything, so root's part is played by somebody else.
+    // Root may do everything, so root's part is played by another user.
     let root = fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own)).unwrap() == 0;
     let run = || {
         let mut command = Command::new(&copy);

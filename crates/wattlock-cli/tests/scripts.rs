@@ -22,7 +22,7 @@ fn candidate(apt_cache: &str) -> Option<i32> {
     fs::write(&program, format!("#!/bin/sh\n{apt_cache}\n")).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    // As its caller is: a pipe that somebody leaves fails it.
+    // As its caller is: a pipe whose reader leaves fails it.
     let script = "set -o pipefail; exec scripts/candidate.sh nginx-dev";
     let mut command = Command::new("bash");
     command.args(["-c", script]).current_dir(repository()).env("PATH", path).status().unwrap().code()

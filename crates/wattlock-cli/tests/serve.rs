@@ -580,7 +580,7 @@ fn a_server_is_installed_and_its_own_service_stays_off() {
     assert!(at("apt-get update").unwrap() < at("apt-get install").unwrap());
     assert!(calls[at("apt-get install").unwrap()].ends_with("--no-install-recommends nginx"), "{calls:?}");
     assert!(at("apt-get install").unwrap() < at("systemctl --quiet disable nginx").unwrap());
-    // A policy that stands there already is somebody else's.
+    // A policy that stands there already is another program's.
     if !policy {
         assert!(at("sudo tee /usr/sbin/policy-rc.d").unwrap() < at("apt-get install").unwrap());
         assert!(at("apt-get install").unwrap() < at("sudo rm -f /usr/sbin/policy-rc.d").unwrap());

@@ -472,7 +472,7 @@ fn probes_do_not_end_a_listening_opener() {
 #[test]
 fn a_termination_is_obeyed_while_a_connection_is_not_answered() {
     let desk = Desk::new();
-    // A queue for one, and nobody who takes from it.
+    // A queue for one, and no server that takes from it.
     let listener =
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();

@@ -7,8 +7,8 @@
 //! This crate refuses to choose: a policy names the step. It refuses to leave a machine changed: what was there before is
 //! on the disk before the first change, and comes back with [`Governor::restore`], when the governor is dropped, or at
 //! the next start if the process was killed ([`recover`]). It never makes a CPU's clock faster than the machine's owner
-//! set it. Of a GPU's clock nobody can tell how it was set: NVML locks and resets, and names no lock that is there. A
-//! reset therefore ends a lock of somebody else's, too.
+//! set it. Of a GPU's clock no program can tell how it was set: NVML locks and resets, and names no lock that is there.
+//! A reset therefore ends a lock of another program's, too.
 #![forbid(unsafe_code)]
 
 mod cpufreq;
@@ -100,7 +100,7 @@ pub trait Governor: Send {
     fn changes(&self) -> u64;
 }
 
-/// A clock in name only: what an emulated machine needs, whose time is stretched by whoever asks for the step.
+/// A clock in name only: what an emulated machine needs, whose time is stretched by the program that asks for the step.
 #[derive(Debug, Clone)]
 pub struct Named {
     steps: usize,

@@ -9,7 +9,7 @@
 //!
 //! START is the process's start time (field 22 of proc(5)'s `stat`), so that another process with the same number is
 //! not taken for it. A record is believed only as far as it names limit files of the tree, clocks of the hardware's
-//! range, and GPUs: whoever can write it can do no more than set the former to the latter and end locks.
+//! range, and GPUs: a user that can write it can do no more than set the former to the latter and end locks.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};

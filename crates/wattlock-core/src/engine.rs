@@ -167,7 +167,7 @@ pub trait Engine: Send + Sync {
         Err(Error::Unsupported)
     }
 
-    /// Checks somebody else's result for a request, independently: recomputes it where the kind is deterministic,
+    /// Checks another engine's result for a request, independently: recomputes it where the kind is deterministic,
     /// verifies the signature, recomputes the public key, or inflates. `len` is the claimed output length.
     ///
     /// # Errors
@@ -195,9 +195,9 @@ pub struct Window {
 /// What a request cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
-    /// From submission to completion, in nanoseconds, time held included; 0 where nobody measured.
+    /// From submission to completion, in nanoseconds, time held included; 0 if it was not measured.
     pub latency_ns: u64,
-    /// Of that, the time it was held for company.
+    /// Of that, the time it was held for batch-mates.
     pub held_ns: u64,
     /// Requests that shared the doorbell with it, itself included.
     pub batch: u16,

@@ -6,7 +6,7 @@
 //!
 //! Two forms of the same request exist because two ways of doing work exist. [`Request`] borrows: an engine that
 //! finishes inside the call works on the caller's buffers and allocates nothing. [`OwnedRequest`] travels: from
-//! [`Instance::submit`] until its [`Completion`] the instance owns it, so "nobody else may touch its buffers" is a
+//! [`Instance::submit`] until its [`Completion`] the instance owns it, so "no other code may touch its buffers" is a
 //! move, not a promise.
 #![forbid(unsafe_code)]
 

@@ -56,7 +56,7 @@ impl Default for Options {
 pub enum Data<'a> {
     /// Output replaces input, byte for byte; only for kinds whose output is as long as their input.
     InPlace(&'a mut [u8]),
-    /// Output goes elsewhere; `to` must be at least as long as the output.
+    /// Output goes to another place; `to` must be at least as long as the output.
     Apart {
         /// Input.
         from: &'a [u8],

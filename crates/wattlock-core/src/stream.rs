@@ -2,7 +2,7 @@
 //!
 //! A [`Request`](crate::Request) holds a whole message. Some doors never see one: theirs is an interface where a key
 //! is set once and then, message after message, nonce, associated data and data arrive in pieces of any length, and
-//! nobody says how much is still to come. A [`Stream`] is what such a door asks an engine for. It is always inline:
+//! no caller says how much is still to come. A [`Stream`] is what such a door asks an engine for. It is always inline:
 //! every call is done when it returns. There is no queue, no choice and no fallback in the midst of a message.
 //!
 //! [`Progress`] holds the rules of the calls' order and of the lengths, once for all engines.

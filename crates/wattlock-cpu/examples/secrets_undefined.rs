@@ -60,8 +60,8 @@ fn main() -> ExitCode {
     if faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Asks valgrind; 0 where nobody listens. The rotations leave the register as it was, and the exchange does nothing: valgrind
-/// knows the sequence (valgrind.h, AMD64).
+/// Asks valgrind; 0 without valgrind. The rotations leave the register as it was, and the exchange does nothing:
+/// valgrind knows the sequence (valgrind.h, AMD64).
 fn ask(what: usize, with: [usize; 5]) -> usize {
     let words = [what, with[0], with[1], with[2], with[3], with[4]];
     let mut answer = 0usize;

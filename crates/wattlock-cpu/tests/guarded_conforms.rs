@@ -62,7 +62,7 @@ impl DerefMut for Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the map that `new` made, used by nobody any more.
+        // SAFETY: the map that `new` made, no longer in use.
         unsafe { libc::munmap(self.map.cast(), self.room + 2 * PAGE) };
     }
 }

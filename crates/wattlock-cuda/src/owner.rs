@@ -95,7 +95,7 @@ impl State {
     }
 }
 
-/// However the thread ends, nobody must wait for it.
+/// However the thread ends, no caller may wait for it.
 struct LastWill(Arc<State>);
 
 impl Drop for LastWill {
@@ -339,7 +339,7 @@ impl Owner {
         }
         let layout = Layout::new(kind, nonce_len, &parts);
         let Some(key_len) = self.fill(slot, &layout, &loads) else {
-            // All were withdrawn since they were gathered: there is no key, and nobody who asks.
+            // All were withdrawn since they were gathered: there is no key, and no caller that asks.
             self.came_back(slot, &layout, &loads);
             return Ok(());
         };
@@ -425,7 +425,7 @@ impl Owner {
         for load in loads {
             let Some(work) = self.works.get(&load.work) else { continue };
             let request = work.task.cell.locked();
-            // Withdrawn since it was gathered: its place stays zero, and nobody asks for the result.
+            // Withdrawn since it was gathered: its place stays zero, and its result is not asked for.
             let Some(request) = request.as_ref() else {
                 index += load.count;
                 continue;

@@ -2,9 +2,9 @@
 //! the driver says; nothing is decided here.
 //!
 //! A handle or an address is a plain number to the rest of the crate: it means nothing without this file. What the driver
-//! reads or writes after a call has returned is the memory of a [`Lane`]. A lane lends its bytes to nobody between the
-//! first copy and an event behind the last one that has come; it panics instead. [`Pinned`] memory has no stream of its own:
-//! `direct` touches it only behind an event that it has awaited.
+//! reads or writes after a call has returned is the memory of a [`Lane`]. A lane lends its bytes to no caller between
+//! the first copy and an event behind the last one that has come; it panics instead. [`Pinned`] memory has no stream of
+//! its own: `direct` touches it only behind an event that it has awaited.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -380,7 +380,7 @@ impl Driver {
     ) -> Result<(), Failure> {
         assert!(from.checked_add(bytes).is_some_and(|end| end <= lane.len));
         lane.usage = Usage::Streams;
-        // SAFETY: within the lane's memory, by the assertion, which nobody touches or frees before its event has come.
+        // SAFETY: within the lane's memory, by the assertion, which is not touched or freed before its event has come.
         done(unsafe { (self.copy_in)(to, lane.at.add(from).cast(), bytes, lane.stream.0) })
     }
 
@@ -614,7 +614,7 @@ impl Lane {
         unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
     }
 
-    /// Overwrites the memory, whoever may still be using it: a copy that is under way could at worst write some of it
+    /// Overwrites the memory, even if it is still in use: a copy that is under way could at worst write some of it
     /// again.
     fn scrub(&mut self) {
         for at in 0..self.len {

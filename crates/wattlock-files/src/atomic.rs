@@ -1,9 +1,9 @@
 //! A file that gets its name when it is whole and on the disk; several of them together, at the price of one.
 //!
 //! Until then it has no name at all where the file system can do that (`O_TMPFILE`), so that nothing is left whatever ends
-//! the program. Elsewhere it has a hidden name, and a lock that ends with its program: a later run removes what nobody
-//! locks. It is readable by its owner only. Without `force` nothing is ever replaced, and there is no moment between
-//! looking and naming in which another process could put something there.
+//! the program. On other file systems it has a hidden name, and a lock that ends with its program: a later run removes
+//! what no program locks. It is readable by its owner only. Without `force` nothing is ever replaced, and there is no
+//! moment between looking and naming in which another process could put something there.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};

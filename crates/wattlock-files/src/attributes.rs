@@ -58,8 +58,8 @@ impl Attributes {
         Attributes { times: [self.times[0], Some(time)], ..self }
     }
 
-    /// Gives them to a file that nobody else can open yet. Group before mode before owner: whoever gives a file away may
-    /// set neither afterwards.
+    /// Gives them to a file that no other program can open yet. Group before mode before owner: a program that gives a
+    /// file away may set neither afterwards.
     ///
     /// # Errors
     /// [`Error::Io`] if the mode cannot be set. What an ordinary user may not keep is left out.

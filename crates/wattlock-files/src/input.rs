@@ -89,7 +89,7 @@ impl<'a> Source<'a> {
             () => Err(Error::NotRegular(path.to_owned())),
         };
         refuse(std::fs::metadata(path).map_err(failed)?.file_type())?;
-        // Opened at once: waiting for somebody who writes to a pipe must not be deaf to the cancel flag, which [`wait`] is
+        // Opened at once: waiting for a pipe's writer must not be deaf to the cancel flag, which [`wait`] is
         // not. And what was a file a moment ago may be a pipe now.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(open(path, flags, Mode::empty()).map_err(|error| failed(error.into()))?);

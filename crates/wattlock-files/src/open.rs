@@ -77,7 +77,7 @@ impl Opener {
             (_, Some(_)) => return Err(Error::BadArmor("its content is not what its first line says")),
             _ => return Err(why_unknown(input.peek(GUESS_LEN)?)),
         };
-        // A missing or wrong key is told first; but nobody types a passphrase for an output that is in the way.
+        // A missing or wrong key is told first; but no passphrase is asked for for an output that is in the way.
         if input.peek(PASSPHRASE_WITHIN)?.windows(PASSPHRASE.len()).any(|window| window == PASSPHRASE) {
             output.refuse_early()?;
         }

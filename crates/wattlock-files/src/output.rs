@@ -25,7 +25,7 @@ use crate::input::{PIPE_BYTES, wait};
 /// Most parts that one system call takes (`IOV_MAX`).
 const PARTS_MAX: usize = 1024;
 
-/// How often to look whether somebody has begun to read a pipe.
+/// How often to look whether a pipe has a reader.
 const NO_READER_POLL: Duration = Duration::from_millis(20);
 
 /// The output of sealing or opening.

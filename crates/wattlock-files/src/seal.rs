@@ -50,7 +50,7 @@ impl Sealer {
     }
 
     /// Compresses the input first, in the same pass: what is sealed is a gzip file, and the format is no other. Its length
-    /// tells something of the content to those who see the sealed file.
+    /// tells something of the content to a reader of the sealed file.
     #[must_use]
     pub fn gzip(self, gzip: Option<Gzip>) -> Sealer {
         Sealer { gzip, ..self }

@@ -12,7 +12,7 @@ use rustix::path::Arg;
 
 use crate::Error;
 
-/// Of what nobody else needs to read.
+/// Of what no other user needs to read.
 pub(crate) const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 /// Of what everybody may read that may enter the folder: it is sealed, and nothing opens without it.
 pub(crate) const SHARED: Mode = Mode::from_raw_mode(0o644);
@@ -32,7 +32,7 @@ pub(crate) fn open(
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     loop {
         match rustix::fs::openat2(folder.as_fd(), name, flags, mode, resolve) {
-            // A rename elsewhere in the system while the kernel looked; names here have one component.
+            // Another program's rename while the kernel looked; names here have one component.
             Err(Errno::AGAIN | Errno::INTR) => {}
             // Kernels before 5.6: a single name that is not followed stays below the folder all the same.
             Err(Errno::NOSYS) => return rustix::fs::openat(folder.as_fd(), name, flags, mode),

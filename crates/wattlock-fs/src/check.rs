@@ -393,8 +393,8 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
     }
 
     /// The chunk behind a damaged one that may be anything else: all that lie in one hole of the backing file have no bytes
-    /// either, and what says that a chunk is a hole of the content stands at that hole's first chunk. A hole costs whoever
-    /// made it nothing, so it must cost nothing to check.
+    /// either, and what says that a chunk is a hole of the content stands at that hole's first chunk. A hole costs a
+    /// program that made it nothing, so it must cost nothing to check.
     fn next_stored(&self, content: &Content<S>, index: u64) -> u64 {
         let Ok(geometry) = Geometry::new(self.chunk) else { return index + 1 };
         let begin = geometry.slot_at(index);

@@ -270,15 +270,15 @@ impl<S: Store> Contents<S> {
         read_lock(&self.shared.unclean).is_empty() || lock(&self.shared.sound).contains(&inode)
     }
 
-    /// Whether files may be torn that nobody has opened since an unclean end.
+    /// Whether files may be torn that were not opened since an unclean end.
     pub fn may_be_torn(&self) -> bool {
         !read_lock(&self.shared.unclean).is_empty()
     }
 
     /// Opens every file once and so mends what is torn, after which there is nothing more to look for. `stop` is asked
     /// after each; says whether every file was seen. What was not is looked for by the next start, and
-    /// [`Contents::take_lines`] says why. `alone` says that nobody gives files and folders other names but through
-    /// [`Contents::while_moving`]; else the next start looks again. Blocks nobody for longer than one file takes.
+    /// [`Contents::take_lines`] says why. `alone` says that no program gives files and folders other names but through
+    /// [`Contents::while_moving`]; else the next start looks again. Blocks no caller for longer than one file takes.
     ///
     /// # Errors
     /// [`Error::Engine`]. What is damaged is left as it is.
@@ -470,7 +470,7 @@ impl<S: Store> Shared<S> {
             sound.insert(place.inode);
         }
         shared.remember(place.inode, || {
-            // In here nobody else opens or closes it: what an earlier opener wrote counts.
+            // In here no other thread opens or closes it: what an earlier opener wrote counts.
             let stored = file.len().map_err(|error| Error::io("reading a file's length", error))?;
             let len = shared
                 .geometry
@@ -510,7 +510,7 @@ impl<S: Store> Shared<S> {
     }
 
     /// The range that has the next id for a new file. The first of an epoch is made durable in the journal here. `None`
-    /// where the head of the journal would have no room for one more range: ranges of files that nobody could look at
+    /// where the head of the journal would have no room for one more range: ranges of files that could not be looked at
     /// since they may have been torn are not forgotten.
     fn range(&self, files: &mut Files, crypto: &mut impl Crypto) -> Result<Option<u64>, Error> {
         if let Some(start) = files.ranges.last().copied()
@@ -703,7 +703,7 @@ impl<S: Store> Shared<S> {
             state.committed = state.len;
             state.floor = self.slots(state.len);
             (state.number, state.known, state.touched) = (None, 0, 0);
-            // `wrote` stays: a write that failed in the background is told to whoever syncs that file.
+            // `wrote` stays: a write that failed in the background is told to the next sync of that file.
             (state.reserved, state.grown, state.doubt) = (false, 0, false);
         }
         self.journal.shrink();
@@ -752,7 +752,7 @@ impl<S: Store> Shared<S> {
         Error::io("syncing the volume", error)
     }
 
-    /// Where nobody calls for checkpoints, writers do, long after they are wanted.
+    /// If no caller asks for checkpoints, writers do, long after they are wanted.
     fn relieve(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let pinned = lock(&self.pinned).len();
         if self.journal.used() > JOURNAL_MOST || pinned > PINNED_MOST || self.journal.needs_reset() {
@@ -1197,7 +1197,7 @@ impl<S: Store> Content<S> {
             let _epoch = read_lock(&self.shared.epoch);
             let mut state = self.state_mut();
             let at = state.len;
-            // A part of it is there, or somebody else's: behind that it would be another content.
+            // A part of it is there, or another file's: behind that it would be another content.
             if tried.replace(at).is_some_and(|before| before != at) {
                 return Err(Error::io("writing a file", rustix::io::Errno::NOSPC));
             }

@@ -60,7 +60,7 @@ pub fn rotate<C: Crypto>(
 /// it had to.
 pub type Reseal<'a, C> = dyn FnMut(&File, bool, &mut C) -> Result<bool, Error> + 'a;
 
-/// As [`rotate`], while the volume is in use: whoever uses it seals the headers, so that it knows of each.
+/// As [`rotate`], while the volume is in use: its user seals the headers, so that it knows of each.
 ///
 /// # Errors
 /// As [`rotate`].

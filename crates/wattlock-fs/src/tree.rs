@@ -258,7 +258,7 @@ impl Tree {
         Ok(Folder { fd, key, inode })
     }
 
-    /// Gives a folder whose record has no bytes a new one, once, whoever else finds it so at the same time.
+    /// Gives a folder whose record has no bytes a new one, once, even if other threads find it so at the same time.
     fn mended(&self, fd: OwnedFd, inode: (u64, u64), crypto: &mut impl Crypto) -> Result<Folder, Error> {
         let mut notes = locked(&self.notes);
         let there = beneath::content(&fd, record::NAME, record::LEN)?.unwrap_or_default();
@@ -437,7 +437,7 @@ impl Tree {
         locked(&self.copies).retain(|(inode, _), stored| *inode != folder.inode || *stored != entry.stored);
     }
 
-    /// Opens an existing file's backing file. A pipe in its place keeps nobody waiting; the caller looks at what it is.
+    /// Opens an existing file's backing file. A pipe in its place makes no caller wait; the caller looks at what it is.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -409,7 +409,7 @@ pub struct Access {
 /// A passphrase that is tried on the locked identities of a volume. Each takes half a second and a quarter of a GiB as it
 /// is made, and at most what the limit allows; they are tried one after the other.
 pub struct Passphrase {
-    /// Gives the passphrase when it is needed, and is asked once; `None` if there is nobody to ask.
+    /// Gives the passphrase when it is needed, and is asked once; `None` if there is no user to ask.
     pub ask: keys::AskPassphrase,
     /// Tried on the identity of this opener only.
     pub only: Option<String>,

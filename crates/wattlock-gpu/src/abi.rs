@@ -101,7 +101,7 @@ fn bytes_mut<'a>(at: *mut c_void, len: u64, name: &str) -> Result<&'a mut [u8], 
     match (at.is_null(), usize::try_from(len)) {
         (_, Ok(0)) => Ok(&mut []),
         (true, _) => Err(null(name)),
-        // SAFETY: so many bytes, which nobody else uses, by the header's contract.
+        // SAFETY: so many bytes, which no other code uses, by the header's contract.
         (false, Ok(len)) => Ok(unsafe { std::slice::from_raw_parts_mut(at.cast(), len) }),
         (false, Err(_)) => Err(Failure::Refused(format!("{name} is too large"))),
     }

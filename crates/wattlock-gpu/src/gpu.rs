@@ -20,7 +20,7 @@ pub struct Gpu {
     pub(crate) direct: Arc<Direct>,
     /// Kinds that have given known answers, and those that gave wrong ones.
     known: Mutex<(KindSet, KindSet)>,
-    /// A result was wrong: what can be done elsewhere is.
+    /// A result was wrong: what the CPU can do, it does.
     doubtful: AtomicBool,
 }
 

@@ -118,7 +118,7 @@ pub fn seeds(more: u64) -> Vec<u64> {
     [2024, 4, 7].into_iter().chain((0..7 + more).map(|n| 1000 + n)).collect()
 }
 
-/// So many machines that nobody thought of, from one seed: any service times, servers, widths and sizes.
+/// So many random machines, from one seed: any service times, servers, widths and sizes.
 pub fn random(seed: u64, machines: u32) -> Vec<Case> {
     let mut random = Random::new(seed);
     let mut about = |low: f64, high: f64| low * (high / low).powf(random.unit());

@@ -123,7 +123,7 @@ impl Meter {
             let some = state.iter().find(failed).and_then(|(_, error)| error.as_deref());
             if let Some(why) = some {
                 let hint = match source {
-                    // Advice about rights is for those who lack them.
+                    // Advice about rights is for users without them.
                     _ if !why.contains("ermi") => "",
                     "powercap" => "; root may, or whoever is given read permission on energy_uj",
                     "perf" => "; CAP_PERFMON or kernel.perf_event_paranoid=0 allows it",

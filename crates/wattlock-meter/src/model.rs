@@ -239,7 +239,7 @@ impl Model {
         let mut partial = path.as_os_str().to_owned();
         partial.push(format!(".{}", std::process::id()));
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
-        // What is there is a former process's of the same number, or a link that somebody planted.
+        // What is there is a former process's of the same number, or a link that another user planted.
         let _ = std::fs::remove_file(&partial);
         let written = std::fs::File::create_new(&partial)
             .and_then(|mut file| file.write_all(&text))

@@ -48,7 +48,7 @@ fn about(tree: &dyn Tree, zone: &str) -> Option<About> {
     }
     let folder = format!("{PLACE}/{zone}");
     let counter = format!("{folder}/energy_uj");
-    // Without a range a fall is no wrap-around but a step that nobody can size: a lower bound.
+    // Without a range a fall is no wrap-around but a step of unknown size: a lower bound.
     let wraps_after = number(tree, &format!("{folder}/max_energy_range_uj")).ok().filter(|range| *range > 0);
     if wraps_after.is_none() && number(tree, &counter).is_err_and(|error| error.kind() == NotFound) {
         return None;

@@ -37,6 +37,6 @@ pub(crate) fn perf_event(kind: u32, config: u64, cpu: i32) -> io::Result<File> {
         libc::syscall(libc::SYS_perf_event_open, &raw const attributes, every_process, cpu, no_group, CLOEXEC)
     };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel has just made this descriptor for us and nobody else knows its number.
+    // SAFETY: the kernel has just made this descriptor for us and no other code knows its number.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }

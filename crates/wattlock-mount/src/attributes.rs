@@ -1,4 +1,4 @@
-//! Extended attributes of what a path names, never through a link that somebody planted. A path of the form
+//! Extended attributes of what a path names, never through a link that another user planted. A path of the form
 //! `/proc/self/fd/N` names what the descriptor names; any other is not followed at its end.
 
 use std::ffi::OsStr;

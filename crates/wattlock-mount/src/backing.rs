@@ -216,7 +216,8 @@ pub trait Backing: Send + Sync + 'static {
         false
     }
 
-    /// Opens every content that may be torn, until `stop` says so. `alone` says that nobody else renames in the folder.
+    /// Opens every content that may be torn, until `stop` says so. `alone` says that no other program renames in the
+    /// folder.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -303,7 +304,7 @@ pub trait Backing: Send + Sync + 'static {
     /// [`Error::Io`].
     fn checkpoint(&self, thread: &mut Self::Thread) -> Result<()>;
 
-    /// Lines about engines and policy for whoever asks for the mount's state.
+    /// Lines about engines and policy for the reader of the mount's state.
     fn engines(&self) -> Vec<String>;
 
     /// Takes a setting of the running mount, as `key=value`.

@@ -238,7 +238,7 @@ impl<B: Backing> Inner<B> {
         Moving(&self.moving, &self.moved)
     }
 
-    /// Repeats what failed because a name was elsewhere by then.
+    /// Repeats what failed because a name had moved by then.
     fn settled<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         let mut tries = 0;
         loop {
@@ -424,7 +424,7 @@ impl<B: Backing> Inner<B> {
         rustix::fs::openat(self.backing.fd(&dir.folder), stored, flags, Mode::empty()).map_err(errno)
     }
 
-    /// Does something with a path that leads to an inode and never through a link that somebody planted.
+    /// Does something with a path that leads to an inode and never through a link that another user planted.
     pub fn with_path<T>(&self, spot: &Spot<B::Folder>, work: impl FnOnce(&OsStr) -> Result<T>) -> Result<T> {
         match spot {
             Spot::Root(dir) => work(&proc_path(self.backing.fd(&dir.folder).as_raw_fd(), Some(".".as_ref()))),

@@ -17,7 +17,7 @@ impl<F> Dir<F> {
         Dir { folder, default_acl: AtomicU8::new(0) }
     }
 
-    /// Whether it has a default ACL; asks `look` only if nobody knows.
+    /// Whether it has a default ACL; asks `look` only if that is unknown.
     pub fn default_acl(&self, look: impl FnOnce() -> bool) -> bool {
         match self.default_acl.load(Ordering::Relaxed) {
             0 => {

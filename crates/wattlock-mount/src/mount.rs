@@ -283,7 +283,7 @@ struct Keeper<B: Backing> {
 
 impl<B: Backing> Keeper<B> {
     fn run(self, ready: impl FnOnce()) {
-        // Asking the mounted folder itself would be a request, and until it is answered nobody could unmount.
+        // Asking the mounted folder itself would be a request, and until it is answered an unmount would fail.
         let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
         if let Some(device) = device_at(&table, &self.mountpoint) {
             // Only root may; without it the kernel reads 128 KiB ahead.

@@ -90,7 +90,7 @@ impl<B: Backing> Inner<B> {
             let stat = self.stat_in(&dir, &entry.stored).map_err(errno)?;
             let number = self.table.number(inode(&stat));
             let links = stat.st_nlink;
-            // A removed folder may still be somebody's working folder.
+            // A removed folder may still be a program's working folder.
             let held = match folder || self.table.needs_holding(number, links) {
                 true => Some(Arc::new(self.name_only(&dir, &entry.stored)?)),
                 false => None,
@@ -396,7 +396,7 @@ impl<B: Backing> Inner<B> {
         })
     }
 
-    /// Whether root may use an inode: all but execute what nobody may.
+    /// Whether root may use an inode: all but execute what no user may.
     fn access(&self, number: u64, execute: bool) -> Result<()> {
         let (_, stat) = self.on_thread(|thread, _| self.spot(number, thread))?;
         match execute && type_of(&stat) != FileType::Directory && stat.st_mode & EXECUTES == 0 {

@@ -255,8 +255,8 @@ impl<C> Table<C> {
         self.sweep(number);
     }
 
-    /// Whether something must name the inode after its name `(parent, stored)` is gone: it is open, or has other names
-    /// that nobody knows.
+    /// Whether something must name the inode after its name `(parent, stored)` is gone: it is open, or has other names,
+    /// which are not known.
     pub fn needs_holding(&self, number: u64, links: u64) -> bool {
         let shard = self.shard(number);
         shard.get(&number).is_some_and(|node| {
@@ -368,7 +368,7 @@ impl<C> Table<C> {
         }
     }
 
-    /// Drops an inode that nobody knows any more, and then perhaps its folder.
+    /// Drops an inode that is no longer known, and then perhaps its folder.
     fn sweep(&self, number: u64) {
         let gone = {
             let mut shard = self.shard(number);

@@ -294,7 +294,7 @@ pub(crate) struct Candidate {
     waited: bool,
     /// Mean nanoseconds of the requests submitted lately, alone.
     mean_ns: f32,
-    /// What a pass of so many takes by calibration, in passes of one; 1 where nobody measured.
+    /// What a pass of so many takes by calibration, in passes of one; 1 if it was not measured.
     passes: [f32; 1 + BATCH_MOST],
     /// What a pass more than half full takes beyond that: CPU lanes may do a thin batch in half the time.
     full: [Pass; 1 + BATCH_MOST],
@@ -432,13 +432,13 @@ impl Candidate {
         self.cells[bucket(bytes)].nj.calibrated(bytes)
     }
 
-    /// Whether nobody calibrated it, and it was observed a few times only.
+    /// Whether it was never calibrated, and it was observed a few times only.
     pub(crate) fn is_new(&self, bytes: usize) -> bool {
         let belief = &self.cells[bucket(bytes)].ns;
         !belief.calibrated && belief.is_young()
     }
 
-    /// Requests it is believed to work on at once. Until somebody had to wait it is one more than seen, and at least
+    /// Requests it is believed to work on at once. Until a request had to wait it is one more than seen, and at least
     /// what is hoped: a depth must be tried before it can be doubted, and calibration does not say how many there are.
     #[inline]
     pub(crate) fn servers(&self) -> f32 {

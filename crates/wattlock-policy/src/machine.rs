@@ -129,13 +129,13 @@ impl Costs {
         }
     }
 
-    /// Nanoseconds one request of that size takes alone on that engine; `None` if nobody measured.
+    /// Nanoseconds one request of that size takes alone on that engine; `None` if not measured.
     pub fn latency_ns(&self, engine: EngineId, kind: Kind, bytes: usize) -> Option<f64> {
         let curve = self.curve(engine, kind)?;
         Some(interpolate(curve.points.iter().map(|point| (point.0 as f64, point.1)), bytes as f64))
     }
 
-    /// Nanojoules of one request of that size alone on that engine; `None` if nobody metered.
+    /// Nanojoules of one request of that size alone on that engine; `None` if not metered.
     pub fn energy_nj(&self, engine: EngineId, kind: Kind, bytes: usize) -> Option<f64> {
         let curve = self.curve(engine, kind)?;
         if curve.points.iter().any(|point| point.2.is_none()) {
@@ -155,7 +155,7 @@ impl Costs {
         }
     }
 
-    /// Nanoseconds of the submitting thread for one request through that engine's queue; `None` if nobody measured.
+    /// Nanoseconds of the submitting thread for one request through that engine's queue; `None` if not measured.
     pub fn submit_ns(&self, engine: EngineId) -> Option<f64> {
         self.submits.iter().find(|(id, _)| *id == engine).map(|(_, ns)| *ns)
     }
@@ -189,7 +189,7 @@ impl Costs {
     }
 
     /// How many times the time of one request alone so many take together, on a line between the counts that were
-    /// measured; `None` if nobody measured.
+    /// measured; `None` if not measured.
     pub fn batch_times(&self, engine: EngineId, kind: Kind, count: u16) -> Option<f64> {
         let known = self.batches.iter().find(|known| (known.engine, known.kind) == (engine, kind))?;
         Some(interpolate(known.times.iter().copied(), f64::from(count)))
@@ -203,7 +203,7 @@ impl Costs {
         }
     }
 
-    /// What a device costs at each of its clocks, lowest first; empty if nobody measured.
+    /// What a device costs at each of its clocks, lowest first; empty if not measured.
     pub fn clocks(&self, engine: EngineId) -> &[ClockCost] {
         let found = self.clocks.iter().find(|(id, _)| *id == engine);
         found.map_or(&[], |(_, steps)| steps)
@@ -255,7 +255,7 @@ impl Machine {
     }
 
     /// Nanoseconds of one request of a kind alone on the fastest engine that does it inside the call, by calibration at
-    /// the smallest size; `None` if nobody measured.
+    /// the smallest size; `None` if not measured.
     pub fn alone_ns(&self, kind: Kind) -> Option<f64> {
         let inline = self.engines.iter().filter(|one| one.inline.contains(kind) && one.widths.of(kind) == 1);
         inline.filter_map(|engine| self.costs.latency_ns(engine.id, kind, 0)).min_by(f64::total_cmp)

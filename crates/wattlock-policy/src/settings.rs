@@ -14,7 +14,7 @@ use crate::tuning::Tuning;
 /// Settings of every policy; each reads its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// `hold_ns`: longest a request is held for company, 0 to 10,000,000. Default 100,000 (ours; the architecture
+    /// `hold_ns`: longest a request is held for batch-mates, 0 to 10,000,000. Default 100,000 (ours; the architecture
     /// asks for well under a millisecond).
     pub hold_ns: Nanos,
     /// `busy_permille`: share of a device's window, in thousandths, at which it counts as fully used (`eeca`,

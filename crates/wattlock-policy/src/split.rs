@@ -282,7 +282,7 @@ impl Split {
         self.is_empty() && self.pieces.is_empty()
     }
 
-    /// Chunks that came back and that nobody has claimed since.
+    /// Chunks that came back and that were not claimed since.
     fn waits_for_cpu(&self) -> u64 {
         self.returned.iter().map(|range| range.end - range.start).sum()
     }
@@ -318,7 +318,7 @@ pub(crate) fn by_rates(machine: &Machine, job: &Job) -> Option<Split> {
     let best = job.devices.iter().max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))?;
     let thread = thread.unwrap_or(1.0);
     let cpu = thread * f64::from(job.threads.max(1));
-    // Of a device that nobody calibrated as much is believed as of the CPU; its first piece tells.
+    // Of a device that was not calibrated as much is believed as of the CPU; its first piece tells.
     let device = rate(best).unwrap_or(cpu);
     let bytes = job.chunks.saturating_mul(job.chunk_bytes as u64);
     (device * 60.0 > cpu && bytes >= 4 * DEVICE_MOST).then(|| Split::meeting(job, *best, thread, device))

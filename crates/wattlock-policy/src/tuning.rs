@@ -93,7 +93,7 @@ tuning! {
         /// The engine last chosen is left only for one that is better by the margin. Row: typical machine, "lanes and
         /// device", 4 clients: 6 %.
         stay,
-        /// Experiments. Row: wrong calibration, a device that nobody calibrated, 16 clients: 92 %.
+        /// Experiments. Row: wrong calibration, a device without calibration, 16 clients: 92 %.
         explore,
         /// After an experiment the next observations count as if they were the first. Row: slow device, 20 times for
         /// 300 ms, 1 client: 18 %.
@@ -117,7 +117,7 @@ tuning! {
         surges,
     }
     constants {
-        /// D: what a nanosecond of somebody else's delay weighs against one's own. Halved, random machine, seed 1006,
+        /// D: what a nanosecond of another request's delay weighs against one's own. Halved, random machine, seed 1006,
         /// 4, loses 35 %; doubled, typical machine, "device wins under concurrency", 4 clients, 27 %.
         delay_weight: f32 = 2.0,
         /// Requests over which `u` is the mean. Doubled, typical machine, "lanes and device", 4 clients, loses 20 %.

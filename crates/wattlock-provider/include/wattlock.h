@@ -69,7 +69,7 @@ struct wattlock_table {
 
     /* 1: this thread polls its own requests. 0: it no longer does. */
     void (*claim)(void *provider, int yes);
-    /* Takes in what is done and calls the callbacks of those who wait. Returns requests still in flight. */
+    /* Takes in what is done and calls the callbacks of waiting requests. Returns requests still in flight. */
     unsigned (*poll)(void *provider);
     /* Nobody else can join: what was gathered is done or sent to its engine now. Returns as poll. */
     unsigned (*flush)(void *provider);

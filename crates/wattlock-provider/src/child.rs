@@ -1,5 +1,5 @@
-//! A child library context and public EVP calls in it: what Wattlock does not accelerate is done there, by whoever
-//! else the host has loaded.
+//! A child library context and public EVP calls in it: what Wattlock does not accelerate is done there, by the other
+//! providers that the host has loaded.
 //!
 //! The child mirrors the providers and properties of the context that loaded us. Every fetch says
 //! `provider!=wattlock`, so nothing comes back to us. Wrappers here own what they hold and are otherwise thin: the
@@ -253,8 +253,8 @@ pub struct Kdf {
     method: NonNull<sys::EVP_KDF>,
     /// Whether a reset leaves nothing behind. A provider need not have one (provider-kdf(7)); of OpenSSL's own it is known.
     resets: bool,
-    /// A context that is reset and nobody's, or null: one of OpenSSL's has some kilobytes, and to allocate, clear and free
-    /// them takes a twentieth of a derivation.
+    /// A context that is reset and unused, or null: one of OpenSSL's has some kilobytes, and to allocate, clear and
+    /// free them takes a twentieth of a derivation.
     spare: AtomicPtr<sys::EVP_KDF_CTX>,
 }
 
@@ -287,7 +287,7 @@ impl Kdf {
             return;
         }
         let context = std::mem::ManuallyDrop::new(context).0.as_ptr();
-        // SAFETY: a live context, nobody else's.
+        // SAFETY: a live context with one owner.
         unsafe { sys::EVP_KDF_CTX_reset(context) };
         self.keep(context);
     }
@@ -461,7 +461,7 @@ pub struct Pkey(NonNull<sys::EVP_PKEY>);
 
 // SAFETY: EVP_PKEY is reference-counted with atomic counts; operations on it go through contexts of their own.
 unsafe impl Send for Pkey {}
-// SAFETY: as above; what is written through `EVP_PKEY_set_params` is done by whoever owns the only reference.
+// SAFETY: as above; what is written through `EVP_PKEY_set_params` is done by the owner of the only reference.
 unsafe impl Sync for Pkey {}
 
 impl Pkey {

@@ -1,7 +1,7 @@
 //! Compression of responses for the nginx module: what the function table offers of the runtime's compressors.
 //!
 //! A compressor writes a whole gzip member (RFC 1952), header and checksum included, or a zstd frame. It belongs to no
-//! thread; whoever opened it uses it, one call at a time. It compresses inside the call. A gzip member that has turned out
+//! thread; its opener uses it, one call at a time. It compresses inside the call. A gzip member that has turned out
 //! to be large may be spread: what follows is compressed on other cores ([`Spread`]).
 #![allow(unsafe_code)]
 
@@ -158,7 +158,7 @@ impl Compressor {
         Ok(Moved { read: moved.read, written, done: self.waiting.is_empty() })
     }
 
-    /// Whether what follows may go elsewhere: more is to come, and the coder waits for it.
+    /// Whether what follows may go to other cores: more is to come, and the coder waits for it.
     fn may_spread(&self) -> bool {
         self.is_gzip() && !self.ended && !self.owes && self.spread.is_none()
     }
@@ -189,7 +189,7 @@ pub(crate) unsafe extern "C" fn compressor(
 }
 
 pub(crate) unsafe extern "C" fn start(_: *mut c_void, compressor: *mut c_void) -> c_int {
-    // SAFETY: from `compressor`, and used by nobody else now.
+    // SAFETY: from `compressor`, and not in use now.
     entry(|| c_int::from(unsafe { &mut *compressor.cast::<Compressor>() }.start().is_ok()))
 }
 
@@ -205,7 +205,7 @@ pub(crate) unsafe extern "C" fn compress(
 ) -> c_int {
     let mut answer = -1;
     entry(|| {
-        // SAFETY: from `compressor`, and used by nobody else now.
+        // SAFETY: from `compressor`, and not in use now.
         let compressor = unsafe { &mut *compressor.cast::<Compressor>() };
         // SAFETY: the caller's lengths of the caller's buffers; a pointer to nothing may be null.
         let (input, output) = unsafe {

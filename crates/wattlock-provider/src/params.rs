@@ -242,7 +242,7 @@ pub struct Recorded {
     _names: Vec<CString>,
 }
 
-// SAFETY: a list of its own that nobody writes.
+// SAFETY: a list of its own that is not written.
 unsafe impl Send for Recorded {}
 // SAFETY: as above.
 unsafe impl Sync for Recorded {}
@@ -327,7 +327,7 @@ pub struct Answers<'a>(&'a mut [OSSL_PARAM]);
 impl<'a> Answers<'a> {
     /// # Safety
     /// `list` is null, or begins a list that a null key ends, whose entries' data are writable for `'a`, and that
-    /// nobody else uses meanwhile.
+    /// no other code uses meanwhile.
     pub unsafe fn new(list: *mut OSSL_PARAM) -> Answers<'a> {
         if list.is_null() {
             return Answers(&mut []);
@@ -376,7 +376,7 @@ impl<'a> Answers<'a> {
         self.0.iter().find(|param| is_named(param, key)).map(|param| param.data_size)
     }
 
-    /// Answers with a number. `true` also where nobody asked; so for all of these.
+    /// Answers with a number. `true` also if it was not asked for; so for all of these.
     pub fn set_size(&mut self, key: &CStr, value: usize) -> bool {
         self.find(key).is_none_or(|mut answer| answer.set_size(value))
     }

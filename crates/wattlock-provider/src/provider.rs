@@ -128,7 +128,7 @@ impl Provider {
     pub(crate) fn life(&self) -> Arc<Life> {
         loop {
             let at = self.life.load(Ordering::Acquire);
-            // SAFETY: never null, and not freed before the provider is, but for a loser below that nobody ever saw.
+            // SAFETY: never null, and not freed before the provider is, but for a loser below that was never seen.
             let life = unsafe {
                 Arc::increment_strong_count(at);
                 Arc::from_raw(at)
@@ -138,7 +138,7 @@ impl Provider {
             }
             let fresh = Arc::into_raw(Arc::new(Life::new())).cast_mut();
             if self.life.compare_exchange(at, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: nobody saw it.
+                // SAFETY: it was never seen.
                 drop(unsafe { Arc::from_raw(fresh) });
             }
         }

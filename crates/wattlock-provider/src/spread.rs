@@ -43,7 +43,7 @@ impl Crew {
         if threads == 0 || (cores < 2 && !devices) {
             return None;
         }
-        // SAFETY: plain numbers; a descriptor that is returned is nobody else's.
+        // SAFETY: plain numbers; a descriptor that is returned has no other user.
         let wake = unsafe {
             let made = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
             (made >= 0).then(|| OwnedFd::from_raw_fd(made))?
@@ -88,7 +88,7 @@ struct Made {
     length: u64,
 }
 
-/// A chunk in work; `None` in it if nobody could do it.
+/// A chunk in work; `None` in it if no engine could do it.
 #[derive(Debug, Default)]
 struct Chunk {
     made: OnceLock<Option<Made>>,

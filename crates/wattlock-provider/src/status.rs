@@ -59,7 +59,7 @@ fn json(snapshot: Snapshot, others: &[Snapshot]) -> String {
     value.to_string()
 }
 
-/// The machine's joules. Sources are looked for when somebody first asks, so that a program nobody asks pays nothing; from
+/// The machine's joules. Sources are looked for at the first question, so that a program without one pays nothing; from
 /// then on they are read when asked, ten times a second at most. No thread.
 #[derive(Default)]
 pub struct Energy(Mutex<Option<Metering>>);

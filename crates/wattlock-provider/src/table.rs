@@ -66,7 +66,7 @@ pub struct FunctionTable {
     pub claim: unsafe extern "C" fn(*mut c_void, c_int),
     /// Takes in what is done and tells who waits; returns how many requests of this thread are still in flight.
     pub poll: unsafe extern "C" fn(*mut c_void) -> c_uint,
-    /// Releases what has gathered: nobody else can join now. Returns as `poll`.
+    /// Releases what has gathered: no further request can join now. Returns as `poll`.
     pub flush: unsafe extern "C" fn(*mut c_void) -> c_uint,
     /// Requests of this thread in flight.
     pub in_flight: unsafe extern "C" fn(*mut c_void) -> c_uint,

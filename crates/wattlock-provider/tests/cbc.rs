@@ -117,7 +117,7 @@ fn server(host: &Host, provider: bool, hidden: bool, more: &str) -> (Running, u1
     (running, port)
 }
 
-/// Whether somebody listens on a TCP port. Nobody is connected to for it.
+/// Whether a TCP port is listened on, without a connection.
 fn listens(port: u16) -> bool {
     let ending = format!(":{port:04X}");
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();

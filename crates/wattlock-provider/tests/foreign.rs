@@ -64,7 +64,7 @@ fn within(limit: Duration, what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether somebody listens on a TCP port. Nobody is connected to for it.
+/// Whether a TCP port is listened on, without a connection.
 fn listens(port: u16) -> bool {
     let table =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());

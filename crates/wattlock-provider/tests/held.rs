@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Host, port};
 
 const BOTH: [bool; 2] = [true, false];
-/// Where the other provider stands in the configuration: OpenSSL asks in that order whom nobody is preferred to.
+/// Where the other provider stands in the configuration: OpenSSL asks providers of equal preference in that order.
 const PLACES: [&str; 2] = ["first", "last"];
 
 /// Compiles a file beside this one's namesake.
@@ -26,7 +26,7 @@ fn compile(host: &Host, source: &str, out: &str, flags: &str) -> PathBuf {
     out
 }
 
-/// A file that nobody but the other provider can read: `NAME.held`, from `NAME.key`.
+/// A file that only the other provider can read: `NAME.held`, from `NAME.key`.
 fn hand_over(host: &Host, name: &str) {
     host.good(false, &format!("pkcs8 -topk8 -nocrypt -in {name}.key -outform DER -out plain.der"));
     let mut string = b"held".to_vec();
@@ -69,7 +69,8 @@ fn host(place: &str) -> Host {
     };
     let section = format!("[held_section]\nmodule = {}\nactivate = 1\n", module.display());
     let ours = listed.replace(end, &format!("{section}{end}"));
-    // Without Wattlock somebody must be preferred, too, if keys that nobody holds are not to go to the other provider.
+    // Without Wattlock a provider must be preferred, too, if keys that no provider holds are not to go to the other
+    // provider.
     let theirs =
         ours.replace("wattlock = wattlock_section\n", "").replace("provider=wattlock", "provider=default");
     host.write("with.cnf", ours.as_bytes());

@@ -71,7 +71,7 @@ fn no_call_touches_memory_that_it_should_not() {
     random(true, "4", 3_000);
 }
 
-/// Requests of a kind, whoever did them.
+/// Requests of a kind, by any engine.
 fn requests(status: &str, kind: &str) -> u32 {
     let of_kind = |line: &&str| {
         line.starts_with("wattlock_requests_total") && line.contains(&format!("kind=\"{kind}\""))

@@ -1,5 +1,5 @@
 //! Where Wattlock's shared libraries are: where `make install` puts them, or in the build folder that this program was
-//! built into. What is written into somebody's configuration must stay where it is, so `enable` looks at the installed
+//! built into. What is written into a user's configuration must stay where it is, so `enable` looks at the installed
 //! places first and warns about anything else.
 
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ pub fn find(name: &str, built: &[PathBuf], first: First, how: &str) -> Result<Pa
     Ok(found.canonicalize()?)
 }
 
-/// What becomes of somebody's configuration that names this library where it is now; none if it is installed. `lost`
+/// What becomes of a user's configuration that names this library where it is now; none if it is installed. `lost`
 /// is what happens when the library is gone.
 pub fn warnings(library: &Path, lost: &str) -> Vec<String> {
     let shown = library.display();

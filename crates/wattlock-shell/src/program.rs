@@ -116,7 +116,7 @@ pub fn try_help() -> String {
     format!("Try 'wattlock {asked} --help'.")
 }
 
-/// Whether already the first interrupt ends the program. It is not [`INTERRUPTED`]: nobody has interrupted anything yet,
+/// Whether already the first interrupt ends the program. It is not [`INTERRUPTED`]: nothing was interrupted yet,
 /// and a question at the terminal may be answered.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 
@@ -161,7 +161,7 @@ pub fn line(error: &anyhow::Error) -> String {
 fn log_to_stderr() {
     use tracing_subscriber::filter::{LevelFilter, Targets};
     use tracing_subscriber::prelude::*;
-    // Not `EnvFilter`, which brings an engine of regular expressions for spans that nobody opens.
+    // Not `EnvFilter`, which brings an engine of regular expressions for spans that are never opened.
     let wanted = std::env::var("WATTLOCK_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
     let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
     let colours =

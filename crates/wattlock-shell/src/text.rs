@@ -26,7 +26,7 @@ macro_rules! tell {
 }
 
 /// Remarks and errors, in the place of the macro of that name in std, which panics where standard error is closed. A
-/// remark that nobody reads is lost, and the command ends as it would have.
+/// remark that is not read is lost, and the command ends as it would have.
 #[macro_export]
 macro_rules! eprintln {
     ($($text:tt)*) => { drop($crate::text::write_aside(format_args!("{}\n", format_args!($($text)*)))) };

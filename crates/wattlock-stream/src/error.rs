@@ -65,7 +65,7 @@ pub enum Error {
     /// A record's value is larger, once it is unpacked, than the reader allows.
     #[error("a record's value is larger than allowed once it is unpacked")]
     RecordTooLarge,
-    /// A key's entry is signed by nobody who is trusted, or not at all.
+    /// A key's entry is signed by no trusted signer, or not at all.
     #[error("key {0} is not signed by anybody trusted")]
     Untrusted(crate::record::StreamId),
     /// The key of a record is not at hand.

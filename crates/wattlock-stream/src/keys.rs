@@ -173,7 +173,7 @@ pub struct Keys<S> {
 }
 
 impl<S: Shelf> Keys<S> {
-    /// Those on this shelf, whoever made them.
+    /// Those on this shelf, of any maker.
     pub fn new(shelf: S) -> Keys<S> {
         Keys { shelf, trusted: None }
     }

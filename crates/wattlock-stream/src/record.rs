@@ -200,7 +200,7 @@ fn bind(prefix: &[u8], record: &Record<'_>, clear: impl Fn(&Header<'_>) -> bool,
 /// How a sealer treats what is in a record.
 #[derive(Debug, Clone, Default)]
 pub struct Shape {
-    /// Names of headers that stay as they are: anybody reads them, nobody can alter them.
+    /// Names of headers that stay as they are: they can be read and not altered.
     pub clear_headers: Vec<String>,
     /// Whether values are compressed before they are sealed. Lengths then tell something about content.
     pub compress: bool,

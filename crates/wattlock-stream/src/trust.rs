@@ -1,8 +1,8 @@
 //! Who made a key: Ed25519 signatures of key entries (RFC 8032).
 //!
-//! A recipient says who reads. A signature says whose key it is: what is sealed under a key that nobody trusted signed is
-//! then not taken. It covers the key's name, which is derived from the key, and its description; other recipients need no
-//! new signature.
+//! A recipient says who reads. A signature says whose key it is: what is sealed under a key that no trusted signer
+//! signed is then not taken. It covers the key's name, which is derived from the key, and its description; other
+//! recipients need no new signature.
 //!
 //! A signer's file has one line, `WATTLOCK-SIGNER-` and 64 hexadecimal digits; lines that start with `#` are skipped.
 

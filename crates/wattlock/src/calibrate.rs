@@ -77,7 +77,7 @@ pub struct Progress<'a> {
 }
 
 /// Measures the engines by the plan. Blocks for as long as that takes, and keeps up to all cores busy.
-/// An engine that cannot do a kind it claims is left out for that kind (its known answers say so elsewhere).
+/// An engine that cannot do a kind it claims is left out for that kind (its known answers say so).
 pub fn calibrate(
     engines: &[Arc<dyn Engine>],
     plan: &Plan,

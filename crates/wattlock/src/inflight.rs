@@ -112,7 +112,7 @@ impl InFlight {
         token
     }
 
-    /// Names a request that is done already. The slot in its name is one that nobody uses.
+    /// Names a request that is done already. The slot in its name is one that is not in use.
     pub(crate) fn name(&mut self) -> Token {
         self.next((1 << SLOT_BITS) - 1)
     }

@@ -16,7 +16,7 @@
 //!
 //! | a field of `State` | who changes it |
 //! |---|---|
-//! | `queue`, `next`, `units`, `bytes` | the submitter; the queue also whoever does a unit |
+//! | `queue`, `next`, `units`, `bytes` | the submitter; the queue also the thread that does a unit |
 //! | `early`, `ready`, `due` | the thread that did a unit; `ready` also the door or the giving thread |
 //! | `giving` | the thread that gives results to the closure |
 //! | `closing` | the thread that drops the pool |
@@ -207,7 +207,7 @@ impl<'env, R: Send + 'env> Pool<'env, R> {
     }
 
     /// Names a descriptor that is written to (eight bytes, the number 1, as an eventfd wants) when a result can be
-    /// taken and none could before: whoever is woken takes until there is none left. The pool writes to a duplicate;
+    /// taken and none could before: a woken thread takes until there is none left. The pool writes to a duplicate;
     /// the caller keeps its own. Use one that does not block, for a thread of the pool would. A child names its own,
     /// for an inherited one wakes the parent: until then nothing is written in the child.
     ///
@@ -335,8 +335,8 @@ fn spawn(body: Body<'static>) -> io::Result<Joiner<'static>> {
     Ok((thread.thread().id(), Box::new(move || drop(thread.join()))))
 }
 
-/// Wakes whoever sleeps on a descriptor. One that is full, or closed at its other end, wakes nobody and is no fault
-/// here.
+/// Wakes the thread that sleeps on a descriptor. One that is full, or closed at its other end, wakes no thread and is
+/// no fault here.
 fn ring(mut file: &File) {
     let _ = file.write(&1_u64.to_ne_bytes());
 }

@@ -293,7 +293,7 @@ impl Profile {
         name.push(format!(".{}", std::process::id()));
         let partial = PathBuf::from(name);
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
-        // What is there is a former process's of the same number, or a link that somebody planted.
+        // What is there is a former process's of the same number, or a link that another user planted.
         let _ = fs::remove_file(&partial);
         let written = fs::File::create_new(&partial).and_then(|mut file| {
             file.write_all(&text)?;

@@ -178,7 +178,7 @@ impl Builder {
         self
     }
 
-    /// How many cores there are, if the caller knows: nobody is asked then.
+    /// How many cores there are, if the caller knows: the system is not asked then.
     #[must_use]
     pub fn cores(mut self, cores: usize) -> Builder {
         self.cores = Some(cores);
@@ -210,7 +210,7 @@ impl Builder {
     }
 
     /// Hands the runtime a meter. It is read when [`Runtime::energy`] or [`Runtime::snapshot`] is called, ten times a
-    /// second at most, and by nobody else: no thread, nothing on a request's way.
+    /// second at most, and by no other code: no thread, nothing on a request's way.
     #[must_use]
     pub fn meter(mut self, meter: Meter) -> Builder {
         self.meter = Some(meter);
@@ -756,7 +756,8 @@ impl Inner {
     }
 
     /// In the process that built the runtime the lock is simply taken. In a child, a thread that the fork did not
-    /// bring along may have held it for ever; so there it is only tried, and whoever fails gets counters of its own.
+    /// bring along may have held it for ever; so there it is only tried, and a thread that fails gets counters of its
+    /// own.
     fn telemetry_place(&self) -> Option<MutexGuard<'_, Place>> {
         if fork::generation() == self.born {
             return Some(self.telemetry.lock().unwrap_or_else(PoisonError::into_inner));

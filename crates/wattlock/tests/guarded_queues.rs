@@ -34,7 +34,7 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 /// How much of it was given out.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The space, reserved by whoever comes first.
+/// The space, reserved by the first comer.
 fn base() -> Option<usize> {
     let known = BASE.load(Ordering::Acquire);
     if known != 0 {
@@ -49,7 +49,7 @@ fn base() -> Option<usize> {
     match BASE.compare_exchange(0, map as usize, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(map as usize),
         Err(first) => {
-            // SAFETY: the map just made, which nobody else has seen.
+            // SAFETY: the map just made, which no other thread has seen.
             unsafe { libc::munmap(map, SPACE) };
             Some(first)
         }

@@ -66,7 +66,7 @@ fn no_thread_and_no_lock_crosses_a_fork() {
 
     // With one result ready, one unit begun and one that is done before its turn: they are the parent's alone, and so
     // is its descriptor.
-    // SAFETY: a plain system call without pointers; the descriptor is nobody else's.
+    // SAFETY: a plain system call without pointers; the descriptor has no other owner.
     let event = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)) };
     pool.wake(event.as_fd()).unwrap();
     let mut event = File::from(event);

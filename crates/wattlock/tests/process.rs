@@ -71,7 +71,7 @@ fn telemetry_files_and_forks() {
             && own(2)
             && in_child(|| digest_inline(&mut dispatcher) && own(1))
     }));
-    // Who looks at its own counters takes no room for rows that nobody has.
+    // A reader of its own counters takes no room for rows without an owner.
     let room = || std::fs::metadata(runtime.telemetry_path().unwrap()).unwrap().blocks();
     let before = room();
     assert!(runtime.snapshot().cells.iter().any(|cell| cell.kind == "sha-256"));
@@ -82,7 +82,7 @@ fn telemetry_files_and_forks() {
     drop(runtime);
     assert!(mine(std::process::id()).is_none());
 
-    // A dead process's file is swept away by whoever looks, and by whoever makes one; a living one's is not.
+    // A dead process's file is swept away by a reader, and by the maker of another one; a living one's is not.
     let files = || std::fs::read_dir(folder.path()).unwrap().count();
     let left = |name: &str, content: &str| {
         let mut options = std::fs::OpenOptions::new();
@@ -100,7 +100,7 @@ fn telemetry_files_and_forks() {
     assert_eq!(files(), 2);
     drop(dispatcher);
 
-    // Where no file can be made, everything works and nobody is told.
+    // Where no file can be made, everything works and no error is reported.
     // SAFETY: as above.
     unsafe { std::env::set_var("WATTLOCK_TELEMETRY_DIR", "/proc/nowhere") };
     let runtime = Runtime::new().unwrap();

@@ -122,7 +122,7 @@ impl MessageEncrypter for Records {
         let data = Data::Apart { from: &covered, to: &mut mac };
         let mac_key = self.mac.as_ref().map_err(|_| failed())?;
         ENGINE.execute(&mut Request::new(Kind::HmacSha1, mac_key, data)).map_err(|_| failed())?;
-        // The vector need only vary: nobody chooses what this client sends.
+        // The vector need only vary: no attacker chooses what this client sends.
         let mut body = mac[..BLOCK].to_vec();
         body.extend(&covered[13..]);
         body.extend(mac);

@@ -316,7 +316,7 @@ impl Crowd<'_> {
         epoll::add(&self.epoll, &stream, EventData::new_u64(slot as u64), events)?;
         let shaken = config.is_none();
         let mut connection = Connection { stream, tls: None, since, shaken, answer: Answer::default() };
-        // A hello or a request fits into an empty send buffer: nobody ever waits for room to write.
+        // A hello or a request fits into an empty send buffer: the client never waits for room to write.
         match config {
             None => self.ask(&mut connection).map_err(anyhow::Error::msg)?,
             Some(config) => {

@@ -48,7 +48,7 @@ impl Broker {
         if !jars.status.success() {
             return Err(String::from_utf8_lossy(&jars.stderr).trim().to_owned());
         }
-        // Six ports in a row that nobody has now.
+        // Six ports in a row that are free now.
         let free = |port: &u16| (0..6).all(|n| std::net::TcpListener::bind(("127.0.0.1", port + n)).is_ok());
         let first = 20_000 + (std::process::id() % 1300) as u16 * 6;
         let port = (first..first + 3000).step_by(6).find(free).unwrap();

@@ -1,4 +1,4 @@
-//! Running somebody else's command: its signals, its end, its CPU time.
+//! Running another program's command: its signals, its end, its CPU time.
 
 use std::ffi::OsString;
 use std::io;
@@ -57,7 +57,7 @@ pub fn run(command: &[OsString], interval: Duration, mut tick: impl FnMut()) -> 
     Ok(Ok(Ended { status, cpu_s: children_cpu_s()? - before }))
 }
 
-/// Signals that whoever started us had us ignore (`nohup`), bit n for signal n + 1: a handler of ours would undo that for
+/// Signals that our parent had us ignore (`nohup`), bit n for signal n + 1: a handler of ours would undo that for
 /// the command too.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -149,7 +149,7 @@ impl Keys {
                 anyhow::Error::new(Error::Files(error)).context(allow)
             }
             Error::Files(error) => Error::Files(terminal.explain(error)).into(),
-            // A plugin, or a locked identity, that had nobody to ask.
+            // A plugin, or a locked identity, that had no user to ask.
             Error::NoMatchingKey => match terminal.explain(FilesError::NoMatchingKey) {
                 FilesError::NoMatchingKey => Error::NoMatchingKey.into(),
                 error => Error::Files(error).into(),

@@ -88,7 +88,7 @@ impl Daemon {
         }
         // Facility daemon, severity error.
         let text = format!("<27>wattlock[{}]: {line}", std::process::id());
-        // A system without a log has nobody to tell.
+        // A system without a log has no place for it.
         let _ = UnixDatagram::unbound().and_then(|socket| socket.send_to(text.as_bytes(), LOG));
     }
 }

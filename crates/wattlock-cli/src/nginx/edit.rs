@@ -102,7 +102,7 @@ fn bare(first: char, rest: &mut std::iter::Peekable<std::str::CharIndices<'_>>) 
 /// The text with our lines. Lines that an earlier call left are replaced.
 ///
 /// # Errors
-/// A configuration that already has Wattlock by somebody else's hand, that has no `http` block of its own, or that is
+/// A configuration that already has Wattlock by another hand, that has no `http` block of its own, or that is
 /// not whole.
 pub fn enabled(text: &str, module: &Path, environment: bool) -> Result<String> {
     let text = disabled(text);

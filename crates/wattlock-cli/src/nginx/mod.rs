@@ -501,7 +501,7 @@ fn judge(status: Result<Value>) -> (bool, String) {
     }
 }
 
-/// A page of somebody's server.
+/// A page of a user's server.
 fn fetch(url: &str) -> Result<String> {
     let (scheme, rest) =
         url.split_once("://").with_context(|| format!("{url}: not an http or https address"))?;

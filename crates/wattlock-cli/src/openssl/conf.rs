@@ -2,7 +2,7 @@
 //! wins, included files continue the section they are included in and leave theirs open.
 //!
 //! It finds out what a file says; it writes nothing. Variables are not expanded: a value with one in it is *computed*,
-//! and whoever needs to know it says that it is not known.
+//! and the code that needs to know it says that it is not known.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

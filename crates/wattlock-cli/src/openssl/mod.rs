@@ -184,7 +184,7 @@ fn enable(command: &Enable, choice: &Choice) -> Result<()> {
     let backup = source.back_up(&split.rest)?;
     source.replace(candidate)?;
     if let Err(error) = tried(&source.path, former.path(), &wish) {
-        // It worked beside the file and not in its place: whoever guards that place should not be left with it.
+        // It worked beside the file and not in its place: the guard of that place should not be left with it.
         let now = Source::read(&source.path)?;
         now.replace(now.candidate(&source.text)?)?;
         return Err(failed(&error));

@@ -96,7 +96,7 @@ impl Volume {
     }
 
     /// Damages a fresh copy, looks at all of it through a mount, and compares what is not as it was with what is
-    /// expected. A line of the log has `logged` and the stored name of `damaged`: the log shows nobody a name in clear.
+    /// expected. A line of the log has `logged` and the stored name of `damaged`: the log shows no name in clear.
     /// The check says as many lines, each with one of `checked`, and no others.
     fn case(
         &self,

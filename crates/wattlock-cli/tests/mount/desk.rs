@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Says why a test does nothing. Past the test harness, which shows what a passed test prints to nobody.
+/// Says why a test does nothing. Past the test harness, which hides what a passed test prints.
 pub fn skipped(why: &str) {
     let test = std::thread::current();
     let line = format!("skipped: {}: {why}\n", test.name().unwrap_or("a test"));

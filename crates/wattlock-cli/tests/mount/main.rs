@@ -456,7 +456,7 @@ fn each_mistake_is_one_line_and_one_exit_code_and_changes_nothing() {
     desk.unmount();
 }
 
-/// A request that the mount makes of itself holds it: then whoever unmounts at once is told that it is in use.
+/// A request that the mount makes of itself holds it: then an unmount at once is told that it is in use.
 #[test]
 fn a_new_mount_has_asked_nothing_of_itself() {
     if !fuse() {

@@ -60,7 +60,7 @@ fn a_step_locks_the_clock_and_dropping_resets_it() {
     drop(clock);
     assert_eq!(machine.fake.clocks(), "lock 1 1980 1980\nlock 1 855 855\nreset 1\n");
     assert!(!machine.record().exists());
-    // One that locked nothing resets nothing: there may be a lock of somebody else's.
+    // One that locked nothing resets nothing: there may be a lock of another program's.
     drop(machine.open(&[]).unwrap());
     assert_eq!(machine.fake.clocks().lines().count(), 3);
 }

@@ -16,7 +16,7 @@
 //!
 //! Buffers: every inline request of the suite lies in buffers of the [`Arena`], which may end at an unmapped page; each
 //! kind is also tried on misaligned ones, in place where it can be, and with outputs that have no byte to spare. Queued
-//! requests own their memory, so nothing here decides where it ends or begins: whoever wants that guarded brings an
+//! requests own their memory, so nothing here decides where it ends or begins: a test that wants that guarded brings an
 //! allocator that does (the runtime's `guarded_queues` test).
 
 mod agree;
@@ -42,7 +42,7 @@ pub use random::Random;
 use case::{Case, Suite};
 use subject::Way;
 
-/// Where the suite's buffers come from. This crate forbids unsafe code, so whoever wants buffers that end at an
+/// Where the suite's buffers come from. This crate forbids unsafe code, so a test that wants buffers that end at an
 /// unmapped page brings them.
 pub trait Arena {
     /// Exactly `len` bytes, with any content. Reading or writing beyond them should crash, if the arena can arrange it.

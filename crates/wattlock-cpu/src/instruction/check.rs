@@ -1,4 +1,4 @@
-//! Checking somebody else's result.
+//! Checking another engine's result.
 
 use subtle::ConstantTimeEq;
 use wattlock_core::{Curve, Data, EcKey, Error, Family, Fault, Kind, Material, OwnedRequest, Request};

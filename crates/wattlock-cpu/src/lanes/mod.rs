@@ -201,7 +201,7 @@ impl Engine for Lanes {
 }
 
 /// Overwrites so many bytes of the stack below, where the arithmetic kept what its registers did not hold. (Zeros that
-/// somebody may look at: wiping word by word shows beside a pass.)
+/// the compiler takes for read: wiping word by word shows beside a pass.)
 #[inline(never)]
 fn bleach<const BYTES: usize>() {
     std::hint::black_box(&mut [0u8; BYTES]);

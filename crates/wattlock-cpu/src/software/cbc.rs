@@ -10,7 +10,7 @@ use super::ctr::add;
 
 /// Encrypts whole blocks.
 pub fn encrypt(aes: &Aes, iv: &[u8; BLOCK], data: &mut [u8]) {
-    // The other positions of the wide state stay whatever they became: nobody reads them.
+    // The other positions of the wide state stay whatever they became: they are not read.
     let mut wide = [0; WIDE_BYTES];
     wide[..BLOCK].copy_from_slice(iv);
     for block in data.chunks_exact_mut(BLOCK) {

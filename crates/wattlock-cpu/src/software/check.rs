@@ -1,4 +1,4 @@
-//! Judges somebody else's result.
+//! Judges another engine's result.
 //!
 //! Where the kind is a function of its inputs the result is computed again and compared; RSA is cheaper to check by
 //! the public exponent; what differs from run to run is verified by what it must satisfy. A claimed success of a

@@ -4,7 +4,7 @@
 //! do, so it behaves the same wherever it runs, and it is what other engines are checked against. It refuses to be
 //! fast at that price: no tables, no intrinsics, no detection. Ours are AES, GHASH, ChaCha20-Poly1305, the hashes and
 //! what stands on them; integers and curves are RustCrypto's and dalek's, zstd is the reference library's, deflate is `miniz_oxide`'s (which alone is
-//! not constant time; nobody's compression is).
+//! not constant time; no compression is).
 //!
 //! *What is wiped.* Expanded keys on drop; keystreams, hash states and results of ours when they are done with.
 //! The libraries wipe the values we hold of theirs, not every temporary on their stacks.

@@ -134,7 +134,7 @@ impl<C: Nist> Drop for Signer<C> {
 impl<C: Nist> ZeroizeOnDrop for Signer<C> {}
 
 impl<C: Nist> Signer<C> {
-    /// Reads a key and checks that the public point is the scalar's: otherwise nobody could verify its signatures.
+    /// Reads a key and checks that the public point is the scalar's: otherwise its signatures could not be verified.
     ///
     /// # Errors
     /// [`Error::Invalid`].
@@ -158,8 +158,8 @@ impl<C: Nist> Signer<C> {
         self.sign_hedged(digest, &*fresh, out)
     }
 
-    /// The nonce with which [`Signer::sign`] would sign, given its random bytes: for engines that sign elsewhere. Big-endian, in
-    /// `[1, n)`.
+    /// The nonce with which [`Signer::sign`] would sign, given its random bytes: for engines that sign by other means.
+    /// Big-endian, in `[1, n)`.
     pub fn nonce(&self, digest: &[u8], fresh: &[u8], out: &mut [u8]) {
         let mut k = Nonces::<C>::new(&self.scalar, &digest_scalar::<C>(digest), fresh).next();
         let mut repr = k.to_repr();

@@ -129,7 +129,7 @@ fn scalar_out_of_range_is_refused_by_derive_and_by_sign() {
 }
 
 /// Agreement does not look at the public point, and a key share is used once: multiplying to check it would be a
-/// large part of the work. A signature that nobody could verify is another matter.
+/// large part of the work. A signature that could not be verified is another matter.
 #[test]
 fn point_of_another_scalar_is_refused_by_sign_and_changes_nothing_for_derive() {
     for (curve, [generate, derive, sign]) in NIST {

@@ -41,7 +41,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the map that `new` made, used by nobody any more.
+        // SAFETY: the map that `new` made, no longer in use.
         unsafe { libc::munmap(self.0.sub(PAGE).cast(), ROOM + 2 * PAGE) };
     }
 }

@@ -356,7 +356,7 @@ fn what_turns_off_is_gone_and_the_rest_stays() {
     assert!(!rounds.contains(Kind::HmacSha512) && rounds.contains(Kind::HmacSha1) == cpu.sha.is_some());
 }
 
-/// Lengths beyond 32 bits, beside short ones. (Zeros that nobody writes take no memory.)
+/// Lengths beyond 32 bits, beside short ones. (Zeros that are not written take no memory.)
 #[test]
 #[ignore = "4 GiB by each hash, and as much memory for a chain; make soak"]
 fn more_than_four_gibibytes() {

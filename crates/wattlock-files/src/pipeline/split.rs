@@ -93,7 +93,7 @@ pub(super) fn run(
             while claimed(&mut dispatcher) {}
         });
         if served.is_err() {
-            // Without that thread nobody claims for the device, nor what a border keeps for it.
+            // Without that thread nothing is claimed for the device, nor what a border keeps for it.
             job.without_device();
         }
         let next = || (!job.is_over()).then_some(());

@@ -251,8 +251,8 @@ impl<S: Store> Shared<S> {
     /// Does something with each file that a journal names, opened for writing one after the other. Those that are not
     /// where they were are looked for by their inodes, in one walk. A volume that was copied has other inodes, and some
     /// file systems number them anew whenever they are mounted: then ids in headers tell which file is which, in another
-    /// walk. Those that are gone were removed: nobody misses their content. A file is gone only if everything was looked
-    /// at; until then its content stays in the journal, and this fails.
+    /// walk. Those that are gone were removed: their content is not missed. A file is gone only if everything was
+    /// looked at; until then its content stays in the journal, and this fails.
     ///
     /// `work` gives back what belongs to another file. Returns what had an inode of its own with another file in it.
     fn each_known(

@@ -1,4 +1,5 @@
-//! What goes wrong besides power: disks that refuse, openers that meet, files that a crash left torn and nobody opens.
+//! What goes wrong besides power: disks that refuse, openers that meet, files that a crash left torn and that are not
+//! opened.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::support;

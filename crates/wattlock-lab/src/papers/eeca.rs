@@ -137,7 +137,7 @@ impl Options {
         alike == Options::default()
     }
 
-    /// The sizes asked for, of one experiment: the table's if nobody asks for anything.
+    /// The sizes asked for, of one experiment: the table's if none are asked for.
     fn sizes(&self, asked: &[f64], table: &[f64]) -> Vec<f64> {
         match self.block_kib.is_empty() && self.page_kib.is_empty() {
             true => table.to_vec(),

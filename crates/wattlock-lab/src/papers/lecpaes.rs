@@ -7,7 +7,7 @@
 //! the power there, and that row's energy is called fitted.
 //!
 //! Retransmissions of the plain GPU at 500 and 1500 us are far more than queueing explains (one message takes less than
-//! the gap), and there are none at 2500: so now and then nobody empties the window for a while, longer than 1.5 ms for
+//! the gap), and there are none at 2500: so now and then the window is not emptied for a while, longer than 1.5 ms for
 //! each message that it holds and shorter than 2.5. The model calls that a *stall*; its length and frequency are fitted
 //! on that column. LECPAES's retransmissions then follow from its own fill levels.
 

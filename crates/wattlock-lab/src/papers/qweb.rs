@@ -14,8 +14,8 @@
 //! - `slowness` is the platform's time over ours for the same compression: `(1/107 s - response) / zlib`, measured on
 //!   the project's build machine. It scales what else was measured there: elliptic curves, key derivation, an
 //!   uncompressed response's own work, a pause and resume, an eventfd.
-//! - `rest`, the part of a full handshake that nobody offloads: from straight offload. With `T = 8 / (2 * 4400/s)` and
-//!   the card's latencies `L`, `T = L + C*s`, where `s` is the slowing by the core's other thread, which runs for
+//! - `rest`, the part of a full handshake that is never offloaded: from straight offload. With `T = 8 / (2 *
+//!   4400/s)` and the card's latencies `L`, `T = L + C*s`, where `s` is the slowing by the core's other thread, which runs for
 //!   `C*s/T` of the time; `rest` is `C` less five submissions.
 //! - `rsa`: what then remains of 4.4 k/s.
 //!

@@ -83,7 +83,7 @@ impl Running {
         self.burst.memory_bytes as f64 / self.burst.ns.max(1) as f64
     }
 
-    /// How fast it runs when those who use memory run at `pace`.
+    /// How fast it runs when users of memory run at `pace`.
     fn pace(&self, pace: f64) -> f64 {
         if self.burst.memory_bytes > 0 { pace } else { 1.0 }
     }
@@ -213,7 +213,7 @@ impl Cpu {
         }
     }
 
-    /// Sets the pace of those who use memory now.
+    /// Sets the pace of the present users of memory.
     fn share_memory(&mut self) {
         let asked: f64 = self.running.iter().flatten().map(Running::bytes_per_ns).sum();
         let pace = if asked > self.memory_bytes_per_ns { self.memory_bytes_per_ns / asked } else { 1.0 };

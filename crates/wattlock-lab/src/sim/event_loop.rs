@@ -1,7 +1,7 @@
 //! An event-driven server in virtual time: workers with one loop each, connections that follow scripts, and one card
 //! that all of them share. The policy it runs is the production one; what a step costs comes from outside.
 //!
-//! Two ways to offload. *Straight*: the loop waits for each answer and serves nobody meanwhile. *Asynchronous*: the
+//! Two ways to offload. *Straight*: the loop waits for each answer and serves no client meanwhile. *Asynchronous*: the
 //! connection pauses, the loop serves others, and answers are found by polling, in the loop when [`Gather`] says so, the
 //! value that also decides in production, or by a thread on a timer. A step may also *block*: all its requests are submitted, then the loop waits for the last.
 //!
@@ -27,7 +27,7 @@ use super::{Events, Random};
 pub const CPU: EngineId = EngineId(0);
 /// The card's.
 pub const CARD: EngineId = EngineId(1);
-/// Steps of one run; a server that serves nobody ends here instead of never.
+/// Steps of one run; a server that serves no client ends here instead of never.
 const STEPS_MOST: u64 = 20_000_000;
 
 /// One thing a connection needs. Nanoseconds are those of a thread alone on its core.
@@ -45,7 +45,7 @@ pub enum Step {
         count: u32,
         /// What one takes on the CPU.
         software_ns: f64,
-        /// Whether the loop serves nobody until all of them are answered, even where it offloads asynchronously.
+        /// Whether the loop serves no client until all of them are answered, even where it offloads asynchronously.
         blocks: bool,
     },
     /// The other side's turn, for so long.
@@ -255,7 +255,7 @@ struct Run<'a> {
     asked: u64,
     sent: u64,
     busy_ns: f64,
-    /// When the card is to be looked at for those who wait; void if it has something sooner.
+    /// When the card is to be looked at for waiting connections; void if it has something sooner.
     card_at: Option<Nanos>,
 }
 
@@ -767,7 +767,7 @@ mod tests {
         Step::Request { kind: Kind::Sha256, bytes: 64, count, software_ns: 50_000.0, blocks: false }
     }
 
-    /// A loop that blocks has the requests of a step in flight together and serves nobody meanwhile.
+    /// A loop that blocks has the requests of a step in flight together and serves no client meanwhile.
     #[test]
     fn a_blocking_step_takes_the_longest_of_its_requests_and_the_whole_loop() {
         let steps = |blocks| {

@@ -60,7 +60,7 @@ impl Model {
         Model { class: EngineClass::Lanes, width: 8, ..Model::cpu(pass_ns, 0.0) }
     }
 
-    /// Requests elsewhere, so many at a time.
+    /// Requests on other threads, so many at a time.
     pub fn device(setup_ns: f64, per_byte_ns: f64, servers: usize) -> Model {
         Model { class: EngineClass::Accelerator, servers, ..Model::cpu(setup_ns, per_byte_ns) }
     }

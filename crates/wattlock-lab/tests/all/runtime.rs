@@ -43,7 +43,7 @@ impl HandClock {
     }
 }
 
-/// Requests of the door: one template a kind, under keys that nobody else has.
+/// Requests of the door: one template a kind, under keys of its own.
 struct Door(Vec<OwnedRequest>);
 
 impl Door {
@@ -130,7 +130,7 @@ impl Machine for Card {
     }
 }
 
-/// A GPU that a job is dealt out to: whoever deals waits for room.
+/// A GPU that a job is dealt out to: the dealer waits for room.
 struct JobGpu {
     gpu: Gpu,
     window: usize,
@@ -207,7 +207,7 @@ impl StreamGpu {
         self.stall = (from, from + self.station.stall_ns as Nanos);
     }
 
-    /// Begins a window if there is something to begin, a stream for it, and nobody stalls.
+    /// Begins a window if there is something to begin, a stream for it, and nothing stalls.
     fn begin(&mut self) {
         if self.waiting.is_empty() || self.windows.len() >= self.station.gpu.streams.max(1) {
             return;
@@ -403,7 +403,7 @@ struct Told {
 #[derive(Default)]
 struct Facts {
     idle_permille: AtomicU64,
-    /// Clients that are not idle; 0 where nobody says.
+    /// Clients that are not idle; 0 if the door does not say.
     active: AtomicU64,
     /// The end of the hold that a choice named last; 0 for none.
     held_until: AtomicU64,

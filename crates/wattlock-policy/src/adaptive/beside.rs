@@ -6,8 +6,8 @@ use super::table::Table;
 use crate::machine::{EngineId, MAX_ENGINES, Objective};
 
 impl Table {
-    /// Lanes live on company and devices take it away: where there are too few requests for both, deciding one at a
-    /// time settles on a mixture worse than either. So the steady rates of n clients are compared, each client with
+    /// Lanes live on batch-mates and devices take them away: where there are too few requests for both, deciding one at
+    /// a time settles on a mixture worse than either. So the steady rates of n clients are compared, each client with
     /// one request at a time: lanes `b / P`; a device alone, or with the thread working inline beside it
     /// ([`device_rates`]). The loser is left out.
     pub(super) fn keep_one_regime(&self, ways: &mut [Option<Way>; MAX_ENGINES], question: &Question<'_>) {

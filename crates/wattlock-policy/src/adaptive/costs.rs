@@ -5,7 +5,7 @@ use super::table::Table;
 use crate::estimate::Candidate;
 
 impl Table {
-    /// What this candidate would cost; `None` while nobody knows.
+    /// What this candidate would cost; `None` while it is unknown.
     pub(super) fn way(
         &self,
         candidate: &Candidate,
@@ -88,7 +88,7 @@ impl Table {
     }
 
     /// What a piece of a job costs on a device: "Jobs" in the header. The 2 says that work is handed over a little before
-    /// it is even: what a device does not do while nobody dares is lost as well.
+    /// it is even: what a device does not do while it is not tried is lost as well.
     fn job_ns(&self, device: &Candidate, alone: f32, question: &Question<'_>) -> f32 {
         let lasted = self.job_since.map_or(0.0, |since| question.now.saturating_sub(since) as f32);
         let state = &question.weather.engines[device.id.index()];
@@ -105,7 +105,7 @@ impl Table {
     }
 
     /// Completions that will come from devices while the thread is busy for so long, times the share of that time they
-    /// lie there and the weight of delaying somebody.
+    /// lie there and the weight of delaying other requests.
     fn maturing(&self, busy_ns: f32, question: &Question<'_>) -> f32 {
         if question.is_job() || !question.rules.tuning.maturing {
             return 0.0;
@@ -115,7 +115,7 @@ impl Table {
             let in_flight = question.weather.engines[device.id.index()].in_flight as f32;
             let rounds = busy_ns / device.mean_ns();
             let late = if rounds <= 1.0 { 0.5 } else { 1.0 - 0.5 / rounds };
-            // A device with requests queued works on while nobody collects, whosever they are.
+            // A device with requests queued works on while no thread collects, whatever thread they are of.
             let queued = in_flight > device.servers() || question.is_crowded(device);
             let weight = if queued { 1.0 } else { question.rules.tuning.delay_weight };
             weight * late * (in_flight.min(device.servers()) * rounds).min(in_flight)

@@ -7,9 +7,9 @@ use super::table::Table;
 struct Trial {
     /// What an engine is believed to take, in units of what the best one takes.
     live: f32,
-    /// Whether calibration says that it should win; `None` if nobody calibrated.
+    /// Whether calibration says that it should win; `None` without calibration.
     favoured: Option<bool>,
-    /// Whether nobody calibrated it, and few observations say what it takes.
+    /// Whether it was never calibrated, and few observations say what it takes.
     new: bool,
     /// Whether it failed lately.
     distrusted: bool,

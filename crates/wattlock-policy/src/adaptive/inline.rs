@@ -88,7 +88,8 @@ impl Table {
         scored.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(id, _)| id)
     }
 
-    /// Names an engine in all slots of a size's bucket, until they are written again: a trial makes nobody the incumbent.
+    /// Names an engine in all slots of a size's bucket, until they are written again: a trial makes no engine the
+    /// incumbent.
     pub(super) fn name_in_table(&mut self, bytes: usize, id: EngineId) {
         let first = 4 * bucket(bytes);
         self.inline_best[first..first + 4].fill(id);

@@ -1,10 +1,10 @@
 //! `adaptive`, ours and the default: estimates what each engine would take for this request, given what is already
 //! queued, and names the cheapest under the machine's [`Objective`]. It refuses to guess from names or classes where
-//! somebody measured, and to experiment at the caller's expense beyond the bounds below.
+//! a time was measured, and to experiment at the caller's expense beyond the bounds below.
 //!
 //! *Time.* Three ways of doing work are compared in one currency, the request's own nanoseconds plus the delay it
-//! causes to those who wait for this thread. With `w` others waiting (`active - in flight - 1`), `u` that usually wait
-//! (the mean of w over about 32 requests) and `W(w) = D * (w + (w+1) * u)`:
+//! causes to requests that wait for this thread. With `w` others waiting (`active - in flight - 1`), `u` that usually
+//! wait (the mean of w over about 32 requests) and `W(w) = D * (w + (w+1) * u)`:
 //!
 //! - inside the call: `T * (1 + W(w))`;
 //! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `P/b * (1 + W(w))`, which against the
@@ -12,10 +12,10 @@
 //!   who share the pass are not delayed by it;
 //! - on a device with `q` in flight and `k` servers: `P + D * max(0, q+1-k) * mean/k + submit * (1 + W(w))`.
 //!
-//! W is more than the `D*w` of those who wait now: a thread for which some usually wait is near its limit, and what it
-//! does longer delays those who come while it catches up (in M/M/1 work costs others as `(1 + w) / (1 - utilisation)`).
-//! (Found in the lab: event loops with 6 to 12 connections each did elliptic curves themselves whenever nobody happened
-//! to wait, and served 12 % fewer handshakes.) Where a device is crowded, u counts as 0.
+//! W is more than the `D*w` of the requests that wait now: a thread for which some usually wait is near its limit, and
+//! what it does longer delays requests that come while it catches up (in M/M/1 work costs others as `(1 + w) / (1 -
+//! utilisation)`). (Found in the lab: event loops with 6 to 12 connections each did elliptic curves themselves whenever
+//! no request happened to wait, and served 12 % fewer handshakes.) Where a device is crowded, u counts as 0.
 //!
 //! `submit` is what a request through the engine's queue costs this thread: by calibration
 //! ([`Costs::submit_ns`](crate::Costs::submit_ns)), and then part of P, which counts from submission; else
@@ -23,7 +23,7 @@
 //! ([`Costs::check_ns`](crate::Costs::check_ns)), which is beyond P as well.
 //!
 //! On the thread, completions that mature on devices meanwhile (`min(q, k) * T/mean`, each delayed by half of T or
-//! more) count as waiting too. With D = 1 this would be join-the-shortest-queue; D = 2 because whoever is delayed
+//! more) count as waiting too. With D = 1 this would be join-the-shortest-queue; D = 2 because a delayed request
 //! delays others again: a device with room is used a little before it is the faster one, as EECA fills its
 //! accelerator first and gives the CPU the rest. T, P and k are calibrated values corrected by outcomes
 //! (`estimate.rs`). It follows that offload *pays* where a request returns sooner from the device than from behind
@@ -49,14 +49,14 @@
 //! an estimate.
 //!
 //! *Jobs.* Of a bulk job's pieces (class bulk, and a door that does not say how many are active) only the sum counts,
-//! and nobody waits for one of them: D is 1, and of a device's own time P only what the job will have to wait for at its
-//! end is charged, `P * P / (P + 2 * lasted)`, for a job goes on about as long as it has lasted. So a piece that a device
-//! takes several times as long for is handed over once the job has gone on for a few P, and the device is filled until
-//! its backlog covers the thread's next piece: `P * P / (P + 2 * lasted) + max(0, q-k) * mean/k < T`. A full window is
-//! waited for where that earns more than working inline meanwhile: `(q+1) * mean/k < T`. (Row: eep, `setup_us=4000`: a
-//! GPU whose pieces take 5 ms beside a CPU that takes 1 ms for one was never used.)
+//! and no caller waits for one of them: D is 1, and of a device's own time P only what the job will have to wait for at
+//! its end is charged, `P * P / (P + 2 * lasted)`, for a job goes on about as long as it has lasted. So a piece that a
+//! device takes several times as long for is handed over once the job has gone on for a few P, and the device is filled
+//! until its backlog covers the thread's next piece: `P * P / (P + 2 * lasted) + max(0, q-k) * mean/k < T`. A full
+//! window is waited for where that earns more than working inline meanwhile: `(q+1) * mean/k < T`. (Row: eep,
+//! `setup_us=4000`: a GPU whose pieces take 5 ms beside a CPU that takes 1 ms for one was never used.)
 //!
-//! `tests/adaptive.rs` holds it within 5 % of the best single engine on 1,200 random machines, most of which nobody
+//! `tests/adaptive.rs` holds it within 5 % of the best single engine on 1,200 random machines, most of which were not
 //! looked at while this was made: the worst 98.2 %, the mean 1.18 times. (`WATTLOCK_MORE_MACHINES=180` tries more.)
 //!
 //! *Energy.* Joules of a request alone, divided by `b`. `Balanced` weighs time times joules; `Energy` takes the
@@ -64,9 +64,10 @@
 //! time. Unless all of the engines in question are metered, time decides.
 //!
 //! *Together.* A door gathers requests of a kind and asks about all that are in its hands ([`Ask::count`]): `b` is the
-//! least of those and the width, and nobody else is expected. P is a pass for one, times what a pass of so many, if more than half
-//! full, has been seen to cost beyond that (lanes do RSA in half the time for four). A request alone goes to lanes only where a
-//! pass is quicker than any engine that does one at a time, by more than a few observations or by calibration.
+//! least of those and the width, and no other request is expected. P is a pass for one, times what a pass of so many,
+//! if more than half full, has been seen to cost beyond that (lanes do RSA in half the time for four). A request alone
+//! goes to lanes only where a pass is quicker than any engine that does one at a time, by more than a few observations
+//! or by calibration.
 //!
 //! *Stability.* The engine last chosen for a size bucket is left only for one that looks `margin` (2 %) better, so
 //! noise below the margin changes nothing and staying costs no more than the margin.
@@ -82,9 +83,9 @@
 //! favour, and this thread beside a device if it does not favour that, is tried once in 65,536. A trial that shows less
 //! than was believed is followed by the next one at once. Two observations in a row of work on the thread that took
 //! less than half of what was believed are believed at once, because nothing makes it quicker than it is (one alone may
-//! be the clock's mistake), and what took longer counts as at most one and a half times. What nobody calibrated is
+//! be the clock's mistake), and what took longer counts as at most one and a half times. What was not calibrated is
 //! believed after eight observations. Requests that are done by the table are tried in the same way, counted by those
-//! that are timed; a trial makes nobody the incumbent. (`tests.rs`, `tests/trials.rs`: bursts of any length and
+//! that are timed; a trial makes no engine the incumbent. (`tests.rs`, `tests/trials.rs`: bursts of any length and
 //! strength, sizes and counts in turns, joules, devices, noise, wrong calibrations.)
 //!
 //! *Faults.* A failure multiplies an engine's cost by 9, the next ones by 17, 33 and so on, and half of that is
@@ -177,7 +178,7 @@ impl Adaptive {
         tables[kind.index()].get_or_insert_with(|| Box::new(Table::new(machine, any.of(kind), kind, rules)))
     }
 
-    /// Who does these inside the call, where nobody can wait.
+    /// The engine for these inside the call, if no request can wait.
     #[cold]
     fn choose_inline_slowly(&mut self, shape: &Shape, weather: &Weather) -> EngineId {
         let rules = self.rules;
@@ -188,7 +189,7 @@ impl Adaptive {
     }
 
     /// A request named for a device that is not in flight there by the next question was refused: its window is full
-    /// of others' requests. (Where no time has passed since, nobody submitted anything: somebody only asks.)
+    /// of others' requests. (Where no time has passed since, nothing was submitted: the policy is only asked.)
     fn notice_refusal(&mut self, weather: &Weather, now: Nanos) {
         let Some(named) = self.named.take().filter(|named| named.now < now) else { return };
         let present = weather.engines[named.engine.index()].in_flight + named.back;

@@ -109,7 +109,7 @@ impl<'a> Question<'a> {
 pub(super) struct Way {
     /// Against other ways that occupy this thread.
     pub(super) ns: f32,
-    /// Against devices. Differs for lanes: whoever shares the pass is not delayed by it.
+    /// Against devices. Differs for lanes: requests that share the pass are not delayed by it.
     pub(super) across_ns: f32,
     pub(super) nj: Option<f32>,
 }

@@ -306,7 +306,7 @@ fn only_a_question_that_time_followed_can_have_been_refused() {
     let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive, messages: 1 };
     let sent = |step: u64| {
         let mut adaptive = Adaptive::new(machine.clone(), &Settings::default());
-        // Nothing is ever in flight: nobody took what was named for the device.
+        // Nothing is ever in flight: the device never took what was named for it.
         let asked = (0..100)
             .filter(|n| adaptive.choose(&Ask::one(shape), &weather(), n * step).engine == EngineId(2));
         asked.count()
@@ -386,7 +386,8 @@ fn beside_a_device_lanes_take_passes_and_the_device_one_at_a_time() {
     assert_eq!(together(&mut adaptive, 12), (0, 1), "a device that takes no time");
 }
 
-/// How often somebody is asked and what happens then: the best and the worse engine's true nanoseconds for what is in hand.
+/// How often the policy is asked and what happens then: the best and the worse engine's true nanoseconds for what is in
+/// hand.
 #[derive(Debug, Clone, Copy)]
 struct Duel {
     /// Requests in hand; 0 for one by the table.
@@ -511,7 +512,7 @@ fn an_engine_that_is_dearer_for_good_is_tried_at_a_bounded_price() {
 #[test]
 fn outliers_now_and_then_cost_less_than_2_percent() {
     for (machine, case) in duels() {
-        // One pass in twenty takes five times as long, whoever does it.
+        // One pass in twenty takes five times as long, on any engine.
         let (mut state, mut spent) = (1_u64, 0.0);
         let mut adaptive = Adaptive::new(machine, &Settings::default());
         let slow = |_, _| {

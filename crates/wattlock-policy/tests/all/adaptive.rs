@@ -182,7 +182,7 @@ fn the_same_questions_get_the_same_answers() {
     assert_eq!(adaptive(&models, &load, &[]).choices, adaptive(&models, &load, &[]).choices);
 }
 
-/// A door that does not say how many are active, and one request at a time: company never comes.
+/// A door that does not say how many are active, and one request at a time: batch-mates never come.
 #[test]
 fn holding_for_company_that_never_comes_is_given_up() {
     let models = vec![Model::cpu(10_000.0, 0.0), Model::lanes(30_000.0)];
@@ -222,8 +222,8 @@ fn energy_is_within_5_percent_of_the_most_frugal_engine() {
     }
 }
 
-/// Machines nobody thought of: any service times, servers, widths and sizes. `WATTLOCK_MORE_MACHINES=n` adds n times
-/// 120 from seeds that nobody looked at.
+/// Random machines: any service times, servers, widths and sizes. `WATTLOCK_MORE_MACHINES=n` adds n times
+/// 120 from seeds that were not looked at.
 #[test]
 fn on_random_machines_it_is_within_5_percent_of_the_best_fixed_engine() {
     let (mut worst, mut sum, mut below) = ((f64::INFINITY, String::new()), 0.0, 0);

@@ -383,7 +383,8 @@ impl Context {
         if room < whole || whole == 0 || !whole.is_multiple_of(BLOCK) {
             return Err(failed);
         }
-        // SAFETY: the caller's buffer, which has this room; nobody else uses it meanwhile, nor do we two ways at once.
+        // SAFETY: the caller's buffer, which has this room; no other code uses it meanwhile, nor do we two ways at
+        // once.
         let record = || unsafe { std::slice::from_raw_parts_mut(out, whole) };
         if self.encrypt {
             style.fill(&mut record()[len..]);

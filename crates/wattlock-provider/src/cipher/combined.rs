@@ -344,7 +344,7 @@ impl Context {
     ///
     /// # Safety
     /// `from` has as many readable bytes as the plan's text, `to` as many writable ones as its records; they do not
-    /// overlap, and nobody else uses them meanwhile.
+    /// overlap, and no other code uses them meanwhile.
     #[inline(never)]
     unsafe fn make(&self, plan: Plan, to: *mut u8, from: *const u8) -> Result<(), Reason> {
         let failed = Reason::CipherOperationFailed;

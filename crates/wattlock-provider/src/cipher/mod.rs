@@ -163,7 +163,7 @@ fn taken(value: Option<()>) -> bool {
 /// Buffers that overlap without being the same would make two overlapping slices: such a call gets its input copied.
 ///
 /// # Safety
-/// `input` has `len` readable bytes and `out` as many writable ones; nobody else uses them meanwhile.
+/// `input` has `len` readable bytes and `out` as many writable ones; no other code uses them meanwhile.
 #[inline]
 unsafe fn with_buffers<R>(out: *mut u8, input: *const u8, len: usize, work: impl FnOnce(Data<'_>) -> R) -> R {
     // SAFETY: the caller's; the ranges of the two slices do not overlap where two are made.

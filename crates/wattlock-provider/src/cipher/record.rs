@@ -1,4 +1,5 @@
-//! TLS's CBC records (RFC 5246 section 6.2.3.2): padding on; padding and MAC off, so that nobody learns where they were.
+//! TLS's CBC records (RFC 5246 section 6.2.3.2): padding on; padding and MAC off, so that no attacker learns where they
+//! were.
 //!
 //! Whoever can tell a wrong padding from a wrong MAC, be it by an error or by time, reads what was encrypted (Vaudenay,
 //! "Security flaws induced by CBC padding", 2002; AlFardan and Paterson, "Lucky Thirteen", 2013). So how long the
@@ -49,7 +50,7 @@ impl Padding {
 /// wrong, with `random`, as many bytes; the length is then that of a record without padding.
 ///
 /// `None` if the record is too short to have a MAC and padding, which its length shows everybody. Without a MAC also if
-/// the padding is wrong: then the record was authenticated before it was decrypted (RFC 7366), and nobody learns
+/// the padding is wrong: then the record was authenticated before it was decrypted (RFC 7366), and no attacker learns
 /// anything from it who does not know the keys.
 pub fn strip(record: &[u8], padding: Padding, random: &[u8], mac: &mut [u8]) -> Option<usize> {
     let (last, before) = record.split_last()?;

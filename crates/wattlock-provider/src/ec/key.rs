@@ -290,7 +290,7 @@ impl Held {
         }
         // Forms are shared: what changes is a copy.
         let Some(copy) = form.child(self.provider).and_then(Pkey::duplicate) else { return false };
-        // SAFETY: a live key that nobody else has; the list is only read.
+        // SAFETY: a live key with one owner; the list is only read.
         let done = unsafe { sys::EVP_PKEY_set_params(copy.as_ptr(), params.as_ptr().cast_mut()) } == 1;
         // If it was refused, too: a part of it may be set then.
         self.replace(Form::foreign(copy));

@@ -244,7 +244,7 @@ impl Native {
         let place = GROUPS.iter().position(|group| group.curve == self.group.curve)?;
         let copy = provider.groups.0.get(place)?.get_or_init(make).as_ref()?.duplicate()?;
         let mut list = List::new().octets(c"encoded-pub-key", point.bytes());
-        // SAFETY: a live key that nobody else has, and a terminated list that is only read.
+        // SAFETY: a live key with one owner, and a terminated list that is only read.
         (unsafe { sys::EVP_PKEY_set_params(copy.as_ptr(), list.as_mut_ptr()) } == 1).then_some(copy)
     }
 

@@ -1,4 +1,4 @@
-//! ECDSA. The digest is taken by whoever the host has for it, signing is the engines', verifying a child's.
+//! ECDSA. The digest is the host's, signing is the engines', verifying a child's.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};

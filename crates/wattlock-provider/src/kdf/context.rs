@@ -17,7 +17,7 @@ use crate::sys::OSSL_PARAM;
 pub struct Context {
     provider: &'static Provider,
     flavour: Flavour,
-    /// What is set, unless it is set elsewhere.
+    /// What is set, unless OpenSSL's context has it.
     state: State,
     elsewhere: Option<KdfCtx>,
 }

@@ -26,7 +26,7 @@ pub const KINDS: &[Kind] = &[
     Kind::HmacSha512,
 ];
 
-/// Most output bytes of the PRF. It has no limit; whoever needs more gets it from OpenSSL.
+/// Most output bytes of the PRF. It has no limit; OpenSSL does longer ones.
 const PRF_MOST: usize = 1 << 16;
 /// Bytes of the longest `HkdfLabel` (RFC 8446 section 7.1): length, label and context with their lengths.
 const LABEL_MOST: usize = 2 + 1 + 255 + 1 + 255;
@@ -288,7 +288,7 @@ impl With<'_> {
         Ok(())
     }
 
-    /// TLS comes back with the same secret, each time in a new context. Of HKDF's callers nobody knows.
+    /// TLS comes back with the same secret, each time in a new context. Of HKDF's callers that is not known.
     fn secret(&self, secret: &[u8]) -> Result<Key, Error> {
         match self.flavour {
             Flavour::Hkdf => Key::symmetric(Algorithm::Secret, secret),

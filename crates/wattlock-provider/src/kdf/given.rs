@@ -84,7 +84,7 @@ pub enum Part {
 
 /// How many [`Part`]s there are.
 pub const PARTS: usize = 5;
-/// Most bytes of a part. OpenSSL has no limit; whoever needs more gets it from there.
+/// Most bytes of a part. OpenSSL has no limit; it takes longer ones.
 const PART_MOST: usize = 1024;
 /// Most byte strings of one list that are joined to one: newer versions refuse more than five infos or six seeds.
 const JOINED: usize = 5;

@@ -2,10 +2,10 @@
 //! TLS 1.2 and before (RFC 5246 section 5, `TLS1-PRF`).
 //!
 //! A context either has a `State` that every OpenSSL understands alike, and then derives with the runtime's engines,
-//! or it is *elsewhere*: whatever is unusual (another digest, a property query, a repeated or oversized parameter,
+//! or it is *OpenSSL's*: whatever is unusual (another digest, a property query, a repeated or oversized parameter,
 //! something missing) is done by OpenSSL's own KDF in the child context, which is given the same parameters and so
-//! gives the same results and the same errors, as its version has them. A context that went elsewhere stays there until
-//! it is reset.
+//! gives the same results and the same errors, as its version has them. A context that went to OpenSSL stays there
+//! until it is reset.
 //!
 //! Derivations are inline and never pause. Secrets are copied on the way in, since an output may lie over its key, and
 //! wiped.

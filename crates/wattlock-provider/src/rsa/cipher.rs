@@ -91,7 +91,7 @@ struct Context {
     mirror: Option<Mirror>,
     /// `None` until asked for, where parameters came that are not understood here.
     facts: Option<Facts>,
-    /// Whether a forged ciphertext of PKCS#1 v1.5 yields a message nobody can tell from a real one.
+    /// Whether a forged ciphertext of PKCS#1 v1.5 yields a message that no caller can tell from a real one.
     implicit: bool,
     /// The private operation without padding, of a key that is not accelerated.
     raw: Option<PkeyCtx>,

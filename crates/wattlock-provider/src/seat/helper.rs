@@ -1,8 +1,9 @@
 //! The helper thread, and what else a process has of one provider.
 //!
-//! It is started when something first pauses and nobody has said that it polls. It sleeps until what has waited longest
-//! has waited long enough, releases what a loop has not come back for, looks every 50 us where an engine with queues
-//! works, and every millisecond while the thread that it looks after is busy. With nothing in flight it sleeps.
+//! It is started when something first pauses and the program has not said that it polls. It sleeps until what has
+//! waited longest has waited long enough, releases what a loop has not come back for, looks every 50 us where an engine
+//! with queues works, and every millisecond while the thread that it looks after is busy. With nothing in flight it
+//! sleeps.
 
 use std::sync::atomic::{
     AtomicBool,
@@ -85,7 +86,7 @@ impl Helper {
         }
     }
 
-    /// Whether somebody paused while the helper made up its mind to sleep.
+    /// Whether a job paused while the helper made up its mind to sleep.
     fn anything(life: &Life) -> bool {
         let seats: Vec<Arc<Seat>> = lock(&life.seats).clone();
         seats.iter().any(|seat| !seat.claimed.load(Relaxed) && seat.in_flight() > 0)
@@ -93,7 +94,7 @@ impl Helper {
 }
 
 impl Provider {
-    /// Sees to it that somebody looks after what is paused.
+    /// Starts or wakes the helper for paused jobs.
     pub(super) fn watch(&self) {
         let life = self.life();
         if life.awake.swap(true, SeqCst) {

@@ -23,7 +23,7 @@ const FRESH: Nanos = 1_000_000_000;
 /// First and last pause where batches do not pay.
 const PAUSE: (Nanos, Nanos) = (1_000_000, 16_000_000_000);
 
-/// The mark of a request whose pair nobody waits for.
+/// The mark of a request whose pair is not waited for.
 pub(super) const STOCKED: u64 = u64::MAX;
 
 /// What a thread has made ahead, of each kind that it generates.
@@ -101,7 +101,7 @@ impl KeyStock {
         stock.pairs.pop()
     }
 
-    /// Whether a batch of `width` is worth making, for somebody who wants one pair now: if as many were wanted of late.
+    /// Whether a batch of `width` is worth making, for a request of one pair now: if as many were wanted of late.
     pub(super) fn is_worth_it(&mut self, kind: Kind, width: u16, now: Nanos) -> bool {
         let stock = self.stock(kind);
         if now.saturating_sub(stock.since) >= FRESH {
@@ -175,7 +175,7 @@ mod tests {
     const PAIR: usize = 64;
     const WIDTH: u16 = wattlock_cpu::lanes::WIDTH as u16;
 
-    /// A thread's state, and what it does when somebody wants a pair.
+    /// A thread's state, and what it does when a pair is wanted.
     struct Thread {
         state: State,
         passes: Made,

@@ -83,17 +83,17 @@ unsafe fn is_new(context: *mut sys::ASYNC_WAIT_CTX, fd: c_int) -> bool {
     }
 }
 
-/// Takes a link whose descriptor nobody has been told of out of its wait context again. OpenSSL lists a descriptor as
+/// Takes a link whose descriptor was not handed out out of its wait context again. OpenSSL lists a descriptor as
 /// new only until the next job starts, so a program that hears of descriptors when a job is paused would never hear
 /// of it. HAProxy believes that it knows each one that is left at a connection's end, and crashes.
 ///
 /// # Safety
-/// Called inside the job whose wait context has the link; nobody waits by it.
+/// Called inside the job whose wait context has the link; no thread waits by it.
 pub(super) unsafe fn forget_untold(link: &Link) {
     if link.fd < 0 {
         return;
     }
-    // SAFETY: public calls inside a live job; OpenSSL leaves cleaning up to whoever clears a descriptor.
+    // SAFETY: public calls inside a live job; OpenSSL leaves cleaning up to the code that clears a descriptor.
     unsafe {
         let context = sys::ASYNC_get_wait_ctx(sys::ASYNC_get_current_job());
         if context.is_null() || !is_new(context, link.fd) {
@@ -115,7 +115,7 @@ unsafe extern "C" fn unlink(_: *mut sys::ASYNC_WAIT_CTX, _: *const c_void, fd: c
             waiter.seat.withdraw(&waiter);
         }
         if fd >= 0 {
-            // SAFETY: ours; nobody signals on it any more.
+            // SAFETY: ours; it is no longer signalled on.
             unsafe { libc::close(fd) };
         }
     });

@@ -1,7 +1,7 @@
 //! A thread's way into the runtime, and what happens inside an `ASYNC_JOB`.
 //!
 //! A [`Seat`] is one thread's dispatcher for one loaded provider. It has a lock because two others may come to it: our
-//! helper thread, and whoever frees a wait context. Its own thread finds the lock free but for those.
+//! helper thread, and threads that free a wait context. Its own thread finds the lock free but for those.
 //!
 //! - `threads`: which seat is the calling thread's.
 //! - `job`: gathering, pausing, and going on.
@@ -103,7 +103,7 @@ impl Gathered {
     }
 }
 
-/// Frees the lock, then tells whoever has something to be told.
+/// Frees the lock, then tells the waiters.
 fn unlock(mut state: MutexGuard<'_, State>) {
     let somebody = !state.gathered.is_empty() || state.waiting.iter().any(Option::is_some);
     state.waited_for.store(somebody, Relaxed);
@@ -228,7 +228,7 @@ impl State {
         helped
     }
 
-    /// Where somebody waits whose request the dispatcher has.
+    /// Where a job waits whose request the dispatcher has.
     fn slot_of(&self, waiter: &Arc<Waiter>) -> Option<usize> {
         self.waiting
             .iter()
@@ -244,7 +244,7 @@ impl State {
     }
 
     fn close(&mut self) {
-        // Nothing of ours is in use any more when OpenSSL unloads a provider: whoever waited here has gone.
+        // Nothing of ours is in use any more when OpenSSL unloads a provider: waiters here have gone.
         self.gathered.clear();
         self.waiting.clear();
         self.key_stock.clear();

@@ -70,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether a key is new: whether nobody left anything in it.
+    /// Whether a key is new: whether nothing was left in it.
     fn is_new(key: &Key) -> bool {
         let mut new = false;
         key.expanded(|_| {

@@ -69,7 +69,7 @@ impl Stack {
 
     /// Leaves nothing of what was on it: wipes the part that a handshake uses, and gives back the rest.
     fn wipe(&mut self) {
-        // From a function on that stack: what lies below a stack's end is nobody's to memcheck.
+        // From a function on that stack: what lies below a stack's end has no owner to memcheck.
         let _ = self.run(scrub);
         let rest = self.size - GUARD - USED;
         keeping_errno(|| {

@@ -101,7 +101,7 @@ impl Drop for Loaded {
 /// What a child process returns. It has one thread, which should take no lock that another thread may hold here.
 pub(super) fn in_child(work: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
     let (mut ours, mut theirs) = std::io::pipe().unwrap();
-    // SAFETY: the child leaves by `_exit` and comes back to nobody.
+    // SAFETY: the child leaves by `_exit` and never comes back.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: so that a child that hangs ends, and its parent's test fails.
@@ -138,8 +138,8 @@ struct Work {
 
 /// On the job's own small stack.
 unsafe extern "C" fn operate(argument: *mut c_void) -> c_int {
-    // SAFETY: a copy of the pointer to work that outlives the job; nobody else touches the answer before the result is
-    // there.
+    // SAFETY: a copy of the pointer to work that outlives the job; no other code touches the answer before the result
+    // is there.
     unsafe {
         let work = *argument.cast::<*mut Work>();
         let request: &mut wattlock_core::Work = &mut (*work).answer.request;
@@ -446,7 +446,7 @@ fn a_job_of_a_thread_that_does_not_poll_ends_inside_the_call_unless_jobs_may_pau
     job.ends();
 }
 
-/// A job's own 32 KiB are left at once, and it pauses and goes on elsewhere.
+/// A job's own 32 KiB are left at once, and it pauses and continues on another stack.
 #[test]
 fn a_job_pauses_on_a_large_stack_and_goes_on_there() {
     let (loaded, table) = polled();

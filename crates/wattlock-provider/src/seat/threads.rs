@@ -17,7 +17,7 @@ use crate::provider::Provider;
 thread_local! {
     /// This thread's seats, each with its provider's id and one reference. A plain pointer without a destructor:
     /// OpenSSL's own call at a thread's end frees it. A provider that is unloaded takes the references of all threads
-    /// back ([`Provider::close`]); what stays here then has an id that nobody asks for again.
+    /// back ([`Provider::close`]); what stays here then has an id that is not asked for again.
     static SEATS: Cell<*mut Vec<(u64, *const Seat)>> = const { Cell::new(null_mut()) };
 }
 

@@ -1,5 +1,5 @@
-//! Who waits for a paused operation, and how it hears that the job can go on: by the wait context's callback, or by an
-//! eventfd. Once its `notify` says nobody, neither is touched: both may be gone.
+//! What waits for a paused operation, and how it hears that the job can go on: by the wait context's callback, or by an
+//! eventfd. Once its `notify` is "none", neither is touched: both may be gone.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -55,7 +55,7 @@ impl Waiter {
             }
             Notify::Callback(callback, argument) => {
                 // SAFETY: the application's callback with its own argument; the wait context is alive, or `notify`
-                // would say nobody.
+                // would be "none".
                 unsafe { callback(argument) };
             }
         }
@@ -78,7 +78,8 @@ impl Waiter {
         inner.signalled = false;
     }
 
-    /// The outcome. Nobody is told from here on: whoever was about to would write to a descriptor that may be closed.
+    /// The outcome. No waiter is told from here on: a thread that was about to would write to a descriptor that may be
+    /// closed.
     pub(super) fn take(&self) -> Option<(Result<usize, Error>, OwnedRequest)> {
         let mut inner = lock(&self.inner);
         Waiter::clear(&mut inner);

@@ -397,7 +397,7 @@ fn update(run: &mut Run<'_>, state: &mut State) -> Go {
         state.fed += if aad { 0 } else { len };
         state.begun |= len > 0;
     } else if state.mode == Mode::Cbc {
-        // What of a failed piece was kept is nobody's promise.
+        // What of a failed piece was kept is not promised.
         return Err(Over);
     }
     if state.mode == Mode::Gcm && state.tls && len > 0 {

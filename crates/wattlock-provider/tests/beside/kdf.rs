@@ -184,7 +184,7 @@ fn call(run: &mut Run<'_>, state: &State, what: &str, values: &[Value], len: Opt
             }
         }
     })?;
-    // How much of a list was taken before it was refused is nobody's promise; after a value of a wrong type OpenSSL has
+    // How much of a list was taken before it was refused is not promised; after a value of a wrong type OpenSSL has
     // its length and no bytes.
     let odd =
         |value: &Value| value.data_type != OCTETS && !matches!(value.name.to_bytes(), b"mode" | b"digest");

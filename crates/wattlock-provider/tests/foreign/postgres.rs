@@ -35,7 +35,7 @@ impl Drop for Database {
     }
 }
 
-/// A host whose files, and the module, may be read by whoever runs the server; and that user's own folders.
+/// A host whose files, and the module, may be read by the server's user; and that user's own folders.
 fn cluster(folder: &Path) -> (Host, Option<u32>) {
     let host = host();
     let user = (std::fs::metadata("/proc/self").unwrap().uid() == 0).then_some(NOBODY);

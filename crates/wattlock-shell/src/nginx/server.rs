@@ -323,7 +323,7 @@ fn configuration(plan: &Plan<'_>, at: &str, addresses: &[SocketAddr]) -> Result<
         }
     };
     if rustix::process::geteuid().is_root() {
-        put("user root;"); // As whoever started us: the folder served is theirs.
+        put("user root;"); // As the calling user, whose folder is served.
     }
     put(&format!("worker_processes {};\npid {at}/pid;\nlock_file {at}/lock;", plan.workers));
     put(&format!("error_log {at}/error.log notice;\nworker_rlimit_nofile 16384;"));

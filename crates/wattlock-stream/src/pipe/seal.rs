@@ -31,7 +31,7 @@ pub fn seal(
     seal_steered(ends, sealer, settings, source, None)
 }
 
-/// The same, with somebody who sets a clock.
+/// The same, with a governor that sets a clock.
 ///
 /// # Errors
 /// As [`seal`].
@@ -130,7 +130,7 @@ impl Reader<'_> {
             let overdue = due.is_some_and(|due| due <= now);
             let (watched, timeout) = match due {
                 _ if self.framer.has_closed() || overdue => (true, Some(0)),
-                // Without steering a silent producer wakes nobody.
+                // Without steering a silent producer wakes no thread.
                 None => {
                     let rest = self.steering.as_ref().filter(|_| !rested).map(|_| REST_NS);
                     let ask = self.ask.map(|(at, _)| at.saturating_sub(now).max(1));

@@ -141,7 +141,7 @@ impl Dispatcher {
         if choice.engine == id && all && valid() { count } else { 0 }
     }
 
-    /// Has a CPU engine do requests of two kinds in one call. What of its time went to which kind nobody can say, so the
+    /// Has a CPU engine do requests of two kinds in one call. What of its time went to which kind is unknown, so the
     /// policy learns from those that are done apart ([`APART_ONE_IN`]).
     fn do_both<'a>(&mut self, id: EngineId, first: &mut [Item<'a>], second: &mut [Item<'a>]) {
         let kinds = [&*first, &*second].map(|items| items[0].request.kind);

@@ -89,7 +89,7 @@ impl Dispatcher {
     }
 
     /// Ends requests that a stopped instance did not give back, as it had promised to. Their buffers went with it, so
-    /// nobody here can repeat them; but whoever waits must not wait for ever.
+    /// they cannot be repeated here; but their callers must not wait for ever.
     fn write_off(&mut self, now: Nanos) {
         let gone = |id: EngineId| self.stations[id.index()].instance.is_none();
         let lost: Vec<(Token, EngineId)> = self

@@ -7,7 +7,7 @@ use super::Dispatcher;
 use crate::health::Reason;
 
 impl Dispatcher {
-    /// Ends holding: rings every doorbell that has somebody waiting.
+    /// Ends holding: rings every doorbell that has requests waiting.
     pub fn flush(&mut self) {
         if self.in_flight.len() == 0 {
             return;

@@ -164,7 +164,7 @@ impl Dispatcher {
                 }
             }
         }
-        // A door must not take it for a request that nobody here does, and have it done where nobody verifies.
+        // A door must not take it for a request that no engine here does, and have it done unverified.
         Err(if wrong && self.verified.contains(kind) {
             Error::Device(Fault::WrongResult)
         } else {

@@ -132,7 +132,7 @@ impl Dispatcher {
         let mut claimed = copied(request, signature);
         match self.check(id, &claimed, len) {
             Ok(()) => Ok(len),
-            // Where nobody can tell, nothing leaves either.
+            // If no engine can tell, nothing leaves either.
             Err(_) => {
                 for gone in [&mut claimed.output[..], request.data.output()] {
                     gone.fill(0);

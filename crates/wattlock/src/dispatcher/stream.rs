@@ -16,7 +16,7 @@ use wattlock_policy::{Ask, EngineId};
 use super::Dispatcher;
 use crate::telemetry::{Counter, EngineCounter};
 
-/// The size that the policy is asked about: nobody knows how long a message in pieces will be. A TLS record's.
+/// The size that the policy is asked about: it is unknown how long a message in pieces will be. A TLS record's.
 const TYPICAL_BYTES: usize = 16 * 1024;
 
 /// Who makes streams, by kind.

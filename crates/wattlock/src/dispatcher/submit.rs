@@ -59,9 +59,9 @@ impl Dispatcher {
         submitted
     }
 
-    /// Submits requests of one kind that are all there are: nobody else will join them. Says of each, by its mark, what
-    /// became of it. `held_ns` is how long, on average, whoever submits them held them for each other: it counts as time
-    /// held. Nothing is held when this returns. Never blocks.
+    /// Submits requests of one kind that are all there are: no other request will join them. Says of each, by its mark,
+    /// what became of it. `held_ns` is how long, on average, their submitter held them for each other: it counts as
+    /// time held. Nothing is held when this returns. Never blocks.
     pub fn submit_together(
         &mut self,
         requests: &mut Vec<OwnedRequest>,
@@ -164,7 +164,7 @@ impl Dispatcher {
         }
     }
 
-    /// Has work done for a request that was held so long, whoever submits now.
+    /// Has work done for a request that was held so long, at any thread's submission.
     pub(super) fn after_holding<T>(&mut self, held_ns: Nanos, work: impl FnOnce(&mut Dispatcher) -> T) -> T {
         let of_others = mem::replace(&mut self.held_before_ns, held_ns);
         let result = work(self);

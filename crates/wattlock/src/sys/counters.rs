@@ -12,7 +12,7 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 pub(crate) enum Counters {
     /// Nobody else can see them.
     Private(Box<[AtomicU64]>),
-    /// Shared with whoever maps the file.
+    /// Shared with the processes that map the file.
     Shared {
         /// `words * 8` bytes of it.
         map: MmapRaw,
@@ -27,7 +27,7 @@ pub(crate) enum Counters {
 impl Counters {
     /// `words` zeroes on the heap.
     pub(crate) fn private(words: usize) -> Counters {
-        // Zeroes that nobody has touched take no memory.
+        // Zeroes that were not touched take no memory.
         let zeroes = Box::into_raw(vec![0_u64; words].into_boxed_slice());
         // SAFETY: `AtomicU64` has the size and bit validity of `u64`, and its alignment on 64-bit systems, which are the
         // only ones this builds for; the box was just taken apart.

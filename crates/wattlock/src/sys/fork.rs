@@ -21,11 +21,11 @@ const OWN_BYTES: usize = 4096;
 /// What begins the mapping. Zeroes in a child.
 #[repr(C)]
 struct Region {
-    /// How many forks lie between this process and the first, and one. 0: nobody has looked yet.
+    /// How many forks lie between this process and the first, and one. 0: not looked at yet.
     number: AtomicU32,
     /// Who wrote it, where the kernel wipes nothing; else 0.
     pid: AtomicU32,
-    /// Bit n is set while place n is somebody's.
+    /// Bit n is set while place n is taken.
     taken: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ fn make() -> &'static Region {
     match REGION.compare_exchange(null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => region,
         Err(other) => {
-            // SAFETY: nobody else has seen our mapping; `other` is another thread's, never given back.
+            // SAFETY: no other thread has seen our mapping; `other` is another thread's, never given back.
             unsafe {
                 libc::munmap(at, size);
                 &*other
@@ -75,7 +75,7 @@ fn make() -> &'static Region {
 
 #[inline]
 fn region() -> &'static Region {
-    // SAFETY: null, or a mapping that `make` published and nobody gives back.
+    // SAFETY: null, or a mapping that `make` published and never gives back.
     unsafe { REGION.load(Ordering::Acquire).as_ref() }.unwrap_or_else(|| make())
 }
 
@@ -84,8 +84,8 @@ pub(crate) fn watch() {
     generation();
 }
 
-/// A number that differs between a process and each of its ancestors: whoever keeps something that a fork spoils (a lock
-/// another thread may hold, a thread) remembers the number and makes it anew when the number differs. Two loads.
+/// A number that differs between a process and each of its ancestors: code that keeps something that a fork spoils (a
+/// lock another thread may hold, a thread) remembers the number and makes it anew when the number differs. Two loads.
 #[inline]
 pub fn generation() -> u32 {
     let region = region();
@@ -149,7 +149,7 @@ impl Drop for Wiped {
     fn drop(&mut self) {
         if let Some(bytes) = self.bytes() {
             for byte in &mut *bytes {
-                // SAFETY: one byte of ours; volatile, so that it is written though nobody reads it.
+                // SAFETY: one byte of ours; volatile, so that it is written though it is not read.
                 unsafe { std::ptr::write_volatile(byte, 0) };
             }
             region().taken.fetch_and(!(1 << self.place), Ordering::Release);
@@ -187,7 +187,7 @@ impl<T: Send + Sync> PerProcess<T> {
             // SAFETY: `fresh` was just made, and is now published as above. `seen` was an ancestor's and is leaked.
             Ok(_) => unsafe { &(*fresh).1 },
             Err(other) => {
-                // SAFETY: nobody else has seen `fresh`.
+                // SAFETY: no other thread has seen `fresh`.
                 drop(unsafe { Box::from_raw(fresh) });
                 // SAFETY: published by another thread of this process, hence not null, as above.
                 unsafe { &(*other).1 }
@@ -205,7 +205,7 @@ impl<T> PerProcess<T> {
         if *made != generation() {
             return None;
         }
-        // SAFETY: from `Box::into_raw`, no longer in its place, and `self` is borrowed by nobody else.
+        // SAFETY: from `Box::into_raw`, no longer in its place, and `self` is not borrowed by other code.
         Some(unsafe { Box::from_raw(seen) }.1)
     }
 }

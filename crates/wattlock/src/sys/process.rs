@@ -61,7 +61,7 @@ fn cores(list: &str) -> usize {
     list.split(',').filter_map(count).sum::<usize>().max(1)
 }
 
-/// Whether the program has more rights than whoever started it: then nothing is believed of the environment, and no file is
+/// Whether the program has more rights than its caller: then nothing is believed of the environment, and no file is
 /// made. The kernel's word at the start of the program, and what the ids say now.
 pub fn elevated() -> bool {
     // SAFETY: reads a number that the kernel gave the process at its start.

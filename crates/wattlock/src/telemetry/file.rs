@@ -58,8 +58,8 @@ pub(super) fn folder() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from(format!("/dev/shm/wattlock-{}", effective_uid())))
 }
 
-/// Whether it is a real folder of the calling user's, in which nobody else makes files. In a world-writable place somebody
-/// else may have been first.
+/// Whether it is a real folder of the calling user's, in which no other user makes files. In a world-writable place
+/// another user may have been first.
 pub(super) fn is_ours(folder: &Path) -> bool {
     fs::symlink_metadata(folder)
         .is_ok_and(|found| found.is_dir() && found.uid() == effective_uid() && found.mode() & 0o022 == 0)
@@ -83,7 +83,7 @@ pub(super) fn create(header: &Header, words: usize) -> Option<(Counters, Owned)>
     let owned = Owned { path: path.clone(), generation: fork::generation() };
     let file = new_file(&path)?;
     let text = text(header)?;
-    // The header comes last: whoever reads the file before that finds none, and passes it over.
+    // The header comes last: a program that reads the file before that finds none, and passes it over.
     let counters = Counters::shared(&file, HEADER_BYTES, words).ok()?;
     (&file).write_all(&text).ok()?;
     Some((counters, owned))
@@ -96,7 +96,7 @@ fn text(header: &Header) -> Option<Vec<u8>> {
 }
 
 /// Removes what processes left that are gone: killed ones cannot, and this is memory. A program's processes may be the
-/// only ones of their user, so it cannot be left to whoever looks at the counters.
+/// only ones of their user, so it cannot be left to the reader of the counters.
 fn sweep(folder: &Path) {
     for path in entries(folder) {
         let Some(pid) = number(&path) else { continue };
@@ -140,8 +140,8 @@ pub(super) fn remove(path: &Path) {
     let _ = fs::remove_file(path);
 }
 
-/// Whether there is no such process. Where not all can be seen (no `/proc`, or one that hides others' processes) nobody is
-/// gone: the first process always is there.
+/// Whether there is no such process. Where not all can be seen (no `/proc`, or one that hides others' processes) no
+/// process is gone: the first process always is there.
 pub(super) fn is_gone(pid: u32) -> bool {
     Path::new("/proc/1").exists() && !Path::new(&format!("/proc/{pid}")).exists()
 }

@@ -6,8 +6,8 @@
 //! instruction; readers add the rows up. When rows run out, the last is shared and counted with atomic additions. A row takes
 //! room when it first has an owner.
 //!
-//! Where the file cannot be made (a read-only system, a chroot) the counters are private and nobody is told: telemetry
-//! must never be the reason something fails.
+//! Where the file cannot be made (a read-only system, a chroot) the counters are private and no error is reported:
+//! telemetry must never be the reason something fails.
 //!
 //! A library inside a program that may confine itself has its counters *kept*: they are made with the runtime, with room
 //! for a few rows, and from then on nothing is asked of the kernel. A child counts in its parent's last row. At the end the
@@ -46,7 +46,7 @@ pub enum Counter {
     Timed,
     /// The sum of those times, in nanoseconds.
     TimedNs,
-    /// Time held for company, summed, in nanoseconds.
+    /// Time held for batch-mates, summed, in nanoseconds.
     HeldNs,
     /// Size of the batch each queued request was in, summed over requests.
     BatchSum,

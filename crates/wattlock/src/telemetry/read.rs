@@ -264,8 +264,8 @@ fn texts(header: &mut Header) -> impl Iterator<Item = &mut String> {
     [version, program, policy, objective, profile].into_iter().chain(lists).chain(pairs)
 }
 
-/// Every living process's counts, of the calling user's or (for those who may read them) everybody's processes.
-/// The calling user's files of processes that are gone are removed; nobody else's are, because whoever owns a folder
+/// Every living process's counts, of the calling user's or (if the caller may read them) all users' processes.
+/// The calling user's files of processes that are gone are removed; no other user's are, because the owner of a folder
 /// decides what its names lead to. Unreadable ones are passed over.
 pub fn read_all() -> Vec<Snapshot> {
     let mut found: Vec<Snapshot> = folders().iter().flat_map(|folder| read_folder(folder)).collect();

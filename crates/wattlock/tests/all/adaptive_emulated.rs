@@ -436,7 +436,7 @@ fn presets() -> Vec<Case> {
     cases
 }
 
-/// Machines nobody thought of. `WATTLOCK_MORE_MACHINES=n` adds n from seeds that nobody looked at.
+/// Random machines. `WATTLOCK_MORE_MACHINES=n` adds n from seeds that were not looked at.
 fn generated() -> Vec<Case> {
     let more = std::env::var("WATTLOCK_MORE_MACHINES").ok().and_then(|text| text.parse::<u64>().ok());
     let case = |seed: u64| {
@@ -486,8 +486,8 @@ fn steady_throughput_is_within_5_percent_of_the_best_fixed_rule_and_the_choice_i
         if ratio < worst.0 {
             worst = (ratio, name.clone());
         }
-        // Nobody waits, so one engine is best for a size, and only an experiment goes elsewhere: there and back again at
-        // most once in 128, were each passed over no opportunity.
+        // No request waits, so one engine is best for a size, and only an experiment goes to another: there and back
+        // again at most once in 128, were each passed over no opportunity.
         assert!(
             case.clients > 1 || switches <= 8.0,
             "{name}: {switches} of 1000 choices differ from the last"

@@ -197,7 +197,7 @@ fn a_key_that_does_not_fit_together_keeps_no_other_from_the_lanes() {
     assert!(counted(&runtime).iter().any(|(engine, requests, _)| engine == "lanes" && *requests == 21));
 }
 
-/// What is done one after the other is asked about once, and a bad one among them harms nobody.
+/// What is done one after the other is asked about once, and a bad one among them harms no other.
 #[test]
 fn an_invalid_request_among_others_fails_alone() {
     let (runtime, _) = eight(with_lanes());
@@ -310,8 +310,8 @@ fn a_wrong_signature_of_a_lane_leaves_only_where_nobody_verifies() {
     }
 }
 
-/// With the calibrated costs of lanes a request alone takes no pass: there is nobody to share it. (Later what was observed
-/// decides: each of these has a key of its own, which lanes of RSA expand faster.)
+/// With the calibrated costs of lanes a request alone takes no pass: there is no batch-mate to share it. (Later what
+/// was observed decides: each of these has a key of its own, which lanes of RSA expand faster.)
 #[test]
 fn one_request_alone_takes_no_pass() {
     let runtime = with_lanes().build().unwrap();

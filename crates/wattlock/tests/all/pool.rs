@@ -173,7 +173,7 @@ fn event_descriptor() -> OwnedFd {
     // SAFETY: a plain system call without pointers.
     let number = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
     assert!(number >= 0);
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, with one owner.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
@@ -189,7 +189,7 @@ fn a_descriptor_wakes_whoever_waits_for_results() {
                 pool.submit(0, digest);
             }
             while taken < 3 * round {
-                // Sleeps until it is written to: a result that woke nobody would never be taken.
+                // Sleeps until it is written to: a result that woke no thread would never be taken.
                 let mut count = [0; 8];
                 event.read_exact(&mut count).unwrap();
                 assert!(u64::from_ne_bytes(count) >= 1);

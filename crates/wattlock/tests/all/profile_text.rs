@@ -1,6 +1,6 @@
-//! Profiles that somebody edited, or a disk spoiled: what is no profile is refused with the file's name, and with whatever
-//! is one a runtime comes up, chooses, and gives right results. Mutations are random, with a fixed seed (or that of
-//! `make soak`); no coverage guides them, because a fuzzer's build would have to have every engine in it.
+//! Profiles that a user edited, or a disk spoiled: what is no profile is refused with the file's name, and with
+//! whatever is one a runtime comes up, chooses, and gives right results. Mutations are random, with a fixed seed (or
+//! that of `make soak`); no coverage guides them, because a fuzzer's build would have to have every engine in it.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! One job on CPU threads and a device at once: whatever the device and the door do, each chunk is done once, and nobody
-//! waits for ever.
+//! One job on CPU threads and a device at once: whatever the device and the door do, each chunk is done once, and no
+//! thread waits for ever.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use crate::common;

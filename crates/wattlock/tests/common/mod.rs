@@ -28,7 +28,8 @@ pub enum Act {
     /// Nothing, ever.
     Hang,
     /// The right result, so long after the doorbell. If the request has been withdrawn by then, there is an answer to
-    /// nobody: the device drops it, or, if it `tells`, hands over a completion that it must not, with a wrong result.
+    /// no request: the device drops it, or, if it `tells`, hands over a completion that it must not, with a wrong
+    /// result.
     Late { after_ns: Nanos, tells: bool },
     /// Nothing, ever, and it denies having had the request: against every promise of an instance.
     Vanish,

@@ -64,7 +64,7 @@ impl Beside<'_> for () {
 /// Chains of M * LANES lanes, of which a step encrypts the next block.
 ///
 /// So many blocks as there are steps must be readable and writable behind the pointers of each lane, which are equal or
-/// disjoint. Lanes without a message may share a place that nobody reads.
+/// disjoint. Lanes without a message may share a place that is never read.
 pub(crate) struct Led<'c, V, const M: usize> {
     chains: &'c mut Chains,
     states: [V; M],
@@ -185,7 +185,7 @@ impl Isa {
 }
 
 impl Drop for Chains {
-    /// Zeros that somebody may look at: wiping them one by one takes as long as a short message.
+    /// Zeros that the compiler takes for read: wiping them one by one takes as long as a short message.
     fn drop(&mut self) {
         (self.keys, self.blocks) = ([[0; CHAINS]; 15], [0; CHAINS]);
         std::hint::black_box(self);
@@ -224,7 +224,7 @@ pub(crate) struct Batch<'b, 'i> {
     idle: [u8; 16 * IDLE],
 }
 
-/// Blocks of a step in which some lanes have no message and encrypt what nobody reads.
+/// Blocks of a step in which some lanes have no message and encrypt what is never read.
 const IDLE: usize = 128;
 
 /// What the lanes can do next: so many blocks in the first so many lanes.

@@ -3,7 +3,7 @@
 //! One algorithm per mode ([`generic`], and for GCM [`gcm`] and [`ghash`]), thin files per instruction set ([`vaes512`],
 //! [`vaes256`], and [`aes_ni`] for all modes but GCM), and AWS-LC where the CPU has none of them. CBC encryption is a serial
 //! chain that no width helps: `aes_ni` does it, and [`chains`] several messages side by side for the engine `lanes`.
-//! Nothing here knows a request; lengths are checked by whoever builds the [`Span`].
+//! Nothing here knows a request; lengths are checked by the code that builds the [`Span`].
 //!
 //! Constant time: round keys come from the AES instructions themselves, addresses depend on lengths and on the
 //! counter (which travels in the clear), never on key or data.
@@ -229,7 +229,7 @@ impl GcmKey {
     }
 
     /// Verifies and decrypts. Both are done in one pass, and what was written is wiped if the tag is wrong: until this
-    /// returns, the output is nobody else's to read.
+    /// returns, the output is read by no other code.
     ///
     /// # Errors
     /// [`Error::Authentication`], the output wiped.

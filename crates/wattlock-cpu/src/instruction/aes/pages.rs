@@ -74,7 +74,7 @@ impl Cache {
             // SAFETY: the instructions are the caller's; the cache holds PAGE blocks and a vector.
             unsafe { V::zero().store(self.0.as_mut_ptr().add(i).cast()) };
         }
-        // The compiler must believe that somebody reads the zeros.
+        // The compiler must believe that the zeros are read.
         std::hint::black_box(&raw const *self);
     }
 }

@@ -69,7 +69,7 @@ impl<const BYTES: usize> Buffer<BYTES> {
     #[inline]
     pub(super) fn wipe(&mut self) {
         self.0 = [0; BYTES];
-        // The compiler must believe that somebody reads the zeros.
+        // The compiler must believe that the zeros are read.
         std::hint::black_box(&raw const *self);
     }
 }

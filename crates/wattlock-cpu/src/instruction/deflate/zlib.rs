@@ -1,4 +1,4 @@
-//! zlib-rs: compression at zlib's levels, and the decompression that checks somebody else's result.
+//! zlib-rs: compression at zlib's levels, and the decompression that checks another engine's result.
 
 use std::cell::RefCell;
 

@@ -26,7 +26,7 @@ pub(in super::super) struct GcmState {
     nonce: usize,
 }
 
-// SAFETY: a state is plain memory without ties to a thread; whoever owns it is its only user.
+// SAFETY: a state is plain memory without ties to a thread; its owner is its only user.
 unsafe impl Send for GcmState {}
 
 impl GcmState {
@@ -131,7 +131,7 @@ impl GcmState {
     pub(in super::super) fn try_clone(&self) -> Result<GcmState, Error> {
         // SAFETY: returns an object we own, or null.
         let copy = unsafe { Owned::new(raw::EVP_CIPHER_CTX_new()) }.map_err(|_| BROKEN)?;
-        // SAFETY: the copy is fresh, and `self` is borrowed, so nobody changes it meanwhile.
+        // SAFETY: the copy is fresh, and `self` is borrowed, so it does not change meanwhile.
         done(unsafe { raw::EVP_CIPHER_CTX_copy(copy.get_mut(), self.state.get()) }).map_err(|_| BROKEN)?;
         Ok(GcmState { state: copy, nonce: self.nonce })
     }

@@ -130,7 +130,7 @@ pub(in super::super) fn generate(curve: Curve, scalar: &mut [u8], public: &mut [
 impl EcSigner {
     /// # Errors
     /// [`Error::Invalid`] if the scalar is zero or not below the order, if the point is not on the curve, or if it is
-    /// not the scalar's: nobody could verify a signature.
+    /// not the scalar's: no signature could be verified.
     pub(in super::super) fn new(curve: Curve, key: &EcKey) -> Result<EcSigner, Error> {
         let (object, public) = halves(curve, key)?;
         // SAFETY: the key is ours and not shared yet; the call copies the point, which is live. The check multiplies

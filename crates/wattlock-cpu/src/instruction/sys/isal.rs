@@ -134,7 +134,7 @@ impl Isal {
         }
     }
 
-    /// A library of another build could have other structures: whoever works at all says so by a right answer.
+    /// A library of another build could have other structures: a library that works at all says so by a right answer.
     fn works(&self) -> bool {
         let input = b"igzip igzip igzip igzip igzip igzip igzip igzip";
         (1..=3).all(|level| {

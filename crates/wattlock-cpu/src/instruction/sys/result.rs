@@ -21,7 +21,7 @@ pub(super) fn made<T>(pointer: *mut T) -> Result<NonNull<T>, Failed> {
     NonNull::new(pointer).ok_or_else(failed)
 }
 
-/// Empties this thread's error queue, which otherwise keeps the reason for somebody else to find.
+/// Empties this thread's error queue, which otherwise keeps the reason for other code to find.
 #[cold]
 fn failed() -> Failed {
     // SAFETY: touches only this thread's own queue.
@@ -68,7 +68,7 @@ impl<T: Free> Owned<T> {
     /// Takes what a constructor returned.
     ///
     /// # Safety
-    /// `pointer` must be null or own an object that nobody else frees.
+    /// `pointer` must be null or own an object that no other code frees.
     pub(super) unsafe fn new(pointer: *mut T) -> Result<Owned<T>, Failed> {
         made(pointer).map(Owned)
     }

@@ -138,7 +138,7 @@ struct Batch<K: Kernels<L>, const L: usize> {
 }
 
 impl<K: Kernels<L>, const L: usize> Drop for Batch<K, L> {
-    /// Zeros that somebody may look at: wiping them one by one takes as long as a short message.
+    /// Zeros that the compiler takes for read: wiping them one by one takes as long as a short message.
     fn drop(&mut self) {
         self.state = State([[Default::default(); L]; 8]);
         self.lanes.iter_mut().for_each(|lane| lane.outer = Default::default());

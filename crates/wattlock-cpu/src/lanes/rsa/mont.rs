@@ -3,7 +3,7 @@
 //! *Numbers.* A number has `n = 10 B` limbs, limb `i` of weight `2^(52 i)`; `R = 2^(52 n)`. Numbers of 1024, 1536, 2048,
 //! 3072 and 4096 bits take 20, 30, 40, 60 and 80 limbs, so that 16, 24, 32, 48 and 64 bits are spare. A *raw* number has
 //! arbitrary bits above bit 51 of its limbs; the multiplier ignores them, so numbers between multiplications stay
-//! raw, and whoever adds or compares them masks first ([`mask`]).
+//! raw, and code that adds or compares them masks first ([`mask`]).
 //!
 //! *Columns.* A product is a list of `2 n` columns of weight `2^(52 c)`; the product of limbs `i` and `j` gives its low 52
 //! bits to column `i + j` and its high 52 bits to column `i + j + 1`. A column takes at most `2 n` such parts from a

@@ -104,7 +104,7 @@ impl<V: Machine, const B: usize, const F: usize> Wiped<V, B, F> {
         let words = (&raw mut *self.0).cast::<u64>();
         for word in 0..size_of::<Work<V, B, F>>() / 8 {
             // SAFETY: inside the allocation, and aligned; zeros are a value of every field, and nothing inside has a
-            // destructor or owns anything. Volatile, so that it happens though nobody reads it.
+            // destructor or owns anything. Volatile, so that it happens though it is not read.
             unsafe { words.add(word).write_volatile(0) }
         }
         compiler_fence(Ordering::SeqCst);
@@ -132,8 +132,8 @@ impl<V: Machine, const B: usize, const F: usize> std::ops::DerefMut for Wiped<V,
 }
 
 impl<V: Machine, const B: usize, const F: usize> Work<V, B, F> {
-    /// Brings keys and inputs into lanes; at most four different ones if `thin`. `secret` makes a vector of what nobody
-    /// may learn.
+    /// Brings keys and inputs into lanes; at most four different ones if `thin`. `secret` makes a vector of what is
+    /// secret.
     #[inline(always)]
     pub(super) fn load(
         &mut self,

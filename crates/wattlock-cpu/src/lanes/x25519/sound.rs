@@ -49,7 +49,7 @@
 //!   step that doubles this point, the formulas go to (0, 0) and P + (0, 0), whose difference is P: the product is then that of the
 //!   scalar's remaining bits. (Looking for zeros at every step would cost as much again as all of the above.)
 //! - A second fault that hits the check, and one after it: in the copy to the output.
-//! - Whether a lane failed is seen by whoever caused the fault, whatever that depended on.
+//! - Whether a lane failed is seen by the cause of the fault, whatever that depended on.
 
 use super::field::{Columns, Machine, Operand};
 

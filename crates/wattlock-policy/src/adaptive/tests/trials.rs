@@ -131,7 +131,7 @@ fn lanes_near_break_even_are_the_choice_again_after_a_burst() {
                     door.operations(burst, counts, best, &mut |engine, _| {
                         (if engine == 1 { single * one } else { 640_000.0 * lanes }, None)
                     });
-                    // 200 of each count and their company.
+                    // 200 of each count and their batch-mates.
                     door.operations(200 * counts.len() as u32, counts, best, calm);
                     let (regret, by) = door.operations(1000, counts, best, calm);
                     assert!(
