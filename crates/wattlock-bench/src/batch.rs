@@ -34,7 +34,7 @@ const FEW: [(usize, usize); 6] = [(1, 64), (2, 64), (3, 64), (1, 16 << 10), (2, 
 /// What a share of a round should take.
 const TURN_NS: f64 = 5e6;
 
-/// Who does messages.
+/// Which engine does messages.
 enum By<'e> {
     Engine(&'e dyn Engine),
     Runtime(Box<Dispatcher>),

@@ -37,7 +37,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether to measure it: who asked for operations means these, and narrower lanes do fewer.
+    /// Whether to measure it: a user that asked for operations means these, and narrower lanes do fewer.
     fn wants(&self, operation: &Operation, lanes: &Lanes) -> bool {
         operation.kinds.iter().all(|kind| lanes.description().inline.contains(*kind))
             && (self.operations.is_empty()

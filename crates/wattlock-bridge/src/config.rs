@@ -129,7 +129,7 @@ pub struct Keys {
     pub topic: Option<String>,
     /// A folder.
     pub folder: Option<PathBuf>,
-    /// Who reads what is sealed.
+    /// The readers of what is sealed.
     #[serde(default)]
     pub recipients: Vec<String>,
     /// Files of recipients.

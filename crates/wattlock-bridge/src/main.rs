@@ -307,7 +307,7 @@ fn entries(what: Way, path: &std::path::Path, folder: PathBuf, ids: &[StreamId])
                     copy.put(id, &entry)?;
                 }
             }
-            // For the one who is about to shred: which key may be in use.
+            // For the user about to shred: which key may be in use.
             let names: Vec<_> = config.topics.iter().filter_map(|topic| topic.names_key().ok()?).collect();
             let names: Vec<_> = names.iter().map(StreamId::to_string).collect();
             let used = serde_json::json!({ "new_after_seconds": keys.new_after_seconds, "record_keys_under": names });

@@ -1117,7 +1117,7 @@ fn gaps(broker: &Broker) {
     let gap =
         |from: i64, to: i64| serde_json::json!({ "topic": plain, "partition": 0, "from": from, "to": to });
     let line = |from: i64, last: i64| format!("gap: {plain}/0: offsets {from} to {last} ");
-    // Who wants to stop in front of it does so each time, and learns of it from `check` as well.
+    // A bridge set to stop in front of it does so each time, and learns of it from `check` as well.
     for arguments in [&[][..], &["check"][..], &[][..]] {
         let output = program().args(arguments).arg("--config").arg(&stopping).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -79,7 +79,7 @@ fn measure(command: &Command, choice: &Choice) -> Result<Profile> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u16);
     let kinds = if command.kinds.is_empty() { KindSet::ALL } else { command.kinds.iter().copied().collect() };
     let mut plan = if command.quick {
-        // Shorter points instead of a deadline: who asks for a calibration wants every kind in it.
+        // Shorter points instead of a deadline: a user that asks for a calibration wants every kind in it.
         Plan { per_point: QUICK_POINT, within: None, ..Plan::quick(kinds) }
     } else {
         Plan { kinds, ..Plan::full(cores) }

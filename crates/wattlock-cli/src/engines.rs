@@ -165,7 +165,8 @@ const GPU_SAMPLE: (usize, usize, usize) = (64 << 20, 64 << 10, 3);
 /// A request of the host's data for which the choice is told.
 const HOST_SAMPLE: usize = 4 << 20;
 
-/// Who does data of the host's and data of the GPU's, at which rates: the former as calibrated, the latter measured now.
+/// Which engine does data of the host's and data of the GPU's, at which rates: the former as calibrated, the latter
+/// measured now.
 fn gpu_data(runtime: &Runtime) -> Result<()> {
     let rate = |bytes: f64| format!("{:.1} GB/s", bytes / 1e9);
     for kind in GPU_KINDS {

@@ -554,7 +554,7 @@ fn installed(place: &Place, apt_get: &str, packages: &[&str]) -> (Output, String
         [("id", "echo 1000\n"), ("sudo", &*called), ("systemctl", &called), ("apt-get", &called)]
     {
         let more = match name {
-            // As root would, but for what lies outside of this folder.
+            // As root would, except for what lies outside of this folder.
             "sudo" => "case $1 in apt-get|systemctl) exec \"$@\" ;; tee) cat >/dev/null ;; esac\n",
             "apt-get" => apt_get,
             _ => "",

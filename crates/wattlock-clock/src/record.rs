@@ -101,7 +101,7 @@ impl Record {
         match fs::metadata(path) {
             Ok(meta) if meta.len() > MOST => return Err(bad("too long")),
             Ok(_) => {}
-            // The folder of root's is closed to others, who set no clocks.
+            // The folder of root's is closed to others, which set no clocks.
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
             {

@@ -243,7 +243,7 @@ impl Progress {
     /// The message ends with a tag of `tag` bytes.
     ///
     /// # Errors
-    /// As [`Stream::finish`], but for the tag itself.
+    /// As [`Stream::finish`], except for the tag itself.
     #[inline]
     pub fn finish(&mut self, tag: usize) -> Result<(), Error> {
         let right = if self.authenticated { (4..=16).contains(&tag) } else { tag == self.digest };

@@ -45,7 +45,7 @@ use wattlock_cpu::lanes::dev::{nist_publics, x25519_publics};
 use wattlock_cpu::lanes::{Isa, Item, Lanes, WIDTH};
 use wattlock_cpu::software::Software;
 
-/// Batches that a class goes round. Many, or what depends on a secret is in the cache for each of them.
+/// Batches that a class cycles through. Many, or what depends on a secret is in the cache for each of them.
 const BATCHES: usize = 32;
 
 /// The same for public keys, which take long to make and whose passes reach into tables many times.

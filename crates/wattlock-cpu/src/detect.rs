@@ -2,7 +2,7 @@
 //!
 //! A witness ([`Vaes512`], [`Vaes256`], [`AesNi`], [`Ifma512`], [`Fma256`], [`Avx512`], [`Avx2`], [`ShaNi`]) is a zero-sized proof that its instructions were found. Only
 //! [`Cpu::detect`] makes one, and every kernel that needs the instructions demands one as an argument, so a call
-//! without them does not type-check. This module refuses to ask who made the CPU: only what it can do.
+//! without them does not type-check. This module refuses to ask for the CPU's maker: only what it can do.
 
 /// Proof of 512-bit AES: `vaes`, `vpclmulqdq`, `avx512f`, `avx512bw`, `avx512vl` (and what they imply).
 #[derive(Debug, Clone, Copy)]

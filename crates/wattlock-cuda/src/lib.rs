@@ -10,7 +10,7 @@
 //! - [`direct`]: for programs that have their data on the GPU; without owner, slots and copies.
 //! - `owner`: the one thread of a process that has the context. `engine`: the engine and its instances.
 //!
-//! It refuses to be opened in a forked child, to wait in a caller's thread, and to decide who does what.
+//! It refuses to be opened in a forked child, to wait in a caller's thread, and to decide which engine does what.
 //!
 //! Not run on hardware yet: everything here was tested against a stand-in driver (`tests/standin`).
 #![deny(unsafe_code)]

@@ -1,8 +1,9 @@
 //! What a result keeps of the file that it was made from: owner, group, mode, times, and the access control list.
 //!
 //! Set-id and sticky bits are never kept: they say something of the former content. Rights are never widened. If the
-//! group cannot be kept, as for an ordinary user who is no member, the result's group may do what everybody may; if the
-//! list cannot be kept, the group may do what the list allowed it, since the mode's group bits are then the list's mask.
+//! group cannot be kept, as for an ordinary user outside the group, the result's group may do what everybody may; if
+//! the list cannot be kept, the group may do what the list allowed it, since the mode's group bits are then the list's
+//! mask.
 
 use std::fs::{File, FileTimes, Metadata};
 use std::os::unix::fs::MetadataExt;

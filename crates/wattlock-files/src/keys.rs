@@ -377,8 +377,8 @@ fn bad_identity(what: &str) -> Error {
 
 /// An age file with one native identity behind one passphrase, and nothing else: what a volume keeps for a passphrase.
 ///
-/// Who may write the storage chooses every byte of it. So it is none of the other things that [`identities`] reads: no
-/// clear identity, which would open what another made; no plugin, which would be started; no armor.
+/// A user that may write the storage chooses every byte of it. So it is none of the other things that [`identities`]
+/// reads: no clear identity, which would open what another made; no plugin, which would be started; no armor.
 pub struct LockedIdentity<'a> {
     file: &'a [u8],
     header: Header,

@@ -181,7 +181,7 @@ fn open_descriptor(path: &Path) -> Result<OwnedFd, Error> {
 }
 
 /// Opens a pipe, as soon as it has a reader, or a device. What another user put into a folder where others may put things
-/// is refused, as `protected_fifos` of proc(5) has it: who put it there reads what is written.
+/// is refused, as `protected_fifos` of proc(5) has it: its maker reads what is written.
 fn open_special(folder: &Folder, name: &OsStr, seen: Seen, cancel: &AtomicBool) -> Result<OwnedFd, Error> {
     let failed = |error: Errno| Error::io("opening the output", error.into());
     let around: Seen = fstat(folder.fd()).map_err(failed)?.into();
@@ -214,8 +214,8 @@ fn open_special(folder: &Folder, name: &OsStr, seen: Seen, cancel: &AtomicBool) 
 
 /// A descriptor that is written without being deaf to the cancel flag.
 ///
-/// A pipe with room for one page counts as ready, and a larger write would then wait for a reader who may never come.
-/// So pipes are asked to take what they can and no more, which changes nothing for others who have them open.
+/// A pipe with room for one page counts as ready, and a larger write would then wait for a reader that may never come.
+/// So pipes are asked to take what they can and no more, which changes nothing for others that have them open.
 struct FdWriter<'a> {
     file: File,
     pipe: bool,

@@ -79,7 +79,7 @@ struct Shared<S: Store> {
     geometry: Geometry,
     keys: Vec<(u32, XaesKey)>,
     journal: Journal<S::File>,
-    /// Shared by who makes a file, from before its backing file is there; exclusive for a checkpoint.
+    /// Shared by the maker of a file, from before its backing file is there; exclusive for a checkpoint.
     creating: RwLock<()>,
     /// Shared by everything that writes; exclusive for a checkpoint.
     epoch: RwLock<()>,
@@ -97,7 +97,7 @@ struct Shared<S: Store> {
     sound: Mutex<HashSet<(u64, u64)>>,
     /// `unclean` became shorter, and the journal does not say so yet.
     forgot: AtomicBool,
-    /// Renames going on that may hide a torn file from who looks for it, and how many there were.
+    /// Renames going on that may hide a torn file from a thread that looks for it, and how many there were.
     moving: AtomicU64,
     moved: AtomicU64,
     lines: Mutex<Vec<String>>,

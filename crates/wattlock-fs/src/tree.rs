@@ -608,7 +608,7 @@ impl Tree {
         let exchanged = self.named(to.0, to.1, || {
             let result = rename_with(from_fd, &from.1.stored, to_fd, &to.1.stored, flags);
             match result {
-                // A folder that is empty but for its record may be replaced.
+                // A folder that is empty except for its record may be replaced.
                 Err(Error::Io { ref source, .. })
                     if flags.is_empty()
                         && matches!(Errno::from_io_error(source), Some(Errno::NOTEMPTY | Errno::EXIST)) =>

@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_can_wrap_between_readings_gives_a_lower_bound() {
-        // 1 J a turn: at 2 kW it goes round in half a millisecond, and readings are a second apart.
+        // 1 J a turn: at 2 kW it wraps around in half a millisecond, and readings are a second apart.
         let (_, value) = after(&package(Some(1_000_000)), &[Ok(0), Ok(500_000)]);
         assert!(metered(&value).at_least().unwrap().contains("unseen"));
         assert_eq!(longest_gap_ns(&package(Some(1_000_000))), Some(500_000));

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// Most bytes taken from a file: what we read is a page at most, but for `/proc/stat` of a large machine.
+/// Most bytes taken from a file: what we read is a page at most, except of `/proc/stat` of a large machine.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// A tree of small text files. Paths are relative to its root, without a leading slash.

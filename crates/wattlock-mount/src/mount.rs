@@ -209,7 +209,7 @@ pub fn mount<B: Backing>(
         let _ = mender.join();
     }
     let last = inner.on_thread(|thread, _| inner.backing.checkpoint(thread));
-    // The door goes first, and with it the volume's lock: who waits for the socket to go may mount again.
+    // The door goes first, and with it the volume's lock: a program that waits for the socket to go may mount again.
     drop(inner);
     drop(control);
     served.map_err(refused)?;

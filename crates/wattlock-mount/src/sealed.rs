@@ -116,7 +116,7 @@ impl Sealed {
         done
     }
 
-    /// Does something that gives entries other names: who looks for what a crash left torn hears of it.
+    /// Does something that gives entries other names: a thread that looks for what a crash left torn hears of it.
     fn while_moving<T>(&self, entries: &[(&Folder, &Entry)], work: impl FnOnce() -> T) -> T {
         if !self.contents.may_be_torn() {
             return work();

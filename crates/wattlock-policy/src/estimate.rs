@@ -14,7 +14,7 @@ use crate::tuning::Tuning;
 pub(crate) const BUCKETS: usize = 26;
 
 /// Most times the belief that one observation counts as: of a device, and of work on this thread, which is seldom slower
-/// than before but for a preemption, which any engine may meet.
+/// than before, except for a preemption, which any engine may meet.
 const OUTLIER: (f32, f32) = (4.0, 1.5);
 
 /// Largest batch whose time is calibrated.

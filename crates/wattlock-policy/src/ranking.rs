@@ -1,5 +1,5 @@
 //! Which engines can do a kind, in a fixed order of preference. The published rules say "the accelerator" and "the
-//! CPU"; this says who that is when there are two, or none, or it is away.
+//! CPU"; this says which engine that is when there are two, or none, or it is away.
 //!
 //! Made once per machine, read without arithmetic: a look-up is a table row and, as a rule, one test of availability.
 
@@ -80,7 +80,7 @@ impl Ranking {
     }
 }
 
-/// The two questions of every rule: whom it prefers, and who does a request that cannot wait.
+/// The two questions of every rule: which engine it prefers, and which does a request that cannot wait.
 pub(crate) struct Sides {
     any: Ranking,
     inline: Ranking,
@@ -92,7 +92,7 @@ impl Sides {
         Sides { any: Ranking::any(machine, first), inline: Ranking::inline(machine, first) }
     }
 
-    /// Who is preferred for a kind by a caller that can wait.
+    /// Which engine is preferred for a kind by a caller that can wait.
     #[inline]
     pub(crate) fn pick(&self, kind: Kind, weather: &Weather) -> EngineId {
         self.any.pick(kind, weather)

@@ -1,4 +1,4 @@
-//! One large job on the CPU and a device at the same time: who claims which chunks next.
+//! One large job on the CPU and a device at the same time: which side claims which chunks next.
 //!
 //! The CPU claims from the front, the device from the back. A *border* (`eep`, `lecpaes`, `offload`) fixes each side's
 //! part in advance, exact to one chunk. Sides that *meet* (`adaptive`) claim pieces that shrink towards the end, by the
@@ -30,7 +30,7 @@ pub struct Job {
     pub threads: u32,
 }
 
-/// Who claims.
+/// The claiming side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// A thread of the CPU.

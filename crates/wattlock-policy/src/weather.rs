@@ -135,9 +135,9 @@ pub trait Policy: Send {
     /// Its published or given name.
     fn name(&self) -> &'static str;
 
-    /// Who does these requests in this weather, or the first of them. Never an engine that cannot do the kind, or not
-    /// inside the call if the caller cannot wait; never one that is not available while another is. Allocates nothing
-    /// after the first question about a kind.
+    /// Which engine does these requests in this weather, or the first of them. Never an engine that cannot do the kind,
+    /// or not inside the call if the caller cannot wait; never one that is not available while another is. Allocates
+    /// nothing after the first question about a kind.
     fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice;
 
     /// Whether one held request should move, in this weather. Called when the weather changes while requests are

@@ -451,7 +451,7 @@ impl Answer<'_> {
     /// Where such bytes go; `len` of them if no length is said.
     ///
     /// # Safety
-    /// A caller who says no length has room for `len` bytes.
+    /// A caller that says no length has room for `len` bytes.
     pub unsafe fn place(&mut self, len: usize) -> Option<&mut [u8]> {
         if !self.is_octets() || self.0.data.is_null() {
             return None;

@@ -128,7 +128,7 @@ impl Provider {
     pub(crate) fn life(&self) -> Arc<Life> {
         loop {
             let at = self.life.load(Ordering::Acquire);
-            // SAFETY: never null, and not freed before the provider is, but for a loser below that was never seen.
+            // SAFETY: never null, and not freed before the provider is, except for a loser below that was never seen.
             let life = unsafe {
                 Arc::increment_strong_count(at);
                 Arc::from_raw(at)

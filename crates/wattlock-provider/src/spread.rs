@@ -2,7 +2,7 @@
 //!
 //! A chunk is compressed with the 32 KiB before it as dictionary, so that cutting costs nothing in length; its output ends
 //! on a byte boundary, and the outputs one behind the other are one deflate stream with one last block. On a machine with a
-//! device each chunk is a request, and the pool's dispatchers choose who does it. What a device says is decompressed and
+//! device each chunk is a request, and the pool's dispatchers choose the engine. What a device says is decompressed and
 //! compared, all of it: what has gone to a client cannot be taken back. Without one the CPU engine does it that makes
 //! streams, as in the loop.
 //!

@@ -64,7 +64,7 @@ pub struct FunctionTable {
     pub provider: *mut c_void,
     /// Says that this thread polls its own requests (1) or no longer does (0).
     pub claim: unsafe extern "C" fn(*mut c_void, c_int),
-    /// Takes in what is done and tells who waits; returns how many requests of this thread are still in flight.
+    /// Takes in what is done and tells what waits; returns how many requests of this thread are still in flight.
     pub poll: unsafe extern "C" fn(*mut c_void) -> c_uint,
     /// Releases what has gathered: no further request can join now. Returns as `poll`.
     pub flush: unsafe extern "C" fn(*mut c_void) -> c_uint,

@@ -74,7 +74,7 @@ const SUITES: [(&str, &str, bool); 6] = [
     ("-tls1_2", "ECDHE-RSA-AES256-SHA384", false),
     ("-tls1_2", "ECDHE-RSA-AES256-SHA384", true),
 ];
-/// Who has the provider: server, client.
+/// Which side has the provider: server, client.
 const SIDES: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
 
 /// Hides AES instructions from OpenSSL (OPENSSL_ia32cap(3)); Wattlock asks the CPU itself.

@@ -105,7 +105,7 @@ const SYSTEMD: &[&str] = &[
     "318", "97", "102", "186", "324", "9", "10", "11", "35", "34", "302", "219", "334", "15", "204", "24",
     "273", "218", "201", "3", "32", "33", "8", "0", "1", "17", "18", "19", "20", "295", "296",
 ];
-/// What tor's sandbox allows without an argument (`sandbox.c`), but for opening files, which it does by name.
+/// What tor's sandbox allows without an argument (`sandbox.c`), except for opening files, which it does by name.
 const TOR: &[&str] = &[
     "12", "228", "3", "231", "5", "202", "39", "318", "96", "102", "9@3=34", "10", "11", "25", "0", "15",
     "14", "1", "20", "28@2=4", "186", "273", "201", "7", "232", "233", "98", "97", "302", "60", "38", "37",
@@ -215,7 +215,7 @@ fn a_provider_that_is_loaded_behind_a_filter_makes_no_counters_and_needs_what_lo
     let confined = Confined::new();
     for work in WORKS {
         // What loading a library takes: openat, newfstatat, fstat, read, pread64, close, lseek, access, mprotect, madvise,
-        // readlink, fcntl; who the user is, as OpenSSL asks.
+        // readlink, fcntl; the user's id, as OpenSSL asks.
         let given = [
             "257", "262", "5", "0", "17", "3", "8", "21", "10", "28", "89", "72", "102", "104", "107", "108",
         ];

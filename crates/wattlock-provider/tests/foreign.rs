@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use common::{Host, port};
 
-/// Who has the provider: server, client.
+/// Which side has the provider: server, client.
 const SIDES: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
 const CERTIFICATES: [&str; 2] = ["rsa", "ec"];
 const TLS13: [&str; 3] = ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"];

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use common::reasons;
 
-/// Who does the work.
+/// What does the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     /// OpenSSL with the provider preferred.

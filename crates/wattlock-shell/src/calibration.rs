@@ -90,7 +90,8 @@ fn has_sizes(series: &Series) -> bool {
     series.values().any(|points| points.len() > 1)
 }
 
-/// Every kind in one table: who is fastest where, and how fast it gets. `linked`: each has a section on the page.
+/// Every kind in one table: which engine is fastest where, and how fast it gets. `linked`: each has a section on the
+/// page.
 pub fn overview(sized: &[(Kind, Series)], linked: bool) -> String {
     let row = |(kind, series): &(Kind, Series)| {
         let crossings = crossings(series);
@@ -112,7 +113,7 @@ fn cost(points: &[(f64, f64)], bytes: f64) -> Option<f64> {
     points.iter().find(|point| point.0 == bytes).map(|point| point.1)
 }
 
-/// Who costs least at a measured size.
+/// Which engine costs least at a measured size.
 fn fastest(series: &Series, bytes: f64) -> Option<String> {
     let costs = series.iter().filter_map(|(name, points)| Some((name, cost(points, bytes)?)));
     costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name.clone())

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use nix::sys::resource::{UsageWho, getrusage};
 use wattlock_meter::{Meter, Metered, Places, Quality, Reading, Total};
 
-/// Where this program looks for sources: the machine, or what `WATTLOCK_METER_ROOT` (a recorded tree) and
+/// Where this program looks for sources: the machine, or what `WATTLOCK_METER_ROOT` (a fixture) and
 /// `WATTLOCK_NVML` (a library) say.
 pub fn places() -> Places {
     let mut places = match std::env::var_os("WATTLOCK_METER_ROOT") {
@@ -23,7 +23,7 @@ pub fn places() -> Places {
     places
 }
 
-/// Where a model is looked for if the user has none: who calibrates as root keeps it here for everybody.
+/// Where a model is looked for if the user has none: root's calibration keeps it here for all users.
 const SYSTEM_MODEL: &str = "/var/lib/wattlock/energy-model.json";
 
 /// Where the model that `energy calibrate` makes is kept: beside the profile.

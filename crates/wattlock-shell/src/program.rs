@@ -132,7 +132,7 @@ fn handle_interrupts(also: fn()) -> Result<(), ctrlc::Error> {
 /// One line on standard error, unless it was told already, and the exit code that belongs to the error.
 pub fn fail(error: &anyhow::Error, told: bool) -> ExitCode {
     let known = error.downcast_ref::<wattlock_files::Error>();
-    // A reader of a listing who has seen enough has made no mistake.
+    // A reader of a listing that has seen enough has made no mistake.
     let left = matches!(known, Some(wattlock_files::Error::ClosedPipe));
     if !told && !left {
         eprintln!("wattlock: {}", line(error));

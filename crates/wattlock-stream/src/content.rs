@@ -1,7 +1,8 @@
 //! What is inside a sealed record: a byte of flags, the headers that are not clear, and the value, plain or packed.
 //!
-//! Pure but for packing and unpacking; a value is unpacked when it is asked for, not when content is parsed. Everything parsed here was authenticated before; lengths are bounded all the
-//! same, since a sealer's key is not a reader's judgement.
+//! Pure except for packing and unpacking; a value is unpacked when it is asked for, not when content is parsed.
+//! Everything parsed here was authenticated before; lengths are bounded all the same, since a sealer's key is not a
+//! reader's judgement.
 //!
 //! ```text
 //! flags    1: headers follow   2: the value is a Zstandard frame   4: a tombstone, no value follows

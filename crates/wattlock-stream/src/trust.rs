@@ -1,4 +1,4 @@
-//! Who made a key: Ed25519 signatures of key entries (RFC 8032).
+//! The maker of a key: Ed25519 signatures of key entries (RFC 8032).
 //!
 //! A recipient says who reads. A signature says whose key it is: what is sealed under a key that no trusted signer
 //! signed is then not taken. It covers the key's name, which is derived from the key, and its description; other

@@ -8,10 +8,10 @@
 //! [`Dispatcher::poll`]. [`Runtime::local`] keeps a dispatcher for the calling thread; a [`Pool`] is threads for a
 //! door that must not wait, each with a dispatcher of its own.
 //!
-//! This crate refuses to know who asked (no door is named here), to do cryptography itself, and to decide by size or
+//! This crate refuses to know the caller (no door is named here), to do cryptography itself, and to decide by size or
 //! watts (that is policy). Fallback is decided here, in one place (`Dispatcher::fall_back`), and nowhere else. Loading
 //! it starts no thread, opens no instance and calibrates nothing; only a pool has threads. It looks for no counter of
-//! joules: who wants joules hands a [`meter::Meter`] to the builder or to calibration.
+//! joules: a program that wants joules hands a [`meter::Meter`] to the builder or to calibration.
 //!
 //! Unsafe code lives in `sys` (the telemetry mapping, what forks, user ids and signals need) and nowhere else.
 #![deny(unsafe_code)]

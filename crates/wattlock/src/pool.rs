@@ -14,7 +14,7 @@
 //! 5. A pool without threads (it was asked for none, or none could be started) works on the submitting thread, with the
 //!    dispatcher of [`Runtime::local`].
 //!
-//! | a field of `State` | who changes it |
+//! | a field of `State` | changed by |
 //! |---|---|
 //! | `queue`, `next`, `units`, `bytes` | the submitter; the queue also the thread that does a unit |
 //! | `early`, `ready`, `due` | the thread that did a unit; `ready` also the door or the giving thread |

@@ -65,8 +65,8 @@ pub trait DeviceSide {
         dispatcher: &mut Dispatcher,
     ) -> Result<(), Self::Error>;
 
-    /// The device will not do these after all. What `request` still has of its buffers is as it was made, but for the
-    /// output.
+    /// The device will not do these after all. What `request` still has of its buffers is as it was made, except for
+    /// the output.
     fn forget(&mut self, request: &mut OwnedRequest);
 }
 

@@ -1,6 +1,6 @@
-//! The conformance suite on engines that queue, with every byte buffer of the process ending at an unreadable page: who
-//! reads or writes beyond a request's input, output, nonce or associated data crashes, as does who touches them once the
-//! request has been dropped.
+//! The conformance suite on engines that queue, with every byte buffer of the process ending at an unreadable page: an
+//! engine that reads or writes beyond a request's input, output, nonce or associated data crashes, as does one that
+//! touches them once the request has been dropped.
 //!
 //! Queued requests own their `Vec`s, so the guard is this program's allocator. It guards what has no alignment, which is
 //! bytes and text, the suite's own included; where such a buffer's length is odd, so is its address. Not covered: what an

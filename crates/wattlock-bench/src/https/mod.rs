@@ -148,7 +148,7 @@ pub fn in_turn(
 ) -> Result<Sides> {
     let mut sides = Sides::default();
     for round in 0..rounds {
-        // Who begins changes, so that a machine that grows slower favours neither side.
+        // The first side changes, so that a machine that grows slower favours neither side.
         if round % 2 == 0 {
             sides.stock.push(stock()?);
             sides.ours.push(ours()?);

@@ -97,7 +97,7 @@ impl Report {
     }
 
     fn look(&mut self) -> Result<()> {
-        // A link is fine to read through; only who changes a file must know which.
+        // A link is fine to read through; only a program that changes a file must know which.
         let path = self.config.canonicalize().unwrap_or_else(|_| self.config.clone());
         let text = match Source::read(&path) {
             Ok(source) => source.text,

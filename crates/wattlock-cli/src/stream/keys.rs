@@ -78,7 +78,7 @@ impl Desk<'_> {
         self.config.map_or(Ok(()), |config| bridge::entries(what, config, &self.folder, &[id]).map(|_| ()))
     }
 
-    /// Who may use a key now, beside its readers.
+    /// Which bridges may use a key now, beside its readers.
     fn use_of(&self, entry: &Entry, now: SystemTime) -> Option<String> {
         if self.uses.names.contains(&entry.id) {
             return Some(

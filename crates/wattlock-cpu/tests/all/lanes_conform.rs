@@ -9,7 +9,7 @@ use wattlock_cpu::lanes::WIDTH;
 use wattlock_cpu::lanes::dev::{Passes, lanes_here, nist_publics, one_by_one, x25519_publics};
 use wattlock_cpu::software::Software;
 
-/// Who answers beside them: the portable engine, or on an emulated CPU the quicker one, since there the difference is
+/// What answers beside them: the portable engine, or on an emulated CPU the quicker one, since there the difference is
 /// half an hour.
 fn reference() -> Box<dyn Engine> {
     match std::env::var_os("WATTLOCK_EMULATED_CPU") {

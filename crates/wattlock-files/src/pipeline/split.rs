@@ -1,4 +1,4 @@
-//! A large file's payload on the CPU and on a device at once: [`wattlock::SplitJob`] says who has which chunks.
+//! A large file's payload on the CPU and on a device at once: [`wattlock::SplitJob`] says which side has which chunks.
 //!
 //! Both ends must be regular files, which are read and written at positions in any order. The device's chunks are read
 //! straight into the request that goes to it and written from its result, several MiB at a time. The last chunk, which

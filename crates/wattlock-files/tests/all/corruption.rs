@@ -104,7 +104,7 @@ fn flipped_bit_in_salt_or_commitment_breaks_the_commitment() {
 #[test]
 fn header_of_another_file_breaks_the_commitment() {
     // Same input key under another header: only the context tells. A grease stanza is not needed for that; the same
-    // key file with one more recipient could be made only by who knows the key, so the age file's MAC is what breaks.
+    // key file with one more recipient could be made only with the key, so the age file's MAC is what breaks.
     let pair = Pair::new();
     let (one, other) = (seal(&pair.sealer(), b"one"), seal(&pair.sealer(), b"two"));
     let mut mixed = one[..salt_at(&one)].to_vec();

@@ -162,7 +162,7 @@ impl Line {
     }
 }
 
-/// Who encrypts on the CPU.
+/// What encrypts on the CPU.
 #[derive(Clone, Copy, PartialEq)]
 enum Code {
     Software,
@@ -242,7 +242,7 @@ fn fitted_call_us() -> f64 {
     PUBLISHED_CORES * bytes * 1e3 / kbps - bytes * 1e3 / plateau_kbps()
 }
 
-/// One run: who decides, how requests come, and with what watts.
+/// One run: which rule decides, how requests come, and with what watts.
 struct Setting<'a> {
     options: &'a Options,
     platform: &'a Platform,
@@ -944,7 +944,7 @@ mod tests {
             let rows = known.iter().filter(|one| one.https == https && one.column == column);
             rows.map(|one| (one.simulated / one.published - 1.0).abs()).fold(0.0, f64::max)
         };
-        // Inputs, exactly but for the simulation's granularity; the accelerator's column only gave its two ends.
+        // Inputs, exactly, except for the simulation's granularity; the accelerator's column only gave its two ends.
         for (https, column, most) in [
             (false, "software", 0.01),
             (false, "instruction", 0.01),

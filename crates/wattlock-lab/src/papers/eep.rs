@@ -329,7 +329,7 @@ fn policy(name: &str, options: &Options, node: &Node, step: usize) -> Result<Box
     let machine = Machine {
         engines: vec![
             inline_engine(CPU, EngineClass::Software, KindSet::ALL),
-            // One more than it takes: who deals a job may wait for room, so a full GPU is no reason to leave it.
+            // One more than it takes: the dealer of a job may wait for room, so a full GPU is no reason to leave it.
             queued_engine(GPU, EngineClass::Gpu, KindSet::ALL, 2 * gpu.streams as u32 + 1),
         ],
         costs,

@@ -1,6 +1,6 @@
 //! The machine that both papers of Fei et al. measured (a Tesla K20M, two Xeon E5-2640 v2): what their published
 //! *baselines* say of it. Used by `lecpaes`, `eep` and `velocity`; fits nothing on a column that any of them predicts,
-//! but for the power at the lowest clock, which no baseline ran at.
+//! except for the power at the lowest clock, which no baseline ran at.
 //!
 //! Units of the stream paper: KB and MB are taken as 10^3 and 10^6 bytes; with that all four published throughputs
 //! agree with the energy tables and with one timer slack.

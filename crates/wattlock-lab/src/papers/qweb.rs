@@ -903,7 +903,7 @@ fn compression(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
         adaptive: Some(lab.run(&text, place, ADAPTIVE)?.per_second),
         ..row("compression", "text_kib=512", "responses_per_s", "1/s")
     });
-    // What the costs came from: the software baseline comes back, the straight one but for the waiting.
+    // What the costs came from: the software baseline comes back, the straight one except for the waiting.
     rows.push(Row {
         role: Role::Echoed,
         published: Some(SOFTWARE_DEFLATE),

@@ -1,4 +1,4 @@
-//! A closed system: clients bound to cores, each with one request at a time, who ask a production policy object where
+//! A closed system: clients bound to cores, each with one request at a time, which ask a production policy object where
 //! each request goes. Each core is one deciding thread with its own policy, as threads are in production.
 //!
 //! A client's round is some work of its own on the core, then requests one after the other; then it begins again. A
@@ -34,7 +34,7 @@ pub enum View {
     Own,
 }
 
-/// A CPU engine: who it is and nanoseconds for so many bytes.
+/// A CPU engine: its name and nanoseconds for so many bytes.
 pub type Inline<'a> = (EngineId, &'a dyn Fn(usize) -> f64);
 
 /// The system.

@@ -108,7 +108,7 @@ pub fn machine(models: &[Model], kind: Kind, objective: Objective) -> Machine {
     machine
 }
 
-/// Who asks, and for what.
+/// The asking thread, and what it asks for.
 #[derive(Debug, Clone)]
 pub struct Load {
     /// Which operation.

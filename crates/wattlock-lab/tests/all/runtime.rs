@@ -284,7 +284,7 @@ impl Machine for Arc<Mutex<StreamGpu>> {
     }
 }
 
-/// A device that takes a machine's time and answers without computing, but for known answers.
+/// A device that takes a machine's time and answers without computing, except for known answers.
 struct Answering {
     description: Description,
     window: Window,

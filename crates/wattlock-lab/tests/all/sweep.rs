@@ -88,7 +88,7 @@ fn eeca_on_other_machines_is_never_3_percent_behind() {
     hold(0.03, grid, |options| eeca::study(options).unwrap());
 }
 
-/// A core with one request at a time idles while that waits for the card, so it matters who waits. EECA asks the
+/// A core with one request at a time idles while that waits for the card, so it matters what waits. EECA asks the
 /// driver how many of all cores' requests are there; a thread of ours sees what its own last ones took.
 #[test]
 fn eeca_with_one_request_a_core_is_never_8_percent_behind() {
@@ -129,7 +129,7 @@ fn qweb_compressing_for_few_clients_is_never_10_percent_behind() {
 }
 
 /// Clients that answer at once: fewer requests wait for a loop than the work it will have suggests, and `adaptive`
-/// knows only who waits; the published rule offloads whatever comes. The curves run on four workers.
+/// knows only what waits; the published rule offloads whatever comes. The curves run on four workers.
 #[test]
 fn qweb_with_clients_that_answer_at_once_is_never_10_percent_behind() {
     let with = |concurrency| qweb::Options {

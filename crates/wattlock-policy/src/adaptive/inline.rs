@@ -1,4 +1,4 @@
-//! Who does a request inside the call: a table by size, so that the quickest requests cost a look-up.
+//! Which engine does a request inside the call: a table by size, so that the quickest requests cost a look-up.
 
 use super::question::{Evidence, Rules};
 use super::table::Table;
@@ -36,7 +36,7 @@ fn score(one: &Candidate, bytes: usize, objective: Objective, metered: bool) -> 
 }
 
 impl Table {
-    /// Who does one request of that size inside the call, by the table.
+    /// Which engine does one request of that size inside the call, by the table.
     #[inline]
     pub(super) fn inline_best(&self, bytes: usize) -> EngineId {
         self.inline_best[slot(bytes)]

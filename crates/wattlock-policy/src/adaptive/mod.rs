@@ -9,7 +9,7 @@
 //! - inside the call: `T * (1 + W(w))`;
 //! - in CPU lanes, a pass of `P` shared by `b` requests (`b` at most the width): `P/b * (1 + W(w))`, which against the
 //!   first is the question whether a pass is worth its while; against a device it is `P + P/b * W(w+1-b)`, because those
-//!   who share the pass are not delayed by it;
+//!   that share the pass are not delayed by it;
 //! - on a device with `q` in flight and `k` servers: `P + D * max(0, q+1-k) * mean/k + submit * (1 + W(w))`.
 //!
 //! W is more than the `D*w` of the requests that wait now: a thread for which some usually wait is near its limit, and
@@ -98,8 +98,8 @@
 //! A request that must be done inside the call is then a look-up by kind and quarter-octave of size.
 //!
 //! *Files.* `question`: what one decision looks at, and how ways of doing the work compare. `table`: all that is known of
-//! one kind, and the choice. `inline`: who does a request inside the call. `costs`: the formulas above. `beside`: lanes and
-//! this thread beside devices. `explore`: trials.
+//! one kind, and the choice. `inline`: which engine does a request inside the call. `costs`: the formulas above.
+//! `beside`: lanes and this thread beside devices. `explore`: trials.
 
 mod beside;
 mod costs;

@@ -85,7 +85,7 @@ impl<'a> Question<'a> {
         self.rules.tuning.crowded && !device.on_thread() && ours < others && device.is_slow(self.shape.bytes)
     }
 
-    /// Whether requests are pieces of a job whose sum counts: bulk, and no door that says who else waits.
+    /// Whether requests are pieces of a job whose sum counts: bulk, and no door that says what else waits.
     pub(super) fn is_job(&self) -> bool {
         self.rules.tuning.jobs && self.shape.class == LatencyClass::Bulk && self.weather.active == 0
     }

@@ -76,7 +76,7 @@ fn shape(dice: &mut Random) -> Shape {
     Shape { kind, bytes: dice.below(1 << log) as usize, class, messages: 1 }
 }
 
-/// Asserts that `named` can do it, and is available if anyone who can is.
+/// Asserts that `named` can do it, and is available if any engine that can is.
 fn check(
     name: &str,
     machine: &Machine,

@@ -185,7 +185,7 @@ impl Cipher for Context {
             } else if answer.is(c"iv") || answer.is(c"updated-iv") {
                 self.hand_out_nonce(&mut answer)
             } else if answer.is(c"tlsivgen") {
-                // SAFETY: a caller who says no length has room for a whole nonce (EVP_CTRL_GCM_IV_GEN).
+                // SAFETY: a caller that says no length has room for a whole nonce (EVP_CTRL_GCM_IV_GEN).
                 let place = unsafe { answer.place(self.nonce_len) };
                 place.is_some_and(|place| self.next_nonce(place))
             } else {
@@ -204,7 +204,8 @@ impl Cipher for Context {
             } else if param.is(c"tlsaad") {
                 taken(octets.map(|_| ())) && octets.is_some_and(|aad| self.set_tls_aad(aad))
             } else if param.is(c"tlsivfixed") {
-                // SAFETY: a caller who sets a whole nonce (a size of -1) has as many bytes as the nonce's length was set to.
+                // SAFETY: a caller that sets a whole nonce (a size of -1) has as many bytes as the nonce's length was
+                // set to.
                 let fixed = match unsafe { param.whole(self.nonce_len) } {
                     Some(nonce) => self.set_whole(nonce),
                     None => octets.is_some_and(|fixed| self.set_fixed(fixed)),

@@ -51,7 +51,7 @@ impl Padding {
 ///
 /// `None` if the record is too short to have a MAC and padding, which its length shows everybody. Without a MAC also if
 /// the padding is wrong: then the record was authenticated before it was decrypted (RFC 7366), and no attacker learns
-/// anything from it who does not know the keys.
+/// anything from it without the keys.
 pub fn strip(record: &[u8], padding: Padding, random: &[u8], mac: &mut [u8]) -> Option<usize> {
     let (last, before) = record.split_last()?;
     let room = before.len().checked_sub(mac.len())?;

@@ -33,7 +33,7 @@ unsafe extern "C" {
 /// What libssl asks for.
 pub const CAPABILITY: &CStr = c"TLS-GROUP";
 
-/// Who asked, and for which key type.
+/// The asking program, and for which key type.
 struct Asked<'a> {
     key_type: &'a str,
     callback: OSSL_CALLBACK,

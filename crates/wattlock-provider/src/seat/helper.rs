@@ -112,7 +112,7 @@ impl Seat {
     /// The helper's look: releases what a loop has not come back for, and takes in what is done. Returns in what time to
     /// look again, if anything is still in flight.
     fn look_after(&self) -> Option<Duration> {
-        // Its thread is at work, which may take long and may have nothing to do with who waits.
+        // Its thread is at work, which may take long and may have nothing to do with the waiting job.
         let Ok(mut state) = self.state.try_lock() else {
             return self.waited_for.load(Relaxed).then_some(TICK);
         };

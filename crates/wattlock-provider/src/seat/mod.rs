@@ -1,11 +1,11 @@
 //! A thread's way into the runtime, and what happens inside an `ASYNC_JOB`.
 //!
 //! A [`Seat`] is one thread's dispatcher for one loaded provider. It has a lock because two others may come to it: our
-//! helper thread, and threads that free a wait context. Its own thread finds the lock free but for those.
+//! helper thread, and threads that free a wait context. Its own thread finds the lock free except for those.
 //!
 //! - `threads`: which seat is the calling thread's.
 //! - `job`: gathering, pausing, and going on.
-//! - `waiter`, `link`: who waits, how it is told, and what a wait context holds of it.
+//! - `waiter`, `link`: what waits, how it is told, and what a wait context holds of it.
 //! - `key_stock`: key pairs that are made in advance.
 //! - `secret_cache`: secrets that TLS will derive from again.
 //! - `stack`: where operations of jobs are computed, and where an event loop's handshakes run.
@@ -72,7 +72,7 @@ struct State {
     /// The requests that the dispatcher has, by their marks.
     waiting: Vec<Option<Sent>>,
     arrived: Vec<Completion>,
-    /// Who is to be told once the lock is free: a callback may call us.
+    /// The waiters to be told once the lock is free: a callback may call us.
     tell: Vec<Arc<Waiter>>,
     gather: Gather,
     key_stock: KeyStock,
@@ -116,7 +116,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps a request's result for its waiter, who is to be told, unless it is `me`.
+/// Keeps a request's result for its waiter, which is to be told, unless it is `me`.
 fn finished(
     tell: &mut Vec<Arc<Waiter>>,
     waiter: Arc<Waiter>,

@@ -6,7 +6,8 @@
 //! nothing is found, and that is all.
 //!
 //! Nothing is kept but while the application says that handshakes are under way ([`set_active`](super::Seat::set_active)): with
-//! the last of them every secret is wiped, before that when another takes its place. Who says nothing has nothing kept.
+//! the last of them every secret is wiped, before that when another takes its place. A program that says nothing has
+//! nothing kept.
 
 use std::sync::atomic::Ordering::Relaxed;
 

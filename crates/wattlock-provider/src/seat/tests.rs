@@ -518,7 +518,7 @@ fn the_helper_looks_once_sleeps_as_long_as_the_settings_say_and_releases() {
     let before = now();
     let job = Job::start(provider, CHEAP);
     assert!(job.waits());
-    // Who gathers first is told at once, for a loop that may come round. None does; the helper tells it again.
+    // The first gatherer is told at once, for a loop that may come round. None does; the helper tells it again.
     while job.told() < 2 {
         assert!(start.elapsed() < Duration::from_secs(60), "nobody released it");
         thread::sleep(Duration::from_millis(1));

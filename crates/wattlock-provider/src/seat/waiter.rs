@@ -9,7 +9,7 @@ use wattlock::core::{Error, OwnedRequest};
 
 use super::{Seat, lock};
 
-/// Who is told when a request is done.
+/// What is told when a request is done.
 pub(super) enum Notify {
     Nobody,
     Fd(c_int),

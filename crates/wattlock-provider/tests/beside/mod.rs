@@ -251,7 +251,7 @@ impl Run<'_> {
         let [one, two] = said;
         let good = one.rc > 0;
         // Since 3.1 the helpers that read and write parameters report a type they do not take; which of them a provider
-        // asks first is its own business, but for a call that succeeds: nothing of ours may be left behind there.
+        // asks first is its own business, except for a call that succeeds: nothing of ours may be left behind there.
         let helpers = |said: &Said| {
             let all = said.errors.iter().copied();
             all.filter(|error| self.beside.minor == 0 || error.0 != CRYPTO).collect::<Vec<_>>()

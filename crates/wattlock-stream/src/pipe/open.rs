@@ -43,8 +43,8 @@ pub fn open(
 }
 
 /// Opens the streams that follow one another, as `>>` leaves them in a file. Each is verified. That they belong together
-/// is not: who can append to the file can append a stream. One that was cut before the next began is told of when all
-/// have been opened.
+/// is not: a program that can append to the file can append a stream. One that was cut before the next began is told of
+/// when all have been opened.
 ///
 /// # Errors
 /// As [`open`].

@@ -92,7 +92,7 @@ struct Reader<'a> {
     keys: u64,
     /// Content of the segment when the open frame got its oldest record.
     first_content: u64,
-    /// Who sets a clock by the fill, and how often the window was found full.
+    /// What sets a clock by the fill, and how often the window was found full.
     steering: Option<&'a mut dyn Steering>,
     full: u64,
     /// When to ask a receiver that sends no more whether it is there, and how long after the last time.

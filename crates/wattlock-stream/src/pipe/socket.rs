@@ -15,7 +15,7 @@ use crate::error::{Error, io};
 use crate::sys::unsent;
 
 /// How long a receiver may keep its connection once its system has acknowledged everything. It closes it when it has read
-/// the end; one that does not may be a stranger who keeps it open.
+/// the end; one that does not may be a stranger that keeps it open.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often to ask, and how often at last.

@@ -18,7 +18,7 @@ const TIMED_ONE_IN: u32 = 64;
 
 impl Dispatcher {
     /// Does a request inside the call, on the engine the policy names, and returns the output's length. No queue, no
-    /// lock, and no allocation but for a key's first expansion (and deflate's own). Does not block.
+    /// lock, and no allocation except for a key's first expansion (and deflate's own). Does not block.
     ///
     /// # Errors
     /// [`Error::Invalid`] or [`Error::Authentication`]; [`Error::Unsupported`] if no engine here does the kind.
@@ -237,7 +237,7 @@ impl Dispatcher {
         }
     }
 
-    /// Who says whether an engine's answer to a known question is right: the engine itself if it does one request at a
+    /// What says whether an engine's answer to a known question is right: the engine itself if it does one request at a
     /// time on the CPU, else the fastest such engine of the kind. Lanes and devices check nothing.
     pub(super) fn checker(&self, id: EngineId, kind: Kind) -> Arc<dyn Engine> {
         let checks = |id: &EngineId| {

@@ -1,4 +1,4 @@
-//! One thread's way into the runtime: who does a request, and what happens when they do not.
+//! One thread's way into the runtime: which engine does a request, and what happens when it does not.
 //!
 //! A dispatcher owns everything it touches on a request's way (policy state, instances, in-flight table, a row of
 //! counters), so no call takes a lock. Rules:

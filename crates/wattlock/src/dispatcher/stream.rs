@@ -1,4 +1,4 @@
-//! Messages in pieces through the runtime: who makes the stream, and what is counted of it.
+//! Messages in pieces through the runtime: which engine makes the stream, and what is counted of it.
 //!
 //! A message that has begun cannot move: neither its state nor what it has already given back can be had from another
 //! engine. So the choice is made once for each kind, before there is a stream, and only among CPU engines, which
@@ -19,7 +19,7 @@ use crate::telemetry::{Counter, EngineCounter};
 /// The size that the policy is asked about: it is unknown how long a message in pieces will be. A TLS record's.
 const TYPICAL_BYTES: usize = 16 * 1024;
 
-/// Who makes streams, by kind.
+/// Which engine makes streams, by kind.
 pub(super) struct Streams([Maker; Kind::COUNT]);
 
 #[derive(Clone, Copy)]
@@ -64,7 +64,7 @@ impl Dispatcher {
     /// the fastest that has one and has proved it. Allocates, and tests an engine on its first use for a kind; does
     /// not block. What is done with the stream is counted only if its owner says so ([`Dispatcher::streamed`]).
     ///
-    /// A stream that opens gives out plaintext before its tag was checked: see [`Stream`] for who may use one.
+    /// A stream that opens gives out plaintext before its tag was checked: see [`Stream`] for its users.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if no engine here has streams of the kind; [`Error::Invalid`] if the key is not one of

@@ -1,4 +1,4 @@
-//! Requests that own their buffers, and can wait: who is asked, and the way into an engine's instance.
+//! Requests that own their buffers, and can wait: which engine is asked, and the way into an engine's instance.
 
 use std::mem;
 

@@ -23,7 +23,7 @@ const OWN_BYTES: usize = 4096;
 struct Region {
     /// How many forks lie between this process and the first, and one. 0: not looked at yet.
     number: AtomicU32,
-    /// Who wrote it, where the kernel wipes nothing; else 0.
+    /// Which process wrote it, where the kernel wipes nothing; else 0.
     pid: AtomicU32,
     /// Bit n is set while place n is taken.
     taken: AtomicU64,

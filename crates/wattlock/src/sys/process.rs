@@ -1,5 +1,5 @@
-//! Who this process is, and what it may do: the one place that decides whether the environment is to be trusted, and
-//! whether anything optional is tried.
+//! Which user's this process is, and what it may do: the one place that decides whether the environment is to be
+//! trusted, and whether anything optional is tried.
 //!
 //! A program that runs with more rights than its caller has (set-uid, set-gid, file capabilities) gets its environment from
 //! that caller. A program behind a seccomp filter may be killed for a call that it never made before. Both are read from

@@ -23,7 +23,7 @@ pub(super) const ENDED: &[u8] = b"-\"format\":";
 
 static SERIAL: AtomicU32 = AtomicU32::new(0);
 
-/// A file that goes away with its owner, if that still is the process that made it.
+/// A file that ends with its owner, if that still is the process that made it.
 pub(crate) struct Owned {
     path: PathBuf,
     generation: u32,

@@ -238,7 +238,7 @@ impl Telemetry {
         let engines = identity.engines.len();
         let words = ROWS * row_words(engines);
         let made = if wanted { file::create(&identity.header(), words) } else { None };
-        // The last row is everybody's who gets none of his own.
+        // The last row is shared by the dispatchers that get none.
         let room = |counters: &Counters| {
             counters.provide(row_range(engines, ROWS - 1)).is_ok()
                 && (rows == 0 || counters.provide(0..rows * row_words(engines)).is_ok())

@@ -238,7 +238,7 @@ impl Policy for Noted {
     }
 }
 
-/// One run: who works, and the clock.
+/// One run: which engines work, and the clock.
 struct World {
     clock: HandClock,
     card: Arc<Emulated>,

@@ -1,4 +1,4 @@
-//! Messages in pieces through the runtime: who makes the stream, and what is counted.
+//! Messages in pieces through the runtime: which engine makes the stream, and what is counted.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -21,7 +21,7 @@ pub enum Act {
     Right,
     /// The right result with a bit flipped.
     Wrong,
-    /// The right result but for the last byte, and it says so.
+    /// The right result except for the last byte, and it says so.
     Short,
     /// An error instead of a result.
     Fail(Error),

@@ -321,8 +321,8 @@ pub(super) unsafe fn rounds_from<
     }
 }
 
-/// Encrypts or decrypts what is at hand with N finished states but for the last round. The last round key and the data
-/// go in together: one exclusive or less behind the AES units.
+/// Encrypts or decrypts what is at hand with N finished states except for the last round. The last round key and the
+/// data go in together: one exclusive or less behind the AES units.
 ///
 /// # Safety
 /// As for the methods of `V`; `at` must have N vectors.
@@ -654,7 +654,7 @@ unsafe fn xts_blocks<const R: usize, const N: usize, const ENCRYPT: bool>(
     }
 }
 
-/// What is before the last `end` bytes, but for a rest of at most [`FEW`]. Returns the tweak of the block behind it.
+/// What is before the last `end` bytes, except for a rest of at most [`FEW`]. Returns the tweak of the block behind it.
 ///
 /// # Safety
 /// As [`xts`]; `end` must not exceed `at.len`, and there must be whole blocks before.

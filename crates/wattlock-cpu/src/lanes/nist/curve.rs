@@ -118,8 +118,8 @@ impl Modulus<5> for P256Field {
 
 impl Field<5> for P256Field {
     /// `2^256 = 2^224 - 2^192 - 2^96 + 1 mod p`. With `h` the top limb's part above bit 256, of magnitude below 2^13
-    /// (the top limb is below 2^61), what remains of the value is in `[0, 2^256)` but for the looseness of the four lower
-    /// limbs, below 2^(61 + 156 + 1) together, and folding `h` adds less than 2^(13 + 224): so the sum is above
+    /// (the top limb is below 2^61), what remains of the value is in `[0, 2^256)` except for the looseness of the four
+    /// lower limbs, below 2^(61 + 156 + 1) together, and folding `h` adds less than 2^(13 + 224): so the sum is above
     /// `-2^238` and below `2^256 + 2^238`, and with `p` added in `(0, 2.01 p)`.
     #[inline(always)]
     fn settle<V: Vector>(mut loose: [V; 5]) -> [V; 5] {

@@ -331,8 +331,8 @@ macro_rules! add_long_row {
     }};
 }
 
-/// As `add_long_row!` for two rows, the second one column further, but for the lowest limb of `by` in the first row. Each
-/// limb is loaded once for both.
+/// As `add_long_row!` for two rows, the second one column further, except for the lowest limb of `by` in the first row.
+/// Each limb is loaded once for both.
 macro_rules! add_two_long_rows {
     ($columns:ident, $at:expr, $first:expr, $second:expr, $by:expr) => {{
         let (first, second, by) = ($first, $second, $by);

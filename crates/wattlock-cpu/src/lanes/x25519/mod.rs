@@ -108,7 +108,7 @@ fn load(batch: &mut Batch, lane: usize, item: &Item<'_>) -> Result<usize, Error>
     Ok(BYTES)
 }
 
-/// Fresh pairs: scalar, then public key. The scalar is the system's randomness as it came; who uses it clamps it.
+/// Fresh pairs: scalar, then public key. The scalar is the system's randomness as it came; its user clamps it.
 pub(super) fn generate<I: Entries>(isa: I, items: &mut [Item<'_>]) {
     let mut scalars = Zeroizing::new([[0; BYTES]; LANES]);
     let random = getrandom::fill(scalars[..items.len()].as_flattened_mut());

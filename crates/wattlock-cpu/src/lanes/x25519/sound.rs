@@ -1,6 +1,6 @@
 //! Where a product of a scalar and a point is *sound*: what is not sound must not leave. A faulted result can give a
-//! long-term scalar away: a point off the curve is of an order that the one who caused the fault may use (Biehl, Meyer,
-//! Mueller 2000).
+//! long-term scalar away: a point off the curve is of an order that the attacker who caused the fault may use (Biehl,
+//! Meyer, Mueller 2000).
 //!
 //! Both checks read the result as it will leave, converted to words and back, so that they cover what came before: the
 //! inversion, the last product and the reduction too.

@@ -1,5 +1,5 @@
 //! `wattlock lab`: the published systems on modelled machines in virtual time. Parses, runs and prints; every figure it
-//! prints is simulated and says so, but for the published ones beside them.
+//! prints is simulated and says so, except the published ones beside them.
 
 mod ablate;
 mod page;

@@ -12,7 +12,7 @@ use wattlock_meter::{Folder, Meter, Places, Reading, Tree};
 /// A second on the tests' clock.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// A recorded tree on disk.
+/// A fixture on disk.
 pub struct Recorded {
     folder: tempfile::TempDir,
 }
