@@ -6,8 +6,8 @@
 //!
 //! - the point that a scalar multiplication ends with is on the curve. A coordinate that was changed at any time during the
 //!   multiplication, before, or during the inversion of Z moves the point off the curve, except with a chance of about
-//!   one in p. What stays on the curve is not found: a wrong digit, a skipped addition, another entry of the table. It costs two squarings and
-//!   a multiplication, 0.1 % of a pass;
+//!   one in p. What stays on the curve is not found: a wrong digit, a skipped addition, another entry of the table. It
+//!   costs two squarings and a multiplication, 0.1 % of a pass;
 //! - for a signature also `s k = e + r d`, with the right side computed anew: the inverse of `k`, the sum and the last product are
 //!   right. What is not found is a nonce, a key or a digest that was wrong from the beginning. It costs three
 //!   multiplications. (Verifying with the public key would find that too, and would cost twice the pass.)
