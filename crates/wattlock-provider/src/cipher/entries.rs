@@ -3,7 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Facts, bytes, dispatch, gettable_params};
+use super::{Facts, bytes, gettable_params};
+use crate::entries::dispatch;
 use crate::error::entry;
 use crate::params::{Answers, Params, Table};
 use crate::provider::Provider;
@@ -44,20 +45,20 @@ pub(super) const fn table<C: Cipher, const WHICH: usize>(
     once: Update,
 ) -> Table<OSSL_DISPATCH, 15> {
     dispatch![
-        id::CIPHER_NEWCTX => new_context::<C, WHICH>,
-        id::CIPHER_FREECTX => free_context::<C>,
-        id::CIPHER_DUPCTX => dup_context::<C>,
-        id::CIPHER_ENCRYPT_INIT => init::<C, true>,
-        id::CIPHER_DECRYPT_INIT => init::<C, false>,
-        id::CIPHER_UPDATE => update,
-        id::CIPHER_FINAL => finish,
-        id::CIPHER_CIPHER => once,
-        id::CIPHER_GET_PARAMS => get_params::<C, WHICH>,
-        id::CIPHER_GETTABLE_PARAMS => gettable_params,
-        id::CIPHER_GET_CTX_PARAMS => get_context_params::<C>,
-        id::CIPHER_SET_CTX_PARAMS => set_context_params::<C>,
-        id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params::<C>,
-        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params::<C, WHICH>,
+        id::CIPHER_NEWCTX => new_context::<C, WHICH>;
+        id::CIPHER_FREECTX => free_context::<C>;
+        id::CIPHER_DUPCTX => dup_context::<C>;
+        id::CIPHER_ENCRYPT_INIT => init::<C, true>;
+        id::CIPHER_DECRYPT_INIT => init::<C, false>;
+        id::CIPHER_UPDATE => update;
+        id::CIPHER_FINAL => finish;
+        id::CIPHER_CIPHER => once;
+        id::CIPHER_GET_PARAMS => get_params::<C, WHICH>;
+        id::CIPHER_GETTABLE_PARAMS => gettable_params;
+        id::CIPHER_GET_CTX_PARAMS => get_context_params::<C>;
+        id::CIPHER_SET_CTX_PARAMS => set_context_params::<C>;
+        id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params::<C>;
+        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params::<C, WHICH>;
     ]
 }
 

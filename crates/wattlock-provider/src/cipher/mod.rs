@@ -288,13 +288,3 @@ unsafe fn told(at: *mut usize, outcome: Result<usize, Reason>) -> c_int {
         }
     }
 }
-
-macro_rules! dispatch {
-    ($($number:expr => $function:expr),* $(,)?) => {
-        crate::params::Table([
-            $(crate::sys::OSSL_DISPATCH { function_id: $number, function: $function as *const std::ffi::c_void },)*
-            crate::sys::OSSL_DISPATCH { function_id: 0, function: std::ptr::null() },
-        ])
-    };
-}
-pub(crate) use dispatch;

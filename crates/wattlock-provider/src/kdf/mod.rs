@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 use wattlock::core::{Error, Key, KindSet};
 
 use crate::child::{Child, Kdf};
-use crate::cipher::dispatch;
+use crate::entries::dispatch;
 use crate::error::entry;
 use crate::offer::Algorithm;
 use crate::params::{Answers, Table};
@@ -179,15 +179,15 @@ unsafe extern "C" fn settable_context_params<const FLAVOUR: u8>(
 
 const fn table<const FLAVOUR: u8>() -> Table<OSSL_DISPATCH, 10> {
     dispatch![
-        id::KDF_NEWCTX => new_context::<FLAVOUR>,
-        id::KDF_FREECTX => free_context,
-        id::KDF_DUPCTX => dup_context,
-        id::KDF_RESET => reset,
-        id::KDF_DERIVE => derive,
-        id::KDF_SET_CTX_PARAMS => set_context_params,
-        id::KDF_GET_CTX_PARAMS => get_context_params,
-        id::KDF_GETTABLE_CTX_PARAMS => gettable_context_params::<FLAVOUR>,
-        id::KDF_SETTABLE_CTX_PARAMS => settable_context_params::<FLAVOUR>,
+        id::KDF_NEWCTX => new_context::<FLAVOUR>;
+        id::KDF_FREECTX => free_context;
+        id::KDF_DUPCTX => dup_context;
+        id::KDF_RESET => reset;
+        id::KDF_DERIVE => derive;
+        id::KDF_SET_CTX_PARAMS => set_context_params;
+        id::KDF_GET_CTX_PARAMS => get_context_params;
+        id::KDF_GETTABLE_CTX_PARAMS => gettable_context_params::<FLAVOUR>;
+        id::KDF_SETTABLE_CTX_PARAMS => settable_context_params::<FLAVOUR>;
     ]
 }
 
