@@ -282,6 +282,12 @@ impl Callback {
         self.call.map(|call| unsafe { call(list.as_ptr(), self.argument) })
     }
 
+    /// The same of a list that came from OpenSSL.
+    pub fn pass_on(&self, list: Params<'_>) -> Option<c_int> {
+        // SAFETY: as above.
+        self.call.map(|call| unsafe { call(list.as_ptr(), self.argument) })
+    }
+
     /// For calls that take both.
     pub fn parts(&self) -> (OSSL_CALLBACK, *mut c_void) {
         (self.call, self.argument)

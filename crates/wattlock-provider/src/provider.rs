@@ -14,11 +14,12 @@ use wattlock::core::{Engine, known_answers};
 use wattlock::{Builder, Process, Runtime, own_engines};
 
 use crate::advantage::Version;
+use crate::arg::{Callback, Fill, Name, Owned, Shared};
 use crate::child::Child;
 use crate::ec::groups;
 use crate::error::{Reason, entry, raise_with};
 use crate::offer::Offer;
-use crate::params::{Answers, END, Table, describe};
+use crate::params::{END, Table, describe};
 use crate::seat::Life;
 use crate::settings::{KEYS, Settings, Verify};
 use crate::sys::{
@@ -346,12 +347,9 @@ static FUNCTIONS: Table<OSSL_DISPATCH, 7> = Table([
     OSSL_DISPATCH { function_id: 0, function: null() },
 ]);
 
-unsafe extern "C" fn teardown(context: *mut c_void) {
-    entry(|| {
-        // SAFETY: OpenSSL calls this once, when nothing of ours is in use any more.
-        let provider = unsafe { Box::from_raw(context.cast::<Provider>()) };
-        provider.close();
-    });
+extern "C" fn teardown(provider: Owned<Provider>) {
+    // OpenSSL calls this once, when nothing of ours is in use any more.
+    entry(|| provider.take().map_or((), |provider| provider.close()));
 }
 
 static GETTABLE: Table<OSSL_PARAM, 7> = Table([
@@ -364,7 +362,7 @@ static GETTABLE: Table<OSSL_PARAM, 7> = Table([
     END,
 ]);
 
-unsafe extern "C" fn gettable_params(_: *mut c_void) -> *const OSSL_PARAM {
+extern "C" fn gettable_params(_: *mut c_void) -> *const OSSL_PARAM {
     GETTABLE.as_ptr()
 }
 
@@ -373,12 +371,9 @@ const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_V
     Err(_) => c"",
 };
 
-unsafe extern "C" fn get_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
+extern "C" fn get_params(provider: Shared<'static, Provider>, params: Fill<'_>) -> c_int {
     entry(|| {
-        // SAFETY: by contract a live provctx and a list to fill.
-        let (provider, mut answers) = unsafe { (Provider::of(context), Answers::new(params)) };
-        // SAFETY: the text lives as long as the provider, which is as long as anybody may use the answer.
-        let build: &'static CStr = unsafe { &*std::ptr::from_ref(provider.build.as_c_str()) };
+        let (Some(provider), mut answers) = (provider.get(), params.get()) else { return 0 };
         let table = if answers.wants(c"wattlock-table") {
             std::ptr::from_ref(&**provider.table.get_or_init(|| Box::new(table::make(provider))))
         } else {
@@ -386,7 +381,7 @@ unsafe extern "C" fn get_params(context: *mut c_void, params: *mut OSSL_PARAM) -
         };
         let good = answers.set_text(c"name", c"Wattlock")
             && answers.set_text(c"version", VERSION)
-            && answers.set_text(c"buildinfo", build)
+            && answers.set_text(c"buildinfo", &provider.build)
             && answers.set_size(c"status", 1)
             && answers.set_size(c"wattlock-abi", table::VERSION as usize)
             && answers.set_pointer(c"wattlock-table", table.cast(), size_of::<FunctionTable>());
@@ -395,7 +390,7 @@ unsafe extern "C" fn get_params(context: *mut c_void, params: *mut OSSL_PARAM) -
 }
 
 unsafe extern "C" fn query_operation(
-    context: *mut c_void,
+    provider: Shared<'static, Provider>,
     operation: c_int,
     no_cache: *mut c_int,
 ) -> *const OSSL_ALGORITHM {
@@ -404,36 +399,29 @@ unsafe extern "C" fn query_operation(
             // SAFETY: OpenSSL's own variable.
             unsafe { *no_cache = 0 };
         }
-        // SAFETY: a live provctx.
-        let provider = unsafe { Provider::of(context) };
-        provider.offer.algorithms(operation)
+        provider.get().map_or(null(), |provider| provider.offer.algorithms(operation))
     })
 }
 
 unsafe extern "C" fn get_capabilities(
-    context: *mut c_void,
-    capability: *const c_char,
+    provider: Shared<'static, Provider>,
+    capability: Name<'_>,
     callback: OSSL_CALLBACK,
     argument: *mut c_void,
 ) -> c_int {
+    // SAFETY: the caller's callback with its own argument.
+    let callback = unsafe { Callback::new(callback, argument) };
     entry(|| {
-        // SAFETY: by contract a live provctx and a C string.
-        let (provider, capability) = unsafe { (Provider::of(context), CStr::from_ptr(capability)) };
-        if capability != groups::CAPABILITY {
+        let Some(provider) = provider.get().filter(|_| capability.get() == Some(groups::CAPABILITY)) else {
             return 0;
-        }
+        };
         let types = [("ec", c"EC"), ("x25519", c"X25519")];
         let mut on = types.iter().filter(|(group, _)| provider.offer.has(group));
-        // SAFETY: the caller's callback and argument.
-        c_int::from(on.all(|(_, name)| unsafe { groups::tls(&provider.child, name, callback, argument) }))
+        c_int::from(on.all(|(_, name)| groups::tls(&provider.child, name, &callback)))
     })
 }
 
 /// Known answers are tried per kind when it is first used; asked for a self-test, all that is offered is tried at once.
-unsafe extern "C" fn self_test(context: *mut c_void) -> c_int {
-    entry(|| {
-        // SAFETY: a live provctx.
-        let provider = unsafe { Provider::of(context) };
-        c_int::from(provider.prove_everything())
-    })
+extern "C" fn self_test(provider: Shared<'static, Provider>) -> c_int {
+    entry(|| c_int::from(provider.get().is_some_and(Provider::prove_everything)))
 }

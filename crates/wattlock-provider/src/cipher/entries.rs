@@ -3,7 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Facts, bytes, gettable_params};
+use super::{Facts, gettable_params};
+use crate::arg::{self, Exclusive, Fill, Owned, Read, Shared};
 use crate::entries::dispatch;
 use crate::error::entry;
 use crate::params::{Answers, Params, Table};
@@ -70,67 +71,54 @@ pub(super) unsafe fn of<'a, C: Cipher>(context: *mut c_void) -> &'a mut C {
     unsafe { &mut *context.cast::<C>() }
 }
 
-unsafe extern "C" fn new_context<C: Cipher, const WHICH: usize>(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live provctx, which outlives every context made from it.
-        let provider = unsafe { Provider::of(context) };
-        Box::into_raw(Box::new(C::new(provider, WHICH))).cast()
-    })
+extern "C" fn new_context<C: Cipher, const WHICH: usize>(provider: Shared<'static, Provider>) -> *mut C {
+    entry(|| arg::own(provider.get().map(|provider| C::new(provider, WHICH))))
 }
 
-unsafe extern "C" fn free_context<C: Cipher>(context: *mut c_void) {
-    if !context.is_null() {
-        // SAFETY: made by us, freed once.
-        entry(|| drop(unsafe { Box::from_raw(context.cast::<C>()) }));
-    }
+extern "C" fn free_context<C: Cipher>(context: Owned<C>) {
+    entry(|| drop(context.take()));
 }
 
-unsafe extern "C" fn dup_context<C: Cipher>(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live context.
-        let copy = unsafe { of::<C>(context) }.duplicate();
-        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
-    })
+extern "C" fn dup_context<C: Cipher>(context: Shared<'_, C>) -> *mut C {
+    entry(|| arg::own(context.get().and_then(C::duplicate)))
 }
 
 unsafe extern "C" fn init<C: Cipher, const ENCRYPT: bool>(
-    context: *mut c_void,
+    context: Exclusive<'_, C>,
     key: *const u8,
     key_len: usize,
     nonce: *const u8,
     nonce_len: usize,
-    params: *const OSSL_PARAM,
+    params: Read<'_>,
 ) -> c_int {
     entry(|| {
-        // SAFETY: by contract a live context and readable buffers, either of which may be missing.
-        unsafe {
-            let key = (!key.is_null()).then(|| bytes(key, key_len));
-            let nonce = (!nonce.is_null()).then(|| bytes(nonce, nonce_len));
-            c_int::from(of::<C>(context).init(ENCRYPT, key, nonce, Params::new(params)))
-        }
+        let Some(context) = context.get() else { return 0 };
+        // SAFETY: readable buffers, either of which may be missing.
+        let (key, nonce) = unsafe {
+            let key = (!key.is_null()).then(|| arg::bytes(key, key_len));
+            (key, (!nonce.is_null()).then(|| arg::bytes(nonce, nonce_len)))
+        };
+        c_int::from(context.init(ENCRYPT, key, nonce, params.get()))
     })
 }
 
-unsafe extern "C" fn get_params<C: Cipher, const WHICH: usize>(params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: a list to fill.
-    entry(|| c_int::from(C::facts(WHICH).answer(&mut unsafe { Answers::new(params) })))
+extern "C" fn get_params<C: Cipher, const WHICH: usize>(params: Fill<'_>) -> c_int {
+    entry(|| c_int::from(C::facts(WHICH).answer(&mut params.get())))
 }
 
-unsafe extern "C" fn get_context_params<C: Cipher>(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list to fill.
-    entry(|| unsafe { c_int::from(of::<C>(context).get(&mut Answers::new(params))) })
+extern "C" fn get_context_params<C: Cipher>(context: Exclusive<'_, C>, params: Fill<'_>) -> c_int {
+    entry(|| c_int::from(context.get().is_some_and(|context| context.get(&mut params.get()))))
 }
 
-unsafe extern "C" fn set_context_params<C: Cipher>(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list.
-    entry(|| unsafe { c_int::from(of::<C>(context).set(Params::new(params))) })
+extern "C" fn set_context_params<C: Cipher>(context: Exclusive<'_, C>, params: Read<'_>) -> c_int {
+    entry(|| c_int::from(context.get().is_some_and(|context| context.set(params.get()))))
 }
 
-unsafe extern "C" fn gettable_context_params<C: Cipher>(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
+extern "C" fn gettable_context_params<C: Cipher>(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
     C::GETTABLE.as_ptr()
 }
 
-unsafe extern "C" fn settable_context_params<C: Cipher, const WHICH: usize>(
+extern "C" fn settable_context_params<C: Cipher, const WHICH: usize>(
     _: *mut c_void,
     _: *mut c_void,
 ) -> *const OSSL_PARAM {

@@ -191,16 +191,6 @@ unsafe fn with_copy<R>(out: *mut u8, input: *const u8, len: usize, work: impl Fn
     }
 }
 
-/// # Safety
-/// `at` has `len` readable bytes, or `len` is 0.
-unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
-    if at.is_null() || len == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's.
-    unsafe { std::slice::from_raw_parts(at, len) }
-}
-
 /// A context's streams by direction.
 type Streams = [Option<Box<dyn Stream>>; 2];
 

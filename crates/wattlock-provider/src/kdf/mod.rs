@@ -21,11 +21,12 @@ use std::sync::OnceLock;
 
 use wattlock::core::{Error, Key, KindSet};
 
+use crate::arg::{self, Exclusive, Fill, Owned, Shared};
 use crate::child::{Child, Kdf};
 use crate::entries::dispatch;
 use crate::error::entry;
 use crate::offer::Algorithm;
-use crate::params::{Answers, Table};
+use crate::params::Table;
 use crate::provider::Provider;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, id};
 use context::Context;
@@ -100,81 +101,58 @@ pub fn is_done_by(inline: KindSet) -> bool {
     KINDS.iter().all(|kind| inline.contains(*kind))
 }
 
-/// # Safety
-/// `context` came from [`new_context`] or [`dup_context`] and is not freed; OpenSSL lets one thread at a time use it.
-unsafe fn of<'a>(context: *mut c_void) -> &'a mut Context {
-    // SAFETY: the caller's.
-    unsafe { &mut *context.cast::<Context>() }
+extern "C" fn new_context<const FLAVOUR: u8>(provider: Shared<'static, Provider>) -> *mut Context {
+    entry(|| arg::own(provider.get().map(|provider| Context::new(provider, Flavour::of(FLAVOUR)))))
 }
 
-unsafe extern "C" fn new_context<const FLAVOUR: u8>(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live provctx, which outlives every context made from it.
-        let provider = unsafe { Provider::of(context) };
-        Box::into_raw(Box::new(Context::new(provider, Flavour::of(FLAVOUR)))).cast()
-    })
+extern "C" fn free_context(context: Owned<Context>) {
+    entry(|| drop(context.take()));
 }
 
-unsafe extern "C" fn free_context(context: *mut c_void) {
-    if !context.is_null() {
-        // SAFETY: made by us, freed once.
-        entry(|| drop(unsafe { Box::from_raw(context.cast::<Context>()) }));
-    }
+extern "C" fn dup_context(context: Shared<'_, Context>) -> *mut Context {
+    entry(|| arg::own(context.get().and_then(Context::duplicate)))
 }
 
-unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live context.
-        let copy = unsafe { of(context) }.duplicate();
-        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(copy).cast())
-    })
-}
-
-unsafe extern "C" fn reset(context: *mut c_void) {
-    // SAFETY: a live context.
-    entry(|| unsafe { of(context) }.reset());
+extern "C" fn reset(context: Exclusive<'_, Context>) {
+    entry(|| context.get().map_or((), Context::reset));
 }
 
 unsafe extern "C" fn derive(
-    context: *mut c_void,
+    context: Exclusive<'_, Context>,
     out: *mut u8,
     len: usize,
     params: *const OSSL_PARAM,
 ) -> c_int {
-    // SAFETY: a live context, a list of parameters, and room for `len` bytes if `out` is not null.
-    entry(|| unsafe { of(context).derive(out, len, params) })
+    // SAFETY: a list of parameters or null, and room for `len` bytes if `out` is not null.
+    entry(|| context.get().map_or(0, |context| unsafe { context.derive(out, len, params) }))
 }
 
-unsafe extern "C" fn set_context_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list of parameters.
-    entry(|| unsafe { of(context).set(params) })
+unsafe extern "C" fn set_context_params(context: Exclusive<'_, Context>, params: *const OSSL_PARAM) -> c_int {
+    // SAFETY: a list of parameters or null.
+    entry(|| context.get().map_or(0, |context| unsafe { context.set(params) }))
 }
 
-unsafe extern "C" fn get_context_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list to fill.
-    entry(|| unsafe { of(context).get(Answers::new(params)) })
+extern "C" fn get_context_params(context: Exclusive<'_, Context>, params: Fill<'_>) -> c_int {
+    entry(|| context.get().map_or(0, |context| context.get(params.get())))
 }
 
-unsafe extern "C" fn gettable_context_params<const FLAVOUR: u8>(
+/// OpenSSL's own, whose lists these are.
+fn own(provider: Option<&Provider>, flavour: u8) -> Option<&Kdf> {
+    provider.and_then(|provider| provider.kdfs.get(&provider.child, Flavour::of(flavour)))
+}
+
+extern "C" fn gettable_context_params<const FLAVOUR: u8>(
     _: *mut c_void,
-    context: *mut c_void,
+    provider: Shared<'static, Provider>,
 ) -> *const OSSL_PARAM {
-    entry(|| {
-        // SAFETY: a live provctx.
-        let provider = unsafe { Provider::of(context) };
-        provider.kdfs.get(&provider.child, Flavour::of(FLAVOUR)).map_or(std::ptr::null(), Kdf::gettable)
-    })
+    entry(|| own(provider.get(), FLAVOUR).map_or(std::ptr::null(), Kdf::gettable))
 }
 
-unsafe extern "C" fn settable_context_params<const FLAVOUR: u8>(
+extern "C" fn settable_context_params<const FLAVOUR: u8>(
     _: *mut c_void,
-    context: *mut c_void,
+    provider: Shared<'static, Provider>,
 ) -> *const OSSL_PARAM {
-    entry(|| {
-        // SAFETY: a live provctx.
-        let provider = unsafe { Provider::of(context) };
-        provider.kdfs.get(&provider.child, Flavour::of(FLAVOUR)).map_or(std::ptr::null(), Kdf::settable)
-    })
+    entry(|| own(provider.get(), FLAVOUR).map_or(std::ptr::null(), Kdf::settable))
 }
 
 const fn table<const FLAVOUR: u8>() -> Table<OSSL_DISPATCH, 10> {
