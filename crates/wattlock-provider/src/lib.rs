@@ -7,7 +7,8 @@
 //!
 //! How it is put together:
 //!
-//! - [`provider`]: one loaded instance: settings, runtime, child context; what it offers.
+//! - [`load`]: what OpenSSL calls first, and everything that can be offered.
+//! - [`provider`]: one loaded instance: settings, runtime, child context; what it offers of that.
 //! - [`seat`]: a thread's way into the runtime, and operations inside an `ASYNC_JOB`.
 //! - [`child`]: public EVP calls with `provider!=wattlock`, for everything that is not accelerated.
 //! - [`entries`]: the C entries of keys and of operations with them, once for [`rsa`], [`ec`] and [`x25519`];
@@ -37,6 +38,8 @@ mod emulate;
 pub mod entries;
 pub mod error;
 pub mod kdf;
+pub mod kept;
+pub mod load;
 pub mod offer;
 pub mod params;
 pub mod provider;

@@ -18,16 +18,13 @@ use zeroize::Zeroizing;
 
 use crate::arg::{self, Callback, Owned, Read, Shared};
 use crate::error::entry;
-use crate::offer::Algorithm;
+use crate::offer::{Algorithm, SKEY};
 use crate::params::{END, List, Table, describe};
 use crate::sys::{OSSL_CALLBACK, OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, id};
 
-/// Offered if any group of AES ciphers is.
-pub const GROUP: &str = "skey";
-
 /// The key manager. OpenSSL before 3.5 never asks for the operation.
 pub static ALGORITHMS: &[Algorithm] = &[Algorithm {
-    group: GROUP,
+    group: SKEY,
     operation: id::OP_SKEYMGMT,
     names: c"AES:2.16.840.1.101.3.4.1",
     functions: FUNCTIONS.as_ptr(),

@@ -15,13 +15,14 @@ use super::entries::{Cipher, of, table};
 use super::record::{MAC_MAX, Padding, strip};
 use super::secret::Secret;
 use super::{
-    Common, Facts, GETTABLE_COMMON, SETTABLE_COMMON, Streams, Tally, answered, copies, is_known, symmetric,
-    taken, told, with_buffers,
+    Common, Facts, GETTABLE_COMMON, SETTABLE_COMMON, Streams, Tally, answered, copies, symmetric, taken,
+    told, with_buffers,
 };
 use crate::arg::bytes;
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answers, Params, Table};
 use crate::provider::Provider;
+use crate::seat::is_known;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM};
 
 const BLOCK: usize = 16;

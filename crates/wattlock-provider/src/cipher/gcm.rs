@@ -11,11 +11,12 @@ use wattlock::core::{Algorithm, Data, Error, Key, Kind, Stream};
 use zeroize::Zeroize;
 
 use super::entries::{Cipher, of, table};
-use super::{Facts, Streams, Tally, answered, copies, is_known, say, symmetric, taken, told, with_buffers};
+use super::{Facts, Streams, Tally, answered, copies, say, symmetric, taken, told, with_buffers};
 use crate::arg::bytes;
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answer, Answers, END, Params, Table, describe};
 use crate::provider::Provider;
+use crate::seat::is_known;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED};
 
 const TAG: usize = 16;

@@ -41,10 +41,6 @@ pub static ALGORITHMS: &[Algorithm] = &[
     cipher("xts", c"AES-128-XTS:1.3.111.2.1619.0.1.1", plain::XTS_128.as_ptr()),
 ];
 
-/// Kinds that several records of a combined cipher are made of.
-pub const COMBINED: [Kind; 4] =
-    [Kind::HmacSha1, Kind::HmacSha256, Kind::Aes128CbcEncrypt, Kind::Aes256CbcEncrypt];
-
 const fn cipher(
     group: &'static str,
     names: &'static std::ffi::CStr,
@@ -205,14 +201,6 @@ fn copies(streams: &Streams) -> Option<Streams> {
 
 fn symmetric(algorithm: KeyAlgorithm, key: &[u8]) -> Option<Key> {
     Key::symmetric(algorithm, key).ok()
-}
-
-/// Whether a key is the one known, in constant time. (The comparison of `subtle` looks at each byte by itself, which
-/// for a small message takes as long as its encryption.)
-pub(crate) fn is_known(known: Option<&[u8]>, key: &[u8]) -> bool {
-    let Some(known) = known.filter(|known| known.len() == key.len()) else { return false };
-    let difference = known.iter().zip(key).fold(0, |sum, (a, b)| sum | (a ^ b));
-    std::hint::black_box(difference) == 0
 }
 
 /// Counts a context's messages and hands them to the thread's counters now and then.

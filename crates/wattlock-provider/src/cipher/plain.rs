@@ -11,12 +11,13 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::entries::{Cipher, of, table};
 use super::{
-    Common, Facts, GETTABLE_COMMON, SETTABLE_COMMON, Streams, Tally, answered, copies, is_known, say,
-    symmetric, taken, told, with_buffers,
+    Common, Facts, GETTABLE_COMMON, SETTABLE_COMMON, Streams, Tally, answered, copies, say, symmetric, taken,
+    told, with_buffers,
 };
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answers, END, Param, Params, Table, describe};
 use crate::provider::Provider;
+use crate::seat::is_known;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_UNSIGNED};
 
 const NONCE: usize = 16;

@@ -241,7 +241,7 @@ impl Native {
         let point = self.public.as_ref().filter(|_| self.scalar.is_none())?;
         let make = || Native::new(self.group, None).full_child(provider);
         let place = GROUPS.iter().position(|group| group.curve == self.group.curve)?;
-        let mut copy = provider.groups.0.get(place)?.get_or_init(make).as_ref()?.duplicate()?;
+        let mut copy = provider.kept.groups.get(place)?.get_or_init(make).as_ref()?.duplicate()?;
         copy.set(List::new().octets(c"encoded-pub-key", point.bytes()).params()).then_some(copy)
     }
 
@@ -262,9 +262,7 @@ impl Native {
     }
 }
 
-/// The groups in OpenSSL's own provider, made when first needed. One loaded provider's.
-#[derive(Default)]
-pub struct Groups([OnceLock<Option<Pkey>>; GROUPS.len()]);
+const _: () = assert!(GROUPS.len() == crate::kept::GROUPS);
 
 #[cfg(test)]
 mod tests {

@@ -17,12 +17,11 @@ mod given;
 mod state;
 
 use std::ffi::{CStr, c_int, c_void};
-use std::sync::OnceLock;
 
-use wattlock::core::{Error, Key, KindSet};
+use wattlock::core::{Error, Key};
 
 use crate::arg::{self, Exclusive, Fill, Owned, Shared};
-use crate::child::{Child, Kdf};
+use crate::child::Kdf;
 use crate::entries::dispatch;
 use crate::error::entry;
 use crate::offer::Algorithm;
@@ -30,7 +29,6 @@ use crate::params::Table;
 use crate::provider::Provider;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, id};
 use context::Context;
-pub use derive::KINDS;
 use given::Hash;
 
 /// Every key derivation there is.
@@ -43,6 +41,9 @@ pub static ALGORITHMS: &[Algorithm] = &[
 const fn kdf(names: &'static CStr, functions: *const OSSL_DISPATCH) -> Algorithm {
     Algorithm { group: "kdf", operation: id::OP_KDF, names, functions, description: c"Wattlock" }
 }
+
+const _: () =
+    assert!(Hash::ALL.len() == crate::kept::HASHES && Flavour::Prf as usize + 1 == crate::kept::DERIVATIONS);
 
 /// Which derivation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,35 +71,19 @@ impl Flavour {
     }
 }
 
-/// What derivations of one provider have in common.
-#[derive(Default)]
-pub(crate) struct Kdfs {
-    /// OpenSSL's own, fetched when one is first needed and kept: lists of parameters that we hand on are theirs.
-    own: [OnceLock<Option<Kdf>>; 3],
-    /// By digest: the salt of every key schedule without a pre-shared key.
-    salts: [OnceLock<Key>; Hash::ALL.len()],
+/// OpenSSL's own, fetched when one is first needed and kept: lists of parameters that we hand on are theirs.
+fn own(provider: &Provider, flavour: Flavour) -> Option<&Kdf> {
+    let place = &provider.kept.kdfs[flavour as usize];
+    place.get_or_init(|| provider.child.kdf(flavour.name())).as_ref()
 }
 
-impl Kdfs {
-    fn get(&self, child: &Child, flavour: Flavour) -> Option<&Kdf> {
-        self.own[flavour as usize].get_or_init(|| child.kdf(flavour.name())).as_ref()
+/// A digest's salt of every key schedule without a pre-shared key, as a key with what engines made of it.
+fn salt<'a>(provider: &'a Provider, hash: Hash, salt: &[u8]) -> Result<&'a Key, Error> {
+    let place = &provider.kept.salts[hash as usize];
+    match place.get() {
+        Some(key) => Ok(key),
+        None => Key::symmetric(wattlock::core::Algorithm::Secret, salt).map(|key| place.get_or_init(|| key)),
     }
-
-    /// A digest's salt as a key, with what engines made of it.
-    fn salt(&self, hash: Hash, salt: &[u8]) -> Result<&Key, Error> {
-        let place = &self.salts[hash as usize];
-        match place.get() {
-            Some(key) => Ok(key),
-            None => {
-                Key::symmetric(wattlock::core::Algorithm::Secret, salt).map(|key| place.get_or_init(|| key))
-            }
-        }
-    }
-}
-
-/// Whether these engines have, inside the call, what a derivation needs.
-pub fn is_done_by(inline: KindSet) -> bool {
-    KINDS.iter().all(|kind| inline.contains(*kind))
 }
 
 extern "C" fn new_context<const FLAVOUR: u8>(provider: Shared<'static, Provider>) -> *mut Context {
@@ -136,23 +121,28 @@ extern "C" fn get_context_params(context: Exclusive<'_, Context>, params: Fill<'
     entry(|| context.get().map_or(0, |context| context.get(params.get())))
 }
 
-/// OpenSSL's own, whose lists these are.
-fn own(provider: Option<&Provider>, flavour: u8) -> Option<&Kdf> {
-    provider.and_then(|provider| provider.kdfs.get(&provider.child, Flavour::of(flavour)))
-}
-
 extern "C" fn gettable_context_params<const FLAVOUR: u8>(
     _: *mut c_void,
     provider: Shared<'static, Provider>,
 ) -> *const OSSL_PARAM {
-    entry(|| own(provider.get(), FLAVOUR).map_or(std::ptr::null(), Kdf::gettable))
+    entry(|| {
+        provider
+            .get()
+            .and_then(|provider| own(provider, Flavour::of(FLAVOUR)))
+            .map_or(std::ptr::null(), Kdf::gettable)
+    })
 }
 
 extern "C" fn settable_context_params<const FLAVOUR: u8>(
     _: *mut c_void,
     provider: Shared<'static, Provider>,
 ) -> *const OSSL_PARAM {
-    entry(|| own(provider.get(), FLAVOUR).map_or(std::ptr::null(), Kdf::settable))
+    entry(|| {
+        provider
+            .get()
+            .and_then(|provider| own(provider, Flavour::of(FLAVOUR)))
+            .map_or(std::ptr::null(), Kdf::settable)
+    })
 }
 
 const fn table<const FLAVOUR: u8>() -> Table<OSSL_DISPATCH, 10> {
