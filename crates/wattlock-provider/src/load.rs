@@ -225,3 +225,72 @@ unsafe extern "C" fn get_capabilities(
 extern "C" fn self_test(provider: Shared<'static, Provider>) -> c_int {
     entry(|| c_int::from(provider.get().is_some_and(Provider::prove_everything)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Entry = unsafe extern "C" fn(
+        *const c_void,
+        *const c_void,
+        *const c_void,
+        *const c_void,
+        *const c_void,
+        *const c_void,
+    ) -> c_int;
+
+    /// Functions that answer without a key or a context.
+    fn needs_nothing(operation: c_int, function: c_int) -> bool {
+        match operation {
+            id::OP_KEYMGMT => matches!(
+                function,
+                id::KEYMGMT_FREE
+                    | id::KEYMGMT_GEN_CLEANUP
+                    | id::KEYMGMT_GETTABLE_PARAMS
+                    | id::KEYMGMT_SETTABLE_PARAMS
+                    | id::KEYMGMT_GEN_SETTABLE_PARAMS
+                    | id::KEYMGMT_QUERY_OPERATION_NAME
+            ),
+            id::OP_SIGNATURE => matches!(
+                function,
+                id::SIGNATURE_FREECTX | id::SIGNATURE_GETTABLE_CTX_PARAMS | id::SIGNATURE_SETTABLE_CTX_PARAMS
+            ),
+            id::OP_KEYEXCH => matches!(
+                function,
+                id::KEYEXCH_FREECTX | id::KEYEXCH_GETTABLE_CTX_PARAMS | id::KEYEXCH_SETTABLE_CTX_PARAMS
+            ),
+            id::OP_ASYM_CIPHER => matches!(
+                function,
+                id::ASYM_CIPHER_FREECTX
+                    | id::ASYM_CIPHER_GETTABLE_CTX_PARAMS
+                    | id::ASYM_CIPHER_SETTABLE_CTX_PARAMS
+            ),
+            _ => matches!(function, id::KDF_FREECTX | id::KDF_RESET),
+        }
+    }
+
+    #[test]
+    fn a_missing_key_or_context_fails_the_call() {
+        let mut calls = 0;
+        for algorithm in EVERYTHING.iter().copied().flatten() {
+            if matches!(algorithm.operation, id::OP_CIPHER | id::OP_SKEYMGMT) {
+                continue;
+            }
+            let mut row = algorithm.functions;
+            // SAFETY: tables end with number 0. Each function takes at most six arguments, of which those that are not
+            // there are not read, and each is null or 0.
+            unsafe {
+                while (*row).function_id != 0 {
+                    let call = std::mem::transmute::<*const c_void, Entry>((*row).function);
+                    let outcome = call(null(), null(), null(), null(), null(), null());
+                    let (names, number) = (algorithm.names, (*row).function_id);
+                    let fine = needs_nothing(algorithm.operation, number) || outcome == 0;
+                    assert!(fine, "{names:?}: function {number} returns {outcome}");
+                    calls += 1;
+                    row = row.add(1);
+                }
+            }
+        }
+        assert!(calls > 150, "{calls}");
+    }
+}
