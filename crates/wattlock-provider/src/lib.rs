@@ -28,6 +28,7 @@
     reason = "entries are called by OpenSSL by its provider contract, nobody else"
 )]
 
+mod abi;
 mod advantage;
 pub mod arg;
 pub mod child;
@@ -35,6 +36,7 @@ pub mod cipher;
 mod compress;
 pub mod ec;
 mod emulate;
+mod energy;
 pub mod entries;
 pub mod error;
 pub mod kdf;

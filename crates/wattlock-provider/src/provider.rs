@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use wattlock::core::{Engine, known_answers};
 use wattlock::{Builder, Process, Runtime, own_engines};
 
+use crate::abi::FunctionTable;
 use crate::advantage::Version;
 use crate::child::Child;
 use crate::kept::Kept;
@@ -19,7 +20,6 @@ use crate::offer::{Algorithm, Offer};
 use crate::seat::Life;
 use crate::settings::{Settings, Verify};
 use crate::sys::{OSSL_CORE_HANDLE, OSSL_DISPATCH, ThreadStop};
-use crate::table::FunctionTable;
 
 /// What entries of this provider get as their `provctx`.
 pub struct Provider {
@@ -38,7 +38,7 @@ pub struct Provider {
     pub(crate) offer: Offer,
     /// Words for people.
     pub(crate) build: CString,
-    pub(crate) energy: crate::status::Energy,
+    pub(crate) energy: crate::energy::Energy,
     pub(crate) table: OnceLock<Box<FunctionTable>>,
 }
 
@@ -109,7 +109,7 @@ impl Provider {
             life: AtomicPtr::new(Arc::into_raw(Arc::new(Life::new())).cast_mut()),
             offer,
             build: build.unwrap_or_default(),
-            energy: crate::status::Energy::default(),
+            energy: crate::energy::Energy::default(),
             table: OnceLock::new(),
         })
     }
