@@ -3,8 +3,9 @@
 #
 #   scripts/install.sh install        the program, the provider, the module for nginx (where it was built), the C header,
 #                                     a service for mounted volumes, the name by which mount(8) calls the program;
-#                                     where they were built, the library for programs with data on a GPU, its Python
-#                                     package, and the GPU's kernels
+#                                     where they were built, the programs of benches and simulations, the library for
+#                                     programs with data on a GPU, its Python package, and the GPU's kernels. Programs and
+#                                     libraries without what only a debugger reads
 #   scripts/install.sh uninstall      takes away exactly these; refuses while openssl.cnf or a configuration of nginx
 #                                     names them, but for FORCE=1
 #
@@ -24,6 +25,8 @@ fi
 # Calls a function with each file: mode, what was built, where it goes.
 each() {
     "$1" 755 "$target/release/wattlock" "$prefix/bin/wattlock"
+    "$1" 755 "$target/release/wattlock-bench" "$prefix/bin/wattlock-bench"
+    "$1" 755 "$target/release/wattlock-lab" "$prefix/bin/wattlock-lab"
     "$1" 644 "$target/release/libwattlock_provider.so" "$libraries/libwattlock_provider.so"
     "$1" 755 "$target/bridge/release/wattlock-bridge" "$libraries/wattlock-bridge"
     "$1" 644 "$target/nginx/ngx_http_wattlock_module.so" "$libraries/ngx_http_wattlock_module.so"
@@ -66,6 +69,14 @@ put() {
     install -d -m 755 "$(dirname "$to")"
     # Beside and over, so that a program that has the old one mapped keeps it.
     install -m "$mode" "$from" "$to.new"
+    # The GPU's kernels are ELF files, too, and stay as they are.
+    case $to in
+    *.so | */bin/* | */wattlock-bridge)
+        if [ "$(od -An -tx1 -N4 "$from")" = ' 7f 45 4c 46' ] && command -v strip >/dev/null; then
+            strip "$to.new"
+        fi
+        ;;
+    esac
     if [ "${to##*.}" = service ]; then
         # The service names the program by its whole path.
         text=$(<"$from")

@@ -15,8 +15,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${WATTLOCK:-}
 if [ -z "$program" ]; then
-    cargo build --release --locked --quiet -p wattlock-cli
-    program=${CARGO_TARGET_DIR:-target}/release/wattlock
+    cargo build --release --locked --quiet -p wattlock-bench
+    program=${CARGO_TARGET_DIR:-target}/release/wattlock-bench
 fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

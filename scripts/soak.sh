@@ -58,7 +58,7 @@ if chosen doors; then doors; fi
 if chosen newer; then scripts/newer.sh scripts/soak.sh doors; fi
 if chosen typed; then
     echo "== README and every --help, typed, with what takes minutes"
-    cargo build --release --locked -p wattlock-cli -p wattlock-provider
+    cargo build --release --locked -p wattlock-cli -p wattlock-bench -p wattlock-lab -p wattlock-provider
     nginx/build.sh
     for what in readme help; do
         scripts/typed.py --minutes --wattlock "${CARGO_TARGET_DIR:-target}/release/wattlock" "$what"

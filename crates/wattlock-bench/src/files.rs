@@ -77,7 +77,7 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
         }
     };
     let bytes = std::fs::metadata(&plain)?.len();
-    let own = std::env::current_exe()?.display().to_string();
+    let own = wattlock_shell::program::wattlock()?.display().to_string();
     let (sealed, aged, streamed) = (at("sealed"), at("aged"), at("streamed"));
     run_once(&[&own, "seal", "-q", "-r", &recipient, "-o", &sealed, &plain])?;
     run_once(&[&own, "seal", "-q", "--format", "age", "-r", &recipient, "-o", &aged, &plain])?;

@@ -389,7 +389,7 @@ fn line(contestant: &Contestant, workload: &str, gains: [Option<Gain>; 4]) -> Ve
 
 /// Every file system, made and not mounted.
 fn contestants(settings: &Settings, folder: &Path, record: &mut Record) -> Result<Vec<Contestant>> {
-    let own = std::env::current_exe()?;
+    let own = wattlock_shell::program::wattlock()?;
     let mut all = Vec::new();
     let mut add = |name: String, number: usize, command: &dyn Fn(&str, &str) -> Vec<String>| -> Result<()> {
         let at = |what: &str| folder.join(format!("{what}{number}"));

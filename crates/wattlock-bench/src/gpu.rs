@@ -111,7 +111,7 @@ fn files(sheet: &mut Sheet, folder: &Path, size: usize, rounds: usize, gpu: &Gpu
         (0..size as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
     std::fs::write(path("in"), &content)?;
     let recipient = new_key(&path("key.txt"))?;
-    let program = std::env::current_exe()?;
+    let program = wattlock_shell::program::wattlock()?;
     for (row, policy) in [("file-cpu", "instruction"), ("file-gpu", "offload"), ("file-both", "adaptive")] {
         let mut rates = Vec::new();
         for _ in 0..rounds {

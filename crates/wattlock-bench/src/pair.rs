@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
+use wattlock_shell::text::verdict;
 
 /// Median of some figures: of an even number the mean of the two in the middle, so that of two rounds not the better one
 /// counts. 0 of none.
@@ -90,17 +91,6 @@ impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&verdict(self.known(), self.low, self.high))?;
         if self.rounds == 1 { f.write_str(" (one round)") } else { Ok(()) }
-    }
-}
-
-/// A comparison in words, the same in every bench, report and page: `ratio` is [`Gain::known`]'s, `low` and `high` are its
-/// interval.
-pub fn verdict(ratio: Option<f64>, low: f64, high: f64) -> String {
-    match ratio {
-        None => format!("no difference ({low:.2} to {high:.2})"),
-        Some(ratio) if low == high => format!("{ratio:.2} times"),
-        Some(ratio) if low > 1.0 => format!("at least {low:.2} times (median {ratio:.2})"),
-        Some(ratio) => format!("at most {high:.2} times (median {ratio:.2})"),
     }
 }
 

@@ -25,7 +25,7 @@ pub fn run(choice: &Choice, mut record: Record) -> Result<()> {
     let profile = folder.path().join("profile.json");
     let key = folder.path().join("key.txt");
     let recipient = super::files::new_key(&key)?;
-    let binary = std::env::current_exe()?;
+    let binary = wattlock_shell::program::wattlock()?;
     let seal = |label: &str| -> Result<f64> {
         let start = Instant::now();
         let status = Command::new(&binary)

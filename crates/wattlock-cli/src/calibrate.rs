@@ -13,8 +13,8 @@ use wattlock_core::{Kind, KindSet};
 use wattlock_files::{Document, one_line};
 use wattlock_shell::joules::places;
 
-use crate::{report, text};
 use wattlock_shell::setup::{self, Choice, parse_kind};
+use wattlock_shell::{calibration, text};
 
 /// Time for one point of a quick calibration.
 const QUICK_POINT: Duration = Duration::from_millis(3);
@@ -68,7 +68,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         profile
     };
     if let (Some(page), Some(place)) = (&command.report, report) {
-        place.write(report::page(&profile)?.as_bytes()).with_context(|| one_line(page))?;
+        place.write(calibration::page(&profile).as_bytes()).with_context(|| one_line(page))?;
         say!("Report: {}", page.display());
     }
     Ok(())

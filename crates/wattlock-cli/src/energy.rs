@@ -85,14 +85,14 @@ impl std::fmt::Display for Exit {
 
 const NOTHING_TO_CALIBRATE: u8 = 51;
 const NOT_EXECUTABLE: u8 = 126;
-const NOT_FOUND: u8 = 127;
+const NOT_FOUND: u8 = wattlock_shell::program::NOT_FOUND;
 
 /// Exit codes of this command beside the command's own.
 pub fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
         (NOTHING_TO_CALIBRATE, "energy calibrate: no counter to calibrate against"),
         (NOT_EXECUTABLE, "energy: the command cannot be run"),
-        (NOT_FOUND, "energy: the command is not found"),
+        (NOT_FOUND, "energy: the command is not found; bench, lab, report: their program is not installed"),
     ]
 }
 

@@ -1,4 +1,5 @@
-//! `wattlock`: seal, open, gzip, sum, calibrate, energy, bench, engines, status, openssl.
+//! `wattlock`: files, folders, streams, gzip, sums, OpenSSL, nginx, engines and joules. Benches and the lab are programs
+//! beside it ([`workshop`]).
 //!
 //! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
 #![forbid(unsafe_code)]
@@ -15,25 +16,23 @@ mod engines;
 mod files;
 mod fs;
 mod gzip;
-mod heeded;
 mod keygen;
-mod lab;
 mod mount;
 mod nginx;
 mod openssl;
-mod report;
 mod serve;
 mod status;
 mod stream;
 mod sum;
+mod workshop;
 
-use std::io::IsTerminal;
+use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use wattlock_shell::{INTERRUPTED, setup, text};
+use clap::{Parser, Subcommand};
+use wattlock_shell::nginx::site;
+use wattlock_shell::program::{self, Program, line, try_help};
+use wattlock_shell::{setup, text};
 
 /// Do bulk cryptography on whichever engine takes the least time or the fewest joules
 #[derive(Debug, Parser)]
@@ -62,13 +61,13 @@ enum Command {
     Keygen(keygen::Command),
     Calibrate(calibrate::Command),
     Energy(energy::Command),
-    Bench(wattlock_bench::Command),
-    Report(report::show::Command),
+    Bench(workshop::Bench),
+    Report(workshop::Report),
     Fs(fs::Command),
     Mount(mount::Command),
     Umount(mount::Umount),
-    Lab(lab::Command),
-    Serve(serve::Command),
+    Lab(workshop::Lab),
+    Serve(site::Command),
     Nginx(nginx::Command),
     Engines(engines::Command),
     Clocks(clocks::Command),
@@ -81,53 +80,52 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let (matches, arguments) = match parse() {
-        Ok(parsed) => parsed,
-        Err(error) => {
-            let asked = lab::refusal(&error).or_else(ages_option);
-            return asked.unwrap_or_else(|| answer(&error));
+    let words: Vec<_> = std::env::args_os().collect();
+    match program::elsewhere(&words) {
+        Some(other) => program::fail(&program::become_another(other), false),
+        None => program::main::<Arguments>(),
+    }
+}
+
+impl Program for Arguments {
+    fn words() -> Vec<OsString> {
+        mount::as_asked(std::env::args_os().collect())
+    }
+
+    fn refusal(_: &clap::Error) -> Option<ExitCode> {
+        ages_option()
+    }
+
+    /// `energy` hands signals on to the command it measures.
+    fn hands_signals_on(&self) -> bool {
+        matches!(self.command, Command::Energy(_))
+    }
+
+    fn cleans_up(&self) -> bool {
+        match &self.command {
+            Command::Seal(_)
+            | Command::Open(_)
+            | Command::Gzip(_)
+            | Command::Serve(_)
+            | Command::Nginx(_) => true,
+            Command::Mount(_) => true,
+            Command::Stream(command) => command.cleans_up(),
+            Command::Fs(command) => command.cleans_up(),
+            _ => false,
         }
-    };
-    log_to_stderr();
-    let _ = ASKED.set(heeded::path(&matches));
-    if let Some((option, path)) = heeded::ignored(&matches) {
-        return fail(&does_nothing(option, &path, &arguments));
     }
-    // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
-    // `energy` hands signals on to the command it measures.
-    let own_signals = matches!(arguments.command, Command::Energy(_));
-    let handled = if own_signals { Ok(()) } else { handle_interrupts() };
-    if let Err(error) = handled {
-        tracing::debug!(%error, "no interrupt handler");
+
+    fn on_interrupt() {
+        stream::ring();
     }
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
+
+    fn run(&self) -> anyhow::Result<()> {
+        run(self)
     }
-}
 
-fn parse() -> Result<(ArgMatches, Arguments), clap::Error> {
-    let mut command = heeded::shown(Arguments::command());
-    let matches = command.try_get_matches_from_mut(mount::as_asked(std::env::args_os().collect()))?;
-    let arguments = Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
-    Ok((matches, arguments))
-}
-
-/// What was asked for (help, the version) or what is wrong, in clap's words and with its exit code.
-fn answer(error: &clap::Error) -> ExitCode {
-    match error.print().map_err(wattlock_files::Error::writing) {
-        Err(lost) if error.exit_code() == 0 => fail(&lost.into()),
-        _ => u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
+    fn fail(error: &anyhow::Error) -> ExitCode {
+        fail(error)
     }
-}
-
-/// The command that was asked for: `seal`, or `fs key add`.
-static ASKED: OnceLock<String> = OnceLock::new();
-
-/// Where the help is for what was asked.
-fn try_help() -> String {
-    let asked = ASKED.get().map_or("", String::as_str);
-    format!("Try '{} {asked} --help'.", Arguments::command().get_name())
 }
 
 /// Users of age type its options first.
@@ -144,41 +142,8 @@ fn ages_option() -> Option<ExitCode> {
     Some(ExitCode::from(2))
 }
 
-fn does_nothing(option: &str, path: &str, arguments: &Arguments) -> anyhow::Error {
-    let text = format!("--{option} does nothing for `wattlock {path}`: leave it out");
-    match arguments.command {
-        Command::Lab(_) => wattlock_lab::Error::Policy(text).into(),
-        _ => wattlock_files::Error::Usage(text).into(),
-    }
-}
-
-/// Whether already the first interrupt ends the program. It is not [`INTERRUPTED`]: nobody has interrupted anything yet,
-/// and a question at the terminal may be answered.
-static AT_ONCE: AtomicBool = AtomicBool::new(false);
-
-fn handle_interrupts() -> Result<(), ctrlc::Error> {
-    ctrlc::set_handler(|| {
-        stream::ring();
-        if INTERRUPTED.swap(true, Ordering::SeqCst) || AT_ONCE.load(Ordering::SeqCst) {
-            std::process::exit(130);
-        }
-    })
-}
-
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let choice = &arguments.choice;
-    let interruptible = match &arguments.command {
-        Command::Seal(_) | Command::Open(_) | Command::Gzip(_) | Command::Serve(_) | Command::Nginx(_) => {
-            true
-        }
-        Command::Mount(_) => true,
-        Command::Stream(command) => command.cleans_up(),
-        Command::Bench(command) => command.cleans_up(),
-        Command::Fs(command) => command.cleans_up(),
-        _ => false,
-    };
-    // Nothing to clean up: stop at once.
-    AT_ONCE.store(!interruptible, Ordering::SeqCst);
     match &arguments.command {
         Command::Seal(command) => files::seal(command, choice),
         Command::Open(command) => files::open(command, choice),
@@ -187,12 +152,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Keygen(command) => keygen::run(command),
         Command::Calibrate(command) => calibrate::run(command, choice),
         Command::Energy(command) => energy::run(command),
-        Command::Bench(command) => wattlock_bench::run(command, choice),
-        Command::Report(command) => report::show::run(command),
+        Command::Bench(_) => Err(program::become_another(program::BENCH)),
+        Command::Lab(_) | Command::Report(_) => Err(program::become_another(program::LAB)),
         Command::Fs(command) => fs::run(command, choice),
         Command::Mount(command) => mount::run(command, choice),
         Command::Umount(command) => mount::umount(command),
-        Command::Lab(command) => lab::run(command, choice),
         Command::Serve(command) => serve::run(command, choice),
         Command::Nginx(command) => nginx::run(command, choice),
         Command::Engines(command) => engines::run(command, choice),
@@ -209,7 +173,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 fn exit_codes() -> String {
     let own = [(0_u8, "done"), (1, "any other failure")];
-    let commands = energy::exit_codes().iter().chain([&lab::NONSENSE]).chain(openssl::exit_codes());
+    let commands = energy::exit_codes().iter().chain([&program::NONSENSE]).chain(openssl::exit_codes());
     let commands =
         commands.chain(wattlock_fs::exit_codes()).chain([&fs::REPAIRED]).chain(mount::exit_codes());
     let streams = wattlock_stream::exit_codes();
@@ -223,10 +187,6 @@ fn exit_codes() -> String {
 fn fail(error: &anyhow::Error) -> ExitCode {
     if let Some(energy::Exit(code)) = error.downcast_ref() {
         return ExitCode::from(*code);
-    }
-    if error.downcast_ref::<wattlock_lab::Error>().is_some() {
-        eprintln!("wattlock: {}", line(error));
-        return ExitCode::from(lab::NONSENSE.0);
     }
     if let Some(fs::Exit(code)) = error.downcast_ref() {
         return ExitCode::from(*code);
@@ -244,17 +204,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
         eprintln!("wattlock: {}", line(error));
         return ExitCode::from(known.exit_code());
     }
-    let known = error.downcast_ref::<wattlock_files::Error>();
-    let told = error.downcast_ref::<files::Told>().is_some();
-    // A reader of a listing who has seen enough has made no mistake.
-    let left = matches!(known, Some(wattlock_files::Error::ClosedPipe));
-    if !told && !left {
-        eprintln!("wattlock: {}", line(error));
-    }
-    if let Some(wattlock_files::Error::Usage(_)) = known {
-        eprintln!("{}", try_help());
-    }
-    known.map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
+    program::fail(error, error.downcast_ref::<files::Told>().is_some())
 }
 
 /// The same for an error of a volume.
@@ -268,48 +218,12 @@ fn fail_volume(error: &wattlock_fs::Error, line: &str) -> ExitCode {
     ExitCode::from(error.exit_code())
 }
 
-/// Everything an error says, once: our own errors already quote what caused them.
-fn line(error: &anyhow::Error) -> String {
-    let mut said: Vec<String> = Vec::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if !said.last().is_some_and(|last| last.ends_with(&cause)) {
-            said.push(cause);
-        }
-    }
-    said.join(": ").replace(char::is_control, " ")
-}
-
-/// Warnings to standard error; more with `WATTLOCK_LOG=debug`.
-fn log_to_stderr() {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("WATTLOCK_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    let colours =
-        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Its own complaint, that a line could not be written, would panic where standard error is closed.
-    lines.with_ansi(colours).without_time().log_internal_errors(false).init();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_each_thing_once() {
-        let cause = std::io::Error::from_raw_os_error(21);
-        let error = wattlock_files::Error::Io { what: "reading a key file".into(), source: cause };
-        let error = anyhow::Error::new(error).context("/tmp");
-        assert_eq!(line(&error), "/tmp: reading a key file: Is a directory (os error 21)");
-    }
-
-    #[test]
     fn arguments_are_well_formed_and_every_command_has_an_example() {
-        heeded::shown(Arguments::command()).debug_assert();
-        let mut left: Vec<clap::Command> = Arguments::command().get_subcommands().cloned().collect();
-        while let Some(command) = left.pop() {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.contains("Example"), "{} has no example", command.get_name());
-            left.extend(command.get_subcommands().cloned());
-        }
+        program::check::<Arguments>();
     }
 }

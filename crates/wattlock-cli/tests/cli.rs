@@ -1,6 +1,8 @@
 //! The program as a person or a script meets it: exit codes, one-line errors, what is left on disk.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod built;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,7 +31,7 @@ impl Desk {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
+        let mut command = Command::new(built::program_for(arguments));
         command
             .args(arguments)
             .current_dir(self.folder.path())
@@ -475,7 +477,7 @@ fn an_error_that_nobody_can_read_keeps_its_exit_code() {
 /// The program with a shell's redirections.
 fn redirected(desk: &Desk, arguments: &[&str], redirections: &str) -> Output {
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("exec \"$0\" \"$@\" {redirections}"), env!("CARGO_BIN_EXE_wattlock")]);
+    shell.args(["-c", &format!("exec \"$0\" \"$@\" {redirections}")]).arg(built::program_for(arguments));
     shell.args(arguments).current_dir(desk.folder.path()).env("WATTLOCK_PROFILE", desk.at("profile.json"));
     shell.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).stdin(Stdio::null()).output().unwrap()
 }
@@ -1001,4 +1003,43 @@ fn a_recipient_that_is_named_twice_is_wrapped_for_once() {
         assert_eq!(fs::metadata(desk.at("a.sealed")).unwrap().len(), once, "{arguments:?}");
     }
     good(&desk.run(&["open", "-q", "-i", "key.txt", "-o", "-", "a.sealed"]));
+}
+
+#[test]
+fn benches_and_the_lab_are_programs_beside_this_one_and_missed_in_one_line() {
+    let desk = Desk::new();
+    let said = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let list = said(&desk.run(&["--help"]));
+    for command in ["bench", "lab", "report"] {
+        let help = desk.run(&[command, "--help"]);
+        good(&help);
+        let first = said(&help).lines().next().unwrap_or_default().to_owned();
+        let told = list.lines().skip_while(|line| line.split_whitespace().next() != Some(command));
+        let told: Vec<&str> = told.take(3).flat_map(str::split_whitespace).skip(1).collect();
+        assert!(told.join(" ").starts_with(&first), "{first}: {list}");
+        assert_eq!(said(&help), said(&desk.run(&["help", command])), "{command}");
+        assert!(said(&help).contains(&format!("Usage: wattlock {command}")), "{}", said(&help));
+    }
+    let before =
+        ["--emulate", "dh8970", "bench", "engines", "--kind", "sha-256", "--size", "1K", "--rounds", "1"];
+    good(&desk.run(&before));
+    let codes = said(&desk.run(&["exit-codes"]));
+    assert!(codes.lines().any(|line| line.trim_start().starts_with("60  lab")), "{codes}");
+
+    let alone = desk.at("wattlock");
+    fs::copy(env!("CARGO_BIN_EXE_wattlock"), &alone).unwrap();
+    for (words, name) in [
+        (&["bench", "lanes"][..], "wattlock-bench"),
+        (&["lab", "--help"], "wattlock-lab"),
+        (&["report"], "wattlock-lab"),
+        (&["serve", ".", "--compare"], "wattlock-bench"),
+    ] {
+        let missing = Command::new(&alone).args(words).env("PATH", "/usr/bin").output().unwrap();
+        assert_eq!(refused(&missing), 127, "{words:?}");
+        assert!(String::from_utf8_lossy(&missing.stderr).contains(name), "{words:?}");
+        let found = Path::new(env!("CARGO_BIN_EXE_wattlock")).parent().unwrap();
+        let found = Command::new(&alone).args([words[0], "--help"]).env("PATH", found).output().unwrap();
+        good(&found);
+    }
+    assert!(codes.lines().any(|line| line.trim_start().starts_with("127  energy")), "{codes}");
 }

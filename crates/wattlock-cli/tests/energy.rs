@@ -1,6 +1,8 @@
 //! `wattlock energy` on recorded machines: what it prints, what it leaves alone, how it ends.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod built;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -384,6 +386,7 @@ const BENCH: [&str; 7] = ["bench", "engines", "--kind", "sha-256", "--size", "1K
 /// What is modelled belongs in `wattlock energy`, where its band has room.
 #[test]
 fn benches_give_work_by_the_joule_only_where_a_counter_measures() {
+    built::siblings();
     let machine = Machine::metered();
     fs::remove_dir_all(machine.at("sys/class/powercap/intel-rapl:1")).unwrap();
     let spent = || -> Value {

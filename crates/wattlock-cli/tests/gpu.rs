@@ -7,6 +7,8 @@ mod fake;
 #[path = "../../wattlock-cuda/tests/standin/mod.rs"]
 mod standin;
 
+mod built;
+
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -43,7 +45,7 @@ impl Desk {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
+        let mut command = Command::new(built::program_for(arguments));
         command
             .args(arguments)
             .current_dir(self.folder.path())
@@ -268,7 +270,7 @@ fn bench_stream_does_gp_and_lecpaes_on_the_gpu_of_this_machine() {
 #[test]
 fn a_bundle_with_the_program_measures_streams_and_files_and_changes_no_setting() {
     let (bundle, fake) = (Bundle::new(), Fake::new(&[(1, 1)]));
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_wattlock"), bundle.path("wattlock")).unwrap();
+    std::os::unix::fs::symlink(built::program_for(&["bench"]), bundle.path("wattlock")).unwrap();
     let output = bundle.run(standin::library(), &fake.library());
     assert!(output.status.success(), "{output:?}");
     let report = bundle.report();

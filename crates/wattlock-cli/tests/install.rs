@@ -12,9 +12,13 @@ struct Tree(tempfile::TempDir);
 impl Tree {
     fn new() -> Tree {
         let tree = Tree(tempfile::tempdir().unwrap());
-        for built in
-            ["release/wattlock", "release/libwattlock_provider.so", "nginx/ngx_http_wattlock_module.so"]
-        {
+        for built in [
+            "release/wattlock",
+            "release/wattlock-bench",
+            "release/wattlock-lab",
+            "release/libwattlock_provider.so",
+            "nginx/ngx_http_wattlock_module.so",
+        ] {
             tree.write(&format!("my target/{built}"), built);
         }
         tree
@@ -92,6 +96,8 @@ fn what_install_puts_uninstall_takes_and_nothing_else() {
         "644 /usr/local/lib/wattlock/libwattlock_provider.so",
         "644 /usr/local/lib/wattlock/ngx_http_wattlock_module.so",
         "755 /usr/local/bin/wattlock",
+        "755 /usr/local/bin/wattlock-bench",
+        "755 /usr/local/bin/wattlock-lab",
         "link /usr/local/sbin/mount.wattlock -> ../bin/wattlock",
         &before[0],
     ];
@@ -211,7 +217,7 @@ fn what_was_not_built_is_not_installed() {
     let tree = Tree::new();
     fs::remove_file(tree.path("my target/nginx/ngx_http_wattlock_module.so")).unwrap();
     assert!(good(&tree.make("install", &[])).contains("not installed: "));
-    assert_eq!(tree.files().len(), 5);
+    assert_eq!(tree.files().len(), 7);
     good(&tree.make("uninstall", &[]));
     fs::remove_file(tree.path("my target/release/libwattlock_provider.so")).unwrap();
     assert!(refused(&tree.make("install", &[])).contains("`make build` first"));

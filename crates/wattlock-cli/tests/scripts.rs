@@ -1,4 +1,5 @@
-//! What scripts decide: whether there is a package, why a module was not built, and that no pipe of theirs ends early.
+//! What scripts decide: whether there is a package, why a module was not built, and that no pipe of theirs ends early. And
+//! what the programs and libraries of users are made of.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -105,5 +106,40 @@ fn hygiene_leaves_pipes_alone_that_are_read_to_their_end() {
     for line in good {
         let output = hygiene(&format!("#!/bin/bash\nset -o pipefail\n{line}\n"));
         assert!(output.status.success(), "{line}: {}", text(&output));
+    }
+}
+
+/// Beside private keys there is no second TLS, no zlib under its own names, no drawer and no simulator.
+#[test]
+fn what_users_load_has_neither_bench_nor_lab_nor_their_libraries() {
+    let packages = |package: &str| -> Vec<String> {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args([
+            "tree",
+            "--locked",
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}",
+            "--package",
+        ]);
+        let output = cargo.arg(package).current_dir(repository()).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+        lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+    };
+    let kept_out =
+        ["rustls", "flate2", "libz-sys", "cloudflare-zlib-sys", "plotters", "wattlock-lab", "wattlock-bench"];
+    let of_benches = packages("wattlock-bench");
+    for seen in ["rustls", "libz-sys", "wattlock-lab"] {
+        assert!(of_benches.iter().any(|name| name == seen), "the question has an answer: {seen}");
+    }
+    for product in ["wattlock-cli", "wattlock-provider", "wattlock-gpu"] {
+        let packages = packages(product);
+        assert!(packages.iter().any(|name| name == "wattlock-core"), "{packages:?}");
+        let found: Vec<_> = packages.iter().filter(|name| kept_out.contains(&name.as_str())).collect();
+        assert!(found.is_empty(), "{product} has {found:?}");
     }
 }

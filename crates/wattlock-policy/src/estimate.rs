@@ -244,8 +244,9 @@ impl Candidate {
             hoped: if tuning.hoped { engine.window as f32 * tuning.hoped_share } else { 0.0 },
             waited: false,
             mean_ns: 0.0,
+            // No pass is quicker than that of a request alone; where calibration says so, a neighbour slowed the one alone.
             passes: std::array::from_fn(|count| {
-                costs.batch_times(engine.id, kind, count as u16).unwrap_or(1.0) as f32
+                costs.batch_times(engine.id, kind, count as u16).unwrap_or(1.0).max(1.0) as f32
             }),
             full: 1.0,
             thin: 0,
@@ -291,7 +292,10 @@ impl Candidate {
     /// pass takes longer than two times its halves, so nothing waits longer than that.
     pub(crate) fn tries_whole(&mut self, count: u32, whole: u32) -> bool {
         if count >= whole {
-            self.thin = 0;
+            // The rest behind half a pass is no whole one.
+            if 2 * whole > u32::from(self.width) {
+                self.thin = 0;
+            }
             return false;
         }
         let (whole, half) = (self.fullness(whole as f32), self.fullness(count as f32));
@@ -400,7 +404,7 @@ impl Candidate {
             let calibrated = self.calibrated_passes(f32::from(batch));
             let cell = &mut self.cells[bucket(bytes)];
             let mut alone = alone;
-            if self.width > 1 && 2.0 * service < alone {
+            if self.width > 1 && service < 0.95 * alone {
                 // No pass is quicker than that of a request alone.
                 cell.ns.learn(bytes, service, true, tuning);
                 alone = service;

@@ -41,7 +41,9 @@ pub use error::PolicyError;
 pub use gather::{Again, Arrived, Flight, Gather, GatherRule, Moment, Next};
 pub use instruction::Instruction;
 pub use lecpaes::Lecpaes;
-pub use machine::{Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Widths};
+pub use machine::{
+    Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Widths, inline_engine, queued_engine,
+};
 pub use offload::Offload;
 pub use qweb::Qweb;
 pub use settings::Settings;

@@ -64,6 +64,16 @@ impl EngineView {
     }
 }
 
+/// What policies know of an engine that finishes `kinds` inside the call.
+pub fn inline_engine(id: EngineId, class: EngineClass, kinds: KindSet) -> EngineView {
+    EngineView { id, class, inline: kinds, queued: KindSet::EMPTY, widths: Widths::all(1), window: 0 }
+}
+
+/// What policies know of an engine that does `kinds` one by one, behind a window of so many requests.
+pub fn queued_engine(id: EngineId, class: EngineClass, kinds: KindSet, window: u32) -> EngineView {
+    EngineView { id, class, inline: KindSet::EMPTY, queued: kinds, widths: Widths::all(1), window }
+}
+
 /// What an operator wants least of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Objective {

@@ -178,4 +178,10 @@ pub trait Policy: Send {
     fn observe(&mut self, shape: &Shape, outcome: &Outcome, now: Nanos) {
         let _ = (shape, outcome, now);
     }
+
+    /// An engine could not do a request inside the call that it was named for. That says nothing of its speed, nor of
+    /// other requests.
+    fn left_undone(&mut self, shape: &Shape, engine: EngineId) {
+        let _ = (shape, engine);
+    }
 }

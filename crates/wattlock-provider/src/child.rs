@@ -811,16 +811,6 @@ unsafe extern "C" fn progress(context: *mut sys::EVP_PKEY_CTX) -> c_int {
     })
 }
 
-/// Takes what some work leaves on the error queue off again.
-pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: public calls without pointers.
-    unsafe { sys::ERR_set_mark() };
-    let done = work();
-    // SAFETY: as above.
-    unsafe { sys::ERR_pop_to_mark() };
-    done
-}
-
 /// OpenSSL's version, as it runs.
 pub fn version() -> (c_uint, c_uint) {
     // SAFETY: public calls without arguments.

@@ -4,7 +4,10 @@
 use std::ffi::{CStr, CString, c_int, c_ulong, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::sys::{ERR_LIB_EVP, ERR_LIB_PROV, ERR_new, ERR_peek_last_error, ERR_set_debug, ERR_set_error};
+use crate::sys::{
+    ERR_LIB_EVP, ERR_LIB_PROV, ERR_clear_last_mark, ERR_new, ERR_peek_last_error, ERR_pop_to_mark,
+    ERR_set_debug, ERR_set_error, ERR_set_mark,
+};
 
 /// Why an entry failed, in the words of `openssl/proverr.h`: programs that look for a reason find the one they know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +95,32 @@ pub fn forget_whose_failure() {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(pop)();
         }
     }
+}
+
+/// Runs what may ask other providers in vain. What they said of that is taken off the queue if it succeeds: libssl looks
+/// there before it asks whether a connection only has to wait (`SSL_get_error(3)`).
+pub fn quietly(work: impl FnOnce() -> bool) -> bool {
+    // SAFETY: public calls without pointers.
+    unsafe {
+        ERR_set_mark();
+        let good = work();
+        if good {
+            ERR_pop_to_mark()
+        } else {
+            ERR_clear_last_mark()
+        };
+        good
+    }
+}
+
+/// Runs what asks whether there is something: what that leaves on the queue is taken off again, whatever comes of it.
+pub fn silently<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: public calls without pointers.
+    unsafe { ERR_set_mark() };
+    let done = work();
+    // SAFETY: as above.
+    unsafe { ERR_pop_to_mark() };
+    done
 }
 
 /// Runs an entry. A panic, which would be a defect of ours, becomes a failure of this one call (`R::default()`: 0 or

@@ -111,6 +111,14 @@ impl<'a> Param<'a> {
         self.0.data_type == PARAM_OCTETS
     }
 
+    /// Whether it has the bytes, or the pointer, that it says it has.
+    fn is_whole(&self) -> bool {
+        match self.0.data_type {
+            PARAM_UTF8_PTR | PARAM_OCTETS_PTR => !self.is_null(),
+            _ => self.bytes().is_some(),
+        }
+    }
+
     /// Whether it points nowhere.
     pub fn is_null(&self) -> bool {
         self.0.data.is_null()
@@ -123,7 +131,12 @@ impl<'a> Param<'a> {
 
     /// The same of an `int` only, as where OpenSSL takes a text, too.
     pub fn signed(&self) -> Option<i64> {
-        self.int().filter(|_| self.0.data_type == PARAM_INTEGER)
+        if self.0.data_type == PARAM_INTEGER { self.int() } else { None }
+    }
+
+    /// Whether that is its number. Newer versions of OpenSSL say of a wrong type that it is one; this does not.
+    pub fn equals(&self, number: i64) -> bool {
+        matches!(self.0.data_type, PARAM_INTEGER | PARAM_UNSIGNED) && self.int() == Some(number)
     }
 
     /// As [`int`](Self::int), an `unsigned int`.
@@ -209,31 +222,16 @@ impl<'a> Param<'a> {
         (self.0.data_type == PARAM_OCTETS && !self.0.data.is_null()).then(|| self.0.data.cast())
     }
 
-    /// A text without its terminator, if it is UTF-8.
+    /// A text in place, without its terminator, if it is UTF-8. (Settings are no pointers to texts, for OpenSSL's own
+    /// either.)
     pub fn text(&self) -> Option<&'a str> {
-        let bytes = match self.0.data_type {
-            PARAM_UTF8 => {
-                let bytes = self.bytes()?;
-                // Writers disagree about whether the terminator counts.
-                &bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len())]
-            }
-            PARAM_UTF8_PTR => {
-                let at = self.0.data.cast::<*const std::ffi::c_char>();
-                if at.is_null() {
-                    return None;
-                }
-                // SAFETY: an entry of this type holds a pointer to a C string.
-                unsafe {
-                    let start = *at;
-                    if start.is_null() {
-                        return None;
-                    }
-                    CStr::from_ptr(start).to_bytes()
-                }
-            }
-            _ => return None,
-        };
-        std::str::from_utf8(bytes).ok()
+        if !self.is_text() {
+            return None;
+        }
+        let bytes = self.bytes()?;
+        // Writers disagree about whether the terminator counts.
+        let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        std::str::from_utf8(&bytes[..len]).ok()
     }
 }
 
@@ -250,18 +248,21 @@ unsafe impl Send for Recorded {}
 unsafe impl Sync for Recorded {}
 
 impl Recorded {
-    /// A copy; `None` if there is nothing, or no memory.
+    /// A copy; `None` if there is nothing, or no memory. What says that it has bytes and has none, which
+    /// `OSSL_PARAM_dup(3)` would read all the same, is left out.
     pub fn of(params: Params<'_>) -> Option<Recorded> {
-        if params.is_empty() {
+        let mut whole: Vec<OSSL_PARAM> = params.iter().filter(Param::is_whole).map(|one| *one.0).collect();
+        if whole.is_empty() {
             return None;
         }
-        // SAFETY: a terminated list; the copy is as long, and ours to write.
+        let names: Vec<CString> = whole.iter().map(|one| Param(one).key().to_owned()).collect();
+        whole.push(END);
+        // SAFETY: a terminated list whose entries have what they say; the copy is as long, and ours to write.
         unsafe {
-            let list = OSSL_PARAM_dup(params.as_ptr());
+            let list = OSSL_PARAM_dup(whole.as_ptr());
             if list.is_null() {
                 return None;
             }
-            let names: Vec<CString> = params.iter().map(|param| param.key().to_owned()).collect();
             for (at, name) in names.iter().enumerate() {
                 (*list.add(at)).key = name.as_ptr();
             }
@@ -406,7 +407,10 @@ impl<'a> Answers<'a> {
 
     /// Answers with a text that lives as long as the provider does, or with where it is.
     pub fn set_text(&mut self, key: &CStr, value: &'static CStr) -> bool {
-        self.find(key).is_none_or(|mut answer| answer.set_text_ptr(value) || answer.set_text(value))
+        self.find(key).is_none_or(|mut answer| match answer.0.data_type {
+            PARAM_UTF8_PTR => answer.set_text_ptr(value),
+            _ => answer.set_text(value),
+        })
     }
 
     /// Answers with a pointer, for entries of type `octet_ptr`.
@@ -491,12 +495,11 @@ impl Answer<'_> {
 
     /// Answers with bytes, or with where they are.
     pub fn set_octets(&mut self, value: &[u8]) -> bool {
-        let (at, len) = (value.as_ptr().cast(), value.len());
-        // SAFETY: as above, and a value of this length.
-        unsafe {
-            OSSL_PARAM_set_octet_ptr(self.0, at, len) == 1
-                || OSSL_PARAM_set_octet_string(self.0, at, len) == 1
+        // Newer versions say of a wrong type that it is one, which is no business of a call that succeeds.
+        if self.is_pointer() {
+            return self.set_pointer(value.as_ptr().cast(), value.len());
         }
+        self.set_octet_string(value)
     }
 
     /// Answers with bytes in place only.
@@ -709,6 +712,25 @@ mod tests {
         assert_ne!(copy.params().iter().next().unwrap().key().as_ptr(), name.as_ptr());
         drop(name);
         assert_eq!(copy.params().get(c"digest").unwrap().text(), Some("SHA256"));
+    }
+
+    #[test]
+    fn a_copy_of_a_list_leaves_out_what_has_not_the_bytes_that_it_says() {
+        let mut value = *b"SHA256";
+        let none = |data_type, data_size| OSSL_PARAM { data_size, ..describe(c"none", data_type) };
+        let octets = OSSL_PARAM { data_size: usize::MAX, ..entry(c"size", PARAM_OCTETS, &mut [0; 4]) };
+        let list = [
+            none(PARAM_UTF8, 5),
+            none(PARAM_OCTETS_PTR, 0),
+            none(PARAM_UNSIGNED, 4),
+            octets,
+            entry(c"digest", PARAM_UTF8, &mut value),
+            END,
+        ];
+        // SAFETY: a terminated list.
+        let copy = Recorded::of(unsafe { Params::new(list.as_ptr()) }).unwrap();
+        let names: Vec<_> = copy.params().iter().map(|param| param.key()).collect();
+        assert_eq!(names, [c"digest"]);
     }
 
     #[test]

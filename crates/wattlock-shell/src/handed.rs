@@ -20,6 +20,20 @@ pub fn closed(descriptor: u8) -> bool {
     CLOSED.load(Ordering::Relaxed) & (1 << descriptor) != 0
 }
 
+/// Closes, when this process becomes another program, the streams that were closed when it began: that program must find
+/// them as they were handed to this one.
+pub fn hand_on() {
+    use rustix::io::{FdFlags, fcntl_setfd};
+    let close = |descriptor, stream: rustix::fd::BorrowedFd<'_>| {
+        if closed(descriptor) {
+            // A descriptor that is open takes the flag.
+            let _ = fcntl_setfd(stream, FdFlags::CLOEXEC);
+        }
+    };
+    close(INPUT, std::os::fd::AsFd::as_fd(&std::io::stdin()));
+    close(OUTPUT, std::os::fd::AsFd::as_fd(&std::io::stdout()));
+}
+
 extern "C" fn look() {
     for descriptor in [INPUT, OUTPUT] {
         // SAFETY: F_GETFD takes no pointer, and for a number that is no descriptor it fails with EBADF, its only error.

@@ -94,6 +94,17 @@ pub fn per_second(ns: f64) -> String {
     }
 }
 
+/// A comparison in words, the same in every bench, report and page: `ratio` is absent where it is less than its
+/// spread, `low` and `high` are its interval.
+pub fn verdict(ratio: Option<f64>, low: f64, high: f64) -> String {
+    match ratio {
+        None => format!("no difference ({low:.2} to {high:.2})"),
+        Some(ratio) if low == high => format!("{ratio:.2} times"),
+        Some(ratio) if low > 1.0 => format!("at least {low:.2} times (median {ratio:.2})"),
+        Some(ratio) => format!("at most {high:.2} times (median {ratio:.2})"),
+    }
+}
+
 /// A table with a header, columns as wide as their widest cell, words left-aligned and figures right.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {

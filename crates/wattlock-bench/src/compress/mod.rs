@@ -187,7 +187,7 @@ fn files(settings: &Settings, record: &mut Record) -> Result<()> {
     }
     content.truncate(settings.file_size);
     std::fs::write(&plain, &content)?;
-    let own = std::env::current_exe()?;
+    let own = wattlock_shell::program::wattlock()?;
     let mut cells = Vec::new();
     for level in &settings.level {
         let option = format!("-{level}");

@@ -553,37 +553,6 @@ fn elapsed(since: Instant) -> u64 {
     since.elapsed().as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
-/// Fetches one page, whatever certificate is shown.
-///
-/// # Errors
-/// As [`drive`], or another answer than 200.
-pub fn fetch(address: SocketAddr, path: &str) -> Result<String> {
-    let config = config(&rustls::version::TLS13, &[Group::X25519, Group::P256, Group::P384], false)?;
-    let name = ServerName::try_from("localhost").context("localhost is a name")?;
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).with_context(|| address.to_string())?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut tls = rustls::StreamOwned::new(ClientConnection::new(config, name)?, stream);
-    read_page(&mut tls, path).with_context(|| format!("https://{address}{path}"))
-}
-
-/// Requests a page over a stream and returns its body.
-///
-/// # Errors
-/// The stream's, or another answer than 200.
-pub fn read_page(stream: &mut (impl Read + Write), path: &str) -> Result<String> {
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-    let mut answer = Vec::new();
-    // nginx closes an HTTP/1.0 connection; whether it says so in TLS does not matter once the length is right.
-    if let Err(error) = stream.read_to_end(&mut answer) {
-        ensure!(error.kind() == ErrorKind::UnexpectedEof, error);
-    }
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").context("no HTTP answer")?;
-    let wanted = length(&answer[..end]).map_err(anyhow::Error::msg)?;
-    let body = &answer[end + 4..];
-    ensure!(body.len() as u64 == wanted, "the answer was cut off");
-    Ok(String::from_utf8_lossy(body).into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
+use wattlock_shell::nginx::page;
 use wattlock_shell::nginx::place::Places;
 use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 use wattlock_shell::setup::Choice;
@@ -274,7 +275,7 @@ pub fn name_peers(against: &str, record: &mut Record) {
 /// # Errors
 /// It has no status page.
 pub fn done(address: std::net::SocketAddr) -> Result<Done> {
-    let text = client::fetch(address, "/wattlock_status")?;
+    let text = page::fetch(address, "/wattlock_status")?;
     let status: serde_json::Value = serde_json::from_str(&text).context("the status page is no JSON")?;
     let cells = status["runtime"]["cells"].as_array().context("the status page has no cells")?;
     let word = |cell: &serde_json::Value, key: &str| cell[key].as_str().unwrap_or_default().to_owned();

@@ -6,14 +6,13 @@
 mod edit;
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use wattlock_bench::https::client;
+use wattlock_shell::nginx::page;
 use wattlock_shell::nginx::place::{self, Nginx, Parts, Places};
 use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 
@@ -368,7 +367,7 @@ fn probe(nginx: &Nginx, openssl: OpenSsl<'_>) -> Result<Value> {
     let root = folder.path();
     let server =
         Server::start(&Plan { nginx, openssl, root, listeners, workers: 1, core: None, http2: false })?;
-    let text = client::fetch(server.addresses[0], "/wattlock_status")?;
+    let text = page::fetch(server.addresses[0], "/wattlock_status")?;
     serde_json::from_str(&text).context("the status page is no JSON")
 }
 
@@ -522,11 +521,5 @@ fn fetch(url: &str) -> Result<String> {
         .with_context(|| url.to_owned())?
         .next()
         .with_context(|| format!("{host}: no address"))?;
-    if scheme == "https" {
-        return client::fetch(address, path);
-    }
-    let patience = Duration::from_secs(10);
-    let stream = TcpStream::connect_timeout(&address, patience).with_context(|| url.to_owned())?;
-    stream.set_read_timeout(Some(patience))?;
-    client::read_page(&mut &stream, path).with_context(|| url.to_owned())
+    if scheme == "https" { page::fetch(address, path) } else { page::fetch_plain(address, path) }
 }

@@ -15,10 +15,11 @@ use wattlock_stream::record::StreamId;
 use wattlock_stream::trust::Signer;
 use zeroize::Zeroizing;
 
+use wattlock_shell::date::civil;
+
 use super::bridge::{self, Uses};
 use crate::ask::Terminal;
 use crate::files;
-use wattlock_bench::record::civil;
 
 /// Manage the keys of records that are sealed one by one
 #[derive(Debug, Args)]

@@ -8,8 +8,9 @@ use wattlock::policy::{Settings, by_name};
 use wattlock_clock::{Cpufreq, Governor, Places};
 use wattlock_core::{EngineClass, Kind, KindSet, Nanos, Shape};
 use wattlock_files::Error;
-use wattlock_lab::sim::{inline_engine, queued_engine};
-use wattlock_policy::{Ask, Costs, EngineId, Machine, Objective, Policy, Weather};
+use wattlock_policy::{
+    Ask, Costs, EngineId, Machine, Objective, Policy, Weather, inline_engine, queued_engine,
+};
 use wattlock_stream::pipe::Steering;
 
 use wattlock_shell::setup::{self, Choice};

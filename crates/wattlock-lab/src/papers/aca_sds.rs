@@ -14,11 +14,13 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet, Window};
 use wattlock_emul::{Model, Pool, Table as Times};
-use wattlock_policy::{Costs, EngineId, Machine, Policy, Settings, Tuning, by_name};
+use wattlock_policy::{
+    Costs, EngineId, Machine, Policy, Settings, Tuning, by_name, inline_engine, queued_engine,
+};
 
 use crate::error::{Error, within};
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
-use crate::sim::{Call, Card, Closed, Link, Steady, View, inline_engine, queued_engine};
+use crate::sim::{Call, Card, Closed, Link, Steady, View};
 use crate::table::table;
 
 const CPU: EngineId = EngineId(0);

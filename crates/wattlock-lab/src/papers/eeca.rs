@@ -15,13 +15,13 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet, Window};
 use wattlock_emul::{Model, Pool, Table as Times};
-use wattlock_policy::{Costs, EngineId, Machine, Policy, Settings, Tuning, by_name};
+use wattlock_policy::{
+    Costs, EngineId, Machine, Policy, Settings, Tuning, by_name, inline_engine, queued_engine,
+};
 
 use crate::error::{Error, within};
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
-use crate::sim::{
-    CALLS, CARD, CRYPTO, Call, Card, Closed, OWN_WORK, Steady, View, inline_engine, queued_engine,
-};
+use crate::sim::{CALLS, CARD, CRYPTO, Call, Card, Closed, OWN_WORK, Steady, View};
 use crate::table::table;
 
 const KIND: Kind = Kind::Aes256CbcEncrypt;

@@ -13,13 +13,13 @@
 use wattlock_core::{EngineClass, Kind, KindSet, LatencyClass, Nanos, Shape};
 use wattlock_policy::{
     Ask, ClockCost, Costs, EngineId, Machine, Objective, Outcome, Platform, Policy, Settings, Tuning,
-    Weather, by_name,
+    Weather, by_name, inline_engine, queued_engine,
 };
 
 use crate::error::{Error, within};
 use crate::papers::k20m;
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
-use crate::sim::{Gpu, GpuModel, inline_engine, queued_engine};
+use crate::sim::{Gpu, GpuModel};
 use crate::table;
 
 const PAPER: &str = "eep";

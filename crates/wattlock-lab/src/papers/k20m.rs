@@ -6,11 +6,13 @@
 //! agree with the energy tables and with one timer slack.
 
 use wattlock_core::{EngineClass, Kind, KindSet};
-use wattlock_policy::{ClockCost, Costs, Machine, Objective, Policy, Settings, Tuning, by_name};
+use wattlock_policy::{
+    ClockCost, Costs, Machine, Objective, Policy, Settings, Tuning, by_name, inline_engine, queued_engine,
+};
 
 use crate::error::{Error, within};
 use crate::sim::stream::{CPU, GPU, Station};
-use crate::sim::{GpuModel, Step, inline_engine, queued_engine};
+use crate::sim::{GpuModel, Step};
 use crate::table;
 
 /// Published workload: users, and the mean of 35 to 150 KB.

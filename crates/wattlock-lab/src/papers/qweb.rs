@@ -28,10 +28,11 @@
 
 use wattlock_core::{EngineClass, Family, Kind, KindSet};
 use wattlock_emul::Model;
-use wattlock_policy::{GatherRule, Machine, Objective, Policy, Settings, Tuning, by_name};
+use wattlock_policy::{
+    GatherRule, Machine, Objective, Policy, Settings, Tuning, by_name, inline_engine, queued_engine,
+};
 
 use crate::sim::event_loop::{self, CARD, CPU, Load, LoopCosts, Measured, Offload, Script, Server, Step};
-use crate::sim::{inline_engine, queued_engine};
 use crate::{Better, Error, Origin, Parameter, Role, Row, Study};
 
 /// Published: full RSA-2048 handshakes a second in software, 8 hyper-threads of 4 cores.

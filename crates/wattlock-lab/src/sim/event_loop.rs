@@ -722,9 +722,9 @@ fn tick_after(now: Nanos, every_ns: f64) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::{inline_engine, queued_engine};
     use wattlock_core::{EngineClass, KindSet};
     use wattlock_policy::{Machine, Settings, by_name};
+    use wattlock_policy::{inline_engine, queued_engine};
 
     const IN_LOOP: Offload = Offload::InLoop(GatherRule::Turns);
 

@@ -3,7 +3,6 @@
 mod card;
 mod closed;
 mod cpu;
-mod engines;
 pub mod event_loop;
 mod events;
 mod power;
@@ -14,7 +13,6 @@ pub mod thread;
 pub use card::{Call, Card, Link, Refused};
 pub use closed::{CALLS, CARD, CRYPTO, Closed, Inline, OWN_WORK, Steady, View};
 pub use cpu::{Burst, Cpu, Ended, USES};
-pub use engines::{inline_engine, queued_engine};
 pub use events::Events;
 pub use power::{Part, Power};
 pub use random::Random;

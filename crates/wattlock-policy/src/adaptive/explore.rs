@@ -83,7 +83,7 @@ impl Table {
             times < best.map_or(1.0, |best| best.max(1.0))
         });
         let (requests, on_thread) = (self.share(index, question), one.on_thread());
-        let Some(live) = times(live) else { return false };
+        let live = times(live).unwrap_or(live.across_ns / least.across_ns);
         let turns = self.candidates[index].asked(question.shape.bytes);
         let backoff = turns.backoff(question.rules.tuning.backoff);
         let trial = Trial { live, favoured, on_thread, across, backoff };

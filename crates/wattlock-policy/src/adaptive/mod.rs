@@ -311,4 +311,13 @@ impl Policy for Adaptive {
         let lain_ns = self.lain_ns(now);
         self.table(shape.kind).observe(shape.bytes, outcome, lain_ns, &rules);
     }
+
+    /// If it was a trial, it is over: nothing will be observed that ends it.
+    fn left_undone(&mut self, shape: &Shape, engine: EngineId) {
+        let rules = self.rules;
+        let table = self.tables[shape.kind.index()].as_mut();
+        if let Some(table) = table.filter(|table| table.inline_best(shape.bytes) == engine) {
+            table.settle_bucket(shape.bytes, &rules);
+        }
+    }
 }

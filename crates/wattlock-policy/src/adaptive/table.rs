@@ -56,7 +56,9 @@ impl Table {
         let chosen = tried.unwrap_or(best);
         let mut count = tried.map_or(of_best, |tried| self.share(tried, question));
         let whole = self.whole_pass(chosen, question);
-        if question.rules.explore_every > 0 && self.candidates[chosen].tries_whole(count, whole) {
+        if question.rules.explore_every > 0
+            && (self.candidates[chosen].tries_whole(count, whole) || tried.is_some() && whole > count)
+        {
             count = whole;
         }
         let candidate = &mut self.candidates[chosen];

@@ -244,6 +244,10 @@ fn passes(adaptive: &mut Adaptive, count: usize, times: [u64; 2], slow: u64) -> 
         (wholes, spent) = (wholes + usize::from(together > 4), spent + ns as f64);
         best += (2 * times[0]).min(times[1]) as f64 * together as f64 / 8.0;
         pass(adaptive, together as u16, ns);
+        if together <= 4 {
+            // The door asks about the rest, too.
+            self::together(adaptive, 8 - together);
+        }
     }
     (wholes, spent / best - 1.0)
 }
@@ -261,6 +265,23 @@ fn whole_passes_that_were_slow_for_a_while_are_whole_again() {
                 let (wholes, _) = passes(&mut adaptive, 100, times, 1);
                 assert!(wholes >= 99, "{burst} passes {slow} times as slow");
             }
+        }
+    }
+}
+
+#[test]
+fn passes_that_were_slow_while_they_were_calibrated_are_whole_in_the_end() {
+    for slow in [2.0, 3.0, 10.0] {
+        for which in 0..5 {
+            let mut machine = lanes();
+            let mut points = [(1, 1e6), (2, 1e6), (4, 1e6), (5, 1e6), (8, 1e6)];
+            points[which].1 *= slow;
+            machine.costs.set(EngineId(2), Kind::Sha256, vec![(0, points[0].1, None)]);
+            machine.costs.set_batches(EngineId(2), Kind::Sha256, points.to_vec());
+            let mut adaptive = Adaptive::new(machine, &Settings::default());
+            passes(&mut adaptive, 400, [1_000_000, 1_000_000], 1);
+            let (wholes, _) = passes(&mut adaptive, 100, [1_000_000, 1_000_000], 1);
+            assert!(wholes >= 99, "{points:?}: {wholes}");
         }
     }
 }
@@ -550,5 +571,69 @@ fn a_calibration_that_was_slow_is_found_out() {
             let (by, _) = duel(&mut adaptive, &case, &mut 0, 1000, |_, _| 1.0);
             assert!(by[best] >= 990, "{case:?}, {wrong} times as slow when calibrated: {by:?}");
         }
+    }
+}
+
+#[test]
+fn a_trial_of_what_fails_ends_with_its_first_failure() {
+    let (mut machine, _) = duels().swap_remove(0);
+    for (id, ns) in [(1, 1000.0), (2, 1100.0)] {
+        machine.costs.set(EngineId(id), Kind::Sha256, vec![(0, ns, None)]);
+    }
+    let shape = Shape { kind: Kind::Sha256, bytes: 100, class: LatencyClass::Interactive, messages: 1 };
+    let mut adaptive = Adaptive::new(machine, &Settings::default());
+    let mut tried = 0;
+    for now in 0..10_000u64 {
+        let engine = adaptive.choose(&Ask::inline(shape), &weather(), now).engine;
+        if engine == EngineId(2) {
+            adaptive.left_undone(&shape, engine);
+            tried += 1;
+            continue;
+        }
+        let outcome = Outcome {
+            engine,
+            latency_ns: 1000,
+            held_ns: 0,
+            batch: 1,
+            depth: 1,
+            energy_nj: None,
+            failed: false,
+        };
+        adaptive.observe(&shape, &outcome, now);
+    }
+    assert!((1..=80).contains(&tried), "{tried} trials of an engine that always fails");
+}
+
+#[test]
+fn the_frugal_engine_is_tried_again_after_a_burst_that_put_it_out_of_the_question() {
+    for (slow, burst) in [(3.0, 100), (10.0, 100), (50.0, 1000)] {
+        let points = [(1, 10_000.0, 400.0), (2, 20_000.0, 50.0)];
+        let mut machine = calibrated(&points, Objective::Energy);
+        let second = &mut machine.engines[2];
+        (second.class, second.inline) = (EngineClass::Software, second.queued);
+        machine.engines.remove(0);
+        let case = Duel { count: 1, bytes: 100, lanes: false, ns: [10_000.0, 20_000.0] };
+        let (mut adaptive, mut now) = (Adaptive::new(machine, &Settings::default()), 0);
+        duel(&mut adaptive, &case, &mut now, 300, |_, _| 1.0);
+        duel(&mut adaptive, &case, &mut now, burst, |one, _| if one == 1 { slow } else { 1.0 });
+        duel(&mut adaptive, &case, &mut now, 10_000, |_, _| 1.0);
+        let (by, _) = duel(&mut adaptive, &case, &mut now, 1000, |_, _| 1.0);
+        assert!(by[1] >= 980, "{slow} times as slow for {burst}: {by:?}");
+    }
+}
+
+#[test]
+fn a_pass_of_one_that_was_a_little_slow_when_calibrated_is_found_out() {
+    for slow in [1.3, 1.5, 1.9, 2.5] {
+        let mut machine = lanes();
+        machine.costs.set(EngineId(1), Kind::Sha256, vec![(0, 100_000.0, None)]);
+        machine.costs.set(EngineId(2), Kind::Sha256, vec![(0, 640_000.0 * slow, None)]);
+        let points = [(1, 640_000.0 * slow), (4, 640_000.0), (5, 640_000.0), (8, 640_000.0)];
+        machine.costs.set_batches(EngineId(2), Kind::Sha256, points.to_vec());
+        let case = Duel { count: 8, bytes: 100, lanes: true, ns: [800_000.0, 640_000.0] };
+        let (mut adaptive, mut now) = (Adaptive::new(machine, &Settings::default()), 0);
+        duel(&mut adaptive, &case, &mut now, 10_000, |_, _| 1.0);
+        let (by, _) = duel(&mut adaptive, &case, &mut now, 1000, |_, _| 1.0);
+        assert!(by[1] >= 980, "{slow} times as slow when calibrated: {by:?}");
     }
 }

@@ -114,7 +114,7 @@ impl Cipher for Context {
 
     fn init(&mut self, encrypt: bool, key: Option<&[u8]>, nonce: Option<&[u8]>, params: Params<'_>) -> bool {
         self.encrypt = encrypt;
-        (self.kept_len, self.num) = (0, 0);
+        (self.kept_len, self.num, self.begun) = (0, 0, false);
         if let Some(nonce) = nonce {
             let Ok(nonce) = nonce.try_into() else {
                 raise(Reason::InvalidIvLength);
@@ -126,7 +126,6 @@ impl Cipher for Context {
         if self.has_nonce {
             self.chain = self.given;
         }
-        self.begun = false;
         if let Some(key) = key {
             if key.len() * 8 != self.bits {
                 raise(Reason::InvalidKeyLength);

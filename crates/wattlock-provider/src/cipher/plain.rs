@@ -124,6 +124,8 @@ impl Cipher for Context {
         self.encrypt = encrypt;
         self.first = if let Some(nonce) = nonce {
             let Ok(nonce) = <[u8; NONCE]>::try_from(nonce) else {
+                self.first = self.counter();
+                (self.begun, self.done) = (false, 0);
                 raise(Reason::InvalidIvLength);
                 return false;
             };

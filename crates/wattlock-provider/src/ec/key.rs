@@ -11,9 +11,9 @@ use zeroize::Zeroizing;
 
 use super::native::{Group, Native, POINT_MAX, Point};
 use crate::arg::Callback;
-use crate::child::{Check, Pkey, PkeyCtx, quietly, version};
+use crate::child::{Check, Pkey, PkeyCtx, version};
 use crate::entries::keymgmt::{self, KeyType};
-use crate::error::{Reason, raise};
+use crate::error::{Reason, raise, silently};
 use crate::params::{Answers, END, Params, Questions, Recorded, Table, describe};
 use crate::provider::Provider;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_UNSIGNED, PARAM_UTF8, id};
@@ -85,7 +85,7 @@ impl Foreign {
 impl Form {
     fn foreign(pkey: Pkey) -> Form {
         // What a key lacks is no error of the call that brought it.
-        quietly(|| Form::Child(Arc::new(Foreign::new(pkey))))
+        silently(|| Form::Child(Arc::new(Foreign::new(pkey))))
     }
 
     /// The key in OpenSSL's own provider, made now if it is not yet; `None` if there is no group or it refuses.
@@ -298,8 +298,8 @@ fn usual(params: Params<'_>, group: &Group) -> bool {
         b"encoding" => param.text() == Some("named_curve"),
         b"point-format" => param.text() == Some("uncompressed"),
         b"group-check" => param.text() == Some("default"),
-        b"use-cofactor-flag" | b"decoded-from-explicit" => param.int() == Some(0),
-        b"include-public" => param.int() == Some(1),
+        b"use-cofactor-flag" | b"decoded-from-explicit" => param.equals(0),
+        b"include-public" => param.equals(1),
         b"seed" => param.octets() == Some(group.seed),
         _ => true,
     })
@@ -362,7 +362,7 @@ impl Generation {
             b"encoding" => param.text() == Some("named_curve"),
             b"point-format" => param.text() == Some("uncompressed"),
             b"group-check" => param.text() == Some("default"),
-            b"use-cofactor-flag" => param.int() == Some(0),
+            b"use-cofactor-flag" => param.equals(0),
             _ => false,
         });
         if plain {

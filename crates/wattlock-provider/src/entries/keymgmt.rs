@@ -8,7 +8,7 @@ use std::ptr::null;
 
 use super::dispatch;
 use crate::arg::{self, Callback, Exclusive, Fill, Given, Owned, Read, Reference, Shared};
-use crate::error::entry;
+use crate::error::{entry, quietly};
 use crate::params::{Answers, Params, Table};
 use crate::provider::Provider;
 use crate::sys::{OSSL_CALLBACK, OSSL_DISPATCH, OSSL_PARAM, id};
@@ -146,7 +146,10 @@ extern "C" fn validate<K: KeyType>(key: Shared<'_, K::Key>, selection: c_int, ch
 }
 
 extern "C" fn import<K: KeyType>(key: Shared<'_, K::Key>, selection: c_int, params: Read<'_>) -> c_int {
-    entry(|| c_int::from(key.get().is_some_and(|key| K::import(key, selection, params.get()))))
+    entry(|| {
+        let params = params.get();
+        c_int::from(key.get().is_some_and(|key| quietly(|| K::import(key, selection, params))))
+    })
 }
 
 unsafe extern "C" fn export<K: KeyType>(

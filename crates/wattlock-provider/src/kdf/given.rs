@@ -63,9 +63,9 @@ impl Mode {
     ];
 
     fn read(param: Param<'_>) -> Option<Mode> {
-        let named = |mode: &&(Mode, &str)| match param.int() {
-            Some(number) => mode.0 as i64 == number,
-            None => param.is_text() && param.text().is_some_and(|text| mode.1.eq_ignore_ascii_case(text)),
+        let named = |mode: &&(Mode, &str)| match param.is_text() {
+            true => param.text().is_some_and(|text| mode.1.eq_ignore_ascii_case(text)),
+            false => param.int() == Some(mode.0 as i64),
         };
         Mode::ALL.iter().find(named).map(|(mode, _)| *mode)
     }

@@ -60,6 +60,7 @@ impl Dispatcher {
         self.until_timed = TIMED_ONE_IN / 2 + self.draw(TIMED_ONE_IN);
         if !self.prove_inline(chosen, shape.kind) {
             let reason = self.why_not_inside(chosen, shape.kind);
+            self.policy.left_undone(shape, chosen);
             return self.fall_back(chosen, reason, request);
         }
         let start = self.runtime.clock().now();
@@ -110,6 +111,7 @@ impl Dispatcher {
         request: &mut Request<'_>,
     ) -> Result<usize, Error> {
         if may_repeat(&error, request) {
+            self.policy.left_undone(shape, chosen);
             let result = self.fall_back(chosen, Reason::of(&error), request);
             // What there is no right result for is the request's fault and not the engine's.
             let wrong = error == Error::Device(Fault::WrongResult) && self.verified.contains(shape.kind);
@@ -138,6 +140,7 @@ impl Dispatcher {
             "fallback"
         );
         let Shape { kind, bytes, messages: count, .. } = request.shape();
+        let mut wrong = reason == Reason::WrongResult;
         for id in self.runtime.cpu_engines(kind) {
             if id == from && reason != Reason::Migrated || !self.prove_inline(id, kind) {
                 continue;
@@ -152,6 +155,7 @@ impl Dispatcher {
                 Err(error) if may_repeat(&error, request) => {
                     if error == Error::Device(Fault::WrongResult) && self.verified.contains(kind) {
                         self.row.fell_back(id, Reason::WrongResult);
+                        wrong = true;
                     }
                 }
                 Err(error) => {
@@ -160,7 +164,12 @@ impl Dispatcher {
                 }
             }
         }
-        Err(Error::Unsupported)
+        // A door must not take it for a request that nobody here does, and have it done where nobody verifies.
+        Err(if wrong && self.verified.contains(kind) {
+            Error::Device(Fault::WrongResult)
+        } else {
+            Error::Unsupported
+        })
     }
 
     /// A CPU engine's signature was wrong. Lanes are left for a while, as devices are. An engine that does one at a time is

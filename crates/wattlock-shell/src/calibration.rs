@@ -1,32 +1,20 @@
 //! The calibration page: one HTML file with nothing to fetch, throughput and latency over size for each kind, the
-//! sizes where the fastest engine changes marked, and tables for what has no size. [`show`] puts parts of it beside what
-//! benches wrote.
-
-pub mod show;
+//! sizes where the fastest engine changes marked, and tables for what has no size. `wattlock report` puts parts of it
+//! beside what benches wrote.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use anyhow::Result;
-use plotters::prelude::*;
-use plotters::style::RGBColor;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 use wattlock::Profile;
 use wattlock_core::Kind;
 
-use wattlock_shell::text;
+use crate::svg::{self, Anchor, Axis, escape};
+use crate::text;
 
 /// One engine's points of one kind: `(bytes, ns)`, ascending.
-type Series = BTreeMap<String, Vec<(f64, f64)>>;
+pub type Series = BTreeMap<String, Vec<(f64, f64)>>;
 
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-];
+/// Engines' colours on every page.
+pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:1180px;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}\
 h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem;border-top:1px solid #d5dae0;padding-top:1rem}\
@@ -38,16 +26,13 @@ td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}th
 footer{margin-top:3rem;color:#57606a}";
 
 /// The whole page.
-pub fn page(profile: &Profile) -> Result<String> {
-    let mut body = String::new();
+pub fn page(profile: &Profile) -> String {
     let sized = sized(profile);
-    write!(body, "<h1>What each engine costs on this machine</h1>{}", summary(profile))?;
-    write!(body, "{}", overview(&sized, true))?;
-    for (kind, series) in &sized {
-        write!(body, "{}", section(profile, *kind, series)?)?;
-    }
-    write!(body, "{}{}{}", operations(profile), joules(profile), fits(profile))?;
-    Ok(document("Wattlock calibration", &(body + &footer(profile))))
+    let mut body = format!("<h1>What each engine costs on this machine</h1>{}", summary(profile));
+    body += &overview(&sized, true);
+    sized.iter().for_each(|(kind, series)| body += &section(profile, *kind, series));
+    body += &(operations(profile) + &joules(profile) + &fits(profile) + &footer(profile));
+    document("Wattlock calibration", &body)
 }
 
 fn footer(profile: &Profile) -> String {
@@ -59,7 +44,7 @@ fn footer(profile: &Profile) -> String {
 }
 
 /// The page around a body.
-fn document(title: &str, body: &str) -> String {
+pub fn document(title: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
@@ -67,15 +52,12 @@ fn document(title: &str, body: &str) -> String {
 }
 
 /// Kinds that have sizes, with their curves.
-fn sized(profile: &Profile) -> Vec<(Kind, Series)> {
+pub fn sized(profile: &Profile) -> Vec<(Kind, Series)> {
     Kind::ALL.iter().map(|kind| (*kind, series(profile, *kind))).filter(|(_, s)| has_sizes(s)).collect()
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-fn summary(profile: &Profile) -> String {
+/// The machine and its engines.
+pub fn summary(profile: &Profile) -> String {
     let engines: Vec<String> = profile
         .machine
         .engines
@@ -109,7 +91,7 @@ fn has_sizes(series: &Series) -> bool {
 }
 
 /// Every kind in one table: who is fastest where, and how fast it gets. `linked`: each has a section on the page.
-fn overview(sized: &[(Kind, Series)], linked: bool) -> String {
+pub fn overview(sized: &[(Kind, Series)], linked: bool) -> String {
     let row = |(kind, series): &(Kind, Series)| {
         let crossings = crossings(series);
         let first = fastest(series, series.values().flatten().map(|point| point.0).fold(f64::MAX, f64::min));
@@ -172,7 +154,8 @@ pub fn crossings(series: &BTreeMap<String, Vec<(f64, f64)>>) -> Vec<Crossing> {
     found
 }
 
-fn section(profile: &Profile, kind: Kind, series: &Series) -> Result<String> {
+/// One kind: its charts, what is told of its crossings, a table.
+pub fn section(profile: &Profile, kind: Kind, series: &Series) -> String {
     let crossings = crossings(series);
     let told: Vec<String> = crossings
         .iter()
@@ -192,8 +175,7 @@ fn section(profile: &Profile, kind: Kind, series: &Series) -> Result<String> {
     let key: Vec<String> = series
         .keys()
         .map(|name| {
-            let RGBColor(r, g, b) = colour(profile, name);
-            let square = format!("<i style=\"background:rgb({r},{g},{b})\"></i>");
+            let square = format!("<i style=\"background:{}\"></i>", colour(profile, name));
             format!("<span class=\"key\">{square}{}</span>", escape(name))
         })
         .collect();
@@ -203,21 +185,19 @@ fn section(profile: &Profile, kind: Kind, series: &Series) -> Result<String> {
         .collect();
     let latency = series;
     let colour = |name: &str| colour(profile, name);
-    Ok(format!(
+    format!(
         "<h2 id=\"{0}\">{0}</h2><p>{1}</p>{2}<div class=\"pair\">{3}{4}</div>{5}",
         kind.name(),
         key.concat(),
         told,
-        chart("throughput, one request at a time", &throughput, &crossings, colour, |y| short(text::rate(
-            y
-        )))?,
-        chart("latency, one request at a time", latency, &crossings, colour, |y| short(text::nanos(y)))?,
+        chart("throughput, one request at a time", &throughput, &crossings, colour, |y| short(text::rate(y))),
+        chart("latency, one request at a time", latency, &crossings, colour, |y| short(text::nanos(y))),
         concurrency(profile, kind)
-    ))
+    )
 }
 
 /// An engine's colour: the same for every kind, whichever engines do it.
-fn colour(profile: &Profile, engine: &str) -> RGBColor {
+fn colour(profile: &Profile, engine: &str) -> &'static str {
     let at = profile.machine.engines.keys().position(|name| name == engine).unwrap_or_default();
     COLOURS[at % COLOURS.len()]
 }
@@ -232,13 +212,21 @@ fn short(figure: String) -> String {
     }
 }
 
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 340.0;
+const LEFT: f64 = 80.0;
+const RIGHT: f64 = 44.0;
+const TOP: f64 = 34.0;
+const BOTTOM: f64 = 46.0;
+const INK: &str = "#1b1f24";
+
 fn chart(
     title: &str,
     series: &Series,
     crossings: &[Crossing],
-    colour: impl Fn(&str) -> RGBColor,
+    colour: impl Fn(&str) -> &'static str,
     y_label: impl Fn(f64) -> String,
-) -> Result<String> {
+) -> String {
     let points = || series.values().flatten();
     let range = |of: fn(&(f64, f64)) -> f64| {
         let values = points().map(of);
@@ -248,52 +236,50 @@ fn chart(
     // Whole decades, so that there are always two lines with a figure to read a height by.
     // Above them a little room for the marks' labels.
     let (bottom, top) = (10_f64.powf(y0.log10().floor()), 10_f64.powf((y1 * 1.05).log10().ceil() + 0.4));
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (560, 340)).into_drawing_area();
-        let failed = |error| anyhow::anyhow!("drawing: {error}");
-        let mut chart = ChartBuilder::on(&root)
-            .caption(title, ("sans-serif", 16))
-            .margin(8)
-            .margin_right(36)
-            .x_label_area_size(38)
-            .y_label_area_size(72)
-            .build_cartesian_2d((x0..x1 * 1.05).log_scale().base(4.0), (bottom..top).log_scale())
-            .map_err(|error| failed(error.to_string()))?;
-        chart
-            .configure_mesh()
-            .light_line_style(RGBColor(238, 240, 243))
-            .bold_line_style(RGBColor(200, 205, 212))
-            .label_style(("sans-serif", 13))
-            .x_desc("request size")
-            .x_label_formatter(&|x| text::bytes(x.round() as u64))
-            .y_label_formatter(&|y| y_label(*y))
-            .draw()
-            .map_err(|error| failed(error.to_string()))?;
-        for (at, crossing) in crossings.iter().enumerate() {
-            const RED: RGBColor = RGBColor(138, 35, 0);
-            let line = [(crossing.bytes, bottom), (crossing.bytes, top)];
-            chart
-                .draw_series(DashedLineSeries::new(line, 5, 4, RED.into()))
-                .map_err(|error| failed(error.to_string()))?;
-            // Each label on a line of its own, on the side of its mark that has the room.
-            let left = crossing.bytes.ln() > (x0.ln() + x1.ln()) / 2.0;
-            let side = if left { HPos::Right } else { HPos::Left };
-            let (x, y) = chart.backend_coord(&(crossing.bytes, top));
-            let place = (x + if left { -5 } else { 5 }, y + 3 + 14 * (at % 4) as i32);
-            let style = ("sans-serif", 13).into_text_style(&root).color(&RED).pos(Pos::new(side, VPos::Top));
-            root.draw_text(&text::bytes(crossing.bytes.round() as u64), &style, place)
-                .map_err(|error| failed(error.to_string()))?;
+    let x = Axis::logarithmic(x0, x1 * 1.05, LEFT, WIDTH - RIGHT);
+    let y = Axis::logarithmic(bottom, top, HEIGHT - BOTTOM, TOP);
+    let mut body = svg::words((WIDTH / 2.0, 20.0), Anchor::Middle, 16, INK, title);
+    for decade in y.powers(10.0) {
+        for part in (1..10).map(|digit| decade * f64::from(digit)).filter(|part| *part <= top) {
+            let look = if part == decade { "stroke=\"#c8cdd4\"" } else { "stroke=\"#eef0f3\"" };
+            body += &svg::line((LEFT, y.place(part)), (WIDTH - RIGHT, y.place(part)), look);
         }
-        for (name, points) in series {
-            let colour = colour(name);
-            chart
-                .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3))
-                .map_err(|error| failed(error.to_string()))?;
-        }
-        root.present().map_err(|error| failed(error.to_string()))?;
+        body += &svg::words((LEFT - 6.0, y.place(decade) + 4.0), Anchor::End, 13, INK, &y_label(decade));
     }
-    Ok(svg)
+    for size in x.powers(4.0) {
+        let at = x.place(size);
+        body += &svg::line((at, HEIGHT - BOTTOM), (at, TOP), "stroke=\"#c8cdd4\"");
+        let label = text::bytes(size.round() as u64);
+        body += &svg::words((at, HEIGHT - BOTTOM + 16.0), Anchor::Middle, 13, INK, &label);
+    }
+    body +=
+        &svg::words(((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0), Anchor::Middle, 13, INK, "request size");
+    for (at, crossing) in crossings.iter().enumerate() {
+        const RED: &str = "#8a2300";
+        let place = x.place(crossing.bytes);
+        let look = format!("stroke=\"{RED}\" stroke-dasharray=\"5 4\"");
+        body += &svg::line((place, HEIGHT - BOTTOM), (place, TOP), &look);
+        // Each label on a line of its own, on the side of its mark that has the room.
+        let left = crossing.bytes.ln() > (x0.ln() + x1.ln()) / 2.0;
+        let (side, shift) = if left { (Anchor::End, -5.0) } else { (Anchor::Start, 5.0) };
+        let line = TOP + 14.0 * (1 + at % 4) as f64;
+        let label = text::bytes(crossing.bytes.round() as u64);
+        body += &svg::words((place + shift, line), side, 13, RED, &label);
+    }
+    for (name, points) in series {
+        body += &curve(points, &x, &y, colour(name));
+    }
+    format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\">{body}</svg>")
+}
+
+/// A line with a dot at each measured size.
+fn curve(points: &[(f64, f64)], x: &Axis, y: &Axis, colour: &str) -> String {
+    let places = || points.iter().map(|point| (x.place(point.0), y.place(point.1)));
+    let path: Vec<String> = places().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+    let dots: String = places()
+        .map(|(x, y)| format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"))
+        .collect();
+    format!("<path d=\"M{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>{dots}", path.join("L"))
 }
 
 /// Throughput by concurrency at one size, where more than one was measured.
@@ -329,7 +315,7 @@ fn concurrency(profile: &Profile, kind: Kind) -> String {
 }
 
 /// Kinds without a size: operations a second.
-fn operations(profile: &Profile) -> String {
+pub fn operations(profile: &Profile) -> String {
     let mut rows = String::new();
     for kind in Kind::ALL {
         let all = series(profile, *kind);
@@ -435,7 +421,7 @@ mod tests {
     #[test]
     fn crossings_are_marked_with_their_size() {
         let series = two(&[(64.0, 10.0), (65536.0, 1e5)], &[(64.0, 1000.0), (65536.0, 2e3)]);
-        let drawn = chart("x", &series, &crossings(&series), |_| BLACK, |y| format!("{y}")).unwrap();
+        let drawn = chart("x", &series, &crossings(&series), |_| INK, |y| format!("{y}"));
         let label = text::bytes(crossings(&series)[0].bytes.round() as u64);
         assert!(drawn.contains(&label), "{label}");
     }
@@ -443,7 +429,7 @@ mod tests {
     #[test]
     fn joules_are_on_the_page_with_their_source_or_not_at_all() {
         let mut profile = Profile::built_in();
-        assert!(!page(&profile).unwrap().contains("MB/J"));
+        assert!(!page(&profile).contains("MB/J"));
         profile.energy = Some(wattlock::profile::EnergyNote {
             sources: vec!["powercap".into()],
             boundaries: vec![wattlock::meter::Boundary::Package],
@@ -453,7 +439,7 @@ mod tests {
         });
         profile.points.truncate(1);
         (profile.points[0].bytes, profile.points[0].energy_nj) = (1000, Some(2000.0));
-        let page = page(&profile).unwrap();
+        let page = page(&profile);
         for wanted in ["derived: package-0 (powercap)", "2.00 uJ", "500.0 MB/J"] {
             assert!(page.contains(wanted), "{wanted}");
         }
@@ -461,7 +447,7 @@ mod tests {
 
     #[test]
     fn page_of_the_built_in_table_holds_every_kind_and_fetches_nothing() {
-        let page = page(&Profile::built_in()).unwrap();
+        let page = page(&Profile::built_in());
         for kind in Kind::ALL {
             assert!(page.contains(kind.name()), "{}", kind.name());
         }

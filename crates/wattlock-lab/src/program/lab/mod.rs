@@ -15,10 +15,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use wattlock_lab::papers::{aca_sds, eeca, eep, lecpaes, qweb, velocity};
 use wattlock_lab::{Error, Parameter, Role, Study};
 
+use wattlock_shell::program::{NONSENSE, Program};
 use wattlock_shell::setup::{Choice, Goal};
 
-/// Exit code for options that make no sense.
-pub const NONSENSE: (u8, &str) = (60, "lab: an option or a policy's setting makes no sense");
+use crate::Arguments;
 
 /// Reproduce published systems on modelled machines in virtual time: published, simulated and improved side by side
 #[derive(Debug, Args)]
@@ -167,7 +167,7 @@ impl Name {
 /// A value for `lab` that is no number at all is refused like one out of its bounds; `None` for every other mistake.
 pub fn refusal(error: &clap::Error) -> Option<ExitCode> {
     let value = matches!(error.kind(), ErrorKind::ValueValidation | ErrorKind::InvalidValue);
-    if !value || !std::env::args_os().any(|word| word == "lab") {
+    if !value || !Arguments::words().iter().any(|word| word == "lab") {
         return None;
     }
     let text = error.to_string();

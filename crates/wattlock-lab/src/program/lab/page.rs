@@ -7,9 +7,10 @@ use std::fmt::Write;
 use wattlock_lab::papers::velocity;
 use wattlock_lab::sim::stream::Sample;
 use wattlock_lab::{Role, Row, Study, Summary};
+use wattlock_shell::svg::escape;
 
 use super::Name;
-use super::plot::{Bars, Look, Series, bars, chart, escape};
+use super::plot::{Bars, Look, Series, bars, chart};
 use super::print::{HEADER, cells, figure, lines, moved};
 
 const STYLE: &str = ":root{color-scheme:light dark;--ink:#1b1f24;--paper:#fff;--faint:#d5dae0;--soft:#57606a;--p:#1b1f24;--s:#0072b2;--a:#d55e00}\

@@ -1,7 +1,7 @@
 //! `wattlock bench`: the project's own claims, measured on the machine at hand, peers in the same run.
 //!
-//! A library, so that `rustls`, `aws-lc-rs` and a TLS client stay out of the program's own crate; `wattlock bench`
-//! calls [`run`].
+//! A program of its own, so that `rustls`, zlib and a TLS client that trusts everybody are never beside a user's keys:
+//! `wattlock bench` and `wattlock serve --compare` become it. `wattlock-bench lanes` is `wattlock bench lanes`.
 
 #![forbid(unsafe_code)]
 
@@ -15,34 +15,82 @@ mod engines;
 mod files;
 mod fs;
 mod gpu;
-pub mod https;
+mod https;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "lanes_absent.rs"]
 mod lanes;
 mod libcrypto;
-pub mod pair;
-pub mod record;
+mod pair;
+mod record;
+mod serve;
 mod start;
 mod stream;
 #[cfg(target_arch = "x86_64")]
 mod through;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
+use wattlock_shell::nginx::site;
+use wattlock_shell::program::{self, Program};
 use wattlock_shell::setup::Choice;
 
 use self::record::Record;
+
+/// What its command lines begin with.
+const COMMANDS: [&str; 2] = ["bench", "serve"];
+
+/// Measure Wattlock on this machine, with peers beside it
+#[derive(Debug, Parser)]
+#[command(name = "wattlock", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    program: Which,
+    #[command(flatten)]
+    choice: Choice,
+}
+
+#[derive(Debug, Subcommand)]
+enum Which {
+    Bench(Command),
+    Serve(site::Command),
+}
+
+impl Program for Arguments {
+    fn words() -> Vec<OsString> {
+        program::handed_on(std::env::args_os().collect(), &COMMANDS)
+    }
+
+    fn cleans_up(&self) -> bool {
+        match &self.program {
+            Which::Bench(command) => command.cleans_up(),
+            Which::Serve(_) => true,
+        }
+    }
+
+    fn run(&self) -> Result<()> {
+        match &self.program {
+            Which::Bench(command) => run(command, &self.choice),
+            Which::Serve(command) => serve::run(command, &self.choice),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    program::main::<Arguments>()
+}
 
 /// Measure ciphers, dispatch, files, compression, start-up, public keys and HTTPS, with peers beside them
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json engines.json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench fs\n  wattlock bench start\n  wattlock bench lanes --operation rsa-2048\n  wattlock bench https --rows tls13"
 )]
-pub struct Command {
+struct Command {
     #[command(subcommand)]
     what: Option<What>,
     /// Also write the figures, with commit, command and machine, to a file as JSON; `-` for standard output instead of
@@ -90,7 +138,7 @@ enum What {
 }
 
 /// Runs the command.
-pub fn run(command: &Command, choice: &Choice) -> Result<()> {
+fn run(command: &Command, choice: &Choice) -> Result<()> {
     let record = Record::begin(command.json.as_deref())?;
     match &command.what {
         None => engines::run(&engines::Settings::default(), choice, record),
@@ -109,7 +157,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
 
 impl Command {
     /// Whether it has something to clean up when it is interrupted.
-    pub fn cleans_up(&self) -> bool {
+    fn cleans_up(&self) -> bool {
         let what = self.what.as_ref();
         what.is_some_and(|what| {
             matches!(what, What::Https(_) | What::Compress(_) | What::Fs(_) | What::Gpu(_) | What::Stream(_))
@@ -118,9 +166,19 @@ impl Command {
 }
 
 /// The machine, for beside every number.
-pub fn machine_line() -> String {
+fn machine_line() -> String {
     let key = wattlock::profile::MachineKey::here(&[]);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("{}, microcode {}, {cores} cores, Linux {}", key.cpu, key.microcode, kernel.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_well_formed_and_every_command_has_an_example() {
+        program::check::<Arguments>();
+    }
 }

@@ -6,16 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
 use serde_json::Value as Json;
 use wattlock::Profile;
-use wattlock_bench::pair::verdict;
 use wattlock_core::Kind;
 use wattlock_files::{Document, one_line};
 
-use super::{escape, operations, overview, section, sized, summary};
-use wattlock_shell::text;
+use wattlock_shell::calibration::{self, operations, overview, section, sized, summary};
+use wattlock_shell::svg::{self, Anchor, escape};
+use wattlock_shell::text::{self, verdict};
 
 /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
 #[derive(Debug, Args)]
@@ -90,8 +88,8 @@ struct Bar {
     ours: bool,
 }
 
-const OURS: RGBColor = super::COLOURS[0];
-const THEIRS: RGBColor = RGBColor(150, 158, 168);
+const OURS: &str = calibration::COLOURS[0];
+const THEIRS: &str = "#969ea8";
 
 /// All rows of a bench.
 fn rows_of<'a>(records: &'a [Record], bench: &str) -> Vec<&'a Json> {
@@ -152,19 +150,18 @@ fn page(records: &[Record], profile: Option<&Profile>, notes: &[String]) -> Resu
         let lines: String = notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
         write!(body, "<ul class=\"notes\">{lines}</ul>")?;
     }
-    let key = |colour: RGBColor, name: &str| {
-        let RGBColor(r, g, b) = colour;
-        format!("<span class=\"key\"><i style=\"background:rgb({r},{g},{b})\"></i>{name}</span>")
+    let key = |colour: &str, name: &str| {
+        format!("<span class=\"key\"><i style=\"background:{colour}\"></i>{name}</span>")
     };
     write!(body, "<p>{}{}</p>", key(OURS, "Wattlock"), key(THEIRS, "what it is compared with"))?;
     body += &files(&rows("files"))?;
     body += &https(&rows("serve"))?;
     body += &joules(records);
     if let Some(profile) = profile {
-        body += &chosen(profile)?;
+        body += &chosen(profile);
     }
     body += &sources(records);
-    Ok(super::document("Wattlock on this machine", &body))
+    Ok(calibration::document("Wattlock on this machine", &body))
 }
 
 fn text_of<'a>(json: &'a Json, key: &str) -> &'a str {
@@ -250,7 +247,7 @@ fn files(rows: &[&Json]) -> Result<String> {
          \"to a file\" write to <code>/dev/null</code>.</p>{}<table class=\"words\"><tr><th>what</th><th>speed</th>\
          <th>work a second of processor time</th></tr>{lines}</table>",
         text::bytes(bytes as u64),
-        picture(&bars)?
+        picture(&bars)
     ))
 }
 
@@ -288,7 +285,7 @@ fn https(rows: &[&Json]) -> Result<String> {
         first["params"]["connections"],
         escape(text_of(&first["params"], "certificate")),
         escape(text_of(first, "against")),
-        picture(&bars)?
+        picture(&bars)
     ))
 }
 
@@ -358,7 +355,7 @@ fn energy(json: &Json) -> (String, String, String) {
 }
 
 /// What was chosen, and why: the kind that files use in full, the rest in short.
-fn chosen(profile: &Profile) -> Result<String> {
+fn chosen(profile: &Profile) -> String {
     let sized = sized(profile);
     let mut out = "<h2 id=\"chosen\">What was chosen, and why</h2><p>Each engine was timed on this machine; a request \
                    goes to the one that takes least for its kind and size. The curves cross where the choice changes."
@@ -366,12 +363,11 @@ fn chosen(profile: &Profile) -> Result<String> {
     out += &format!("</p>{}", summary(profile));
     for (kind, series) in &sized {
         if *kind == Kind::Aes256GcmSeal {
-            out += &section(profile, *kind, series)?;
+            out += &section(profile, *kind, series);
         }
     }
     let (overview, operations) = (overview(&sized, false), operations(profile));
-    write!(out, "<details><summary>All kinds of requests</summary>{overview}{operations}</details>")?;
-    Ok(out)
+    out + &format!("<details><summary>All kinds of requests</summary>{overview}{operations}</details>")
 }
 
 /// The commands that printed the figures.
@@ -397,35 +393,29 @@ fn sources(records: &[Record]) -> String {
 }
 
 /// Horizontal bars, each with its words at the end.
-fn picture(bars: &[Bar]) -> Result<String> {
-    const ROW: i32 = 26;
-    const LABELS: i32 = 260;
-    const WORDS: i32 = 90;
-    const WIDTH: i32 = 900;
+fn picture(bars: &[Bar]) -> String {
+    const ROW: f64 = 26.0;
+    const LABELS: f64 = 260.0;
+    const WORDS: f64 = 90.0;
+    const WIDTH: f64 = 900.0;
     let most = bars.iter().map(|bar| bar.value).fold(f64::MIN_POSITIVE, f64::max);
-    let failed = |error: String| anyhow::anyhow!("drawing: {error}");
-    let mut svg = String::new();
-    {
-        let height = ROW * bars.len() as i32 + 8;
-        let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
-        let style = |side| ("sans-serif", 17).into_text_style(&root).pos(Pos::new(side, VPos::Center));
-        for (at, bar) in bars.iter().enumerate() {
-            let (top, bottom) = (4 + ROW * at as i32 + 3, 4 + ROW * (at as i32 + 1) - 3);
-            let length = (bar.value / most * f64::from(WIDTH - LABELS - WORDS)).max(1.0) as i32;
-            let colour = if bar.ours { OURS } else { THEIRS };
-            let shape = Rectangle::new([(LABELS, top), (LABELS + length, bottom)], colour.filled());
-            root.draw(&shape).map_err(|error| failed(error.to_string()))?;
-            let middle = i32::midpoint(top, bottom);
-            for (words, x, side) in
-                [(&bar.label, LABELS - 8, HPos::Right), (&bar.words, LABELS + length + 6, HPos::Left)]
-            {
-                root.draw_text(words, &style(side), (x, middle))
-                    .map_err(|error| failed(error.to_string()))?;
-            }
-        }
-        root.present().map_err(|error| failed(error.to_string()))?;
+    let height = ROW * bars.len() as f64 + 8.0;
+    let mut body = String::new();
+    for (at, bar) in bars.iter().enumerate() {
+        let top = 4.0 + ROW * at as f64 + 3.0;
+        let length = (bar.value / most * (WIDTH - LABELS - WORDS)).max(1.0);
+        let colour = if bar.ours { OURS } else { THEIRS };
+        body += &format!(
+            "<rect x=\"{LABELS}\" y=\"{top}\" width=\"{length:.1}\" height=\"{}\" fill=\"{colour}\"/>",
+            ROW - 6.0
+        );
+        let line = top + ROW / 2.0 + 3.0;
+        body += &svg::words((LABELS - 8.0, line), Anchor::End, 17, "#000", &bar.label);
+        body += &svg::words((LABELS + length + 6.0, line), Anchor::Start, 17, "#000", &bar.words);
     }
-    Ok(format!("<div class=\"bars\">{svg}</div>"))
+    let svg =
+        format!("<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\">{body}</svg>");
+    format!("<div class=\"bars\">{svg}</div>")
 }
 
 #[cfg(test)]
@@ -469,7 +459,7 @@ mod tests {
             "at least 1.90 times (median 2.00)",
             "no difference (0.90 to 2.20)",
             "with Wattlock",
-            "\n841\n",
+            ">841<",
             "lanes rsa 8",
             "aes-256-gcm-seal",
             "wattlock bench files --dir somewhere",
@@ -511,7 +501,7 @@ mod tests {
     #[test]
     fn the_longest_bar_is_the_largest_value() {
         let bar = |value| Bar { label: "b".into(), value, words: format!("{value}"), ours: true };
-        let drawn = picture(&[bar(50.0), bar(100.0)]).unwrap();
+        let drawn = picture(&[bar(50.0), bar(100.0)]);
         let widths: Vec<f64> = drawn
             .split("<rect ")
             .skip(1)

@@ -3,10 +3,13 @@
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
 
-use wattlock_shell::setup::Choice;
+use crate::setup::Choice;
 
 /// Every option of [`Choice`], by its id.
 const EVERY: &[&str] = &["policy", "objective", "settings", "emulate"];
+
+/// The same as they are typed.
+pub const LONG: [&str; 4] = ["policy", "objective", "set", "emulate"];
 
 /// Which options of [`Choice`] a command heeds, by the command's path. What is not here is refused: an option that does
 /// nothing must not look as if it did.

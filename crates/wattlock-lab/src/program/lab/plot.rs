@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use wattlock_shell::svg::{Axis, escape};
+
 use super::print::figure;
 
 /// What a series looks like; also its class in the style sheet.
@@ -42,68 +44,6 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 46.0;
 const BOTTOM: f64 = 44.0;
-
-/// One direction of a chart.
-struct Axis {
-    low: f64,
-    high: f64,
-    logarithmic: bool,
-    /// Where it begins and ends, in pixels.
-    from: f64,
-    to: f64,
-}
-
-impl Axis {
-    fn new(values: impl Iterator<Item = f64> + Clone, from: f64, to: f64, far: f64, whole: bool) -> Axis {
-        let low = values.clone().fold(f64::INFINITY, f64::min);
-        let high = values.fold(f64::NEG_INFINITY, f64::max);
-        if low > 0.0 && high / low > far {
-            let (low, high) = if whole {
-                (
-                    10_f64.powf((low.log10() * 2.0).floor() / 2.0),
-                    10_f64.powf((high.log10() * 2.0).ceil() / 2.0),
-                )
-            } else {
-                (low, high)
-            };
-            return Axis { low, high, logarithmic: true, from, to };
-        }
-        let low = if whole { low.min(0.0) } else { low };
-        let room = if whole { (high - low) * 0.08 } else { 0.0 };
-        let high = if high > low { high + room } else { low + 1.0 };
-        Axis { low, high, logarithmic: false, from, to }
-    }
-
-    fn place(&self, value: f64) -> f64 {
-        let share = match self.logarithmic {
-            true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
-            false => (value - self.low) / (self.high - self.low),
-        };
-        self.from + share * (self.to - self.from)
-    }
-
-    fn ticks(&self) -> Vec<f64> {
-        if self.logarithmic {
-            let decades = (self.high / self.low).log10();
-            let steps: &[f64] = if decades < 1.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-            let first = self.low.log10().floor() as i32;
-            let last = self.high.log10().ceil() as i32;
-            let all =
-                (first..=last).flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
-            return all.filter(|tick| (self.low * 0.999..=self.high * 1.001).contains(tick)).collect();
-        }
-        let rough = (self.high - self.low) / 5.0;
-        let magnitude = 10_f64.powf(rough.log10().floor());
-        let step =
-            [1.0, 2.0, 5.0, 10.0].into_iter().map(|factor| factor * magnitude).find(|step| *step >= rough);
-        let step = step.unwrap_or(rough);
-        let first = (self.low / step).ceil() as i64;
-        (first..first + 12)
-            .map(|at| at as f64 * step)
-            .take_while(|tick| *tick <= self.high * 1.0001)
-            .collect()
-    }
-}
 
 /// Series over a numeric x.
 pub fn chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) -> String {
@@ -260,26 +200,9 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Text for HTML.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_value_lies_between_its_ticks() {
-        for (values, far) in [(vec![1.0, 1024.0], 12.0), (vec![3.0, 7.0], 12.0), (vec![0.0, 0.4], 30.0)] {
-            let axis = Axis::new(values.iter().copied(), 0.0, 100.0, far, true);
-            let ticks = axis.ticks();
-            assert!(ticks.len() >= 3, "{ticks:?}");
-            for value in values {
-                assert!((0.0..=100.0).contains(&axis.place(value)), "{value}");
-            }
-        }
-    }
 
     #[test]
     fn every_figure_says_simulated_and_marks_what_was_published() {

@@ -1,0 +1,89 @@
+//! `wattlock-lab`: the published systems on modelled machines, what adaptive's rules are worth, and pages of what benches
+//! and simulations wrote. `wattlock lab` and `wattlock report` become it; `wattlock-lab qweb` is `wattlock lab qweb`.
+//!
+//! It measures nothing and has no user's keys.
+#![forbid(unsafe_code)]
+
+#[macro_use]
+extern crate wattlock_shell;
+
+mod lab;
+mod report;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use wattlock_shell::program::{self, Program};
+use wattlock_shell::setup::Choice;
+
+/// What its command lines begin with.
+const COMMANDS: [&str; 2] = ["lab", "report"];
+
+/// Simulate published systems, and draw pages of what benches and simulations wrote
+#[derive(Debug, Parser)]
+#[command(name = "wattlock", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    program: Which,
+    #[command(flatten)]
+    choice: Choice,
+}
+
+#[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, parsed once")]
+enum Which {
+    Lab(lab::Command),
+    Report(report::Command),
+}
+
+impl Program for Arguments {
+    fn words() -> Vec<OsString> {
+        program::handed_on(std::env::args_os().collect(), &COMMANDS)
+    }
+
+    fn refusal(error: &clap::Error) -> Option<ExitCode> {
+        lab::refusal(error)
+    }
+
+    fn ignored(&self, text: String) -> anyhow::Error {
+        match self.program {
+            Which::Lab(_) => wattlock_lab::Error::Policy(text).into(),
+            Which::Report(_) => wattlock_files::Error::Usage(text).into(),
+        }
+    }
+
+    fn cleans_up(&self) -> bool {
+        false
+    }
+
+    fn run(&self) -> Result<()> {
+        match &self.program {
+            Which::Lab(command) => lab::run(command, &self.choice),
+            Which::Report(command) => report::run(command),
+        }
+    }
+
+    fn fail(error: &anyhow::Error) -> ExitCode {
+        if error.downcast_ref::<wattlock_lab::Error>().is_some() {
+            eprintln!("wattlock: {}", program::line(error));
+            return ExitCode::from(program::NONSENSE.0);
+        }
+        program::fail(error, false)
+    }
+}
+
+fn main() -> ExitCode {
+    program::main::<Arguments>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_well_formed_and_every_command_has_an_example() {
+        program::check::<Arguments>();
+    }
+}

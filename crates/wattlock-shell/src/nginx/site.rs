@@ -1,0 +1,152 @@
+//! A folder over HTTPS by the nginx that is installed, with Wattlock in it, on loopback: what `wattlock serve` does until
+//! it is interrupted, and what its comparison measures.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+
+use super::place::{Nginx, Parts, Places};
+use super::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
+use crate::setup::Choice;
+use crate::text;
+
+/// Serve a folder over HTTPS on this machine, by the installed nginx with Wattlock; changes nothing else unless
+/// --install is given
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  wattlock serve .\n  wattlock serve . --compare --json -\n  wattlock serve . --install\n  wattlock serve /srv/www --port 8444 --key-type p256 --workers 2"
+)]
+pub struct Command {
+    /// Folder to serve
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// Port on 127.0.0.1; 0 for any that is free
+    #[arg(long, default_value_t = 8443)]
+    port: u16,
+    /// Install nginx first if there is none (Debian, Ubuntu; uses sudo if it must); nginx's own service stays off
+    #[arg(long)]
+    install: bool,
+    /// Start the same nginx without Wattlock beside it, measure both in turn, print the figures and stop
+    #[arg(long)]
+    pub compare: bool,
+    /// Seconds for each measure and each side of a comparison
+    #[arg(long, default_value_t = 3.0, value_parser = text::parse_seconds)]
+    pub seconds: f64,
+    /// Also write the comparison to a file as JSON; `-` for standard output, after all else
+    #[arg(long, value_name = "FILE", requires = "compare")]
+    pub json: Option<PathBuf>,
+    /// Certificate chain (PEM); without it one is made and signed by itself
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Kind of key of a certificate that is made
+    #[arg(long, value_enum, default_value = "rsa2048", conflicts_with = "cert")]
+    key_type: KeyType,
+    /// Worker processes; by default as many as there are cores, in a comparison one
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    workers: Option<u32>,
+    #[command(flatten)]
+    places: Places,
+}
+
+/// A served folder.
+pub struct Site {
+    /// The nginx that is installed.
+    pub nginx: Nginx,
+    /// The server with Wattlock.
+    pub ours: Server,
+    certificate: Certificate,
+    _scratch: tempfile::TempDir,
+}
+
+impl Command {
+    /// Starts the server with Wattlock and says where it is.
+    ///
+    /// # Errors
+    /// No folder, no nginx, no module or provider, or a server that does not start.
+    pub fn open(&self, choice: &Choice) -> Result<Site> {
+        ensure!(self.folder.is_dir(), "{}: not a folder", self.folder.display());
+        if self.install {
+            self.places.install()?;
+        }
+        let nginx = self.places.nginx()?;
+        let parts: Parts = self.places.parts(&nginx, choice)?;
+        let scratch = tempfile::Builder::new().prefix("wattlock-serve-").tempdir()?;
+        let certificate = self.certificate(scratch.path())?;
+        let ours = self.start(&nginx, OpenSsl::Wattlock(&parts), self.port, &certificate)?;
+        self.greet(&nginx, &ours)?;
+        Ok(Site { nginx, ours, certificate, _scratch: scratch })
+    }
+
+    /// Starts the same nginx without Wattlock beside it.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn stock(&self, site: &Site) -> Result<Server> {
+        self.start(&site.nginx, OpenSsl::Stock, 0, &site.certificate)
+    }
+
+    fn certificate(&self, scratch: &Path) -> Result<Certificate> {
+        let whole = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
+        match (&self.cert, &self.key) {
+            (Some(chain), Some(key)) => Ok(Certificate { chain: whole(chain)?, key: whole(key)? }),
+            _ => Certificate::self_signed(self.key_type, scratch),
+        }
+    }
+
+    fn workers(&self) -> usize {
+        self.workers.map_or(if self.compare { 1 } else { cores() }, |workers| workers as usize)
+    }
+
+    fn start(
+        &self,
+        nginx: &Nginx,
+        openssl: OpenSsl<'_>,
+        port: u16,
+        certificate: &Certificate,
+    ) -> Result<Server> {
+        let core = (self.compare && self.workers() == 1 && cores() > 1).then_some(0);
+        let listeners = vec![Listener { port, certificate: Some(certificate.clone()), more: String::new() }];
+        Server::start(&Plan {
+            nginx,
+            openssl,
+            root: &self.folder,
+            listeners,
+            workers: self.workers(),
+            core,
+            http2: !self.compare,
+        })
+    }
+
+    fn greet(&self, nginx: &Nginx, server: &Server) -> Result<()> {
+        let [major, minor, patch] = nginx.version;
+        let address = server.addresses[0];
+        say!(
+            "https://{address}/  {} by nginx {major}.{minor}.{patch}, {} workers",
+            self.folder.display(),
+            server.workers.len()
+        );
+        say!(
+            "https://{address}/wattlock_status?format=html  what is done where (also ?format=json, prometheus)"
+        );
+        match &server.active {
+            Some(Ok(())) => say!("Wattlock is active"),
+            Some(Err(why)) => say!("Wattlock is INACTIVE: {why}; nginx works without it"),
+            None => bail!("nginx runs without Wattlock's module"),
+        }
+        Ok(())
+    }
+
+    /// What the certificate is called in a comparison.
+    pub fn kind(&self) -> String {
+        self.cert.as_ref().map_or_else(|| self.key_type.name().to_owned(), |path| path.display().to_string())
+    }
+}
+
+/// Cores of this machine.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}

@@ -1,0 +1,315 @@
+//! What the three programs share between `main` and a command: words, signals, the log, one line for an error and the
+//! exit code that belongs to it; and how one of them becomes another.
+//!
+//! `wattlock-bench` and `wattlock-lab` read the same command lines as `wattlock` hands on, `wattlock bench lanes`, and
+//! take the first word as said where it is missing: `wattlock-bench lanes`.
+
+use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Result;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+
+use crate::{INTERRUPTED, handed, heeded};
+
+/// The program of users.
+const WATTLOCK: &str = "wattlock";
+/// The program of benches.
+pub const BENCH: &str = "wattlock-bench";
+/// The program of simulations and reports.
+pub const LAB: &str = "wattlock-lab";
+
+/// Exit code for a program of ours that is not there; the one of `energy` for a command that is not found.
+pub const NOT_FOUND: u8 = 127;
+/// Exit code for options that make no sense, and what it means.
+pub const NONSENSE: (u8, &str) = (60, "lab: an option or a policy's setting makes no sense");
+
+/// A program's command line, parsed, and what differs between programs.
+pub trait Program: CommandFactory + FromArgMatches {
+    /// Its command line.
+    fn words() -> Vec<OsString>;
+
+    /// An answer of its own to words that it does not take.
+    fn refusal(_: &clap::Error) -> Option<ExitCode> {
+        None
+    }
+
+    /// An error that says that an option of [`Choice`](crate::setup::Choice) does nothing.
+    fn ignored(&self, text: String) -> anyhow::Error {
+        wattlock_files::Error::Usage(text).into()
+    }
+
+    /// Whether it hands signals on instead of ending by them.
+    fn hands_signals_on(&self) -> bool {
+        false
+    }
+
+    /// Whether it has something to clean up when it is interrupted.
+    fn cleans_up(&self) -> bool;
+
+    /// What an interrupt does besides.
+    fn on_interrupt() {}
+
+    /// Does what was asked for.
+    ///
+    /// # Errors
+    /// The command's.
+    fn run(&self) -> Result<()>;
+
+    /// Says an error in one line on standard error, and gives the exit code that belongs to it.
+    fn fail(error: &anyhow::Error) -> ExitCode {
+        fail(error, false)
+    }
+}
+
+/// A program from its words to its exit code.
+pub fn main<P: Program>() -> ExitCode {
+    let (matches, program) = match parse::<P>() {
+        Ok(parsed) => parsed,
+        Err(error) => return P::refusal(&error).unwrap_or_else(|| answer::<P>(&error)),
+    };
+    log_to_stderr();
+    let _ = ASKED.set(heeded::path(&matches));
+    if let Some((option, path)) = heeded::ignored(&matches) {
+        let text = format!("--{option} does nothing for `wattlock {path}`: leave it out");
+        return P::fail(&program.ignored(text));
+    }
+    // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
+    let handled = if program.hands_signals_on() { Ok(()) } else { handle_interrupts(P::on_interrupt) };
+    if let Err(error) = handled {
+        tracing::debug!(%error, "no interrupt handler");
+    }
+    // Nothing to clean up: stop at once.
+    AT_ONCE.store(!program.cleans_up(), Ordering::SeqCst);
+    match program.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => P::fail(&error),
+    }
+}
+
+fn parse<P: Program>() -> Result<(ArgMatches, P), clap::Error> {
+    let mut command = heeded::shown(P::command());
+    let matches = command.try_get_matches_from_mut(P::words())?;
+    let program = P::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    Ok((matches, program))
+}
+
+/// What was asked for (help, the version) or what is wrong, in clap's words and with its exit code.
+fn answer<P: Program>(error: &clap::Error) -> ExitCode {
+    match error.print().map_err(wattlock_files::Error::writing) {
+        Err(lost) if error.exit_code() == 0 => P::fail(&lost.into()),
+        _ => u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
+    }
+}
+
+/// The command that was asked for: `seal`, or `fs key add`.
+static ASKED: OnceLock<String> = OnceLock::new();
+
+/// Where the help is for what was asked.
+pub fn try_help() -> String {
+    let asked = ASKED.get().map_or("", String::as_str);
+    format!("Try 'wattlock {asked} --help'.")
+}
+
+/// Whether already the first interrupt ends the program. It is not [`INTERRUPTED`]: nobody has interrupted anything yet,
+/// and a question at the terminal may be answered.
+static AT_ONCE: AtomicBool = AtomicBool::new(false);
+
+fn handle_interrupts(also: fn()) -> Result<(), ctrlc::Error> {
+    ctrlc::set_handler(move || {
+        also();
+        if INTERRUPTED.swap(true, Ordering::SeqCst) || AT_ONCE.load(Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    })
+}
+
+/// One line on standard error, unless it was told already, and the exit code that belongs to the error.
+pub fn fail(error: &anyhow::Error, told: bool) -> ExitCode {
+    let known = error.downcast_ref::<wattlock_files::Error>();
+    // A reader of a listing who has seen enough has made no mistake.
+    let left = matches!(known, Some(wattlock_files::Error::ClosedPipe));
+    if !told && !left {
+        eprintln!("wattlock: {}", line(error));
+    }
+    if let Some(wattlock_files::Error::Usage(_)) = known {
+        eprintln!("{}", try_help());
+    }
+    if error.downcast_ref::<NotInstalled>().is_some() {
+        return ExitCode::from(NOT_FOUND);
+    }
+    known.map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
+}
+
+/// Everything an error says, once: our own errors already quote what caused them.
+pub fn line(error: &anyhow::Error) -> String {
+    let mut said: Vec<String> = Vec::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !said.last().is_some_and(|last| last.ends_with(&cause)) {
+            said.push(cause);
+        }
+    }
+    said.join(": ").replace(char::is_control, " ")
+}
+
+/// Warnings to standard error; more with `WATTLOCK_LOG=debug`.
+fn log_to_stderr() {
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::prelude::*;
+    // Not `EnvFilter`, which brings an engine of regular expressions for spans that nobody opens.
+    let wanted = std::env::var("WATTLOCK_LOG").ok().and_then(|words| words.parse::<Targets>().ok());
+    let filter = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    let colours =
+        std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Its own complaint, that a line could not be written, would panic where standard error is closed.
+    let lines = lines.with_ansi(colours).without_time().log_internal_errors(false);
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
+}
+
+/// Where the first word stands that is no option of the whole program; after `help`, the word that help is wanted for.
+fn command_at(words: &[OsString]) -> usize {
+    let mut at = 1;
+    while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
+        let global = heeded::LONG.iter().any(|long| {
+            word.strip_prefix("--").is_some_and(|word| {
+                word == *long || word.strip_prefix(long).is_some_and(|rest| rest.starts_with('='))
+            })
+        });
+        match (global, word.contains('=')) {
+            (true, false) => at += 2,
+            (true, true) => at += 1,
+            (false, _) => break,
+        }
+    }
+    if words.get(at).is_some_and(|word| word == "help") { at + 1 } else { at }
+}
+
+/// The program that does a command which is not `wattlock`'s own.
+pub fn elsewhere(words: &[OsString]) -> Option<&'static str> {
+    match words.get(command_at(words))?.to_str()? {
+        "bench" => Some(BENCH),
+        "lab" | "report" => Some(LAB),
+        _ => None,
+    }
+}
+
+/// A command line as `wattlock` would hand it on: begins with one of these commands, the first if none is said.
+pub fn handed_on(mut words: Vec<OsString>, commands: &[&str]) -> Vec<OsString> {
+    // Help says the command as it is documented.
+    if let Some(program) = words.first_mut() {
+        *program = WATTLOCK.into();
+    }
+    let at = command_at(&words).min(words.len());
+    let says = |word: &OsString, wanted: &[&str]| wanted.iter().any(|one| word == OsStr::new(one));
+    if !words.get(at).is_some_and(|word| says(word, commands) || says(word, &["-V", "--version"])) {
+        words.insert(at, commands[0].into());
+    }
+    words
+}
+
+/// A program of ours that is neither beside this one nor on the path.
+#[derive(Debug)]
+pub struct NotInstalled(&'static str);
+
+impl std::fmt::Display for NotInstalled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.0;
+        write!(f, "there is no {name} beside this program or on PATH: `make build` builds it")
+    }
+}
+
+impl std::error::Error for NotInstalled {}
+
+/// Becomes another program of ours, with the words, the environment and the streams of this one. Returns if it cannot.
+pub fn become_another(name: &'static str) -> anyhow::Error {
+    let Some(program) = find(name) else { return NotInstalled(name).into() };
+    handed::hand_on();
+    let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
+    anyhow::Error::from(error).context(format!("running {name}"))
+}
+
+/// Where `wattlock` is, for a program that measures it.
+///
+/// # Errors
+/// [`NotInstalled`].
+pub fn wattlock() -> Result<PathBuf> {
+    find(WATTLOCK).ok_or_else(|| NotInstalled(WATTLOCK).into())
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    let own = std::env::current_exe().and_then(|path| path.canonicalize()).ok();
+    let beside = own.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = beside.into_iter().chain(std::env::split_paths(&path));
+    folders.map(|folder| folder.join(name)).find(|program| program.is_file())
+}
+
+/// For programs' tests: arguments are well-formed, and every command has an example.
+///
+/// # Panics
+/// They are not, or a command has none.
+pub fn check<P: Program>() {
+    heeded::shown(P::command()).debug_assert();
+    let mut left: Vec<clap::Command> = P::command().get_subcommands().cloned().collect();
+    while let Some(command) = left.pop() {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert!(help.contains("Example"), "{} has no example", command.get_name());
+        left.extend(command.get_subcommands().cloned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn an_error_says_each_thing_once() {
+        let cause = std::io::Error::from_raw_os_error(21);
+        let error = wattlock_files::Error::Io { what: "reading a key file".into(), source: cause };
+        let error = anyhow::Error::new(error).context("/tmp");
+        assert_eq!(line(&error), "/tmp: reading a key file: Is a directory (os error 21)");
+    }
+
+    #[test]
+    fn benches_and_the_lab_are_other_programs_wherever_options_stand() {
+        for (line, program) in [
+            ("wattlock bench lanes", Some(BENCH)),
+            ("wattlock --emulate dh8970 bench engines", Some(BENCH)),
+            ("wattlock --policy=qweb --set a=b lab qweb", Some(LAB)),
+            ("wattlock help lab fit", Some(LAB)),
+            ("wattlock report -o x", Some(LAB)),
+            ("wattlock seal bench", None),
+            ("wattlock --emulate bench", None),
+            ("wattlock --policyx bench", None),
+            ("wattlock", None),
+        ] {
+            assert_eq!(elsewhere(&words(line)), program, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_first_word_may_be_left_out() {
+        for (line, whole) in [
+            ("w", "wattlock bench"),
+            ("w lanes", "wattlock bench lanes"),
+            ("w bench lanes", "wattlock bench lanes"),
+            ("w serve . --compare", "wattlock serve . --compare"),
+            ("w --emulate x engines", "wattlock --emulate x bench engines"),
+            ("w --json=x", "wattlock bench --json=x"),
+            ("w help lanes", "wattlock help bench lanes"),
+            ("w --version", "wattlock --version"),
+        ] {
+            assert_eq!(handed_on(words(line), &["bench", "serve"]), words(whole), "{line}");
+        }
+    }
+}
