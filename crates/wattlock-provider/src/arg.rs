@@ -211,10 +211,10 @@ impl<'a> Out<'a> {
         Some(unsafe { std::slice::from_raw_parts_mut(self.at, len) })
     }
 
-    /// All of the room; nothing where all that is asked is a number.
-    pub fn all(&mut self) -> &mut [u8] {
-        let room = self.room.min(isize::MAX as usize);
-        self.first(room).unwrap_or_default()
+    /// As much of the room as there is, `most` bytes at most: some callers say of theirs that it has no end.
+    pub fn up_to(&mut self, most: usize) -> &mut [u8] {
+        let len = self.room.min(most);
+        self.first(len).unwrap_or_default()
     }
 
     /// Says how many bytes there are, which is a success.

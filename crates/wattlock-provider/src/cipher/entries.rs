@@ -34,16 +34,16 @@ pub(super) trait Cipher: Sized + 'static {
 }
 
 /// `OSSL_FUNC_cipher_update_fn` and `OSSL_FUNC_cipher_cipher_fn`: context, output, its length, its room, input, length.
-pub(super) type Update =
-    unsafe extern "C" fn(*mut c_void, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+pub(super) type Update<C> =
+    unsafe extern "C" fn(Exclusive<'_, C>, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
 /// `OSSL_FUNC_cipher_final_fn`: context, output, its length, its room.
-pub(super) type Finish = unsafe extern "C" fn(*mut c_void, *mut u8, *mut usize, usize) -> c_int;
+pub(super) type Finish<C> = unsafe extern "C" fn(Exclusive<'_, C>, *mut u8, *mut usize, usize) -> c_int;
 
 /// The functions of one cipher; `once` is what `EVP_Cipher()` calls.
 pub(super) const fn table<C: Cipher, const WHICH: usize>(
-    update: Update,
-    finish: Finish,
-    once: Update,
+    update: Update<C>,
+    finish: Finish<C>,
+    once: Update<C>,
 ) -> Table<OSSL_DISPATCH, 15> {
     dispatch![
         id::CIPHER_NEWCTX => new_context::<C, WHICH>;
@@ -61,14 +61,6 @@ pub(super) const fn table<C: Cipher, const WHICH: usize>(
         id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params::<C>;
         id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params::<C, WHICH>;
     ]
-}
-
-/// # Safety
-/// `context` came from an entry of the same type's [`table`] and is not freed; OpenSSL lets one thread at a time use it.
-#[inline]
-pub(super) unsafe fn of<'a, C: Cipher>(context: *mut c_void) -> &'a mut C {
-    // SAFETY: the caller's.
-    unsafe { &mut *context.cast::<C>() }
 }
 
 extern "C" fn new_context<C: Cipher, const WHICH: usize>(provider: Shared<'static, Provider>) -> *mut C {

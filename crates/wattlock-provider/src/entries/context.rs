@@ -10,7 +10,7 @@ use crate::provider::Provider;
 use crate::sys::OSSL_PARAM;
 
 /// A context of an operation. Lists end in [`END`](crate::params::END).
-pub trait Context: Sized + 'static {
+pub trait Context: Sized + Send + 'static {
     /// Whether there is anything to set or to ask.
     const PARAMS: bool = true;
 

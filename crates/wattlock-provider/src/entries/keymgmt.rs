@@ -21,7 +21,7 @@ pub trait KeyType: 'static {
     /// A key, which may be empty.
     type Key: Send + Sync + 'static;
     /// A key that is being generated.
-    type Generation: 'static;
+    type Generation: Send + 'static;
 
     /// Whether keys may be taken over by reference.
     const LOADS: bool = false;

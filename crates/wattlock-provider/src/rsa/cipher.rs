@@ -166,7 +166,7 @@ impl Context {
         if out.is_question() {
             return Some(Ok(if tls { PREMASTER } else { size }));
         }
-        let out = out.all();
+        let out = out.up_to(size.max(PREMASTER));
         let fast = key.fast().is_some() && input.len() == size;
         match facts.padding {
             PKCS1 if self.implicit && out.len() >= size && (1..=size).contains(&input.len()) => {
