@@ -293,3 +293,86 @@ impl Callback {
         (self.call, self.argument)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What reads all of a room, from a place in it.
+    fn is_copied(room: &mut [u8], from: usize, len: usize) -> bool {
+        let at = room.as_mut_ptr();
+        let mut said = 0;
+        // SAFETY: both lie in what is there.
+        unsafe {
+            let out = Out::new(at.add(4), 4, &raw mut said).unwrap();
+            let input = apart(at.add(from), len, &out);
+            matches!(input, Apart::Copy(_))
+        }
+    }
+
+    #[test]
+    fn input_is_copied_where_the_output_goes_and_nowhere_else() {
+        let mut room = [7; 12];
+        assert!(!is_copied(&mut room, 0, 4), "ends where the output begins");
+        assert!(is_copied(&mut room, 0, 5));
+        assert!(is_copied(&mut room, 4, 4), "the same");
+        assert!(is_copied(&mut room, 5, 1), "inside");
+        assert!(is_copied(&mut room, 7, 5));
+        assert!(!is_copied(&mut room, 8, 4), "begins where the output ends");
+        assert!(is_copied(&mut room, 0, 12), "all round");
+        let (mut said, input) = (0, [1, 2, 3]);
+        // SAFETY: a question has no room, whatever it says.
+        let question = unsafe { Out::new(null_mut(), usize::MAX, &raw mut said) }.unwrap();
+        // SAFETY: three bytes.
+        let apart = unsafe { apart(input.as_ptr(), 3, &question) };
+        assert!(matches!(apart, Apart::Own([1, 2, 3])));
+    }
+
+    #[test]
+    fn a_room_without_end_is_no_longer_than_what_is_written() {
+        let (mut room, mut said) = ([0; 8], 0);
+        // SAFETY: eight bytes are there, and no more are asked for.
+        let mut out = unsafe { Out::new(room.as_mut_ptr(), usize::MAX, &raw mut said) }.unwrap();
+        assert_eq!(out.up_to(8).len(), 8);
+        assert_eq!(out.first(usize::MAX), None);
+        out.first(2).unwrap().fill(9);
+        assert!(out.done(2));
+        assert_eq!((room, said), ([9, 9, 0, 0, 0, 0, 0, 0], 2));
+        let mut said = 0;
+        let mut out = Out::within(&mut room[..3], &mut said);
+        assert_eq!((out.first(4).is_none(), out.up_to(8).len(), out.is_question()), (true, 3, false));
+        // SAFETY: null.
+        let (mut question, none) =
+            unsafe { (Out::new(null_mut(), 9, &raw mut said), Out::new(null_mut(), 9, null_mut())) };
+        assert!(none.is_none(), "nowhere to say how many");
+        let question = question.as_mut().unwrap();
+        assert_eq!((question.is_question(), question.room(), question.first(0).is_none()), (true, 0, true));
+    }
+
+    #[test]
+    fn a_key_lives_as_long_as_whoever_has_a_reference_of_it() {
+        let key = give(Some(Zeroizing::new(vec![1_u8])));
+        let counted = Counted(key, PhantomData);
+        let own = Arc::clone(&counted.get().unwrap());
+        assert_eq!(Arc::strong_count(&own), 2, "looking counts nothing");
+        drop(Given(key.cast_const()).take());
+        assert_eq!((Arc::strong_count(&own), own[0]), (1, 1));
+        assert!(
+            Given::<u8>(std::ptr::null()).take().is_none()
+                && Counted::<u8>(std::ptr::null(), PhantomData).get().is_none()
+        );
+    }
+
+    #[test]
+    fn a_key_is_taken_over_by_reference_once_and_only_by_its_own_type() {
+        let mut place = give(Some(5_u32));
+        let at = &raw mut place;
+        let wide = size_of::<*mut u32>();
+        let take = |len, wanted: fn(&u32) -> bool| Reference(at, PhantomData).take(len, wanted);
+        assert!(take(wide - 1, |_| true).is_null());
+        assert!(take(wide, |_| false).is_null());
+        let key = take(wide, |key| *key == 5);
+        assert!(!key.is_null() && take(wide, |_| true).is_null());
+        assert_eq!(Given(key.cast_const()).take().as_deref(), Some(&5));
+    }
+}

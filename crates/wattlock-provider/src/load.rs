@@ -480,6 +480,12 @@ mod tests {
                 let context = functions.call(new, &[provider]);
                 assert!(!context.is_null(), "{:?}", algorithm.names);
                 use_context(algorithm.operation, &functions, context);
+                if algorithm.operation == id::OP_KDF {
+                    // A room that has no end, and nothing to derive from.
+                    let (mut byte, endless) = (0_u8, std::ptr::without_provenance(usize::MAX));
+                    let room = std::ptr::from_mut(&mut byte).cast_const().cast();
+                    assert!(fails(functions.call(id::KDF_DERIVE, &[context, room, endless])));
+                }
                 for (_, _, both) in keys.iter().filter(|(group, _, _)| *group == algorithm.group) {
                     for key in both {
                         for begin in begin {

@@ -76,7 +76,8 @@ impl Context {
             if !self.take(params) {
                 return self.elsewhere().map_or(0, |context| context.derive(out, len, params));
             }
-            if !out.is_null() {
+            // (Nobody has room for more than half the address space: what to say of that is OpenSSL's own's.)
+            if !out.is_null() && len <= isize::MAX as usize {
                 let out = std::slice::from_raw_parts_mut(out, len);
                 match derive(self.provider, self.flavour, &self.state, out) {
                     Some(Ok(())) => return 1,
