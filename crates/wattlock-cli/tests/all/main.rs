@@ -1,4 +1,5 @@
 //! The program as a user runs it, in one test program: linking takes longer than most of them. Mounted folders have their own.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod built;
 mod cli;

@@ -1,4 +1,5 @@
 //! Programs that load the provider as users do, in one test program. What loads it into the test itself is `differential`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod cbc;
 mod children;
