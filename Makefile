@@ -72,7 +72,7 @@ mutants:
 newer:
 	scripts/setup.sh test
 	scripts/newer.sh cargo test --locked --no-fail-fast -p wattlock-provider
-	scripts/newer.sh cargo test --locked --no-fail-fast -p wattlock-cli --test nginx --test openssl --test serve
+	scripts/newer.sh cargo test --locked --no-fail-fast -p wattlock-cli --test all -- nginx:: openssl:: serve::
 	cargo build --release --locked -p wattlock-provider && scripts/evp-test.sh && scripts/evp-test.sh "$${NEWER_SUITE:-trixie}"
 
 fresh:

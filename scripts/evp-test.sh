@@ -28,7 +28,7 @@ build() {
     arch=$(dpkg-architecture -qDEB_HOST_ARCH)
     case $arch in amd64 | arm64 | ppc64el | riscv64) fast=(enable-ec_nistp_64_gcc_128) ;; esac
     cd "$work"/openssl-*/
-    ./Configure "debian-$arch" shared no-docs "${fast[@]}"
+    ./Configure "debian-$arch" shared "${fast[@]}"
     make -j"$(nproc)" build_generated
     make -j"$(nproc)" libcrypto.so providers/legacy.so test/evp_test
     mkdir -p "$place/modules"

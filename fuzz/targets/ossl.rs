@@ -51,7 +51,7 @@ pub fn loaded() -> &'static Loaded {
         unsafe {
             let context = OSSL_LIB_CTX_new();
             let name = c"wattlock".as_ptr();
-            assert_eq!(OSSL_PROVIDER_add_builtin(context, name, wattlock_provider::provider::OSSL_provider_init), 1);
+            assert_eq!(OSSL_PROVIDER_add_builtin(context, name, wattlock_provider::load::OSSL_provider_init), 1);
             assert_eq!(OSSL_LIB_CTX_load_config(context, conf.as_ptr()), 1, "the configuration");
             let provider = OSSL_PROVIDER_load(context, name);
             assert!(!provider.is_null(), "the provider did not load");

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use wattlock::core::{Engine, KindSet};
+use wattlock::core::{Engine, Kind, KindSet};
 use wattlock_cpu::detect::Cpu;
 
 /// A release of OpenSSL. Patch levels bring no faster code.
@@ -61,6 +61,22 @@ impl Instructions {
     }
 }
 
+/// Kinds that derivations are made of.
+pub const DERIVATIONS: &[Kind] = &[
+    Kind::Tls12PrfSha256,
+    Kind::Tls12PrfSha384,
+    Kind::HkdfSha256,
+    Kind::HkdfSha384,
+    Kind::HkdfSha512,
+    Kind::HkdfExpandSha256,
+    Kind::HkdfExpandSha384,
+    Kind::HkdfExpandSha512,
+    Kind::HmacSha1,
+    Kind::HmacSha256,
+    Kind::HmacSha384,
+    Kind::HmacSha512,
+];
+
 /// A group that OpenSSL does faster than we do, since a version and with certain instructions.
 struct Theirs {
     group: &'static str,
@@ -112,7 +128,12 @@ pub fn of(
 
 fn derives(engines: &[Arc<dyn Engine>]) -> bool {
     let inline = engines.iter().map(|engine| engine.description().inline);
-    crate::kdf::is_done_by(inline.fold(KindSet::EMPTY, KindSet::union))
+    derives_all(inline.fold(KindSet::EMPTY, KindSet::union))
+}
+
+/// Whether what is done inside the call is all that derivations need.
+fn derives_all(inline: KindSet) -> bool {
+    DERIVATIONS.iter().all(|kind| inline.contains(*kind))
 }
 
 #[cfg(test)]
@@ -130,7 +151,7 @@ mod tests {
     fn derivations_are_offered_only_where_an_engine_does_them_all() {
         let engines = wattlock::own_engines();
         assert_eq!(of("kdf", &engines, Version::FIRST, &WIDE), Ok(()));
-        let queued = |engine: &Arc<dyn Engine>| !crate::kdf::is_done_by(engine.description().inline);
+        let queued = |engine: &Arc<dyn Engine>| !derives_all(engine.description().inline);
         let lacking: Vec<_> = engines.into_iter().filter(queued).collect();
         assert!(of("kdf", &lacking, Version::FIRST, &WIDE).is_err());
     }

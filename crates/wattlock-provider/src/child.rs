@@ -11,7 +11,9 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use crate::params::Params;
+use crate::arg::{Callback, Out};
+use crate::error::entry;
+use crate::params::{Answers, List, Params, Recorded};
 use crate::sys::{self, OSSL_PARAM};
 
 /// The property query of every fetch in a child context.
@@ -157,6 +159,24 @@ impl Digest {
         unsafe { sys::EVP_MD_is_a(self.as_ptr(), name.as_ptr()) == 1 }
     }
 
+    /// What it calls itself.
+    pub fn name(&self) -> &CStr {
+        // SAFETY: a live digest; its name lives as long.
+        unsafe { CStr::from_ptr(sys::EVP_MD_get0_name(self.as_ptr())) }
+    }
+
+    /// What contexts answer. The list lives as long as this does.
+    pub fn gettable(&self) -> *const OSSL_PARAM {
+        // SAFETY: a live digest.
+        unsafe { sys::EVP_MD_gettable_ctx_params(self.as_ptr()) }
+    }
+
+    /// What contexts take. The list lives as long as this does.
+    pub fn settable(&self) -> *const OSSL_PARAM {
+        // SAFETY: a live digest.
+        unsafe { sys::EVP_MD_settable_ctx_params(self.as_ptr()) }
+    }
+
     /// Hashes the pieces one after the other into `out`, which must have room for [`Digest::size`] bytes.
     #[must_use]
     pub fn hash(&self, pieces: &[&[u8]], out: &mut [u8]) -> bool {
@@ -201,14 +221,25 @@ impl Hashing {
     }
 
     /// Begins again with the same context.
-    pub fn restart(&mut self, digest: &Digest) -> bool {
-        // SAFETY: live context and digest.
-        unsafe { sys::EVP_DigestInit_ex2(self.as_ptr(), digest.as_ptr(), null()) == 1 }
+    pub fn restart(&mut self, digest: &Digest, params: Params<'_>) -> bool {
+        // SAFETY: live context, digest and list.
+        unsafe { sys::EVP_DigestInit_ex2(self.as_ptr(), digest.as_ptr(), params.as_ptr()) == 1 }
     }
 
-    /// For calls that take it.
-    pub fn as_ptr(&self) -> *mut sys::EVP_MD_CTX {
+    fn as_ptr(&self) -> *mut sys::EVP_MD_CTX {
         self.0.as_ptr()
+    }
+
+    /// Answers questions; the call's own result.
+    pub fn get(&self, answers: &mut Answers<'_>) -> c_int {
+        // SAFETY: a live context and a list to fill.
+        unsafe { sys::EVP_MD_CTX_get_params(self.as_ptr(), answers.as_mut_ptr()) }
+    }
+
+    /// Sets parameters; the call's own result.
+    pub fn set(&self, params: Params<'_>) -> c_int {
+        // SAFETY: a live context and list.
+        unsafe { sys::EVP_MD_CTX_set_params(self.as_ptr(), params.as_ptr()) }
     }
 
     /// Takes in more.
@@ -502,6 +533,42 @@ impl Pkey {
         unsafe { Pkey::adopt(sys::EVP_PKEY_dup(self.as_ptr())) }
     }
 
+    /// Answers questions.
+    pub fn get(&self, answers: &mut Answers<'_>) -> bool {
+        // SAFETY: a live key and a list to fill.
+        unsafe { sys::EVP_PKEY_get_params(self.as_ptr(), answers.as_mut_ptr()) == 1 }
+    }
+
+    /// Sets parameters of a key with one owner.
+    pub fn set(&mut self, params: Params<'_>) -> bool {
+        // SAFETY: a live key; the list is only read, whatever its type says.
+        unsafe { sys::EVP_PKEY_set_params(self.as_ptr(), params.as_ptr().cast_mut()) == 1 }
+    }
+
+    /// What is selected of it, as parameters.
+    pub fn data(&self, selection: c_int) -> Option<Recorded> {
+        let mut list = null_mut();
+        // SAFETY: a live key; on success the list is ours, to be freed once, with names that are OpenSSL's constants.
+        unsafe {
+            let done = sys::EVP_PKEY_todata(self.as_ptr(), selection, &raw mut list) == 1;
+            done.then(|| Recorded::adopt(list))
+        }
+    }
+
+    /// Tells what is selected of it as parameters; the callback's result.
+    pub fn export(&self, selection: c_int, callback: &Callback) -> c_int {
+        let (call, argument) = callback.parts();
+        // SAFETY: a live key; callback and argument belong together.
+        unsafe { sys::EVP_PKEY_export(self.as_ptr(), selection, call, argument) }
+    }
+
+    /// Whether both are equal, or their domain parameters only.
+    pub fn is_same(&self, other: &Pkey, parameters_only: bool) -> bool {
+        let call = if parameters_only { sys::EVP_PKEY_parameters_eq } else { sys::EVP_PKEY_eq };
+        // SAFETY: two live keys.
+        unsafe { call(self.as_ptr(), other.as_ptr()) == 1 }
+    }
+
     /// Modulus or field size in bits.
     pub fn bits(&self) -> usize {
         // SAFETY: a live key.
@@ -530,6 +597,44 @@ impl Drop for Pkey {
     }
 }
 
+/// What an operation on a key is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Signing.
+    Sign,
+    /// Verifying a signature.
+    Verify,
+    /// Recovering what was signed.
+    Recover,
+    /// Encrypting with a public key.
+    Encrypt,
+    /// Decrypting with a private key.
+    Decrypt,
+    /// Agreeing on a secret.
+    Derive,
+}
+
+/// What of a key is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// Domain parameters, quickly or not.
+    Parameters {
+        /// Whether what takes long is left out.
+        quick: bool,
+    },
+    /// The public half, quickly or not.
+    Public {
+        /// Whether what takes long is left out.
+        quick: bool,
+    },
+    /// The private half.
+    Private,
+    /// That both halves belong together.
+    Pair,
+}
+
+type Produce = unsafe extern "C" fn(*mut sys::EVP_PKEY_CTX, *mut u8, *mut usize, *const u8, usize) -> c_int;
+
 /// An operation on a key of another provider's.
 pub struct PkeyCtx(NonNull<sys::EVP_PKEY_CTX>);
 
@@ -553,9 +658,130 @@ impl PkeyCtx {
         NonNull::new(made).map(PkeyCtx)
     }
 
-    /// For calls that take it.
-    pub fn as_ptr(&self) -> *mut sys::EVP_PKEY_CTX {
+    fn as_ptr(&self) -> *mut sys::EVP_PKEY_CTX {
         self.0.as_ptr()
+    }
+
+    /// Begins an operation.
+    pub fn begin(&self, operation: Operation, params: Params<'_>) -> bool {
+        let call = match operation {
+            Operation::Sign => sys::EVP_PKEY_sign_init_ex,
+            Operation::Verify => sys::EVP_PKEY_verify_init_ex,
+            Operation::Recover => sys::EVP_PKEY_verify_recover_init_ex,
+            Operation::Encrypt => sys::EVP_PKEY_encrypt_init_ex,
+            Operation::Decrypt => sys::EVP_PKEY_decrypt_init_ex,
+            Operation::Derive => sys::EVP_PKEY_derive_init_ex,
+        };
+        // SAFETY: a live context and list.
+        unsafe { call(self.as_ptr(), params.as_ptr()) == 1 }
+    }
+
+    /// Begins the generation of a key, or of domain parameters only.
+    pub fn begin_generation(&self, parameters_only: bool) -> bool {
+        let call = if parameters_only { sys::EVP_PKEY_paramgen_init } else { sys::EVP_PKEY_keygen_init };
+        // SAFETY: a live context.
+        unsafe { call(self.as_ptr()) == 1 }
+    }
+
+    /// Sets parameters.
+    pub fn set(&self, params: Params<'_>) -> bool {
+        // SAFETY: a live context and list.
+        unsafe { sys::EVP_PKEY_CTX_set_params(self.as_ptr(), params.as_ptr()) > 0 }
+    }
+
+    /// Answers questions; the call's own result.
+    pub fn get(&self, answers: &mut Answers<'_>) -> c_int {
+        // SAFETY: a live context and a list to fill.
+        unsafe { sys::EVP_PKEY_CTX_get_params(self.as_ptr(), answers.as_mut_ptr()) }
+    }
+
+    /// Whether the key passes a check.
+    pub fn passes(&self, check: Check) -> bool {
+        let call = match check {
+            Check::Parameters { quick: true } => sys::EVP_PKEY_param_check_quick,
+            Check::Parameters { quick: false } => sys::EVP_PKEY_param_check,
+            Check::Public { quick: true } => sys::EVP_PKEY_public_check_quick,
+            Check::Public { quick: false } => sys::EVP_PKEY_public_check,
+            Check::Private => sys::EVP_PKEY_private_check,
+            Check::Pair => sys::EVP_PKEY_pairwise_check,
+        };
+        // SAFETY: a live context.
+        unsafe { call(self.as_ptr()) == 1 }
+    }
+
+    /// Generates a key.
+    pub fn generate(&self) -> Option<Pkey> {
+        let mut key = null_mut();
+        // SAFETY: a live context; on success the key is ours.
+        unsafe {
+            let made = sys::EVP_PKEY_generate(self.as_ptr(), &raw mut key) == 1;
+            Pkey::adopt(key).filter(|_| made)
+        }
+    }
+
+    /// Generates a key and tells how it goes on.
+    pub fn generate_telling(&self, callback: &Callback) -> Option<Pkey> {
+        let at = self.as_ptr();
+        // SAFETY: a live context, which forgets the callback before that goes.
+        unsafe {
+            sys::EVP_PKEY_CTX_set_app_data(at, std::ptr::from_ref(callback).cast_mut().cast());
+            sys::EVP_PKEY_CTX_set_cb(at, Some(progress));
+            let made = self.generate();
+            sys::EVP_PKEY_CTX_set_cb(at, None);
+            sys::EVP_PKEY_CTX_set_app_data(at, null_mut());
+            made
+        }
+    }
+
+    /// Signs; the call's own result, as of all of these.
+    pub fn sign(&self, out: &mut Out<'_>, input: &[u8]) -> c_int {
+        self.produce(sys::EVP_PKEY_sign, out, input)
+    }
+
+    /// Gives back what was signed.
+    pub fn recover(&self, out: &mut Out<'_>, signature: &[u8]) -> c_int {
+        self.produce(sys::EVP_PKEY_verify_recover, out, signature)
+    }
+
+    /// Encrypts.
+    pub fn encrypt(&self, out: &mut Out<'_>, input: &[u8]) -> c_int {
+        self.produce(sys::EVP_PKEY_encrypt, out, input)
+    }
+
+    /// Decrypts.
+    pub fn decrypt(&self, out: &mut Out<'_>, input: &[u8]) -> c_int {
+        self.produce(sys::EVP_PKEY_decrypt, out, input)
+    }
+
+    fn produce(&self, call: Produce, out: &mut Out<'_>, input: &[u8]) -> c_int {
+        let (at, mut len) = (out.as_mut_ptr(), out.room());
+        // SAFETY: a live context, readable bytes, and room for as many as it is told, or a question for their number.
+        let outcome = unsafe { call(self.as_ptr(), at, &raw mut len, input.as_ptr(), input.len()) };
+        if outcome == 1 {
+            out.done(len);
+        }
+        outcome
+    }
+
+    /// Verifies a signature.
+    pub fn verify(&self, signature: &[u8], input: &[u8]) -> c_int {
+        let (at, len) = (signature.as_ptr(), signature.len());
+        // SAFETY: a live context and readable bytes.
+        unsafe { sys::EVP_PKEY_verify(self.as_ptr(), at, len, input.as_ptr(), input.len()) }
+    }
+
+    /// Sets the peer of an agreement, whose key is known to be valid.
+    pub fn set_peer(&self, peer: &Pkey) -> bool {
+        // SAFETY: a live context and a live key.
+        unsafe { sys::EVP_PKEY_derive_set_peer_ex(self.as_ptr(), peer.as_ptr(), 0) == 1 }
+    }
+
+    /// Writes the secret of an agreement.
+    pub fn derive(&self, out: &mut Out<'_>) -> bool {
+        let (at, mut len) = (out.as_mut_ptr(), out.room());
+        // SAFETY: a live context, and room for as many bytes as it is told, or a question for their number.
+        let done = unsafe { sys::EVP_PKEY_derive(self.as_ptr(), at, &raw mut len) };
+        done == 1 && out.done(len)
     }
 
     /// The same operation, in the same state, once more.
@@ -570,4 +796,23 @@ impl Drop for PkeyCtx {
         // SAFETY: ours, freed once.
         unsafe { sys::EVP_PKEY_CTX_free(self.as_ptr()) }
     }
+}
+
+/// Passes on how a generation goes on.
+unsafe extern "C" fn progress(context: *mut sys::EVP_PKEY_CTX) -> c_int {
+    entry(|| {
+        // SAFETY: called by `EVP_PKEY_generate` inside `generate_telling`, with its callback as data.
+        let (callback, [potential, iteration]) = unsafe {
+            let callback = sys::EVP_PKEY_CTX_get_app_data(context).cast::<Callback>().as_ref();
+            (callback, [0, 1].map(|index| sys::EVP_PKEY_CTX_get_keygen_info(context, index)))
+        };
+        let list = List::new().int(c"potential", &potential).int(c"iteration", &iteration);
+        callback.and_then(|callback| callback.tell(&list)).unwrap_or(1)
+    })
+}
+
+/// OpenSSL's version, as it runs.
+pub fn version() -> (c_uint, c_uint) {
+    // SAFETY: public calls without arguments.
+    unsafe { (sys::OPENSSL_version_major(), sys::OPENSSL_version_minor()) }
 }

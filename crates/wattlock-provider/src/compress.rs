@@ -29,20 +29,6 @@ const CHUNK_NS: u64 = 250_000;
 const SPREAD_NS: u64 = 500_000;
 const SPREAD_QUICK_NS: u64 = 10_000_000;
 
-/// The table's function that spreads a response.
-pub(crate) type SpreadOut = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, u64, usize, usize) -> c_int;
-
-/// The table's function for a piece.
-pub(crate) type Compress = unsafe extern "C" fn(
-    *mut c_void,
-    *mut c_void,
-    *const u8,
-    *mut usize,
-    *mut u8,
-    *mut usize,
-    c_int,
-) -> c_int;
-
 /// Bytes of the wrapping that are still to be written.
 #[derive(Debug, Default)]
 struct Waiting {

@@ -113,6 +113,16 @@ pub fn quietly(work: impl FnOnce() -> bool) -> bool {
     }
 }
 
+/// Runs what asks whether there is something: what that leaves on the queue is taken off again, whatever comes of it.
+pub fn silently<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: public calls without pointers.
+    unsafe { ERR_set_mark() };
+    let done = work();
+    // SAFETY: as above.
+    unsafe { ERR_pop_to_mark() };
+    done
+}
+
 /// Runs an entry. A panic, which would be a defect of ours, becomes a failure of this one call (`R::default()`: 0 or
 /// null) instead of ending the host.
 #[inline]
@@ -140,4 +150,43 @@ impl<T> Nothing for *const T {
 
 impl Nothing for () {
     const NOTHING: () = ();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last error; 0 if there is none.
+    fn last() -> c_ulong {
+        // SAFETY: a public call without arguments.
+        unsafe { ERR_peek_last_error() }
+    }
+
+    #[test]
+    fn what_was_asked_in_vain_leaves_nothing_and_what_was_there_stays() {
+        let error = |reason: Reason| (ERR_LIB_PROV as c_ulong) << 23 | reason as c_ulong;
+        for before in [None, Some(Reason::NoKeySet)] {
+            before.into_iter().for_each(raise);
+            let was = last();
+            assert_eq!(was, before.map_or(0, error));
+            let vain = || raise(Reason::FailedToSetParameter);
+            assert!(quietly(|| {
+                vain();
+                silently(vain);
+                vain();
+                true
+            }));
+            assert_eq!(last(), was, "a success");
+            silently(|| {
+                assert!(!quietly(|| {
+                    vain();
+                    false
+                }));
+                assert_eq!(last(), error(Reason::FailedToSetParameter), "a failure says why");
+            });
+            assert_eq!(last(), was, "whatever came of it");
+        }
+        silently(|| ());
+        assert!(quietly(|| true));
+    }
 }

@@ -7,10 +7,13 @@
 //!
 //! How it is put together:
 //!
-//! - [`provider`]: one loaded instance: settings, runtime, child context; what it offers.
+//! - [`load`]: what OpenSSL calls first, and everything that can be offered.
+//! - [`provider`]: one loaded instance: settings, runtime, child context; what it offers of that.
 //! - [`seat`]: a thread's way into the runtime, and operations inside an `ASYNC_JOB`.
 //! - [`child`]: public EVP calls with `provider!=wattlock`, for everything that is not accelerated.
-//! - [`cipher`], `skey`, [`rsa`], [`ec`], [`x25519`], [`kdf`]: the entries.
+//! - [`entries`]: the C entries of keys and of operations with them, once for [`rsa`], [`ec`] and [`x25519`];
+//!   [`cipher`], `skey` and [`kdf`] have their own.
+//! - [`arg`]: what C hands to an entry, as types.
 //! - [`table`]: what applications call that poll by themselves.
 //! - [`params`], [`error`], [`sys`]: OpenSSL's parameter lists, error queue and declarations.
 //!
@@ -25,14 +28,20 @@
     reason = "entries are called by OpenSSL by its provider contract, nobody else"
 )]
 
+mod abi;
 mod advantage;
+pub mod arg;
 pub mod child;
 pub mod cipher;
 mod compress;
 pub mod ec;
 mod emulate;
+mod energy;
+pub mod entries;
 pub mod error;
 pub mod kdf;
+pub mod kept;
+pub mod load;
 pub mod offer;
 pub mod params;
 pub mod provider;

@@ -11,16 +11,17 @@ use wattlock::core::{Engine, Group, Kind, KindSet};
 use wattlock_cpu::detect::Cpu;
 
 use crate::advantage::{self, Instructions, Version};
-use crate::cipher;
-use crate::ec;
-use crate::kdf;
-use crate::rsa;
 use crate::settings::{GROUPS, Settings};
-use crate::skey;
 use crate::sys::{OSSL_ALGORITHM, OSSL_DISPATCH, id};
-use crate::x25519;
 
 const PROPERTIES: &CStr = c"provider=wattlock";
+
+/// The group of keys as objects, which is on if any group of ciphers is.
+pub const SKEY: &str = "skey";
+
+/// Kinds that several records of a combined cipher are made of.
+pub const COMBINED: [Kind; 4] =
+    [Kind::HmacSha1, Kind::HmacSha256, Kind::Aes128CbcEncrypt, Kind::Aes256CbcEncrypt];
 
 /// One algorithm as OpenSSL sees it.
 #[derive(Clone, Copy)]
@@ -55,8 +56,13 @@ unsafe impl Send for Offer {}
 unsafe impl Sync for Offer {}
 
 impl Offer {
-    /// What these settings and engines make of it, for an OpenSSL of this version.
-    pub(crate) fn new(settings: &Settings, engines: &[Arc<dyn Engine>], openssl: Version) -> Offer {
+    /// What these settings and engines make of `everything`, for an OpenSSL of this version.
+    pub(crate) fn new(
+        everything: &[&'static [Algorithm]],
+        settings: &Settings,
+        engines: &[Arc<dyn Engine>],
+        openssl: Version,
+    ) -> Offer {
         let cpu = Instructions::of(&Cpu::detect());
         let (mut on, mut off) = (Vec::new(), Vec::new());
         for group in GROUPS.iter().copied() {
@@ -71,8 +77,10 @@ impl Offer {
             }
         }
         let mut tables: Vec<(c_int, Vec<OSSL_ALGORITHM>)> = Vec::new();
-        let ciphers = cipher::ALGORITHMS.iter().any(|cipher| on.contains(&cipher.group));
-        let is_on = |group| if group == skey::GROUP { ciphers } else { on.contains(&group) };
+        let everything = || everything.iter().copied().flatten();
+        let mut all_ciphers = everything().filter(|algorithm| algorithm.operation == id::OP_CIPHER);
+        let ciphers = all_ciphers.any(|cipher| on.contains(&cipher.group));
+        let is_on = |group| if group == SKEY { ciphers } else { on.contains(&group) };
         for algorithm in everything().filter(|algorithm| is_on(algorithm.group)) {
             let entry = OSSL_ALGORITHM {
                 names: algorithm.names.as_ptr(),
@@ -122,35 +130,21 @@ impl Offer {
     }
 }
 
-fn everything() -> impl Iterator<Item = &'static Algorithm> {
-    let lists: [&'static [Algorithm]; 6] = [
-        cipher::ALGORITHMS,
-        skey::ALGORITHMS,
-        rsa::ALGORITHMS,
-        ec::ALGORITHMS,
-        x25519::ALGORITHMS,
-        kdf::ALGORITHMS,
-    ];
-    lists.into_iter().flatten()
-}
-
 fn belongs(kind: Kind, group: &str) -> bool {
     let of = kind.info().group;
     match group {
         "gcm" => of == Group::Gcm,
         "cbc" => of == Group::Cbc,
-        "cbc-hmac" => cipher::COMBINED.contains(&kind),
+        "cbc-hmac" => COMBINED.contains(&kind),
         "ctr" => of == Group::Ctr,
         "xts" => of == Group::Xts,
         "rsa" => of == Group::Rsa,
         "ec" => matches!(of, Group::P256 | Group::P384),
         "x25519" => of == Group::X25519,
-        "kdf" => kdf::KINDS.contains(&kind),
+        "kdf" => advantage::DERIVATIONS.contains(&kind),
         _ => false,
     }
 }
-
-const _: c_int = id::OP_CIPHER;
 
 #[cfg(test)]
 mod tests {

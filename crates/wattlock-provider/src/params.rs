@@ -322,7 +322,11 @@ impl Drop for Recorded {
 }
 
 /// A list that a caller wants filled.
-pub struct Answers<'a>(&'a mut [OSSL_PARAM]);
+pub struct Answers<'a> {
+    list: &'a mut [OSSL_PARAM],
+    /// Whether there is a list, which may be empty.
+    is_given: bool,
+}
 
 impl<'a> Answers<'a> {
     /// # Safety
@@ -330,7 +334,7 @@ impl<'a> Answers<'a> {
     /// no other code uses meanwhile.
     pub unsafe fn new(list: *mut OSSL_PARAM) -> Answers<'a> {
         if list.is_null() {
-            return Answers(&mut []);
+            return Answers { list: &mut [], is_given: false };
         }
         // SAFETY: the caller vouches for a terminated list that is ours alone.
         unsafe {
@@ -338,42 +342,47 @@ impl<'a> Answers<'a> {
             while !(*list.add(len)).key.is_null() {
                 len += 1;
             }
-            Answers(std::slice::from_raw_parts_mut(list, len))
+            Answers { list: std::slice::from_raw_parts_mut(list, len), is_given: true }
         }
     }
 
-    /// Where the list begins, for handing it on to OpenSSL.
+    /// Where the list begins, for handing it on to OpenSSL; null if there is none.
     pub fn as_mut_ptr(&mut self) -> *mut OSSL_PARAM {
-        if self.0.is_empty() { std::ptr::null_mut() } else { self.0.as_mut_ptr() }
+        if self.is_given { self.list.as_mut_ptr() } else { std::ptr::null_mut() }
+    }
+
+    /// Whether there is a list, which may be empty.
+    pub fn is_given(&self) -> bool {
+        self.is_given
     }
 
     /// Whether anything is asked.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
     /// What is asked, one after the other.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = Answer<'_>> {
-        self.0.iter_mut().map(Answer)
+        self.list.iter_mut().map(Answer)
     }
 
     fn find(&mut self, key: &CStr) -> Option<Answer<'_>> {
-        self.0.iter_mut().find(|param| is_named(param, key)).map(Answer)
+        self.list.iter_mut().find(|param| is_named(param, key)).map(Answer)
     }
 
     /// Whether that is asked.
     pub fn wants(&self, key: &CStr) -> bool {
-        self.0.iter().any(|param| is_named(param, key))
+        self.list.iter().any(|param| is_named(param, key))
     }
 
     /// Whether that is asked once, and nothing else.
     pub fn only(&self, key: &CStr) -> bool {
-        matches!(&*self.0, [param] if is_named(param, key))
+        matches!(&*self.list, [param] if is_named(param, key))
     }
 
     /// How much room an answer has, if it is asked for.
     pub fn room(&self, key: &CStr) -> Option<usize> {
-        self.0.iter().find(|param| is_named(param, key)).map(|param| param.data_size)
+        self.list.iter().find(|param| is_named(param, key)).map(|param| param.data_size)
     }
 
     /// Answers with a number. `true` also if it was not asked for; so for all of these.
@@ -602,38 +611,63 @@ impl<'a> List<'a> {
         self.add(key, PARAM_INTEGER, at, size_of_val(value))
     }
 
-    /// With a signed integer to be written (for questions).
-    #[must_use]
-    pub fn ask_int(self, key: &'a CStr, value: &'a mut c_int) -> List<'a> {
-        self.add(key, PARAM_INTEGER, std::ptr::from_mut(value).cast(), size_of::<c_int>())
-    }
-
-    /// With bytes to be written (for questions).
-    #[must_use]
-    pub fn ask_octets(self, key: &'a CStr, room: &'a mut [u8]) -> List<'a> {
-        self.add(key, PARAM_OCTETS, room.as_mut_ptr().cast(), room.len())
+    /// To read.
+    pub fn params(&self) -> Params<'_> {
+        // SAFETY: terminated, over values that are borrowed for longer.
+        unsafe { Params::new(self.entries.as_ptr()) }
     }
 
     /// Where it begins.
     pub fn as_ptr(&self) -> *const OSSL_PARAM {
         self.entries.as_ptr()
     }
-
-    /// Where it begins, for calls that write answers.
-    pub fn as_mut_ptr(&mut self) -> *mut OSSL_PARAM {
-        self.entries.as_mut_ptr()
-    }
-
-    /// How many bytes the call said the answer of that name has.
-    pub fn returned(&self, key: &CStr) -> Option<usize> {
-        let entry = self.entries.iter().find(|entry| !entry.key.is_null() && is_named(entry, key))?;
-        (entry.return_size != UNMODIFIED).then_some(entry.return_size)
-    }
 }
 
 impl Default for List<'_> {
     fn default() -> Self {
         List::new()
+    }
+}
+
+/// Builds a list of questions on our side: the rooms for answers are borrowed, the terminator is kept.
+#[derive(Default)]
+pub struct Questions<'a>(List<'a>);
+
+impl<'a> Questions<'a> {
+    /// No questions.
+    pub fn new() -> Questions<'a> {
+        Questions(List::new())
+    }
+
+    /// For an `int`.
+    #[must_use]
+    pub fn int(self, key: &'a CStr, value: &'a mut c_int) -> Questions<'a> {
+        let at = std::ptr::from_mut(value).cast();
+        Questions(self.0.add(key, PARAM_INTEGER, at, size_of::<c_int>()))
+    }
+
+    /// For bytes, a text or an unsigned integer in little-endian bytes, by the type.
+    #[must_use]
+    pub fn value(self, key: &'a CStr, data_type: c_uint, room: &'a mut [u8]) -> Questions<'a> {
+        Questions(self.0.add(key, data_type, room.as_mut_ptr().cast(), room.len()))
+    }
+
+    /// For the length of such a value only.
+    #[must_use]
+    pub fn len_of(self, key: &'a CStr, data_type: c_uint) -> Questions<'a> {
+        Questions(self.0.add(key, data_type, std::ptr::null_mut(), 0))
+    }
+
+    /// To fill.
+    pub fn answers(&mut self) -> Answers<'_> {
+        // SAFETY: terminated, over rooms that are borrowed for longer.
+        unsafe { Answers::new(self.0.entries.as_mut_ptr()) }
+    }
+
+    /// How many bytes the call said the answer of that name has; `None` if it said nothing.
+    pub fn returned(&self, key: &CStr) -> Option<usize> {
+        let entry = self.0.entries.iter().find(|entry| !entry.key.is_null() && is_named(entry, key))?;
+        (entry.return_size != UNMODIFIED).then_some(entry.return_size)
     }
 }
 

@@ -5,27 +5,21 @@
 //! asks the kernel for more than libcrypto itself does: the program may have confined itself by then, and be killed for it.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ptr::null;
+use std::ffi::{CString, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use wattlock::core::{Engine, known_answers};
 use wattlock::{Builder, Process, Runtime, own_engines};
 
+use crate::abi::FunctionTable;
 use crate::advantage::Version;
 use crate::child::Child;
-use crate::ec::groups;
-use crate::error::{Reason, entry, raise_with};
-use crate::offer::Offer;
-use crate::params::{Answers, END, Table, describe};
+use crate::kept::Kept;
+use crate::offer::{Algorithm, Offer};
 use crate::seat::Life;
-use crate::settings::{KEYS, Settings, Verify};
-use crate::sys::{
-    OSSL_ALGORITHM, OSSL_CALLBACK, OSSL_CORE_HANDLE, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER,
-    PARAM_OCTETS_PTR, PARAM_UTF8_PTR, ThreadStop, UNMODIFIED, id,
-};
-use crate::table::{self, FunctionTable};
+use crate::settings::{Settings, Verify};
+use crate::sys::{OSSL_CORE_HANDLE, OSSL_DISPATCH, ThreadStop};
 
 /// What entries of this provider get as their `provctx`.
 pub struct Provider {
@@ -34,19 +28,18 @@ pub struct Provider {
     handle: *const OSSL_CORE_HANDLE,
     thread_start: Option<ThreadStart>,
     /// In the child context, and therefore freed before it.
-    pub(crate) groups: crate::ec::Groups,
-    /// In the child context too.
-    pub(crate) kdfs: crate::kdf::Kdfs,
+    pub(crate) kept: Kept,
     pub(crate) child: Child,
     current: Mutex<Current>,
     /// Rises when settings change; seats of before are left.
     pub(crate) epoch: AtomicU32,
     /// What does not survive a fork: this process's seats and helper thread. One reference is ours.
     life: AtomicPtr<Life>,
-    offer: Offer,
-    build: CString,
-    pub(crate) energy: crate::status::Energy,
-    table: OnceLock<Box<FunctionTable>>,
+    pub(crate) offer: Offer,
+    /// Words for people.
+    pub(crate) build: CString,
+    pub(crate) energy: crate::energy::Energy,
+    pub(crate) table: OnceLock<Box<FunctionTable>>,
 }
 
 /// Settings and the runtime made from them.
@@ -61,16 +54,14 @@ unsafe impl Send for Provider {}
 // SAFETY: as above.
 unsafe impl Sync for Provider {}
 
-type ThreadStart = unsafe extern "C" fn(*const OSSL_CORE_HANDLE, ThreadStop, *mut c_void) -> c_int;
-type GetParams = unsafe extern "C" fn(*const OSSL_CORE_HANDLE, *mut OSSL_PARAM) -> c_int;
-
+pub(crate) type ThreadStart = unsafe extern "C" fn(*const OSSL_CORE_HANDLE, ThreadStop, *mut c_void) -> c_int;
 static IDS: AtomicU64 = AtomicU64::new(1);
 
 impl Provider {
     /// The provider that an entry was called for.
     ///
     /// # Safety
-    /// `context` is a `provctx` that [`OSSL_provider_init`] gave out and whose teardown has not been called. OpenSSL
+    /// `context` is a `provctx` that `OSSL_provider_init` gave out and whose teardown has not been called. OpenSSL
     /// keeps a provider alive while anything fetched from it is.
     pub unsafe fn of<'a>(context: *mut c_void) -> &'a Provider {
         // SAFETY: the caller's.
@@ -85,17 +76,20 @@ impl Provider {
         }
     }
 
-    fn new(
+    /// # Safety
+    /// `handle` and `table` are what `OSSL_provider_init` was given, and `thread_start` is of that table.
+    pub(crate) unsafe fn new(
         handle: *const OSSL_CORE_HANDLE,
         table: *const OSSL_DISPATCH,
+        everything: &[&'static [Algorithm]],
         settings: Settings,
         openssl: Version,
         thread_start: Option<ThreadStart>,
     ) -> Result<Provider, String> {
-        // SAFETY: `OSSL_provider_init` passes on what it got.
+        // SAFETY: the caller's.
         let child = unsafe { Child::new(handle, table) }.ok_or("no child library context could be made")?;
         let engines = engines(&settings)?;
-        let offer = Offer::new(&settings, &engines, openssl);
+        let offer = Offer::new(everything, &settings, &engines, openssl);
         let process = Process::here();
         // A filter that is in force already may kill for what a counters' file takes.
         let telemetry = settings.telemetry && !process.confined;
@@ -108,15 +102,14 @@ impl Provider {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             handle,
             thread_start,
-            groups: crate::ec::Groups::default(),
-            kdfs: crate::kdf::Kdfs::default(),
+            kept: Kept::default(),
             child,
             current: Mutex::new(Current { settings, runtime }),
             epoch: AtomicU32::new(0),
             life: AtomicPtr::new(Arc::into_raw(Arc::new(Life::new())).cast_mut()),
             offer,
             build: build.unwrap_or_default(),
-            energy: crate::status::Energy::default(),
+            energy: crate::energy::Energy::default(),
             table: OnceLock::new(),
         })
     }
@@ -185,7 +178,7 @@ impl Provider {
     }
 
     /// Tries the known answers of everything that is offered.
-    fn prove_everything(&self) -> bool {
+    pub(crate) fn prove_everything(&self) -> bool {
         let runtime = self.current().runtime;
         let mut dispatcher = runtime.dispatcher();
         self.offer.kinds().iter().flat_map(known_answers).all(|mut answer| {
@@ -231,209 +224,4 @@ fn engines(settings: &Settings) -> Result<Vec<Arc<dyn Engine>>, String> {
     }
     engines.retain(|engine| settings.engines.iter().any(|name| name == engine.description().name));
     Ok(engines)
-}
-
-/// What OpenSSL calls first.
-///
-/// # Safety
-/// Called by OpenSSL by the contract of provider-base(7).
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn OSSL_provider_init(
-    handle: *const OSSL_CORE_HANDLE,
-    functions: *const OSSL_DISPATCH,
-    out: *mut *const OSSL_DISPATCH,
-    context: *mut *mut c_void,
-) -> c_int {
-    entry(|| {
-        let (mut get_params, mut thread_start) = (None::<GetParams>, None::<ThreadStart>);
-        let mut at = functions;
-        // SAFETY: OpenSSL's table ends with number 0; functions have the types of their numbers.
-        unsafe {
-            while (*at).function_id != 0 {
-                match (*at).function_id {
-                    id::CORE_GET_PARAMS => {
-                        get_params = std::mem::transmute::<*const c_void, Option<GetParams>>((*at).function)
-                    }
-                    id::CORE_THREAD_START => {
-                        thread_start =
-                            std::mem::transmute::<*const c_void, Option<ThreadStart>>((*at).function);
-                    }
-                    _ => {}
-                }
-                at = at.add(1);
-            }
-        }
-        // SAFETY: the handle belongs to the function.
-        let said = get_params.map_or(Ok((Settings::default(), Version::FIRST)), |get| unsafe {
-            Ok((read_settings(handle, get)?, version(handle, get)))
-        });
-        let (settings, openssl) = match said {
-            Ok(said) => said,
-            Err(words) => {
-                let words: String = words;
-                raise_with(Reason::FailedToSetParameter, &format!("wattlock: {words}"));
-                return 0;
-            }
-        };
-        match Provider::new(handle, functions, settings, openssl, thread_start) {
-            Ok(provider) => {
-                // SAFETY: both are writable, by contract.
-                unsafe {
-                    *context = Box::into_raw(Box::new(provider)).cast();
-                    *out = FUNCTIONS.as_ptr();
-                }
-                1
-            }
-            Err(words) => {
-                raise_with(Reason::NotSupported, &format!("wattlock: {words}"));
-                0
-            }
-        }
-    })
-}
-
-/// # Safety
-/// `get` is OpenSSL's function and `handle` its argument.
-unsafe fn read_settings(handle: *const OSSL_CORE_HANDLE, get: GetParams) -> Result<Settings, String> {
-    let mut settings = Settings::default();
-    for (key, _) in KEYS {
-        // SAFETY: the caller's. The text is used at once.
-        let Some(value) = (unsafe { told(handle, get, key) }) else { continue };
-        let value = value.to_str().map_err(|_| "a setting is not UTF-8".to_owned())?;
-        let key = key.to_str().unwrap_or_default();
-        settings.set(key, value).map_err(|error| error.to_string())?;
-    }
-    Ok(settings)
-}
-
-/// The version of the libcrypto that loads us: the one whose own ciphers would serve otherwise.
-///
-/// # Safety
-/// As [`read_settings`].
-unsafe fn version(handle: *const OSSL_CORE_HANDLE, get: GetParams) -> Version {
-    // SAFETY: the caller's. The text is used at once.
-    let text = unsafe { told(handle, get, c"openssl-version") };
-    text.and_then(|text| Version::parse(text.to_str().ok()?)).unwrap_or(Version::FIRST)
-}
-
-/// What OpenSSL answers to a parameter's name: one of its own, or a line of our section.
-///
-/// # Safety
-/// As [`read_settings`]; the text lives as long as the configuration.
-unsafe fn told<'a>(handle: *const OSSL_CORE_HANDLE, get: GetParams, key: &CStr) -> Option<&'a CStr> {
-    let mut value: *const c_char = null();
-    let mut list = [
-        OSSL_PARAM {
-            key: key.as_ptr(),
-            data_type: PARAM_UTF8_PTR,
-            data: (&raw mut value).cast(),
-            data_size: 0,
-            return_size: UNMODIFIED,
-        },
-        END,
-    ];
-    // SAFETY: a terminated list whose one entry has room for a pointer, which OpenSSL sets to a C string.
-    unsafe { (get(handle, list.as_mut_ptr()) == 1 && !value.is_null()).then(|| CStr::from_ptr(value)) }
-}
-
-static FUNCTIONS: Table<OSSL_DISPATCH, 7> = Table([
-    OSSL_DISPATCH { function_id: id::PROVIDER_TEARDOWN, function: teardown as *const c_void },
-    OSSL_DISPATCH { function_id: id::PROVIDER_GETTABLE_PARAMS, function: gettable_params as *const c_void },
-    OSSL_DISPATCH { function_id: id::PROVIDER_GET_PARAMS, function: get_params as *const c_void },
-    OSSL_DISPATCH { function_id: id::PROVIDER_QUERY_OPERATION, function: query_operation as *const c_void },
-    OSSL_DISPATCH { function_id: id::PROVIDER_GET_CAPABILITIES, function: get_capabilities as *const c_void },
-    OSSL_DISPATCH { function_id: id::PROVIDER_SELF_TEST, function: self_test as *const c_void },
-    OSSL_DISPATCH { function_id: 0, function: null() },
-]);
-
-unsafe extern "C" fn teardown(context: *mut c_void) {
-    entry(|| {
-        // SAFETY: OpenSSL calls this once, when nothing of ours is in use any more.
-        let provider = unsafe { Box::from_raw(context.cast::<Provider>()) };
-        provider.close();
-    });
-}
-
-static GETTABLE: Table<OSSL_PARAM, 7> = Table([
-    describe(c"name", PARAM_UTF8_PTR),
-    describe(c"version", PARAM_UTF8_PTR),
-    describe(c"buildinfo", PARAM_UTF8_PTR),
-    describe(c"status", PARAM_INTEGER),
-    describe(c"wattlock-abi", PARAM_INTEGER),
-    describe(c"wattlock-table", PARAM_OCTETS_PTR),
-    END,
-]);
-
-unsafe extern "C" fn gettable_params(_: *mut c_void) -> *const OSSL_PARAM {
-    GETTABLE.as_ptr()
-}
-
-const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
-    Ok(version) => version,
-    Err(_) => c"",
-};
-
-unsafe extern "C" fn get_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    entry(|| {
-        // SAFETY: by contract a live provctx and a list to fill.
-        let (provider, mut answers) = unsafe { (Provider::of(context), Answers::new(params)) };
-        // SAFETY: the text lives as long as the provider, which is as long as anybody may use the answer.
-        let build: &'static CStr = unsafe { &*std::ptr::from_ref(provider.build.as_c_str()) };
-        let table = if answers.wants(c"wattlock-table") {
-            std::ptr::from_ref(&**provider.table.get_or_init(|| Box::new(table::make(provider))))
-        } else {
-            null()
-        };
-        let good = answers.set_text(c"name", c"Wattlock")
-            && answers.set_text(c"version", VERSION)
-            && answers.set_text(c"buildinfo", build)
-            && answers.set_size(c"status", 1)
-            && answers.set_size(c"wattlock-abi", table::VERSION as usize)
-            && answers.set_pointer(c"wattlock-table", table.cast(), size_of::<FunctionTable>());
-        c_int::from(good)
-    })
-}
-
-unsafe extern "C" fn query_operation(
-    context: *mut c_void,
-    operation: c_int,
-    no_cache: *mut c_int,
-) -> *const OSSL_ALGORITHM {
-    entry(|| {
-        if !no_cache.is_null() {
-            // SAFETY: OpenSSL's own variable.
-            unsafe { *no_cache = 0 };
-        }
-        // SAFETY: a live provctx.
-        let provider = unsafe { Provider::of(context) };
-        provider.offer.algorithms(operation)
-    })
-}
-
-unsafe extern "C" fn get_capabilities(
-    context: *mut c_void,
-    capability: *const c_char,
-    callback: OSSL_CALLBACK,
-    argument: *mut c_void,
-) -> c_int {
-    entry(|| {
-        // SAFETY: by contract a live provctx and a C string.
-        let (provider, capability) = unsafe { (Provider::of(context), CStr::from_ptr(capability)) };
-        if capability != groups::CAPABILITY {
-            return 0;
-        }
-        let types = [("ec", c"EC"), ("x25519", c"X25519")];
-        let mut on = types.iter().filter(|(group, _)| provider.offer.has(group));
-        // SAFETY: the caller's callback and argument.
-        c_int::from(on.all(|(_, name)| unsafe { groups::tls(&provider.child, name, callback, argument) }))
-    })
-}
-
-/// Known answers are tried per kind when it is first used; asked for a self-test, all that is offered is tried at once.
-unsafe extern "C" fn self_test(context: *mut c_void) -> c_int {
-    entry(|| {
-        // SAFETY: a live provctx.
-        let provider = unsafe { Provider::of(context) };
-        c_int::from(provider.prove_everything())
-    })
 }

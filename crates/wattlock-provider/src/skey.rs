@@ -12,21 +12,19 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 
 use zeroize::Zeroizing;
 
+use crate::arg::{self, Callback, Owned, Read, Shared};
 use crate::error::entry;
-use crate::offer::Algorithm;
-use crate::params::{END, List, Params, Table, describe};
+use crate::offer::{Algorithm, SKEY};
+use crate::params::{END, List, Table, describe};
 use crate::sys::{OSSL_CALLBACK, OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, id};
-
-/// Offered if any group of AES ciphers is.
-pub const GROUP: &str = "skey";
 
 /// The key manager. OpenSSL before 3.5 never asks for the operation.
 pub static ALGORITHMS: &[Algorithm] = &[Algorithm {
-    group: GROUP,
+    group: SKEY,
     operation: id::OP_SKEYMGMT,
     names: c"AES:2.16.840.1.101.3.4.1",
     functions: FUNCTIONS.as_ptr(),
@@ -50,50 +48,33 @@ static FUNCTIONS: Table<OSSL_DISPATCH, 5> = Table([
 static IMPORTABLE: Table<OSSL_PARAM, 2> = Table([describe(RAW, PARAM_OCTETS), END]);
 
 /// What `openssl enc -skeyopt` goes by.
-unsafe extern "C" fn importable(_: *mut c_void) -> *const OSSL_PARAM {
+extern "C" fn importable(_: *mut c_void) -> *const OSSL_PARAM {
     IMPORTABLE.as_ptr()
 }
 
-unsafe extern "C" fn free(key: *mut c_void) {
-    entry(|| {
-        if !key.is_null() {
-            // SAFETY: made by `import`, and freed once.
-            drop(unsafe { Box::from_raw(key.cast::<Held>()) });
-        }
-    });
+extern "C" fn free(key: Owned<Held>) {
+    entry(|| drop(key.take()));
 }
 
 /// As OpenSSL's own: bytes of one of AES's three lengths, or null.
-unsafe extern "C" fn import(_: *mut c_void, selection: c_int, params: *const OSSL_PARAM) -> *mut c_void {
+extern "C" fn import(_: *mut c_void, selection: c_int, params: Read<'_>) -> *mut Held {
     entry(|| {
-        if selection & id::SKEYMGMT_SELECT_SECRET_KEY == 0 {
-            return null_mut();
-        }
-        // SAFETY: a list, by contract.
-        let bytes = unsafe { Params::new(params) }.get(RAW).and_then(|raw| raw.octets());
-        match bytes.filter(|bytes| matches!(bytes.len(), 16 | 24 | 32)) {
-            Some(bytes) => Box::into_raw(Box::new(Held::new(bytes.to_vec()))).cast(),
-            None => null_mut(),
-        }
+        let raw = params.get().get(RAW).filter(|_| selection & id::SKEYMGMT_SELECT_SECRET_KEY != 0);
+        let bytes = raw.and_then(|raw| raw.octets()).filter(|bytes| matches!(bytes.len(), 16 | 24 | 32));
+        arg::own(bytes.map(|bytes| Held::new(bytes.to_vec())))
     })
 }
 
 unsafe extern "C" fn export(
-    key: *mut c_void,
+    key: Shared<'_, Held>,
     selection: c_int,
     callback: OSSL_CALLBACK,
     argument: *mut c_void,
 ) -> c_int {
+    // SAFETY: the caller's callback with its own argument.
+    let callback = unsafe { Callback::new(callback, argument) };
     entry(|| {
-        // SAFETY: null, or made by `import` and not freed.
-        let (Some(held), Some(callback)) = (unsafe { key.cast::<Held>().as_ref() }, callback) else {
-            return 0;
-        };
-        if selection & id::SKEYMGMT_SELECT_SECRET_KEY == 0 {
-            return 0;
-        }
-        let list = List::new().octets(RAW, held);
-        // SAFETY: the callback with its own argument; the list lives until it returns, the bytes longer.
-        unsafe { callback(list.as_ptr(), argument) }
+        let held = key.get().filter(|_| selection & id::SKEYMGMT_SELECT_SECRET_KEY != 0);
+        held.and_then(|held| callback.tell(&List::new().octets(RAW, held))).unwrap_or(0)
     })
 }

@@ -253,7 +253,7 @@ fn make(
     Ok(Made { output, checksum: crc32(0, content), length: content.len() as u64 })
 }
 
-/// By whom the policy names; `None` if that came to nothing.
+/// By the engine that the policy names; `None` if that came to nothing.
 fn ask(
     dispatcher: &mut Dispatcher,
     level: u8,

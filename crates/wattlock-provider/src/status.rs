@@ -3,9 +3,8 @@
 
 use std::ffi::c_int;
 use std::fmt::Write;
-use std::sync::{Mutex, PoisonError};
 
-use wattlock::meter::{EVERY_NS, Figure, Meter, Places, Quality, Reading, Record};
+use wattlock::meter::{Quality, Record};
 use wattlock::telemetry::{self, Cell, EngineCounts, Snapshot};
 
 use crate::provider::Provider;
@@ -57,44 +56,6 @@ fn json(snapshot: Snapshot, others: &[Snapshot]) -> String {
         object.insert("processes".to_owned(), pids.into());
     }
     value.to_string()
-}
-
-/// The machine's joules. Sources are looked for at the first question, so that a program without one pays nothing; from
-/// then on they are read when asked, ten times a second at most. No thread.
-#[derive(Default)]
-pub struct Energy(Mutex<Option<Metering>>);
-
-struct Metering {
-    /// A child after a fork begins anew: the window is its parent's.
-    forks: u32,
-    meter: Meter,
-    at: u64,
-    last: Option<Reading>,
-}
-
-impl Energy {
-    fn records(&self, now: u64) -> Vec<Record> {
-        // Not waited for: a thread that a fork did not bring along may have held it.
-        let mut place = match self.0.try_lock() {
-            Ok(place) => place,
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
-            Err(std::sync::TryLockError::WouldBlock) => return Vec::new(),
-        };
-        let forks = wattlock::forks();
-        let metering = match &mut *place {
-            Some(metering) if metering.forks == forks => metering,
-            place => {
-                let mut meter = Meter::discover(&Places::here());
-                meter.start(now);
-                place.insert(Metering { forks, meter, at: now, last: None })
-            }
-        };
-        if metering.last.is_none() || now.saturating_sub(metering.at) >= EVERY_NS {
-            metering.last = Some(metering.meter.finish(now));
-            metering.at = now;
-        }
-        metering.last.iter().flat_map(|reading| reading.figures.iter().map(Figure::record)).collect()
-    }
 }
 
 /// Labels and a value.

@@ -390,7 +390,7 @@ fn set_check(costs: &mut Costs, engines: &[Arc<dyn Engine>], kind: Kind) {
     }
 }
 
-/// CPU engines that work inside the call, the fastest class first: whom a failed request goes to.
+/// CPU engines that work inside the call, the fastest class first: where a failed request goes.
 fn cpu_order(engines: &[Arc<dyn Engine>]) -> Vec<(EngineId, KindSet)> {
     let rank = |class| match class {
         EngineClass::Instruction => 0,

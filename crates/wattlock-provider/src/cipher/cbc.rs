@@ -6,21 +6,23 @@
 //! ready under `tls-mac` until the next.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 
 use wattlock::core::{Algorithm, Error, Key, Kind};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::entries::{Cipher, of, table};
+use super::entries::{Cipher, table};
 use super::record::{MAC_MAX, Padding, strip};
 use super::secret::Secret;
 use super::{
-    Common, Facts, GETTABLE_COMMON, SETTABLE_COMMON, Streams, Tally, answered, bytes, copies, is_known,
-    symmetric, taken, told, with_buffers,
+    Common, Facts, GETTABLE_COMMON, SETTABLE_COMMON, Streams, Tally, answered, copies, symmetric, taken,
+    told, with_buffers,
 };
+use crate::arg::{Exclusive, bytes};
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answers, Params, Table};
 use crate::provider::Provider;
+use crate::seat::is_known;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM};
 
 const BLOCK: usize = 16;
@@ -469,20 +471,7 @@ impl Drop for Context {
 }
 
 unsafe extern "C" fn update(
-    context: *mut c_void,
-    out: *mut u8,
-    out_len: *mut usize,
-    room: usize,
-    input: *const u8,
-    len: usize,
-) -> c_int {
-    // SAFETY: by contract a live context and buffers of these lengths.
-    entry(|| unsafe { told(out_len, of::<Context>(context).update(out, room, input, len)) })
-}
-
-/// Whole blocks as they are: `EVP_Cipher()`.
-unsafe extern "C" fn once(
-    context: *mut c_void,
+    context: Exclusive<'_, Context>,
     out: *mut u8,
     out_len: *mut usize,
     room: usize,
@@ -490,9 +479,25 @@ unsafe extern "C" fn once(
     len: usize,
 ) -> c_int {
     entry(|| {
-        // SAFETY: by contract a live context and buffers of these lengths.
+        let Some(context) = context.get() else { return 0 };
+        // SAFETY: by contract buffers of these lengths.
+        unsafe { told(out_len, context.update(out, room, input, len)) }
+    })
+}
+
+/// Whole blocks as they are: `EVP_Cipher()`.
+unsafe extern "C" fn once(
+    context: Exclusive<'_, Context>,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    input: *const u8,
+    len: usize,
+) -> c_int {
+    entry(|| {
+        let Some(context) = context.get() else { return 0 };
+        // SAFETY: by contract buffers of these lengths.
         unsafe {
-            let context = of::<Context>(context);
             let done = match context.key {
                 Some(_) => context.whole(out, room, input, len),
                 None => Err(Reason::NoKeySet),
@@ -502,9 +507,17 @@ unsafe extern "C" fn once(
     })
 }
 
-unsafe extern "C" fn finish(context: *mut c_void, out: *mut u8, out_len: *mut usize, room: usize) -> c_int {
-    // SAFETY: by contract a live context and a buffer of this length.
-    entry(|| unsafe { told(out_len, of::<Context>(context).finish(out, room)) })
+unsafe extern "C" fn finish(
+    context: Exclusive<'_, Context>,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+) -> c_int {
+    entry(|| {
+        let Some(context) = context.get() else { return 0 };
+        // SAFETY: by contract a buffer of this length.
+        unsafe { told(out_len, context.finish(out, room)) }
+    })
 }
 
 /// AES-128-CBC.

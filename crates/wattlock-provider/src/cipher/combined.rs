@@ -15,15 +15,16 @@
 //! | `tls1multi_enclen` | how much came out |
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use wattlock::core::{Algorithm, Data, Item, Key, Kind, LatencyClass, Request};
 use zeroize::Zeroize;
 
-use super::entries::{Cipher, of, table};
+use super::entries::{Cipher, table};
 use super::record::Padding;
 use super::{Facts, symmetric, told};
+use crate::arg::Exclusive;
 use crate::child::CipherCtx;
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answers, END, Param, Params, Table, describe};
@@ -438,33 +439,33 @@ fn request<'a>(
 /// Has OpenSSL's cipher do something, and tells how much came out. It raises its own errors.
 ///
 /// # Safety
-/// `context` is live, and `out_len` null or writable.
+/// `out_len` is null or writable.
 unsafe fn handed_on(
-    context: *mut c_void,
+    context: Exclusive<'_, Context>,
     out_len: *mut usize,
     work: impl FnOnce(&mut CipherCtx) -> Option<usize>,
 ) -> c_int {
-    // SAFETY: the caller's.
-    entry(|| unsafe {
-        let done = of::<Context>(context).theirs.as_mut().and_then(work);
-        done.map_or(0, |done| told(out_len, Ok(done)))
+    entry(|| {
+        let done = context.get().and_then(|context| context.theirs.as_mut()).and_then(work);
+        // SAFETY: the caller's.
+        done.map_or(0, |done| unsafe { told(out_len, Ok(done)) })
     })
 }
 
 unsafe extern "C" fn update(
-    context: *mut c_void,
+    context: Exclusive<'_, Context>,
     out: *mut u8,
     out_len: *mut usize,
     _: usize,
     input: *const u8,
     len: usize,
 ) -> c_int {
-    // SAFETY: by contract a live context and buffers of these lengths; OpenSSL always leaves room for another block.
+    // SAFETY: by contract buffers of these lengths; OpenSSL always leaves room for another block.
     unsafe { handed_on(context, out_len, |theirs| theirs.update(out, input, len)) }
 }
 
 unsafe extern "C" fn once(
-    context: *mut c_void,
+    context: Exclusive<'_, Context>,
     out: *mut u8,
     out_len: *mut usize,
     _: usize,
@@ -475,8 +476,13 @@ unsafe extern "C" fn once(
     unsafe { handed_on(context, out_len, |theirs| theirs.once(out, input, len)) }
 }
 
-unsafe extern "C" fn finish(context: *mut c_void, out: *mut u8, out_len: *mut usize, _: usize) -> c_int {
-    // SAFETY: by contract a live context, and room for a block.
+unsafe extern "C" fn finish(
+    context: Exclusive<'_, Context>,
+    out: *mut u8,
+    out_len: *mut usize,
+    _: usize,
+) -> c_int {
+    // SAFETY: by contract room for a block.
     unsafe { handed_on(context, out_len, |theirs| theirs.finish(out)) }
 }
 

@@ -3,7 +3,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::{Facts, bytes, dispatch, gettable_params};
+use super::{Facts, gettable_params};
+use crate::arg::{self, Exclusive, Fill, Owned, Read, Shared};
+use crate::entries::dispatch;
 use crate::error::entry;
 use crate::params::{Answers, Params, Table};
 use crate::provider::Provider;
@@ -32,104 +34,83 @@ pub(super) trait Cipher: Sized + 'static {
 }
 
 /// `OSSL_FUNC_cipher_update_fn` and `OSSL_FUNC_cipher_cipher_fn`: context, output, its length, its room, input, length.
-pub(super) type Update =
-    unsafe extern "C" fn(*mut c_void, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+pub(super) type Update<C> =
+    unsafe extern "C" fn(Exclusive<'_, C>, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
 /// `OSSL_FUNC_cipher_final_fn`: context, output, its length, its room.
-pub(super) type Finish = unsafe extern "C" fn(*mut c_void, *mut u8, *mut usize, usize) -> c_int;
+pub(super) type Finish<C> = unsafe extern "C" fn(Exclusive<'_, C>, *mut u8, *mut usize, usize) -> c_int;
 
 /// The functions of one cipher; `once` is what `EVP_Cipher()` calls.
 pub(super) const fn table<C: Cipher, const WHICH: usize>(
-    update: Update,
-    finish: Finish,
-    once: Update,
+    update: Update<C>,
+    finish: Finish<C>,
+    once: Update<C>,
 ) -> Table<OSSL_DISPATCH, 15> {
     dispatch![
-        id::CIPHER_NEWCTX => new_context::<C, WHICH>,
-        id::CIPHER_FREECTX => free_context::<C>,
-        id::CIPHER_DUPCTX => dup_context::<C>,
-        id::CIPHER_ENCRYPT_INIT => init::<C, true>,
-        id::CIPHER_DECRYPT_INIT => init::<C, false>,
-        id::CIPHER_UPDATE => update,
-        id::CIPHER_FINAL => finish,
-        id::CIPHER_CIPHER => once,
-        id::CIPHER_GET_PARAMS => get_params::<C, WHICH>,
-        id::CIPHER_GETTABLE_PARAMS => gettable_params,
-        id::CIPHER_GET_CTX_PARAMS => get_context_params::<C>,
-        id::CIPHER_SET_CTX_PARAMS => set_context_params::<C>,
-        id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params::<C>,
-        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params::<C, WHICH>,
+        id::CIPHER_NEWCTX => new_context::<C, WHICH>;
+        id::CIPHER_FREECTX => free_context::<C>;
+        id::CIPHER_DUPCTX => dup_context::<C>;
+        id::CIPHER_ENCRYPT_INIT => init::<C, true>;
+        id::CIPHER_DECRYPT_INIT => init::<C, false>;
+        id::CIPHER_UPDATE => update;
+        id::CIPHER_FINAL => finish;
+        id::CIPHER_CIPHER => once;
+        id::CIPHER_GET_PARAMS => get_params::<C, WHICH>;
+        id::CIPHER_GETTABLE_PARAMS => gettable_params;
+        id::CIPHER_GET_CTX_PARAMS => get_context_params::<C>;
+        id::CIPHER_SET_CTX_PARAMS => set_context_params::<C>;
+        id::CIPHER_GETTABLE_CTX_PARAMS => gettable_context_params::<C>;
+        id::CIPHER_SETTABLE_CTX_PARAMS => settable_context_params::<C, WHICH>;
     ]
 }
 
-/// # Safety
-/// `context` came from an entry of the same type's [`table`] and is not freed; OpenSSL lets one thread at a time use it.
-#[inline]
-pub(super) unsafe fn of<'a, C: Cipher>(context: *mut c_void) -> &'a mut C {
-    // SAFETY: the caller's.
-    unsafe { &mut *context.cast::<C>() }
+extern "C" fn new_context<C: Cipher, const WHICH: usize>(provider: Shared<'static, Provider>) -> *mut C {
+    entry(|| arg::own(provider.get().map(|provider| C::new(provider, WHICH))))
 }
 
-unsafe extern "C" fn new_context<C: Cipher, const WHICH: usize>(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live provctx, which outlives every context made from it.
-        let provider = unsafe { Provider::of(context) };
-        Box::into_raw(Box::new(C::new(provider, WHICH))).cast()
-    })
+extern "C" fn free_context<C: Cipher>(context: Owned<C>) {
+    entry(|| drop(context.take()));
 }
 
-unsafe extern "C" fn free_context<C: Cipher>(context: *mut c_void) {
-    if !context.is_null() {
-        // SAFETY: made by us, freed once.
-        entry(|| drop(unsafe { Box::from_raw(context.cast::<C>()) }));
-    }
-}
-
-unsafe extern "C" fn dup_context<C: Cipher>(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live context.
-        let copy = unsafe { of::<C>(context) }.duplicate();
-        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
-    })
+extern "C" fn dup_context<C: Cipher>(context: Shared<'_, C>) -> *mut C {
+    entry(|| arg::own(context.get().and_then(C::duplicate)))
 }
 
 unsafe extern "C" fn init<C: Cipher, const ENCRYPT: bool>(
-    context: *mut c_void,
+    context: Exclusive<'_, C>,
     key: *const u8,
     key_len: usize,
     nonce: *const u8,
     nonce_len: usize,
-    params: *const OSSL_PARAM,
+    params: Read<'_>,
 ) -> c_int {
     entry(|| {
-        // SAFETY: by contract a live context and readable buffers, either of which may be missing.
-        unsafe {
-            let key = (!key.is_null()).then(|| bytes(key, key_len));
-            let nonce = (!nonce.is_null()).then(|| bytes(nonce, nonce_len));
-            c_int::from(of::<C>(context).init(ENCRYPT, key, nonce, Params::new(params)))
-        }
+        let Some(context) = context.get() else { return 0 };
+        // SAFETY: readable buffers, either of which may be missing.
+        let (key, nonce) = unsafe {
+            let key = (!key.is_null()).then(|| arg::bytes(key, key_len));
+            (key, (!nonce.is_null()).then(|| arg::bytes(nonce, nonce_len)))
+        };
+        c_int::from(context.init(ENCRYPT, key, nonce, params.get()))
     })
 }
 
-unsafe extern "C" fn get_params<C: Cipher, const WHICH: usize>(params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: a list to fill.
-    entry(|| c_int::from(C::facts(WHICH).answer(&mut unsafe { Answers::new(params) })))
+extern "C" fn get_params<C: Cipher, const WHICH: usize>(params: Fill<'_>) -> c_int {
+    entry(|| c_int::from(C::facts(WHICH).answer(&mut params.get())))
 }
 
-unsafe extern "C" fn get_context_params<C: Cipher>(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list to fill.
-    entry(|| unsafe { c_int::from(of::<C>(context).get(&mut Answers::new(params))) })
+extern "C" fn get_context_params<C: Cipher>(context: Exclusive<'_, C>, params: Fill<'_>) -> c_int {
+    entry(|| c_int::from(context.get().is_some_and(|context| context.get(&mut params.get()))))
 }
 
-unsafe extern "C" fn set_context_params<C: Cipher>(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list.
-    entry(|| unsafe { c_int::from(of::<C>(context).set(Params::new(params))) })
+extern "C" fn set_context_params<C: Cipher>(context: Exclusive<'_, C>, params: Read<'_>) -> c_int {
+    entry(|| c_int::from(context.get().is_some_and(|context| context.set(params.get()))))
 }
 
-unsafe extern "C" fn gettable_context_params<C: Cipher>(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
+extern "C" fn gettable_context_params<C: Cipher>(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
     C::GETTABLE.as_ptr()
 }
 
-unsafe extern "C" fn settable_context_params<C: Cipher, const WHICH: usize>(
+extern "C" fn settable_context_params<C: Cipher, const WHICH: usize>(
     _: *mut c_void,
     _: *mut c_void,
 ) -> *const OSSL_PARAM {

@@ -5,18 +5,18 @@
 //! says; a TLS record is verified first, and wiped if it is forged.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 
 use wattlock::core::{Algorithm, Data, Error, Key, Kind, Stream};
 use zeroize::Zeroize;
 
-use super::entries::{Cipher, of, table};
-use super::{
-    Facts, Streams, Tally, answered, bytes, copies, is_known, say, symmetric, taken, told, with_buffers,
-};
+use super::entries::{Cipher, table};
+use super::{Facts, Streams, Tally, answered, copies, say, symmetric, taken, told, with_buffers};
+use crate::arg::{Exclusive, bytes};
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answer, Answers, END, Params, Table, describe};
 use crate::provider::Provider;
+use crate::seat::is_known;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED};
 
 const TAG: usize = 16;
@@ -493,7 +493,7 @@ impl Drop for Context {
 }
 
 unsafe extern "C" fn update(
-    context: *mut c_void,
+    context: Exclusive<'_, Context>,
     out: *mut u8,
     out_len: *mut usize,
     room: usize,
@@ -501,7 +501,8 @@ unsafe extern "C" fn update(
     len: usize,
 ) -> c_int {
     entry(|| {
-        // SAFETY: by contract a live context and buffers of these lengths.
+        let Some(context) = context.get() else { return 0 };
+        // SAFETY: by contract buffers of these lengths.
         unsafe {
             if len == 0 {
                 return say(out_len, 0);
@@ -510,16 +511,20 @@ unsafe extern "C" fn update(
                 raise(Reason::OutputBufferTooSmall);
                 return 0;
             }
-            let done = of::<Context>(context).next(out, input, len);
+            let done = context.next(out, input, len);
             told(out_len, done.map_err(|_| Reason::CipherOperationFailed))
         }
     })
 }
 
-unsafe extern "C" fn finish(context: *mut c_void, _: *mut u8, out_len: *mut usize, _: usize) -> c_int {
+unsafe extern "C" fn finish(
+    context: Exclusive<'_, Context>,
+    _: *mut u8,
+    out_len: *mut usize,
+    _: usize,
+) -> c_int {
     entry(|| {
-        // SAFETY: a live context.
-        let done = unsafe { of::<Context>(context) }.finish();
+        let done = context.get().and_then(|context| context.finish().ok());
         // SAFETY: OpenSSL's own variable.
         done.map_or(0, |()| unsafe { say(out_len, 0) })
     })
@@ -527,7 +532,7 @@ unsafe extern "C" fn finish(context: *mut c_void, _: *mut u8, out_len: *mut usiz
 
 /// What `EVP_Cipher()` calls: says nothing about what it refuses, and not how long a record's text is.
 unsafe extern "C" fn whole(
-    context: *mut c_void,
+    context: Exclusive<'_, Context>,
     out: *mut u8,
     out_len: *mut usize,
     room: usize,
@@ -539,13 +544,14 @@ unsafe extern "C" fn whole(
         return unsafe { finish(context, out, out_len, room) };
     }
     entry(|| {
+        let Some(context) = context.get() else { return 0 };
         // SAFETY: as in `update`.
         unsafe {
             if !out.is_null() && room < len {
                 raise(Reason::OutputBufferTooSmall);
                 return 0;
             }
-            of::<Context>(context).next(out, input, len).map_or(0, |_| say(out_len, len))
+            context.next(out, input, len).map_or(0, |_| say(out_len, len))
         }
     })
 }

@@ -41,10 +41,6 @@ pub static ALGORITHMS: &[Algorithm] = &[
     cipher("xts", c"AES-128-XTS:1.3.111.2.1619.0.1.1", plain::XTS_128.as_ptr()),
 ];
 
-/// Kinds that several records of a combined cipher are made of.
-pub const COMBINED: [Kind; 4] =
-    [Kind::HmacSha1, Kind::HmacSha256, Kind::Aes128CbcEncrypt, Kind::Aes256CbcEncrypt];
-
 const fn cipher(
     group: &'static str,
     names: &'static std::ffi::CStr,
@@ -191,16 +187,6 @@ unsafe fn with_copy<R>(out: *mut u8, input: *const u8, len: usize, work: impl Fn
     }
 }
 
-/// # Safety
-/// `at` has `len` readable bytes, or `len` is 0.
-unsafe fn bytes<'a>(at: *const u8, len: usize) -> &'a [u8] {
-    if at.is_null() || len == 0 {
-        return &[];
-    }
-    // SAFETY: the caller's.
-    unsafe { std::slice::from_raw_parts(at, len) }
-}
-
 /// A context's streams by direction.
 type Streams = [Option<Box<dyn Stream>>; 2];
 
@@ -215,14 +201,6 @@ fn copies(streams: &Streams) -> Option<Streams> {
 
 fn symmetric(algorithm: KeyAlgorithm, key: &[u8]) -> Option<Key> {
     Key::symmetric(algorithm, key).ok()
-}
-
-/// Whether a key is the one known, in constant time. (The comparison of `subtle` looks at each byte by itself, which
-/// for a small message takes as long as its encryption.)
-pub(crate) fn is_known(known: Option<&[u8]>, key: &[u8]) -> bool {
-    let Some(known) = known.filter(|known| known.len() == key.len()) else { return false };
-    let difference = known.iter().zip(key).fold(0, |sum, (a, b)| sum | (a ^ b));
-    std::hint::black_box(difference) == 0
 }
 
 /// Counts a context's messages and hands them to the thread's counters now and then.
@@ -288,13 +266,3 @@ unsafe fn told(at: *mut usize, outcome: Result<usize, Reason>) -> c_int {
         }
     }
 }
-
-macro_rules! dispatch {
-    ($($number:expr => $function:expr),* $(,)?) => {
-        crate::params::Table([
-            $(crate::sys::OSSL_DISPATCH { function_id: $number, function: $function as *const std::ffi::c_void },)*
-            crate::sys::OSSL_DISPATCH { function_id: 0, function: std::ptr::null() },
-        ])
-    };
-}
-pub(crate) use dispatch;

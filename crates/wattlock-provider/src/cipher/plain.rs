@@ -4,19 +4,21 @@
 //! at most 2^20 blocks) under the tweak last given, as OpenSSL's own does.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 
 use wattlock::core::{Algorithm, Error, Key, Kind};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::entries::{Cipher, of, table};
+use super::entries::{Cipher, table};
 use super::{
-    Common, Facts, GETTABLE_COMMON, SETTABLE_COMMON, Streams, Tally, answered, copies, is_known, say,
-    symmetric, taken, told, with_buffers,
+    Common, Facts, GETTABLE_COMMON, SETTABLE_COMMON, Streams, Tally, answered, copies, say, symmetric, taken,
+    told, with_buffers,
 };
+use crate::arg::Exclusive;
 use crate::error::{Reason, entry, raise};
 use crate::params::{Answers, END, Param, Params, Table, describe};
 use crate::provider::Provider;
+use crate::seat::is_known;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_UNSIGNED};
 
 const NONCE: usize = 16;
@@ -313,7 +315,7 @@ impl Drop for Context {
 }
 
 unsafe extern "C" fn update(
-    context: *mut c_void,
+    context: Exclusive<'_, Context>,
     out: *mut u8,
     out_len: *mut usize,
     room: usize,
@@ -321,13 +323,13 @@ unsafe extern "C" fn update(
     len: usize,
 ) -> c_int {
     entry(|| {
-        // SAFETY: by contract a live context and buffers of these lengths.
+        let Some(context) = context.get() else { return 0 };
+        // SAFETY: by contract buffers of these lengths.
         unsafe {
             if room < len {
                 raise(Reason::OutputBufferTooSmall);
                 return 0;
             }
-            let context = of::<Context>(context);
             let done = context.update(out, input, len);
             if context.common.mac_len > 0 && context.common.version > 0 && !context.encrypt {
                 return without_mac(context, out, out_len, done);
@@ -361,7 +363,7 @@ unsafe fn without_mac(
 
 /// What `EVP_Cipher()` calls: XTS says nothing about what it refuses then.
 unsafe extern "C" fn once(
-    context: *mut c_void,
+    context: Exclusive<'_, Context>,
     out: *mut u8,
     out_len: *mut usize,
     room: usize,
@@ -369,9 +371,9 @@ unsafe extern "C" fn once(
     len: usize,
 ) -> c_int {
     entry(|| {
+        let Some(context) = context.get() else { return 0 };
         // SAFETY: as in `update`.
         unsafe {
-            let context = of::<Context>(context);
             let done = match room < len {
                 true => Err(Reason::OutputBufferTooSmall),
                 false => context.update(out, input, len),
@@ -384,17 +386,20 @@ unsafe extern "C" fn once(
     })
 }
 
-unsafe extern "C" fn finish(context: *mut c_void, _: *mut u8, out_len: *mut usize, _: usize) -> c_int {
+unsafe extern "C" fn finish(
+    context: Exclusive<'_, Context>,
+    _: *mut u8,
+    out_len: *mut usize,
+    _: usize,
+) -> c_int {
     entry(|| {
-        // SAFETY: by contract a live context, and OpenSSL's own variable.
-        unsafe {
-            let context = of::<Context>(context);
-            if context.key_len == 0 && !context.is_xts() {
-                raise(Reason::NoKeySet);
-                return 0;
-            }
-            say(out_len, 0)
+        let Some(context) = context.get() else { return 0 };
+        if context.key_len == 0 && !context.is_xts() {
+            raise(Reason::NoKeySet);
+            return 0;
         }
+        // SAFETY: OpenSSL's own variable.
+        unsafe { say(out_len, 0) }
     })
 }
 

@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use crate::arg::Callback;
 use crate::child::{Child, ELSEWHERE};
 use crate::params::Params;
 use crate::sys::{OSSL_CALLBACK, OSSL_LIB_CTX, OSSL_PARAM, OSSL_PROVIDER};
@@ -36,8 +37,7 @@ pub const CAPABILITY: &CStr = c"TLS-GROUP";
 /// The asking program, and for which key type.
 struct Asked<'a> {
     key_type: &'a str,
-    callback: OSSL_CALLBACK,
-    argument: *mut c_void,
+    callback: &'a Callback,
 }
 
 /// Passes on one group of the key type.
@@ -46,21 +46,14 @@ unsafe extern "C" fn pass_on(params: *const OSSL_PARAM, asked: *mut c_void) -> c
         // SAFETY: a list, and what `tls` handed in.
         let (group, asked) = unsafe { (Params::new(params), &*asked.cast::<Asked<'_>>()) };
         let wanted = group.get(c"tls-group-alg").and_then(|one| one.text()) == Some(asked.key_type);
-        match asked.callback {
-            // SAFETY: the asker's callback with its own argument.
-            Some(callback) if wanted => unsafe { callback(params, asked.argument) },
-            _ => 1,
-        }
+        if wanted { asked.callback.pass_on(group).unwrap_or(1) } else { 1 }
     })
 }
 
 /// Tells `callback` of every TLS group of a key type that OpenSSL's own provider knows. Returns whether all went well.
-///
-/// # Safety
-/// `callback` and `argument` belong together.
-pub unsafe fn tls(child: &Child, key_type: &CStr, callback: OSSL_CALLBACK, argument: *mut c_void) -> bool {
+pub fn tls(child: &Child, key_type: &CStr, callback: &Callback) -> bool {
     let Ok(text) = key_type.to_str() else { return false };
-    let mut asked = Asked { key_type: text, callback, argument };
+    let mut asked = Asked { key_type: text, callback };
     // SAFETY: a live context, C strings; the provider lives at least as long as its key management is held.
     unsafe {
         let management = EVP_KEYMGMT_fetch(child.as_ptr(), key_type.as_ptr(), ELSEWHERE.as_ptr());

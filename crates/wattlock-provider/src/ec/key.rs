@@ -1,28 +1,23 @@
 //! Management of keys of type "EC".
 //!
 //! A key is empty until it is imported into, generated, or set. Whoever uses it takes a [`Form`], which never changes.
-#![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_uint, c_void};
-use std::ptr::{null, null_mut};
+use std::ffi::{c_char, c_int};
+use std::ptr::null;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use wattlock::core::Error;
 use zeroize::Zeroizing;
 
 use super::native::{Group, Native, POINT_MAX, Point};
-use crate::child::{Pkey, PkeyCtx};
-use crate::cipher::dispatch;
-use crate::error::{Reason, entry, quietly, raise};
-use crate::params::{Answers, END, Params, Recorded, Table, describe};
+use crate::arg::Callback;
+use crate::child::{Check, Pkey, PkeyCtx, version};
+use crate::entries::keymgmt::{self, KeyType};
+use crate::error::{Reason, raise, silently};
+use crate::params::{Answers, END, Params, Questions, Recorded, Table, describe};
 use crate::provider::Provider;
-use crate::sys::{
-    self, OSSL_CALLBACK, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_UNSIGNED, PARAM_UTF8,
-    UNMODIFIED, id,
-};
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_UNSIGNED, PARAM_UTF8, id};
 
-/// `OSSL_KEYMGMT_VALIDATE_QUICK_CHECK`
-const QUICK: c_int = 1;
 const POSSIBLE: c_int = id::SELECT_ALL;
 
 /// A key as it is at one moment. Cheap to clone; clones share what is made of it.
@@ -45,10 +40,6 @@ pub struct Foreign {
     native: OnceLock<Option<Arc<Native>>>,
 }
 
-fn question(key: &'static std::ffi::CStr, data_type: c_uint, room: &mut [u8]) -> OSSL_PARAM {
-    OSSL_PARAM { data: room.as_mut_ptr().cast(), data_size: room.len(), ..describe(key, data_type) }
-}
-
 /// More than any private scalar of a curve that OpenSSL takes (661 bits).
 const SCALAR_ROOM: usize = 128;
 
@@ -56,42 +47,31 @@ impl Foreign {
     fn new(pkey: Pkey) -> Foreign {
         let mut scalar = Zeroizing::new([0; SCALAR_ROOM]);
         // (By this name a point counts that the key's own form of points cannot write.)
-        let mut public = [describe(c"encoded-pub-key", PARAM_OCTETS), END];
-        let mut private = [question(c"priv", PARAM_UNSIGNED, &mut *scalar), END];
-        // SAFETY: a live key and terminated lists with room for their answers. What a key lacks stays unmodified.
-        unsafe {
-            sys::EVP_PKEY_get_params(pkey.as_ptr(), public.as_mut_ptr());
-            sys::EVP_PKEY_get_params(pkey.as_ptr(), private.as_mut_ptr());
-        }
-        Foreign {
-            pkey,
-            public: public[0].return_size != UNMODIFIED,
-            private: private[0].return_size != UNMODIFIED,
-            native: OnceLock::new(),
-        }
+        let mut public = Questions::new().len_of(c"encoded-pub-key", PARAM_OCTETS);
+        let mut private = Questions::new().value(c"priv", PARAM_UNSIGNED, &mut *scalar);
+        // What a key lacks stays unmodified.
+        pkey.get(&mut public.answers());
+        pkey.get(&mut private.answers());
+        let (public, private) =
+            (public.returned(c"encoded-pub-key").is_some(), private.returned(c"priv").is_some());
+        Foreign { pkey, public, private, native: OnceLock::new() }
     }
 
     fn make_native(&self) -> Option<Native> {
         let mut name = [0; 64];
         let mut point = [0; POINT_MAX];
         let mut scalar = Zeroizing::new([0; SCALAR_ROOM]);
-        let mut list = [question(c"group", PARAM_UTF8, &mut name), END];
-        // SAFETY: a live key and a terminated list with room for its answer.
-        let asked = unsafe { sys::EVP_PKEY_get_params(self.pkey.as_ptr(), list.as_mut_ptr()) };
-        let len = list[0].return_size;
-        if asked != 1 || len == UNMODIFIED || !self.public {
-            return None;
-        }
+        let mut list = Questions::new().value(c"group", PARAM_UTF8, &mut name);
+        let asked = self.pkey.get(&mut list.answers());
+        let len = list.returned(c"group").filter(|_| asked && self.public)?;
         let group = Group::by_name(std::str::from_utf8(name.get(..len)?).ok()?)?;
-        let mut list = [question(c"encoded-pub-key", PARAM_OCTETS, &mut point), END, END];
+        let mut list = Questions::new().value(c"encoded-pub-key", PARAM_OCTETS, &mut point);
         if self.private {
-            list[1] = question(c"priv", PARAM_UNSIGNED, &mut *scalar);
+            list = list.value(c"priv", PARAM_UNSIGNED, &mut *scalar);
         }
-        // SAFETY: as above.
-        if unsafe { sys::EVP_PKEY_get_params(self.pkey.as_ptr(), list.as_mut_ptr()) } != 1 {
-            return None;
-        }
-        let native = Native::new(group, Some(Point::read(group, point.get(..list[0].return_size)?)?));
+        let asked = self.pkey.get(&mut list.answers());
+        let len = list.returned(c"encoded-pub-key").filter(|_| asked)?;
+        let native = Native::new(group, Some(Point::read(group, point.get(..len)?)?));
         if !self.private {
             return Some(native);
         }
@@ -104,13 +84,8 @@ impl Foreign {
 
 impl Form {
     fn foreign(pkey: Pkey) -> Form {
-        // SAFETY: public calls without pointers; what a key lacks is no error of the call that brought it.
-        unsafe {
-            sys::ERR_set_mark();
-            let form = Form::Child(Arc::new(Foreign::new(pkey)));
-            sys::ERR_pop_to_mark();
-            form
-        }
+        // What a key lacks is no error of the call that brought it.
+        silently(|| Form::Child(Arc::new(Foreign::new(pkey))))
     }
 
     /// The key in OpenSSL's own provider, made now if it is not yet; `None` if there is no group or it refuses.
@@ -171,19 +146,12 @@ impl Form {
             let pair = has(id::SELECT_PUBLIC_KEY) || has(id::SELECT_PRIVATE_KEY);
             return selection & id::SELECT_KEYPAIR == 0 || pair;
         }
-        // SAFETY: two live keys.
-        unsafe {
-            if selection & id::SELECT_KEYPAIR != 0 {
-                sys::EVP_PKEY_eq(one.as_ptr(), two.as_ptr()) == 1
-            } else {
-                sys::EVP_PKEY_parameters_eq(one.as_ptr(), two.as_ptr()) == 1
-            }
-        }
+        one.is_same(two, selection & id::SELECT_KEYPAIR == 0)
     }
 
     /// Whether what is selected is a valid key. A native key's group is named and its point on the curve: only where
     /// a half is missing, or it is not known that the halves belong together, a child has to look.
-    fn valid(&self, selection: c_int, check: c_int, provider: &Provider) -> bool {
+    fn valid(&self, selection: c_int, quick: bool, provider: &Provider) -> bool {
         if selection & POSSIBLE == 0 {
             return true;
         }
@@ -196,23 +164,11 @@ impl Form {
         }
         let checking = self.child(provider).and_then(|key| PkeyCtx::by_key(&provider.child, key));
         let Some(checking) = checking else { return false };
-        let quick = check == QUICK;
-        let asked = |part: c_int| selection & part != 0;
-        // SAFETY: a live context; each call checks what it names.
-        unsafe {
-            let at = checking.as_ptr();
-            (!asked(id::SELECT_DOMAIN_PARAMETERS)
-                || if quick { sys::EVP_PKEY_param_check_quick(at) } else { sys::EVP_PKEY_param_check(at) }
-                    == 1)
-                && (!asked(id::SELECT_PUBLIC_KEY)
-                    || if quick {
-                        sys::EVP_PKEY_public_check_quick(at)
-                    } else {
-                        sys::EVP_PKEY_public_check(at)
-                    } == 1)
-                && (!asked(id::SELECT_PRIVATE_KEY) || sys::EVP_PKEY_private_check(at) == 1)
-                && (!pair || sys::EVP_PKEY_pairwise_check(at) == 1)
-        }
+        let passes = |part: c_int, check| selection & part == 0 || checking.passes(check);
+        passes(id::SELECT_DOMAIN_PARAMETERS, Check::Parameters { quick })
+            && passes(id::SELECT_PUBLIC_KEY, Check::Public { quick })
+            && passes(id::SELECT_PRIVATE_KEY, Check::Private)
+            && (!pair || checking.passes(Check::Pair))
     }
 
     fn selected(&self, selection: c_int, provider: &Provider) -> Option<Form> {
@@ -224,15 +180,8 @@ impl Form {
             }
             Form::Native(_) => None,
             Form::Child(foreign) => {
-                let mut list = null_mut();
-                // SAFETY: a live key; the list is ours, read once and wiped when it is freed.
-                unsafe {
-                    if sys::EVP_PKEY_todata(foreign.pkey.as_ptr(), selection, &raw mut list) != 1 {
-                        return None;
-                    }
-                    let list = Recorded::adopt(list);
-                    Pkey::from_data(&provider.child, c"EC", selection, list.params()).map(Form::foreign)
-                }
+                let list = foreign.pkey.data(selection)?;
+                Pkey::from_data(&provider.child, c"EC", selection, list.params()).map(Form::foreign)
             }
         }
     }
@@ -254,18 +203,11 @@ impl Held {
         *self.form.lock().unwrap_or_else(PoisonError::into_inner) = form;
     }
 
-    fn pointer(provider: &'static Provider, form: Form) -> *mut c_void {
-        Box::into_raw(Box::new(Held { provider, form: Mutex::new(form) })).cast()
+    fn new(provider: &'static Provider, form: Form) -> Held {
+        Held { provider, form: Mutex::new(form) }
     }
 
-    /// # Safety
-    /// `key` is null, or key data of ours that is not freed.
-    pub unsafe fn of<'a>(key: *const c_void) -> Option<&'a Held> {
-        // SAFETY: the caller's.
-        unsafe { key.cast::<Held>().as_ref() }
-    }
-
-    fn import(&self, selection: c_int, params: Params<'_>) -> bool {
+    fn take_in(&self, selection: c_int, params: Params<'_>) -> bool {
         if selection & id::SELECT_DOMAIN_PARAMETERS == 0 {
             return false;
         }
@@ -276,7 +218,7 @@ impl Held {
         form.map(|form| self.replace(form)).is_some()
     }
 
-    fn set(&self, params: Params<'_>) -> bool {
+    fn change(&self, params: Params<'_>) -> bool {
         if params.is_empty() {
             return true;
         }
@@ -289,15 +231,14 @@ impl Held {
             return true;
         }
         // Forms are shared: what changes is a copy.
-        let Some(copy) = form.child(self.provider).and_then(Pkey::duplicate) else { return false };
-        // SAFETY: a live key with one owner; the list is only read.
-        let done = unsafe { sys::EVP_PKEY_set_params(copy.as_ptr(), params.as_ptr().cast_mut()) } == 1;
+        let Some(mut copy) = form.child(self.provider).and_then(Pkey::duplicate) else { return false };
+        let done = copy.set(params);
         // If it was refused, too: a part of it may be set then.
         self.replace(Form::foreign(copy));
         done
     }
 
-    fn get(&self, answers: &mut Answers<'_>) -> bool {
+    fn answer(&self, answers: &mut Answers<'_>) -> bool {
         let form = self.form();
         let known = match &form {
             Form::Empty => {
@@ -307,12 +248,7 @@ impl Held {
             Form::Native(native) => answer(native, answers),
             Form::Child(_) => None,
         };
-        known.unwrap_or_else(|| {
-            form.child(self.provider).is_some_and(|key| {
-                // SAFETY: a live key and the caller's list.
-                unsafe { sys::EVP_PKEY_get_params(key.as_ptr(), answers.as_mut_ptr()) == 1 }
-            })
-        })
+        known.unwrap_or_else(|| form.child(self.provider).is_some_and(|key| key.get(answers)))
     }
 }
 
@@ -324,12 +260,6 @@ fn only_point(params: Params<'_>) -> Option<&[u8]> {
         return None;
     }
     first.octets()
-}
-
-/// OpenSSL's version, as it runs.
-pub fn version() -> (c_uint, c_uint) {
-    // SAFETY: public calls without arguments.
-    unsafe { (sys::OPENSSL_version_major(), sys::OPENSSL_version_minor()) }
 }
 
 /// Answers what is often asked; `None` if it takes a child, which also knows why it refuses an answer.
@@ -393,7 +323,7 @@ fn read(selection: c_int, params: Params<'_>) -> Option<Native> {
 }
 
 /// A key to be generated.
-struct Making {
+pub struct Generation {
     provider: &'static Provider,
     selection: c_int,
     group: Option<&'static Group>,
@@ -404,7 +334,7 @@ struct Making {
     child: Option<PkeyCtx>,
 }
 
-impl Making {
+impl Generation {
     /// Starts a child with what was set so far.
     fn start_child(&self) -> Option<PkeyCtx> {
         let context = &self.provider.child;
@@ -412,24 +342,14 @@ impl Making {
             Some(template) => PkeyCtx::by_key(context, template.child(self.provider)?)?,
             None => PkeyCtx::by_name(context, c"EC")?,
         };
-        // SAFETY: a live context and lists of our own.
-        unsafe {
-            let begun = if self.selection & id::SELECT_KEYPAIR == 0 {
-                sys::EVP_PKEY_paramgen_init(making.as_ptr())
-            } else {
-                sys::EVP_PKEY_keygen_init(making.as_ptr())
-            };
-            let good = begun == 1
-                && self.set.iter().all(|set| sys::EVP_PKEY_CTX_set_params(making.as_ptr(), set.as_ptr()) > 0);
-            good.then_some(making)
-        }
+        let begun = making.begin_generation(self.selection & id::SELECT_KEYPAIR == 0);
+        (begun && self.set.iter().all(|set| making.set(set.params()))).then_some(making)
     }
 
     fn set(&mut self, params: Params<'_>) -> bool {
         let Some(recorded) = Recorded::of(params) else { return params.is_empty() };
         if let Some(child) = &self.child {
-            // SAFETY: a live context and a terminated list.
-            let good = unsafe { sys::EVP_PKEY_CTX_set_params(child.as_ptr(), recorded.as_ptr()) } > 0;
+            let good = child.set(recorded.params());
             self.set.push(recorded);
             return good;
         }
@@ -474,159 +394,102 @@ impl Making {
         if self.child.is_none() || self.template.is_some() {
             self.child = self.start_child();
         }
-        let child = self.child.as_ref()?;
-        let mut key = null_mut();
-        // SAFETY: a live context; on success the key is ours.
-        unsafe {
-            if sys::EVP_PKEY_generate(child.as_ptr(), &raw mut key) != 1 {
-                return None;
-            }
-            Pkey::adopt(key).map(Form::foreign)
-        }
+        self.child.as_ref()?.generate().map(Form::foreign)
     }
 }
 
-unsafe extern "C" fn new_key(context: *mut c_void) -> *mut c_void {
-    // SAFETY: a live provctx.
-    entry(|| Held::pointer(unsafe { Provider::of(context) }, Form::Empty))
-}
+impl KeyType for Held {
+    type Key = Held;
+    type Generation = Generation;
 
-unsafe extern "C" fn free_key(key: *mut c_void) {
-    if !key.is_null() {
-        // SAFETY: made by `Held::pointer`, freed once.
-        entry(|| drop(unsafe { Box::from_raw(key.cast::<Held>()) }));
+    const SETS: bool = true;
+    const TEMPLATES: bool = true;
+    const NAMES: bool = true;
+
+    fn new(provider: &'static Provider) -> Held {
+        Held::new(provider, Form::Empty)
     }
-}
 
-unsafe extern "C" fn has(key: *const c_void, selection: c_int) -> c_int {
-    // SAFETY: key data of ours.
-    entry(|| c_int::from(unsafe { Held::of(key) }.is_some_and(|held| held.form().has(selection))))
-}
+    fn has(key: &Held, selection: c_int) -> bool {
+        key.form().has(selection)
+    }
 
-unsafe extern "C" fn matches(one: *const c_void, two: *const c_void, selection: c_int) -> c_int {
-    entry(|| {
-        // SAFETY: key data of ours.
-        let (Some(one), Some(two)) = (unsafe { Held::of(one) }, unsafe { Held::of(two) }) else { return 0 };
-        c_int::from(one.form().same(&two.form(), selection, one.provider))
-    })
-}
+    fn matches(one: &Held, two: &Held, selection: c_int) -> bool {
+        one.form().same(&two.form(), selection, one.provider)
+    }
 
-unsafe extern "C" fn validate(key: *const c_void, selection: c_int, check: c_int) -> c_int {
-    entry(|| {
-        // SAFETY: key data of ours.
-        let Some(held) = (unsafe { Held::of(key) }) else { return 0 };
-        c_int::from(held.form().valid(selection, check, held.provider))
-    })
-}
+    fn validate(key: &Held, selection: c_int, quick: bool) -> bool {
+        key.form().valid(selection, quick, key.provider)
+    }
 
-unsafe extern "C" fn import(key: *mut c_void, selection: c_int, params: *const OSSL_PARAM) -> c_int {
-    entry(|| {
-        // SAFETY: key data of ours and a list.
-        let (held, params) = unsafe { (Held::of(key), Params::new(params)) };
-        c_int::from(held.is_some_and(|held| quietly(|| held.import(selection, params))))
-    })
-}
+    fn import(key: &Held, selection: c_int, params: Params<'_>) -> bool {
+        key.take_in(selection, params)
+    }
 
-unsafe extern "C" fn export(
-    key: *mut c_void,
-    selection: c_int,
-    callback: OSSL_CALLBACK,
-    argument: *mut c_void,
-) -> c_int {
-    entry(|| {
-        // SAFETY: key data of ours.
-        let Some(held) = (unsafe { Held::of(key) }) else { return 0 };
-        let form = held.form();
-        let Some(child) = form.child(held.provider) else { return 0 };
-        // SAFETY: a live key; the callback and its argument belong together.
-        unsafe { sys::EVP_PKEY_export(child.as_ptr(), selection, callback, argument) }
-    })
-}
+    fn export(key: &Held, selection: c_int, callback: &Callback) -> c_int {
+        key.form().child(key.provider).map_or(0, |child| child.export(selection, callback))
+    }
 
-unsafe extern "C" fn duplicate(key: *const c_void, selection: c_int) -> *mut c_void {
-    entry(|| {
-        // SAFETY: key data of ours.
-        let Some(held) = (unsafe { Held::of(key) }) else { return null_mut() };
-        let copy = held.form().selected(selection, held.provider);
-        copy.map_or(null_mut(), |form| Held::pointer(held.provider, form))
-    })
-}
+    /// One list for every selection: what is not selected is passed over.
+    fn types(selection: c_int) -> Option<&'static [OSSL_PARAM]> {
+        (selection & POSSIBLE != 0).then_some(&IMPORTED.0)
+    }
 
-unsafe extern "C" fn get_params(key: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: key data of ours and a list to fill.
-    entry(|| unsafe { c_int::from(Held::of(key).is_some_and(|held| held.get(&mut Answers::new(params)))) })
-}
+    fn dup(key: &Held, selection: c_int) -> Option<Held> {
+        let form = key.form().selected(selection, key.provider)?;
+        Some(Held::new(key.provider, form))
+    }
 
-unsafe extern "C" fn set_params(key: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: key data of ours and a list.
-    entry(|| unsafe { c_int::from(Held::of(key).is_some_and(|held| held.set(Params::new(params)))) })
-}
+    fn get_params(key: &Held, answers: &mut Answers<'_>) -> bool {
+        key.answer(answers)
+    }
 
-unsafe extern "C" fn begin_making(
-    context: *mut c_void,
-    selection: c_int,
-    params: *const OSSL_PARAM,
-) -> *mut c_void {
-    entry(|| {
-        if selection & POSSIBLE == 0 {
-            return null_mut();
-        }
-        // SAFETY: a live provctx and a list.
-        let (provider, params) = unsafe { (Provider::of(context), Params::new(params)) };
-        let mut making =
-            Making { provider, selection, group: None, template: None, set: Vec::new(), child: None };
-        if making.set(params) { Box::into_raw(Box::new(making)).cast() } else { null_mut() }
-    })
-}
+    fn gettable_params() -> &'static [OSSL_PARAM] {
+        &GETTABLE.0
+    }
 
-/// # Safety
-/// `making` is null, or came from [`begin_making`] and is not freed.
-unsafe fn making<'a>(making: *mut c_void) -> Option<&'a mut Making> {
-    // SAFETY: the caller's; one thread at a time uses it.
-    unsafe { making.cast::<Making>().as_mut() }
-}
+    fn set_params(key: &Held, params: Params<'_>) -> bool {
+        key.change(params)
+    }
 
-unsafe extern "C" fn set_template(making_: *mut c_void, template: *mut c_void) -> c_int {
-    entry(|| {
-        // SAFETY: ours, both.
-        let (Some(making), Some(held)) = (unsafe { making(making_) }, unsafe { Held::of(template) }) else {
-            return 0;
-        };
-        let form = held.form();
+    fn settable_params() -> &'static [OSSL_PARAM] {
+        &SETTABLE.0
+    }
+
+    fn gen_init(provider: &'static Provider, selection: c_int) -> Option<Generation> {
+        let begun =
+            Generation { provider, selection, group: None, template: None, set: Vec::new(), child: None };
+        (selection & POSSIBLE != 0).then_some(begun)
+    }
+
+    fn gen_set_template(generation: &mut Generation, template: &Held) -> bool {
+        let form = template.form();
         if matches!(form, Form::Empty) {
-            return 0;
+            return false;
         }
-        making.template = Some(form);
-        1
-    })
-}
-
-unsafe extern "C" fn set_making(making_: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: ours, and a list.
-    entry(|| unsafe { c_int::from(making(making_).is_some_and(|making| making.set(Params::new(params)))) })
-}
-
-unsafe extern "C" fn make(making_: *mut c_void, _: OSSL_CALLBACK, _: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: ours.
-        let Some(making) = (unsafe { making(making_) }) else { return null_mut() };
-        let provider = making.provider;
-        making.make().map_or(null_mut(), |form| Held::pointer(provider, form))
-    })
-}
-
-unsafe extern "C" fn end_making(making: *mut c_void) {
-    if !making.is_null() {
-        // SAFETY: made by `begin_making`, freed once.
-        entry(|| drop(unsafe { Box::from_raw(making.cast::<Making>()) }));
+        generation.template = Some(form);
+        true
     }
-}
 
-unsafe extern "C" fn operation_name(operation: c_int) -> *const std::ffi::c_char {
-    match operation {
-        id::OP_KEYEXCH => c"ECDH".as_ptr(),
-        id::OP_SIGNATURE => c"ECDSA".as_ptr(),
-        _ => null(),
+    fn gen_set_params(generation: &mut Generation, params: Params<'_>) -> bool {
+        generation.set(params)
+    }
+
+    fn gen_settable_params() -> &'static [OSSL_PARAM] {
+        if version() >= (3, 2) { &MAKING.0 } else { &MAKING_BEFORE_3_2.0 }
+    }
+
+    fn generate(generation: &mut Generation, _: &Callback) -> Option<Held> {
+        let form = generation.make()?;
+        Some(Held::new(generation.provider, form))
+    }
+
+    fn query_operation_name(operation: c_int) -> *const c_char {
+        match operation {
+            id::OP_KEYEXCH => c"ECDH".as_ptr(),
+            id::OP_SIGNATURE => c"ECDSA".as_ptr(),
+            _ => null(),
+        }
     }
 }
 
@@ -676,44 +539,5 @@ lists! {
     ];
 }
 
-unsafe extern "C" fn gettable(_: *mut c_void) -> *const OSSL_PARAM {
-    GETTABLE.as_ptr()
-}
-
-unsafe extern "C" fn settable(_: *mut c_void) -> *const OSSL_PARAM {
-    SETTABLE.as_ptr()
-}
-
-unsafe extern "C" fn making_settable(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    if version() >= (3, 2) { MAKING.as_ptr() } else { MAKING_BEFORE_3_2.as_ptr() }
-}
-
-/// One list for every selection: what is not selected is passed over.
-unsafe extern "C" fn types(selection: c_int) -> *const OSSL_PARAM {
-    if selection & POSSIBLE == 0 { null() } else { IMPORTED.as_ptr() }
-}
-
 /// Key management of "EC".
-pub static FUNCTIONS: Table<OSSL_DISPATCH, 22> = dispatch![
-    id::KEYMGMT_NEW => new_key,
-    id::KEYMGMT_FREE => free_key,
-    id::KEYMGMT_GEN_INIT => begin_making,
-    id::KEYMGMT_GEN_SET_TEMPLATE => set_template,
-    id::KEYMGMT_GEN_SET_PARAMS => set_making,
-    id::KEYMGMT_GEN_SETTABLE_PARAMS => making_settable,
-    id::KEYMGMT_GEN => make,
-    id::KEYMGMT_GEN_CLEANUP => end_making,
-    id::KEYMGMT_GET_PARAMS => get_params,
-    id::KEYMGMT_GETTABLE_PARAMS => gettable,
-    id::KEYMGMT_SET_PARAMS => set_params,
-    id::KEYMGMT_SETTABLE_PARAMS => settable,
-    id::KEYMGMT_HAS => has,
-    id::KEYMGMT_MATCH => matches,
-    id::KEYMGMT_VALIDATE => validate,
-    id::KEYMGMT_IMPORT => import,
-    id::KEYMGMT_IMPORT_TYPES => types,
-    id::KEYMGMT_EXPORT => export,
-    id::KEYMGMT_EXPORT_TYPES => types,
-    id::KEYMGMT_DUP => duplicate,
-    id::KEYMGMT_QUERY_OPERATION_NAME => operation_name,
-];
+pub static FUNCTIONS: Table<OSSL_DISPATCH, 23> = keymgmt::table::<Held>();

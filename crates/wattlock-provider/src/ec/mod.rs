@@ -14,9 +14,6 @@ mod key;
 mod native;
 mod sign;
 
-pub(crate) use key::version;
-pub(crate) use native::Groups;
-
 use std::ffi::CStr;
 
 use crate::offer::Algorithm;

@@ -2,7 +2,6 @@
 //!
 //! Refuses points that are not on the curve, infinity, and scalars out of range: such keys are made by a child, whose
 //! verdict then counts.
-#![allow(unsafe_code)]
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -13,9 +12,9 @@ use wattlock::core::{Curve, EcKey, Error, Key, Kind};
 use zeroize::Zeroizing;
 
 use crate::child::Pkey;
-use crate::params::{List, Params};
+use crate::params::List;
 use crate::provider::Provider;
-use crate::sys::{self, id};
+use crate::sys::id;
 
 /// Bytes of the largest point.
 pub const POINT_MAX: usize = 97;
@@ -242,10 +241,8 @@ impl Native {
         let point = self.public.as_ref().filter(|_| self.scalar.is_none())?;
         let make = || Native::new(self.group, None).full_child(provider);
         let place = GROUPS.iter().position(|group| group.curve == self.group.curve)?;
-        let copy = provider.groups.0.get(place)?.get_or_init(make).as_ref()?.duplicate()?;
-        let mut list = List::new().octets(c"encoded-pub-key", point.bytes());
-        // SAFETY: a live key with one owner, and a terminated list that is only read.
-        (unsafe { sys::EVP_PKEY_set_params(copy.as_ptr(), list.as_mut_ptr()) } == 1).then_some(copy)
+        let mut copy = provider.kept.groups.get(place)?.get_or_init(make).as_ref()?.duplicate()?;
+        copy.set(List::new().octets(c"encoded-pub-key", point.bytes()).params()).then_some(copy)
     }
 
     fn full_child(&self, provider: &Provider) -> Option<Pkey> {
@@ -261,15 +258,11 @@ impl Native {
             selection |= id::SELECT_KEYPAIR;
             list = list.number(c"priv", little);
         }
-        // SAFETY: the list is terminated and lives until the call is over.
-        let params = unsafe { Params::new(list.as_ptr()) };
-        Pkey::from_data(&provider.child, c"EC", selection, params)
+        Pkey::from_data(&provider.child, c"EC", selection, list.params())
     }
 }
 
-/// The groups in OpenSSL's own provider, made when first needed. One loaded provider's.
-#[derive(Default)]
-pub struct Groups([OnceLock<Option<Pkey>>; GROUPS.len()]);
+const _: () = assert!(GROUPS.len() == crate::kept::GROUPS);
 
 #[cfg(test)]
 mod tests {

@@ -4,10 +4,10 @@
 use std::ffi::c_int;
 use std::ptr::null;
 
-use super::Flavour;
 use super::derive::derive;
 use super::given::{Given, Mode};
 use super::state::State;
+use super::{Flavour, own};
 use crate::child::KdfCtx;
 use crate::error::{Reason, raise};
 use crate::params::{Answers, Params};
@@ -36,7 +36,7 @@ impl Context {
     /// Comes back from OpenSSL's own, if it is there.
     fn leave(&mut self) {
         if let Some(context) = self.elsewhere.take()
-            && let Some(kdf) = self.provider.kdfs.get(&self.provider.child, self.flavour)
+            && let Some(kdf) = own(self.provider, self.flavour)
         {
             kdf.take_back(context);
         }
@@ -76,7 +76,8 @@ impl Context {
             if !self.take(params) {
                 return self.elsewhere().map_or(0, |context| context.derive(out, len, params));
             }
-            if !out.is_null() {
+            // (Nobody has room for more than half the address space: what to say of that is OpenSSL's own's.)
+            if !out.is_null() && len <= isize::MAX as usize {
                 let out = std::slice::from_raw_parts_mut(out, len);
                 match derive(self.provider, self.flavour, &self.state, out) {
                     Some(Ok(())) => return 1,
@@ -124,7 +125,7 @@ impl Context {
     fn elsewhere(&mut self) -> Option<&mut KdfCtx> {
         if self.elsewhere.is_none() {
             let provider = self.provider;
-            let mut made = provider.kdfs.get(&provider.child, self.flavour)?.context()?;
+            let mut made = own(provider, self.flavour)?.context()?;
             // SAFETY: a list of our own.
             let set = self.state.with_list(self.flavour, |list| unsafe { made.set(list.as_ptr()) });
             if set.is_some_and(|set| set <= 0) {

@@ -4,27 +4,11 @@
 use wattlock::core::{Algorithm, Data, Error, Key, Kind, Request};
 use zeroize::Zeroizing;
 
-use super::Flavour;
 use super::given::{Hash, Mode, Part};
 use super::state::State;
-use crate::cipher::is_known;
+use super::{Flavour, salt};
 use crate::provider::Provider;
-
-/// Kinds that derivations are made of.
-pub const KINDS: &[Kind] = &[
-    Kind::Tls12PrfSha256,
-    Kind::Tls12PrfSha384,
-    Kind::HkdfSha256,
-    Kind::HkdfSha384,
-    Kind::HkdfSha512,
-    Kind::HkdfExpandSha256,
-    Kind::HkdfExpandSha384,
-    Kind::HkdfExpandSha512,
-    Kind::HmacSha1,
-    Kind::HmacSha256,
-    Kind::HmacSha384,
-    Kind::HmacSha512,
-];
+use crate::seat::is_known;
 
 /// Most output bytes of the PRF. It has no limit; OpenSSL does longer ones.
 const PRF_MOST: usize = 1 << 16;
@@ -184,7 +168,7 @@ impl With<'_> {
             return None;
         }
         if let Some(known) = beginning.filter(|known| self.begins(known)) {
-            let salt = self.provider.kdfs.salt(self.hash, known.salt);
+            let salt = salt(self.provider, self.hash, known.salt);
             return Some(salt.and_then(|salt| self.request(self.hash.mac(), salt, NONE, new, out)));
         }
         let mut room = [0; LABEL_MOST];

@@ -17,19 +17,18 @@ mod given;
 mod state;
 
 use std::ffi::{CStr, c_int, c_void};
-use std::sync::OnceLock;
 
-use wattlock::core::{Error, Key, KindSet};
+use wattlock::core::{Error, Key};
 
-use crate::child::{Child, Kdf};
-use crate::cipher::dispatch;
+use crate::arg::{self, Exclusive, Fill, Owned, Shared};
+use crate::child::Kdf;
+use crate::entries::dispatch;
 use crate::error::entry;
 use crate::offer::Algorithm;
-use crate::params::{Answers, Table};
+use crate::params::Table;
 use crate::provider::Provider;
 use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, id};
 use context::Context;
-pub use derive::KINDS;
 use given::Hash;
 
 /// Every key derivation there is.
@@ -42,6 +41,9 @@ pub static ALGORITHMS: &[Algorithm] = &[
 const fn kdf(names: &'static CStr, functions: *const OSSL_DISPATCH) -> Algorithm {
     Algorithm { group: "kdf", operation: id::OP_KDF, names, functions, description: c"Wattlock" }
 }
+
+const _: () =
+    assert!(Hash::ALL.len() == crate::kept::HASHES && Flavour::Prf as usize + 1 == crate::kept::DERIVATIONS);
 
 /// Which derivation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,125 +71,91 @@ impl Flavour {
     }
 }
 
-/// What derivations of one provider have in common.
-#[derive(Default)]
-pub(crate) struct Kdfs {
-    /// OpenSSL's own, fetched when one is first needed and kept: lists of parameters that we hand on are theirs.
-    own: [OnceLock<Option<Kdf>>; 3],
-    /// By digest: the salt of every key schedule without a pre-shared key.
-    salts: [OnceLock<Key>; Hash::ALL.len()],
+/// OpenSSL's own, fetched when one is first needed and kept: lists of parameters that we hand on are theirs.
+fn own(provider: &Provider, flavour: Flavour) -> Option<&Kdf> {
+    let place = &provider.kept.kdfs[flavour as usize];
+    place.get_or_init(|| provider.child.kdf(flavour.name())).as_ref()
 }
 
-impl Kdfs {
-    fn get(&self, child: &Child, flavour: Flavour) -> Option<&Kdf> {
-        self.own[flavour as usize].get_or_init(|| child.kdf(flavour.name())).as_ref()
-    }
-
-    /// A digest's salt as a key, with what engines made of it.
-    fn salt(&self, hash: Hash, salt: &[u8]) -> Result<&Key, Error> {
-        let place = &self.salts[hash as usize];
-        match place.get() {
-            Some(key) => Ok(key),
-            None => {
-                Key::symmetric(wattlock::core::Algorithm::Secret, salt).map(|key| place.get_or_init(|| key))
-            }
-        }
+/// A digest's salt of every key schedule without a pre-shared key, as a key with what engines made of it.
+fn salt<'a>(provider: &'a Provider, hash: Hash, salt: &[u8]) -> Result<&'a Key, Error> {
+    let place = &provider.kept.salts[hash as usize];
+    match place.get() {
+        Some(key) => Ok(key),
+        None => Key::symmetric(wattlock::core::Algorithm::Secret, salt).map(|key| place.get_or_init(|| key)),
     }
 }
 
-/// Whether these engines have, inside the call, what a derivation needs.
-pub fn is_done_by(inline: KindSet) -> bool {
-    KINDS.iter().all(|kind| inline.contains(*kind))
+extern "C" fn new_context<const FLAVOUR: u8>(provider: Shared<'static, Provider>) -> *mut Context {
+    entry(|| arg::own(provider.get().map(|provider| Context::new(provider, Flavour::of(FLAVOUR)))))
 }
 
-/// # Safety
-/// `context` came from [`new_context`] or [`dup_context`] and is not freed; OpenSSL lets one thread at a time use it.
-unsafe fn of<'a>(context: *mut c_void) -> &'a mut Context {
-    // SAFETY: the caller's.
-    unsafe { &mut *context.cast::<Context>() }
+extern "C" fn free_context(context: Owned<Context>) {
+    entry(|| drop(context.take()));
 }
 
-unsafe extern "C" fn new_context<const FLAVOUR: u8>(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live provctx, which outlives every context made from it.
-        let provider = unsafe { Provider::of(context) };
-        Box::into_raw(Box::new(Context::new(provider, Flavour::of(FLAVOUR)))).cast()
-    })
+extern "C" fn dup_context(context: Shared<'_, Context>) -> *mut Context {
+    entry(|| arg::own(context.get().and_then(Context::duplicate)))
 }
 
-unsafe extern "C" fn free_context(context: *mut c_void) {
-    if !context.is_null() {
-        // SAFETY: made by us, freed once.
-        entry(|| drop(unsafe { Box::from_raw(context.cast::<Context>()) }));
-    }
-}
-
-unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live context.
-        let copy = unsafe { of(context) }.duplicate();
-        copy.map_or(std::ptr::null_mut(), |copy| Box::into_raw(copy).cast())
-    })
-}
-
-unsafe extern "C" fn reset(context: *mut c_void) {
-    // SAFETY: a live context.
-    entry(|| unsafe { of(context) }.reset());
+extern "C" fn reset(context: Exclusive<'_, Context>) {
+    entry(|| context.get().map_or((), Context::reset));
 }
 
 unsafe extern "C" fn derive(
-    context: *mut c_void,
+    context: Exclusive<'_, Context>,
     out: *mut u8,
     len: usize,
     params: *const OSSL_PARAM,
 ) -> c_int {
-    // SAFETY: a live context, a list of parameters, and room for `len` bytes if `out` is not null.
-    entry(|| unsafe { of(context).derive(out, len, params) })
+    // SAFETY: a list of parameters or null, and room for `len` bytes if `out` is not null.
+    entry(|| context.get().map_or(0, |context| unsafe { context.derive(out, len, params) }))
 }
 
-unsafe extern "C" fn set_context_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list of parameters.
-    entry(|| unsafe { of(context).set(params) })
+unsafe extern "C" fn set_context_params(context: Exclusive<'_, Context>, params: *const OSSL_PARAM) -> c_int {
+    // SAFETY: a list of parameters or null.
+    entry(|| context.get().map_or(0, |context| unsafe { context.set(params) }))
 }
 
-unsafe extern "C" fn get_context_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list to fill.
-    entry(|| unsafe { of(context).get(Answers::new(params)) })
+extern "C" fn get_context_params(context: Exclusive<'_, Context>, params: Fill<'_>) -> c_int {
+    entry(|| context.get().map_or(0, |context| context.get(params.get())))
 }
 
-unsafe extern "C" fn gettable_context_params<const FLAVOUR: u8>(
+extern "C" fn gettable_context_params<const FLAVOUR: u8>(
     _: *mut c_void,
-    context: *mut c_void,
+    provider: Shared<'static, Provider>,
 ) -> *const OSSL_PARAM {
     entry(|| {
-        // SAFETY: a live provctx.
-        let provider = unsafe { Provider::of(context) };
-        provider.kdfs.get(&provider.child, Flavour::of(FLAVOUR)).map_or(std::ptr::null(), Kdf::gettable)
+        provider
+            .get()
+            .and_then(|provider| own(provider, Flavour::of(FLAVOUR)))
+            .map_or(std::ptr::null(), Kdf::gettable)
     })
 }
 
-unsafe extern "C" fn settable_context_params<const FLAVOUR: u8>(
+extern "C" fn settable_context_params<const FLAVOUR: u8>(
     _: *mut c_void,
-    context: *mut c_void,
+    provider: Shared<'static, Provider>,
 ) -> *const OSSL_PARAM {
     entry(|| {
-        // SAFETY: a live provctx.
-        let provider = unsafe { Provider::of(context) };
-        provider.kdfs.get(&provider.child, Flavour::of(FLAVOUR)).map_or(std::ptr::null(), Kdf::settable)
+        provider
+            .get()
+            .and_then(|provider| own(provider, Flavour::of(FLAVOUR)))
+            .map_or(std::ptr::null(), Kdf::settable)
     })
 }
 
 const fn table<const FLAVOUR: u8>() -> Table<OSSL_DISPATCH, 10> {
     dispatch![
-        id::KDF_NEWCTX => new_context::<FLAVOUR>,
-        id::KDF_FREECTX => free_context,
-        id::KDF_DUPCTX => dup_context,
-        id::KDF_RESET => reset,
-        id::KDF_DERIVE => derive,
-        id::KDF_SET_CTX_PARAMS => set_context_params,
-        id::KDF_GET_CTX_PARAMS => get_context_params,
-        id::KDF_GETTABLE_CTX_PARAMS => gettable_context_params::<FLAVOUR>,
-        id::KDF_SETTABLE_CTX_PARAMS => settable_context_params::<FLAVOUR>,
+        id::KDF_NEWCTX => new_context::<FLAVOUR>;
+        id::KDF_FREECTX => free_context;
+        id::KDF_DUPCTX => dup_context;
+        id::KDF_RESET => reset;
+        id::KDF_DERIVE => derive;
+        id::KDF_SET_CTX_PARAMS => set_context_params;
+        id::KDF_GET_CTX_PARAMS => get_context_params;
+        id::KDF_GETTABLE_CTX_PARAMS => gettable_context_params::<FLAVOUR>;
+        id::KDF_SETTABLE_CTX_PARAMS => settable_context_params::<FLAVOUR>;
     ]
 }
 

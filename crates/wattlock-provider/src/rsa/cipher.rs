@@ -1,23 +1,22 @@
 //! The asymmetric cipher `RSA`: OAEP, PKCS#1 v1.5, the TLS premaster padding, and none.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int};
+use std::sync::Arc;
 
 use zeroize::{Zeroize, Zeroizing};
 
-use super::key;
-use super::mirror::{Mirror, Operation, bytes, entry as param};
+use super::key::Key;
+use super::mirror::Mirror;
 use super::pad::{self, PREMASTER, Rejection};
 use super::sign::Named;
-use crate::child::PkeyCtx;
-use crate::cipher::dispatch;
-use crate::error::entry;
-use crate::params::{Answers, END, Params, Table, describe, describe_uint};
+use crate::arg::{self, Out};
+use crate::child::{Operation, PkeyCtx};
+use crate::entries::asym_cipher::{self, AsymCipher};
+use crate::entries::context;
+use crate::params::{Answers, END, List, Params, Table, describe, describe_uint};
 use crate::provider::Provider;
-use crate::sys::{
-    self, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UTF8, UNMODIFIED,
-    id,
-};
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_OCTETS_PTR, PARAM_UTF8, UNMODIFIED};
 
 /// `RSA_..._PADDING`
 const PKCS1: i64 = 1;
@@ -68,12 +67,14 @@ impl Facts {
 
     fn ask(mirror: &mut Mirror) -> Option<Facts> {
         let mut label: *const u8 = std::ptr::null();
-        let mut list = [param(c"oaep-label", PARAM_OCTETS_PTR, (&raw mut label).cast(), 0), END];
+        let data = (&raw mut label).cast();
+        let mut list = [OSSL_PARAM { data, ..describe(c"oaep-label", PARAM_OCTETS_PTR) }, END];
         // SAFETY: a terminated list with room for a pointer; the answer is a buffer of the other provider's that stays
         // until its next call.
         let label = unsafe {
-            let answered = mirror.get(list.as_mut_ptr()) && list[0].return_size != UNMODIFIED;
-            if answered { bytes(label, list[0].return_size).to_vec() } else { Vec::new() }
+            let answered =
+                mirror.get(&mut Answers::new(list.as_mut_ptr())) && list[0].return_size != UNMODIFIED;
+            if answered { arg::bytes(label, list[0].return_size).to_vec() } else { Vec::new() }
         };
         Some(Facts {
             padding: mirror.number(c"pad-mode")?,
@@ -98,12 +99,7 @@ struct Context {
 }
 
 impl Context {
-    fn begin(&mut self, operation: Operation, key: *mut c_void, params: Params<'_>) -> bool {
-        if key.is_null() {
-            return false;
-        }
-        // SAFETY: a live key of ours.
-        let key = unsafe { key::share(key) };
+    fn begin(&mut self, operation: Operation, key: Arc<Key>, params: Params<'_>) -> bool {
         let plain = !key.is_pss();
         let mut mirror = Mirror::new(key, operation);
         // The other provider refuses a PSS key, with its own reason.
@@ -114,10 +110,10 @@ impl Context {
         self.mirror = Some(mirror);
         self.implicit = true;
         self.raw = None;
-        self.set(params)
+        self.take(params)
     }
 
-    fn set(&mut self, params: Params<'_>) -> bool {
+    fn take(&mut self, params: Params<'_>) -> bool {
         let Some(mirror) = self.mirror.as_mut() else { return params.is_empty() };
         match self.facts.clone().and_then(|facts| facts.with(params)) {
             Some(facts) => {
@@ -139,18 +135,6 @@ impl Context {
         }
     }
 
-    /// # Safety
-    /// `params` is a list to fill, or null.
-    unsafe fn get(&mut self, params: *mut OSSL_PARAM) -> bool {
-        let Some(mirror) = self.mirror.as_mut() else { return false };
-        // SAFETY: the caller's; the two uses follow one another.
-        unsafe {
-            !params.is_null()
-                && mirror.get(params)
-                && Answers::new(params).set_size(c"implicit-rejection", usize::from(self.implicit))
-        }
-    }
-
     /// The private operation of whatever key this is.
     fn private(&mut self, input: &[u8], output: &mut [u8]) -> bool {
         let Some(mirror) = self.mirror.as_ref() else { return false };
@@ -163,21 +147,12 @@ impl Context {
         }
         let Some(raw) = &self.raw else { return false };
         let mut len = output.len();
-        // SAFETY: a live context and buffers of these lengths.
-        let done = unsafe {
-            sys::EVP_PKEY_decrypt(
-                raw.as_ptr(),
-                output.as_mut_ptr(),
-                &raw mut len,
-                input.as_ptr(),
-                input.len(),
-            )
-        };
+        let done = raw.decrypt(&mut Out::within(output, &mut len), input);
         done == 1 && len == output.len()
     }
 
     /// Decrypts what is done on our side. `None` leaves it to the other provider.
-    fn decrypt(&mut self, out: Option<&mut [u8]>, input: &[u8]) -> Option<Result<usize, ()>> {
+    fn decrypt(&mut self, out: &mut Out<'_>, input: &[u8]) -> Option<Result<usize, ()>> {
         if self.facts.is_none() {
             self.facts = Some(Facts::ask(self.mirror.as_mut()?)?);
         }
@@ -188,7 +163,10 @@ impl Context {
             return None;
         }
         let tls = facts.padding == TLS;
-        let Some(out) = out else { return Some(Ok(if tls { PREMASTER } else { size })) };
+        if out.is_question() {
+            return Some(Ok(if tls { PREMASTER } else { size }));
+        }
+        let out = out.up_to(size.max(PREMASTER));
         let fast = key.fast().is_some() && input.len() == size;
         match facts.padding {
             PKCS1 if self.implicit && out.len() >= size && (1..=size).contains(&input.len()) => {
@@ -239,133 +217,8 @@ impl Context {
 
 /// Turns a fresh operation into decryption without padding.
 fn unpadded(context: &PkeyCtx) -> bool {
-    let mut mode = NONE as c_int;
-    let list = [param(c"pad-mode", PARAM_INTEGER, (&raw mut mode).cast(), size_of::<c_int>()), END];
-    // SAFETY: a live context; a terminated list over a variable of that size.
-    unsafe { sys::EVP_PKEY_decrypt_init_ex(context.as_ptr(), list.as_ptr()) == 1 }
-}
-
-/// # Safety
-/// `context` came from [`new_context`] or [`dup_context`] and is not freed; OpenSSL lets one thread at a time use it.
-unsafe fn of<'a>(context: *mut c_void) -> &'a mut Context {
-    // SAFETY: the caller's.
-    unsafe { &mut *context.cast::<Context>() }
-}
-
-unsafe extern "C" fn new_context(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live provctx, which outlives every context made from it.
-        let provider = unsafe { Provider::of(context) };
-        let context = Context { provider, mirror: None, facts: None, implicit: true, raw: None };
-        Box::into_raw(Box::new(context)).cast()
-    })
-}
-
-unsafe extern "C" fn free_context(context: *mut c_void) {
-    if !context.is_null() {
-        // SAFETY: made by us, freed once.
-        entry(|| drop(unsafe { Box::from_raw(context.cast::<Context>()) }));
-    }
-}
-
-unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live context.
-        let context = unsafe { of(context) };
-        let copy = Context {
-            provider: context.provider,
-            mirror: context.mirror.as_ref().map(Mirror::duplicate),
-            facts: context.facts.clone(),
-            implicit: context.implicit,
-            raw: None,
-        };
-        Box::into_raw(Box::new(copy)).cast()
-    })
-}
-
-unsafe extern "C" fn init<const ENCRYPT: bool>(
-    context: *mut c_void,
-    key: *mut c_void,
-    params: *const OSSL_PARAM,
-) -> c_int {
-    let operation = if ENCRYPT { Operation::Encrypt } else { Operation::Decrypt };
-    // SAFETY: a live context, a live key or none, a list.
-    entry(|| unsafe { c_int::from(of(context).begin(operation, key, Params::new(params))) })
-}
-
-type Crypt = unsafe extern "C" fn(*mut sys::EVP_PKEY_CTX, *mut u8, *mut usize, *const u8, usize) -> c_int;
-
-/// # Safety
-/// `out` is null or has `room` writable bytes; `len` is writable.
-unsafe fn elsewhere(
-    context: &mut Context,
-    call: Crypt,
-    out: *mut u8,
-    len: *mut usize,
-    room: usize,
-    input: &[u8],
-) -> c_int {
-    let Some(context) = context.mirror.as_mut().and_then(Mirror::context) else { return 0 };
-    let mut done = room;
-    // SAFETY: the caller's; a live context.
-    unsafe {
-        let outcome = call(context.as_ptr(), out, &raw mut done, input.as_ptr(), input.len());
-        if outcome == 1 {
-            *len = done;
-        }
-        // Programs see -1 for a failure here, as from OpenSSL's own.
-        outcome
-    }
-}
-
-unsafe extern "C" fn encrypt(
-    context: *mut c_void,
-    out: *mut u8,
-    len: *mut usize,
-    room: usize,
-    input: *const u8,
-    input_len: usize,
-) -> c_int {
-    // SAFETY: a live context and buffers of these lengths.
-    entry(|| unsafe {
-        elsewhere(of(context), sys::EVP_PKEY_encrypt, out, len, room, bytes(input, input_len))
-    })
-}
-
-unsafe extern "C" fn decrypt(
-    context: *mut c_void,
-    out: *mut u8,
-    len: *mut usize,
-    room: usize,
-    input: *const u8,
-    input_len: usize,
-) -> c_int {
-    entry(|| {
-        // SAFETY: a live context and buffers of these lengths. A caller may decrypt in place: the input is copied.
-        unsafe {
-            let context = of(context);
-            let input = bytes(input, input_len).to_vec();
-            let space = (!out.is_null()).then(|| std::slice::from_raw_parts_mut(out, room));
-            match context.decrypt(space, &input) {
-                Some(Ok(done)) => {
-                    *len = done;
-                    1
-                }
-                Some(Err(())) => 0,
-                None => elsewhere(context, sys::EVP_PKEY_decrypt, out, len, room, &input),
-            }
-        }
-    })
-}
-
-unsafe extern "C" fn get_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list to fill.
-    entry(|| unsafe { c_int::from(of(context).get(params)) })
-}
-
-unsafe extern "C" fn set_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list.
-    entry(|| unsafe { c_int::from(of(context).set(Params::new(params))) })
+    let mode = NONE as c_int;
+    context.begin(Operation::Decrypt, List::new().int(c"pad-mode", &mode).params())
 }
 
 const PADDING: OSSL_PARAM = describe(c"pad-mode", PARAM_UTF8);
@@ -399,25 +252,61 @@ static SETTABLE: Table<OSSL_PARAM, 10> = Table([
     END,
 ]);
 
-unsafe extern "C" fn gettable(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    GETTABLE.as_ptr()
+impl context::Context for Context {
+    fn new(provider: &'static Provider, _: Option<&CStr>) -> Context {
+        Context { provider, mirror: None, facts: None, implicit: true, raw: None }
+    }
+
+    fn duplicate(&self) -> Option<Context> {
+        Some(Context {
+            provider: self.provider,
+            mirror: self.mirror.as_ref().map(Mirror::duplicate),
+            facts: self.facts.clone(),
+            implicit: self.implicit,
+            raw: None,
+        })
+    }
+
+    fn get(&mut self, answers: &mut Answers<'_>) -> bool {
+        let Some(mirror) = self.mirror.as_mut().filter(|_| answers.is_given()) else { return false };
+        mirror.get(answers) && answers.set_size(c"implicit-rejection", usize::from(self.implicit))
+    }
+
+    fn gettable() -> &'static [OSSL_PARAM] {
+        &GETTABLE.0
+    }
+
+    fn set(&mut self, params: Params<'_>) -> bool {
+        self.take(params)
+    }
+
+    fn settable(_: Option<&Context>) -> &'static [OSSL_PARAM] {
+        &SETTABLE.0
+    }
 }
 
-unsafe extern "C" fn settable(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    SETTABLE.as_ptr()
+impl AsymCipher for Context {
+    type Key = Key;
+
+    fn init(&mut self, encrypt: bool, key: Option<&Arc<Key>>, params: Params<'_>) -> bool {
+        let operation = if encrypt { Operation::Encrypt } else { Operation::Decrypt };
+        key.is_some_and(|key| self.begin(operation, key.clone(), params))
+    }
+
+    /// Programs see -1 for a failure of the other provider's, as from OpenSSL's own.
+    fn crypt(&mut self, encrypt: bool, out: &mut Out<'_>, input: &[u8]) -> c_int {
+        let done = if encrypt { None } else { self.decrypt(out, input) };
+        match done {
+            Some(Ok(len)) => c_int::from(out.done(len)),
+            Some(Err(())) => 0,
+            None => match self.mirror.as_mut().and_then(Mirror::context) {
+                Some(context) if encrypt => context.encrypt(out, input),
+                Some(context) => context.decrypt(out, input),
+                None => 0,
+            },
+        }
+    }
 }
 
 /// Functions.
-pub static TABLE: Table<OSSL_DISPATCH, 12> = dispatch![
-    id::ASYM_CIPHER_NEWCTX => new_context,
-    id::ASYM_CIPHER_FREECTX => free_context,
-    id::ASYM_CIPHER_DUPCTX => dup_context,
-    id::ASYM_CIPHER_ENCRYPT_INIT => init::<true>,
-    id::ASYM_CIPHER_ENCRYPT => encrypt,
-    id::ASYM_CIPHER_DECRYPT_INIT => init::<false>,
-    id::ASYM_CIPHER_DECRYPT => decrypt,
-    id::ASYM_CIPHER_GET_CTX_PARAMS => get_params,
-    id::ASYM_CIPHER_GETTABLE_CTX_PARAMS => gettable,
-    id::ASYM_CIPHER_SET_CTX_PARAMS => set_params,
-    id::ASYM_CIPHER_SETTABLE_CTX_PARAMS => settable,
-];
+pub static TABLE: Table<OSSL_DISPATCH, 12> = asym_cipher::table::<Context>();

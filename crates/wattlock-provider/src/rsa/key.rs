@@ -2,10 +2,8 @@
 //! need of it, taken out when first used.
 //!
 //! A key is empty until it is imported or generated, and never changes after that: copies share it.
-#![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use subtle::ConstantTimeEq;
@@ -13,18 +11,14 @@ use wattlock::core::{self as core, Kind, RsaKey};
 use zeroize::Zeroizing;
 
 use super::FAST_MAX;
-use super::mirror::entry as param;
 use super::pad::{HASHES, Hash};
 use super::sign::Facts;
-use crate::child::{Child, Digest, Pkey, PkeyCtx};
-use crate::cipher::dispatch;
-use crate::error::{entry, quietly};
-use crate::params::{END, Params, Recorded, Table, describe};
+use crate::arg::Callback;
+use crate::child::{Check, Child, Digest, Pkey, PkeyCtx};
+use crate::entries::keymgmt::{self, KeyType};
+use crate::params::{Answers, END, Params, Questions, Table, describe};
 use crate::provider::Provider;
-use crate::sys::{
-    self, EVP_PKEY_CTX, OSSL_CALLBACK, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_UNSIGNED, PARAM_UTF8,
-    UNMODIFIED, id,
-};
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_UNSIGNED, PARAM_UTF8, id};
 
 /// Parts of an RSA key that can be selected.
 const POSSIBLE: c_int = id::SELECT_KEYPAIR | id::SELECT_OTHER_PARAMETERS;
@@ -190,19 +184,28 @@ impl Key {
         let Some(context) = self.elsewhere().and_then(|pkey| PkeyCtx::by_key(self.child(), pkey)) else {
             return false;
         };
-        let context = context.as_ptr();
-        // SAFETY: a live context.
-        unsafe {
-            if selection & id::SELECT_KEYPAIR == id::SELECT_KEYPAIR {
-                return sys::EVP_PKEY_pairwise_check(context) == 1;
-            }
-            let public = || match quick {
-                true => sys::EVP_PKEY_public_check_quick(context),
-                false => sys::EVP_PKEY_public_check(context),
-            };
-            (selection & id::SELECT_PRIVATE_KEY == 0 || sys::EVP_PKEY_private_check(context) == 1)
-                && (selection & id::SELECT_PUBLIC_KEY == 0 || public() == 1)
+        if selection & id::SELECT_KEYPAIR == id::SELECT_KEYPAIR {
+            return context.passes(Check::Pair);
         }
+        (selection & id::SELECT_PRIVATE_KEY == 0 || context.passes(Check::Private))
+            && (selection & id::SELECT_PUBLIC_KEY == 0 || context.passes(Check::Public { quick }))
+    }
+
+    fn import(&self, selection: c_int, params: Params<'_>) -> bool {
+        if selection & POSSIBLE == 0 {
+            return false;
+        }
+        made(self.child(), self.pss, selection, params).is_some_and(|pkey| self.fill(pkey))
+    }
+
+    fn export(&self, selection: c_int, callback: &Callback) -> Option<c_int> {
+        let pkey = self.elsewhere().filter(|_| selection & POSSIBLE != 0)?;
+        // Whoever takes it over (an encoder, most often) makes a key of the parameters, and reverses what [`made`] is
+        // about. So it gets them reversed.
+        if selection & id::SELECT_PRIVATE_KEY != 0 && has_four_primes(pkey) {
+            return Some(remade(pkey, self.child(), self.pss, POSSIBLE)?.export(selection, callback));
+        }
+        Some(pkey.export(selection, callback))
     }
 
     fn duplicate(&self, selection: c_int) -> Option<Key> {
@@ -218,9 +221,8 @@ impl Key {
             copy.filled.set(filled.clone()).ok()?;
             return Some(copy);
         }
-        let part =
-            with_data(&filled.pkey, selection, |params| made(self.child(), self.pss, selection, params));
-        copy.fill(part?).then_some(copy)
+        let part = filled.pkey.data(selection)?;
+        copy.fill(made(self.child(), self.pss, selection, part.params())?).then_some(copy)
     }
 }
 
@@ -237,26 +239,12 @@ fn made(child: &Child, pss: bool, selection: c_int, params: Params<'_>) -> Optio
 
 /// A key with these parts of another, as OpenSSL makes it from parameters.
 fn remade(pkey: &Pkey, child: &Child, pss: bool, selection: c_int) -> Option<Pkey> {
-    with_data(pkey, selection, |params| Pkey::from_data(child, name(pss), selection, params))
-}
-
-/// Has something done with these parts of a key as parameters.
-fn with_data<T>(pkey: &Pkey, selection: c_int, act: impl FnOnce(Params<'_>) -> Option<T>) -> Option<T> {
-    let mut list = null_mut();
-    // SAFETY: a live key; on success the list is ours, to be freed once.
-    unsafe {
-        if sys::EVP_PKEY_todata(pkey.as_ptr(), selection, &raw mut list) != 1 {
-            return None;
-        }
-        act(Recorded::adopt(list).params())
-    }
+    Pkey::from_data(child, name(pss), selection, pkey.data(selection)?.params())
 }
 
 fn has_four_primes(pkey: &Pkey) -> bool {
-    let mut list = [describe(c"rsa-factor4", PARAM_UNSIGNED), END];
-    // SAFETY: a live key and a list to fill that is ended.
-    let answered = unsafe { sys::EVP_PKEY_get_params(pkey.as_ptr(), list.as_mut_ptr()) == 1 };
-    answered && list[0].return_size != UNMODIFIED
+    let mut list = Questions::new().len_of(c"rsa-factor4", PARAM_UNSIGNED);
+    pkey.get(&mut list.answers()) && list.returned(c"rsa-factor4").is_some()
 }
 
 fn name(pss: bool) -> &'static CStr {
@@ -278,35 +266,26 @@ impl Filled {
             ready: Mutex::default(),
         };
         let mut salt: c_int = 0;
-        let mut list = [
-            describe(c"n", PARAM_UNSIGNED),
-            describe(c"e", PARAM_UNSIGNED),
-            describe(c"d", PARAM_UNSIGNED),
-            param(c"saltlen", PARAM_INTEGER, (&raw mut salt).cast(), size_of::<c_int>()),
-            END,
-        ];
-        if filled.ask(&mut list) {
-            let [n, e, d, min_salt, _] = list.map(|param| param.return_size != UNMODIFIED);
+        let mut list = Questions::new()
+            .len_of(c"n", PARAM_UNSIGNED)
+            .len_of(c"e", PARAM_UNSIGNED)
+            .len_of(c"d", PARAM_UNSIGNED)
+            .int(c"saltlen", &mut salt);
+        if filled.pkey.get(&mut list.answers()) {
+            let [n, e, d, min_salt] = [c"n", c"e", c"d", c"saltlen"].map(|key| list.returned(key).is_some());
             (filled.has_n, filled.has_e, filled.has_d) = (n, e, d);
             filled.min_salt = min_salt.then_some(i64::from(salt));
         }
         filled
     }
 
-    fn ask(&self, list: &mut [OSSL_PARAM]) -> bool {
-        // SAFETY: a live key; callers end their lists.
-        unsafe { sys::EVP_PKEY_get_params(self.pkey.as_ptr(), list.as_mut_ptr()) == 1 }
-    }
-
     /// A number of the key's, big-endian; `None` if it has none of that name.
     fn number(&self, key: &CStr) -> Option<Zeroizing<Vec<u8>>> {
-        let mut list = [param(key, PARAM_UNSIGNED, null_mut(), 0), END];
-        if !self.ask(&mut list) || list[0].return_size == UNMODIFIED {
-            return None;
-        }
-        let mut room = Zeroizing::new(vec![0; list[0].return_size.max(1)]);
-        list[0] = param(key, PARAM_UNSIGNED, room.as_mut_ptr().cast(), room.len());
-        if !self.ask(&mut list) || list[0].return_size == UNMODIFIED {
+        let mut list = Questions::new().len_of(key, PARAM_UNSIGNED);
+        let len = if self.pkey.get(&mut list.answers()) { list.returned(key)? } else { return None };
+        let mut room = Zeroizing::new(vec![0; len.max(1)]);
+        let mut list = Questions::new().value(key, PARAM_UNSIGNED, &mut room);
+        if !self.pkey.get(&mut list.answers()) || list.returned(key).is_none() {
             return None;
         }
         while room.last() == Some(&0) {
@@ -341,242 +320,90 @@ impl Filled {
     }
 }
 
-/// The key that OpenSSL names by this pointer.
-///
-/// # Safety
-/// `key` came from one of the functions below and is not freed.
-unsafe fn of<'a>(key: *const c_void) -> &'a Key {
-    // SAFETY: the caller's.
-    unsafe { &*key.cast::<Key>() }
-}
-
-/// A reference of one's own to the key that OpenSSL names by this pointer.
-///
-/// # Safety
-/// As [`of`].
-pub unsafe fn share(key: *const c_void) -> Arc<Key> {
-    // SAFETY: keys are given out as `Arc::into_raw`.
-    unsafe {
-        Arc::increment_strong_count(key.cast::<Key>());
-        Arc::from_raw(key.cast::<Key>())
-    }
-}
-
-fn give(key: Key) -> *mut c_void {
-    Arc::into_raw(Arc::new(key)).cast_mut().cast()
-}
-
-unsafe extern "C" fn new_key<const PSS: bool>(context: *mut c_void) -> *mut c_void {
-    // SAFETY: a live provctx, which OpenSSL keeps as long as it has keys of ours.
-    entry(|| give(Key::empty(unsafe { Provider::of(context) }, PSS)))
-}
-
-unsafe extern "C" fn free_key(key: *mut c_void) {
-    if !key.is_null() {
-        // SAFETY: given out by `give`, freed once.
-        entry(|| drop(unsafe { Arc::from_raw(key.cast_const().cast::<Key>()) }));
-    }
-}
-
-/// Takes over a key object by reference. Only a decoder or a store of ours could offer one.
-unsafe extern "C" fn load<const PSS: bool>(reference: *const c_void, len: usize) -> *mut c_void {
-    entry(|| {
-        if reference.is_null() || len != size_of::<*mut c_void>() {
-            return null_mut();
-        }
-        // SAFETY: a reference of this size holds the address of a key of ours, by the contract of provider-keymgmt(7).
-        unsafe {
-            let place = reference.cast_mut().cast::<*mut c_void>();
-            let key = *place;
-            if key.is_null() || of(key).pss != PSS {
-                return null_mut();
-            }
-            *place = null_mut();
-            key
-        }
-    })
-}
-
-unsafe extern "C" fn has(key: *const c_void, selection: c_int) -> c_int {
-    // SAFETY: null or a live key.
-    entry(|| c_int::from(!key.is_null() && unsafe { of(key) }.has(selection)))
-}
-
-unsafe extern "C" fn matches(one: *const c_void, two: *const c_void, selection: c_int) -> c_int {
-    // SAFETY: two live keys.
-    entry(|| c_int::from(unsafe { of(one).matches(of(two), selection) }))
-}
-
-unsafe extern "C" fn validate(key: *const c_void, selection: c_int, check: c_int) -> c_int {
-    const QUICK: c_int = 1;
-    // SAFETY: a live key.
-    entry(|| c_int::from(unsafe { of(key) }.validate(selection, check == QUICK)))
-}
-
-unsafe extern "C" fn import(key: *mut c_void, selection: c_int, params: *const OSSL_PARAM) -> c_int {
-    entry(|| {
-        if key.is_null() || selection & POSSIBLE == 0 {
-            return 0;
-        }
-        // SAFETY: a live key and a list.
-        let (key, params) = unsafe { (of(key), Params::new(params)) };
-        let work = || made(key.child(), key.pss, selection, params).is_some_and(|pkey| key.fill(pkey));
-        c_int::from(quietly(work))
-    })
-}
-
-unsafe extern "C" fn export(
-    key: *mut c_void,
-    selection: c_int,
-    callback: OSSL_CALLBACK,
-    argument: *mut c_void,
-) -> c_int {
-    entry(|| {
-        if key.is_null() || selection & POSSIBLE == 0 {
-            return 0;
-        }
-        // SAFETY: a live key.
-        let key = unsafe { of(key) };
-        let Some(pkey) = key.elsewhere() else { return 0 };
-        // Whoever takes it over (an encoder, most often) makes a key of the parameters, and reverses what [`made`] is
-        // about. So it gets them reversed.
-        let turned = match selection & id::SELECT_PRIVATE_KEY != 0 && has_four_primes(pkey) {
-            true => match remade(pkey, key.child(), key.pss, POSSIBLE) {
-                None => return 0,
-                turned => turned,
-            },
-            false => None,
-        };
-        let pkey = turned.as_ref().unwrap_or(pkey);
-        // SAFETY: a live key; the caller's callback with its own argument.
-        unsafe { sys::EVP_PKEY_export(pkey.as_ptr(), selection, callback, argument) }
-    })
-}
-
-unsafe extern "C" fn get_params(key: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    entry(|| {
-        // SAFETY: a live key and a list to fill.
-        unsafe {
-            let pkey = of(key).elsewhere();
-            pkey.map_or(0, |pkey| sys::EVP_PKEY_get_params(pkey.as_ptr(), params))
-        }
-    })
-}
-
-unsafe extern "C" fn duplicate(key: *const c_void, selection: c_int) -> *mut c_void {
-    // SAFETY: a live key.
-    entry(|| unsafe { of(key) }.duplicate(selection).map_or(null_mut(), give))
-}
-
-unsafe extern "C" fn operation_name(_: c_int) -> *const std::ffi::c_char {
-    c"RSA".as_ptr()
-}
-
 /// A key that is being generated.
-struct Making {
+pub struct Generation {
     provider: &'static Provider,
-    pss: bool,
     context: PkeyCtx,
 }
 
-impl Making {
-    fn set(&self, params: Params<'_>) -> bool {
-        // SAFETY: a live context and list.
-        params.is_empty()
-            || unsafe { sys::EVP_PKEY_CTX_set_params(self.context.as_ptr(), params.as_ptr()) > 0 }
+/// Keys for everything, or for PSS only.
+struct Rsa<const PSS: bool>;
+
+impl<const PSS: bool> KeyType for Rsa<PSS> {
+    type Key = Key;
+    type Generation = Generation;
+
+    const LOADS: bool = true;
+    const NAMES: bool = true;
+
+    fn new(provider: &'static Provider) -> Key {
+        Key::empty(provider, PSS)
     }
-}
 
-unsafe extern "C" fn make_init<const PSS: bool>(
-    context: *mut c_void,
-    selection: c_int,
-    params: *const OSSL_PARAM,
-) -> *mut c_void {
-    entry(|| {
+    fn is_own(key: &Key) -> bool {
+        key.pss == PSS
+    }
+
+    fn has(key: &Key, selection: c_int) -> bool {
+        key.has(selection)
+    }
+
+    fn matches(one: &Key, two: &Key, selection: c_int) -> bool {
+        one.matches(two, selection)
+    }
+
+    fn validate(key: &Key, selection: c_int, quick: bool) -> bool {
+        key.validate(selection, quick)
+    }
+
+    fn import(key: &Key, selection: c_int, params: Params<'_>) -> bool {
+        key.import(selection, params)
+    }
+
+    fn export(key: &Key, selection: c_int, callback: &Callback) -> c_int {
+        key.export(selection, callback).unwrap_or(0)
+    }
+
+    fn types(selection: c_int) -> Option<&'static [OSSL_PARAM]> {
+        (selection & id::SELECT_KEYPAIR != 0).then_some(&TYPES.0)
+    }
+
+    fn dup(key: &Key, selection: c_int) -> Option<Key> {
+        key.duplicate(selection)
+    }
+
+    fn get_params(key: &Key, answers: &mut Answers<'_>) -> bool {
+        key.elsewhere().is_some_and(|pkey| pkey.get(answers))
+    }
+
+    fn gettable_params() -> &'static [OSSL_PARAM] {
+        &GETTABLE.0
+    }
+
+    fn gen_init(provider: &'static Provider, selection: c_int) -> Option<Generation> {
         if selection & id::SELECT_KEYPAIR == 0 {
-            return null_mut();
+            return None;
         }
-        // SAFETY: a live provctx, which outlives the operation, and a list.
-        let (provider, params): (&'static Provider, _) =
-            unsafe { (Provider::of(context), Params::new(params)) };
-        let Some(context) = PkeyCtx::by_name(&provider.child, name(PSS)) else { return null_mut() };
-        // SAFETY: a live context.
-        if unsafe { sys::EVP_PKEY_keygen_init(context.as_ptr()) } != 1 {
-            return null_mut();
-        }
-        let making = Making { provider, pss: PSS, context };
-        if !making.set(params) {
-            return null_mut();
-        }
-        Box::into_raw(Box::new(making)).cast()
-    })
-}
+        let context = PkeyCtx::by_name(&provider.child, name(PSS))?;
+        context.begin_generation(false).then_some(Generation { provider, context })
+    }
 
-unsafe extern "C" fn make_set_params(making: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: made by `make_init`; a list.
-    entry(|| unsafe { c_int::from((*making.cast::<Making>()).set(Params::new(params))) })
-}
+    fn gen_set_params(generation: &mut Generation, params: Params<'_>) -> bool {
+        params.is_empty() || generation.context.set(params)
+    }
 
-/// Whom to tell how generation goes on.
-struct Progress {
-    callback: OSSL_CALLBACK,
-    argument: *mut c_void,
-}
+    fn gen_settable_params() -> &'static [OSSL_PARAM] {
+        if PSS { &SETTABLE_PSS.0 } else { &SETTABLE.0 }
+    }
 
-unsafe extern "C" fn progress(context: *mut EVP_PKEY_CTX) -> c_int {
-    entry(|| {
-        // SAFETY: called while `make` waits for the key, with its `Progress` as data; the caller's own callback.
-        unsafe {
-            let progress = sys::EVP_PKEY_CTX_get_app_data(context).cast::<Progress>();
-            let Some((callback, argument)) =
-                progress.as_ref().and_then(|progress| Some((progress.callback?, progress.argument)))
-            else {
-                return 1;
-            };
-            let mut what = [0, 1].map(|index| sys::EVP_PKEY_CTX_get_keygen_info(context, index));
-            let [potential, iteration] = &mut what;
-            let size = size_of::<c_int>();
-            let list = [
-                param(c"potential", PARAM_INTEGER, std::ptr::from_mut(potential).cast(), size),
-                param(c"iteration", PARAM_INTEGER, std::ptr::from_mut(iteration).cast(), size),
-                END,
-            ];
-            callback(list.as_ptr(), argument)
-        }
-    })
-}
+    fn generate(generation: &mut Generation, progress: &Callback) -> Option<Key> {
+        let pkey = generation.context.generate_telling(progress)?;
+        let key = Key::empty(generation.provider, PSS);
+        key.fill(pkey).then_some(key)
+    }
 
-unsafe extern "C" fn make(
-    making: *mut c_void,
-    callback: OSSL_CALLBACK,
-    argument: *mut c_void,
-) -> *mut c_void {
-    entry(|| {
-        if making.is_null() {
-            return null_mut();
-        }
-        // SAFETY: made by `make_init`, used by one thread; `told` outlives the call that uses it.
-        let (making, pkey) = unsafe {
-            let making = &*making.cast::<Making>();
-            let context = making.context.as_ptr();
-            let mut told = Progress { callback, argument };
-            sys::EVP_PKEY_CTX_set_app_data(context, (&raw mut told).cast());
-            sys::EVP_PKEY_CTX_set_cb(context, Some(progress));
-            let mut key = null_mut();
-            let made = sys::EVP_PKEY_generate(context, &raw mut key);
-            sys::EVP_PKEY_CTX_set_cb(context, None);
-            sys::EVP_PKEY_CTX_set_app_data(context, null_mut());
-            (making, if made == 1 { Pkey::adopt(key) } else { None })
-        };
-        let key = Key::empty(making.provider, making.pss);
-        if pkey.is_some_and(|pkey| key.fill(pkey)) { give(key) } else { null_mut() }
-    })
-}
-
-unsafe extern "C" fn make_cleanup(making: *mut c_void) {
-    if !making.is_null() {
-        // SAFETY: made by `make_init`, freed once.
-        entry(|| drop(unsafe { Box::from_raw(making.cast::<Making>()) }));
+    fn query_operation_name(_: c_int) -> *const c_char {
+        c"RSA".as_ptr()
     }
 }
 
@@ -634,20 +461,12 @@ const fn with_numbers<const N: usize>(first: &[OSSL_PARAM]) -> Table<OSSL_PARAM,
 
 static TYPES: Table<OSSL_PARAM, 33> = with_numbers(&[]);
 
-unsafe extern "C" fn types(selection: c_int) -> *const OSSL_PARAM {
-    if selection & id::SELECT_KEYPAIR != 0 { TYPES.as_ptr() } else { null() }
-}
-
 static GETTABLE: Table<OSSL_PARAM, 37> = with_numbers(&[
     describe(c"bits", PARAM_INTEGER),
     describe(c"security-bits", PARAM_INTEGER),
     describe(c"max-size", PARAM_INTEGER),
     describe(c"default-digest", PARAM_UTF8),
 ]);
-
-unsafe extern "C" fn gettable(_: *mut c_void) -> *const OSSL_PARAM {
-    GETTABLE.as_ptr()
-}
 
 const BITS: OSSL_PARAM = describe(c"bits", PARAM_UNSIGNED);
 const PRIMES: OSSL_PARAM = describe(c"primes", PARAM_UNSIGNED);
@@ -667,35 +486,7 @@ static SETTABLE_PSS: Table<OSSL_PARAM, 9> = Table([
     END,
 ]);
 
-unsafe extern "C" fn make_settable<const PSS: bool>(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    if PSS { SETTABLE_PSS.as_ptr() } else { SETTABLE.as_ptr() }
-}
-
-const fn table<const IS_PSS: bool>() -> Table<OSSL_DISPATCH, 20> {
-    dispatch![
-        id::KEYMGMT_NEW => new_key::<IS_PSS>,
-        id::KEYMGMT_FREE => free_key,
-        id::KEYMGMT_LOAD => load::<IS_PSS>,
-        id::KEYMGMT_HAS => has,
-        id::KEYMGMT_MATCH => matches,
-        id::KEYMGMT_VALIDATE => validate,
-        id::KEYMGMT_IMPORT => import,
-        id::KEYMGMT_IMPORT_TYPES => types,
-        id::KEYMGMT_EXPORT => export,
-        id::KEYMGMT_EXPORT_TYPES => types,
-        id::KEYMGMT_GET_PARAMS => get_params,
-        id::KEYMGMT_GETTABLE_PARAMS => gettable,
-        id::KEYMGMT_DUP => duplicate,
-        id::KEYMGMT_GEN_INIT => make_init::<IS_PSS>,
-        id::KEYMGMT_GEN_SET_PARAMS => make_set_params,
-        id::KEYMGMT_GEN_SETTABLE_PARAMS => make_settable::<IS_PSS>,
-        id::KEYMGMT_GEN => make,
-        id::KEYMGMT_GEN_CLEANUP => make_cleanup,
-        id::KEYMGMT_QUERY_OPERATION_NAME => operation_name,
-    ]
-}
-
 /// Keys for everything.
-pub static RSA: Table<OSSL_DISPATCH, 20> = table::<false>();
+pub static RSA: Table<OSSL_DISPATCH, 23> = keymgmt::table::<Rsa<false>>();
 /// Keys for PSS only.
-pub static PSS: Table<OSSL_DISPATCH, 20> = table::<true>();
+pub static PSS: Table<OSSL_DISPATCH, 23> = keymgmt::table::<Rsa<true>>();

@@ -5,6 +5,7 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq, ConstantTimeGreate
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::child::{Digest, Hashing};
+use crate::params::Params;
 
 /// A hash function that signatures name.
 pub struct Hash {
@@ -114,7 +115,7 @@ fn mask_with(digest: &Digest, seed: &[u8], block: &mut [u8]) -> bool {
         return false;
     }
     for (count, piece) in (0_u32..).zip(block.chunks_mut(size)) {
-        let good = (count == 0 || hashing.restart(digest))
+        let good = (count == 0 || hashing.restart(digest, Params::EMPTY))
             && hashing.update(seed)
             && hashing.update(&count.to_be_bytes())
             && hashing.finish(&mut *mask).is_some();
@@ -231,7 +232,7 @@ fn hmac(sha256: &Digest, key: &[u8; 32], pieces: &[&[u8]], out: &mut [u8; 32]) -
         return None;
     }
     pad.iter_mut().for_each(|byte| *byte ^= 0x36 ^ 0x5c);
-    let outside = hashing.restart(sha256) && hashing.update(&*pad) && hashing.update(&*inner);
+    let outside = hashing.restart(sha256, Params::EMPTY) && hashing.update(&*pad) && hashing.update(&*inner);
     (outside && hashing.finish(out)? == 32).then_some(())
 }
 

@@ -3,21 +3,22 @@
 //! Of a caller's parameters only the common ones are understood here, and only to know what the accelerated operation
 //! must do; whatever else comes makes the other provider's operation ([`super::mirror`]), which then says what is
 //! accepted and what it amounts to.
-#![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ffi::{CStr, CString, c_int};
+use std::sync::Arc;
 
 use super::FAST_MAX;
-use super::key::{self, Key};
-use super::mirror::{Mirror, Operation, bytes};
+use super::key::Key;
+use super::mirror::Mirror;
 use super::pad::{self, HASHES};
-use crate::child::{Digest, Hashing};
-use crate::cipher::dispatch;
-use crate::error::{Reason, entry, forget_whose_failure, raise, raise_with};
-use crate::params::{END, List, Params, Table, describe};
+use crate::arg::Out;
+use crate::child::{Digest, Hashing, Operation};
+use crate::entries::context;
+use crate::entries::signature::{self, Signature};
+use crate::error::{Reason, forget_whose_failure, raise, raise_with};
+use crate::params::{Answers, END, List, Params, Table, describe};
 use crate::provider::Provider;
-use crate::sys::{self, OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UTF8, id};
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UTF8};
 
 /// `RSA_..._PADDING`
 const PKCS1: i64 = 1;
@@ -138,14 +139,8 @@ struct Message {
 }
 
 impl Context {
-    fn begin(&mut self, operation: Operation, key: *mut c_void, params: Params<'_>) -> bool {
-        let key = if key.is_null() {
-            self.mirror.as_ref().map(|mirror| mirror.key().clone())
-        } else {
-            // SAFETY: a live key of ours.
-            Some(unsafe { key::share(key) })
-        };
-        let Some(key) = key else {
+    fn begin(&mut self, operation: Operation, key: Option<&Arc<Key>>, params: Params<'_>) -> bool {
+        let Some(key) = key.or(self.mirror.as_ref().map(Mirror::key)).cloned() else {
             raise(Reason::NoKeySet);
             return false;
         };
@@ -158,10 +153,10 @@ impl Context {
         self.facts = plain.then_some(PLAIN);
         self.mirror = Some(mirror);
         self.locked = false;
-        self.set(params)
+        self.take(params)
     }
 
-    fn set(&mut self, params: Params<'_>) -> bool {
+    fn take(&mut self, params: Params<'_>) -> bool {
         let Some(mirror) = self.mirror.as_mut() else { return params.is_empty() };
         if let (true, Some(message), Some(param)) = (self.locked, &self.message, params.get(c"digest")) {
             let Some(name) = param.text() else { return false };
@@ -194,15 +189,12 @@ impl Context {
     }
 
     /// Signs on the runtime what it can.
-    ///
-    /// # Safety
-    /// `signature` has `room` writable bytes.
-    unsafe fn sign_fast(&mut self, signature: *mut u8, room: usize, input: &[u8]) -> Option<usize> {
+    fn sign_fast(&mut self, out: &mut Out<'_>, input: &[u8]) -> Option<usize> {
         self.mirror.as_ref()?.key().fast()?;
         let facts = self.facts()?;
         let key = self.mirror.as_ref()?.key();
         let size = key.size();
-        if room < size {
+        if out.room() < size {
             return None;
         }
         let mut block = [0; FAST_MAX];
@@ -238,9 +230,7 @@ impl Context {
         if !filled {
             return None;
         }
-        // SAFETY: the caller's; the input is not used any more.
-        let output = unsafe { std::slice::from_raw_parts_mut(signature, size) };
-        self.mirror.as_ref()?.key().perform(block, output).then_some(size)
+        self.mirror.as_ref()?.key().perform(block, out.first(size)?).then_some(size)
     }
 
     fn pss(&self, block: &mut [u8], hash: usize, mask: usize, salt: i64, input: &[u8]) -> Option<bool> {
@@ -264,34 +254,7 @@ impl Context {
         Some(pad::pss(block, key.digest(hash)?, key.digest(mask)?, input, salt))
     }
 
-    /// # Safety
-    /// `signature` is null or has `room` writable bytes; `len` is writable.
-    unsafe fn sign(&mut self, signature: *mut u8, len: *mut usize, room: usize, input: &[u8]) -> c_int {
-        let Some(mirror) = self.mirror.as_ref() else { return 0 };
-        // SAFETY: the caller's.
-        unsafe {
-            if signature.is_null() {
-                *len = mirror.key().size();
-                return 1;
-            }
-            if let Some(done) = self.sign_fast(signature, room, input) {
-                *len = done;
-                return 1;
-            }
-            let Some(context) = self.mirror.as_mut().and_then(Mirror::context) else { return 0 };
-            let mut done = room;
-            let outcome =
-                sys::EVP_PKEY_sign(context.as_ptr(), signature, &raw mut done, input.as_ptr(), input.len());
-            if outcome == 1 {
-                *len = done;
-            } else {
-                forget_whose_failure();
-            }
-            c_int::from(outcome == 1)
-        }
-    }
-
-    fn verify(&mut self, signature: &[u8], input: &[u8]) -> c_int {
+    fn check(&mut self, signature: &[u8], input: &[u8]) -> c_int {
         if let (Some(facts), Some(mirror)) = (self.facts, self.mirror.as_mut())
             && mirror.operation() == Operation::Verify
             && !mirror.is_made()
@@ -300,16 +263,7 @@ impl Context {
             mirror.adopt(context);
         }
         let Some(context) = self.mirror.as_mut().and_then(Mirror::context) else { return 0 };
-        // SAFETY: a live context and readable bytes.
-        let outcome = unsafe {
-            sys::EVP_PKEY_verify(
-                context.as_ptr(),
-                signature.as_ptr(),
-                signature.len(),
-                input.as_ptr(),
-                input.len(),
-            )
-        };
+        let outcome = context.verify(signature, input);
         if outcome != 1 {
             forget_whose_failure();
         }
@@ -320,7 +274,7 @@ impl Context {
         &mut self,
         operation: Operation,
         name: Option<&CStr>,
-        key: *mut c_void,
+        key: Option<&Arc<Key>>,
         params: Params<'_>,
     ) -> bool {
         // Begun again without a name, it is the hash of before.
@@ -330,7 +284,7 @@ impl Context {
         }
         let named = match name.map(CStr::to_owned).or(before) {
             Some(name) => {
-                if !self.set(list_params(&List::new().text(c"digest", &name))) {
+                if !self.take(List::new().text(c"digest", &name).params()) {
                     return false;
                 }
                 Some(name)
@@ -353,26 +307,48 @@ impl Context {
         let key = self.mirror.as_ref()?.key();
         let known = name.to_str().ok().and_then(pad::named).and_then(|place| key.digest(place)).cloned();
         let digest = known.or_else(|| self.provider.child.digest(&name))?;
-        let hashing = Hashing::begin(&digest)?;
-        if !params.is_empty() {
-            // SAFETY: a live context, digest and list.
-            let begun =
-                unsafe { sys::EVP_DigestInit_ex2(hashing.as_ptr(), digest.as_ptr(), params.as_ptr()) };
-            if begun != 1 {
-                return None;
-            }
+        let mut hashing = Hashing::begin(&digest)?;
+        if !params.is_empty() && !hashing.restart(&digest, params) {
+            return None;
         }
         Some(Message { name, digest, hashing })
-    }
-
-    fn update(&mut self, data: &[u8]) -> bool {
-        self.message.as_mut().is_some_and(|message| message.hashing.update(data))
     }
 
     /// The message's hash. From here the hash function may be changed.
     fn finish(&mut self, hash: &mut [u8; 64]) -> Option<usize> {
         self.locked = false;
         self.message.as_mut()?.hashing.finish(hash)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // A verification's facts are known only where every parameter was understood: they are all its state.
+        if let (Some(facts), Some(mirror)) = (self.facts, self.mirror.as_mut())
+            && mirror.operation() == Operation::Verify
+            && let Some(context) = mirror.release()
+        {
+            mirror.key().keep(facts, context);
+        }
+    }
+}
+
+const PADDING: OSSL_PARAM = describe(c"pad-mode", PARAM_UTF8);
+const DIGEST: OSSL_PARAM = describe(c"digest", PARAM_UTF8);
+const PROPERTIES: OSSL_PARAM = describe(c"properties", PARAM_UTF8);
+const MASK: OSSL_PARAM = describe(c"mgf1-digest", PARAM_UTF8);
+const MASK_PROPERTIES: OSSL_PARAM = describe(c"mgf1-properties", PARAM_UTF8);
+const SALT: OSSL_PARAM = describe(c"saltlen", PARAM_UTF8);
+
+static GETTABLE: Table<OSSL_PARAM, 6> =
+    Table([describe(c"algorithm-id", PARAM_OCTETS), PADDING, DIGEST, MASK, SALT, END]);
+static SETTABLE: Table<OSSL_PARAM, 7> =
+    Table([DIGEST, PROPERTIES, PADDING, MASK, MASK_PROPERTIES, SALT, END]);
+static SETTABLE_LOCKED: Table<OSSL_PARAM, 5> = Table([PADDING, MASK, MASK_PROPERTIES, SALT, END]);
+
+impl context::Context for Context {
+    fn new(provider: &'static Provider, _: Option<&CStr>) -> Context {
+        Context { provider, mirror: None, facts: None, message: None, locked: false }
     }
 
     fn duplicate(&self) -> Option<Context> {
@@ -392,289 +368,99 @@ impl Context {
             locked: self.locked,
         })
     }
-}
 
-impl Drop for Context {
-    fn drop(&mut self) {
-        // A verification's facts are known only where every parameter was understood: they are all its state.
-        if let (Some(facts), Some(mirror)) = (self.facts, self.mirror.as_mut())
-            && mirror.operation() == Operation::Verify
-            && let Some(context) = mirror.release()
-        {
-            mirror.key().keep(facts, context);
-        }
+    fn get(&mut self, answers: &mut Answers<'_>) -> bool {
+        answers.is_given() && self.mirror.as_mut().is_some_and(|mirror| mirror.get(answers))
+    }
+
+    fn gettable() -> &'static [OSSL_PARAM] {
+        &GETTABLE.0
+    }
+
+    fn set(&mut self, params: Params<'_>) -> bool {
+        self.take(params)
+    }
+
+    fn settable(context: Option<&Context>) -> &'static [OSSL_PARAM] {
+        if context.is_some_and(|context| context.locked) { &SETTABLE_LOCKED.0 } else { &SETTABLE.0 }
     }
 }
 
-/// A list of ours as one to read.
-fn list_params<'a>(list: &'a List<'_>) -> Params<'a> {
-    // SAFETY: our lists are terminated and outlive what borrows them.
-    unsafe { Params::new(list.as_ptr()) }
-}
+impl Signature for Context {
+    type Key = Key;
+    const RECOVERS: bool = true;
 
-/// # Safety
-/// `context` came from [`new_context`] or [`dup_context`] and is not freed; OpenSSL lets one thread at a time use it.
-unsafe fn of<'a>(context: *mut c_void) -> &'a mut Context {
-    // SAFETY: the caller's.
-    unsafe { &mut *context.cast::<Context>() }
-}
-
-unsafe extern "C" fn new_context(context: *mut c_void, _: *const std::ffi::c_char) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live provctx, which outlives every context made from it.
-        let provider = unsafe { Provider::of(context) };
-        let context = Context { provider, mirror: None, facts: None, message: None, locked: false };
-        Box::into_raw(Box::new(context)).cast()
-    })
-}
-
-unsafe extern "C" fn free_context(context: *mut c_void) {
-    if !context.is_null() {
-        // SAFETY: made by us, freed once.
-        entry(|| drop(unsafe { Box::from_raw(context.cast::<Context>()) }));
+    fn init(&mut self, operation: Operation, key: Option<&Arc<Key>>, params: Params<'_>) -> bool {
+        self.message = None;
+        self.begin(operation, key, params)
     }
-}
 
-unsafe extern "C" fn dup_context(context: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live context.
-        let copy = unsafe { of(context) }.duplicate();
-        copy.map_or(null_mut(), |copy| Box::into_raw(Box::new(copy)).cast())
-    })
-}
-
-const SIGN: u8 = 0;
-const VERIFY: u8 = 1;
-const RECOVER: u8 = 2;
-
-const fn operation(number: u8) -> Operation {
-    match number {
-        SIGN => Operation::Sign,
-        VERIFY => Operation::Verify,
-        _ => Operation::Recover,
+    fn sign(&mut self, out: &mut Out<'_>, hash: &[u8]) -> bool {
+        let Some(mirror) = self.mirror.as_ref() else { return false };
+        if out.is_question() {
+            return out.done(mirror.key().size());
+        }
+        if let Some(len) = self.sign_fast(out, hash) {
+            return out.done(len);
+        }
+        let Some(context) = self.mirror.as_mut().and_then(Mirror::context) else { return false };
+        let signed = context.sign(out, hash) == 1;
+        if !signed {
+            forget_whose_failure();
+        }
+        signed
     }
-}
 
-unsafe extern "C" fn init<const OPERATION: u8>(
-    context: *mut c_void,
-    key: *mut c_void,
-    params: *const OSSL_PARAM,
-) -> c_int {
-    entry(|| {
-        // SAFETY: a live context, a live key or none, a list.
-        unsafe {
-            let context = of(context);
-            context.message = None;
-            c_int::from(context.begin(operation(OPERATION), key, Params::new(params)))
+    fn verify(&mut self, signature: &[u8], hash: &[u8]) -> c_int {
+        self.check(signature, hash)
+    }
+
+    fn recover(&mut self, out: &mut Out<'_>, signature: &[u8]) -> bool {
+        let Some(context) = self.mirror.as_mut().and_then(Mirror::context) else { return false };
+        let recovered = context.recover(out, signature) == 1;
+        if !recovered {
+            forget_whose_failure();
         }
-    })
-}
+        recovered
+    }
 
-unsafe extern "C" fn sign(
-    context: *mut c_void,
-    signature: *mut u8,
-    len: *mut usize,
-    room: usize,
-    input: *const u8,
-    input_len: usize,
-) -> c_int {
-    // SAFETY: a live context and buffers of these lengths.
-    entry(|| unsafe { of(context).sign(signature, len, room, bytes(input, input_len)) })
-}
+    fn digest_init(
+        &mut self,
+        operation: Operation,
+        name: Option<&CStr>,
+        key: Option<&Arc<Key>>,
+        params: Params<'_>,
+    ) -> bool {
+        self.begin_message(operation, name, key, params)
+    }
 
-unsafe extern "C" fn verify(
-    context: *mut c_void,
-    signature: *const u8,
-    len: usize,
-    input: *const u8,
-    input_len: usize,
-) -> c_int {
-    // SAFETY: a live context and readable buffers of these lengths.
-    entry(|| unsafe { of(context).verify(bytes(signature, len), bytes(input, input_len)) })
-}
+    fn digest_update(&mut self, data: &[u8]) -> bool {
+        self.message.as_mut().is_some_and(|message| message.hashing.update(data))
+    }
 
-unsafe extern "C" fn recover(
-    context: *mut c_void,
-    out: *mut u8,
-    len: *mut usize,
-    room: usize,
-    signature: *const u8,
-    signature_len: usize,
-) -> c_int {
-    entry(|| {
-        // SAFETY: a live context and buffers of these lengths; a missing `out` asks for the length.
-        unsafe {
-            let Some(context) = of(context).mirror.as_mut().and_then(Mirror::context) else { return 0 };
-            let mut done = room;
-            let outcome =
-                sys::EVP_PKEY_verify_recover(context.as_ptr(), out, &raw mut done, signature, signature_len);
-            if outcome == 1 {
-                *len = done;
-            } else {
-                forget_whose_failure();
-            }
-            c_int::from(outcome == 1)
-        }
-    })
-}
+    fn digest_sign_final(&mut self, out: &mut Out<'_>) -> bool {
+        let mut hash = [0; 64];
+        let len = if out.is_question() { Some(0) } else { self.finish(&mut hash) };
+        self.locked = false;
+        let hash = len.and_then(|len| hash.get(..len));
+        hash.is_some_and(|hash| self.sign(out, hash))
+    }
 
-unsafe extern "C" fn message_init<const OPERATION: u8>(
-    context: *mut c_void,
-    name: *const std::ffi::c_char,
-    key: *mut c_void,
-    params: *const OSSL_PARAM,
-) -> c_int {
-    entry(|| {
-        // SAFETY: a live context, a C string or none, a live key or none, a list.
-        unsafe {
-            let name = (!name.is_null()).then(|| CStr::from_ptr(name));
-            let context = of(context);
-            c_int::from(context.begin_message(operation(OPERATION), name, key, Params::new(params)))
-        }
-    })
-}
+    fn digest_verify_final(&mut self, signature: &[u8]) -> c_int {
+        let mut hash = [0; 64];
+        let len = self.finish(&mut hash);
+        let hash = len.and_then(|len| hash.get(..len));
+        hash.map_or(0, |hash| self.check(signature, hash))
+    }
 
-unsafe extern "C" fn message_update(context: *mut c_void, data: *const u8, len: usize) -> c_int {
-    // SAFETY: a live context and readable bytes.
-    entry(|| unsafe { c_int::from(of(context).update(bytes(data, len))) })
-}
+    fn digest(&self) -> Option<&Digest> {
+        self.message.as_ref().map(|message| &message.digest)
+    }
 
-unsafe extern "C" fn message_sign(
-    context: *mut c_void,
-    signature: *mut u8,
-    len: *mut usize,
-    room: usize,
-) -> c_int {
-    entry(|| {
-        // SAFETY: a live context and buffers of these lengths; a missing `signature` asks for the length.
-        unsafe {
-            let context = of(context);
-            let mut hash = [0; 64];
-            let hash_len = match signature.is_null() {
-                true => Some(0),
-                false => context.finish(&mut hash),
-            };
-            let hash = hash_len.and_then(|hash_len| hash.get(..hash_len));
-            context.locked = false;
-            hash.map_or(0, |hash| context.sign(signature, len, room, hash))
-        }
-    })
-}
-
-unsafe extern "C" fn message_verify(context: *mut c_void, signature: *const u8, len: usize) -> c_int {
-    entry(|| {
-        // SAFETY: a live context and readable bytes.
-        unsafe {
-            let context = of(context);
-            let mut hash = [0; 64];
-            let hash_len = context.finish(&mut hash);
-            let hash = hash_len.and_then(|hash_len| hash.get(..hash_len));
-            hash.map_or(0, |hash| context.verify(bytes(signature, len), hash))
-        }
-    })
-}
-
-unsafe extern "C" fn get_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    entry(|| {
-        // SAFETY: a live context and a list to fill.
-        unsafe {
-            let mirror = of(context).mirror.as_mut();
-            c_int::from(!params.is_null() && mirror.is_some_and(|mirror| mirror.get(params)))
-        }
-    })
-}
-
-unsafe extern "C" fn set_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: a live context and a list.
-    entry(|| unsafe { c_int::from(of(context).set(Params::new(params))) })
-}
-
-const PADDING: OSSL_PARAM = describe(c"pad-mode", PARAM_UTF8);
-const DIGEST: OSSL_PARAM = describe(c"digest", PARAM_UTF8);
-const PROPERTIES: OSSL_PARAM = describe(c"properties", PARAM_UTF8);
-const MASK: OSSL_PARAM = describe(c"mgf1-digest", PARAM_UTF8);
-const MASK_PROPERTIES: OSSL_PARAM = describe(c"mgf1-properties", PARAM_UTF8);
-const SALT: OSSL_PARAM = describe(c"saltlen", PARAM_UTF8);
-
-static GETTABLE: Table<OSSL_PARAM, 6> =
-    Table([describe(c"algorithm-id", PARAM_OCTETS), PADDING, DIGEST, MASK, SALT, END]);
-static SETTABLE: Table<OSSL_PARAM, 7> =
-    Table([DIGEST, PROPERTIES, PADDING, MASK, MASK_PROPERTIES, SALT, END]);
-static SETTABLE_LOCKED: Table<OSSL_PARAM, 5> = Table([PADDING, MASK, MASK_PROPERTIES, SALT, END]);
-
-unsafe extern "C" fn gettable(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    GETTABLE.as_ptr()
-}
-
-unsafe extern "C" fn settable(context: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    // SAFETY: a live context, or none.
-    let locked = !context.is_null() && unsafe { of(context) }.locked;
-    if locked { SETTABLE_LOCKED.as_ptr() } else { SETTABLE.as_ptr() }
-}
-
-unsafe extern "C" fn get_md_params(context: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    entry(|| {
-        // SAFETY: a live context and a list to fill.
-        unsafe {
-            let message = of(context).message.as_ref();
-            message.map_or(0, |message| sys::EVP_MD_CTX_get_params(message.hashing.as_ptr(), params))
-        }
-    })
-}
-
-unsafe extern "C" fn set_md_params(context: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    entry(|| {
-        // SAFETY: a live context and a list.
-        unsafe {
-            let message = of(context).message.as_ref();
-            message.map_or(0, |message| sys::EVP_MD_CTX_set_params(message.hashing.as_ptr(), params))
-        }
-    })
-}
-
-unsafe extern "C" fn gettable_md(context: *mut c_void) -> *const OSSL_PARAM {
-    entry(|| {
-        // SAFETY: a live context and digest.
-        unsafe {
-            let message = of(context).message.as_ref();
-            message.map_or(null(), |message| sys::EVP_MD_gettable_ctx_params(message.digest.as_ptr()))
-        }
-    })
-}
-
-unsafe extern "C" fn settable_md(context: *mut c_void) -> *const OSSL_PARAM {
-    entry(|| {
-        // SAFETY: a live context and digest.
-        unsafe {
-            let message = of(context).message.as_ref();
-            message.map_or(null(), |message| sys::EVP_MD_settable_ctx_params(message.digest.as_ptr()))
-        }
-    })
+    fn hashing(&self) -> Option<&Hashing> {
+        self.message.as_ref().map(|message| &message.hashing)
+    }
 }
 
 /// Functions.
-pub static TABLE: Table<OSSL_DISPATCH, 24> = dispatch![
-    id::SIGNATURE_NEWCTX => new_context,
-    id::SIGNATURE_FREECTX => free_context,
-    id::SIGNATURE_DUPCTX => dup_context,
-    id::SIGNATURE_SIGN_INIT => init::<SIGN>,
-    id::SIGNATURE_SIGN => sign,
-    id::SIGNATURE_VERIFY_INIT => init::<VERIFY>,
-    id::SIGNATURE_VERIFY => verify,
-    id::SIGNATURE_VERIFY_RECOVER_INIT => init::<RECOVER>,
-    id::SIGNATURE_VERIFY_RECOVER => recover,
-    id::SIGNATURE_DIGEST_SIGN_INIT => message_init::<SIGN>,
-    id::SIGNATURE_DIGEST_SIGN_UPDATE => message_update,
-    id::SIGNATURE_DIGEST_SIGN_FINAL => message_sign,
-    id::SIGNATURE_DIGEST_VERIFY_INIT => message_init::<VERIFY>,
-    id::SIGNATURE_DIGEST_VERIFY_UPDATE => message_update,
-    id::SIGNATURE_DIGEST_VERIFY_FINAL => message_verify,
-    id::SIGNATURE_GET_CTX_PARAMS => get_params,
-    id::SIGNATURE_GETTABLE_CTX_PARAMS => gettable,
-    id::SIGNATURE_SET_CTX_PARAMS => set_params,
-    id::SIGNATURE_SETTABLE_CTX_PARAMS => settable,
-    id::SIGNATURE_GET_CTX_MD_PARAMS => get_md_params,
-    id::SIGNATURE_GETTABLE_CTX_MD_PARAMS => gettable_md,
-    id::SIGNATURE_SET_CTX_MD_PARAMS => set_md_params,
-    id::SIGNATURE_SETTABLE_CTX_MD_PARAMS => settable_md,
-];
+pub static TABLE: Table<OSSL_DISPATCH, 26> = signature::table::<Context>();

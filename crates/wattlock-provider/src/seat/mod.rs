@@ -26,6 +26,8 @@ mod tests;
 mod threads;
 mod waiter;
 
+pub(crate) use secret_cache::is_known;
+
 use std::ffi::c_void;
 use std::sync::atomic::{
     AtomicBool, AtomicU32,

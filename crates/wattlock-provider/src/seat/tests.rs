@@ -17,7 +17,8 @@ use wattlock::{Clock, Profile, Runtime};
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
 
 use super::*;
-use crate::provider::{Current, OSSL_provider_init};
+use crate::load::OSSL_provider_init;
+use crate::provider::Current;
 use crate::sys::{
     ASYNC_JOB, ASYNC_WAIT_CTX, ASYNC_callback, OSSL_CORE_HANDLE, OSSL_DISPATCH, OSSL_LIB_CTX, OSSL_PROVIDER,
 };

@@ -1,23 +1,19 @@
 //! Management of keys of type "X25519".
-#![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use wattlock::core::{Curve, EcKey, Error, Key, Kind};
 use zeroize::Zeroizing;
 
 use super::LEN;
-use crate::child::{Pkey, PkeyCtx};
-use crate::cipher::dispatch;
-use crate::ec::version;
-use crate::error::{Reason, entry, quietly, raise};
-use crate::params::{Answers, END, List, Params, Table, describe};
+use crate::arg::Callback;
+use crate::child::{Check, Pkey, PkeyCtx, version};
+use crate::entries::keymgmt::{self, KeyType};
+use crate::error::{Reason, raise};
+use crate::params::{Answers, END, List, Params, Questions, Table, describe};
 use crate::provider::Provider;
-use crate::sys::{
-    self, OSSL_CALLBACK, OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_UTF8, id,
-};
+use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_INTEGER, PARAM_OCTETS, PARAM_UTF8, id};
 
 const NAME: &std::ffi::CStr = c"X25519";
 /// RFC 7748 section 5: bits of the field less two, and what OpenSSL calls its strength.
@@ -97,17 +93,18 @@ impl Parts {
     }
 
     fn child(&self, provider: &Provider) -> Option<Pkey> {
-        let list = self.list(true);
-        // SAFETY: the list is terminated and lives until the call is over.
-        Pkey::from_data(&provider.child, NAME, id::SELECT_KEYPAIR, unsafe { Params::new(list.as_ptr()) })
+        Pkey::from_data(&provider.child, NAME, id::SELECT_KEYPAIR, self.list(true).params())
     }
 
     /// The halves of a child's key.
     fn of_child(child: &Pkey) -> Option<Parts> {
         let (mut public, mut private) = ([0; LEN], Secret::default());
-        let mut list = List::new().ask_octets(c"pub", &mut public).ask_octets(c"priv", &mut *private);
-        // SAFETY: a live key and a terminated list with room for its answers.
-        if unsafe { sys::EVP_PKEY_get_params(child.as_ptr(), list.as_mut_ptr()) } != 1 {
+        let mut list = Questions::new().value(c"pub", PARAM_OCTETS, &mut public).value(
+            c"priv",
+            PARAM_OCTETS,
+            &mut *private,
+        );
+        if !child.get(&mut list.answers()) {
             return None;
         }
         let whole = (list.returned(c"pub"), list.returned(c"priv"));
@@ -145,18 +142,11 @@ impl Held {
         *self.parts.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(parts);
     }
 
-    fn pointer(provider: &'static Provider, parts: Parts) -> *mut c_void {
-        Box::into_raw(Box::new(Held { provider, parts: Mutex::new(Arc::new(parts)) })).cast()
+    fn new(provider: &'static Provider, parts: Parts) -> Held {
+        Held { provider, parts: Mutex::new(Arc::new(parts)) }
     }
 
-    /// # Safety
-    /// `key` is null, or key data of ours that is not freed.
-    pub unsafe fn of<'a>(key: *const c_void) -> Option<&'a Held> {
-        // SAFETY: the caller's.
-        unsafe { key.cast::<Held>().as_ref() }
-    }
-
-    fn import(&self, selection: c_int, params: Params<'_>) -> bool {
+    fn take_in(&self, selection: c_int, params: Params<'_>) -> bool {
         if selection & id::SELECT_KEYPAIR == 0 {
             return false;
         }
@@ -190,11 +180,10 @@ impl Held {
         }
         let Some(child) = parts.child(self.provider) else { return false };
         let checking = PkeyCtx::by_key(&self.provider.child, &child);
-        // SAFETY: a live context.
-        checking.is_some_and(|checking| unsafe { sys::EVP_PKEY_pairwise_check(checking.as_ptr()) == 1 })
+        checking.is_some_and(|checking| checking.passes(Check::Pair))
     }
 
-    fn set(&self, params: Params<'_>) -> bool {
+    fn change(&self, params: Params<'_>) -> bool {
         if let Some(point) = params.get(c"encoded-pub-key") {
             let Some(public) = point.octets().and_then(|point| point.try_into().ok()) else { return false };
             self.replace(Parts::with_public(public));
@@ -202,7 +191,7 @@ impl Held {
         params.get(c"properties").is_none_or(|one| one.text().is_some())
     }
 
-    fn get(&self, answers: &mut Answers<'_>) -> bool {
+    fn answer(&self, answers: &mut Answers<'_>) -> bool {
         let parts = self.parts();
         let nothing = [0; LEN];
         let public = parts.public.as_ref().unwrap_or(&nothing);
@@ -218,14 +207,14 @@ impl Held {
 }
 
 /// A key to be generated.
-struct Making {
+pub struct Generation {
     provider: &'static Provider,
     selection: c_int,
     /// What the key pair is to be derived from, with a child's help.
     material: Option<Zeroizing<Vec<u8>>>,
 }
 
-impl Making {
+impl Generation {
     fn set(&mut self, params: Params<'_>) -> bool {
         if let Some(group) = params.get(c"group")
             && !group.text().is_some_and(|name| name.eq_ignore_ascii_case("x25519"))
@@ -258,127 +247,84 @@ impl Making {
     fn make_from(&self, material: &[u8]) -> Option<Parts> {
         let making = PkeyCtx::by_name(&self.provider.child, NAME)?;
         let list = List::new().octets(c"dhkem-ikm", material);
-        let mut key = null_mut();
-        // SAFETY: a live context and a terminated list; on success the key is ours.
-        unsafe {
-            let at = making.as_ptr();
-            let made = sys::EVP_PKEY_keygen_init(at) == 1
-                && sys::EVP_PKEY_CTX_set_params(at, list.as_ptr()) > 0
-                && sys::EVP_PKEY_generate(at, &raw mut key) == 1;
-            Parts::of_child(&Pkey::adopt(key).filter(|_| made)?)
-        }
+        let begun = making.begin_generation(false) && making.set(list.params());
+        Parts::of_child(&if begun { making.generate()? } else { return None })
     }
 }
 
-unsafe extern "C" fn new_key(context: *mut c_void) -> *mut c_void {
-    // SAFETY: a live provctx.
-    entry(|| Held::pointer(unsafe { Provider::of(context) }, Parts::default()))
-}
+impl KeyType for Held {
+    type Key = Held;
+    type Generation = Generation;
 
-unsafe extern "C" fn free_key(key: *mut c_void) {
-    if !key.is_null() {
-        // SAFETY: made by `Held::pointer`, freed once.
-        entry(|| drop(unsafe { Box::from_raw(key.cast::<Held>()) }));
+    const SETS: bool = true;
+
+    fn new(provider: &'static Provider) -> Held {
+        Held::new(provider, Parts::default())
     }
-}
 
-unsafe extern "C" fn has(key: *const c_void, selection: c_int) -> c_int {
-    // SAFETY: key data of ours.
-    entry(|| c_int::from(unsafe { Held::of(key) }.is_some_and(|held| held.parts().has(selection))))
-}
+    fn has(key: &Held, selection: c_int) -> bool {
+        key.parts().has(selection)
+    }
 
-unsafe extern "C" fn matches(one: *const c_void, two: *const c_void, selection: c_int) -> c_int {
-    entry(|| {
-        // SAFETY: key data of ours.
-        let (Some(one), Some(two)) = (unsafe { Held::of(one) }, unsafe { Held::of(two) }) else { return 0 };
-        c_int::from(one.parts().same(&two.parts(), selection))
-    })
-}
+    fn matches(one: &Held, two: &Held, selection: c_int) -> bool {
+        one.parts().same(&two.parts(), selection)
+    }
 
-unsafe extern "C" fn validate(key: *const c_void, selection: c_int, _: c_int) -> c_int {
-    // SAFETY: key data of ours.
-    entry(|| c_int::from(unsafe { Held::of(key) }.is_some_and(|held| held.valid(selection))))
-}
+    fn validate(key: &Held, selection: c_int, _: bool) -> bool {
+        key.valid(selection)
+    }
 
-unsafe extern "C" fn import(key: *mut c_void, selection: c_int, params: *const OSSL_PARAM) -> c_int {
-    entry(|| {
-        // SAFETY: key data of ours and a list.
-        let (held, params) = unsafe { (Held::of(key), Params::new(params)) };
-        c_int::from(held.is_some_and(|held| quietly(|| held.import(selection, params))))
-    })
-}
+    fn import(key: &Held, selection: c_int, params: Params<'_>) -> bool {
+        key.take_in(selection, params)
+    }
 
-unsafe extern "C" fn export(
-    key: *mut c_void,
-    selection: c_int,
-    callback: OSSL_CALLBACK,
-    argument: *mut c_void,
-) -> c_int {
-    entry(|| {
-        // SAFETY: key data of ours.
-        let (Some(held), Some(callback)) = (unsafe { Held::of(key) }, callback) else { return 0 };
+    fn export(key: &Held, selection: c_int, callback: &Callback) -> c_int {
         if selection & id::SELECT_KEYPAIR == 0 {
             return 0;
         }
-        let parts = held.parts();
-        let list = parts.list(selection & id::SELECT_PRIVATE_KEY != 0);
-        // SAFETY: the callback with its own argument; the list lives until it returns.
-        unsafe { callback(list.as_ptr(), argument) }
-    })
-}
+        let parts = key.parts();
+        callback.tell(&parts.list(selection & id::SELECT_PRIVATE_KEY != 0)).unwrap_or(0)
+    }
 
-unsafe extern "C" fn duplicate(key: *const c_void, selection: c_int) -> *mut c_void {
-    entry(|| {
-        // SAFETY: key data of ours.
-        let Some(held) = (unsafe { Held::of(key) }) else { return null_mut() };
-        Held::pointer(held.provider, held.parts().selected(selection))
-    })
-}
+    fn types(selection: c_int) -> Option<&'static [OSSL_PARAM]> {
+        (selection & id::SELECT_KEYPAIR != 0).then_some(&TYPES.0)
+    }
 
-unsafe extern "C" fn get_params(key: *mut c_void, params: *mut OSSL_PARAM) -> c_int {
-    // SAFETY: key data of ours and a list to fill.
-    entry(|| unsafe { c_int::from(Held::of(key).is_some_and(|held| held.get(&mut Answers::new(params)))) })
-}
+    fn dup(key: &Held, selection: c_int) -> Option<Held> {
+        Some(Held::new(key.provider, key.parts().selected(selection)))
+    }
 
-unsafe extern "C" fn set_params(key: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    // SAFETY: key data of ours and a list.
-    entry(|| unsafe { c_int::from(Held::of(key).is_some_and(|held| held.set(Params::new(params)))) })
-}
+    fn get_params(key: &Held, answers: &mut Answers<'_>) -> bool {
+        key.answer(answers)
+    }
 
-unsafe extern "C" fn begin_making(
-    context: *mut c_void,
-    selection: c_int,
-    params: *const OSSL_PARAM,
-) -> *mut c_void {
-    entry(|| {
-        // SAFETY: a live provctx and a list.
-        let (provider, params) = unsafe { (Provider::of(context), Params::new(params)) };
-        let mut making = Making { provider, selection, material: None };
-        if making.set(params) { Box::into_raw(Box::new(making)).cast() } else { null_mut() }
-    })
-}
+    fn gettable_params() -> &'static [OSSL_PARAM] {
+        &GETTABLE.0
+    }
 
-unsafe extern "C" fn set_making(making: *mut c_void, params: *const OSSL_PARAM) -> c_int {
-    entry(|| {
-        // SAFETY: made by `begin_making`, used by one thread at a time; a list.
-        unsafe {
-            c_int::from(making.cast::<Making>().as_mut().is_some_and(|one| one.set(Params::new(params))))
-        }
-    })
-}
+    fn set_params(key: &Held, params: Params<'_>) -> bool {
+        key.change(params)
+    }
 
-unsafe extern "C" fn make(making: *mut c_void, _: OSSL_CALLBACK, _: *mut c_void) -> *mut c_void {
-    entry(|| {
-        // SAFETY: as above.
-        let Some(making) = (unsafe { making.cast::<Making>().as_ref() }) else { return null_mut() };
-        making.make().map_or(null_mut(), |parts| Held::pointer(making.provider, parts))
-    })
-}
+    fn settable_params() -> &'static [OSSL_PARAM] {
+        &SETTABLE.0
+    }
 
-unsafe extern "C" fn end_making(making: *mut c_void) {
-    if !making.is_null() {
-        // SAFETY: made by `begin_making`, freed once.
-        entry(|| drop(unsafe { Box::from_raw(making.cast::<Making>()) }));
+    fn gen_init(provider: &'static Provider, selection: c_int) -> Option<Generation> {
+        Some(Generation { provider, selection, material: None })
+    }
+
+    fn gen_set_params(generation: &mut Generation, params: Params<'_>) -> bool {
+        generation.set(params)
+    }
+
+    fn gen_settable_params() -> &'static [OSSL_PARAM] {
+        if version() >= (3, 2) { &MAKING.0 } else { &MAKING_BEFORE_3_2.0 }
+    }
+
+    fn generate(generation: &mut Generation, _: &Callback) -> Option<Held> {
+        let parts = generation.make()?;
+        Some(Held::new(generation.provider, parts))
     }
 }
 
@@ -409,41 +355,5 @@ static MAKING_BEFORE_3_2: Table<OSSL_PARAM, 3> =
 static TYPES: Table<OSSL_PARAM, 3> =
     Table([describe(c"pub", PARAM_OCTETS), describe(c"priv", PARAM_OCTETS), END]);
 
-unsafe extern "C" fn gettable(_: *mut c_void) -> *const OSSL_PARAM {
-    GETTABLE.as_ptr()
-}
-
-unsafe extern "C" fn settable(_: *mut c_void) -> *const OSSL_PARAM {
-    SETTABLE.as_ptr()
-}
-
-unsafe extern "C" fn making_settable(_: *mut c_void, _: *mut c_void) -> *const OSSL_PARAM {
-    if version() >= (3, 2) { MAKING.as_ptr() } else { MAKING_BEFORE_3_2.as_ptr() }
-}
-
-unsafe extern "C" fn types(selection: c_int) -> *const OSSL_PARAM {
-    if selection & id::SELECT_KEYPAIR == 0 { null() } else { TYPES.as_ptr() }
-}
-
 /// Key management of "X25519".
-pub static FUNCTIONS: Table<OSSL_DISPATCH, 20> = dispatch![
-    id::KEYMGMT_NEW => new_key,
-    id::KEYMGMT_FREE => free_key,
-    id::KEYMGMT_GEN_INIT => begin_making,
-    id::KEYMGMT_GEN_SET_PARAMS => set_making,
-    id::KEYMGMT_GEN_SETTABLE_PARAMS => making_settable,
-    id::KEYMGMT_GEN => make,
-    id::KEYMGMT_GEN_CLEANUP => end_making,
-    id::KEYMGMT_GET_PARAMS => get_params,
-    id::KEYMGMT_GETTABLE_PARAMS => gettable,
-    id::KEYMGMT_SET_PARAMS => set_params,
-    id::KEYMGMT_SETTABLE_PARAMS => settable,
-    id::KEYMGMT_HAS => has,
-    id::KEYMGMT_MATCH => matches,
-    id::KEYMGMT_VALIDATE => validate,
-    id::KEYMGMT_IMPORT => import,
-    id::KEYMGMT_IMPORT_TYPES => types,
-    id::KEYMGMT_EXPORT => export,
-    id::KEYMGMT_EXPORT_TYPES => types,
-    id::KEYMGMT_DUP => duplicate,
-];
+pub static FUNCTIONS: Table<OSSL_DISPATCH, 23> = keymgmt::table::<Held>();

@@ -109,7 +109,7 @@ impl Beside {
         // SAFETY: by OpenSSL's manual pages; C strings.
         unsafe {
             let context = OSSL_LIB_CTX_new();
-            let init = wattlock_provider::provider::OSSL_provider_init;
+            let init = wattlock_provider::load::OSSL_provider_init;
             assert_eq!(OSSL_PROVIDER_add_builtin(context, c"wattlock".as_ptr(), init), 1);
             assert_eq!(OSSL_LIB_CTX_load_config(context, file.as_ptr()), 1, "the configuration");
             assert!(

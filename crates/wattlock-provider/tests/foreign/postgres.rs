@@ -110,6 +110,8 @@ fn psql_and_the_server_agree_with_either_side_ours() {
             as_user(&mut command, user).stdout(log.try_clone().unwrap()).stderr(log);
             let database = Database(Server::start(&mut command, port));
             assert_eq!(database.0.loaded(), server);
+            // It listens before it answers: until then psql is told that the database system is starting up.
+            until(&host, "log", "ready to accept connections", 1);
             for version in ["TLSv1.2", "TLSv1.3"] {
                 let address = format!(
                     "host=localhost hostaddr=127.0.0.1 port={port} user=postgres dbname=postgres \

@@ -1,4 +1,5 @@
 //! Everything that needs no process of its own.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod adaptive_emulated;
 #[path = "../common/mod.rs"]

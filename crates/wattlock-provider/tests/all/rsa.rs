@@ -2,7 +2,7 @@
 //! the provider, and each side takes what the other made.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -368,8 +368,8 @@ const SYNTHETIC: [(&str, usize, u8, usize, &str); 4] = [
 #[test]
 fn a_forged_ciphertext_yields_the_message_that_newer_versions_of_openssl_yield() {
     let host = Host::new();
-    host.write("2048.pem", include_bytes!("rsa/2048.pem"));
-    host.write("1024.pem", include_bytes!("rsa/1024.pem"));
+    host.write("2048.pem", include_bytes!("../rsa/2048.pem"));
+    host.write("1024.pem", include_bytes!("../rsa/1024.pem"));
     for (key, bytes, byte, len, hash) in SYNTHETIC {
         host.write("forged", &vec![byte; bytes]);
         let message = host.openssl(Side::Ours, &format!("pkeyutl -decrypt -inkey {key}.pem -in forged"));
@@ -387,7 +387,7 @@ fn implicit_rejection_is_switched_off_and_on_by_control_strings() {
     let host = with_one_key();
     let (key, bytes, byte, ..) = SYNTHETIC[0];
     assert_eq!(key, "2048");
-    host.write("2048.pem", include_bytes!("rsa/2048.pem"));
+    host.write("2048.pem", include_bytes!("../rsa/2048.pem"));
     host.write("forged", &vec![byte; bytes]);
     let decrypt = |file: &str, option: &str| format!("pkeyutl -decrypt -inkey 2048.pem -in {file} {option}");
     let usual = host.openssl(Side::Ours, &decrypt("forged", ""));
@@ -601,7 +601,7 @@ fn handshakes_succeed_with_either_side_ours() {
 fn certificates_of_every_size_serve_handshakes() {
     let host = Host::new();
     // Takes half a minute to generate.
-    host.write("8192.pem", include_bytes!("rsa/8192.pem"));
+    host.write("8192.pem", include_bytes!("../rsa/8192.pem"));
     let keys = [
         ("1024", 1024, 2),
         ("3072", 3072, 2),
@@ -643,7 +643,7 @@ fn certificates_of_every_size_serve_handshakes() {
 fn an_application_sees_no_difference() {
     let host = with_one_key();
     make(&host, ("1024", 1024, 2), Side::Default);
-    host.write("api.py", include_bytes!("rsa/api.py"));
+    host.write("api.py", include_bytes!("../rsa/api.py"));
     for keys in [["2048.pem", "1024.pem"], ["1024.pem", "2048.pem"]] {
         let [ours, default] = BOTH.map(|side| {
             let output = host.program(side, "python3").arg("api.py").args(keys).output().unwrap();
@@ -660,7 +660,7 @@ fn an_application_sees_no_difference() {
 #[test]
 fn a_key_of_four_primes_is_valid_however_it_came() {
     let host = Host::new();
-    host.write("primes.py", include_bytes!("rsa/primes.py"));
+    host.write("primes.py", include_bytes!("../rsa/primes.py"));
     let [ours, default] = BOTH.map(|side| {
         let output = host.program(side, "python3").arg("primes.py").output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -2,7 +2,7 @@
 //! Wattlock is preferred: the provider is a small one of our own (`held/held.c`), whose keys sign and decrypt.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

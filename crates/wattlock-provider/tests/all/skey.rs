@@ -2,7 +2,7 @@
 //! preferred its AES-GCM, -CBC and -CTR take them, as OpenSSL's own do without it. Skipped, with a line, before 3.5.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::Command;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 #![cfg(target_arch = "x86_64")]
 
-mod common;
+use crate::common;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};

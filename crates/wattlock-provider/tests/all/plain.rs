@@ -1,7 +1,7 @@
 //! AES-CTR and AES-XTS: call for call what OpenSSL's own gives; and nonces that AES-GCM is to draw (`plain.c`).
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::Command;

@@ -5,10 +5,10 @@
 //! Everything listens on loopback only, for as long as one test lasts.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
-#[path = "foreign/postgres.rs"]
+use crate::common;
+#[path = "../foreign/postgres.rs"]
 mod foreign_postgres;
-#[path = "foreign/rustls.rs"]
+#[path = "../foreign/rustls.rs"]
 mod foreign_rustls;
 
 use std::collections::HashMap;

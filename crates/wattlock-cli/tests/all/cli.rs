@@ -1,7 +1,7 @@
 //! The program as a person or a script meets it: exit codes, one-line errors, what is left on disk.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod built;
+use crate::built;
 
 use std::fs;
 use std::io::Write;

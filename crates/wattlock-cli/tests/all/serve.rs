@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-mod built;
+use crate::built;
 use built::program;
 
 /// A folder of its own for what the program makes while it runs, and for a test's files.

@@ -2,7 +2,7 @@
 //! either's results taken by the other.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::process::Stdio;
 

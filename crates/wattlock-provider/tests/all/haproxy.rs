@@ -4,7 +4,7 @@
 //! else is shown here of pauses is with another.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-mod built;
+use crate::built;
 
 /// Prints what was typed, and how many lines need what is not here.
 fn type_all(what: &str) {

@@ -2,7 +2,7 @@
 //! in mid-handshake; also with the address sanitizer, of which `host.rs` says what it sees.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -2,12 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "../../wattlock-meter/tests/fake/mod.rs"]
-mod fake;
-#[path = "../../wattlock-cuda/tests/standin/mod.rs"]
-mod standin;
+use crate::{fake, standin};
 
-mod built;
+use crate::built;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //! memory has none. The program is `confined/children.c`.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::path::Path;

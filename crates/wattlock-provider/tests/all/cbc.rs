@@ -4,7 +4,7 @@
 //! Everything listens on loopback only, for as long as one test lasts.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

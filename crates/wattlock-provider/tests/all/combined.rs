@@ -2,7 +2,7 @@
 //! (`combined.c`). Everything listens on loopback only, for as long as one test lasts.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

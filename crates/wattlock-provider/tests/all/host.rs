@@ -5,7 +5,7 @@
 //! hands to the C library, not its own loads and stores: for those there is `scripts/valgrind.sh`.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

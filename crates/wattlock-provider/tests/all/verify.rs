@@ -2,7 +2,7 @@
 //! is shown where faults can be planted: `a_wrong_signature_*` in `wattlock`'s `lanes.rs` and `inline.rs`.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::Command;

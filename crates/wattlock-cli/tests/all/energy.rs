@@ -1,7 +1,7 @@
 //! `wattlock energy` on recorded machines: what it prints, what it leaves alone, how it ends.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod built;
+use crate::built;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,22 @@
+//! The program as a user runs it, in one test program: linking takes longer than most of them. Mounted folders have their own.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod built;
+mod cli;
+mod energy;
+#[path = "../../../wattlock-meter/tests/fake/mod.rs"]
+mod fake;
+mod fs;
+mod gpu;
+mod gzip;
+mod install;
+mod nginx;
+mod openssl;
+mod report;
+mod scripts;
+mod serve;
+#[path = "../../../wattlock-cuda/tests/standin/mod.rs"]
+mod standin;
+mod stream;
+mod sum;
+mod typed;
