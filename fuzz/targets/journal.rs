@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use wattlock_fs::content::Contents;
 use wattlock_fs::dev::SimStore;
 use wattlock_fs::store::JOURNAL;

@@ -10,7 +10,7 @@ use wattlock_core::{Data, Engine, Error, Family, Item, Key, Kind, NonceLen, Requ
 use wattlock_cpu::detect::Cpu;
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use wattlock_fuzz::{Bytes, Portable};
 
 const CANARY: u8 = 0xc7;

@@ -9,7 +9,7 @@ use hkdf::Hkdf;
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256, Sha512};
 use wattlock_core::{Error, Item, Kind, Request};
-use wattlock_files::{Crypto, CryptoSource};
+use wattlock_door::{Crypto, CryptoSource};
 
 /// Does just the kinds that files need.
 pub struct Portable;

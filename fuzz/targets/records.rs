@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
 use wattlock_core::{Item, Request};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use wattlock_fuzz::{Bytes, Portable};
 use wattlock_stream::keys::{Keys, Shelf};
 use wattlock_stream::names::RecordNames;

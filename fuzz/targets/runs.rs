@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use wattlock_core::{
     Algorithm, Data, Description, Engine, EngineClass, Error, Key, Kind, KindSet, Request, Run, Span, execute,
 };
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use wattlock_fuzz::{Bytes, Portable};
 
 struct One(Description);

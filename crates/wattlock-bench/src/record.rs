@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use wattlock_cpu::detect::Cpu;
-use wattlock_files::Document;
+use wattlock_door::Document;
 use wattlock_shell::date::civil;
 use wattlock_shell::program::Program;
 

@@ -69,9 +69,8 @@ pub enum Refused {
     Login(String),
 }
 
-impl Refused {
-    /// The process exit code.
-    pub fn exit_code(&self) -> u8 {
+impl wattlock_door::Exit for Refused {
+    fn code(&self) -> u8 {
         match self {
             Refused::Tls(_) => wattlock_stream::BROKER_TLS,
             Refused::Login(_) => wattlock_stream::BROKER_LOGIN,

@@ -30,6 +30,7 @@ use rdkafka::consumer::BaseConsumer;
 use rdkafka::producer::BaseProducer;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use wattlock::Runtime;
+use wattlock_door::{Known, exit_of, known};
 use wattlock_stream::keys::{Folder, Shelf};
 use wattlock_stream::record::StreamId;
 
@@ -102,6 +103,14 @@ enum Way {
     Remove,
 }
 
+/// The errors that have an exit code of their own.
+const ENDS: &[Known] = &[
+    known::<wattlock_door::Error>,
+    known::<wattlock_files::Error>,
+    known::<wattlock_stream::Error>,
+    known::<cluster::Refused>,
+];
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.what {
@@ -117,14 +126,7 @@ fn main() -> ExitCode {
         Err(error) => {
             say::line(&format!("{error:#}"));
             say::finish();
-            let stream = error.chain().find_map(|cause| cause.downcast_ref::<wattlock_stream::Error>());
-            let files = error.chain().find_map(|cause| cause.downcast_ref::<wattlock_files::Error>());
-            let refused = error.chain().find_map(|cause| cause.downcast_ref::<cluster::Refused>());
-            let code = stream
-                .map(wattlock_stream::Error::exit_code)
-                .or(files.map(wattlock_files::Error::exit_code))
-                .or(refused.map(cluster::Refused::exit_code));
-            code.map_or(ExitCode::FAILURE, ExitCode::from)
+            exit_of(error.chain(), ENDS).map_or(ExitCode::FAILURE, |end| ExitCode::from(end.code()))
         }
     }
 }
@@ -191,7 +193,7 @@ fn runtime() -> wattlock::Builder {
 /// A name that no other member has.
 fn drawn() -> Result<String> {
     let mut bytes = [0; 8];
-    wattlock_files::random(&mut bytes)?;
+    wattlock_door::random(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -73,7 +73,7 @@ pub fn finish() {
 /// A line on standard output. It is what the command was run for, so losing it is an error.
 ///
 /// # Errors
-/// [`wattlock_files::Error::DiskFull`], [`wattlock_files::Error::ClosedPipe`] and their like.
+/// [`wattlock_door::Error::DiskFull`], [`wattlock_door::Error::ClosedPipe`] and their like.
 pub fn put(text: &str) -> Result<(), wattlock_files::Error> {
     std::io::stdout().write_all(format!("{text}\n").as_bytes()).map_err(wattlock_files::Error::writing)
 }

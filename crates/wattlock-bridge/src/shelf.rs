@@ -60,7 +60,7 @@ const READING: &str = "reading the topic of keys";
 
 fn failed(what: &'static str, error: impl ToString) -> Error {
     let source = io::Error::other(error.to_string());
-    Error::Files(wattlock_files::Error::Io { what: what.into(), source })
+    Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Io { what: what.into(), source }))
 }
 
 impl KeyTopic {

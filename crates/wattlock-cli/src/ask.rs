@@ -27,7 +27,7 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Asks for a secret; `None` if there is no terminal.
 ///
 /// # Errors
-/// [`Error::Interrupted`]; [`Error::Io`] for a terminal that fails.
+/// [`wattlock_door::Error::Interrupted`]; [`wattlock_door::Error::Io`] for a terminal that fails.
 pub fn secret(question: &str) -> Result<Option<SecretString>, Error> {
     let answer = ask(question, true)?;
     Ok(answer.map(|answer| SecretString::from(String::clone(&answer))))
@@ -36,16 +36,16 @@ pub fn secret(question: &str) -> Result<Option<SecretString>, Error> {
 /// Asks for a new passphrase, twice.
 ///
 /// # Errors
-/// [`Error::PassphraseNeeded`] if there is no terminal, [`Error::Usage`] if the two differ or are empty, and those of
+/// [`Error::PassphraseNeeded`] if there is no terminal, [`wattlock_door::Error::Usage`] if the two differ or are empty, and those of
 /// [`secret`].
 pub fn new_passphrase() -> Result<SecretString, Error> {
     let first = ask("Passphrase: ", true)?.ok_or(Error::PassphraseNeeded)?;
     if first.is_empty() {
-        return Err(Error::Usage("an empty passphrase protects nothing".into()));
+        return Err(Error::Door(wattlock_door::Error::Usage("an empty passphrase protects nothing".into())));
     }
     let second = ask("Confirm passphrase: ", true)?.ok_or(Error::PassphraseNeeded)?;
     if first != second {
-        return Err(Error::Usage("the two passphrases differ".into()));
+        return Err(Error::Door(wattlock_door::Error::Usage("the two passphrases differ".into())));
     }
     Ok(SecretString::from(String::clone(&first)))
 }
@@ -65,7 +65,9 @@ pub fn agreed(yes: bool) -> anyhow::Result<bool> {
 /// One line from the terminal, without its end. `None` if there is no terminal, or it says that nothing will come.
 fn ask(question: &str, hidden: bool) -> Result<Option<Zeroizing<String>>, Error> {
     let Ok(mut terminal) = File::options().read(true).write(true).open("/dev/tty") else { return Ok(None) };
-    let failed = |source: io::Error| Error::Io { what: "asking at the terminal".into(), source };
+    let failed = |source: io::Error| {
+        Error::Door(wattlock_door::Error::Io { what: "asking at the terminal".into(), source })
+    };
     let echo = if hidden { Some(EchoOff::new(&terminal).map_err(failed)?) } else { None };
     terminal.write_all(question.as_bytes()).map_err(failed)?;
     let line = read_line(&terminal);
@@ -77,11 +79,13 @@ fn ask(question: &str, hidden: bool) -> Result<Option<Zeroizing<String>>, Error>
 }
 
 fn read_line(mut terminal: &File) -> Result<Option<Zeroizing<String>>, Error> {
-    let failed = |source: io::Error| Error::Io { what: "asking at the terminal".into(), source };
+    let failed = |source: io::Error| {
+        Error::Door(wattlock_door::Error::Io { what: "asking at the terminal".into(), source })
+    };
     let mut line = Zeroizing::new(Vec::with_capacity(ANSWER_MAX));
     loop {
         if INTERRUPTED.load(Ordering::SeqCst) {
-            return Err(Error::Interrupted);
+            return Err(Error::Door(wattlock_door::Error::Interrupted));
         }
         match poll(&mut [PollFd::new(&terminal, PollFlags::IN)], Some(&LOOK)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,
@@ -97,12 +101,12 @@ fn read_line(mut terminal: &File) -> Result<Option<Zeroizing<String>>, Error> {
             Err(error) => return Err(failed(error)),
         };
         if ended {
-            let text =
-                std::str::from_utf8(&line).map_err(|_| Error::Usage("the answer is not text".into()))?;
+            let text = std::str::from_utf8(&line)
+                .map_err(|_| Error::Door(wattlock_door::Error::Usage("the answer is not text".into())))?;
             return Ok(Some(Zeroizing::new(text.to_owned())));
         }
         if line.len() == ANSWER_MAX {
-            return Err(Error::Usage("the answer is too long".into()));
+            return Err(Error::Door(wattlock_door::Error::Usage("the answer is too long".into())));
         }
         line.push(byte[0]);
     }
@@ -146,7 +150,7 @@ impl Terminal {
     pub fn explain(&self, error: Error) -> Error {
         let silence = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         match (silence, error) {
-            (Some(Silence::Interrupted), _) => Error::Interrupted,
+            (Some(Silence::Interrupted), _) => Error::Door(wattlock_door::Error::Interrupted),
             (Some(Silence::NobodyThere), Error::NoMatchingKey | Error::WrongKey | Error::BadPassphrase) => {
                 Error::PassphraseNeeded
             }
@@ -157,7 +161,7 @@ impl Terminal {
     fn remember<T>(&self, answer: Result<Option<T>, Error>) -> Option<T> {
         let silence = match answer {
             Ok(Some(answer)) => return Some(answer),
-            Err(Error::Interrupted) => Silence::Interrupted,
+            Err(Error::Door(wattlock_door::Error::Interrupted)) => Silence::Interrupted,
             Ok(None) | Err(_) => Silence::NobodyThere,
         };
         *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(silence);

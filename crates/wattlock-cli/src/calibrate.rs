@@ -10,7 +10,7 @@ use wattlock::Profile;
 use wattlock::calibrate::{Plan, calibrate, calibrate_metered};
 use wattlock::meter::Meter;
 use wattlock_core::{Kind, KindSet};
-use wattlock_files::{Document, one_line};
+use wattlock_door::{Document, one_line};
 use wattlock_shell::joules::places;
 
 use wattlock_shell::setup::{self, Choice, parse_kind};

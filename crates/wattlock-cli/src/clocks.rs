@@ -117,7 +117,7 @@ pub fn for_files(choice: &Choice, places: &Places) -> Result<Option<OfGpu>> {
         "lecpaes" => usize::MAX,
         _ => {
             let usage = "--clocks needs --policy eep or lecpaes".to_owned();
-            return Err(wattlock_files::Error::Usage(usage).into());
+            return Err(wattlock_door::Error::Usage(usage).into());
         }
     };
     let gpu = match setup::gpu() {

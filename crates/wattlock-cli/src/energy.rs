@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
-use wattlock_files::{Document, one_line};
+use wattlock_door::{Document, one_line};
 use wattlock_meter::{Above, Figure, Meter, Metered, Range, Reading, Value};
 use wattlock_shell::joules::{now_ns, own_cpu_s, places};
 
@@ -69,18 +69,6 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-}
-
-/// An exit code without a line of its own: the command's, or one whose line is out already.
-#[derive(Debug, Clone, Copy)]
-pub struct Exit(pub u8);
-
-impl std::error::Error for Exit {}
-
-impl std::fmt::Display for Exit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "exit code {}", self.0)
-    }
 }
 
 const NOTHING_TO_CALIBRATE: u8 = 51;
@@ -144,7 +132,7 @@ fn measure(command: &Command) -> Result<()> {
             let name = command.command[0].to_string_lossy().replace(char::is_control, " ");
             eprintln!("wattlock: {name}: {error}");
             let missing = error.kind() == std::io::ErrorKind::NotFound;
-            return Err(Exit(if missing { NOT_FOUND } else { NOT_EXECUTABLE }).into());
+            return Err(wattlock_door::Code(if missing { NOT_FOUND } else { NOT_EXECUTABLE }).into());
         }
     };
     let reading = meter.finish(now_ns(start));
@@ -157,7 +145,7 @@ fn measure(command: &Command) -> Result<()> {
     }
     match code(ended.status) {
         0 => Ok(()),
-        code => Err(Exit(code).into()),
+        code => Err(wattlock_door::Code(code).into()),
     }
 }
 

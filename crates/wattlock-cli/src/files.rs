@@ -14,11 +14,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use wattlock::Runtime;
 use wattlock_clock::Governor;
 use wattlock_core::{Family, Kind, KindSet};
+use wattlock_door::{Batch, Folder, Output, one_line};
 use wattlock_files::keys::{
     self, AskPassphrase, BoxedIdentity, BoxedRecipient, FILE_MAX, Recipients, WORK_FACTOR,
 };
-use wattlock_files::{Batch, Error, Folder, Format, Gzip, Input, Opener, Output, Progress, Sealer, one_line};
+use wattlock_files::{Error, Format, Gzip, Input, Opener, Progress, Sealer};
 use wattlock_shell::INTERRUPTED;
+use wattlock_shell::program::Told;
 use zeroize::Zeroizing;
 
 use crate::ask::{self, Terminal};
@@ -151,19 +153,22 @@ pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
         recipients(&command.recipients, &command.recipient_files, &command.identities, &terminal)?;
     if command.passphrase || common.passphrase_file.is_some() {
         if !recipients.is_empty() {
-            return Err(Error::Usage("a passphrase must be alone: no recipients beside it".into()).into());
+            return Err(wattlock_door::Error::Usage(
+                "a passphrase must be alone: no recipients beside it".into(),
+            )
+            .into());
         }
         refuse_all_in_the_way(common, &pairs)?;
         recipients.push(keys::passphrase_recipient(new_passphrase(common)?, WORK_FACTOR)?);
     }
     if recipients.is_empty() {
-        return Err(Error::Usage(nobody(&command.common.inputs, "-r, -R, -i or -p")).into());
+        return Err(wattlock_door::Error::Usage(nobody(&command.common.inputs, "-r, -R, -i or -p")).into());
     }
     let format = if matches!(command.format, FormatName::Age) { Format::Age } else { Format::Sealed };
     let sealer = Sealer::new(recipients)?.format(format).armor(command.armor).gzip(gzip);
     each(common, choice, "sealed", pairs, |input, output, runtime, progress| {
         sealer.seal(input, output, runtime, progress).map_err(|error| match error {
-            Error::IsFolder(path) if path.is_dir() => Error::SealsNoFolder(path),
+            Error::Door(wattlock_door::Error::IsFolder(path)) if path.is_dir() => Error::SealsNoFolder(path),
             error => told(error),
         })
     })
@@ -243,7 +248,10 @@ pub fn identities(files: &[PathBuf], terminal: &Terminal) -> anyhow::Result<Vec<
 
 /// What a file is called when it is sealed.
 fn with_suffix(input: &Path, suffix: &str) -> Result<OsString, Error> {
-    let mut name = input.file_name().ok_or_else(|| Error::NotRegular(input.to_owned()))?.to_owned();
+    let mut name = input
+        .file_name()
+        .ok_or_else(|| Error::Door(wattlock_door::Error::NotRegular(input.to_owned())))?
+        .to_owned();
     name.push(suffix);
     Ok(name)
 }
@@ -271,10 +279,10 @@ fn without_suffix(input: &Path) -> Result<OsString, Error> {
     let known = Path::new(name).extension().is_some_and(|suffix| suffix == "sealed" || suffix == "age");
     match Path::new(name).file_stem() {
         Some(stem) if known => Ok(stem.to_owned()),
-        _ => Err(Error::Usage(format!(
+        _ => Err(Error::Door(wattlock_door::Error::Usage(format!(
             "{}: no .sealed or .age at the end, so the result needs a name: -o FILE",
             one_line(input)
-        ))),
+        )))),
     }
 }
 
@@ -317,7 +325,12 @@ fn each(
     for (input, output) in pairs {
         let before = batch.len();
         let result = one(common, &input, output, (&runtime, &batch), &bytes, &work);
-        let stop = matches!(result, Err(Error::Interrupted | Error::ClosedPipe | Error::DiskFull));
+        let stop = matches!(
+            result,
+            Err(Error::Door(wattlock_door::Error::Interrupted)
+                | Error::Door(wattlock_door::Error::ClosedPipe)
+                | Error::Door(wattlock_door::Error::DiskFull))
+        );
         match result {
             Err(error) => failed(&input, error),
             Ok(()) if batch.len() > before => waiting.push(input),
@@ -350,18 +363,8 @@ fn each(
 fn finish(batch: &Batch, waiting: &mut Vec<PathBuf>, failed: &mut impl FnMut(&Path, Error)) {
     for (input, result) in waiting.drain(..).zip(batch.finish(|_| Ok(()))) {
         if let Err(error) = result {
-            failed(&input, error);
+            failed(&input, error.into());
         }
-    }
-}
-
-/// Marks an error whose line has already been printed.
-#[derive(Debug, Clone, Copy)]
-pub struct Told;
-
-impl std::fmt::Display for Told {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("told already")
     }
 }
 
@@ -372,9 +375,9 @@ fn shown(path: &Path) -> String {
 /// An error about an input. Some name it themselves.
 pub fn about(input: &Path, error: &Error) -> String {
     match error {
-        Error::NotFound(path)
-        | Error::NotRegular(path)
-        | Error::IsFolder(path)
+        Error::Door(wattlock_door::Error::NotFound(path))
+        | Error::Door(wattlock_door::Error::NotRegular(path))
+        | Error::Door(wattlock_door::Error::IsFolder(path))
         | Error::SealsNoFolder(path)
             if path == input || is_dash(input) =>
         {
@@ -401,9 +404,9 @@ fn standard_input_once(common: &Common, keys: &[&Vec<PathBuf>]) -> Result<(), Er
     let as_keys: usize = keys.iter().map(|paths| count_dashes(paths)).sum();
     let as_passphrase = common.passphrase_file.as_deref().is_some_and(is_dash);
     if as_input + as_keys + usize::from(as_passphrase) > 1 {
-        return Err(Error::Usage(
+        return Err(Error::Door(wattlock_door::Error::Usage(
             "standard input can be only one thing: a file, keys or a passphrase".into(),
-        ));
+        )));
     }
     if as_input + as_keys + usize::from(as_passphrase) == 1 && handed::closed(handed::INPUT) {
         return Err(closed("standard input", "name a file"));
@@ -423,7 +426,9 @@ fn refuse_all_in_the_way(common: &Common, pairs: &[Pair]) -> Result<(), Error> {
     };
     let mut all = pairs.iter().map(in_the_way);
     match all.next().flatten() {
-        Some(first) if all.all(|path| path.is_some()) => Err(Error::OutputExists(first)),
+        Some(first) if all.all(|path| path.is_some()) => {
+            Err(Error::Door(wattlock_door::Error::OutputExists(first)))
+        }
         _ => Ok(()),
     }
 }
@@ -438,7 +443,9 @@ fn outputs(
     let inputs = if common.inputs.is_empty() { &dash[..] } else { &common.inputs[..] };
     if let Some(output) = &common.output {
         if inputs.len() > 1 {
-            return Err(Error::Usage("-o names one result, and there are several files; use --dir".into()));
+            return Err(Error::Door(wattlock_door::Error::Usage(
+                "-o names one result, and there are several files; use --dir".into(),
+            )));
         }
         let to = if is_stdout(output) { To::Stdout } else { To::Named(output.clone()) };
         if is_stdout(output) {
@@ -448,7 +455,9 @@ fn outputs(
     }
     let beside = |input: &PathBuf| match (is_dash(input), &common.dir) {
         (true, None) => refuse_output(binary_to_terminal).map(|()| (input.clone(), To::Stdout)),
-        (true, Some(_)) => Err(Error::Usage("standard input has no name; use -o".into())),
+        (true, Some(_)) => {
+            Err(Error::Door(wattlock_door::Error::Usage("standard input has no name; use -o".into())))
+        }
         (false, Some(dir)) => Ok((input.clone(), To::Made(dir.join(name(input)?)))),
         (false, None) => Ok((input.clone(), To::Made(input.with_file_name(name(input)?)))),
     };
@@ -459,7 +468,10 @@ fn outputs(
         _ => None,
     };
     match pairs.iter().filter_map(made).find(|path| !taken.insert(path.clone())) {
-        Some(twice) => Err(Error::Usage(format!("two results would be called {}", one_line(&twice)))),
+        Some(twice) => Err(Error::Door(wattlock_door::Error::Usage(format!(
+            "two results would be called {}",
+            one_line(&twice)
+        )))),
         None => Ok(pairs),
     }
 }
@@ -467,7 +479,7 @@ fn outputs(
 /// What `<&-` and `>&-` come to.
 pub fn closed(stream: &'static str, instead: &str) -> Error {
     let source = std::io::Error::other(format!("closed by the caller; {instead}"));
-    Error::Io { what: stream.into(), source }
+    Error::Door(wattlock_door::Error::Io { what: stream.into(), source })
 }
 
 /// Whether the result may go to standard output.
@@ -476,7 +488,9 @@ fn refuse_output(binary: bool) -> Result<(), Error> {
         return Err(closed("standard output", "name a file with -o"));
     }
     if binary && std::io::stdout().is_terminal() {
-        return Err(Error::Usage("not writing binary data to a terminal; use -o, or --armor".into()));
+        return Err(Error::Door(wattlock_door::Error::Usage(
+            "not writing binary data to a terminal; use -o, or --armor".into(),
+        )));
     }
     Ok(())
 }
@@ -578,9 +592,12 @@ pub(crate) fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
     match read {
         Ok(_) => Ok(content),
         Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
-            Err(Error::NotFound(path.to_owned()).into())
+            Err(wattlock_door::Error::NotFound(path.to_owned()).into())
         }
-        Err(source) => Err(within(path, Error::Io { what: "reading a key file".into(), source })),
+        Err(source) => Err(within(
+            path,
+            Error::Door(wattlock_door::Error::Io { what: "reading a key file".into(), source }),
+        )),
     }
 }
 
@@ -603,10 +620,10 @@ pub(crate) fn first_line(path: &Path) -> anyhow::Result<SecretString> {
     let content = read_key_file(path)?;
     let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let text =
-        std::str::from_utf8(line).map_err(|_| Error::Usage("the passphrase file is not text".into()))?;
+    let text = std::str::from_utf8(line)
+        .map_err(|_| Error::Door(wattlock_door::Error::Usage("the passphrase file is not text".into())))?;
     if text.is_empty() {
-        return Err(Error::Usage("the passphrase file's first line is empty".into()).into());
+        return Err(wattlock_door::Error::Usage("the passphrase file's first line is empty".into()).into());
     }
     Ok(SecretString::from(text.to_owned()))
 }

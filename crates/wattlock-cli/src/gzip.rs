@@ -16,12 +16,13 @@ use std::time::SystemTime;
 use clap::Args;
 use rustix::fs::FileType;
 use wattlock::Runtime;
-use wattlock_files::{
-    Batch, Error, Folder, Gzip, Input, Output, Progress, Seen, Stored, Tally, gunzip_as, one_line, stored,
-};
+use wattlock_door::{Batch, Error as DoorError, Folder, Output, Seen, one_line};
+use wattlock_files::{Error, Gzip, Input, Progress, Stored, Tally, gunzip_as, stored};
 use wattlock_shell::INTERRUPTED;
 
-use crate::files::{Told, about, is_dash};
+use wattlock_shell::program::Told;
+
+use crate::files::{about, is_dash};
 use wattlock_shell::handed;
 use wattlock_shell::setup::{self, Choice};
 
@@ -96,12 +97,12 @@ fn parse_suffix(text: &str) -> Result<String, String> {
 pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
     if command.rsyncable {
         let why = "--rsyncable is not offered: cut the content before it is compressed, or use gzip's";
-        return Err(Error::Usage(why.into()).into());
+        return Err(Error::Door(DoorError::Usage(why.into())).into());
     }
     let dash = [PathBuf::from("-")];
     let inputs = if command.inputs.is_empty() { &dash[..] } else { &command.inputs[..] };
     if inputs.iter().filter(|input| is_dash(input)).count() > 1 {
-        return Err(Error::Usage("standard input can be read once".into()).into());
+        return Err(Error::Door(DoorError::Usage("standard input can be read once".into())).into());
     }
     // The files go once their results are there: what an accelerator compresses, the CPU checks.
     let runtime = if command.decompresses() { None } else { Some(setup::runtime(choice, None, true)?) };
@@ -151,7 +152,7 @@ impl Command {
             if !self.force
                 && let Some(suffix) = [&*self.suffix, ".gz", ".tgz"].into_iter().find(|suffix| ends(suffix))
             {
-                return Err(Error::Usage(format!("ends in {suffix} already")));
+                return Err(Error::Door(DoorError::Usage(format!("ends in {suffix} already"))));
             }
             let mut name = name.to_owned();
             name.push(&self.suffix);
@@ -166,14 +167,16 @@ impl Command {
             }
             None => {
                 let suffix = &self.suffix;
-                Err(Error::Usage(format!("no {suffix} at the end, so the result needs a place: -c > FILE")))
+                Err(Error::Door(DoorError::Usage(format!(
+                    "no {suffix} at the end, so the result needs a place: -c > FILE"
+                ))))
             }
         }
     }
 
     /// Refuses what gzip leaves alone.
     fn refuse(&self, seen: Seen) -> Result<(), Error> {
-        let usage = |why: &str| Err(Error::Usage(why.to_owned()));
+        let usage = |why: &str| Err(Error::Door(DoorError::Usage(why.to_owned())));
         match () {
             () if seen.mode & 0o4000 != 0 => usage("has a set-user-ID bit: left as it is"),
             () if seen.mode & 0o2000 != 0 => usage("has a set-group-ID bit: left as it is"),
@@ -220,13 +223,13 @@ struct Original {
 
 impl Original {
     /// # Errors
-    /// [`Error::InputChanged`] if the name is not that file's any more, or its content has changed.
-    fn unchanged(&self) -> Result<(), Error> {
+    /// [`wattlock_door::Error::InputChanged`] if the name is not that file's any more, or its content has changed.
+    fn unchanged(&self) -> Result<(), DoorError> {
         let now = self.folder.look(&self.name)?;
         let expected = self.link.unwrap_or(self.seen);
         match now {
             Some(now) if (now.identity, now.content) == (expected.identity, expected.content) => Ok(()),
-            _ => Err(Error::InputChanged),
+            _ => Err(DoorError::InputChanged),
         }
     }
 }
@@ -236,7 +239,7 @@ impl Run<'_> {
     fn file(&mut self, input: &Path, deep: bool) -> Result<(), ()> {
         let mut done = self.one(input, deep);
         // Results that wait take room beside their files, which go as soon as the results have their names.
-        if matches!(done, Err(Error::DiskFull)) && !self.waiting.is_empty() {
+        if matches!(done, Err(Error::Door(DoorError::DiskFull))) && !self.waiting.is_empty() {
             self.finish();
             if !self.stopped {
                 done = self.one(input, deep);
@@ -252,7 +255,12 @@ impl Run<'_> {
     }
 
     fn failed(&mut self, input: &Path, error: Error) {
-        self.stopped |= matches!(error, Error::Interrupted | Error::ClosedPipe | Error::DiskFull);
+        self.stopped |= matches!(
+            error,
+            Error::Door(DoorError::Interrupted)
+                | Error::Door(DoorError::ClosedPipe)
+                | Error::Door(DoorError::DiskFull)
+        );
         eprintln!("wattlock: {}", about(input, &error));
         self.failure = self.failure.take().or(Some(error));
     }
@@ -266,26 +274,34 @@ impl Run<'_> {
             return self.through(input, Input::Stdin);
         }
         let folder = self.folder_of(input)?;
-        let name = input.file_name().ok_or_else(|| Error::IsFolder(input.to_owned()));
+        let name = input.file_name().ok_or_else(|| Error::Door(DoorError::IsFolder(input.to_owned())));
         let looked = match &name {
-            Ok(name) => folder.look(name)?.ok_or_else(|| Error::NotFound(input.to_owned()))?,
+            Ok(name) => {
+                folder.look(name)?.ok_or_else(|| Error::Door(DoorError::NotFound(input.to_owned())))?
+            }
             // `..` and its like.
             Err(_) => return if deep { self.all_in(input) } else { name.map(drop) },
         };
         let name = name?;
         if looked.kind == FileType::Directory {
-            return if deep { self.all_in(input) } else { Err(Error::IsFolder(input.to_owned())) };
+            return if deep {
+                self.all_in(input)
+            } else {
+                Err(Error::Door(DoorError::IsFolder(input.to_owned())))
+            };
         }
         if command.writes_none() {
             return self.through(input, Input::Path(input.to_owned()));
         }
         let link = (looked.kind == FileType::Symlink).then_some(looked);
         if link.is_some() && !command.force {
-            return Err(Error::Usage("is a link: -f takes what it names, -c writes it elsewhere".to_owned()));
+            return Err(Error::Door(DoorError::Usage(
+                "is a link: -f takes what it names, -c writes it elsewhere".to_owned(),
+            )));
         }
         let (file, seen) = folder.open_file(name, link.is_some()).map_err(|error| match error {
-            Error::NotFound(_) => Error::NotFound(input.to_owned()),
-            Error::NotRegular(_) => Error::NotRegular(input.to_owned()),
+            DoorError::NotFound(_) => DoorError::NotFound(input.to_owned()),
+            DoorError::NotRegular(_) => DoorError::NotRegular(input.to_owned()),
             error => error,
         })?;
         command.refuse(seen)?;
@@ -325,7 +341,7 @@ impl Run<'_> {
             Some(folder) if folder.path() == path => Ok(folder.clone()),
             _ => {
                 let folder = Folder::open(path).map_err(|error| match error {
-                    Error::NotFound(_) => Error::NotFound(input.to_owned()),
+                    DoorError::NotFound(_) => DoorError::NotFound(input.to_owned()),
                     error => error,
                 })?;
                 self.folder = Some(folder.clone());
@@ -336,7 +352,7 @@ impl Run<'_> {
 
     /// All files in a folder. What is none for this command is passed over.
     fn all_in(&mut self, input: &Path) -> Result<(), Error> {
-        let looking = |source| Error::Io { what: "looking into the folder".into(), source };
+        let looking = |source| Error::Door(DoorError::Io { what: "looking into the folder".into(), source });
         let mut names = Vec::new();
         for entry in std::fs::read_dir(input).map_err(looking)? {
             names.push(entry.map_err(looking)?.file_name());
@@ -368,7 +384,9 @@ impl Run<'_> {
             return Err(closed("standard output"));
         }
         if !command.decompresses() && !command.force && std::io::stdout().is_terminal() {
-            return Err(Error::Usage("not writing compressed data to a terminal; use -f".into()));
+            return Err(Error::Door(DoorError::Usage(
+                "not writing compressed data to a terminal; use -f".into(),
+            )));
         }
         let told = match (command.list, &from) {
             (true, Input::Path(path)) if path.is_file() => Some(self.stored(Input::Path(path.clone()))?),
@@ -451,7 +469,7 @@ impl Run<'_> {
                     eprintln!("{input}:\t{} -- {how} {result}", self.ratio(&done.tally));
                 }
                 Ok(()) => {}
-                Err(error) => self.failed(&done.input, error),
+                Err(error) => self.failed(&done.input, error.into()),
             }
         }
     }
@@ -491,12 +509,12 @@ fn rewind(file: &std::fs::File) -> std::io::Result<()> {
 }
 
 fn unread(input: &Path, source: std::io::Error) -> Error {
-    Error::Io { what: format!("reading {}", one_line(input)).into(), source }
+    Error::Door(DoorError::Io { what: format!("reading {}", one_line(input)).into(), source })
 }
 
 fn closed(stream: &'static str) -> Error {
     let source = std::io::Error::other("closed by the caller; name a file");
-    Error::Io { what: stream.into(), source }
+    Error::Door(DoorError::Io { what: stream.into(), source })
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use age::secrecy::ExposeSecret;
 use anyhow::Result;
 use clap::Args;
-use wattlock_files::{Error, one_line};
+use wattlock_door::one_line;
+use wattlock_files::Error;
 use zeroize::Zeroizing;
 
 /// Make a key pair (an age identity)
@@ -41,20 +42,29 @@ pub fn run(command: &Command) -> Result<()> {
 /// Writes a new file; with `force` in place of a file, or of a link, that has the name.
 fn write(path: &Path, text: &[u8], force: bool) -> Result<()> {
     let failed = |source: std::io::Error| match source.kind() {
-        std::io::ErrorKind::AlreadyExists => Error::OutputExists(path.to_owned()),
-        std::io::ErrorKind::NotFound => Error::NotFound(folder_of(path).to_owned()),
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Error::DiskFull,
-        _ => Error::Io { what: format!("writing the key {}", one_line(path)).into(), source },
+        std::io::ErrorKind::AlreadyExists => Error::Door(wattlock_door::Error::OutputExists(path.to_owned())),
+        std::io::ErrorKind::NotFound => {
+            Error::Door(wattlock_door::Error::NotFound(folder_of(path).to_owned()))
+        }
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            Error::Door(wattlock_door::Error::DiskFull)
+        }
+        _ => Error::Door(wattlock_door::Error::Io {
+            what: format!("writing the key {}", one_line(path)).into(),
+            source,
+        }),
     };
     match path.symlink_metadata() {
         Ok(there) if there.is_dir() => {
-            let error = anyhow::Error::new(Error::NotRegular(path.to_owned()));
+            let error = anyhow::Error::new(Error::Door(wattlock_door::Error::NotRegular(path.to_owned())));
             return Err(error.context(format!("{} is a folder", one_line(path))));
         }
         Ok(there) if !there.is_file() && !there.is_symlink() => {
-            return Err(Error::NotRegular(path.to_owned()).into());
+            return Err(wattlock_door::Error::NotRegular(path.to_owned()).into());
         }
-        Ok(_) if !force => return Err(Error::OutputExists(path.to_owned()).into()),
+        Ok(_) if !force => {
+            return Err(wattlock_door::Error::OutputExists(path.to_owned()).into());
+        }
         _ => {}
     }
     let mut beside = path.as_os_str().to_owned();

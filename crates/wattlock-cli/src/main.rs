@@ -30,8 +30,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use wattlock_door::{Code, Known, known};
 use wattlock_shell::nginx::site;
-use wattlock_shell::program::{self, Program, line, try_help};
+use wattlock_shell::program::{self, NotInstalled, Program};
 use wattlock_shell::{setup, text};
 
 /// Do bulk cryptography on whichever engine takes the least time or the fewest joules
@@ -82,7 +83,7 @@ enum Command {
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     match program::elsewhere(&words) {
-        Some(other) => program::fail(&program::become_another(other), false),
+        Some(other) => program::fail(&program::become_another(other), Arguments::ENDS),
         None => program::main::<Arguments>(),
     }
 }
@@ -123,9 +124,14 @@ impl Program for Arguments {
         run(self)
     }
 
-    fn fail(error: &anyhow::Error) -> ExitCode {
-        fail(error)
-    }
+    const ENDS: &[Known] = &[
+        known::<Code>,
+        known::<NotInstalled>,
+        known::<wattlock_door::Error>,
+        known::<wattlock_files::Error>,
+        known::<wattlock_fs::Error>,
+        known::<wattlock_stream::Error>,
+    ];
 }
 
 /// Users of age type its options first.
@@ -177,45 +183,15 @@ fn exit_codes() -> String {
     let commands =
         commands.chain(wattlock_fs::exit_codes()).chain([&fs::REPAIRED]).chain(mount::exit_codes());
     let streams = wattlock_stream::exit_codes();
-    let mut all: Vec<_> =
-        own.iter().chain(wattlock_files::exit_codes()).chain(streams).chain(commands).collect();
+    let mut all: Vec<_> = own
+        .iter()
+        .chain(wattlock_door::exit_codes())
+        .chain(wattlock_files::exit_codes())
+        .chain(streams)
+        .chain(commands)
+        .collect();
     all.sort_by_key(|(code, _)| *code);
     all.iter().map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
-}
-
-/// One line on standard error, and the exit code that belongs to it.
-fn fail(error: &anyhow::Error) -> ExitCode {
-    if let Some(energy::Exit(code)) = error.downcast_ref() {
-        return ExitCode::from(*code);
-    }
-    if let Some(fs::Exit(code)) = error.downcast_ref() {
-        return ExitCode::from(*code);
-    }
-    if let Some(known) = error.downcast_ref::<wattlock_fs::Error>() {
-        return fail_volume(known, &line(error));
-    }
-    if let Some(wattlock_stream::Error::Files(inner)) = error.downcast_ref() {
-        if !matches!(inner, wattlock_files::Error::ClosedPipe) {
-            eprintln!("wattlock: {}", line(error));
-        }
-        return ExitCode::from(inner.exit_code());
-    }
-    if let Some(known) = error.downcast_ref::<wattlock_stream::Error>() {
-        eprintln!("wattlock: {}", line(error));
-        return ExitCode::from(known.exit_code());
-    }
-    program::fail(error, error.downcast_ref::<files::Told>().is_some())
-}
-
-/// The same for an error of a volume.
-fn fail_volume(error: &wattlock_fs::Error, line: &str) -> ExitCode {
-    if !matches!(error, wattlock_fs::Error::Files(wattlock_files::Error::ClosedPipe)) {
-        eprintln!("wattlock: {line}");
-    }
-    if let wattlock_fs::Error::Usage(_) = error {
-        eprintln!("{}", try_help());
-    }
-    ExitCode::from(error.exit_code())
 }
 
 #[cfg(test)]

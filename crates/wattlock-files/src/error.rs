@@ -1,17 +1,16 @@
 //! One error type for sealing and opening. Each variant has one line of text for a person and one exit code for a
-//! script.
+//! script; what every door may meet is [`wattlock_door::Error`].
 
 use std::borrow::Cow;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use wattlock_door::{Exit, one_line};
 
 /// Why sealing or opening failed. The message is one line; [`Error::exit_code`] is stable between versions.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller asked for the impossible: no recipients, or recipients that exclude each other.
-    #[error("{0}")]
-    Usage(String),
     /// A recipient or a recipients file does not parse. Files' contents are never quoted.
     #[error("not a recipient: {0}")]
     BadRecipient(String),
@@ -105,51 +104,18 @@ pub enum Error {
     /// The content is longer than one file of the format can hold.
     #[error("the content is longer than the format allows")]
     TooLong,
-    /// The output exists and may not be replaced.
-    #[error("{} exists (replacing it needs --force)", one_line(.0))]
-    OutputExists(PathBuf),
-    /// A device, pipe or socket instead of a file.
-    #[error("{} is not a regular file", one_line(.0))]
-    NotRegular(PathBuf),
-    /// A folder instead of a file.
-    #[error("{} is a folder", one_line(.0))]
-    IsFolder(PathBuf),
     /// A folder to be sealed as if it were a file.
     #[error("{} is a folder: `tar c FOLDER | wattlock seal ...` seals all of it, `wattlock fs init` makes an encrypted one", one_line(.0))]
     SealsNoFolder(PathBuf),
-    /// The input, or the folder of the output, does not exist.
-    #[error("{} does not exist", one_line(.0))]
-    NotFound(PathBuf),
-    /// No room for the output: disk, quota or file-size limit.
-    #[error("no room left for the output")]
-    DiskFull,
-    /// The reader of the output pipe closed it.
-    #[error("the output pipe was closed")]
-    ClosedPipe,
-    /// The input became shorter while it was read; or, when sealing, longer.
-    #[error("the input changed while it was read")]
-    InputChanged,
-    /// Any other failure of the operating system.
-    #[error("{what}: {source}")]
-    Io {
-        /// The operation that failed.
-        what: Cow<'static, str>,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// No engine could do the work.
-    #[error("no engine could do this: {0}")]
-    Engine(#[from] wattlock_core::Error),
-    /// The caller's cancel flag was raised.
-    #[error("interrupted")]
-    Interrupted,
+    /// What every door may meet: an output, an input, an engine, the user.
+    #[error(transparent)]
+    Door(#[from] wattlock_door::Error),
 }
 
-/// Exit code and meaning of every variant, for manuals. Codes of one decade belong together: keys, format, damage,
-/// files and system.
+/// Exit code and meaning of every variant, for manuals, beyond [`wattlock_door::exit_codes`]. Codes of one decade belong
+/// together: keys, format, damage.
 pub const fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
-        (2, "usage"),
         (10, "not a recipient"),
         (11, "not an identity"),
         (12, "no identity opens the file"),
@@ -170,15 +136,6 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
         (33, "header, salt or commitment altered"),
         (34, "extended"),
         (35, "content too long for the format"),
-        (40, "output exists"),
-        (41, "not a regular file"),
-        (42, "file or folder not found"),
-        (43, "disk full"),
-        (44, "output pipe closed"),
-        (45, "input changed while read"),
-        (46, "other input or output error"),
-        (50, "no engine could do the work"),
-        (130, "interrupted"),
     ]
 }
 
@@ -186,7 +143,6 @@ impl Error {
     /// The process exit code of this error; see [`exit_codes`].
     pub const fn exit_code(&self) -> u8 {
         match self {
-            Error::Usage(_) => 2,
             Error::BadRecipient(_) => 10,
             Error::BadIdentity(_) => 11,
             Error::NoMatchingKey | Error::NoKeyGiven => 12,
@@ -207,48 +163,46 @@ impl Error {
             Error::Commitment => 33,
             Error::Extended => 34,
             Error::TooLong => 35,
-            Error::OutputExists(_) => 40,
-            Error::NotRegular(_) | Error::IsFolder(_) | Error::SealsNoFolder(_) => 41,
-            Error::NotFound(_) => 42,
-            Error::DiskFull => 43,
-            Error::ClosedPipe => 44,
-            Error::InputChanged => 45,
-            Error::Io { .. } => 46,
-            Error::Engine(_) => 50,
-            Error::Interrupted => 130,
+            Error::SealsNoFolder(_) => 41,
+            Error::Door(error) => error.exit_code(),
         }
     }
 
-    /// An I/O error while doing `what`. An [`Error`] that travelled through a `Read` comes out unchanged.
+    /// An I/O error while doing `what`. An error of ours that travelled through a `Read` comes out unchanged.
     pub(crate) fn io(what: impl Into<Cow<'static, str>>, source: io::Error) -> Error {
         match source.downcast::<Error>() {
             Ok(ours) => ours,
-            Err(source) => Error::Io { what: what.into(), source },
+            Err(source) => wattlock_door::Error::io(what, source).into(),
         }
     }
 
     /// An I/O error while writing: a full disk and a closed pipe are not "other".
     pub fn writing(source: io::Error) -> Error {
-        use io::ErrorKind::{BrokenPipe, FileTooLarge, QuotaExceeded, StorageFull};
-        match source.kind() {
-            StorageFull | QuotaExceeded | FileTooLarge => Error::DiskFull,
-            BrokenPipe => Error::ClosedPipe,
-            _ => Error::io("writing the output", source),
+        match source.downcast::<Error>() {
+            Ok(ours) => ours,
+            Err(source) => wattlock_door::Error::writing(source).into(),
         }
     }
 }
 
-/// A path as one line of text: a name with a line feed or a terminal's control sequences in it shows them escaped.
-pub fn one_line(path: &Path) -> String {
-    let mut line = String::new();
-    for character in path.to_string_lossy().chars() {
-        if character.is_control() {
-            line.extend(character.escape_debug());
-        } else {
-            line.push(character);
-        }
+impl Exit for Error {
+    fn code(&self) -> u8 {
+        self.exit_code()
     }
-    line
+
+    fn is_silent(&self) -> bool {
+        matches!(self, Error::Door(error) if error.is_silent())
+    }
+
+    fn is_usage(&self) -> bool {
+        matches!(self, Error::Door(error) if error.is_usage())
+    }
+}
+
+impl From<wattlock_core::Error> for Error {
+    fn from(error: wattlock_core::Error) -> Error {
+        Error::Door(error.into())
+    }
 }
 
 /// Lets an [`Error`] pass through a `Read` or `Write`, which know only the system's errors.
@@ -269,36 +223,16 @@ mod tests {
         codes.dedup();
         assert_eq!(codes.len(), listed);
         assert!(exit_codes().iter().any(|(code, _)| *code == Error::Truncated.exit_code()));
-    }
-
-    #[test]
-    fn full_disk_and_closed_pipe_are_told_apart() {
-        let system = |errno: rustix::io::Errno| Error::writing(errno.into());
-        assert!(matches!(system(rustix::io::Errno::NOSPC), Error::DiskFull));
-        assert!(matches!(system(rustix::io::Errno::DQUOT), Error::DiskFull));
-        assert!(matches!(system(rustix::io::Errno::FBIG), Error::DiskFull));
-        assert!(matches!(system(rustix::io::Errno::PIPE), Error::ClosedPipe));
-        assert!(matches!(system(rustix::io::Errno::IO), Error::Io { .. }));
+        assert!(
+            !exit_codes()
+                .iter()
+                .any(|own| wattlock_door::exit_codes().iter().any(|(code, _)| *code == own.0))
+        );
     }
 
     #[test]
     fn our_error_survives_a_trip_through_io() {
         let through: io::Error = Error::BadArmor("line too long").into();
         assert!(matches!(Error::io("reading", through), Error::BadArmor("line too long")));
-    }
-
-    #[test]
-    fn every_message_is_one_line() {
-        let hostile = "a\nb\u{1b}[31m";
-        for error in [
-            Error::Empty,
-            Error::NoMatchingKey,
-            Error::OutputExists(hostile.into()),
-            Error::NotRegular(hostile.into()),
-            Error::NotFound(hostile.into()),
-        ] {
-            assert!(!error.to_string().contains(char::is_control), "{error}");
-        }
-        assert_eq!(one_line(Path::new("b\u{e4}r\nx")), "b\u{e4}r\\nx");
     }
 }

@@ -23,12 +23,12 @@ use wattlock_core::{DICTIONARY_MOST, Data, Item, Key, Kind, LatencyClass, Option
 use zlib_rs::crc32::{crc32, crc32_combine};
 use zlib_rs::{Inflate, InflateFlush, Status};
 
-use crate::attributes::Attributes;
-use crate::crypto::{Crypto, CryptoSource};
 use crate::error::Error;
 use crate::input::{Body, Input, Source};
-use crate::output::{Output, Target};
 use crate::pipeline::Progress;
+use wattlock_door::Attributes;
+use wattlock_door::{Crypto, CryptoSource};
+use wattlock_door::{Output, Target};
 
 /// Content of one request. With the dictionary's 32 KiB before each, larger chunks gain little, and smaller ones spend more
 /// of their time on the dictionary (9 to 18 % at 64 KiB, 5 to 9 % at 128).
@@ -90,12 +90,14 @@ impl Gzip {
     /// At a level, 1 (fast) to 9 (small).
     ///
     /// # Errors
-    /// [`Error::Usage`] for any other.
+    /// [`wattlock_door::Error::Usage`] for any other.
     pub fn new(level: u8) -> Result<Gzip, Error> {
         if Kind::Deflate.levels().is_some_and(|levels| levels.contains(&level)) {
             return Ok(Gzip { level, named: true });
         }
-        Err(Error::Usage(format!("there is no level {level}: 1 (fast) to 9 (small)")))
+        Err(Error::Door(wattlock_door::Error::Usage(format!(
+            "there is no level {level}: 1 (fast) to 9 (small)"
+        ))))
     }
 
     /// Whether the member tells the input's name and time, as gzip's do; it does by default, where there are any.
@@ -126,7 +128,8 @@ impl Gzip {
             Target::Atomic(file) => {
                 let tally = self.run(&header, &mut reader, &mut file.file(), source, progress)?;
                 reader.refuse_changed()?;
-                file.commit(like.as_ref()).map(|()| tally)
+                file.commit(like.as_ref())?;
+                Ok(tally)
             }
             Target::Stream(mut writer) => {
                 let tally = self.run(&header, &mut reader, &mut *writer, source, progress)?;
@@ -166,7 +169,7 @@ impl Gzip {
         match (made, done) {
             (Ok(Ok(())), done) => done,
             // The reader went first, and this is only why the writer ended.
-            (Ok(Err(Error::ClosedPipe)), Err(error)) => Err(error),
+            (Ok(Err(Error::Door(wattlock_door::Error::ClosedPipe))), Err(error)) => Err(error),
             (Ok(Err(error)), _) => Err(error),
             (Err(panic), _) => std::panic::resume_unwind(panic),
         }
@@ -253,7 +256,7 @@ impl Gzip {
                 return None;
             }
             let done = if progress.cancel().load(Relaxed) {
-                Err(Error::Interrupted)
+                Err(Error::Door(wattlock_door::Error::Interrupted))
             } else {
                 chunk.compress(crypto, self.level)
             };
@@ -291,7 +294,7 @@ impl Gzip {
         }
         // Raised after the last chunk was begun: the output has not appeared yet, and must not.
         if progress.cancel().load(Relaxed) {
-            return Err(Error::Interrupted);
+            return Err(Error::Door(wattlock_door::Error::Interrupted));
         }
         let mut trailer = [0; 8];
         trailer[..4].copy_from_slice(&checksum.to_le_bytes());
@@ -348,7 +351,9 @@ impl Chunk {
         let [item] = items;
         self.written = item.result?;
         if self.written > self.output.len() {
-            return Err(Error::Engine(wattlock_core::Error::Invalid("output length")));
+            return Err(Error::Door(wattlock_door::Error::Engine(wattlock_core::Error::Invalid(
+                "output length",
+            ))));
         }
         Ok(crc32(0, content))
     }
@@ -392,18 +397,18 @@ impl<'a> Whole<'a> {
             *left = left.saturating_sub(filled as u64);
             // A file that became shorter has no end to compress up to.
             if filled < to.len() && *left > 0 {
-                return Err(Error::InputChanged);
+                return Err(Error::Door(wattlock_door::Error::InputChanged));
             }
         }
         Ok(filled)
     }
 
     /// # Errors
-    /// [`Error::InputChanged`] if a file has grown: its end was not read, and it may be deleted now.
+    /// [`wattlock_door::Error::InputChanged`] if a file has grown: its end was not read, and it may be deleted now.
     fn refuse_changed(&self) -> Result<(), Error> {
         let Some((file, end)) = &self.file else { return Ok(()) };
         let now = file.metadata().map_err(|error| Error::io("looking at the input", error))?.len();
-        if now > *end { Err(Error::InputChanged) } else { Ok(()) }
+        if now > *end { Err(Error::Door(wattlock_door::Error::InputChanged)) } else { Ok(()) }
     }
 }
 
@@ -545,7 +550,7 @@ impl<'a> Members<'a> {
     fn rest(&mut self) -> Result<&[u8], Error> {
         while self.at == self.end {
             if self.progress.cancel().load(Relaxed) {
-                return Err(Error::Interrupted);
+                return Err(Error::Door(wattlock_door::Error::Interrupted));
             }
             match self.reader.read(&mut self.buffer) {
                 Ok(len) => {
@@ -669,7 +674,7 @@ impl<'a> Members<'a> {
             }
             // A bomb makes much of little: each round is bounded, and each asks.
             if self.progress.cancel().load(Relaxed) {
-                return Err(Error::Interrupted);
+                return Err(Error::Door(wattlock_door::Error::Interrupted));
             }
         }
         let (wanted, counted): ([u8; 4], [u8; 4]) = (self.bytes()?, self.bytes()?);

@@ -8,12 +8,13 @@ use std::io::{self, BufReader, IoSliceMut, Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 
-use crate::attributes::Attributes;
+use wattlock_door::{Attributes, PIPE_BYTES, wait};
+
 use crate::error::Error;
 use crate::format::armor;
 
@@ -33,12 +34,6 @@ pub enum Input {
     /// Any other stream. A read that blocks cannot be interrupted.
     Stream(Box<dyn Read + Send>),
 }
-
-/// How often a wait for a pipe looks at the cancel flag.
-pub(crate) const CANCEL_POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-
-/// Size asked for pipes: 64 KiB, the default, costs sixteen times as many wake-ups. Refusal changes nothing.
-pub(crate) const PIPE_BYTES: usize = 1 << 20;
 
 /// Longest file without blocks that is read as a stream: what the kernel makes up is shorter, and what is longer has holes.
 const NO_BLOCKS_MOST: u64 = 1 << 20;
@@ -79,14 +74,14 @@ impl<'a> Source<'a> {
 
     fn open_path(path: &Path, cancel: &'a AtomicBool) -> Result<Source<'a>, Error> {
         let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => Error::NotFound(path.to_owned()),
+            io::ErrorKind::NotFound => Error::Door(wattlock_door::Error::NotFound(path.to_owned())),
             _ => Error::io("opening the input", error),
         };
         // Looked at before it is opened: opening a device can have effects.
         let refuse = |kind: std::fs::FileType| match () {
-            () if kind.is_dir() => Err(Error::IsFolder(path.to_owned())),
+            () if kind.is_dir() => Err(Error::Door(wattlock_door::Error::IsFolder(path.to_owned()))),
             () if kind.is_file() || kind.is_fifo() => Ok(()),
-            () => Err(Error::NotRegular(path.to_owned())),
+            () => Err(Error::Door(wattlock_door::Error::NotRegular(path.to_owned()))),
         };
         refuse(std::fs::metadata(path).map_err(failed)?.file_type())?;
         // Opened at once: waiting for a pipe's writer must not be deaf to the cancel flag, which [`wait`] is
@@ -106,7 +101,7 @@ impl<'a> Source<'a> {
         // more than a guess (in /sys it is): they are read as streams.
         if !meta.is_file() || meta.len() == 0 || (meta.blocks() == 0 && meta.len() <= NO_BLOCKS_MOST) {
             if meta.is_dir() {
-                return Err(Error::IsFolder("standard input".into()));
+                return Err(Error::Door(wattlock_door::Error::IsFolder("standard input".into())));
             }
             let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE_BYTES);
             let identity = meta.is_file().then(|| (meta.dev(), meta.ino()));
@@ -226,19 +221,5 @@ impl Read for FdReader<'_> {
     fn read_vectored(&mut self, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         wait(&self.file, PollFlags::IN, self.cancel)?;
         self.file.read_vectored(to)
-    }
-}
-
-/// Waits until `fd` is ready, or fails with [`Error::Interrupted`] when the flag is raised.
-pub(crate) fn wait(fd: impl AsFd, what: PollFlags, cancel: &AtomicBool) -> io::Result<()> {
-    loop {
-        if cancel.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted.into());
-        }
-        match poll(&mut [PollFd::new(&fd, what)], Some(&CANCEL_POLL)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
     }
 }

@@ -14,11 +14,11 @@ use age_core::format::FileKey;
 
 use zeroize::Zeroizing;
 
-use crate::crypto::Crypto;
 use crate::error::Error;
 use crate::format::age::{Header, parse_header};
 use crate::format::payload::{AGE_NONCE_LEN, PayloadKey, TAG_LEN, open_slice};
 use crate::format::{Guess, guess};
+use wattlock_door::Crypto;
 
 /// Longest recipients or identity file read, in bytes.
 pub const FILE_MAX: usize = 1 << 20;
@@ -288,10 +288,12 @@ fn decode_what_is_base64(text: &[u8]) -> Vec<u8> {
 /// A passphrase as the only recipient. `work_factor` is the base-two logarithm of scrypt's cost.
 ///
 /// # Errors
-/// [`Error::Usage`] for a work factor that opening refuses by default.
+/// [`wattlock_door::Error::Usage`] for a work factor that opening refuses by default.
 pub fn passphrase_recipient(passphrase: SecretString, work_factor: u8) -> Result<BoxedRecipient, Error> {
     if !(1..=WORK_FACTOR_LIMIT).contains(&work_factor) {
-        return Err(Error::Usage(format!("work factor must be between 1 and {WORK_FACTOR_LIMIT}")));
+        return Err(Error::Door(wattlock_door::Error::Usage(format!(
+            "work factor must be between 1 and {WORK_FACTOR_LIMIT}"
+        ))));
     }
     let mut recipient = scrypt::Recipient::new(passphrase);
     recipient.set_work_factor(work_factor);
@@ -418,7 +420,7 @@ impl<'a> LockedIdentity<'a> {
     ///
     /// # Errors
     /// [`Error::BadPassphrase`]; [`Error::ExcessiveWork`]; [`Error::BadIdentity`] if what the passphrase opens is
-    /// anything but one native identity and comments; [`Error::Engine`].
+    /// anything but one native identity and comments; [`wattlock_door::Error::Engine`].
     pub fn unlock(
         &self,
         passphrase: &SecretString,
@@ -429,7 +431,9 @@ impl<'a> LockedIdentity<'a> {
         let ask: AskPassphrase = Box::new(move || Some(passphrase.clone()));
         let unlock = Unlock { identities: Vec::new(), passphrase: Some(ask), work_factor_limit };
         let damaged = |error| match error {
-            Error::BadPassphrase | Error::ExcessiveWork { .. } | Error::Engine(_) => error,
+            Error::BadPassphrase
+            | Error::ExcessiveWork { .. }
+            | Error::Door(wattlock_door::Error::Engine(_)) => error,
             other => Error::BadIdentity(other.to_string()),
         };
         let file_key = unlock.file_key(&self.header, self.file, crypto).map_err(damaged)?;
@@ -510,7 +514,7 @@ pub(crate) fn wrapping(error: EncryptError) -> Error {
         EncryptError::Plugin(_) | EncryptError::PluginResolve(_) => Error::Plugin(one_line(&error)),
         EncryptError::EncryptedIdentities(error) => unwrapping(error),
         EncryptError::Io(error) => Error::io("wrapping the key", error),
-        error => Error::Usage(one_line(&error)),
+        error => Error::Door(wattlock_door::Error::Usage(one_line(&error))),
     }
 }
 

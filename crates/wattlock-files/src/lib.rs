@@ -2,12 +2,12 @@
 //!
 //! Three parts know little of each other. [`mod@format`] is pure: bytes in, bytes or geometry out, no descriptors.
 //! `pipeline` reads, seals or opens, and writes in constant memory, on as many threads as there are cores.
-//! [`Output`] makes a file atomically. [`Sealer`] and [`Opener`] put them together.
+//! [`wattlock_door::Output`] makes a file atomically. [`Sealer`] and [`Opener`] put them together.
 //!
 //! This crate refuses to name an engine, to do cryptography of its own (it describes [`wattlock_core::Request`]s and
-//! hands them to a [`CryptoSource`]), and to write a byte of plaintext whose tag has not been verified. The one
-//! exception is wrapping a file's key for its recipients: the `age` crate does it, so that age's keys and recipients
-//! work here.
+//! hands them to a [`wattlock_door::CryptoSource`]), and to write a byte of plaintext whose tag has not been verified.
+//! The one exception is wrapping a file's key for its recipients: the `age` crate does it, so that age's keys and
+//! recipients work here.
 //!
 //! [`Gzip`] and [`gunzip`] use the same pipeline for gzip files; a [`Sealer`] can seal what it compresses.
 //!
@@ -16,32 +16,23 @@
 //! The format: `docs/formats/file.md`, in enough detail for another reader; `tests/read_sealed.py` is one.
 #![forbid(unsafe_code)]
 
-mod atomic;
-mod attributes;
-mod crypto;
 mod error;
-mod folder;
 pub mod format;
 mod gzip;
 mod input;
 pub mod keys;
 mod memory;
 mod open;
-mod output;
 mod pipeline;
 mod reader;
 mod seal;
 mod sum;
 
 pub use age;
-pub use atomic::Batch;
-pub use crypto::{Crypto, CryptoSource, random, short};
-pub use error::{Error, exit_codes, one_line};
-pub use folder::{Folder, Seen};
+pub use error::{Error, exit_codes};
 pub use gzip::{Gzip, Stored, Tally, gunzip, gunzip_as, stored};
 pub use input::Input;
 pub use open::{Opened, Opener};
-pub use output::{Document, Output};
 pub use pipeline::Progress;
 pub use reader::Reader;
 pub use seal::Sealer;

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zeroize::Zeroizing;
 
-use crate::{CryptoSource, Error, Input, Opener, Output, Progress, Sealer};
+use wattlock_door::{CryptoSource, Output};
+
+use crate::{Error, Input, Opener, Progress, Sealer};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 

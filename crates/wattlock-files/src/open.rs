@@ -7,15 +7,15 @@ use age_core::secrecy::ExposeSecret;
 use subtle::ConstantTimeEq;
 
 use crate::Format;
-use crate::crypto::{Crypto, CryptoSource};
 use crate::error::Error;
 use crate::format::payload::{AGE_NONCE_LEN, COMMITMENT_LEN, PayloadKey, SALT_LEN, open_slice};
 use crate::format::{GUESS_LEN, Guess, age as age_format, armor, guess, header};
 use crate::input::{Body, Input, Source};
 use crate::keys::{AskPassphrase, BoxedIdentity, Unlock, WORK_FACTOR_LIMIT};
-use crate::output::{Output, Target};
 use crate::pipeline::{self, Direction, Drain, Feed, Progress};
 use crate::reader::Reader;
+use wattlock_door::{Crypto, CryptoSource};
+use wattlock_door::{Output, Target};
 
 /// Opens files with the same identities.
 pub struct Opener {
@@ -117,14 +117,16 @@ impl Opener {
             Guess::Sealed => self.start_sealed(&mut input, crypto)?,
             Guess::Age => self.start_age(&mut input, crypto)?,
             Guess::Armored => {
-                return Err(Error::Usage("a file in ASCII armor cannot be read at a position".into()));
+                return Err(Error::Door(wattlock_door::Error::Usage(
+                    "a file in ASCII armor cannot be read at a position".into(),
+                )));
             }
             _ => return Err(why_unknown(input.peek(GUESS_LEN)?)),
         };
         refuse_cut_file(&key, &mut input, crypto)?;
         match input.into_body() {
             Body::File { file, at, end } => Reader::new(key, file, at, end.saturating_sub(at), crypto),
-            Body::Stream(_) => Err(Error::NotRegular(path)),
+            Body::Stream(_) => Err(Error::Door(wattlock_door::Error::NotRegular(path))),
         }
     }
 
@@ -223,7 +225,7 @@ fn refuse_cut_file(key: &PayloadKey, input: &mut Source<'_>, crypto: &mut dyn Cr
     let first = (sealed / stride).saturating_sub(1);
     let mut tail = vec![0; (sealed - first * stride) as usize];
     std::os::unix::fs::FileExt::read_exact_at(file, &mut tail, at + first * stride)
-        .map_err(|_| Error::InputChanged)?;
+        .map_err(|_| Error::Door(wattlock_door::Error::InputChanged))?;
     let mut attempt = zeroize::Zeroizing::new(tail.clone());
     match key.open(first, &mut attempt, true, crypto) {
         Err(failure) => Err(failure.explain(key, first, &tail, true, crypto)),

@@ -13,9 +13,9 @@ use std::sync::Mutex;
 use wattlock_core::{Key, Kind};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::crypto::{Crypto, CryptoSource};
 use crate::error::Error;
 use crate::format::payload::{Failure, PayloadKey, TAG_LEN};
+use wattlock_door::{Crypto, CryptoSource};
 
 /// Bytes of content in a piece that one thread opens at a time.
 const PIECE: usize = 1 << 20;
@@ -85,11 +85,11 @@ impl Reader {
     /// Reads sealed chunks from number `first` on, as many as fill `to`.
     ///
     /// # Errors
-    /// [`Error::InputChanged`] if they are not there any more, [`Error::Io`].
+    /// [`wattlock_door::Error::InputChanged`] if they are not there any more, [`wattlock_door::Error::Io`].
     pub fn load(&self, first: u64, to: &mut [u8]) -> Result<(), Error> {
         let at = self.base + first * self.stride() as u64;
         self.file.read_exact_at(to, at).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => Error::InputChanged,
+            std::io::ErrorKind::UnexpectedEof => Error::Door(wattlock_door::Error::InputChanged),
             _ => Error::io("reading the input", error),
         })
     }
@@ -132,11 +132,13 @@ impl Reader {
     /// Reads content from position `at` on, as much as fills `to`.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there is not as much; the file's. `to` is then zero.
+    /// [`wattlock_door::Error::Usage`] if there is not as much; the file's. `to` is then zero.
     pub fn read_at(&self, at: u64, to: &mut [u8], crypto: &mut dyn Crypto) -> Result<(), Error> {
         if at.checked_add(to.len() as u64).is_none_or(|end| end > self.plain) {
             to.zeroize();
-            return Err(Error::Usage("position beyond the end of the content".into()));
+            return Err(Error::Door(wattlock_door::Error::Usage(
+                "position beyond the end of the content".into(),
+            )));
         }
         let read = self.pieces(at, to, |at, part| self.read_piece(at, part, crypto));
         if read.is_err() {
@@ -152,7 +154,9 @@ impl Reader {
     pub fn read_into(&self, to: &mut [u8], source: &impl CryptoSource) -> Result<(), Error> {
         if to.len() as u64 != self.plain {
             to.zeroize();
-            return Err(Error::Usage("a buffer of another length than the content".into()));
+            return Err(Error::Door(wattlock_door::Error::Usage(
+                "a buffer of another length than the content".into(),
+            )));
         }
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
         let first = Mutex::new(None);

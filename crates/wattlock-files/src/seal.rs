@@ -6,16 +6,16 @@ use std::io::Write;
 use zeroize::Zeroizing;
 
 use crate::Format;
-use crate::attributes::Attributes;
-use crate::crypto::{Crypto, CryptoSource, random};
 use crate::error::Error;
 use crate::format::payload::{AGE_NONCE_LEN, PayloadKey, SALT_LEN, seal_slice};
 use crate::format::{age as age_format, armor, header};
 use crate::gzip::{Gzip, name_of};
 use crate::input::{Body, Input, Source};
 use crate::keys::BoxedRecipient;
-use crate::output::{Output, Target};
 use crate::pipeline::{self, Direction, Drain, Feed, Progress};
+use wattlock_door::Attributes;
+use wattlock_door::{Crypto, CryptoSource, random};
+use wattlock_door::{Output, Target};
 
 /// Seals files for the same recipients, each with a fresh key of its own.
 pub struct Sealer {
@@ -29,10 +29,10 @@ impl Sealer {
     /// For these recipients; see [`crate::keys`] for where they come from. A passphrase must be alone.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there are none.
+    /// [`wattlock_door::Error::Usage`] if there are none.
     pub fn new(recipients: Vec<BoxedRecipient>) -> Result<Sealer, Error> {
         if recipients.is_empty() {
-            return Err(Error::Usage("no recipients".into()));
+            return Err(Error::Door(wattlock_door::Error::Usage("no recipients".into())));
         }
         Ok(Sealer { recipients, format: Format::Sealed, armor: false, gzip: None })
     }
@@ -102,11 +102,11 @@ impl Sealer {
                 let mut to = file.file();
                 to.write_all(start).map_err(Error::writing)?;
                 run(Drain::File { file: file.file(), base: start.len() as u64 })?;
-                file.commit(like.as_ref())
+                Ok(file.commit(like.as_ref())?)
             }
             Target::Atomic(file) => {
                 self.seal_stream(&mut file.file(), start, run)?;
-                file.commit(like.as_ref())
+                Ok(file.commit(like.as_ref())?)
             }
             Target::Stream(mut writer) => self.seal_stream(&mut *writer, start, run),
         }
@@ -142,7 +142,7 @@ impl Sealer {
         let mut failed = None;
         let file_key = FileKey::init_with_mut(|key| failed = random(key).err());
         if let Some(error) = failed {
-            return Err(error);
+            return Err(error.into());
         }
         let recipients = self.recipients.iter().map(|recipient| &**recipient);
         let mut start = age_format::write_header(recipients, &file_key, crypto)?;
@@ -156,7 +156,7 @@ impl Sealer {
     /// their header; so have sealed streams.
     ///
     /// # Errors
-    /// Those of wrapping a key; [`Error::Engine`].
+    /// Those of wrapping a key; [`wattlock_door::Error::Engine`].
     pub fn fresh_key(
         &self,
         crypto: &mut dyn Crypto,
@@ -170,7 +170,7 @@ impl Sealer {
     /// A complete age file that carries this key of 32 bytes to the recipients.
     ///
     /// # Errors
-    /// Those of wrapping a key; [`Error::Engine`].
+    /// Those of wrapping a key; [`wattlock_door::Error::Engine`].
     pub fn wrap_key(
         &self,
         input_key: &[u8; header::INPUT_KEY_LEN],

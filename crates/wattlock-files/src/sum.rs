@@ -25,10 +25,10 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{Advice, fadvise};
 use wattlock_core::{Data, Family, Feed, Key, Kind};
 
-use crate::crypto::{Crypto, CryptoSource};
 use crate::error::Error;
 use crate::input::Input;
 use crate::pipeline::Progress;
+use wattlock_door::{Crypto, CryptoSource};
 
 /// Longest file that shares a core with others: with cores enough, larger ones are done sooner by themselves.
 const SMALL: u64 = 1 << 20;
@@ -94,7 +94,7 @@ impl fmt::Debug for Digest {
 /// `files` is asked on the calling thread. Blocks until all is done. An error of a file ends nothing.
 ///
 /// # Errors
-/// What `each` returned, after which no more files are begun; [`Error::Interrupted`]; [`Error::Engine`] for a kind that
+/// What `each` returned, after which no more files are begun; [`wattlock_door::Error::Interrupted`]; [`wattlock_door::Error::Engine`] for a kind that
 /// is no hash.
 pub fn sum<T: Send>(
     kind: Kind,
@@ -130,7 +130,7 @@ pub fn sum<T: Send>(
     );
     match failed {
         Some(error) => Err(error),
-        None if progress.cancel().load(Relaxed) => Err(Error::Interrupted),
+        None if progress.cancel().load(Relaxed) => Err(Error::Door(wattlock_door::Error::Interrupted)),
         None => Ok(()),
     }
 }
@@ -507,6 +507,6 @@ mod tests {
         assert_eq!(kinds, [(0, other), (1, other), (2, other), (3, ErrorKind::NotFound), (4, other)]);
         let none = std::iter::empty::<((), io::Result<Input>)>();
         let refused = sum(Kind::Aes128Ctr, none, &Nobody, Progress::new(&NEVER), |_| Ok(()));
-        assert!(matches!(refused, Err(Error::Engine(_))));
+        assert!(matches!(refused, Err(Error::Door(wattlock_door::Error::Engine(_)))));
     }
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 
 use crate::Error;
 use crate::content::{Content, Contents};
@@ -172,7 +172,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
         let folder = Arc::new(folder);
         let (listed, foreign) = match self.tree.list_until(&folder, stop, crypto) {
             Ok(both) => both,
-            Err(Error::Files(wattlock_files::Error::Interrupted)) => return,
+            Err(Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Interrupted))) => return,
             Err(error) => return self.damaged(path, error),
         };
         for left in self.tree.leftovers(&folder).unwrap_or_default() {

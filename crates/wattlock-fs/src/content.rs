@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::Error;
@@ -155,7 +155,7 @@ impl<S: Store> Contents<S> {
     /// As [`Contents::start`], until `stop` says so: the journal stays then as it is, and the next start begins again.
     ///
     /// # Errors
-    /// As [`Contents::start`]; [`wattlock_files::Error::Interrupted`].
+    /// As [`Contents::start`]; [`wattlock_door::Error::Interrupted`].
     pub fn start_until(
         store: S,
         volume: &Volume,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use wattlock_door::Exit;
 
 /// Why an operation on a volume failed.
 #[derive(Debug, thiserror::Error)]
@@ -20,10 +21,10 @@ pub enum Error {
     #[error("damaged: {0}")]
     Damaged(String),
     /// There is no volume.
-    #[error("{} is no volume", wattlock_files::one_line(.0))]
+    #[error("{} is no volume", wattlock_door::one_line(.0))]
     NoVolume(PathBuf),
     /// The folder of a new volume has something in it.
-    #[error("{} is not empty", wattlock_files::one_line(.0))]
+    #[error("{} is not empty", wattlock_door::one_line(.0))]
     NotEmpty(PathBuf),
     /// The version of the volume's format is unknown.
     #[error("unknown volume version {0}: made by a newer program?")]
@@ -58,6 +59,29 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
         (84, "volume in use"),
         (85, "folder not empty"),
     ]
+}
+
+impl Exit for Error {
+    fn code(&self) -> u8 {
+        self.exit_code()
+    }
+
+    fn is_silent(&self) -> bool {
+        matches!(self, Error::Files(error) if error.is_silent())
+    }
+
+    fn is_usage(&self) -> bool {
+        match self {
+            Error::Files(error) => error.is_usage(),
+            error => matches!(error, Error::Usage(_)),
+        }
+    }
+}
+
+impl From<wattlock_door::Error> for Error {
+    fn from(error: wattlock_door::Error) -> Error {
+        Error::Files(error.into())
+    }
 }
 
 impl Error {

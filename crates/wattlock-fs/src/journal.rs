@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::Timespec;
 use wattlock_core::{Algorithm, Data, Error as CoreError, Key, Kind, Request};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use zeroize::Zeroizing;
 
 use crate::Error;
@@ -468,7 +468,7 @@ fn is_zero(file: &impl File, len: u64, stop: &dyn Fn() -> bool) -> Result<bool, 
 /// end.
 fn data_from(file: &impl File, at: u64, len: u64, stop: &dyn Fn() -> bool) -> Result<Option<u64>, Error> {
     if stop() {
-        return Err(wattlock_files::Error::Interrupted.into());
+        return Err(wattlock_door::Error::Interrupted.into());
     }
     if at >= len {
         return Ok(None);

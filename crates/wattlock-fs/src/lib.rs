@@ -5,7 +5,7 @@
 //! and recovery; it works over a [`store::Store`], which a test can make lose power at any moment.
 //!
 //! This crate knows no FUSE, starts no thread and names no engine: it describes requests and hands them to a
-//! [`wattlock_files::Crypto`]. The format is described in `docs/formats/volume.md`.
+//! [`wattlock_door::Crypto`]. The format is described in `docs/formats/volume.md`.
 #![forbid(unsafe_code)]
 
 mod beneath;

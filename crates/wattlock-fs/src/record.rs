@@ -5,7 +5,7 @@
 //! Sealed with XAES-256-GCM (C2SP) under the volume's `files` key of that generation; the first 24 bytes are
 //! associated data.
 
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use zeroize::Zeroizing;
 
 use crate::Error;

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FileType, OFlags};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 
 use crate::Error;
 use crate::format::{HEADER_LEN, Header};
@@ -77,7 +77,7 @@ pub fn rotate_with<C: Crypto>(
     'folders: while let Some((folder, path)) = left.pop() {
         let (listed, foreign) = match tree.list_until(&folder, stop, crypto) {
             Ok(both) => both,
-            Err(Error::Files(wattlock_files::Error::Interrupted)) => {
+            Err(Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Interrupted))) => {
                 done.failed.push("interrupted".into());
                 break;
             }
@@ -136,11 +136,11 @@ fn count(done: &mut Rotated, path: &str, result: Result<bool, Error>) {
 /// A name as a line of text.
 pub(crate) fn shown(name: &[u8]) -> String {
     use std::os::unix::ffi::OsStrExt;
-    wattlock_files::one_line(std::path::Path::new(std::ffi::OsStr::from_bytes(name)))
+    wattlock_door::one_line(std::path::Path::new(std::ffi::OsStr::from_bytes(name)))
 }
 
 pub(crate) fn shown_stored(stored: &std::ffi::OsStr) -> String {
-    format!("[{}]", wattlock_files::one_line(std::path::Path::new(stored)))
+    format!("[{}]", wattlock_door::one_line(std::path::Path::new(stored)))
 }
 
 impl Tree {

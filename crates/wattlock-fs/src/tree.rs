@@ -28,7 +28,7 @@ use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use zeroize::Zeroizing;
 
 use crate::Error;
@@ -323,7 +323,7 @@ impl Tree {
     /// As [`Tree::list`], until `stop` says so.
     ///
     /// # Errors
-    /// As [`Tree::list`]; [`wattlock_files::Error::Interrupted`].
+    /// As [`Tree::list`]; [`wattlock_door::Error::Interrupted`].
     pub fn list_until(
         &self,
         folder: &Folder,
@@ -335,7 +335,7 @@ impl Tree {
         for entry in Dir::read_from(&folder.fd).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if stop() {
-                return Err(wattlock_files::Error::Interrupted.into());
+                return Err(wattlock_door::Error::Interrupted.into());
             }
             let stored = entry.file_name().to_bytes();
             if stored == b"." || stored == b".." || is_ours(stored) {

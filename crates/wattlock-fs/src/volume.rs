@@ -13,10 +13,11 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
+use wattlock_door::{Crypto, CryptoSource};
 use wattlock_files::age::Callbacks;
 use wattlock_files::age::secrecy::{ExposeSecret, SecretString};
 use wattlock_files::keys::{self, LOCKED_MAX, LOCKED_WORK_FACTOR_LIMIT, LockedIdentity, Recipients};
-use wattlock_files::{Crypto, CryptoSource, Format, Opener as Unlock, Sealer};
+use wattlock_files::{Format, Opener as Unlock, Sealer};
 use zeroize::Zeroizing;
 
 use crate::Error;
@@ -529,7 +530,7 @@ impl Folder {
         let (mut typed, mut failed) = (None, None);
         for name in names {
             if (passphrase.stop)() {
-                return Err(wattlock_files::Error::Interrupted.into());
+                return Err(wattlock_door::Error::Interrupted.into());
             }
             match self.read_by(&name, sealed, passphrase, &mut typed, source) {
                 // One that is damaged does not keep the others from opening. If none opens, damage is what is told.

@@ -3,7 +3,7 @@
 //! that share their first half.
 
 use wattlock_core::{Algorithm, Data, Error as CoreError, Key, Kind, Request};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use zeroize::Zeroizing;
 
 use crate::Error;

@@ -399,8 +399,13 @@ pub extern "C" fn wattlock_file_open(
         let named = |text, name| string(text, name).map(|text| Path::new(OsStr::from_bytes(text.to_bytes())));
         let (path, identity) = (named(path, "path")?, named(identity, "identity")?);
         let content = std::fs::read(identity).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => wattlock_files::Error::NotFound(identity.to_owned()),
-            _ => wattlock_files::Error::Io { what: "reading the identity".into(), source: error },
+            std::io::ErrorKind::NotFound => {
+                wattlock_files::Error::Door(wattlock_door::Error::NotFound(identity.to_owned()))
+            }
+            _ => wattlock_files::Error::Door(wattlock_door::Error::Io {
+                what: "reading the identity".into(),
+                source: error,
+            }),
         })?;
         let content = zeroize::Zeroizing::new(content);
         let opener = Opener::new(keys::identities(&content, age::NoCallbacks)?);

@@ -72,7 +72,7 @@ impl Desk {
         let runtime = Runtime::builder().telemetry(false).build().unwrap();
         let sealer = Sealer::new(vec![Box::new(self.identity.to_public())]).unwrap().format(format);
         let never = std::sync::atomic::AtomicBool::new(false);
-        let output = wattlock_files::Output::Path { path: self.path(to), force: true };
+        let output = wattlock_door::Output::Path { path: self.path(to), force: true };
         sealer.seal(Input::Path(self.path(from)), output, &runtime, Progress::new(&never)).unwrap();
         std::fs::read(self.path(to)).unwrap()
     }

@@ -19,6 +19,13 @@ pub enum Error {
     Policy(String),
 }
 
+#[cfg(feature = "program")]
+impl wattlock_door::Exit for Error {
+    fn code(&self) -> u8 {
+        wattlock_shell::program::NONSENSE.0
+    }
+}
+
 /// Refuses an option's value outside `least..=most`, and one that has no order (NaN).
 pub(crate) fn within<T: PartialOrd + Display>(
     option: &'static str,

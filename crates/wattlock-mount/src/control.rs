@@ -171,7 +171,7 @@ fn answer<B: Backing>(
 fn about<B: Backing>(mountpoint: &Path, source: &str, since: Instant, inner: &Inner<B>) -> Vec<String> {
     let (inodes, open) = inner.table.counts();
     let mut lines = vec![
-        format!("mounted at {}", wattlock_files::one_line(mountpoint)),
+        format!("mounted at {}", wattlock_door::one_line(mountpoint)),
         format!("volume {source}"),
         format!("process {}, for {} s", std::process::id(), since.elapsed().as_secs()),
         format!("inodes {inodes} known, {open} open; {} folders open", inner.folders.len()),

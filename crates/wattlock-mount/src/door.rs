@@ -225,7 +225,7 @@ impl<B: Backing> Inner<B> {
         match self.table.find(number) {
             Some(Whereabouts::Named(name)) => {
                 let path = self.table.path(name.parent, &name.stored);
-                wattlock_files::one_line(path.as_ref()).to_string()
+                wattlock_door::one_line(path.as_ref()).to_string()
             }
             Some(Whereabouts::Root) => ".".to_owned(),
             _ => format!("inode {number}"),

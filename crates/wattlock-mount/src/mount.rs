@@ -94,7 +94,7 @@ pub enum Error {
 /// [`Error::NotAFolder`], [`Error::NotEmpty`], [`Error::Dead`], [`Error::NoFuse`].
 pub fn check(mountpoint: &Path) -> Result<(), Error> {
     const ENOTCONN: i32 = 107;
-    let shown = wattlock_files::one_line(mountpoint).to_string();
+    let shown = wattlock_door::one_line(mountpoint).to_string();
     match std::fs::read_dir(mountpoint) {
         Ok(mut entries) => match entries.next() {
             None => {}

@@ -374,7 +374,7 @@ impl<B: Backing> Inner<B> {
         })?;
         for stored in foreign {
             let path = self.table.path(number, &stored);
-            let path = wattlock_files::one_line(path.as_ref());
+            let path = wattlock_door::one_line(path.as_ref());
             self.refuse(&Error::Damaged("a name that does not open".to_owned()), || path.to_string());
         }
         let listed = Arc::new(listed);

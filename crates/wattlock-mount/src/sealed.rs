@@ -59,7 +59,7 @@ impl Sealed {
     /// Opens a volume's folder. The lines are for the log: what an earlier run did not finish, and was mended.
     ///
     /// # Errors
-    /// [`Error::InUse`] if it is mounted; [`Error::Damaged`]; [`Error::Io`]; [`wattlock_files::Error::Interrupted`] if
+    /// [`Error::InUse`] if it is mounted; [`Error::Damaged`]; [`Error::Io`]; [`wattlock_door::Error::Interrupted`] if
     /// `stop` says so before it is done.
     pub fn open(
         path: &Path,

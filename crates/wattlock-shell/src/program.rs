@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use wattlock_door::{Exit, Known, exit_of, known};
 
 use crate::{INTERRUPTED, handed, heeded};
 
@@ -41,7 +42,7 @@ pub trait Program: CommandFactory + FromArgMatches {
 
     /// An error that says that an option of [`Choice`](crate::setup::Choice) does nothing.
     fn ignored(&self, text: String) -> anyhow::Error {
-        wattlock_files::Error::Usage(text).into()
+        wattlock_door::Error::Usage(text).into()
     }
 
     /// Whether it hands signals on instead of ending by them.
@@ -61,10 +62,9 @@ pub trait Program: CommandFactory + FromArgMatches {
     /// The command's.
     fn run(&self) -> Result<()>;
 
-    /// Says an error in one line on standard error, and gives the exit code that belongs to it.
-    fn fail(error: &anyhow::Error) -> ExitCode {
-        fail(error, false)
-    }
+    /// The errors that have an exit code of their own.
+    const ENDS: &[Known] =
+        &[known::<NotInstalled>, known::<wattlock_door::Error>, known::<wattlock_files::Error>];
 }
 
 /// A program from its words to its exit code.
@@ -77,7 +77,7 @@ pub fn main<P: Program>() -> ExitCode {
     let _ = ASKED.set(heeded::path(&matches));
     if let Some((option, path)) = heeded::ignored(&matches) {
         let text = format!("--{option} does nothing for `wattlock {path}`: leave it out");
-        return P::fail(&program.ignored(text));
+        return fail(&program.ignored(text), P::ENDS);
     }
     // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
     let handled = if program.hands_signals_on() { Ok(()) } else { handle_interrupts(P::on_interrupt) };
@@ -88,7 +88,7 @@ pub fn main<P: Program>() -> ExitCode {
     AT_ONCE.store(!program.cleans_up(), Ordering::SeqCst);
     match program.run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => P::fail(&error),
+        Err(error) => fail(&error, P::ENDS),
     }
 }
 
@@ -102,7 +102,7 @@ fn parse<P: Program>() -> Result<(ArgMatches, P), clap::Error> {
 /// What was asked for (help, the version) or what is wrong, in clap's words and with its exit code.
 fn answer<P: Program>(error: &clap::Error) -> ExitCode {
     match error.print().map_err(wattlock_files::Error::writing) {
-        Err(lost) if error.exit_code() == 0 => P::fail(&lost.into()),
+        Err(lost) if error.exit_code() == 0 => fail(&lost.into(), P::ENDS),
         _ => u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),
     }
 }
@@ -130,20 +130,25 @@ fn handle_interrupts(also: fn()) -> Result<(), ctrlc::Error> {
 }
 
 /// One line on standard error, unless it was told already, and the exit code that belongs to the error.
-pub fn fail(error: &anyhow::Error, told: bool) -> ExitCode {
-    let known = error.downcast_ref::<wattlock_files::Error>();
-    // A reader of a listing that has seen enough has made no mistake.
-    let left = matches!(known, Some(wattlock_files::Error::ClosedPipe));
-    if !told && !left {
+pub fn fail(error: &anyhow::Error, ends: &[Known]) -> ExitCode {
+    let end = exit_of(error.chain(), ends);
+    if error.downcast_ref::<Told>().is_none() && !end.is_some_and(Exit::is_silent) {
         eprintln!("wattlock: {}", line(error));
     }
-    if let Some(wattlock_files::Error::Usage(_)) = known {
+    if end.is_some_and(Exit::is_usage) {
         eprintln!("{}", try_help());
     }
-    if error.downcast_ref::<NotInstalled>().is_some() {
-        return ExitCode::from(NOT_FOUND);
+    end.map_or(ExitCode::FAILURE, |end| ExitCode::from(end.code()))
+}
+
+/// Marks an error whose line has already been printed, as its context.
+#[derive(Debug, Clone, Copy)]
+pub struct Told;
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("told already")
     }
-    known.map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
 }
 
 /// Everything an error says, once: our own errors already quote what caused them.
@@ -226,6 +231,12 @@ impl std::fmt::Display for NotInstalled {
 
 impl std::error::Error for NotInstalled {}
 
+impl Exit for NotInstalled {
+    fn code(&self) -> u8 {
+        NOT_FOUND
+    }
+}
+
 /// Becomes another program of ours, with the words, the environment and the streams of this one. Returns if it cannot.
 pub fn become_another(name: &'static str) -> anyhow::Error {
     let Some(program) = find(name) else { return NotInstalled(name).into() };
@@ -275,7 +286,10 @@ mod tests {
     #[test]
     fn an_error_says_each_thing_once() {
         let cause = std::io::Error::from_raw_os_error(21);
-        let error = wattlock_files::Error::Io { what: "reading a key file".into(), source: cause };
+        let error = wattlock_files::Error::Door(wattlock_door::Error::Io {
+            what: "reading a key file".into(),
+            source: cause,
+        });
         let error = anyhow::Error::new(error).context("/tmp");
         assert_eq!(line(&error), "/tmp: reading a key file: Is a directory (os error 21)");
     }

@@ -35,10 +35,10 @@ macro_rules! eprintln {
 /// Writes to standard output.
 ///
 /// # Errors
-/// [`Error::ClosedPipe`] and its like.
+/// [`wattlock_door::Error::ClosedPipe`] and its like.
 pub fn write(text: Arguments<'_>) -> Result<(), Error> {
     if handed::closed(handed::OUTPUT) {
-        return Err(Error::ClosedPipe);
+        return Err(Error::Door(wattlock_door::Error::ClosedPipe));
     }
     std::io::stdout().lock().write_fmt(text).map_err(Error::writing)
 }

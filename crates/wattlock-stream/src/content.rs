@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use wattlock_core::{Data, Item, Key, Kind, LatencyClass, Options, Request};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use zeroize::Zeroizing;
 
 use crate::error::Error;

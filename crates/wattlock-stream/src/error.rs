@@ -1,6 +1,8 @@
 //! One error type for streams. What sealed files know as well is theirs ([`wattlock_files::Error`]), with their exit
 //! codes.
 
+use wattlock_door::Exit;
+
 /// Why sealing or opening a stream, or a record, failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -98,6 +100,22 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
     ]
 }
 
+impl Exit for Error {
+    fn code(&self) -> u8 {
+        self.exit_code()
+    }
+
+    fn is_silent(&self) -> bool {
+        matches!(self, Error::Files(error) if error.is_silent())
+    }
+}
+
+impl From<wattlock_door::Error> for Error {
+    fn from(error: wattlock_door::Error) -> Error {
+        Error::Files(error.into())
+    }
+}
+
 impl Error {
     /// The process exit code of this error.
     pub const fn exit_code(&self) -> u8 {
@@ -142,5 +160,8 @@ impl From<wattlock_core::Error> for Error {
 
 /// A failure of the system while doing `what`.
 pub(crate) fn io(what: &'static str, source: impl Into<std::io::Error>) -> Error {
-    Error::Files(wattlock_files::Error::Io { what: what.into(), source: source.into() })
+    Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Io {
+        what: what.into(),
+        source: source.into(),
+    }))
 }

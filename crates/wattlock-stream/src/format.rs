@@ -15,7 +15,7 @@ use std::fmt;
 use std::ops::Range;
 
 use wattlock_core::{Algorithm, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
-use wattlock_files::{Crypto, short};
+use wattlock_door::{Crypto, short};
 use zeroize::Zeroizing;
 
 use crate::error::Error;

@@ -24,7 +24,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use subtle::ConstantTimeEq;
 use wattlock_core::{Key, Kind};
-use wattlock_files::{Crypto, Opener, Sealer, short};
+use wattlock_door::{Crypto, short};
+use wattlock_files::{Opener, Sealer};
 use zeroize::Zeroizing;
 
 use crate::error::{Error, io};
@@ -201,14 +202,14 @@ impl<S: Shelf> Keys<S> {
         crypto: &mut dyn Crypto,
     ) -> Result<RecordSealer, Error> {
         if label.len() > LABEL_MAX {
-            return Err(wattlock_files::Error::Usage("a label has at most 1024 bytes".into()).into());
+            return Err(wattlock_door::Error::Usage("a label has at most 1024 bytes".into()).into());
         }
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let mut described = seconds.to_be_bytes().to_vec();
         described.extend_from_slice(&(label.len() as u16).to_be_bytes());
         described.extend_from_slice(label.as_bytes());
         let mut key = Zeroizing::new([0; 32]);
-        wattlock_files::random(&mut key[..])?;
+        wattlock_door::random(&mut key[..])?;
         let id = StreamId::of(&key, crypto)?;
         let signed = signer.map_or(Vec::new(), |signer| signer.sign(id, &described));
         let entry = encode(&key, &described, &signed, sealer, crypto)?;
@@ -349,7 +350,7 @@ impl Folder {
             Ok(meta) if meta.is_dir() => Ok(Folder { path: path.to_owned() }),
             Ok(_) => Err(io("opening the folder of keys", io::Error::from(io::ErrorKind::NotADirectory))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(wattlock_files::Error::NotFound(path.to_owned()).into())
+                Err(wattlock_door::Error::NotFound(path.to_owned()).into())
             }
             Err(error) => Err(io("opening the folder of keys", error)),
         }

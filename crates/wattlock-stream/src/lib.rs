@@ -6,7 +6,7 @@
 //! by one, [`names`] makes their keys unreadable and keeps equal ones equal; [`keys`] wraps and keeps stream keys.
 //!
 //! This crate refuses to name an engine, to do cryptography of its own (it describes requests and hands them to a
-//! [`wattlock_files::Crypto`]), and to release a byte whose tag was not verified. Keys are wrapped for age recipients by
+//! [`wattlock_door::Crypto`]), and to release a byte whose tag was not verified. Keys are wrapped for age recipients by
 //! `wattlock-files`.
 //!
 //! The formats are described in `docs/formats/stream.md`, in enough detail for another reader; `tests/read_stream.py` is

@@ -5,7 +5,7 @@
 //! gives away is which records have the same key, and how long the key is.
 
 use wattlock_core::{Algorithm, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
-use wattlock_files::{Crypto, short};
+use wattlock_door::{Crypto, short};
 use zeroize::Zeroizing;
 
 use crate::error::Error;

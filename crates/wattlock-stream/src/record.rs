@@ -13,7 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use wattlock_core::{Algorithm, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
-use wattlock_files::{Crypto, random, short};
+use wattlock_door::{Crypto, random, short};
 use zeroize::Zeroizing;
 
 use crate::content::{self, Body, Header};

@@ -77,7 +77,7 @@ impl Signer {
     /// [`Error::Files`] if the kernel has no random bytes.
     pub fn generate() -> Result<(Signer, Zeroizing<String>), Error> {
         let mut seed = Zeroizing::new([0; 32]);
-        wattlock_files::random(&mut seed[..])?;
+        wattlock_door::random(&mut seed[..])?;
         let signer = Signer::from_seed(&seed)?;
         let digits: Zeroizing<String> =
             Zeroizing::new(seed.iter().map(|byte| format!("{byte:02x}")).collect());
@@ -116,7 +116,7 @@ impl Signer {
 }
 
 fn wrong(what: &str) -> Error {
-    wattlock_files::Error::Usage(what.into()).into()
+    wattlock_door::Error::Usage(what.into()).into()
 }
 
 /// The signer of an entry, if the signature is right.

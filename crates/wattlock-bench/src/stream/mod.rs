@@ -159,7 +159,8 @@ impl Thrice {
 
 /// Runs the experiment.
 pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
-    let rules = rules(&settings.rules).map_err(wattlock_files::Error::Usage)?;
+    let rules = rules(&settings.rules)
+        .map_err(|what| wattlock_files::Error::Door(wattlock_door::Error::Usage(what)))?;
     let of_gpu = rules.iter().all(|rule| matches!(rule, Rule::Gp | Rule::Lecpaes));
     let machine = settings.machine.unwrap_or_else(|| match of_gpu && setup::gpu().is_ok() {
         true => Machine::Gpu,
@@ -168,7 +169,7 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
     if machine == Machine::Gpu {
         if !of_gpu {
             let usage = "--machine gpu does gp and lecpaes only".to_owned();
-            return Err(wattlock_files::Error::Usage(usage).into());
+            return Err(wattlock_door::Error::Usage(usage).into());
         }
         return real::run(settings, &rules, record);
     }
@@ -197,7 +198,7 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
                 &runtime,
             )?;
             if INTERRUPTED.load(Ordering::SeqCst) && ran.messages < messages.len() as u64 {
-                return Err(wattlock_files::Error::Interrupted.into());
+                return Err(wattlock_door::Error::Interrupted.into());
             }
             let gap = match velocity {
                 Velocity::Gap(gap) => *gap,

@@ -41,7 +41,7 @@ pub fn run(settings: &Settings, rules: &[Rule], mut record: Record) -> Result<()
             };
             let ran = ran?;
             if INTERRUPTED.load(Ordering::SeqCst) && ran.messages < messages.len() as u64 {
-                return Err(wattlock_files::Error::Interrupted.into());
+                return Err(wattlock_door::Error::Interrupted.into());
             }
             let joules = joules.map(|joules| joules.joules() * 1e3 / messages.len() as f64);
             rows.push(line(*velocity, *rule, &ran, joules));

@@ -13,7 +13,7 @@ use wattlock_cpu::instruction::Instruction;
 use wattlock_meter::{Boundary, Meter, Model, Rung, Ticks, Total, Tree};
 use wattlock_shell::joules::{model_path, now_ns, places};
 
-use super::{Exit, NOTHING_TO_CALIBRATE};
+use super::NOTHING_TO_CALIBRATE;
 
 /// Fit the model of this machine's power to a counter, so that it serves where the counter may not be read
 #[derive(Debug, Args)]
@@ -106,7 +106,7 @@ fn nothing(meter: &Meter) -> Result<()> {
     eprintln!(
         "wattlock: nothing to calibrate against: no energy counter or power sensor of the processors gives whole figures here; the model stays \"{version}\""
     );
-    Err(Exit(NOTHING_TO_CALIBRATE).into())
+    Err(wattlock_door::Code(NOTHING_TO_CALIBRATE).into())
 }
 
 /// One rung: all CPUs busy for a share of the time, and what the counter says. `None` if it says nothing whole.

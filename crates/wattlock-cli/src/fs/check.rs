@@ -83,7 +83,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         say!("damaged: {line}");
     }
     if stop() {
-        return Err(wattlock_files::Error::Interrupted.into());
+        return Err(wattlock_door::Error::Interrupted.into());
     }
     if let Some(contents) = &contents {
         contents.look_through(true, &stop, crypto)?;
@@ -98,7 +98,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     say!("{folders} folders, {files} files, {bytes}: {damaged} damaged, {} repaired", found.repaired.len());
     match (damaged, found.repaired.len()) {
         (0, 0) => Ok(()),
-        (0, _) => Err(super::Exit(super::REPAIRED.0).into()),
+        (0, _) => Err(wattlock_door::Code(super::REPAIRED.0).into()),
         (damaged, _) => {
             let things = if damaged == 1 { "1 thing".into() } else { format!("{damaged} things") };
             Err(Error::Damaged(format!("{things}, listed above")).into())

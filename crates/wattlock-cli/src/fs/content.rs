@@ -13,7 +13,8 @@ use anyhow::Result;
 use clap::Args;
 use rustix::fs::{FileType, Mode, OFlags};
 use wattlock::{Dispatcher, Runtime};
-use wattlock_files::{Error as FileError, one_line};
+use wattlock_door::one_line;
+use wattlock_files::Error as FileError;
 use wattlock_fs::content::{Content, Contents};
 use wattlock_fs::store::{FolderStore, Place};
 use wattlock_fs::tree::{Entry, Folder, Tree};
@@ -101,7 +102,7 @@ fn stop() -> bool {
 }
 
 fn go_on() -> Result<(), FileError> {
-    if stop() { Err(FileError::Interrupted) } else { Ok(()) }
+    if stop() { Err(FileError::Door(wattlock_door::Error::Interrupted)) } else { Ok(()) }
 }
 
 /// What a path leads to: the folder that it is in, and its entry; none for the volume's own folder.
@@ -220,7 +221,7 @@ fn about(path: &Path, error: impl Into<anyhow::Error>) -> anyhow::Error {
     let error = error.into();
     match error.downcast_ref() {
         Some(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            FileError::NotFound(path.to_owned()).into()
+            wattlock_door::Error::NotFound(path.to_owned()).into()
         }
         _ => error.context(one_line(path)),
     }
@@ -233,7 +234,9 @@ pub fn ls(command: &Ls, choice: &Choice) -> Result<()> {
     let path = &command.path;
     let spot = world.spot(path).map_err(|error| about(path, error))?;
     let kind = world.kind(&spot).map_err(|error| about(path, error))?;
-    let Some(kind) = kind else { return Err(FileError::NotFound(path.clone()).into()) };
+    let Some(kind) = kind else {
+        return Err(wattlock_door::Error::NotFound(path.clone()).into());
+    };
     if kind != FileType::Directory {
         let entry = spot.entry.clone();
         let stored = entry.map(|entry| entry.stored).unwrap_or_default();
@@ -329,8 +332,12 @@ fn copy_out(world: &mut World, path: &Path, to: &Path, several: bool, recursive:
     let spot = world.spot(path).map_err(|error| about(path, error))?;
     let to = match std::fs::metadata(to) {
         Ok(meta) if meta.is_dir() && !spot.name.is_empty() => to.join(OsStr::from_bytes(&spot.name)),
-        Ok(meta) if !meta.is_dir() && several => return Err(FileError::NotRegular(to.to_owned()).into()),
-        Err(_) if several => return Err(FileError::NotFound(to.to_owned()).into()),
+        Ok(meta) if !meta.is_dir() && several => {
+            return Err(wattlock_door::Error::NotRegular(to.to_owned()).into());
+        }
+        Err(_) if several => {
+            return Err(wattlock_door::Error::NotFound(to.to_owned()).into());
+        }
         _ => to.to_owned(),
     };
     out(world, &spot, path, &to, recursive)
@@ -340,7 +347,7 @@ fn out(world: &mut World, spot: &Spot, path: &Path, to: &Path, recursive: bool) 
     let failed = |error: Error| about(path, error);
     go_on()?;
     match world.kind(spot).map_err(failed)? {
-        None => Err(FileError::NotFound(path.to_owned()).into()),
+        None => Err(wattlock_door::Error::NotFound(path.to_owned()).into()),
         Some(FileType::RegularFile) => file_out(world, spot, path, to),
         Some(FileType::Symlink) => {
             let entry = spot.entry.clone().ok_or(Error::InUse)?;
@@ -396,8 +403,12 @@ fn file_out(world: &mut World, spot: &Spot, path: &Path, to: &Path) -> Result<()
 
 fn creating(error: std::io::Error, to: &Path) -> FileError {
     match error.kind() {
-        std::io::ErrorKind::AlreadyExists => FileError::OutputExists(to.to_owned()),
-        std::io::ErrorKind::NotFound => FileError::NotFound(to.parent().unwrap_or(to).to_owned()),
+        std::io::ErrorKind::AlreadyExists => {
+            FileError::Door(wattlock_door::Error::OutputExists(to.to_owned()))
+        }
+        std::io::ErrorKind::NotFound => {
+            FileError::Door(wattlock_door::Error::NotFound(to.parent().unwrap_or(to).to_owned()))
+        }
         _ => FileError::writing(error),
     }
 }
@@ -407,10 +418,12 @@ fn copy_into(world: &mut World, path: &Path, to: &Path, several: bool, recursive
     let mut spot = world.spot(to).map_err(failed)?;
     match world.kind(&spot).map_err(failed)? {
         Some(FileType::Directory) => {
-            let name = path.file_name().ok_or_else(|| FileError::NotRegular(path.to_owned()))?;
+            let name = path
+                .file_name()
+                .ok_or_else(|| FileError::Door(wattlock_door::Error::NotRegular(path.to_owned())))?;
             spot = world.below(&spot, name.as_bytes()).map_err(failed)?;
         }
-        _ if several => return Err(FileError::NotRegular(to.to_owned()).into()),
+        _ if several => return Err(wattlock_door::Error::NotRegular(to.to_owned()).into()),
         _ => {}
     }
     into(world, path, &spot, recursive)
@@ -420,10 +433,13 @@ fn into(world: &mut World, path: &Path, spot: &Spot, recursive: bool) -> Result<
     let failed = |error: Error| about(path, error);
     go_on()?;
     let meta = std::fs::symlink_metadata(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => FileError::NotFound(path.to_owned()),
-        _ => FileError::Io { what: "looking at a file".into(), source: error },
+        std::io::ErrorKind::NotFound => FileError::Door(wattlock_door::Error::NotFound(path.to_owned())),
+        _ => FileError::Door(wattlock_door::Error::Io { what: "looking at a file".into(), source: error }),
     })?;
-    let entry = spot.entry.clone().ok_or_else(|| FileError::OutputExists(path.to_owned()))?;
+    let entry = spot
+        .entry
+        .clone()
+        .ok_or_else(|| FileError::Door(wattlock_door::Error::OutputExists(path.to_owned())))?;
     let mode = Mode::from_raw_mode(meta.mode() & 0o777);
     if meta.is_symlink() {
         let target = std::fs::read_link(path).map_err(|error| about(path, FileError::writing(error)))?;

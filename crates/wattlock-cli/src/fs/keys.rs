@@ -259,7 +259,7 @@ fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {
     tree.set_crashed(contents.may_be_torn());
     let rotated = rotate(&tree, root, &stop, crypto)?;
     if stop() {
-        return Err(wattlock_files::Error::Interrupted.into());
+        return Err(wattlock_door::Error::Interrupted.into());
     }
     if !rotated.failed.is_empty() {
         for line in &rotated.failed {

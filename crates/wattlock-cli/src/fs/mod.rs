@@ -169,23 +169,11 @@ fn make_folder(path: &std::path::Path) -> Result<bool> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let parent = path.parent().unwrap_or(path).to_owned();
-            Err(wattlock_files::Error::NotFound(parent).into())
+            Err(wattlock_door::Error::NotFound(parent).into())
         }
         Err(error) => Err(wattlock_fs::Error::io("making the volume's folder", error).into()),
     }
 }
-
-/// An exit code of a command that has said everything.
-#[derive(Debug)]
-pub struct Exit(pub u8);
-
-impl std::fmt::Display for Exit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "exit code {}", self.0)
-    }
-}
-
-impl std::error::Error for Exit {}
 
 /// scrypt's cost for new passphrases; tests take less.
 #[derive(Debug, Args)]

@@ -46,7 +46,7 @@ pub fn start() -> Result<()> {
     }
     let status = child.wait()?;
     let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0);
-    Err(crate::fs::Exit(code.unwrap_or(1)).into())
+    Err(wattlock_door::Code(code.unwrap_or(1)).into())
 }
 
 impl Daemon {

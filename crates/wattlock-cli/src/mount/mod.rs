@@ -219,7 +219,7 @@ fn where_mounted(volume: &Path) -> Option<String> {
     let lines = control::ask(&place, "status").ok().and_then(Result::ok).unwrap_or_default();
     let process = lines.iter().find_map(|line| line.strip_prefix("process ")?.split(',').next());
     let process = process.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
-    Some(format!("already mounted at {}{process}", wattlock_files::one_line(&place)))
+    Some(format!("already mounted at {}{process}", wattlock_door::one_line(&place)))
 }
 
 /// Whether memory may be written to a swap area.
@@ -246,7 +246,7 @@ fn explained_for(command: &Command, error: wattlock_mount::Error) -> anyhow::Err
     let said = match where_mounted(&volume) {
         Some(place) if mounted_at(&volume).as_deref() == Some(&known) => place,
         _ if command.mountpoint.join("wattlock.fs").exists() => {
-            let (volume, shown) = (wattlock_files::one_line(&command.volume), shown.clone());
+            let (volume, shown) = (wattlock_door::one_line(&command.volume), shown.clone());
             format!("it is a volume: did you mean `wattlock mount {shown} {volume}`?")
         }
         _ => return explained(error),
@@ -272,7 +272,7 @@ fn explained(error: wattlock_mount::Error) -> anyhow::Error {
 /// One line, and its exit code.
 fn refusal(code: u8, line: &str) -> anyhow::Error {
     eprintln!("wattlock: {line}");
-    crate::fs::Exit(code).into()
+    wattlock_door::Code(code).into()
 }
 
 /// The engines of a mount: the choice it was started with, and what was set since.
@@ -332,7 +332,7 @@ pub fn umount(command: &Umount) -> Result<()> {
         const ENOENT: i32 = 2;
         let nothing = matches!(error.raw_os_error(), Some(EINVAL | ENOENT))
             || error.to_string().contains("not found in /etc/mtab");
-        let shown = wattlock_files::one_line(&mountpoint).to_string();
+        let shown = wattlock_door::one_line(&mountpoint).to_string();
         return Err(match nothing {
             true => refusal(90, &format!("{shown}: not mounted")),
             false if wattlock_mount::is_busy(&error) => {
@@ -359,7 +359,7 @@ fn ask(mountpoint: &Path, request: &str) -> Result<Vec<String>> {
         Ok(Ok(lines)) => Ok(lines),
         Ok(Err(refused)) => Err(Error::Usage(refused).into()),
         Err(_) => {
-            let shown = wattlock_files::one_line(&mountpoint).to_string();
+            let shown = wattlock_door::one_line(&mountpoint).to_string();
             Err(refusal(90, &format!("{shown}: no volume of this user is mounted there")))
         }
     }

@@ -13,7 +13,7 @@ use super::place::{self, Source};
 use super::plan::{self, State};
 use super::settings::Settings;
 use super::{PROBLEMS, trial};
-use crate::energy::Exit;
+use wattlock_door::Code;
 
 /// Say whether Wattlock is enabled, loads and is used, and if not, why
 #[derive(Debug, Args)]
@@ -75,7 +75,7 @@ pub fn run(command: &Command) -> Result<()> {
         ));
     }
     if let Err(error) = report.look() {
-        report.problem(format!("{}: {}", report.config.display(), crate::line(&error)));
+        report.problem(format!("{}: {}", report.config.display(), wattlock_shell::program::line(&error)));
     }
     for program in &command.programs {
         report.look_at(program);
@@ -88,7 +88,7 @@ pub fn run(command: &Command) -> Result<()> {
     for problem in &report.problems {
         eprintln!("wattlock: {problem}");
     }
-    if report.problems.is_empty() { Ok(()) } else { Err(Exit(PROBLEMS).into()) }
+    if report.problems.is_empty() { Ok(()) } else { Err(Code(PROBLEMS).into()) }
 }
 
 impl Report {
@@ -102,7 +102,7 @@ impl Report {
         let text = match Source::read(&path) {
             Ok(source) => source.text,
             Err(error) => {
-                self.problem(crate::line(&error));
+                self.problem(wattlock_shell::program::line(&error));
                 return Ok(());
             }
         };
@@ -144,7 +144,7 @@ impl Report {
             let known = plan::known_key(&entry.name);
             let taken = known.and_then(|()| Ok(Settings::default().set(&entry.name, &entry.value)?));
             if let Err(error) = taken.and_then(|()| usable(entry.computed)) {
-                self.problem(format!("{file}, {}: {}", entry.place, crate::line(&error)));
+                self.problem(format!("{file}, {}: {}", entry.place, wattlock_shell::program::line(&error)));
             }
         }
     }
@@ -209,7 +209,7 @@ impl Report {
     fn look_at(&mut self, program: &Path) {
         let shown = program.display();
         let problem = match elf::linked(program) {
-            Err(error) => Some(crate::line(&error)),
+            Err(error) => Some(wattlock_shell::program::line(&error)),
             Ok(linked) => {
                 self.programs.insert(program.to_owned(), linked);
                 match linked {

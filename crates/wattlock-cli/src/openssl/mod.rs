@@ -24,10 +24,10 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
 use crate::ask;
-use crate::energy::Exit;
 use place::Source;
 use plan::{State, Wish};
 use sandboxed::Outcome;
+use wattlock_door::Code;
 use wattlock_shell::parts;
 use wattlock_shell::setup::{Choice, Goal};
 
@@ -178,7 +178,7 @@ fn enable(command: &Enable, choice: &Choice) -> Result<()> {
         Outcome::Untried(why) => say!("Not tried: sshd ({why})."),
         Outcome::Dies(why) => {
             eprintln!("wattlock: not enabled, the file is as it was: sshd with Wattlock: {why}");
-            return Err(anyhow::Error::new(Exit(PROGRAM_DIES)));
+            return Err(anyhow::Error::new(Code(PROGRAM_DIES)));
         }
     }
     let backup = source.back_up(&split.rest)?;
@@ -232,8 +232,8 @@ fn tried(
 
 /// Tells that a trial failed.
 fn failed(error: &anyhow::Error) -> anyhow::Error {
-    eprintln!("wattlock: not enabled, the file is as it was: {}", crate::line(error));
-    anyhow::Error::new(Exit(TRIAL_FAILED))
+    eprintln!("wattlock: not enabled, the file is as it was: {}", wattlock_shell::program::line(error));
+    anyhow::Error::new(Code(TRIAL_FAILED))
 }
 
 fn disable(command: &Disable) -> Result<()> {

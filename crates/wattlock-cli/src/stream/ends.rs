@@ -23,7 +23,7 @@ static BELL: OnceLock<OwnedFd> = OnceLock::new();
 /// What [`ring`] makes readable.
 ///
 /// # Errors
-/// [`Error::Io`].
+/// [`wattlock_door::Error::Io`].
 pub fn bell() -> Result<BorrowedFd<'static>, Error> {
     if BELL.get().is_none() {
         let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -33,7 +33,7 @@ pub fn bell() -> Result<BorrowedFd<'static>, Error> {
     if INTERRUPTED.load(std::sync::atomic::Ordering::SeqCst) {
         ring();
     }
-    BELL.get().map(AsFd::as_fd).ok_or(Error::Interrupted)
+    BELL.get().map(AsFd::as_fd).ok_or(Error::Door(wattlock_door::Error::Interrupted))
 }
 
 /// An interrupt came.
@@ -44,7 +44,7 @@ pub fn ring() {
 }
 
 fn failed(what: impl Into<std::borrow::Cow<'static, str>>, source: io::Error) -> Error {
-    Error::Io { what: what.into(), source }
+    Error::Door(wattlock_door::Error::Io { what: what.into(), source })
 }
 
 /// A connection whose descriptor cannot be doubled.
@@ -89,7 +89,7 @@ impl Address {
     fn about(&self, what: &str, source: io::Error) -> Error {
         let name = match self {
             Address::Tcp(name) => name.clone(),
-            Address::Unix(path) => wattlock_files::one_line(path),
+            Address::Unix(path) => wattlock_door::one_line(path),
         };
         // An interrupt travelled through the system's error.
         match source.downcast::<Error>() {
@@ -101,7 +101,7 @@ impl Address {
     /// Connects, or obeys the bell.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Interrupted`].
+    /// [`wattlock_door::Error::Io`], [`wattlock_door::Error::Interrupted`].
     pub fn connect(&self, stop: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         let connected = match self {
             Address::Tcp(name) => resolve(name, stop).and_then(|all| {
@@ -126,7 +126,7 @@ impl Address {
     /// meanwhile: a probe must not end a receiver.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Interrupted`].
+    /// [`wattlock_door::Error::Io`], [`wattlock_door::Error::Interrupted`].
     pub fn accept(&self, begins: &[u8], stop: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
         let failed = |error| self.about("listening on", error);
         match self {
@@ -210,7 +210,7 @@ fn connect_unix(path: &std::path::Path, stop: BorrowedFd<'_>) -> io::Result<Owne
             Err(Errno::AGAIN) => {
                 let mut bell = [PollFd::from_borrowed_fd(stop, PollFlags::IN)];
                 if poll(&mut bell, Some(&AGAIN)).is_ok_and(|ready| ready > 0) {
-                    return Err(Error::Interrupted.into());
+                    return Err(Error::Door(wattlock_door::Error::Interrupted).into());
                 }
             }
             Err(Errno::INTR) => {}
@@ -226,7 +226,9 @@ fn wait(fd: &impl AsFd, what: PollFlags, stop: BorrowedFd<'_>) -> io::Result<()>
     loop {
         let mut all = [PollFd::new(fd, what), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
         match poll(&mut all, None) {
-            Ok(_) if !all[1].revents().is_empty() => return Err(Error::Interrupted.into()),
+            Ok(_) if !all[1].revents().is_empty() => {
+                return Err(Error::Door(wattlock_door::Error::Interrupted).into());
+            }
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -258,7 +260,7 @@ fn first(
             Err(error) => return Err(error.into()),
         }
         if !all[0].revents().is_empty() {
-            return Err(Error::Interrupted.into());
+            return Err(Error::Door(wattlock_door::Error::Interrupted).into());
         }
         if !all[1].revents().is_empty() {
             match accept() {

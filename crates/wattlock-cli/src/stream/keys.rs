@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use wattlock::Runtime;
-use wattlock_files::{Error, Opener, Sealer};
+use wattlock_files::{Opener, Sealer};
 use wattlock_stream::keys::{Entry, Folder, Keys};
 use wattlock_stream::record::StreamId;
 use wattlock_stream::trust::Signer;
@@ -190,7 +190,7 @@ impl To {
         let terminal = Terminal::default();
         let recipients = files::recipients(&self.recipients, &self.recipient_files, &[], &terminal)?;
         if recipients.is_empty() {
-            return Err(Error::Usage("for whom? give -r or -R".into()).into());
+            return Err(wattlock_door::Error::Usage("for whom? give -r or -R".into()).into());
         }
         Ok(Sealer::new(recipients)?)
     }
@@ -298,7 +298,7 @@ fn shred(command: &Shred) -> anyhow::Result<()> {
                 None => return Err(wattlock_stream::Error::NoKey(*id).into()),
             }
         }
-        return Err(Error::Usage("nothing was shredded; --yes does it".into()).into());
+        return Err(wattlock_door::Error::Usage("nothing was shredded; --yes does it".into()).into());
     }
     for id in &command.ids {
         keys.shred(*id)?;

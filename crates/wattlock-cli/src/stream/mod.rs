@@ -172,13 +172,13 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     let common = &command.common;
     refuse_closed(true, !common.is_remote())?;
     if !common.is_remote() && std::io::stdout().is_terminal() {
-        return Err(Error::Usage("not writing binary data to a terminal".into()).into());
+        return Err(wattlock_door::Error::Usage("not writing binary data to a terminal".into()).into());
     }
     let terminal = Terminal::default();
     let recipients =
         files::recipients(&command.recipients, &command.recipient_files, &command.identities, &terminal)?;
     if recipients.is_empty() {
-        return Err(Error::Usage(files::nobody(&[], "-r, -R or -i")).into());
+        return Err(wattlock_door::Error::Usage(files::nobody(&[], "-r, -R or -i")).into());
     }
     let settings = Sealing {
         framing: match command.framing {

@@ -7,7 +7,6 @@
 use wattlock::policy::{Settings, by_name};
 use wattlock_clock::{Cpufreq, Governor, Places};
 use wattlock_core::{EngineClass, Kind, KindSet, Nanos, Shape};
-use wattlock_files::Error;
 use wattlock_policy::{
     Ask, Costs, EngineId, Machine, Objective, Policy, Weather, inline_engine, queued_engine,
 };
@@ -35,7 +34,7 @@ impl Steer {
     pub fn new(choice: &Choice, places: &Places) -> anyhow::Result<Option<Steer>> {
         let settings = setup::settings(choice)?;
         if choice.policy != "lecpaes" {
-            return Err(Error::Usage("--clocks needs --policy lecpaes".into()).into());
+            return Err(wattlock_door::Error::Usage("--clocks needs --policy lecpaes".into()).into());
         }
         let clock: Box<dyn Governor> = match setup::gpu() {
             Err(_) => Box::new(Cpufreq::open(places)?),

@@ -15,11 +15,14 @@ use clap::{ArgAction, Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use wattlock::Runtime;
 use wattlock_core::Kind;
-use wattlock_files::{Digest, Error, Input, Progress, Walk, one_line, sum};
+use wattlock_door::one_line;
+use wattlock_files::{Digest, Error, Input, Progress, Walk, sum};
 use wattlock_shell::handed;
 use wattlock_shell::setup::{self, Choice};
 
-use crate::files::{Told, is_dash};
+use wattlock_shell::program::Told;
+
+use crate::files::is_dash;
 use list::{Line, Lines};
 
 /// Print or check hashes of files, as sha256sum and its sisters do, on all cores and several side by side on each

@@ -13,8 +13,8 @@ use subtle::ConstantTimeEq;
 use wattlock_core::{Algorithm, Key, Kind};
 use zeroize::Zeroizing;
 
-use crate::crypto::{Crypto, short};
 use crate::error::Error;
+use wattlock_door::{Crypto, short};
 
 /// How every age file of any version starts.
 pub const MAGIC: &[u8] = b"age-encryption.org/";
@@ -56,7 +56,7 @@ impl Header {
     /// Checks the MAC over `bytes`, the same that [`parse_header`] was given.
     ///
     /// # Errors
-    /// [`Error::BadHeader`] if it does not match; [`Error::Engine`].
+    /// [`Error::BadHeader`] if it does not match; [`wattlock_door::Error::Engine`].
     pub fn verify(&self, bytes: &[u8], file_key: &FileKey, crypto: &mut dyn Crypto) -> Result<(), Error> {
         let mac = mac(&bytes[..self.covered], file_key, crypto)?;
         if bool::from(mac.ct_eq(&self.mac)) {
@@ -187,8 +187,8 @@ fn decode(text: &[u8]) -> Result<Vec<u8>, Error> {
 /// Wraps `file_key` for every recipient and writes the header.
 ///
 /// # Errors
-/// [`Error::Usage`] for no recipients or recipients that exclude each other, [`Error::HeaderTooLarge`],
-/// [`Error::Plugin`], [`Error::Engine`].
+/// [`wattlock_door::Error::Usage`] for no recipients or recipients that exclude each other, [`Error::HeaderTooLarge`],
+/// [`Error::Plugin`], [`wattlock_door::Error::Engine`].
 pub fn write_header<'a>(
     recipients: impl IntoIterator<Item = &'a (dyn age::Recipient + Send)>,
     file_key: &FileKey,
@@ -200,14 +200,18 @@ pub fn write_header<'a>(
         let (mut wrapped, labels) = recipient.wrap_file_key(file_key).map_err(crate::keys::wrapping)?;
         stanzas.append(&mut wrapped);
         if agreed.get_or_insert_with(|| labels.clone()) != &labels {
-            return Err(Error::Usage("these recipients cannot be combined in one file".into()));
+            return Err(Error::Door(wattlock_door::Error::Usage(
+                "these recipients cannot be combined in one file".into(),
+            )));
         }
     }
     if stanzas.is_empty() {
-        return Err(Error::Usage("no recipients".into()));
+        return Err(Error::Door(wattlock_door::Error::Usage("no recipients".into())));
     }
     if stanzas.len() > 1 && stanzas.iter().any(|stanza| stanza.tag == SCRYPT) {
-        return Err(Error::Usage("a passphrase cannot be combined with other recipients".into()));
+        return Err(Error::Door(wattlock_door::Error::Usage(
+            "a passphrase cannot be combined with other recipients".into(),
+        )));
     }
     let mut header = encode(&stanzas);
     let mac = mac(&header, file_key, crypto)?;

@@ -1,7 +1,7 @@
 //! The formats, as pure functions: bytes in, bytes or geometry out.
 //!
 //! Nothing here knows a file descriptor, a thread or a clock. Functions that need cryptography take a
-//! [`crate::Crypto`]. Every length from outside is checked before memory is allocated for it.
+//! [`wattlock_door::Crypto`]. Every length from outside is checked before memory is allocated for it.
 
 pub mod age;
 pub mod armor;

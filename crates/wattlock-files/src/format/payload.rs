@@ -12,8 +12,8 @@ use zeroize::Zeroizing;
 #[cfg(feature = "runtime")]
 use {crate::pipeline::Direction, std::sync::Arc, wattlock_core::OwnedRequest};
 
-use crate::crypto::{Crypto, short};
 use crate::error::Error;
+use wattlock_door::{Crypto, short};
 
 /// Bytes of a tag, in both payloads.
 pub const TAG_LEN: usize = 16;
@@ -129,7 +129,7 @@ impl PayloadKey {
     /// file, whose SHA-512 is the context. A changed header changes the commitment.
     ///
     /// # Errors
-    /// [`Error::Engine`].
+    /// [`wattlock_door::Error::Engine`].
     pub fn cobblestone(
         input_key: &[u8; 32],
         salt: &[u8; SALT_LEN],
@@ -153,7 +153,7 @@ impl PayloadKey {
     /// Derives an age payload key from the file key and the payload's nonce.
     ///
     /// # Errors
-    /// [`Error::Engine`].
+    /// [`wattlock_door::Error::Engine`].
     pub fn age(
         file_key: &[u8; 16],
         nonce: &[u8; AGE_NONCE_LEN],
@@ -197,7 +197,7 @@ impl PayloadKey {
     /// start at `first`; `last` says that the payload ends here.
     ///
     /// # Errors
-    /// [`Error::TooLong`], [`Error::Engine`]. The buffer's content is then worthless.
+    /// [`Error::TooLong`], [`wattlock_door::Error::Engine`]. The buffer's content is then worthless.
     pub fn seal(
         &self,
         first: u64,
@@ -207,7 +207,7 @@ impl PayloadKey {
     ) -> Result<(), Error> {
         match self.run(self.kinds().0, first, buffer, last, crypto)? {
             None => Ok(()),
-            Some((_, error)) => Err(Error::Engine(error)),
+            Some((_, error)) => Err(Error::Door(wattlock_door::Error::Engine(error))),
         }
     }
 
@@ -230,7 +230,9 @@ impl PayloadKey {
         match self.run(self.kinds().1, first, run, ended, crypto) {
             Ok(None) => {}
             Ok(Some((chunk, CoreError::Authentication))) => return Err(Failure::Chunk(chunk)),
-            Ok(Some((_, error))) => return Err(Failure::Other(Error::Engine(error))),
+            Ok(Some((_, error))) => {
+                return Err(Failure::Other(Error::Door(wattlock_door::Error::Engine(error))));
+            }
             Err(error) => return Err(Failure::Other(error)),
         }
         if !last {
@@ -406,7 +408,7 @@ pub fn open_slice(
 /// Seals a whole content that lies in memory; the counterpart of [`open_slice`].
 ///
 /// # Errors
-/// [`Error::Engine`].
+/// [`wattlock_door::Error::Engine`].
 pub fn seal_slice(key: &PayloadKey, plain: &[u8], crypto: &mut dyn Crypto) -> Result<Vec<u8>, Error> {
     let layout = key.layout;
     let mut sealed = vec![0; layout.sealed_len(plain.len() as u64)? as usize];

@@ -64,11 +64,11 @@ impl<'a> Feed<'a> {
     /// A stream is read to its end and needs no check.
     ///
     /// # Errors
-    /// [`Error::InputChanged`].
+    /// [`wattlock_door::Error::InputChanged`].
     pub(crate) fn refuse_grown(&self) -> Result<(), Error> {
         let Feed::File(Extent { file, base, len }) = self else { return Ok(()) };
         let now = file.metadata().map_err(|error| Error::io("looking at the input", error))?.len();
-        if now > base + len { Err(Error::InputChanged) } else { Ok(()) }
+        if now > base + len { Err(Error::Door(wattlock_door::Error::InputChanged)) } else { Ok(()) }
     }
 }
 
@@ -104,14 +104,14 @@ impl Extent {
     /// Reads a segment into `buffer`: plaintext with gaps for the tags, sealed chunks without.
     ///
     /// # Errors
-    /// [`Error::InputChanged`] if it is not there any more, [`Error::Io`].
+    /// [`wattlock_door::Error::InputChanged`] if it is not there any more, [`wattlock_door::Error::Io`].
     pub(super) fn read(&self, segments: Segments, segment: &Segment, buffer: &mut [u8]) -> Result<(), Error> {
         let mut at = self.base + segment.first * segments.input_chunk();
         let mut parts = parts(segments, buffer, segment.len);
         let mut parts = &mut parts[..];
         while !parts.is_empty() {
             match preadv(&self.file, parts, at) {
-                Ok(0) => return Err(Error::InputChanged),
+                Ok(0) => return Err(Error::Door(wattlock_door::Error::InputChanged)),
                 Ok(len) => {
                     at += len as u64;
                     IoSliceMut::advance_slices(&mut parts, len);

@@ -23,9 +23,9 @@ use std::sync::{Mutex, PoisonError};
 
 use zeroize::Zeroizing;
 
-use crate::crypto::{Crypto, CryptoSource};
 use crate::error::Error;
 use crate::format::payload::{PayloadKey, TAG_LEN};
+use wattlock_door::{Crypto, CryptoSource};
 
 pub(crate) use drain::Drain;
 use drain::Shape;
@@ -56,7 +56,7 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// The work stops with [`Error::Interrupted`] soon after `cancel` becomes true.
+    /// The work stops with [`wattlock_door::Error::Interrupted`] soon after `cancel` becomes true.
     pub fn new(cancel: &'a AtomicBool) -> Progress<'a> {
         Progress { cancel, on_bytes: None }
     }
@@ -297,7 +297,7 @@ pub(crate) fn run(
     match first.or(unread) {
         Some(error) => Err(error),
         // Raised after the last segment was begun: the output has not appeared yet, and must not.
-        None if progress.cancel.load(Relaxed) => Err(Error::Interrupted),
+        None if progress.cancel.load(Relaxed) => Err(Error::Door(wattlock_door::Error::Interrupted)),
         None => Ok(()),
     }
 }
@@ -318,7 +318,7 @@ impl Work<'_> {
 
     fn finish(&self, piece: Piece, crypto: &mut dyn Crypto) -> Result<Finished, Error> {
         if self.cancel.load(Relaxed) {
-            return Err(Error::Interrupted);
+            return Err(Error::Door(wattlock_door::Error::Interrupted));
         }
         let segment = piece.segment;
         let mut buffer = piece.read.unwrap_or_else(|| self.buffers.take());

@@ -20,9 +20,9 @@ use zeroize::Zeroizing;
 use super::drain::Shape;
 use super::feed::Extent;
 use super::{Direction, Piece, Progress, Work};
-use crate::crypto::{Crypto, CryptoSource};
 use crate::error::Error;
 use crate::format::payload::Failure;
+use wattlock_door::{Crypto, CryptoSource};
 
 /// How long a thread waits that has nothing to claim while the device is not done.
 const NOTHING_TO_CLAIM: Duration = Duration::from_millis(1);
@@ -109,7 +109,7 @@ pub(super) fn run(
     match report.first.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some((_, error)) => Err(error),
         // Raised after the last piece was begun: the output has not appeared yet, and must not.
-        None if work.cancel.load(Relaxed) => Err(Error::Interrupted),
+        None if work.cancel.load(Relaxed) => Err(Error::Door(wattlock_door::Error::Interrupted)),
         None => Ok(()),
     }
 }
@@ -168,7 +168,7 @@ impl DeviceSide for Device<'_> {
             return Ok(None);
         }
         if self.work.cancel.load(Relaxed) {
-            return Err(here(Error::Interrupted));
+            return Err(here(Error::Door(wattlock_door::Error::Interrupted)));
         }
         let segments = self.work.segments;
         let len = (chunks.end - chunks.start) as usize * segments.stride;
@@ -203,7 +203,7 @@ impl DeviceSide for Device<'_> {
                 let why = Failure::Chunk(chunk).explain(key, first, &request.input, false, dispatcher);
                 self.report.failed(chunk, why);
             }
-            Err(error) => self.report.failed(first, Error::Engine(error)),
+            Err(error) => self.report.failed(first, Error::Door(wattlock_door::Error::Engine(error))),
         }
         self.keep(request);
         Ok(())

@@ -292,8 +292,11 @@ fn passphrase_refuses_company() {
         Box::new(age::x25519::Identity::generate().to_public()),
     ];
     let sealer = wattlock_files::Sealer::new(recipients).unwrap();
-    let output = wattlock_files::Output::Stream(Box::new(Kept::default()));
-    assert!(matches!(sealer.seal(stream(b""), output, &Double, progress()), Err(Error::Usage(_))));
+    let output = wattlock_door::Output::Stream(Box::new(Kept::default()));
+    assert!(matches!(
+        sealer.seal(stream(b""), output, &Double, progress()),
+        Err(Error::Door(wattlock_door::Error::Usage(_)))
+    ));
 }
 
 #[test]

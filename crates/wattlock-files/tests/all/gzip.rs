@@ -14,9 +14,8 @@ use std::time::{Duration, SystemTime};
 
 use common::{NEVER, THREADS};
 use wattlock_core::samples::{self, Dice};
-use wattlock_files::{
-    Crypto, CryptoSource, Error, Gzip, Input, Opener, Output, Progress, Sealer, age, gunzip, keys,
-};
+use wattlock_door::{Crypto, CryptoSource, Output};
+use wattlock_files::{Error, Gzip, Input, Opener, Progress, Sealer, age, gunzip, keys};
 
 const CHUNK: usize = 128 * 1024;
 
@@ -210,7 +209,10 @@ fn a_bomb_needs_no_memory_and_can_be_stopped() {
     gunzip(stream(&bomb), counter(), Progress::new(&stop)).unwrap();
     assert_eq!(seen.load(Ordering::Relaxed), 5 << 28);
     stop.store(true, Ordering::Relaxed);
-    assert!(matches!(gunzip(stream(&bomb), counter(), Progress::new(&stop)), Err(Error::Interrupted)));
+    assert!(matches!(
+        gunzip(stream(&bomb), counter(), Progress::new(&stop)),
+        Err(Error::Door(wattlock_door::Error::Interrupted))
+    ));
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -239,7 +241,7 @@ fn a_file_appears_whole_with_mode_and_time_or_not_at_all() {
     let listed = through(Command::new("gzip").args(["-lvN"]).arg(at("plain.gz")), &[]);
     assert!(String::from_utf8_lossy(&listed).contains("plain"), "the name is in it");
     let again = gzip.compress(Input::Path(at("plain")), to("plain.gz"), &*THREADS, Progress::new(&NEVER));
-    assert!(matches!(again, Err(Error::OutputExists(_))));
+    assert!(matches!(again, Err(Error::Door(wattlock_door::Error::OutputExists(_)))));
     gunzip(Input::Path(at("plain.gz")), to("back"), Progress::new(&NEVER)).unwrap();
     let meta = fs::metadata(at("back")).unwrap();
     assert_eq!((meta.mode() & 0o777, meta.modified().unwrap()), (0o600, time));
@@ -253,7 +255,7 @@ fn a_file_appears_whole_with_mode_and_time_or_not_at_all() {
     ));
     let stop = AtomicBool::new(true);
     let stopped = gzip.compress(Input::Path(at("plain")), to("stopped.gz"), &*THREADS, Progress::new(&stop));
-    assert!(matches!(stopped, Err(Error::Interrupted)));
+    assert!(matches!(stopped, Err(Error::Door(wattlock_door::Error::Interrupted))));
     assert_eq!(names(folder.path()), ["back", "cut.gz", "plain", "plain.gz"]);
 }
 
@@ -297,6 +299,6 @@ fn sealing_what_is_compressed_gives_back_the_gzip_file() {
         &*THREADS,
         Progress::new(&NEVER),
     );
-    assert!(matches!(result, Err(Error::Io { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::Io { .. }))), "{result:?}");
     assert!(!at("never").exists());
 }

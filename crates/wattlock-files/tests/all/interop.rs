@@ -9,7 +9,8 @@ use common::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use wattlock_files::{Format, Input, Opener, Output, age, keys};
+use wattlock_door::Output;
+use wattlock_files::{Format, Input, Opener, age, keys};
 
 const LENGTHS: [usize; 7] = [0, 1, 65_535, 65_536, 65_537, 131_072, (5 << 20) + 3];
 

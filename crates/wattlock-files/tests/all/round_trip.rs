@@ -7,7 +7,8 @@ use crate::common;
 use common::*;
 use std::fs;
 use std::io::Write;
-use wattlock_files::{Format, Input, Opened, Output};
+use wattlock_door::Output;
+use wattlock_files::{Format, Input, Opened};
 
 const CHUNK: usize = 1 << 14;
 const SEGMENT: usize = 1 << 20;

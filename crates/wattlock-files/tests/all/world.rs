@@ -12,7 +12,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use wattlock_core::{Error as CoreError, Item, Request};
-use wattlock_files::{Crypto, CryptoSource, Error, Input, Opener, Output, Progress, Sealer, keys};
+use wattlock_door::{Crypto, CryptoSource, Output};
+use wattlock_files::{Error, Input, Opener, Progress, Sealer, keys};
 
 const SEGMENT: usize = 1 << 20;
 
@@ -24,7 +25,7 @@ fn names(directory: &Path) -> Vec<String> {
 fn full_device_is_disk_full() {
     let output = Output::Path { path: "/dev/full".into(), force: false };
     let result = Pair::new().sealer().seal(stream(&content(SEGMENT)), output, &Double, progress());
-    assert!(matches!(result, Err(Error::DiskFull)));
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::DiskFull))));
 }
 
 #[test]
@@ -43,7 +44,7 @@ fn full_file_system_leaves_nothing_behind() {
         Pair::new().sealer().seal(Input::Path(from), to_file(&small.join("out")), &Double, progress());
     let left = names(&small);
     assert!(Command::new("umount").arg(&small).status().unwrap().success());
-    assert!(matches!(result, Err(Error::DiskFull)), "{result:?}");
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::DiskFull))), "{result:?}");
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -57,7 +58,7 @@ fn closed_pipe_is_told() {
         &Double,
         progress(),
     );
-    assert!(matches!(result, Err(Error::ClosedPipe)));
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::ClosedPipe))));
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn pipe_closed_midway_ends_every_worker() {
         scope.spawn(move || reader.read_exact(&mut vec![0; SEGMENT + 17]).unwrap());
         let output = Output::Stream(Box::new(writer));
         let result = Pair::new().sealer().seal(Input::Path(from), output, &Double, progress());
-        assert!(matches!(result, Err(Error::ClosedPipe)), "{result:?}");
+        assert!(matches!(result, Err(Error::Door(wattlock_door::Error::ClosedPipe))), "{result:?}");
     });
 }
 
@@ -83,7 +84,7 @@ fn raised_flag_interrupts_and_leaves_nothing() {
     let raise = |_| cancel.store(true, Ordering::Relaxed);
     let watched = Progress::new(&cancel).on_bytes(&raise);
     let result = Pair::new().sealer().seal(Input::Path(from), to_file(&to), &Double, watched);
-    assert!(matches!(result, Err(Error::Interrupted)));
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::Interrupted))));
     assert_eq!(names(directory.path()), ["in"]);
 }
 
@@ -105,7 +106,7 @@ fn waiting_for_a_silent_pipe_can_be_interrupted() {
         let output = to_file(&directory.path().join("out"));
         let result =
             Pair::new().sealer().seal(Input::Path(pipe.clone()), output, &Double, Progress::new(&cancel));
-        assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+        assert!(matches!(result, Err(Error::Door(wattlock_door::Error::Interrupted))), "{result:?}");
     });
     assert_eq!(names(directory.path()), ["pipe"]);
 }
@@ -116,7 +117,7 @@ fn existing_output_is_refused_and_kept() {
     let to = directory.path().join("out");
     fs::write(&to, b"precious").unwrap();
     let result = Pair::new().sealer().seal(stream(b"x"), to_file(&to), &Double, progress());
-    assert!(matches!(result, Err(Error::OutputExists(path)) if path == to));
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::OutputExists(path))) if path == to));
     assert_eq!(fs::read(&to).unwrap(), b"precious");
 }
 
@@ -140,7 +141,7 @@ fn input_cannot_be_its_own_output() {
     fs::write(&path, b"precious").unwrap();
     let output = Output::Path { path: path.clone(), force: true };
     let result = Pair::new().sealer().seal(Input::Path(path.clone()), output, &Double, progress());
-    assert!(matches!(result, Err(Error::Usage(_))));
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::Usage(_)))));
     assert_eq!(fs::read(&path).unwrap(), b"precious");
 }
 
@@ -151,9 +152,12 @@ fn directory_device_and_absence_are_told_apart() {
         let output = to_file(&directory.path().join("out"));
         Pair::new().sealer().seal(Input::Path(path.into()), output, &Double, progress()).unwrap_err()
     };
-    assert!(matches!(try_input(directory.path()), Error::IsFolder(_)));
-    assert!(matches!(try_input(Path::new("/dev/zero")), Error::NotRegular(_)));
-    assert!(matches!(try_input(&directory.path().join("nothing")), Error::NotFound(_)));
+    assert!(matches!(try_input(directory.path()), Error::Door(wattlock_door::Error::IsFolder(_))));
+    assert!(matches!(try_input(Path::new("/dev/zero")), Error::Door(wattlock_door::Error::NotRegular(_))));
+    assert!(matches!(
+        try_input(&directory.path().join("nothing")),
+        Error::Door(wattlock_door::Error::NotFound(_))
+    ));
     assert!(names(directory.path()).is_empty());
 }
 
@@ -166,7 +170,7 @@ fn nobody_is_asked_for_a_passphrase_if_the_output_is_in_the_way() {
     let sealed = seal(&Sealer::new(vec![recipient]).unwrap(), b"");
     let opener = Opener::new(vec![]).passphrase(Box::new(|| panic!("asked")));
     let result = opener.open(stream(&sealed), to_file(&to), &Double, progress());
-    assert!(matches!(result, Err(Error::OutputExists(_))));
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::OutputExists(_)))));
 }
 
 /// Engines that panic at their third segment.
@@ -258,7 +262,7 @@ fn a_writer_that_fails_is_called_no_more() {
     let plain = content(16 * SEGMENT);
     let result =
         Pair::new().sealer().seal(stream(&plain), Output::Stream(Box::new(narrow)), &Double, progress());
-    assert!(matches!(result, Err(Error::DiskFull)), "{result:?}");
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::DiskFull))), "{result:?}");
     assert_eq!(refused.load(Ordering::Relaxed), 1);
 }
 
@@ -291,13 +295,13 @@ fn an_input_that_breaks_off_is_told_after_what_came_before_it() {
     let torn = || Input::Stream(Box::new(Torn(5 * SEGMENT + 9)));
     let kept = || Output::Stream(Box::new(Kept::default()));
     let result = pair.sealer().seal(torn(), kept(), &Double, progress().on_bytes(&count));
-    assert!(matches!(result, Err(Error::Io { .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::Io { .. }))), "{result:?}");
     assert_eq!(seen.load(Ordering::Relaxed), 5 * SEGMENT as u64, "all that was read whole");
     // A writer that fails before is what is told.
     let then = || Err(io::ErrorKind::StorageFull.into());
     let narrow = Narrow { left: SEGMENT, then, refused: Arc::default() };
     let result = pair.sealer().seal(torn(), Output::Stream(Box::new(narrow)), &Double, progress());
-    assert!(matches!(result, Err(Error::DiskFull)), "{result:?}");
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::DiskFull))), "{result:?}");
 }
 
 #[test]
@@ -312,7 +316,7 @@ fn input_that_shrinks_is_noticed() {
         &Double,
         progress().on_bytes(&shrink),
     );
-    assert!(matches!(result, Err(Error::InputChanged)));
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::InputChanged))));
     assert_eq!(names(directory.path()), ["in"]);
 }
 
@@ -330,7 +334,10 @@ fn input_that_grows_is_noticed_and_leaves_nothing() {
             &Double,
             progress().on_bytes(&grow),
         );
-        assert!(matches!(result, Err(Error::InputChanged)), "{len} bytes: {result:?}");
+        assert!(
+            matches!(result, Err(Error::Door(wattlock_door::Error::InputChanged))),
+            "{len} bytes: {result:?}"
+        );
         assert_eq!(names(directory.path()), ["in"]);
     }
 }
@@ -344,7 +351,7 @@ fn input_that_grows_is_noticed_where_the_output_is_a_stream() {
     let output = Output::Stream(Box::new(Kept::default()));
     let watched = progress().on_bytes(&grow);
     let result = Pair::new().sealer().seal(Input::Path(from.clone()), output, &Double, watched);
-    assert!(matches!(result, Err(Error::InputChanged)), "{result:?}");
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::InputChanged))), "{result:?}");
 }
 
 #[test]
@@ -365,7 +372,7 @@ fn empty_input_is_not_replaced_by_its_own_output() {
     fs::write(&path, b"").unwrap();
     let output = Output::Path { path: path.clone(), force: true };
     let result = Pair::new().sealer().seal(Input::Path(path.clone()), output, &Double, progress());
-    assert!(matches!(result, Err(Error::Usage(_))), "{result:?}");
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::Usage(_)))), "{result:?}");
     assert_eq!(fs::read(&path).unwrap(), b"");
 }
 
@@ -400,7 +407,7 @@ fn waiting_for_somebody_who_reads_a_full_pipe_can_be_interrupted() {
         let _reader = fs::File::open(&pipe).unwrap();
         std::thread::sleep(LONG_AFTER);
     });
-    assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::Interrupted))), "{result:?}");
 }
 
 #[test]
@@ -412,13 +419,13 @@ fn waiting_for_the_other_end_of_a_pipe_can_be_interrupted() {
         std::thread::sleep(LONG_AFTER);
         drop(fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap());
     });
-    assert!(matches!(result, Err(Error::Interrupted)), "no writer: {result:?}");
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::Interrupted))), "no writer: {result:?}");
     let output = Output::Path { path: pipe.clone(), force: false };
     let result = seal_until_told(stream(b"x"), output, || {
         std::thread::sleep(LONG_AFTER);
         drop(fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap());
     });
-    assert!(matches!(result, Err(Error::Interrupted)), "no reader: {result:?}");
+    assert!(matches!(result, Err(Error::Door(wattlock_door::Error::Interrupted))), "no reader: {result:?}");
     assert_eq!(names(directory.path()), ["pipe"]);
 }
 

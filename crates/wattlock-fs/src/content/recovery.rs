@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use rustix::fs::Timespec;
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 
 use super::overlay::{Overlay, Piece};
 use super::slots::{self, FileKey, Writer};
@@ -144,7 +144,7 @@ type Missed = (Place, std::io::Error);
 /// A file that the journal has content of was not found, and may be in what was missed.
 fn refused((place, error): Missed) -> Error {
     if error.kind() == std::io::ErrorKind::Interrupted {
-        return wattlock_files::Error::Interrupted.into();
+        return wattlock_door::Error::Interrupted.into();
     }
     let path = String::from_utf8_lossy(&place.path);
     let text = format!("it may be in {path}, which cannot be looked at: {error}");
@@ -229,7 +229,7 @@ impl<S: Store> Shared<S> {
             if self.look_through(true, stop, crypto)? {
                 ranges.clear();
             } else if stop() {
-                return Err(wattlock_files::Error::Interrupted.into());
+                return Err(wattlock_door::Error::Interrupted.into());
             }
             lines.append(&mut lock(&self.lines));
             if ranges.len() > RANGES {
@@ -264,7 +264,7 @@ impl<S: Store> Shared<S> {
         let (mut seen, mut left, mut missed) = (Seen::default(), Vec::new(), None);
         for lost in files {
             if stop() {
-                return Err(wattlock_files::Error::Interrupted.into());
+                return Err(wattlock_door::Error::Interrupted.into());
             }
             let place = lost.place.clone();
             self.at(&place, lost, &mut left, &mut seen, work)?;

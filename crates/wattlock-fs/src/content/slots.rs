@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::rand::GetRandomFlags;
 use wattlock_core::{Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use zeroize::Zeroizing;
 
 use crate::Error;

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use wattlock::Dispatcher;
 use wattlock_core::Family;
 use wattlock_core::{Error, Item, Request};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use wattlock_fs::content::Contents;
 use wattlock_fs::dev::SimStore;
 

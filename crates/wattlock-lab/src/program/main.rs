@@ -15,7 +15,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use wattlock_shell::program::{self, Program};
+use wattlock_door::{Known, known};
+use wattlock_shell::program::{self, NotInstalled, Program};
 use wattlock_shell::setup::Choice;
 
 /// What its command lines begin with.
@@ -50,7 +51,7 @@ impl Program for Arguments {
     fn ignored(&self, text: String) -> anyhow::Error {
         match self.program {
             Which::Lab(_) => wattlock_lab::Error::Policy(text).into(),
-            Which::Report(_) => wattlock_files::Error::Usage(text).into(),
+            Which::Report(_) => wattlock_door::Error::Usage(text).into(),
         }
     }
 
@@ -65,13 +66,12 @@ impl Program for Arguments {
         }
     }
 
-    fn fail(error: &anyhow::Error) -> ExitCode {
-        if error.downcast_ref::<wattlock_lab::Error>().is_some() {
-            eprintln!("wattlock: {}", program::line(error));
-            return ExitCode::from(program::NONSENSE.0);
-        }
-        program::fail(error, false)
-    }
+    const ENDS: &[Known] = &[
+        known::<wattlock_lab::Error>,
+        known::<NotInstalled>,
+        known::<wattlock_door::Error>,
+        known::<wattlock_files::Error>,
+    ];
 }
 
 fn main() -> ExitCode {

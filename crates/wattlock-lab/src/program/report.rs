@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::Value as Json;
 use wattlock::Profile;
 use wattlock_core::Kind;
-use wattlock_files::{Document, one_line};
+use wattlock_door::{Document, one_line};
 
 use wattlock_shell::calibration::{self, operations, overview, section, sized, summary};
 use wattlock_shell::svg::{self, Anchor, escape};

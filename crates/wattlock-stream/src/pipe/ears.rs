@@ -129,8 +129,8 @@ impl<'a> Ears<'a> {
         let mut filled = 0;
         while filled < to.len() {
             match self.listen(true, None)? {
-                Heard::Stop | Heard::Bell => return Err(wattlock_files::Error::Interrupted.into()),
-                Heard::OutputGone => return Err(wattlock_files::Error::ClosedPipe.into()),
+                Heard::Stop | Heard::Bell => return Err(wattlock_door::Error::Interrupted.into()),
+                Heard::OutputGone => return Err(wattlock_door::Error::ClosedPipe.into()),
                 Heard::Nothing | Heard::HalfClosed => continue,
                 Heard::Input => {}
             }

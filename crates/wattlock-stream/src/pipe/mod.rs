@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use std::io::IoSlice;
 use wattlock_core::Nanos;
-use wattlock_files::{Crypto, CryptoSource};
+use wattlock_door::{Crypto, CryptoSource};
 
 use crate::error::Error;
 use crate::format::Epoch;
@@ -282,7 +282,9 @@ fn run_for<F: Feed>(
     let passed = match state.failed {
         None => Ok(state.passed),
         // A pipe's reader that leaves is what shells are used to; a connection has an other side that should know.
-        Some(Error::Files(wattlock_files::Error::ClosedPipe)) if socket::is_socket(output) => {
+        Some(Error::Files(wattlock_files::Error::Door(wattlock_door::Error::ClosedPipe)))
+            if socket::is_socket(output) =>
+        {
             Err(Error::ReceiverGone { frames: state.passed.frames })
         }
         Some(error) => Err(error),
@@ -440,7 +442,7 @@ fn writing(source: std::io::Error) -> Error {
     };
     let gone = [ConnectionAborted, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut];
     if gone.contains(&source.kind()) {
-        return Error::Files(wattlock_files::Error::ClosedPipe);
+        return Error::Files(wattlock_files::Error::Door(wattlock_door::Error::ClosedPipe));
     }
     Error::Files(wattlock_files::Error::writing(source))
 }

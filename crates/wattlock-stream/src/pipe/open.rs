@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use subtle::ConstantTimeEq;
 use wattlock_core::Nanos;
-use wattlock_files::{Crypto, CryptoSource, Opener};
+use wattlock_door::{Crypto, CryptoSource};
+use wattlock_files::Opener;
 
 use super::ears::{Ears, Heard, bell};
 use super::{Batch, Clock, Ends, Feed, Passed, SHORT_FRAME, run, run_for, workers, write_all};
@@ -261,8 +262,8 @@ impl<'a> Reader<'a> {
     fn read_to(&mut self, reach: usize, some: bool) -> Result<bool, Option<Error>> {
         match self.ears.listen(true, some.then_some(0)).map_err(Some)? {
             Heard::Bell => return Err(None),
-            Heard::OutputGone => return Err(Some(wattlock_files::Error::ClosedPipe.into())),
-            Heard::Stop => return Err(Some(wattlock_files::Error::Interrupted.into())),
+            Heard::OutputGone => return Err(Some(wattlock_door::Error::ClosedPipe.into())),
+            Heard::Stop => return Err(Some(wattlock_door::Error::Interrupted.into())),
             Heard::Nothing | Heard::HalfClosed => return Ok(!some),
             Heard::Input => {}
         }

@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use wattlock_core::Nanos;
-use wattlock_files::{Crypto, CryptoSource, Sealer, random};
+use wattlock_door::{Crypto, CryptoSource, random};
+use wattlock_files::Sealer;
 
 use super::ears::{Ears, Heard, bell};
 use super::{Batch, Clock, Ends, Feed, Passed, Sealing, Steering, run, workers, write_all};
@@ -18,7 +19,7 @@ use crate::pace::Pace;
 const NEW_KEY_FRAMES: u64 = 1 << 32;
 
 /// Seals everything from one end to the other. Blocks until the input ends or the work is stopped; the stream is then
-/// ended, and a stop is reported as [`wattlock_files::Error::Interrupted`].
+/// ended, and a stop is reported as [`wattlock_door::Error::Interrupted`].
 ///
 /// # Errors
 /// Those of keys, input and output; [`Error::RecordCut`]. The stream then has no end.
@@ -141,9 +142,9 @@ impl Reader<'_> {
             match self.ears.listen(watched, timeout)? {
                 Heard::Bell => return Ok(Leave::Broken(None)),
                 Heard::OutputGone => {
-                    return Ok(Leave::Broken(Some(wattlock_files::Error::ClosedPipe.into())));
+                    return Ok(Leave::Broken(Some(wattlock_door::Error::ClosedPipe.into())));
                 }
-                Heard::Stop => return Ok(Leave::End(Some(wattlock_files::Error::Interrupted.into()))),
+                Heard::Stop => return Ok(Leave::End(Some(wattlock_door::Error::Interrupted.into()))),
                 Heard::Input => match self.read()? {
                     Some(0) if self.framer.cuts_record() => {
                         return Ok(Leave::Broken(Some(Error::RecordCut)));

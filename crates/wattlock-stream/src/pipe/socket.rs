@@ -33,7 +33,7 @@ pub(super) fn is_socket(fd: impl AsFd) -> bool {
 /// has not closed it in some seconds, or ended its side before it was sent all: what it has read is then unknown.
 ///
 /// # Errors
-/// [`Error::ReceiverGone`] with these `frames` if it closed the connection before; [`wattlock_files::Error::Interrupted`]
+/// [`Error::ReceiverGone`] with these `frames` if it closed the connection before; [`wattlock_door::Error::Interrupted`]
 /// when `stop` is readable.
 pub fn deliver(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, frames: u64) -> Result<bool, Error> {
     let failed = |error: Errno| io("ending the connection", error);
@@ -71,7 +71,7 @@ pub fn deliver(socket: BorrowedFd<'_>, stop: BorrowedFd<'_>, frames: u64) -> Res
             Err(error) => return Err(failed(error)),
         }
         if !all[0].revents().is_empty() {
-            return Err(wattlock_files::Error::Interrupted.into());
+            return Err(wattlock_door::Error::Interrupted.into());
         }
         if !closed && !all[1].revents().is_empty() {
             match recv(socket, &mut [0u8; 512], RecvFlags::DONTWAIT) {

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use common::*;
 use wattlock_core::{Error as CoreError, Item, Request};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use wattlock_stream::keys::{Folder, Keys, Unlocked};
 use wattlock_stream::names::RecordNames;
 use wattlock_stream::record::{
@@ -148,7 +148,7 @@ fn a_packed_value_comes_back_and_one_above_the_bound_is_refused() {
     let mut key = desk.key();
     key.shape.compress = true;
     let mut noise = vec![0; 5000];
-    wattlock_files::random(&mut noise).unwrap();
+    wattlock_door::random(&mut noise).unwrap();
     let long = [0x5a; 5000];
     let record = |value| Record { value: Some(value), ..Record::default() };
     let plain = [record(&long[..]), record(b"short"), record(&noise), record(b"")];

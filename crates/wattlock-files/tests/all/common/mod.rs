@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex};
 use age::secrecy::ExposeSecret;
 use aws_lc_rs::{aead, digest, hkdf, hmac};
 use wattlock_core::{Data, Error as CoreError, Item, Kind, Request};
-use wattlock_files::{
-    Crypto, CryptoSource, Error, Format, Input, Opened, Opener, Output, Progress, Sealer, age, keys,
-};
+use wattlock_door::{Crypto, CryptoSource, Output};
+use wattlock_files::{Error, Format, Input, Opened, Opener, Progress, Sealer, age, keys};
 
 pub static NEVER: AtomicBool = AtomicBool::new(false);
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use wattlock::{Dispatcher, Runtime};
-use wattlock_files::Crypto;
+use wattlock_door::Crypto;
 use wattlock_fs::content::Content;
 use wattlock_fs::dev::SimStore;
 use wattlock_fs::volume::{NameMode, Volume};

@@ -259,5 +259,5 @@ fn everything() -> Result<Vec<(Name, Study)>> {
 
 /// All of the page or none.
 fn write_whole(path: &Path, text: &str) -> Result<()> {
-    Ok(wattlock_files::Document::begin(path, true)?.write(text.as_bytes())?)
+    Ok(wattlock_door::Document::begin(path, true)?.write(text.as_bytes())?)
 }

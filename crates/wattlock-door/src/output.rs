@@ -20,7 +20,7 @@ use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use crate::atomic::{AtomicFile, Batch};
 use crate::error::Error;
 use crate::folder::{Folder, Seen};
-use crate::input::{PIPE_BYTES, wait};
+use crate::wait::{PIPE_BYTES, wait};
 
 /// Most parts that one system call takes (`IOV_MAX`).
 const PARTS_MAX: usize = 1024;
@@ -58,7 +58,7 @@ pub enum Output {
 impl Output {
     /// Refuses an existing output before the user is asked for a passphrase. A file may still appear later:
     /// [`AtomicFile::commit`] decides.
-    pub(crate) fn refuse_early(&self) -> Result<(), Error> {
+    pub fn refuse_early(&self) -> Result<(), Error> {
         match self {
             Output::Path { path, force: false } if path.is_file() && named_descriptor(path).is_none() => {
                 Err(Error::OutputExists(path.clone()))
@@ -72,14 +72,16 @@ impl Output {
 }
 
 /// An opened output.
-pub(crate) enum Target<'a> {
+pub enum Target<'a> {
+    /// A file that gets its name when it is whole.
     Atomic(AtomicFile),
+    /// What is written to as it comes.
     Stream(Box<dyn Write + Send + 'a>),
 }
 
 impl<'a> Target<'a> {
     /// Opens the output; `input` is the input's device and inode, which it must not be.
-    pub(crate) fn open(
+    pub fn open(
         output: Output,
         input: Option<(u64, u64)>,
         cancel: &'a AtomicBool,

@@ -36,7 +36,7 @@ const WAITING_BYTES: u64 = 64 << 20;
 const TOGETHER: usize = 3;
 
 /// A file that has no name yet. Dropped before [`AtomicFile::commit`], it vanishes.
-pub(crate) struct AtomicFile {
+pub struct AtomicFile {
     file: File,
     folder: Folder,
     name: OsString,
@@ -47,7 +47,11 @@ pub(crate) struct AtomicFile {
 }
 
 impl AtomicFile {
-    pub(crate) fn create(
+    /// Begins a file that is to get that name in `folder`.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub fn create(
         folder: Folder,
         name: OsString,
         force: bool,
@@ -75,7 +79,8 @@ impl AtomicFile {
         }
     }
 
-    pub(crate) fn file(&self) -> &File {
+    /// The file that is written, which has no name yet.
+    pub fn file(&self) -> &File {
         &self.file
     }
 
@@ -84,7 +89,7 @@ impl AtomicFile {
     ///
     /// # Errors
     /// [`Error::OutputExists`] if something appeared under that name meanwhile; [`Error::DiskFull`]; [`Error::Io`].
-    pub(crate) fn commit(mut self, like: Option<&Attributes>) -> Result<(), Error> {
+    pub fn commit(mut self, like: Option<&Attributes>) -> Result<(), Error> {
         match like {
             Some(like) => like.give(&self.file)?,
             None => fchmod(&self.file, Mode::from_raw_mode(0o666 & !umask()))

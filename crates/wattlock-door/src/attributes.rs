@@ -24,7 +24,7 @@ const OTHERS: u32 = 0o007;
 
 /// What a file has, for another file to get.
 #[derive(Debug, Clone)]
-pub(crate) struct Attributes {
+pub struct Attributes {
     owner: u32,
     group: u32,
     mode: u32,
@@ -33,7 +33,8 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    pub(crate) fn of(file: &File, meta: &Metadata) -> Attributes {
+    /// Those of an open file. `meta` is its own.
+    pub fn of(file: &File, meta: &Metadata) -> Attributes {
         // Most files have none, and this is then the only call.
         let list = rustix::fs::fgetxattr_query(file, ACL).ok().filter(|len| (1..=ACL_MOST).contains(len));
         let list = list.and_then(|len| {
@@ -50,12 +51,13 @@ impl Attributes {
         }
     }
 
-    pub(crate) fn modified(&self) -> Option<SystemTime> {
+    /// When the content changed last, if the system knows.
+    pub fn modified(&self) -> Option<SystemTime> {
         self.times[1]
     }
 
     /// The same with another time of the content's last change.
-    pub(crate) fn modified_at(self, time: SystemTime) -> Attributes {
+    pub fn modified_at(self, time: SystemTime) -> Attributes {
         Attributes { times: [self.times[0], Some(time)], ..self }
     }
 
@@ -64,7 +66,7 @@ impl Attributes {
     ///
     /// # Errors
     /// [`Error::Io`] if the mode cannot be set. What an ordinary user may not keep is left out.
-    pub(crate) fn give(&self, to: &File) -> Result<(), Error> {
+    pub fn give(&self, to: &File) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error::io("setting the output's permissions", error);
         let now = to.metadata().map_err(failed)?;
         let group = now.gid() == self.group || fchown(to, None, Some(Gid::from_raw(self.group))).is_ok();
