@@ -17,73 +17,73 @@ export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 .PHONY: run test check build bridge bridge-test install uninstall setup soak fuzz mutants newer fresh bench gpu clean
 
 run: build
-	scripts/run.sh "$(INPUT)"
+	scripts/setup/run.sh "$(INPUT)"
 
 test:
-	scripts/setup.sh test
-	scripts/test.sh
+	scripts/setup/setup.sh test
+	scripts/test/test.sh
 
 check:
-	scripts/check.sh
+	scripts/test/check.sh
 
 # build.sh ends with 3 where there are no sources of nginx: setup.sh installs them wherever there is a package.
 build:
-	scripts/setup.sh run
-	scripts/quiet.sh 'building (some minutes, once)' \
+	scripts/setup/setup.sh run
+	scripts/setup/quiet.sh 'building (some minutes, once)' \
 	    cargo build --release --locked -p wattlock-cli -p wattlock-bench -p wattlock-lab -p wattlock-provider -p wattlock-gpu
 	nginx/build.sh || { [ $$? = 3 ] && \
 	    echo 'no module for nginx: neither `wattlock serve` nor `wattlock nginx enable` works'; }
 
 # `wattlock stream bridge`: contains librdkafka, which takes minutes to compile.
 bridge:
-	scripts/bridge.sh build
+	scripts/setup/bridge.sh build
 
 # Against a real broker, if Java and Maven are there. CASES names some.
 bridge-test:
-	scripts/bridge.sh test $(CASES)
+	scripts/setup/bridge.sh test $(CASES)
 
 # Builds nothing, so that `sudo make install` leaves no files of root's in the build folder.
 install uninstall:
-	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" FORCE="$(FORCE)" scripts/install.sh $@
+	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" FORCE="$(FORCE)" scripts/release/install.sh $@
 
 setup:
-	scripts/setup.sh test
+	scripts/setup/setup.sh test
 
-# With HOURS: all doors at once for so long (scripts/together), and nothing else. JSON=FILE keeps the result.
+# With HOURS: all doors at once for so long (scripts/soak/together), and nothing else. JSON=FILE keeps the result.
 ifneq ($(HOURS),)
 soak: build
-	if command -v java >/dev/null; then scripts/bridge.sh build; fi
-	python3 scripts/together --hours "$(HOURS)" $(if $(JSON),--json "$(JSON)")
+	if command -v java >/dev/null; then scripts/setup/bridge.sh build; fi
+	python3 scripts/soak/together --hours "$(HOURS)" $(if $(JSON),--json "$(JSON)")
 else
 soak:
-	scripts/setup.sh test
-	scripts/soak.sh
+	scripts/setup/setup.sh test
+	scripts/soak/soak.sh
 endif
 
 # Finds are in target/fuzz-finds; what was covered is in target/fuzz.json.
 fuzz:
-	scripts/setup.sh test
-	scripts/fuzz.py --minutes $(or $(MINUTES),10) $(TARGETS)
+	scripts/setup/setup.sh test
+	scripts/test/fuzz.py --minutes $(or $(MINUTES),10) $(TARGETS)
 
 # CRATE=policy; SHARD=K/N is the K-th sample of N. Wants cargo-mutants.
 mutants:
-	scripts/mutants.sh $(CRATE) $(SHARD)
+	scripts/test/mutants.sh $(CRATE) $(SHARD)
 
 newer:
-	scripts/setup.sh test
-	scripts/newer.sh cargo test --locked --no-fail-fast -p wattlock-provider
-	scripts/newer.sh cargo test --locked --no-fail-fast -p wattlock-cli --test all -- nginx:: openssl:: serve::
-	cargo build --release --locked -p wattlock-provider && scripts/evp-test.sh && scripts/evp-test.sh "$${NEWER_SUITE:-trixie}"
+	scripts/setup/setup.sh test
+	scripts/test/newer.sh cargo test --locked --no-fail-fast -p wattlock-provider
+	scripts/test/newer.sh cargo test --locked --no-fail-fast -p wattlock-cli --test all -- nginx:: openssl:: serve::
+	cargo build --release --locked -p wattlock-provider && scripts/test/evp-test.sh && scripts/test/evp-test.sh "$${NEWER_SUITE:-trixie}"
 
 fresh:
-	scripts/fresh.sh
+	scripts/release/fresh.sh
 
 # Every table, and each as JSON in target/bench. Some twenty minutes on two cores that have nothing else to do.
 bench: build
-	scripts/bench.sh
+	scripts/measure/bench.sh
 
 gpu:
-	scripts/setup.sh test
+	scripts/setup/setup.sh test
 	gpu/build.sh $(or $(CARGO_TARGET_DIR),target)/gpu
 	python3 gpu/tools/count.py $(or $(CARGO_TARGET_DIR),target)/gpu/tools $(or $(CARGO_TARGET_DIR),target)/gpu sm_90
 

@@ -5,7 +5,7 @@
 #   nginx/build.sh SOURCES NGINX    for a tree of nginx's sources and the program built from it; its own settings are
 #                                   taken from `NGINX -V`. Goes into target/nginx/VERSION
 #   WATTLOCK_NGINX=FOLDER nginx/build.sh
-#                                   the same for FOLDER/src and FOLDER/sbin/nginx; scripts/newer.sh sets it
+#                                   the same for FOLDER/src and FOLDER/sbin/nginx; scripts/test/newer.sh sets it
 #
 # For tests: OUT= another folder to put it in, DEFINES= further flags of the compiler.
 # Does nothing where the module is newer than everything it is made of. Exit status: 3 where there are no sources of

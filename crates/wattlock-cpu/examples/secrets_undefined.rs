@@ -1,12 +1,12 @@
 //! Does a branch or an address depend on a key or on plaintext? Every engine of this CPU under valgrind's memcheck, which is told
 //! that these bytes are undefined: it then reports each jump and each address that is computed from one.
 //!
-//! `scripts/secrets.sh` builds and runs it. After Langley's ctgrind (2010).
+//! `scripts/test/secrets.sh` builds and runs it. After Langley's ctgrind (2010).
 //!
 //! Each kind with symmetric keys or without any (ciphers, sealing, opening, hashes, MACs, key derivation) is done once with
 //! defined bytes, for the expected result, and then with a fresh key whose material is undefined, so that expanding it is
 //! watched, too. Lengths, nonces and associated data are public. So is the verdict of an opening, the one branch that
-//! `scripts/secrets.supp` allows. Results are compared after they were declared defined.
+//! `scripts/test/secrets.supp` allows. Results are compared after they were declared defined.
 //!
 //! *Not shown:* what valgrind's CPU does not have (512-bit registers, 256-bit AES, SHA instructions), and public keys, whose
 //! checks of the key are branches by design; the lanes' poisoned model stands for those of lanes. Instructions that take
@@ -34,7 +34,7 @@ const BATCH: usize = 9;
 
 fn main() -> ExitCode {
     if ask(RUNNING, [0; 5]) == 0 {
-        eprintln!("not under valgrind: see scripts/secrets.sh");
+        eprintln!("not under valgrind: see scripts/test/secrets.sh");
         return ExitCode::FAILURE;
     }
     if control() == 0 {

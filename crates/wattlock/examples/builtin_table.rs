@@ -1,5 +1,5 @@
 //! Measures one of the tables of costs that ship with Wattlock on this machine and prints it as JSON, a point a line.
-//! `scripts/builtin-table.sh` calls it and puts the tables in place.
+//! `scripts/measure/builtin-table.sh` calls it and puts the tables in place.
 //!
 //! `cargo run --release -p wattlock --example builtin_table -- avx512|avx2 COMMIT [MS_PER_POINT]`
 //!

@@ -143,7 +143,7 @@ const FORMAT: u32 = 2;
 const MOST_BYTES: u64 = 64 << 20;
 /// Where a profile for every user of the machine is looked for, after the user's own.
 const SYSTEM_PATH: &str = "/var/lib/wattlock/profile.json";
-/// Measured, as the next one, by `scripts/builtin-table.sh`: the least of several runs. Each names the CPU and the commit.
+/// Measured, as the next one, by `scripts/measure/builtin-table.sh`: the least of several runs. Each names the CPU and the commit.
 const BUILT_IN: &str = include_str!("builtin.json");
 /// The kinds of lanes that rest on AVX2 and FMA, and what the other engines make of them on the same machine.
 const BUILT_IN_FMA: &str = include_str!("builtin-fma.json");

@@ -37,7 +37,7 @@ pub struct Broker {
 }
 
 fn script(arguments: &[&str]) -> std::process::Output {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/kafka.sh");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/setup/kafka.sh");
     Command::new("bash").arg(script).args(arguments).output().unwrap()
 }
 

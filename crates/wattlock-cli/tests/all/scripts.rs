@@ -15,7 +15,7 @@ fn text(output: &Output) -> String {
     [&*output.stdout, &*output.stderr].map(String::from_utf8_lossy).concat()
 }
 
-/// `scripts/candidate.sh` with an `apt-cache` that runs these words.
+/// `scripts/setup/candidate.sh` with an `apt-cache` that runs these words.
 fn candidate(apt_cache: &str) -> Option<i32> {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("apt-cache");
@@ -23,7 +23,7 @@ fn candidate(apt_cache: &str) -> Option<i32> {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     // As its caller is: a pipe whose reader leaves fails it.
-    let script = "set -o pipefail; exec scripts/candidate.sh nginx-dev";
+    let script = "set -o pipefail; exec scripts/setup/candidate.sh nginx-dev";
     let mut command = Command::new("bash");
     command.args(["-c", script]).current_dir(repository()).env("PATH", path).status().unwrap().code()
 }
@@ -57,14 +57,14 @@ fn no_sources_and_a_module_that_cannot_be_built_are_told_apart() {
     assert!(text(&broken).contains("no compiler"), "{}", text(&broken));
 }
 
-/// `scripts/hygiene.sh` in a repository with this script and no other.
+/// `scripts/test/hygiene.sh` in a repository with this script and no other.
 fn hygiene(script: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("planted.sh"), script).unwrap();
     for words in [&["init", "--quiet"][..], &["add", "planted.sh"]] {
         assert!(Command::new("git").args(words).current_dir(folder.path()).status().unwrap().success());
     }
-    Command::new(repository().join("scripts/hygiene.sh")).arg(folder.path()).output().unwrap()
+    Command::new(repository().join("scripts/test/hygiene.sh")).arg(folder.path()).output().unwrap()
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What README and every `--help` show works as it stands there: `scripts/typed.py` types it at a terminal.
+//! What README and every `--help` show works as it stands there: `scripts/test/typed.py` types it at a terminal.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::built;
 fn type_all(what: &str) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let mut typing = Command::new("python3");
-    typing.arg(repository.join("scripts/typed.py")).arg("--wattlock").arg(built::program()).arg(what);
+    typing.arg(repository.join("scripts/test/typed.py")).arg("--wattlock").arg(built::program()).arg(what);
     let output = typing.output().unwrap();
     let shown =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();

@@ -11,7 +11,7 @@ use super::{Isa, Item, Lanes, WIDTH, nist, x25519};
 use crate::detect::Cpu;
 
 /// The lanes of every instruction set that this CPU has, the best first. On an emulated CPU, which `WATTLOCK_EMULATED_CPU`
-/// says it is (`scripts/avx512.sh` sets it), the best only: there floating-point arithmetic takes minutes for a pass.
+/// says it is (`scripts/test/avx512.sh` sets it), the best only: there floating-point arithmetic takes minutes for a pass.
 pub fn lanes_here() -> Vec<Lanes> {
     let most = if std::env::var_os("WATTLOCK_EMULATED_CPU").is_some() { 1 } else { usize::MAX };
     let cpu = Cpu::detect();

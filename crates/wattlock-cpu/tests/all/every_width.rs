@@ -1,5 +1,5 @@
 //! AES-CTR and -XTS of every length around those at which the kernels change registers, by each of their widths: all give
-//! what AWS-LC's single blocks give. (Few enough to be tried on an emulated CPU, `scripts/avx512.sh`.)
+//! what AWS-LC's single blocks give. (Few enough to be tried on an emulated CPU, `scripts/test/avx512.sh`.)
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
 use wattlock_core::{Data, Engine, Key, Kind, Request};

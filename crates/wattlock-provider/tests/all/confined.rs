@@ -356,7 +356,7 @@ fn a_set_uid_program_reads_no_variable_and_touches_no_file() {
 #[test]
 fn every_login_through_opensshs_sandbox_is_as_good_as_without_the_provider() {
     let host = Host::new();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/logins.sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/test/logins.sh");
     let output = Command::new(script).arg(host.path("with.cnf")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.code() == Some(77) {

@@ -2,7 +2,7 @@
 //! `ASYNC_JOB`s in every order, each also with the address sanitizer.
 //!
 //! What the compiler instruments is the program. Of the provider the sanitizer sees what it allocates, frees, loses and
-//! hands to the C library, not its own loads and stores: for those there is `scripts/valgrind.sh`.
+//! hands to the C library, not its own loads and stores: for those there is `scripts/test/valgrind.sh`.
 #![allow(clippy::unwrap_used, reason = "a test that meets a failure has failed")]
 
 use crate::common;

@@ -31,7 +31,7 @@ fn keys_as_objects_work_with_the_ciphers_that_are_preferred() {
             let mut command = host.command(provider, host.path("program").to_str().unwrap());
             let output = command.arg(name).output().unwrap();
             if output.status.code() == Some(77) {
-                println!("skipped: EVP_SKEY needs OpenSSL 3.5 or later (scripts/newer.sh)");
+                println!("skipped: EVP_SKEY needs OpenSSL 3.5 or later (scripts/test/newer.sh)");
                 return;
             }
             let said = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs packages of Debian's or Ubuntu's. Servers among them are for us to run: their own services start neither now nor at the
-# next boot. `wattlock serve --install` has this text within it, scripts/setup.sh calls it.
+# next boot. `wattlock serve --install` has this text within it, scripts/setup/setup.sh calls it.
 #
 #   install.sh [--listed] PACKAGE...     --listed: apt's lists are fresh
 set -eu

@@ -18,7 +18,7 @@ use wattlock_core::{
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
 
-/// Seeds for random histories: a few by default, as many as `scripts/soak.sh` asks for.
+/// Seeds for random histories: a few by default, as many as `scripts/soak/soak.sh` asks for.
 fn soak_seeds(few: u64) -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("WATTLOCK_SOAK_SEED").unwrap_or(1);
