@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod aca_sds;
+mod adaptive;
 mod closed_forms;
 mod eeca;
 mod eep;
+mod every_policy;
 mod gpu;
 mod lecpaes;
 mod page;
