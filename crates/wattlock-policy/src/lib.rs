@@ -4,10 +4,10 @@
 //! This crate holds the published rules under their names and `adaptive`, ours. It refuses to read a clock, an
 //! atomic or a file, to name an engine (it sees [`EngineClass`]es and ids), and to do anything about its choices.
 //!
-//! Policies are made by name: [`by_name`], with [`Settings`] read from `key=value` strings. Three facts hold for all
-//! of them, and the lab (`every_policy.rs`) shows them on random machines: an engine that cannot do the request is never
-//! named; an engine that is not available is never named while another that could do it is; and a question about one request
-//! that cannot wait allocates nothing and reads only tables made beforehand.
+//! Policies are made by name: [`by_name`], with [`Settings`] read from `key=value` strings. Three facts hold for all of
+//! them, and the lab (`every_policy.rs`) shows them on random machines: an engine that cannot do the request is never
+//! named; an engine that is not available is never named while another that could do it is; and a question about one
+//! request that cannot wait allocates nothing and reads only tables made beforehand.
 #![forbid(unsafe_code)]
 
 mod aca_sds;

@@ -56,8 +56,9 @@
 //! window is waited for where that earns more than working inline meanwhile: `(q+1) * mean/k < T`. (Row: eep,
 //! `setup_us=4000`: a GPU whose pieces take 5 ms beside a CPU that takes 1 ms for one was never used.)
 //!
-//! The lab (`tests/all/adaptive.rs`) holds it within 5 % of the best single engine on 1,200 random machines, most of which were not
-//! looked at while this was made: the worst 98.2 %, the mean 1.18 times. (`WATTLOCK_MORE_MACHINES=180` tries more.)
+//! The lab (`tests/all/adaptive.rs`) holds it within 5 % of the best single engine on 1,200 random machines, most of
+//! which were not looked at while this was made: the worst 98.2 %, the mean 1.18 times. (`WATTLOCK_MORE_MACHINES=180`
+//! tries more.)
 //!
 //! *Energy.* Joules of a request alone, divided by `b`. `Balanced` weighs time times joules; `Energy` takes the
 //! fewest joules among engines within 4 times (interactive), 16 times (stream) or any multiple (bulk) of the shortest
