@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use wattlock_core::sync::lock;
 
 use anyhow::{Context, Result, bail};
 use rdkafka::ClientConfig;
@@ -50,7 +51,7 @@ impl Voice {
     }
 
     fn say(&self, what: &str) {
-        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut last = lock(&self.last);
         if last.is_none_or(|last| last.elapsed() >= Duration::from_secs(5)) {
             *last = Some(Instant::now());
             say::again(what);
@@ -84,7 +85,7 @@ struct Ear(Mutex<Option<(RDKafkaErrorCode, String)>>);
 
 impl Ear {
     fn heard(&self) -> MutexGuard<'_, Option<(RDKafkaErrorCode, String)>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.0)
     }
 
     /// Keeps the first reason, but a refusal rather than another.
@@ -365,10 +366,6 @@ impl Reading {
         lock(&self.gaps).extend(starts.gaps);
         Ok(())
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 fn assign(reader: &BaseConsumer<Reading>, partitions: &TopicPartitionList) -> KafkaResult<()> {

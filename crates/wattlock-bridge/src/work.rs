@@ -469,7 +469,10 @@ const NO_KEYS: Error = Error::NotARecord("there are no keys");
 /// An error that was lent. What it says is kept; what it was does not matter further on.
 fn as_is(error: &Error) -> Error {
     let source = std::io::Error::other(error.to_string());
-    Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Io { what: "opening records".into(), source }))
+    Error::Files(wattlock_files::Error::Door(wattlock_door::Error::Io {
+        what: "opening records".into(),
+        source,
+    }))
 }
 
 /// As it is, and why.

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use wattlock_core::sync::lock;
 
 use age::Callbacks;
 use age::secrecy::SecretString;
@@ -148,7 +149,7 @@ enum Silence {
 impl Terminal {
     /// What a failure really was, if a question without an answer came before it.
     pub fn explain(&self, error: Error) -> Error {
-        let silence = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let silence = lock(&self.0).take();
         match (silence, error) {
             (Some(Silence::Interrupted), _) => Error::Door(wattlock_door::Error::Interrupted),
             (Some(Silence::NobodyThere), Error::NoMatchingKey | Error::WrongKey | Error::BadPassphrase) => {
@@ -164,7 +165,7 @@ impl Terminal {
             Err(Error::Door(wattlock_door::Error::Interrupted)) => Silence::Interrupted,
             Ok(None) | Err(_) => Silence::NobodyThere,
         };
-        *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(silence);
+        *lock(&self.0) = Some(silence);
         None
     }
 }

@@ -23,6 +23,7 @@ mod request;
 mod run;
 pub mod samples;
 mod stream;
+pub mod sync;
 
 pub use compress::{CompressStream, Moved, Order, Then, compress_known_answers};
 pub use engine::{

@@ -12,8 +12,9 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use wattlock_core::sync::lock;
 use wattlock_core::{
     Completion, Cost, Description, Engine, EngineClass, Error, Family, Fault, Instance, Kind, KindSet, Nanos,
     OwnedRequest, Refused, Token, Window,
@@ -90,7 +91,7 @@ impl Cuda {
         if std::process::id() != self.process {
             return Err(Error::Device(Fault::Forked));
         }
-        let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owner = lock(&self.owner);
         if let Some(owner) = owner.as_ref().filter(|owner| !owner.state.is_dead()) {
             return Ok(owner.clone());
         }

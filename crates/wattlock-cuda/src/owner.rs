@@ -18,9 +18,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use wattlock_core::sync::lock;
 use wattlock_core::{Error, Expected, Family, Fault, Kind, OwnedRequest, Span, Token, known_answers};
 use zeroize::Zeroize;
 
@@ -52,7 +53,7 @@ impl Cell {
     }
 
     fn locked(&self) -> MutexGuard<'_, Option<OwnedRequest>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(crate) fn take(&self) -> Option<OwnedRequest> {

@@ -4,6 +4,7 @@
 //! each of them a [`Crypto`]. Programs use [`wattlock::Runtime`]. Tests bring their own source, so that a defect here
 //! and a defect in an engine cannot hide each other.
 
+use wattlock_core::sync::lock;
 use wattlock_core::{
     Data, Error as CoreError, Feed, Item, Key, Kind, LatencyClass, Request, Stream, one_by_one,
 };
@@ -172,7 +173,7 @@ impl CryptoSource for wattlock::Runtime {
         let state = Mutex::new(Ok(sink));
         let broken = AtomicBool::new(false);
         let give = |done: wattlock::Done<R>| {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&state);
             let Ok(sink) = &mut *state else { return };
             let given = done.outcome.and_then(|result| catch_unwind(AssertUnwindSafe(|| sink(result))));
             if let Err(panic) = given {

@@ -13,12 +13,12 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use wattlock_core::sync::lock;
 use wattlock_core::{DICTIONARY_MOST, Data, Item, Key, Kind, LatencyClass, Options, Request};
 use zlib_rs::crc32::{crc32, crc32_combine};
 use zlib_rs::{Inflate, InflateFlush, Status};
@@ -211,8 +211,8 @@ impl Gzip {
         let chunks = reader.len().map_or(u64::MAX, |len| len.div_ceil(CHUNK as u64).max(1));
         let threads = cores.min(usize::try_from(chunks).unwrap_or(usize::MAX));
         let free: Mutex<Vec<Chunk>> = Mutex::default();
-        let give_back = |chunk| free.lock().unwrap_or_else(PoisonError::into_inner).push(chunk);
-        let take = || free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let give_back = |chunk| lock(&free).push(chunk);
+        let take = || lock(&free).pop().unwrap_or_default();
         let failed = AtomicBool::new(false);
         let (mut unread, mut first): (Option<Error>, Option<Error>) = (None, None);
         let (mut checksum, mut length) = (0, 0u32);

@@ -2,7 +2,8 @@
 
 use std::io::{self, Cursor, Read, Write};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use wattlock_core::sync::lock;
 
 use zeroize::Zeroizing;
 
@@ -45,13 +46,13 @@ struct Memory(Arc<Mutex<Zeroizing<Vec<u8>>>>);
 impl Memory {
     /// What was written; it is gone from here then.
     fn take(&self) -> Zeroizing<Vec<u8>> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 
 impl Write for Memory {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut content = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut content = lock(&self.0);
         let fits = content.capacity() - content.len();
         if bytes.len() > fits {
             // Growing would leave a copy behind.

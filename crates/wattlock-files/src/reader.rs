@@ -10,6 +10,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 
+use wattlock_core::sync::lock;
 use wattlock_core::{Key, Kind};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -162,7 +163,7 @@ impl Reader {
         let first = Mutex::new(None);
         let mut parts = to.chunks_mut(PIECE).enumerate();
         let next = || {
-            let failed = first.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_some();
+            let failed = lock(&first).is_some();
             if failed { None } else { parts.next() }
         };
         let work = |crypto: &mut dyn Crypto, (index, part): (usize, &mut [u8])| {
@@ -171,7 +172,7 @@ impl Reader {
         // Results come in order: the first failure is the one with the lowest position.
         let sink = |read: Result<(), Error>| {
             if let Err(error) = read {
-                first.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+                lock(&first).get_or_insert(error);
             }
         };
         source.in_order(threads, 2 * threads, next, work, sink);

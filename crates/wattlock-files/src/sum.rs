@@ -19,10 +19,11 @@ use std::io::{self, ErrorKind, Read};
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{Advice, fadvise};
+use wattlock_core::sync::lock;
 use wattlock_core::{Data, Family, Feed, Key, Kind};
 
 use crate::error::Error;
@@ -262,7 +263,7 @@ impl Work<'_> {
 
     /// A buffer costs a page fault for each of its pages once, so they are kept.
     fn with_buffer<R>(&self, work: impl FnOnce(&mut [u8]) -> R) -> R {
-        let buffers = || self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        let buffers = || lock(&self.buffers);
         let kept = buffers().pop();
         let mut buffer = kept.unwrap_or_else(|| vec![0; ROOM]);
         let result = work(&mut buffer);
@@ -271,7 +272,7 @@ impl Work<'_> {
     }
 
     fn done(&self, bytes: usize) {
-        let _one = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = lock(&self.told);
         self.progress.done(bytes as u64);
     }
 

@@ -13,6 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use wattlock_core::sync::lock;
 
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -128,7 +129,7 @@ impl<'a, S: Store<File = File>> Check<'a, S> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.state)
     }
 
     fn next(&self, stop: &dyn Fn() -> bool) -> Option<Task> {

@@ -23,8 +23,9 @@ pub(crate) mod slots;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
+use wattlock_core::sync::{lock, read, write};
 use wattlock_core::{Algorithm, Data, Key, Kind, Request};
 use wattlock_door::Crypto;
 use zeroize::{Zeroize, Zeroizing};
@@ -126,19 +127,6 @@ pub struct Recovered {
     pub lines: Vec<String>,
 }
 
-/// A lock whose holder panicked is taken nevertheless: each change of state is one assignment after the last failure.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn read_lock<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write_lock<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<S: Store> Contents<S> {
     /// Opens the journal and repeats what an earlier run did not finish.
     ///
@@ -207,8 +195,8 @@ impl<S: Store> Contents<S> {
     /// [`Error::Io`].
     pub fn before_create(&self, crypto: &mut impl Crypto) -> Result<Creating<'_>, Error> {
         let shared = &self.shared;
-        let creating = Creating { _no_checkpoint: read_lock(&shared.creating) };
-        let _epoch = read_lock(&shared.epoch);
+        let creating = Creating { _no_checkpoint: read(&shared.creating) };
+        let _epoch = read(&shared.epoch);
         shared.range(&mut lock(&shared.files), crypto)?;
         Ok(creating)
     }
@@ -225,7 +213,7 @@ impl<S: Store> Contents<S> {
         crypto: &mut impl Crypto,
     ) -> Result<Arc<Content<S>>, Error> {
         let shared = &self.shared;
-        let _epoch = read_lock(&shared.epoch);
+        let _epoch = read(&shared.epoch);
         let (id, reserved) = match shared.reserved_id(crypto)? {
             Some(id) => (id, true),
             None => (shared.outside_ranges()?, false),
@@ -251,7 +239,7 @@ impl<S: Store> Contents<S> {
         place: Place,
         crypto: &mut impl Crypto,
     ) -> Result<Arc<Content<S>>, Error> {
-        let _epoch = read_lock(&self.shared.epoch);
+        let _epoch = read(&self.shared.epoch);
         self.shared.open(file, place, crypto)
     }
 
@@ -267,12 +255,12 @@ impl<S: Store> Contents<S> {
     /// Whether [`Contents::len_of`] tells the content's length of an inode that is not open. After an unclean end it
     /// does so of files that were opened since; opening any other mends it, if it is torn.
     pub fn is_sound(&self, inode: (u64, u64)) -> bool {
-        read_lock(&self.shared.unclean).is_empty() || lock(&self.shared.sound).contains(&inode)
+        read(&self.shared.unclean).is_empty() || lock(&self.shared.sound).contains(&inode)
     }
 
     /// Whether files may be torn that were not opened since an unclean end.
     pub fn may_be_torn(&self) -> bool {
-        !read_lock(&self.shared.unclean).is_empty()
+        !read(&self.shared.unclean).is_empty()
     }
 
     /// Opens every file once and so mends what is torn, after which there is nothing more to look for. `stop` is asked
@@ -292,7 +280,7 @@ impl<S: Store> Contents<S> {
         let done = !self.may_be_torn() || shared.look_through(alone, stop, crypto)?;
         if done && self.may_be_torn() {
             // Counts with the next checkpoint.
-            write_lock(&shared.unclean).clear();
+            write(&shared.unclean).clear();
             lock(&shared.sound).clear();
             shared.forgot.store(true, Ordering::SeqCst);
         }
@@ -320,7 +308,7 @@ impl<S: Store> Contents<S> {
     pub fn with_times<T>(&self, inode: (u64, u64), work: impl FnOnce() -> T) -> T {
         let shared = &self.shared;
         let _mending = self.may_be_torn().then(|| lock(&shared.mending));
-        let open = read_lock(&shared.open);
+        let open = read(&shared.open);
         match open.get(&inode).and_then(Weak::upgrade) {
             Some(content) => {
                 drop(open);
@@ -361,9 +349,9 @@ impl<S: Store> Contents<S> {
     pub fn rekey_journal(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let shared = &self.shared;
         shared.checkpoint(crypto)?;
-        let _creating = write_lock(&shared.creating);
-        let _epoch = write_lock(&shared.epoch);
-        let unclean = read_lock(&shared.unclean);
+        let _creating = write(&shared.creating);
+        let _epoch = write(&shared.epoch);
+        let unclean = read(&shared.unclean);
         shared.journal.reset(&unclean, crypto)?;
         shared.journal.reset(&unclean, crypto)
     }
@@ -413,7 +401,7 @@ impl<S: Store> Shared<S> {
 
     /// The content of an inode, if it is open.
     fn known(&self, inode: (u64, u64)) -> Option<Arc<Content<S>>> {
-        read_lock(&self.open).get(&inode)?.upgrade()
+        read(&self.open).get(&inode)?.upgrade()
     }
 
     /// Enters a content into the table; returns the one that is there already if another thread was faster.
@@ -422,7 +410,7 @@ impl<S: Store> Shared<S> {
         inode: (u64, u64),
         content: impl FnOnce() -> Result<Arc<Content<S>>, Error>,
     ) -> Result<Arc<Content<S>>, Error> {
-        let mut open = write_lock(&self.open);
+        let mut open = write(&self.open);
         if let Some(there) = open.get(&inode).and_then(Weak::upgrade) {
             return Ok(there);
         }
@@ -439,7 +427,7 @@ impl<S: Store> Shared<S> {
         crypto: &mut impl Crypto,
     ) -> Result<Arc<Content<S>>, Error> {
         let shared = self;
-        let unclean = !read_lock(&shared.unclean).is_empty();
+        let unclean = !read(&shared.unclean).is_empty();
         let _mending = unclean.then(|| lock(&shared.mending));
         if let Some(content) = shared.known(place.inode) {
             if file.writable() && !content.state().file.writable() {
@@ -518,7 +506,7 @@ impl<S: Store> Shared<S> {
         {
             return Ok(Some(start));
         }
-        if read_lock(&self.unclean).len() + files.ranges.len() >= RANGES {
+        if read(&self.unclean).len() + files.ranges.len() >= RANGES {
             return Ok(None);
         }
         let start = self.outside_ranges()? / RANGE * RANGE;
@@ -545,7 +533,7 @@ impl<S: Store> Shared<S> {
     }
 
     fn is_unclean(&self, id: u64) -> bool {
-        read_lock(&self.unclean).iter().any(|start| id.wrapping_sub(*start) < RANGE)
+        read(&self.unclean).iter().any(|start| id.wrapping_sub(*start) < RANGE)
     }
 
     /// A new file's key, and the bytes of an empty file.
@@ -670,10 +658,10 @@ impl<S: Store> Shared<S> {
         if let Err(error) = self.store.sync_all() {
             return Err(self.doubt(error));
         }
-        let _creating = write_lock(&self.creating);
-        let _epoch = write_lock(&self.epoch);
+        let _creating = write(&self.creating);
+        let _epoch = write(&self.epoch);
         self.journal.sync_all(crypto)?;
-        let open: Vec<Arc<Content<S>>> = read_lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        let open: Vec<Arc<Content<S>>> = read(&self.open).values().filter_map(Weak::upgrade).collect();
         let mut lost = Vec::new();
         for content in &open {
             let mut state = content.state_mut();
@@ -692,7 +680,7 @@ impl<S: Store> Shared<S> {
             return Err(self.doubt(error));
         }
         self.forgot.store(false, Ordering::SeqCst);
-        if let Err(error) = self.journal.reset(&read_lock(&self.unclean), crypto) {
+        if let Err(error) = self.journal.reset(&read(&self.unclean), crypto) {
             self.forgot.store(true, Ordering::SeqCst);
             return Err(error);
         }
@@ -742,7 +730,7 @@ impl<S: Store> Shared<S> {
     /// A sync of everything failed: of no file is it known whether what was written is durable, and a next sync would not
     /// say.
     fn doubt(&self, error: std::io::Error) -> Error {
-        let open: Vec<Arc<Content<S>>> = read_lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        let open: Vec<Arc<Content<S>>> = read(&self.open).values().filter_map(Weak::upgrade).collect();
         for content in &open {
             let mut state = content.state_mut();
             if state.wrote {
@@ -923,7 +911,7 @@ struct Draft {
 
 impl<S: Store> Drop for Content<S> {
     fn drop(&mut self) {
-        let mut open = write_lock(&self.shared.open);
+        let mut open = write(&self.shared.open);
         // A successor may have taken the place meanwhile.
         if open.get(&self.place.inode).is_some_and(|entry| entry.strong_count() == 0) {
             open.remove(&self.place.inode);
@@ -933,11 +921,11 @@ impl<S: Store> Drop for Content<S> {
 
 impl<S: Store> Content<S> {
     fn state(&self) -> RwLockReadGuard<'_, State<S::File>> {
-        read_lock(&self.state)
+        read(&self.state)
     }
 
     fn state_mut(&self) -> RwLockWriteGuard<'_, State<S::File>> {
-        write_lock(&self.state)
+        write(&self.state)
     }
 
     fn geometry(&self) -> Geometry {
@@ -1182,7 +1170,7 @@ impl<S: Store> Content<S> {
     /// [`Error::Io`] with `ENOSPC` or `EFBIG`: the old content is intact.
     pub fn write(&self, from: &[u8], at: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
         self.shared.in_room(crypto, |crypto| {
-            let _epoch = read_lock(&self.shared.epoch);
+            let _epoch = read(&self.shared.epoch);
             self.write_at(&mut self.state_mut(), from, at, crypto)
         })
     }
@@ -1194,7 +1182,7 @@ impl<S: Store> Content<S> {
     pub fn append(&self, from: &[u8], crypto: &mut impl Crypto) -> Result<u64, Error> {
         let mut tried = None;
         self.shared.in_room(crypto, |crypto| {
-            let _epoch = read_lock(&self.shared.epoch);
+            let _epoch = read(&self.shared.epoch);
             let mut state = self.state_mut();
             let at = state.len;
             // A part of it is there, or another file's: behind that it would be another content.
@@ -1650,7 +1638,7 @@ impl<S: Store> Content<S> {
 
     fn resize(&self, len: u64, may_cut: bool, crypto: &mut impl Crypto) -> Result<(), Error> {
         self.shared.in_room(crypto, |crypto| {
-            let _epoch = read_lock(&self.shared.epoch);
+            let _epoch = read(&self.shared.epoch);
             let mut state = self.state_mut();
             with_scratch(|scratch| {
                 if len > state.len {
@@ -1749,7 +1737,7 @@ impl<S: Store> Content<S> {
     /// As [`Content::write`].
     pub fn zero(&self, at: u64, len: u64, crypto: &mut impl Crypto) -> Result<(), Error> {
         self.shared.relieve(crypto)?;
-        let _epoch = read_lock(&self.shared.epoch);
+        let _epoch = read(&self.shared.epoch);
         let mut state = self.state_mut();
         let state = &mut *state;
         let chunk = self.geometry().chunk();
@@ -1946,7 +1934,7 @@ impl<S: Store> Content<S> {
     /// # Errors
     /// [`Error::Io`].
     pub fn sync(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
-        let _epoch = read_lock(&self.shared.epoch);
+        let _epoch = read(&self.shared.epoch);
         let _syncing = lock(&self.syncing);
         let (file, len, touched, wrote, cuts) = {
             let mut state = self.state_mut();

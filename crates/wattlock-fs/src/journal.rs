@@ -10,9 +10,10 @@
 //! Invariants: numbers grow and are never used twice under a key; a record is durable only after all before it; a head
 //! is durable before the first record of its epoch is written.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::fs::Timespec;
+use wattlock_core::sync::lock;
 use wattlock_core::{Algorithm, Data, Error as CoreError, Key, Kind, Request};
 use wattlock_door::Crypto;
 use zeroize::Zeroizing;
@@ -260,7 +261,7 @@ impl<F: File> Journal<F> {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Empties the journal: a new epoch under a new salt. What records said must be durable in place.
@@ -351,7 +352,7 @@ impl<F: File> Journal<F> {
         if self.inner().synced >= number {
             return Ok(());
         }
-        let _turn = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = lock(&self.syncing);
         let (until, from, end, trouble) = {
             let inner = self.inner();
             if inner.synced >= number {

@@ -23,7 +23,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, RwLock, RwLockReadGuard};
+use wattlock_core::sync::{lock, read, write};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -113,10 +114,6 @@ impl Listed {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
 impl Tree {
     /// Makes what a new volume's own folder needs: its record, durable.
     ///
@@ -164,7 +161,7 @@ impl Tree {
     }
 
     fn masters(&self) -> RwLockReadGuard<'_, Masters> {
-        self.masters.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+        read(&self.masters)
     }
 
     /// Takes over the volume keys of `volume`: the same volume after [`Volume::add_generation`], or after old ones were
@@ -174,7 +171,7 @@ impl Tree {
     /// [`Error::Engine`]; nothing has changed.
     pub fn rekey(&self, volume: &Volume, crypto: &mut impl Crypto) -> Result<(), Error> {
         let masters = Masters::new(volume, crypto)?;
-        *self.masters.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = masters;
+        *write(&self.masters) = masters;
         Ok(())
     }
 
@@ -226,7 +223,7 @@ impl Tree {
 
     /// Lines for the log since the last call: what was mended.
     pub fn take_notes(&self) -> Vec<String> {
-        std::mem::take(&mut *locked(&self.notes))
+        std::mem::take(&mut *lock(&self.notes))
     }
 
     /// Opens a folder in a folder.
@@ -260,7 +257,7 @@ impl Tree {
 
     /// Gives a folder whose record has no bytes a new one, once, even if other threads find it so at the same time.
     fn mended(&self, fd: OwnedFd, inode: (u64, u64), crypto: &mut impl Crypto) -> Result<Folder, Error> {
-        let mut notes = locked(&self.notes);
+        let mut notes = lock(&self.notes);
         let there = beneath::content(&fd, record::NAME, record::LEN)?.unwrap_or_default();
         let record = if there.iter().all(|byte| *byte == 0) {
             let record = Record::fresh()?;
@@ -420,7 +417,7 @@ impl Tree {
         if names::check(&name).is_err() {
             return Ok(None);
         }
-        let mut copies = locked(&self.copies);
+        let mut copies = lock(&self.copies);
         if copies.len() < COPIES_MAX {
             copies.insert((folder.inode, name.clone()), stored.to_owned());
         }
@@ -428,13 +425,13 @@ impl Tree {
     }
 
     fn copy(&self, folder: &Folder, name: &[u8]) -> Option<OsString> {
-        let copies = locked(&self.copies);
+        let copies = lock(&self.copies);
         if copies.is_empty() { None } else { copies.get(&(folder.inode, name.to_vec())).cloned() }
     }
 
     /// A stored name is gone: the name may be given to something else.
     fn forget_copy(&self, folder: &Folder, entry: &Entry) {
-        locked(&self.copies).retain(|(inode, _), stored| *inode != folder.inode || *stored != entry.stored);
+        lock(&self.copies).retain(|(inode, _), stored| *inode != folder.inode || *stored != entry.stored);
     }
 
     /// Opens an existing file's backing file. A pipe in its place makes no caller wait; the caller looks at what it is.
@@ -520,7 +517,7 @@ impl Tree {
 
     fn unsynced(&self, key: (u64, u64), fd: OwnedFd, file: File) -> Result<(), Error> {
         let many = {
-            let mut unsynced = locked(&self.unsynced);
+            let mut unsynced = lock(&self.unsynced);
             unsynced.insert(key, (fd, file));
             unsynced.len() > UNSYNCED_MAX
         };
@@ -674,7 +671,7 @@ impl Tree {
     /// [`Error::Io`].
     pub fn sync_records(&self) -> Result<(), Error> {
         // Held throughout: what one thread is making durable, another must not acknowledge before it is.
-        let mut unsynced = locked(&self.unsynced);
+        let mut unsynced = lock(&self.unsynced);
         if unsynced.len() > UNSYNCED_MAX / 4 {
             // One call for the whole file system takes less than many for single files.
             rustix::fs::syncfs(&self.root).map_err(|error| Error::io("syncing folder records", error))?;
@@ -696,7 +693,7 @@ impl Tree {
     /// [`Error::Io`].
     pub fn sync_all(&self) -> Result<(), Error> {
         rustix::fs::syncfs(&self.root).map_err(|error| Error::io("syncing the volume", error))?;
-        locked(&self.unsynced).clear();
+        lock(&self.unsynced).clear();
         Ok(())
     }
 
@@ -761,7 +758,7 @@ impl Tree {
 
     /// An entry that was acknowledged must not come into a folder whose record was not.
     fn sync_before_move(&self) -> Result<(), Error> {
-        if locked(&self.unsynced).is_empty() { Ok(()) } else { self.sync_records() }
+        if lock(&self.unsynced).is_empty() { Ok(()) } else { self.sync_records() }
     }
 
     /// Makes an entry: for a long name, after its name is durable beside it.
@@ -772,7 +769,7 @@ impl Tree {
         make: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         let Some((beside, sealed)) = &entry.sidecar else { return make() };
-        let _held = locked(&self.long);
+        let _held = lock(&self.long);
         let there = beside.to_str().map(|name| beneath::content(&folder.fd, name, sealed.len()));
         if !there.is_some_and(|there| matches!(there, Ok(Some(content)) if content == *sealed)) {
             let name = beside.to_str().ok_or_else(|| Error::io("a name", Errno::INVAL))?;
@@ -789,7 +786,7 @@ impl Tree {
     /// next entry of that name, and by a check.
     fn drop_sidecar(&self, folder: &Folder, entry: &Entry) {
         let Some(name) = entry.stored.to_str().filter(|name| name.starts_with(LONG)) else { return };
-        let _held = locked(&self.long);
+        let _held = lock(&self.long);
         self.drop_unused_sidecar(folder, &entry.stored, OsStr::new(&format!("{name}{SIDECAR}")));
     }
 
@@ -837,7 +834,7 @@ impl Tree {
             Err(error) => return Err(failed(error)),
         }
         if let Ok(status) = rustix::fs::fstat(&fd) {
-            locked(&self.unsynced).remove(&(status.st_dev, status.st_ino));
+            lock(&self.unsynced).remove(&(status.st_dev, status.st_ino));
         }
         let removed = rustix::fs::unlinkat(&parent.fd, stored, AtFlags::REMOVEDIR);
         if let (Err(_), Some(record)) = (removed, record) {

@@ -2,9 +2,10 @@
 //! fetched, done, and put back; nothing else knows of that.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use wattlock::Runtime;
+use wattlock_core::sync::lock;
 use wattlock_core::{Algorithm, Data, Family, Group, Key, Kind, KindSet, LatencyClass, Request};
 use wattlock_cuda::direct::{Area, Direct, DirectKey, Messages, Trouble, Why};
 use wattlock_cuda::{Places, Stream};
@@ -93,7 +94,7 @@ impl Gpu {
         if self.is_doubtful() {
             return Ok(false);
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if known.0.contains(kind) {
             return Ok(true);
         }

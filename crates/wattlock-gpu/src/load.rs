@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use wattlock_core::sync::lock;
 
 use wattlock_cuda::Stream;
 use wattlock_cuda::direct::{Area, DirectKey, Stage, Why};
@@ -88,7 +89,7 @@ impl<'a> Load<'a> {
     }
 
     fn fail(&self, chunk: u64, failure: Failure) {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = lock(&self.first);
         if first.as_ref().is_none_or(|(before, _)| chunk < *before) {
             *first = Some((chunk, failure));
         }

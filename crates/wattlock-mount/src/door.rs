@@ -23,8 +23,8 @@ use crate::caller::{Caller, Groups, as_caller};
 use crate::counters::Counters;
 use crate::folders::{Dir, Folders};
 use crate::handles::Handles;
-use crate::lock;
 use crate::table::{ROOT, Table, Whereabouts};
+use wattlock_core::sync::lock;
 
 /// How often something that a rename moved away is looked for again.
 const TRIES: usize = 10_000;

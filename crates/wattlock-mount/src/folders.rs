@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
+use wattlock_core::sync::{read, write};
 
 /// An opened folder, and whether it has a default ACL: then the caller's umask does not count.
 pub struct Dir<F> {
@@ -55,7 +56,7 @@ impl<F> Folders<F> {
 
     /// One that is open.
     pub fn get(&self, number: u64) -> Option<Arc<Dir<F>>> {
-        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slots = read(&self.slots);
         let slot = slots.get(&number)?;
         slot.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         Some(slot.dir.clone())
@@ -65,7 +66,7 @@ impl<F> Folders<F> {
     pub fn put(&self, number: u64, dir: Arc<Dir<F>>) -> Arc<Dir<F>> {
         let used = self.clock.fetch_add(1, Ordering::Relaxed);
         let mut closed = Vec::new();
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = write(&self.slots);
         if slots.len() >= self.most {
             let mut ages: Vec<u64> = slots.values().map(|slot| slot.used.load(Ordering::Relaxed)).collect();
             ages.sort_unstable();
@@ -86,13 +87,13 @@ impl<F> Folders<F> {
 
     /// Closes one.
     pub fn forget(&self, number: u64) {
-        let gone = self.slots.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let gone = write(&self.slots).remove(&number);
         drop(gone);
     }
 
     /// How many are open.
     pub fn len(&self) -> usize {
-        self.slots.read().unwrap_or_else(PoisonError::into_inner).len()
+        read(&self.slots).len()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::lock;
+use wattlock_core::sync::lock;
 
 const SHARDS: usize = 16;
 

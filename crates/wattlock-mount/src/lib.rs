@@ -22,15 +22,8 @@ mod requests;
 mod sealed;
 mod table;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub use backing::{Backing, Result};
 pub use counters::{Counters, Op};
 pub use door::{Behaviour, Door};
 pub use mount::{Error, Options, check, is_busy, is_option, mount, unmount, unmount_patiently};
 pub use sealed::{Engines, Sealed, SealedContent};
-
-/// Locks. What a panicked thread left is still a whole value here: nothing changes in two steps under a lock.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

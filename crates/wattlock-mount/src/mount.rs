@@ -15,7 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::backing::Backing;
 use crate::control;
 use crate::door::{Behaviour, Door, Inner, Job, is_bound};
-use crate::lock;
+use wattlock_core::sync::lock;
 
 /// Most threads; a machine with more cores gains nothing from more.
 const THREADS: usize = 16;

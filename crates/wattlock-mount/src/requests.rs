@@ -28,8 +28,8 @@ use crate::door::{
     Door, FileHandle, FolderHandle, Inner, Opened, Spot, entry, errno, groups_for, inode, type_of,
 };
 use crate::folders::Dir;
-use crate::lock;
 use crate::table::ROOT;
+use wattlock_core::sync::lock;
 
 /// Largest request.
 pub(crate) const LARGEST: u32 = 1 << 20;

@@ -23,7 +23,7 @@ use wattlock_fs::volume::Volume;
 use crate::attributes;
 use crate::backing::{Backing, Result};
 use crate::counters::by_size;
-use crate::lock;
+use wattlock_core::sync::lock;
 
 /// How a mount's engines are chosen, and how that is told.
 pub trait Engines: Send + Sync + 'static {

@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use crate::lock;
+use std::sync::{Arc, Mutex, MutexGuard};
+use wattlock_core::sync::lock;
 
 /// The volume's own folder.
 pub const ROOT: u64 = 1;
@@ -159,7 +158,7 @@ impl<C> Table<C> {
     fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Node<C>>> {
         // Neighbouring numbers come together: multiply before taking the high bits.
         let at = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
-        self.shards[at % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[at % SHARDS])
     }
 
     /// Notes that the kernel was told of an inode under a name, and returns its generation.

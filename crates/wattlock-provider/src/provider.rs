@@ -7,7 +7,8 @@
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
+use wattlock_core::sync::lock;
 
 use wattlock::core::{Engine, known_answers};
 use wattlock::{Builder, Process, Runtime, own_engines};
@@ -139,7 +140,7 @@ impl Provider {
 
     /// Settings and runtime as they are now.
     pub(crate) fn current(&self) -> Current {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.current).clone()
     }
 
     /// Whether these settings make sense here together, in whatever order they come.
@@ -155,7 +156,7 @@ impl Provider {
     }
 
     pub(crate) fn change_to(&self, changed: Current) {
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = changed;
+        *lock(&self.current) = changed;
         self.epoch.fetch_add(1, Ordering::Release);
     }
 

@@ -30,6 +30,7 @@ use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Scope, ThreadId};
+use wattlock_core::sync::lock;
 
 use crate::sys::fork::PerProcess;
 use crate::sys::signals;
@@ -447,7 +448,7 @@ impl<R> State<'_, R> {
 impl<'env, R> Shared<'env, R> {
     /// Nothing that can panic runs under this lock.
     fn lock(&self) -> MutexGuard<'_, State<'env, R>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A thread's life.

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use wattlock_core::sync::lock;
 use wattlock_core::{Engine, EngineClass, Kind, KindSet, Nanos};
 use wattlock_meter::{EVERY_NS, Meter, Reading};
 use wattlock_policy::{
@@ -760,7 +761,7 @@ impl Inner {
     /// own.
     fn telemetry_place(&self) -> Option<MutexGuard<'_, Place>> {
         if fork::generation() == self.born {
-            return Some(self.telemetry.lock().unwrap_or_else(PoisonError::into_inner));
+            return Some(lock(&self.telemetry));
         }
         for _ in 0..1000 {
             if let Ok(place) = self.telemetry.try_lock() {

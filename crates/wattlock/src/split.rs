@@ -8,9 +8,10 @@
 //! A lock is taken once for each piece of 64 KiB or more, never for a request.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use wattlock_core::sync::lock;
 use wattlock_core::{Completion, Error, Kind, Nanos, OwnedRequest, Token};
 use wattlock_policy::{EngineId, Job, Side, Split};
 
@@ -89,7 +90,7 @@ impl Runtime {
 
 impl SplitJob {
     fn locked(&self) -> MutexGuard<'_, Split> {
-        self.split.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.split)
     }
 
     /// The next chunks for a CPU thread; `None` if there are none now ([`SplitJob::is_over`]).

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use wattlock::{Dispatcher, Runtime, Submitted};
 use wattlock_clock::{Governor, Named};
+use wattlock_core::sync::lock;
 use wattlock_core::{
     Algorithm, Completion, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Nanos, OwnedRequest,
     Request, Shape,
@@ -178,7 +179,7 @@ fn pass(
 
 impl Window<'_> {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn now(&self) -> Nanos {

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use wattlock_core::sync::lock;
 
 use age::Callbacks;
 use age::secrecy::SecretString;
@@ -65,7 +66,7 @@ impl fmt::Debug for Known {
 
 impl Known {
     fn identity(&self, path: &Path, terminal: &Terminal) -> Result<Zeroizing<Vec<u8>>> {
-        let mut secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut secrets = lock(&self.0);
         if let Some(content) = secrets.identities.get(path) {
             return Ok(content.clone());
         }
@@ -79,7 +80,7 @@ impl Known {
         &self,
         get: impl FnOnce() -> Result<Option<SecretString>, E>,
     ) -> Result<Option<SecretString>, E> {
-        let mut secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut secrets = lock(&self.0);
         if secrets.passphrase.is_none() {
             secrets.passphrase = get()?;
         }
@@ -177,7 +178,7 @@ impl Keys {
 
     /// The age plugins that may be started when the volume is sealed anew: those whose identities were given.
     fn plugins(&self) -> Vec<String> {
-        let secrets = self.known.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let secrets = lock(&self.known.0);
         secrets.identities.values().flat_map(|content| keys::plugins_in(content)).collect()
     }
 }

@@ -9,8 +9,9 @@ mod options;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use wattlock_core::sync::lock;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -280,7 +281,7 @@ struct Chosen(Mutex<Choice>);
 
 impl Engines for Chosen {
     fn set(&self, runtime: &Runtime, settings: &[String]) -> Result<(), String> {
-        let mut chosen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chosen = lock(&self.0);
         let mut choice = chosen.clone();
         for setting in settings {
             match setting.split_once('=') {

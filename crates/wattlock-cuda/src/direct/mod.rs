@@ -15,9 +15,10 @@ mod stage;
 use std::ffi::CStr;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
+use wattlock_core::sync::{lock, read, write};
 use wattlock_core::{Family, Group, Key, Kind, KindSet};
 use zeroize::Zeroize;
 
@@ -147,10 +148,6 @@ struct Block {
     event: Handle,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Takes this thread's context away when the work is over, however it ends.
 struct Inside<'a>(&'a Driver);
 
@@ -271,7 +268,7 @@ impl Direct {
     }
 
     fn function(&self, kernel: &CStr) -> Handle {
-        self.kernels.read().unwrap_or_else(PoisonError::into_inner).function(kernel)
+        read(&self.kernels).function(kernel)
     }
 
     /// From here on GHASH is computed by multiplication of integers. `false`: there is no image for that, or it is so
@@ -281,7 +278,7 @@ impl Direct {
     /// Those of loading the image.
     pub fn use_integers(&self) -> Result<bool, Trouble> {
         self.inside(|| {
-            let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
+            let mut kernels = write(&self.kernels);
             Ok(kernels.use_integers(&self.driver, &self.device)?)
         })
     }
@@ -302,7 +299,7 @@ impl Direct {
         // One-time keys lie there, whatever was launched.
         let wiped = self.driver.wipe(block.at, bytes, stream);
         let recorded = self.driver.record_event(block.event, stream);
-        locked(&self.blocks).push(block);
+        lock(&self.blocks).push(block);
         launched.and(wiped).and(recorded).map_err(Trouble::from)
     }
 
@@ -333,7 +330,7 @@ impl Direct {
 
     /// Scratch of at least so many bytes that no stream uses any more.
     fn block(&self, bytes: usize) -> Result<Block, Trouble> {
-        let mut blocks = locked(&self.blocks);
+        let mut blocks = lock(&self.blocks);
         loop {
             let mut idle = None;
             for (index, block) in blocks.iter().enumerate() {
@@ -418,7 +415,7 @@ impl Direct {
     }
 
     fn put(&self, to: Address, from: &[u8]) -> Result<(), Trouble> {
-        let mut own = locked(&self.own);
+        let mut own = lock(&self.own);
         let (stream, event, staging) = own.parts()?;
         for (index, piece) in from.chunks(STAGING).enumerate() {
             staging.bytes_mut()[..piece.len()].copy_from_slice(piece);
@@ -437,7 +434,7 @@ impl Direct {
     pub fn read(&self, from: u64, to: &mut [u8]) -> Result<(), Trouble> {
         self.inside(|| {
             self.reach(&check::whole("source", from, to.len() as u64)?)?;
-            let mut own = locked(&self.own);
+            let mut own = lock(&self.own);
             let (stream, event, staging) = own.parts()?;
             for (index, piece) in to.chunks_mut(STAGING).enumerate() {
                 let at = from + (index * STAGING) as u64;
@@ -466,7 +463,7 @@ impl Direct {
         if bytes == 0 {
             return Ok(());
         }
-        let own = locked(&self.own);
+        let own = lock(&self.own);
         self.driver.wipe(at, bytes, own.stream)?;
         self.driver.record_event(own.event, own.stream)?;
         self.wait(own.event, bytes)
@@ -480,7 +477,7 @@ impl Direct {
         self.inside(|| {
             self.reach(&check::whole("destination", to, bytes)?)?;
             self.reach(&check::whole("source", from, bytes)?)?;
-            let own = locked(&self.own);
+            let own = lock(&self.own);
             self.driver.copy_within(to, from, bytes as usize, own.stream)?;
             self.driver.record_event(own.event, own.stream)?;
             self.wait(own.event, bytes as usize)
@@ -504,7 +501,7 @@ impl Direct {
                 return Ok(());
             }
             let run = Run { version: VERSION, key: area, ..key_of(&made.key) };
-            let own = locked(&self.own);
+            let own = lock(&self.own);
             self.driver.launch(self.function(AES_KEY.kernel), 1, BLOCK, own.stream, &run)?;
             self.driver.record_event(own.event, own.stream)?;
             self.wait(own.event, KEY_AREA)
@@ -516,16 +513,16 @@ impl Direct {
 impl Drop for Direct {
     fn drop(&mut self) {
         let closed = self.inside(|| {
-            for block in std::mem::take(&mut *locked(&self.blocks)) {
+            for block in std::mem::take(&mut *lock(&self.blocks)) {
                 self.wait(block.event, block.bytes)?;
                 self.driver.free(block.at)?;
                 self.driver.destroy_event(block.event)?;
             }
-            let mut own = locked(&self.own);
+            let mut own = lock(&self.own);
             self.driver.destroy_event(own.event)?;
             self.driver.destroy_stream(own.stream)?;
             own.staging.take().map_or(Ok(()), |staging| self.driver.unpin(staging))?;
-            let mut kernels = self.kernels.write().unwrap_or_else(PoisonError::into_inner);
+            let mut kernels = write(&self.kernels);
             Ok(std::mem::take(&mut *kernels).unload(&self.driver)?)
         });
         // A lost device keeps what it has; a forked child has no share to give back, and a silent device takes none.
@@ -595,7 +592,7 @@ impl Drop for DirectKey {
         let direct = &self.direct;
         _ = direct.inside(|| {
             // Runs under this key may still be under way: each has a block.
-            let busy: Vec<Block> = locked(&direct.blocks).clone();
+            let busy: Vec<Block> = lock(&direct.blocks).clone();
             for block in busy {
                 direct.wait(block.event, block.bytes)?;
             }

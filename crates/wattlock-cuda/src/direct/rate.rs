@@ -52,7 +52,7 @@ impl Direct {
             results: area(3),
             ..Messages::default()
         };
-        let stream = Stream(locked(&self.own).stream);
+        let stream = Stream(lock(&self.own).stream);
         let run = |kind| {
             // SAFETY: the areas are `memory`'s, which outlives the wait behind each run.
             #[allow(unsafe_code, reason = "the areas are ours")]
@@ -92,7 +92,7 @@ impl Direct {
     ) -> Result<(Vec<f64>, Vec<f64>), Trouble> {
         let memory = self.memory(bytes)?;
         let mut pinned = self.inside(|| Ok(self.driver.pin(bytes)?))?;
-        let stream = locked(&self.own).stream;
+        let stream = lock(&self.own).stream;
         let (mut there, mut back) = (Vec::new(), Vec::new());
         let measured = self.inside(|| {
             for round in 0..=rounds {
@@ -121,7 +121,7 @@ impl Direct {
 
     /// Waits for a stream without sleeping: a sleep would be a part of the figure.
     fn spin_here(&self, stream: Handle) -> Result<(), Trouble> {
-        let own = locked(&self.own);
+        let own = lock(&self.own);
         self.driver.record_event(own.event, stream)?;
         let start = Instant::now();
         while !self.driver.event_is_done(own.event)? {

@@ -18,8 +18,9 @@ mod split;
 use std::fs::File;
 use std::io::Write;
 use std::num::NonZero;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use wattlock_core::sync::lock;
 
 use zeroize::Zeroizing;
 
@@ -167,7 +168,7 @@ impl Buffers {
     }
 
     fn take(&self) -> Buffer {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let free = lock(&self.free).pop();
         free.unwrap_or_else(|| {
             let made = self.made.fetch_add(1, Relaxed) + 1;
             debug_assert!(made <= self.most, "{made} buffers, {} at most", self.most);
@@ -176,7 +177,7 @@ impl Buffers {
     }
 
     fn give_back(&self, buffer: Buffer) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        lock(&self.free).push(buffer);
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use wattlock::{DeviceSide, Dispatcher, Runtime, SplitJob};
+use wattlock_core::sync::lock;
 use wattlock_core::{Error as CoreError, Item, OwnedRequest, Request};
 use zeroize::Zeroizing;
 
@@ -44,7 +45,7 @@ struct Report<'a> {
 
 impl Report<'_> {
     fn failed(&self, at: u64, error: Error) {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = lock(&self.first);
         if first.as_ref().is_none_or(|(before, _)| at < *before) {
             *first = Some((at, error));
         }
@@ -53,7 +54,7 @@ impl Report<'_> {
 
     fn done(&self, bytes: u64) {
         // One call at a time.
-        let _held = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let _held = lock(&self.first);
         self.progress.done(bytes);
     }
 }

@@ -15,7 +15,7 @@ use wattlock_door::Crypto;
 
 use super::overlay::{Overlay, Piece};
 use super::slots::{self, FileKey, Writer};
-use super::{RANGE, Shared, lock, read_lock, write_lock};
+use super::{RANGE, Shared, lock, read, write};
 use crate::Error;
 use crate::format::{Geometry, HEADER_LEN, HOLE_LEN, Header, OVERHEAD, SlotKind};
 use crate::journal::{Found, Op, RANGES, Record};
@@ -225,7 +225,7 @@ impl<S: Store> Shared<S> {
         }
         if ranges.len() >= RANGES {
             // The journal's head has no room for more: now all files are looked at, and none is forgotten.
-            *write_lock(&self.unclean) = ranges.clone();
+            *write(&self.unclean) = ranges.clone();
             if self.look_through(true, stop, crypto)? {
                 ranges.clear();
             } else if stop() {
@@ -244,7 +244,7 @@ impl<S: Store> Shared<S> {
             self.journal.reset(&ranges, crypto)?;
         }
         self.journal.reset(&ranges, crypto)?;
-        *write_lock(&self.unclean) = ranges;
+        *write(&self.unclean) = ranges;
         Ok(lines)
     }
 
@@ -437,7 +437,7 @@ impl<S: Store> Shared<S> {
                 let path = String::from_utf8_lossy(&place.path).into_owned();
                 let opened = match file {
                     Ok(file) => {
-                        let _epoch = read_lock(&self.epoch);
+                        let _epoch = read(&self.epoch);
                         self.open(file, place, crypto).map(drop)
                     }
                     Err(error) => Err(Error::io("looking for what a crash left torn", error)),

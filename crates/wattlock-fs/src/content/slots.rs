@@ -1,8 +1,9 @@
 //! Sealing and opening runs of slots, as one batch each.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::rand::GetRandomFlags;
+use wattlock_core::sync::lock;
 use wattlock_core::{Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
 use wattlock_door::Crypto;
 use zeroize::Zeroizing;
@@ -45,7 +46,7 @@ impl FileKey {
     /// The key derived for a nonce's first half. The latest used is found first.
     fn derived(&self, prefix: &[u8; PREFIX_LEN], crypto: &mut impl Crypto) -> Result<Key, Error> {
         {
-            let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut cache = lock(&self.cache);
             if let Some(at) = cache.iter().position(|(there, _)| there == prefix) {
                 cache[..=at].rotate_right(1);
                 return Ok(cache[0].1.clone());
@@ -62,7 +63,7 @@ impl FileKey {
     }
 
     fn keep(&self, prefix: [u8; PREFIX_LEN], key: Key) {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = lock(&self.cache);
         cache.truncate(CACHED - 1);
         cache.insert(0, (prefix, key));
     }

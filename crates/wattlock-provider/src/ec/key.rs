@@ -4,7 +4,8 @@
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
+use wattlock_core::sync::lock;
 
 use wattlock::core::Error;
 use zeroize::Zeroizing;
@@ -196,11 +197,11 @@ pub struct Held {
 impl Held {
     /// The key as it is now.
     pub fn form(&self) -> Form {
-        self.form.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.form).clone()
     }
 
     fn replace(&self, form: Form) {
-        *self.form.lock().unwrap_or_else(PoisonError::into_inner) = form;
+        *lock(&self.form) = form;
     }
 
     fn new(provider: &'static Provider, form: Form) -> Held {

@@ -4,7 +4,8 @@
 //! A key is empty until it is imported or generated, and never changes after that: copies share it.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
+use wattlock_core::sync::lock;
 
 use subtle::ConstantTimeEq;
 use wattlock::core::{self as core, Kind, RsaKey};
@@ -132,7 +133,7 @@ impl Key {
 
     /// A verification with these parameters that was kept: making one costs a tenth of a verification.
     pub fn ready(&self, facts: Facts) -> Option<PkeyCtx> {
-        let mut ready = self.filled.get()?.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = lock(&self.filled.get()?.ready);
         let place = ready.iter().position(|(kept, _)| *kept == facts)?;
         Some(ready.swap_remove(place).1)
     }
@@ -140,7 +141,7 @@ impl Key {
     /// Keeps a verification for the next one with the same parameters.
     pub fn keep(&self, facts: Facts, context: PkeyCtx) {
         let Some(filled) = self.filled.get() else { return };
-        let mut ready = filled.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = lock(&filled.ready);
         let spare = if ready.len() < READY { None } else { Some(ready.remove(0)) };
         ready.push((facts, context));
         drop(ready);

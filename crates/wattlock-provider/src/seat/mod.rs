@@ -33,7 +33,8 @@ use std::sync::atomic::{
     AtomicBool, AtomicU32,
     Ordering::{Acquire, Relaxed},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+use wattlock_core::sync::lock;
 
 use wattlock::core::{
     Completion, CompressStream, Error, Key, Kind, Nanos, OwnedRequest, Request, Stream, Token,
@@ -112,10 +113,6 @@ fn unlock(mut state: MutexGuard<'_, State>) {
     let mut tell = std::mem::take(&mut state.tell);
     drop(state);
     tell.drain(..).for_each(|waiter| waiter.wake());
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Keeps a request's result for its waiter, which is to be told, unless it is `me`.

@@ -1,7 +1,8 @@
 //! Management of keys of type "X25519".
 
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
+use wattlock_core::sync::lock;
 
 use wattlock::core::{Curve, EcKey, Error, Key, Kind};
 use zeroize::Zeroizing;
@@ -135,11 +136,11 @@ pub struct Held {
 impl Held {
     /// The key as it is now.
     pub fn parts(&self) -> Arc<Parts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.parts).clone()
     }
 
     fn replace(&self, parts: Parts) {
-        *self.parts.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(parts);
+        *lock(&self.parts) = Arc::new(parts);
     }
 
     fn new(provider: &'static Provider, parts: Parts) -> Held {

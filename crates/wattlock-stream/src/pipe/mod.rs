@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use std::io::IoSlice;
 use wattlock_core::Nanos;
+use wattlock_core::sync::lock;
 use wattlock_door::{Crypto, CryptoSource};
 
 use crate::error::Error;
@@ -294,7 +295,7 @@ fn run_for<F: Feed>(
 
 impl<F: Feed> Shared<'_, F> {
     fn lock(&self) -> MutexGuard<'_, State<F>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// One worker: leads, works, writes in its turn.
