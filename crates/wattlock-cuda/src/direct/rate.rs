@@ -7,7 +7,9 @@ use std::time::Instant;
 use wattlock_core::{Key, Kind};
 
 use super::check::{Area, Messages, nonce_bytes};
-use super::{Direct, Trouble, locked};
+use wattlock_core::sync::lock;
+
+use super::{Direct, Trouble};
 use crate::plan::TAG;
 use crate::sys::{Handle, Stream};
 
