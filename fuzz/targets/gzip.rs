@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use libfuzzer_sys::fuzz_target;
 use miniz_oxide::inflate::decompress_slice_iter_to_slice;
-use wattlock_door::{Output};
+use wattlock_door::Output;
 use wattlock_files::{Error, Input, Progress, gunzip};
 use wattlock_fuzz::Bytes;
 

@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use age_core::format::{FileKey, Stanza};
 use age_core::secrecy::ExposeSecret;
 use libfuzzer_sys::fuzz_target;
+use wattlock_door::Output;
 use wattlock_files::age::{DecryptError, EncryptError, Identity, Recipient};
 use wattlock_files::format::payload::{AGE_NONCE_LEN, COMMITMENT_LEN, Layout, SALT_LEN};
 use wattlock_files::format::{age, header};
-use wattlock_door::{Output};
 use wattlock_files::{Error, Format, Input, Opener, Progress, Sealer};
 use wattlock_fuzz::Portable;
 

@@ -7,6 +7,8 @@ step() { printf '\n== %s (%ss)\n' "$*" "$SECONDS"; }
 
 step format
 cargo fmt --all --check
+(cd fuzz && cargo fmt --check)
+(cd crates/wattlock-bridge && cargo fmt --check)
 
 step "words that do not belong in a commit, and links of pages"
 scripts/test/hygiene.sh
