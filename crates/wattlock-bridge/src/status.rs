@@ -4,7 +4,6 @@
 //! machine, or to this user, unless the configuration says otherwise.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -13,6 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use wattlock::telemetry::text::{Metrics, Sort};
 use wattlock_core::sync::lock;
 
 use anyhow::{Context, Result};
@@ -162,40 +162,45 @@ impl Status {
     /// All counters as Prometheus's text format 0.0.4.
     pub fn prometheus(&self) -> String {
         let inner = self.lock();
-        let mut text = String::new();
-        let mut plain = |name: &str, kind: &str, value: u64| {
-            let _ = writeln!(text, "# TYPE wattlock_bridge_{name} {kind}\nwattlock_bridge_{name} {value}");
+        let mut out = Metrics::new("wattlock_bridge");
+        let mut plain = |name: &str, sort: Sort, help: &str, value: u64| {
+            out.family(name, sort, help);
+            out.sample([], value);
         };
-        plain("transactions_total", "counter", inner.transactions);
-        plain("transactions_aborted_total", "counter", inner.aborted);
-        plain("restarts_total", "counter", inner.restarts);
-        plain("keys_made_total", "counter", inner.keys);
-        plain("stopped_partitions", "gauge", inner.stops.len() as u64);
+        plain("transactions_total", Sort::Counter, "Transactions committed.", inner.transactions);
+        plain("transactions_aborted_total", Sort::Counter, "Transactions aborted.", inner.aborted);
+        plain("restarts_total", Sort::Counter, "Starts anew after an error.", inner.restarts);
+        plain("keys_made_total", Sort::Counter, "Key entries made.", inner.keys);
+        let stopped = inner.stops.len() as u64;
+        plain("stopped_partitions", Sort::Gauge, "Partitions that stopped at a record.", stopped);
         let mut topics: Vec<_> = inner.topics.iter().collect();
         topics.sort_by_key(|(name, _)| *name);
-        for (name, of) in [("records_total", 0), ("bytes_total", 1)] {
-            let _ = writeln!(text, "# TYPE wattlock_bridge_{name} counter");
+        for (name, help, of) in
+            [("records_total", "Records done.", 0), ("bytes_total", "Bytes of records done.", 1)]
+        {
+            out.family(name, Sort::Counter, help);
             for (topic, (task, count)) in &topics {
                 let value = if of == 0 { count.records } else { count.bytes };
-                let _ = writeln!(text, "wattlock_bridge_{name}{{topic=\"{topic}\",do=\"{task}\"}} {value}");
+                out.sample([("topic", &***topic), ("do", &*task.to_string())], value);
             }
         }
-        let _ = writeln!(text, "# TYPE wattlock_bridge_unreadable_total counter");
+        out.family("unreadable_total", Sort::Counter, "Records that were not opened.");
         for (topic, (_, count)) in &topics {
             for (reason, value) in &count.unreadable {
-                let labels = format!("topic=\"{topic}\",reason=\"{reason}\"");
-                let _ = writeln!(text, "wattlock_bridge_unreadable_total{{{labels}}} {value}");
+                out.sample([("topic", &***topic), ("reason", reason)], value);
             }
         }
-        for (name, of) in [("gaps_total", 0), ("gap_offsets_total", 1)] {
-            let _ = writeln!(text, "# TYPE wattlock_bridge_{name} counter");
+        for (name, help, of) in [
+            ("gaps_total", "Gaps in a partition's offsets.", 0),
+            ("gap_offsets_total", "Offsets in these gaps.", 1),
+        ] {
+            out.family(name, Sort::Counter, help);
             for ((topic, partition), counts) in &inner.gap_counts {
                 let value = if of == 0 { counts.0 } else { counts.1 };
-                let labels = format!("topic=\"{topic}\",partition=\"{partition}\"");
-                let _ = writeln!(text, "wattlock_bridge_{name}{{{labels}}} {value}");
+                out.sample([("topic", &**topic), ("partition", &*partition.to_string())], value);
             }
         }
-        text
+        out.into_text()
     }
 
     /// Answers at this place, one request at a time, with Prometheus's text, in a thread of its own.

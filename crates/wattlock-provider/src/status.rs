@@ -1,10 +1,12 @@
 //! This process's counters as text: JSON, Prometheus' exposition format, or a page; with joules of the machine since the
 //! process was first asked.
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 use std::fmt::Write;
 
 use wattlock::meter::{Quality, Record};
+use wattlock::telemetry::text::{Metrics, Sort, html};
 use wattlock::telemetry::{self, Cell, EngineCounts, Snapshot};
 
 use crate::provider::Provider;
@@ -21,7 +23,7 @@ pub fn text(provider: &Provider, form: c_int, others: &[u32], own: &str) -> Stri
     match form {
         0 => json(snapshot, &others),
         1 => prometheus(&snapshot, &others),
-        2 => html(sum(snapshot, &others).0, own),
+        2 => page(sum(snapshot, &others).0, own),
         _ => String::new(),
     }
 }
@@ -59,25 +61,27 @@ fn json(snapshot: Snapshot, others: &[Snapshot]) -> String {
 }
 
 /// Labels and a value.
-type Sample = (String, f64);
+type Sample<'a> = (Vec<(&'static str, Cow<'a, str>)>, f64);
 
 /// A family of samples: name, sort, words, and what each process has of it. Each of a program's processes has counters
 /// of its own: without its number in every label one series would be several.
 fn family<'a>(
-    out: &mut String,
-    (name, sort, help): (&str, &str, &str),
+    out: &mut Metrics,
+    (name, sort, help): (&str, Sort, &str),
     processes: impl IntoIterator<Item = &'a Snapshot>,
-    samples: impl Fn(&Snapshot) -> Vec<Sample>,
+    samples: impl Fn(&'a Snapshot) -> Vec<Sample<'a>>,
 ) {
-    let _ = writeln!(out, "# HELP wattlock_{name} {help}\n# TYPE wattlock_{name} {sort}");
+    out.family(name, sort, help);
     for process in processes {
+        let worker = process.header.pid.to_string();
         for (labels, value) in samples(process) {
-            let _ = writeln!(out, "wattlock_{name}{{worker=\"{}\",{labels}}} {value}", process.header.pid);
+            let labels = labels.iter().map(|(name, label)| (*name, &**label));
+            out.sample(std::iter::once(("worker", &*worker)).chain(labels), value);
         }
     }
 }
 
-fn prometheus(own: &Snapshot, others: &[Snapshot]) -> String {
+fn prometheus<'a>(own: &'a Snapshot, others: &'a [Snapshot]) -> String {
     type Value = fn(&Cell) -> f64;
     const BY_KIND: [(&str, &str, Value); 7] = [
         ("requests_total", "Requests done.", |cell| cell.requests as f64),
@@ -91,27 +95,31 @@ fn prometheus(own: &Snapshot, others: &[Snapshot]) -> String {
         }),
     ];
     let all = || std::iter::once(own).chain(others);
-    let mut out = String::new();
+    let mut out = Metrics::new("wattlock");
     for (name, help, value) in BY_KIND {
-        family(&mut out, (name, "counter", help), all(), |process| {
-            let labels = |cell: &Cell| format!("engine=\"{}\",kind=\"{}\"", cell.engine, cell.kind);
+        family(&mut out, (name, Sort::Counter, help), all(), |process| {
+            let labels =
+                |cell: &'a Cell| vec![("engine", Cow::from(&*cell.engine)), ("kind", Cow::from(&*cell.kind))];
             process.cells.iter().map(|cell| (labels(cell), value(cell))).collect()
         });
     }
     let help = "Requests that went to another engine.";
-    family(&mut out, ("fallbacks_total", "counter", help), all(), |process| {
-        let of = |engine: &EngineCounts| -> Vec<Sample> {
-            let labels = |reason: &str| format!("engine=\"{}\",reason=\"{reason}\"", engine.engine);
+    family(&mut out, ("fallbacks_total", Sort::Counter, help), all(), |process| {
+        let of = |engine: &'a EngineCounts| -> Vec<Sample<'a>> {
+            let labels =
+                |reason: &'a str| vec![("engine", Cow::from(&*engine.engine)), ("reason", reason.into())];
             engine.fallbacks.iter().map(|(reason, count)| (labels(reason), *count as f64)).collect()
         };
         process.engines.iter().flat_map(of).collect()
     });
     let joules = |value: Joules| {
-        move |process: &Snapshot| -> Vec<Sample> {
+        move |process: &'a Snapshot| -> Vec<Sample<'a>> {
             let rows = process.energy.iter().filter_map(|record| {
-                let worth = worth(record).replace(['"', '\\', '\n'], " ");
-                let labels =
-                    format!("source=\"{}\",part=\"{}\",worth=\"{worth}\"", record.source, record.part);
+                let labels = vec![
+                    ("source", Cow::from(&*record.source)),
+                    ("part", Cow::from(&*record.part)),
+                    ("worth", Cow::from(worth(record))),
+                ];
                 Some((labels, value(record)?))
             });
             rows.collect()
@@ -132,13 +140,15 @@ fn prometheus(own: &Snapshot, others: &[Snapshot]) -> String {
         }),
     ];
     for (name, help, value) in MACHINE {
-        family(&mut out, (name, "counter", help), [own], joules(value));
+        family(&mut out, (name, Sort::Counter, help), [own], joules(value));
     }
-    family(&mut out, ("in_flight", "gauge", "Requests in flight."), all(), |process| {
+    family(&mut out, ("in_flight", Sort::Gauge, "Requests in flight."), all(), |process| {
         let engines = process.engines.iter();
-        engines.map(|engine| (format!("engine=\"{}\"", engine.engine), engine.in_flight as f64)).collect()
+        engines
+            .map(|engine| (vec![("engine", Cow::from(&*engine.engine))], engine.in_flight as f64))
+            .collect()
     });
-    out
+    out.into_text()
 }
 
 /// One figure of a record, if it has it.
@@ -152,10 +162,6 @@ fn worth(record: &Record) -> String {
         (None, Some(range)) => format!("{quality}, {:.1} to {:.1}", range.low, range.high),
         (None, None) => quality.to_owned(),
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 const STYLE: &str = "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse;margin:1em 0}td,th{border:1px \
@@ -188,18 +194,18 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     }
 }
 
-fn html(snapshot: Snapshot, own: &str) -> String {
+fn page(snapshot: Snapshot, own: &str) -> String {
     let header = &snapshot.header;
     let mut out = format!(
         "<!doctype html><html lang=en><meta charset=utf-8><title>Wattlock</title><style>{STYLE}</style><h1>Wattlock</h1>\
          <p>{}: policy {}, objective {}; costs from {}.",
-        escaped(&header.program),
-        escaped(&header.policy),
-        escaped(&header.objective),
-        escaped(&header.profile)
+        html(&header.program),
+        html(&header.policy),
+        html(&header.objective),
+        html(&header.profile)
     );
     for (name, why) in &header.inactive {
-        let _ = write!(out, "<p>{} is off: {}.", escaped(name), escaped(why));
+        let _ = write!(out, "<p>{} is off: {}.", html(name), html(why));
     }
     out.push_str(own);
     out.push_str(
@@ -210,8 +216,8 @@ fn html(snapshot: Snapshot, own: &str) -> String {
         let _ = write!(
             out,
             "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
-            escaped(&cell.engine),
-            escaped(&cell.kind),
+            html(&cell.engine),
+            html(&cell.kind),
             cell.requests,
             size(cell.bytes),
             or_none(cell.mean_ns().map(time)),
@@ -229,12 +235,12 @@ fn html(snapshot: Snapshot, own: &str) -> String {
         let _ = write!(
             out,
             "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
-            escaped(&engine.engine),
-            escaped(&engine.detail),
+            html(&engine.engine),
+            html(&engine.detail),
             engine.in_flight,
             engine.quarantines,
             engine.verified,
-            escaped(&reasons.join(", "))
+            html(&reasons.join(", "))
         );
     }
     out.push_str("</table><table><tr><th>energy from<th>part<th>time<th>energy<th>worth");
@@ -242,12 +248,12 @@ fn html(snapshot: Snapshot, own: &str) -> String {
         let Some(value) = record.joules.or(record.modelled.as_ref().map(|range| range.expected)) else {
             continue;
         };
-        let worth = escaped(&worth(record));
+        let worth = html(&worth(record));
         let _ = write!(
             out,
             "<tr><td>{}<td>{}<td>{}<td>{}<td>{worth}",
-            escaped(&record.source),
-            escaped(&record.part),
+            html(&record.source),
+            html(&record.part),
             time((record.to_s - record.from_s) * 1e9),
             scaled(value, &[(1e3, "kJ"), (1.0, "J"), (1e-3, "mJ")])
         );
@@ -321,7 +327,7 @@ mod tests {
             ..Cell::default()
         };
         snapshot.cells = vec![lanes, inline];
-        let page = html(snapshot, "<p>first");
+        let page = page(snapshot, "<p>first");
         assert!(page.contains("<td>640<td>0<td>5.00 us<td>1.00 us<td>7.5<td>0"), "{page}");
         assert!(page.contains("<td>1<td>42 B<td>40 ns<td>0<td>-<td>0"), "nothing was batched: {page}");
         assert!(page.find("<p>first").unwrap() < page.find("<table>").unwrap());

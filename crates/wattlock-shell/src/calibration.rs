@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 
 use wattlock::Profile;
+use wattlock::telemetry::text::html;
 use wattlock_core::Kind;
 
-use crate::svg::{self, Anchor, Axis, escape};
+use crate::svg::{self, Anchor, Axis};
 use crate::text;
 
 /// One engine's points of one kind: `(bytes, ns)`, ascending.
@@ -39,7 +40,7 @@ fn footer(profile: &Profile) -> String {
     format!(
         "<footer>Measured by <code>wattlock calibrate</code>, version {}; every figure is the median of short runs on \
          this machine, which may be shared.</footer>",
-        escape(&profile.machine.version)
+        html(&profile.machine.version)
     )
 }
 
@@ -62,12 +63,12 @@ pub fn summary(profile: &Profile) -> String {
         .machine
         .engines
         .iter()
-        .map(|(name, detail)| format!("<li><b>{}</b>: {}</li>", escape(name), escape(detail)))
+        .map(|(name, detail)| format!("<li><b>{}</b>: {}</li>", html(name), html(detail)))
         .collect();
     format!(
         "<p>{}, microcode {}, {} cores; {} calibration.</p><ul>{}</ul>",
-        escape(&profile.machine.cpu),
-        escape(&profile.machine.microcode),
+        html(&profile.machine.cpu),
+        html(&profile.machine.microcode),
         profile.cores,
         if profile.quick { "quick" } else { "full" },
         engines.concat()
@@ -96,8 +97,8 @@ pub fn overview(sized: &[(Kind, Series)], linked: bool) -> String {
     let row = |(kind, series): &(Kind, Series)| {
         let crossings = crossings(series);
         let first = fastest(series, series.values().flatten().map(|point| point.0).fold(f64::MAX, f64::min));
-        let who = crossings.iter().fold(escape(&first.unwrap_or_default()), |who, c| {
-            format!("{who}, from {} {}", text::bytes(c.bytes.round() as u64), escape(&c.above))
+        let who = crossings.iter().fold(html(&first.unwrap_or_default()), |who, c| {
+            format!("{who}, from {} {}", text::bytes(c.bytes.round() as u64), html(&c.above))
         });
         let rate = series.values().flatten().map(|(bytes, ns)| bytes / ns * 1e9).fold(0.0, f64::max);
         let name = kind.name();
@@ -164,8 +165,8 @@ pub fn section(profile: &Profile, kind: Kind, series: &Series) -> String {
             let place = text::bytes(c.bytes.round() as u64);
             format!(
                 "from about <b>{place}</b> on <b>{}</b> is faster than {}",
-                escape(&c.above),
-                escape(&c.below)
+                html(&c.above),
+                html(&c.below)
             )
         })
         .collect();
@@ -177,7 +178,7 @@ pub fn section(profile: &Profile, kind: Kind, series: &Series) -> String {
         .keys()
         .map(|name| {
             let square = format!("<i style=\"background:{}\"></i>", colour(profile, name));
-            format!("<span class=\"key\">{square}{}</span>", escape(name))
+            format!("<span class=\"key\">{square}{}</span>", html(name))
         })
         .collect();
     let throughput: Series = series
@@ -307,7 +308,7 @@ fn concurrency(profile: &Profile, kind: Kind) -> String {
             let found = row.iter().find(|cell| cell.0 == *count);
             format!("<td>{}</td>", found.map_or_else(|| "-".into(), |(_, ns)| text::nanos(*ns)))
         };
-        format!("<tr><td>{}</td>{}</tr>", escape(name), columns.iter().map(cell).collect::<String>())
+        format!("<tr><td>{}</td>{}</tr>", html(name), columns.iter().map(cell).collect::<String>())
     };
     let body: String = rows.iter().map(line).collect();
     format!(
@@ -330,7 +331,7 @@ pub fn operations(profile: &Profile) -> String {
             rows += &format!(
                 "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.2}</td></tr>",
                 kind.name(),
-                escape(name),
+                html(name),
                 text::nanos(*ns),
                 text::per_second(*ns),
                 ns / best
@@ -357,8 +358,8 @@ fn joules(profile: &Profile) -> String {
         };
         Some(format!(
             "<tr><td>{}</td><td>{}</td><td>{size}</td><td>{:.2} uJ</td><td>{rate}</td></tr>",
-            escape(&point.kind),
-            escape(&point.engine),
+            html(&point.kind),
+            html(&point.engine),
             nanojoules / 1e3
         ))
     };
@@ -366,8 +367,8 @@ fn joules(profile: &Profile) -> String {
     format!(
         "<h2 id=\"joules\">Joules of one request at a time</h2><p>{}: {} ({}), above idle power of {:.2} W.</p><table><tr><th>kind</th><th>engine</th><th>size</th><th>a request</th><th>work by each joule</th></tr>{rows}</table>",
         note.quality,
-        escape(&note.parts.join(" + ")),
-        escape(&note.sources.join(", ")),
+        html(&note.parts.join(" + ")),
+        html(&note.sources.join(", ")),
         note.idle_w
     )
 }
@@ -377,8 +378,8 @@ fn fits(profile: &Profile) -> String {
         let rate = fit.bytes_per_second.map_or_else(|| "-".into(), text::rate);
         format!(
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{rate}</td><td>{:.1} %</td></tr>",
-            escape(&fit.kind),
-            escape(&fit.engine),
+            html(&fit.kind),
+            html(&fit.engine),
             text::nanos(fit.setup_ns),
             fit.error * 100.0
         )

@@ -1,5 +1,7 @@
 //! Parts of pictures as inline SVG: axes, and text that HTML takes. What a picture shows and how it looks is its page's.
 
+use wattlock::telemetry::text::html;
+
 /// One direction of a chart.
 #[derive(Debug)]
 pub struct Axis {
@@ -102,18 +104,13 @@ pub fn words(at: (f64, f64), anchor: Anchor, size: u32, colour: &str, words: &st
          fill=\"{colour}\">{}</text>",
         at.0,
         at.1,
-        escape(words)
+        html(words)
     )
 }
 
 /// A line in a picture.
 pub fn line(from: (f64, f64), to: (f64, f64), look: &str) -> String {
     format!("<path d=\"M{:.1} {:.1}L{:.1} {:.1}\" fill=\"none\" {look}/>", from.0, from.1, to.0, to.1)
-}
-
-/// Text for HTML.
-pub fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

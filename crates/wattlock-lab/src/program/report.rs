@@ -8,11 +8,12 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::Value as Json;
 use wattlock::Profile;
+use wattlock::telemetry::text::html;
 use wattlock_core::Kind;
 use wattlock_door::{Document, one_line};
 
 use wattlock_shell::calibration::{self, operations, overview, section, sized, summary};
-use wattlock_shell::svg::{self, Anchor, escape};
+use wattlock_shell::svg::{self, Anchor};
 use wattlock_shell::text::{self, verdict};
 
 /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
@@ -147,7 +148,7 @@ fn page(records: &[Record], profile: Option<&Profile>, notes: &[String]) -> Resu
     let rows = |bench: &str| rows_of(records, bench);
     let mut body = format!("<h1>What Wattlock does on this machine</h1>{}", machine(records));
     if !notes.is_empty() {
-        let lines: String = notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
+        let lines: String = notes.iter().map(|note| format!("<li>{}</li>", html(note))).collect();
         write!(body, "<ul class=\"notes\">{lines}</ul>")?;
     }
     let key = |colour: &str, name: &str| {
@@ -178,7 +179,7 @@ fn machine(records: &[Record]) -> String {
     let cpu = &json["cpu"];
     let name = match text_of(cpu, "name") {
         "" => String::new(),
-        name => format!(" ({})", escape(name)),
+        name => format!(" ({})", html(name)),
     };
     let kernels = match text_of(cpu, "class") {
         "avx512-intel" | "avx512-amd" => "kernels for AVX-512",
@@ -188,11 +189,11 @@ fn machine(records: &[Record]) -> String {
     format!(
         "<p>{}{name}, {} cores, Linux {}: {kernels}. Measured on {} with Wattlock at commit <code>{}</code>. Both sides \
          of each comparison ran in turn on this machine, which may have had other work.</p>",
-        escape(text_of(cpu, "model")),
+        html(text_of(cpu, "model")),
         cpu["cores"],
-        escape(text_of(json, "kernel")),
-        escape(text_of(json, "date")),
-        escape(text_of(json, "commit"))
+        html(text_of(json, "kernel")),
+        html(text_of(json, "date")),
+        html(text_of(json, "commit"))
     )
 }
 
@@ -265,15 +266,15 @@ fn https(rows: &[&Json]) -> Result<String> {
         write!(
             lines,
             "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(what),
+            html(what),
             gain(row),
             gain(&row["detail"]["by_rate"])
         )?;
         let engines = row["detail"]["engines"].as_array().map(Vec::as_slice).unwrap_or_default();
         let engines: Vec<&str> = engines.iter().filter_map(Json::as_str).collect();
         if !engines.is_empty() {
-            let engines = escape(&engines.join("; "));
-            write!(work, "<li>{}, {unit}: {engines}</li>", escape(what))?;
+            let engines = html(&engines.join("; "));
+            write!(work, "<li>{}, {unit}: {engines}</li>", html(what))?;
         }
     }
     Ok(format!(
@@ -283,8 +284,8 @@ fn https(rows: &[&Json]) -> Result<String> {
          clock</th></tr>{lines}</table><details><summary>Which engine did what, by nginx's own status page</summary>\
          <ul>{work}</ul></details>",
         first["params"]["connections"],
-        escape(text_of(&first["params"], "certificate")),
-        escape(text_of(first, "against")),
+        html(text_of(&first["params"], "certificate")),
+        html(text_of(first, "against")),
         picture(&bars)
     ))
 }
@@ -300,7 +301,7 @@ fn joules(records: &[Record]) -> String {
         let (figure, per_joule, from) = energy(json);
         lines += &format!(
             "<tr><td><code>{}</code></td><td>{:.2} s</td><td>{figure}</td><td>{per_joule}</td><td>{from}</td></tr>",
-            escape(&command),
+            html(&command),
             json["seconds"].as_f64().unwrap_or_default()
         );
     }
@@ -350,7 +351,7 @@ fn energy(json: &Json) -> (String, String, String) {
     (
         band(&modelled["modelled_joules_above_idle"], "J", 2),
         band(&modelled["modelled_work_above_idle"]["mb_per_joule"], "MB/J", 0),
-        format!("modelled: {}", escape(text_of(modelled, "model"))),
+        format!("modelled: {}", html(text_of(modelled, "model"))),
     )
 }
 
@@ -381,8 +382,8 @@ fn sources(records: &[Record]) -> String {
         let words: Vec<&str> = text_of(json, "command").split(' ').collect();
         lines += &format!(
             "<li><code>{}</code>, beside {}</li>",
-            escape(&shortened(&words)),
-            escape(&peers.join(", "))
+            html(&shortened(&words)),
+            html(&peers.join(", "))
         );
     }
     format!(

@@ -15,6 +15,7 @@
 
 mod file;
 mod read;
+pub mod text;
 
 use std::sync::atomic::{
     AtomicU64,

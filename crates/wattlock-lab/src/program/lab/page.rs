@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use wattlock::telemetry::text::html;
 use wattlock_lab::papers::velocity;
 use wattlock_lab::sim::stream::Sample;
 use wattlock_lab::{Role, Row, Study, Summary};
-use wattlock_shell::svg::escape;
 
 use super::Name;
 use super::plot::{Bars, Look, Series, bars, chart};
@@ -51,7 +51,7 @@ pub fn page(studies: &[(Name, Study)], streams: &[velocity::Series], roles: &[Ro
 
 fn section(name: Name, study: &Study, roles: &[Role], pictures: &str) -> String {
     let rows: Vec<&Row> = study.of_roles(roles).collect();
-    let mut out = format!("<h2>{}</h2><div class=\"all\">", escape(name.title()));
+    let mut out = format!("<h2>{}</h2><div class=\"all\">", html(name.title()));
     for group in groups(&rows) {
         out += &figures_of(&group);
     }
@@ -72,16 +72,16 @@ fn section(name: Name, study: &Study, roles: &[Role], pictures: &str) -> String 
             parameter.source,
             moved(parameter)
         );
-        let _ = write!(out, "<li>{}</li>", escape(&text));
+        let _ = write!(out, "<li>{}</li>", html(&text));
     }
     out += "</ul></details><details><summary>Contradictions and what the data do not determine</summary><ul>";
-    study.remarks.iter().for_each(|remark| out += &format!("<li>{}</li>", escape(remark)));
+    study.remarks.iter().for_each(|remark| out += &format!("<li>{}</li>", html(remark)));
     out + "</ul></details>"
 }
 
 fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let cells = |tag: &str, row: &[String]| -> String {
-        row.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect()
+        row.iter().map(|cell| format!("<{tag}>{}</{tag}>", html(cell))).collect()
     };
     let head: Vec<String> = header.iter().map(|head| (*head).to_owned()).collect();
     let body: String = rows.iter().map(|row| format!("<tr>{}</tr>", cells("td", row))).collect();

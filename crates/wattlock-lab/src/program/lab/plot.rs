@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use wattlock_shell::svg::{Axis, escape};
+use wattlock::telemetry::text::html;
+use wattlock_shell::svg::Axis;
 
 use super::print::figure;
 
@@ -83,7 +84,7 @@ pub fn chart(title: &str, x_label: &str, y_label: &str, series: &[Series]) -> St
         body,
         "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
         HEIGHT - 6.0,
-        escape(x_label)
+        html(x_label)
     );
     frame(title, y_label, HEIGHT, &body)
 }
@@ -149,7 +150,7 @@ pub fn bars(title: &str, unit: &str, rows: &[Bars]) -> String {
         ];
         let most = most.into_iter().flatten().fold(f64::MIN_POSITIVE, f64::max);
         let width = |value: f64| (value / most).clamp(0.0, 1.0) * SPAN;
-        let _ = write!(body, "<text x=\"8\" y=\"{}\" class=\"n\">{}</text>", top + 10.0, escape(&row.name));
+        let _ = write!(body, "<text x=\"8\" y=\"{}\" class=\"n\">{}</text>", top + 10.0, html(&row.name));
         let mut bar = |place: f64, class: &str, from: f64, value: f64, label: &str| {
             let _ = write!(
                 body,
@@ -183,11 +184,11 @@ pub fn bars(title: &str, unit: &str, rows: &[Bars]) -> String {
 }
 
 fn frame(title: &str, unit: &str, height: f64, body: &str) -> String {
-    let title = escape(title);
+    let title = html(title);
     format!(
         "<svg viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" role=\"img\" aria-label=\"{title}, simulated\">\
          <text x=\"8\" y=\"16\" class=\"t\">{title}, simulated</text><text x=\"8\" y=\"33\">{}</text>{body}</svg>",
-        escape(unit)
+        html(unit)
     )
 }
 
