@@ -69,6 +69,11 @@ class Nginx:
     def __init__(self, http="", server="", main="", events="worker_connections 2048;", provider="", module=None,
                  workers=1, certificate="rsa:2048", before=()):
         """`before`: words of a command in front of nginx's own."""
+        library = Path(ARGS.provider)
+        if "emulate" in provider + http:
+            # The provider with emulated cards is another file.
+            library = library.with_name("libwattlock_emulated.so")
+            assert library.exists(), f"{library}: cargo build -p wattlock-emulated"
         self.before = before or shlex.split(ARGS.under)
         self.folder = Path(tempfile.mkdtemp(prefix="wattlock-nginx-"))
         self.folder.chmod(0o755)
@@ -81,7 +86,7 @@ class Nginx:
             "openssl_conf = init\n[init]\nproviders = providers\nalg_section = properties\n"
             "[properties]\ndefault_properties = ?provider=wattlock\n"
             "[providers]\ndefault = default_provider\nwattlock = wattlock_provider\n[default_provider]\nactivate = 1\n"
-            f"[wattlock_provider]\nmodule = {ARGS.provider}\nactivate = 1\npause = always\n{provider}\n")
+            f"[wattlock_provider]\nmodule = {library}\nactivate = 1\npause = always\n{provider}\n")
         subprocess.run(["openssl", "req", "-x509", "-newkey", *certificate.split(), "-nodes", "-keyout",
                         self.folder / "key.pem", "-out", self.folder / "cert.pem", "-subj", "/CN=localhost",
                         "-days", "2"], check=True, capture_output=True)

@@ -24,7 +24,7 @@ doors() {
     echo "== 100,000 handshakes in one program"
     cargo test --release --locked -p wattlock-provider --test all tls:: -- --ignored --nocapture
     echo "== 200,000 handshakes with nginx"
-    cargo build --release --locked -p wattlock-provider
+    cargo build --release --locked -p wattlock-provider -p wattlock-emulated
     scratch=$(mktemp -d)
     OUT=$scratch nginx/build.sh
     PATH=$PATH:/usr/sbin python3 nginx/tests/survive.py memory_stays_flat --count 200000 \
@@ -57,7 +57,7 @@ if chosen doors; then doors; fi
 if chosen newer; then scripts/test/newer.sh scripts/soak/soak.sh doors; fi
 if chosen typed; then
     echo "== README and every --help, typed, with what takes minutes"
-    cargo build --release --locked -p wattlock-cli -p wattlock-bench -p wattlock-lab -p wattlock-provider
+    cargo build --release --locked -p wattlock-cli -p wattlock-bench -p wattlock-lab -p wattlock-provider -p wattlock-emulated
     nginx/build.sh
     for what in readme help; do
         scripts/test/typed.py --minutes --wattlock "${CARGO_TARGET_DIR:-target}/release/wattlock" "$what"

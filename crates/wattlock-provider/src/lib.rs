@@ -35,6 +35,7 @@ pub mod child;
 pub mod cipher;
 mod compress;
 pub mod ec;
+#[cfg(feature = "emulate")]
 mod emulate;
 mod energy;
 pub mod entries;

@@ -210,11 +210,20 @@ fn builder(settings: &Settings, engines: Vec<Arc<dyn Engine>>, process: &Process
     if process.confined { builder.cores(process.cores) } else { builder }
 }
 
+#[cfg(feature = "emulate")]
+use crate::emulate::accelerator as emulated;
+
+/// No emulated card is in what every OpenSSL process loads.
+#[cfg(not(feature = "emulate"))]
+fn emulated(model: &str) -> Result<Arc<dyn Engine>, String> {
+    Err(format!("emulate = {model}: this provider has no emulated cards; libwattlock_emulated.so has"))
+}
+
 /// The engines that may be used here.
 fn engines(settings: &Settings) -> Result<Vec<Arc<dyn Engine>>, String> {
     let mut engines = own_engines();
     if let Some(model) = &settings.emulate {
-        engines.push(crate::emulate::accelerator(model)?);
+        engines.push(emulated(model)?);
     }
     if settings.engines.is_empty() {
         return Ok(engines);

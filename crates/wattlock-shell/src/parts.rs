@@ -8,6 +8,8 @@ use anyhow::{Context, Result, ensure};
 
 /// OpenSSL's provider.
 pub const PROVIDER: &str = "libwattlock_provider.so";
+/// The same with emulated cards; built for tests, benches and the lab, never installed.
+pub const EMULATED: &str = "libwattlock_emulated.so";
 /// nginx's module.
 pub const MODULE: &str = "ngx_http_wattlock_module.so";
 

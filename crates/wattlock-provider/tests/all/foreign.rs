@@ -481,7 +481,10 @@ fn with_accelerator(host: &Host, fault: &str, give_up_ms: u32) {
         "[wattlock_section]\nemulate = {}\npolicy = offload\ngive-up-ms = {give_up_ms}\n",
         host.path("card").display()
     );
-    host.write("with.cnf", config.replacen("[wattlock_section]\n", &settings, 1).as_bytes());
+    let [plain, emulated] = [common::module(), common::emulated()].map(|path| path.display().to_string());
+    assert!(config.contains(&plain), "{config}");
+    let config = config.replace(&plain, &emulated).replacen("[wattlock_section]\n", &settings, 1);
+    host.write("with.cnf", config.as_bytes());
 }
 
 /// What a living process counts for the accelerator: the sums over its threads' rows, by name. `requests` is there,

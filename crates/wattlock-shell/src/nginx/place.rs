@@ -8,7 +8,7 @@ use clap::Args;
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
-use crate::parts::{self, First, MODULE, PROVIDER};
+use crate::parts::{self, EMULATED, First, MODULE, PROVIDER};
 use crate::setup::{Choice, Goal};
 
 /// Installs packages whose names are its arguments.
@@ -92,7 +92,7 @@ impl Places {
     pub fn parts(&self, nginx: &Nginx, choice: &Choice) -> Result<Parts> {
         Ok(Parts {
             module: self.module(nginx, First::Built)?,
-            provider: self.provider()?,
+            provider: self.provider(choice)?,
             settings: settings(choice)?,
         })
     }
@@ -114,13 +114,20 @@ impl Places {
         )
     }
 
-    /// Finds the provider.
+    /// Finds the provider; for `--emulate` the one with emulated cards.
     ///
     /// # Errors
     /// It is missing.
-    pub fn provider(&self) -> Result<PathBuf> {
-        let how = "`cargo build --release -p wattlock-provider` builds it (`make run` does, too)";
-        own(self.provider.as_deref(), PROVIDER, &[PathBuf::new()], First::Built, how)
+    pub fn provider(&self, choice: &Choice) -> Result<PathBuf> {
+        let (name, how) = match choice.emulate {
+            None => {
+                (PROVIDER, "`cargo build --release -p wattlock-provider` builds it (`make run` does, too)")
+            }
+            Some(_) => {
+                (EMULATED, "`cargo build --release -p wattlock-emulated` builds it (`make run` does, too)")
+            }
+        };
+        own(self.provider.as_deref(), name, &[PathBuf::new()], First::Built, how)
     }
 }
 

@@ -11,7 +11,7 @@ pub fn program() -> &'static Path {
     BUILT.get_or_init(|| {
         siblings();
         // Always: a provider that an earlier build left may be of another version than the module.
-        build(&["wattlock-provider"]);
+        build(&["wattlock-provider", "wattlock-emulated"]);
         let (target, _) = folders();
         let build =
             Command::new(repository().join("nginx/build.sh")).env("CARGO_TARGET_DIR", target).status();

@@ -92,6 +92,24 @@ pub fn module() -> PathBuf {
     found.expect("the provider is built with its tests").clone()
 }
 
+/// The same with emulated cards, built when a test first asks for it.
+pub fn emulated() -> PathBuf {
+    static BUILT: std::sync::OnceLock<()> = std::sync::OnceLock::new();
+    let folder = module().parent().unwrap().to_owned();
+    let profile = if folder.ends_with("deps") { folder.parent().unwrap() } else { &folder };
+    BUILT.get_or_init(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--locked", "-p", "wattlock-emulated", "--target-dir"]);
+        cargo.arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert!(cargo.current_dir(folder).status().unwrap().success(), "wattlock-emulated cannot be built");
+    });
+    profile.join("libwattlock_emulated.so")
+}
+
 /// Reasons of the error queue in what `openssl` printed: the numbers between the first and the second colon.
 pub fn reasons(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
