@@ -264,8 +264,8 @@ refusals(void)
     }
 }
 
-/* Bytes used of a counter's block, set at every place. What was used is not used again, and before any data the rest of an
- * empty block is no key stream: there ours refuses (docs/use/openssl.md). */
+/* Bytes used of a counter's block, set at every place. OpenSSL from 3.0.20 on takes the end of a block only, and ours with any:
+ * elsewhere key stream is given out twice, or (before any data) none (docs/use/openssl.md). */
 static void
 numbers(void)
 {
@@ -277,7 +277,7 @@ numbers(void)
     for (k = 0; k < 3; k++) {
         for (used = 0; used <= 48; used++) {
             for (num = 0; num < 16; num++) {
-                int  at = used % 16, forward = num == 0 || num == at || (at > 0 && num > at);
+                int  at = used % 16;
 
                 turn = (unsigned) (100 * used + num);
                 fill(key, sizeof(key));
@@ -287,15 +287,15 @@ numbers(void)
                 piece(c, used);
                 for BOTH(i) each[i] = said(EVP_CIPHER_CTX_set_num(c[i], num));
 
-                if (forward) {
+                if (num == 0) {
                     MUST(outcome(each));
-                    for BOTH(i) MUST(EVP_CIPHER_CTX_get_num(c[i]) == num);
+                    for BOTH(i) MUST(EVP_CIPHER_CTX_get_num(c[i]) == 0);
                     piece(c, 5);
                     piece(c, 300);
 
                 } else {
-                    MUST(each[0].good == 1 && each[1].good == 0);
-                    MUST(EVP_CIPHER_CTX_get_num(c[1]) == at);
+                    MUST(each[0].good || each[0].first == each[1].first);
+                    MUST(!each[1].good && EVP_CIPHER_CTX_get_num(c[1]) == at);
                 }
 
                 for BOTH(i) EVP_CIPHER_CTX_free(c[i]);

@@ -186,7 +186,7 @@ impl Cipher for Context {
     fn set(&mut self, params: Params<'_>) -> bool {
         params.iter().all(|param| match param.is(c"num") {
             _ if self.is_xts() => !param.is(c"keylen") || self.fits(&param),
-            true => taken(param.uint().filter(|num| self.skip(*num)).map(|_| ())),
+            true => taken(param.uint().filter(|num| *num == 0 && self.skip()).map(|_| ())),
             false => self.common.set(&param),
         })
     }
@@ -287,16 +287,13 @@ impl Context {
         u128::from_be_bytes(self.first).wrapping_add(blocks).to_be_bytes()
     }
 
-    /// Goes on where so many bytes of the counter's block are used, or at the next block: leaves out what lies between. No
-    /// other place is safe: key stream would be given out twice, or (before any data, by OpenSSL's own) text in clear.
-    fn skip(&mut self, num: c_uint) -> bool {
-        let used = (self.done % 16) as c_uint;
-        let between = match num {
-            _ if num == used => return true,
-            0 => 16 - used,
-            1..16 if used > 0 && num > used => num - used,
-            _ => return false,
-        };
+    /// Goes on at the next block and leaves out the rest of this one: what `num = 0` asks for. As OpenSSL from 3.0.20 on,
+    /// no other place in a block is taken: its own before gave out key stream twice, or (before any data) text in clear.
+    fn skip(&mut self) -> bool {
+        let between = (16 - self.done % 16) % 16;
+        if between == 0 {
+            return true;
+        }
         let mut rest = [0; 16];
         let at = rest.as_mut_ptr();
         // SAFETY: a buffer of our own, in place.
