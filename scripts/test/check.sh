@@ -10,6 +10,11 @@ cargo fmt --all --check
 (cd fuzz && cargo fmt --check)
 (cd crates/wattlock-bridge && cargo fmt --check)
 
+step "lock files"
+for folder in . fuzz crates/wattlock-bridge; do
+    (cd $folder && cargo metadata --locked --offline --format-version 1 >/dev/null)
+done
+
 step "words that do not belong in a commit, and links of pages"
 scripts/test/hygiene.sh
 scripts/test/links.py
