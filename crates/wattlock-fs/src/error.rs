@@ -71,10 +71,7 @@ impl Exit for Error {
     }
 
     fn is_usage(&self) -> bool {
-        match self {
-            Error::Files(error) => error.is_usage(),
-            error => matches!(error, Error::Usage(_)),
-        }
+        matches!(self, Error::Usage(_))
     }
 }
 
