@@ -24,7 +24,7 @@ doors() {
     echo "== 100,000 handshakes in one program"
     cargo test --release --locked -p wattlock-provider --test all tls:: -- --ignored --nocapture
     echo "== 200,000 handshakes with nginx"
-    cargo build --release --locked -p wattlock-provider -p wattlock-emulated
+    cargo build --release --locked --lib -p wattlock-provider -p wattlock-emulated
     scratch=$(mktemp -d)
     OUT=$scratch nginx/build.sh
     PATH=$PATH:/usr/sbin python3 nginx/tests/survive.py memory_stays_flat --count 200000 \

@@ -18,7 +18,7 @@ apart='records_of_an_answer_travel_together|a_connection_that_is_tied_twice_begi
 apart+='|compress:other_cores|compress:memory_stays_flat|binary_upgrade_keeps_the_module_active|it_is_active_without_proc|versions_that_do_not_match_leave_it_inactive'
 
 if [ -z "${PROVIDER:-}" ]; then
-    cargo build --release --locked --quiet -p wattlock-provider -p wattlock-emulated
+    cargo build --release --locked --quiet --lib -p wattlock-provider -p wattlock-emulated
     PROVIDER=$target/release/libwattlock_provider.so
 fi
 if [ ! -e "$place/sbin/nginx" ] || [ "$source/sbin/nginx" -nt "$place/sbin/nginx" ]; then

@@ -14,7 +14,7 @@ if ! command -v valgrind >/dev/null; then
     echo "valgrind is not installed: nothing is checked" >&2
     exit 0
 fi
-cargo build --release --locked -p wattlock-provider -p wattlock-emulated
+cargo build --release --locked --lib -p wattlock-provider -p wattlock-emulated
 target=$(realpath "${CARGO_TARGET_DIR:-target}")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -38,7 +38,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use wattlock_shell::nginx::site;
 use wattlock_shell::program::{self, Program};
-use wattlock_shell::setup::Choice;
+use wattlock_shell::setup::{self, Choice, Emulation};
 
 use self::record::Record;
 
@@ -82,6 +82,7 @@ impl Program for Arguments {
 }
 
 fn main() -> ExitCode {
+    setup::emulates(Emulation { card: wattlock_emul::card, models: wattlock_emul::models });
     program::main::<Arguments>()
 }
 

@@ -8,11 +8,10 @@ use serde_json::json;
 use wattlock::Runtime;
 use wattlock::policy::{Ask, EngineId, Machine, Weather};
 use wattlock_core::{EngineClass, Family, Kind, LatencyClass, Shape};
-use wattlock_emul::Model;
 
 use crate::cpu::Summary;
 use wattlock_shell::setup::{self, Choice, parse_kind};
-use wattlock_shell::text;
+use wattlock_shell::{program, text};
 
 /// Show what this machine has, what would be chosen, and why
 #[derive(Debug, Args)]
@@ -34,7 +33,8 @@ pub struct Command {
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     if command.models {
-        for model in Model::presets() {
+        let Some(emulation) = setup::emulation() else { return Err(program::become_emulated()) };
+        for model in (emulation.models)() {
             say!("{model}");
         }
         return Ok(());

@@ -15,6 +15,7 @@ mod engine;
 mod fault;
 pub mod gpu;
 mod model;
+mod named;
 mod preset;
 mod ring;
 
@@ -22,4 +23,5 @@ pub use device::{Device, Finished, Work};
 pub use engine::{Emulated, Pace};
 pub use fault::{Effect, Fault, Trigger};
 pub use model::{Model, ModelError, Pool, Power, Table};
+pub use named::{card, models};
 pub use ring::{Receiver, Sender, ring};

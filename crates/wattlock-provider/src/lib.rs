@@ -35,8 +35,6 @@ pub mod child;
 pub mod cipher;
 mod compress;
 pub mod ec;
-#[cfg(feature = "emulate")]
-mod emulate;
 mod energy;
 pub mod entries;
 pub mod error;

@@ -211,7 +211,10 @@ fn builder(settings: &Settings, engines: Vec<Arc<dyn Engine>>, process: &Process
 }
 
 #[cfg(feature = "emulate")]
-use crate::emulate::accelerator as emulated;
+fn emulated(model: &str) -> Result<Arc<dyn Engine>, String> {
+    let computes = Arc::new(wattlock_cpu::instruction::Instruction::new());
+    wattlock_emul::card(model, computes).map_err(|error| format!("emulate = {error}"))
+}
 
 /// No emulated card is in what every OpenSSL process loads.
 #[cfg(not(feature = "emulate"))]

@@ -13,10 +13,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
+use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use wattlock_door::{Exit, Known, exit_of, known};
 
-use crate::{INTERRUPTED, handed, heeded};
+use crate::{INTERRUPTED, handed, heeded, setup};
 
 /// The program of users.
 const WATTLOCK: &str = "wattlock";
@@ -24,6 +25,8 @@ const WATTLOCK: &str = "wattlock";
 pub const BENCH: &str = "wattlock-bench";
 /// The program of simulations and reports.
 pub const LAB: &str = "wattlock-lab";
+/// `wattlock` with emulated cards, for tests, benches and trying out: it is never installed.
+pub const EMULATED: &str = "wattlock-emulated";
 
 /// Exit code for a program of ours that is not there; the one of `energy` for a command that is not found.
 pub const NOT_FOUND: u8 = 127;
@@ -78,6 +81,9 @@ pub fn main<P: Program>() -> ExitCode {
     if let Some((option, path)) = heeded::ignored(&matches) {
         let text = format!("--{option} does nothing for `wattlock {path}`: leave it out");
         return fail(&program.ignored(text), P::ENDS);
+    }
+    if matches.value_source("emulate") == Some(ValueSource::CommandLine) && setup::emulation().is_none() {
+        return fail(&become_emulated(), P::ENDS);
     }
     // A second interrupt kills: the first asked the work to stop and clean up, which takes a moment at most.
     let handled = if program.hands_signals_on() { Ok(()) } else { handle_interrupts(P::on_interrupt) };
@@ -224,8 +230,13 @@ pub struct NotInstalled(&'static str);
 
 impl std::fmt::Display for NotInstalled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = self.0;
-        write!(f, "there is no {name} beside this program or on PATH: `make build` builds it")
+        match self.0 {
+            EMULATED => f.write_str(
+                "no emulated cards in this build: `wattlock-emulated` has them, which `make build` puts beside its \
+                 `wattlock` and `make install` leaves out",
+            ),
+            name => write!(f, "there is no {name} beside this program or on PATH: `make build` builds it"),
+        }
     }
 }
 
@@ -240,8 +251,22 @@ impl Exit for NotInstalled {
 /// Becomes another program of ours, with the words, the environment and the streams of this one. Returns if it cannot.
 pub fn become_another(name: &'static str) -> anyhow::Error {
     let Some(program) = find(name) else { return NotInstalled(name).into() };
+    become_program(name, Command::new(program))
+}
+
+/// Becomes this program with emulated cards, under the name that this one was called by. Returns if it cannot.
+pub fn become_emulated() -> anyhow::Error {
+    let Some(program) = find(EMULATED) else { return NotInstalled(EMULATED).into() };
+    let mut command = Command::new(program);
+    if let Some(name) = std::env::args_os().next() {
+        command.arg0(name);
+    }
+    become_program(EMULATED, command)
+}
+
+fn become_program(name: &str, mut program: Command) -> anyhow::Error {
     handed::hand_on();
-    let error = Command::new(program).args(std::env::args_os().skip(1)).exec();
+    let error = program.args(std::env::args_os().skip(1)).exec();
     anyhow::Error::from(error).context(format!("running {name}"))
 }
 

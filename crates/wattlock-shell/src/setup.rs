@@ -13,7 +13,6 @@ use wattlock_core::{Engine, Kind, KindSet};
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cuda::direct::Direct;
 use wattlock_cuda::{Cuda, Missing, Places};
-use wattlock_emul::{Emulated, Model, Pace};
 
 /// Which engines do the work, and by what rule. Read from any place of the command line, shown and accepted by the
 /// commands that heed them.
@@ -94,25 +93,32 @@ fn with_card(choice: &Choice, gpu: Option<Arc<dyn Engine>>) -> Result<Vec<Arc<dy
     let mut engines = own_engines();
     engines.extend(gpu);
     if let Some(model) = &choice.emulate {
-        let instruction = Arc::new(Instruction::new());
-        engines.push(Arc::new(Emulated::new(load_model(model)?, instruction, Pace::RealTime)?));
+        let emulation = emulation().context("this program has no emulated cards")?;
+        engines.push((emulation.card)(model, Arc::new(Instruction::new())).map_err(anyhow::Error::msg)?);
     }
     Ok(engines)
 }
 
-fn load_model(name: &str) -> Result<Model> {
-    if let Some(model) = Model::preset(name) {
-        return Ok(model);
-    }
-    let text = std::fs::read_to_string(name).with_context(|| {
-        format!("{name}: neither a model's name ({}) nor a readable file", model_names().join(", "))
-    })?;
-    Model::parse(&text).with_context(|| format!("{name}: not a model"))
+/// Emulated cards, for programs that have them. `wattlock` has none: it becomes another program where it is asked for
+/// one ([`program::EMULATED`](crate::program::EMULATED)).
+#[derive(Debug, Clone, Copy)]
+pub struct Emulation {
+    /// An engine after the model of that name; the engine that is handed over computes its results.
+    pub card: fn(&str, Arc<dyn Engine>) -> Result<Arc<dyn Engine>, String>,
+    /// The text of every built-in model.
+    pub models: fn() -> Vec<String>,
 }
 
-/// The models that are built in.
-pub fn model_names() -> Vec<String> {
-    Model::presets().into_iter().map(|model| model.name).collect()
+static EMULATION: OnceLock<Emulation> = OnceLock::new();
+
+/// Says that this program has emulated cards, once, before it does anything.
+pub fn emulates(emulation: Emulation) {
+    let _ = EMULATION.set(emulation);
+}
+
+/// This program's emulated cards.
+pub fn emulation() -> Option<Emulation> {
+    EMULATION.get().copied()
 }
 
 /// The NVML library that `WATTLOCK_NVML` names; `None`: the one that the driver installs.

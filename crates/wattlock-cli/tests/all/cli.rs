@@ -1033,6 +1033,8 @@ fn benches_and_the_lab_are_programs_beside_this_one_and_missed_in_one_line() {
         (&["lab", "--help"], "wattlock-lab"),
         (&["report"], "wattlock-lab"),
         (&["serve", ".", "--compare"], "wattlock-bench"),
+        (&["engines", "--emulate", "dh8970"], "wattlock-emulated"),
+        (&["engines", "--models"], "wattlock-emulated"),
     ] {
         let missing = Command::new(&alone).args(words).env("PATH", "/usr/bin").output().unwrap();
         assert_eq!(refused(&missing), 127, "{words:?}");

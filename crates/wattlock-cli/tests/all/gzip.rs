@@ -1,12 +1,15 @@
 //! `wattlock gzip` as a person or a script meets it: names, what stays and what goes, exit codes; and a card that fails.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use wattlock_core::samples;
+
+use crate::built;
 
 struct Desk(tempfile::TempDir);
 
@@ -19,7 +22,7 @@ impl Desk {
         self.0.path().join(name)
     }
 
-    fn command(&self, program: &str, arguments: &[&str]) -> Command {
+    fn command(&self, program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -31,7 +34,7 @@ impl Desk {
     }
 
     fn gzip(&self, arguments: &[&str]) -> Output {
-        self.command(env!("CARGO_BIN_EXE_wattlock"), &[&["gzip"], arguments].concat()).output().unwrap()
+        self.command(built::program_for(arguments), &[&["gzip"], arguments].concat()).output().unwrap()
     }
 
     fn code(&self, arguments: &[&str]) -> i32 {
@@ -179,7 +182,7 @@ fn a_card_that_fails_is_not_seen_in_the_result() {
     // The card does the work, or its faults would show nothing.
     fs::write(desk.at("card"), card).unwrap();
     let wattlock =
-        |arguments: &[&str]| desk.command(env!("CARGO_BIN_EXE_wattlock"), arguments).output().unwrap();
+        |arguments: &[&str]| desk.command(built::program_for(arguments), arguments).output().unwrap();
     let key = wattlock(&["keygen", "-o", "key.txt"]);
     let recipient = String::from_utf8_lossy(&key.stderr).trim().rsplit(' ').next().unwrap().to_owned();
     let card = ["--emulate", "card", "--policy", "qweb"];

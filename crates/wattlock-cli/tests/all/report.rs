@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::built;
+
 fn browser() -> Option<&'static str> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     names
@@ -32,7 +34,7 @@ fn the_report_opens_in_a_browser_from_disk() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("out.html");
     let profile = folder.path().join("profile.json");
-    let made = Command::new(env!("CARGO_BIN_EXE_wattlock"))
+    let made = Command::new(built::program_for(&["--emulate"]))
         .args([
             "calibrate",
             "--quick",

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::built;
+
 /// Says why a test does nothing. Past the test harness, which hides what a passed test prints.
 pub fn skipped(why: &str) {
     let test = std::thread::current();
@@ -68,7 +70,7 @@ impl Desk {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_wattlock"));
+        let mut command = Command::new(built::program_for(arguments));
         command
             .args(arguments)
             .current_dir(self.folder.path())

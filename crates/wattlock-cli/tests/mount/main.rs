@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+#[path = "../all/built/mod.rs"]
+mod built;
 mod card;
 mod damage;
 mod desk;

@@ -25,7 +25,16 @@ pub fn program_for(words: &[&str]) -> &'static Path {
     if words.iter().any(|word| ["bench", "lab", "report", "--compare"].contains(word)) {
         siblings();
     }
+    if words.iter().any(|word| ["--emulate", "--models"].contains(word)) {
+        emulated();
+    }
     own()
+}
+
+/// The program with emulated cards.
+pub fn emulated() {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| build(&["wattlock-emulated"]));
 }
 
 /// The programs of `wattlock bench` and `wattlock lab`.

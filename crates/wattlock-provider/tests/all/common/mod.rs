@@ -99,7 +99,7 @@ pub fn emulated() -> PathBuf {
     let profile = if folder.ends_with("deps") { folder.parent().unwrap() } else { &folder };
     BUILT.get_or_init(|| {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "-p", "wattlock-emulated", "--target-dir"]);
+        cargo.args(["build", "--quiet", "--locked", "-p", "wattlock-emulated", "--lib", "--target-dir"]);
         cargo.arg(profile.parent().unwrap());
         if profile.ends_with("release") {
             cargo.arg("--release");

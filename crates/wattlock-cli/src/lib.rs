@@ -1,0 +1,206 @@
+//! `wattlock`: files, folders, streams, gzip, sums, OpenSSL, nginx, engines and joules. Benches and the lab are programs
+//! beside it ([`workshop`]).
+//!
+//! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
+#![forbid(unsafe_code)]
+
+#[macro_use]
+extern crate wattlock_shell;
+
+mod ask;
+mod calibrate;
+mod clocks;
+mod cpu;
+mod energy;
+mod engines;
+mod files;
+mod fs;
+mod gzip;
+mod keygen;
+mod mount;
+mod nginx;
+mod openssl;
+mod serve;
+mod status;
+mod stream;
+mod sum;
+mod workshop;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use wattlock_door::{Code, Known, known};
+use wattlock_shell::nginx::site;
+use wattlock_shell::program::{self, NotInstalled, Program};
+use wattlock_shell::{setup, text};
+
+/// Do bulk cryptography on whichever engine takes the least time or the fewest joules
+#[derive(Debug, Parser)]
+#[command(
+    name = "wattlock",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  wattlock keygen -o key.txt                                       prints the recipient, age1...\n  wattlock seal -r age1... backup.tar                              writes backup.tar.sealed\n  wattlock open -i key.txt -o restored.tar backup.tar.sealed\n\nThe options that choose engines and policies: wattlock seal --help"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    choice: setup::Choice,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(alias = "encrypt")]
+    Seal(files::Seal),
+    #[command(alias = "decrypt")]
+    Open(files::Open),
+    Gzip(gzip::Command),
+    Sum(sum::Command),
+    Keygen(keygen::Command),
+    Calibrate(calibrate::Command),
+    Energy(energy::Command),
+    Bench(workshop::Bench),
+    Report(workshop::Report),
+    Fs(fs::Command),
+    Mount(mount::Command),
+    Umount(mount::Umount),
+    Lab(workshop::Lab),
+    Serve(site::Command),
+    Nginx(nginx::Command),
+    Engines(engines::Command),
+    Clocks(clocks::Command),
+    Status(status::Command),
+    Stream(stream::Command),
+    Openssl(openssl::Command),
+    /// List what each exit code means
+    #[command(after_help = "Example:\n  wattlock exit-codes")]
+    ExitCodes,
+}
+
+/// The program, from its words to its exit code.
+pub fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args_os().collect();
+    match program::elsewhere(&words) {
+        Some(other) => program::fail(&program::become_another(other), Arguments::ENDS),
+        None => program::main::<Arguments>(),
+    }
+}
+
+impl Program for Arguments {
+    fn words() -> Vec<OsString> {
+        mount::as_asked(std::env::args_os().collect())
+    }
+
+    fn refusal(_: &clap::Error) -> Option<ExitCode> {
+        ages_option()
+    }
+
+    /// `energy` hands signals on to the command it measures.
+    fn hands_signals_on(&self) -> bool {
+        matches!(self.command, Command::Energy(_))
+    }
+
+    fn cleans_up(&self) -> bool {
+        match &self.command {
+            Command::Seal(_)
+            | Command::Open(_)
+            | Command::Gzip(_)
+            | Command::Serve(_)
+            | Command::Nginx(_) => true,
+            Command::Mount(_) => true,
+            Command::Stream(command) => command.cleans_up(),
+            Command::Fs(command) => command.cleans_up(),
+            _ => false,
+        }
+    }
+
+    fn on_interrupt() {
+        stream::ring();
+    }
+
+    fn run(&self) -> anyhow::Result<()> {
+        run(self)
+    }
+
+    const ENDS: &[Known] = &[
+        known::<Code>,
+        known::<NotInstalled>,
+        known::<wattlock_door::Error>,
+        known::<wattlock_files::Error>,
+        known::<wattlock_fs::Error>,
+        known::<wattlock_stream::Error>,
+    ];
+}
+
+/// Users of age type its options first.
+fn ages_option() -> Option<ExitCode> {
+    let first = std::env::args_os().nth(1)?;
+    let (own, age) = match first.to_str()? {
+        option @ ("-d" | "--decrypt") => ("open -i key.txt FILE", option),
+        option @ ("-e" | "--encrypt" | "-r" | "-R" | "-p" | "--recipient" | "--passphrase") => {
+            ("seal -r age1... FILE", option)
+        }
+        _ => return None,
+    };
+    eprintln!("wattlock: age's {age} is `wattlock {own}`");
+    Some(ExitCode::from(2))
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let choice = &arguments.choice;
+    match &arguments.command {
+        Command::Seal(command) => files::seal(command, choice),
+        Command::Open(command) => files::open(command, choice),
+        Command::Gzip(command) => gzip::run(command, choice),
+        Command::Sum(command) => sum::run(command, choice),
+        Command::Keygen(command) => keygen::run(command),
+        Command::Calibrate(command) => calibrate::run(command, choice),
+        Command::Energy(command) => energy::run(command),
+        Command::Bench(_) => Err(program::become_another(program::BENCH)),
+        Command::Lab(_) | Command::Report(_) => Err(program::become_another(program::LAB)),
+        Command::Fs(command) => fs::run(command, choice),
+        Command::Mount(command) => mount::run(command, choice),
+        Command::Umount(command) => mount::umount(command),
+        Command::Serve(command) => serve::run(command, choice),
+        Command::Nginx(command) => nginx::run(command, choice),
+        Command::Engines(command) => engines::run(command, choice),
+        Command::Clocks(command) => clocks::run(command),
+        Command::Status(command) => status::run(command),
+        Command::Stream(command) => stream::run(command, choice),
+        Command::Openssl(command) => openssl::run(command, choice),
+        Command::ExitCodes => {
+            put!("{}", exit_codes());
+            Ok(())
+        }
+    }
+}
+
+fn exit_codes() -> String {
+    let own = [(0_u8, "done"), (1, "any other failure")];
+    let commands = energy::exit_codes().iter().chain([&program::NONSENSE]).chain(openssl::exit_codes());
+    let commands =
+        commands.chain(wattlock_fs::exit_codes()).chain([&fs::REPAIRED]).chain(mount::exit_codes());
+    let streams = wattlock_stream::exit_codes();
+    let mut all: Vec<_> = own
+        .iter()
+        .chain(wattlock_door::exit_codes())
+        .chain(wattlock_files::exit_codes())
+        .chain(streams)
+        .chain(commands)
+        .collect();
+    all.sort_by_key(|(code, _)| *code);
+    all.iter().map(|(code, meaning)| format!("{code:>3}  {meaning}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_well_formed_and_every_command_has_an_example() {
+        program::check::<Arguments>();
+    }
+}
