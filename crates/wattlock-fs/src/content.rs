@@ -1517,10 +1517,11 @@ impl<S: Store> Content<S> {
         if len - state.len >= LEAST_HOLE && geometry.tail(len) > geometry.tail(state.len) + 1 {
             return self.extend_with_hole(state, len, scratch, crypto);
         }
-        static ZEROS: [u8; 1 << 18] = [0; 1 << 18];
+        // On the heap: as a constant they would be in the file of every program.
+        let zeros = vec![0; (len - state.len).min(1 << 18) as usize];
         while state.len < len {
-            let piece = (len - state.len).min(ZEROS.len() as u64) as usize;
-            self.write_batch(state, &ZEROS[..piece], state.len, scratch, crypto)?;
+            let piece = (len - state.len).min(zeros.len() as u64) as usize;
+            self.write_batch(state, &zeros[..piece], state.len, scratch, crypto)?;
         }
         Ok(())
     }
