@@ -32,8 +32,10 @@ mod sys;
 mod tree;
 
 pub use figure::{Boundary, Figure, Metered, Modelled, Quality, Range, Record, Value, Window};
-pub use meter::{EVERY_NS, Meter, Places};
+pub use meter::{EVERY_NS, FindBoards, Meter, Places};
 pub use model::{Model, ModelError, Rung, Ticks};
+#[cfg(feature = "nvml")]
+pub use nvml::boards;
 pub use perf::{Events, Kernel};
 pub use reading::{Above, Reading, Total};
 pub use sensor::{About, Gone, Measures, Sensor};

@@ -1,6 +1,6 @@
 //! All sources of a machine, read together.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,6 +17,9 @@ use crate::{hwmon, powercap};
 /// Sensors are read at most this often between the ends of a window: ten times a second.
 pub const EVERY_NS: Nanos = 100_000_000;
 
+/// Finds boards through the library of that name, or says why they cannot be read.
+pub type FindBoards = fn(Option<&OsStr>) -> Result<Vec<Box<dyn Sensor>>, String>;
+
 /// Where to look for sources.
 pub struct Places {
     /// The files: `/`, or a fixture.
@@ -25,22 +28,23 @@ pub struct Places {
     pub events: Option<Box<dyn Events>>,
     /// The NVML library; `None`: the one that the driver installs.
     pub nvml: Option<OsString>,
-    /// Whether to look for NVIDIA boards at all.
-    pub boards: bool,
+    /// What finds NVIDIA boards, `wattlock_meter::boards`; `None`: none are looked for. A program that does not name
+    /// it does not have it, whatever features other programs of its build ask for.
+    pub boards: Option<FindBoards>,
     /// A calibrated model, if there is one on disk.
     pub model: Option<PathBuf>,
 }
 
 impl Places {
-    /// This machine.
+    /// This machine, without boards.
     pub fn here() -> Places {
         let tree = Arc::new(Folder(PathBuf::from("/")));
-        Places { tree, events: Some(Box::new(Kernel)), nvml: None, boards: true, model: None }
+        Places { tree, events: Some(Box::new(Kernel)), nvml: None, boards: None, model: None }
     }
 
     /// A fixture: its files only.
     pub fn recorded(root: impl Into<PathBuf>) -> Places {
-        Places { tree: Arc::new(Folder(root.into())), events: None, nvml: None, boards: false, model: None }
+        Places { tree: Arc::new(Folder(root.into())), events: None, nvml: None, boards: None, model: None }
     }
 }
 
@@ -249,18 +253,10 @@ fn model(places: &Places, notices: &mut Vec<String>) -> Model {
     }
 }
 
-#[cfg(feature = "nvml")]
 fn boards(places: &Places, notices: &mut Vec<String>) -> Vec<Box<dyn Sensor>> {
-    if !places.boards {
-        return Vec::new();
-    }
-    crate::nvml::find(places.nvml.as_deref()).unwrap_or_else(|why| {
+    let Some(find) = places.boards else { return Vec::new() };
+    find(places.nvml.as_deref()).unwrap_or_else(|why| {
         notices.push(format!("nvml: {why}"));
         Vec::new()
     })
-}
-
-#[cfg(not(feature = "nvml"))]
-fn boards(_: &Places, _: &mut Vec<String>) -> Vec<Box<dyn Sensor>> {
-    Vec::new()
 }

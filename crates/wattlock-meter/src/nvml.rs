@@ -41,7 +41,10 @@ impl Sensor for Board {
 }
 
 /// Every board, or why boards cannot be read. A missing library is no error: it means no board.
-pub(crate) fn find(library: Option<&OsStr>) -> Result<Vec<Box<dyn Sensor>>, String> {
+///
+/// # Errors
+/// The library's words.
+pub fn boards(library: Option<&OsStr>) -> Result<Vec<Box<dyn Sensor>>, String> {
     let opened = Nvml::builder().lib_path(library.unwrap_or(OsStr::new(LIBRARY))).init();
     let opened = match (opened, library) {
         (Ok(opened), _) => Arc::new(opened),

@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::sys::resource::{UsageWho, getrusage};
-use wattlock_meter::{Meter, Metered, Places, Quality, Reading, Total};
+use wattlock_meter::{Meter, Metered, Places, Quality, Reading, Total, boards};
 
 /// Where this program looks for sources: the machine, or what `WATTLOCK_METER_ROOT` (a fixture) and
 /// `WATTLOCK_NVML` (a library) say.
 pub fn places() -> Places {
     let mut places = match std::env::var_os("WATTLOCK_METER_ROOT") {
         Some(root) => Places::recorded(root),
-        None => Places::here(),
+        None => Places { boards: Some(boards), ..Places::here() },
     };
     if let Some(library) = crate::setup::nvml() {
         places.nvml = Some(library);
-        places.boards = true;
+        places.boards = Some(boards);
     }
     places.model = model_path().filter(|path| path.exists()).or_else(|| Some(SYSTEM_MODEL.into()));
     places

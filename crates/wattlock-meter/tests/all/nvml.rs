@@ -21,7 +21,7 @@ trait Board {
 impl Board for Fake {
     fn meter(&self, machine: &Recorded) -> Meter {
         let mut places = machine.places();
-        places.boards = true;
+        places.boards = Some(wattlock_meter::boards);
         places.nvml = Some(self.library().into());
         Meter::discover(&places)
     }
@@ -104,7 +104,7 @@ fn a_library_without_a_driver_is_told_once_and_a_missing_default_is_not_told() {
     assert_eq!(meter.notices().len(), 1);
     assert!(meter.notices()[0].starts_with("nvml: "));
     let mut places = nothing().places();
-    places.boards = true;
+    places.boards = Some(wattlock_meter::boards);
     places.nvml = Some("/nonexistent/libnvidia-ml.so.1".into());
     assert_eq!(Meter::discover(&places).notices().len(), 1, "who names a library wants to know");
     let mut reading = Meter::of(Vec::new());
