@@ -68,9 +68,20 @@ pub struct Builder {
 
 impl Default for Builder {
     fn default() -> Builder {
+        Builder { inactive: own_missing(), ..Builder::of(own_engines()) }
+    }
+}
+
+fn own_missing() -> Vec<(String, String)> {
+    missing_engines().into_iter().map(|(name, why)| (name.to_owned(), why.to_owned())).collect()
+}
+
+impl Builder {
+    /// Every default but for the engines, which are these. What a library does not name here is not in its file.
+    pub fn of(engines: Vec<Arc<dyn Engine>>) -> Builder {
         Builder {
-            engines: own_engines(),
-            inactive: own_missing(),
+            engines,
+            inactive: Vec::new(),
             policy: "adaptive".to_owned(),
             settings: Settings::default(),
             maker: None,
@@ -87,13 +98,7 @@ impl Default for Builder {
             meter: None,
         }
     }
-}
 
-fn own_missing() -> Vec<(String, String)> {
-    missing_engines().into_iter().map(|(name, why)| (name.to_owned(), why.to_owned())).collect()
-}
-
-impl Builder {
     /// Replaces the engines. Ids are their places in the list.
     #[must_use]
     pub fn engines(mut self, engines: Vec<Arc<dyn Engine>>) -> Builder {
