@@ -8,13 +8,14 @@
 # kept corpora), make mutants (CRATE, SHARD: do its tests notice faults?), make bridge and make bridge-test (for Kafka),
 # make gpu (the kernels of the GPU engine for all chips; fetches their compiler, needs no GPU),
 # make newer (what tests OpenSSL and nginx, with the next release lines of both, which are built from source),
+# make sizes (what users load is as small as promised and has no emulated cards in it),
 # make fresh (these commands as a newcomer meets them: in bare roots of this release of Debian and of the next; about an
 # hour, needs root).
 
 SHELL := /bin/bash
 export WATTLOCK := $(or $(CARGO_TARGET_DIR),target)/release/wattlock
 
-.PHONY: run test check build bridge bridge-test install uninstall setup soak fuzz mutants newer fresh bench gpu clean
+.PHONY: run test check build sizes bridge bridge-test install uninstall setup soak fuzz mutants newer fresh bench gpu clean
 
 run: build
 	scripts/setup/run.sh "$(INPUT)"
@@ -33,6 +34,10 @@ build:
 	    cargo build --release --locked -p wattlock-cli -p wattlock-bench -p wattlock-lab -p wattlock-provider -p wattlock-emulated -p wattlock-gpu
 	nginx/build.sh || { [ $$? = 3 ] && \
 	    echo 'no module for nginx: neither `wattlock serve` nor `wattlock nginx enable` works'; }
+
+# Are the stripped files as small, and the system they need as old, as promised?
+sizes: build
+	scripts/release/sizes.sh
 
 # `wattlock stream bridge`: contains librdkafka, which takes minutes to compile.
 bridge:
