@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use crate::built;
+
 fn repo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
@@ -34,16 +36,7 @@ fn built() -> &'static Built {
         };
         let module = build("module", "");
         let other = build("other", "-DWATTLOCK_TABLE_VERSION=99");
-        // Beside the program under test, where `cargo test --workspace` builds it; by itself this crate does not.
-        let profile = Path::new(env!("CARGO_BIN_EXE_wattlock")).parent().unwrap();
-        let provider = profile.join("libwattlock_provider.so");
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--locked", "-p", "wattlock-provider"]).current_dir(repo());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "the provider was not built");
-        assert!(provider.exists(), "{} is not there", provider.display());
+        let provider = built::provider();
         Built { _folder: folder, module, other, provider }
     })
 }

@@ -1,7 +1,7 @@
 //! The program with all that it finds beside itself.
 #![allow(dead_code, reason = "no test needs all of it")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -10,8 +10,7 @@ pub fn program() -> &'static Path {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
         siblings();
-        // Always: a provider that an earlier build left may be of another version than the module.
-        build(&["wattlock-provider", "wattlock-emulated"]);
+        provider();
         let (target, _) = folders();
         let build =
             Command::new(repository().join("nginx/build.sh")).env("CARGO_TARGET_DIR", target).status();
@@ -29,6 +28,14 @@ pub fn program_for(words: &[&str]) -> &'static Path {
         emulated();
     }
     own()
+}
+
+/// The provider, with emulated cards in the file beside it. Always built: one that an earlier build left may be of another
+/// version than nginx's module.
+pub fn provider() -> PathBuf {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| build(&["wattlock-provider", "wattlock-emulated"]));
+    own().with_file_name("libwattlock_provider.so")
 }
 
 /// The program with emulated cards.
