@@ -99,12 +99,15 @@ fn with_card(choice: &Choice, gpu: Option<Arc<dyn Engine>>) -> Result<Vec<Arc<dy
     Ok(engines)
 }
 
+/// Makes an engine after the model of that name, whose results the other engine computes; or says what is wrong.
+pub type MakeCard = fn(&str, Arc<dyn Engine>) -> Result<Arc<dyn Engine>, String>;
+
 /// Emulated cards, for programs that have them. `wattlock` has none: it becomes another program where it is asked for
 /// one ([`program::EMULATED`](crate::program::EMULATED)).
 #[derive(Debug, Clone, Copy)]
 pub struct Emulation {
     /// An engine after the model of that name; the engine that is handed over computes its results.
-    pub card: fn(&str, Arc<dyn Engine>) -> Result<Arc<dyn Engine>, String>,
+    pub card: MakeCard,
     /// The text of every built-in model.
     pub models: fn() -> Vec<String>,
 }
