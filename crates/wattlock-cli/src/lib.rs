@@ -1,5 +1,5 @@
 //! `wattlock`: files, folders, streams, gzip, sums, OpenSSL, nginx, engines and joules. Benches and the lab are programs
-//! beside it ([`workshop`]).
+//! beside it (`workshop`).
 //!
 //! The command line parses, asks, shows and reports; it does no cryptography and chooses no engine.
 #![forbid(unsafe_code)]
