@@ -60,7 +60,7 @@ fuzz_target!(|bytes: &[u8]| {
     clocks(&files[0]);
     let tree = Arc::new(Changing(files, Default::default()));
     let _ = Model::built_in(&*tree);
-    let places = Places { tree: tree.clone(), events: None, nvml: None, boards: false, model: None };
+    let places = Places { tree: tree.clone(), events: None, nvml: None, boards: None, model: None };
     let mut meter = Meter::discover(&places);
     assert!(meter.notices().iter().all(|line| !line.contains('\n')));
     for end in [2_000_000_000, 0, u64::MAX] {

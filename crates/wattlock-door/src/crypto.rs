@@ -4,7 +4,6 @@
 //! each of them a [`Crypto`]. Programs use [`wattlock::Runtime`]. Tests bring their own source, so that a defect here
 //! and a defect in an engine cannot hide each other.
 
-use wattlock_core::sync::lock;
 use wattlock_core::{
     Data, Error as CoreError, Feed, Item, Key, Kind, LatencyClass, Request, Stream, one_by_one,
 };
@@ -163,6 +162,7 @@ impl CryptoSource for wattlock::Runtime {
         use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
         use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
         use std::sync::{Mutex, PoisonError};
+        use wattlock_core::sync::lock;
 
         // The caller helps, and so is one of the threads.
         let threads = threads.saturating_sub(1);
