@@ -69,6 +69,18 @@ impl Description {
     }
 }
 
+/// What a GPU says of its parts: the inputs of published formulas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuAttributes {
+    /// Core clocks that it can be set to, in MHz, lowest first; of a GPU that names only its highest, that one. Not
+    /// empty.
+    pub clocks_mhz: Vec<u32>,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Threads of a warp.
+    pub warp: u32,
+}
+
 /// A kind of machine and what it can do. Shared by all threads.
 pub trait Engine: Send + Sync {
     /// What it is.
@@ -156,6 +168,11 @@ pub trait Engine: Send + Sync {
     /// How much may be in flight in one instance, known before one is opened; nothing for an engine without queues.
     fn window(&self) -> Window {
         Window { requests: 0, bytes: 0 }
+    }
+
+    /// What its parts are, if it is a GPU that says so.
+    fn gpu(&self) -> Option<GpuAttributes> {
+        None
     }
 
     /// Opens a queue pair for the calling thread.

@@ -27,7 +27,8 @@ pub mod sync;
 
 pub use compress::{CompressStream, Moved, Order, Then, compress_known_answers};
 pub use engine::{
-    Completion, Cost, Description, Engine, EngineClass, Instance, Nanos, Refused, Token, Window,
+    Completion, Cost, Description, Engine, EngineClass, GpuAttributes, Instance, Nanos, Refused, Token,
+    Window,
 };
 pub use error::{Error, Fault};
 pub use feed::{Feed, one_by_one};

@@ -3,7 +3,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::sys::{CAPABILITY_MAJOR, CAPABILITY_MINOR, Driver, Failure, MULTIPROCESSORS, NoDriver};
+use wattlock_core::GpuAttributes;
+
+use crate::sys::{
+    CAPABILITY_MAJOR, CAPABILITY_MINOR, CLOCK_KHZ, Driver, Failure, MULTIPROCESSORS, NoDriver, WARP,
+};
 
 /// The lowest driver: the first of CUDA 13, whose cubins these are; a driver of the same major version loads them.
 const DRIVER_LEAST: i32 = 13_000;
@@ -74,6 +78,9 @@ pub(crate) struct Device {
     pub(crate) bus: String,
     pub(crate) capability: (i32, i32),
     pub(crate) multiprocessors: i32,
+    /// Its highest core clock and the threads of a warp; 0 where the driver does not say.
+    pub(crate) clock_khz: i32,
+    pub(crate) warp: i32,
     pub(crate) memory_bytes: usize,
     pub(crate) driver: i32,
     pub(crate) image: Vec<u8>,
@@ -82,6 +89,16 @@ pub(crate) struct Device {
 }
 
 impl Device {
+    /// What the driver says of its parts, if it says all.
+    pub(crate) fn attributes(&self) -> Option<GpuAttributes> {
+        let positive = |value: i32| u32::try_from(value).ok().filter(|value| *value > 0);
+        Some(GpuAttributes {
+            clocks_mhz: vec![positive(self.clock_khz / 1000)?],
+            multiprocessors: positive(self.multiprocessors)?,
+            warp: positive(self.warp)?,
+        })
+    }
+
     /// One line for people.
     pub(crate) fn about(&self) -> String {
         let (major, minor) = self.capability;
@@ -125,6 +142,8 @@ pub(crate) fn find(library: &Path, images: &Path, number: u16) -> Result<(Driver
         bus: driver.device_bus(ordinal)?,
         capability: (major, minor),
         multiprocessors: driver.attribute(ordinal, MULTIPROCESSORS)?,
+        clock_khz: driver.attribute(ordinal, CLOCK_KHZ).unwrap_or(0),
+        warp: driver.attribute(ordinal, WARP).unwrap_or(0),
         memory_bytes: driver.memory(ordinal)?,
         driver: version,
         image,

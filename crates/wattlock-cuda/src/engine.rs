@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 
 use wattlock_core::sync::lock;
 use wattlock_core::{
-    Completion, Cost, Description, Engine, EngineClass, Error, Family, Fault, Instance, Kind, KindSet, Nanos,
-    OwnedRequest, Refused, Token, Window,
+    Completion, Cost, Description, Engine, EngineClass, Error, Family, Fault, GpuAttributes, Instance, Kind,
+    KindSet, Nanos, OwnedRequest, Refused, Token, Window,
 };
 use zeroize::Zeroize;
 
@@ -113,6 +113,10 @@ impl Engine for Cuda {
 
     fn window(&self) -> Window {
         WINDOW
+    }
+
+    fn gpu(&self) -> Option<GpuAttributes> {
+        self.device.attributes()
     }
 
     fn takes_runs(&self, kind: Kind, longest: usize) -> bool {

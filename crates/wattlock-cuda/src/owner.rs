@@ -653,6 +653,8 @@ mod tests {
             bus,
             capability,
             multiprocessors,
+            clock_khz: 0,
+            warp: 32,
             memory_bytes,
             driver: driver_version,
             image,

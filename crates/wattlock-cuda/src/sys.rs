@@ -28,6 +28,8 @@ pub(crate) type Address = u64;
 pub(crate) const CAPABILITY_MAJOR: c_int = 75;
 pub(crate) const CAPABILITY_MINOR: c_int = 76;
 pub(crate) const MULTIPROCESSORS: c_int = 16;
+pub(crate) const CLOCK_KHZ: c_int = 13;
+pub(crate) const WARP: c_int = 10;
 
 /// `CU_STREAM_NON_BLOCKING`, `CU_EVENT_DISABLE_TIMING`.
 const STREAM_NON_BLOCKING: c_uint = 1;

@@ -48,6 +48,15 @@ fn the_stand_in_conforms_for_every_kind_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn the_gpu_s_parts_are_the_driver_s_attributes_or_unknown() {
+    let driver = StandIn::new();
+    let found = driver.find().unwrap().gpu().unwrap();
+    assert_eq!((&found.clocks_mhz[..], found.multiprocessors, found.warp), (&[1980][..], 4, 32));
+    driver.set("clock=0");
+    assert_eq!(driver.find().unwrap().gpu(), None);
+}
+
+#[test]
 fn without_a_usable_driver_the_reason_is_named() {
     let nowhere = wattlock_cuda::Places { driver: "/nonexistent/libcuda.so.1".into(), images: "/".into() };
     assert_eq!(Cuda::find(&nowhere).err(), Some(Missing::Driver("/nonexistent/libcuda.so.1".into())));

@@ -22,8 +22,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use wattlock_core::{
-    Completion, Cost, Description, Engine, EngineClass, Error, Family, Fault as CoreFault, Instance, Kind,
-    KindSet, Nanos, OwnedRequest, Refused, Token, Window,
+    Completion, Cost, Description, Engine, EngineClass, Error, Family, Fault as CoreFault, GpuAttributes,
+    Instance, Kind, KindSet, Nanos, OwnedRequest, Refused, Token, Window,
 };
 
 use crate::card::{Answer, Card, DeviceCopy, Flags, Machine, Membership, Order};
@@ -101,6 +101,10 @@ impl Engine for Emulated {
 
     fn window(&self) -> Window {
         self.model.window
+    }
+
+    fn gpu(&self) -> Option<GpuAttributes> {
+        self.model.gpu.as_ref()?.attributes()
     }
 
     fn takes_runs(&self, kind: Kind, _longest: usize) -> bool {

@@ -6,7 +6,7 @@
 //!
 //! Watts: `P_static(clock) + dynamic * (f / f_reference)^alpha` while any piece is under way, the static part else.
 
-use wattlock_core::Nanos;
+use wattlock_core::{GpuAttributes, Nanos};
 
 /// One clock pair.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,6 +17,15 @@ pub struct Step {
     pub speed: f64,
     /// Watts with nothing to do (whatever the boundary of the model takes in).
     pub static_w: f64,
+}
+
+/// What it says of its parts. No time follows from them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parts {
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Threads of a warp.
+    pub warp: u32,
 }
 
 /// What a GPU is.
@@ -40,6 +49,8 @@ pub struct GpuModel {
     pub alpha: f64,
     /// What setting another clock takes, before the next piece may begin.
     pub set_clock_ns: f64,
+    /// What it says of its parts, if it does.
+    pub parts: Option<Parts>,
 }
 
 impl GpuModel {
@@ -47,6 +58,13 @@ impl GpuModel {
     pub fn dynamic_at(&self, step: usize) -> f64 {
         let ratio = self.steps[step].core_mhz / self.steps[self.reference].core_mhz;
         self.dynamic_w * ratio.powf(self.alpha)
+    }
+
+    /// What it says of itself: its clocks, and its parts.
+    pub fn attributes(&self) -> Option<GpuAttributes> {
+        let Parts { multiprocessors, warp } = self.parts?;
+        let clocks_mhz = self.steps.iter().map(|step| step.core_mhz.round() as u32).collect();
+        Some(GpuAttributes { clocks_mhz, multiprocessors, warp })
     }
 
     /// Nanoseconds a piece takes alone at that step.

@@ -21,20 +21,24 @@
 //! gpu 8000 setup-ns 50000000000 copy-bytes-per-s 4 streams 141000000000 memory-bytes
 //! clocks 0 reference 590 dynamic-w 3 exponent 0 set-ns
 //! clock 1980 mhz 1 speed 110 static-w
+//! parts 132 multiprocessors 32 warp
 //! ```
+//!
+//! Without `parts` it says nothing of them.
 
 use std::fmt;
 
 use wattlock_core::{Kind, KindSet, Nanos, Window};
 
 use crate::fault::Fault;
-use crate::gpu::{GpuModel, Step};
+use crate::gpu::{GpuModel, Parts, Step};
 
 /// Longest model file, in bytes.
 pub const FILE_MAX: usize = 64 << 10;
 const SERVERS_MAX: u32 = 4096;
 const FAULTS_MAX: usize = 64;
 const POINTS_MAX: usize = 64;
+const PARTS_MAX: u32 = 10_000;
 const WINDOW_MAX: u32 = 1 << 16;
 const WINDOW_BYTES_MAX: u64 = 1 << 32;
 /// An hour: longer latencies are mistakes.
@@ -181,6 +185,12 @@ impl Model {
             if !not_negative(gpu.dynamic_w) || !not_negative(gpu.alpha) || !positive(gpu.kernel_bytes_per_s) {
                 return wrong("watts out of bounds");
             }
+            let within = |parts: Parts| {
+                (1..=PARTS_MAX).contains(&parts.multiprocessors) && (1..=PARTS_MAX).contains(&parts.warp)
+            };
+            if !gpu.parts.is_none_or(within) {
+                return wrong("parts out of bounds");
+            }
             if self.memory_bytes < self.window.bytes {
                 return wrong("its memory is smaller than its window");
             }
@@ -265,6 +275,7 @@ impl Model {
                     dynamic_w: 0.0,
                     alpha: 0.0,
                     set_clock_ns: 0.0,
+                    parts: None,
                 });
             }
             ["clocks", reference, "reference", watts, "dynamic-w", alpha, "exponent", set, "set-ns"] => {
@@ -279,6 +290,10 @@ impl Model {
                     speed: number(speed)?,
                     static_w: number(watts)?,
                 });
+            }
+            ["parts", multiprocessors, "multiprocessors", warp, "warp"] => {
+                let gpu = self.gpu.as_mut().ok_or("parts of what is no GPU")?;
+                gpu.parts = Some(Parts { multiprocessors: number(multiprocessors)?, warp: number(warp)? });
             }
             ["fault", fault @ ..] => {
                 if self.faults.len() == FAULTS_MAX {
@@ -314,6 +329,9 @@ impl fmt::Display for Model {
             writeln!(f, "clocks {reference} reference {watts} dynamic-w {alpha} exponent {set} set-ns")?;
             for Step { core_mhz, speed, static_w } in &gpu.steps {
                 writeln!(f, "clock {core_mhz} mhz {speed} speed {static_w} static-w")?;
+            }
+            if let Some(Parts { multiprocessors, warp }) = gpu.parts {
+                writeln!(f, "parts {multiprocessors} multiprocessors {warp} warp")?;
             }
         }
         for pool in &self.pools {
@@ -448,6 +466,8 @@ mod tests {
         assert!(change(|_, gpu| gpu.steps.clear()));
         assert!(change(|_, gpu| gpu.reference = 9));
         assert!(change(|_, gpu| gpu.steps[0].speed = -1.0));
+        assert!(change(|_, gpu| gpu.parts = Some(Parts { multiprocessors: 0, warp: 32 })));
+        assert!(change(|_, gpu| gpu.parts = Some(Parts { multiprocessors: 132, warp: 1 << 20 })));
         assert!(change(|model, _| model.memory_bytes = model.window.bytes - 1));
         assert!(change(|model, _| model.pools[0].servers = 2));
         assert!(change(|model, _| model.width = 2));

@@ -2,7 +2,7 @@
 
 use wattlock_core::{Family, Group, Kind, KindSet, Nanos, Window};
 
-use crate::gpu::{GpuModel, Step};
+use crate::gpu::{GpuModel, Parts, Step};
 use crate::model::{Model, Pool, Power, Table};
 
 /// Latencies of one synchronous request from the driver, `papers/qweb-latency.csv` (QWEB, DH8970).
@@ -111,7 +111,7 @@ impl Model {
     /// A Tesla K20M after LECPAES and EEP, AES in counter mode; also the other kinds that GPUs do, at the same rate,
     /// which is our assumption.
     ///
-    /// Published: clocks, speeds, memory. Fitted by the lab on the papers' baselines, which a test of the lab compares:
+    /// Published: clocks, speeds, memory, parts. Fitted by the lab on the papers' baselines, which a test of the lab compares:
     /// setup, kernel, watts. Ours: copies, window.
     pub fn k20m() -> Model {
         let (mhz, speeds) = (column(CLOCKS, 1), [3, 4, 5, 6].map(|at| column(SPEEDS, at)));
@@ -130,13 +130,14 @@ impl Model {
             dynamic_w: K20M_DYNAMIC_W,
             alpha: 3.0,
             set_clock_ns: 0.0,
+            parts: Some(Parts { multiprocessors: 13, warp: 32 }),
         };
         let kernels = vec![Table { kinds: every(on_gpus), points: rate(K20M_KERNEL) }];
         gpu_model("k20m", gpu, kernels, 5_000_000_000)
     }
 
     /// An H200, calculated and not measured: kernels from instructions per byte and the rate of LOP3
-    /// (docs/research/gpu.md), copies and watts from data sheets.
+    /// (docs/research/gpu.md), copies, watts and parts from data sheets.
     pub fn h200() -> Model {
         let gpu = GpuModel {
             setup_ns: 8_000.0,
@@ -148,6 +149,7 @@ impl Model {
             dynamic_w: 590.0,
             alpha: 3.0,
             set_clock_ns: 0.0,
+            parts: Some(Parts { multiprocessors: 132, warp: 32 }),
         };
         let kernel = |kinds: &[Kind], gb_per_s: f64| table(kinds, rate(gb_per_s * 1e9));
         let kernels = vec![
@@ -262,6 +264,14 @@ mod tests {
             let modelled = 8 * bytes * 1_000_000 / ns;
             assert!(modelled.abs_diff(kbps) * 1000 < kbps, "{kib} KiB: {modelled} kB/s, published {kbps}");
         }
+    }
+
+    #[test]
+    fn gpus_say_their_clocks_and_parts() {
+        let of = |model: Model| model.gpu.and_then(|gpu| gpu.attributes()).unwrap();
+        let (k20m, h200) = (of(Model::k20m()), of(Model::h200()));
+        assert_eq!(k20m.clocks_mhz, [324, 614, 640, 666, 705, 758]);
+        assert_eq!((k20m.multiprocessors, h200.multiprocessors, k20m.warp, h200.warp), (13, 132, 32, 32));
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! `eep`: Fei et al., "Analysis of energy efficiency of a parallel AES algorithm for CPU-GPU heterogeneous
 //! platforms", 2020.
 //!
-//! Published: of a bulk job the CPU takes `1/(R+1)` of the bytes and the GPU `R/(R+1)`, with [`Platform::ratio`]'s R;
-//! the clock is the highest for hybrid work.
+//! Published: of a bulk job the CPU takes `1/(R+1)` of the bytes and the GPU `R/(R+1)`, with [`Platform::ratio`]'s R
+//! (equation 4) of the machine at hand (Algorithm 1, line 2); the clock is the highest for hybrid work.
 //!
 //! Ours: the split is made request by request. What the GPU is owed is accounted in bytes, and a request goes there
 //! if that brings the account nearer to zero, so the shares are the published ones to within one request at any time.
-//! An accelerator takes the GPU's part where there is no GPU. Requests that only one side can do, or that come while
+//! An accelerator takes the GPU's part where there is no GPU. It has no multiprocessors: for a device that does not say
+//! what it is made of, R is the authors'. Requests that only one side can do, or that come while
 //! the other side is away, are not accounted: the debt is for work that could have been split.
 
-use wattlock_core::{EngineClass, Kind, Nanos};
+use wattlock_core::{EngineClass, GpuAttributes, Kind, Nanos};
 
 use crate::machine::{EngineId, MAX_ENGINES, Machine};
 use crate::ranking::{Ranking, Sides};
@@ -17,7 +18,7 @@ use crate::settings::Settings;
 use crate::split::{Job, Split};
 use crate::weather::{Ask, Choice, ClockStep, Policy, Weather};
 
-/// What EEP's formula asks of a machine. The default is the authors' own: a Tesla K20M and two Xeon E5-2640 v2.
+/// What EEP's formula asks of a machine. The default is the authors': a Tesla K20M and two Xeon E5-2640 v2.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Platform {
     /// GPU clock in MHz.
@@ -54,8 +55,61 @@ impl Default for Platform {
     }
 }
 
+/// Inputs of the formula that an operator sets; the others are the machine's own.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct EepInputs {
+    /// [`Platform::gpu_mhz`].
+    pub gpu_mhz: Option<f64>,
+    /// [`Platform::multiprocessors`].
+    pub multiprocessors: Option<f64>,
+    /// [`Platform::warp`].
+    pub warp: Option<f64>,
+    /// [`Platform::cpu_mhz`].
+    pub cpu_mhz: Option<f64>,
+    /// [`Platform::cores`].
+    pub cores: Option<f64>,
+    /// [`Platform::alpha`].
+    pub alpha: Option<f64>,
+    /// [`Platform::beta`].
+    pub beta: Option<f64>,
+    /// [`Platform::threads`].
+    pub threads: Option<f64>,
+}
+
 impl Platform {
-    /// Bytes for the GPU per byte for the CPU:
+    /// This machine with this GPU at its highest clock, and the cores that the process may use. The authors' CPU clock
+    /// stands for one that is not known.
+    fn of(machine: &Machine, gpu: &GpuAttributes) -> Platform {
+        let cpu = machine.hardware.cpu;
+        let threads_of_core = cpu.map_or(1, |cpu| cpu.threads_per_core.max(1));
+        let (alpha, beta) = if threads_of_core > 1 { (f64::from(threads_of_core), 0.7) } else { (1.0, 1.0) };
+        Platform {
+            gpu_mhz: gpu.clocks_mhz.last().copied().unwrap_or(0).into(),
+            multiprocessors: gpu.multiprocessors.into(),
+            warp: gpu.warp.into(),
+            cpu_mhz: cpu.map_or(Platform::default().cpu_mhz, |cpu| cpu.mhz),
+            cores: f64::from(machine.cores) / alpha,
+            alpha,
+            beta,
+            threads: None,
+        }
+    }
+
+    /// The same where these are set.
+    fn with(self, set: &EepInputs) -> Platform {
+        Platform {
+            gpu_mhz: set.gpu_mhz.unwrap_or(self.gpu_mhz),
+            multiprocessors: set.multiprocessors.unwrap_or(self.multiprocessors),
+            warp: set.warp.unwrap_or(self.warp),
+            cpu_mhz: set.cpu_mhz.unwrap_or(self.cpu_mhz),
+            cores: set.cores.unwrap_or(self.cores),
+            alpha: set.alpha.unwrap_or(self.alpha),
+            beta: set.beta.unwrap_or(self.beta),
+            threads: set.threads.or(self.threads),
+        }
+    }
+
+    /// Bytes for the GPU per byte for the CPU, equation 4:
     /// `R = (f_gpu * multiprocessors * warp) / (f_cpu * (alpha * cores - 1) * beta)`. At least one CPU thread counts.
     pub fn ratio(&self) -> f64 {
         let threads = self.threads.unwrap_or(self.alpha * self.cores - 1.0).max(1.0);
@@ -68,9 +122,8 @@ const ONE: i64 = 1 << 20;
 
 /// A static ratio of bytes between CPU and GPU.
 pub struct Eep {
-    /// `R/(R+1)`, and in units of 1/[`ONE`].
-    part: f64,
-    share: i64,
+    /// `R/(R+1)` of each device.
+    parts: [f64; MAX_ENGINES],
     clock: Option<ClockStep>,
     is_device: [bool; MAX_ENGINES],
     device: Ranking,
@@ -82,17 +135,18 @@ pub struct Eep {
 impl Eep {
     /// The rule on this machine.
     pub fn new(machine: &Machine, settings: &Settings) -> Eep {
-        let ratio = settings.eep_ratio.unwrap_or_else(|| settings.eep_platform.ratio());
-        let mut is_device = [false; MAX_ENGINES];
+        let (mut is_device, mut parts) = ([false; MAX_ENGINES], [0.0; MAX_ENGINES]);
         for engine in machine.engines.iter().filter(|engine| !engine.class.is_cpu()) {
-            if let Some(flag) = is_device.get_mut(engine.id.index()) {
-                *flag = true;
+            let at = engine.id.index();
+            if let (Some(flag), Some(part)) = (is_device.get_mut(at), parts.get_mut(at)) {
+                let own = machine.hardware.gpu(engine.id).map(|gpu| Platform::of(machine, gpu));
+                let by_formula = || own.unwrap_or_default().with(&settings.eep_inputs).ratio();
+                let ratio = settings.eep_ratio.unwrap_or_else(by_formula);
+                (*flag, *part) = (true, ratio / (ratio + 1.0));
             }
         }
-        let part = ratio / (ratio + 1.0);
         Eep {
-            part,
-            share: (part * ONE as f64).round() as i64,
+            parts,
             clock: settings.eep_clock.map(ClockStep),
             is_device,
             device: Ranking::any(machine, &[EngineClass::Gpu, EngineClass::Accelerator]),
@@ -101,9 +155,10 @@ impl Eep {
         }
     }
 
-    fn gpu_turn(&mut self, bytes: usize) -> bool {
+    fn gpu_turn(&mut self, device: EngineId, bytes: usize) -> bool {
+        let share = (self.parts[device.index()] * ONE as f64).round() as i64;
         let bytes = bytes.min(1 << 36) as i64;
-        self.owed += bytes * self.share;
+        self.owed += bytes * share;
         let turn = 2 * self.owed >= bytes * ONE;
         if turn {
             self.owed -= bytes * ONE;
@@ -128,7 +183,7 @@ impl Policy for Eep {
         let shape = &ask.shape;
         let (device, cpu) = self.sides(shape.kind, weather);
         let splittable = self.is_device[device.index()] && !self.is_device[cpu.index()];
-        if splittable && !self.gpu_turn(shape.bytes) {
+        if splittable && !self.gpu_turn(device, shape.bytes) {
             return Choice::now(cpu);
         }
         let clock = if self.is_device[device.index()] { self.clock } else { None };
@@ -138,13 +193,14 @@ impl Policy for Eep {
     /// The published border, exact to one chunk.
     fn split(&self, job: &Job) -> Option<Split> {
         let first = self.device.of(job.kind).iter().find(|id| job.devices.contains(id))?;
-        Some(Split::at_border(job, *first, self.part))
+        Some(Split::at_border(job, *first, self.parts[first.index()]))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::{CpuAttributes, Hardware};
     use crate::ranking::tests::{server, weather};
     use crate::split::Side;
     use wattlock_core::Shape;
@@ -156,6 +212,39 @@ mod tests {
         assert!((by_formula.ratio() - 758.0 * 416.0 / (2000.0 * 31.0 * 0.7)).abs() < 1e-9);
         let plain = Platform { alpha: 1.0, beta: 1.0, cores: 1.0, threads: None, ..Platform::default() };
         assert!(plain.ratio().is_finite(), "one core still counts as one thread");
+    }
+
+    /// [`server`] with a GPU in place of its accelerator, whose clocks and parts are these.
+    fn with_gpu(clocks_mhz: &[u32], multiprocessors: u32, cpu: Option<CpuAttributes>) -> Machine {
+        let mut machine = server();
+        machine.engines[2].class = EngineClass::Gpu;
+        let gpu = GpuAttributes { clocks_mhz: clocks_mhz.to_vec(), multiprocessors, warp: 32 };
+        machine.hardware = Hardware { cpu, gpus: vec![(EngineId(2), gpu)] };
+        machine
+    }
+
+    #[test]
+    fn ratio_is_of_the_machine_s_own_attributes_and_a_setting_replaces_one() {
+        let part = |machine: &Machine, settings: &[&str]| {
+            let settings = Settings::from_pairs(settings.iter().copied()).unwrap();
+            let part = Eep::new(machine, &settings).parts[2];
+            part / (1.0 - part)
+        };
+        let close = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-6, "{found}");
+        let cpu = Some(CpuAttributes { mhz: 3000.0, threads_per_core: 2 });
+        let h200 = with_gpu(&[345, 1980], 132, cpu);
+        close(part(&h200, &[]), 1980.0 * 132.0 * 32.0 / (3000.0 * 7.0 * 0.7));
+        close(part(&h200, &["eep.threads=3"]), 1980.0 * 132.0 * 32.0 / (3000.0 * 3.0 * 0.7));
+        close(part(&h200, &["eep.gpu_mhz=345", "eep.beta=1"]), 345.0 * 132.0 * 32.0 / (3000.0 * 7.0));
+        close(part(&h200, &["eep.ratio=3"]), 3.0);
+        // One thread a core: each is worth a whole one. A CPU that does not tell has the authors' clock.
+        let k20m = with_gpu(&[324, 758], 13, Some(CpuAttributes { mhz: 3000.0, threads_per_core: 1 }));
+        close(part(&k20m, &[]), 758.0 * 13.0 * 32.0 / (3000.0 * 7.0));
+        close(part(&with_gpu(&[758], 13, None), &[]), 758.0 * 13.0 * 32.0 / (2000.0 * 7.0));
+        let theirs = ["eep.cpu_mhz=2000", "eep.cores=16", "eep.alpha=2", "eep.beta=0.7", "eep.threads=29"];
+        close(part(&k20m, &theirs), Platform::default().ratio());
+        // An accelerator has no such parts.
+        close(part(&server(), &[]), Platform::default().ratio());
     }
 
     #[test]

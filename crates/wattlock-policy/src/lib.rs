@@ -36,13 +36,14 @@ pub use adaptive::Adaptive;
 pub use catalogue::{NAMES, by_name};
 pub use clocks::ClockCost;
 pub use eeca::Eeca;
-pub use eep::{Eep, Platform};
+pub use eep::{Eep, EepInputs, Platform};
 pub use error::PolicyError;
 pub use gather::{Again, Arrived, Flight, Gather, GatherRule, Moment, Next};
 pub use instruction::Instruction;
 pub use lecpaes::Lecpaes;
 pub use machine::{
-    Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Widths, inline_engine, queued_engine,
+    Costs, CpuAttributes, EngineId, EngineView, Hardware, MAX_ENGINES, Machine, Objective, Widths,
+    inline_engine, queued_engine,
 };
 pub use offload::Offload;
 pub use qweb::Qweb;

@@ -1,6 +1,6 @@
 //! What does not change from request to request: which engines there are, and what each costs by calibration.
 
-use wattlock_core::{EngineClass, Kind, KindSet};
+use wattlock_core::{EngineClass, GpuAttributes, Kind, KindSet};
 
 use crate::clocks::ClockCost;
 
@@ -235,6 +235,31 @@ fn interpolate(points: impl Iterator<Item = (f64, f64)>, x: f64) -> f64 {
     before.map_or(0.0, |(bx, by)| by + f64::max(slope, 0.0) * (x - bx))
 }
 
+/// What a CPU says of its parts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CpuAttributes {
+    /// Its highest clock in MHz.
+    pub mhz: f64,
+    /// Hardware threads of a core.
+    pub threads_per_core: u16,
+}
+
+/// What a machine's parts say of themselves: the inputs of published formulas.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Hardware {
+    /// Its CPU; `None` if that does not tell.
+    pub cpu: Option<CpuAttributes>,
+    /// Its GPUs that tell.
+    pub gpus: Vec<(EngineId, GpuAttributes)>,
+}
+
+impl Hardware {
+    /// What that engine's GPU says.
+    pub fn gpu(&self, engine: EngineId) -> Option<&GpuAttributes> {
+        self.gpus.iter().find(|(id, _)| *id == engine).map(|(_, gpu)| gpu)
+    }
+}
+
 /// What a policy is told once, when it is made.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
@@ -242,10 +267,12 @@ pub struct Machine {
     pub engines: Vec<EngineView>,
     /// Calibrated costs.
     pub costs: Costs,
-    /// Cores this process may use.
+    /// Cores this process may use: hardware threads.
     pub cores: u16,
     /// What to minimise.
     pub objective: Objective,
+    /// What its parts are.
+    pub hardware: Hardware,
 }
 
 impl Machine {

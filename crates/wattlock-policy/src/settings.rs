@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use wattlock_core::Nanos;
 
-use crate::eep::Platform;
+use crate::eep::EepInputs;
 use crate::error::PolicyError;
 use crate::tuning::Tuning;
 
@@ -53,8 +53,8 @@ pub struct Settings {
     /// `eep.ratio`: bytes for the GPU per byte for the CPU, 0.001 to 1000. Default: by the formula.
     pub eep_ratio: Option<f64>,
     /// `eep.gpu_mhz`, `eep.multiprocessors`, `eep.warp`, `eep.cpu_mhz`, `eep.cores`, `eep.alpha`, `eep.beta`,
-    /// `eep.threads`: the formula's inputs. Defaults: the authors' machine, 29 threads, R = 7.77 (published).
-    pub eep_platform: Platform,
+    /// `eep.threads`: the formula's inputs. Default: the machine's own.
+    pub eep_inputs: EepInputs,
     /// `eep.clock`: clock step for GPU work, 0 to 15. Default 5 (published: the highest of six).
     pub eep_clock: Option<u8>,
     /// `adaptive.submit_ns`: the deciding thread's own time to put one request through a queue, 0 to 1,000,000.
@@ -91,7 +91,7 @@ impl Default for Settings {
             lecpaes_fill_permille: vec![430, 810, 840, 880, 930],
             lecpaes_window_bytes: 0,
             eep_ratio: None,
-            eep_platform: Platform::default(),
+            eep_inputs: EepInputs::default(),
             eep_clock: Some(5),
             adaptive_submit_ns: 500,
             adaptive_margin_permille: 20,
@@ -141,14 +141,14 @@ keys! {
     "qweb.timer_ns", 1..=1_000_000_000 => |s, v| s.qweb_timer_ns = v;
     "lecpaes.window_bytes", 0..=1 << 40 => |s, v| s.lecpaes_window_bytes = v;
     "eep.ratio", 0.001..=1000.0 => |s, v| s.eep_ratio = Some(v);
-    "eep.gpu_mhz", 1.0..=100_000.0 => |s, v| s.eep_platform.gpu_mhz = v;
-    "eep.multiprocessors", 1.0..=10_000.0 => |s, v| s.eep_platform.multiprocessors = v;
-    "eep.warp", 1.0..=1024.0 => |s, v| s.eep_platform.warp = v;
-    "eep.cpu_mhz", 1.0..=100_000.0 => |s, v| s.eep_platform.cpu_mhz = v;
-    "eep.cores", 1.0..=65_536.0 => |s, v| s.eep_platform.cores = v;
-    "eep.alpha", 1.0..=16.0 => |s, v| s.eep_platform.alpha = v;
-    "eep.beta", 0.01..=1.0 => |s, v| s.eep_platform.beta = v;
-    "eep.threads", 1.0..=65_536.0 => |s, v| s.eep_platform.threads = Some(v);
+    "eep.gpu_mhz", 1.0..=100_000.0 => |s, v| s.eep_inputs.gpu_mhz = Some(v);
+    "eep.multiprocessors", 1.0..=10_000.0 => |s, v| s.eep_inputs.multiprocessors = Some(v);
+    "eep.warp", 1.0..=1024.0 => |s, v| s.eep_inputs.warp = Some(v);
+    "eep.cpu_mhz", 1.0..=100_000.0 => |s, v| s.eep_inputs.cpu_mhz = Some(v);
+    "eep.cores", 1.0..=65_536.0 => |s, v| s.eep_inputs.cores = Some(v);
+    "eep.alpha", 1.0..=16.0 => |s, v| s.eep_inputs.alpha = Some(v);
+    "eep.beta", 0.01..=1.0 => |s, v| s.eep_inputs.beta = Some(v);
+    "eep.threads", 1.0..=65_536.0 => |s, v| s.eep_inputs.threads = Some(v);
     "eep.clock", 0..=15 => |s, v| s.eep_clock = Some(v);
     "adaptive.submit_ns", 0..=1_000_000 => |s, v| s.adaptive_submit_ns = v;
     "adaptive.margin_permille", 0..=500 => |s, v| s.adaptive_margin_permille = v;

@@ -19,6 +19,7 @@
 pub mod calibrate;
 mod clock;
 mod dispatcher;
+mod hardware;
 mod health;
 mod inflight;
 mod local;

@@ -16,6 +16,7 @@ use wattlock_policy::{
 
 use crate::clock::Clock;
 use crate::dispatcher::Dispatcher;
+use crate::hardware;
 use crate::local::Owners;
 use crate::own::{missing_engines, own_engines};
 use crate::profile::{Found, Profile};
@@ -255,6 +256,7 @@ impl Builder {
             costs: costs(&found.profile, &self.engines),
             cores: cores as u16,
             objective: self.objective,
+            hardware: hardware::of(&self.engines),
         };
         if self.maker.is_none() {
             by_name(&self.policy, machine.clone(), &self.settings)?;

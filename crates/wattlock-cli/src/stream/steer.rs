@@ -7,9 +7,7 @@
 use wattlock::policy::{Settings, by_name};
 use wattlock_clock::{Cpufreq, Governor, Places};
 use wattlock_core::{EngineClass, Kind, KindSet, Nanos, Shape};
-use wattlock_policy::{
-    Ask, Costs, EngineId, Machine, Objective, Policy, Weather, inline_engine, queued_engine,
-};
+use wattlock_policy::{Ask, EngineId, Machine, Objective, Policy, Weather, inline_engine, queued_engine};
 use wattlock_stream::pipe::Steering;
 
 use wattlock_shell::setup::{self, Choice};
@@ -53,9 +51,9 @@ impl Steer {
                 inline_engine(EngineId(0), EngineClass::Software, kinds),
                 queued_engine(DEVICE, EngineClass::Gpu, kinds, 1 << 20),
             ],
-            costs: Costs::new(),
             cores: 1,
             objective: Objective::Energy,
+            ..Machine::default()
         };
         let named = settings.lecpaes_fill_permille.len() + 1;
         Ok(Steer { policy: by_name("lecpaes", machine, &settings)?, named, clock, failed: None })

@@ -5,7 +5,7 @@
 // a GPU does not clear it either. It can be told to misbehave, by the environment variable WATTLOCK_STANDIN or by
 // wl_standin_set(): "name=number" pairs, separated by commas.
 //
-//   init version devices capability   what these calls return (capability: 90 is 9.0)
+//   init version devices capability clock   what these calls return (capability: 90 is 9.0; the clock is in kHz)
 //   memory                            bytes of device memory there are
 //   launch_error                      the error that each launch from launch number `after` on returns
 //   lost                              from launch number `after` on every call returns 719, and nothing is done
@@ -66,7 +66,7 @@ using SharedEvent = std::shared_ptr<Event>;
 
 struct Driver {
     std::mutex lock;
-    std::map<std::string, long long> told{{"version", 13000}, {"devices", 1}, {"capability", 90}, {"memory", 1ll << 34}};
+    std::map<std::string, long long> told{{"version", 13000}, {"devices", 1}, {"capability", 90}, {"clock", 1980000}, {"memory", 1ll << 34}};
     std::map<std::string, long long> seen;
     std::map<uintptr_t, Allocation> memory;
     size_t used = 0;
@@ -278,7 +278,14 @@ int cuDeviceGetPCIBusId(char *bus, int len, int device) {
 }
 int cuDeviceGetAttribute(int *value, int attribute, int) {
     int capability = (int)told("capability");
-    *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : 4;
+    switch (attribute) {
+    case 10: *value = 32; break;                  /* threads of a warp */
+    case 13: *value = (int)told("clock"); break;  /* kHz */
+    case 16: *value = 4; break;                   /* multiprocessors */
+    case 75: *value = capability / 10; break;
+    case 76: *value = capability % 10; break;
+    default: return 1;
+    }
     return 0;
 }
 int cuDeviceTotalMem_v2(size_t *bytes, int) {

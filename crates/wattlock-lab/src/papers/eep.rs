@@ -12,8 +12,8 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet, LatencyClass, Nanos, Shape};
 use wattlock_policy::{
-    Ask, ClockCost, Costs, EngineId, Machine, Objective, Outcome, Platform, Policy, Settings, Tuning,
-    Weather, by_name, inline_engine, queued_engine,
+    Ask, ClockCost, Costs, EngineId, Machine, Outcome, Platform, Policy, Settings, Tuning, Weather, by_name,
+    inline_engine, queued_engine,
 };
 
 use crate::error::{Error, within};
@@ -334,7 +334,7 @@ fn policy(name: &str, options: &Options, node: &Node, step: usize) -> Result<Box
         ],
         costs,
         cores: 1,
-        objective: Objective::Performance,
+        ..Machine::default()
     };
     let settings = Settings {
         eep_ratio: Some(options.ratio(step).clamp(0.001, 1000.0)),

@@ -145,6 +145,7 @@ pub fn gpu(knobs: &Knobs) -> GpuModel {
         dynamic_w: knobs.gpu_w,
         alpha: knobs.alpha,
         set_clock_ns: knobs.set_clock_us * 1e3,
+        parts: None,
     }
 }
 
@@ -349,6 +350,7 @@ fn machine(station: &Station, longest_bytes: f64) -> Machine {
         costs,
         cores: 1,
         objective: Objective::Energy,
+        ..Machine::default()
     }
 }
 

@@ -14,6 +14,7 @@ fn model(streams: usize) -> GpuModel {
         dynamic_w: 10.0,
         alpha: 3.0,
         set_clock_ns: 0.0,
+        parts: None,
     }
 }
 

@@ -49,6 +49,7 @@ fn gpu(rate: f64) -> Gpu {
         dynamic_w: 0.0,
         alpha: 0.0,
         set_clock_ns: 0.0,
+        parts: None,
     })
 }
 
