@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use wattlock::policy::Settings;
 use wattlock_clock::{
     Board, Error, Governor, Locked, Places, Recovered, Survey, TREE, boards, recover, survey,
 };
@@ -62,13 +61,12 @@ pub struct OfGpu {
 }
 
 impl OfGpu {
-    /// With a step for each of `lecpaes`'s thresholds, which are shares of the highest clock, and one for that itself.
     /// `None`: there is a GPU, and its clocks cannot be set, which has been said.
     ///
     /// # Errors
     /// What must be put right first: another process sets the clocks, or what one left cannot be put back.
-    pub fn open(places: &Places, bus: &str, settings: &Settings) -> Result<Option<OfGpu>, Error> {
-        match Locked::open(places, bus, &settings.lecpaes_fill_permille) {
+    pub fn open(places: &Places, bus: &str) -> Result<Option<OfGpu>, Error> {
+        match Locked::open(places, bus) {
             Ok(clock) => Ok(Some(OfGpu { clock, refused: false })),
             Err(error @ (Error::Held(_) | Error::BadRecord { .. } | Error::Io { .. })) => Err(error),
             Err(error) => {
@@ -84,8 +82,8 @@ fn without(why: &Error) {
 }
 
 impl Governor for OfGpu {
-    fn steps(&self) -> usize {
-        self.clock.steps()
+    fn clocks_khz(&self) -> &[u64] {
+        self.clock.clocks_khz()
     }
 
     fn set(&mut self, step: usize) -> Result<(), Error> {
@@ -127,7 +125,7 @@ pub fn for_files(choice: &Choice, places: &Places) -> Result<Option<OfGpu>> {
             return Ok(None);
         }
     };
-    let mut clock = OfGpu::open(places, gpu.bus(), &settings)?;
+    let mut clock = OfGpu::open(places, gpu.bus())?;
     if let Some(clock) = &mut clock {
         clock.set(step.min(clock.steps() - 1))?;
     }
@@ -198,11 +196,11 @@ fn shown_gpus(found: Result<Vec<Board>, Error>) -> String {
         Err(why) => return format!("{why}\n"),
     };
     let line = |board: &Board| {
-        let range = match &board.clocks_mhz[..] {
+        let range = match &board.pairs.iter().map(|pair| pair.core).collect::<Vec<_>>()[..] {
             [] => "NVML names no clocks that it supports".to_owned(),
             [only] => format!("{only} MHz"),
             [lowest, .., highest] => {
-                format!("{lowest} to {highest} MHz, {} clocks", board.clocks_mhz.len())
+                format!("{lowest} to {highest} MHz, {} clocks", board.pairs.len())
             }
         };
         format!("GPU {} {}: {range}\n", board.bus, board.name)

@@ -7,11 +7,12 @@ use crate::record::{Record, Recovered, recover};
 use crate::survey::{LIMIT, survey};
 use crate::{Error, Governor, Places};
 
-/// All CPUs' clocks as one device. Step *n* limits each to its own *n*-th step.
+/// All CPUs' clocks as one device. Its steps are those of the clock that has most; a step limits each other clock to the
+/// lowest of its own that is at least the same share of its highest.
 #[derive(Debug)]
 pub struct Cpufreq {
     limits: Vec<(PathBuf, Vec<u64>)>,
-    steps: usize,
+    clocks_khz: Vec<u64>,
     before: Record,
     record: PathBuf,
     /// Nothing was set yet, or all is put back.
@@ -33,16 +34,16 @@ impl Cpufreq {
             return Err(Error::Nothing(why));
         }
         let before = found.domains.iter().map(|domain| (domain.limit_khz, domain.path.join(LIMIT))).collect();
-        let steps = found.steps();
-        // Clocks that have more steps than others use the highest, so that the top step is everybody's limit.
-        let limits = found.domains.into_iter().map(|domain| {
-            let surplus = domain.steps_khz.len() - steps;
-            (domain.path.join(LIMIT), domain.steps_khz[surplus..].to_vec())
+        let clocks_khz = found.widest().to_vec();
+        let limits = found.domains.iter().map(|domain| {
+            let own = clocks_khz.iter().map(|khz| of_share(&domain.steps_khz, *khz, &clocks_khz));
+            (domain.path.join(LIMIT), own.collect())
         });
+        let limits = limits.collect();
         Ok(Cpufreq {
-            limits: limits.collect(),
-            steps,
-            before: Record::own(before, Vec::new()),
+            limits,
+            clocks_khz,
+            before: Record::own(before, Vec::new(), Vec::new()),
             record: places.record.clone(),
             present: None,
             changes: 0,
@@ -50,13 +51,20 @@ impl Cpufreq {
     }
 }
 
+/// The lowest of a clock's own steps that is at least the share `khz` of the last of `all`.
+fn of_share(own: &[u64], khz: u64, all: &[u64]) -> u64 {
+    let (highest, of) = (own.last().copied().unwrap_or(0), all.last().copied().unwrap_or(1));
+    let has = |step: &&u64| u128::from(**step) * u128::from(of) >= u128::from(khz) * u128::from(highest);
+    own.iter().find(has).copied().unwrap_or(highest)
+}
+
 impl Governor for Cpufreq {
-    fn steps(&self) -> usize {
-        self.steps
+    fn clocks_khz(&self) -> &[u64] {
+        &self.clocks_khz
     }
 
     fn set(&mut self, step: usize) -> Result<(), Error> {
-        if step >= self.steps {
+        if step >= self.steps() {
             return Err(Error::NoStep(step));
         }
         if self.present == Some(step) {

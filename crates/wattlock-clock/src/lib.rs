@@ -17,7 +17,7 @@ mod record;
 mod survey;
 
 pub use cpufreq::Cpufreq;
-pub use nvml::{Board, Locked, boards};
+pub use nvml::{Board, Locked, Pair, boards};
 pub use record::{Recovered, recover};
 pub use survey::{Domain, Survey, survey};
 
@@ -26,6 +26,9 @@ use std::path::PathBuf;
 
 /// Where the kernel has the CPUs' clocks.
 pub const TREE: &str = "/sys/devices/system/cpu/cpufreq";
+
+/// Most steps of a governor: what a policy can name.
+pub const MOST_STEPS: usize = 256;
 
 /// Where clocks are, and where it is noted what is to be put back.
 #[derive(Debug, Clone)]
@@ -81,8 +84,13 @@ impl Error {
 
 /// One device's clock.
 pub trait Governor: Send {
+    /// The clock of each step in kHz, lowest first, at most [`MOST_STEPS`]: what a policy's shares are of.
+    fn clocks_khz(&self) -> &[u64];
+
     /// How many steps it has; 0 is the lowest.
-    fn steps(&self) -> usize;
+    fn steps(&self) -> usize {
+        self.clocks_khz().len()
+    }
 
     /// Runs the device at that step from now on. Does nothing if it does already.
     ///
@@ -103,16 +111,16 @@ pub trait Governor: Send {
 /// A clock in name only: what an emulated machine needs, whose time is stretched by the program that asks for the step.
 #[derive(Debug, Clone)]
 pub struct Named {
-    steps: usize,
+    clocks_khz: Vec<u64>,
     first: usize,
     present: usize,
     changes: u64,
 }
 
 impl Named {
-    /// With so many steps, at that one.
-    pub fn new(steps: usize, first: usize) -> Named {
-        Named { steps, first, present: first, changes: 0 }
+    /// With a step for each of these clocks, at that one.
+    pub fn new(clocks_khz: Vec<u64>, first: usize) -> Named {
+        Named { clocks_khz, first, present: first, changes: 0 }
     }
 
     /// The present step.
@@ -122,12 +130,12 @@ impl Named {
 }
 
 impl Governor for Named {
-    fn steps(&self) -> usize {
-        self.steps
+    fn clocks_khz(&self) -> &[u64] {
+        &self.clocks_khz
     }
 
     fn set(&mut self, step: usize) -> Result<(), Error> {
-        if step >= self.steps {
+        if step >= self.steps() {
             return Err(Error::NoStep(step));
         }
         self.changes += u64::from(step != self.present);
@@ -151,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_named_clock_has_its_steps_and_counts_changes() {
-        let mut clock = Named::new(3, 1);
+        let mut clock = Named::new(vec![1, 2, 3], 1);
         clock.set(2).unwrap();
         clock.set(2).unwrap();
         assert!(matches!(clock.set(3), Err(Error::NoStep(3))));

@@ -1,5 +1,6 @@
 //! A GPU's clocks, locked through NVML. The library belongs to the driver and is looked for at run time.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::PathBuf;
@@ -9,12 +10,22 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
 use crate::record::{Record, Recovered, recover};
+use crate::survey::thinned;
 use crate::{Error, Governor, Places};
 
 /// What the driver installs; the plain `.so` comes with development packages only.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// More GPUs than any machine has.
 const MOST: u32 = 64;
+
+/// A core clock, and the highest memory clock that goes with it, in MHz.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair {
+    /// Core.
+    pub core: u32,
+    /// Memory.
+    pub memory: u32,
+}
 
 /// What NVML says of a GPU's clocks. It does not say whether they are locked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +34,8 @@ pub struct Board {
     pub bus: String,
     /// Its name.
     pub name: String,
-    /// What its clock can be locked to, in MHz, lowest first.
-    pub clocks_mhz: Vec<u32>,
+    /// What its clocks can be locked to, lowest core clock first.
+    pub pairs: Vec<Pair>,
 }
 
 /// NVML's words, and whether they mean that nothing was changed.
@@ -72,74 +83,80 @@ pub fn boards(library: Option<&OsStr>) -> Result<Vec<Board>, Error> {
         let device = opened.device_by_index(index)?;
         let name = device.name().unwrap_or_else(|_| "GPU".to_owned()).replace(char::is_control, " ");
         let bus = device.pci_info()?.bus_id.replace(char::is_control, " ");
-        Ok(Board { bus, name, clocks_mhz: clocks(&device).unwrap_or_default() })
+        Ok(Board { bus, name, pairs: pairs(&device).unwrap_or_default() })
     };
     (0..count).map(board).collect::<Result<_, _>>().map_err(said)
 }
 
-/// Graphics clocks beside the highest memory clock, lowest first.
-fn clocks(device: &Device<'_>) -> Result<Vec<u32>, NvmlError> {
-    let memory = device.supported_memory_clocks()?.into_iter().max().ok_or(NvmlError::NotSupported)?;
-    let mut clocks = device.supported_graphics_clocks(memory)?;
-    clocks.retain(|mhz| *mhz > 0);
-    clocks.sort_unstable();
-    clocks.dedup();
-    Ok(clocks)
+/// A pair for each core clock, lowest first: LECPAES's K20M has 324 MHz with its slow memory clock alone.
+fn pairs(device: &Device<'_>) -> Result<Vec<Pair>, NvmlError> {
+    let mut memories = device.supported_memory_clocks()?;
+    memories.sort_unstable();
+    let mut found = BTreeMap::new();
+    for memory in memories {
+        let cores = device.supported_graphics_clocks(memory)?.into_iter().filter(|mhz| *mhz > 0);
+        found.extend(cores.map(|core| (core, memory)));
+    }
+    Ok(thinned(found.into_iter().map(|(core, memory)| Pair { core, memory }).collect()))
 }
 
-/// Ends the locks of these GPUs: all that can be, then the first error.
-pub(crate) fn reset(library: Option<&OsStr>, gpus: &[String]) -> Result<(), Error> {
+/// Ends the locks of these GPUs' cores, and of these GPUs' memories: all that can be, then the first error.
+pub(crate) fn reset(library: Option<&OsStr>, gpus: &[String], memories: &[String]) -> Result<(), Error> {
     let library = open(library).map_err(said)?;
-    let reset = |bus: &String| library.device_by_pci_bus_id(bus.as_str())?.reset_gpu_locked_clocks();
-    let outcomes: Vec<_> = gpus.iter().map(reset).collect();
+    let core = |bus: &String| library.device_by_pci_bus_id(bus.as_str())?.reset_gpu_locked_clocks();
+    let memory = |bus: &String| match library.device_by_pci_bus_id(bus.as_str())?.reset_mem_locked_clocks() {
+        // It was not locked either.
+        Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => Ok(()),
+        reset => reset,
+    };
+    let outcomes: Vec<_> = gpus.iter().map(core).chain(memories.iter().map(memory)).collect();
     outcomes.into_iter().collect::<Result<(), _>>().map_err(said)
 }
 
-/// The steps of a GPU: the clock that is nearest to this share of the highest, for each share, and the highest.
-fn steps(clocks_mhz: &[u32], shares_permille: &[u16]) -> Vec<u32> {
-    let Some(highest) = clocks_mhz.last() else { return Vec::new() };
-    let nearest = |share: &u16| {
-        let wanted = u64::from(*highest) * u64::from(*share);
-        clocks_mhz.iter().min_by_key(|mhz| (u64::from(**mhz) * 1000).abs_diff(wanted)).unwrap_or(highest)
-    };
-    shares_permille.iter().map(nearest).chain([highest]).copied().collect()
-}
-
-/// One GPU's clock. A step locks it: the GPU runs at that clock whatever it has to do, until the lock is ended.
+/// One GPU's clocks. A step locks the core's, and the memory's if the pairs differ in it: the GPU runs at them whatever it
+/// has to do, until the locks are ended. Core clocks are locked from Volta on, the memory's from Ampere on; an older GPU's
+/// memory clock is left alone.
 pub struct Locked {
     library: Nvml,
     name: Option<OsString>,
     bus: String,
-    steps_mhz: Vec<u32>,
+    pairs: Vec<Pair>,
+    clocks_khz: Vec<u64>,
+    /// Whether the memory's clock is locked, too.
+    memory: bool,
     before: Record,
     record: PathBuf,
     /// Nothing was locked yet, or the lock was ended.
-    present: Option<u32>,
+    present: Option<Pair>,
     changes: u64,
 }
 
 impl Locked {
-    /// The clock of the GPU with this PCI bus id, with a step for each of these shares of its highest clock and
-    /// one for that itself. What another process left changed when it was killed is put back first.
+    /// The clocks of the GPU with this PCI bus id, with a step for each core clock. What another process left changed when
+    /// it was killed is put back first.
     ///
     /// # Errors
     /// [`Error::Gpu`], [`Error::Held`], those of [`recover`].
-    pub fn open(places: &Places, bus: &str, shares_permille: &[u16]) -> Result<Locked, Error> {
+    pub fn open(places: &Places, bus: &str) -> Result<Locked, Error> {
         if let Recovered::Held(pid) = recover(places)? {
             return Err(Error::Held(pid));
         }
         let library = open(places.nvml.as_deref()).map_err(said)?;
-        let found = library.device_by_pci_bus_id(bus).and_then(|device| clocks(&device)).map_err(said)?;
-        let steps_mhz = steps(&found, shares_permille);
-        if steps_mhz.is_empty() {
+        let pairs = library.device_by_pci_bus_id(bus).and_then(|device| pairs(&device)).map_err(said)?;
+        let Some(first) = pairs.first() else {
             return Err(Error::Gpu("NVML names none that it supports".to_owned()));
-        }
+        };
+        let memory = pairs.iter().any(|pair| pair.memory != first.memory);
+        let own = vec![bus.to_owned()];
+        let memories = if memory { own.clone() } else { Vec::new() };
         Ok(Locked {
             library,
             name: places.nvml.clone(),
             bus: bus.to_owned(),
-            steps_mhz,
-            before: Record::own(Vec::new(), vec![bus.to_owned()]),
+            clocks_khz: pairs.iter().map(|pair| u64::from(pair.core) * 1000).collect(),
+            pairs,
+            memory,
+            before: Record::own(Vec::new(), own, memories),
             record: places.record.clone(),
             present: None,
             changes: 0,
@@ -150,22 +167,32 @@ impl Locked {
         let range = GpuLockedClocksSetting::Numeric { min_clock_mhz: mhz, max_clock_mhz: mhz };
         Ok(self.library.device_by_pci_bus_id(self.bus.as_str())?.set_gpu_locked_clocks(range)?)
     }
+
+    fn lock_memory(&mut self, mhz: u32) -> Result<(), Error> {
+        let device = self.library.device_by_pci_bus_id(self.bus.as_str());
+        match device.and_then(|mut device| device.set_mem_locked_clocks(mhz, mhz)) {
+            Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => self.memory = false,
+            locked => locked.map_err(said)?,
+        }
+        Ok(())
+    }
 }
 
 impl Governor for Locked {
-    fn steps(&self) -> usize {
-        self.steps_mhz.len()
+    fn clocks_khz(&self) -> &[u64] {
+        &self.clocks_khz
     }
 
     fn set(&mut self, step: usize) -> Result<(), Error> {
-        let mhz = *self.steps_mhz.get(step).ok_or(Error::NoStep(step))?;
-        if self.present == Some(mhz) {
+        let pair = *self.pairs.get(step).ok_or(Error::NoStep(step))?;
+        let before = self.present;
+        if before == Some(pair) {
             return Ok(());
         }
         if self.present.is_none() {
             self.before.save(&self.record)?;
         }
-        let locked = self.lock(mhz);
+        let locked = self.lock(pair.core);
         match &locked {
             Err(Refusal { changed_nothing: true, .. }) if self.present.is_none() => {
                 // There is nothing to put back. A record that stays does no harm: the next start resets.
@@ -173,9 +200,13 @@ impl Governor for Locked {
             }
             Err(Refusal { changed_nothing: true, .. }) => {}
             // Whatever else failed, there may be something to put back.
-            _ => (self.present, self.changes) = (Some(mhz), self.changes + 1),
+            _ => (self.present, self.changes) = (Some(pair), self.changes + 1),
         }
-        locked.map_err(|refusal| refusal.error)
+        locked.map_err(|refusal| refusal.error)?;
+        match self.memory && before.is_none_or(|before| before.memory != pair.memory) {
+            true => self.lock_memory(pair.memory),
+            false => Ok(()),
+        }
     }
 
     fn restore(&mut self) -> Result<(), Error> {
@@ -196,20 +227,5 @@ impl Drop for Locked {
     fn drop(&mut self) {
         // What fails here is repeated by the next start: the record stays.
         let _ = self.restore();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn steps_are_the_clocks_nearest_to_each_share_and_the_highest() {
-        let clocks: Vec<u32> = (345..=1980).step_by(15).collect();
-        assert_eq!(steps(&clocks, &[430, 810, 1000]), [855, 1605, 1980, 1980]);
-        assert_eq!((steps(&clocks, &[]), steps(&[], &[430])), (vec![1980], Vec::new()));
-        // The shares that LECPAES publishes are those of its card's own clocks.
-        let k20m = [324, 614, 640, 666, 705, 758];
-        assert_eq!(steps(&k20m, &[430, 810, 840, 880, 930]), k20m);
     }
 }

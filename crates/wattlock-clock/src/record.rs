@@ -5,6 +5,7 @@
 //! PID START
 //! KHZ FILE          one line for each limit
 //! gpu BUS           one line for each GPU whose clocks are locked, by its PCI bus id
+//! memory BUS        one line for each GPU whose memory clock is locked, too
 //! ```
 //!
 //! START is the process's start time (field 22 of proc(5)'s `stat`), so that another process with the same number is
@@ -26,6 +27,7 @@ const MOST: u64 = 1 << 20;
 
 /// Begins the line of a GPU.
 const GPU: &str = "gpu";
+const MEMORY: &str = "memory";
 /// Longest bus id: eight digits of a domain, two of a bus, two of a device, one of a function.
 const BUS_MOST: usize = 16;
 
@@ -36,6 +38,7 @@ pub(crate) struct Record {
     pub(crate) start: u64,
     pub(crate) limits: Vec<(u64, PathBuf)>,
     pub(crate) gpus: Vec<String>,
+    pub(crate) memories: Vec<String>,
 }
 
 /// What [`recover`] found.
@@ -63,9 +66,9 @@ fn start_of(pid: u32) -> Option<u64> {
 }
 
 impl Record {
-    pub(crate) fn own(limits: Vec<(u64, PathBuf)>, gpus: Vec<String>) -> Record {
+    pub(crate) fn own(limits: Vec<(u64, PathBuf)>, gpus: Vec<String>, memories: Vec<String>) -> Record {
         let pid = std::process::id();
-        Record { pid, start: start_of(pid).unwrap_or(0), limits, gpus }
+        Record { pid, start: start_of(pid).unwrap_or(0), limits, gpus, memories }
     }
 
     /// Writes it so that a power failure leaves all of it or nothing.
@@ -74,8 +77,8 @@ impl Record {
         for (khz, file) in &self.limits {
             text += &format!("{khz} {}\n", file.display());
         }
-        for bus in &self.gpus {
-            text += &format!("{GPU} {bus}\n");
+        for (word, gpus) in [(GPU, &self.gpus), (MEMORY, &self.memories)] {
+            text.extend(gpus.iter().map(|bus| format!("{word} {bus}\n")));
         }
         let unfinished = path.with_extension(format!("{}", self.pid));
         let write = || {
@@ -117,11 +120,12 @@ impl Record {
         let owner = lines.next().and_then(|line| line.split_once(' '));
         let owner = owner.and_then(|(pid, start)| Some((pid.parse().ok()?, start.parse().ok()?)));
         let (pid, start) = owner.ok_or_else(|| bad("no process"))?;
-        let (mut limits, mut gpus) = (Vec::new(), Vec::new());
+        let (mut limits, mut gpus, mut memories) = (Vec::new(), Vec::new(), Vec::new());
         for line in lines {
             match line.split_once(' ') {
                 Some((GPU, bus)) if is_bus(bus) => gpus.push(bus.to_owned()),
-                Some((GPU, _)) => return Err(bad("a GPU")),
+                Some((MEMORY, bus)) if is_bus(bus) => memories.push(bus.to_owned()),
+                Some((GPU | MEMORY, _)) => return Err(bad("a GPU")),
                 Some((khz, file)) => limits.push(limit(khz, file, tree).map_err(|what| match what {
                     Unbelieved::What(what) => bad(what),
                     Unbelieved::Io(error) => error,
@@ -129,7 +133,7 @@ impl Record {
                 None => return Err(bad("a line")),
             }
         }
-        Ok(Some(Record { pid, start, limits, gpus }))
+        Ok(Some(Record { pid, start, limits, gpus, memories }))
     }
 
     /// Puts the limits back and ends the locks: all that can be, then the first error.
@@ -139,8 +143,8 @@ impl Record {
             let written = fs::write(file, khz.to_string());
             failed = failed.or(written.err().map(Error::io(file)));
         }
-        if !self.gpus.is_empty() {
-            failed = failed.or(nvml::reset(library, &self.gpus).err());
+        if !self.gpus.is_empty() || !self.memories.is_empty() {
+            failed = failed.or(nvml::reset(library, &self.gpus, &self.memories).err());
         }
         failed.map_or(Ok(()), Err)
     }

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::MOST_STEPS;
+
 /// Steps of a driver that names none: this many, evenly from the lowest clock to the limit.
 const EVEN_STEPS: u64 = 5;
 
@@ -38,9 +40,18 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Steps that every clock has.
+    /// The steps of the clock that has most; none if one has none.
+    pub(crate) fn widest(&self) -> &[u64] {
+        let all = || self.domains.iter().map(|domain| &domain.steps_khz[..]);
+        if all().any(<[u64]>::is_empty) {
+            return &[];
+        }
+        all().rev().max_by_key(|steps| steps.len()).unwrap_or(&[])
+    }
+
+    /// How many steps can be set.
     pub fn steps(&self) -> usize {
-        self.domains.iter().map(|domain| domain.steps_khz.len()).min().unwrap_or(0)
+        self.widest().len()
     }
 
     /// Why no clock can be set, if none can.
@@ -113,9 +124,17 @@ fn domain(path: PathBuf) -> Domain {
     steps_khz.retain(|step| (lowest..=limit_khz).contains(step));
     steps_khz.sort_unstable();
     steps_khz.dedup();
+    let steps_khz = thinned(steps_khz);
     let obstacle = obstacle(&path, limit_khz);
     let (cpus, driver, governor) = (read("affected_cpus"), read("scaling_driver"), read("scaling_governor"));
     Domain { cpus, driver, governor, range_khz, limit_khz, steps_khz, obstacle, path }
+}
+
+/// At most [`MOST_STEPS`], the highest among them.
+pub(crate) fn thinned<T: Copy>(steps: Vec<T>) -> Vec<T> {
+    let every = steps.len().div_ceil(MOST_STEPS).max(1);
+    let skipped = steps.len().saturating_sub(1) % every;
+    steps.into_iter().skip(skipped).step_by(every).collect()
 }
 
 fn obstacle(path: &Path, limit_khz: u64) -> Option<String> {

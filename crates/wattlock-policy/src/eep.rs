@@ -120,11 +120,14 @@ impl Platform {
 /// The GPU's share is kept in units of 2^-20: with requests below 2^36 bytes (core's bound) the account fits 64 bits.
 const ONE: i64 = 1 << 20;
 
+/// The highest of the authors' six, for a device that does not list its clocks.
+const PUBLISHED_CLOCK: ClockStep = ClockStep(5);
+
 /// A static ratio of bytes between CPU and GPU.
 pub struct Eep {
     /// `R/(R+1)` of each device.
     parts: [f64; MAX_ENGINES],
-    clock: Option<ClockStep>,
+    clocks: [Option<ClockStep>; MAX_ENGINES],
     is_device: [bool; MAX_ENGINES],
     device: Ranking,
     cpu: Sides,
@@ -136,6 +139,7 @@ impl Eep {
     /// The rule on this machine.
     pub fn new(machine: &Machine, settings: &Settings) -> Eep {
         let (mut is_device, mut parts) = ([false; MAX_ENGINES], [0.0; MAX_ENGINES]);
+        let mut clocks = [None; MAX_ENGINES];
         for engine in machine.engines.iter().filter(|engine| !engine.class.is_cpu()) {
             let at = engine.id.index();
             if let (Some(flag), Some(part)) = (is_device.get_mut(at), parts.get_mut(at)) {
@@ -143,11 +147,14 @@ impl Eep {
                 let by_formula = || own.unwrap_or_default().with(&settings.eep_inputs).ratio();
                 let ratio = settings.eep_ratio.unwrap_or_else(by_formula);
                 (*flag, *part) = (true, ratio / (ratio + 1.0));
+                let highest = || machine.hardware.clocks(engine.id).len().checked_sub(1);
+                let step = settings.eep_clock.or_else(|| highest().map(|step| step.min(255) as u8));
+                clocks[at] = Some(step.map_or(PUBLISHED_CLOCK, ClockStep));
             }
         }
         Eep {
             parts,
-            clock: settings.eep_clock.map(ClockStep),
+            clocks,
             is_device,
             device: Ranking::any(machine, &[EngineClass::Gpu, EngineClass::Accelerator]),
             cpu: Sides::new(machine, &[]),
@@ -186,8 +193,7 @@ impl Policy for Eep {
         if splittable && !self.gpu_turn(device, shape.bytes) {
             return Choice::now(cpu);
         }
-        let clock = if self.is_device[device.index()] { self.clock } else { None };
-        Choice { clock, ..Choice::now(device) }
+        Choice { clock: self.clocks[device.index()], ..Choice::now(device) }
     }
 
     /// The published border, exact to one chunk.
@@ -219,7 +225,7 @@ mod tests {
         let mut machine = server();
         machine.engines[2].class = EngineClass::Gpu;
         let gpu = GpuAttributes { clocks_mhz: clocks_mhz.to_vec(), multiprocessors, warp: 32 };
-        machine.hardware = Hardware { cpu, gpus: vec![(EngineId(2), gpu)] };
+        machine.hardware = Hardware { cpu, gpus: vec![(EngineId(2), gpu)], ..Hardware::default() };
         machine
     }
 
@@ -233,6 +239,7 @@ mod tests {
         let close = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-6, "{found}");
         let cpu = Some(CpuAttributes { mhz: 3000.0, threads_per_core: 2 });
         let h200 = with_gpu(&[345, 1980], 132, cpu);
+        assert_eq!(Eep::new(&h200, &Settings::default()).clocks[2], Some(ClockStep(1)), "its highest");
         close(part(&h200, &[]), 1980.0 * 132.0 * 32.0 / (3000.0 * 7.0 * 0.7));
         close(part(&h200, &["eep.threads=3"]), 1980.0 * 132.0 * 32.0 / (3000.0 * 3.0 * 0.7));
         close(part(&h200, &["eep.gpu_mhz=345", "eep.beta=1"]), 345.0 * 132.0 * 32.0 / (3000.0 * 7.0));

@@ -251,12 +251,22 @@ pub struct Hardware {
     pub cpu: Option<CpuAttributes>,
     /// Its GPUs that tell.
     pub gpus: Vec<(EngineId, GpuAttributes)>,
+    /// Clocks that a device can be set to, in kHz, lowest first, where a governor sets them.
+    pub clocks_khz: Vec<(EngineId, Vec<u64>)>,
 }
 
 impl Hardware {
     /// What that engine's GPU says.
     pub fn gpu(&self, engine: EngineId) -> Option<&GpuAttributes> {
         self.gpus.iter().find(|(id, _)| *id == engine).map(|(_, gpu)| gpu)
+    }
+
+    /// The clocks of that engine's device in kHz, lowest first; empty if it names fewer than two.
+    pub fn clocks(&self, engine: EngineId) -> Vec<u64> {
+        let set = self.clocks_khz.iter().find(|(id, _)| *id == engine).map(|(_, clocks)| clocks.clone());
+        let own =
+            || self.gpu(engine).map(|gpu| gpu.clocks_mhz.iter().map(|mhz| u64::from(*mhz) * 1000).collect());
+        set.or_else(own).filter(|clocks: &Vec<u64>| clocks.len() > 1).unwrap_or_default()
     }
 }
 

@@ -45,8 +45,8 @@ pub struct Settings {
     /// `qweb.timer_ns`: poll after so long without one, 1 to 1,000,000,000. Default 5000 (published example).
     pub qweb_timer_ns: Nanos,
     /// `lecpaes.fill_permille`: ascending thresholds in thousandths of the window, at most 15, comma-separated.
-    /// Default 430,810,840,880,930 (published: core clock over highest core clock of a Tesla K20M).
-    pub lecpaes_fill_permille: Vec<u16>,
+    /// Default: each clock of the device over its highest (published).
+    pub lecpaes_fill_permille: Option<Vec<u16>>,
     /// `lecpaes.window_bytes`: window against which fill is measured; 0 for the engine's own. Default 0 (ours; not
     /// published).
     pub lecpaes_window_bytes: u64,
@@ -55,7 +55,7 @@ pub struct Settings {
     /// `eep.gpu_mhz`, `eep.multiprocessors`, `eep.warp`, `eep.cpu_mhz`, `eep.cores`, `eep.alpha`, `eep.beta`,
     /// `eep.threads`: the formula's inputs. Default: the machine's own.
     pub eep_inputs: EepInputs,
-    /// `eep.clock`: clock step for GPU work, 0 to 15. Default 5 (published: the highest of six).
+    /// `eep.clock`: clock step for GPU work, 0 to 255. Default: the device's highest (published).
     pub eep_clock: Option<u8>,
     /// `adaptive.submit_ns`: the deciding thread's own time to put one request through a queue, 0 to 1,000,000.
     /// Default 500 (ours: a pause and resume is 211 ns, rings and bookkeeping the rest).
@@ -88,11 +88,11 @@ impl Default for Settings {
             qweb_poll_asymmetric: 48,
             qweb_poll_symmetric: 24,
             qweb_timer_ns: 5_000,
-            lecpaes_fill_permille: vec![430, 810, 840, 880, 930],
+            lecpaes_fill_permille: None,
             lecpaes_window_bytes: 0,
             eep_ratio: None,
             eep_inputs: EepInputs::default(),
-            eep_clock: Some(5),
+            eep_clock: None,
             adaptive_submit_ns: 500,
             adaptive_margin_permille: 20,
             adaptive_explore_every: 128,
@@ -149,7 +149,7 @@ keys! {
     "eep.alpha", 1.0..=16.0 => |s, v| s.eep_inputs.alpha = Some(v);
     "eep.beta", 0.01..=1.0 => |s, v| s.eep_inputs.beta = Some(v);
     "eep.threads", 1.0..=65_536.0 => |s, v| s.eep_inputs.threads = Some(v);
-    "eep.clock", 0..=15 => |s, v| s.eep_clock = Some(v);
+    "eep.clock", 0..=255 => |s, v| s.eep_clock = Some(v);
     "adaptive.submit_ns", 0..=1_000_000 => |s, v| s.adaptive_submit_ns = v;
     "adaptive.margin_permille", 0..=500 => |s, v| s.adaptive_margin_permille = v;
     "adaptive.explore_every", 0..=1_000_000 => |s, v| s.adaptive_explore_every = v;
@@ -182,7 +182,7 @@ impl Settings {
         };
         let (key, value) = (key.trim(), value.trim());
         if key == Settings::FILL {
-            self.lecpaes_fill_permille = thresholds(value)?;
+            self.lecpaes_fill_permille = Some(thresholds(value)?);
             return Ok(());
         }
         if key == "adaptive.explore_every" && value.parse().is_ok_and(|every: u32| (1..100).contains(&every))
@@ -230,7 +230,7 @@ mod tests {
             Settings::from_pairs(["eeca.threshold_bytes = 16384", "lecpaes.fill_permille=500,900"]);
         let expected = Settings {
             eeca_threshold_bytes: 16384,
-            lecpaes_fill_permille: vec![500, 900],
+            lecpaes_fill_permille: Some(vec![500, 900]),
             ..Settings::default()
         };
         assert_eq!(settings, Ok(expected));

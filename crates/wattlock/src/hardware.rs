@@ -17,7 +17,7 @@ pub(crate) fn of(engines: &[Arc<dyn Engine>]) -> Hardware {
     let gpu = |(at, engine): (usize, &Arc<dyn Engine>)| Some((EngineId(at as u8), engine.gpu()?));
     let gpus: Vec<_> = engines.iter().enumerate().filter_map(gpu).collect();
     let cpu = if gpus.is_empty() { None } else { cpu(Path::new("/")) };
-    Hardware { cpu, gpus }
+    Hardware { cpu, gpus, ..Hardware::default() }
 }
 
 fn number(path: &Path) -> Option<f64> {

@@ -241,7 +241,8 @@ impl Window<'_> {
 
     fn encrypt(&self, dispatcher: &mut Dispatcher) -> Result<(), CoreError> {
         let gpu = &self.station.gpu;
-        let mut clock = Named::new(gpu.steps.len(), gpu.reference);
+        let mut clock =
+            Named::new(gpu.steps.iter().map(|step| (step.core_mhz * 1e3) as u64).collect(), gpu.reference);
         let mut power = Power { station: self.station, until: 0, joules: 0.0 };
         let key = Arc::new(Key::symmetric(Algorithm::Aes128Ctr, &[0x42; 16])?);
         let (mut number, mut free) = (0u64, 0);

@@ -351,11 +351,11 @@ impl Desk {
 #[test]
 fn clocks_are_locked_once_for_files_and_reset_after_success_and_failure() {
     let (desk, fake) = (Desk::new(), Fake::new(&[(1, 1)]));
-    for (what, policy) in [("seal", "eep"), ("open", "eep"), ("seal", "lecpaes")] {
+    for (what, policy, mhz) in [("seal", "eep", 1980), ("open", "eep", 1980), ("seal", "lecpaes", 1980)] {
         std::fs::remove_file(fake.path("boards.clocks")).ok();
         let done = desk.with_clocks(what, policy, &fake);
         assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
-        assert_eq!(fake.clocks(), "lock 0 1980 1980\nreset 0\n", "{what} {policy}");
+        assert_eq!(fake.clocks(), format!("lock 0 {mhz} {mhz}\nreset 0\n"), "{what} {policy}");
         assert!(!desk.path("clocks").exists());
     }
     assert!(desk.is_the_same("out"));
@@ -378,13 +378,13 @@ fn the_window_s_fill_sets_the_clock_of_the_gpu_and_a_signal_resets_it() {
     let (desk, fake) = (Desk::new(), Fake::new(&[(1, 1)]));
     let mut child = desk.stream(&fake);
     let input = child.stdin.take();
-    // An empty window: the lowest published step, 0.43 of the highest clock.
-    assert_eq!(fake.clocks(), "lock 0 855 855\n");
+    // An empty window: the lowest of the GPU's own clocks.
+    assert_eq!(fake.clocks(), "lock 0 345 345\n");
     assert!(desk.clocks(&["restore"], &fake).contains("puts them back when it ends"));
     let ended = Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(ended.success() && child.wait().unwrap().code() == Some(130));
     drop(input);
-    assert_eq!((fake.clocks().as_str(), desk.path("clocks").exists()), ("lock 0 855 855\nreset 0\n", false));
+    assert_eq!((fake.clocks().as_str(), desk.path("clocks").exists()), ("lock 0 345 345\nreset 0\n", false));
 }
 
 #[test]
@@ -395,13 +395,13 @@ fn a_lock_that_a_kill_left_ends_at_the_next_start_or_by_the_command() {
         let mut child = desk.stream(&fake);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!((fake.clocks().as_str(), desk.path("clocks").exists()), ("lock 0 855 855\n", true));
+        assert_eq!((fake.clocks().as_str(), desk.path("clocks").exists()), ("lock 0 345 345\n", true));
         if by_command {
             assert_eq!(desk.clocks(&["restore"], &fake), "the clocks of 1 GPU were reset\n");
         } else {
             assert!(desk.with_clocks("seal", "eep", &fake).status.success());
         }
-        assert!(fake.clocks().starts_with("lock 0 855 855\nreset 0\n"), "{}", fake.clocks());
+        assert!(fake.clocks().starts_with("lock 0 345 345\nreset 0\n"), "{}", fake.clocks());
         assert!(fake.clocks().ends_with("reset 0\n") && !desk.path("clocks").exists());
     }
 }

@@ -121,16 +121,22 @@ fn a_driver_without_steps_has_even_ones_up_to_its_limit() {
 fn a_step_limits_every_clock_and_dropping_puts_it_back() {
     let machine = Machine::board();
     let mut clock = machine.open().unwrap();
-    assert_eq!(clock.steps(), 3);
+    assert_eq!(clock.clocks_khz(), [408_000, 816_000, 1_200_000, 1_800_000]);
     assert!(!machine.record().exists(), "nothing was changed yet");
-    clock.set(0).unwrap();
-    assert_eq!((machine.limit("policy0"), machine.limit("policy4")), ("408000".into(), "816000".into()));
-    assert!(machine.record().exists());
-    clock.set(2).unwrap();
-    clock.set(2).unwrap();
-    assert_eq!((machine.limit("policy0"), machine.limit("policy4")), ("1416000".into(), "1800000".into()));
-    assert!(matches!(clock.set(3), Err(Error::NoStep(3))));
-    assert_eq!(clock.changes(), 2);
+    // 816 MHz are 0.45 of the big cluster's highest, and 0.58 of the little one's: its lowest with that share or more.
+    for (step, little, big) in
+        [(0, 408_000, 408_000), (1, 816_000, 816_000), (2, 1_416_000, 1_200_000), (3, 1_416_000, 1_800_000)]
+    {
+        clock.set(step).unwrap();
+        assert!(machine.record().exists());
+        assert_eq!(
+            (machine.limit("policy0"), machine.limit("policy4")),
+            (little.to_string(), big.to_string())
+        );
+    }
+    clock.set(3).unwrap();
+    assert!(matches!(clock.set(4), Err(Error::NoStep(4))));
+    assert_eq!(clock.changes(), 4);
     clock.set(1).unwrap();
     drop(clock);
     assert_eq!((machine.limit("policy0"), machine.limit("policy4")), ("1416000".into(), "1800000".into()));

@@ -3,7 +3,9 @@
  * negated return code instead. A missing file is a driver that is not loaded.
  *
  * Clocks outlive the process, as a board's do: STATE.clocks has a line for each call that changed one, "lock BOARD MIN
- * MAX" or "reset BOARD". A number in STATE.refuse is what such a call returns instead; one in STATE.lost is what it
+ * MAX" or "reset BOARD", "memory BOARD MIN MAX" or "reset-memory BOARD". Lines of STATE.pairs, memory and core clock in
+ * MHz, are what every board supports instead of its own. A number in STATE.fixed is what a call for the memory's clock
+ * returns. A number in STATE.refuse is what such a call returns instead; one in STATE.lost is what it
  * returns although it was done. STATE.confidential has the features of confidential computing: the feature itself and
  * the mode of several GPUs, as numbers of nvml.h. -DWITHOUT_CONFIDENTIAL: a library that does not know it. */
 #include <stdio.h>
@@ -112,28 +114,58 @@ static int told(const char *name, int *second) {
 
 enum { NVML_INSUFFICIENT_SIZE = 7, LOWEST = 345, HIGHEST = 1980, STEP = 15 };
 
-int nvmlDeviceGetSupportedMemoryClocks(void *device, unsigned *count, unsigned *clocks) {
-    if (!device || *count < 2)
+/* Pairs of memory and core clock: of STATE.pairs, or else the board's own, beside whose lower memory clock there are
+ * fewer. */
+static unsigned pairs(unsigned (*list)[2]) {
+    unsigned count = 0;
+    FILE *file = fopen(STATE ".pairs", "r");
+    if (file) {
+        while (count < 4096 && fscanf(file, "%u %u", &list[count][0], &list[count][1]) == 2)
+            count++;
+        fclose(file);
+        return count;
+    }
+    for (unsigned core = HIGHEST; core >= LOWEST; core -= STEP)
+        list[count][0] = 2619, list[count++][1] = core;
+    for (unsigned core = 1200; core >= LOWEST; core -= STEP)
+        list[count][0] = 1593, list[count++][1] = core;
+    return count;
+}
+
+/* Those of one column, where the other is WANTED or that is 0. */
+static int listed(unsigned column, unsigned wanted, unsigned *count, unsigned *clocks) {
+    unsigned list[4096][2], all = pairs(list), found = 0, values[4096];
+    for (unsigned i = 0; i < all; i++) {
+        int known = wanted && list[i][!column] != wanted;
+        for (unsigned j = 0; j < found; j++)
+            known |= values[j] == list[i][column];
+        if (!known)
+            values[found++] = list[i][column];
+    }
+    unsigned room = *count;
+    *count = found;
+    if (!found)
         return NVML_INVALID;
-    *count = 2;
-    clocks[0] = 2619;
-    clocks[1] = 1593;
+    if (room < found)
+        return NVML_INSUFFICIENT_SIZE;
+    memcpy(clocks, values, found * sizeof *clocks);
     return NVML_SUCCESS;
 }
 
-/* Highest first, as NVML lists them; beside the lower memory clock there are fewer. */
+int nvmlDeviceGetSupportedMemoryClocks(void *device, unsigned *count, unsigned *clocks) {
+    return device ? listed(0, 0, count, clocks) : NVML_INVALID;
+}
+
 int nvmlDeviceGetSupportedGraphicsClocks(void *device, unsigned memory, unsigned *count, unsigned *clocks) {
-    unsigned from = memory == 2619 ? HIGHEST : 1200, needed = (from - LOWEST) / STEP + 1;
-    if (!device || (memory != 2619 && memory != 1593))
-        return NVML_INVALID;
-    if (*count < needed) {
-        *count = needed;
-        return NVML_INSUFFICIENT_SIZE;
-    }
-    *count = needed;
-    for (unsigned i = 0; i < needed; i++)
-        clocks[i] = from - i * STEP;
-    return NVML_SUCCESS;
+    return device && memory ? listed(1, memory, count, clocks) : NVML_INVALID;
+}
+
+static int is_listed(unsigned column, unsigned mhz) {
+    unsigned list[4096][2], all = pairs(list);
+    for (unsigned i = 0; i < all; i++)
+        if (list[i][column] == mhz)
+            return 1;
+    return 0;
 }
 
 static int change(const char *line) {
@@ -150,7 +182,7 @@ static int change(const char *line) {
 
 int nvmlDeviceSetGpuLockedClocks(void *device, unsigned min, unsigned max) {
     char line[64];
-    if (min > max || min < LOWEST || max > HIGHEST)
+    if (min > max || !is_listed(1, min) || !is_listed(1, max))
         return NVML_INVALID;
     snprintf(line, sizeof line, "lock %u %u %u\n", (unsigned)((size_t)device - 1), min, max);
     return change(line);
@@ -160,6 +192,22 @@ int nvmlDeviceResetGpuLockedClocks(void *device) {
     char line[64];
     snprintf(line, sizeof line, "reset %u\n", (unsigned)((size_t)device - 1));
     return change(line);
+}
+
+int nvmlDeviceSetMemoryLockedClocks(void *device, unsigned min, unsigned max) {
+    char line[64];
+    int fixed = told("fixed", NULL);
+    if (min > max || !is_listed(0, min) || !is_listed(0, max))
+        return NVML_INVALID;
+    snprintf(line, sizeof line, "memory %u %u %u\n", (unsigned)((size_t)device - 1), min, max);
+    return fixed ? fixed : change(line);
+}
+
+int nvmlDeviceResetMemoryLockedClocks(void *device) {
+    char line[64];
+    int fixed = told("fixed", NULL);
+    snprintf(line, sizeof line, "reset-memory %u\n", (unsigned)((size_t)device - 1));
+    return fixed ? fixed : change(line);
 }
 
 #ifndef WITHOUT_CONFIDENTIAL
