@@ -106,15 +106,17 @@ impl Governor for OfGpu {
     }
 }
 
-/// The GPU's clock for files: set once, until the governor is dropped or restored. `eep` names the step. Files keep the
-/// window full, which is the highest step of `lecpaes`. `None` without a GPU whose clocks can be set, which has been said.
+/// The GPU's clock for files: set once, until the governor is dropped or restored. `eep` names the step: the highest for
+/// GPU and hybrid work. For work of the CPU alone it publishes the lowest. Files keep the window full, which is the highest
+/// step of `lecpaes`. `None` without a GPU whose clocks can be set, which has been said.
 pub fn for_files(choice: &Choice, places: &Places) -> Result<Option<OfGpu>> {
     let settings = setup::settings(choice)?;
     let step = match &choice.policy[..] {
         "eep" => settings.eep_clock.map_or(usize::MAX, usize::from),
         "lecpaes" => usize::MAX,
+        "instruction" | "software" => 0,
         _ => {
-            let usage = "--clocks needs --policy eep or lecpaes".to_owned();
+            let usage = "--clocks needs --policy eep, lecpaes, instruction or software".to_owned();
             return Err(wattlock_door::Error::Usage(usage).into());
         }
     };

@@ -68,8 +68,8 @@ struct Common {
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
-    /// Lock the GPU's clocks while files are sealed or opened, at the step that the policy names: the highest
-    /// (`--policy eep` or `lecpaes`; root). They are reset at the end, and after a kill by the next start or `wattlock
+    /// Lock the GPU's clocks while files are sealed or opened: at the highest (`--policy eep` or `lecpaes`), or at the
+    /// lowest if the CPU works alone (`instruction` or `software`); root. They are reset at the end, and after a kill by the next start or `wattlock
     /// clocks restore`
     #[arg(long)]
     clocks: bool,

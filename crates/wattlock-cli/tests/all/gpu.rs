@@ -351,7 +351,14 @@ impl Desk {
 #[test]
 fn clocks_are_locked_once_for_files_and_reset_after_success_and_failure() {
     let (desk, fake) = (Desk::new(), Fake::new(&[(1, 1)]));
-    for (what, policy, mhz) in [("seal", "eep", 1980), ("open", "eep", 1980), ("seal", "lecpaes", 1980)] {
+    // EEP: the highest for the GPU's and for shared work, the lowest while the CPU works alone.
+    for (what, policy, mhz) in [
+        ("seal", "eep", 1980),
+        ("open", "eep", 1980),
+        ("seal", "lecpaes", 1980),
+        ("seal", "software", 345),
+        ("seal", "instruction", 345),
+    ] {
         std::fs::remove_file(fake.path("boards.clocks")).ok();
         let done = desk.with_clocks(what, policy, &fake);
         assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
