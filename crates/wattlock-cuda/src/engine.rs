@@ -37,13 +37,21 @@ pub struct Places {
     pub driver: PathBuf,
     /// The folder with the images of the kernels.
     pub images: PathBuf,
+    /// Streams of the engine, 1 to [`STREAMS_MOST`].
+    pub streams: usize,
 }
+
+/// One in each of copy-in, kernel and copy-out, and one that is being filled. EEP has 16.
+pub const STREAMS: usize = 4;
+/// Each takes memory of a slot on both sides.
+pub const STREAMS_MOST: usize = 64;
 
 /// The first NVIDIA GPU of this machine.
 pub struct Cuda {
     description: Description,
     driver: Arc<Driver>,
     device: Arc<Device>,
+    streams: usize,
     owner: Mutex<Option<Owner>>,
     /// The process that found the device. Its children must not touch the driver.
     process: u32,
@@ -72,7 +80,9 @@ impl Cuda {
             detail: device.about(),
         };
         let (driver, device) = (Arc::new(driver), Arc::new(device));
-        Ok(Cuda { description, driver, device, owner: Mutex::new(None), process: std::process::id() })
+        let streams = places.streams.clamp(1, STREAMS_MOST);
+        let (owner, process) = (Mutex::new(None), std::process::id());
+        Ok(Cuda { description, driver, device, streams, owner, process })
     }
 
     /// Its PCI bus id, by which NVML knows it, too.
@@ -98,9 +108,10 @@ impl Cuda {
         let (tasks, ordered) = channel();
         let state = Arc::new(State::default());
         let (driver, device, told) = (self.driver.clone(), self.device.clone(), state.clone());
+        let streams = self.streams;
         std::thread::Builder::new()
             .name("wattlock-cuda".into())
-            .spawn(move || owner::run(&driver, &device, &ordered, told))
+            .spawn(move || owner::run(&driver, &device, streams, &ordered, told))
             .map_err(|_| Error::Device(Fault::Lost))?;
         Ok(owner.insert(Owner { tasks, state }).clone())
     }
@@ -297,9 +308,18 @@ pub(crate) fn images_beside(program: &Path) -> Option<PathBuf> {
     Some(program.parent()?.parent()?.join("lib/wattlock/gpu"))
 }
 
+/// The default for what is no number of streams, which a warning says.
+fn streams(text: &OsStr) -> usize {
+    let number = text.to_str().and_then(|text| text.parse().ok());
+    number.filter(|number| (1..=STREAMS_MOST).contains(number)).unwrap_or_else(|| {
+        tracing::warn!("WATTLOCK_CUDA_STREAMS is no number from 1 to {STREAMS_MOST}: {STREAMS} are used");
+        STREAMS
+    })
+}
+
 impl Places {
     /// `WATTLOCK_CUDA_DRIVER` and `WATTLOCK_GPU_IMAGES`, or else `libcuda.so.1` as the loader finds it and
-    /// `lib/wattlock/gpu` beside the program's folder.
+    /// `lib/wattlock/gpu` beside the program's folder. `WATTLOCK_CUDA_STREAMS` is the number of streams.
     pub fn of_environment() -> Places {
         Places::or_images(|| images_beside(&std::env::current_exe().ok()?))
     }
@@ -320,6 +340,7 @@ impl Places {
         Places {
             driver: named("WATTLOCK_CUDA_DRIVER").unwrap_or_else(|| "libcuda.so.1".into()),
             images: named("WATTLOCK_GPU_IMAGES").or_else(otherwise).unwrap_or_default(),
+            streams: std::env::var_os("WATTLOCK_CUDA_STREAMS").map_or(STREAMS, |text| streams(&text)),
         }
     }
 }
@@ -355,6 +376,13 @@ mod tests {
         queue.poll(0, &mut |completion| given.push(completion));
         assert_eq!((given.len(), given[0].result), (1, Err(Error::Device(Fault::Lost))));
         assert_eq!(given[0].request.output, [0; 64]);
+    }
+
+    #[test]
+    fn streams_are_as_many_as_are_set_and_four_else() {
+        let of = |text: &str| streams(OsStr::new(text));
+        assert_eq!(["1", "16", "64"].map(of), [1, 16, 64]);
+        assert_eq!(["", "0", "65", "-1", "four"].map(of), [STREAMS; 5]);
     }
 
     #[test]

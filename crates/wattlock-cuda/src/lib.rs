@@ -25,5 +25,5 @@ mod plan;
 mod sys;
 
 pub use device::Missing;
-pub use engine::{Cuda, Places};
+pub use engine::{Cuda, Places, STREAMS, STREAMS_MOST};
 pub use sys::Stream;

@@ -2,7 +2,7 @@
 //! them into slots, several requests under one key together, and gives results back.
 //!
 //! A slot is pinned memory, device memory, a stream and an event. Its stream copies in, launches a plan's kernels, copies
-//! out, and wipes the device memory. With several slots the three overlap. A request larger than a slot goes in parts.
+//! out, and wipes the device memory. There are as many as streams are set. With several slots the three overlap. A request larger than a slot goes in parts.
 //!
 //! | slot    | host memory                 | device memory             |
 //! |---------|-----------------------------|---------------------------|
@@ -30,8 +30,6 @@ use crate::kernels::Kernels;
 use crate::plan::{self, BLOCK, Layout, Part};
 use crate::sys::{Address, Driver, Failure, Lane, bytes_of};
 
-/// Slots: one in each of copy-in, kernel and copy-out, and one that is being filled.
-const SLOTS: usize = 4;
 /// Message bytes of a slot, if there is memory; halved until there is, down to the least.
 const SLOT_MOST: usize = 8 << 20;
 const SLOT_LEAST: usize = 256 << 10;
@@ -163,11 +161,17 @@ struct Owner {
 }
 
 /// Works until every sender of tasks is gone, or the device is.
-pub(crate) fn run(driver: &Arc<Driver>, device: &Device, tasks: &Receiver<Task>, state: Arc<State>) {
+pub(crate) fn run(
+    driver: &Arc<Driver>,
+    device: &Device,
+    streams: usize,
+    tasks: &Receiver<Task>,
+    state: Arc<State>,
+) {
     let will = LastWill(state);
     let opened = driver.context(device.ordinal).and_then(|()| {
         // What is not opened here has no share of the context to give back.
-        let owner = Owner::new(driver, device);
+        let owner = Owner::new(driver, device, streams);
         if owner.is_err() {
             _ = driver.release(device.ordinal);
         }
@@ -202,11 +206,11 @@ pub(crate) fn run(driver: &Arc<Driver>, device: &Device, tasks: &Receiver<Task>,
 }
 
 impl Owner {
-    fn new(driver: &Arc<Driver>, device: &Device) -> Result<Owner, Failure> {
+    fn new(driver: &Arc<Driver>, device: &Device, streams: usize) -> Result<Owner, Failure> {
         let kernels = Kernels::load(driver, device)?;
         let mut room = SLOT_MOST;
         let slots = loop {
-            match Owner::slots(driver, room) {
+            match Owner::slots(driver, room, streams) {
                 Err(Failure::OUT_OF_MEMORY) if room > SLOT_LEAST => room /= 2,
                 Err(failure) => return kernels.unload(driver).and(Err(failure)),
                 Ok(slots) => break slots,
@@ -216,9 +220,9 @@ impl Owner {
         Ok(Owner { driver: driver.clone(), kernels, slots, room, works, queue, next: 0 })
     }
 
-    fn slots(driver: &Driver, room: usize) -> Result<Vec<Slot>, Failure> {
+    fn slots(driver: &Driver, room: usize, streams: usize) -> Result<Vec<Slot>, Failure> {
         let mut slots = Vec::new();
-        for _ in 0..SLOTS {
+        for _ in 0..streams {
             match Slot::new(driver, room) {
                 Ok(slot) => slots.push(slot),
                 Err(failure) => {
@@ -660,7 +664,8 @@ mod tests {
             image,
             integers: None,
         };
-        let mut owner = Owner::new(&driver, &device).unwrap();
+        let mut owner = Owner::new(&driver, &device, 16).unwrap();
+        assert_eq!(owner.slots.len(), 16);
         let key = Arc::new(Key::symmetric(Algorithm::Aes256Gcm, &[3; 32]).unwrap());
         let mut request = OwnedRequest::new(Kind::Aes256GcmSeal, key, vec![1; 100], 100);
         request.nonce = vec![2; 12];

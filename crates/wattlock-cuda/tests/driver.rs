@@ -57,8 +57,22 @@ fn the_gpu_s_parts_are_the_driver_s_attributes_or_unknown() {
 }
 
 #[test]
+fn the_engine_opens_as_many_streams_as_are_set_and_gives_all_back() {
+    for streams in [1, 16] {
+        let mut driver = StandIn::new();
+        driver.places.streams = streams;
+        let engine = driver.find().unwrap();
+        up(&engine);
+        assert_eq!(driver.count("streams"), streams as i64);
+        drop(engine);
+        driver.assert_clean();
+    }
+}
+
+#[test]
 fn without_a_usable_driver_the_reason_is_named() {
-    let nowhere = wattlock_cuda::Places { driver: "/nonexistent/libcuda.so.1".into(), images: "/".into() };
+    let (driver, images) = ("/nonexistent/libcuda.so.1".into(), "/".into());
+    let nowhere = wattlock_cuda::Places { driver, images, streams: 4 };
     assert_eq!(Cuda::find(&nowhere).err(), Some(Missing::Driver("/nonexistent/libcuda.so.1".into())));
     let missing = StandIn::of(&standin::incomplete()).find().err();
     assert_eq!(missing, Some(Missing::Symbol("cuMemsetD8Async")));

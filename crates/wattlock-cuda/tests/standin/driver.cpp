@@ -416,6 +416,7 @@ int cuStreamCreate(void **to, unsigned) {
         d.streams.insert(stream);
     }
     *to = stream;
+    count("streams");
     return 0;
 }
 int cuStreamDestroy_v2(void *handle) {

@@ -130,7 +130,7 @@ impl StandIn {
         // SAFETY: a library of ours.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         assert!(!handle.is_null());
-        let places = Places { driver, images: folder.path().to_owned() };
+        let places = Places { driver, images: folder.path().to_owned(), streams: wattlock_cuda::STREAMS };
         StandIn { _folder: folder, places, handle }
     }
 
