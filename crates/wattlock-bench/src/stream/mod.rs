@@ -2,17 +2,19 @@
 //! machine. Published, the lab's and this run's figures stand side by side. Time, bytes and tries are this run's. Joules
 //! are modelled, and the table says so.
 //!
-//! The published programs of the GPU also run on a GPU of this machine ([`real`]).
+//! The published programs also run on this machine ([`real`]).
 
 mod passage;
 mod real;
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use serde_json::Value as Json;
+use wattlock_clock::{Places, TREE};
 use wattlock_lab::papers::lecpaes::{self, published_figures};
 use wattlock_lab::papers::{k20m, velocity};
 use wattlock_lab::sim::stream::{Message, Station, pass};
@@ -37,6 +39,12 @@ pub struct Settings {
     /// The machine. Default: this machine's GPU if there is one and the rules are `gp` and `lecpaes` only, else k20m
     #[arg(long, value_enum)]
     machine: Option<Machine>,
+    /// With `--machine gpu`: lock the GPU's clocks as `lecpaes` names them (root). They are reset after each run
+    #[arg(long)]
+    clocks: bool,
+    /// Where to note what to put back
+    #[arg(long, value_name = "FILE", default_value = "/run/wattlock/clocks", requires = "clocks")]
+    clocks_record: PathBuf,
     /// Messages of a run with fixed gaps; published were 12000
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     messages: u32,
@@ -63,7 +71,7 @@ fn checked_rules(text: &str) -> Result<String, String> {
 enum Machine {
     /// Sixteen cores and a Tesla K20M with six clock pairs, as published; emulated
     K20m,
-    /// The GPU of this machine, by `gp` and `lecpaes`; the clocks that the latter names are not set
+    /// This machine with its GPU, by the published rules
     Gpu,
 }
 
@@ -128,6 +136,10 @@ impl std::fmt::Display for Velocity {
 }
 
 impl Settings {
+    fn places(&self) -> Places {
+        Places { tree: TREE.into(), nvml: setup::nvml(), record: self.clocks_record.clone() }
+    }
+
     fn messages(&self, velocity: Velocity) -> Vec<Message> {
         match velocity {
             Velocity::Gap(gap) => {
@@ -166,12 +178,17 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
         true => Machine::Gpu,
         false => Machine::K20m,
     });
+    let usage = |what: &str| Err(wattlock_door::Error::Usage(what.to_owned()).into());
     if machine == Machine::Gpu {
-        if !of_gpu {
-            let usage = "--machine gpu does gp and lecpaes only".to_owned();
-            return Err(wattlock_door::Error::Usage(usage).into());
+        if rules.contains(&Rule::Adaptive) {
+            return usage(
+                "--machine gpu does cs, cp, gp and lecpaes: nothing has calibrated its clocks for adaptive",
+            );
         }
         return real::run(settings, &rules, record);
+    }
+    if settings.clocks {
+        return usage("--clocks needs --machine gpu");
     }
     // Stalls were fitted on the published machine's retransmissions. This run has its own machine's.
     let platform = k20m::StreamPlatform { stalls_per_s: 0.0, ..Default::default() };

@@ -6,10 +6,11 @@
 //! with AES-128-CTR through the runtime, and takes as long as the model's device would (longer if this CPU is slower,
 //! which is counted). Room is free again when the device would have copied the bytes in.
 //!
-//! On a GPU of this machine ([`run_on_gpu`]) nothing is stretched: a pass takes what it takes, room is free again when it
-//! is over, and the clock that the policy names is counted and not set.
+//! On this machine ([`run_here`]) nothing is stretched: a pass takes what it takes, and room is free again when it is over.
+//! The clock that the policy names is set if there is a governor, and else counted.
 
 use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -83,11 +84,90 @@ struct State {
 
 struct Window<'a> {
     station: &'a Station,
-    /// The engine that does what the policy sends to the device; `None`: the device is emulated.
-    real: Option<usize>,
     began: Instant,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// This machine: its GPU, CPU threads, and the GPU's clocks if they are set.
+pub struct Here<'a> {
+    /// The GPU's number in the runtime.
+    pub engine: usize,
+    /// CPU threads of the program.
+    pub threads: Threads,
+    /// What carries out the steps that the policy names.
+    pub clock: Option<&'a mut dyn Governor>,
+}
+
+/// A message's part on its way to a thread and back.
+struct Piece {
+    message: usize,
+    from: usize,
+    nonce: [u8; 16],
+    content: Vec<u8>,
+    failed: Option<CoreError>,
+}
+
+/// Threads that share each message's blocks evenly, as the published parallel program does; one is the serial one.
+pub struct Threads {
+    orders: Vec<Sender<Piece>>,
+    done: Receiver<Piece>,
+}
+
+impl Threads {
+    /// They end with this value.
+    pub fn new(runtime: &Runtime, key: &Arc<Key>, count: usize) -> Threads {
+        let (finish, done) = channel();
+        let start = |_| {
+            let (order, ordered) = channel::<Piece>();
+            let (mut dispatcher, key, finish) = (runtime.dispatcher(), key.clone(), finish.clone());
+            std::thread::spawn(move || {
+                for mut piece in ordered {
+                    let request = Request::new(Kind::Aes128Ctr, &key, Data::InPlace(&mut piece.content));
+                    let request = Request { nonce: &piece.nonce, class: LatencyClass::Bulk, ..request };
+                    let mut items = [Item::new(request)];
+                    dispatcher.run_all(&mut items);
+                    let [item] = items;
+                    piece.failed = item.result.err();
+                    if finish.send(piece).is_err() {
+                        return;
+                    }
+                }
+            });
+            order
+        };
+        Threads { orders: (0..count.max(1)).map(start).collect(), done }
+    }
+
+    fn cipher(&self, number: &mut u64, mut contents: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CoreError> {
+        let lost = || CoreError::Invalid("a thread that ended");
+        let mut out = 0;
+        for (message, content) in contents.iter().enumerate() {
+            let share = content.len().div_ceil(16).div_ceil(self.orders.len()).max(1) * 16;
+            for (order, (nth, part)) in self.orders.iter().zip(content.chunks(share).enumerate()) {
+                let (mut nonce, from) = (nonce(*number), nth * share);
+                nonce[8..].copy_from_slice(&(from as u64 / 16).to_be_bytes());
+                let piece = Piece { message, from, nonce, content: part.to_vec(), failed: None };
+                order.send(piece).map_err(|_| lost())?;
+                out += 1;
+            }
+            *number += 1;
+        }
+        for _ in 0..out {
+            let piece = self.done.recv().map_err(|_| lost())?;
+            if let Some(error) = piece.failed {
+                return Err(error);
+            }
+            let content = &mut contents[piece.message];
+            content[piece.from..piece.from + piece.content.len()].copy_from_slice(&piece.content);
+        }
+        Ok(contents)
+    }
+}
+
+/// The key of the experiment.
+pub fn key() -> Result<Arc<Key>, CoreError> {
+    Ok(Arc::new(Key::symmetric(Algorithm::Aes128Ctr, &[0x42; 16])?))
 }
 
 /// Integrates the model's watts over real time.
@@ -100,7 +180,9 @@ struct Power<'a> {
 impl Power<'_> {
     /// The static part up to now, at that step.
     fn rest(&mut self, now: Nanos, step: usize) {
-        self.joules += self.station.gpu.steps[step].static_w * now.saturating_sub(self.until) as f64 / 1e9;
+        // A step of this machine's clocks is none of the model's.
+        let watts = self.station.gpu.steps.get(step).map_or(0.0, |step| step.static_w);
+        self.joules += watts * now.saturating_sub(self.until) as f64 / 1e9;
         self.until = self.until.max(now);
     }
 
@@ -119,17 +201,17 @@ pub fn run(
     pass(station, messages, policy, &mut runtime.dispatcher(), None)
 }
 
-/// Sends the messages through the engine of this number, a GPU of this machine, to which the runtime's policy sends what it
-/// can. The station's window and slack count, and nothing else of it.
-pub fn run_on_gpu(
+/// Sends the messages through this machine: what the policy gives to the device is its GPU's, to which the runtime's policy
+/// sends what it can. The station's window and slack count, and nothing else of it.
+pub fn run_here(
     station: &Station,
     messages: &[Message],
     policy: Box<dyn Policy>,
     runtime: &Runtime,
-    engine: usize,
+    here: Here<'_>,
 ) -> Result<Passed> {
-    let mut dispatcher = runtime.dispatcher();
-    let key = Arc::new(Key::symmetric(Algorithm::Aes128Ctr, &[0x42; 16])?);
+    let (mut dispatcher, engine) = (runtime.dispatcher(), here.engine);
+    let key = key()?;
     let (start, done) = (Instant::now(), dispatcher.done_by(engine, Kind::Aes128Ctr));
     // Its context and its known answers come first.
     while dispatcher.done_by(engine, Kind::Aes128Ctr) == done {
@@ -138,7 +220,7 @@ pub fn run_on_gpu(
         std::thread::sleep(Duration::from_millis(1));
     }
     let before = dispatcher.done_by(engine, Kind::Aes128Ctr);
-    let mut passed = pass(station, messages, policy, &mut dispatcher, Some(engine))?;
+    let mut passed = pass(station, messages, policy, &mut dispatcher, Some(here))?;
     passed.by_gpu = dispatcher.done_by(engine, Kind::Aes128Ctr) - before;
     Ok(passed)
 }
@@ -148,7 +230,7 @@ fn pass(
     messages: &[Message],
     policy: Box<dyn Policy>,
     dispatcher: &mut Dispatcher,
-    real: Option<usize>,
+    here: Option<Here<'_>>,
 ) -> Result<Passed> {
     let state = State {
         policy,
@@ -161,9 +243,9 @@ fn pass(
         passed: Passed::default(),
     };
     let (state, changed) = (Mutex::new(state), Condvar::new());
-    let window = Window { station, real, began: Instant::now(), state, changed };
+    let window = Window { station, began: Instant::now(), state, changed };
     let encrypted = std::thread::scope(|scope| {
-        let encryptor = scope.spawn(|| window.encrypt(dispatcher));
+        let encryptor = scope.spawn(|| window.encrypt(dispatcher, here));
         window.produce(messages);
         window.lock().ended = true;
         window.changed.notify_all();
@@ -239,18 +321,25 @@ impl Window<'_> {
         self.changed.notify_all();
     }
 
-    fn encrypt(&self, dispatcher: &mut Dispatcher) -> Result<(), CoreError> {
+    fn encrypt(&self, dispatcher: &mut Dispatcher, mut here: Option<Here<'_>>) -> Result<(), CoreError> {
         let gpu = &self.station.gpu;
-        let mut clock =
-            Named::new(gpu.steps.iter().map(|step| (step.core_mhz * 1e3) as u64).collect(), gpu.reference);
+        let own = here.as_ref().and_then(|here| Some(here.clock.as_ref()?.clocks_khz().to_vec()));
+        let clocks =
+            own.unwrap_or_else(|| gpu.steps.iter().map(|step| (step.core_mhz * 1e3) as u64).collect());
+        // No clock is set yet.
+        let first = if here.is_some() { usize::MAX } else { gpu.reference };
+        let mut clock = Named::new(clocks, first);
         let mut power = Power { station: self.station, until: 0, joules: 0.0 };
-        let key = Arc::new(Key::symmetric(Algorithm::Aes128Ctr, &[0x42; 16])?);
+        let key = key()?;
         let (mut number, mut free) = (0u64, 0);
         while let Some((mut taken, step)) = self.take(&mut clock, &mut power) {
             if let Some(step) = step.filter(|step| *step != clock.present()) {
                 power.rest(self.now(), clock.present());
                 // The model has this step.
                 clock.set(step).map_err(|_| CoreError::Invalid("clock step"))?;
+                if let Some(governor) = here.as_mut().and_then(|here| here.clock.as_mut()) {
+                    governor.set(step).map_err(|_| CoreError::Invalid("clock: it cannot be set"))?;
+                }
                 free = free.max(self.now()) + gpu.set_clock_ns as Nanos;
             }
             // A device does not oversleep: it begins when it is free, its last message is there and nothing is held.
@@ -259,12 +348,17 @@ impl Window<'_> {
             let began = entered.max(held).max(free);
             let bytes: u64 = taken.iter().map(|one| one.content.len() as u64).sum();
             let for_gpu = taken[0].engine == GPU;
-            if for_gpu && self.real.is_some() {
+            if let Some(here) = &here {
                 let begun = self.now();
                 let contents = taken.iter_mut().map(|one| std::mem::take(&mut one.content)).collect();
-                let contents = on_gpu(&key, &mut number, contents, dispatcher)?;
+                let contents = match for_gpu {
+                    true => on_gpu(&key, &mut number, contents, dispatcher)?,
+                    false => here.threads.cipher(&mut number, contents)?,
+                };
                 taken.iter_mut().zip(contents).for_each(|(one, content)| one.content = content);
-                self.lock().fill -= bytes;
+                if for_gpu {
+                    self.lock().fill -= bytes;
+                }
                 let now = self.now();
                 free = now;
                 self.done(&taken, bytes, (begun, now - begun, now));
@@ -452,4 +546,22 @@ fn cipher(
 
 fn shape(bytes: usize) -> Shape {
     Shape { kind: Kind::Aes128Ctr, bytes, class: LatencyClass::Stream, messages: 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_share_a_message_make_what_one_makes() {
+        let runtime = Runtime::builder().telemetry(false).build().unwrap();
+        let key = key().unwrap();
+        let contents = || vec![vec![1; 100_003], vec![2; 15], vec![3; 35_000]];
+        let by = |count| Threads::new(&runtime, &key, count).cipher(&mut 7, contents()).unwrap();
+        let alone = by(1);
+        assert_ne!(alone, contents());
+        for count in [2, 3, 16] {
+            assert_eq!(by(count), alone, "{count}");
+        }
+    }
 }

@@ -282,6 +282,26 @@ fn bench_stream_does_gp_and_lecpaes_on_the_gpu_of_this_machine() {
 }
 
 #[test]
+fn bench_stream_does_the_published_programs_here_and_sets_the_clocks_that_lecpaes_names() {
+    let (desk, fake) = (Desk::new(), Fake::new(&[(1, 1)]));
+    fake.tell("pairs", "2600 758\n2600 705\n2600 666\n2600 640\n2600 614\n324 324\n");
+    let first =
+        ["bench", "stream", "--messages", "40", "--velocity", "500us", "--machine", "gpu", "--json", "-"];
+    let rules = ["--policy", "cs,cp,gp,lecpaes", "--clocks", "--clocks-record", "clocks"];
+    let said = desk.with_nvml(&[&first[..], &rules].concat(), &fake.library());
+    let sheet: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let rows = sheet["rows"].as_array().unwrap();
+    let by_gpu: Vec<_> = rows.iter().map(|row| row["detail"]["messages_by_gpu"].as_u64().unwrap()).collect();
+    assert_eq!(by_gpu, [0, 0, 40, 40]);
+    let (calls, named) = (fake.clocks(), &rows[3]["detail"]["clock_changes_named"]);
+    let locks = calls.lines().filter(|line| line.starts_with("lock 0 ")).count();
+    assert!(locks > 0 && named == locks && calls.ends_with("reset 0\nreset-memory 0\n"), "{calls} {named}");
+    assert!(!desk.path("clocks").exists());
+    let emulated = desk.run(&["bench", "stream", "--machine", "k20m", "--clocks"]);
+    assert_eq!(emulated.status.code(), Some(2));
+}
+
+#[test]
 fn a_bundle_with_the_program_measures_streams_and_files_and_changes_no_setting() {
     let (bundle, fake) = (Bundle::new(), Fake::new(&[(1, 1)]));
     std::os::unix::fs::symlink(built::program_for(&["bench"]), bundle.path("wattlock")).unwrap();
