@@ -7,20 +7,23 @@
 //! published values.
 //!
 //! A *block* is what one operation of a file writes ([`Ask::bytes`]), however it is cut for the engines, and *processes*
-//! are the files with operations in flight ([`Weather::files`]).
+//! are the files with operations in flight ([`Weather::files`]). Waiting requests are the pieces of a write that nobody has
+//! begun ([`Policy::claim`]): while the idle share is above M a thread that would wait takes them one by one, whatever the device's
+//! fill; else the device does all.
 //!
 //! Ours: alpha = 1 (another file must be in operation), beta = the turning point, M = 3 % (the least idle share the paper
-//! reports of the accelerator alone); counter mode, whose kind does not say the direction, counts as a write; "waiting" is a device that is
-//! fully used (see `eeca`). A deciding thread that knows its number (`aca-sds.thread`) feeds if the number is below
+//! reports of the accelerator alone); counter mode, whose kind does not say the direction, counts as a write; while the CPU takes part the device has at most half
+//! of a write at a time, since what it has nobody else can take. A deciding thread that knows its number (`aca-sds.thread`) feeds if the number is below
 //! `feeders` and encrypts otherwise; threads that do not know theirs each send `feeders / submitters` of their
 //! eligible bytes, which is the same division in the long run.
 
-use wattlock_core::{Family, Kind, KindSet, Nanos, Shape};
+use wattlock_core::{Family, Kind, KindSet, Nanos};
 
 use crate::machine::Machine;
 use crate::ranking::{DEVICES, Devices, Ranking, Sides};
 use crate::settings::Settings;
-use crate::weather::{Ask, Choice, Migration, Policy, Weather};
+use crate::split::Side;
+use crate::weather::{Ask, Choice, Policy, Rest, Weather};
 
 /// By operation, size, concurrency, spare CPU and number of cores.
 pub struct AcaSds {
@@ -30,7 +33,6 @@ pub struct AcaSds {
     feeders: u16,
     thread: Option<u16>,
     cores: u16,
-    hold_ns: Nanos,
     reads: KindSet,
     device: Ranking,
     cpu: Sides,
@@ -49,7 +51,6 @@ impl AcaSds {
             feeders: settings.aca_sds_feeders,
             thread: settings.aca_sds_thread,
             cores: machine.cores.max(1),
-            hold_ns: settings.hold_ns,
             reads: Kind::ALL.iter().copied().filter(|kind| is_read(*kind)).collect(),
             device: Ranking::any(machine, &DEVICES),
             cpu: Sides::new(machine, &[]),
@@ -92,36 +93,26 @@ impl Policy for AcaSds {
         if !ask.may_wait {
             return self.cpu.answer(ask, weather);
         }
-        let shape = &ask.shape;
-        let write = !self.reads.contains(shape.kind);
+        let kind = ask.shape.kind;
+        let write = !self.reads.contains(kind);
         let worth_it = weather.files > self.alpha && ask.bytes > self.beta_bytes;
-        if !write || !worth_it {
-            return Choice::now(self.cpu.pick(shape.kind, weather));
-        }
-        let cpu = Choice::now(self.cpu.pick(shape.kind, weather));
-        if !self.feeds(shape.bytes, weather) {
-            return cpu;
-        }
-        let engine = self.device.pick(shape.kind, weather);
-        if !self.devices.must_wait(engine, shape.kind, weather) {
-            return Choice::now(engine);
-        }
-        if weather.idle_permille > self.idle_permille {
-            return cpu;
-        }
-        Choice { engine, hold_ns: self.hold_ns, ..Choice::now(engine) }
+        let bytes = ask.shape.bytes.saturating_mul(ask.count as usize);
+        let device = write && worth_it && self.feeds(bytes, weather);
+        let engine = if device { self.device.pick(kind, weather) } else { self.cpu.pick(kind, weather) };
+        Choice::all(engine, ask)
     }
 
-    fn migrate(&mut self, weather: &Weather, _now: Nanos) -> Option<Migration> {
-        if weather.idle_permille <= self.idle_permille {
-            return None;
+    /// Algorithm 1's second half.
+    fn claim(&self, side: Side, rest: &Rest, weather: &Weather) -> u32 {
+        let both = weather.idle_permille > self.idle_permille;
+        match side {
+            Side::Device if both => {
+                let half = rest.pieces.div_ceil(2).saturating_sub(rest.out);
+                rest.free.min(half).min(self.devices.room(rest.device, weather))
+            }
+            Side::Device => rest.free,
+            Side::Cpu => u32::from(both),
         }
-        let from = self.devices.overflowing(weather)?;
-        self.devices.relief(weather).map(|to| Migration { from, to })
-    }
-
-    fn may_move(&self, shape: &Shape, migration: &Migration) -> bool {
-        self.devices.can(migration.to, shape.kind)
     }
 }
 
@@ -171,24 +162,21 @@ mod tests {
     }
 
     #[test]
-    fn waiting_requests_use_the_cpu_while_it_has_time() {
-        let mut rule = AcaSds::new(&server(), &Settings::default());
-        let mut weather = busy(4);
-        (weather.engines[2].in_flight, weather.engines[2].held) = (50, 1);
-        weather.idle_permille = 31;
-        assert_eq!(
-            rule.choose(&Ask::one(shape(Kind::Aes128CbcEncrypt, 9000)), &weather, 0),
-            Choice::now(CPU)
-        );
-        let out = Migration { from: DEVICE, to: CPU };
-        assert_eq!(rule.migrate(&weather, 0), Some(out));
-        let write = shape(Kind::Aes128CbcEncrypt, 9000);
-        assert!(rule.may_move(&write, &out), "the CPU does the kind");
-        assert!(!rule.may_move(&write, &Migration { to: EngineId(7), ..out }), "no such engine does");
-        weather.idle_permille = 30;
-        let choice = rule.choose(&Ask::one(shape(Kind::Aes128CbcEncrypt, 9000)), &weather, 0);
-        assert!(choice.engine == DEVICE && choice.hold_ns > 0);
-        assert_eq!(rule.migrate(&weather, 0), None);
+    fn the_cpu_takes_part_while_it_has_time_whatever_the_devices_fill() {
+        let rule = AcaSds::new(&server(), &Settings::default());
+        let claims = |idle_permille, (pieces, free, out): (u32, u32, u32), in_flight| {
+            let mut weather = Weather { idle_permille, ..busy(4) };
+            weather.engines[2].in_flight = in_flight;
+            let rest = Rest { device: DEVICE, pieces, free, out };
+            [Side::Device, Side::Cpu].map(|side| rule.claim(side, &rest, &weather))
+        };
+        assert_eq!(claims(31, (16, 16, 0), 0), [8, 1], "half of a small write");
+        assert_eq!(claims(31, (16, 7, 8), 8), [0, 1], "nothing more until it answers");
+        assert_eq!(claims(31, (16, 7, 6), 6), [2, 1]);
+        assert_eq!(claims(31, (256, 256, 0), 0), [64, 1], "no more than makes it fully used");
+        assert_eq!(claims(31, (256, 100, 60), 64), [0, 1]);
+        assert_eq!(claims(30, (16, 16, 0), 0), [16, 0], "no idle CPU: the device alone");
+        assert_eq!(claims(30, (256, 100, 60), 64), [100, 0], "as its window has room");
     }
 
     #[test]

@@ -5,24 +5,24 @@
 //! queue is not empty, one request moves from there to the instruction set; while it is not fully used, one with
 //! `size > T` moves the other way.
 //!
-//! The second loop has nothing to do here: CPU engines finish inside the call, so nothing ever waits for the instruction
-//! set.
+//! A request's size is that of the whole operation ([`Ask::bytes`]): of the file, the write, the response. What waits for
+//! either side are its pieces that nobody has begun, so both moves are claims ([`Policy::claim`]): a thread that would wait
+//! takes them one by one while the device is fully used, the device whenever it is not.
 //!
-//! Ours: what "fully used" means (`busy_permille` of the engine's window has been handed over; the paper asks its
-//! driver), and that a request chosen for a fully used accelerator is *held*, because only held requests can still
-//! move. With an idle accelerator nothing is held and the threshold alone decides, exactly.
+//! Ours: what "fully used" means (`busy_permille` of the device's window has been handed over, by default all of it; the
+//! paper asks its driver).
 
-use wattlock_core::{Nanos, Shape};
+use wattlock_core::Nanos;
 
 use crate::machine::Machine;
 use crate::ranking::{DEVICES, Devices, Ranking, Sides};
 use crate::settings::Settings;
-use crate::weather::{Ask, Choice, Migration, Policy, Weather};
+use crate::split::Side;
+use crate::weather::{Ask, Choice, Policy, Rest, Weather};
 
 /// A size threshold, and migration by utilisation.
 pub struct Eeca {
     threshold_bytes: usize,
-    hold_ns: Nanos,
     device: Ranking,
     cpu: Sides,
     devices: Devices,
@@ -33,7 +33,6 @@ impl Eeca {
     pub fn new(machine: &Machine, settings: &Settings) -> Eeca {
         Eeca {
             threshold_bytes: settings.eeca_threshold_bytes,
-            hold_ns: settings.hold_ns,
             device: Ranking::any(machine, &DEVICES),
             cpu: Sides::new(machine, &[]),
             devices: Devices::new(machine, settings.busy_permille),
@@ -50,23 +49,19 @@ impl Policy for Eeca {
         if !ask.may_wait {
             return self.cpu.answer(ask, weather);
         }
-        let shape = &ask.shape;
-        if shape.bytes <= self.threshold_bytes {
-            return Choice::now(self.cpu.pick(shape.kind, weather));
+        if ask.bytes <= self.threshold_bytes {
+            return Choice::all(self.cpu.pick(ask.shape.kind, weather), ask);
         }
-        let engine = self.device.pick(shape.kind, weather);
-        let hold_ns = if self.devices.must_wait(engine, shape.kind, weather) { self.hold_ns } else { 0 };
-        Choice { engine, hold_ns, ..Choice::now(engine) }
+        Choice::all(self.device.pick(ask.shape.kind, weather), ask)
     }
 
-    /// DynamicScheduler's first loop, one step at a time.
-    fn migrate(&mut self, weather: &Weather, _now: Nanos) -> Option<Migration> {
-        let from = self.devices.overflowing(weather)?;
-        self.devices.relief(weather).map(|to| Migration { from, to })
-    }
-
-    fn may_move(&self, shape: &Shape, migration: &Migration) -> bool {
-        self.devices.can(migration.to, shape.kind)
+    /// DynamicScheduler, both loops.
+    fn claim(&self, side: Side, rest: &Rest, weather: &Weather) -> u32 {
+        let room = self.devices.room(rest.device, weather);
+        match side {
+            Side::Device => rest.free.min(room),
+            Side::Cpu => u32::from(room == 0),
+        }
     }
 }
 
@@ -75,7 +70,7 @@ mod tests {
     use super::*;
     use crate::machine::EngineId;
     use crate::ranking::tests::{server, weather};
-    use wattlock_core::Kind;
+    use wattlock_core::{Kind, Shape};
 
     fn shape(bytes: usize) -> Shape {
         Shape { kind: Kind::Aes256CbcEncrypt, bytes, class: Default::default(), messages: 1 }
@@ -102,32 +97,25 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_full_accelerator_moves_to_the_cpu() {
+    fn the_whole_operation_is_compared_and_not_its_pieces() {
         let mut eeca = Eeca::new(&server(), &Settings::default());
-        let mut weather = weather();
-        weather.engines[2].in_flight = 48;
-        assert!(eeca.choose(&Ask::one(shape(9000)), &weather, 0).hold_ns > 0);
-        assert_eq!(eeca.migrate(&weather, 0), None);
-        (weather.engines[2].in_flight, weather.engines[2].held) = (50, 2);
-        let out = Migration { from: EngineId(2), to: EngineId(1) };
-        assert_eq!(eeca.migrate(&weather, 0), Some(out));
-        assert!(eeca.may_move(&shape(9000), &out) && eeca.may_move(&shape(1), &out));
+        let ask = |bytes| Ask { count: 4, bytes, ..Ask::one(shape(2048)) };
+        let device = eeca.choose(&ask(8193), &weather(), 0);
+        assert_eq!((device.engine, device.count), (EngineId(2), 4));
+        assert_eq!(eeca.choose(&ask(8192), &weather(), 0).engine, EngineId(1));
     }
 
     #[test]
-    fn migration_ends_in_any_weather() {
-        let mut eeca = Eeca::new(&server(), &Settings::default());
-        for (handed, held) in [(48, 16), (0, 0), (47, 1), (48, 3), (40, 20)] {
+    fn a_thread_claims_while_the_device_is_full_and_the_device_while_it_is_not() {
+        let eeca = Eeca::new(&server(), &Settings { busy_permille: 750, ..Settings::default() });
+        let rest = Rest { device: EngineId(2), pieces: 256, free: 100, out: 48 };
+        for (in_flight, held, device, cpu) in
+            [(0, 0, 48, 0), (40, 0, 8, 0), (47, 0, 1, 0), (48, 0, 0, 1), (64, 0, 0, 1), (60, 20, 8, 0)]
+        {
             let mut weather = weather();
-            (weather.engines[2].in_flight, weather.engines[2].held) = (handed + held, held);
-            let mut moves = 0;
-            while let Some(Migration { from, to }) = eeca.migrate(&weather, 0) {
-                assert_eq!(to, EngineId(1));
-                let state = &mut weather.engines[from.index()];
-                (state.held, state.in_flight) = (state.held - 1, state.in_flight - 1);
-                moves += 1;
-                assert!(moves <= 64);
-            }
+            (weather.engines[2].in_flight, weather.engines[2].held) = (in_flight, held);
+            let claims = [Side::Device, Side::Cpu].map(|side| eeca.claim(side, &rest, &weather));
+            assert_eq!(claims, [device, cpu], "{in_flight}, {held} held");
         }
     }
 }

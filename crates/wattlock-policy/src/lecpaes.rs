@@ -17,8 +17,8 @@ use wattlock_core::{EngineClass, Nanos};
 use crate::machine::{MAX_ENGINES, Machine};
 use crate::ranking::Sides;
 use crate::settings::Settings;
-use crate::split::{Job, Split};
-use crate::weather::{Ask, Choice, ClockStep, EngineWeather, Policy, Weather};
+use crate::split::{Job, Side, Split};
+use crate::weather::{Ask, Choice, ClockStep, EngineWeather, Policy, Rest, Weather, alone};
 
 /// Core clock over highest core clock of a Tesla K20M, in thousandths: the authors' thresholds.
 const PUBLISHED: [u16; 5] = [430, 810, 840, 880, 930];
@@ -105,6 +105,11 @@ impl Policy for Lecpaes {
         let engine = self.sides.pick(shape.kind, weather);
         let Some(ladder) = &self.ladders[engine.index()] else { return Choice::now(engine) };
         Choice { clock: self.step(ladder, &weather.engines[engine.index()]), ..Choice::now(engine) }
+    }
+
+    /// The device alone.
+    fn claim(&self, side: Side, rest: &Rest, _: &Weather) -> u32 {
+        alone(side, rest)
     }
 
     fn split(&self, job: &Job) -> Option<Split> {

@@ -52,4 +52,4 @@ pub use software::Software;
 pub use split::{DEVICE_PIECES, Job, Side, Split};
 pub use tuning::{Ablation, Tuning};
 pub use wattlock_core::EngineClass;
-pub use weather::{Ask, Choice, ClockStep, EngineWeather, Migration, Outcome, Policy, Weather};
+pub use weather::{Ask, Choice, ClockStep, EngineWeather, Outcome, Policy, Rest, Weather};

@@ -8,8 +8,8 @@ use wattlock_core::Nanos;
 
 use crate::machine::Machine;
 use crate::ranking::{DEVICES, Sides};
-use crate::split::{Job, Split};
-use crate::weather::{Ask, Choice, Policy, Weather};
+use crate::split::{Job, Side, Split};
+use crate::weather::{Ask, Choice, Policy, Rest, Weather, alone};
 
 /// The device for everything it can do.
 pub struct Offload(Sides);
@@ -28,6 +28,10 @@ impl Policy for Offload {
 
     fn choose(&mut self, ask: &Ask, weather: &Weather, _now: Nanos) -> Choice {
         self.0.answer(ask, weather)
+    }
+
+    fn claim(&self, side: Side, rest: &Rest, _: &Weather) -> u32 {
+        alone(side, rest)
     }
 
     fn split(&self, job: &Job) -> Option<Split> {

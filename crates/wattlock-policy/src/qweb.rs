@@ -12,7 +12,8 @@ use wattlock_core::{Family, Kind, KindSet, Nanos};
 use crate::machine::Machine;
 use crate::ranking::{DEVICES, Ranking, Sides};
 use crate::settings::Settings;
-use crate::weather::{Ask, Choice, Policy, Weather};
+use crate::split::Side;
+use crate::weather::{Ask, Choice, Policy, Rest, Weather, alone};
 
 /// Offload by kind.
 pub struct Qweb {
@@ -44,11 +45,16 @@ impl Policy for Qweb {
         if !ask.may_wait {
             return self.cpu.answer(ask, weather);
         }
-        let shape = &ask.shape;
-        if shape.bytes < self.software_bytes && self.switched.contains(shape.kind) {
-            return Choice::now(self.cpu.pick(shape.kind, weather));
+        let kind = ask.shape.kind;
+        if ask.bytes < self.software_bytes && self.switched.contains(kind) {
+            return Choice::all(self.cpu.pick(kind, weather), ask);
         }
-        Choice::now(self.device.pick(shape.kind, weather))
+        Choice::all(self.device.pick(kind, weather), ask)
+    }
+
+    /// The device alone.
+    fn claim(&self, side: Side, rest: &Rest, _: &Weather) -> u32 {
+        alone(side, rest)
     }
 }
 

@@ -106,11 +106,10 @@ impl Sides {
     }
 }
 
-/// The machine's devices and how many requests make each of them fully used, for the rules that move what waits.
+/// How many requests make each of the machine's devices fully used, for the rules that ask it.
 pub(crate) struct Devices {
     /// Engine and the count; at most [`MAX_ENGINES`].
     full: Vec<(EngineId, u32)>,
-    engines: Vec<EngineView>,
 }
 
 impl Devices {
@@ -121,41 +120,13 @@ impl Devices {
             0 => u32::MAX,
             window => (u64::from(window) * u64::from(busy_permille) / 1000).max(1) as u32,
         };
-        Devices {
-            full: devices.map(|engine| (engine.id, count(engine.window))).collect(),
-            engines: machine.engines.clone(),
-        }
+        Devices { full: devices.map(|engine| (engine.id, count(engine.window))).collect() }
     }
 
-    /// Whether a request of this kind would have to wait on that engine: it goes through a queue, of a device that
-    /// has all the work it can do at once.
-    pub(crate) fn must_wait(&self, id: EngineId, kind: Kind, weather: &Weather) -> bool {
-        let queued = self.engines.iter().any(|engine| engine.id == id && engine.queued.contains(kind));
-        queued && self.is_full(id, weather)
-    }
-
-    fn is_full(&self, id: EngineId, weather: &Weather) -> bool {
-        self.full.iter().any(|(device, full)| *device == id && handed(id, weather) >= *full)
-    }
-
-    /// A fully used device with requests waiting.
-    pub(crate) fn overflowing(&self, weather: &Weather) -> Option<EngineId> {
-        let mut ids = self.full.iter().map(|(id, _)| *id);
-        ids.find(|id| weather.engines[id.index()].held > 0 && self.is_full(*id, weather))
-    }
-
-    /// An available CPU engine to run what a device has no time for: instructions, else plain code.
-    pub(crate) fn relief(&self, weather: &Weather) -> Option<EngineId> {
-        let of = |class| {
-            let mut engines = self.engines.iter();
-            engines.find(|engine| engine.class == class && weather.engines[engine.id.index()].available)
-        };
-        of(EngineClass::Instruction).or_else(|| of(EngineClass::Software)).map(|engine| engine.id)
-    }
-
-    /// Whether the engine does the kind.
-    pub(crate) fn can(&self, id: EngineId, kind: Kind) -> bool {
-        self.engines.iter().any(|engine| engine.id == id && engine.can(kind))
+    /// How many more requests make the device fully used.
+    pub(crate) fn room(&self, id: EngineId, weather: &Weather) -> u32 {
+        let full = self.full.iter().find(|(device, _)| *device == id).map_or(u32::MAX, |(_, full)| *full);
+        full.saturating_sub(handed(id, weather))
     }
 }
 

@@ -14,12 +14,8 @@ use crate::tuning::Tuning;
 /// Settings of every policy; each reads its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// `hold_ns`: longest a request is held for batch-mates, 0 to 10,000,000. Default 100,000 (ours; the architecture
-    /// asks for well under a millisecond).
-    pub hold_ns: Nanos,
     /// `busy_permille`: share of a device's window, in thousandths, at which it counts as fully used (`eeca`,
-    /// `aca-sds`), 1 to 1000. Default 750 (ours: published rules ask the driver, and the rest of the window is where
-    /// requests wait that may still move).
+    /// `aca-sds`), 1 to 1000. Default 1000 (ours: published rules ask the driver).
     pub busy_permille: u16,
     /// `eeca.threshold_bytes`: T, above which a request is offloaded. Default 8192 (published).
     pub eeca_threshold_bytes: usize,
@@ -76,8 +72,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            hold_ns: 100_000,
-            busy_permille: 750,
+            busy_permille: 1000,
             eeca_threshold_bytes: 8192,
             aca_sds_alpha: 1,
             aca_sds_beta_bytes: 4096,
@@ -127,7 +122,6 @@ macro_rules! keys {
 }
 
 keys! {
-    "hold_ns", 0..=10_000_000 => |s, v| s.hold_ns = v;
     "busy_permille", 1..=1000 => |s, v| s.busy_permille = v;
     "eeca.threshold_bytes", BYTES => |s, v| s.eeca_threshold_bytes = v;
     "aca-sds.alpha", 0..=u16::MAX => |s, v| s.aca_sds_alpha = v;
@@ -251,8 +245,8 @@ mod tests {
     #[test]
     fn wrong_forms_are_refused_by_name() {
         let refused = |pair| Settings::default().set(pair).unwrap_err().to_string();
-        assert!(refused("hold_ns").contains("key=value"));
-        assert!(refused("hold=1").contains("hold_ns"), "the known keys are named");
+        assert!(refused("busy_permille").contains("key=value"));
+        assert!(refused("busy=1").contains("busy_permille"), "the known keys are named");
         assert!(refused("adaptive.explore_every=99").contains("100"));
         assert!(refused("lecpaes.fill_permille=900,500").contains("ascending"));
         assert!(refused("eep.ratio=0").contains("0.001"));

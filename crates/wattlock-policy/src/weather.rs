@@ -3,7 +3,7 @@
 use wattlock_core::{Nanos, Shape};
 
 use crate::machine::{EngineId, MAX_ENGINES};
-use crate::split::{Job, Split};
+use crate::split::{Job, Side, Split};
 
 /// One engine's present state, as the deciding thread sees it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,8 +19,17 @@ pub struct EngineWeather {
     pub held: u32,
     /// Of the requests in flight, public-key operations.
     pub asymmetric: u32,
+    /// Requests that may be in flight at once; 0 if the engine has not been opened.
+    pub window: u32,
     /// Input bytes that may be in flight at once; the fill level is `in_flight_bytes / window_bytes`.
     pub window_bytes: u64,
+}
+
+impl EngineWeather {
+    /// Whether one request more may be in flight.
+    pub fn has_room(&self) -> bool {
+        self.window == 0 || self.in_flight < self.window
+    }
 }
 
 /// The state of things when a choice is made.
@@ -88,26 +97,20 @@ pub struct Choice {
     /// How many of them it does, 1 to [`Ask::count`]: together in a pass, or one after the other where it has no width.
     /// The policy is asked again about the rest.
     pub count: u32,
-    /// How long a device may hold it from now, in nanoseconds; 0 for an engine that finishes inside the call.
-    pub hold_ns: Nanos,
     /// The clock that the engine should run at, if the policy has a preference.
     pub clock: Option<ClockStep>,
 }
 
 impl Choice {
-    /// One request on this engine, at once, at whatever clock.
+    /// One request on this engine, at whatever clock.
     pub const fn now(engine: EngineId) -> Choice {
-        Choice { engine, count: 1, hold_ns: 0, clock: None }
+        Choice { engine, count: 1, clock: None }
     }
-}
 
-/// A request waiting (held) on one engine should move to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Migration {
-    /// The engine that holds it.
-    pub from: EngineId,
-    /// The engine that should do it.
-    pub to: EngineId,
+    /// All of them.
+    pub const fn all(engine: EngineId, ask: &Ask) -> Choice {
+        Choice { count: ask.count, ..Choice::now(engine) }
+    }
 }
 
 /// What became of a request, or of the requests of one pass, for a policy that learns.
@@ -129,6 +132,27 @@ pub struct Outcome {
     pub failed: bool,
 }
 
+/// What is left of an operation whose pieces a device was given, when a side asks for some of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rest {
+    /// The device.
+    pub device: EngineId,
+    /// Pieces of the operation in all.
+    pub pieces: u32,
+    /// Pieces that nobody has begun, at least 1.
+    pub free: u32,
+    /// Pieces that the device has.
+    pub out: u32,
+}
+
+/// The claims of rules by which a device does alone what it was given.
+pub(crate) fn alone(side: Side, rest: &Rest) -> u32 {
+    match side {
+        Side::Device => rest.free,
+        Side::Cpu => 0,
+    }
+}
+
 /// Chooses engines. Each deciding thread has its own. A policy holds no lock, reads no clock and changes nothing
 /// outside itself.
 pub trait Policy: Send {
@@ -140,18 +164,16 @@ pub trait Policy: Send {
     /// nothing after the first question about a kind.
     fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice;
 
-    /// Whether one held request should move, in this weather. Called when the weather changes while requests are
-    /// held; repeated until `None`.
-    fn migrate(&mut self, weather: &Weather, now: Nanos) -> Option<Migration> {
-        let _ = (weather, now);
-        None
-    }
-
-    /// Whether a held request of this shape may make that move. [`Policy::migrate`] sees only how many are held. A rule
-    /// that moves only some sizes decides here, and so does one whose target cannot do the kind.
-    fn may_move(&self, shape: &Shape, migration: &Migration) -> bool {
-        let _ = (shape, migration);
-        true
+    /// How many of an operation's pieces that nobody has begun a side may take now: the device, or a thread that would
+    /// otherwise wait for it. What waits for the device and what waits for the CPU are these same pieces, so taking them is
+    /// a migration either way. Asked again whenever the weather may have changed. What does not fit into the device's window is left where it is.
+    ///
+    /// By default the device takes all and a thread what the device has no room for.
+    fn claim(&self, side: Side, rest: &Rest, weather: &Weather) -> u32 {
+        match side {
+            Side::Device => rest.free,
+            Side::Cpu => u32::from(!weather.engines[rest.device.index()].has_room()),
+        }
     }
 
     /// Whether it is time to poll for completions.

@@ -31,7 +31,7 @@ pub enum Reason {
     Forked,
     /// It rejected the request or its tag; the CPU was asked for a second opinion.
     SecondOpinion,
-    /// The policy moved a held request to another engine.
+    /// A thread took it out of what waited for the device, as the policy has it.
     Migrated,
 }
 

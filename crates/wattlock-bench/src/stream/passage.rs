@@ -66,7 +66,6 @@ impl Passed {
 struct Waiting {
     content: Vec<u8>,
     entered: Nanos,
-    deadline: Nanos,
     depth: u32,
     engine: EngineId,
 }
@@ -315,8 +314,7 @@ impl Window<'_> {
             state.clock = Some(usize::from(step.0));
         }
         let depth = weather.engines[choice.engine.index()].in_flight + 1;
-        let deadline = now.saturating_add(choice.hold_ns);
-        state.ring.push(Waiting { content, entered: now, deadline, depth, engine: choice.engine });
+        state.ring.push(Waiting { content, entered: now, depth, engine: choice.engine });
         drop(state);
         self.changed.notify_all();
     }
@@ -342,10 +340,9 @@ impl Window<'_> {
                 }
                 free = free.max(self.now()) + gpu.set_clock_ns as Nanos;
             }
-            // A device does not oversleep: it begins when it is free, its last message is there and nothing is held.
+            // A device does not oversleep: it begins when it is free, its last message is there.
             let entered = taken.iter().map(|one| one.entered).max().unwrap_or(0);
-            let held = taken.iter().map(|one| one.deadline).min().unwrap_or(0);
-            let began = entered.max(held).max(free);
+            let began = entered.max(free);
             let bytes: u64 = taken.iter().map(|one| one.content.len() as u64).sum();
             let for_gpu = taken[0].engine == GPU;
             if let Some(here) = &here {
@@ -398,7 +395,7 @@ impl Window<'_> {
         let mut state = self.lock();
         let mut rested = false;
         loop {
-            let due = state.ring.iter().map(|one| one.deadline).min();
+            let due = state.ring.first().map(|one| one.entered);
             let wait = match due {
                 None if state.ended => return None,
                 None => REST,

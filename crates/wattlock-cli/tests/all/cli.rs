@@ -272,9 +272,9 @@ fn every_policy_seals_the_same_plaintext_also_on_an_emulated_card() {
 #[test]
 fn nonsense_settings_are_refused_with_what_is_allowed() {
     let desk = Desk::new();
-    let output = desk.run(&["seal", "-q", "-r", &desk.recipient, "--set", "hold_ns=soon"]);
+    let output = desk.run(&["seal", "-q", "-r", &desk.recipient, "--set", "busy_permille=soon"]);
     assert!(!output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("hold_ns"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("busy_permille"));
     let output = desk.run(&["engines", "--policy", "fastest"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("adaptive"), "the known policies are named");
     let output = desk.run(&["engines", "--emulate", "nowhere"]);
@@ -533,8 +533,12 @@ fn a_folder_as_standard_input_is_refused() {
 }
 
 /// Every option about engines and policies, with a value that is good.
-const CHOICE: [[&str; 2]; 4] =
-    [["--policy", "software"], ["--objective", "energy"], ["--set", "hold_ns=1"], ["--emulate", "dh8970"]];
+const CHOICE: [[&str; 2]; 4] = [
+    ["--policy", "software"],
+    ["--objective", "energy"],
+    ["--set", "busy_permille=1"],
+    ["--emulate", "dh8970"],
+];
 
 #[test]
 fn options_about_engines_are_refused_where_they_do_nothing() {
@@ -613,7 +617,7 @@ fn options_about_engines_work_anywhere_on_the_line_of_a_command_that_uses_them()
         assert!(names.contains(&"emulated"), "{names:?}");
     }
     good(&desk.run(&["--policy", "software", "seal", "-q", "-r", &desk.recipient, "a"]));
-    good(&desk.run(&["open", "-q", "--set", "hold_ns=1", "-i", "key.txt", "-o", "b", "a.sealed"]));
+    good(&desk.run(&["open", "-q", "--set", "busy_permille=1", "-i", "key.txt", "-o", "b", "a.sealed"]));
     // The later and nearer of two is the one that counts.
     let twice = desk.run(&["--policy", "software", "engines", "--json", "--policy", "eeca"]);
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&twice.stdout).unwrap()["policy"], "eeca");

@@ -5,16 +5,16 @@
 //! request done on the CPU occupies the core. One for the card costs the core the call; then the core turns to its next
 //! client, and takes the completion (an interrupt's cost) at its next turn after it. A core turns after each request.
 //!
-//! It keeps to what the production dispatcher does: completions are observed, work inside the call is not; a held
-//! request moves when the policy says so or goes to the card when its time is up; what the card has no room for is
-//! done on the CPU.
+//! It keeps to what the production dispatcher does: completions are observed, work inside the call is not; a request is an
+//! operation of one piece, which the card or the core claims as the policy says; what the card has no room for is done on
+//! the CPU.
 
 use std::collections::VecDeque;
 
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
-use wattlock_policy::{Ask, EngineId, Migration, Outcome, Policy, Weather};
+use wattlock_policy::{Ask, EngineId, Outcome, Policy, Rest, Side, Weather};
 
-use super::{Burst, Card, Cpu, Ended, Events, Part, Power, Random};
+use super::{Burst, Card, Cpu, Ended, Part, Power, Random};
 
 /// What core time counts as, for power: [`Burst::usage`].
 pub const OWN_WORK: usize = 0;
@@ -97,8 +97,6 @@ impl Steady {
 enum Next {
     Round,
     Request,
-    Inline(EngineId),
-    Submit,
     Complete,
 }
 
@@ -127,7 +125,6 @@ struct Core {
     ready: VecDeque<usize>,
     /// Completions not taken yet, and when the card had them: that is what a response says of its latency.
     inbox: VecDeque<(usize, Nanos)>,
-    held: Vec<usize>,
     in_flight: u32,
     /// How many are bound to it.
     clients: u32,
@@ -142,10 +139,6 @@ struct Run<'a> {
     cpu: Cpu,
     cores: Vec<Core>,
     clients: Vec<Client>,
-    /// End of a hold, and which submission it was for.
-    deadlines: Events<(usize, Nanos)>,
-    /// Held requests of all cores.
-    held: u32,
     random: Random,
     power: Power,
     idle: (Nanos, u128, u16),
@@ -185,8 +178,6 @@ impl Closed<'_> {
             cpu: Cpu::new(cores),
             cores: (0..cores).map(|_| Core::default()).collect(),
             clients: self.clients.iter().map(client).collect(),
-            deadlines: Events::new(),
-            held: 0,
             random: Random::new(self.seed),
             power: Power::new(self.watts.0, &parts),
             idle: (0, 0, 0),
@@ -222,7 +213,7 @@ impl Run<'_> {
     fn until(&mut self, rounds: u64) {
         while self.tally.rounds < rounds {
             let card = self.system.card.as_ref().and_then(|(_, card)| card.next_event());
-            let next = self.cpu.next_event().into_iter().chain(card).chain(self.deadlines.peek()).min();
+            let next = self.cpu.next_event().into_iter().chain(card).min();
             let Some(at) = next else { return };
             self.now = at;
             self.step();
@@ -250,10 +241,6 @@ impl Run<'_> {
             self.ended(one.core);
         }
         (self.ended, self.finished) = (ended, finished);
-        while self.deadlines.peek().is_some_and(|at| at <= now) {
-            let Some((client, submitted)) = self.deadlines.take() else { break };
-            self.expire(client, submitted);
-        }
         self.meter();
     }
 
@@ -266,11 +253,10 @@ impl Run<'_> {
         self.power.used(self.now, CARD, busy);
     }
 
-    /// A core without work takes its completions, moves what should move, and turns to its next client.
+    /// A core without work takes its completions, and turns to its next client.
     fn turn(&mut self, core: usize) {
         while self.cores[core].doing.is_none() {
             self.collect(core);
-            self.migrate(core);
             let Some(client) = self.cores[core].ready.pop_front() else { return };
             self.go_on(client);
         }
@@ -296,35 +282,6 @@ impl Run<'_> {
         }
     }
 
-    fn migrate(&mut self, core: usize) {
-        while !self.cores[core].held.is_empty() {
-            let weather = self.weather(core);
-            let Some(migration) = self.system.policies[core].migrate(&weather, self.now) else { return };
-            let Migration { from, to } = migration;
-            let movable = |client: &usize| {
-                from == self.card_id() && self.system.policies[core].may_move(&self.told(*client), &migration)
-            };
-            let Some(place) = self.cores[core].held.iter().rposition(movable) else { return };
-            let client = self.cores[core].held.remove(place);
-            self.held -= 1;
-            self.cores[core].in_flight -= 1;
-            self.clients[client].next = Next::Inline(to);
-            self.cores[core].ready.push_front(client);
-        }
-    }
-
-    /// A hold is over: to the card.
-    fn expire(&mut self, client: usize, submitted: Nanos) {
-        let core = self.clients[client].core;
-        let place = self.cores[core].held.iter().position(|one| *one == client);
-        let Some(place) = place.filter(|_| self.clients[client].submitted == submitted) else { return };
-        self.cores[core].held.remove(place);
-        self.held -= 1;
-        self.clients[client].next = Next::Submit;
-        self.cores[core].ready.push_front(client);
-        self.turn(core);
-    }
-
     fn go_on(&mut self, index: usize) {
         match self.clients[index].next {
             Next::Round if self.system.own_ns > 0.0 => {
@@ -332,8 +289,6 @@ impl Run<'_> {
             }
             Next::Round => self.after_own_work(index),
             Next::Request => self.ask(index),
-            Next::Inline(engine) => self.inline(index, engine),
-            Next::Submit => self.call(index),
             Next::Complete => {
                 let interrupt = self.system.card.as_ref().map_or(0.0, |(_, card)| card.call().interrupt_ns);
                 match interrupt > 0.0 {
@@ -369,14 +324,15 @@ impl Run<'_> {
         if self.system.card.is_none() || choice.engine != self.card_id() {
             return self.inline(index, choice.engine);
         }
+        let rest = Rest { device: choice.engine, pieces: 1, free: 1, out: 0 };
+        let policy = &mut self.system.policies[core];
+        if policy.claim(Side::Device, &rest, &weather) == 0 && policy.claim(Side::Cpu, &rest, &weather) > 0 {
+            let engine = policy.choose(&Ask::inline(shape), &weather, self.now).engine;
+            return self.inline(index, engine);
+        }
         self.cores[core].in_flight += 1;
         (self.clients[index].submitted, self.clients[index].depth) = (self.now, self.cores[core].in_flight);
-        if choice.hold_ns == 0 {
-            return self.call(index);
-        }
-        self.cores[core].held.push(index);
-        self.held += 1;
-        self.deadlines.at(self.now + choice.hold_ns, (index, self.now));
+        self.call(index);
     }
 
     fn inline(&mut self, index: usize, engine: EngineId) {
@@ -471,10 +427,11 @@ impl Run<'_> {
         let Some((id, card)) = &self.system.card else { return weather };
         let state = &mut weather.engines[id.index()];
         state.available = true;
-        (state.in_flight, state.held) = match self.system.view {
-            View::Driver => (card.in_flight() + self.held, self.held),
-            View::Own => (self.cores[core].in_flight, self.cores[core].held.len() as u32),
+        state.in_flight = match self.system.view {
+            View::Driver => card.in_flight(),
+            View::Own => self.cores[core].in_flight,
         };
+        state.window = card.model().window.requests;
         state.in_flight_bytes = card.in_flight_bytes();
         state.window_bytes = card.model().window.bytes;
         weather

@@ -121,7 +121,6 @@ enum Event {
 struct Waiting {
     bytes: u64,
     entered: Nanos,
-    deadline: Nanos,
     depth: u32,
 }
 
@@ -256,7 +255,7 @@ impl Run<'_> {
         let weather = self.weather();
         let choice = self.policy.choose(&Ask::one(shape(bytes)), &weather, now);
         let depth = weather.engines[choice.engine.index()].in_flight + 1;
-        let waiting = Waiting { bytes, entered: now, deadline: now.saturating_add(choice.hold_ns), depth };
+        let waiting = Waiting { bytes, entered: now, depth };
         if choice.engine == CPU {
             self.cpu.push_back(waiting);
             if self.cpu.len() == 1 {
@@ -271,19 +270,14 @@ impl Run<'_> {
         self.take_window();
     }
 
-    /// Takes what is in the ring, if the encryptor is idle, awake and need not hold it longer.
+    /// Takes what is in the ring, if the encryptor is idle and awake.
     fn take_window(&mut self) {
         let now = self.events.now();
-        let Some(due) = self.ring.iter().map(|one| one.deadline).min() else { return };
-        if self.windows.len() >= self.station.gpu.streams.max(1) {
+        if self.ring.is_empty() || self.windows.len() >= self.station.gpu.streams.max(1) {
             return;
         }
         if let Some(until) = self.stalled(now) {
             self.events.at(until, Event::Look);
-            return;
-        }
-        if now < due {
-            self.events.at(due, Event::Look);
             return;
         }
         if let Some(step) = self.clock {

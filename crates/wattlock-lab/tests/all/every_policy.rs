@@ -3,8 +3,8 @@
 use wattlock_core::{Kind, KindSet, LatencyClass, Shape};
 use wattlock_lab::sim::Random;
 use wattlock_policy::{
-    Ask, EngineClass, EngineId, EngineView, MAX_ENGINES, Machine, NAMES, Objective, Outcome, Policy,
-    Settings, Weather, Widths, by_name,
+    Ask, EngineClass, EngineId, EngineView, MAX_ENGINES, Machine, NAMES, Objective, Outcome, Policy, Rest,
+    Settings, Side, Weather, Widths, by_name,
 };
 
 const CLASSES: [EngineClass; 5] = [
@@ -97,21 +97,16 @@ fn question(policy: &mut dyn Policy, machine: &Machine, dice: &mut Random, now: 
     let choice = policy.choose(&Ask { count, ..Ask::one(shape) }, &weather, now);
     assert!((1..=count).contains(&choice.count), "{name}: {choice:?} of {count}");
     check(name, machine, &weather, choice.engine, |engine| engine.can(shape.kind));
-    let queued = machine.engines[choice.engine.index()].queued.contains(shape.kind);
-    assert!(choice.hold_ns == 0 || queued, "{name} holds a request on an engine without a queue for it");
-    assert!(choice.hold_ns <= Settings::default().hold_ns, "{name} holds too long");
     let inline = policy.choose(&Ask { count, ..Ask::inline(shape) }, &weather, now).engine;
     check(name, machine, &weather, inline, |engine| engine.inline.contains(shape.kind));
-    if let Some(migration) = policy.migrate(&weather, now) {
-        let (from, to) = (&weather.engines[migration.from.index()], &weather.engines[migration.to.index()]);
-        assert!(from.held > 0 && to.available && migration.from != migration.to, "{name}: {migration:?}");
-        let can = machine.engines[migration.to.index()].can(shape.kind);
-        assert!(
-            can || !policy.may_move(&shape, &migration),
-            "{name} moves what {:?} cannot do",
-            migration.to
-        );
-    }
+    let out = dice.below(9) as u32;
+    let rest =
+        Rest { device: choice.engine, pieces: out + count, free: 1 + dice.below(count.into()) as u32, out };
+    let claims = [Side::Device, Side::Cpu].map(|side| policy.claim(side, &rest, &weather));
+    assert!(claims[0] <= rest.free && claims[1] <= 1, "{name}: {claims:?} of {rest:?}");
+    let state = &weather.engines[choice.engine.index()];
+    let waits = claims == [0, 0] && state.has_room() && out == 0;
+    assert!(!waits, "{name}: nobody takes anything of {rest:?}");
     assert!(!policy.poll_due(&weather, now) || weather.in_flight() > 0, "{name} polls for nothing");
     let outcome = Outcome {
         engine: choice.engine,
@@ -192,8 +187,8 @@ fn eeca_with_an_idle_accelerator_is_exactly_its_threshold() {
             for bytes in [near.saturating_sub(2), any.bytes] {
                 let choice = policy.choose(&Ask::one(Shape { bytes, ..any }), &weather, now);
                 assert_eq!(choice.engine.index(), usize::from(bytes > threshold), "{bytes} at {threshold}");
-                assert_eq!(choice.hold_ns, 0);
-                assert_eq!(policy.migrate(&weather, now), None);
+                let rest = Rest { device: choice.engine, pieces: 1, free: 1, out: 0 };
+                assert_eq!(policy.claim(Side::Cpu, &rest, &weather), 0);
             }
         }
     }

@@ -127,7 +127,7 @@ fn nonsense_is_one_line_and_an_exit_code_of_its_own() {
         &["qweb", "--timer-us", "nan"],
         &["qweb", "--set", "qweb.colour=blue"],
         &["eeca", "--block-kib", "0"],
-        &["eeca", "--set", "hold_ns=1"],
+        &["eeca", "--set", "busy_permille=1"],
         &["eep", "--megabytes", "0"],
         &["lecpaes", "--latency-us", "-1"],
         &["qweb", "--cores", "-1"],
@@ -141,7 +141,7 @@ fn nonsense_is_one_line_and_an_exit_code_of_its_own() {
         &["fit", "qweb", "--policy", "qweb"],
         &["qweb", "--objective", "energy"],
         &["eep", "--emulate", "dh8970"],
-        &["fit", "qweb", "--set", "hold_ns=1"],
+        &["fit", "qweb", "--set", "busy_permille=1"],
     ] {
         let output = lab(arguments);
         let said = String::from_utf8_lossy(&output.stderr);

@@ -22,7 +22,7 @@ use wattlock_lab::papers::{aca_sds, eeca, eep, lecpaes, qweb};
 use wattlock_lab::sim::event_loop::{Load, Server, Step};
 use wattlock_lab::sim::stream::{Message, Station, pass};
 use wattlock_lab::sim::{Card, Closed, Gpu, Random, event_loop};
-use wattlock_policy::{Ask, Choice, Migration, Outcome, Policy, Weather};
+use wattlock_policy::{Ask, Choice, Outcome, Policy, Rest, Side, Weather};
 
 /// A clock that is moved by hand.
 #[derive(Clone, Default)]
@@ -405,8 +405,6 @@ struct Facts {
     idle_permille: AtomicU64,
     /// Clients that are not idle; 0 if the door does not say.
     active: AtomicU64,
-    /// The end of the hold that a choice named last; 0 for none.
-    held_until: AtomicU64,
 }
 
 impl Told {
@@ -437,9 +435,6 @@ impl Policy for Told {
         let (ask, weather) =
             (Ask { shape, bytes: self.bytes.unwrap_or(ask.bytes), ..*ask }, self.weather(weather));
         let choice = self.policy.choose(&ask, &weather, now);
-        if choice.hold_ns > 0 {
-            self.told.held_until.store(now + choice.hold_ns, Ordering::Relaxed);
-        }
         if let Some(stream) = &self.stream {
             let mut stream = stream.lock().unwrap();
             stream.named = choice.clock.map(|step| usize::from(step.0)).or(stream.named);
@@ -448,13 +443,8 @@ impl Policy for Told {
         choice
     }
 
-    fn migrate(&mut self, weather: &Weather, now: Nanos) -> Option<Migration> {
-        let weather = self.weather(weather);
-        self.policy.migrate(&weather, now)
-    }
-
-    fn may_move(&self, shape: &Shape, migration: &Migration) -> bool {
-        self.policy.may_move(&self.shape(shape), migration)
+    fn claim(&self, side: Side, rest: &Rest, weather: &Weather) -> u32 {
+        self.policy.claim(side, rest, &self.weather(weather))
     }
 
     fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
@@ -551,13 +541,12 @@ impl Thread {
         done
     }
 
-    /// Sleeps until the device or a hold's end has something, or until then.
+    /// Sleeps until the device has something, or until then.
     fn sleep(&mut self, until: Option<Nanos>, late_ns: f64) {
         let device = self.state.lock().unwrap().machine.next();
         let device = device.map(|at| at + late_ns as Nanos);
         let now = self.clock.now();
-        let held = Some(self.told.held_until.load(Ordering::Relaxed)).filter(|at| *at > now);
-        let next = device.into_iter().chain(held).chain(until).min();
+        let next = device.into_iter().chain(until).min();
         self.clock.reach(next.expect("something will happen").max(now + 1));
     }
 }

@@ -4,13 +4,12 @@
 //! engine that answers later goes there as a copy, and the call waits for it.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
-use wattlock_core::{Completion, Data, Error, Fault, Item, Kind, Nanos, Request, Shape, Token};
+use wattlock_core::{Error, Item, Kind, Nanos, Shape};
 use wattlock_policy::{Ask, Choice, EngineId, Outcome};
 
 use super::Dispatcher;
-use super::settle::copied;
+use super::operation::Operations;
 use crate::health::Reason;
 use crate::telemetry::Counter;
 
@@ -25,9 +24,9 @@ const APART_ONE_IN: u32 = 64;
 impl Dispatcher {
     /// Does all of these requests, which are one operation to a policy, and returns when all are done, each with its
     /// [`Item::result`]. Requests of one kind that stand beside each other are asked about together: those about as
-    /// long, and where lanes do the kind, of any length. What the policy sends to an engine that answers later works there
-    /// on copies while this thread does the rest. Blocks the calling thread only for those (sleeping, not spinning, once
-    /// waits get long), at most until the runtime's time-out.
+    /// long, and where lanes do the kind, of any length. What the policy gives to an engine that answers later works there
+    /// on copies while this thread does the rest, and takes part in that where the policy has it so. Blocks the calling thread
+    /// only for those (sleeping, not spinning, once waits get long), at most until the runtime's time-out.
     pub fn run_all(&mut self, items: &mut [Item<'_>]) {
         self.keep_up();
         let mut strangers = VecDeque::new();
@@ -35,7 +34,7 @@ impl Dispatcher {
             // A caller that uses nothing but this would otherwise never hear of the tests its first call started.
             self.poll(&mut |completion| strangers.push_back(completion));
         }
-        let mut pending: Vec<(Token, EngineId, usize)> = Vec::new();
+        let mut operations = Operations::default();
         let bytes = items.iter().map(|item| item.request.data.len()).sum();
         let mut at = 0;
         while let Some(first) = items.get(at) {
@@ -64,12 +63,8 @@ impl Dispatcher {
             match self.stations.get(choice.engine.index()) {
                 None => items[at..end].iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
                 Some(station) if station.queued.contains(shape.kind) => {
-                    for (index, item) in (at..).zip(&mut items[at..end]) {
-                        match self.enqueue_copy(&choice, &mut item.request, now) {
-                            Ok(token) => pending.push((token, choice.engine, index)),
-                            Err(result) => item.result = result,
-                        }
-                    }
+                    operations.begin(choice.engine, at..end, now);
+                    self.feed(&mut operations, items);
                 }
                 Some(_) => {
                     let whole = end == at + count;
@@ -89,10 +84,7 @@ impl Dispatcher {
             }
             at = end;
         }
-        if !pending.is_empty() {
-            self.flush();
-            self.wait_for(&mut pending, items, &mut strangers);
-        }
+        self.finish_all(&mut operations, items, &mut strangers);
         if !strangers.is_empty() {
             // Other callers' completions that came out meanwhile are still theirs.
             strangers.append(&mut self.ready);
@@ -293,54 +285,6 @@ impl Dispatcher {
             self.policy.observe(shape, &outcome(id, latency_ns, batch), self.now);
         }
     }
-
-    /// Gives a copy of a borrowed request to an engine that answers later, or does it now.
-    fn enqueue_copy(
-        &mut self,
-        choice: &Choice,
-        request: &mut Request<'_>,
-        now: Nanos,
-    ) -> Result<Token, Result<usize, Error>> {
-        if let Err(error) = request.validate() {
-            return Err(Err(error));
-        }
-        let room = request.data.output().len();
-        let copy = copied(request, vec![0; room]);
-        let shape = request.shape();
-        self.enqueue(choice, &shape, copy, now)
-            .map_err(|(reason, _)| self.fall_back(choice.engine, reason, request))
-    }
-
-    /// Waits until all of these are back.
-    fn wait_for(
-        &mut self,
-        pending: &mut Vec<(Token, EngineId, usize)>,
-        items: &mut [Item<'_>],
-        strangers: &mut VecDeque<Completion>,
-    ) {
-        let mut patience = Patience::default();
-        while !pending.is_empty() {
-            let mut arrived = Vec::new();
-            if self.poll(&mut |completion| arrived.push(completion)) == 0 {
-                patience.wait();
-                continue;
-            }
-            patience = Patience::default();
-            for completion in arrived {
-                let Some(at) = pending.iter().position(|(token, ..)| *token == completion.token) else {
-                    strangers.push_back(completion);
-                    continue;
-                };
-                let (_, engine, index) = pending.swap_remove(at);
-                let item = &mut items[index];
-                item.result = match completion.result {
-                    // Its copy was lost; the original is here.
-                    Err(Error::Device(_)) => self.fall_back(engine, Reason::Lost, &mut item.request),
-                    _ => deliver(&completion, &mut item.request),
-                };
-            }
-        }
-    }
 }
 
 /// Whether requests can be one question to a policy: of one kind and urgency, and about as long.
@@ -352,33 +296,4 @@ pub(super) fn is_alike(a: &Shape, b: &Shape) -> bool {
 /// What a policy learns of requests that a CPU engine has done.
 fn outcome(engine: EngineId, latency_ns: Nanos, batch: u16) -> Outcome {
     Outcome { engine, latency_ns, held_ns: 0, batch, depth: 1, energy_nj: None, failed: false }
-}
-
-/// Copies a completion's result into the borrowed request it was made from.
-fn deliver(completion: &Completion, request: &mut Request<'_>) -> Result<usize, Error> {
-    let len = completion.result?;
-    let from = completion.request.output.get(..len).ok_or(Error::Device(Fault::WrongResult))?;
-    let output = match &mut request.data {
-        Data::InPlace(buffer) => &mut **buffer,
-        Data::Apart { to, .. } => &mut **to,
-    };
-    output.get_mut(..len).ok_or(Error::Device(Fault::WrongResult))?.copy_from_slice(from);
-    let tag = completion.request.tag.get(..request.tag.len()).ok_or(Error::Device(Fault::WrongResult))?;
-    request.tag.copy_from_slice(tag);
-    Ok(len)
-}
-
-/// How a blocked caller waits: a few spins for what is nearly there, then yields, then short sleeps.
-#[derive(Default)]
-struct Patience(u32);
-
-impl Patience {
-    fn wait(&mut self) {
-        self.0 += 1;
-        match self.0 {
-            0..32 => std::hint::spin_loop(),
-            32..64 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(u64::from(self.0.min(264) - 63) / 4 + 5)),
-        }
-    }
 }

@@ -12,16 +12,13 @@ use crate::inflight::Entry;
 use crate::telemetry::Counter;
 
 impl Dispatcher {
-    /// Hands every finished request to `done` and returns how many there were. Also flushes what was held long
-    /// enough, moves what the policy wants moved, and gives up on what took too long. Never blocks.
+    /// Hands every finished request to `done` and returns how many there were. Also rings for what is
+    /// held, and gives up on what took too long. Never blocks.
     pub fn poll(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         self.keep_up();
         if self.in_flight.len() > 0 || self.stations.iter().any(|station| station.instance.is_some()) {
             let now = self.look();
-            self.flush_due(now);
-            self.migrate(now);
-            // Whatever was moved here was done meanwhile.
-            let now = self.now;
+            self.flush();
             self.collect(now);
             self.expire(now);
             if mem::take(&mut self.stopped_one) {

@@ -22,7 +22,8 @@
 //! - `inline`: one request inside the call, and `fall_back`.
 //! - `batch`: borrowed requests that are in the caller's hands, several in one call.
 //! - `submit`: requests that can wait, and the way into an engine's instance.
-//! - `hold`: what instances hold, when it goes, and what is moved out of it.
+//! - `operation`: the pieces of operations that a device was given, claimed by it and by the thread that waits.
+//! - `doorbell`: when what instances hold goes.
 //! - `collect`: what comes back, and what does not.
 //! - `settle`: whether an answer is believed, and what of it is counted and learned.
 //! - `prove`: instances opened, and their known-answer tests.
@@ -30,8 +31,9 @@
 
 mod batch;
 mod collect;
-mod hold;
+mod doorbell;
 mod inline;
+mod operation;
 mod prove;
 mod settle;
 mod station;
@@ -153,9 +155,7 @@ impl Dispatcher {
             return true;
         }
         let now = self.look();
-        let held = self.stations.iter().filter_map(|station| station.flush_by).min();
-        let due = held.unwrap_or(Nanos::MAX).min(self.next_expiry);
-        self.in_flight.len() > 0 && (due <= now || self.policy.poll_due(&self.weather, now))
+        self.in_flight.len() > 0 && (self.next_expiry <= now || self.policy.poll_due(&self.weather, now))
     }
 
     /// Takes a request back. `None` if it is not in flight (it completed, or never was). What the engine already has
@@ -219,13 +219,9 @@ impl Dispatcher {
     /// Keeps the weather's view of an engine's queue, and the gauge that others can read.
     fn count_in_flight(&mut self, id: EngineId) {
         let weather = &mut self.weather.engines[id.index()];
-        let station = &mut self.stations[id.index()];
-        let instance = station.instance.as_ref();
+        let instance = self.stations[id.index()].instance.as_ref();
         weather.in_flight = instance.map_or(0, |instance| instance.in_flight());
         weather.held = instance.map_or(0, |instance| instance.held());
-        if weather.held == 0 {
-            station.flush_by = None;
-        }
         self.row.in_flight(id, weather.in_flight);
     }
 
@@ -255,7 +251,6 @@ impl Dispatcher {
         self.generation = fork::generation();
         for station in &mut self.stations {
             mem::forget(station.instance.take());
-            station.flush_by = None;
             station.health = Health::default();
         }
         mem::forget(mem::take(&mut self.in_flight));

@@ -50,7 +50,9 @@ impl Dispatcher {
         }
         match station.engine.open(now) {
             Ok(instance) => {
-                self.weather.engines[id.index()].window_bytes = instance.window().bytes;
+                let weather = &mut self.weather.engines[id.index()];
+                (weather.window, weather.window_bytes) =
+                    (instance.window().requests, instance.window().bytes);
                 station.instance = Some(instance);
                 true
             }
@@ -81,7 +83,7 @@ impl Dispatcher {
         while test.good && !test.aborted {
             let Some(KnownAnswer { request, expected, source }) = test.waiting.pop() else { break };
             let shape = request.shape();
-            let give_up_ns = self.expect(id, &shape, 0, now);
+            let give_up_ns = self.expect(id, &shape, now);
             let token = self.in_flight.enter_test(id, &shape, expected, (now, give_up_ns));
             let instance = self.stations[id.index()].instance.as_mut();
             let lost = Error::Device(Fault::Lost);

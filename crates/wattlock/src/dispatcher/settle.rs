@@ -229,9 +229,7 @@ impl Dispatcher {
         self.row.add_engine(id, EngineCounter::Quarantines, 1);
         tracing::warn!(engine = self.name(id), reason = reason.name(), "quarantined");
         self.testing.retain(|test| test.engine != id);
-        let station = &mut self.stations[id.index()];
-        station.flush_by = None;
-        let Some(mut old) = station.instance.take() else { return };
+        let Some(mut old) = self.stations[id.index()].instance.take() else { return };
         self.stopped_one = true;
         old.stop(now);
         let mut given_back = Vec::new();

@@ -11,8 +11,6 @@ pub(super) struct Station {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) health: Health,
     pub(super) instance: Option<Box<dyn Instance>>,
-    /// When what the instance holds must go; `None` while it holds nothing.
-    pub(super) flush_by: Option<Nanos>,
     pub(super) is_cpu: bool,
     /// Kinds the engine does through its instance.
     pub(super) queued: KindSet,
@@ -27,7 +25,6 @@ impl Station {
             engine: engine.clone(),
             health: Health::default(),
             instance: None,
-            flush_by: None,
             is_cpu: description.class.is_cpu(),
             queued: description.queued,
             unmetered: KindSet::EMPTY,
@@ -42,7 +39,6 @@ impl Station {
     }
 
     pub(super) fn flush(&mut self, now: Nanos) {
-        self.flush_by = None;
         if let Some(instance) = self.instance.as_mut().filter(|instance| instance.held() > 0) {
             instance.flush(now);
         }

@@ -3,7 +3,7 @@
 use std::mem;
 
 use wattlock_core::{Completion, Cost, Error, Item, Kind, Nanos, OwnedRequest, Refused, Shape, Token};
-use wattlock_policy::{Choice, EngineId};
+use wattlock_policy::{Choice, EngineId, Rest, Side};
 
 use super::batch::is_alike;
 use super::{Dispatcher, Submitted};
@@ -14,8 +14,8 @@ use crate::telemetry::Counter;
 const NS_A_BYTE: u64 = 10;
 
 impl Dispatcher {
-    /// Submits a request that owns its buffers, and does it at once if the policy's engine works inside the call. A device
-    /// may hold it until [`Dispatcher::flush`], its hold deadline, or a full batch. Never blocks.
+    /// Submits a request that owns its buffers, and does it at once if the policy's engine works inside the call. Never
+    /// blocks.
     pub fn submit(&mut self, request: OwnedRequest) -> Submitted {
         self.keep_up();
         let now = self.look();
@@ -29,7 +29,9 @@ impl Dispatcher {
         }
         let shape = request.shape();
         let choice = self.ask(&shape, 1, shape.bytes);
-        self.give(&choice, &shape, request, now)
+        let submitted = self.give(&choice, &shape, request, now);
+        self.ring(choice.engine);
+        submitted
     }
 
     /// Whether a device is open and has given a kind's known answers here; starts both if not. Never blocks.
@@ -133,6 +135,11 @@ impl Dispatcher {
             let result = items[0].result;
             return self.done(request, result, 1, now);
         }
+        if self.is_the_cpus(choice.engine) {
+            let result = self.fall_back(choice.engine, Reason::Migrated, &mut request.view());
+            self.now = self.runtime.clock().now();
+            return self.done(request, result, 1, now);
+        }
         match self.enqueue(choice, shape, request, now) {
             Ok(token) => Submitted::Pending(token),
             Err((reason, mut request)) => {
@@ -141,6 +148,13 @@ impl Dispatcher {
                 self.done(request, result, 1, now)
             }
         }
+    }
+
+    /// Whether an operation of one piece that a device was given is for the CPU now.
+    fn is_the_cpus(&self, device: EngineId) -> bool {
+        let rest = Rest { device, pieces: 1, free: 1, out: 0 };
+        let claims = |side| self.policy.claim(side, &rest, &self.weather) > 0;
+        !claims(Side::Device) && claims(Side::Cpu)
     }
 
     /// A completion for a request that never entered an instance; `self.now` is when it was done.
@@ -188,7 +202,7 @@ impl Dispatcher {
         if !self.prove_queued(id, shape.kind, now) {
             return Err((self.stations[id.index()].health.reason(shape.kind), request));
         }
-        let give_up_ns = self.expect(id, shape, choice.hold_ns, now);
+        let give_up_ns = self.expect(id, shape, now);
         let depth = self.weather.engines[id.index()].in_flight + 1;
         let token =
             self.in_flight.enter(id, shape, request.mark, depth, self.held_before_ns, (now, give_up_ns));
@@ -200,7 +214,7 @@ impl Dispatcher {
             self.leave(token);
             return Err((self.refused(id, &error, now), request));
         }
-        self.note_held(id, shape.kind, now.saturating_add(choice.hold_ns), now);
+        self.note_held(id, shape.kind);
         Ok(token)
     }
 
@@ -218,13 +232,13 @@ impl Dispatcher {
     }
 
     /// Counts a request that an engine is about to be given, and says until when it has time.
-    pub(super) fn expect(&mut self, id: EngineId, shape: &Shape, hold_ns: Nanos, now: Nanos) -> Nanos {
+    pub(super) fn expect(&mut self, id: EngineId, shape: &Shape, now: Nanos) -> Nanos {
         let weather = &mut self.weather.engines[id.index()];
         weather.in_flight_bytes += shape.bytes as u64;
         // Of what is in flight, some bytes must come back first.
         let for_bytes = weather.in_flight_bytes.saturating_mul(NS_A_BYTE);
         let patience = self.runtime.give_up_after_ns().saturating_add(for_bytes);
-        let give_up_ns = now.saturating_add(hold_ns).saturating_add(patience);
+        let give_up_ns = now.saturating_add(patience);
         self.next_expiry = self.next_expiry.min(give_up_ns);
         weather.asymmetric += u32::from(shape.kind.is_asymmetric());
         give_up_ns

@@ -79,9 +79,11 @@ pub enum EngineCounter {
     Verified,
     /// Known-answer tests run.
     Tests,
+    /// Pieces of operations that it took after the CPU had begun to take them ([`Reason::Migrated`]).
+    Returned,
 }
 
-const ENGINE_NAMES: [&str; 4] = ["in_flight", "quarantines", "verified", "tests"];
+const ENGINE_NAMES: [&str; 5] = ["in_flight", "quarantines", "verified", "tests", "returned"];
 const ENGINE_WORDS: usize = ENGINE_NAMES.len() + Reason::ALL.len();
 const CELL_WORDS: usize = CELL_NAMES.len();
 /// Rows in a file; more dispatchers than this share the last.

@@ -100,12 +100,13 @@ impl Cell {
 
 impl EngineCounts {
     fn add(&mut self, other: &EngineCounts) {
-        let EngineCounts { in_flight, quarantines, verified, tests, fallbacks, .. } = self;
+        let EngineCounts { in_flight, quarantines, verified, tests, returned, fallbacks, .. } = self;
         let theirs = [
             (in_flight, other.in_flight),
             (quarantines, other.quarantines),
             (verified, other.verified),
             (tests, other.tests),
+            (returned, other.returned),
         ];
         theirs.into_iter().for_each(|(sum, more)| *sum = sum.wrapping_add(more));
         for (reason, count) in &other.fallbacks {
@@ -136,6 +137,8 @@ pub struct EngineCounts {
     pub verified: u64,
     /// Known-answer tests run.
     pub tests: u64,
+    /// Pieces of operations that it took after the CPU had begun to take them.
+    pub returned: u64,
     /// Fallbacks away from it, by reason; only reasons that occurred.
     pub fallbacks: Vec<(String, u64)>,
 }
@@ -186,6 +189,7 @@ pub(super) fn sum(header: &Header, words: &[AtomicU64], counts: impl Fn(usize) -
             in_flight: count("in_flight"),
             quarantines: count("quarantines"),
             verified: count("verified"),
+            returned: count("returned"),
             tests: count("tests"),
             fallbacks: reasons
                 .iter()

@@ -14,9 +14,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use common::HandClock;
-use wattlock::policy::{
-    Ask, Choice, EngineId, Machine, Migration, Outcome, Policy, Settings, Weather, by_name,
-};
+use wattlock::policy::{Ask, Choice, EngineId, Machine, Outcome, Policy, Settings, Weather, by_name};
 use wattlock::profile::Point;
 use wattlock::{Profile, Runtime, Submitted, check_share};
 use wattlock_core::{
@@ -223,10 +221,6 @@ impl Policy for Noted {
             self.chosen.lock().unwrap().push(chosen);
         }
         choice
-    }
-
-    fn migrate(&mut self, weather: &Weather, now: Nanos) -> Option<Migration> {
-        self.policy.migrate(weather, now)
     }
 
     fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {

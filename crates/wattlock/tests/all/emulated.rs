@@ -6,10 +6,10 @@ use crate::common;
 use std::sync::Arc;
 
 use common::{HandClock, assert_right, builder_with, digest, drain, misfit, seal};
-use wattlock::policy::Settings;
+use wattlock::policy::{Ask, Choice, Machine, Policy, Rest, Settings, Side, Weather, by_name};
 use wattlock::{Dispatcher, Runtime, Submitted};
 use wattlock_core::{
-    Algorithm, Data, Description, Engine, Error, Item, Key, Kind, Request, Run, execute, known_answers,
+    Algorithm, Data, Description, Engine, Error, Item, Key, Kind, Nanos, Request, Run, execute, known_answers,
 };
 use wattlock_cpu::instruction::Instruction;
 use wattlock_cpu::software::Software;
@@ -165,39 +165,161 @@ fn a_run_behind_a_plain_request_gives_the_cpu_s_bytes_on_a_card() {
     }
 }
 
-#[test]
-fn eeca_moves_what_waits_for_a_full_card_to_the_cpu() {
-    let clock = HandClock::default();
+/// A runtime with the published card, whose window has so many requests.
+fn with_window(pace: Pace, window: u32, policy: &str, settings: &[&str], clock: wattlock::Clock) -> Runtime {
+    let settings = Settings::from_pairs(settings.iter().copied()).unwrap();
+    let runtime = on_card(pace, window, clock).policy(policy, settings).build().unwrap();
+    assert_eq!(runtime.machine().engines[2].window, window, "policies know the window");
+    runtime
+}
+
+fn on_card(pace: Pace, window: u32, clock: wattlock::Clock) -> wattlock::Builder {
     let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
-    let card = Emulated::new(Model::qat_dh8970(), instruction.clone(), Pace::Stepped).unwrap();
-    let window = u64::from(card.window().requests);
-    let runtime = Runtime::builder()
+    let mut model = Model::qat_dh8970();
+    model.window.requests = window;
+    let card = Emulated::new(model, instruction.clone(), pace).unwrap();
+    Runtime::builder()
         .engines(vec![instruction, Arc::new(Software::new()), Arc::new(card)])
-        .policy("eeca", Settings { eeca_threshold_bytes: 0, ..Settings::default() })
-        .clock(clock.clock())
+        .clock(clock)
         .telemetry(false)
         .profile(wattlock::Profile::built_in())
-        .build()
-        .unwrap();
-    assert_eq!(u64::from(runtime.machine().engines[2].window), window, "policies know the window");
+}
+
+/// A rule that is told of another idle share than this machine's.
+struct WhileIdle(Box<dyn Policy>, u16);
+
+impl WhileIdle {
+    fn told(&self, weather: &Weather) -> Weather {
+        Weather { idle_permille: self.1, ..*weather }
+    }
+}
+
+impl Policy for WhileIdle {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
+        self.0.choose(ask, &self.told(weather), now)
+    }
+
+    fn claim(&self, side: Side, rest: &Rest, weather: &Weather) -> u32 {
+        self.0.claim(side, rest, &self.told(weather))
+    }
+}
+
+fn shared_while_idle(idle_permille: u16, settings: &[&str]) -> [u64; 3] {
+    let settings = Settings::from_pairs(settings.iter().copied()).unwrap();
+    let rule = move |machine: &Machine| -> Box<dyn Policy> {
+        Box::new(WhileIdle(by_name("aca-sds", machine.clone(), &settings).unwrap(), idle_permille))
+    };
+    shared_by(
+        &on_card(Pace::RealTime, 256, wattlock::Clock::real()).own_policy("aca-sds", rule).build().unwrap(),
+    )
+}
+
+#[test]
+fn eeca_gives_the_cpu_what_comes_while_the_card_is_full() {
+    let (clock, window) = (HandClock::default(), 64);
+    let runtime = with_window(Pace::Stepped, window, "eeca", &["eeca.threshold_bytes=0"], clock.clock());
     let mut dispatcher = runtime.dispatcher();
     assert!(matches!(dispatcher.submit(digest(0)), Submitted::Done(_)));
     clock.advance(10_000_000);
     dispatcher.poll(&mut |_| panic!("only tests are in flight"));
-    // Time stands still: the card answers nothing, and three quarters of its window count as all it can do.
-    let full = window * 3 / 4;
-    for mark in 1..=full + 2 {
+    // Time stands still: the card answers nothing.
+    let full = u64::from(window);
+    for mark in 1..=full {
         assert!(matches!(dispatcher.submit(digest(mark)), Submitted::Pending(_)), "{mark}");
     }
-    let mut back = Vec::new();
-    dispatcher.poll(&mut |completion| back.push(completion));
-    back.iter().for_each(assert_right);
-    let mut marks: Vec<u64> = back.iter().map(|completion| completion.request.mark).collect();
-    marks.sort_unstable();
-    assert_eq!(marks, [full + 1, full + 2], "the two that waited, and no other");
+    for mark in full + 1..=full + 2 {
+        let Submitted::Done(done) = dispatcher.submit(digest(mark)) else { panic!("{mark} waits") };
+        assert_right(&done);
+    }
+    let snapshot = runtime.snapshot();
+    let card = snapshot.engines.iter().find(|engine| engine.engine == "emulated").unwrap();
+    assert_eq!(card.fallbacks, [("untested".to_owned(), 1), ("migrated".to_owned(), 2)]);
     clock.advance(1_000_000_000);
     dispatcher.poll(&mut |completion| assert_right(&completion));
     assert_eq!((dispatcher.in_flight(), requests_on_card(&runtime)), (0, full));
+}
+
+/// What became of 20 operations of 256 chunks under a policy: of all pieces those that the card did, those that the CPU took
+/// and those that the card took after that.
+fn shared(window: u32, policy: &str, settings: &[&str]) -> [u64; 3] {
+    shared_by(&with_window(Pace::RealTime, window, policy, settings, wattlock::Clock::real()))
+}
+
+fn shared_by(runtime: &Runtime) -> [u64; 3] {
+    let mut dispatcher = runtime.dispatcher();
+    let key = Key::symmetric(Algorithm::Aes256Gcm, &[9; 32]).unwrap();
+    let aad = [0; 9];
+    let mut operation = |pieces: usize| {
+        let mut buffers = vec![vec![7_u8; 4096]; pieces];
+        let mut tags = vec![[0; 16]; pieces];
+        let nonces: Vec<[u8; 12]> = (0..pieces).map(|at| [at as u8; 12]).collect();
+        let mut items: Vec<Item<'_>> = buffers
+            .iter_mut()
+            .zip(&mut tags)
+            .zip(&nonces)
+            .map(|((buffer, tag), nonce)| {
+                let request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(buffer));
+                Item::new(Request { nonce, aad: &aad, tag, ..request })
+            })
+            .collect();
+        dispatcher.run_all(&mut items);
+        assert!(items.iter().all(|item| item.result == Ok(4096)));
+        let mut by_cpu = vec![7_u8; 4096];
+        for (buffer, (tag, nonce)) in buffers.iter().zip(tags.iter().zip(&nonces)) {
+            by_cpu.fill(7);
+            let mut right = [0; 16];
+            let request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(&mut by_cpu));
+            let mut request = Request { nonce, aad: &aad, tag: &mut right, ..request };
+            execute(&Instruction::new(), &mut request).unwrap();
+            assert!(*buffer == by_cpu && *tag == right, "other bytes than the CPU's");
+        }
+    };
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while requests_on_card(runtime) == 0 {
+        assert!(std::time::Instant::now() < deadline, "the card is never used");
+        operation(256);
+    }
+    let counts = |runtime: &Runtime| {
+        let snapshot = runtime.snapshot();
+        let card = snapshot.engines.iter().find(|engine| engine.engine == "emulated").unwrap();
+        let of = |name: &str| card.fallbacks.iter().find(|(reason, _)| reason == name).map_or(0, |(_, n)| *n);
+        assert_eq!(of("window-full"), 0, "{:?}", card.fallbacks);
+        [requests_on_card(runtime), of("migrated"), card.returned]
+    };
+    let before = counts(runtime);
+    (0..20).for_each(|_| operation(256));
+    let after = counts(runtime);
+    let did = std::array::from_fn(|at| after[at] - before[at]);
+    assert_eq!(did[0] + did[1], 20 * 256, "each piece once: {did:?}");
+    did
+}
+
+#[test]
+fn eeca_compares_the_whole_operation_and_pieces_go_both_ways_while_the_card_is_full() {
+    assert_eq!(shared(256, "eeca", &[]), [20 * 256, 0, 0], "the window holds an operation");
+    for window in [32, 8] {
+        let [card, migrated, returned] = shared(window, "eeca", &[]);
+        assert!(card > 0 && migrated > 0 && returned > 0, "{window}: {card}, {migrated}, {returned}");
+    }
+}
+
+#[test]
+fn aca_sds_has_the_cpu_take_part_while_it_is_idle_whatever_the_window_holds() {
+    let settings = ["aca-sds.alpha=0", "aca-sds.thread=0", "aca-sds.idle_permille=500"];
+    assert_eq!(shared_while_idle(500, &settings), [20 * 256, 0, 0]);
+    let [card, migrated, _] = shared_while_idle(501, &settings);
+    assert!(card >= 20 && migrated >= 20, "{card}, {migrated}");
+}
+
+#[test]
+fn a_device_that_does_its_work_alone_does_all_of_it_whatever_its_window() {
+    for policy in ["offload", "qweb"] {
+        assert_eq!(shared(8, policy, &[]), [20 * 256, 0, 0], "{policy}");
+    }
 }
 
 /// What a card computes with that looks at no result: a key whose parts do not fit together gives some other number.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::*;
-use wattlock::policy::{Ask, Choice, EngineId, Migration, Outcome, Policy, Weather};
+use wattlock::policy::{Ask, Choice, EngineId, Outcome, Policy, Weather};
 use wattlock::telemetry::Snapshot;
 use wattlock::{Runtime, Submitted};
 use wattlock_core::{
@@ -128,44 +128,6 @@ fn run_of_three(kind: Kind) -> (OwnedRequest, OwnedRequest) {
     (request, done)
 }
 
-/// As the policy of the others, and moves what is held to the CPU.
-struct Mover(HoldEverything);
-
-impl Policy for Mover {
-    fn name(&self) -> &'static str {
-        "mover"
-    }
-
-    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
-        self.0.choose(ask, weather, now)
-    }
-
-    fn migrate(&mut self, weather: &Weather, _: Nanos) -> Option<Migration> {
-        (weather.engines[2].held > 0).then_some(Migration { from: EngineId(2), to: EngineId(0) })
-    }
-}
-
-#[test]
-fn a_run_that_is_moved_to_the_cpu_is_done_message_by_message() {
-    for kind in [Kind::Aes256GcmSeal, Kind::Aes256GcmOpen] {
-        let (device, clock) = (Scripted::new(4), HandClock::default());
-        let queued = device.description().queued;
-        let runtime = builder(&device, &clock, 1)
-            .own_policy("mover", move |_| Box::new(Mover(HoldEverything(queued))))
-            .build()
-            .unwrap();
-        let mut dispatcher = runtime.dispatcher();
-        let (request, by_cpu) = run_of_three(kind);
-        prove(&mut dispatcher, &clock, copied(&request));
-        let before = requests_on(&runtime, "instruction");
-        pending(dispatcher.submit(request));
-        let back = drain(&mut dispatcher, &clock);
-        assert_eq!((back.len(), back[0].result), (1, Ok(by_cpu.input.len())));
-        assert!(back[0].request.output == by_cpu.output, "{kind:?}");
-        assert_eq!(requests_on(&runtime, "instruction") - before, 3);
-    }
-}
-
 #[test]
 fn a_device_that_takes_no_runs_is_given_none() {
     let (device, clock) = (Scripted::new(1), HandClock::default());
@@ -181,7 +143,7 @@ fn a_device_that_takes_no_runs_is_given_none() {
 }
 
 /// As the policy of the others, and counts the failures it is told of.
-struct Watchful(HoldEverything, Arc<AtomicU32>);
+struct Watchful(QueueEverything, Arc<AtomicU32>);
 
 impl Policy for Watchful {
     fn name(&self) -> &'static str {
@@ -201,7 +163,7 @@ impl Policy for Watchful {
 type Told = Arc<std::sync::Mutex<Vec<(usize, usize, u16)>>>;
 
 /// As the policy of the others, and notes what it is told.
-struct Listening(HoldEverything, Told);
+struct Listening(QueueEverything, Told);
 
 impl Policy for Listening {
     fn name(&self) -> &'static str {
@@ -220,7 +182,7 @@ fn a_policy_is_told_the_bytes_of_the_whole_operation_and_the_files_a_door_counts
     let told = Told::default();
     let notes = told.clone();
     let listening = move |_: &_| -> Box<dyn Policy> {
-        Box::new(Listening(HoldEverything(KindSet::EMPTY), notes.clone()))
+        Box::new(Listening(QueueEverything(KindSet::EMPTY), notes.clone()))
     };
     let runtime = builder(&device, &clock, 1).own_policy("listening", listening).build().unwrap();
     let (mut dispatcher, _other) = (runtime.dispatcher(), runtime.dispatcher());
@@ -254,7 +216,7 @@ fn a_forgery_is_reported_as_one_after_the_cpu_agrees() {
     let failures = Arc::new(AtomicU32::new(0));
     let told = failures.clone();
     let watchful =
-        move |_: &_| -> Box<dyn Policy> { Box::new(Watchful(HoldEverything(queued_kinds()), told.clone())) };
+        move |_: &_| -> Box<dyn Policy> { Box::new(Watchful(QueueEverything(queued_kinds()), told.clone())) };
     let runtime = builder(&device, &clock, 1).own_policy("watchful", watchful).build().unwrap();
     let mut dispatcher = runtime.dispatcher();
     let sealed = seal(3);
@@ -389,7 +351,7 @@ fn time_held_is_counted_once_and_for_the_engine_that_did_the_request() {
         device.script.lock().unwrap().refuses = refuses;
         device.will(&[act]);
         dispatcher.submit_together(&mut vec![digest(1)], 700, &mut |_, _| {});
-        // Held for as long as it may be, too, but not by the door that hands it over.
+        // Not held by the door that hands it over.
         let _ = dispatcher.submit(digest(2));
         drain(&mut dispatcher, &clock);
         assert_eq!(held(&runtime), [(who.to_owned(), 700)], "{refuses:?}, {act:?}");
@@ -397,21 +359,19 @@ fn time_held_is_counted_once_and_for_the_engine_that_did_the_request() {
 }
 
 #[test]
-fn held_requests_go_when_the_oldest_has_waited_long_enough() {
+fn a_request_by_itself_goes_at_once_and_those_together_share_a_doorbell() {
     let (device, clock) = (Scripted::new(8), HandClock::default());
     let runtime = runtime(&device, &clock, 0);
     let mut dispatcher = runtime.dispatcher();
     prove(&mut dispatcher, &clock, digest(0));
     device.script.lock().unwrap().doorbells.clear();
     pending(dispatcher.submit(digest(1)));
-    clock.advance(HOLD_NS - 1000);
     pending(dispatcher.submit(digest(2)));
-    assert_eq!(dispatcher.poll(&mut |_| {}), 0);
-    assert!(device.script.lock().unwrap().doorbells.is_empty(), "still held");
-    clock.advance(1000);
-    let mut back = 0;
-    dispatcher.poll(&mut |_| back += 1);
-    assert_eq!((back, device.script.lock().unwrap().doorbells.clone()), (2, vec![2]));
+    dispatcher.submit_together(&mut (3..8).map(digest).collect(), 0, &mut |_, submitted| {
+        pending(submitted);
+    });
+    assert_eq!(device.script.lock().unwrap().doorbells, [1, 1, 5]);
+    drain(&mut dispatcher, &clock);
 }
 
 #[test]
@@ -421,10 +381,10 @@ fn a_full_batch_goes_at_once() {
     let mut dispatcher = runtime.dispatcher();
     prove(&mut dispatcher, &clock, digest(0));
     device.script.lock().unwrap().doorbells.clear();
-    for mark in 1..=3 {
-        pending(dispatcher.submit(digest(mark)));
-    }
-    assert_eq!(device.script.lock().unwrap().doorbells, [3], "the batch is full");
+    dispatcher.submit_together(&mut (1..8).map(digest).collect(), 0, &mut |_, submitted| {
+        pending(submitted);
+    });
+    assert_eq!(device.script.lock().unwrap().doorbells, [3, 3, 1], "the batch is full");
     drain(&mut dispatcher, &clock);
 }
 
@@ -599,35 +559,6 @@ fn what_came_back_while_submitting_is_due_at_once() {
     dispatcher.poll(&mut |completion| back.push(completion));
     assert_eq!(back.len(), 1);
     assert_right(&back[0]);
-}
-
-#[test]
-fn a_flush_rings_at_the_time_of_the_flush() {
-    let (device, clock) = (Scripted::new(8), HandClock::default());
-    let runtime = runtime(&device, &clock, 0);
-    let mut dispatcher = runtime.dispatcher();
-    prove(&mut dispatcher, &clock, digest(0));
-    pending(dispatcher.submit(digest(1)));
-    clock.advance(5000);
-    dispatcher.flush();
-    assert_eq!(device.script.lock().unwrap().rung_at, runtime.clock().now());
-    drain(&mut dispatcher, &clock);
-}
-
-#[test]
-fn the_deadline_of_a_cancelled_request_goes_with_it() {
-    let (device, clock) = (Scripted::new(8), HandClock::default());
-    let runtime = runtime(&device, &clock, 0);
-    let mut dispatcher = runtime.dispatcher();
-    prove(&mut dispatcher, &clock, digest(0));
-    let first = pending(dispatcher.submit(digest(1)));
-    clock.advance(HOLD_NS - 1000);
-    dispatcher.cancel(first).unwrap();
-    device.script.lock().unwrap().doorbells.clear();
-    clock.advance(2000);
-    pending(dispatcher.submit(digest(2)));
-    assert!(device.script.lock().unwrap().doorbells.is_empty(), "held for its own time");
-    drain(&mut dispatcher, &clock);
 }
 
 #[test]

@@ -353,21 +353,20 @@ impl HandClock {
     }
 }
 
-pub const HOLD_NS: Nanos = 100_000;
 pub const GIVE_UP_NS: Nanos = 5_000_000;
 
-/// Queues whatever the device can do, held for `HOLD_NS`.
-pub struct HoldEverything(pub KindSet);
+/// Queues whatever the device can do.
+pub struct QueueEverything(pub KindSet);
 
-impl Policy for HoldEverything {
+impl Policy for QueueEverything {
     fn name(&self) -> &'static str {
-        "hold everything"
+        "queue everything"
     }
 
     fn choose(&mut self, ask: &Ask, weather: &Weather, _: Nanos) -> Choice {
         let device = ask.may_wait && self.0.contains(ask.shape.kind) && weather.engines[2].available;
         let engine = EngineId(if device { 2 } else { 0 });
-        Choice { hold_ns: if device { HOLD_NS } else { 0 }, ..Choice::now(engine) }
+        Choice::now(engine)
     }
 }
 
@@ -393,7 +392,7 @@ pub fn checking_as_usual(engines: Vec<Arc<dyn Engine>>, clock: &HandClock) -> Bu
     let queued = engines[2].description().queued;
     Runtime::builder()
         .engines(engines)
-        .own_policy("hold everything", move |_| Box::new(HoldEverything(queued)))
+        .own_policy("queue everything", move |_| Box::new(QueueEverything(queued)))
         .clock(clock.clock())
         .give_up_after_ns(GIVE_UP_NS)
         .telemetry(false)

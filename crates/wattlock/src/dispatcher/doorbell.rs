@@ -1,0 +1,36 @@
+//! Doorbells: when what instances hold goes.
+
+use wattlock_core::Kind;
+use wattlock_policy::EngineId;
+
+use super::Dispatcher;
+
+impl Dispatcher {
+    /// Rings every doorbell that has requests waiting.
+    pub fn flush(&mut self) {
+        if self.in_flight.len() == 0 {
+            return;
+        }
+        self.now = self.runtime.clock().now();
+        for index in 0..self.stations.len() {
+            self.ring(EngineId(index as u8));
+        }
+    }
+
+    /// After a submission: a batch that is full goes. Anything else goes with the doorbell of its submitter, at the latest
+    /// when it looks for answers.
+    pub(super) fn note_held(&mut self, id: EngineId, kind: Kind) {
+        self.count_in_flight(id);
+        let width = self.stations[id.index()].engine.width(kind);
+        if width > 1 && self.weather.engines[id.index()].held >= u32::from(width) {
+            self.ring(id);
+        }
+    }
+
+    pub(super) fn ring(&mut self, id: EngineId) {
+        if self.weather.engines[id.index()].held > 0 {
+            self.stations[id.index()].flush(self.now);
+            self.count_in_flight(id);
+        }
+    }
+}

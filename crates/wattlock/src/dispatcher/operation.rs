@@ -1,0 +1,221 @@
+//! Operations of a thread whose pieces a device was given.
+//!
+//! Pieces that nobody has begun are a run of indices. The device claims them from the front, the thread that would
+//! otherwise wait for it from the back, each as many as the policy says ([`Policy::claim`](wattlock_policy::Policy::claim)).
+//! What has no room in the device's window waits where it is. What the device cannot do at all, or gives back, the CPU
+//! does in its place.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use wattlock_core::{Completion, Data, Error, Fault, Item, Nanos, Request, Token};
+use wattlock_policy::{Ask, Choice, EngineId, Rest, Side};
+
+use super::Dispatcher;
+use super::settle::copied;
+use crate::health::Reason;
+use crate::telemetry::EngineCounter;
+
+/// What one call gave to devices.
+#[derive(Default)]
+pub(super) struct Operations {
+    operations: Vec<Operation>,
+    /// Pieces that devices have: token, operation, place.
+    out: Vec<(Token, usize, usize)>,
+}
+
+struct Operation {
+    device: EngineId,
+    pieces: u32,
+    /// Nobody has begun these.
+    free: Range<usize>,
+    out: u32,
+    /// The CPU has taken pieces: what the device claims from now on comes back to it.
+    shared: bool,
+    /// When the device last took or answered something.
+    moved: Nanos,
+}
+
+/// Why a device does not have a piece.
+enum Refusal {
+    /// Its window is full.
+    Full,
+    /// The CPU has done it.
+    Done(Result<usize, Error>),
+}
+
+impl Operations {
+    pub(super) fn begin(&mut self, device: EngineId, range: Range<usize>, now: Nanos) {
+        let pieces = range.len() as u32;
+        self.operations.push(Operation { device, pieces, free: range, out: 0, shared: false, moved: now });
+    }
+
+    fn is_over(&self) -> bool {
+        self.out.is_empty() && self.operations.iter().all(|one| one.free.is_empty())
+    }
+}
+
+impl Operation {
+    fn rest(&self) -> Rest {
+        let free = self.free.len() as u32;
+        Rest { device: self.device, pieces: self.pieces, free, out: self.out }
+    }
+}
+
+impl Dispatcher {
+    /// Has devices claim what they may, one doorbell for each.
+    pub(super) fn feed(&mut self, all: &mut Operations, items: &mut [Item<'_>]) {
+        let Operations { operations, out } = all;
+        for (which, operation) in operations.iter_mut().enumerate() {
+            if operation.free.is_empty() {
+                continue;
+            }
+            let mut most = self.policy.claim(Side::Device, &operation.rest(), &self.weather);
+            while most > 0 && self.weather.engines[operation.device.index()].has_room() {
+                let Some(index) = operation.free.next() else { break };
+                match self.enqueue_copy(operation.device, &mut items[index].request) {
+                    Ok(token) => {
+                        out.push((token, which, index));
+                        operation.out += 1;
+                        operation.moved = self.now;
+                        if operation.shared {
+                            self.row.add_engine(operation.device, EngineCounter::Returned, 1);
+                        }
+                    }
+                    Err(Refusal::Full) => {
+                        operation.free.start = index;
+                        break;
+                    }
+                    Err(Refusal::Done(result)) => items[index].result = result,
+                }
+                most -= 1;
+            }
+            self.ring(operation.device);
+        }
+    }
+
+    /// Sees all of these to their end.
+    pub(super) fn finish_all(
+        &mut self,
+        all: &mut Operations,
+        items: &mut [Item<'_>],
+        strangers: &mut VecDeque<Completion>,
+    ) {
+        let mut patience = Patience::default();
+        while !all.is_over() {
+            self.feed(all, items);
+            if self.take_in(all, items, strangers) || self.take_part(all, items) {
+                patience = Patience::default();
+            } else {
+                patience.wait();
+            }
+        }
+    }
+
+    /// Takes in what devices have answered. Whether that was anything.
+    fn take_in(
+        &mut self,
+        all: &mut Operations,
+        items: &mut [Item<'_>],
+        strangers: &mut VecDeque<Completion>,
+    ) -> bool {
+        let mut arrived = Vec::new();
+        self.poll(&mut |completion| arrived.push(completion));
+        let any = !arrived.is_empty();
+        for completion in arrived {
+            let Some(at) = all.out.iter().position(|(token, ..)| *token == completion.token) else {
+                strangers.push_back(completion);
+                continue;
+            };
+            let (_, which, index) = all.out.swap_remove(at);
+            let operation = &mut all.operations[which];
+            operation.out -= 1;
+            operation.moved = self.now;
+            let item = &mut items[index];
+            item.result = match completion.result {
+                // Its copy was lost; the original is here.
+                Err(Error::Device(_)) => self.fall_back(operation.device, Reason::Lost, &mut item.request),
+                _ => deliver(&completion, &mut item.request),
+            };
+        }
+        any
+    }
+
+    /// Does some of what waits for a device, if the policy has it so. Whether there was anything.
+    fn take_part(&mut self, all: &mut Operations, items: &mut [Item<'_>]) -> bool {
+        for operation in all.operations.iter_mut().rev().filter(|one| !one.free.is_empty()) {
+            let rest = operation.rest();
+            let mut most = self.policy.claim(Side::Cpu, &rest, &self.weather);
+            if rest.out == 0 && self.is_stuck(operation) {
+                most = most.max(1);
+            }
+            if most == 0 {
+                continue;
+            }
+            let shape = items[operation.free.end - 1].request.shape();
+            let ask = Ask { count: most.min(rest.free), may_wait: false, ..Ask::one(shape) };
+            let cpu = self.policy.choose(&ask, &self.weather, self.now).engine;
+            let Some(station) = self.stations.get(cpu.index()) else { continue };
+            // Lanes do a pass for the time of one.
+            let size =
+                usize::from(station.engine.width(shape.kind)).max(most as usize).min(rest.free as usize);
+            let end = operation.free.end;
+            operation.free.end = end - size;
+            operation.shared = true;
+            (0..size).for_each(|_| self.row.fell_back(operation.device, Reason::Migrated));
+            self.do_together(cpu, &mut items[end - size..end]);
+            return true;
+        }
+        false
+    }
+
+    /// Whether a device whose window others fill has taken nothing for as long as an answer may take, or is away.
+    fn is_stuck(&self, operation: &Operation) -> bool {
+        self.is_away(operation.device)
+            || self.now.saturating_sub(operation.moved) > self.runtime.give_up_after_ns()
+    }
+
+    /// Gives a copy of a borrowed request to a device that has room, or does it now.
+    fn enqueue_copy(&mut self, device: EngineId, request: &mut Request<'_>) -> Result<Token, Refusal> {
+        if let Err(error) = request.validate() {
+            return Err(Refusal::Done(Err(error)));
+        }
+        let room = request.data.output().len();
+        let copy = copied(request, vec![0; room]);
+        let shape = request.shape();
+        self.enqueue(&Choice::now(device), &shape, copy, self.now).map_err(|(reason, _)| match reason {
+            Reason::Full => Refusal::Full,
+            reason => Refusal::Done(self.fall_back(device, reason, request)),
+        })
+    }
+}
+
+/// Copies a completion's result into the borrowed request it was made from.
+fn deliver(completion: &Completion, request: &mut Request<'_>) -> Result<usize, Error> {
+    let len = completion.result?;
+    let from = completion.request.output.get(..len).ok_or(Error::Device(Fault::WrongResult))?;
+    let output = match &mut request.data {
+        Data::InPlace(buffer) => &mut **buffer,
+        Data::Apart { to, .. } => &mut **to,
+    };
+    output.get_mut(..len).ok_or(Error::Device(Fault::WrongResult))?.copy_from_slice(from);
+    let tag = completion.request.tag.get(..request.tag.len()).ok_or(Error::Device(Fault::WrongResult))?;
+    request.tag.copy_from_slice(tag);
+    Ok(len)
+}
+
+/// How a blocked caller waits: a few spins for what is nearly there, then yields, then short sleeps.
+#[derive(Default)]
+struct Patience(u32);
+
+impl Patience {
+    fn wait(&mut self) {
+        self.0 += 1;
+        match self.0 {
+            0..32 => std::hint::spin_loop(),
+            32..64 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(u64::from(self.0.min(264) - 63) / 4 + 5)),
+        }
+    }
+}
