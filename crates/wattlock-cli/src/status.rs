@@ -70,10 +70,14 @@ pub fn describe(snapshot: &Snapshot) -> String {
         header.program, header.pid, header.version, header.policy, header.objective, header.profile
     );
     for engine in &snapshot.engines {
+        let returned = match engine.returned {
+            0 => String::new(),
+            pieces => format!("; returned to it {pieces}"),
+        };
         let fallbacks: Vec<String> =
             engine.fallbacks.iter().map(|(why, count)| format!("{why} {count}")).collect();
         out += &format!(
-            "  {:<12} in flight {}, quarantines {}, checked {}, fallbacks {}\n",
+            "  {:<12} in flight {}, quarantines {}, checked {}, fallbacks {}{returned}\n",
             engine.engine,
             engine.in_flight,
             engine.quarantines,

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::desk::{Desk, fuse, good, has};
 
@@ -32,6 +33,86 @@ const SETTINGS: &[&[&str]] = &[
     &["policy=eep"],
     &["policy=instruction"],
 ];
+
+/// A card after the published model whose window has so many requests, in a file.
+fn with_window(desk: &Desk, window: u32) -> String {
+    let models = good(&desk.run(&["engines", "--models"]));
+    let model = models.split("\n\n").find(|model| model.contains("name dh8970")).unwrap();
+    let changed = model.replace("window 256 requests", &format!("window {window} requests"));
+    assert!(changed != model || window == 256, "{model}");
+    let card = desk.at("card.txt");
+    fs::write(&card, changed).unwrap();
+    card.to_str().unwrap().to_owned()
+}
+
+/// Writes 24 MiB in requests of so many KiB to the volume of a mount with a card, until the chunks that the card did and
+/// those that the CPU did are as wanted, for a minute; these, and what `fs status` says of the card.
+fn written(window: u32, kib: usize, policy: &[&str], enough: fn(u64, u64) -> bool) -> (u64, u64, String) {
+    let desk = Desk::new(&[]);
+    let card = with_window(&desk, window);
+    let mounted = desk.mount(&[&["--emulate", &card], policy].concat());
+    let content: Vec<u8> = (0..24 << 20).map(|at: u32| (at * 7 + (at >> 12)) as u8).collect();
+    let chunks = |of: &str| {
+        let status = good(&desk.run(&["fs", "status", "mnt"]));
+        let start = format!("write {of}, ");
+        let lines = status.lines().filter(|line| line.starts_with(&start));
+        let count: u64 = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+        let card = status.lines().find(|line| line.trim_start().starts_with("emulated ")).unwrap();
+        (count, card.to_owned())
+    };
+    let write = |name: &str| {
+        let mut file = fs::File::create(mounted.join(name)).unwrap();
+        content.chunks(kib << 10).for_each(|piece| file.write_all(piece).unwrap());
+        drop(file);
+        assert!(fs::read(mounted.join(name)).unwrap() == content, "{name}");
+    };
+    // Each thread of the mount asks the card for its known answers first, and the CPU does the card's work until then.
+    let begun = Instant::now();
+    loop {
+        let before = [chunks("emulated").0, chunks("instruction").0];
+        write("file");
+        let (after, said) = chunks("emulated");
+        let (card, cpu) = (after - before[0], chunks("instruction").0 - before[1]);
+        if enough(card, cpu) || begun.elapsed() > Duration::from_secs(60) {
+            desk.unmount();
+            return (card, cpu, said);
+        }
+    }
+}
+
+/// Over 90 % on the card.
+fn mostly(card: u64, cpu: u64) -> bool {
+    card > 9 * cpu
+}
+
+#[test]
+fn eeca_sends_a_write_by_its_whole_size_and_shares_it_both_ways_while_the_card_is_full() {
+    if !fuse() {
+        return;
+    }
+    let (card, cpu, said) = written(256, 1024, &["--policy", "eeca"], mostly);
+    assert!(mostly(card, cpu), "{card} and {cpu}: {said}");
+    for window in [32, 8] {
+        let (card, cpu, said) =
+            written(window, 1024, &["--policy", "eeca"], |card, cpu| card > 1024 && cpu > 0);
+        assert!(card > 0 && cpu > 0 && said.contains("migrated") && said.contains("returned"), "{said}");
+        assert!(!said.contains("window-full"), "{said}");
+    }
+    let small = ["--policy", "eeca", "--set", "eeca.threshold_bytes=1048576"];
+    assert_eq!(written(256, 1024, &small, |_, cpu| cpu > 0).0, 0, "no write is larger than T");
+}
+
+#[test]
+fn aca_sds_leaves_a_write_to_the_card_where_no_idle_share_is_enough() {
+    if !fuse() {
+        return;
+    }
+    let rule = ["--policy", "aca-sds", "--set", "aca-sds.alpha=0", "--set", "aca-sds.idle_permille=1000"];
+    for kib in [64, 256, 1024] {
+        let (card, cpu, said) = written(256, kib, &rule, mostly);
+        assert!(mostly(card, cpu) && !said.contains("migrated"), "{kib}: {card} and {cpu}: {said}");
+    }
+}
 
 #[test]
 fn a_faulty_card_and_changing_policies_cost_no_byte() {

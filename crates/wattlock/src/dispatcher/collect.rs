@@ -18,7 +18,7 @@ impl Dispatcher {
         self.keep_up();
         if self.in_flight.len() > 0 || self.stations.iter().any(|station| station.instance.is_some()) {
             let now = self.look();
-            self.flush();
+            self.ring_all();
             self.collect(now);
             self.expire(now);
             if mem::take(&mut self.stopped_one) {

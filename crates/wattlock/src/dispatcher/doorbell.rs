@@ -12,6 +12,10 @@ impl Dispatcher {
             return;
         }
         self.now = self.runtime.clock().now();
+        self.ring_all();
+    }
+
+    pub(super) fn ring_all(&mut self) {
         for index in 0..self.stations.len() {
             self.ring(EngineId(index as u8));
         }

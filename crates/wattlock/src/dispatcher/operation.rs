@@ -72,6 +72,9 @@ impl Dispatcher {
                 continue;
             }
             let mut most = self.policy.claim(Side::Device, &operation.rest(), &self.weather);
+            if most > 0 && operation.out == 0 && !self.weather.engines[operation.device.index()].has_room() {
+                self.free_from_hostages(operation.device, self.now);
+            }
             while most > 0 && self.weather.engines[operation.device.index()].has_room() {
                 let Some(index) = operation.free.next() else { break };
                 match self.enqueue_copy(operation.device, &mut items[index].request) {
@@ -184,9 +187,10 @@ impl Dispatcher {
         let room = request.data.output().len();
         let copy = copied(request, vec![0; room]);
         let shape = request.shape();
-        self.enqueue(&Choice::now(device), &shape, copy, self.now).map_err(|(reason, _)| match reason {
-            Reason::Full => Refusal::Full,
-            reason => Refusal::Done(self.fall_back(device, reason, request)),
+        self.enqueue(&Choice::now(device), &shape, copy, self.now).map_err(|(reason, _)| {
+            // What an empty window has no room for would wait for ever.
+            let waits = reason == Reason::Full && self.weather.engines[device.index()].in_flight > 0;
+            if waits { Refusal::Full } else { Refusal::Done(self.fall_back(device, reason, request)) }
         })
     }
 }

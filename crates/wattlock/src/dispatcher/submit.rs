@@ -224,11 +224,17 @@ impl Dispatcher {
         let reason = Reason::of(error);
         if matches!(error, Error::Device(_)) {
             self.failed(id, reason, now);
-        } else if *error == Error::Full && self.in_flight_on(id) == 0 && self.hostages(id) > 0 {
-            // Nothing but hostages fills the window, and they may never leave by themselves.
-            self.failed(id, Reason::Lost, now);
+        } else if *error == Error::Full {
+            self.free_from_hostages(id, now);
         }
         reason
+    }
+
+    /// Leaves a device whose window nothing but hostages fills: they may never go by themselves.
+    pub(super) fn free_from_hostages(&mut self, id: EngineId, now: Nanos) {
+        if self.in_flight_on(id) == 0 && self.hostages(id) > 0 {
+            self.failed(id, Reason::Lost, now);
+        }
     }
 
     /// Counts a request that an engine is about to be given, and says until when it has time.

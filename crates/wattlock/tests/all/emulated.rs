@@ -299,6 +299,44 @@ fn shared_by(runtime: &Runtime) -> [u64; 3] {
 }
 
 #[test]
+fn a_piece_that_an_empty_window_has_no_room_for_is_the_cpus_at_once() {
+    let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
+    let mut model = Model::qat_dh8970();
+    model.window.bytes = 1 << 20;
+    let card = Emulated::new(model, instruction.clone(), Pace::Stepped).unwrap();
+    let clock = HandClock::default();
+    let runtime = Runtime::builder()
+        .engines(vec![instruction, Arc::new(Software::new()), Arc::new(card)])
+        .policy("offload", Settings::default())
+        .clock(clock.clock())
+        .telemetry(false)
+        .profile(wattlock::Profile::built_in())
+        .build()
+        .unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    let key = Key::symmetric(Algorithm::Aes256Gcm, &[9; 32]).unwrap();
+    for opened in [false, true] {
+        let (mut buffers, mut tags) = ([vec![1_u8; 2 << 20], vec![2; 2 << 20]], [[0; 16]; 2]);
+        let mut items: Vec<Item<'_>> = buffers
+            .iter_mut()
+            .zip(&mut tags)
+            .map(|(buffer, tag)| {
+                let request = Request::new(Kind::Aes256GcmSeal, &key, Data::InPlace(buffer));
+                Item::new(Request { nonce: &[3; 12], tag, ..request })
+            })
+            .collect();
+        // Time stands still: whoever waits for the card here waits for ever.
+        dispatcher.run_all(&mut items);
+        assert!(items.iter().all(|item| item.result == Ok(2 << 20)), "{opened}");
+        clock.advance(10_000_000);
+        dispatcher.poll(&mut |_| panic!("only tests are in flight"));
+    }
+    let snapshot = runtime.snapshot();
+    let card = snapshot.engines.iter().find(|engine| engine.engine == "emulated").unwrap();
+    assert_eq!(card.fallbacks, [("untested".to_owned(), 2), ("window-full".to_owned(), 2)]);
+}
+
+#[test]
 fn eeca_compares_the_whole_operation_and_pieces_go_both_ways_while_the_card_is_full() {
     assert_eq!(shared(256, "eeca", &[]), [20 * 256, 0, 0], "the window holds an operation");
     for window in [32, 8] {
