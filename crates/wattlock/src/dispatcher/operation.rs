@@ -108,7 +108,9 @@ impl Dispatcher {
         let mut patience = Patience::default();
         while !all.is_over() {
             self.feed(all, items);
-            if self.take_in(all, items, strangers) || self.take_part(all, items) {
+            // Before answers are looked for: what the device has just filled itself with leaves the rest to this thread.
+            let took_part = self.take_part(all, items);
+            if self.take_in(all, items, strangers) || took_part {
                 patience = Patience::default();
             } else {
                 patience.wait();

@@ -178,9 +178,11 @@ fn on_card(pace: Pace, window: u32, clock: wattlock::Clock) -> wattlock::Builder
     let mut model = Model::qat_dh8970();
     model.window.requests = window;
     let card = Emulated::new(model, instruction.clone(), pace).unwrap();
+    // All the time it may need on a busy machine.
     Runtime::builder()
         .engines(vec![instruction, Arc::new(Software::new()), Arc::new(card)])
         .clock(clock)
+        .give_up_after_ns(60_000_000_000)
         .telemetry(false)
         .profile(wattlock::Profile::built_in())
 }
