@@ -7,15 +7,16 @@
 //! published values.
 //!
 //! A *block* is what one operation of a file writes ([`Ask::bytes`]), however it is cut for the engines, and *processes*
-//! are the files with operations in flight ([`Weather::files`]). Waiting requests are the pieces of a write that nobody has
-//! begun ([`Policy::claim`]): while the idle share is above M a thread that would wait takes them one by one, whatever the device's
-//! fill; else the device does all.
+//! are the files with operations in flight ([`Weather::files`]). Waiting requests are the pieces of a write that nobody
+//! has begun ([`Policy::claim`]). While the idle share is above M, a thread that would wait takes them one by one, whatever
+//! the device's fill; else the device does all.
 //!
 //! Ours: alpha = 1 (another file must be in operation), beta = the turning point, M = 3 % (the least idle share the paper
-//! reports of the accelerator alone); counter mode, whose kind does not say the direction, counts as a write; while the CPU takes part the device has at most half
-//! of a write at a time, since what it has nobody else can take. A deciding thread that knows its number (`aca-sds.thread`) feeds if the number is below
-//! `feeders` and encrypts otherwise; threads that do not know theirs each send `feeders / submitters` of their
-//! eligible bytes, which is the same division in the long run.
+//! reports of the accelerator alone); counter mode, whose kind does not say the direction, counts as a write. While the
+//! CPU takes part, the device has at most half of a write at a time: the CPU cannot take what the device has. A deciding
+//! thread that knows its number (`aca-sds.thread`) feeds if the number is below `feeders` and encrypts otherwise; threads
+//! that do not know theirs each send `feeders / submitters` of their eligible bytes, which is the same division in the
+//! long run.
 
 use wattlock_core::{Family, Kind, KindSet, Nanos};
 
@@ -108,7 +109,7 @@ impl Policy for AcaSds {
         match side {
             Side::Device if both => {
                 let half = rest.pieces.div_ceil(2).saturating_sub(rest.out);
-                rest.free.min(half).min(self.devices.room(rest.device, weather))
+                rest.free.min(half).min(self.devices.room(rest, weather))
             }
             Side::Device => rest.free,
             Side::Cpu => u32::from(both),
@@ -167,7 +168,7 @@ mod tests {
         let claims = |idle_permille, (pieces, free, out): (u32, u32, u32), in_flight| {
             let mut weather = Weather { idle_permille, ..busy(4) };
             weather.engines[2].in_flight = in_flight;
-            let rest = Rest { device: DEVICE, pieces, free, out };
+            let rest = Rest { device: DEVICE, pieces, free, out, bytes: 4096 };
             [Side::Device, Side::Cpu].map(|side| rule.claim(side, &rest, &weather))
         };
         assert_eq!(claims(31, (16, 16, 0), 0), [8, 1], "half of a small write");

@@ -57,7 +57,7 @@ impl Policy for Eeca {
 
     /// DynamicScheduler, both loops.
     fn claim(&self, side: Side, rest: &Rest, weather: &Weather) -> u32 {
-        let room = self.devices.room(rest.device, weather);
+        let room = self.devices.room(rest, weather);
         match side {
             Side::Device => rest.free.min(room),
             Side::Cpu => u32::from(room == 0),
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_thread_claims_while_the_device_is_full_and_the_device_while_it_is_not() {
         let eeca = Eeca::new(&server(), &Settings { busy_permille: 750, ..Settings::default() });
-        let rest = Rest { device: EngineId(2), pieces: 256, free: 100, out: 48 };
+        let rest = Rest { device: EngineId(2), pieces: 256, free: 100, out: 48, bytes: 4096 };
         for (in_flight, held, device, cpu) in
             [(0, 0, 48, 0), (40, 0, 8, 0), (47, 0, 1, 0), (48, 0, 0, 1), (64, 0, 0, 1), (60, 20, 8, 0)]
         {
@@ -117,5 +117,10 @@ mod tests {
             let claims = [Side::Device, Side::Cpu].map(|side| eeca.claim(side, &rest, &weather));
             assert_eq!(claims, [device, cpu], "{in_flight}, {held} held");
         }
+        let mut weather = weather();
+        let device = &mut weather.engines[2];
+        (device.in_flight, device.in_flight_bytes, device.window_bytes) = (1, 60_000, 64_000);
+        let claims = [Side::Device, Side::Cpu].map(|side| eeca.claim(side, &rest, &weather));
+        assert_eq!(claims, [0, 1], "full of bytes");
     }
 }

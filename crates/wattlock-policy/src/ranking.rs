@@ -6,7 +6,7 @@
 use wattlock_core::{EngineClass, Kind};
 
 use crate::machine::{EngineId, EngineView, MAX_ENGINES, Machine};
-use crate::weather::{Ask, Choice, Weather};
+use crate::weather::{Ask, Choice, Rest, Weather};
 
 /// After a rule's own preferences: instructions, then plain code, then whatever else can do the kind.
 const FALLBACK: [EngineClass; 5] = [
@@ -123,10 +123,13 @@ impl Devices {
         Devices { full: devices.map(|engine| (engine.id, count(engine.window))).collect() }
     }
 
-    /// How many more requests make the device fully used.
-    pub(crate) fn room(&self, id: EngineId, weather: &Weather) -> u32 {
-        let full = self.full.iter().find(|(device, _)| *device == id).map_or(u32::MAX, |(_, full)| *full);
-        full.saturating_sub(handed(id, weather))
+    /// How many more pieces make the device fully used: it has so many requests, or all the bytes it has room for.
+    pub(crate) fn room(&self, rest: &Rest, weather: &Weather) -> u32 {
+        let full = self.full.iter().find(|(device, _)| *device == rest.device);
+        if !weather.engines[rest.device.index()].has_room(rest.bytes) {
+            return 0;
+        }
+        full.map_or(u32::MAX, |(_, full)| *full).saturating_sub(handed(rest.device, weather))
     }
 }
 

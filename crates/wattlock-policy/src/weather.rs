@@ -19,16 +19,23 @@ pub struct EngineWeather {
     pub held: u32,
     /// Of the requests in flight, public-key operations.
     pub asymmetric: u32,
-    /// Requests that may be in flight at once; 0 if the engine has not been opened.
+    /// Requests that may be in flight at once; 0 while that is unknown, before the engine is opened.
     pub window: u32,
-    /// Input bytes that may be in flight at once; the fill level is `in_flight_bytes / window_bytes`.
+    /// Input bytes that may be in flight at once, likewise; the fill level is `in_flight_bytes / window_bytes`.
     pub window_bytes: u64,
 }
 
 impl EngineWeather {
-    /// Whether one request more may be in flight.
-    pub fn has_room(&self) -> bool {
-        self.window == 0 || self.in_flight < self.window
+    /// Whether one request more, of so many bytes, may be in flight.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let all = self.in_flight_bytes.saturating_add(bytes as u64);
+        (self.window == 0 || self.in_flight < self.window)
+            && (self.window_bytes == 0 || all <= self.window_bytes)
+    }
+
+    /// Whether so many bytes are more than its window ever has room for.
+    pub fn never_fits(&self, bytes: usize) -> bool {
+        self.window_bytes > 0 && bytes as u64 > self.window_bytes
     }
 }
 
@@ -143,6 +150,8 @@ pub struct Rest {
     pub free: u32,
     /// Pieces that the device has.
     pub out: u32,
+    /// Input bytes of a piece.
+    pub bytes: usize,
 }
 
 /// The claims of rules by which a device does alone what it was given.
@@ -165,14 +174,14 @@ pub trait Policy: Send {
     fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice;
 
     /// How many of an operation's pieces that nobody has begun a side may take now: the device, or a thread that would
-    /// otherwise wait for it. What waits for the device and what waits for the CPU are these same pieces, so taking them is
-    /// a migration either way. Asked again whenever the weather may have changed. What does not fit into the device's window is left where it is.
+    /// otherwise wait for it. Both take from the same pieces, so taking one is a migration, either way. Asked again whenever
+    /// the weather may have changed. A device leaves where it is what its window has no room for.
     ///
-    /// By default the device takes all and a thread what the device has no room for.
+    /// By default the device takes all, and a thread one at a time while the device has no room.
     fn claim(&self, side: Side, rest: &Rest, weather: &Weather) -> u32 {
         match side {
             Side::Device => rest.free,
-            Side::Cpu => u32::from(!weather.engines[rest.device.index()].has_room()),
+            Side::Cpu => u32::from(!weather.engines[rest.device.index()].has_room(rest.bytes)),
         }
     }
 

@@ -324,7 +324,7 @@ impl Run<'_> {
         if self.system.card.is_none() || choice.engine != self.card_id() {
             return self.inline(index, choice.engine);
         }
-        let rest = Rest { device: choice.engine, pieces: 1, free: 1, out: 0 };
+        let rest = Rest { device: choice.engine, pieces: 1, free: 1, out: 0, bytes: shape.bytes };
         let policy = &mut self.system.policies[core];
         if policy.claim(Side::Device, &rest, &weather) == 0 && policy.claim(Side::Cpu, &rest, &weather) > 0 {
             let engine = policy.choose(&Ask::inline(shape), &weather, self.now).engine;

@@ -100,12 +100,17 @@ fn question(policy: &mut dyn Policy, machine: &Machine, dice: &mut Random, now: 
     let inline = policy.choose(&Ask { count, ..Ask::inline(shape) }, &weather, now).engine;
     check(name, machine, &weather, inline, |engine| engine.inline.contains(shape.kind));
     let out = dice.below(9) as u32;
-    let rest =
-        Rest { device: choice.engine, pieces: out + count, free: 1 + dice.below(count.into()) as u32, out };
+    let rest = Rest {
+        device: choice.engine,
+        pieces: out + count,
+        free: 1 + dice.below(count.into()) as u32,
+        out,
+        bytes: shape.bytes,
+    };
     let claims = [Side::Device, Side::Cpu].map(|side| policy.claim(side, &rest, &weather));
     assert!(claims[0] <= rest.free && claims[1] <= 1, "{name}: {claims:?} of {rest:?}");
     let state = &weather.engines[choice.engine.index()];
-    let waits = claims == [0, 0] && state.has_room() && out == 0;
+    let waits = claims == [0, 0] && state.has_room(shape.bytes) && out == 0;
     assert!(!waits, "{name}: nobody takes anything of {rest:?}");
     assert!(!policy.poll_due(&weather, now) || weather.in_flight() > 0, "{name} polls for nothing");
     let outcome = Outcome {
@@ -187,7 +192,7 @@ fn eeca_with_an_idle_accelerator_is_exactly_its_threshold() {
             for bytes in [near.saturating_sub(2), any.bytes] {
                 let choice = policy.choose(&Ask::one(Shape { bytes, ..any }), &weather, now);
                 assert_eq!(choice.engine.index(), usize::from(bytes > threshold), "{bytes} at {threshold}");
-                let rest = Rest { device: choice.engine, pieces: 1, free: 1, out: 0 };
+                let rest = Rest { device: choice.engine, pieces: 1, free: 1, out: 0, bytes };
                 assert_eq!(policy.claim(Side::Cpu, &rest, &weather), 0);
             }
         }

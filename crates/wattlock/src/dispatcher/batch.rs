@@ -26,7 +26,8 @@ impl Dispatcher {
     /// [`Item::result`]. Requests of one kind that stand beside each other are asked about together: those about as
     /// long, and where lanes do the kind, of any length. What the policy gives to an engine that answers later works there
     /// on copies while this thread does the rest, and takes part in that where the policy has it so. Blocks the calling thread
-    /// only for those (sleeping, not spinning, once waits get long), at most until the runtime's time-out.
+    /// only for those (sleeping, not spinning, once waits get long): for as long as a device answers, and for the runtime's
+    /// time-out where it does not. What a silent device still holds back then is the CPU's.
     pub fn run_all(&mut self, items: &mut [Item<'_>]) {
         self.keep_up();
         let mut strangers = VecDeque::new();

@@ -39,8 +39,9 @@ impl Dispatcher {
             let Some(instance) = self.stations[index].instance.as_mut() else { continue };
             let mut arrived = mem::take(&mut self.arrived);
             instance.poll(now, &mut |completion| arrived.push(completion));
+            // Answers to what was withdrawn free the window, too, and come without a completion.
+            self.count_in_flight(id);
             if !arrived.is_empty() {
-                self.count_in_flight(id);
                 arrived.drain(..).for_each(|completion| self.settle(id, completion, now));
                 self.count_in_flight(id);
             }

@@ -32,7 +32,7 @@ impl Dispatcher {
     }
 
     pub(super) fn ring(&mut self, id: EngineId) {
-        if self.weather.engines[id.index()].held > 0 {
+        if self.weather.engines.get(id.index()).is_some_and(|engine| engine.held > 0) {
             self.stations[id.index()].flush(self.now);
             self.count_in_flight(id);
         }

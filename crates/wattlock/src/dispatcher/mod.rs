@@ -222,6 +222,10 @@ impl Dispatcher {
         let instance = self.stations[id.index()].instance.as_ref();
         weather.in_flight = instance.map_or(0, |instance| instance.in_flight());
         weather.held = instance.map_or(0, |instance| instance.held());
+        if let Some(window) = instance.map(|instance| instance.window()) {
+            // A GPU's is known once its context is up.
+            (weather.window, weather.window_bytes) = (window.requests, window.bytes);
+        }
         self.row.in_flight(id, weather.in_flight);
     }
 

@@ -46,8 +46,16 @@ enum Refusal {
 }
 
 impl Operations {
+    /// What stands behind the last operation's pieces and goes to the same device is a part of it.
     pub(super) fn begin(&mut self, device: EngineId, range: Range<usize>, now: Nanos) {
         let pieces = range.len() as u32;
+        if let Some(last) = self.operations.last_mut()
+            && (last.device, last.free.end) == (device, range.start)
+        {
+            last.free.end = range.end;
+            last.pieces += pieces;
+            return;
+        }
         self.operations.push(Operation { device, pieces, free: range, out: 0, shared: false, moved: now });
     }
 
@@ -57,9 +65,10 @@ impl Operations {
 }
 
 impl Operation {
-    fn rest(&self) -> Rest {
-        let free = self.free.len() as u32;
-        Rest { device: self.device, pieces: self.pieces, free, out: self.out }
+    fn rest(&self, items: &[Item<'_>]) -> Rest {
+        let (free, next) = (self.free.len() as u32, items.get(self.free.start));
+        let bytes = next.map_or(0, |item| item.request.data.len());
+        Rest { device: self.device, pieces: self.pieces, free, out: self.out, bytes }
     }
 }
 
@@ -71,12 +80,25 @@ impl Dispatcher {
             if operation.free.is_empty() {
                 continue;
             }
-            let mut most = self.policy.claim(Side::Device, &operation.rest(), &self.weather);
-            if most > 0 && operation.out == 0 && !self.weather.engines[operation.device.index()].has_room() {
+            let rest = operation.rest(items);
+            let mut most = self.policy.claim(Side::Device, &rest, &self.weather);
+            if most > 0 && operation.out == 0 && !self.has_room(operation.device, rest.bytes) {
                 self.free_from_hostages(operation.device, self.now);
             }
-            while most > 0 && self.weather.engines[operation.device.index()].has_room() {
-                let Some(index) = operation.free.next() else { break };
+            while most > 0
+                && let Some(index) = operation.free.next()
+            {
+                // Before a copy is made of it.
+                let (device, bytes) = (operation.device, items[index].request.data.len());
+                if self.weather.engines[device.index()].never_fits(bytes) {
+                    items[index].result = self.fall_back(device, Reason::Full, &mut items[index].request);
+                    self.now = self.runtime.clock().now();
+                    continue;
+                }
+                if !self.has_room(device, bytes) {
+                    operation.free.start = index;
+                    break;
+                }
                 match self.enqueue_copy(operation.device, &mut items[index].request) {
                     Ok(token) => {
                         out.push((token, which, index));
@@ -90,7 +112,10 @@ impl Dispatcher {
                         operation.free.start = index;
                         break;
                     }
-                    Err(Refusal::Done(result)) => items[index].result = result,
+                    Err(Refusal::Done(result)) => {
+                        items[index].result = result;
+                        self.now = self.runtime.clock().now();
+                    }
                 }
                 most -= 1;
             }
@@ -150,35 +175,39 @@ impl Dispatcher {
     /// Does some of what waits for a device, if the policy has it so. Whether there was anything.
     fn take_part(&mut self, all: &mut Operations, items: &mut [Item<'_>]) -> bool {
         for operation in all.operations.iter_mut().rev().filter(|one| !one.free.is_empty()) {
-            let rest = operation.rest();
-            let mut most = self.policy.claim(Side::Cpu, &rest, &self.weather);
-            if rest.out == 0 && self.is_stuck(operation) {
-                most = most.max(1);
-            }
-            if most == 0 {
-                continue;
-            }
-            let shape = items[operation.free.end - 1].request.shape();
-            let ask = Ask { count: most.min(rest.free), may_wait: false, ..Ask::one(shape) };
+            let rest = operation.rest(items);
+            let claimed = self.policy.claim(Side::Cpu, &rest, &self.weather);
+            let (most, reason) = match claimed {
+                0 if rest.out > 0 => continue,
+                0 if self.is_away(operation.device) => (1, Reason::Quarantined),
+                0 if self.is_stuck(operation) => (1, Reason::Full),
+                0 => continue,
+                most => (most, Reason::Migrated),
+            };
+            let size = most.min(rest.free) as usize;
+            let (start, end) = (operation.free.end - size, operation.free.end);
+            let shape = items[start].request.shape();
+            let ask = Ask { count: size as u32, may_wait: false, ..Ask::one(shape) };
             let cpu = self.policy.choose(&ask, &self.weather, self.now).engine;
-            let Some(station) = self.stations.get(cpu.index()) else { continue };
-            // Lanes do a pass for the time of one.
-            let size =
-                usize::from(station.engine.width(shape.kind)).max(most as usize).min(rest.free as usize);
-            let end = operation.free.end;
-            operation.free.end = end - size;
+            operation.free.end = start;
             operation.shared = true;
-            (0..size).for_each(|_| self.row.fell_back(operation.device, Reason::Migrated));
-            self.do_together(cpu, &mut items[end - size..end]);
+            (0..size).for_each(|_| self.row.fell_back(operation.device, reason));
+            match cpu.index() < self.stations.len() {
+                true => _ = self.do_together(cpu, &mut items[start..end]),
+                false => items[start..end].iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
+            }
             return true;
         }
         false
     }
 
-    /// Whether a device whose window others fill has taken nothing for as long as an answer may take, or is away.
+    fn has_room(&self, device: EngineId, bytes: usize) -> bool {
+        self.weather.engines[device.index()].has_room(bytes)
+    }
+
+    /// Whether a device has taken nothing for as long as an answer may take.
     fn is_stuck(&self, operation: &Operation) -> bool {
-        self.is_away(operation.device)
-            || self.now.saturating_sub(operation.moved) > self.runtime.give_up_after_ns()
+        self.now.saturating_sub(operation.moved) > self.runtime.give_up_after_ns()
     }
 
     /// Gives a copy of a borrowed request to a device that has room, or does it now.

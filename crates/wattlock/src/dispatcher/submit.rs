@@ -135,7 +135,7 @@ impl Dispatcher {
             let result = items[0].result;
             return self.done(request, result, 1, now);
         }
-        if self.is_the_cpus(choice.engine) {
+        if self.is_the_cpus(choice.engine, shape.bytes) {
             let result = self.fall_back(choice.engine, Reason::Migrated, &mut request.view());
             self.now = self.runtime.clock().now();
             return self.done(request, result, 1, now);
@@ -151,8 +151,8 @@ impl Dispatcher {
     }
 
     /// Whether an operation of one piece that a device was given is for the CPU now.
-    fn is_the_cpus(&self, device: EngineId) -> bool {
-        let rest = Rest { device, pieces: 1, free: 1, out: 0 };
+    fn is_the_cpus(&self, device: EngineId, bytes: usize) -> bool {
+        let rest = Rest { device, pieces: 1, free: 1, out: 0, bytes };
         let claims = |side| self.policy.claim(side, &rest, &self.weather) > 0;
         !claims(Side::Device) && claims(Side::Cpu)
     }

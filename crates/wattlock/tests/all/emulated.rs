@@ -335,7 +335,7 @@ fn a_piece_that_an_empty_window_has_no_room_for_is_the_cpus_at_once() {
     }
     let snapshot = runtime.snapshot();
     let card = snapshot.engines.iter().find(|engine| engine.engine == "emulated").unwrap();
-    assert_eq!(card.fallbacks, [("untested".to_owned(), 2), ("window-full".to_owned(), 2)]);
+    assert_eq!(card.fallbacks, [("untested".to_owned(), 1), ("window-full".to_owned(), 3)]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use common::*;
 use wattlock::policy::{Ask, Choice, EngineId, Outcome, Policy, Weather};
 use wattlock::telemetry::Snapshot;
-use wattlock::{Runtime, Submitted};
+use wattlock::{Dispatcher, Runtime, Submitted};
 use wattlock_core::{
     Data, Description, Engine, EngineClass, Error, Fault, Item, Key, Kind, KindSet, Nanos, OwnedRequest,
     Request, Run, Shape, execute, known_answers,
@@ -306,6 +306,61 @@ fn a_device_that_cannot_be_opened_is_quarantined_and_nobody_waits() {
         assert_right(&done);
     }
     assert_eq!(device.script.lock().unwrap().opens, 1, "it is not tried again before its quarantine ends");
+}
+
+/// Digests of so many contents, done together.
+fn together(dispatcher: &mut Dispatcher, count: u64) {
+    let mut requests: Vec<OwnedRequest> = (0..count).map(digest).collect();
+    let mut items: Vec<Item<'_>> = requests.iter_mut().map(|one| Item::new(one.view())).collect();
+    dispatcher.run_all(&mut items);
+    let results: Vec<_> = items.into_iter().map(|item| item.result).collect();
+    for (mut request, result) in requests.into_iter().zip(results) {
+        let claimed = request.output.clone();
+        assert_eq!(result, execute(&Instruction::new(), &mut request.view()));
+        assert!(claimed == request.output, "{}", request.mark);
+    }
+}
+
+#[test]
+fn a_window_that_hostages_had_filled_is_used_again_once_the_device_has_answered_them() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    device.script.lock().unwrap().window = 2;
+    let late = || Act::Late { after_ns: 1000, tells: false };
+    device.will(&[late(), late()]);
+    let tokens = [1, 2].map(|mark| pending(dispatcher.submit(digest(mark))));
+    assert_eq!(dispatcher.poll(&mut |_| {}), 0);
+    for token in tokens {
+        assert!(dispatcher.cancel(token).is_some());
+    }
+    clock.advance(2000);
+    dispatcher.poll(&mut |_| panic!("nobody waits for them"));
+    let before = requests_on(&runtime, "scripted");
+    // Time stands still: whoever waits here waits for ever.
+    together(&mut dispatcher, 2);
+    assert_eq!(requests_on(&runtime, "scripted") - before, 2, "{:?}", fallbacks(&runtime));
+}
+
+#[test]
+fn pieces_that_a_window_has_no_room_for_are_the_cpus_one_by_one() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    prove(&mut dispatcher, &clock, digest(0));
+    // Known only after the device was opened.
+    device.script.lock().unwrap().window = 2;
+    let (before, submitted) = (requests_on(&runtime, "scripted"), device.script.lock().unwrap().submitted);
+    together(&mut dispatcher, 6);
+    let card = requests_on(&runtime, "scripted") - before;
+    let moved = fallbacks(&runtime).iter().find(|(why, _)| why == "migrated").map_or(0, |(_, n)| *n);
+    assert!(card >= 2 && moved >= 1 && card + moved == 6, "{card} and {moved}");
+    assert_eq!(
+        device.script.lock().unwrap().submitted - submitted,
+        card,
+        "nothing is submitted to be refused"
+    );
 }
 
 #[test]
