@@ -20,8 +20,9 @@
 
 use wattlock_core::{Family, Kind, KindSet, Nanos};
 
+use crate::fullness::Fullness;
 use crate::machine::Machine;
-use crate::ranking::{DEVICES, Devices, Ranking, Sides};
+use crate::ranking::{DEVICES, Ranking, Sides};
 use crate::settings::Settings;
 use crate::split::Side;
 use crate::weather::{Ask, Choice, Policy, Rest, Weather};
@@ -37,7 +38,7 @@ pub struct AcaSds {
     reads: KindSet,
     device: Ranking,
     cpu: Sides,
-    devices: Devices,
+    fullness: Fullness,
     /// Bytes the accelerator is owed, times the submitters that share it.
     owed: i64,
 }
@@ -55,7 +56,7 @@ impl AcaSds {
             reads: Kind::ALL.iter().copied().filter(|kind| is_read(*kind)).collect(),
             device: Ranking::any(machine, &DEVICES),
             cpu: Sides::new(machine, &[]),
-            devices: Devices::new(machine, settings.busy_permille),
+            fullness: Fullness::new(machine, settings.busy_permille),
             owed: 0,
         }
     }
@@ -109,7 +110,7 @@ impl Policy for AcaSds {
         match side {
             Side::Device if both => {
                 let half = rest.pieces.div_ceil(2).saturating_sub(rest.out);
-                rest.free.min(half).min(self.devices.room(rest, weather))
+                rest.free.min(half).min(self.fullness.room(rest, weather))
             }
             Side::Device => rest.free,
             Side::Cpu => u32::from(both),

@@ -14,8 +14,9 @@
 
 use wattlock_core::Nanos;
 
+use crate::fullness::Fullness;
 use crate::machine::Machine;
-use crate::ranking::{DEVICES, Devices, Ranking, Sides};
+use crate::ranking::{DEVICES, Ranking, Sides};
 use crate::settings::Settings;
 use crate::split::Side;
 use crate::weather::{Ask, Choice, Policy, Rest, Weather};
@@ -25,7 +26,7 @@ pub struct Eeca {
     threshold_bytes: usize,
     device: Ranking,
     cpu: Sides,
-    devices: Devices,
+    fullness: Fullness,
 }
 
 impl Eeca {
@@ -35,7 +36,7 @@ impl Eeca {
             threshold_bytes: settings.eeca_threshold_bytes,
             device: Ranking::any(machine, &DEVICES),
             cpu: Sides::new(machine, &[]),
-            devices: Devices::new(machine, settings.busy_permille),
+            fullness: Fullness::new(machine, settings.busy_permille),
         }
     }
 }
@@ -57,7 +58,7 @@ impl Policy for Eeca {
 
     /// DynamicScheduler, both loops.
     fn claim(&self, side: Side, rest: &Rest, weather: &Weather) -> u32 {
-        let room = self.devices.room(rest, weather);
+        let room = self.fullness.room(rest, weather);
         match side {
             Side::Device => rest.free.min(room),
             Side::Cpu => u32::from(room == 0),

@@ -1,5 +1,5 @@
-//! Which engine does a request, and how long it may be held for batch-mates: pure functions from a request's shape, the
-//! weather and the time to a [`Choice`]; and when gathered requests go together ([`Gather`]).
+//! Which engine does an operation, and how many of its pieces each side may take: pure functions from a request's shape,
+//! the weather and the time ([`Policy`]); and when gathered requests go together ([`Gather`]).
 //!
 //! This crate holds the published rules under their names and `adaptive`, ours. It refuses to read a clock, an
 //! atomic or a file, to name an engine (it sees [`EngineClass`]es and ids), and to do anything about its choices.
@@ -18,6 +18,7 @@ mod eeca;
 mod eep;
 mod error;
 mod estimate;
+mod fullness;
 mod gather;
 mod instruction;
 mod lecpaes;

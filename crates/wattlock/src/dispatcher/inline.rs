@@ -142,7 +142,7 @@ impl Dispatcher {
         let Shape { kind, bytes, messages: count, .. } = request.shape();
         let mut wrong = reason == Reason::WrongResult;
         for id in self.runtime.cpu_engines(kind) {
-            if id == from && reason != Reason::Migrated || !self.prove_inline(id, kind) {
+            if id == from || !self.prove_inline(id, kind) {
                 continue;
             }
             let result = execute(&*self.stations[id.index()].engine, request);
