@@ -4,6 +4,7 @@
 //! the public exponent; what differs from run to run is verified by what it must satisfy. A claimed success of a
 //! request that this engine refuses is a wrong result too.
 
+use constant_time_eq::constant_time_eq;
 use crypto_bigint::{U2048, U3072, U4096};
 use p256::NistP256;
 use p384::NistP384;
@@ -69,5 +70,5 @@ fn recompute(request: &OwnedRequest, output: &[u8]) -> Result<(), Error> {
         Err(_) => return Err(WRONG),
     };
     let same_tag = info.family != Family::Seal || bool::from(tag.ct_eq(&request.tag));
-    if same_tag && bool::from(again[..len].ct_eq(output)) { Ok(()) } else { Err(WRONG) }
+    if same_tag && constant_time_eq(&again[..len], output) { Ok(()) } else { Err(WRONG) }
 }
