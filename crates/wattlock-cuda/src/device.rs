@@ -13,6 +13,8 @@ use crate::sys::{
 const DRIVER_LEAST: i32 = 13_000;
 /// The lowest capability.
 const CAPABILITY_LEAST: (i32, i32) = (8, 0);
+/// The one that `gpu/check.sh` was run on (docs/research/gpu.md).
+const CAPABILITY_TRIED: (i32, i32) = (9, 0);
 
 /// Why there is no GPU to work with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,9 +104,9 @@ impl Device {
     /// One line for people.
     pub(crate) fn about(&self) -> String {
         let (major, minor) = self.capability;
+        let tried = if self.capability == CAPABILITY_TRIED { "" } else { "; not yet run on this capability" };
         format!(
-            "{}, capability {major}.{minor}, {} multiprocessors, {:.1} GiB, driver for CUDA {}.{}; not yet run on \
-             hardware",
+            "{}, capability {major}.{minor}, {} multiprocessors, {:.1} GiB, driver for CUDA {}.{}{tried}",
             self.name,
             self.multiprocessors,
             self.memory_bytes as f64 / f64::from(1 << 30),
