@@ -56,14 +56,25 @@ impl Gauge {
     /// Looks for counters and watches the idle machine for half a second. `None` where no counter measures windows this
     /// short: what is modelled belongs in `wattlock energy`, where there is room to say how wide its band is.
     pub fn counting() -> Option<Gauge> {
+        let gauge = Gauge::open();
+        gauge.measures().then_some(gauge)
+    }
+
+    /// The same for work of which a board does most: its counter is enough, where nothing measures the processors.
+    /// [`Gauge::line`] says which parts were.
+    pub fn counting_boards() -> Option<Gauge> {
+        let gauge = Gauge::open();
+        (gauge.boards || gauge.measures()).then_some(gauge)
+    }
+
+    fn open() -> Gauge {
         let mut meter = Meter::discover(&places());
         let start = Instant::now();
         meter.start(now_ns(start));
         thread::sleep(IDLE);
         let idle = meter.finish(now_ns(start));
         let boards = is_measured(idle.total().as_ref());
-        let gauge = Gauge { meter, idle, start, boards };
-        gauge.measures().then_some(gauge)
+        Gauge { meter, idle, start, boards }
     }
 
     /// What its figures are, in a line for above a table.
@@ -76,6 +87,20 @@ impl Gauge {
     /// Whether counters measure the processors here. Power that has to be integrated is too slow for short windows.
     fn measures(&self) -> bool {
         self.idle.has_processor() && (self.boards || is_measured(self.idle.processors().as_ref()))
+    }
+
+    /// Does the work and says what all measured parts took, idle power and all: a board's idle power is another at each
+    /// of its clocks, and nothing can be said above it.
+    pub fn all_around<R>(&mut self, work: impl FnOnce() -> R) -> (R, Option<Metered>) {
+        self.meter.start(now_ns(self.start));
+        let result = work();
+        let total = self.meter.finish(now_ns(self.start)).total().filter(|total| is_measured(Some(total)));
+        (result, total.map(|total| total.value).filter(|joules| joules.at_least().is_none()))
+    }
+
+    /// The measured parts.
+    pub fn parts(&self) -> String {
+        self.idle.total().map(|total| total.parts.join(" + ")).unwrap_or_default()
     }
 
     /// Does the work and says what it took above idle, if the counters saw all of it.

@@ -38,7 +38,7 @@ pub fn run(settings: &Settings, rules: &[Rule], mut record: Record) -> Result<()
         false => None,
     };
     let station = k20m::StreamPlatform { stalls_per_s: 0.0, ..Default::default() }.station();
-    let mut gauge = Gauge::counting();
+    let mut gauge = Gauge::counting_boards();
     let mut rows = Vec::new();
     for velocity in &settings.velocity {
         let messages = settings.messages(*velocity);
@@ -55,7 +55,7 @@ pub fn run(settings: &Settings, rules: &[Rule], mut record: Record) -> Result<()
                 passage::run_here(&own, &messages, policy, &runtime, here)
             };
             let (ran, joules) = match &mut gauge {
-                Some(gauge) => gauge.around(work),
+                Some(gauge) => gauge.all_around(work),
                 None => (work(), None),
             };
             let ran = ran?;
@@ -77,7 +77,7 @@ pub fn run(settings: &Settings, rules: &[Rule], mut record: Record) -> Result<()
     if record.shows() {
         say!("{}\n{about}", machine_line());
         if let Some(gauge) = &gauge {
-            say!("{}", gauge.line());
+            say!("Joules: measured, idle power and all, {}.", gauge.parts());
         }
         let heads =
             ["velocity", "policy", "MB/s", "tries again", "p99 ms", "by the GPU", "clock changes", "J/1000"];
@@ -125,5 +125,5 @@ fn row(velocity: Velocity, rule: Rule, ran: &Passed, joules: Option<f64>) -> Row
         .detail("retransmissions_per_message", ran.retransmissions as f64 / ran.messages as f64)
         .detail("p99_ms", ran.p99_ns as f64 / 1e6)
         .detail("clock_changes_named", ran.clock_changes)
-        .detail("joules_above_idle_per_1000", joules)
+        .detail("joules_per_1000", joules)
 }
