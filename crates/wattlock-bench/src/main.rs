@@ -62,6 +62,8 @@ enum Which {
 }
 
 impl Program for Arguments {
+    const HELP: &'static str = include_str!("help.txt");
+
     fn words() -> Vec<OsString> {
         program::handed_on(std::env::args_os().collect(), &COMMANDS)
     }
@@ -88,9 +90,6 @@ fn main() -> ExitCode {
 
 /// Measure ciphers, dispatch, files, compression, start-up, public keys and HTTPS, with peers beside them
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock bench\n  wattlock bench engines --size 16K --json engines.json\n  wattlock bench dispatch\n  wattlock bench files --dir /dev/shm --size 2G\n  wattlock bench fs\n  wattlock bench start\n  wattlock bench lanes --operation rsa-2048\n  wattlock bench https --rows tls13"
-)]
 struct Command {
     #[command(subcommand)]
     what: Option<What>,
@@ -103,38 +102,24 @@ struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Throughput of every engine, OpenSSL beside them (the default)
-    #[command(
-        after_help = "Example:\n  wattlock bench engines --size 64,16K --kind aes-256-gcm-seal --json -"
-    )]
     Engines(engines::Settings),
     /// What the runtime adds to a call of an engine, and `aws-lc-rs` beside it
-    #[command(after_help = "Example:\n  wattlock bench dispatch --size 64,16K")]
     Dispatch(dispatch::Settings),
     /// Sealing and opening files, with `cp` and `age` beside them
-    #[command(after_help = "Example:\n  wattlock bench files --dir /dev/shm --size 2G --rounds 5")]
     Files(files::Settings),
     /// Compression, with zlib at the same level, pigz and the stock nginx beside it
-    #[command(after_help = "Example:\n  wattlock bench compress --size 1M --level 1,6 access.log")]
     Compress(compress::Settings),
     /// A mounted volume, with gocryptfs and the same layer without cryptography beside it
-    #[command(after_help = "Example:\n  wattlock bench fs --dir /dev/shm --rounds 5 --chunk 4K,16K")]
     Fs(fs::Settings),
     /// A GPU: copies, kernels in its memory, files into its memory, and files by CPU, GPU and both
-    #[command(after_help = "Example:\n  wattlock bench gpu --size 1G --rounds 5 --json gpu.json")]
     Gpu(gpu::Settings),
     /// First use without a profile, later uses, and loading the runtime and the provider
-    #[command(after_help = "Example:\n  wattlock bench start")]
     Start,
     /// Full batches of public-key operations in lanes, with OpenSSL beside them
-    #[command(after_help = "Example:\n  wattlock bench lanes --operation rsa-2048 --turns 3")]
     Lanes(lanes::Settings),
     /// Streams through a sliding window: the published experiment with real threads and a real cipher
-    #[command(
-        after_help = "Examples:\n  wattlock bench stream --messages 500\n  wattlock bench stream --policy lecpaes,adaptive --velocity bursts,heavy-tail\n\nThe machine is emulated: real work is stretched to the published steps, and joules are modelled. Time, bytes and tries are measured. With `--policy gp,lecpaes` alone a GPU of this machine does the work, at its own speed, if there is one."
-    )]
     Stream(stream::Settings),
     /// HTTPS by the installed nginx, with Wattlock and without
-    #[command(after_help = "Example:\n  wattlock bench https --rows tls13 --seconds 2 --rounds 3 --engines")]
     Https(https::Settings),
 }
 

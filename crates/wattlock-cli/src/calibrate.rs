@@ -21,9 +21,6 @@ const QUICK_POINT: Duration = Duration::from_millis(3);
 
 /// Measure every engine by operation, size and concurrency, and keep the profile
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock calibrate\n  wattlock calibrate --report out.html\n  wattlock calibrate --quick --kind aes-256-gcm-seal --out /tmp/profile.json"
-)]
 pub struct Command {
     /// A few sizes in a few seconds, instead of everything in some minutes
     #[arg(long)]

@@ -12,9 +12,6 @@ use wattlock_shell::setup::{self, Choice};
 
 /// Show which clocks can be set, and what stands in the way
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock clocks\n  wattlock clocks restore      puts back what a killed process left changed"
-)]
 pub struct Command {
     #[command(subcommand)]
     what: Option<What>,
@@ -29,7 +26,6 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Put back what a process that was killed left changed
-    #[command(after_help = "Example:\n  wattlock clocks restore")]
     Restore,
 }
 

@@ -26,10 +26,7 @@ use wattlock_shell::text;
 
 /// Measure the joules of a command: each part of the machine, in total and above idle
 #[derive(Debug, Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  wattlock energy -- sha256sum backup.tar\n  wattlock energy --bytes 2G -- wattlock seal -q -r age1... -o /dev/null backup.tar\n  wattlock energy --ops 10000 --json -- openssl speed rsa2048\n  wattlock energy sources\n  wattlock energy --self-cost 5s\n\nThe exit code is the command's. The report goes to standard error. Counters see the whole machine, not the command alone: measure on a quiet one. They are often readable for root only: `wattlock energy sources` says so. docs/use/watts.md says what each figure is worth."
-)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Command {
     #[command(subcommand)]
     what: Option<What>,
@@ -63,7 +60,6 @@ pub struct Command {
 enum What {
     Calibrate(ladder::Settings),
     /// List where joules come from here, and what stands in the way
-    #[command(after_help = "Example:\n  wattlock energy sources --json")]
     Sources {
         /// One JSON object
         #[arg(long)]

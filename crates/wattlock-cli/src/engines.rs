@@ -15,9 +15,6 @@ use wattlock_shell::{program, text};
 
 /// Show what this machine has, what would be chosen, and why
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock engines\n  wattlock engines --kind aes-256-gcm-seal\n  wattlock engines --emulate dh8970 --policy qweb\n  wattlock engines --models"
-)]
 pub struct Command {
     /// Show one kind of request at many sizes
     #[arg(long, value_parser = parse_kind)]

@@ -79,9 +79,6 @@ struct Common {
 
 /// Encrypt files to recipients
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock seal -r age1... backup.tar                  writes backup.tar.sealed\n  tar c docs | wattlock seal -R team.txt -o docs.tar.sealed\n  wattlock seal -p --format age notes.txt              writes notes.txt.age, which `age -d` opens\n\nExit codes are listed by `wattlock exit-codes`."
-)]
 pub struct Seal {
     #[command(flatten)]
     common: Common,
@@ -111,9 +108,6 @@ pub struct Seal {
 
 /// Decrypt files
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock open -i key.txt backup.tar.sealed           writes backup.tar\n  wattlock open -i ~/.ssh/id_ed25519 -o - docs.tar.sealed | tar x\n  wattlock open secrets.age                            asks for the passphrase\n\nThe format (sealed or age, armored or not) is recognised. Nothing is written that was not verified. Standard output gets verified chunks as they come; that the file was cut shows in the exit code only."
-)]
 pub struct Open {
     #[command(flatten)]
     common: Common,

@@ -28,9 +28,6 @@ use wattlock_shell::setup::{self, Choice};
 
 /// Compress files into gzip's format on all cores, or decompress them
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  tar c docs | wattlock gzip > docs.tar.gz\n  wattlock gzip -k access.log                          writes access.log.gz\n  wattlock gzip -d access.log.gz                       writes access.log, removes access.log.gz\n  wattlock gzip -t *.gz                                whether they are whole\n\nEach result is one member, which any gunzip reads. Exit codes are listed by `wattlock exit-codes`."
-)]
 pub struct Command {
     /// Files, each of which its result replaces; none or `-` for standard input and output
     #[arg(value_name = "FILE")]

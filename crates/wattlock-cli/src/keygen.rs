@@ -13,9 +13,6 @@ use zeroize::Zeroizing;
 
 /// Make a key pair (an age identity)
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock keygen -o key.txt        prints the recipient, age1..., for `wattlock seal -r`\n  wattlock keygen | wattlock seal -p -o key.txt.sealed        a key file behind a passphrase"
-)]
 pub struct Command {
     /// Where the identity goes, readable by no other user; without it, standard output
     #[arg(short, long, value_name = "FILE")]

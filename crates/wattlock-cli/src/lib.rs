@@ -37,13 +37,7 @@ use wattlock_shell::{setup, text};
 
 /// Do bulk cryptography on whichever engine takes the least time or the fewest joules
 #[derive(Debug, Parser)]
-#[command(
-    name = "wattlock",
-    version,
-    max_term_width = 100,
-    arg_required_else_help = true,
-    after_help = "Examples:\n  wattlock keygen -o key.txt                                       prints the recipient, age1...\n  wattlock seal -r age1... backup.tar                              writes backup.tar.sealed\n  wattlock open -i key.txt -o restored.tar backup.tar.sealed\n\nThe options that choose engines and policies: wattlock seal --help"
-)]
+#[command(name = "wattlock", version, max_term_width = 100, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -76,7 +70,6 @@ enum Command {
     Stream(stream::Command),
     Openssl(openssl::Command),
     /// List what each exit code means
-    #[command(after_help = "Example:\n  wattlock exit-codes")]
     ExitCodes,
 }
 
@@ -90,6 +83,8 @@ pub fn main() -> ExitCode {
 }
 
 impl Program for Arguments {
+    const HELP: &'static str = include_str!("help.txt");
+
     fn words() -> Vec<OsString> {
         mount::as_asked(std::env::args_os().collect())
     }

@@ -8,9 +8,6 @@ use wattlock_shell::text;
 
 /// Show what running programs did, on which engine, and why requests fell back to the CPU
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock status\n  wattlock status --json | jq '.[].cells'\n  wattlock status --watch 1"
-)]
 pub struct Command {
     /// A JSON array, one object a process
     #[arg(long)]

@@ -8,7 +8,7 @@ use clap::Args;
 
 /// Measure ciphers, dispatch, files, compression, start-up, public keys and HTTPS, with peers beside them
 #[derive(Debug, Args)]
-#[command(disable_help_flag = true, after_help = "Example:\n  wattlock bench")]
+#[command(disable_help_flag = true)]
 pub struct Bench {
     #[command(flatten)]
     words: Words,
@@ -16,7 +16,7 @@ pub struct Bench {
 
 /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
 #[derive(Debug, Args)]
-#[command(disable_help_flag = true, after_help = "Example:\n  wattlock report -o page.html files.json")]
+#[command(disable_help_flag = true)]
 pub struct Report {
     #[command(flatten)]
     words: Words,
@@ -24,7 +24,7 @@ pub struct Report {
 
 /// Reproduce published systems on modelled machines in virtual time: published, simulated and improved side by side
 #[derive(Debug, Args)]
-#[command(disable_help_flag = true, after_help = "Example:\n  wattlock lab qweb")]
+#[command(disable_help_flag = true)]
 pub struct Lab {
     #[command(flatten)]
     words: Words,

@@ -15,6 +15,7 @@ pub mod date;
 #[allow(unsafe_code)]
 pub mod handed;
 pub mod heeded;
+mod help;
 pub mod joules;
 pub mod nginx;
 pub mod parts;

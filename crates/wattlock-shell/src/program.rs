@@ -17,7 +17,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use wattlock_door::{Exit, Known, exit_of, known};
 
-use crate::{INTERRUPTED, handed, heeded, setup};
+use crate::{INTERRUPTED, handed, heeded, help, setup};
 
 /// The program of users.
 const WATTLOCK: &str = "wattlock";
@@ -35,6 +35,9 @@ pub const NONSENSE: (u8, &str) = (60, "lab: an option or a policy's setting make
 
 /// A program's command line, parsed, and what differs between programs.
 pub trait Program: CommandFactory + FromArgMatches {
+    /// What stands below its commands' own help (`help.rs`).
+    const HELP: &'static str;
+
     /// Its command line.
     fn words() -> Vec<OsString>;
 
@@ -98,8 +101,13 @@ pub fn main<P: Program>() -> ExitCode {
     }
 }
 
+/// All its commands, as their help has them.
+fn command<P: Program>() -> clap::Command {
+    help::with_examples(heeded::shown(P::command()), WATTLOCK, P::HELP)
+}
+
 fn parse<P: Program>() -> Result<(ArgMatches, P), clap::Error> {
-    let mut command = heeded::shown(P::command());
+    let mut command = command::<P>();
     let matches = command.try_get_matches_from_mut(P::words())?;
     let program = P::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
     Ok((matches, program))
@@ -291,8 +299,8 @@ fn find(name: &str) -> Option<PathBuf> {
 /// # Panics
 /// They are not, or a command has none.
 pub fn check<P: Program>() {
-    heeded::shown(P::command()).debug_assert();
-    let mut left: Vec<clap::Command> = P::command().get_subcommands().cloned().collect();
+    command::<P>().debug_assert();
+    let mut left: Vec<clap::Command> = command::<P>().get_subcommands().cloned().collect();
     while let Some(command) = left.pop() {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         assert!(help.contains("Example"), "{} has no example", command.get_name());

@@ -17,9 +17,6 @@ use super::NOTHING_TO_CALIBRATE;
 
 /// Fit the model of this machine's power to a counter, so that it serves where the counter may not be read
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  sudo wattlock energy calibrate --out /var/lib/wattlock/energy-model.json\n\nWithout a counter there is nothing to calibrate against: exit code 51."
-)]
 pub struct Settings {
     /// Milliseconds on each rung of load
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(200..=60_000))]

@@ -18,9 +18,6 @@ use wattlock_shell::text;
 
 /// Check every name, header and chunk of a volume
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock fs check -i key.txt VOLUME\n  wattlock fs check --repair -i key.txt VOLUME\n\nThe volume must not be mounted. A line for each thing that is damaged; exit code 83 if any stays damaged, 86 if all was repaired. Nothing is ever deleted."
-)]
 pub struct Command {
     /// The volume's folder
     #[arg(value_name = "DIR")]

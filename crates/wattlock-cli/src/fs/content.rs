@@ -31,9 +31,6 @@ const STEP: usize = 1 << 20;
 
 /// List a folder of a volume
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock fs ls -i key.txt VOLUME\n  wattlock fs ls -l -i key.txt VOLUME letters/2026"
-)]
 pub struct Ls {
     /// The volume's folder
     #[arg(value_name = "DIR")]
@@ -50,9 +47,6 @@ pub struct Ls {
 
 /// Write files of a volume to standard output
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  wattlock fs cat -i key.txt VOLUME notes.txt\n\nNothing is written that was not verified."
-)]
 pub struct Cat {
     /// The volume's folder
     #[arg(value_name = "DIR")]
@@ -66,9 +60,6 @@ pub struct Cat {
 
 /// Copy files out of a volume, or into it
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock fs cp -i key.txt VOLUME notes.txt .          out of the volume\n  wattlock fs cp -r -i key.txt VOLUME letters backup\n  wattlock fs cp --into -i key.txt VOLUME notes.txt letters\n\nThe last path is where the copies go. The volume must not be mounted. Existing files are not replaced."
-)]
 pub struct Cp {
     /// The volume's folder
     #[arg(value_name = "DIR")]

@@ -29,9 +29,6 @@ pub enum Command {
 
 /// Add a key or a passphrase that opens the volume
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock fs key add -i key.txt -r age1... --name laptop VOLUME\n  wattlock fs key add -i key.txt -p --name mine VOLUME\n\nA mounted volume stays mounted."
-)]
 pub struct Add {
     /// The volume's folder
     #[arg(value_name = "DIR")]
@@ -58,7 +55,6 @@ pub struct Add {
 
 /// List the keys that open the volume
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wattlock fs key list -i key.txt VOLUME")]
 pub struct List {
     /// The volume's folder
     #[arg(value_name = "DIR")]
@@ -69,9 +65,6 @@ pub struct List {
 
 /// Remove a key or a passphrase
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  wattlock fs key remove -i key.txt VOLUME laptop && wattlock fs key rotate -i key.txt VOLUME\n\nWhat the removed key could open before it may have kept: rotate afterwards. A copy of the volume's old wattlock.fs still opens with the removed key."
-)]
 pub struct Remove {
     /// The volume's folder
     #[arg(value_name = "DIR")]
@@ -87,9 +80,6 @@ pub struct Remove {
 
 /// Seal the keys of all files and folders under a new volume key
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  wattlock fs key rotate -i key.txt VOLUME\n\nThe volume must not be mounted. Interrupted, it goes on where it stopped when it is called again. Contents are not encrypted anew: their keys are."
-)]
 pub struct Rotate {
     /// The volume's folder
     #[arg(value_name = "DIR")]
@@ -102,9 +92,6 @@ pub struct Rotate {
 
 /// Change a passphrase of the volume
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock fs passwd VOLUME\n  wattlock fs passwd --passphrase-file old.txt --new-passphrase-file new.txt VOLUME\n  wattlock fs passwd -i key.txt --name mine VOLUME          when the passphrase is forgotten"
-)]
 pub struct Passwd {
     /// The volume's folder
     #[arg(value_name = "DIR")]

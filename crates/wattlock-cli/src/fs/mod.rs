@@ -25,9 +25,6 @@ pub const REPAIRED: (u8, &str) = (86, "volume damaged and repaired");
 
 /// Encrypted volumes: make, list, copy, check; keys and passphrases
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock fs init -r age1... VOLUME          makes an encrypted volume in a folder\n  wattlock fs ls -i key.txt VOLUME\n  wattlock fs check -i key.txt VOLUME"
-)]
 pub struct Command {
     #[command(subcommand)]
     command: Sub,
@@ -37,7 +34,7 @@ pub struct Command {
 enum Sub {
     Init(Init),
     /// Add, list, remove or rotate a volume's keys
-    #[command(subcommand, after_help = "Example:\n  wattlock fs key list -i key.txt VOLUME")]
+    #[command(subcommand)]
     Key(keys::Command),
     Passwd(keys::Passwd),
     Ls(content::Ls),
@@ -50,9 +47,6 @@ enum Sub {
 
 /// Make an encrypted volume in an empty folder
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock fs init -r age1... VOLUME\n  wattlock fs init -p -r backup=age1... --chunk 16K VOLUME\n\nThe folder is made if it does not exist. Keys and passphrases stand side by side; each opens the volume alone."
-)]
 struct Init {
     /// The volume's folder
     #[arg(value_name = "DIR")]

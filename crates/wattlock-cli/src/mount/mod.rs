@@ -48,9 +48,6 @@ pub const fn exit_codes() -> &'static [(u8, &'static str)] {
 
 /// Show an encrypted volume as a file system
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock mount -i key.txt VOLUME MOUNTPOINT\n  wattlock mount --passphrase-file pass.txt --idle 600 VOLUME MOUNTPOINT\n  mount -t wattlock -o identity=/etc/wattlock/key.txt,allow_other VOLUME MOUNTPOINT\n\nReturns when the file system is ready; its process goes on until `wattlock umount`."
-)]
 pub struct Command {
     /// The volume's folder
     #[arg(value_name = "VOLUME")]
@@ -81,9 +78,6 @@ pub struct Command {
 
 /// Unmount a volume
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  wattlock umount MOUNTPOINT\n\nReturns when the volume's process has finished."
-)]
 pub struct Umount {
     /// Where the volume is mounted
     #[arg(value_name = "MOUNTPOINT")]
@@ -95,9 +89,6 @@ pub struct Umount {
 
 /// Show what a running mount does: requests by operation and size, and what each engine did
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock fs status MOUNTPOINT\n  wattlock fs status --watch 2 MOUNTPOINT"
-)]
 pub struct Status {
     /// Where the volume is mounted
     #[arg(value_name = "MOUNTPOINT")]
@@ -109,9 +100,6 @@ pub struct Status {
 
 /// Change how a running mount chooses engines, from the next request on
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  wattlock fs set MOUNTPOINT policy=aca-sds aca-sds.alpha=4\n\nSettings are those of --policy, --objective and --set; what was given before stays."
-)]
 pub struct Set {
     /// Where the volume is mounted
     #[arg(value_name = "MOUNTPOINT")]

@@ -22,9 +22,6 @@ use wattlock_shell::setup::Choice;
 
 /// Make an installed nginx use Wattlock, or check what stands in the way
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock nginx check\n  wattlock nginx enable --dry-run\n  wattlock nginx enable --config /etc/nginx/nginx.conf\n  wattlock nginx disable\n  wattlock nginx check --status http://127.0.0.1/wattlock_status"
-)]
 pub struct Command {
     #[command(subcommand)]
     what: What,
@@ -33,19 +30,10 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Add the module to a configuration and turn it on for all its servers
-    #[command(
-        after_help = "Examples:\n  sudo wattlock nginx enable --dry-run\n  sudo wattlock nginx enable --yes && sudo systemctl restart nginx\n\nAdds marked lines, keeps a backup beside the file, runs `nginx -t` and undoes the change if nginx refuses. Run `wattlock nginx disable` before nginx is upgraded: a module fits one version."
-    )]
     Enable(Change),
     /// Take out what `enable` added
-    #[command(
-        after_help = "Examples:\n  wattlock nginx disable --dry-run\n  sudo wattlock nginx disable --yes && sudo nginx -s reload"
-    )]
     Disable(Change),
     /// Say whether this nginx can use Wattlock, and whether it does
-    #[command(
-        after_help = "Examples:\n  wattlock nginx check --nginx /usr/sbin/nginx\n  wattlock nginx check --status http://127.0.0.1/wattlock_status --json\n\nThe exit code is 1 if anything is wrong."
-    )]
     Check(Check),
 }
 

@@ -17,9 +17,6 @@ use wattlock_door::Code;
 
 /// Say whether Wattlock is enabled, loads and is used, and if not, why
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock openssl check\n  wattlock openssl check --program /usr/sbin/nginx\n  wattlock openssl check --json | jq .problems\n\nThe exit code is 0 if there is no problem."
-)]
 pub struct Command {
     /// The file to look at; without it that of OPENSSL_CONF, else the system's
     #[arg(long, value_name = "FILE")]

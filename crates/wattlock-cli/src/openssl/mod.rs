@@ -49,10 +49,7 @@ pub fn exit_codes() -> &'static [(u8, &'static str)] {
 
 /// Have programs that use OpenSSL 3 use Wattlock, undo it, or see whether it works
 #[derive(Debug, Args)]
-#[command(
-    arg_required_else_help = true,
-    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --set algorithms=rsa,ec,x25519\n  wattlock openssl check --program /usr/sbin/nginx\n  wattlock openssl disable\n\ndocs/use/openssl.md has the settings and says what is offered, and why."
-)]
+#[command(arg_required_else_help = true)]
 pub struct Command {
     #[command(subcommand)]
     what: What,
@@ -81,9 +78,6 @@ struct Common {
 
 /// Add Wattlock to openssl.cnf
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock openssl enable --dry-run\n  wattlock openssl enable --yes --set objective=energy --set algorithms=gcm,rsa\n\nEvery program that reads this file uses Wattlock from its next start. One block is added at the file's end; no other line changes. The new file is tried in fresh processes before it replaces the old one, also with sshd, if it is installed: a server of its own on loopback, up to the point where it asks for a key."
-)]
 struct Enable {
     #[command(flatten)]
     common: Common,
@@ -99,9 +93,6 @@ struct Enable {
 
 /// Take out of openssl.cnf what `enable` added
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock openssl disable --dry-run\n  sudo wattlock openssl disable\n\nRunning programs keep Wattlock until they restart."
-)]
 struct Disable {
     #[command(flatten)]
     common: Common,

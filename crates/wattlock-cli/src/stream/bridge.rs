@@ -15,10 +15,7 @@ const HELP: &str = include_str!("../../../wattlock-bridge/help.txt");
 
 /// Copy topics of a Kafka cluster, sealing or opening their records, exactly once
 #[derive(Debug, Args)]
-#[command(
-    disable_help_flag = true,
-    after_help = "Examples:\n  wattlock stream bridge check --config bridge.toml\n  wattlock stream bridge --config bridge.toml"
-)]
+#[command(disable_help_flag = true)]
 pub struct Command {
     /// Arguments of the bridge; --help lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]

@@ -23,7 +23,6 @@ use crate::files;
 
 /// Manage the keys of records that are sealed one by one
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wattlock stream keys list --keys keys")]
 pub struct Command {
     #[command(subcommand)]
     what: What,
@@ -110,7 +109,6 @@ struct To {
 
 /// Make a key and print its name
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wattlock stream keys new --keys keys -R team.txt --label orders")]
 struct New {
     #[command(flatten)]
     place: Place,
@@ -126,7 +124,6 @@ struct New {
 
 /// Make a signer of keys: its secret goes to a new file, its name is printed
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wattlock stream keys signer -o signer.txt")]
 struct MakeSigner {
     /// The new file
     #[arg(short, long, value_name = "FILE")]
@@ -135,7 +132,6 @@ struct MakeSigner {
 
 /// List the keys; no identity is needed
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wattlock stream keys list --keys keys")]
 struct List {
     #[command(flatten)]
     place: Place,
@@ -143,7 +139,6 @@ struct List {
 
 /// Change who reads what the keys sealed, without touching a record
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wattlock stream keys rewrap --keys keys -i old.txt -R team.txt")]
 struct Rewrap {
     #[command(flatten)]
     place: Place,
@@ -158,7 +153,6 @@ struct Rewrap {
 
 /// Remove keys: what they sealed can never be read again
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  wattlock stream keys shred --keys keys --yes 5f0c...")]
 struct Shred {
     #[command(flatten)]
     place: Place,

@@ -28,9 +28,6 @@ pub use ends::ring;
 
 /// Seal records while they flow, in pipes and sockets
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  journalctl -f | wattlock stream seal -r age1... --framing lines | ssh host 'cat >log.sealed'"
-)]
 pub struct Command {
     #[command(subcommand)]
     what: What,
@@ -46,9 +43,6 @@ enum What {
 
 /// Encrypt standard input while it is written
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  seq 1000 | wattlock stream seal -r age1... >numbers.sealed\n  tail -f app.log | wattlock stream seal -R team.txt --framing lines --connect host:7000\n\nAn interrupt or a termination ends the stream properly behind what was read; the exit code is then 130. docs/use/streams.md says more."
-)]
 struct Seal {
     /// Seal to this recipient: age1..., an SSH public key, or the recipient of an age plugin; may be repeated
     #[arg(short, long = "recipient", value_name = "RECIPIENT")]
@@ -83,9 +77,6 @@ struct Seal {
 
 /// Decrypt a stream while it arrives
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock stream open -i key.txt <numbers.sealed\n  wattlock stream open -i key.txt --listen 127.0.0.1:7000 > app.log\n\nOnly verified records are written. A stream that was cut before its end has exit code 36."
-)]
 struct Open {
     /// Open with the identities in this file: age's, or an SSH private key
     #[arg(short, long = "identity", value_name = "FILE", required = true)]

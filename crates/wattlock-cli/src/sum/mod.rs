@@ -27,9 +27,6 @@ use list::{Line, Lines};
 
 /// Print or check hashes of files, as sha256sum and its sisters do, on all cores and several side by side on each
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock sum -r photos > photos.sha256               every file in the folder\n  wattlock sum -c --quiet photos.sha256                sha256sum -c reads the same list\n  wattlock sum -a sha512 --tag disk.img\n\nOne large file is one chain of blocks, which one core works off: several files gain, one does not. Exit codes are sha256sum's: 0, or 1 if a file could not be read or is not what the list says; and 43 if the disk is full, 44 if the output's reader left."
-)]
 pub struct Command {
     /// Files, or lists with -c; none or `-` for standard input
     #[arg(value_name = "FILE")]

@@ -40,6 +40,8 @@ enum Which {
 }
 
 impl Program for Arguments {
+    const HELP: &'static str = include_str!("help.txt");
+
     fn words() -> Vec<OsString> {
         program::handed_on(std::env::args_os().collect(), &COMMANDS)
     }

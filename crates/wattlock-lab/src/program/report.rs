@@ -18,9 +18,6 @@ use wattlock_shell::text::{self, verdict};
 
 /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  wattlock bench files --json files.json\n  wattlock serve . --compare --json serve.json\n  wattlock energy --json -o energy.json -- wattlock seal -q -r age1... -o /dev/null backup.tar\n  wattlock report -o page.html files.json serve.json energy.json"
-)]
 pub struct Command {
     /// The page: one file that opens from disk, without a network
     #[arg(short, long, value_name = "FILE")]

@@ -22,10 +22,7 @@ use crate::Arguments;
 
 /// Reproduce published systems on modelled machines in virtual time: published, simulated and improved side by side
 #[derive(Debug, Args)]
-#[command(
-    arg_required_else_help = true,
-    after_help = "Examples:\n  wattlock lab qweb\n  wattlock lab eeca --json\n  wattlock lab all --report out.html\n  wattlock lab all --role predicted\n  wattlock lab fit lecpaes\n\nEvery figure that is not published is simulated. docs/research/lab.md says from what."
-)]
+#[command(arg_required_else_help = true)]
 pub struct Command {
     #[command(subcommand)]
     what: What,
@@ -34,46 +31,29 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum What {
     /// HTTPS with instruction sets and an accelerator together (Xiao et al. 2019)
-    #[command(
-        allow_negative_numbers = true,
-        after_help = "Example:\n  wattlock lab eeca --block-kib 16,64 --cores 4"
-    )]
+    #[command(allow_negative_numbers = true)]
     Eeca(One<eeca::Options>),
     /// An event-driven web server with asynchronous offload (Li et al. 2020)
-    #[command(
-        allow_negative_numbers = true,
-        after_help = "Examples:\n  wattlock lab qweb --workers 16 --cores 8 --concurrency 800\n  wattlock lab qweb --poll-asym 8 --timer-us 20 --set adaptive.margin_permille=0"
-    )]
+    #[command(allow_negative_numbers = true)]
     Qweb(Qweb),
     /// Stream encryption that follows the stream's velocity (Fei et al. 2017)
-    #[command(
-        allow_negative_numbers = true,
-        after_help = "Example:\n  wattlock lab lecpaes --latency-us 100,750"
-    )]
+    #[command(allow_negative_numbers = true)]
     Lecpaes(One<lecpaes::Options>),
     /// Encrypted storage (Xiao et al. 2018)
-    #[command(allow_negative_numbers = true, after_help = "Example:\n  wattlock lab aca-sds --json")]
+    #[command(allow_negative_numbers = true)]
     AcaSds(One<aca_sds::Options>),
     /// One bulk job split over CPU and GPU (Fei et al. 2020)
-    #[command(allow_negative_numbers = true, after_help = "Example:\n  wattlock lab eep --megabytes 100,300")]
+    #[command(allow_negative_numbers = true)]
     Eep(One<eep::Options>),
     /// Streams whose velocity changes while they run (no paper has them)
-    #[command(
-        allow_negative_numbers = true,
-        after_help = "Example:\n  wattlock lab velocity --pattern bursts --report bursts.html"
-    )]
+    #[command(allow_negative_numbers = true)]
     Velocity(One<velocity::Options>),
     /// All of the papers, with the published settings
-    #[command(after_help = "Examples:\n  wattlock lab all --json\n  wattlock lab all --report out.html")]
     All(Output),
     /// What each rule and each constant of `adaptive` is worth: one taken out, halved or doubled at a time, and what the
     /// rows of every paper, of emulated cards, random machines, files and nginx lose
-    #[command(
-        after_help = "Examples:\n  wattlock lab ablate\n  wattlock lab ablate --only explore,refresh --json"
-    )]
     Ablate(ablate::Command),
     /// A model's parameters: inputs, what was fitted on what, and guesses that no published figure determines
-    #[command(after_help = "Example:\n  wattlock lab fit qweb")]
     Fit(Fit),
 }
 
