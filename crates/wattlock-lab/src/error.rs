@@ -1,7 +1,5 @@
 //! What can be wrong with a study: its options.
 
-use std::fmt::Display;
-
 /// Why a study cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -10,7 +8,7 @@ pub enum Error {
     #[error("{option} must be {bounds}")]
     Option {
         /// As on the command line.
-        option: &'static str,
+        option: String,
         /// In words.
         bounds: String,
     },
@@ -19,22 +17,22 @@ pub enum Error {
     Policy(String),
 }
 
+impl Error {
+    /// An option that is out of its bounds.
+    pub fn option(option: &str, bounds: impl Into<String>) -> Error {
+        Error::Option { option: option.to_owned(), bounds: bounds.into() }
+    }
+}
+
+impl From<wattlock_policy::PolicyError> for Error {
+    fn from(error: wattlock_policy::PolicyError) -> Error {
+        Error::Policy(error.to_string())
+    }
+}
+
 #[cfg(feature = "program")]
 impl wattlock_door::Exit for Error {
     fn code(&self) -> u8 {
         wattlock_shell::program::NONSENSE.0
-    }
-}
-
-/// Refuses an option's value outside `least..=most`, and one that has no order (NaN).
-pub(crate) fn within<T: PartialOrd + Display>(
-    option: &'static str,
-    value: T,
-    least: T,
-    most: T,
-) -> Result<(), Error> {
-    match value >= least && value <= most {
-        true => Ok(()),
-        false => Err(Error::Option { option, bounds: format!("{least} to {most}, not {value}") }),
     }
 }

@@ -10,6 +10,9 @@
 //! system and knows nothing of the others.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod options;
+
 pub mod ablate;
 mod error;
 pub mod machines;

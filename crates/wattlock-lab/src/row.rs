@@ -17,7 +17,7 @@ pub enum Better {
 /// What a row can say about the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "args", derive(clap::ValueEnum))]
+#[cfg_attr(feature = "program", derive(clap::ValueEnum))]
 pub enum Role {
     /// A published figure that the model is given.
     Input,

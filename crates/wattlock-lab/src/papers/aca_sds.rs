@@ -18,7 +18,8 @@ use wattlock_policy::{
     Costs, EngineId, Machine, Policy, Settings, Tuning, by_name, inline_engine, queued_engine,
 };
 
-use crate::error::{Error, within};
+use crate::Error;
+use crate::options::TO;
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
 use crate::sim::{Call, Card, Closed, Link, Steady, View};
 use crate::table::table;
@@ -40,97 +41,46 @@ const MOST_PAGES: f64 = 200_000.0;
 /// Most pages that all processes' blocks may have together: more would be simulated for minutes.
 const MOST_AT_ONCE: f64 = 600_000.0;
 
-/// The platform and the work. The default is the paper's.
-#[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "args", derive(clap::Args))]
-pub struct Options {
-    /// Block sizes in KiB, comma-separated [default: the table's]
-    #[cfg_attr(feature = "args", arg(long, value_delimiter = ',', value_name = "KIB"))]
-    pub block_kib: Vec<f64>,
-    /// Processes that write at the same time, comma-separated [default: 12 and 32, the table's]
-    #[cfg_attr(feature = "args", arg(long, value_delimiter = ',', value_name = "N"))]
-    pub processes: Vec<usize>,
-    /// Cores
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().cores))]
-    pub cores: usize,
-    /// Cores that feed the card
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().feeders))]
-    pub feeders: u16,
-    /// Engines of the card
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().engines))]
-    pub engines: u32,
-    /// alpha: more processes than this may use the card
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().alpha))]
-    pub alpha: u16,
-    /// beta: larger blocks than this many KiB may use the card
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().beta_kib))]
-    pub beta_kib: f64,
-    /// M: with more idle CPU than so many thousandths, what waits for the card is done on the CPU
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().idle_permille))]
-    pub idle_permille: u16,
-    /// What the file system encrypts at a time, in KiB
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().page_kib))]
-    pub page_kib: f64,
-    /// Requests the card's driver takes
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().window))]
-    pub window: u32,
-    /// Time that a page for the card costs a core, in microseconds [default: fitted]
-    #[cfg_attr(feature = "args", arg(long))]
-    pub call_us: Option<f64>,
-    /// The CPU's speed against the published one
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().cpu_speed))]
-    pub cpu_speed: f64,
-    /// How much CPU times vary, in thousandths, so that nothing runs in lockstep
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().jitter_permille))]
-    pub jitter_permille: u32,
-    /// Seed of that variation
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
-    pub seed: u64,
-    /// Rules and constants of `adaptive`
-    #[cfg_attr(feature = "args", arg(skip))]
-    pub tuning: &'static Tuning,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            block_kib: Vec::new(),
-            processes: Vec::new(),
-            cores: 8,
-            feeders: 4,
-            engines: 12,
-            alpha: 1,
-            beta_kib: 4.0,
-            idle_permille: 30,
-            page_kib: 4.0,
-            window: 64,
-            call_us: None,
-            cpu_speed: 1.0,
-            jitter_permille: 50,
-            seed: 1,
-            tuning: &Tuning::DEFAULT,
-        }
+options! {
+    /// The platform and the work. The default is the paper's.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Options {
+        /// Block sizes in KiB, comma-separated [default: the table's]
+        block_kib: Vec<f64> [arg(long, value_delimiter = ',', value_name = "KIB")]; 0.0625..=65_536.0,
+        /// Processes that write at the same time, comma-separated [default: 12 and 32, the table's]
+        processes: Vec<usize> [arg(long, value_delimiter = ',', value_name = "N")]; 1..=4096,
+        /// Cores
+        cores: usize = 8; 1..=1024,
+        /// Cores that feed the card
+        feeders: u16 = 4; 1..=1024,
+        /// Engines of the card
+        engines: u32 = 12; 1..=4096,
+        /// alpha: more processes than this may use the card
+        alpha: u16 = 1,
+        /// beta: larger blocks than this many KiB may use the card
+        beta_kib: f64 = 4.0; 0.0..=1_048_576.0,
+        /// M: with more idle CPU than so many thousandths, what waits for the card is done on the CPU
+        idle_permille: u16 = 30; 0..=1000,
+        /// What the file system encrypts at a time, in KiB
+        page_kib: f64 = 4.0; 1.0..=1024.0,
+        /// Requests the card's driver takes
+        window: u32 = 64; 1..=65_536,
+        /// Time that a page for the card costs a core, in microseconds [default: fitted]
+        call_us: Option<f64>; 0.0..=1e6,
+        /// The CPU's speed against the published one
+        cpu_speed: f64 = 1.0; 0.001..=1000.0,
+        /// How much CPU times vary, in thousandths, so that nothing runs in lockstep
+        jitter_permille: u32 = 50; 0..=500,
+        /// Seed of that variation
+        seed: u64 = 1,
+        /// Rules and constants of `adaptive`
+        tuning: &'static Tuning [arg(skip)] = &Tuning::DEFAULT,
     }
 }
 
 impl Options {
     fn check(&self) -> Result<(), Error> {
-        for size in &self.block_kib {
-            within("--block-kib", *size, 0.0625, 65_536.0)?;
-        }
-        for processes in &self.processes {
-            within("--processes", *processes, 1, 4096)?;
-        }
-        within("--cores", self.cores, 1, 1024)?;
-        within("--feeders", self.feeders, 1, 1024)?;
-        within("--engines", self.engines, 1, 4096)?;
-        within("--beta-kib", self.beta_kib, 0.0, 1_048_576.0)?;
-        within("--idle-permille", self.idle_permille, 0, 1000)?;
-        within("--page-kib", self.page_kib, 1.0, 1024.0)?;
-        within("--window", self.window, 1, 65_536)?;
-        within("--call-us", self.call_us.unwrap_or(0.0), 0.0, 1e6)?;
-        within("--cpu-speed", self.cpu_speed, 0.001, 1000.0)?;
-        within("--jitter-permille", self.jitter_permille, 0, 500)?;
+        self.check_bounds(TO)?;
         let largest = self.blocks().into_iter().fold(0.0, f64::max);
         let processes = self.writers().into_iter().max().unwrap_or(1);
         if (largest / self.page_kib).ceil() * processes as f64 <= MOST_AT_ONCE {
@@ -139,7 +89,7 @@ impl Options {
         let bounds = format!(
             "such that all processes write at most {MOST_AT_ONCE} pages at a time (--page-kib, --processes)"
         );
-        Err(Error::Option { option: "--block-kib", bounds })
+        Err(Error::option("--block-kib", bounds))
     }
 
     /// Whether this is the published platform, so that published figures can stand beside it.
@@ -363,7 +313,7 @@ impl<'a> Setting<'a> {
         let most = ((MOST_PAGES / each) as u64).max(2 * processes);
         let measured = ((PAGES as f64 / each) as u64).max(40 * processes).min(most);
         let system = Closed {
-            policies: policies.map_err(|error| Error::Policy(error.to_string()))?,
+            policies: policies?,
             clients: (0..self.processes).map(|process| process % self.cores).collect(),
             kind: self.operation.kind(),
             own_ns: platform.own_ns / options.cpu_speed,

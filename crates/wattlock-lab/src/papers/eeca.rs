@@ -19,7 +19,8 @@ use wattlock_policy::{
     Costs, EngineId, Machine, Policy, Settings, Tuning, by_name, inline_engine, queued_engine,
 };
 
-use crate::error::{Error, within};
+use crate::Error;
+use crate::options::{TO, within};
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
 use crate::sim::{CALLS, CARD, CRYPTO, Call, Card, Closed, OWN_WORK, Steady, View};
 use crate::table::table;
@@ -36,93 +37,45 @@ const FRAGMENT: usize = 16 << 10;
 /// Rounds of a run that are measured; half as many go before.
 const ROUNDS: u64 = 4000;
 
-/// The platform and the work. The default is the paper's.
-#[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "args", derive(clap::Args))]
-pub struct Options {
-    /// Block sizes of the cipher experiment in KiB, comma-separated [default: the table's, unless pages are given]
-    #[cfg_attr(feature = "args", arg(long, value_delimiter = ',', value_name = "KIB"))]
-    pub block_kib: Vec<f64>,
-    /// Page sizes of the HTTPS experiment in KiB, comma-separated [default: the table's, unless blocks are given]
-    #[cfg_attr(feature = "args", arg(long, value_delimiter = ',', value_name = "KIB"))]
-    pub page_kib: Vec<f64>,
-    /// Cores
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().cores))]
-    pub cores: usize,
-    /// Blocks a core has in hand in the cipher experiment: enough that neither of EECA's queues is empty
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().blocks_in_hand))]
-    pub blocks_in_hand: usize,
-    /// Connections of the HTTPS experiment, over all cores
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().concurrency))]
-    pub concurrency: usize,
-    /// EECA's T in KiB
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().threshold_kib))]
-    pub threshold_kib: f64,
-    /// Requests with which the accelerator counts as fully used: one at work and one that waits
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().full_at))]
-    pub full_at: u32,
-    /// Requests the accelerator's driver takes
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().window))]
-    pub window: u32,
-    /// Time that a call to the accelerator costs a core, in microseconds [default: fitted]
-    #[cfg_attr(feature = "args", arg(long))]
-    pub call_us: Option<f64>,
-    /// The accelerator's bandwidth in kB/s [default: the plateau of its column]
-    #[cfg_attr(feature = "args", arg(long))]
-    pub accelerator_kbps: Option<f64>,
-    /// The CPU's speed against the published one
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().cpu_speed))]
-    pub cpu_speed: f64,
-    /// How much CPU times vary, in thousandths, so that nothing runs in lockstep
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().jitter_permille))]
-    pub jitter_permille: u32,
-    /// Seed of that variation
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
-    pub seed: u64,
-    /// Rules and constants of `adaptive`
-    #[cfg_attr(feature = "args", arg(skip))]
-    pub tuning: &'static Tuning,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            block_kib: Vec::new(),
-            page_kib: Vec::new(),
-            cores: 8,
-            blocks_in_hand: 4,
-            concurrency: 64,
-            threshold_kib: 8.0,
-            full_at: 2,
-            window: 64,
-            call_us: None,
-            accelerator_kbps: None,
-            cpu_speed: 1.0,
-            jitter_permille: 50,
-            seed: 1,
-            tuning: &Tuning::DEFAULT,
-        }
+options! {
+    /// The platform and the work. The default is the paper's.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Options {
+        /// Block sizes of the cipher experiment in KiB, comma-separated [default: the table's, unless pages are given]
+        block_kib: Vec<f64> [arg(long, value_delimiter = ',', value_name = "KIB")]; 0.0625..=65_536.0,
+        /// Page sizes of the HTTPS experiment in KiB, comma-separated [default: the table's, unless blocks are given]
+        page_kib: Vec<f64> [arg(long, value_delimiter = ',', value_name = "KIB")]; 0.0625..=65_536.0,
+        /// Cores
+        cores: usize = 8; 1..=1024,
+        /// Blocks a core has in hand in the cipher experiment: enough that neither of EECA's queues is empty
+        blocks_in_hand: usize = 4; 1..=64,
+        /// Connections of the HTTPS experiment, over all cores
+        concurrency: usize = 64; 1..=65_536,
+        /// EECA's T in KiB
+        threshold_kib: f64 = 8.0; 0.0..=1_048_576.0,
+        /// Requests with which the accelerator counts as fully used: one at work and one that waits
+        full_at: u32 = 2,
+        /// Requests the accelerator's driver takes
+        window: u32 = 64; 1..=65_536,
+        /// Time that a call to the accelerator costs a core, in microseconds [default: fitted]
+        call_us: Option<f64>; 0.0..=1e6,
+        /// The accelerator's bandwidth in kB/s [default: the plateau of its column]
+        accelerator_kbps: Option<f64>; 1.0..=1e12,
+        /// The CPU's speed against the published one
+        cpu_speed: f64 = 1.0; 0.001..=1000.0,
+        /// How much CPU times vary, in thousandths, so that nothing runs in lockstep
+        jitter_permille: u32 = 50; 0..=500,
+        /// Seed of that variation
+        seed: u64 = 1,
+        /// Rules and constants of `adaptive`
+        tuning: &'static Tuning [arg(skip)] = &Tuning::DEFAULT,
     }
 }
 
 impl Options {
     fn check(&self) -> Result<(), Error> {
-        for size in &self.block_kib {
-            within("--block-kib", *size, 0.0625, 65_536.0)?;
-        }
-        for size in &self.page_kib {
-            within("--page-kib", *size, 0.0625, 65_536.0)?;
-        }
-        within("--cores", self.cores, 1, 1024)?;
-        within("--blocks-in-hand", self.blocks_in_hand, 1, 64)?;
-        within("--concurrency", self.concurrency, 1, 65_536)?;
-        within("--threshold-kib", self.threshold_kib, 0.0, 1_048_576.0)?;
-        within("--window", self.window, 1, 65_536)?;
-        within("--full-at", self.full_at, 1, self.window)?;
-        within("--call-us", self.call_us.unwrap_or(0.0), 0.0, 1e6)?;
-        within("--accelerator-kbps", self.accelerator_kbps.unwrap_or(1.0), 1.0, 1e12)?;
-        within("--cpu-speed", self.cpu_speed, 0.001, 1000.0)?;
-        within("--jitter-permille", self.jitter_permille, 0, 500)
+        self.check_bounds(TO)?;
+        within("full_at", &self.full_at, 1..=self.window, TO)
     }
 
     /// Whether this is the published platform, so that published figures can stand beside it.
@@ -277,14 +230,13 @@ impl Setting<'_> {
         let settings = settings(options);
         let policies: Result<Vec<Box<dyn Policy>>, _> =
             (0..options.cores).map(|_| by_name(self.policy, machine.clone(), &settings)).collect();
-        let policies = policies.map_err(|error| Error::Policy(error.to_string()))?;
         let requests = self.requests.len() as u64;
         let cores = options.cores as u64;
         // Every client has a few rounds measured, or a crowd would be looked at while it forms.
         let least = (20 * cores).max(2 * cores * self.clients as u64);
         let measured = (ROUNDS / requests).max(50 * cores.min(80)).max(least);
         let system = Closed {
-            policies,
+            policies: policies?,
             clients: (0..options.cores * self.clients).map(|client| client % options.cores).collect(),
             kind: KIND,
             own_ns: self.own_ns / options.cpu_speed,

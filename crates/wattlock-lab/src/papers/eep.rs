@@ -16,7 +16,8 @@ use wattlock_policy::{
     inline_engine, queued_engine,
 };
 
-use crate::error::{Error, within};
+use crate::Error;
+use crate::options::TO;
 use crate::papers::k20m;
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
 use crate::sim::{Gpu, GpuModel};
@@ -42,129 +43,61 @@ const CPU_ONLY_THREADS: f64 = 30.0;
 const CPU: EngineId = EngineId(0);
 const GPU: EngineId = EngineId(1);
 
-/// Platform and workload. The default is the paper's; what is `None` there is fitted or follows from the rest.
-#[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "args", derive(clap::Args))]
-pub struct Options {
-    /// Sizes of the job in MB, comma-separated [default: table 5's]
-    #[cfg_attr(feature = "args", arg(long, value_delimiter = ',', value_name = "MB"))]
-    pub megabytes: Vec<f64>,
-    /// Size of a chunk, in KiB.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().chunk_kib))]
-    pub chunk_kib: f64,
-    /// CPU cores.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().cores))]
-    pub cores: u32,
-    /// CPU threads that encrypt in the hybrid. Default: two fewer than the formula's, which for 16 cores are the paper's 29.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub threads: Option<u32>,
-    /// Hardware threads of a core.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().threads_per_core))]
-    pub threads_per_core: u32,
-    /// The formula's beta.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().beta))]
-    pub beta: f64,
-    /// CPU clock in MHz, for the formula.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().cpu_mhz))]
-    pub cpu_mhz: f64,
-    /// Multiprocessors of the GPU, for the formula.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().multiprocessors))]
-    pub multiprocessors: u32,
-    /// Bytes for the GPU per byte for the CPU. Default: by the formula.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub ratio: Option<f64>,
-    /// GPU clock step, 1 to 6.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().clock))]
-    pub clock: u8,
-    /// Chunks under way in the GPU at once.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().streams))]
-    pub streams: u32,
-    /// Time of a chunk before its copy begins, in microseconds.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().setup_us))]
-    pub setup_us: f64,
-    /// Copies between host and GPU, either direction, in MB/s (pinned memory).
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().copy_mb_s))]
-    pub copy_mb_s: f64,
-    /// GPU kernel at the highest clock, in MB/s.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub gpu_mb_s: Option<f64>,
-    /// One CPU thread among many, in MB/s.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub thread_mb_s: Option<f64>,
-    /// Watts of the idle machine with the GPU above its lowest clock.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub idle_w: Option<f64>,
-    /// Watts on top while the GPU works at its default clock.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub gpu_w: Option<f64>,
-    /// Watts on top while 30 CPU threads encrypt.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub cpu_w: Option<f64>,
-    /// Exponent of the GPU's clock in its power.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().alpha))]
-    pub alpha: f64,
-    /// Rules and constants of `adaptive`
-    #[cfg_attr(feature = "args", arg(skip))]
-    pub tuning: &'static Tuning,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            megabytes: Vec::new(),
-            chunk_kib: 128.0,
-            cores: 16,
-            threads: None,
-            threads_per_core: 2,
-            beta: 0.7,
-            cpu_mhz: 2000.0,
-            multiprocessors: 13,
-            ratio: None,
-            clock: 6,
-            streams: 16,
-            setup_us: 20.0,
-            copy_mb_s: 5000.0,
-            gpu_mb_s: None,
-            thread_mb_s: None,
-            idle_w: None,
-            gpu_w: None,
-            cpu_w: None,
-            alpha: 3.0,
-            tuning: &Tuning::DEFAULT,
-        }
+options! {
+    /// Platform and workload. The default is the paper's; what is `None` there is fitted or follows from the rest.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Options {
+        /// Sizes of the job in MB, comma-separated [default: table 5's]
+        megabytes: Vec<f64> [arg(long, value_delimiter = ',', value_name = "MB")]; 0.001..=1e6,
+        /// Size of a chunk, in KiB.
+        chunk_kib: f64 = 128.0; 1.0..=1e6,
+        /// CPU cores.
+        cores: u32 = 16; 1..=4096,
+        /// CPU threads that encrypt in the hybrid. Default: two fewer than the formula's, which for 16 cores are the paper's 29.
+        threads: Option<u32>; 1..=65_536,
+        /// Hardware threads of a core.
+        threads_per_core: u32 = 2; 1..=16,
+        /// The formula's beta.
+        beta: f64 = 0.7; 0.01..=1.0,
+        /// CPU clock in MHz, for the formula.
+        cpu_mhz: f64 = 2000.0; 1.0..=1e5,
+        /// Multiprocessors of the GPU, for the formula.
+        multiprocessors: u32 = 13; 1..=10_000,
+        /// Bytes for the GPU per byte for the CPU. Default: by the formula.
+        ratio: Option<f64>; 0.001..=1000.0,
+        /// GPU clock step, 1 to 6.
+        clock: u8 = 6; 1..=k20m::clocks_mhz().len() as u8,
+        /// Chunks under way in the GPU at once.
+        streams: u32 = 16; 1..=1024,
+        /// Time of a chunk before its copy begins, in microseconds.
+        setup_us: f64 = 20.0; 0.0..=1e6,
+        /// Copies between host and GPU, either direction, in MB/s (pinned memory).
+        copy_mb_s: f64 = 5000.0; 1.0..=1e6,
+        /// GPU kernel at the highest clock, in MB/s.
+        gpu_mb_s: Option<f64>; 0.001..=1e6,
+        /// One CPU thread among many, in MB/s.
+        thread_mb_s: Option<f64>; 0.001..=1e6,
+        /// Watts of the idle machine with the GPU above its lowest clock.
+        idle_w: Option<f64>; 0.0..=1e5,
+        /// Watts on top while the GPU works at its default clock.
+        gpu_w: Option<f64>; 0.0..=1e5,
+        /// Watts on top while 30 CPU threads encrypt.
+        cpu_w: Option<f64>; 0.0..=1e5,
+        /// Exponent of the GPU's clock in its power.
+        alpha: f64 = 3.0; 0.0..=10.0,
+        /// Rules and constants of `adaptive`
+        tuning: &'static Tuning [arg(skip)] = &Tuning::DEFAULT,
     }
 }
 
 impl Options {
     fn check(&self) -> Result<(), Error> {
-        for megabytes in &self.megabytes {
-            within("--megabytes", *megabytes, 0.001, 1e6)?;
-        }
-        within("--chunk-kib", self.chunk_kib, 1.0, 1e6)?;
+        self.check_bounds(TO)?;
         let largest = self.megabytes.iter().fold(1000.0f64, |most, one| most.max(*one));
-        if largest * 1e6 / (self.chunk_kib * 1024.0) > 2e6 {
-            return Err(Error::Option {
-                option: "--chunk-kib",
-                bounds: "large enough for at most two million chunks".to_owned(),
-            });
+        match largest * 1e6 / (self.chunk_kib * 1024.0) > 2e6 {
+            true => Err(Error::option("--chunk-kib", "large enough for at most two million chunks")),
+            false => Ok(()),
         }
-        within("--cores", self.cores.into(), 1.0, 4096.0)?;
-        within("--threads", self.threads.unwrap_or(1).into(), 1.0, 65_536.0)?;
-        within("--threads-per-core", self.threads_per_core.into(), 1.0, 16.0)?;
-        within("--beta", self.beta, 0.01, 1.0)?;
-        within("--cpu-mhz", self.cpu_mhz, 1.0, 1e5)?;
-        within("--multiprocessors", self.multiprocessors.into(), 1.0, 1e4)?;
-        within("--ratio", self.ratio.unwrap_or(1.0), 0.001, 1000.0)?;
-        within("--clock", self.clock.into(), 1.0, k20m::clocks_mhz().len() as f64)?;
-        within("--streams", self.streams.into(), 1.0, 1024.0)?;
-        within("--setup-us", self.setup_us, 0.0, 1e6)?;
-        within("--copy-mb-s", self.copy_mb_s, 1.0, 1e6)?;
-        within("--gpu-mb-s", self.gpu_mb_s.unwrap_or(1.0), 0.001, 1e6)?;
-        within("--thread-mb-s", self.thread_mb_s.unwrap_or(1.0), 0.001, 1e6)?;
-        within("--idle-w", self.idle_w.unwrap_or(0.0), 0.0, 1e5)?;
-        within("--gpu-w", self.gpu_w.unwrap_or(0.0), 0.0, 1e5)?;
-        within("--cpu-w", self.cpu_w.unwrap_or(0.0), 0.0, 1e5)?;
-        within("--alpha", self.alpha, 0.0, 10.0)
     }
 
     /// Whether this is the published platform, so that published figures can stand beside it.
@@ -342,7 +275,7 @@ fn policy(name: &str, options: &Options, node: &Node, step: usize) -> Result<Box
         adaptive_tuning: options.tuning,
         ..Settings::default()
     };
-    by_name(name, machine, &settings).map_err(|error| Error::Policy(error.to_string()))
+    Ok(by_name(name, machine, &settings)?)
 }
 
 struct InFlight {
@@ -630,7 +563,7 @@ fn parameters(options: &Options, fitted_mb_s: f64) -> Result<Vec<Parameter>, Err
     let open = |name, value, unit, source, (low, high): (f64, f64), set: fn(&mut Options, f64)| {
         let moved = sensitivity(options, fitted_mb_s, low, high, set)?;
         let sensitivity = Some((low, high, moved));
-        Ok(Parameter { name, value, unit, source, origin: Origin::Guess, sensitivity })
+        Ok::<_, Error>(Parameter { name, value, unit, source, origin: Origin::Guess, sensitivity })
     };
     let per_thread = node.cpu_bytes_per_s / 1e6 / options.threads();
     Ok(vec![

@@ -10,7 +10,8 @@ use wattlock_policy::{
     ClockCost, Costs, Machine, Objective, Policy, Settings, Tuning, by_name, inline_engine, queued_engine,
 };
 
-use crate::error::{Error, within};
+use crate::Error;
+use crate::options::TO;
 use crate::sim::stream::{CPU, GPU, Station};
 use crate::sim::{GpuModel, Step};
 use crate::table;
@@ -171,113 +172,60 @@ pub struct Fitted {
     pub stalls_per_s: f64,
 }
 
-/// The machine as a stream's: what is `None` follows from the baselines.
-#[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "args", derive(clap::Args))]
-pub struct StreamPlatform {
-    /// Size of the sliding window, in KiB.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = StreamPlatform::default().window_kib))]
-    pub window_kib: f64,
-    /// CPU cores; the CPU's rate and power go with them.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = StreamPlatform::default().cores))]
-    pub cores: u32,
-    /// Windows under way in the GPU at once.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = StreamPlatform::default().streams))]
-    pub streams: u32,
-    /// Time of a window before its copy begins, in microseconds.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = StreamPlatform::default().setup_us))]
-    pub setup_us: f64,
-    /// Copies between host and GPU, either direction, in MB/s.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = StreamPlatform::default().copy_mb_s))]
-    pub copy_mb_s: f64,
-    /// Kernel at the default clock, in MB/s. Default: what the time of a window with one message leaves.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub kernel_mb_s: Option<f64>,
-    /// Watts of the idle machine with the GPU above its lowest clock. Default: fitted.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub idle_w: Option<f64>,
-    /// Watts of the idle machine at the lowest clock. Default: fitted.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub lowest_idle_w: Option<f64>,
-    /// Watts on top while the GPU works at its default clock. Default: fitted.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub gpu_w: Option<f64>,
-    /// Exponent of the clock in the GPU's dynamic power.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = StreamPlatform::default().alpha))]
-    pub alpha: f64,
-    /// Time to set another clock, in microseconds.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = StreamPlatform::default().set_clock_us))]
-    pub set_clock_us: f64,
-    /// Rate at which the CPU encrypts, in MB/s. Default: published for 16 cores.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub cpu_mb_s: Option<f64>,
-    /// Watts on top while the CPU encrypts. Default: fitted.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub cpu_w: Option<f64>,
-    /// Time that a timer adds to a sleep, in microseconds. Default: fitted.
-    #[cfg_attr(feature = "args", arg(long))]
-    pub slack_us: Option<f64>,
-    /// Length of a stall of the encryptor, in milliseconds.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = StreamPlatform::default().stall_ms))]
-    pub stall_ms: f64,
-    /// Stalls a second.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = StreamPlatform::default().stalls_per_s))]
-    pub stalls_per_s: f64,
-}
-
-impl Default for StreamPlatform {
-    fn default() -> StreamPlatform {
-        StreamPlatform {
-            window_kib: FITTED.window_kib,
-            cores: 16,
-            streams: 1,
-            setup_us: FITTED.setup_us,
-            copy_mb_s: 3000.0,
-            kernel_mb_s: None,
-            idle_w: None,
-            lowest_idle_w: None,
-            gpu_w: None,
-            alpha: 3.0,
-            set_clock_us: 0.0,
-            cpu_mb_s: None,
-            cpu_w: None,
-            slack_us: None,
-            stall_ms: FITTED.stall_ms,
-            stalls_per_s: FITTED.stalls_per_s,
-        }
+options! {
+    /// The machine as a stream's: what is `None` follows from the baselines.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct StreamPlatform {
+        /// Size of the sliding window, in KiB.
+        window_kib: f64 = FITTED.window_kib; 1.0..=1e9,
+        /// CPU cores; the CPU's rate and power go with them.
+        cores: u32 = 16; 1..=4096,
+        /// Windows under way in the GPU at once.
+        streams: u32 = 1; 1..=256,
+        /// Time of a window before its copy begins, in microseconds.
+        setup_us: f64 = FITTED.setup_us; 0.0..=1e6,
+        /// Copies between host and GPU, either direction, in MB/s.
+        copy_mb_s: f64 = 3000.0; 1.0..=1e6,
+        /// Kernel at the default clock, in MB/s. Default: what the time of a window with one message leaves.
+        kernel_mb_s: Option<f64>; 0.001..=1e6,
+        /// Watts of the idle machine with the GPU above its lowest clock. Default: fitted.
+        idle_w: Option<f64>; 0.0..=1e6,
+        /// Watts of the idle machine at the lowest clock. Default: fitted.
+        lowest_idle_w: Option<f64>; 0.0..=1e6,
+        /// Watts on top while the GPU works at its default clock. Default: fitted.
+        gpu_w: Option<f64>; 0.0..=1e6,
+        /// Exponent of the clock in the GPU's dynamic power.
+        alpha: f64 = 3.0; 0.0..=10.0,
+        /// Time to set another clock, in microseconds.
+        set_clock_us: f64 = 0.0; 0.0..=1e6,
+        /// Rate at which the CPU encrypts, in MB/s. Default: published for 16 cores.
+        cpu_mb_s: Option<f64>; 0.001..=1e6,
+        /// Watts on top while the CPU encrypts. Default: fitted.
+        cpu_w: Option<f64>; 0.0..=1e6,
+        /// Time that a timer adds to a sleep, in microseconds. Default: fitted.
+        slack_us: Option<f64>; 0.0..=1e6,
+        /// Length of a stall of the encryptor, in milliseconds.
+        stall_ms: f64 = FITTED.stall_ms; 0.0..=1e4,
+        /// Stalls a second.
+        stalls_per_s: f64 = FITTED.stalls_per_s; 0.0..=1e4,
     }
 }
 
 impl StreamPlatform {
     /// Refuses nonsense. `longest_bytes` is the largest message to come.
     pub(crate) fn check(&self, longest_bytes: f64) -> Result<(), Error> {
-        within("--window-kib", self.window_kib, 1.0, 1e9)?;
+        self.check_bounds(TO)?;
         if self.window_kib * 1024.0 < longest_bytes {
             let bounds = format!("at least {}, for the longest message", (longest_bytes / 1024.0).ceil());
-            return Err(Error::Option { option: "--window-kib", bounds });
+            return Err(Error::option("--window-kib", bounds));
         }
-        within("--cores", self.cores.into(), 1.0, 4096.0)?;
-        within("--streams", self.streams.into(), 1.0, 256.0)?;
-        within("--setup-us", self.setup_us, 0.0, 1e6)?;
-        within("--copy-mb-s", self.copy_mb_s, 1.0, 1e6)?;
-        within("--alpha", self.alpha, 0.0, 10.0)?;
-        within("--set-clock-us", self.set_clock_us, 0.0, 1e6)?;
-        within("--stall-ms", self.stall_ms, 0.0, 1e4)?;
-        within("--stalls-per-s", self.stalls_per_s, 0.0, 1e4)?;
-        if self.stalls_per_s * self.stall_ms > 500.0 {
-            let bounds = "so few that less than half of the time is stalled (--stall-ms)".to_owned();
-            return Err(Error::Option { option: "--stalls-per-s", bounds });
+        match self.stalls_per_s * self.stall_ms > 500.0 {
+            true => Err(Error::option(
+                "--stalls-per-s",
+                "so few that less than half of the time is stalled (--stall-ms)",
+            )),
+            false => Ok(()),
         }
-        let optional = [
-            ("--kernel-mb-s", self.kernel_mb_s, 0.001),
-            ("--idle-w", self.idle_w, 0.0),
-            ("--lowest-idle-w", self.lowest_idle_w, 0.0),
-            ("--gpu-w", self.gpu_w, 0.0),
-            ("--cpu-mb-s", self.cpu_mb_s, 0.001),
-            ("--cpu-w", self.cpu_w, 0.0),
-            ("--slack-us", self.slack_us, 0.0),
-        ];
-        optional.into_iter().try_for_each(|(name, value, low)| within(name, value.unwrap_or(1.0), low, 1e6))
     }
 
     /// Refuses a machine so slow for its work that simulating every try would take minutes: `messages` of that mean
@@ -293,10 +241,7 @@ impl StreamPlatform {
         let bounds = format!(
             "fast enough for the work: this would be about {tries:.0e} tries (most {MOST_TRIES:.0e})"
         );
-        Err(Error::Option {
-            option: "the machine (--kernel-mb-s, --setup-us, --set-clock-us, --users, --runs)",
-            bounds,
-        })
+        Err(Error::option("the machine (--kernel-mb-s, --setup-us, --set-clock-us, --users, --runs)", bounds))
     }
 
     /// The machine.
@@ -376,6 +321,5 @@ pub fn policy(
     tuning: &'static Tuning,
 ) -> Result<Box<dyn Policy>, Error> {
     let settings = Settings { adaptive_tuning: tuning, ..Settings::default() };
-    by_name(name, machine(station, longest_bytes), &settings)
-        .map_err(|error| Error::Policy(error.to_string()))
+    Ok(by_name(name, machine(station, longest_bytes), &settings)?)
 }

@@ -13,7 +13,8 @@
 
 use wattlock_policy::{Policy, Tuning};
 
-use crate::error::{Error, within};
+use crate::Error;
+use crate::options::{TO, within};
 use crate::papers::k20m::{self, Fitted, StreamPlatform};
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
 use crate::sim::Random;
@@ -28,58 +29,33 @@ const GPU_THROUGHPUT: [(f64, f64); 2] = [(100.0, k20m::GPU_MB_S.0), (3000.0, k20
 /// CPU serial: "about 5.6 throughout".
 const SERIAL_MB_S: f64 = 5.6;
 
-/// Platform and workload. The default is the paper's.
-#[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "args", derive(clap::Args))]
-pub struct Options {
-    /// Gaps between two users in microseconds, comma-separated [default: the tables']
-    #[cfg_attr(feature = "args", arg(long, value_delimiter = ',', value_name = "US"))]
-    pub latency_us: Vec<f64>,
-    /// Users, one message each.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().users))]
-    pub users: u32,
-    /// Shortest message, in KB.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().shortest_kb))]
-    pub shortest_kb: f64,
-    /// Longest message, in KB.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().longest_kb))]
-    pub longest_kb: f64,
-    /// The machine.
-    #[cfg_attr(feature = "args", command(flatten))]
-    pub platform: StreamPlatform,
-    /// Seed of the random numbers.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
-    pub seed: u64,
-    /// Runs with consecutive seeds whose mean is reported.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().runs))]
-    pub runs: u32,
-    /// Rules and constants of `adaptive`
-    #[cfg_attr(feature = "args", arg(skip))]
-    pub tuning: &'static Tuning,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            latency_us: Vec::new(),
-            users: 12_000,
-            shortest_kb: 35.0,
-            longest_kb: 150.0,
-            platform: StreamPlatform::default(),
-            seed: 1,
-            runs: 8,
-            tuning: &Tuning::DEFAULT,
-        }
+options! {
+    /// Platform and workload. The default is the paper's.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Options {
+        /// Gaps between two users in microseconds, comma-separated [default: the tables']
+        latency_us: Vec<f64> [arg(long, value_delimiter = ',', value_name = "US")]; 1.0..=1e6,
+        /// Users, one message each.
+        users: u32 = 12_000; 1..=1_000_000,
+        /// Shortest message, in KB.
+        shortest_kb: f64 = 35.0; 0.001..=1e6,
+        /// Longest message, in KB.
+        longest_kb: f64 = 150.0,
+        /// The machine.
+        platform: StreamPlatform [command(flatten)],
+        /// Seed of the random numbers.
+        seed: u64 = 1,
+        /// Runs with consecutive seeds whose mean is reported.
+        runs: u32 = 8; 1..=100,
+        /// Rules and constants of `adaptive`
+        tuning: &'static Tuning [arg(skip)] = &Tuning::DEFAULT,
     }
 }
 
 impl Options {
     fn check(&self) -> Result<(), Error> {
-        self.latency_us.iter().try_for_each(|latency| within("--latency-us", *latency, 1.0, 1e6))?;
-        within("--users", self.users.into(), 1.0, 1e6)?;
-        within("--shortest-kb", self.shortest_kb, 0.001, 1e6)?;
-        within("--longest-kb", self.longest_kb, self.shortest_kb, 1e6)?;
-        within("--runs", self.runs.into(), 1.0, 100.0)?;
+        self.check_bounds(TO)?;
+        within("longest_kb", &self.longest_kb, self.shortest_kb..=1e6, TO)?;
         self.platform.check(self.longest_kb * 1000.0)?;
         let mean = (self.shortest_kb + self.longest_kb) * 500.0;
         let messages = f64::from(self.users) * f64::from(self.runs);
@@ -489,7 +465,7 @@ fn parameters(options: &Options, fitted: &Fitted) -> Result<Vec<Parameter>, Erro
     let open = |name, value, unit, source, (low, high): (f64, f64), set: fn(&mut StreamPlatform, f64)| {
         let moved = sensitivity(options, low, high, set)?;
         let sensitivity = Some((low, high, moved));
-        Ok(Parameter { name, value, unit, source, origin: Origin::Guess, sensitivity })
+        Ok::<_, Error>(Parameter { name, value, unit, source, origin: Origin::Guess, sensitivity })
     };
     let lowest = station.gpu.steps[0].static_w;
     Ok(vec![

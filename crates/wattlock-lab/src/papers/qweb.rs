@@ -32,6 +32,7 @@ use wattlock_policy::{
     GatherRule, Machine, Objective, Policy, Settings, Tuning, by_name, inline_engine, queued_engine,
 };
 
+use crate::options::BETWEEN;
 use crate::sim::event_loop::{self, CARD, CPU, Load, LoopCosts, Measured, Offload, Script, Server, Step};
 use crate::{Better, Error, Origin, Parameter, Role, Row, Study};
 
@@ -80,202 +81,104 @@ mod here {
     pub const TAKE: f64 = 50.0;
 }
 
-/// The platform and the rules, with the published values as defaults.
-#[derive(Debug, Clone)]
-#[cfg_attr(feature = "args", derive(clap::Args))]
-pub struct Options {
-    /// Event loops (published: 8, as 8 hyper-threads)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().workers))]
-    pub workers: usize,
-    /// Cores they share (published: 4)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().cores))]
-    pub cores: usize,
-    /// Cores of the whole machine, for the rows about the card's limits (published: 44)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().all_cores))]
-    pub all_cores: usize,
-    /// Workers of the rows about elliptic curves, two to a core (published: 4)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().curve_workers))]
-    pub curve_workers: usize,
-    /// Clients of the rows about handshakes, over all workers (published: 2,000)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().concurrency))]
-    pub concurrency: usize,
-    /// Clients of the rows about transfers (published: 400)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().transfer_concurrency))]
-    pub transfer_concurrency: usize,
-    /// Clients of the rows about compression, which have one worker (published: 400)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().compress_concurrency))]
-    pub compress_concurrency: usize,
-    /// Requests in flight worth a poll while one is a public-key operation (published: 48)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().poll_asym))]
-    pub poll_asym: u32,
-    /// Requests in flight worth a poll while none is a public-key operation (published: 24)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().poll_sym))]
-    pub poll_sym: u32,
-    /// Poll after so long without one, in microseconds (published example: 5)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().timer_us))]
-    pub timer_us: f64,
-    /// The polling thread's period where there is no heuristic polling, in microseconds (ours)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().thread_us))]
-    pub thread_us: f64,
-    /// CPU time that one wake-up of the polling thread takes from its worker, in microseconds (ours)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().tick_us))]
-    pub tick_us: f64,
-    /// Straight offload of RSA-2048 over software (published: "about two times")
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().straight))]
-    pub straight: f64,
-    /// A key derivation on the card, in microseconds (the published latency of 1 KiB, about what is hashed)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().derive_us))]
-    pub derive_us: f64,
-    /// An operation on P-256 or X25519 on the card, in microseconds (from QWEB's own 40 k/s of ECDHE-RSA)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().curve_us))]
-    pub curve_us: f64,
-    /// How much longer an operation on P-384 takes the card (ours)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().p384_times))]
-    pub p384_times: f64,
-    /// To check a client's P-256 key on the CPU, in microseconds of the build machine (ours)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().peer_key_us))]
-    pub peer_key_us: f64,
-    /// How much longer the check of a client's key takes for P-384 than for P-256 (ours)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().p384_check_times))]
-    pub p384_check_times: f64,
-    /// Time that a client takes to answer, in microseconds (ours)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().client_us))]
-    pub client_us: f64,
-    /// Share of full handshakes in the resumption row, in per cent (published: 10)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().full_percent))]
-    pub full_percent: f64,
-    /// Size of the transferred file in KiB (published: 128)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().transfer_kib))]
-    pub transfer_kib: usize,
-    /// Compression: what is accumulated, in KiB (published: 256)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().stream_kib))]
-    pub stream_kib: usize,
-    /// Compression: what one request takes of it, in KiB (published: 64)
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().chunk_kib))]
-    pub chunk_kib: usize,
-    /// Connections measured in each run; a third as many go before
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().handshakes))]
-    pub handshakes: u64,
-    /// Seed of the random numbers
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
-    pub seed: u64,
-    /// What `adaptive` minimises
-    #[cfg_attr(feature = "args", arg(skip))]
-    pub objective: Objective,
-    /// Settings of the policies, as `key=value`
-    #[cfg_attr(feature = "args", arg(skip))]
-    pub settings: Vec<String>,
-    /// Rules and constants of `adaptive`
-    #[cfg_attr(feature = "args", arg(skip))]
-    pub tuning: &'static Tuning,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            workers: 8,
-            cores: 4,
-            all_cores: 44,
-            curve_workers: 4,
-            concurrency: 2000,
-            transfer_concurrency: 400,
-            compress_concurrency: 400,
-            poll_asym: 48,
-            poll_sym: 24,
-            timer_us: 5.0,
-            thread_us: 10.0,
-            tick_us: 1.5,
-            straight: 2.0,
-            derive_us: 8.0,
-            curve_us: 565.0,
-            p384_times: 3.0,
-            peer_key_us: 41.0,
-            p384_check_times: 1.0,
-            client_us: 100.0,
-            full_percent: 10.0,
-            transfer_kib: 128,
-            stream_kib: 256,
-            chunk_kib: 64,
-            handshakes: 3000,
-            seed: 1,
-            objective: Objective::Performance,
-            settings: Vec::new(),
-            tuning: &Tuning::DEFAULT,
-        }
+options! {
+    /// The platform and the rules, with the published values as defaults.
+    #[derive(Debug, Clone)]
+    pub struct Options {
+        /// Event loops (published: 8, as 8 hyper-threads)
+        workers: usize = 8; 1..=256,
+        /// Cores they share (published: 4)
+        cores: usize = 4,
+        /// Cores of the whole machine, for the rows about the card's limits (published: 44)
+        all_cores: usize = 44; 1..=128,
+        /// Workers of the rows about elliptic curves, two to a core (published: 4)
+        curve_workers: usize = 4,
+        /// Clients of the rows about handshakes, over all workers (published: 2,000)
+        concurrency: usize = 2000,
+        /// Clients of the rows about transfers (published: 400)
+        transfer_concurrency: usize = 400,
+        /// Clients of the rows about compression, which have one worker (published: 400)
+        compress_concurrency: usize = 400; 1..=1000,
+        /// Requests in flight worth a poll while one is a public-key operation (published: 48)
+        poll_asym: u32 = 48; 1..=65_536,
+        /// Requests in flight worth a poll while none is a public-key operation (published: 24)
+        poll_sym: u32 = 24; 1..=65_536,
+        /// Poll after so long without one, in microseconds (published example: 5)
+        timer_us: f64 = 5.0; 0.1..=1e5,
+        /// The polling thread's period where there is no heuristic polling, in microseconds (ours)
+        thread_us: f64 = 10.0; 1.0..=1e5,
+        /// CPU time that one wake-up of the polling thread takes from its worker, in microseconds (ours)
+        tick_us: f64 = 1.5; 0.0..=100.0,
+        /// Straight offload of RSA-2048 over software (published: "about two times")
+        straight: f64 = 2.0,
+        /// A key derivation on the card, in microseconds (the published latency of 1 KiB, about what is hashed)
+        derive_us: f64 = 8.0; 0.1..=1e4,
+        /// An operation on P-256 or X25519 on the card, in microseconds (from QWEB's own 40 k/s of ECDHE-RSA)
+        curve_us: f64 = 565.0; 0.1..=1e5,
+        /// How much longer an operation on P-384 takes the card (ours)
+        p384_times: f64 = 3.0; 0.1..=100.0,
+        /// To check a client's P-256 key on the CPU, in microseconds of the build machine (ours)
+        peer_key_us: f64 = 41.0; 0.0..=1e5,
+        /// How much longer the check of a client's key takes for P-384 than for P-256 (ours)
+        p384_check_times: f64 = 1.0; 0.1..=100.0,
+        /// Time that a client takes to answer, in microseconds (ours)
+        client_us: f64 = 100.0; 0.0..=1e6,
+        /// Share of full handshakes in the resumption row, in per cent (published: 10)
+        full_percent: f64 = 10.0; 0.0..=100.0,
+        /// Size of the transferred file in KiB (published: 128)
+        transfer_kib: usize = 128; 1..=65_536,
+        /// Compression: what is accumulated, in KiB (published: 256)
+        stream_kib: usize = 256; 1..=65_536,
+        /// Compression: what one request takes of it, in KiB (published: 64)
+        chunk_kib: usize = 64; 1..=65_536,
+        /// Connections measured in each run; a third as many go before
+        handshakes: u64 = 3000; 100..=100_000,
+        /// Seed of the random numbers
+        seed: u64 = 1,
+        /// What `adaptive` minimises
+        objective: Objective [arg(skip)],
+        /// Settings of the policies, as `key=value`
+        settings: Vec<String> [arg(skip)],
+        /// Rules and constants of `adaptive`
+        tuning: &'static Tuning [arg(skip)] = &Tuning::DEFAULT,
     }
 }
 
 impl Options {
     fn check(&self) -> Result<(), Error> {
-        let wrong = |option, bounds: &str| Err(Error::Option { option, bounds: bounds.into() });
-        if !(1..=256).contains(&self.workers) {
-            return wrong("--workers", "between 1 and 256");
-        }
-        if !(1..=256).contains(&self.cores) || self.workers > 2 * self.cores {
-            return wrong(
+        self.check_bounds(BETWEEN)?;
+        let few = |clients: usize, least: usize| !(least..=20_000).contains(&clients);
+        let too_straight =
+            self.straight.is_nan() || self.straight < 0.5 || Costs::rest_ns(self, self.straight) < 1000.0;
+        let uneven = self.chunk_kib > self.stream_kib || self.stream_kib / self.chunk_kib > 200;
+        let rules = [
+            (
+                !(1..=256).contains(&self.cores) || self.workers > 2 * self.cores,
                 "--cores",
                 "between 1 and 256, and at least half the workers: a core has two threads",
-            );
-        }
-        if !(1..=128).contains(&self.all_cores) {
-            return wrong("--all-cores", "between 1 and 128");
-        }
-        if self.concurrency < self.workers || self.concurrency > 20_000 {
-            return wrong("--concurrency", "at least the workers and at most 20000");
-        }
-        if !(1..=256).contains(&self.curve_workers) || self.curve_workers > self.concurrency {
-            return wrong("--curve-workers", "between 1 and 256, and at most the clients");
-        }
-        if self.transfer_concurrency < self.workers || self.transfer_concurrency > 20_000 {
-            return wrong("--transfer-concurrency", "at least the workers and at most 20000");
-        }
-        if !(1..=1000).contains(&self.compress_concurrency) {
-            return wrong("--compress-concurrency", "between 1 and 1000");
-        }
-        for (option, polls) in [("--poll-asym", self.poll_asym), ("--poll-sym", self.poll_sym)] {
-            if !(1..=65_536).contains(&polls) {
-                return wrong(option, "between 1 and 65536");
-            }
-        }
-        let times = [
-            ("--timer-us", self.timer_us, 0.1, 1e5),
-            ("--thread-us", self.thread_us, 1.0, 1e5),
-            ("--tick-us", self.tick_us, 0.0, 100.0),
-            ("--derive-us", self.derive_us, 0.1, 1e4),
-            ("--curve-us", self.curve_us, 0.1, 1e5),
-            ("--p384-times", self.p384_times, 0.1, 100.0),
-            ("--peer-key-us", self.peer_key_us, 0.0, 1e5),
-            ("--p384-check-times", self.p384_check_times, 0.1, 100.0),
-            ("--client-us", self.client_us, 0.0, 1e6),
-            ("--full-percent", self.full_percent, 0.0, 100.0),
-        ];
-        for (option, value, least, most) in times {
-            if !(least..=most).contains(&value) {
-                return wrong(option, &format!("between {least} and {most}"));
-            }
-        }
-        if self.straight.is_nan() || self.straight < 0.5 || Costs::rest_ns(self, self.straight) < 1000.0 {
-            return wrong(
+            ),
+            (few(self.concurrency, self.workers), "--concurrency", "at least the workers and at most 20000"),
+            (
+                !(1..=256).contains(&self.curve_workers) || self.curve_workers > self.concurrency,
+                "--curve-workers",
+                "between 1 and 256, and at most the clients",
+            ),
+            (
+                few(self.transfer_concurrency, self.workers),
+                "--transfer-concurrency",
+                "at least the workers and at most 20000",
+            ),
+            (
+                too_straight,
                 "--straight",
                 "0.5 or more, and not so much that the latency of the card leaves no time",
-            );
+            ),
+            (uneven, "--chunk-kib", "at most the stream, and at least a 200th of it"),
+        ];
+        match rules.into_iter().find(|(broken, ..)| *broken) {
+            Some((_, option, bounds)) => Err(Error::option(option, bounds)),
+            None => Ok(()),
         }
-        for (option, kib) in [
-            ("--transfer-kib", self.transfer_kib),
-            ("--stream-kib", self.stream_kib),
-            ("--chunk-kib", self.chunk_kib),
-        ] {
-            if !(1..=65_536).contains(&kib) {
-                return wrong(option, "between 1 and 65536");
-            }
-        }
-        if self.chunk_kib > self.stream_kib || self.stream_kib / self.chunk_kib > 200 {
-            return wrong("--chunk-kib", "at most the stream, and at least a 200th of it");
-        }
-        if !(100..=100_000).contains(&self.handshakes) {
-            return wrong("--handshakes", "between 100 and 100000");
-        }
-        Ok(())
     }
 
     /// Whether this is the platform, the load and the rule that the figures were published for. Seeds and what was not
@@ -300,7 +203,7 @@ impl Options {
             ..Settings::default()
         };
         for pair in &self.settings {
-            settings.set(pair).map_err(|error| Error::Policy(error.to_string()))?;
+            settings.set(pair)?;
         }
         Ok(settings)
     }
@@ -584,7 +487,7 @@ impl<'a> Lab<'a> {
         let machine = self.machine(work, place);
         let make = || by_name(how.policy, machine.clone(), &self.settings);
         // What can be wrong with a machine or a name shows here, once.
-        make().map_err(|error| Error::Policy(error.to_string()))?;
+        make()?;
         let mut policy = || -> Box<dyn Policy> {
             match make() {
                 Ok(policy) => policy,

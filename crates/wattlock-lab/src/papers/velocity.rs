@@ -3,7 +3,8 @@
 
 use wattlock_policy::Tuning;
 
-use crate::error::{Error, within};
+use crate::Error;
+use crate::options::{TO, within};
 use crate::papers::k20m::{self, StreamPlatform};
 use crate::row::{Better, Origin, Parameter, Row, Study};
 use crate::sim::Random;
@@ -11,7 +12,7 @@ use crate::sim::stream::{Message, Passage, Sample, pass};
 
 /// How a stream's velocity changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "args", derive(clap::ValueEnum))]
+#[cfg_attr(feature = "program", derive(clap::ValueEnum))]
 pub enum Pattern {
     /// The velocity stays the same.
     Steady,
@@ -42,56 +43,30 @@ impl Pattern {
     }
 }
 
-/// Platform and workload.
-#[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "args", derive(clap::Args))]
-pub struct Options {
-    /// How the velocity changes, comma-separated [default: every pattern]
-    #[cfg_attr(feature = "args", arg(long, value_delimiter = ','))]
-    pub pattern: Vec<Pattern>,
-    /// Length of the stream.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seconds))]
-    pub seconds: f64,
-    /// Mean velocity, MB/s.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().mean_mb_s))]
-    pub mean_mb_s: f64,
-    /// Shortest message, in KB.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().shortest_kb))]
-    pub shortest_kb: f64,
-    /// Longest message, in KB.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().longest_kb))]
-    pub longest_kb: f64,
-    /// Streams with consecutive seeds over which figures are summed up.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().runs))]
-    pub runs: u32,
-    /// Points of the picture.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().points))]
-    pub points: u32,
-    /// The machine.
-    #[cfg_attr(feature = "args", command(flatten))]
-    pub platform: StreamPlatform,
-    /// Seed of the random numbers.
-    #[cfg_attr(feature = "args", arg(long, default_value_t = Options::default().seed))]
-    pub seed: u64,
-    /// Rules and constants of `adaptive`
-    #[cfg_attr(feature = "args", arg(skip))]
-    pub tuning: &'static Tuning,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            pattern: Vec::new(),
-            seconds: 30.0,
-            mean_mb_s: 70.0,
-            shortest_kb: 35.0,
-            longest_kb: 150.0,
-            runs: 4,
-            points: 300,
-            platform: StreamPlatform::default(),
-            seed: 1,
-            tuning: &Tuning::DEFAULT,
-        }
+options! {
+    /// Platform and workload.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Options {
+        /// How the velocity changes, comma-separated [default: every pattern]
+        pattern: Vec<Pattern> [arg(long, value_delimiter = ',')],
+        /// Length of the stream.
+        seconds: f64 = 30.0; 0.01..=1e5,
+        /// Mean velocity, MB/s.
+        mean_mb_s: f64 = 70.0; 0.001..=1e5,
+        /// Shortest message, in KB.
+        shortest_kb: f64 = 35.0; 0.001..=1e6,
+        /// Longest message, in KB.
+        longest_kb: f64 = 150.0,
+        /// Streams with consecutive seeds over which figures are summed up.
+        runs: u32 = 4; 1..=100,
+        /// Points of the picture.
+        points: u32 = 300; 2..=100_000,
+        /// The machine.
+        platform: StreamPlatform [command(flatten)],
+        /// Seed of the random numbers.
+        seed: u64 = 1,
+        /// Rules and constants of `adaptive`
+        tuning: &'static Tuning [arg(skip)] = &Tuning::DEFAULT,
     }
 }
 
@@ -110,16 +85,11 @@ const MOST_MESSAGES: f64 = 1e6;
 
 impl Options {
     fn check(&self) -> Result<(), Error> {
-        within("--seconds", self.seconds, 0.01, 1e5)?;
-        within("--mean-mb-s", self.mean_mb_s, 0.001, 1e5)?;
-        within("--shortest-kb", self.shortest_kb, 0.001, 1e6)?;
-        within("--longest-kb", self.longest_kb, self.shortest_kb, 1e6)?;
-        within("--runs", self.runs.into(), 1.0, 100.0)?;
-        within("--points", self.points.into(), 2.0, 1e5)?;
+        self.check_bounds(TO)?;
+        within("longest_kb", &self.longest_kb, self.shortest_kb..=1e6, TO)?;
         let messages = self.seconds * self.mean_mb_s * 1e3 / ((self.shortest_kb + self.longest_kb) / 2.0);
         if messages > MOST_MESSAGES {
-            let bounds = format!("short enough for {MOST_MESSAGES} messages");
-            return Err(Error::Option { option: "--seconds", bounds });
+            return Err(Error::option("--seconds", format!("short enough for {MOST_MESSAGES} messages")));
         }
         self.platform.check(self.longest_kb * 1000.0)?;
         let mean = (self.shortest_kb + self.longest_kb) * 500.0;

@@ -45,10 +45,7 @@ fn asked(only: &[String]) -> Result<Vec<Ablation>> {
         if !all.iter().any(|one| one.name == name) {
             let mut names: Vec<&str> = all.iter().map(|one| one.name).collect();
             names.dedup();
-            bail!(wattlock_lab::Error::Option {
-                option: "--only",
-                bounds: format!("among {}", names.join(", "))
-            });
+            bail!(wattlock_lab::Error::option("--only", format!("among {}", names.join(", "))));
         }
     }
     let is_asked = |one: &Ablation| only.is_empty() || only.iter().any(|name| name == one.name);
