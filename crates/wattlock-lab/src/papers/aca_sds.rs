@@ -12,8 +12,7 @@
 //! the rule, so they echo its columns. The idle CPU share that was published is the card's *alone*, and is compared
 //! with a simulation of the card alone.
 
-use wattlock_core::{EngineClass, Kind, KindSet, Window};
-use wattlock_emul::{Model, Pool, Table as Times};
+use wattlock_core::{EngineClass, Kind, KindSet};
 use wattlock_policy::{
     Costs, EngineId, Machine, Policy, Settings, Tuning, by_name, inline_engine, queued_engine,
 };
@@ -21,7 +20,7 @@ use wattlock_policy::{
 use crate::Error;
 use crate::options::TO;
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
-use crate::sim::{Call, Card, Closed, Link, Steady, View};
+use crate::sim::{Card, Closed, Steady, View, of_one_kind};
 use crate::table::table;
 
 const CPU: EngineId = EngineId(0);
@@ -219,22 +218,8 @@ impl Platform {
         let pages = options.page_kib * 1024.0 / PAGE;
         let extra = if partial && operation == Operation::Write { self.partial_ns } else { 0.0 };
         let points = vec![(0, (self.engine_ns * pages + extra) as u64)];
-        let model = Model {
-            name: "aca-sds-qat".into(),
-            pools: vec![Pool {
-                name: "cipher".into(),
-                servers: options.engines,
-                tables: vec![Times { kinds: KindSet::of(&[operation.kind()]), points }],
-            }],
-            window: Window { requests: options.window, bytes: 1 << 32 },
-            width: 1,
-            power: None,
-            faults: Vec::new(),
-            gpu: None,
-            memory_bytes: 0,
-        };
-        let call = Call { setup_ns: self.call_ns / options.cpu_speed, ..Call::default() };
-        Card::new(model, call, Some(Link { bytes_per_s: PAGE * 1e9 / self.link_ns, latency_ns: 0 }))
+        let model = of_one_kind("aca-sds-qat", options.engines, operation.kind(), points, options.window);
+        Card::new(model, self.call_ns / options.cpu_speed, Some(PAGE * 1e9 / self.link_ns))
     }
 }
 
@@ -321,7 +306,7 @@ impl<'a> Setting<'a> {
             // The published rule goes by the block; a page is all that anybody encrypts.
             told_bytes: (self.policy == "aca-sds").then_some((self.block_kib * 1024.0) as usize),
             inline: vec![(CPU, &inline_ns)],
-            card: Some((CARD, platform.card(options, self.operation, partial))),
+            card: (CARD, platform.card(options, self.operation, partial)),
             view: if self.policy == "adaptive" { View::Own } else { View::Driver },
             jitter: f64::from(options.jitter_permille) / 1000.0,
             seed: options.seed,

@@ -13,8 +13,8 @@
 //! published determines, `full_at` and `blocks_in_hand`, were settled after variants had been seen beside them. Their
 //! parameters say so, and a remark shows what the other choices give.
 
-use wattlock_core::{EngineClass, Kind, KindSet, Window};
-use wattlock_emul::{Model, Pool, Table as Times};
+use wattlock_core::{EngineClass, Kind, KindSet};
+use wattlock_emul::Model;
 use wattlock_policy::{
     Costs, EngineId, Machine, Policy, Settings, Tuning, by_name, inline_engine, queued_engine,
 };
@@ -22,7 +22,7 @@ use wattlock_policy::{
 use crate::Error;
 use crate::options::{TO, within};
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
-use crate::sim::{CALLS, CARD, CRYPTO, Call, Card, Closed, OWN_WORK, Steady, View};
+use crate::sim::{CALLS, CARD, CRYPTO, Card, Closed, OWN_WORK, Steady, View, of_one_kind};
 use crate::table::table;
 
 const KIND: Kind = Kind::Aes256CbcEncrypt;
@@ -161,20 +161,7 @@ impl Platform {
     fn model(&self, window: u32) -> Model {
         let ns = |bytes: f64| (bytes * 1e6 / self.kbps) as u64;
         let points = vec![(0, 0), (1 << 30, ns((1u64 << 30) as f64))];
-        Model {
-            name: "eeca-accelerator".into(),
-            pools: vec![Pool {
-                name: "cipher".into(),
-                servers: 1,
-                tables: vec![Times { kinds: KindSet::of(&[KIND]), points }],
-            }],
-            window: Window { requests: window, bytes: 1 << 32 },
-            width: 1,
-            power: None,
-            faults: Vec::new(),
-            gpu: None,
-            memory_bytes: 0,
-        }
+        of_one_kind("eeca-accelerator", 1, KIND, points, window)
     }
 }
 
@@ -224,8 +211,7 @@ impl Setting<'_> {
         };
         let inline_ns = |bytes: usize| line.at(bytes as f64) / options.cpu_speed;
         let call_ns = platform.call_ns / options.cpu_speed;
-        let card =
-            Card::new(platform.model(options.window), Call { setup_ns: call_ns, ..Call::default() }, None);
+        let card = Card::new(platform.model(options.window), call_ns, None);
         let machine = self.machine(&inline_ns, call_ns);
         let settings = settings(options);
         let policies: Result<Vec<Box<dyn Policy>>, _> =
@@ -243,7 +229,7 @@ impl Setting<'_> {
             rounds: vec![self.requests.clone()],
             told_bytes: None,
             inline: vec![(CPU, &inline_ns)],
-            card: Some((ACCELERATOR, card)),
+            card: (ACCELERATOR, card),
             view: if self.policy == "adaptive" { View::Own } else { View::Driver },
             jitter: f64::from(options.jitter_permille) / 1000.0,
             seed: options.seed,

@@ -12,7 +12,7 @@
 
 use wattlock_core::{EngineClass, Kind, KindSet, LatencyClass, Nanos, Shape};
 use wattlock_policy::{
-    Ask, ClockCost, Costs, EngineId, Machine, Outcome, Platform, Policy, Settings, Tuning, Weather, by_name,
+    Ask, ClockCost, Costs, EngineId, Machine, Platform, Policy, Settings, Tuning, Weather, by_name,
     inline_engine, queued_engine,
 };
 
@@ -20,7 +20,7 @@ use crate::Error;
 use crate::options::TO;
 use crate::papers::k20m;
 use crate::row::{Better, Origin, Parameter, Role, Row, Study};
-use crate::sim::{Gpu, GpuModel};
+use crate::sim::{Gpu, GpuModel, answered};
 use crate::table;
 
 const PAPER: &str = "eep";
@@ -344,8 +344,7 @@ fn observe(
     (latency_ns, depth): (Nanos, u32),
     now: Nanos,
 ) {
-    let outcome = Outcome { engine, latency_ns, held_ns: 0, batch: 1, depth, energy_nj: None, failed: false };
-    policy.observe(&shape(bytes), &outcome, now);
+    policy.observe(&shape(bytes), &answered(engine, latency_ns, depth), now);
 }
 
 fn shape(bytes: f64) -> Shape {

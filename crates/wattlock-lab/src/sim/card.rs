@@ -4,34 +4,31 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use wattlock_core::{Kind, Nanos};
-use wattlock_emul::{Device, Finished, Model, Work};
+use wattlock_core::{Kind, KindSet, Nanos, Window};
+use wattlock_emul::{Device, Finished, Model, Pool, Table, Work};
 
-/// What one request costs a core.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Call {
-    /// To hand it over: mode switches, descriptors.
-    pub setup_ns: f64,
-    /// To copy it, for each KiB.
-    pub copy_ns_per_kib: f64,
-    /// To take its completion: interrupt and wake-up.
-    pub interrupt_ns: f64,
-}
-
-impl Call {
-    /// Handing over a request of that size.
-    pub fn submit_ns(&self, bytes: usize) -> f64 {
-        self.setup_ns + self.copy_ns_per_kib * bytes as f64 / 1024.0
+/// A machine of so many servers that do one kind, with its times by bytes, and room for so many requests.
+pub(crate) fn of_one_kind(
+    name: &str,
+    servers: u32,
+    kind: Kind,
+    points: Vec<(u64, Nanos)>,
+    requests: u32,
+) -> Model {
+    Model {
+        name: name.into(),
+        pools: vec![Pool {
+            name: "cipher".into(),
+            servers,
+            tables: vec![Table { kinds: KindSet::of(&[kind]), points }],
+        }],
+        window: Window { requests, bytes: 1 << 32 },
+        width: 1,
+        power: None,
+        faults: Vec::new(),
+        gpu: None,
+        memory_bytes: 0,
     }
-}
-
-/// How requests get to the machine: one after the other.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Link {
-    /// How many bytes a second it moves.
-    pub bytes_per_s: f64,
-    /// How long a request takes beyond that; others follow meanwhile.
-    pub latency_ns: Nanos,
 }
 
 /// Why a request was not taken.
@@ -47,10 +44,9 @@ pub enum Refused {
 #[derive(Debug)]
 pub struct Card {
     device: Device,
-    call: Call,
-    link: Option<Link>,
+    call_ns: f64,
+    link_bytes_per_s: Option<f64>,
     link_free: Nanos,
-    link_busy_ns: u128,
     /// On the link, with the time of arrival.
     coming: VecDeque<(Nanos, Work)>,
     /// Bytes of what is in flight, by id.
@@ -59,28 +55,23 @@ pub struct Card {
 }
 
 impl Card {
-    /// An idle one.
-    pub fn new(model: Model, call: Call, link: Option<Link>) -> Card {
+    /// An idle one. To hand it a request costs a core `call_ns`; over a link, which moves so many bytes a second,
+    /// requests get to it one after the other.
+    pub fn new(model: Model, call_ns: f64, link_bytes_per_s: Option<f64>) -> Card {
         Card {
             device: Device::new(model, 0),
-            call,
-            link,
+            call_ns,
+            link_bytes_per_s,
             link_free: 0,
-            link_busy_ns: 0,
             coming: VecDeque::new(),
             flying: BTreeMap::new(),
             bytes: 0,
         }
     }
 
-    /// What it costs the CPU.
-    pub fn call(&self) -> &Call {
-        &self.call
-    }
-
-    /// The way to it.
-    pub fn link(&self) -> Option<Link> {
-        self.link
+    /// What handing over a request costs a core.
+    pub fn call_ns(&self) -> f64 {
+        self.call_ns
     }
 
     /// What it is like.
@@ -101,13 +92,11 @@ impl Card {
             return Err(Refused::Unknown);
         }
         let work = Work::new(id, kind, bytes);
-        match self.link {
+        match self.link_bytes_per_s {
             None => self.device.accept(now, &[work]).map_err(|_| Refused::Unknown)?,
-            Some(link) => {
-                let takes = (bytes as f64 * 1e9 / link.bytes_per_s) as Nanos;
-                self.link_free = self.link_free.max(now) + takes;
-                self.link_busy_ns += u128::from(takes);
-                self.coming.push_back((self.link_free + link.latency_ns, work));
+            Some(bytes_per_s) => {
+                self.link_free = self.link_free.max(now) + (bytes as f64 * 1e9 / bytes_per_s) as Nanos;
+                self.coming.push_back((self.link_free, work));
             }
         }
         self.flying.insert(id, bytes);
@@ -148,10 +137,5 @@ impl Card {
     /// Share of its servers at work.
     pub fn busy_share(&self) -> f64 {
         f64::from(self.device.busy()) / f64::from(self.device.model().servers().max(1))
-    }
-
-    /// Time the link has been given work for so far.
-    pub fn link_busy_ns(&self) -> u128 {
-        self.link_busy_ns
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A client's round is some work of its own on the core, then requests one after the other; then it begins again. A
 //! request done on the CPU occupies the core. One for the card costs the core the call; then the core turns to its next
-//! client, and takes the completion (an interrupt's cost) at its next turn after it. A core turns after each request.
+//! client, and takes the completion at its next turn after it. A core turns after each request.
 //!
 //! It keeps to what the production dispatcher does: completions are observed, work inside the call is not; a request is an
 //! operation of one piece, which the card or the core claims as the policy says; what the card has no room for is done on
@@ -12,15 +12,15 @@
 use std::collections::VecDeque;
 
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
-use wattlock_policy::{Ask, EngineId, Outcome, Policy, Rest, Side, Weather};
+use wattlock_policy::{Ask, EngineId, Policy, Rest, Side, Weather};
 
-use super::{Burst, Card, Cpu, Ended, Part, Power, Random};
+use super::{Burst, Card, Cpu, Ended, Power, Random, answered};
 
 /// What core time counts as, for power: [`Burst::usage`].
 pub const OWN_WORK: usize = 0;
 /// Cryptography on the CPU.
 pub const CRYPTO: usize = 1;
-/// Calls to the card and its interrupts.
+/// Calls to the card.
 pub const CALLS: usize = 2;
 /// The card itself: only a part of [`Power`], no use of a core.
 pub const CARD: usize = 3;
@@ -55,7 +55,7 @@ pub struct Closed<'a> {
     /// The CPU's engines; the first does what the card has no room for.
     pub inline: Vec<Inline<'a>>,
     /// The card and its id.
-    pub card: Option<(EngineId, Card)>,
+    pub card: (EngineId, Card),
     /// What policies see of it.
     pub view: View,
     /// CPU times vary uniformly by up to this share, so that nothing runs in lockstep.
@@ -81,8 +81,6 @@ pub struct Steady {
     pub watts: f64,
     /// Utilisation of [`OWN_WORK`], [`CRYPTO`], [`CALLS`] (shares of all cores) and [`CARD`].
     pub used: [f64; 4],
-    /// Share of requests that the card did.
-    pub carded: f64,
 }
 
 impl Steady {
@@ -116,7 +114,6 @@ enum Doing {
     OwnWork(usize),
     Inline(usize),
     Call(usize),
-    Interrupt(usize),
 }
 
 #[derive(Default)]
@@ -152,8 +149,6 @@ struct Run<'a> {
 struct Tally {
     rounds: u64,
     latency_ns: f64,
-    requests: u64,
-    carded: u64,
 }
 
 impl Closed<'_> {
@@ -163,7 +158,6 @@ impl Closed<'_> {
     /// If a client's core, a round or a policy's engine does not exist: the studies make these, not their users.
     pub fn run(self) -> Steady {
         let cores = self.policies.len();
-        let parts = self.watts.1.map(Part::of);
         let client = |core: &usize| Client {
             core: *core,
             next: Next::Round,
@@ -179,7 +173,7 @@ impl Closed<'_> {
             cores: (0..cores).map(|_| Core::default()).collect(),
             clients: self.clients.iter().map(client).collect(),
             random: Random::new(self.seed),
-            power: Power::new(self.watts.0, &parts),
+            power: Power::new(self.watts.0, &self.watts.1),
             idle: (0, 0, 0),
             tally: Tally::default(),
             ended: Vec::new(),
@@ -204,7 +198,6 @@ impl Closed<'_> {
             latency_ns: (after.latency_ns - before.latency_ns) / rounds,
             watts: (run.power.joules(run.now) - joules) / (ns / 1e9),
             used: std::array::from_fn(|part| (used_after[part] - used[part]) / ns),
-            carded: (after.carded - before.carded) as f64 / (after.requests - before.requests).max(1) as f64,
         }
     }
 }
@@ -212,8 +205,7 @@ impl Closed<'_> {
 impl Run<'_> {
     fn until(&mut self, rounds: u64) {
         while self.tally.rounds < rounds {
-            let card = self.system.card.as_ref().and_then(|(_, card)| card.next_event());
-            let next = self.cpu.next_event().into_iter().chain(card).min();
+            let next = self.cpu.next_event().into_iter().chain(self.system.card.1.next_event()).min();
             let Some(at) = next else { return };
             self.now = at;
             self.step();
@@ -229,9 +221,7 @@ impl Run<'_> {
         let now = self.now;
         let (mut ended, mut finished) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.finished));
         self.cpu.advance(now, &mut |one| ended.push(one));
-        if let Some((_, card)) = &mut self.system.card {
-            card.advance(now, &mut |one| finished.push((one.id as usize, one.at)));
-        }
+        self.system.card.1.advance(now, &mut |one| finished.push((one.id as usize, one.at)));
         for (client, at) in finished.drain(..) {
             let core = self.clients[client].core;
             self.cores[core].inbox.push_back((client, at));
@@ -249,8 +239,7 @@ impl Run<'_> {
         for usage in [OWN_WORK, CRYPTO, CALLS] {
             self.power.used(self.now, usage, self.cpu.busy_with(usage) as f64 / cores);
         }
-        let busy = self.system.card.as_ref().map_or(0.0, |(_, card)| card.busy_share());
-        self.power.used(self.now, CARD, busy);
+        self.power.used(self.now, CARD, self.system.card.1.busy_share());
     }
 
     /// A core without work takes its completions, and turns to its next client.
@@ -266,15 +255,7 @@ impl Run<'_> {
         while let Some((index, finished)) = self.cores[core].inbox.pop_front() {
             self.cores[core].in_flight -= 1;
             let client = self.clients[index];
-            let outcome = Outcome {
-                engine: self.card_id(),
-                latency_ns: finished - client.submitted,
-                held_ns: 0,
-                batch: 1,
-                depth: client.depth,
-                energy_nj: None,
-                failed: false,
-            };
+            let outcome = answered(self.card_id(), finished - client.submitted, client.depth);
             let shape = self.told(index);
             self.system.policies[core].observe(&shape, &outcome, self.now);
             self.clients[index].next = Next::Complete;
@@ -289,20 +270,14 @@ impl Run<'_> {
             }
             Next::Round => self.after_own_work(index),
             Next::Request => self.ask(index),
-            Next::Complete => {
-                let interrupt = self.system.card.as_ref().map_or(0.0, |(_, card)| card.call().interrupt_ns);
-                match interrupt > 0.0 {
-                    true => self.burst(index, interrupt, CALLS, Doing::Interrupt(index)),
-                    false => self.request_done(index),
-                }
-            }
+            Next::Complete => self.request_done(index),
         }
     }
 
     fn ended(&mut self, core: usize) {
         match self.cores[core].doing.take() {
             Some(Doing::OwnWork(client)) => self.after_own_work(client),
-            Some(Doing::Inline(client) | Doing::Interrupt(client)) => self.request_done(client),
+            Some(Doing::Inline(client)) => self.request_done(client),
             Some(Doing::Call(client)) => self.hand_over(client),
             None => {}
         }
@@ -320,8 +295,7 @@ impl Run<'_> {
         let (core, shape) = (self.clients[index].core, self.told(index));
         let weather = self.weather(core);
         let choice = self.system.policies[core].choose(&Ask::one(shape), &weather, self.now);
-        self.tally.requests += 1;
-        if self.system.card.is_none() || choice.engine != self.card_id() {
+        if choice.engine != self.card_id() {
             return self.inline(index, choice.engine);
         }
         let rest = Rest { device: choice.engine, pieces: 1, free: 1, out: 0, bytes: shape.bytes };
@@ -343,16 +317,12 @@ impl Run<'_> {
     }
 
     fn call(&mut self, index: usize) {
-        let bytes = self.shape(index).bytes;
-        let ns = self.system.card.as_ref().map_or(0.0, |(_, card)| card.call().submit_ns(bytes));
-        self.burst(index, ns, CALLS, Doing::Call(index));
+        self.burst(index, self.system.card.1.call_ns(), CALLS, Doing::Call(index));
     }
 
     fn hand_over(&mut self, index: usize) {
         let (shape, core) = (self.shape(index), self.clients[index].core);
-        let Some((_, card)) = &mut self.system.card else { return };
-        if card.submit(self.now, index as u64, shape.kind, shape.bytes as u64).is_ok() {
-            self.tally.carded += 1;
+        if self.system.card.1.submit(self.now, index as u64, shape.kind, shape.bytes as u64).is_ok() {
             return;
         }
         self.cores[core].in_flight -= 1;
@@ -405,7 +375,7 @@ impl Run<'_> {
     }
 
     fn card_id(&self) -> EngineId {
-        self.system.card.as_ref().map_or(EngineId(u8::MAX), |(id, _)| *id)
+        self.system.card.0
     }
 
     fn weather(&mut self, core: usize) -> Weather {
@@ -424,7 +394,7 @@ impl Run<'_> {
         for (id, _) in &self.system.inline {
             weather.engines[id.index()].available = true;
         }
-        let Some((id, card)) = &self.system.card else { return weather };
+        let (id, card) = &self.system.card;
         let state = &mut weather.engines[id.index()];
         state.available = true;
         state.in_flight = match self.system.view {

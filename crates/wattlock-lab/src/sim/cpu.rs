@@ -1,8 +1,5 @@
-//! A CPU: k cores that share one memory. Work comes in bursts, for a certain core or for whichever is free, and is
+//! A CPU: k cores. Work comes in bursts, for a certain core or for whichever is free, and is
 //! done in the order of its coming without preemption. It knows when bursts end, not what they are for.
-//!
-//! Memory is shared by slowing down: while the bursts that run ask for more bytes a second than the memory moves, those
-//! that move any are slowed in the same proportion; a burst that moves none is not.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -17,10 +14,8 @@ pub const USES: usize = 4;
 pub struct Burst {
     /// The owner's name for it.
     pub id: u64,
-    /// How long a core takes for it that has the memory for itself.
+    /// How long a core takes for it.
     pub ns: Nanos,
-    /// What it moves to and from memory meanwhile.
-    pub memory_bytes: u64,
     /// What the time counts as, 0 to `USES - 1`.
     pub usage: usize,
     /// The core that must do it; `None` for any.
@@ -28,9 +23,9 @@ pub struct Burst {
 }
 
 impl Burst {
-    /// Work that moves nothing, for any core.
+    /// Work for any core.
     pub fn new(id: u64, ns: Nanos) -> Burst {
-        Burst { id, ns, memory_bytes: 0, usage: 0, core: None }
+        Burst { id, ns, usage: 0, core: None }
     }
 
     /// The same on that core.
@@ -56,16 +51,13 @@ pub struct Ended {
 #[derive(Debug)]
 pub struct Cpu {
     running: Vec<Option<Running>>,
-    /// When each of them ends at the present pace, and its core.
+    /// When each of them ends, and its core.
     ends: BinaryHeap<Reverse<(Nanos, usize)>>,
     /// Cores at work, by use.
     at_work: [usize; USES],
     waiting: VecDeque<Burst>,
-    memory_bytes_per_ns: f64,
-    /// How fast bursts that use memory run: 1 while there is enough.
-    pace: f64,
     now: Nanos,
-    busy_ns: [u128; USES],
+    busy_ns: u128,
     done: Vec<Ended>,
 }
 
@@ -73,45 +65,20 @@ pub struct Cpu {
 struct Running {
     burst: Burst,
     started: Nanos,
-    /// Nanoseconds left at full pace when the pace last changed, and when that was.
-    left: f64,
-    since: Nanos,
-}
-
-impl Running {
-    fn bytes_per_ns(&self) -> f64 {
-        self.burst.memory_bytes as f64 / self.burst.ns.max(1) as f64
-    }
-
-    /// How fast it runs when users of memory run at `pace`.
-    fn pace(&self, pace: f64) -> f64 {
-        if self.burst.memory_bytes > 0 { pace } else { 1.0 }
-    }
-
-    fn ends(&self, pace: f64) -> Nanos {
-        self.since.saturating_add((self.left / self.pace(pace)).ceil().max(0.0) as Nanos)
-    }
 }
 
 impl Cpu {
-    /// So many idle cores, at least one, with memory that never runs short.
+    /// So many idle cores, at least one.
     pub fn new(cores: usize) -> Cpu {
         Cpu {
             running: vec![None; cores.max(1)],
             ends: BinaryHeap::new(),
             at_work: [0; USES],
             waiting: VecDeque::new(),
-            memory_bytes_per_ns: f64::INFINITY,
-            pace: 1.0,
             now: 0,
-            busy_ns: [0; USES],
+            busy_ns: 0,
             done: Vec::new(),
         }
-    }
-
-    /// The same with a memory that moves so many bytes a second.
-    pub fn with_memory(self, bytes_per_s: f64) -> Cpu {
-        Cpu { memory_bytes_per_ns: bytes_per_s.max(1.0) / 1e9, ..self }
     }
 
     /// Number of cores.
@@ -156,14 +123,9 @@ impl Cpu {
         self.waiting.len()
     }
 
-    /// Core time spent on that use so far.
-    pub fn busy_ns(&self, usage: usize) -> u128 {
-        self.busy_ns[usage]
-    }
-
     /// Core time spent so far, on anything.
     pub fn all_busy_ns(&self) -> u128 {
-        self.busy_ns.iter().sum()
+        self.busy_ns
     }
 
     fn settle(&mut self, now: Nanos) {
@@ -184,9 +146,7 @@ impl Cpu {
     fn pass(&mut self, now: Nanos) {
         let ns = now.saturating_sub(self.now);
         self.now = self.now.max(now);
-        for (busy_ns, at_work) in self.busy_ns.iter_mut().zip(self.at_work) {
-            *busy_ns += u128::from(ns) * at_work as u128;
-        }
+        self.busy_ns += u128::from(ns) * self.busy() as u128;
     }
 
     /// Puts waiting bursts on free cores, the oldest first.
@@ -204,31 +164,9 @@ impl Cpu {
             };
             self.waiting.remove(index);
             self.at_work[burst.usage] += 1;
-            let one = Running { burst, started: self.now, left: burst.ns as f64, since: self.now };
-            self.ends.push(Reverse((one.ends(self.pace), core)));
-            self.running[core] = Some(one);
+            self.ends.push(Reverse((self.now.saturating_add(burst.ns), core)));
+            self.running[core] = Some(Running { burst, started: self.now });
         }
-        if self.memory_bytes_per_ns.is_finite() {
-            self.share_memory();
-        }
-    }
-
-    /// Sets the pace of the present users of memory.
-    fn share_memory(&mut self) {
-        let asked: f64 = self.running.iter().flatten().map(Running::bytes_per_ns).sum();
-        let pace = if asked > self.memory_bytes_per_ns { self.memory_bytes_per_ns / asked } else { 1.0 };
-        if pace == self.pace {
-            return;
-        }
-        for one in self.running.iter_mut().flatten() {
-            let passed = self.now.saturating_sub(one.since) as f64;
-            one.left -= passed * one.pace(self.pace);
-            one.since = self.now;
-        }
-        self.pace = pace;
-        let running = self.running.iter().enumerate();
-        self.ends =
-            running.filter_map(|(core, one)| Some(Reverse((one.as_ref()?.ends(pace), core)))).collect();
     }
 }
 
@@ -257,17 +195,5 @@ mod tests {
         assert_eq!((cpu.busy(), cpu.waiting(), cpu.next_event()), (2, 3, Some(50)));
         assert_eq!(ends(&mut cpu, 1000), [(3, 1, 50), (1, 0, 100), (4, 1, 100), (5, 1, 110), (2, 0, 200)]);
         assert_eq!(cpu.all_busy_ns(), 310);
-    }
-
-    #[test]
-    fn memory_that_runs_short_slows_those_who_use_it() {
-        let mut cpu = Cpu::new(3).with_memory(1e9);
-        let copy = |id| Burst { memory_bytes: 100, usage: 1, ..Burst::new(id, 100) };
-        for burst in [copy(1), copy(2), Burst::new(3, 150)] {
-            cpu.start(0, burst);
-        }
-        // Two ask for a byte a nanosecond each and there is one: both take twice as long.
-        assert_eq!(ends(&mut cpu, 1000), [(3, 2, 150), (1, 0, 200), (2, 1, 200)]);
-        assert_eq!((cpu.busy_ns(0), cpu.busy_ns(1)), (150, 400));
     }
 }

@@ -18,10 +18,10 @@ use std::collections::{BTreeMap, VecDeque};
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
 use wattlock_emul::{Device, Model, Work};
 use wattlock_policy::{
-    Ask, EngineId, EngineWeather, Flight, Gather, GatherRule, Machine, Moment, Next, Outcome, Policy, Weather,
+    Ask, EngineId, EngineWeather, Flight, Gather, GatherRule, Machine, Moment, Next, Policy, Weather,
 };
 
-use super::{Events, Random};
+use super::{Events, Random, answered};
 
 /// The CPU's place in the machine that policies see.
 pub const CPU: EngineId = EngineId(0);
@@ -529,15 +529,7 @@ impl<'a> Run<'a> {
             state.in_flight -= 1;
             state.in_flight_bytes -= answer.shape.bytes as u64;
             state.asymmetric -= u32::from(answer.shape.kind.is_asymmetric());
-            let outcome = Outcome {
-                engine: CARD,
-                latency_ns: answer.at.max(by) - answer.submitted,
-                held_ns: 0,
-                batch: 1,
-                depth: answer.depth,
-                energy_nj: None,
-                failed: false,
-            };
+            let outcome = answered(CARD, answer.at.max(by) - answer.submitted, answer.depth);
             state.policy.observe(&answer.shape, &outcome, self.events.now());
             let connection = &mut self.connections[answer.conn];
             connection.outstanding -= 1;
@@ -609,15 +601,7 @@ impl<'a> Run<'a> {
         // As in the runtime: one inline outcome in 64 is told.
         state.inline_seen += 1;
         if state.inline_seen.is_multiple_of(64) {
-            let outcome = Outcome {
-                engine: CPU,
-                latency_ns: (software_ns * self.stretch(worker)) as Nanos,
-                held_ns: 0,
-                batch: 1,
-                depth: 1,
-                energy_nj: None,
-                failed: false,
-            };
+            let outcome = answered(CPU, (software_ns * self.stretch(worker)) as Nanos, 1);
             self.workers[worker].policy.observe(shape, &outcome, now);
         }
         self.connections[conn].left = 0;

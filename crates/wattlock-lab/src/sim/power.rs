@@ -1,24 +1,8 @@
-//! Joules of a machine in virtual time: `P = P_static + sum of W·u·f^a` over its parts, u the part's utilisation and f its
-//! clock as a share of the highest (the form of LECPAES's model, `papers/README.md` section 2), integrated exactly,
-//! because u and f change only at events. Every figure is modelled.
+//! Joules of a machine in virtual time: `P = P_static + sum of W·u` over its parts, u the part's utilisation (the form of
+//! LECPAES's model, `papers/README.md` section 2, at one clock), integrated exactly, because u changes only at events.
+//! Every figure is modelled.
 
 use wattlock_core::Nanos;
-
-/// Something that takes power when it is used.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Part {
-    /// At full use and the highest clock, beyond the static power.
-    pub watts: f64,
-    /// The a above.
-    pub exponent: f64,
-}
-
-impl Part {
-    /// A part whose clock does not change.
-    pub fn of(watts: f64) -> Part {
-        Part { watts, exponent: 1.0 }
-    }
-}
 
 /// Integrates power over virtual time.
 #[derive(Debug, Clone)]
@@ -31,17 +15,17 @@ pub struct Power {
 
 #[derive(Debug, Clone, Copy)]
 struct State {
-    part: Part,
+    /// At full use, beyond the static power.
+    watts: f64,
     utilisation: f64,
-    clock: f64,
     /// Integral of the utilisation, in nanoseconds.
     used_ns: f64,
 }
 
 impl Power {
-    /// Nothing used yet, all clocks at their highest.
-    pub fn new(static_w: f64, parts: &[Part]) -> Power {
-        let state = |part: &Part| State { part: *part, utilisation: 0.0, clock: 1.0, used_ns: 0.0 };
+    /// Nothing used yet, of parts that take so many watts at full use.
+    pub fn new(static_w: f64, parts: &[f64]) -> Power {
+        let state = |watts: &f64| State { watts: *watts, utilisation: 0.0, used_ns: 0.0 };
         Power { static_w, parts: parts.iter().map(state).collect(), now: 0, joules: 0.0 }
     }
 
@@ -56,19 +40,9 @@ impl Power {
         }
     }
 
-    /// From now on a part runs at that share of its highest clock.
-    ///
-    /// # Panics
-    /// If there is no such part.
-    pub fn clocked(&mut self, now: Nanos, part: usize, clock: f64) {
-        self.pass(now);
-        self.parts[part].clock = clock;
-    }
-
     /// Watts at this moment.
     pub fn watts(&self) -> f64 {
-        let watts = |one: &State| one.part.watts * one.utilisation * one.clock.powf(one.part.exponent);
-        self.static_w + self.parts.iter().map(watts).sum::<f64>()
+        self.static_w + self.parts.iter().map(|one| one.watts * one.utilisation).sum::<f64>()
     }
 
     /// Joules from time 0 to `now`.

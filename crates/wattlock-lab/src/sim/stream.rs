@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
 use wattlock_policy::{Ask, EngineId, Outcome, Policy, Weather};
 
-use super::{Events, Gpu, GpuModel, Random};
+use super::{Events, Gpu, GpuModel, Random, answered};
 
 /// A GPU idle for so long may rest.
 const REST_NS: Nanos = 5_000_000;
@@ -365,15 +365,7 @@ impl Run<'_> {
         self.finished = now;
         self.passage.bytes += one.bytes as f64;
         self.latency_sum += latency_ns as f64;
-        let outcome = Outcome {
-            engine,
-            latency_ns,
-            held_ns: 0,
-            batch,
-            depth: one.depth,
-            energy_nj: None,
-            failed: false,
-        };
+        let outcome = Outcome { batch, ..answered(engine, latency_ns, one.depth) };
         self.policy.observe(&shape(one.bytes), &outcome, now);
     }
 

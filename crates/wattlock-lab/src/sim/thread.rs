@@ -11,7 +11,7 @@ use wattlock_policy::{
     Ask, Choice, EngineClass, EngineId, EngineView, Machine, Objective, Outcome, Policy, Weather, Widths,
 };
 
-use super::Random;
+use super::{Random, answered};
 
 /// One engine's true behaviour: `setup + bytes * per_byte`, times a random factor within `1 +- noise`.
 #[derive(Debug, Clone, Copy)]
@@ -279,13 +279,9 @@ impl State<'_> {
             self.in_flight[flying.engine] -= 1;
             let shape = self.shape(flying.bytes);
             let outcome = Outcome {
-                engine: EngineId(flying.engine as u8),
-                latency_ns: flying.done - flying.submitted,
-                held_ns: 0,
-                batch: 1,
-                depth: flying.depth,
                 energy_nj: self.joules(flying.engine, flying.bytes, 1),
                 failed: flying.failed,
+                ..answered(EngineId(flying.engine as u8), flying.done - flying.submitted, flying.depth)
             };
             self.policy.observe(&shape, &outcome, self.now);
             let asked = Asked { bytes: flying.bytes, arrived: flying.arrived };
@@ -380,13 +376,9 @@ impl State<'_> {
         let service = (self.service(engine, bytes) as f64 * share).max(1.0) as Nanos;
         self.now += service;
         let outcome = Outcome {
-            engine: EngineId(engine as u8),
-            latency_ns: service,
-            held_ns: 0,
             batch: batch.len() as u16,
-            depth: 1,
             energy_nj: self.joules(engine, bytes, batch.len()),
-            failed: false,
+            ..answered(EngineId(engine as u8), service, 1)
         };
         if self.started.is_some() {
             self.energy += outcome.energy_nj.unwrap_or(0) as f64 * batch.len() as f64;

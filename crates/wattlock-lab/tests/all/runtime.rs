@@ -564,12 +564,12 @@ fn closed_through_the_runtime(system: Closed<'_>, says_active: bool) -> f64 {
         mut policies, clients, kind, own_ns, rounds, told_bytes, inline, card, jitter, seed, ..
     } = system;
     assert_eq!(policies.len(), 1, "one core");
-    let (_, card) = card.unwrap();
+    let (_, card) = card;
     let sizes: HashMap<usize, f64> =
         rounds.iter().flatten().map(|bytes| (*bytes, inline[0].1(*bytes))).collect();
     let dice = Arc::new(Mutex::new(Random::new(seed)));
     let vary = move |ns: f64| ns * (1.0 + jitter * (2.0 * dice.lock().unwrap().unit() - 1.0));
-    let (of_cpu, of_call, call) = (vary.clone(), vary.clone(), *card.call());
+    let (of_cpu, of_call, call) = (vary.clone(), vary.clone(), card.call_ns());
     let whole = |bytes: usize| bytes / kind.info().multiple * kind.info().multiple;
     let times: HashMap<usize, f64> = sizes.iter().map(|(bytes, ns)| (whole(*bytes), *ns)).collect();
     let window = card.model().window;
@@ -580,7 +580,7 @@ fn closed_through_the_runtime(system: Closed<'_>, says_active: bool) -> f64 {
         told_bytes,
         submitters: if says_active { 1 } else { clients.len() as u16 },
         times: Box::new(move |_, bytes| of_cpu(times[&bytes])),
-        call: Box::new(move |_, bytes| of_call(call.submit_ns(bytes))),
+        call: Box::new(move |_, _| of_call(call)),
         machine: Box::new(card),
         device: EngineClass::Accelerator,
         window,
@@ -745,7 +745,7 @@ fn loop_through_the_runtime(server: &Server, load: &Load, policy: Box<dyn Policy
         submitters: 1,
         times: Box::new(move |kind, _| software[&kind.index()]),
         call: Box::new(move |_, _| costs.submit_ns),
-        machine: Box::new(Card::new(server.card.clone(), Default::default(), None)),
+        machine: Box::new(Card::new(server.card.clone(), 0.0, None)),
         device: EngineClass::Accelerator,
         window: server.card.window,
         stream: None,
