@@ -107,11 +107,6 @@ impl Row {
         self.role == Role::Predicted && (self.published.is_some() || self.published_interval.is_some())
     }
 
-    /// Takes the published figure away, and with it what is only said beside one.
-    pub(crate) fn unpublished(&mut self) {
-        (self.published, self.published_interval, self.naive) = (None, None, None);
-    }
-
     /// The simulated value against the published one; see [`Row::apart`].
     pub fn deviation(&self) -> Option<f64> {
         self.apart(self.simulated)
@@ -147,6 +142,18 @@ impl Row {
             _ if self.simulated == 0.0 => None,
             Better::More => Some((adaptive - self.simulated) / self.simulated.abs()),
             Better::Less => Some((self.simulated - adaptive) / self.simulated.abs()),
+        }
+    }
+}
+
+/// Takes away what is only said beside a published figure: everything on a platform that is not the published one, and
+/// the naive predictor beside rows that predict nothing.
+pub(crate) fn beside_published(rows: &mut [Row], is_published: bool) {
+    for row in rows {
+        if !is_published {
+            (row.published, row.published_interval, row.naive) = (None, None, None);
+        } else if !row.is_prediction() {
+            row.naive = None;
         }
     }
 }
@@ -192,15 +199,33 @@ pub struct Parameter {
     pub sensitivity: Option<(f64, f64, f64)>,
 }
 
+/// What each is called and where it comes from.
+const PARAMETERS: &str = include_str!("papers/parameters.txt");
+
 impl Parameter {
-    /// One that published figures determine.
-    pub(crate) fn determined(
-        name: &'static str,
-        value: f64,
-        unit: &'static str,
-        source: &'static str,
-    ) -> Parameter {
-        Parameter { name, value, unit, origin: Origin::Fitted, source, sensitivity: None }
+    /// The parameter of that name in the list of a paper's.
+    ///
+    /// # Panics
+    /// If it is not there, or its origin is none: the list is part of the program, and every study takes all of its own.
+    pub(crate) fn of(paper: &str, name: &str, value: f64) -> Parameter {
+        let lines = PARAMETERS.lines().filter(|line| !line.starts_with('#'));
+        let mut rows = lines.map(|line| line.splitn(5, '|').map(str::trim).collect::<Vec<_>>());
+        let row = rows.find(|row| row[..].starts_with(&[paper, name]));
+        let [_, name, unit, origin, source] = row.unwrap_or_default()[..] else {
+            panic!("no {paper} {name}")
+        };
+        let origin = match origin {
+            "input" => Origin::Input,
+            "fitted" => Origin::Fitted,
+            "guess" => Origin::Guess,
+            _ => panic!("{paper} {name} is no {origin}"),
+        };
+        Parameter { name, value, unit, origin, source, sensitivity: None }
+    }
+
+    /// The same, and what varying it between two values does.
+    pub(crate) fn varied(self, low: f64, high: f64, moved: impl Into<Option<f64>>) -> Parameter {
+        Parameter { sensitivity: moved.into().map(|moved| (low, high, moved)), ..self }
     }
 }
 
@@ -239,6 +264,26 @@ mod tests {
         assert_eq!(row(100.0, 90.0, Better::Less).gain(), Some(0.1));
         assert_eq!(row(0.0, 0.0, Better::Less).gain(), Some(0.0));
         assert_eq!(row(0.0, 0.1, Better::Less).gain(), None);
+    }
+
+    #[test]
+    fn every_listed_parameter_is_taken_by_its_study() {
+        use crate::papers::{aca_sds, eeca, eep, lecpaes, qweb, velocity};
+        let studies = [
+            ("eeca", eeca::fit(&Default::default())),
+            ("qweb", qweb::fit(&Default::default())),
+            ("lecpaes", lecpaes::fit(&Default::default())),
+            ("aca-sds", aca_sds::fit(&Default::default())),
+            ("eep", eep::fit(&Default::default())),
+            ("velocity", velocity::fit(&Default::default())),
+        ];
+        let taken = |(paper, all): &(&str, Vec<Parameter>)| {
+            all.iter().map(|one| format!("{paper} | {} | ", one.name)).collect::<Vec<_>>()
+        };
+        let taken: Vec<String> = studies.iter().flat_map(taken).collect();
+        let listed = PARAMETERS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let left: Vec<&str> = listed.filter(|line| !taken.iter().any(|one| line.starts_with(one))).collect();
+        assert!(left.is_empty(), "{left:?}");
     }
 
     #[test]

@@ -36,6 +36,15 @@ impl Table {
         self.words(name).into_iter().map(number).collect()
     }
 
+    /// The number of a column in the row where another column has that value; `None` if no row has it.
+    ///
+    /// # Panics
+    /// As [`Table::column`].
+    pub fn cell(&self, (key, value): (&str, f64), column: &str) -> Option<f64> {
+        let row = self.column(key).iter().position(|known| *known == value)?;
+        Some(self.column(column)[row])
+    }
+
     /// A column's cells as they are.
     ///
     /// # Panics

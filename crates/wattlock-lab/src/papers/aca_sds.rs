@@ -19,7 +19,7 @@ use wattlock_policy::{
 
 use crate::Error;
 use crate::options::TO;
-use crate::row::{Better, Origin, Parameter, Role, Row, Study};
+use crate::row::{Better, Parameter, Role, Row, Study};
 use crate::sim::{Card, Closed, Steady, View, of_one_kind};
 use crate::table::table;
 
@@ -149,9 +149,7 @@ struct Platform {
 }
 
 fn cell(column: &str, block_kib: f64) -> f64 {
-    let table = table("aca-sds-table1");
-    let row = table.column("block_kib").iter().position(|kib| *kib == block_kib);
-    row.map_or(f64::NAN, |row| table.column(column)[row])
+    table("aca-sds-table1").cell(("block_kib", block_kib), column).unwrap_or(f64::NAN)
 }
 
 fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
@@ -195,8 +193,7 @@ impl Platform {
             geometric_mean(WHOLE_PAGES.into_iter().map(|kib| cell("qat_write_12", kib) / (kib / 4.0)));
         let options = Options::default();
         let latency = |platform: Platform, kib| {
-            let setting =
-                Setting { platform, ..Setting::baseline(&options, "offload", Operation::Write, kib, 12) };
+            let setting = Setting::new(&options, platform, "offload", Operation::Write, kib, 12);
             Ok::<f64, Error>(setting.run()?.latency_ns)
         };
         for _ in 0..4 {
@@ -237,24 +234,15 @@ struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    fn baseline(
+    fn new(
         options: &'a Options,
+        platform: Platform,
         policy: &'a str,
         operation: Operation,
         block_kib: f64,
         processes: usize,
     ) -> Setting<'a> {
-        let none = Platform {
-            own_ns: 0.0,
-            read_ns: 0.0,
-            write_ns: 0.0,
-            call_ns: 0.0,
-            link_ns: 0.0,
-            link_own_ns: 0.0,
-            engine_ns: 0.0,
-            partial_ns: 0.0,
-        };
-        Setting { options, platform: none, policy, operation, block_kib, processes, cores: options.cores }
+        Setting { options, platform, policy, operation, block_kib, processes, cores: options.cores }
     }
 
     fn page_bytes(&self) -> usize {
@@ -374,9 +362,7 @@ pub fn scene<R>(
 ) -> Result<R, Error> {
     options.check()?;
     let platform = Platform::fitted()?;
-    let setting =
-        Setting { platform, ..Setting::baseline(options, policy, Operation::Write, block_kib, processes) };
-    setting.system(run)
+    Setting::new(options, platform, policy, Operation::Write, block_kib, processes).system(run)
 }
 
 /// Baselines against the table, the published system and `adaptive` at the table's blocks or those asked for.
@@ -451,8 +437,7 @@ fn baseline_rows(options: &Options, platform: Platform) -> Result<Vec<Row>, Erro
         ("aesni_write_32", "instruction", "aesni", Operation::Write, 32),
     ] {
         for block_kib in options.blocks() {
-            let setting =
-                Setting { platform, ..Setting::baseline(options, policy, operation, block_kib, processes) };
+            let setting = Setting::new(options, platform, policy, operation, block_kib, processes);
             let name = format!(
                 "block_kib={block_kib} operation={} processes={processes} engine={engine}",
                 operation.name()
@@ -476,8 +461,7 @@ fn turning_point(options: &Options, platform: Platform) -> Result<Option<Row>, E
     let mut found = f64::INFINITY;
     for block_kib in options.blocks() {
         let of = |policy| {
-            let setting =
-                Setting { platform, ..Setting::baseline(options, policy, Operation::Write, block_kib, 12) };
+            let setting = Setting::new(options, platform, policy, Operation::Write, block_kib, 12);
             Ok::<f64, Error>(setting.run()?.latency_ns)
         };
         if of("offload")? < of("instruction")? {
@@ -503,11 +487,8 @@ const FEEDING_THREADS: usize = 32;
 fn feeder_rows(options: &Options, platform: Platform) -> Result<Vec<Row>, Error> {
     let mut per_core = Vec::new();
     for cores in 1..=options.cores.min(16) {
-        let setting = Setting {
-            platform,
-            cores,
-            ..Setting::baseline(options, "offload", Operation::Write, FEEDING_KIB, FEEDING_THREADS)
-        };
+        let all = Setting::new(options, platform, "offload", Operation::Write, FEEDING_KIB, FEEDING_THREADS);
+        let setting = Setting { cores, ..all };
         per_core.push(setting.bandwidth(&setting.run()?) / cores as f64);
     }
     let most = per_core.iter().copied().fold(0.0, f64::max);
@@ -544,10 +525,7 @@ fn idle_rows(options: &Options, platform: Platform) -> Result<Vec<Row>, Error> {
         (Operation::Write, "instruction", "aesni", (0.0, 0.5)),
     ] {
         for block_kib in options.blocks() {
-            let setting = Setting {
-                platform,
-                ..Setting::baseline(options, policy, operation, block_kib, IDLE_PROCESSES)
-            };
+            let setting = Setting::new(options, platform, policy, operation, block_kib, IDLE_PROCESSES);
             let name = format!(
                 "block_kib={block_kib} operation={} processes={IDLE_PROCESSES} engine={engine}",
                 operation.name()
@@ -575,10 +553,8 @@ fn system_rows(
     processes: usize,
     block_kib: f64,
 ) -> Result<Vec<Row>, Error> {
-    let setting =
-        |policy| Setting { platform, ..Setting::baseline(options, policy, operation, block_kib, processes) };
     let run = |policy| {
-        let setting = setting(policy);
+        let setting = Setting::new(options, platform, policy, operation, block_kib, processes);
         let steady = setting.run()?;
         Ok::<(f64, Steady), Error>((setting.bandwidth(&steady), steady))
     };
@@ -648,76 +624,42 @@ fn naive_gain(options: &Options, processes: usize, block_kib: f64) -> Option<f64
 }
 
 fn parameters(options: &Options, platform: Platform) -> Result<Vec<Parameter>, Error> {
-    let known = |name, ns: f64, source| Parameter::determined(name, ns / 1e3, "us", source);
+    let known = |name, value| Parameter::of("aca-sds", name, value);
     let mut all = vec![
-        known("operation", platform.own_ns, "aesni_read_12, a line through 1 and 64 KiB over 8 cores"),
-        known("read page", platform.read_ns, "aesni_read_12, a line through 1 and 64 KiB over 8 cores"),
-        known(
-            "write page",
-            platform.write_ns,
-            "aesni_write_12 and aesni_write_32 over 8 cores, geometric mean",
-        ),
-        known("call", platform.call_ns, "464.5 MB/s for each of four cores that feed the card"),
-        known(
-            "link",
-            platform.link_ns,
-            "qat_write_32, a line through 4 and 64 KiB: the card saturated (Little's law)",
-        ),
-        known("link, operation", platform.link_own_ns, "as link"),
-        known("engine", platform.engine_ns, "qat_write_12, whole pages: what its latency leaves"),
-        known("partial page", platform.partial_ns, "qat_write_12 at 1 KiB"),
+        known("operation", platform.own_ns / 1e3),
+        known("read page", platform.read_ns / 1e3),
+        known("write page", platform.write_ns / 1e3),
+        known("call", platform.call_ns / 1e3),
+        known("link", platform.link_ns / 1e3),
+        known("link, operation", platform.link_own_ns / 1e3),
+        known("engine", platform.engine_ns / 1e3),
+        known("partial page", platform.partial_ns / 1e3),
     ];
     let writes = |changed: &Options| -> Result<Vec<f64>, Error> {
         let mut all = Vec::new();
         for (processes, block_kib) in [(2, 64.0), (12, 4.0), (12, 8.0), (12, 64.0), (32, 64.0)] {
-            let setting = Setting {
-                platform,
-                ..Setting::baseline(changed, "aca-sds", Operation::Write, block_kib, processes)
-            };
+            let setting = Setting::new(changed, platform, "aca-sds", Operation::Write, block_kib, processes);
             all.push(setting.bandwidth(&setting.run()?));
         }
         Ok(all)
     };
     let base = writes(options)?;
-    let mut unknown =
-        |name, value, unit, source, low: (f64, Options), high: (f64, Options)| -> Result<(), Error> {
-            let mut moved = 0.0f64;
-            for changed in [&low.1, &high.1] {
-                let ratios = writes(changed)?
-                    .into_iter()
-                    .zip(&base)
-                    .map(|(new, old)| (new / old - 1.0).abs())
-                    .collect::<Vec<_>>();
-                moved = ratios.into_iter().fold(moved, f64::max);
-            }
-            let sensitivity = Some((low.0, high.0, moved));
-            all.push(Parameter { name, value, unit, source, origin: Origin::Guess, sensitivity });
-            Ok(())
-        };
-    unknown(
-        "alpha",
-        f64::from(options.alpha),
-        "processes",
-        "not published; ours: somebody else must be there",
-        (0.0, Options { alpha: 0, ..options.clone() }),
-        (16.0, Options { alpha: 16, ..options.clone() }),
-    )?;
-    unknown(
-        "beta",
-        options.beta_kib,
-        "KiB",
-        "not published; ours: the published turning point",
-        (2.0, Options { beta_kib: 2.0, ..options.clone() }),
-        (16.0, Options { beta_kib: 16.0, ..options.clone() }),
-    )?;
-    unknown(
-        "M",
-        f64::from(options.idle_permille) / 10.0,
-        "%",
-        "not published; ours: the least idle share reported of the card alone",
-        (0.0, Options { idle_permille: 0, ..options.clone() }),
-        (50.0, Options { idle_permille: 500, ..options.clone() }),
-    )?;
+    let mut unknown = |name, value, (low, high): (f64, f64), set: fn(&mut Options, f64)| {
+        let mut moved = 0.0f64;
+        for end in [low, high] {
+            let mut changed = options.clone();
+            set(&mut changed, end);
+            let ratios = writes(&changed)?.into_iter().zip(&base).map(|(new, old)| (new / old - 1.0).abs());
+            moved = ratios.fold(moved, f64::max);
+        }
+        all.push(known(name, value).varied(low, high, moved));
+        Ok::<(), Error>(())
+    };
+    unknown("alpha", f64::from(options.alpha), (0.0, 16.0), |options, value| options.alpha = value as u16)?;
+    unknown("beta", options.beta_kib, (2.0, 16.0), |options, value| options.beta_kib = value)?;
+    unknown("M", f64::from(options.idle_permille) / 10.0, (0.0, 50.0), |options, value| {
+        options.idle_permille = (10.0 * value) as u16;
+    })?;
     Ok(all)
 }
 

@@ -21,7 +21,7 @@ use wattlock_policy::{
 
 use crate::Error;
 use crate::options::{TO, within};
-use crate::row::{Better, Origin, Parameter, Role, Row, Study};
+use crate::row::{Better, Parameter, Role, Row, Study};
 use crate::sim::{CALLS, CARD, CRYPTO, Card, Closed, OWN_WORK, Steady, View, of_one_kind};
 use crate::table::table;
 
@@ -298,10 +298,8 @@ impl Watts {
 
     /// The watts of a run that was simulated without any.
     fn over(&self, one: &Baseline) -> f64 {
-        let used = one.steady.used;
-        let cores = used[OWN_WORK] + used[CRYPTO] + used[CALLS];
-        let software = if one.code == Code::Software { used[CRYPTO] } else { 0.0 };
-        self.fixed + self.cores * cores + self.software * software + self.accelerator * used[CARD]
+        let [cores, software, accelerator] = one.used();
+        self.fixed + self.cores * cores + self.software * software + self.accelerator * accelerator
     }
 
     fn with_network(self) -> Watts {
@@ -311,6 +309,7 @@ impl Watts {
 
 /// A column of a table that the model must explain before it may predict.
 struct Baseline {
+    experiment: Experiment,
     /// `software`, `instruction`, `accelerator`.
     column: &'static str,
     /// Its row in the table, and the size there.
@@ -318,26 +317,33 @@ struct Baseline {
     kib: f64,
     published: f64,
     published_w: f64,
-    https: bool,
     code: Code,
     steady: Steady,
     /// In the unit of the table.
     simulated: f64,
 }
 
+impl Baseline {
+    /// Utilisation of the cores, of them by software cryptography, and of the accelerator.
+    fn used(&self) -> [f64; 3] {
+        let used = self.steady.used;
+        let software = if self.code == Code::Software { used[CRYPTO] } else { 0.0 };
+        [used[OWN_WORK] + used[CRYPTO] + used[CALLS], software, used[CARD]]
+    }
+}
+
 fn baselines(options: &Options, platform: &Platform) -> Result<Vec<Baseline>, Error> {
-    let (cipher, https) = (table("eeca-table1"), table("eeca-table2"));
     let mut all = Vec::new();
-    for (name, policy, code) in [
+    for (column, policy, code) in [
         ("software", "software", Code::Software),
         ("instruction", "instruction", Code::Instruction),
         ("accelerator", "offload", Code::Instruction),
     ] {
-        for (table, size, unit) in [(&cipher, "block_kib", "kBps"), (&https, "page_kib", "rps")] {
-            let is_https = unit == "rps";
-            let columns = (table.column(&format!("{name}_{unit}")), table.column(&format!("{name}_W")));
-            for (index, kib) in table.column(size).into_iter().enumerate() {
-                let size_bytes = bytes(kib);
+        for experiment in [CIPHER, HTTPS] {
+            let table = experiment.table();
+            let rates = table.column(&format!("{column}_{}", experiment.unit));
+            let watts = table.column(&format!("{column}_W"));
+            for (index, kib) in table.column(experiment.size).into_iter().enumerate() {
                 let setting = Setting {
                     options,
                     platform,
@@ -345,21 +351,20 @@ fn baselines(options: &Options, platform: &Platform) -> Result<Vec<Baseline>, Er
                     policy,
                     code,
                     clients: 1,
-                    own_ns: if is_https { platform.response_ns.at(size_bytes as f64) } else { 0.0 },
-                    requests: if is_https { fragments(size_bytes) } else { vec![size_bytes] },
+                    own_ns: experiment.own_ns(platform, kib),
+                    requests: if experiment.is_https { fragments(bytes(kib)) } else { vec![bytes(kib)] },
                 };
                 let steady = setting.run()?;
-                let per_round = if is_https { 1.0 } else { size_bytes as f64 / 1000.0 };
                 all.push(Baseline {
-                    column: name,
+                    experiment,
+                    column,
                     index,
                     kib,
-                    published: columns.0[index],
-                    published_w: columns.1[index],
-                    https: is_https,
+                    published: rates[index],
+                    published_w: watts[index],
                     code,
                     steady,
-                    simulated: steady.rounds_per_s * per_round,
+                    simulated: experiment.rate(kib, steady.rounds_per_s),
                 });
             }
         }
@@ -376,16 +381,12 @@ fn fragments(page: usize) -> Vec<usize> {
 
 /// Least squares of the baselines' watts over their simulated utilisations.
 fn fitted_watts(baselines: &[Baseline]) -> Watts {
-    let equations: Vec<([f64; 5], f64)> = baselines
-        .iter()
-        .map(|one| {
-            let used = one.steady.used;
-            let cores = used[OWN_WORK] + used[CRYPTO] + used[CALLS];
-            let software = if one.code == Code::Software { used[CRYPTO] } else { 0.0 };
-            let https = if one.https { 1.0 } else { 0.0 };
-            ([1.0, cores, software, used[CARD], https], one.published_w)
-        })
-        .collect();
+    let equation = |one: &Baseline| {
+        let [cores, software, accelerator] = one.used();
+        let https = if one.experiment.is_https { 1.0 } else { 0.0 };
+        ([1.0, cores, software, accelerator, https], one.published_w)
+    };
+    let equations: Vec<([f64; 5], f64)> = baselines.iter().map(equation).collect();
     let [fixed, cores, software, accelerator, https] = least_squares(&equations);
     Watts { fixed, cores, software, accelerator, https }
 }
@@ -418,66 +419,67 @@ fn least_squares<const N: usize>(equations: &[([f64; N], f64)]) -> [f64; N] {
     std::array::from_fn(|i| if a[i][i].abs() < 1e-9 { 0.0 } else { b[i] / a[i][i] })
 }
 
-/// The two experiments.
-#[derive(Clone, Copy, PartialEq)]
-enum Experiment {
-    Cipher,
-    Https,
+/// An experiment, and its table's names.
+#[derive(Clone, Copy)]
+struct Experiment {
+    name: &'static str,
+    table: &'static str,
+    size: &'static str,
+    unit: &'static str,
+    ppw_unit: &'static str,
+    is_https: bool,
+    /// The gain in PPW that the paper names as its best, in percent, by baseline column.
+    best_gains: [(&'static str, &'static str, f64); 3],
 }
 
+const CIPHER: Experiment = Experiment {
+    name: "cipher",
+    table: "eeca-table1",
+    size: "block_kib",
+    unit: "kBps",
+    ppw_unit: "kBps/W",
+    is_https: false,
+    best_gains: [
+        ("software", "ppw_gain_over_software", 1637.0),
+        ("instruction", "ppw_gain_over_instruction", 84.8),
+        ("accelerator", "ppw_gain_over_accelerator", 966.0),
+    ],
+};
+
+const HTTPS: Experiment = Experiment {
+    name: "https",
+    table: "eeca-table2",
+    size: "page_kib",
+    unit: "rps",
+    ppw_unit: "rps/W",
+    is_https: true,
+    best_gains: [
+        ("software", "ppw_gain_over_software", 422.0),
+        ("instruction", "ppw_gain_over_instruction", 40.1),
+        ("accelerator", "ppw_gain_over_accelerator", 96.1),
+    ],
+};
+
 impl Experiment {
-    const BOTH: [Experiment; 2] = [Experiment::Cipher, Experiment::Https];
-
-    fn name(self) -> &'static str {
-        match self {
-            Experiment::Cipher => "cipher",
-            Experiment::Https => "https",
-        }
-    }
-
-    fn size(self) -> &'static str {
-        match self {
-            Experiment::Cipher => "block_kib",
-            Experiment::Https => "page_kib",
-        }
-    }
-
-    fn unit(self) -> &'static str {
-        match self {
-            Experiment::Cipher => "kBps",
-            Experiment::Https => "rps",
-        }
-    }
-
-    fn ppw_unit(self) -> &'static str {
-        match self {
-            Experiment::Cipher => "kBps/W",
-            Experiment::Https => "rps/W",
-        }
-    }
-
     fn table(self) -> crate::table::Table {
-        table(if self == Experiment::Cipher { "eeca-table1" } else { "eeca-table2" })
+        table(self.table)
     }
 
     /// Throughput per watt of a published column.
     fn published_ppw(self, column: &str) -> Vec<f64> {
         let table = self.table();
-        let rates = table.column(&format!("{column}_{}", self.unit()));
+        let rates = table.column(&format!("{column}_{}", self.unit));
         rates.iter().zip(table.column(&format!("{column}_W"))).map(|(rate, watts)| rate / watts).collect()
     }
 
-    /// The gain in PPW that the paper names as its best, in percent, by baseline column.
-    fn best_gains(self) -> [(&'static str, &'static str, f64); 3] {
-        let published = match self {
-            Experiment::Cipher => [1637.0, 84.8, 966.0],
-            Experiment::Https => [422.0, 40.1, 96.1],
-        };
-        [
-            ("software", "ppw_gain_over_software", published[0]),
-            ("instruction", "ppw_gain_over_instruction", published[1]),
-            ("accelerator", "ppw_gain_over_accelerator", published[2]),
-        ]
+    /// In the unit of the table, from rounds a second.
+    fn rate(self, kib: f64, rounds_per_s: f64) -> f64 {
+        rounds_per_s * if self.is_https { 1.0 } else { bytes(kib) as f64 / 1000.0 }
+    }
+
+    /// A core's own work for a round of that size.
+    fn own_ns(self, platform: &Platform, kib: f64) -> f64 {
+        if self.is_https { platform.response_ns.at(bytes(kib) as f64) } else { 0.0 }
     }
 }
 
@@ -491,8 +493,7 @@ fn measure(
     policy: &str,
 ) -> Result<(f64, f64), Error> {
     let steady = setting(options, platform, watts, experiment, kib, policy).run()?;
-    let per_round = if experiment == Experiment::Https { 1.0 } else { bytes(kib) as f64 / 1000.0 };
-    Ok((steady.rounds_per_s * per_round, steady.watts))
+    Ok((experiment.rate(kib, steady.rounds_per_s), steady.watts))
 }
 
 fn setting<'a>(
@@ -503,8 +504,7 @@ fn setting<'a>(
     kib: f64,
     policy: &'a str,
 ) -> Setting<'a> {
-    let size = bytes(kib);
-    let is_https = experiment == Experiment::Https;
+    let is_https = experiment.is_https;
     Setting {
         options,
         platform,
@@ -512,8 +512,8 @@ fn setting<'a>(
         policy,
         code: Code::Instruction,
         clients: if is_https { options.concurrency.div_ceil(options.cores) } else { options.blocks_in_hand },
-        own_ns: if is_https { platform.response_ns.at(size as f64) } else { 0.0 },
-        requests: vec![size],
+        own_ns: experiment.own_ns(platform, kib),
+        requests: vec![bytes(kib)],
     }
 }
 
@@ -530,7 +530,7 @@ pub fn scene<R>(
 ) -> Result<R, Error> {
     options.check()?;
     let platform = Platform::new(options);
-    setting(options, &platform, Watts::default(), Experiment::Cipher, kib, policy).system(run)
+    setting(options, &platform, Watts::default(), CIPHER, kib, policy).system(run)
 }
 
 /// Both tables, or the sizes asked for.
@@ -543,10 +543,10 @@ pub fn study(options: &Options) -> Result<Study, Error> {
     let known = baselines(&Options::default(), &Platform::new(&Options::default()))?;
     let watts = fitted_watts(&known);
     let mut study = Study { parameters: parameters(options, watts)?, ..Study::default() };
-    for experiment in Experiment::BOTH {
+    for experiment in [CIPHER, HTTPS] {
         let table = experiment.table();
-        let tabled = table.column(experiment.size());
-        let asked = if experiment == Experiment::Cipher { &options.block_kib } else { &options.page_kib };
+        let tabled = table.column(experiment.size);
+        let asked = if experiment.is_https { &options.page_kib } else { &options.block_kib };
         let mut ppw = Vec::new();
         for kib in options.sizes(asked, &tabled) {
             let of = |policy| measure(options, &platform, watts, experiment, kib, policy);
@@ -554,7 +554,7 @@ pub fn study(options: &Options) -> Result<Study, Error> {
             let row = tabled.iter().position(|known| *known == kib).filter(|_| options.is_published());
             let published = row.map(|row| {
                 let cell = |column: &str| table.column(column)[row];
-                (row, (cell(&format!("eeca_{}", experiment.unit())), cell("eeca_W")))
+                (row, (cell(&format!("eeca_{}", experiment.unit)), cell("eeca_W")))
             });
             study.rows.extend(rows(options, experiment, kib, published, eeca, adaptive));
             if let Some(row) = row {
@@ -582,7 +582,7 @@ fn variants(options: &Options, platform: &Platform, watts: Watts) -> Result<Stri
         let options = Options { full_at, blocks_in_hand, ..options.clone() };
         let mut off = Vec::new();
         for (kib, published) in cipher.column("block_kib").into_iter().zip(cipher.column("eeca_kBps")) {
-            let (kbps, _) = measure(&options, platform, watts, Experiment::Cipher, kib, "eeca")?;
+            let (kbps, _) = measure(&options, platform, watts, CIPHER, kib, "eeca")?;
             off.push(100.0 * (kbps / published - 1.0).abs());
         }
         off.sort_by(f64::total_cmp);
@@ -608,10 +608,10 @@ fn role(options: &Options, kib: f64) -> Role {
 /// added. *HTTPS*: the best of the three baselines. Watts: the instruction column's.
 fn naive(experiment: Experiment, row: usize) -> (f64, f64) {
     let cell = |column: &str, unit: &str| experiment.table().column(&format!("{column}_{unit}"))[row];
-    let rate = |column| cell(column, experiment.unit());
-    let rate = match experiment {
-        Experiment::Cipher => rate("instruction") + rate("accelerator"),
-        Experiment::Https => rate("software").max(rate("instruction")).max(rate("accelerator")),
+    let rate = |column| cell(column, experiment.unit);
+    let rate = match experiment.is_https {
+        false => rate("instruction") + rate("accelerator"),
+        true => rate("software").max(rate("instruction")).max(rate("accelerator")),
     };
     (rate, cell("instruction", "W"))
 }
@@ -634,12 +634,12 @@ fn rows(
         adaptive: Some(of(adaptive)),
         better,
         own,
-        ..Row::new("eeca", experiment.name(), format!("{}={kib}", experiment.size()), (quantity, unit))
+        ..Row::new("eeca", experiment.name, format!("{}={kib}", experiment.size), (quantity, unit))
     };
     [
-        row("throughput", experiment.unit(), Better::More, false, |(rate, _)| rate),
+        row("throughput", experiment.unit, Better::More, false, |(rate, _)| rate),
         row("power_w", "W", Better::Less, false, |(_, watts)| watts),
-        row("ppw", experiment.ppw_unit(), Better::More, true, |(rate, watts)| rate / watts),
+        row("ppw", experiment.ppw_unit, Better::More, true, |(rate, watts)| rate / watts),
     ]
 }
 
@@ -652,34 +652,34 @@ fn baseline_rows(known: &[Baseline], watts: Watts) -> Vec<Row> {
     let (cipher, https) = (table("eeca-table1"), table("eeca-table2"));
     let plateau = cipher.column("accelerator_kBps").into_iter().fold(0.0, f64::max) * PLATEAU;
     for one in known {
-        let experiment = if one.https { Experiment::Https } else { Experiment::Cipher };
-        let name = match (one.https, one.column) {
+        let (experiment, is_https) = (one.experiment, one.experiment.is_https);
+        let name = match (is_https, one.column) {
             (false, _) => "cipher baseline",
             (true, "software") => "https software",
             (true, "instruction") => "https instruction",
             (true, _) => "https accelerator",
         };
-        let role = match (one.https, one.column) {
+        let role = match (is_https, one.column) {
             (false, "accelerator") if one.index > 0 && one.published < plateau => Role::Predicted,
             (false, "accelerator") => Role::Fitted,
             (false, _) | (true, "instruction") => Role::Echoed,
             (true, _) => Role::Predicted,
         };
         // Calls a second stay what they are at 1 KiB; pages a second are what the instruction set serves.
-        let naive = match one.https {
+        let naive = match is_https {
             false => cipher.column("accelerator_kBps")[0] * one.kib,
             true => https.column("instruction_rps")[one.index],
         };
-        let label = format!("baseline={} {}={}", one.column, experiment.size(), one.kib);
+        let label = format!("baseline={} {}={}", one.column, experiment.size, one.kib);
         rows.push(Row {
             role,
             published: Some(one.published),
             simulated: one.simulated,
             naive: (role == Role::Predicted).then_some(naive),
             better: Better::More,
-            ..Row::new("eeca", name, label.clone(), ("throughput", experiment.unit()))
+            ..Row::new("eeca", name, label.clone(), ("throughput", experiment.unit))
         });
-        let of = if one.https { watts.with_network() } else { watts };
+        let of = if is_https { watts.with_network() } else { watts };
         rows.push(Row {
             role: Role::Fitted,
             published: Some(one.published_w),
@@ -693,7 +693,7 @@ fn baseline_rows(known: &[Baseline], watts: Watts) -> Vec<Row> {
 
 /// The largest gain in PPW over each baseline: simulated over the published baseline, as the paper's is.
 fn best_gains(experiment: Experiment, ppw: &[(usize, f64, f64)]) -> Vec<Row> {
-    let gains = experiment.best_gains().into_iter().map(|(column, quantity, published)| {
+    let gains = experiment.best_gains.into_iter().map(|(column, quantity, published)| {
         let baseline = experiment.published_ppw(column);
         let best = |of: &dyn Fn(&(usize, f64, f64)) -> f64| {
             let gains = ppw.iter().map(|one| 100.0 * (of(one) / baseline[one.0] - 1.0));
@@ -711,8 +711,8 @@ fn best_gains(experiment: Experiment, ppw: &[(usize, f64, f64)]) -> Vec<Row> {
             better: Better::More,
             ..Row::new(
                 "eeca",
-                experiment.name(),
-                format!("best experiment={}", experiment.name()),
+                experiment.name,
+                format!("best experiment={}", experiment.name),
                 (quantity, "%"),
             )
         }
@@ -732,29 +732,20 @@ pub fn fit(options: &Options) -> Vec<Parameter> {
 
 fn parameters(options: &Options, watts: Watts) -> Result<Vec<Parameter>, Error> {
     let platform = Platform::new(options);
-    let known = Parameter::determined;
-    let joules = "least squares of the watts of all baseline columns over simulated utilisations";
+    let known = |name, value| Parameter::of("eeca", name, value);
     let mut all = vec![
-        known(
-            "call",
-            platform.call_ns / 1000.0,
-            "us",
-            "accelerator_kBps at 1 KiB over 8 cores, less the machine's own time",
-        ),
-        known("accelerator", platform.kbps, "kBps", "plateau of accelerator_kBps"),
-        known("static", watts.fixed, "W", joules),
-        known("cores", watts.cores, "W", joules),
-        known("software", watts.software, "W", joules),
-        known("accelerator power", watts.accelerator, "W", joules),
-        known("https power", watts.https, "W", joules),
+        known("call", platform.call_ns / 1000.0),
+        known("accelerator", platform.kbps),
+        known("static", watts.fixed),
+        known("cores", watts.cores),
+        known("software", watts.software),
+        known("accelerator power", watts.accelerator),
+        known("https power", watts.https),
     ];
     let cipher = |changed: Options| -> Result<Vec<f64>, Error> {
         let blocks = [1.0, 4.0, 16.0, 64.0, 256.0];
         let platform = Platform::new(&changed);
-        blocks
-            .iter()
-            .map(|kib| Ok(measure(&changed, &platform, watts, Experiment::Cipher, *kib, "eeca")?.0))
-            .collect()
+        blocks.iter().map(|kib| Ok(measure(&changed, &platform, watts, CIPHER, *kib, "eeca")?.0)).collect()
     };
     let base = cipher(options.clone())?;
     let moved = |changed: Options| -> Result<f64, Error> {
@@ -767,48 +758,22 @@ fn parameters(options: &Options, watts: Watts) -> Result<Vec<Parameter>, Error> 
     };
     let pages = |changed: Options| -> Result<Vec<f64>, Error> {
         let platform = Platform::new(&changed);
-        let rate = |kib| Ok(measure(&changed, &platform, watts, Experiment::Https, kib, "eeca")?.0);
+        let rate = |kib| Ok(measure(&changed, &platform, watts, HTTPS, kib, "eeca")?.0);
         [16.0, 128.0, 1024.0].into_iter().map(rate).collect()
     };
     let (fitted, dearer) = (platform.call_ns / 1000.0, https_call_us(&platform).0);
     let with = pages(Options { call_us: Some(dearer), ..options.clone() })?;
     let drop = pages(options.clone())?.into_iter().zip(with).map(|(base, with)| (with / base - 1.0).abs());
-    all.push(Parameter {
-        name: "call under https",
-        value: fitted,
-        unit: "us",
-        source: "taken from table 1; the accelerator column of table 2 would have about four times as much",
-        origin: Origin::Guess,
-        sensitivity: Some((fitted, dearer, drop.fold(0.0, f64::max))),
-    });
+    all.push(known("call under https", fitted).varied(fitted, dearer, drop.fold(0.0, f64::max)));
     let (full, hand) = (options.full_at, options.blocks_in_hand);
     let fulls = ((full / 2).max(1), (full * 2).min(options.window));
     let hands = ((hand / 2).max(1), (hand * 2).min(64));
     let of = |full_at, blocks_in_hand| Options { full_at, blocks_in_hand, ..options.clone() };
-    all.push(Parameter {
-        name: "full at",
-        value: f64::from(full),
-        unit: "requests",
-        source: "not published, the paper asks its driver: one at work and one that waits. Chosen after variants had been seen beside the eeca column, so no blind prediction",
-        origin: Origin::Guess,
-        sensitivity: Some((
-            f64::from(fulls.0),
-            f64::from(fulls.1),
-            moved(of(fulls.0, hand))?.max(moved(of(fulls.1, hand))?),
-        )),
-    });
-    all.push(Parameter {
-        name: "blocks in hand",
-        value: hand as f64,
-        unit: "requests a core",
-        source: "not published: enough that neither of the scheduler's queues is ever empty. Chosen after variants had been seen beside the eeca column, so no blind prediction",
-        origin: Origin::Guess,
-        sensitivity: Some((
-            hands.0 as f64,
-            hands.1 as f64,
-            moved(of(full, hands.0))?.max(moved(of(full, hands.1))?),
-        )),
-    });
+    let moved_by = |low, high| Ok::<f64, Error>(moved(low)?.max(moved(high)?));
+    let moved_full = moved_by(of(fulls.0, hand), of(fulls.1, hand))?;
+    all.push(known("full at", f64::from(full)).varied(f64::from(fulls.0), f64::from(fulls.1), moved_full));
+    let moved_hand = moved_by(of(full, hands.0), of(full, hands.1))?;
+    all.push(known("blocks in hand", hand as f64).varied(hands.0 as f64, hands.1 as f64, moved_hand));
     Ok(all)
 }
 
@@ -835,7 +800,7 @@ fn remarks(known: &[Baseline], platform: &Platform) -> Vec<String> {
         ("instruction", true),
         ("accelerator", true),
     ] {
-        let rows = known.iter().filter(|one| one.https == https && one.column == column);
+        let rows = known.iter().filter(|one| one.experiment.is_https == https && one.column == column);
         let mut off: Vec<f64> = rows.map(|one| one.simulated / one.published - 1.0).collect();
         off.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
         let (median, worst) = (off[off.len() / 2], off[off.len() - 1]);
@@ -855,7 +820,7 @@ fn remarks(known: &[Baseline], platform: &Platform) -> Vec<String> {
         whole / 1000.0, https.column("instruction_rps")[row], cipher / 1000.0, (whole - cipher) / 1000.0,
         PUBLISHED_CORES * 1e9 / (whole - cipher), https.column("eeca_rps")[row],
     ));
-    let ppw = |column| Experiment::Cipher.published_ppw(column)[0];
+    let ppw = |column| CIPHER.published_ppw(column)[0];
     remarks.push(format!(
         "the published best gain of 966 % over the accelerator is not EECA's by its table: at 1 KiB EECA has {:.0} kBps/W and the accelerator {:.0}, which is {:.0} %; the instruction set has {:.0}, which is {:.0} %",
         ppw("eeca"), ppw("accelerator"), 100.0 * (ppw("eeca") / ppw("accelerator") - 1.0),
@@ -879,7 +844,7 @@ mod tests {
         let options = Options::default();
         let known = baselines(&options, &Platform::new(&options)).expect("the paper's own platform");
         let worst = |https: bool, column: &str| {
-            let rows = known.iter().filter(|one| one.https == https && one.column == column);
+            let rows = known.iter().filter(|one| one.experiment.is_https == https && one.column == column);
             rows.map(|one| (one.simulated / one.published - 1.0).abs()).fold(0.0, f64::max)
         };
         // Inputs, exactly, except for the simulation's granularity; the accelerator's column only gave its two ends.

@@ -19,7 +19,7 @@ use wattlock_policy::{
 use crate::Error;
 use crate::options::TO;
 use crate::papers::k20m;
-use crate::row::{Better, Origin, Parameter, Role, Row, Study};
+use crate::row::{Better, Parameter, Role, Row, Study, beside_published};
 use crate::sim::{Gpu, GpuModel, answered};
 use crate::table;
 
@@ -239,9 +239,7 @@ fn hybrid_ms(megabytes: f64) -> Option<f64> {
 
 /// A cell of table 5, if it has that size.
 fn cell(column: &str, megabytes: f64) -> Option<f64> {
-    let table = table("eep-table5");
-    let row = table.column("plaintext_MB").iter().position(|known| *known == megabytes)?;
-    Some(table.column(column)[row])
+    table("eep-table5").cell(("plaintext_MB", megabytes), column)
 }
 
 fn policy(name: &str, options: &Options, node: &Node, step: usize) -> Result<Box<dyn Policy>, Error> {
@@ -412,13 +410,7 @@ pub fn study(options: &Options) -> Result<Study, Error> {
     }
     rows.extend(efficiency_rows(options, &node, rule.mb_per_j(all_mb), ours.mb_per_j(all_mb))?);
     rows.extend(clock_rows(options, &node)?);
-    for row in &mut rows {
-        if !options.is_published() {
-            row.unpublished();
-        } else if !row.is_prediction() {
-            row.naive = None;
-        }
-    }
+    beside_published(&mut rows, options.is_published());
     Ok(Study {
         rows,
         parameters: parameters(options, fitted_mb_s)?,
@@ -558,67 +550,23 @@ fn sensitivity(
 fn parameters(options: &Options, fitted_mb_s: f64) -> Result<Vec<Parameter>, Error> {
     let cpu = cpu_only();
     let node = node(options, options.gpu_mb_s.unwrap_or(fitted_mb_s));
-    let known = Parameter::determined;
-    let open = |name, value, unit, source, (low, high): (f64, f64), set: fn(&mut Options, f64)| {
+    let known = |name, value| Parameter::of(PAPER, name, value);
+    let open = |name, value, (low, high): (f64, f64), set: fn(&mut Options, f64)| {
         let moved = sensitivity(options, fitted_mb_s, low, high, set)?;
-        let sensitivity = Some((low, high, moved));
-        Ok::<_, Error>(Parameter { name, value, unit, source, origin: Origin::Guess, sensitivity })
+        Ok::<_, Error>(known(name, value).varied(low, high, moved))
     };
     let per_thread = node.cpu_bytes_per_s / 1e6 / options.threads();
     Ok(vec![
-        known(
-            "gpu_mb_s",
-            fitted_mb_s,
-            "MB/s",
-            "hybrid_ms of table 5's row of 100 MB; the other rows are predicted",
-        ),
-        known(
-            "idle_w",
-            node.gpu.steps[k20m::DEFAULT_STEP].static_w,
-            "W",
-            "LECPAES's gpu_fixed_J (same machine)",
-        ),
-        known("gpu_w", node.gpu.dynamic_w, "W", "LECPAES's gpu_fixed_J"),
-        known(
-            "cpu_only_mb_s",
-            cpu.mb_s,
-            "MB/s",
-            "1.15 MB/J times the power of LECPAES's cpu_parallel at 100 us",
-        ),
-        open(
-            "thread_mb_s",
-            per_thread,
-            "MB/s",
-            "cpu_only_mb_s over 30 threads; by the formula's beta one is worth 0.7 of the serial 5.53, and \
-            LECPAES's CPU program makes 61.44 in all",
-            (61.44 / 32.0, 0.7 * 5.526),
-            |options, value| options.thread_mb_s = Some(value),
-        )?,
-        open(
-            "cpu_w",
-            node.cpu_w,
-            "W",
-            "LECPAES's cpu_parallel at 100 us less the machine at the lowest GPU clock, which no baseline gives; \
-            GPU at rest or not is not published",
-            (10.0, 30.0),
-            |options, value| options.cpu_w = Some(value),
-        )?,
-        open(
-            "alpha",
-            options.alpha,
-            "",
-            "3 or more by the published formula, 1.35 by eep-clocks.csv",
-            (1.35, 5.0),
-            |options, value| options.alpha = value,
-        )?,
-        open(
-            "chunk_kib",
-            options.chunk_kib,
-            "KiB",
-            "the paper cuts the GPU's share into 16 and the CPU's among threads",
-            (64.0, 512.0),
-            |options, value| options.chunk_kib = value,
-        )?,
+        known("gpu_mb_s", fitted_mb_s),
+        known("idle_w", node.gpu.steps[k20m::DEFAULT_STEP].static_w),
+        known("gpu_w", node.gpu.dynamic_w),
+        known("cpu_only_mb_s", cpu.mb_s),
+        open("thread_mb_s", per_thread, (61.44 / 32.0, 0.7 * 5.526), |options, value| {
+            options.thread_mb_s = Some(value);
+        })?,
+        open("cpu_w", node.cpu_w, (10.0, 30.0), |options, value| options.cpu_w = Some(value))?,
+        open("alpha", options.alpha, (1.35, 5.0), |options, value| options.alpha = value)?,
+        open("chunk_kib", options.chunk_kib, (64.0, 512.0), |options, value| options.chunk_kib = value)?,
     ])
 }
 

@@ -38,8 +38,6 @@ pub struct Baseline {
     pub gpu_w: f64,
     /// Time of one window with one mean message.
     pub alone_us: f64,
-    /// Time per message when the window is always full.
-    pub saturated_us: f64,
     /// Watts of the machine while all CPU threads encrypt and the GPU rests.
     pub cpu_full_w: f64,
 }
@@ -68,7 +66,7 @@ pub fn baseline() -> Baseline {
     let (slope, idle_w) = line(&points);
     let gpu_w = watts(0, saturated_us) - idle_w;
     let cpu_full_w = energy.column("cpu_parallel_J")[0] / (USERS * per_user(CPU_MB_S) * 1e-6);
-    Baseline { slack_us, idle_w, gpu_w, alone_us: slope / gpu_w, saturated_us, cpu_full_w }
+    Baseline { slack_us, idle_w, gpu_w, alone_us: slope / gpu_w, cpu_full_w }
 }
 
 /// Least squares: slope and intercept.

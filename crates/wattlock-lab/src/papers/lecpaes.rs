@@ -16,7 +16,7 @@ use wattlock_policy::{Policy, Tuning};
 use crate::Error;
 use crate::options::{TO, within};
 use crate::papers::k20m::{self, Fitted, StreamPlatform};
-use crate::row::{Better, Origin, Parameter, Role, Row, Study};
+use crate::row::{Better, Parameter, Role, Row, Study};
 use crate::sim::Random;
 use crate::sim::stream::{Message, Passage, Station, pass};
 use crate::table;
@@ -94,9 +94,7 @@ fn published_latencies() -> Vec<f64> {
 
 /// A published cell of a row, if the table has it.
 fn published(name: &str, column: &str, latency_us: f64) -> Option<f64> {
-    let table = table(name);
-    let row = table.column("latency_us").iter().position(|known| *known == latency_us)?;
-    Some(table.column(column)[row])
+    table(name).cell(("latency_us", latency_us), column)
 }
 
 /// Means over the runs.
@@ -461,73 +459,34 @@ fn sensitivity(
 fn parameters(options: &Options, fitted: &Fitted) -> Result<Vec<Parameter>, Error> {
     let baseline = k20m::baseline();
     let station = trial(*fitted, 1).platform.station();
-    let known = Parameter::determined;
-    let open = |name, value, unit, source, (low, high): (f64, f64), set: fn(&mut StreamPlatform, f64)| {
+    let known = |name, value| Parameter::of(PAPER, name, value);
+    let open = |name, value, (low, high): (f64, f64), set: fn(&mut StreamPlatform, f64)| {
         let moved = sensitivity(options, low, high, set)?;
-        let sensitivity = Some((low, high, moved));
-        Ok::<_, Error>(Parameter { name, value, unit, source, origin: Origin::Guess, sensitivity })
+        Ok::<_, Error>(known(name, value).varied(low, high, moved))
     };
     let lowest = station.gpu.steps[0].static_w;
+    let windows = (320.0f64.max(options.longest_kb), 1024.0f64.max(options.longest_kb));
     Ok(vec![
-        known(
-            "slack_us",
-            baseline.slack_us,
-            "us",
-            "gpu_fixed's throughput at 3000 us, where it never retransmits",
-        ),
-        known("idle_w", baseline.idle_w, "W", "gpu_fixed_J at 500 to 3000 us, a line over 1/time"),
-        known("gpu_w", baseline.gpu_w, "W", "gpu_fixed_J at 100 us less idle_w"),
-        known("alone_us", baseline.alone_us, "us", "the same line's slope over gpu_w"),
-        known("setup_us", fitted.setup_us, "us", "gpu_fixed's throughput at 100 us, simulated"),
-        known("stall_ms", fitted.stall_ms, "ms", "gpu_fixed's retransmissions, simulated"),
-        known("stalls_per_s", fitted.stalls_per_s, "1/s", "gpu_fixed's retransmissions, simulated"),
-        open(
-            "window_kib",
-            fitted.window_kib,
-            "KiB",
-            "not published; the smallest that gives gpu_fixed's retransmissions, and larger ones fit as well",
-            (320.0f64.max(options.longest_kb), 1024.0f64.max(options.longest_kb)),
-            |platform, value| platform.window_kib = value,
-        )?,
-        Parameter {
-            origin: Origin::Fitted,
-            ..open(
-                "lowest_idle_w",
-                lowest,
-                "W",
-                "LECPAES's own energy at 3000 us: no baseline ran at the lowest clock",
-                (0.9 * lowest, 1.1 * lowest),
-                |platform, value| platform.lowest_idle_w = Some(value),
-            )?
-        },
-        open(
-            "alpha",
-            options.platform.alpha,
-            "",
-            "published as (gamma+1)/(gamma-1) with gamma from 1 to 2, so 3 or more; eep-clocks.csv says less",
-            (1.35, 5.0),
-            |platform, value| platform.alpha = value,
-        )?,
-        open(
-            "copy_mb_s",
-            options.platform.copy_mb_s,
-            "MB/s",
-            "the share of copying in a window's time is not published: PCIe 2.0 with pageable memory",
-            (2000.0, 6000.0),
-            |platform, value| {
-                platform.copy_mb_s = value;
-                let alone_us = k20m::baseline().alone_us;
-                platform.kernel_mb_s = Some(k20m::kernel_mb_s(alone_us, k20m::FITTED.setup_us, value));
-            },
-        )?,
-        open(
-            "set_clock_us",
-            options.platform.set_clock_us,
-            "us",
-            "no baseline sets a clock",
-            (0.0, 100.0),
-            |platform, value| platform.set_clock_us = value,
-        )?,
+        known("slack_us", baseline.slack_us),
+        known("idle_w", baseline.idle_w),
+        known("gpu_w", baseline.gpu_w),
+        known("alone_us", baseline.alone_us),
+        known("setup_us", fitted.setup_us),
+        known("stall_ms", fitted.stall_ms),
+        known("stalls_per_s", fitted.stalls_per_s),
+        open("window_kib", fitted.window_kib, windows, |platform, value| platform.window_kib = value)?,
+        open("lowest_idle_w", lowest, (0.9 * lowest, 1.1 * lowest), |platform, value| {
+            platform.lowest_idle_w = Some(value);
+        })?,
+        open("alpha", options.platform.alpha, (1.35, 5.0), |platform, value| platform.alpha = value)?,
+        open("copy_mb_s", options.platform.copy_mb_s, (2000.0, 6000.0), |platform, value| {
+            platform.copy_mb_s = value;
+            let alone_us = k20m::baseline().alone_us;
+            platform.kernel_mb_s = Some(k20m::kernel_mb_s(alone_us, k20m::FITTED.setup_us, value));
+        })?,
+        open("set_clock_us", options.platform.set_clock_us, (0.0, 100.0), |platform, value| {
+            platform.set_clock_us = value;
+        })?,
     ])
 }
 

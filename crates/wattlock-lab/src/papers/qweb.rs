@@ -33,8 +33,9 @@ use wattlock_policy::{
 };
 
 use crate::options::BETWEEN;
+use crate::row::beside_published;
 use crate::sim::event_loop::{self, CARD, CPU, Load, LoopCosts, Measured, Offload, Script, Server, Step};
-use crate::{Better, Error, Origin, Parameter, Role, Row, Study};
+use crate::{Better, Error, Parameter, Role, Row, Study};
 
 /// Published: full RSA-2048 handshakes a second in software, 8 hyper-threads of 4 cores.
 const SOFTWARE_RSA: f64 = 4_400.0;
@@ -604,13 +605,7 @@ pub fn study(options: &Options) -> Result<Study, Error> {
     resumption(&lab, &mut rows)?;
     transfer(&lab, &mut rows)?;
     compression(&lab, &mut rows)?;
-    for row in &mut rows {
-        if !options.as_published() {
-            row.unpublished();
-        } else if !row.is_prediction() {
-            row.naive = None;
-        }
-    }
+    beside_published(&mut rows, options.as_published());
     Ok(Study { rows, parameters: fit(options), remarks: remarks(&lab) })
 }
 
@@ -930,131 +925,39 @@ pub fn fit(options: &Options) -> Vec<Parameter> {
         };
         share(low).max(share(high))
     };
-    let known = Parameter::determined;
-    let fitted = |name, value, unit, source, sensitivity| Parameter {
-        origin: Origin::Fitted,
-        sensitivity: Some(sensitivity),
-        ..known(name, value, unit, source)
-    };
-    let guess = |name, value, unit, source, (low, high): (f64, f64), set: fn(&mut Options, f64)| {
+    let known = |name, value| Parameter::of("qweb", name, value);
+    let varied = |name, value, (low, high): (f64, f64), set: fn(&mut Options, f64)| {
         let moved = moved_handshakes(options, [&|o| set(o, low), &|o| set(o, high)]);
-        let sensitivity = moved.map(|moved| (low, high, moved));
-        Parameter { origin: Origin::Guess, sensitivity, ..known(name, value, unit, source) }
+        known(name, value).varied(low, high, moved)
     };
-    let input =
-        |name, value, unit, source| Parameter { origin: Origin::Input, ..known(name, value, unit, source) };
+    let (curve_low, curve_high) = (282.0, 1130.0);
+    let curve = moved_handshakes(options, [&|o| o.curve_us = curve_low, &|o| o.curve_us = curve_high]);
     vec![
-        input(
-            "clients",
-            options.concurrency as f64,
-            "",
-            "published: 2,000 client processes for handshakes, whatever the number of workers",
+        known("clients", options.concurrency as f64),
+        known("clients, transfers", options.transfer_concurrency as f64),
+        known("clients, compression", options.compress_concurrency as f64),
+        known("response", costs.compressed_ns(TEXT) / 1e6),
+        known("slowness", costs.slowness),
+        known("rest", costs.rest_ns / 1e3).varied(
+            Costs::rest_ns(options, 1.8) / 1e3,
+            Costs::rest_ns(options, 2.2) / 1e3,
+            moved(&|o| o.straight = 1.8, &|o| o.straight = 2.2),
         ),
-        input(
-            "clients, transfers",
-            options.transfer_concurrency as f64,
-            "",
-            "published: 400 client processes",
+        known("rsa", costs.rsa_ns / 1e3),
+        known("servers", 75.0),
+        known("curve", options.curve_us).varied(curve_low, curve_high, curve.unwrap_or(0.0)),
+        known("tick", options.tick_us).varied(1.0, 2.0, 0.5 / options.thread_us),
+        known("derive", options.derive_us).varied(
+            4.0,
+            20.0,
+            moved(&|o| o.derive_us = 4.0, &|o| o.derive_us = 20.0),
         ),
-        input(
-            "clients, compression",
-            options.compress_concurrency as f64,
-            "",
-            "published: 400 client processes",
-        ),
-        known(
-            "response",
-            costs.compressed_ns(TEXT) / 1e6,
-            "ms",
-            "the straight baseline of the 512 KiB text file, 183/s at 48 % CPU (2.62 ms), less its 16 requests",
-        ),
-        known(
-            "slowness",
-            costs.slowness,
-            "of the build machine",
-            "the software baseline of the 512 KiB text file, 107/s, less response, over zlib on the build machine",
-        ),
-        Parameter {
-            origin: Origin::Guess,
-            ..fitted(
-                "rest",
-                costs.rest_ns / 1e3,
-                "us",
-                "straight offload of RSA-2048, \"about 2x\": a small difference of large numbers; varied from 1.8x to 2.2x",
-                (
-                    Costs::rest_ns(options, 1.8) / 1e3,
-                    Costs::rest_ns(options, 2.2) / 1e3,
-                    moved(&|o| o.straight = 1.8, &|o| o.straight = 2.2),
-                ),
-            )
-        },
-        known("rsa", costs.rsa_ns / 1e3, "us", "software handshakes, 4.4 k/s, less rest and key derivation"),
-        known(
-            "servers",
-            75.0,
-            "public-key operations",
-            "QWEB's own 100 k/s at the card's limit, times the published 745 us",
-        ),
-        fitted(
-            "curve",
-            options.curve_us,
-            "us on the card",
-            "QWEB's own 40 k/s of ECDHE-RSA at the card's limit: 75 servers / 40 k/s, less 745 us, for two operations",
-            (
-                282.0,
-                1130.0,
-                moved_handshakes(options, [&|o| o.curve_us = 282.0, &|o| o.curve_us = 1130.0]).unwrap_or(0.0),
-            ),
-        ),
-        fitted(
-            "tick",
-            options.tick_us,
-            "us",
-            "what a polling thread takes each 10 us, from the published gain of polling in the loop, 10 to 20 %; moves only that row, by about tick / 10 us",
-            (1.0, 2.0, 0.5 / options.thread_us),
-        ),
-        Parameter {
-            origin: Origin::Guess,
-            ..fitted(
-                "derive",
-                options.derive_us,
-                "us",
-                "not published; the card's latency for 1 KiB, about what is hashed; varied from 4 to 20",
-                (4.0, 20.0, moved(&|o| o.derive_us = 4.0, &|o| o.derive_us = 20.0)),
-            )
-        },
-        guess(
-            "p384",
-            options.p384_times,
-            "times a curve operation on the card",
-            "not published; ours",
-            (2.0, 16.0),
-            |options, value| options.p384_times = value,
-        ),
-        guess(
-            "peer_key",
-            costs.slowness * options.peer_key_us,
-            "us",
-            "not published: what an ECDHE handshake adds on the CPU; measured on the build machine (41 us), varied from none to twice as much there",
-            (0.0, 82.0),
-            |options, value| options.peer_key_us = value,
-        ),
-        guess(
-            "p384 peer_key",
-            options.p384_check_times,
-            "times peer_key",
-            "not published; taken as dear as P-256's since 16 times, as the build machine's arithmetic has it, kept the P-384 row below 5x: chosen with that row in sight",
-            (1.0, 16.0),
-            |options, value| options.p384_check_times = value,
-        ),
-        guess(
-            "client",
-            options.client_us,
-            "us",
-            "not published: from the server's flight to the client's next",
-            (10.0, 1000.0),
-            |options, value| options.client_us = value,
-        ),
+        varied("p384", options.p384_times, (2.0, 16.0), |o, value| o.p384_times = value),
+        varied("peer_key", costs.slowness * options.peer_key_us, (0.0, 82.0), |o, value| {
+            o.peer_key_us = value
+        }),
+        varied("p384 peer_key", options.p384_check_times, (1.0, 16.0), |o, value| o.p384_check_times = value),
+        varied("client", options.client_us, (10.0, 1000.0), |o, value| o.client_us = value),
     ]
 }
 

@@ -6,7 +6,7 @@ use wattlock_policy::Tuning;
 use crate::Error;
 use crate::options::{TO, within};
 use crate::papers::k20m::{self, StreamPlatform};
-use crate::row::{Better, Origin, Parameter, Row, Study};
+use crate::row::{Better, Parameter, Row, Study};
 use crate::sim::Random;
 use crate::sim::stream::{Message, Passage, Sample, pass};
 
@@ -246,13 +246,6 @@ pub fn series(options: &Options) -> Result<Vec<Series>, Error> {
 
 /// The machine's parameters are LECPAES's; the streams' are chosen, not fitted.
 pub fn fit(options: &Options) -> Vec<Parameter> {
-    let chosen = |name, value, unit| Parameter {
-        name,
-        value,
-        unit,
-        source: "ours: nothing is published of such streams",
-        origin: Origin::Guess,
-        sensitivity: None,
-    };
-    vec![chosen("mean_mb_s", options.mean_mb_s, "MB/s"), chosen("seconds", options.seconds, "s")]
+    let chosen = |name, value| Parameter::of("velocity", name, value);
+    vec![chosen("mean_mb_s", options.mean_mb_s), chosen("seconds", options.seconds)]
 }
