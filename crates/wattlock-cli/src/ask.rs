@@ -19,6 +19,8 @@ use wattlock_files::Error;
 use wattlock_shell::INTERRUPTED;
 use zeroize::Zeroizing;
 
+use crate::wrong::{system, usage};
+
 /// Longest answer, in bytes: what a terminal hands over as one line (`MAX_CANON` is 255, Linux takes 4095).
 const ANSWER_MAX: usize = 4096;
 
@@ -42,11 +44,11 @@ pub fn secret(question: &str) -> Result<Option<SecretString>, Error> {
 pub fn new_passphrase() -> Result<SecretString, Error> {
     let first = ask("Passphrase: ", true)?.ok_or(Error::PassphraseNeeded)?;
     if first.is_empty() {
-        return Err(Error::Door(wattlock_door::Error::Usage("an empty passphrase protects nothing".into())));
+        return Err(usage("an empty passphrase protects nothing"));
     }
     let second = ask("Confirm passphrase: ", true)?.ok_or(Error::PassphraseNeeded)?;
     if first != second {
-        return Err(Error::Door(wattlock_door::Error::Usage("the two passphrases differ".into())));
+        return Err(usage("the two passphrases differ"));
     }
     Ok(SecretString::from(String::clone(&first)))
 }
@@ -66,9 +68,6 @@ pub fn agreed(yes: bool) -> anyhow::Result<bool> {
 /// One line from the terminal, without its end. `None` if there is no terminal, or it says that nothing will come.
 fn ask(question: &str, hidden: bool) -> Result<Option<Zeroizing<String>>, Error> {
     let Ok(mut terminal) = File::options().read(true).write(true).open("/dev/tty") else { return Ok(None) };
-    let failed = |source: io::Error| {
-        Error::Door(wattlock_door::Error::Io { what: "asking at the terminal".into(), source })
-    };
     let echo = if hidden { Some(EchoOff::new(&terminal).map_err(failed)?) } else { None };
     terminal.write_all(question.as_bytes()).map_err(failed)?;
     let line = read_line(&terminal);
@@ -79,10 +78,11 @@ fn ask(question: &str, hidden: bool) -> Result<Option<Zeroizing<String>>, Error>
     line
 }
 
+fn failed(source: io::Error) -> Error {
+    system("asking at the terminal", source)
+}
+
 fn read_line(mut terminal: &File) -> Result<Option<Zeroizing<String>>, Error> {
-    let failed = |source: io::Error| {
-        Error::Door(wattlock_door::Error::Io { what: "asking at the terminal".into(), source })
-    };
     let mut line = Zeroizing::new(Vec::with_capacity(ANSWER_MAX));
     loop {
         if INTERRUPTED.load(Ordering::SeqCst) {
@@ -102,12 +102,11 @@ fn read_line(mut terminal: &File) -> Result<Option<Zeroizing<String>>, Error> {
             Err(error) => return Err(failed(error)),
         };
         if ended {
-            let text = std::str::from_utf8(&line)
-                .map_err(|_| Error::Door(wattlock_door::Error::Usage("the answer is not text".into())))?;
+            let text = std::str::from_utf8(&line).map_err(|_| usage::<Error>("the answer is not text"))?;
             return Ok(Some(Zeroizing::new(text.to_owned())));
         }
         if line.len() == ANSWER_MAX {
-            return Err(Error::Door(wattlock_door::Error::Usage("the answer is too long".into())));
+            return Err(usage("the answer is too long"));
         }
         line.push(byte[0]);
     }

@@ -10,6 +10,8 @@ use wattlock_clock::{
 };
 use wattlock_shell::setup::{self, Choice};
 
+use crate::wrong::usage;
+
 /// Show which clocks can be set, and what stands in the way
 #[derive(Debug, Args)]
 pub struct Command {
@@ -111,10 +113,7 @@ pub fn for_files(choice: &Choice, places: &Places) -> Result<Option<OfGpu>> {
         "eep" => settings.eep_clock.map_or(usize::MAX, usize::from),
         "lecpaes" => usize::MAX,
         "instruction" | "software" => 0,
-        _ => {
-            let usage = "--clocks needs --policy eep, lecpaes, instruction or software".to_owned();
-            return Err(wattlock_door::Error::Usage(usage).into());
-        }
+        _ => return Err(usage("--clocks needs --policy eep, lecpaes, instruction or software")),
     };
     let gpu = match setup::gpu() {
         Ok(gpu) => gpu,

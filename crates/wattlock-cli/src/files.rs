@@ -25,6 +25,7 @@ use zeroize::Zeroizing;
 
 use crate::ask::{self, Terminal};
 use crate::clocks;
+use crate::wrong::{system, usage};
 use wattlock_shell::handed;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
@@ -147,16 +148,13 @@ pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
         recipients(&command.recipients, &command.recipient_files, &command.identities, &terminal)?;
     if command.passphrase || common.passphrase_file.is_some() {
         if !recipients.is_empty() {
-            return Err(wattlock_door::Error::Usage(
-                "a passphrase must be alone: no recipients beside it".into(),
-            )
-            .into());
+            return Err(usage("a passphrase must be alone: no recipients beside it"));
         }
         refuse_all_in_the_way(common, &pairs)?;
         recipients.push(keys::passphrase_recipient(new_passphrase(common)?, WORK_FACTOR)?);
     }
     if recipients.is_empty() {
-        return Err(wattlock_door::Error::Usage(nobody(&command.common.inputs, "-r, -R, -i or -p")).into());
+        return Err(usage(nobody(&command.common.inputs, "-r, -R, -i or -p")));
     }
     let format = if matches!(command.format, FormatName::Age) { Format::Age } else { Format::Sealed };
     let sealer = Sealer::new(recipients)?.format(format).armor(command.armor).gzip(gzip);
@@ -273,10 +271,10 @@ fn without_suffix(input: &Path) -> Result<OsString, Error> {
     let known = Path::new(name).extension().is_some_and(|suffix| suffix == "sealed" || suffix == "age");
     match Path::new(name).file_stem() {
         Some(stem) if known => Ok(stem.to_owned()),
-        _ => Err(Error::Door(wattlock_door::Error::Usage(format!(
+        _ => Err(usage(format!(
             "{}: no .sealed or .age at the end, so the result needs a name: -o FILE",
             one_line(input)
-        )))),
+        ))),
     }
 }
 
@@ -398,9 +396,7 @@ fn standard_input_once(common: &Common, keys: &[&Vec<PathBuf>]) -> Result<(), Er
     let as_keys: usize = keys.iter().map(|paths| count_dashes(paths)).sum();
     let as_passphrase = common.passphrase_file.as_deref().is_some_and(is_dash);
     if as_input + as_keys + usize::from(as_passphrase) > 1 {
-        return Err(Error::Door(wattlock_door::Error::Usage(
-            "standard input can be only one thing: a file, keys or a passphrase".into(),
-        )));
+        return Err(usage("standard input can be only one thing: a file, keys or a passphrase"));
     }
     if as_input + as_keys + usize::from(as_passphrase) == 1 && handed::closed(handed::INPUT) {
         return Err(closed("standard input", "name a file"));
@@ -437,9 +433,7 @@ fn outputs(
     let inputs = if common.inputs.is_empty() { &dash[..] } else { &common.inputs[..] };
     if let Some(output) = &common.output {
         if inputs.len() > 1 {
-            return Err(Error::Door(wattlock_door::Error::Usage(
-                "-o names one result, and there are several files; use --dir".into(),
-            )));
+            return Err(usage("-o names one result, and there are several files; use --dir"));
         }
         let to = if is_stdout(output) { To::Stdout } else { To::Named(output.clone()) };
         if is_stdout(output) {
@@ -449,9 +443,7 @@ fn outputs(
     }
     let beside = |input: &PathBuf| match (is_dash(input), &common.dir) {
         (true, None) => refuse_output(binary_to_terminal).map(|()| (input.clone(), To::Stdout)),
-        (true, Some(_)) => {
-            Err(Error::Door(wattlock_door::Error::Usage("standard input has no name; use -o".into())))
-        }
+        (true, Some(_)) => Err(usage("standard input has no name; use -o")),
         (false, Some(dir)) => Ok((input.clone(), To::Made(dir.join(name(input)?)))),
         (false, None) => Ok((input.clone(), To::Made(input.with_file_name(name(input)?)))),
     };
@@ -462,10 +454,7 @@ fn outputs(
         _ => None,
     };
     match pairs.iter().filter_map(made).find(|path| !taken.insert(path.clone())) {
-        Some(twice) => Err(Error::Door(wattlock_door::Error::Usage(format!(
-            "two results would be called {}",
-            one_line(&twice)
-        )))),
+        Some(twice) => Err(usage(format!("two results would be called {}", one_line(&twice)))),
         None => Ok(pairs),
     }
 }
@@ -473,7 +462,7 @@ fn outputs(
 /// What `<&-` and `>&-` come to.
 pub fn closed(stream: &'static str, instead: &str) -> Error {
     let source = std::io::Error::other(format!("closed by the caller; {instead}"));
-    Error::Door(wattlock_door::Error::Io { what: stream.into(), source })
+    system(stream, source)
 }
 
 /// Whether the result may go to standard output.
@@ -482,9 +471,7 @@ fn refuse_output(binary: bool) -> Result<(), Error> {
         return Err(closed("standard output", "name a file with -o"));
     }
     if binary && std::io::stdout().is_terminal() {
-        return Err(Error::Door(wattlock_door::Error::Usage(
-            "not writing binary data to a terminal; use -o, or --armor".into(),
-        )));
+        return Err(usage("not writing binary data to a terminal; use -o, or --armor"));
     }
     Ok(())
 }
@@ -588,10 +575,7 @@ pub(crate) fn read_key_file(path: &Path) -> anyhow::Result<Zeroizing<Vec<u8>>> {
         Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
             Err(wattlock_door::Error::NotFound(path.to_owned()).into())
         }
-        Err(source) => Err(within(
-            path,
-            Error::Door(wattlock_door::Error::Io { what: "reading a key file".into(), source }),
-        )),
+        Err(source) => Err(within(path, system("reading a key file", source))),
     }
 }
 
@@ -614,10 +598,9 @@ pub(crate) fn first_line(path: &Path) -> anyhow::Result<SecretString> {
     let content = read_key_file(path)?;
     let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let text = std::str::from_utf8(line)
-        .map_err(|_| Error::Door(wattlock_door::Error::Usage("the passphrase file is not text".into())))?;
+    let text = std::str::from_utf8(line).map_err(|_| usage::<Error>("the passphrase file is not text"))?;
     if text.is_empty() {
-        return Err(wattlock_door::Error::Usage("the passphrase file's first line is empty".into()).into());
+        return Err(usage("the passphrase file's first line is empty"));
     }
     Ok(SecretString::from(text.to_owned()))
 }

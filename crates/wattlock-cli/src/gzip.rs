@@ -22,7 +22,9 @@ use wattlock_shell::INTERRUPTED;
 
 use wattlock_shell::program::Told;
 
-use crate::files::{about, is_dash};
+use crate::files::{about, closed, is_dash};
+use crate::wrong::{system, usage};
+use wattlock_shell::date::civil;
 use wattlock_shell::handed;
 use wattlock_shell::setup::{self, Choice};
 
@@ -93,13 +95,14 @@ fn parse_suffix(text: &str) -> Result<String, String> {
 /// Runs the command. Goes on after a file that fails; the first failure decides the exit code.
 pub fn run(command: &Command, choice: &Choice) -> anyhow::Result<()> {
     if command.rsyncable {
-        let why = "--rsyncable is not offered: cut the content before it is compressed, or use gzip's";
-        return Err(Error::Door(DoorError::Usage(why.into())).into());
+        return Err(usage(
+            "--rsyncable is not offered: cut the content before it is compressed, or use gzip's",
+        ));
     }
     let dash = [PathBuf::from("-")];
     let inputs = if command.inputs.is_empty() { &dash[..] } else { &command.inputs[..] };
     if inputs.iter().filter(|input| is_dash(input)).count() > 1 {
-        return Err(Error::Door(DoorError::Usage("standard input can be read once".into())).into());
+        return Err(usage("standard input can be read once"));
     }
     // The files go once their results are there: what an accelerator compresses, the CPU checks.
     let runtime = if command.decompresses() { None } else { Some(setup::runtime(choice, None, true)?) };
@@ -149,7 +152,7 @@ impl Command {
             if !self.force
                 && let Some(suffix) = [&*self.suffix, ".gz", ".tgz"].into_iter().find(|suffix| ends(suffix))
             {
-                return Err(Error::Door(DoorError::Usage(format!("ends in {suffix} already"))));
+                return Err(usage(format!("ends in {suffix} already")));
             }
             let mut name = name.to_owned();
             name.push(&self.suffix);
@@ -164,22 +167,20 @@ impl Command {
             }
             None => {
                 let suffix = &self.suffix;
-                Err(Error::Door(DoorError::Usage(format!(
-                    "no {suffix} at the end, so the result needs a place: -c > FILE"
-                ))))
+                Err(usage(format!("no {suffix} at the end, so the result needs a place: -c > FILE")))
             }
         }
     }
 
     /// Refuses what gzip leaves alone.
     fn refuse(&self, seen: Seen) -> Result<(), Error> {
-        let usage = |why: &str| Err(Error::Door(DoorError::Usage(why.to_owned())));
+        let left = |why: &str| Err(usage(why));
         match () {
-            () if seen.mode & 0o4000 != 0 => usage("has a set-user-ID bit: left as it is"),
-            () if seen.mode & 0o2000 != 0 => usage("has a set-group-ID bit: left as it is"),
+            () if seen.mode & 0o4000 != 0 => left("has a set-user-ID bit: left as it is"),
+            () if seen.mode & 0o2000 != 0 => left("has a set-group-ID bit: left as it is"),
             () if self.force => Ok(()),
-            () if seen.mode & 0o1000 != 0 => usage("has the sticky bit: -f takes it all the same"),
-            () if seen.names > 1 => usage("has other names (hard links): -f takes it all the same"),
+            () if seen.mode & 0o1000 != 0 => left("has the sticky bit: -f takes it all the same"),
+            () if seen.names > 1 => left("has other names (hard links): -f takes it all the same"),
             () => Ok(()),
         }
     }
@@ -266,7 +267,7 @@ impl Run<'_> {
         let command = self.command;
         if is_dash(input) {
             if handed::closed(handed::INPUT) {
-                return Err(closed("standard input"));
+                return Err(closed("standard input", "name a file"));
             }
             return self.through(input, Input::Stdin);
         }
@@ -292,9 +293,7 @@ impl Run<'_> {
         }
         let link = (looked.kind == FileType::Symlink).then_some(looked);
         if link.is_some() && !command.force {
-            return Err(Error::Door(DoorError::Usage(
-                "is a link: -f takes what it names, -c writes it elsewhere".to_owned(),
-            )));
+            return Err(usage("is a link: -f takes what it names, -c writes it elsewhere"));
         }
         let (file, seen) = folder.open_file(name, link.is_some()).map_err(|error| match error {
             DoorError::NotFound(_) => DoorError::NotFound(input.to_owned()),
@@ -349,7 +348,7 @@ impl Run<'_> {
 
     /// All files in a folder. What is none for this command is passed over.
     fn all_in(&mut self, input: &Path) -> Result<(), Error> {
-        let looking = |source| Error::Door(DoorError::Io { what: "looking into the folder".into(), source });
+        let looking = |source| system::<Error>("looking into the folder", source);
         let mut names = Vec::new();
         for entry in std::fs::read_dir(input).map_err(looking)? {
             names.push(entry.map_err(looking)?.file_name());
@@ -378,12 +377,10 @@ impl Run<'_> {
         let command = self.command;
         let quiet_sink = command.test || command.list;
         if handed::closed(handed::OUTPUT) && !command.test {
-            return Err(closed("standard output"));
+            return Err(closed("standard output", "name a file"));
         }
         if !command.decompresses() && !command.force && std::io::stdout().is_terminal() {
-            return Err(Error::Door(DoorError::Usage(
-                "not writing compressed data to a terminal; use -f".into(),
-            )));
+            return Err(usage("not writing compressed data to a terminal; use -f"));
         }
         let told = match (command.list, &from) {
             (true, Input::Path(path)) if path.is_file() => Some(self.stored(Input::Path(path.clone()))?),
@@ -489,13 +486,8 @@ fn minute(time: Option<SystemTime>) -> String {
         return " ".repeat(12);
     };
     let (days, second) = (seconds.as_secs() / 86_400, seconds.as_secs() % 86_400);
-    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days, for days after 1970.
-    let day_of_era = (days + 719_468) % 146_097;
-    let year = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = MONTHS[((shifted + 2) % 12) as usize];
+    let (_, month, day) = civil(days);
+    let month = MONTHS[month as usize - 1];
     format!("{month} {day:>2} {:02}:{:02}", second / 3600, second % 3600 / 60)
 }
 
@@ -506,12 +498,7 @@ fn rewind(file: &std::fs::File) -> std::io::Result<()> {
 }
 
 fn unread(input: &Path, source: std::io::Error) -> Error {
-    Error::Door(DoorError::Io { what: format!("reading {}", one_line(input)).into(), source })
-}
-
-fn closed(stream: &'static str) -> Error {
-    let source = std::io::Error::other("closed by the caller; name a file");
-    Error::Door(DoorError::Io { what: stream.into(), source })
+    system(format!("reading {}", one_line(input)), source)
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ use wattlock_door::one_line;
 use wattlock_files::Error;
 use zeroize::Zeroizing;
 
+use crate::wrong::system;
+
 /// Make a key pair (an age identity)
 #[derive(Debug, Args)]
 pub struct Command {
@@ -46,10 +48,7 @@ fn write(path: &Path, text: &[u8], force: bool) -> Result<()> {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
             Error::Door(wattlock_door::Error::DiskFull)
         }
-        _ => Error::Door(wattlock_door::Error::Io {
-            what: format!("writing the key {}", one_line(path)).into(),
-            source,
-        }),
+        _ => system(format!("writing the key {}", one_line(path)), source),
     };
     match path.symlink_metadata() {
         Ok(there) if there.is_dir() => {

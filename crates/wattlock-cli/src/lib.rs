@@ -25,6 +25,7 @@ mod status;
 mod stream;
 mod sum;
 mod workshop;
+mod wrong;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -23,6 +23,7 @@ use wattlock_fs::{Error, names};
 use zeroize::Zeroizing;
 
 use super::access::Keys;
+use crate::wrong::system;
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice};
 
@@ -425,7 +426,7 @@ fn into(world: &mut World, path: &Path, spot: &Spot, recursive: bool) -> Result<
     go_on()?;
     let meta = std::fs::symlink_metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => FileError::Door(wattlock_door::Error::NotFound(path.to_owned())),
-        _ => FileError::Door(wattlock_door::Error::Io { what: "looking at a file".into(), source: error }),
+        _ => system("looking at a file", error),
     })?;
     let entry = spot
         .entry

@@ -16,6 +16,7 @@ use rustix::net::{
 };
 use wattlock_files::Error;
 
+use crate::wrong::system;
 use wattlock_shell::INTERRUPTED;
 
 static BELL: OnceLock<OwnedFd> = OnceLock::new();
@@ -44,7 +45,7 @@ pub fn ring() {
 }
 
 fn failed(what: impl Into<std::borrow::Cow<'static, str>>, source: io::Error) -> Error {
-    Error::Door(wattlock_door::Error::Io { what: what.into(), source })
+    system(what, source)
 }
 
 /// A connection whose descriptor cannot be doubled.

@@ -20,6 +20,7 @@ use wattlock_shell::date::civil;
 use super::bridge::{self, Uses};
 use crate::ask::Terminal;
 use crate::files;
+use crate::wrong::usage;
 
 /// Manage the keys of records that are sealed one by one
 #[derive(Debug, Args)]
@@ -184,7 +185,7 @@ impl To {
         let terminal = Terminal::default();
         let recipients = files::recipients(&self.recipients, &self.recipient_files, &[], &terminal)?;
         if recipients.is_empty() {
-            return Err(wattlock_door::Error::Usage("for whom? give -r or -R".into()).into());
+            return Err(usage("for whom? give -r or -R"));
         }
         Ok(Sealer::new(recipients)?)
     }
@@ -292,7 +293,7 @@ fn shred(command: &Shred) -> anyhow::Result<()> {
                 None => return Err(wattlock_stream::Error::NoKey(*id).into()),
             }
         }
-        return Err(wattlock_door::Error::Usage("nothing was shredded; --yes does it".into()).into());
+        return Err(usage("nothing was shredded; --yes does it"));
     }
     for id in &command.ids {
         keys.shred(*id)?;

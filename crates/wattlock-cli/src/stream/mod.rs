@@ -19,6 +19,7 @@ use wattlock_stream::pipe::{self, Ends, Passed, Sealing, Steering};
 
 use crate::ask::Terminal;
 use crate::files;
+use crate::wrong::usage;
 use ends::Address;
 use wattlock_shell::handed;
 use wattlock_shell::setup::{self, Choice};
@@ -163,13 +164,13 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     let common = &command.common;
     refuse_closed(true, !common.is_remote())?;
     if !common.is_remote() && std::io::stdout().is_terminal() {
-        return Err(wattlock_door::Error::Usage("not writing binary data to a terminal".into()).into());
+        return Err(usage("not writing binary data to a terminal"));
     }
     let terminal = Terminal::default();
     let recipients =
         files::recipients(&command.recipients, &command.recipient_files, &command.identities, &terminal)?;
     if recipients.is_empty() {
-        return Err(wattlock_door::Error::Usage(files::nobody(&[], "-r, -R or -i")).into());
+        return Err(usage(files::nobody(&[], "-r, -R or -i")));
     }
     let settings = Sealing {
         framing: match command.framing {

@@ -15,6 +15,7 @@ use wattlock_stream::pipe::Steering;
 use wattlock_shell::setup::{self, Choice};
 
 use crate::clocks::OfGpu;
+use crate::wrong::usage;
 
 /// GPU or CPU, as the policy sees it: the device whose clock it names.
 const DEVICE: EngineId = EngineId(1);
@@ -32,7 +33,7 @@ impl Steer {
     pub fn new(choice: &Choice, places: &Places) -> anyhow::Result<Option<Steer>> {
         let settings = setup::settings(choice)?;
         if choice.policy != "lecpaes" {
-            return Err(wattlock_door::Error::Usage("--clocks needs --policy lecpaes".into()).into());
+            return Err(usage("--clocks needs --policy lecpaes"));
         }
         let clock: Box<dyn Governor> = match setup::gpu() {
             Err(_) => Box::new(Cpufreq::open(places)?),
