@@ -4,7 +4,6 @@
 //! Each question is a fresh process, so a module that ends its host ends nothing else; one that does not answer within
 //! [`PATIENCE`] is ended.
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -22,9 +21,10 @@ pub(super) struct Said {
     pub(super) err: String,
 }
 
-fn openssl(configuration: Option<&Path>, folder: &Path, arguments: &[&dyn AsRef<OsStr>]) -> Result<Said> {
+/// `arguments` are words with a space between.
+fn openssl(configuration: Option<&Path>, folder: &Path, arguments: &str) -> Result<Said> {
     let mut command = Command::new("openssl");
-    command.args(arguments.iter().map(AsRef::as_ref));
+    command.args(arguments.split(' '));
     command.env("OPENSSL_CONF", configuration.unwrap_or(Path::new("/dev/null")));
     said(command, folder, PATIENCE)
 }
@@ -88,7 +88,7 @@ fn reason(line: &str) -> &str {
 /// No such program.
 pub fn version() -> Result<String> {
     let folder = tempfile::tempdir()?;
-    let said = openssl(None, folder.path(), &[&"version"])?;
+    let said = openssl(None, folder.path(), "version")?;
     let text = String::from_utf8_lossy(&said.out).into_owned();
     let library = text.split_once("Library: ").map_or(text.as_str(), |(_, library)| library);
     Ok(library.split_whitespace().nth(1).unwrap_or("unknown").to_owned())
@@ -100,7 +100,7 @@ pub fn version() -> Result<String> {
 /// No such program, or it does not say.
 pub fn named_folder(option: &str) -> Result<PathBuf> {
     let folder = tempfile::tempdir()?;
-    let said = openssl(None, folder.path(), &[&"version", &option])?;
+    let said = openssl(None, folder.path(), &format!("version {option}"))?;
     let text = String::from_utf8_lossy(&said.out).into_owned();
     let path =
         text.split('"').nth(1).with_context(|| format!("`openssl version {option}` names no folder"))?;
@@ -120,7 +120,7 @@ pub struct Loaded {
 /// The configuration cannot be tried at all.
 pub fn loaded(configuration: &Path) -> Result<Option<Loaded>> {
     let folder = tempfile::tempdir()?;
-    let said = openssl(Some(configuration), folder.path(), &[&"list", &"-providers", &"-verbose"])?;
+    let said = openssl(Some(configuration), folder.path(), "list -providers -verbose")?;
     Ok(of_list(&String::from_utf8_lossy(&said.out)))
 }
 
@@ -147,7 +147,7 @@ pub fn refusal(module: &str, settings: &[(String, String)]) -> Result<Option<Str
         text += &format!("{key} = {}\n", super::conf::written(value)?);
     }
     std::fs::write(&file, text)?;
-    let said = openssl(Some(&file), folder.path(), &[&"list", &"-providers", &"-provider", &"wattlock"])?;
+    let said = openssl(Some(&file), folder.path(), "list -providers -provider wattlock")?;
     Ok((!said.good).then(|| why(&said.err)))
 }
 
@@ -188,80 +188,47 @@ pub fn rehearse(configuration: &Path, former: &Path) -> Result<Vec<&'static str>
 }
 
 fn messages(configuration: &Path, at: &Path, message: &[u8]) -> Result<()> {
-    let with = |arguments: &[&dyn AsRef<OsStr>]| step(Some(configuration), at, arguments);
-    let alone = |arguments: &[&dyn AsRef<OsStr>]| step(None, at, arguments);
+    let with = |arguments: &str| step(Some(configuration), at, arguments);
+    let alone = |arguments: &str| step(None, at, arguments);
     // The key guards nothing: the message is the one above.
-    let key = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
-    let seal: &[&dyn AsRef<OsStr>] = &[
-        &"cms",
-        &"-encrypt",
-        &"-binary",
-        &"-aes-256-gcm",
-        &"-secretkey",
-        &key,
-        &"-secretkeyid",
-        &"01",
-        &"-in",
-        &"message",
-        &"-outform",
-        &"DER",
-        &"-out",
-        &"sealed",
-    ];
-    let open: &[&dyn AsRef<OsStr>] = &[
-        &"cms",
-        &"-decrypt",
-        &"-binary",
-        &"-inform",
-        &"DER",
-        &"-in",
-        &"sealed",
-        &"-secretkey",
-        &key,
-        &"-secretkeyid",
-        &"01",
-    ];
-    with(seal)?;
-    same("AES-256-GCM", &alone(open)?, message)?;
-    alone(seal)?;
-    same("AES-256-GCM", &with(open)?, message)
+    let key = "-secretkey 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f -secretkeyid 01";
+    let seal = format!("cms -encrypt -binary -aes-256-gcm {key} -in message -outform DER -out sealed");
+    let open = format!("cms -decrypt -binary -inform DER -in sealed {key}");
+    with(&seal)?;
+    same("AES-256-GCM", &alone(&open)?, message)?;
+    alone(&seal)?;
+    same("AES-256-GCM", &with(&open)?, message)
 }
 
 fn signatures(configuration: &Path, at: &Path, _: &[u8]) -> Result<()> {
-    let with = |arguments: &[&dyn AsRef<OsStr>]| step(Some(configuration), at, arguments);
-    let alone = |arguments: &[&dyn AsRef<OsStr>]| step(None, at, arguments);
-    with(&[&"genpkey", &"-algorithm", &"RSA", &"-pkeyopt", &"rsa_keygen_bits:2048", &"-out", &"rsa"])?;
-    alone(&[&"pkey", &"-in", &"rsa", &"-pubout", &"-out", &"rsa.pub"])?;
-    let sign: &[&dyn AsRef<OsStr>] =
-        &[&"dgst", &"-sha256", &"-sign", &"rsa", &"-out", &"signature", &"message"];
-    let verify: &[&dyn AsRef<OsStr>] =
-        &[&"dgst", &"-sha256", &"-verify", &"rsa.pub", &"-signature", &"signature", &"message"];
-    with(sign)?;
+    let with = |arguments: &str| step(Some(configuration), at, arguments);
+    let alone = |arguments: &str| step(None, at, arguments);
+    with("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa")?;
+    alone("pkey -in rsa -pubout -out rsa.pub")?;
+    let verify = "dgst -sha256 -verify rsa.pub -signature signature message";
+    with("dgst -sha256 -sign rsa -out signature message")?;
     alone(verify)?;
     with(verify).map(|_| ())
 }
 
 fn agreement(configuration: &Path, at: &Path, _: &[u8]) -> Result<()> {
-    let with = |arguments: &[&dyn AsRef<OsStr>]| step(Some(configuration), at, arguments);
-    let alone = |arguments: &[&dyn AsRef<OsStr>]| step(None, at, arguments);
+    let with = |arguments: &str| step(Some(configuration), at, arguments);
+    let alone = |arguments: &str| step(None, at, arguments);
     for name in ["a", "b"] {
-        let public = format!("{name}.pub");
-        with(&[&"genpkey", &"-algorithm", &"X25519", &"-out", &name])?;
-        alone(&[&"pkey", &"-in", &name, &"-pubout", &"-out", &public])?;
+        with(&format!("genpkey -algorithm X25519 -out {name}"))?;
+        alone(&format!("pkey -in {name} -pubout -out {name}.pub"))?;
     }
-    let shared = with(&[&"pkeyutl", &"-derive", &"-inkey", &"a", &"-peerkey", &"b.pub"])?;
-    same("X25519", &alone(&[&"pkeyutl", &"-derive", &"-inkey", &"b", &"-peerkey", &"a.pub"])?, &shared)
+    let shared = with("pkeyutl -derive -inkey a -peerkey b.pub")?;
+    same("X25519", &alone("pkeyutl -derive -inkey b -peerkey a.pub")?, &shared)
 }
 
-fn step(configuration: Option<&Path>, folder: &Path, arguments: &[&dyn AsRef<OsStr>]) -> Result<Vec<u8>> {
+fn step(configuration: Option<&Path>, folder: &Path, arguments: &str) -> Result<Vec<u8>> {
     let said = openssl(configuration, folder, arguments)?;
     if !said.good {
-        let name =
-            arguments.first().map(|name| name.as_ref().to_string_lossy().into_owned()).unwrap_or_default();
-        let whose = if configuration.is_some() {
-            "with this file"
-        } else {
-            "alone, on what this file's providers made"
+        let name = arguments.split(' ').next().unwrap_or_default();
+        let whose = match configuration {
+            Some(_) => "with this file",
+            None => "alone, on what this file's providers made",
         };
         bail!("openssl {name} {whose}: {}", why(&said.err));
     }
