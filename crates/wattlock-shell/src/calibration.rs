@@ -17,14 +17,8 @@ pub type Series = BTreeMap<String, Vec<(f64, f64)>>;
 /// Engines' colours on every page.
 pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:1180px;margin:2rem auto;padding:0 1rem;color:#1b1f24;background:#fff}\
-h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.2rem;border-top:1px solid #d5dae0;padding-top:1rem}\
-table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.15rem .9rem .15rem 0;text-align:right}\
-td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}th{border-bottom:1px solid #888}\
-.pair{display:flex;flex-wrap:wrap;gap:1rem}.pair svg{max-width:100%;height:auto;background:#fff}\
-.bars svg{max-width:100%;height:auto}.words td,.words th{text-align:left}summary{cursor:pointer;margin:.6rem 0}\
-.cross{color:#8a2300}td.text{text-align:left}.key{margin-right:1.2em;white-space:nowrap}.key i{display:inline-block;width:.9em;height:.9em;margin-right:.35em;vertical-align:-.1em}\
-footer{margin-top:3rem;color:#57606a}";
+/// The style sheet, which a page has as one line.
+const STYLE: &str = include_str!("calibration.css");
 
 /// The whole page.
 pub fn page(profile: &Profile) -> String {
@@ -46,9 +40,10 @@ fn footer(profile: &Profile) -> String {
 
 /// The page around a body.
 pub fn document(title: &str, body: &str) -> String {
+    let style: String = STYLE.lines().collect();
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
+         content=\"width=device-width\"><title>{title}</title><style>{style}</style></head><body>{body}</body></html>\n"
     )
 }
 

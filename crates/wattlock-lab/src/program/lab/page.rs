@@ -13,19 +13,8 @@ use super::Name;
 use super::plot::{Bars, Look, Series, bars, chart};
 use super::print::{HEADER, cells, figure, lines, moved};
 
-const STYLE: &str = ":root{color-scheme:light dark;--ink:#1b1f24;--paper:#fff;--faint:#d5dae0;--soft:#57606a;--p:#1b1f24;--s:#0072b2;--a:#d55e00}\
-@media(prefers-color-scheme:dark){:root{--ink:#e6e9ed;--paper:#14171a;--faint:#3a4048;--soft:#9aa4af;--p:#e6e9ed;--s:#56b4e9;--a:#f0955a}}\
-body{font:16px/1.5 system-ui,sans-serif;max-width:1180px;margin:2rem auto;padding:0 1rem;color:var(--ink);background:var(--paper)}\
-h1{font-size:1.6rem}h3{font-size:1rem}h2{font-size:1.2rem;margin-top:2.4rem;border-top:1px solid var(--faint);padding-top:1rem}\
-table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}\
-td,th{padding:.12rem .8rem .12rem 0;text-align:right;white-space:nowrap}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}\
-th{border-bottom:1px solid var(--soft)}.all{display:flex;flex-wrap:wrap;align-items:start;gap:1.2rem}svg{max-width:100%;height:auto}\
-svg text{font:12px system-ui,sans-serif;fill:var(--soft)}svg text.t{font-weight:600;font-size:13px;fill:var(--ink)}svg text.n{fill:var(--ink)}\
-svg path{fill:none;stroke-width:2}svg .g{stroke:var(--faint);stroke-width:1}\
-.p circle{fill:none;stroke:var(--p);stroke-width:1.6}.p .b{fill:var(--p)}\
-.s path{stroke:var(--s)}.s circle,.s .b{fill:var(--s)}.a path{stroke:var(--a);stroke-dasharray:6 4}.a rect{fill:var(--a)}\
-.key b{margin-right:1.4em}.key .kp{color:var(--p)}.key .ks{color:var(--s)}.key .ka{color:var(--a)}\
-li{margin:.3rem 0}footer{margin-top:3rem;color:var(--soft)}";
+/// The style sheet, which the page has as one line.
+const STYLE: &str = include_str!("page.css");
 
 /// The whole page, with the rows of those roles.
 pub fn page(studies: &[(Name, Study)], streams: &[velocity::Series], roles: &[Role]) -> String {
@@ -36,9 +25,10 @@ pub fn page(studies: &[(Name, Study)], streams: &[velocity::Series], roles: &[Ro
             section(*name, study, roles, &pictures)
         })
         .collect();
+    let style: String = STYLE.lines().collect();
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>Wattlock lab, simulated</title><style>{STYLE}</style></head><body>\
+         content=\"width=device-width\"><title>Wattlock lab, simulated</title><style>{style}</style></head><body>\
          <h1>Published systems on modelled machines</h1><p>Every figure here is <b>simulated</b> in virtual time, but \
          for the published ones beside them. The policies are those of production.</p>\
          <p class=\"key\"><b class=\"kp\">&#9675; published</b><b class=\"ks\">&#9679; the published rule, simulated</b>\
