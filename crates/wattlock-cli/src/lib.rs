@@ -57,12 +57,15 @@ enum Command {
     Keygen(keygen::Command),
     Calibrate(calibrate::Command),
     Energy(energy::Command),
-    Bench(workshop::Bench),
-    Report(workshop::Report),
+    /// Measure ciphers, dispatch, files, compression, start-up, public keys and HTTPS, with peers beside them
+    Bench(workshop::Command),
+    /// Draw one page with pictures from the JSON of other commands: benches, comparisons, joules, a calibration
+    Report(workshop::Command),
     Fs(fs::Command),
     Mount(mount::Command),
     Umount(mount::Umount),
-    Lab(workshop::Lab),
+    /// Reproduce published systems on modelled machines in virtual time: published, simulated and improved side by side
+    Lab(workshop::Command),
     Serve(site::Command),
     Nginx(nginx::Command),
     Engines(engines::Command),

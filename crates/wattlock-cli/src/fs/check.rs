@@ -8,10 +8,10 @@ use clap::Args;
 use wattlock_fs::Error;
 use wattlock_fs::check::Check;
 use wattlock_fs::content::Contents;
-use wattlock_fs::store::FolderStore;
 use wattlock_fs::tree::Tree;
 
 use super::access::Keys;
+use super::store;
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
@@ -35,7 +35,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let (folder, volume) = command.keys.open(&command.folder, &runtime)?;
     let stop = || INTERRUPTED.load(Ordering::SeqCst);
     let crypto = &mut runtime.dispatcher();
-    let store = FolderStore::open(&command.folder).map_err(|error| Error::io("opening the volume", error))?;
+    let store = store(&command.folder)?;
     let (contents, journal) = match Contents::start_until(store, &volume, &stop, crypto) {
         Ok((contents, recovered)) => {
             for line in recovered.lines {

@@ -23,6 +23,7 @@ use wattlock_fs::{Error, names};
 use zeroize::Zeroizing;
 
 use super::access::Keys;
+use super::store;
 use crate::wrong::system;
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice};
@@ -117,8 +118,8 @@ impl World {
 
     /// The contents: the journal's lock keeps mounts away, and what it holds is brought into place.
     fn contents(&mut self) -> Result<(), Error> {
-        let store = FolderStore::open(&self.path).map_err(|error| Error::io("opening the volume", error))?;
-        let (contents, recovered) = Contents::start_until(store, &self.volume, &stop, &mut self.crypto)?;
+        let (contents, recovered) =
+            Contents::start_until(store(&self.path)?, &self.volume, &stop, &mut self.crypto)?;
         for line in recovered.lines {
             eprintln!("wattlock: {line}");
         }

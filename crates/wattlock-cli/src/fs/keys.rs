@@ -1,6 +1,6 @@
 //! `wattlock fs key` and `wattlock fs passwd`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use anyhow::Result;
@@ -8,12 +8,11 @@ use clap::{Args, Subcommand};
 use wattlock_fs::Error;
 use wattlock_fs::content::Contents;
 use wattlock_fs::rotate::rotate;
-use wattlock_fs::store::FolderStore;
 use wattlock_fs::tree::Tree;
 use wattlock_fs::volume::Volume;
 
-use super::Work;
 use super::access::{Keys, Plugins, add_recipient, new_passphrase};
+use super::{Work, store};
 use crate::ask::Terminal;
 use wattlock_shell::INTERRUPTED;
 use wattlock_shell::setup::{self, Choice};
@@ -216,10 +215,6 @@ fn which(name: Option<&str>, volume: &Volume) -> Result<String, Error> {
         (None, Some(_), Some(_)) => Err(Error::Usage("there are several passphrases: give --name".into())),
         (_, None, _) => Err(Error::Usage("the volume has no passphrase: `wattlock fs key add -p`".into())),
     }
-}
-
-fn store(path: &Path) -> Result<FolderStore, Error> {
-    FolderStore::open(path).map_err(|error| Error::io("opening the volume", error))
 }
 
 fn rotate_all(command: &Rotate, choice: &Choice) -> Result<()> {

@@ -5,12 +5,13 @@ mod check;
 mod content;
 mod keys;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use rustix::process::DumpableBehavior;
 use wattlock_files::keys::WORK_FACTOR;
+use wattlock_fs::store::FolderStore;
 use wattlock_fs::tree::Tree;
 use wattlock_fs::volume::{self, NameMode, Volume};
 
@@ -98,10 +99,7 @@ impl Command {
 
 /// Runs the command.
 pub fn run(command: &Command, choice: &Choice) -> Result<()> {
-    // Keys are in memory from here on: no core dump, and no other process of this user reads them.
-    if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::debug!(%error, "core dumps stay possible");
-    }
+    hide_memory();
     match &command.command {
         Sub::Init(command) => init(command, choice),
         Sub::Key(command) => keys::run(command, choice),
@@ -113,6 +111,18 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         Sub::Status(command) => mount::status(command),
         Sub::Set(command) => mount::set(command),
     }
+}
+
+/// Keys are in memory from here on: no core dump, and no other process of this user reads them.
+pub fn hide_memory() {
+    if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::debug!(%error, "core dumps stay possible");
+    }
+}
+
+/// The contents of a volume's folder.
+fn store(path: &Path) -> Result<FolderStore, wattlock_fs::Error> {
+    FolderStore::open(path).map_err(|error| wattlock_fs::Error::io("opening the volume", error))
 }
 
 fn init(command: &Init, choice: &Choice) -> Result<()> {
@@ -156,7 +166,7 @@ fn fill(command: &Init, choice: &Choice) -> Result<()> {
 }
 
 /// Makes the folder unless it is there; says whether it did.
-fn make_folder(path: &std::path::Path) -> Result<bool> {
+fn make_folder(path: &Path) -> Result<bool> {
     use std::os::unix::fs::DirBuilderExt;
     match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => Ok(true),

@@ -15,13 +15,13 @@ use wattlock_core::sync::lock;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use rustix::process::DumpableBehavior;
 use wattlock::Runtime;
 use wattlock::policy::Settings;
 use wattlock_fs::Error;
 use wattlock_mount::{Engines, Options, Sealed, control};
 
 use crate::fs::access::Keys;
+use crate::fs::hide_memory;
 use crate::{status as telemetry, text};
 use daemon::Daemon;
 use wattlock_shell::INTERRUPTED;
@@ -127,9 +127,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
 }
 
 fn serve(command: &Command, settled: options::Settled) -> Result<()> {
-    if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::debug!(%error, "core dumps stay possible");
-    }
+    hide_memory();
     let path = command.volume.canonicalize().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
             Error::NoVolume(command.volume.clone())
