@@ -104,10 +104,7 @@ pub fn run(kinds: &[Kind], rounds: u32, no_openssl: bool, mut record: Record) ->
     let wanted = if kinds.is_empty() { &KINDS[..] } else { kinds };
     let profile = calibrate(&engines, &Plan::quick(KindSet::of(wanted)), &mut |_| {});
     let runtime = Runtime::builder().engines(engines.clone()).profile(profile).telemetry(false).build()?;
-    let mut peer = if no_openssl { None } else { Libcrypto::start() };
-    if let Some(peer) = &peer {
-        record.peer("openssl", &peer.version);
-    }
+    let mut peer = Libcrypto::beside(no_openssl, &mut record);
     if record.shows() {
         say!("{}", machine_line());
         say!("One core, processor time; {rounds} rounds of each in turn. {}", lanes.description().detail);

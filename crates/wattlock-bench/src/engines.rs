@@ -91,10 +91,7 @@ pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<(
         engines.iter().filter(|engine| !engine.description().inline.is_empty()).collect();
     let kinds = if settings.kinds.is_empty() { DEFAULT.to_vec() } else { settings.kinds.clone() };
     let names: Vec<&str> = inline.iter().map(|engine| engine.description().name).collect();
-    let mut peer = if settings.no_openssl { None } else { Libcrypto::start() };
-    if let Some(peer) = &peer {
-        record.peer("openssl", &peer.version);
-    }
+    let mut peer = Libcrypto::beside(settings.no_openssl, &mut record);
     let mut gauge = if settings.no_joules { None } else { Gauge::counting() };
     let beside =
         peer.as_ref().map_or_else(|| "openssl".to_owned(), |peer| format!("openssl {}", peer.version));
@@ -214,17 +211,11 @@ impl Timed {
     fn row(&self, kind: Kind, size: Option<usize>, names: &[&str], peer: Option<&Libcrypto>) -> Row {
         // Rates, as every bench's: of two figures the greater is the better one.
         let (unit, work) = size.map_or(("operations/s", 1e9), |size| ("MB/s", size as f64 * 1e3));
-        let row = match self.gain {
-            Some(gain) => {
-                let gain = Gain { ours: work / gain.ours, theirs: work / gain.theirs, ..gain };
-                let against = peer.map(Libcrypto::name).unwrap_or_default();
-                Row::compared("engines", kind.name(), unit, By::Cpu, gain).against(against)
-            }
-            None => {
-                let ns = self.engines[self.best].map_or(0.0, |timed| timed.0);
-                Row::alone("engines", kind.name(), unit, By::Cpu, work / ns, self.rounds as usize)
-            }
-        };
+        let rates = |gain: Gain| Gain { ours: work / gain.ours, theirs: work / gain.theirs, ..gain };
+        let against = (self.gain.map(rates), peer.map(Libcrypto::name).unwrap_or_default());
+        let ns = self.engines[self.best].map_or(0.0, |timed| timed.0);
+        let alone = (work / ns, self.rounds as usize);
+        let row = Row::beside("engines", kind.name(), unit, By::Cpu, against, alone);
         let row = if let Some(bytes) = size { row.param("bytes", bytes) } else { row };
         let of = |figure: &dyn Fn(&Figures) -> Option<f64>| -> Map<_, _> {
             let each = names.iter().zip(&self.engines);

@@ -139,13 +139,8 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
     record.peer("cp", cp.as_deref().unwrap_or("unknown"));
     let mut gauge = Gauge::counting();
     for round in 0..=settings.rounds {
-        if record.shows() {
-            eprintln!(
-                "wattlock: round {round} of {}{}",
-                settings.rounds,
-                if round == 0 { ", to warm up" } else { "" }
-            );
-        }
+        let warms_up = if round == 0 { ", to warm up" } else { "" };
+        record.remark(&format!("round {round} of {}{warms_up}", settings.rounds));
         for contestant in &mut all {
             let _ = std::fs::remove_file(&out);
             let (timed, spent) = match &mut gauge {

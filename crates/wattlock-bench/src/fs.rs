@@ -16,6 +16,7 @@ use super::files::new_key;
 use super::machine_line;
 use super::pair::{self, Better, Gain};
 use super::record::{By, Record, Row, version_of};
+use wattlock_shell::joules::peak_memory;
 use wattlock_shell::text;
 
 /// How long a file system may take to appear.
@@ -225,7 +226,8 @@ impl Contestant {
     }
 
     fn stop(&mut self) {
-        self.peak = self.peak.max(self.served.as_ref().and_then(|child| peak(child.id())).unwrap_or(0));
+        let peak = self.served.as_ref().and_then(|child| peak_memory(&child.id().to_string()));
+        self.peak = self.peak.max(peak.unwrap_or(0));
         let begun = Instant::now();
         while wattlock_mount::unmount(&self.mount, begun.elapsed() > APPEAR / 2).is_err() {
             if begun.elapsed() > APPEAR {
@@ -279,13 +281,6 @@ fn cpu_s(process: u32) -> Result<f64> {
     Ok(nanos as f64 / 1e9)
 }
 
-/// Peak resident memory of a process, in bytes.
-fn peak(process: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
-}
-
 /// Runs the benchmark.
 pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
     let folder = tempfile::tempdir_in(&settings.dir).with_context(|| settings.dir.display().to_string())?;
@@ -308,9 +303,7 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
         let rounds = if shown { settings.rounds } else { 0 };
         let removes = workload.name == "rm-rf";
         for round in 0..=rounds {
-            if record.shows() {
-                eprintln!("wattlock: {}, round {round} of {rounds}", workload.name);
-            }
+            record.remark(&format!("{}, round {round} of {rounds}", workload.name));
             for contestant in &mut all {
                 if removes && round > 0 {
                     let mount = contestant.mount.clone();
@@ -362,14 +355,9 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
 
 fn row(contestant: &Contestant, workload: &str, size: usize, gains: [Option<Gain>; 4]) -> Row {
     let name = format!("{workload} {}", contestant.name);
-    let row = match gains[0] {
-        Some(gain) => Row::compared("fs", &name, "s", By::Time, gain).against("gocryptfs"),
-        None => {
-            let median = pair::median(contestant.seconds.clone());
-            Row::alone("fs", &name, "s", By::Time, median, contestant.seconds.len())
-        }
-    };
-    row.param("bytes", size as u64)
+    let alone = (pair::median(contestant.seconds.clone()), contestant.seconds.len());
+    Row::beside("fs", &name, "s", By::Time, (gains[0], "gocryptfs"), alone)
+        .param("bytes", size as u64)
         .detail("cpu_s", pair::median(contestant.cpu.clone()))
         .detail("cpu", gains[1])
         .detail("plain", gains[2])

@@ -76,10 +76,7 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
     let isa = Isa::best(&Cpu::detect())
         .context("no lanes here: this CPU has neither AVX-512 IFMA nor AVX2 with FMA")?;
     let lanes = Lanes::new(isa);
-    let mut peer = if settings.no_openssl { None } else { Libcrypto::start() };
-    if let Some(peer) = &peer {
-        record.peer("openssl", &peer.version);
-    }
+    let mut peer = Libcrypto::beside(settings.no_openssl, &mut record);
     let (registers, loads) = multiplications_per_second(isa, Duration::from_millis(200));
     for (row, rate) in [("limit-registers", registers), ("limit-loads", loads)] {
         let row = Row::alone("lanes", row, "multiplications/s", By::Cpu, rate, 1);
@@ -103,13 +100,9 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
     let mut rows = Vec::new();
     for operation in OPERATIONS.iter().filter(|operation| settings.wants(operation, &lanes)) {
         let (ours, gain) = in_turn(&lanes, peer.as_mut(), operation, settings.turns)?;
-        let turns = settings.turns as usize;
-        let row = match (gain, &peer) {
-            (Some(gain), Some(peer)) => {
-                Row::compared("lanes", operation.name, "operations/s", By::Cpu, gain).against(peer.name())
-            }
-            _ => Row::alone("lanes", operation.name, "operations/s", By::Cpu, ours, turns),
-        };
+        let against = (gain, peer.as_ref().map(Libcrypto::name).unwrap_or_default());
+        let alone = (ours, settings.turns as usize);
+        let row = Row::beside("lanes", operation.name, "operations/s", By::Cpu, against, alone);
         record.add(row.param("lanes", isa.name()));
         rows.push(vec![
             operation.name.to_owned(),
@@ -139,23 +132,15 @@ fn of_runtime(settings: &Settings, lanes: &Lanes, record: &mut Record) -> Result
     kinds.dedup();
     for kind in kinds {
         let Through { borrowed, owned, alone, few } = through(kind)?;
-        let mut row = |name, share| {
+        let row = |name, share| {
             let row = Row::alone("lanes", name, "ratio", By::Cpu, share, super::through::ROUNDS as usize);
-            record.add(row.param("kind", kind.name()));
+            row.param("kind", kind.name())
         };
-        row("runtime-of-kernel", borrowed);
-        row("runtime-together-of-kernel", owned);
-        row("runtime-alone-over-instruction", alone);
+        record.add(row("runtime-of-kernel", borrowed));
+        record.add(row("runtime-together-of-kernel", owned));
+        record.add(row("runtime-alone-over-instruction", alone));
         for (count, share) in few {
-            let row = Row::alone(
-                "lanes",
-                "runtime-few-over-instruction",
-                "ratio",
-                By::Cpu,
-                share,
-                super::through::ROUNDS as usize,
-            );
-            record.add(row.param("kind", kind.name()).param("requests", count));
+            record.add(row("runtime-few-over-instruction", share).param("requests", count));
         }
         rows.push(vec![
             kind.name().to_owned(),

@@ -8,6 +8,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use wattlock_core::Kind;
 
+use super::record::Record;
+
 /// The program, waiting for a line.
 pub struct Libcrypto {
     child: Child,
@@ -19,14 +21,18 @@ pub struct Libcrypto {
 }
 
 impl Libcrypto {
-    /// Builds and starts it, which takes a C compiler and OpenSSL's headers. Without them there is no peer, and a line
-    /// on standard error says so.
-    pub fn start() -> Option<Libcrypto> {
+    /// Builds and starts it as a peer, unless it is to be left out, which takes a C compiler and OpenSSL's headers.
+    /// Without them there is no peer, and a line on standard error says so.
+    pub fn beside(left_out: bool, record: &mut Record) -> Option<Libcrypto> {
+        if left_out {
+            return None;
+        }
         let begun = Libcrypto::begin();
-        if begun.is_none() {
-            eprintln!(
+        match &begun {
+            Some(peer) => record.peer("openssl", &peer.version),
+            None => eprintln!(
                 "wattlock: OpenSSL is left out: its loop needs a C compiler and libcrypto's headers (libssl-dev)"
-            );
+            ),
         }
         begun
     }

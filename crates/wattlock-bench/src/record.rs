@@ -62,6 +62,21 @@ impl Row {
         }
     }
 
+    /// A row that has a peer if there is a gain over it, and else this figure.
+    pub fn beside(
+        bench: &'static str,
+        row: &str,
+        unit: &'static str,
+        by: By,
+        (gain, against): (Option<Gain>, impl Into<String>),
+        (alone, rounds): (f64, usize),
+    ) -> Row {
+        match gain {
+            Some(gain) => Row::compared(bench, row, unit, by, gain).against(against),
+            None => Row::alone(bench, row, unit, by, alone, rounds),
+        }
+    }
+
     /// A row without a peer.
     pub fn alone(
         bench: &'static str,
@@ -155,6 +170,13 @@ impl Record {
     /// Whether tables for people go to standard output.
     pub fn shows(&self) -> bool {
         !matches!(self.to, To::Stdout)
+    }
+
+    /// Says on standard error what is under way, where tables go to standard output.
+    pub fn remark(&self, what: &str) {
+        if self.shows() {
+            eprintln!("wattlock: {what}");
+        }
     }
 
     /// A peer of this run and its version.

@@ -12,7 +12,7 @@ use wattlock_shell::text;
 use crate::https::client::{self, Load, TLS12, TLS13, Tally};
 use crate::https::groups::Group;
 use crate::https::rows::Measure;
-use crate::https::{Sides, done, engines, failures_of, in_turn, name_peers, pin, stock_name};
+use crate::https::{Sides, done, engines, in_turn, name_peers, pin, stock_name};
 use crate::machine_line;
 use crate::pair::{self, Gain};
 use crate::record::Record;
@@ -81,8 +81,7 @@ fn compare(
             let engines = engines(&before, &done(ours.addresses[0])?);
             record.add(row.against(against).detail("engines", engines));
         }
-        failures.extend(failures_of(what, "stock", &sides.stock));
-        failures.extend(failures_of(what, "with Wattlock", &sides.ours));
+        failures.extend(sides.failures(what, ["stock", "with Wattlock"]));
     }
     let header = [
         "what",

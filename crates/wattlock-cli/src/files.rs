@@ -27,6 +27,7 @@ use crate::ask::{self, Terminal};
 use crate::clocks;
 use crate::wrong::{system, usage};
 use wattlock_shell::handed;
+use wattlock_shell::joules::peak_memory;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
 
@@ -539,7 +540,7 @@ fn print_stats(done: &str, bytes: u64, runtime: &Runtime, seconds: f64) -> Resul
         tell!("{} on {}: {} {requests}, {size}", cell.kind, cell.engine, cell.requests);
     }
     tell!("costs from: {}", runtime.profile_origin());
-    if let Some(peak) = peak_memory() {
+    if let Some(peak) = peak_memory("self") {
         tell!("peak resident memory {}", text::bytes(peak));
     }
     Ok(())
@@ -547,13 +548,6 @@ fn print_stats(done: &str, bytes: u64, runtime: &Runtime, seconds: f64) -> Resul
 
 fn is_content(kind: Kind) -> bool {
     matches!(kind.info().family, Family::Seal | Family::Open | Family::Compress)
-}
-
-/// This process's peak resident memory in bytes (`VmHWM` in proc(5)).
-pub fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 /// An error about a file.

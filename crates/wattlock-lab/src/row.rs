@@ -29,21 +29,6 @@ pub enum Role {
     Predicted,
 }
 
-impl Role {
-    /// All of them, in the order of the definition.
-    pub const ALL: [Role; 4] = [Role::Input, Role::Fitted, Role::Echoed, Role::Predicted];
-
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Input => "input",
-            Role::Fitted => "fitted",
-            Role::Echoed => "echoed",
-            Role::Predicted => "predicted",
-        }
-    }
-}
-
 /// One quantity of one row of a published table, or of a row that no table has. Serialises to one JSON object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {

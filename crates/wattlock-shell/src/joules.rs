@@ -129,6 +129,13 @@ pub fn own_cpu_s() -> Result<f64> {
     cpu_s(UsageWho::RUSAGE_SELF)
 }
 
+/// Peak resident memory in bytes of a process by its number, or of this one by `self` (`VmHWM` in proc(5)).
+pub fn peak_memory(process: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
+}
+
 fn cpu_s(who: UsageWho) -> Result<f64> {
     let usage = getrusage(who).context("no CPU time")?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;

@@ -105,6 +105,11 @@ pub fn verdict(ratio: Option<f64>, low: f64, high: f64) -> String {
     }
 }
 
+/// A value as it is typed on the command line.
+pub fn typed(value: &impl clap::ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 /// A table with a header, columns as wide as their widest cell, words left-aligned and figures right.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {

@@ -3,16 +3,15 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustls::ClientConfig;
 use rustls::version::TLS13;
 use wattlock_core::samples;
 use wattlock_shell::nginx::place::{Nginx, Parts};
-use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
+use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Server};
 use wattlock_shell::setup::Choice;
 use wattlock_shell::text;
 
@@ -20,7 +19,7 @@ use super::Settings;
 use crate::https::client::{self, Load, Tally};
 use crate::https::groups::Group;
 use crate::https::rows::Measure;
-use crate::https::{Sides, failures_of, in_turn, name_peers, stock_name};
+use crate::https::{Sides, in_turn, name_peers, one_worker, stock_name};
 use crate::pair::{self, cell};
 use crate::record::Record;
 
@@ -133,13 +132,9 @@ pub fn run(settings: &Settings, choice: &Choice, record: &mut Record) -> Result<
 fn all(servers: &Servers, settings: &Settings, record: &mut Record) -> Result<()> {
     let (mut table, mut failures) = (Vec::new(), Vec::new());
     for row in ROWS {
-        if record.shows() {
-            eprintln!("wattlock: {}", row.name);
-        }
+        record.remark(row.name);
         let sides = servers.measure(row, settings)?;
-        for (side, tallies) in [("theirs", &sides.stock), ("ours", &sides.ours)] {
-            failures.extend(failures_of(row.name, side, tallies));
-        }
+        failures.extend(sides.failures(row.name, ["theirs", "ours"]));
         let [theirs, ours] = sides.both(|tally| tally.bytes as f64 / tally.done.max(1) as f64);
         if let Some(line) = sides.row("compress", row.name, row.measure, true) {
             let line = line.param("connections", row.connections).against(servers.peer(row));
@@ -199,9 +194,9 @@ impl Servers {
         };
         let start = |openssl: OpenSsl<'_>, core| {
             let listeners = listeners(&certificate, events, !matches!(openssl, OpenSsl::Stock));
-            start_one(nginx, openssl, &root, listeners, core)
+            one_worker(nginx, openssl, &root, listeners, core)
         };
-        let servers = Servers {
+        Ok(Servers {
             stock: start(OpenSsl::Stock, Some(CORES[0]))?,
             ours: start(OpenSsl::Wattlock(parts), Some(CORES[0]))?,
             stock_free: start(OpenSsl::Stock, None)?,
@@ -211,13 +206,7 @@ impl Servers {
             words: crate::machine_line(),
             against: stock_name(nginx),
             _folder: folder,
-        };
-        for server in [&servers.ours, &servers.free, &servers.alone] {
-            if let Some(Err(why)) = &server.active {
-                bail!("Wattlock's module is inactive: {why}");
-            }
-        }
-        Ok(servers)
+        })
     }
 
     fn peer(&self, row: &Row) -> String {
@@ -278,16 +267,6 @@ fn listeners(certificate: &Certificate, events: SocketAddr, ours: bool) -> Vec<L
             Listener { port: 0, certificate: certificate.cloned(), more }
         })
         .collect()
-}
-
-fn start_one(
-    nginx: &Nginx,
-    openssl: OpenSsl<'_>,
-    root: &Path,
-    listeners: Vec<Listener>,
-    core: Option<usize>,
-) -> Result<Server> {
-    Server::start(&Plan { nginx, openssl, root, listeners, workers: 1, core, http2: false })
 }
 
 /// A program that sends events, behind nginx; it ends with this process.

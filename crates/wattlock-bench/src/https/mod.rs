@@ -15,7 +15,7 @@ use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 use wattlock_shell::nginx::page;
-use wattlock_shell::nginx::place::Places;
+use wattlock_shell::nginx::place::{Nginx, Places};
 use wattlock_shell::nginx::server::{Certificate, KeyType, Listener, OpenSsl, Plan, Server};
 use wattlock_shell::setup::Choice;
 use wattlock_shell::text;
@@ -80,18 +80,14 @@ pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<(
     }
     let (mut table, mut failures) = (Vec::new(), Vec::new());
     for row in rows {
-        if record.shows() {
-            eprintln!("wattlock: {}", row.name);
-        }
+        record.remark(row.name);
         let before = pair.done(row)?;
         let result = pair.measure(row, settings)?;
         let engines = engines(&before, &pair.done(row)?);
         if settings.engines && record.shows() {
             eprintln!("    {}", engines.join("; "));
         }
-        for (side, tallies) in [("stock", &result.stock), ("ours", &result.ours)] {
-            failures.extend(failures_of(row.name, side, tallies));
-        }
+        failures.extend(result.failures(row.name, ["stock", "ours"]));
         if let Some(line) = result.line(row) {
             let params =
                 |line: Line| line.param("connections", row.connections).against(pair.against.as_str());
@@ -117,13 +113,6 @@ pub fn run(settings: &Settings, choice: &Choice, mut record: Record) -> Result<(
     record.finish()?;
     ensure!(failures.is_empty(), "connections failed: {}", failures.join("; "));
     Ok(())
-}
-
-/// Connections that failed, in words.
-pub fn failures_of(row: &str, side: &str, tallies: &[Tally]) -> Option<String> {
-    let count: u64 = tallies.iter().map(|tally| tally.failed).sum();
-    let first = tallies.iter().find_map(|tally| tally.failure.as_deref()).unwrap_or("unknown");
-    (count > 0).then(|| format!("{row}, {side}: {count}, the first: {first}"))
 }
 
 /// Pins this thread to a core.
@@ -200,19 +189,16 @@ impl Pair {
                 }
             }
         }
-        let start = |openssl, side: usize| start_one(&nginx, openssl, &root, &listeners[side], core);
-        let (stock, ours) = (start(OpenSsl::Stock, 0)?, start(OpenSsl::Wattlock(&parts), 1)?);
-        if let Some(Err(why)) = &ours.active {
-            bail!("Wattlock's module is inactive: {why}");
-        }
-        let [major, minor, patch] = nginx.version;
+        let [of_stock, of_ours] = listeners;
+        let stock = one_worker(&nginx, OpenSsl::Stock, &root, of_stock, Some(core))?;
+        let ours = one_worker(&nginx, OpenSsl::Wattlock(&parts), &root, of_ours, Some(core))?;
         let linked =
             nginx.built.lines().find_map(|line| line.strip_prefix("built with ")).unwrap_or("OpenSSL");
         let other = nginx
             .libraries
             .as_ref()
             .map_or(String::new(), |folder| format!(", libraries of {}", folder.display()));
-        let words = format!("nginx {major}.{minor}.{patch}, built with {linked}{other}");
+        let words = format!("nginx {}, built with {linked}{other}", nginx.release());
         let against = stock_name(&nginx);
         Ok(Pair { stock, ours, listeners: keys, words, against, _folder: folder })
     }
@@ -250,15 +236,14 @@ impl Pair {
 }
 
 /// What an nginx and the OpenSSL that it runs with are called: `nginx 1.22.1 + OpenSSL 3.0.19`.
-pub fn stock_name(nginx: &wattlock_shell::nginx::place::Nginx) -> String {
-    let [major, minor, patch] = nginx.version;
+pub fn stock_name(nginx: &Nginx) -> String {
     // `running with` is said where it is another than at build time.
     let said = |start: &str| {
         let rest = nginx.built.split_once(start)?.1.split_once("OpenSSL ")?.1;
         rest.split_whitespace().next().map(|version| version.trim_end_matches(')').to_owned())
     };
     let openssl = said("running with ").or_else(|| said("built with ")).unwrap_or_default();
-    format!("nginx {major}.{minor}.{patch} + OpenSSL {openssl}")
+    format!("nginx {} + OpenSSL {openssl}", nginx.release())
 }
 
 /// Adds the versions in such a name to a record.
@@ -304,15 +289,23 @@ pub fn engines(before: &Done, after: &Done) -> Vec<String> {
     after.iter().filter_map(since).collect()
 }
 
-fn start_one(
-    nginx: &wattlock_shell::nginx::place::Nginx,
+/// An nginx with one worker, on a core if one is named.
+///
+/// # Errors
+/// It does not start, or has Wattlock's module and the module is inactive.
+pub fn one_worker(
+    nginx: &Nginx,
     openssl: OpenSsl<'_>,
     root: &Path,
-    listeners: &[Listener],
-    core: usize,
+    listeners: Vec<Listener>,
+    core: Option<usize>,
 ) -> Result<Server> {
-    let listeners = listeners.to_vec();
-    Server::start(&Plan { nginx, openssl, root, listeners, workers: 1, core: Some(core), http2: false })
+    let plan = Plan { nginx, openssl, root, listeners, workers: 1, core, http2: false };
+    let server = Server::start(&plan)?;
+    match &server.active {
+        Some(Err(why)) => bail!("Wattlock's module is inactive: {why}"),
+        _ => Ok(server),
+    }
 }
 
 /// Rounds of both.
@@ -330,6 +323,16 @@ impl Sides {
         let (figure, better) = measure.figure();
         let [stock, ours] = self.figures(figure);
         Gain::of(&ours, &stock, better)
+    }
+
+    /// Connections that failed, in words.
+    pub fn failures(&self, row: &str, sides: [&str; 2]) -> Vec<String> {
+        let failed = |(side, tallies): (&str, &Vec<Tally>)| {
+            let count: u64 = tallies.iter().map(|tally| tally.failed).sum();
+            let first = tallies.iter().find_map(|tally| tally.failure.as_deref()).unwrap_or("unknown");
+            (count > 0).then(|| format!("{row}, {side}: {count}, the first: {first}"))
+        };
+        sides.into_iter().zip([&self.stock, &self.ours]).filter_map(failed).collect()
     }
 
     fn figures(&self, figure: impl Fn(&Tally) -> f64) -> [Vec<f64>; 2] {
@@ -465,7 +468,7 @@ mod tests {
     #[test]
     fn failures_are_told_once_with_the_first_reason() {
         let bad = Tally { failed: 2, failure: Some("reset".to_owned()), ..Tally::default() };
-        assert_eq!(failures_of("r", "ours", &[tally(1, 1), bad]).unwrap(), "r, ours: 2, the first: reset");
-        assert_eq!(failures_of("r", "ours", &[tally(1, 1)]), None);
+        let sides = Sides { stock: vec![tally(1, 1)], ours: vec![tally(1, 1), bad] };
+        assert_eq!(sides.failures("r", ["stock", "ours"]), ["r, ours: 2, the first: reset"]);
     }
 }

@@ -90,19 +90,13 @@ enum Rule {
 }
 
 impl Rule {
-    fn name(self) -> &'static str {
-        match self {
-            Rule::Cs => "cs",
-            Rule::Cp => "cp",
-            Rule::Gp => "gp",
-            Rule::Lecpaes => "lecpaes",
-            Rule::Adaptive => "adaptive",
-        }
-    }
-
     /// The policy, and the machine as this program has it.
-    fn on(self, station: &Station) -> (&'static str, Station) {
-        lecpaes::program(self.name(), station).unwrap_or_else(|| (self.name(), station.clone()))
+    fn on(self, station: &Station) -> (String, Station) {
+        let name = text::typed(&self);
+        match lecpaes::program(&name, station) {
+            Some((policy, own)) => (policy.to_owned(), own),
+            None => (name, station.clone()),
+        }
     }
 }
 
@@ -204,14 +198,14 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
             let lab = pass(
                 &own,
                 &messages,
-                k20m::policy(policy, &own, longest, Default::default())?.as_mut(),
+                k20m::policy(&policy, &own, longest, Default::default())?.as_mut(),
                 settings.seed,
                 None,
             );
             let ran = passage::run(
                 &own,
                 &messages,
-                k20m::policy(policy, &own, longest, Default::default())?,
+                k20m::policy(&policy, &own, longest, Default::default())?,
                 &runtime,
             )?;
             if INTERRUPTED.load(Ordering::SeqCst) && ran.messages < messages.len() as u64 {
@@ -221,7 +215,7 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
                 Velocity::Gap(gap) => *gap,
                 Velocity::Pattern(_) => f64::NAN,
             };
-            let published = published_figures(rule.name(), gap);
+            let published = published_figures(&text::typed(rule), gap);
             let per_thousand = 1e3 / messages.len() as f64;
             let joules = Thrice {
                 published: published.map(|(joules, _)| joules / 12.0),
@@ -275,7 +269,7 @@ fn line(
     again: &Thrice,
     (lab, ran): (f64, &Passed),
 ) -> Vec<String> {
-    let mut cells = vec![velocity.to_string(), rule.name().to_owned()];
+    let mut cells = vec![velocity.to_string(), text::typed(&rule)];
     cells.extend(joules.cells());
     cells.extend(again.cells());
     cells.push(format!("{lab:.1}"));
@@ -289,7 +283,7 @@ fn line(
 fn row(velocity: Velocity, rule: Rule, joules: &Thrice, again: &Thrice, ran: &Passed) -> Row {
     Row::alone("stream", "joules per 1000 messages", "J", By::Time, joules.run, 1)
         .param("velocity", velocity.to_string())
-        .param("policy", rule.name())
+        .param("policy", text::typed(&rule))
         .param("machine", "k20m, emulated")
         .detail("quality", Quality::Modelled.name())
         .detail("published", joules.published)
@@ -330,7 +324,7 @@ mod tests {
         let bytes: u64 = messages.iter().map(|message| message.bytes).sum();
         for rule in [Rule::Cp, Rule::Gp, Rule::Lecpaes, Rule::Adaptive] {
             let (policy, own) = rule.on(&station);
-            let policy = k20m::policy(policy, &own, 150e3, Default::default()).unwrap();
+            let policy = k20m::policy(&policy, &own, 150e3, Default::default()).unwrap();
             let ran = passage::run(&own, &messages, policy, &runtime).unwrap();
             assert_eq!((ran.messages, ran.bytes), (30, bytes), "{rule:?}");
             let least = own.gpu.steps[0].static_w * ran.seconds;

@@ -22,6 +22,7 @@ use wattlock_core::{
     Algorithm, Completion, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Nanos, OwnedRequest,
     Request, Shape,
 };
+use wattlock_lab::sim::answered;
 use wattlock_lab::sim::stream::{CPU, GPU, Message, Station};
 use wattlock_policy::{Ask, EngineId, Outcome, Policy, Weather};
 
@@ -441,15 +442,8 @@ impl Window<'_> {
             }
             let latency_ns = now - one.entered;
             state.latencies.push(latency_ns);
-            let outcome = Outcome {
-                engine: one.engine,
-                latency_ns,
-                held_ns: 0,
-                batch: taken.len().min(usize::from(u16::MAX)) as u16,
-                depth: one.depth,
-                energy_nj: None,
-                failed: false,
-            };
+            let batch = taken.len().min(usize::from(u16::MAX)) as u16;
+            let outcome = Outcome { batch, ..answered(one.engine, latency_ns, one.depth) };
             state.policy.observe(&shape(one.content.len()), &outcome, now);
         }
     }

@@ -90,7 +90,7 @@ pub fn run(settings: &Settings, rules: &[Rule], mut record: Record) -> Result<()
 fn policy(rule: Rule, station: &Station, clock: Option<&Locked>) -> Result<Box<dyn Policy>> {
     let Some(clock) = clock else {
         let (name, own) = rule.on(station);
-        return Ok(k20m::policy(name, &own, 150e3, Default::default())?);
+        return Ok(k20m::policy(&name, &own, 150e3, Default::default())?);
     };
     let machine = Machine {
         engines: vec![
@@ -100,13 +100,13 @@ fn policy(rule: Rule, station: &Station, clock: Option<&Locked>) -> Result<Box<d
         hardware: Hardware { clocks_khz: vec![(GPU, clock.clocks_khz().to_vec())], ..Hardware::default() },
         ..Machine::default()
     };
-    Ok(by_name(rule.name(), machine, &Default::default())?)
+    Ok(by_name(&text::typed(&rule), machine, &Default::default())?)
 }
 
 fn line(velocity: Velocity, rule: Rule, ran: &Passed, joules: Option<f64>) -> Vec<String> {
     vec![
         velocity.to_string(),
-        rule.name().to_owned(),
+        text::typed(&rule),
         format!("{:.1}", ran.throughput()),
         format!("{:.3}", ran.retransmissions as f64 / ran.messages as f64),
         format!("{:.2}", ran.p99_ns as f64 / 1e6),
@@ -119,7 +119,7 @@ fn line(velocity: Velocity, rule: Rule, ran: &Passed, joules: Option<f64>) -> Ve
 fn row(velocity: Velocity, rule: Rule, ran: &Passed, joules: Option<f64>) -> Row {
     Row::alone("stream-gpu", "content", "MB/s", By::Time, ran.throughput(), 1)
         .param("velocity", velocity.to_string())
-        .param("policy", rule.name())
+        .param("policy", text::typed(&rule))
         .detail("messages", ran.messages)
         .detail("messages_by_gpu", ran.by_gpu)
         .detail("retransmissions_per_message", ran.retransmissions as f64 / ran.messages as f64)

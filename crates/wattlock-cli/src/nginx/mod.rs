@@ -382,8 +382,7 @@ fn check(wanted: &Check, choice: &Choice) -> Result<()> {
     let nginx = wanted.about.places.nginx()?;
     let mut findings = Vec::new();
     let mut find = |what, good, words: String| findings.push(Finding { what, good, words });
-    let [major, minor, patch] = nginx.version;
-    find("nginx", true, format!("{}, {major}.{minor}.{patch}, with TLS", nginx.program.display()));
+    find("nginx", true, format!("{}, {}, with TLS", nginx.program.display(), nginx.release()));
     let obstacle = nginx.obstacle()?;
     let shared = obstacle.is_none();
     find("libssl", shared, obstacle.unwrap_or_else(|| "a shared library to it".to_owned()));

@@ -22,6 +22,7 @@ use crate::files;
 use crate::wrong::usage;
 use ends::Address;
 use wattlock_shell::handed;
+use wattlock_shell::joules::peak_memory;
 use wattlock_shell::setup::{self, Choice};
 use wattlock_shell::text;
 
@@ -292,7 +293,7 @@ impl Common {
         );
         let time = |share| passed.latency.quantile(share).map_or(0.0, |time| time.as_secs_f64() * 1e3);
         tell!("a batch's oldest record left after {:.3} ms (median), {:.3} ms (p99)", time(0.5), time(0.99));
-        if let Some(peak) = files::peak_memory() {
+        if let Some(peak) = peak_memory("self") {
             tell!("peak resident memory {}", text::bytes(peak));
         }
         Ok(())

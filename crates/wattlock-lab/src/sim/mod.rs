@@ -23,6 +23,6 @@ use wattlock_core::Nanos;
 use wattlock_policy::{EngineId, Outcome};
 
 /// What a policy hears of a request that was done by itself and not held, with so many in flight.
-pub(crate) fn answered(engine: EngineId, latency_ns: Nanos, depth: u32) -> Outcome {
+pub fn answered(engine: EngineId, latency_ns: Nanos, depth: u32) -> Outcome {
     Outcome { engine, latency_ns, held_ns: 0, batch: 1, depth, energy_nj: None, failed: false }
 }

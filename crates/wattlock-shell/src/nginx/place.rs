@@ -102,9 +102,8 @@ impl Places {
     /// # Errors
     /// It is missing.
     pub fn module(&self, nginx: &Nginx, first: First) -> Result<PathBuf> {
-        let [major, minor, patch] = nginx.version;
         let built = Path::new("../nginx");
-        let built = [built.join(format!("{major}.{minor}.{patch}")), PathBuf::new(), built.to_owned()];
+        let built = [built.join(nginx.release()), PathBuf::new(), built.to_owned()];
         own(
             self.module.as_deref(),
             MODULE,
@@ -194,6 +193,11 @@ impl Nginx {
             nginx.program.display()
         );
         Ok(nginx)
+    }
+
+    /// Its version as people write it: `1.22.1`.
+    pub fn release(&self) -> String {
+        self.version.map(|number| number.to_string()).join(".")
     }
 
     /// The program, with the libraries it is to load.

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::place::{Nginx, Parts, plain};
+use crate::text::typed;
 
 /// Time that a start or a stop may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,17 +44,6 @@ impl KeyType {
             KeyType::P384 => ["EC", "ec_paramgen_curve:P-384"],
         }
     }
-
-    /// A name for people and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            KeyType::Rsa2048 => "rsa2048",
-            KeyType::Rsa3072 => "rsa3072",
-            KeyType::Rsa4096 => "rsa4096",
-            KeyType::P256 => "p256",
-            KeyType::P384 => "p384",
-        }
-    }
 }
 
 /// A certificate chain and its key, as PEM files.
@@ -76,8 +66,8 @@ impl Certificate {
                     [more]\nsubjectAltName = DNS:localhost,IP:127.0.0.1\nbasicConstraints = CA:FALSE\n";
         std::fs::write(&config, text)?;
         let made = Certificate {
-            chain: folder.join(format!("{}.pem", kind.name())),
-            key: folder.join(format!("{}.key", kind.name())),
+            chain: folder.join(format!("{}.pem", typed(&kind))),
+            key: folder.join(format!("{}.key", typed(&kind))),
         };
         let [algorithm, option] = kind.arguments();
         let mut command = Command::new("openssl");

@@ -122,13 +122,9 @@ impl Command {
     }
 
     fn greet(&self, nginx: &Nginx, server: &Server) -> Result<()> {
-        let [major, minor, patch] = nginx.version;
+        let (folder, release, workers) = (self.folder.display(), nginx.release(), server.workers.len());
         let address = server.addresses[0];
-        say!(
-            "https://{address}/  {} by nginx {major}.{minor}.{patch}, {} workers",
-            self.folder.display(),
-            server.workers.len()
-        );
+        say!("https://{address}/  {folder} by nginx {release}, {workers} workers");
         say!(
             "https://{address}/wattlock_status?format=html  what is done where (also ?format=json, prometheus)"
         );
@@ -142,7 +138,7 @@ impl Command {
 
     /// What the certificate is called in a comparison.
     pub fn kind(&self) -> String {
-        self.cert.as_ref().map_or_else(|| self.key_type.name().to_owned(), |path| path.display().to_string())
+        self.cert.as_ref().map_or_else(|| text::typed(&self.key_type), |path| path.display().to_string())
     }
 }
 

@@ -72,7 +72,7 @@ pub fn cells(row: &Row) -> [String; 12] {
         row.experiment.to_owned(),
         row.quantity.to_owned(),
         row.unit.to_owned(),
-        row.role.name().to_owned(),
+        text::typed(&row.role),
         published(row),
         figure(row.simulated),
         distance(row.deviation(), row.unit),
