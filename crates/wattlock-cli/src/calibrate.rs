@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use wattlock::Profile;
 use wattlock::calibrate::{Plan, calibrate, calibrate_metered};
 use wattlock::meter::Meter;
 use wattlock_core::{Kind, KindSet};
 use wattlock_door::{Document, one_line};
 use wattlock_shell::joules::places;
+
+use crate::files::styled;
 
 use wattlock_shell::setup::{self, Choice, parse_kind};
 use wattlock_shell::{calibration, text};
@@ -84,10 +86,7 @@ fn measure(command: &Command, choice: &Choice) -> Result<Profile> {
     if let Some(ms) = command.per_point_ms {
         plan.per_point = Duration::from_millis(ms);
     }
-    let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}  {eta} left") {
-        bar.set_style(style);
-    }
+    let bar = styled(ProgressBar::new(0), "{bar:30} {pos}/{len} {msg}  {eta} left");
     let mut show = |progress: wattlock::calibrate::Progress<'_>| {
         bar.set_length(progress.of as u64);
         bar.set_position(progress.done as u64);

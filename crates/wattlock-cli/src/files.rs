@@ -318,12 +318,7 @@ fn each(
     for (input, output) in pairs {
         let before = batch.len();
         let result = one(common, &input, output, (&runtime, &batch), &bytes, &work);
-        let stop = matches!(
-            result,
-            Err(Error::Door(wattlock_door::Error::Interrupted)
-                | Error::Door(wattlock_door::Error::ClosedPipe)
-                | Error::Door(wattlock_door::Error::DiskFull))
-        );
+        let stop = result.as_ref().is_err_and(ends_the_run);
         match result {
             Err(error) => failed(&input, error),
             Ok(()) if batch.len() > before => waiting.push(input),
@@ -378,6 +373,12 @@ pub fn about(input: &Path, error: &Error) -> String {
         }
         _ => format!("{}: {error}", shown(input)),
     }
+}
+
+/// Whether an error leaves nothing to be done for further files.
+pub fn ends_the_run(error: &Error) -> bool {
+    use wattlock_door::Error::{ClosedPipe, DiskFull, Interrupted};
+    matches!(error, Error::Door(Interrupted | ClosedPipe | DiskFull))
 }
 
 /// Whether a path stands for standard input or output.
@@ -518,11 +519,15 @@ fn bar(common: &Common, input: &Path, to_stdout: bool) -> ProgressBar {
         }
         None => (ProgressBar::new_spinner(), "{msg:20!} {spinner} {bytes} {bytes_per_sec}"),
     };
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
+    styled(bar, template).with_message(shown(input))
+}
+
+/// A bar that looks so.
+pub fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
     }
-    bar.set_message(shown(input));
-    bar
 }
 
 /// What was done, how fast, where, and in how much memory.

@@ -22,7 +22,7 @@ use wattlock_shell::INTERRUPTED;
 
 use wattlock_shell::program::Told;
 
-use crate::files::{about, closed, is_dash};
+use crate::files::{about, closed, ends_the_run, is_dash};
 use crate::wrong::{system, usage};
 use wattlock_shell::date::civil;
 use wattlock_shell::handed;
@@ -253,12 +253,7 @@ impl Run<'_> {
     }
 
     fn failed(&mut self, input: &Path, error: Error) {
-        self.stopped |= matches!(
-            error,
-            Error::Door(DoorError::Interrupted)
-                | Error::Door(DoorError::ClosedPipe)
-                | Error::Door(DoorError::DiskFull)
-        );
+        self.stopped |= ends_the_run(&error);
         eprintln!("wattlock: {}", about(input, &error));
         self.failure = self.failure.take().or(Some(error));
     }

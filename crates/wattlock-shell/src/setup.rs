@@ -35,7 +35,7 @@ pub struct Choice {
 }
 
 /// What to minimise.
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Goal {
     /// Time
     #[default]

@@ -30,6 +30,7 @@ use sandboxed::Outcome;
 use wattlock_door::Code;
 use wattlock_shell::parts;
 use wattlock_shell::setup::{Choice, Goal};
+use wattlock_shell::text::typed;
 
 const PROBLEMS: u8 = 70;
 const TRIAL_FAILED: u8 = 71;
@@ -192,10 +193,8 @@ fn asked(command: &Enable, choice: &Choice) -> Vec<(String, String)> {
     if choice.policy != "adaptive" {
         asked.push(("policy".to_owned(), choice.policy.clone()));
     }
-    match choice.objective {
-        Goal::Performance => {}
-        Goal::Balanced => asked.push(("objective".to_owned(), "balanced".to_owned())),
-        Goal::Energy => asked.push(("objective".to_owned(), "energy".to_owned())),
+    if choice.objective != Goal::Performance {
+        asked.push(("objective".to_owned(), typed(&choice.objective)));
     }
     if let Some(model) = &choice.emulate {
         asked.push(("emulate".to_owned(), model.clone()));

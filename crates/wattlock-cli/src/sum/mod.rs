@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use clap::{ArgAction, Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use wattlock::Runtime;
 use wattlock_core::Kind;
 use wattlock_door::one_line;
@@ -22,7 +22,7 @@ use wattlock_shell::setup::{self, Choice};
 
 use wattlock_shell::program::Told;
 
-use crate::files::is_dash;
+use crate::files::{is_dash, styled};
 use list::{Line, Lines};
 
 /// Print or check hashes of files, as sha256sum and its sisters do, on all cores and several side by side on each
@@ -379,9 +379,5 @@ fn bar() -> ProgressBar {
     if io::stdout().is_terminal() || !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec}") {
-        bar.set_style(style);
-    }
-    bar
+    styled(ProgressBar::new_spinner(), "{spinner} {bytes} {bytes_per_sec}")
 }

@@ -9,7 +9,8 @@ use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
 use crate::parts::{self, EMULATED, First, MODULE, PROVIDER};
-use crate::setup::{Choice, Goal};
+use crate::setup::Choice;
+use crate::text::typed;
 
 /// Installs packages whose names are its arguments.
 const INSTALL: &str = include_str!("install.sh");
@@ -137,12 +138,7 @@ fn own(given: Option<&Path>, name: &str, built: &[PathBuf], first: First, how: &
 
 /// The command line's engines and policy, as settings of the provider.
 fn settings(choice: &Choice) -> Result<Vec<(String, String)>> {
-    let objective = match choice.objective {
-        Goal::Performance => "performance",
-        Goal::Balanced => "balanced",
-        Goal::Energy => "energy",
-    };
-    let mut settings = vec![("policy", choice.policy.clone()), ("objective", objective.to_owned())];
+    let mut settings = vec![("policy", choice.policy.clone()), ("objective", typed(&choice.objective))];
     if !choice.settings.is_empty() {
         settings.push(("thresholds", choice.settings.join(",")));
     }
