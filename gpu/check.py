@@ -13,6 +13,7 @@ library; changes no setting of the card. Phases, of which each adds to OUT.json 
   streams   `wattlock bench stream --policy gp,lecpaes`, if the bundle has the program: messages through a window
   program   `wattlock bench gpu`, if the bundle has the program: files of the host by CPU, GPU and both, files to the GPU
 
+With 0 seconds only the first two: `compute-sanitizer --report-api-errors no python3 check.py FOLDER OUT.json 0`.
 DRIVER= names another library than libcuda.so.1: the stand-in's figures are labelled so and mean nothing.
 """
 import ctypes
@@ -384,6 +385,8 @@ def main():
         sys.exit("no image for this chip loads")
     checked = correct(device, Library(folder / "libwattlock_gpu_host.so"))
     phase("correct", checked)
+    if time.monotonic() > until:
+        sys.exit(1 if checked["wrong"] else 0)
     # The stand-in's figures mean nothing: it does as little as it can.
     bits = 21 if driver.stand_in else 30
     phase("limits", limits(device, 1 << min(bits, 28)))

@@ -57,3 +57,19 @@ fn without_a_driver_the_check_says_so_in_one_line() {
     assert!(said.starts_with("no GPU: "), "{said}");
     assert!(!bundle.path("out.json").exists());
 }
+
+#[test]
+fn without_seconds_the_kernels_are_compared_and_nothing_is_measured() {
+    let bundle = Bundle::new();
+    let done = Command::new("python3")
+        .arg(bundle.path("check.py"))
+        .args([bundle.path("."), bundle.path("out.json")])
+        .arg("0")
+        .env("DRIVER", standin::library())
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let report = bundle.report();
+    assert!(phase(&report, "correct").contains("\"wrong\": []"), "{report}");
+    assert_eq!(report.matches("\"phase\":").count(), 2, "{report}");
+}

@@ -1,6 +1,7 @@
 //! The stream through this machine: the messages, window and rules of the experiment, and work at its own speed, on its
 //! GPU, one CPU thread, or all. `--clocks` sets the clocks that `lecpaes` names, by the GPU's own list; without it no
-//! setting of the card is changed, and they are counted. Not run on hardware: a stand-in driver and a fake NVML.
+//! setting of the card is changed, and they are counted. The tests
+//! have a stand-in driver and a fake NVML.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

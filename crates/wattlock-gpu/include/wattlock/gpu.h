@@ -2,7 +2,7 @@
  * Wattlock for programs that have their data in a GPU's memory: link with -lwattlock_gpu, or load it at run time.
  *
  * Nothing of CUDA is needed to build or to link; NVIDIA's driver (libcuda.so.1, CUDA 13 or later) is loaded by
- * wattlock_gpu_open. Not yet run on hardware.
+ * wattlock_gpu_open.
  *
  * - Addresses are device addresses (CUdeviceptr, what cudaMalloc returns, what tensor.data_ptr() returns), streams are
  *   CUstream or cudaStream_t, NULL the default stream. Both belong to the device's primary context, which is the one
