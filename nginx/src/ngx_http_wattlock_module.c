@@ -469,6 +469,7 @@ static const struct {
     { "paused", "paused", offsetof(wattlock_counts_t, paused), 0 },
     { "polls", "polls", offsetof(wattlock_counts_t, polls), 0 },
     { "flushes", "batches", offsetof(wattlock_counts_t, flushes), 0 },
+    { "looks", "looks", offsetof(wattlock_counts_t, looks), 0 },
 };
 
 #define FIGURES (sizeof(wattlock_figures) / sizeof(wattlock_figures[0]))

@@ -435,6 +435,13 @@ wattlock_woken(ngx_event_t *event)
 }
 
 
+int
+wattlock_compress_listens(void)
+{
+    return wake != NULL;
+}
+
+
 /* Has the loop woken by other cores. Theirs is no client's connection: `channel` is what nginx marks its own with. */
 static ngx_int_t
 wattlock_listen(void)

@@ -468,6 +468,11 @@ wattlock_free(SSL *ssl)
     }
 
     SSL_free(ssl);
+
+    /* Perhaps all that are left wait. nginx closes the connection behind this. */
+    if (in_flight > 0 && !turn_event.posted) {
+        ngx_post_event(&turn_event, &ngx_posted_events);
+    }
 }
 
 
@@ -522,6 +527,29 @@ wattlock_get_error(const SSL *ssl, int ret)
 }
 
 
+/*
+ * Connections of this worker that are not idle, by nginx's own counters: without its listening sockets, its channel to the
+ * master and the descriptor that wakes compression. (Idle ones in a cache of upstreams are not known and count.)
+ */
+static unsigned
+wattlock_busy(void)
+{
+    ngx_uint_t              i, used, others;
+    const ngx_listening_t  *listening = ngx_cycle->listening.elts;
+
+    used = ngx_cycle->connection_n - ngx_cycle->free_connection_n;
+    others = ngx_cycle->reusable_connections_n + (ngx_process == NGX_PROCESS_WORKER) + wattlock_compress_listens();
+
+    for (i = 0; i < ngx_cycle->listening.nelts; i++) {
+        others += listening[i].connection != NULL;
+    }
+
+    used = used > others ? used - others : 0;
+
+    return (unsigned) ngx_max(used, wattlock_counts->in_handshake);
+}
+
+
 /* Reports where the loop is, and asks again when the provider says. */
 static void
 wattlock_ask(int at)
@@ -532,11 +560,13 @@ wattlock_ask(int at)
         return;
     }
 
+    table->set_busy(table->provider, wattlock_busy());
     table->turn(table->provider, at, progress, &told);
 
     in_flight = told.in_flight;
     wattlock_counts->polls++;
     wattlock_counts->flushes += told.went;
+    wattlock_counts->looks += told.looked;
 
     if (told.again == WATTLOCK_AGAIN_LATER && !timer_event.timer_set) {
         ngx_add_timer(&timer_event, (ngx_msec_t) ((told.wait_ns + 999999) / 1000000));

@@ -29,6 +29,7 @@ typedef struct {
     ngx_uint_t  paused;      /* of those begun, how many have waited for an operation */
     ngx_uint_t  polls;       /* turns in which the provider was asked */
     ngx_uint_t  flushes;     /* batches that went in them */
+    ngx_uint_t  looks;       /* of those turns, how many looked for devices' answers */
 } wattlock_counts_t;
 
 /* This worker's. */
@@ -48,6 +49,9 @@ ngx_int_t wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *t
     ngx_flag_t upstream);
 void wattlock_loop_stop(void);
 int wattlock_mark(SSL_CTX *context, int on);
+
+/* Compression. Whether it has a connection of this worker, which is no client's. */
+int wattlock_compress_listens(void);
 
 /* One connection's socket. Zero at first. */
 typedef struct {

@@ -46,7 +46,7 @@ CARD = SLOW_CARD.replace("20000000", "200000").replace("slow-card", "card")
 
 
 # What a worker counts of handshakes and batches.
-COUNTED = ("handshakes", "in_handshake", "completed", "aborted", "paused", "polls", "flushes")
+COUNTED = ("handshakes", "in_handshake", "completed", "aborted", "paused", "polls", "flushes", "looks")
 
 
 def free_port():
@@ -301,6 +301,8 @@ def with_card(folder_text, policy="offload"):
     """Provider settings with an emulated card."""
     path = Path(tempfile.mkstemp(prefix="wattlock-card-")[1])
     path.write_text(folder_text)
+    # A worker that takes settings of the configuration reads it, too.
+    path.chmod(0o644)
     return f"emulate = {path}\npolicy = {policy}\n"
 
 
@@ -326,7 +328,7 @@ def case_serves_every_version_and_shows_what_it_did():
         typed = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
         assert all(line.split("{")[0] in samples for line in text.splitlines() if not line.startswith("#")), text
         counters = {f"wattlock_nginx_{name}_total" for name in ("handshakes", "paused", "completed", "aborted", "polls",
-                                                                "flushes")}
+                                                                "flushes", "looks")}
         assert counters <= samples & typed and "wattlock_batch_count_total" in samples, text
         time.sleep(0.3)  # the meter's window began with the first question
         energy = nginx.status()["runtime"]["energy"]
@@ -1021,6 +1023,40 @@ def case_heuristic_polling():
         load.none_failed(20)
         status = nginx.settled() or nginx.status()
         assert status["flushes"] > 0 and status["paused"] > 0, status
+
+
+def case_heuristic_polling_says_when_a_cards_answer_is_looked_for():
+    """A request goes to the card when it comes. Beside a client that is not idle and does not wait, its answer is there
+    after 150 ms and is taken by the look after 500, which is the first."""
+    card = SLOW_CARD.replace("20000000", "150000000").replace(",ecdsa-p256-sign,p256-derive,p256-generate", "")
+    limits = "thresholds = qweb.timer_ns=500000000,qweb.poll_asymmetric=1000,qweb.poll_symmetric=1000\n"
+    settings = with_card(card.replace(",x25519-derive,x25519-generate", ""), "qweb") + limits + "algorithms = rsa\n"
+    with Nginx(http="wattlock_poll heuristic;", provider=settings) as nginx, Asking(nginx) as asking:
+        row = nginx.status()["workers"][0]
+        assert row["polling"] == "heuristic" and not row["settings_refused"], row
+
+        def on_card(status):
+            return next((cell for cell in status["runtime"]["cells"] if cell["engine"] == "emulated"), None)
+
+        # Until it has given its known answers the CPU signs.
+        wait_for(lambda: nginx.get("/") == b"ok\n" and on_card(asking.status()), "the card to sign")
+        wait_for(lambda: asking.status()["in_handshake"] == 0, "all to end")
+        with socket.create_connection(("127.0.0.1", nginx.port)) as half:
+            half.sendall(hello()[0][:100])
+            wait_for(lambda: asking.status()["in_handshake"] == 1, "half a client")
+            for _ in range(ARGS.count or 3):
+                before = asking.status()
+                with socket.create_connection(("127.0.0.1", nginx.port), 20) as sock:
+                    first, *rest = hello()
+                    sock.sendall(first)
+                    finish(sock, *rest)
+                wait_for(lambda: asking.status()["in_handshake"] == 1, "the handshake to end")
+                after = asking.status()
+                assert on_card(after)["requests"] == on_card(before)["requests"] + 1, (before, after)
+                assert on_card(after)["held_ns"] == 0, "it was held"
+                assert after["looks"] == before["looks"] + 1, (before["looks"], after["looks"])
+                assert after["polls"] > before["polls"] + 1, "the loop asked all the time"
+        nginx.settled()
 
 
 def case_threshold_polling():

@@ -6,18 +6,21 @@
 //! gathered, what is in flight, how many connections are active, where the event loop is, the time) and carries out the
 //! answer. The provider's threads use it, nginx's loop through the provider's function table, and the lab's event loop.
 //!
+//! An operation that the policy gives to a device is submitted when it arrives and never gathered. What is decided of it
+//! here is when the loop *looks* for its answer.
+//!
 //! *A full batch* goes at once, whatever the rule.
 //!
 //! *A loop that asks in each of its turns* follows a [`GatherRule`]:
 //!
-//! - `adaptive` (ours): a batch goes when no other operation can join it soon, which is when a few turns of the loop
-//!   brought no connection any further. (nginx accepts one connection a turn, so under load many turns pass between a
-//!   batch's first operation and its last, and each of them finds something to do.) If several kinds wait, the cheapest
-//!   goes first: its connections then often reach the next step in time to join the dearer batch.
-//! - `heuristic` (published: Li et al., "QWEB", 2020): everything goes when 48 operations are in flight while one of
-//!   them is asymmetric, or 24 otherwise; when every active connection waits; and when nothing went for 5 us, a
-//!   fail-safe. The rule is checked at every operation and in every turn, and the loop never sleeps while anything is
-//!   in flight.
+//! - `adaptive` (ours): each turn looks. A batch goes when no other operation can join it soon, which is when a few
+//!   turns of the loop brought no connection any further. (nginx accepts one connection a turn, so under load many turns
+//!   pass between a batch's first operation and its last, and each of them finds something to do.) If several kinds
+//!   wait, the cheapest goes first: its connections then often reach the next step in time to join the dearer batch.
+//! - `heuristic` (published: Li et al., "QWEB", 2020): the loop looks, and batches go, when 48 operations are in flight
+//!   while one of them is asymmetric, or 24 otherwise; when every active connection waits; and 5 us after the last time,
+//!   a fail-safe. The rule is checked at every operation and in every turn, and the loop never sleeps while anything is
+//!   in flight. (Published for answers of a device only; that batches of lanes follow it is ours.)
 //! - `threshold` (ours): the same counts, but the loop may sleep, and a timer of milliseconds ends the wait.
 //!
 //! *A program that says nothing of its loop* has had every operation that could join when its loop has been round once:
@@ -142,7 +145,8 @@ pub struct Flight {
     pub in_flight: u32,
     /// Of these, asymmetric ones.
     pub asymmetric: u32,
-    /// Connections that could be waiting; 0 if the program does not say.
+    /// Connections that could be waiting: handshakes, or, while a device has something, all that are not idle. 0 if the
+    /// program does not say.
     pub active: u32,
     /// Whether the program's loop asks in each turn.
     pub asked: bool,
@@ -173,11 +177,11 @@ pub enum Arrived {
 /// What follows from a turn of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// What is gathered of this kind, or of all, goes; results are taken in; the next turn asks again.
+    /// What is gathered of this kind, or of all, goes, and devices' answers are looked for; the next turn asks again.
     Go(Option<Kind>),
-    /// Nothing goes; results of devices are taken in; the next turn asks again.
+    /// Nothing goes; devices' answers are looked for; the next turn asks again.
     Poll,
-    /// Nothing is to be done until the loop asks again.
+    /// Nothing is to be done until the loop asks again: no look.
     Wait(Again),
 }
 
@@ -206,13 +210,13 @@ pub struct Gather {
     widths: Box<[u16; Kind::COUNT]>,
     /// What one request of a kind takes alone by calibration; 0 if unknown.
     alone_ns: Box<[f64; Kind::COUNT]>,
-    /// Kinds of devices, to which even a single request may be worth sending.
+    /// Kinds of devices.
     devices: KindSet,
     behind: u32,
     idle: u32,
     /// The loop's progress when it last asked.
     seen: u32,
-    /// When something last went, or began to wait with nothing else in flight.
+    /// When something last went or was looked for, or began to wait with nothing else in flight.
     last: Nanos,
     in_vain: u32,
     next_trial: Nanos,
@@ -249,11 +253,14 @@ impl Gather {
         (width > 1 && !self.devices.contains(kind)).then_some(width)
     }
 
-    /// Whether an operation of this kind is gathered, before it is in flight; if not, it is done inside the call.
+    /// Whether a device does this kind, so that the policy is to be asked when an operation arrives.
+    pub fn has_device(&self, kind: Kind) -> bool {
+        self.devices.contains(kind)
+    }
+
+    /// Whether an operation of this kind is gathered, before it is in flight, if no device was given it; if not, it is
+    /// done inside the call.
     pub fn waits(&self, kind: Kind, flight: &Flight, gathered: usize, now: Nanos) -> bool {
-        if self.devices.contains(kind) {
-            return true;
-        }
         if self.widths[kind.index()] == 1 && !self.always {
             return false;
         }
@@ -261,6 +268,19 @@ impl Gather {
             return true;
         }
         if flight.asked { flight.active != 1 } else { self.in_vain < IN_VAIN || now >= self.next_trial }
+    }
+
+    /// A device was given an operation; `flight` includes it.
+    pub fn submitted(&mut self, flight: &Flight, now: Nanos) {
+        if flight.in_flight == 1 {
+            self.last = now;
+        }
+    }
+
+    /// Which number of connections [`Flight::active`] is to be while a device has something: for a rule by counts, of
+    /// all that are not idle.
+    pub fn counts_all(&self) -> bool {
+        matches!(self.rule, GatherRule::Counts { .. })
     }
 
     /// An operation was gathered; `flight` and `gathered`, each with its kind, include it.
@@ -271,9 +291,7 @@ impl Gather {
         gathered: impl Iterator<Item = Kind> + Clone,
         now: Nanos,
     ) -> Arrived {
-        if flight.in_flight == 1 {
-            self.last = now;
-        }
+        self.submitted(flight, now);
         let width = usize::from(self.widths[kind.index()]);
         if width > 1 && gathered.clone().filter(|one| *one == kind).count() >= width {
             return Arrived::Full;
@@ -287,7 +305,7 @@ impl Gather {
         !flight.asked || blocked
     }
 
-    /// Whether a batch that went helped: it had more than one request, or went to a device.
+    /// Whether a batch that went helped: it had more than one request, or went to a device after all.
     pub fn learned(&mut self, helped: bool, now: Nanos) {
         if helped {
             (self.in_vain, self.pause) = (0, TRIAL_NS.0);
@@ -421,7 +439,10 @@ mod tests {
         let always = Gather::new(&machine(), GatherRule::Turns, None, true);
         assert!(always.waits(ODD, &loop_of(0, 9), 0, 0));
         let with_card = Gather::new(&server(), GatherRule::Turns, None, false);
-        assert!(with_card.waits(ODD, &loop_of(0, 1), 0, 0), "a device gets even a single request");
+        assert!(
+            with_card.has_device(ODD) && !with_card.waits(ODD, &loop_of(0, 9), 3, 0),
+            "never gathered for it"
+        );
         assert_eq!(
             (with_card.lanes_of(ODD), gather.lanes_of(ODD), gather.lanes_of(DEAR)),
             (None, None, Some(8))
@@ -540,7 +561,7 @@ mod tests {
     #[test]
     fn the_published_timer_is_five_microseconds_and_does_not_run_while_idle() {
         let mut gather = published();
-        gather.arrived(CHEAP, &loop_of(1, 5), [CHEAP].into_iter(), 1_000_000);
+        gather.submitted(&loop_of(1, 5), 1_000_000);
         let mut ask = |now| turn(&mut gather, &loop_of(1, 5), 0, now);
         assert_eq!(ask(1_004_999), Next::Wait(Again::Turn));
         assert_eq!(ask(1_005_000), Next::Go(None));

@@ -54,6 +54,7 @@ struct wattlock_turn {
     unsigned again;     /* WATTLOCK_AGAIN_... */
     uint64_t wait_ns;
     unsigned went;      /* batches that went in this turn */
+    unsigned looked;    /* looks for devices' answers in this turn: 0 or 1 */
 };
 
 /* A setting of openssl.cnf's provider section. */
@@ -135,6 +136,10 @@ struct wattlock_table {
                         size_t room);
     /* The setting `poll` that is in force, as text; returns as `status`. */
     size_t (*polling)(void *provider, char *out, size_t room);
+    /* How many of this thread's connections are not idle, whatever they do: handshaking, reading, writing; 0: not known.
+     * `heuristic` and `threshold` look for a device's answers when as many requests are in flight. To be said before
+     * `turn`. */
+    void (*set_busy)(void *provider, unsigned busy);
 };
 
 #endif

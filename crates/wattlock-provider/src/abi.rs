@@ -29,6 +29,8 @@ pub struct Turn {
     pub wait_ns: u64,
     /// Batches that went in this turn.
     pub went: c_uint,
+    /// Looks for devices' answers in this turn: 0 or 1.
+    pub looked: c_uint,
 }
 
 /// [`Turn::again`]: nothing is in flight.
@@ -106,6 +108,8 @@ pub struct FunctionTable {
     ) -> usize,
     /// Writes the setting `poll` as it is in force, as `status` does.
     pub polling: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> usize,
+    /// Says how many of the thread's connections are not idle; 0 if unknown.
+    pub set_busy: unsafe extern "C" fn(*mut c_void, c_uint),
 }
 
 /// Takes its own argument.

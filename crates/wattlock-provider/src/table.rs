@@ -44,6 +44,7 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         on_stack,
         status_of,
         polling,
+        set_busy,
     }
 }
 
@@ -82,6 +83,7 @@ unsafe extern "C" fn turn(provider: *mut c_void, moment: c_int, progress: c_uint
         let turned = unsafe { Provider::of(provider) }.seat().turn(moment, progress);
         answer.in_flight = turned.in_flight as c_uint;
         answer.went = c_uint::from(turned.went);
+        answer.looked = c_uint::from(turned.looked);
         (answer.again, answer.wait_ns) = match turned.again {
             Again::Idle => (NEVER, 0),
             Again::Behind => (BEHIND, 0),
@@ -101,6 +103,11 @@ unsafe extern "C" fn in_flight(provider: *mut c_void) -> c_uint {
 unsafe extern "C" fn set_active(provider: *mut c_void, active: c_uint) {
     // SAFETY: as in `claim`.
     entry(|| unsafe { Provider::of(provider) }.seat().set_active(active));
+}
+
+unsafe extern "C" fn set_busy(provider: *mut c_void, busy: c_uint) {
+    // SAFETY: as in `claim`.
+    entry(|| unsafe { Provider::of(provider) }.seat().set_busy(busy));
 }
 
 unsafe extern "C" fn cancel(_: *mut c_void, context: *mut sys::ASYNC_WAIT_CTX) -> c_int {

@@ -105,6 +105,7 @@ scenarios!(
     without_a_provider_it_says_so,
     it_is_active_without_proc,
     heuristic_polling,
+    heuristic_polling_says_when_a_cards_answer_is_looked_for,
     threshold_polling,
     http3_handshakes_do_not_pause,
     a_connection_that_is_tied_twice_begins_once,

@@ -124,10 +124,11 @@ impl Seat {
         if left_ns == Some(0) {
             state.release(None, None);
             left_ns = None;
-        } else if state.dispatcher.in_flight() > 0 {
+        }
+        if state.dispatcher.in_flight() > 0 {
             state.collect(None);
         }
-        let queued = state.waiting.iter().any(Option::is_some);
+        let queued = state.has_sent();
         unlock(state);
         if queued { Some(QUEUE_TICK) } else { left_ns.map(Duration::from_nanos) }
     }

@@ -1,8 +1,9 @@
 //! Operations inside an `ASYNC_JOB`.
 //!
-//! A private-key, derive or generate operation inside a job is *gathered* with others of its thread and the job paused,
-//! until its batch goes. [`Gather`](wattlock::policy::Gather) decides when; this file carries it out. A full batch is done
-//! at once, by the job that fills it. A job that `Gather` calls the first of an application that says nothing of its loop
+//! An operation inside a job pauses it. If the policy gives it to a device, it is submitted at once, and the job pauses
+//! until the loop has looked for the answer. If lanes do its kind, it is *gathered* with others of its thread until their
+//! batch goes. [`Gather`](wattlock::policy::Gather) decides both; this file carries it out. A full batch is done at once, by
+//! the job that fills it. A job that `Gather` calls the first of an application that says nothing of its loop
 //! wakes itself at once, and when the loop resumes it, it releases what has gathered meanwhile. Unless the setting `pause`
 //! says otherwise, jobs pause only on threads that poll ([`Seat::claim`]).
 #![allow(unsafe_code)]
@@ -15,7 +16,7 @@ use wattlock::policy::Arrived;
 
 use super::link::{Link, forget_untold};
 use super::waiter::{Notify, Waiter, Waiting};
-use super::{Gathered, Seat, State, lock, unlock};
+use super::{Gathered, Said, Seat, Sending, State, lock, unlock};
 use crate::provider::Provider;
 use crate::sys;
 
@@ -54,6 +55,24 @@ impl Provider {
     }
 }
 
+impl State {
+    /// Has a request wait for others of its kind; a batch that is full is done.
+    fn gather(&mut self, request: OwnedRequest, waiter: &Arc<Waiter>, said: Said, now: Nanos) {
+        let kind = request.kind;
+        self.gathered.push(Gathered { request, waiter: waiter.clone(), since: now });
+        let flight = self.flight(said);
+        let State { gather, gathered, tell, .. } = self;
+        match gather.arrived(kind, &flight, gathered.iter().map(Gathered::kind), now) {
+            Arrived::Full => {
+                let helped = self.deep(|state| state.release(Some(kind), Some(waiter))).unwrap_or(false);
+                self.gather.learned(helped, now);
+            }
+            Arrived::First => tell.push(waiter.clone()),
+            Arrived::Waits => {}
+        }
+    }
+}
+
 impl Seat {
     /// An operation inside a job.
     fn perform_in_job(
@@ -69,12 +88,13 @@ impl Seat {
         let said = self.said();
         let mut state = self.lock();
         let now = state.now();
-        let gathered = state.gathered.len();
         // A program that drops connections without ending their jobs would lose each job that pauses.
         let may_pause = said.asked || self.pauses_unclaimed;
-        let alone = !may_pause || !state.gather.waits(kind, &state.flight(said), gathered, now);
+        let flight = state.flight(said);
+        let gathers = may_pause && state.gather.waits(kind, &flight, state.gathered.len(), now);
+        let waits = gathers || may_pause && state.gather.has_device(kind);
         // SAFETY: called inside a live job.
-        let link = if alone { None } else { unsafe { self.link(job) } };
+        let link = if waits { unsafe { self.link(job) } } else { None };
         let Some((link, notify)) = link else {
             let request = Request::new(kind, key, Data::Apart { from: input, to: output });
             let mut request = Some(request);
@@ -87,22 +107,29 @@ impl Seat {
         let waiter = Arc::new(Waiter { seat: self.clone(), inner: Mutex::new(inner) });
         *lock(&link.current) = Some(waiter.clone());
         let request = OwnedRequest::new(kind, Arc::new(key.clone()), input.to_vec(), output.len());
-        state.gathered.push(Gathered { request, waiter: waiter.clone(), since: now });
-        let flight = state.flight(said);
-        let State { gather, gathered, tell, .. } = &mut *state;
-        match gather.arrived(kind, &flight, gathered.iter().map(Gathered::kind), now) {
-            Arrived::Full => {
-                let helped = state.deep(|state| state.release(Some(kind), Some(&waiter))).unwrap_or(false);
-                state.gather.learned(helped, now);
+        let sending = match state.gather.has_device(kind) {
+            true => state.send(request, &waiter, gathers),
+            false => Sending::Back(request),
+        };
+        let waits = match sending {
+            Sending::Sent => {
+                let flight = state.flight(said);
+                state.gather.submitted(&flight, now);
+                true
             }
-            Arrived::First => tell.push(waiter.clone()),
-            Arrived::Waits => {}
-        }
+            Sending::Back(request) => {
+                state.gather(request, &waiter, said, now);
+                true
+            }
+            Sending::Done | Sending::Failed => false,
+        };
         unlock(state);
-        if !said.asked {
-            provider.watch();
+        if waits {
+            if !said.asked {
+                provider.watch();
+            }
+            self.wait(&waiter);
         }
-        self.wait(&waiter);
         let taken = waiter.take();
         // From here the wait context may be gone; the waiter is ours.
         if !lock(&waiter.inner).gone {
@@ -161,7 +188,12 @@ impl Seat {
             if !state.gather.resumed(&state.flight(self.said()), early > 0) {
                 // The batch goes when the application's loop asks.
             } else if mine {
-                let helped = state.deep(|state| state.release(None, Some(waiter))).unwrap_or(false);
+                let released = |state: &mut State| {
+                    let helped = state.release(None, Some(waiter));
+                    state.collect(Some(waiter));
+                    helped
+                };
+                let helped = state.deep(released).unwrap_or(false);
                 state.gather.learned(helped, now);
             } else {
                 state.deep(|state| {

@@ -23,9 +23,6 @@ const FRESH: Nanos = 1_000_000_000;
 /// First and last pause where batches do not pay.
 const PAUSE: (Nanos, Nanos) = (1_000_000, 16_000_000_000);
 
-/// The mark of a request whose pair is not waited for.
-pub(super) const STOCKED: u64 = u64::MAX;
-
 /// What a thread has made ahead, of each kind that it generates.
 #[derive(Default)]
 pub(super) struct KeyStock(Vec<Stock>);
@@ -141,18 +138,16 @@ impl State {
         let key = Arc::new(Key::none_owned());
         let mut batch = Vec::new();
         for _ in 0..width {
-            let mut one = OwnedRequest::new(kind, key.clone(), Vec::new(), room);
-            one.mark = STOCKED;
-            batch.push(one);
+            batch.push(OwnedRequest::new(kind, key.clone(), Vec::new(), room));
         }
         let now = self.now();
         let State { dispatcher, key_stock, .. } = self;
+        // No device does the kind ([`Gather::lanes_of`]): all are done when this returns.
         dispatcher.submit_together(&mut batch, 0, &mut |_, submitted| {
             if let wattlock::Submitted::Done(done) = submitted {
                 key_stock.put(done, now);
             }
         });
-        self.collect(None);
         self.key_stock.take(kind, now)
     }
 }

@@ -4,7 +4,7 @@
 //! helper thread, and threads that free a wait context. Its own thread finds the lock free except for those.
 //!
 //! - `threads`: which seat is the calling thread's.
-//! - `job`: gathering, pausing, and going on.
+//! - `job`: submitting, gathering, pausing, and going on.
 //! - `waiter`, `link`: what waits, how it is told, and what a wait context holds of it.
 //! - `key_stock`: key pairs that are made in advance.
 //! - `secret_cache`: secrets that TLS will derive from again.
@@ -46,7 +46,7 @@ use crate::provider::{Current, Provider};
 use crate::settings::Pause;
 use crate::spread::Crew;
 pub(crate) use helper::Life;
-use key_stock::{KeyStock, STOCKED};
+use key_stock::KeyStock;
 use secret_cache::SecretCache;
 use stack::{Stack, Stacks};
 use waiter::{Notify, Waiter};
@@ -62,6 +62,8 @@ pub struct Seat {
     claimed: AtomicBool,
     /// How many could be waiting at once, if the application says so; 0 if it does not.
     active: AtomicU32,
+    /// The same of connections that are not idle, whatever they do.
+    busy: AtomicU32,
     /// Whether jobs of a program that does not poll may pause, too.
     pauses_unclaimed: bool,
     stacks: Stacks,
@@ -108,7 +110,7 @@ impl Gathered {
 
 /// Frees the lock, then tells the waiters.
 fn unlock(mut state: MutexGuard<'_, State>) {
-    let somebody = !state.gathered.is_empty() || state.waiting.iter().any(Option::is_some);
+    let somebody = !state.gathered.is_empty() || state.has_sent();
     state.waited_for.store(somebody, Relaxed);
     let mut tell = std::mem::take(&mut state.tell);
     drop(state);
@@ -157,12 +159,19 @@ impl State {
     fn flight(&self, said: Said) -> Flight {
         let sent = self.waiting.iter().flatten().map(|one| one.kind);
         let kinds = self.gathered.iter().map(Gathered::kind).chain(sent);
+        // Only handshakes can join a batch; whatever goes on may have a request for a device.
+        let all = self.gather.counts_all() && self.has_sent() && said.busy > 0;
         Flight {
             in_flight: self.in_flight() as u32,
             asymmetric: kinds.filter(|kind| kind.is_asymmetric()).count() as u32,
-            active: said.active,
+            active: if all { said.busy } else { said.active },
             asked: said.asked,
         }
+    }
+
+    /// Whether a device has something.
+    fn has_sent(&self) -> bool {
+        self.waiting.iter().any(Option::is_some)
     }
 
     /// How long what has gathered first may still wait.
@@ -171,18 +180,52 @@ impl State {
         Some(self.gather.left_ns(first.since, &self.flight(said), now))
     }
 
+    /// A place for a request that is about to be submitted: its mark.
+    fn place(&mut self, kind: Kind, waiter: Arc<Waiter>) -> usize {
+        let free = self.waiting.iter().position(Option::is_none);
+        let slot = free.unwrap_or(self.waiting.len());
+        self.waiting.resize_with(self.waiting.len().max(slot + 1), || None);
+        self.waiting[slot] = Some(Sent { kind, token: None, waiter });
+        slot
+    }
+
+    /// Has the policy asked where a request goes that has just arrived: a device is given it at once, the CPU does it in
+    /// this call, or, if it `gathers`, it comes back to wait for others.
+    fn send(&mut self, mut request: OwnedRequest, waiter: &Arc<Waiter>, gathers: bool) -> Sending {
+        let slot = self.place(request.kind, waiter.clone());
+        request.mark = slot as u64;
+        let mut request = Some(request);
+        let submitted = self.deep(|state| {
+            let request = request.take()?;
+            Some(match gathers {
+                true => state.dispatcher.submit_to_device(request),
+                false => Ok(state.dispatcher.submit(request)),
+            })
+        });
+        if let Some(Some(Ok(Submitted::Pending(token)))) = submitted {
+            self.waiting[slot].iter_mut().for_each(|one| one.token = Some(token));
+            return Sending::Sent;
+        }
+        self.waiting[slot] = None;
+        match (submitted.flatten(), request) {
+            (Some(Ok(Submitted::Done(done))), _) => {
+                waiter.finish(done.result, done.request);
+                Sending::Done
+            }
+            (Some(Err(request)), _) | (None, Some(request)) if gathers => Sending::Back(request),
+            _ => Sending::Failed,
+        }
+    }
+
     /// Hands what has gathered, of one kind or of all, to the policy and does what can be done at once. Returns whether
     /// gathering helped: a request had batch-mates, or a device has one.
     fn release(&mut self, only: Option<Kind>, me: Option<&Arc<Waiter>>) -> bool {
         let mut helped = false;
         while let Some(kind) = only.or(self.gathered.first().map(Gathered::kind)) {
             let (mut alike, mut held_ns, now) = (Vec::new(), 0, self.clock.now());
-            for mut one in self.gathered.extract_if(.., |one| one.kind() == kind) {
-                let free = self.waiting.iter().position(Option::is_none);
-                let slot = free.unwrap_or(self.waiting.len());
-                self.waiting.resize_with(self.waiting.len().max(slot + 1), || None);
-                self.waiting[slot] = Some(Sent { kind, token: None, waiter: one.waiter });
-                one.request.mark = slot as u64;
+            let mates: Vec<_> = self.gathered.extract_if(.., |one| one.kind() == kind).collect();
+            for mut one in mates {
+                one.request.mark = self.place(kind, one.waiter) as u64;
                 alike.push(one.request);
                 held_ns += now.saturating_sub(one.since);
             }
@@ -191,7 +234,10 @@ impl State {
             dispatcher.submit_together(&mut alike, held_ns, &mut |mark, submitted| {
                 let place = &mut waiting[mark as usize];
                 match submitted {
-                    Submitted::Pending(token) => place.iter_mut().for_each(|one| one.token = Some(token)),
+                    Submitted::Pending(token) => {
+                        helped = true;
+                        place.iter_mut().for_each(|one| one.token = Some(token));
+                    }
                     Submitted::Done(done) => {
                         helped |= done.cost.batch > 1;
                         if let Some(one) = place.take() {
@@ -200,31 +246,23 @@ impl State {
                     }
                 }
             });
-            helped |= self.collect(me);
             if only.is_some() {
                 break;
             }
         }
-        helped || self.waiting.iter().any(Option::is_some)
+        helped
     }
 
-    /// Takes in what is done. Returns whether any of it had batch-mates.
-    fn collect(&mut self, me: Option<&Arc<Waiter>>) -> bool {
+    /// Looks for devices' answers and takes them in.
+    fn collect(&mut self, me: Option<&Arc<Waiter>>) {
         let mut arrived = std::mem::take(&mut self.arrived);
         self.dispatcher.poll(&mut |completion| arrived.push(completion));
-        let mut helped = false;
         for completion in arrived.drain(..) {
-            if completion.request.mark == STOCKED {
-                self.key_stock.put(completion, self.clock.now());
-                continue;
-            }
-            helped |= completion.cost.batch > 1;
             let place = self.waiting.get_mut(completion.request.mark as usize);
             let Some(one) = place.and_then(Option::take) else { continue };
             finished(&mut self.tell, one.waiter, completion, me);
         }
         self.arrived = arrived;
-        helped
     }
 
     /// Where a job waits whose request the dispatcher has.
@@ -252,11 +290,24 @@ impl State {
     }
 }
 
+/// What became of a request that has just arrived.
+enum Sending {
+    /// A device has it.
+    Sent,
+    /// It was done in the call.
+    Done,
+    /// No device gets it: it waits for others.
+    Back(OwnedRequest),
+    /// It is lost.
+    Failed,
+}
+
 /// What the application said of its event loop.
 #[derive(Clone, Copy)]
 struct Said {
     asked: bool,
     active: u32,
+    busy: u32,
 }
 
 /// What became of a turn of the application's loop.
@@ -265,6 +316,8 @@ pub(crate) struct Turned {
     pub(crate) in_flight: usize,
     /// Whether a batch went.
     pub(crate) went: bool,
+    /// Whether devices that have something were looked at.
+    pub(crate) looked: bool,
     /// When the loop is to ask again.
     pub(crate) again: Again,
     /// The time.
@@ -287,6 +340,7 @@ impl Seat {
             waited_for,
             claimed: AtomicBool::new(false),
             active: AtomicU32::new(0),
+            busy: AtomicU32::new(0),
             pauses_unclaimed: settings.pause != Pause::Auto,
             stacks: Stacks::default(),
         }
@@ -317,7 +371,8 @@ impl Seat {
     }
 
     fn said(&self) -> Said {
-        Said { asked: self.claimed.load(Relaxed), active: self.active.load(Relaxed) }
+        let [active, busy] = [&self.active, &self.busy].map(|count| count.load(Relaxed));
+        Said { asked: self.claimed.load(Relaxed), active, busy }
     }
 
     /// The application polls: takes in what is done, releases what waited too long, and returns how much is in flight.
@@ -334,7 +389,7 @@ impl Seat {
         left
     }
 
-    /// A turn of the application's loop: does what [`Gather`] says.
+    /// A turn of the application's loop: does what [`Gather`] says, and looks for answers only if it says so.
     pub(crate) fn turn(&self, moment: Moment, progress: u32) -> Turned {
         let mut state = self.lock();
         let now = state.now();
@@ -349,13 +404,15 @@ impl Seat {
             Next::Poll => {}
             Next::Wait(when) => again = when,
         }
-        if again == Again::Turn {
+        let looks = !matches!(next, Next::Wait(_));
+        let looked = looks && state.has_sent();
+        if looks {
             state.collect(None);
         }
         let in_flight = state.in_flight();
         unlock(state);
         let again = if in_flight == 0 { Again::Idle } else { again };
-        Turned { in_flight, went, again, now }
+        Turned { in_flight, went, looked, again, now }
     }
 
     /// The application's loop has nothing else to do: releases what has gathered. Returns how much is in flight.
@@ -384,6 +441,11 @@ impl Seat {
         if active == 0 && before > 0 {
             self.lock().secret_cache.clear();
         }
+    }
+
+    /// How many of the thread's connections are not idle; 0 if unknown.
+    pub(crate) fn set_busy(&self, busy: u32) {
+        self.busy.store(busy, Relaxed);
     }
 
     /// Runs `work` on a stack as large as the thread's; `None`, and nothing is done, if there is none.

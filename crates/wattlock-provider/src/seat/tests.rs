@@ -15,6 +15,7 @@ use wattlock::core::{Kind, KindSet, KnownAnswer, Nanos, known_answers};
 use wattlock::policy::{Ask, Choice, EngineId, Policy, Weather};
 use wattlock::{Clock, Profile, Runtime};
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
+use wattlock_emul::{Emulated, Model, Pace};
 
 use super::*;
 use crate::load::OSSL_provider_init;
@@ -56,6 +57,108 @@ impl Policy for Together {
     fn choose(&mut self, ask: &Ask, _: &Weather, _: Nanos) -> Choice {
         let to_lanes = self.0 && ask.may_wait;
         Choice { count: ask.count, ..Choice::now(EngineId(u8::from(to_lanes))) }
+    }
+}
+
+/// These kinds go to the card if they may wait, all others to lanes.
+struct Divided(KindSet);
+
+impl Policy for Divided {
+    fn name(&self) -> &'static str {
+        "divided"
+    }
+
+    fn choose(&mut self, ask: &Ask, _: &Weather, _: Nanos) -> Choice {
+        let engine = if !ask.may_wait { 0 } else { 1 + u8::from(self.0.contains(ask.shape.kind)) };
+        Choice { count: ask.count, ..Choice::now(EngineId(engine)) }
+    }
+}
+
+/// What a card takes, by a clock that a test moves.
+const CARD_NS: Nanos = 150_000_000;
+
+/// A polled provider with lanes and a card for public keys, of which the policy gives [`DEAR`] to the card.
+struct WithCard {
+    loaded: Loaded,
+    table: FunctionTable,
+    runtime: Runtime,
+    time: Arc<AtomicU64>,
+}
+
+impl WithCard {
+    /// `settings` of the provider; `lanes` do these kinds.
+    fn new(lanes: &[Kind], settings: &[(&str, &str)]) -> WithCard {
+        let card = "name card\nwindow 64 requests 1048576 bytes\npool all 64 servers\n\
+                    table x25519-derive,p384-derive 0:150000000\n";
+        let inline = wattlock::own_engines().swap_remove(0);
+        let compute = Arc::new(wattlock_cpu::instruction::Instruction::new());
+        let card = Emulated::new(Model::parse(card).unwrap(), compute, Pace::Stepped).unwrap();
+        let time = Arc::new(AtomicU64::new(1));
+        let hands = time.clone();
+        let lanes = Passes::new(KindSet::of(lanes), one_by_one(inline.clone()));
+        let runtime = Runtime::builder()
+            .engines(vec![inline, Arc::new(lanes), Arc::new(card)])
+            .own_policy("divided", |_| Box::new(Divided(KindSet::of(&[DEAR]))))
+            .profile(Profile::built_in())
+            .clock(Clock::given(move || hands.load(Relaxed)))
+            .verify_one_in(0)
+            .telemetry(false)
+            .build()
+            .unwrap();
+        let loaded = Loaded::with(runtime.clone());
+        let mut current = loaded.provider().current();
+        settings.iter().for_each(|(key, value)| current.settings.set(key, value).unwrap());
+        loaded.provider().change_to(current);
+        let table = table::make(loaded.provider());
+        // SAFETY: the table's own provider.
+        unsafe {
+            (table.claim)(table.provider, 1);
+            (table.set_active)(table.provider, 100);
+        }
+        let with = WithCard { loaded, table, runtime, time };
+        // The CPU does the first ones, until the card has given its known answers.
+        while with.on_card() == 0 {
+            let job = with.start(DEAR);
+            with.pass(CARD_NS);
+            // SAFETY: as above.
+            unsafe { (with.table.poll)(with.table.provider) };
+            job.ends();
+        }
+        with
+    }
+
+    fn start(&self, kind: Kind) -> Job {
+        Job::start(self.loaded.provider(), kind)
+    }
+
+    fn pass(&self, nanos: Nanos) {
+        self.time.fetch_add(nanos, Relaxed);
+    }
+
+    fn turn(&self) -> table::Turn {
+        let mut told = table::Turn::default();
+        // SAFETY: the table's own provider, and room for the answer.
+        unsafe { (self.table.turn)(self.table.provider, 2, 1, &raw mut told) };
+        told
+    }
+
+    fn set_busy(&self, busy: u32) {
+        // SAFETY: the table's own provider.
+        unsafe { (self.table.set_busy)(self.table.provider, busy) };
+    }
+
+    /// What the card has, and what waits for others.
+    fn sent_and_gathered(&self) -> (usize, usize) {
+        let seat = self.loaded.provider().seat();
+        let state = seat.lock();
+        (state.dispatcher.in_flight(), state.gathered.len())
+    }
+
+    /// Requests that the card has done. None was ever held.
+    fn on_card(&self) -> u64 {
+        let cells = self.runtime.snapshot().cells;
+        let card = cells.iter().filter(|cell| cell.engine == "emulated");
+        card.inspect(|cell| assert_eq!(cell.held_ns, 0)).map(|cell| cell.requests).sum()
     }
 }
 
@@ -377,6 +480,101 @@ fn the_published_rule_releases_when_all_wait_and_after_five_microseconds() {
     assert_eq!(turn().went, 1, "the fail-safe");
     assert_eq!([&first, &second, &third].map(Job::told), [1, 1, 1]);
     [first, second, third].into_iter().for_each(Job::ends);
+}
+
+#[test]
+fn what_the_policy_gives_to_a_device_is_submitted_when_it_arrives_and_never_gathered() {
+    for lanes in [&[CHEAP, DEAR][..], &[CHEAP]] {
+        for rule in ["adaptive", "heuristic", "threshold timer=1s"] {
+            let with = WithCard::new(lanes, &[("poll", rule)]);
+            let done = with.on_card();
+            let (first, second, other) = (with.start(DEAR), with.start(DEAR), with.start(CHEAP));
+            assert_eq!(with.sent_and_gathered(), (2, 1), "{rule}");
+            with.pass(5_000_000_000);
+            // SAFETY: the table's own provider.
+            unsafe { (with.table.poll)(with.table.provider) };
+            assert_eq!([&first, &second].map(Job::told), [1, 1]);
+            assert_eq!(with.on_card(), done + 2);
+            [first, second, other].into_iter().for_each(Job::ends);
+        }
+    }
+}
+
+/// A kind that a device could do, but does not: no job pauses, and its wait context has nothing of it.
+#[test]
+fn what_the_policy_does_not_give_to_a_device_is_done_in_the_call_where_lanes_gain_nothing() {
+    let with = WithCard::new(&[], &[]);
+    let job = with.start(CHEAP);
+    assert!(!job.waits());
+    assert_eq!(with.sent_and_gathered(), (0, 0));
+    job.ends();
+}
+
+#[test]
+fn the_published_rule_says_when_answers_are_looked_for() {
+    let limits = "qweb.timer_ns=500000000,qweb.poll_asymmetric=3";
+    let with = WithCard::new(&[CHEAP], &[("poll", "heuristic"), ("thresholds", limits)]);
+    with.set_busy(20);
+    let first = with.start(DEAR);
+    assert_eq!((with.turn().looked, with.turn().again), (0, table::NEXT), "the loop does not sleep");
+    with.pass(CARD_NS);
+    assert_eq!(with.turn().looked, 0, "its answer is there");
+    with.pass(349_999_999);
+    assert_eq!((with.turn().looked, first.told()), (0, 0));
+    with.pass(1);
+    let told = with.turn();
+    assert_eq!((told.looked, told.went, told.again, first.told()), (1, 0, table::NEVER, 1), "the fail-safe");
+
+    let [second, third] = [with.start(DEAR), with.start(DEAR)];
+    with.pass(CARD_NS);
+    assert_eq!(with.turn().looked, 0, "two of three");
+    let fourth = with.start(DEAR);
+    assert_eq!((with.turn().looked, second.told(), third.told()), (1, 1, 1), "so many are in flight");
+    with.pass(CARD_NS);
+    assert_eq!((with.turn().looked, fourth.told()), (0, 0));
+    with.set_busy(1);
+    assert_eq!((with.turn().looked, fourth.told()), (1, 1), "all that are not idle wait");
+    [first, second, third, fourth].into_iter().for_each(Job::ends);
+}
+
+#[test]
+fn a_full_batch_of_lanes_is_no_look_at_a_device() {
+    let limits = "qweb.timer_ns=500000000,qweb.poll_asymmetric=100";
+    let with = WithCard::new(&[CHEAP], &[("poll", "heuristic"), ("thresholds", limits)]);
+    with.set_busy(50);
+    let on_card = with.start(DEAR);
+    with.pass(CARD_NS);
+    let batch: Vec<_> = (0..8).map(|_| with.start(CHEAP)).collect();
+    assert_eq!(with.sent_and_gathered(), (1, 0));
+    assert_eq!((on_card.told(), batch[0].told(), batch[7].waits()), (0, 1, false));
+    with.pass(500_000_000 - CARD_NS);
+    assert_eq!((with.turn().looked, on_card.told()), (1, 1));
+    batch.into_iter().chain([on_card]).for_each(Job::ends);
+}
+
+#[test]
+fn the_threshold_rule_sleeps_until_its_look() {
+    let with = WithCard::new(&[CHEAP], &[("poll", "threshold asymmetric=9 timer=400ms")]);
+    with.set_busy(50);
+    let job = with.start(DEAR);
+    with.pass(CARD_NS);
+    let told = with.turn();
+    assert_eq!((told.looked, told.again, told.wait_ns), (0, table::LATER, 250_000_000));
+    with.pass(250_000_000);
+    assert_eq!((with.turn().looked, job.told()), (1, 1));
+    job.ends();
+}
+
+#[test]
+fn a_connection_that_is_gone_is_not_told_of_its_devices_answer() {
+    let with = WithCard::new(&[CHEAP], &[]);
+    let (gone, stays) = (with.start(DEAR), with.start(DEAR));
+    drop(gone);
+    with.pass(CARD_NS);
+    assert_eq!(with.turn().in_flight, 0);
+    assert_eq!(stays.told(), 1);
+    stays.ends();
+    assert_eq!(with.sent_and_gathered(), (0, 0));
 }
 
 #[test]

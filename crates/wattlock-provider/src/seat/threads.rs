@@ -63,6 +63,7 @@ impl Provider {
                     // Of before a setting changed. Whoever waits in it holds it.
                     seat.claim(before.claimed.load(Relaxed));
                     seat.set_active(before.active.load(Relaxed));
+                    seat.set_busy(before.busy.load(Relaxed));
                     self.life().forget(&before);
                 }
             }

@@ -34,6 +34,31 @@ impl Dispatcher {
         submitted
     }
 
+    /// Submits a request as [`Dispatcher::submit`] does if the policy gives it to an engine that answers later, else hands
+    /// it back as it came: what lanes could do, its caller gathers first. Never blocks.
+    ///
+    /// # Errors
+    /// The request, of which nothing was counted.
+    pub fn submit_to_device(&mut self, request: OwnedRequest) -> Result<Submitted, OwnedRequest> {
+        self.keep_up();
+        let now = self.look();
+        if !self.testing.is_empty() {
+            self.collect(now);
+        }
+        if request.validate().is_err() {
+            return Err(request);
+        }
+        let shape = request.shape();
+        let choice = self.ask(&shape, 1, shape.bytes);
+        let station = self.stations.get(choice.engine.index());
+        if !station.is_some_and(|station| station.queued.contains(shape.kind)) {
+            return Err(request);
+        }
+        let submitted = self.give(&choice, &shape, request, now);
+        self.ring(choice.engine);
+        Ok(submitted)
+    }
+
     /// Whether a device is open and has given a kind's known answers here; starts both if not. Never blocks.
     pub(crate) fn is_ready(&mut self, engine: EngineId, kind: Kind) -> bool {
         self.keep_up();
