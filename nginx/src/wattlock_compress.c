@@ -21,7 +21,8 @@
  *
  * *Other cores.* A gzip member that has taken much of the loop and goes on is spread, if cores are idle or there
  * is a device: the provider cuts what follows into chunks and joins them. The loop sleeps; a descriptor wakes it when chunks
- * are done, and all members that are spread are asked for their output.
+ * are done, and all members that are spread are asked for their output. One that the policy gives to a device is spread
+ * from its first byte on.
  *
  * *Flushes* go out at once, as a sync flush of one continuous stream; one buffer may flush and end. Buffers without data in
  * mid-stream are passed over.
@@ -127,6 +128,7 @@ extern ngx_module_t  ngx_http_copy_filter_module;
 static const struct wattlock_table  *table;
 static const char                   *inactive;
 static ngx_uint_t                    level_offset = (ngx_uint_t) -1;
+static int                           devices = -1;  /* whether any compresses; -1: not yet asked */
 static size_t                        held;          /* state of all compressors in use */
 static wattlock_idle_t               idle[2][LEVELS];
 static ngx_queue_t                   waiting;       /* responses that have input and room, in the order of their turns */
@@ -489,6 +491,20 @@ wattlock_spread_size(wattlock_compress_main_conf_t *conf)
 }
 
 
+/* A response is spread from here on. */
+static void
+wattlock_elsewhere(wattlock_response_t *response, size_t more)
+{
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, response->request->connection->log, 0,
+                   "wattlock: compressed on other cores from byte %O on", response->zin);
+    response->spread = 1;
+    response->held += more;
+    held += more;
+    ngx_queue_insert_tail(&spreading, &response->elsewhere);
+    wattlock_stay();
+}
+
+
 /* Spreads a response that goes on over other cores, if there are any. */
 static void
 wattlock_spread(wattlock_response_t *response)
@@ -503,20 +519,54 @@ wattlock_spread(wattlock_response_t *response)
     conf = ngx_http_get_module_main_conf(response->request, ngx_http_wattlock_compress_module);
     more = wattlock_spread_size(conf);
 
-    if (held + more > conf->memory
-        || table->compress_spread(table->provider, response->compressor, response->level, response->lately_ns, conf->chunk_size,
-                                  conf->stream_size) != 1)
+    if (held + more <= conf->memory
+        && table->compress_spread(table->provider, response->compressor, response->level, response->lately_ns, conf->chunk_size,
+                                  conf->stream_size) == 1)
     {
+        wattlock_elsewhere(response, more);
+    }
+}
+
+
+/* Gives a response that begins to a device, if the policy does. What is not here as a whole counts as a chunk at least. */
+static void
+wattlock_offload(wattlock_response_t *response)
+{
+    int                             whole = 0;
+    size_t                          size = 0, more;
+    ngx_chain_t                    *cl;
+    wattlock_compress_main_conf_t  *conf;
+
+    if (devices == -1) {
+        devices = table->compress_offload(table->provider, NULL, 0, 0, 0, 0);
+    }
+
+    if (!devices || response->coding != WATTLOCK_GZIP || wattlock_listen() != NGX_OK) {
         return;
     }
 
-    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, response->request->connection->log, 0,
-                   "wattlock: compressed on other cores from byte %O on", response->zin);
-    response->spread = 1;
-    response->held += more;
-    held += more;
-    ngx_queue_insert_tail(&spreading, &response->elsewhere);
-    wattlock_stay();
+    conf = ngx_http_get_module_main_conf(response->request, ngx_http_wattlock_compress_module);
+
+    for (cl = response->in; cl != NULL && !whole; cl = cl->next) {
+        size += ngx_buf_in_memory(cl->buf) ? (size_t) (cl->buf->last - cl->buf->pos) : 0;
+        whole = cl->buf->last_buf;
+    }
+
+    more = wattlock_spread_size(conf);
+
+    if (whole) {
+        more = ngx_min(more, DICTIONARY + 3 * size);
+
+    } else {
+        size = ngx_max(size, conf->chunk_size);
+    }
+
+    if (held + more <= conf->memory
+        && table->compress_offload(table->provider, response->compressor, response->level, size, conf->chunk_size,
+                                   conf->stream_size) == 1)
+    {
+        wattlock_elsewhere(response, more);
+    }
 }
 
 
@@ -1027,7 +1077,11 @@ wattlock_body_filter(ngx_http_request_t *r, ngx_chain_t *in)
             return NGX_ERROR;
         }
 
-        response->at_once = !response->begun && wattlock_small(response);
+        if (!response->begun) {
+            wattlock_offload(response);
+        }
+
+        response->at_once = !response->begun && !response->spread && wattlock_small(response);
         response->begun = 1;
     }
 

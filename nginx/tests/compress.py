@@ -13,6 +13,7 @@ import contextlib
 import os
 import random
 import re
+import select
 import signal
 import socket
 import socketserver
@@ -404,6 +405,12 @@ def case_clients_leave_other_cores():
     clients_leave("wattlock_memory 12m;", preload=IDLE)
 
 
+def case_clients_leave_a_card():
+    """The same while a card has their chunks."""
+    card = "name card\nwindow 64 requests 16777216 bytes\npool compression 4 servers\ntable deflate 0:2000000\n"
+    clients_leave("wattlock_memory 12m;", provider=survive.with_card(card, "qweb"))
+
+
 def clients_leave(settings, **more):
     upstream, port = Upstream(), free_port()
     with served(upstream=upstream, http=settings + tls(port, upstream), **more) as nginx:
@@ -547,6 +554,63 @@ def case_faulty_cards():
             for level in (6, 1, 9):
                 assert ungzip(Connection(nginx.plain).get(f"/l{level}/big.html")[2]) == big, (fault, level)
             assert fault or requests_of(nginx, "emulated", "deflate") > 0, nginx.status()["runtime"]["engines"]
+
+
+def bytes_of(nginx, kind="deflate"):
+    """By the card, and by others."""
+    cells = [one for one in nginx.status()["runtime"]["cells"] if one["kind"] == kind]
+    card = sum(one["bytes"] for one in cells if one["engine"] == "emulated")
+    return card, sum(one["bytes"] for one in cells) - card
+
+
+def only_by_card(nginx, path):
+    """Whether a dozen responses are: then each of the provider's threads has had the card's known answers."""
+    before = bytes_of(nginx)[1]
+    for _ in range(12):
+        Connection(nginx.plain).get(path)
+    return bytes_of(nginx)[1] == before
+
+
+def case_a_card_gets_responses_from_the_switch_on():
+    """At every level all content of 256 bytes and more is the card's, in chunks of which none waits for another's answer,
+    and the loop serves others meanwhile."""
+    card = "name card\nwindow 256 requests 67108864 bytes\npool compression 64 servers\ntable deflate 0:LATENCY\n"
+    with served(provider=survive.with_card(card.replace("LATENCY", "1000000"), "qweb")) as nginx:
+        pages = {size: text(size, size) for size in (200, 5_000, 50_000, 145_000, 1_100_000)}
+        for size, page in pages.items():
+            (nginx.folder / f"html/{size}.html").write_bytes(page)
+
+        def get(size, level):
+            assert ungzip(Connection(nginx.plain).get(f"/l{level}/{size}.html")[2]) == pages[size], (size, level)
+
+        wait_for(lambda: only_by_card(nginx, "/l1/50000.html"), "the card to have all")
+        for level in (1, 2, 6, 9):
+            before = bytes_of(nginx)
+            for size in (5_000, 50_000, 145_000, 1_100_000):
+                get(size, level)
+            by_card, by_cpu = (after - before for after, before in zip(bytes_of(nginx), before))
+            assert by_card + by_cpu == 1_300_000 and by_card >= 0.95 * 1_300_000, (level, by_card, by_cpu)
+        before = bytes_of(nginx)
+        get(200, 1)
+        assert bytes_of(nginx) == (before[0], before[1] + 200), "below the switch"
+    slow = survive.with_card(card.replace("LATENCY", "150000000"), "qweb") + "give-up-ms = 5000\n"
+    with served(provider=slow) as nginx:
+        (nginx.folder / "html/page.html").write_bytes(pages[145_000])
+        wait_for(lambda: only_by_card(nginx, "/l1/page.html"), "the card to have all")
+        with survive.Asking(nginx) as asking:
+            def on_card():
+                engines = asking.status()["runtime"]["engines"]
+                return sum(one["in_flight"] for one in engines if one["engine"] == "emulated")
+
+            def three_at_once():
+                connection, most = Connection(nginx.plain), 0
+                connection.socket.sendall(b"GET /l1/page.html HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n")
+                while not select.select([connection.socket], [], [], 0)[0]:
+                    most = max(most, on_card())
+                connection.close()
+                return most == 3
+
+            wait_for(three_at_once, "three chunks on the card while others are served")
 
 
 def case_reload_and_kill():

@@ -140,6 +140,10 @@ struct wattlock_table {
      * `heuristic` and `threshold` look for a device's answers when as many requests are in flight. To be said before
      * `turn`. */
     void (*set_busy)(void *provider, unsigned busy);
+    /* For a gzip member that was begun at `level`, before its first piece: if the policy gives content of `size` bytes (as
+     * far as it is known) to a device, all of it goes there, in chunks of `chunk` bytes, at most `most` bytes at once. 1: as
+     * if it were spread. 0: it goes on as before. For no compressor (NULL): whether there is a device that compresses. */
+    int (*compress_offload)(void *provider, void *compressor, int level, size_t size, size_t chunk, size_t most);
 };
 
 #endif

@@ -110,6 +110,8 @@ pub struct FunctionTable {
     pub polling: unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> usize,
     /// Says how many of the thread's connections are not idle; 0 if unknown.
     pub set_busy: unsafe extern "C" fn(*mut c_void, c_uint),
+    /// Has a member go to a device from its first byte on, if the policy gives it to one: see `wattlock.h`.
+    pub compress_offload: Offload,
 }
 
 /// Takes its own argument.
@@ -122,6 +124,9 @@ unsafe impl Sync for FunctionTable {}
 
 /// The table's function that spreads a response.
 pub(crate) type SpreadOut = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, u64, usize, usize) -> c_int;
+
+/// The table's function that gives a response to a device.
+pub(crate) type Offload = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int, usize, usize, usize) -> c_int;
 
 /// The table's function for a piece.
 pub(crate) type Compress = unsafe extern "C" fn(

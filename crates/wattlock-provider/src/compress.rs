@@ -2,7 +2,8 @@
 //!
 //! A compressor writes a whole gzip member (RFC 1952), header and checksum included, or a zstd frame. It belongs to no
 //! thread; its opener uses it, one call at a time. It compresses inside the call. A gzip member that has turned out
-//! to be large may be spread: what follows is compressed on other cores ([`Spread`]).
+//! to be large may be spread: what follows is compressed on other cores ([`Spread`]). One that the policy gives to a device
+//! goes there from its first byte on.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -72,6 +73,8 @@ struct Compressor {
     /// Where what follows goes, once the stream has been flushed.
     spread: Option<Spread>,
     flushed: bool,
+    /// The coder does nothing of it.
+    whole_spread: bool,
 }
 
 impl Compressor {
@@ -90,6 +93,7 @@ impl Compressor {
             owes: false,
             spread: None,
             flushed: false,
+            whole_spread: false,
         }
     }
 
@@ -97,6 +101,7 @@ impl Compressor {
         self.spread = None;
         self.stream.start(&[])?;
         (self.checksum, self.length, self.ended, self.owes) = (0, 0, false, false);
+        self.whole_spread = false;
         self.waiting = if self.is_gzip() { Waiting::new(&HEADER) } else { Waiting::default() };
         Ok(())
     }
@@ -142,6 +147,13 @@ impl Compressor {
             written += self.waiting.write(&mut output[written..]);
         }
         Ok(Moved { read: moved.read, written, done: self.waiting.is_empty() })
+    }
+
+    /// Nothing was given yet: all of it goes to a device, in such chunks.
+    fn offload(&mut self, crew: Arc<Crew>, level: u8, chunk: usize, most: usize) {
+        // The header leaves with the first chunk, and nothing of the coder's own comes before that.
+        self.spread = Some(Spread::offloaded(crew, level, chunk, most, &HEADER));
+        (self.waiting, self.flushed, self.whole_spread) = (Waiting::default(), true, true);
     }
 
     /// Whether what follows may go to other cores: more is to come, and the coder waits for it.
@@ -216,7 +228,7 @@ pub(crate) unsafe extern "C" fn compress(
             let elsewhere = compressor.spread.is_some() && compressor.flushed && written < output.len();
             answer = if elsewhere && !done { ELSEWHERE } else { c_int::from(done) };
         }
-        if done && then == Then::End {
+        if done && then == Then::End && !compressor.whole_spread {
             // SAFETY: the table's own pointer, of a live provider.
             unsafe { Provider::of(provider) }.streamed(compressor.stream.kind(), 1, compressor.length);
         }
@@ -256,6 +268,29 @@ pub(crate) unsafe extern "C" fn spread(
             return 0;
         };
         compressor.spread(crew, u8::try_from(level).unwrap_or(0), chunk, most);
+        1
+    })
+}
+
+/// As `wattlock.h` says.
+pub(crate) unsafe extern "C" fn offload(
+    provider: *mut c_void,
+    compressor: *mut c_void,
+    level: c_int,
+    size: usize,
+    chunk: usize,
+    most: usize,
+) -> c_int {
+    entry(|| {
+        // SAFETY: the table's own pointer, of a live provider; null, or as in `compress`.
+        let (provider, compressor) =
+            unsafe { (Provider::of(provider), compressor.cast::<Compressor>().as_mut()) };
+        let Some(compressor) = compressor else { return provider.compresses_elsewhere().into() };
+        if !compressor.may_spread() || compressor.length > 0 {
+            return 0;
+        }
+        let Some(crew) = provider.crew().filter(|crew| crew.offloads(size)) else { return 0 };
+        compressor.offload(crew, u8::try_from(level).unwrap_or(0), chunk, most);
         1
     })
 }

@@ -45,6 +45,7 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         status_of,
         polling,
         set_busy,
+        compress_offload: compress::offload,
     }
 }
 

@@ -538,6 +538,13 @@ impl Provider {
         self.life().crew.get_or_init(make).clone()
     }
 
+    /// Whether a device here compresses.
+    pub(crate) fn compresses_elsewhere(&self) -> bool {
+        let runtime = self.current().runtime;
+        let mut engines = runtime.machine().engines.iter();
+        engines.any(|engine| !engine.class.is_cpu() && engine.can(Kind::Deflate))
+    }
+
     /// Cores that were idle lately, by the weather.
     pub(crate) fn idle_cores(&self) -> usize {
         self.seat().lock().dispatcher.idle_cores()
