@@ -1059,6 +1059,37 @@ def case_heuristic_polling_says_when_a_cards_answer_is_looked_for():
         nginx.settled()
 
 
+def case_derivations_of_a_handshake_are_a_cards_work():
+    """The PRF of TLS 1.2 and HKDF of 1.3 pause like signatures where the policy gives them to a device."""
+    kinds = ("tls12-prf-sha-256", "tls12-prf-sha-384", "hkdf-expand-sha-256", "hkdf-expand-sha-384")
+    card = SLOW_CARD.replace("20000000", "200000")
+    card += f"table {','.join(kinds)} 0:50000\n"
+    for rule in ("adaptive", "heuristic"):
+        settings = with_card(card, "qweb") + "algorithms = rsa,kdf\n"
+        with Nginx(http=f"wattlock_poll {rule};", provider=settings) as nginx, Asking(nginx) as asking:
+            def derived():
+                """By the card, and by others."""
+                cells = [cell for cell in asking.status()["runtime"]["cells"] if cell["kind"] in kinds]
+                card = sum(cell["requests"] for cell in cells if cell["engine"] == "emulated")
+                return card, sum(cell["requests"] for cell in cells) - card
+
+            # A TLS 1.2 handshake derives a master secret, a block of keys and two verified messages.
+            for version, least in ((ssl.TLSVersion.TLSv1_2, 4), (ssl.TLSVersion.TLSv1_3, 10)):
+                def only_by_card(times=5):
+                    before = derived()
+                    for _ in range(times):
+                        assert nginx.get("/", version) == b"ok\n"
+                    after = derived()
+                    return after[1] == before[1] and after[0] - before[0] >= times * least
+
+                wait_for(only_by_card, f"the card to derive for {version}")
+                assert only_by_card(), derived()
+            with Load(nginx, 16) as load:
+                wait_for(lambda: load.good > 100, "100 answers", 60)
+            load.none_failed(100)
+            nginx.settled()
+
+
 def case_threshold_polling():
     with Nginx(http="wattlock_poll threshold asymmetric=4 timer=2ms;") as nginx:
         with Load(nginx, 12) as load:

@@ -1,7 +1,7 @@
 //! Derivations as requests to the runtime. Only what cannot fail for a reason of the caller's is done here: for
 //! everything else the answer is `None`, and OpenSSL's own says what is wrong.
 
-use wattlock::core::{Algorithm, Data, Error, Key, Kind, Request};
+use wattlock::core::{Algorithm, Data, Error, Family, Key, Kind, Request};
 use zeroize::Zeroizing;
 
 use super::given::{Hash, Mode, Part};
@@ -301,7 +301,12 @@ impl With<'_> {
     ) -> Result<(), Error> {
         let mut request = Request::new(kind, key, Data::Apart { from, to });
         (request.nonce, request.aad) = (salt, info);
-        self.provider.run(&mut request).map(|_| ())
+        // A MAC's input is the secret itself where it extracts, and a request that waits would leave a copy of it.
+        let done = match kind.info().family {
+            Family::Derive => self.provider.run_or_pause(request),
+            _ => self.provider.run(&mut request),
+        };
+        done.map(|_| ())
     }
 }
 

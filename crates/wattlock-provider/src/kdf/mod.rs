@@ -7,7 +7,7 @@
 //! gives the same results and the same errors, as its version has them. A context that went to OpenSSL stays there
 //! until it is reset.
 //!
-//! Derivations are inline and never pause. Secrets are copied on the way in, since an output may lie over its key, and
+//! Derivations are inline. One that the policy gives to a device pauses the `ASYNC_JOB` that it is in. Secrets are copied on the way in, since an output may lie over its key, and
 //! wiped.
 #![allow(unsafe_code)]
 

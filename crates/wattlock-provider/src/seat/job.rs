@@ -32,11 +32,30 @@ impl Provider {
         // SAFETY: public call without arguments.
         let job = unsafe { sys::ASYNC_get_current_job() };
         let seat = self.seat();
+        let mut request = Request::new(kind, key, Data::Apart { from: input, to: output });
         if job.is_null() {
-            let mut request = Request::new(kind, key, Data::Apart { from: input, to: output });
             return seat.lock().dispatcher.run(&mut request);
         }
-        seat.perform_in_job(self, job, kind, key, input, output)
+        seat.perform_in_job(self, job, request, true)
+    }
+
+    /// Does a request inside the call. Only if it is inside an `ASYNC_JOB` and the policy gives it to a device, it pauses the
+    /// job meanwhile: it waits for no others of its kind.
+    ///
+    /// # Errors
+    /// As [`Provider::perform`].
+    pub(crate) fn run_or_pause(&self, mut request: Request<'_>) -> Result<usize, Error> {
+        let seat = self.seat();
+        let mut state = seat.lock();
+        if state.gather.has_device(request.kind) {
+            // SAFETY: public call without arguments.
+            let job = unsafe { sys::ASYNC_get_current_job() };
+            if !job.is_null() {
+                drop(state);
+                return seat.perform_in_job(self, job, request, false);
+            }
+        }
+        state.dispatcher.run(&mut request)
     }
 
     /// Does requests together inside the call, also inside an `ASYNC_JOB`, on whose small stack lanes have no room. Never
@@ -53,6 +72,18 @@ impl Provider {
         unlock(state);
         items.iter().all(|item| item.result.is_ok())
     }
+}
+
+/// The same request in buffers of its own.
+fn owned(request: &Request<'_>) -> OwnedRequest {
+    let (input, room) = match &request.data {
+        Data::InPlace(buffer) => (buffer.to_vec(), buffer.len()),
+        Data::Apart { from, to } => (from.to_vec(), to.len()),
+    };
+    let mut owned = OwnedRequest::new(request.kind, Arc::new(request.key.clone()), input, room);
+    (owned.nonce, owned.aad) = (request.nonce.to_vec(), request.aad.to_vec());
+    (owned.options, owned.class) = (request.options, request.class);
+    owned
 }
 
 impl State {
@@ -74,16 +105,15 @@ impl State {
 }
 
 impl Seat {
-    /// An operation inside a job.
+    /// An operation inside a job. Whether it may wait for others of its kind.
     fn perform_in_job(
         self: &Arc<Seat>,
         provider: &Provider,
         job: *mut sys::ASYNC_JOB,
-        kind: Kind,
-        key: &Key,
-        input: &[u8],
-        output: &mut [u8],
+        mut request: Request<'_>,
+        may_gather: bool,
     ) -> Result<usize, Error> {
+        let kind = request.kind;
         let broken = Error::Device(Fault::Lost);
         let said = self.said();
         let mut state = self.lock();
@@ -91,25 +121,20 @@ impl Seat {
         // A program that drops connections without ending their jobs would lose each job that pauses.
         let may_pause = said.asked || self.pauses_unclaimed;
         let flight = state.flight(said);
-        let gathers = may_pause && state.gather.waits(kind, &flight, state.gathered.len(), now);
+        let gathers = may_pause && may_gather && state.gather.waits(kind, &flight, state.gathered.len(), now);
         let waits = gathers || may_pause && state.gather.has_device(kind);
         // SAFETY: called inside a live job.
         let link = if waits { unsafe { self.link(job) } } else { None };
         let Some((link, notify)) = link else {
-            let request = Request::new(kind, key, Data::Apart { from: input, to: output });
-            let mut request = Some(request);
-            let run = |state: &mut State| {
-                request.as_mut().map_or(Err(broken), |request| state.dispatcher.run(request))
-            };
-            return state.deep(run).unwrap_or(Err(broken));
+            return state.deep(|state| state.dispatcher.run(&mut request)).unwrap_or(Err(broken));
         };
         let inner = Waiting { outcome: None, notify, gone: false, signalled: false };
         let waiter = Arc::new(Waiter { seat: self.clone(), inner: Mutex::new(inner) });
         *lock(&link.current) = Some(waiter.clone());
-        let request = OwnedRequest::new(kind, Arc::new(key.clone()), input.to_vec(), output.len());
+        let copy = owned(&request);
         let sending = match state.gather.has_device(kind) {
-            true => state.send(request, &waiter, gathers),
-            false => Sending::Back(request),
+            true => state.send(copy, &waiter, gathers),
+            false => Sending::Back(copy),
         };
         let waits = match sending {
             Sending::Sent => {
@@ -137,10 +162,10 @@ impl Seat {
             // SAFETY: inside the job; its only operation waits no longer. The link is not used from here on.
             unsafe { forget_untold(link) };
         }
-        let (result, request) = taken.ok_or(broken)?;
+        let (result, answer) = taken.ok_or(broken)?;
         let len = result?;
-        let done = request.output.get(..len).ok_or(broken)?;
-        output.get_mut(..len).ok_or(broken)?.copy_from_slice(done);
+        let done = answer.output.get(..len).ok_or(broken)?;
+        request.data.output().get_mut(..len).ok_or(broken)?.copy_from_slice(done);
         Ok(len)
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wattlock::core::{Kind, KindSet, KnownAnswer, Nanos, known_answers};
+use wattlock::core::{Data, Kind, KindSet, KnownAnswer, Nanos, known_answers};
 use wattlock::policy::{Ask, Choice, EngineId, Policy, Weather};
 use wattlock::{Clock, Profile, Runtime};
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
@@ -74,6 +74,9 @@ impl Policy for Divided {
     }
 }
 
+const EXPAND: Kind = Kind::HkdfExpandSha256;
+const PRF: Kind = Kind::Tls12PrfSha384;
+
 /// What a card takes, by a clock that a test moves.
 const CARD_NS: Nanos = 150_000_000;
 
@@ -89,7 +92,8 @@ impl WithCard {
     /// `settings` of the provider; `lanes` do these kinds.
     fn new(lanes: &[Kind], settings: &[(&str, &str)]) -> WithCard {
         let card = "name card\nwindow 64 requests 1048576 bytes\npool all 64 servers\n\
-                    table x25519-derive,p384-derive 0:150000000\n";
+                    table x25519-derive,p384-derive 0:150000000\n\
+                    table hkdf-expand-sha-256,tls12-prf-sha-384 0:150000000\n";
         let inline = wattlock::own_engines().swap_remove(0);
         let compute = Arc::new(wattlock_cpu::instruction::Instruction::new());
         let card = Emulated::new(Model::parse(card).unwrap(), compute, Pace::Stepped).unwrap();
@@ -98,7 +102,7 @@ impl WithCard {
         let lanes = Passes::new(KindSet::of(lanes), one_by_one(inline.clone()));
         let runtime = Runtime::builder()
             .engines(vec![inline, Arc::new(lanes), Arc::new(card)])
-            .own_policy("divided", |_| Box::new(Divided(KindSet::of(&[DEAR]))))
+            .own_policy("divided", |_| Box::new(Divided(KindSet::of(&[DEAR, EXPAND, PRF]))))
             .profile(Profile::built_in())
             .clock(Clock::given(move || hands.load(Relaxed)))
             .verify_one_in(0)
@@ -152,6 +156,12 @@ impl WithCard {
         let seat = self.loaded.provider().seat();
         let state = seat.lock();
         (state.dispatcher.in_flight(), state.gathered.len())
+    }
+
+    fn on_card_of(&self, kind: Kind) -> u64 {
+        let cells = self.runtime.snapshot().cells;
+        let cells = cells.iter().filter(|cell| cell.engine == "emulated" && cell.kind == kind.name());
+        cells.map(|cell| cell.requests).sum()
     }
 
     /// Requests that the card has done. None was ever held.
@@ -246,9 +256,15 @@ unsafe extern "C" fn operate(argument: *mut c_void) -> c_int {
     // is there.
     unsafe {
         let work = *argument.cast::<*mut Work>();
-        let request: &mut wattlock_core::Work = &mut (*work).answer.request;
-        let (key, input, output) = (&request.key, &request.input, &mut request.output);
-        (*work).result = Some((*(*work).provider).perform(request.kind, key, input, output));
+        let provider = &*(*work).provider;
+        let request: &mut wattlock::core::OwnedRequest = &mut (*work).answer.request;
+        let request = request.view();
+        let derives = request.kind.info().family == wattlock::core::Family::Derive;
+        (*work).result = Some(match request.data {
+            _ if derives => provider.run_or_pause(request),
+            Data::Apart { from, to } => provider.perform(request.kind, request.key, from, to),
+            Data::InPlace(_) => unreachable!(),
+        });
     }
     1
 }
@@ -498,6 +514,35 @@ fn what_the_policy_gives_to_a_device_is_submitted_when_it_arrives_and_never_gath
             [first, second, other].into_iter().for_each(Job::ends);
         }
     }
+}
+
+#[test]
+fn derivations_pause_for_a_device_and_wait_for_nothing_else() {
+    let with = WithCard::new(&[CHEAP], &[("pause", "always")]);
+    for kind in [EXPAND, PRF] {
+        // Until the card has given its known answers.
+        for _ in 0..100 {
+            let job = with.start(kind);
+            if job.waits() {
+                assert_eq!(with.sent_and_gathered(), (1, 0));
+                assert_eq!((with.turn().looked, job.told()), (1, 0));
+            }
+            with.pass(CARD_NS);
+            let waited = job.waits();
+            if waited {
+                assert_eq!((with.turn().looked, job.told()), (1, 1));
+            }
+            job.ends();
+            if waited {
+                break;
+            }
+        }
+    }
+    assert!(with.on_card_of(EXPAND) == 1 && with.on_card_of(PRF) == 1);
+    // No device does it: never, even where all operations of keys wait.
+    let job = with.start(Kind::HkdfSha256);
+    assert!(!job.waits());
+    job.ends();
 }
 
 /// A kind that a device could do, but does not: no job pauses, and its wait context has nothing of it.
