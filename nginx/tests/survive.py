@@ -1090,6 +1090,48 @@ def case_derivations_of_a_handshake_are_a_cards_work():
             nginx.settled()
 
 
+def case_records_of_a_handshake_are_a_cards_work():
+    """Of ciphers, what is known to be a TLS record inside a handshake: not what follows it, and no random generator's."""
+    gcm = [f"aes-{bits}-gcm-{way}" for bits in (128, 256) for way in ("seal", "open")]
+    card = SLOW_CARD.replace("20000000", "200000") + f"table {','.join(gcm)},aes-256-ctr 0:50000\n"
+    settings = with_card(card, "offload") + "algorithms = rsa,gcm,ctr\n"
+    with Nginx(provider=settings) as nginx, Asking(nginx) as asking:
+        def done():
+            """By the card, by way, and whether it did anything else."""
+            cells = [cell for cell in asking.status()["runtime"]["cells"] if cell["engine"] == "emulated"]
+            ways = [sum(cell["requests"] for cell in cells if cell["kind"].endswith(way)) for way in ("seal", "open")]
+            assert all(cell["kind"] in gcm or cell["kind"] == "rsa-2048-private" for cell in cells), cells
+            return ways
+
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            def by_card(times=5):
+                before = done()
+                for _ in range(times):
+                    assert nginx.get("/big", version) is not None
+                sealed, opened = (after - before for after, before in zip(done(), before))
+                # 300,000 bytes are eighteen records more: they are sealed when the handshake is over.
+                return times <= opened <= 2 * times and times <= sealed <= 8 * times
+
+            wait_for(by_card, f"the card to seal and open for {version}")
+            assert by_card(), done()
+        # One that is forged ends its connection, as without a card.
+        aborted = asking.status()["aborted"]
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", nginx.port), 20) as sock:
+                sock.sendall(hello()[0])
+                sock.recv(1)
+                sock.sendall(b"\x17\x03\x03\x00\x45" + random.randbytes(0x45))
+                with contextlib.suppress(ConnectionResetError):
+                    while sock.recv(65536):
+                        pass
+        wait_for(lambda: asking.status()["aborted"] == aborted + 5, "forged records to end five handshakes")
+        with Load(nginx, 16) as load:
+            wait_for(lambda: load.good > 100, "100 answers", 60)
+        load.none_failed(100)
+        nginx.settled()
+        assert not nginx.died(), nginx.died()
+
+
 def case_threshold_polling():
     with Nginx(http="wattlock_poll threshold asymmetric=4 timer=2ms;") as nginx:
         with Load(nginx, 12) as load:

@@ -107,6 +107,7 @@ scenarios!(
     heuristic_polling,
     heuristic_polling_says_when_a_cards_answer_is_looked_for,
     derivations_of_a_handshake_are_a_cards_work,
+    records_of_a_handshake_are_a_cards_work,
     threshold_polling,
     http3_handshakes_do_not_pause,
     a_connection_that_is_tied_twice_begins_once,

@@ -3,11 +3,15 @@
 //! States and errors are those of OpenSSL's own GCM: a nonce is used for one message, and an encryption without one
 //! makes a random one. Decryption in pieces gives out plaintext before the tag is known, as EVP_DecryptUpdate(3)
 //! says; a TLS record is verified first, and wiped if it is forged.
+//!
+//! A TLS record inside an `ASYNC_JOB` may go to a device, and pauses the job then. One of TLS 1.2 is announced as one. One of
+//! TLS 1.3 is known by its associated data, the record's header (RFC 8446 section 5.2), whose length is that of the piece
+//! that follows. Nothing else leaves the call: not what a random generator or an application encrypts.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint};
 
-use wattlock::core::{Algorithm, Data, Error, Key, Kind, Stream};
+use wattlock::core::{Algorithm, Data, Error, Key, Kind, LatencyClass, Request, Stream};
 use zeroize::Zeroize;
 
 use super::entries::{Cipher, table};
@@ -29,6 +33,8 @@ const TLS_FIXED: usize = 4;
 const TLS_EXPLICIT: usize = 8;
 /// Sequence number, type, version, length (RFC 5246 section 6.2.3.3).
 const TLS_AAD: usize = 13;
+/// A TLS 1.3 record's header: type 23, version 3.3, length.
+const TLS13_AAD: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NonceState {
@@ -58,12 +64,18 @@ struct Context {
     /// given out.)
     tag: [u8; TAG],
     tag_len: Option<usize>,
+    /// Whether it was set since the nonce was.
+    tag_given: bool,
     /// Whether a TLS record comes next.
     tls: bool,
     /// What the last record that was announced grows by.
     tls_pad: usize,
     /// Bytes of this message.
     bytes: usize,
+    /// All the message's associated data, if it is as long as a TLS 1.3 record's.
+    header: Option<[u8; TLS13_AAD]>,
+    /// What became of a TLS 1.3 record that was done as a whole: the verdict on its tag.
+    whole: Option<Result<(), Error>>,
     /// Records sealed under this key.
     records: u64,
 }
@@ -120,9 +132,12 @@ impl Cipher for Context {
             counted: false,
             tag: [0; TAG],
             tag_len: None,
+            tag_given: false,
             tls: false,
             tls_pad: 0,
             bytes: 0,
+            header: None,
+            whole: None,
             records: 0,
         }
     }
@@ -133,9 +148,10 @@ impl Cipher for Context {
         (copy.key, copy.seal) = (self.key.clone(), self.seal);
         (copy.nonce, copy.nonce_len, copy.state, copy.counted) =
             (self.nonce, self.nonce_len, self.state, self.counted);
-        (copy.tag, copy.tag_len) = (self.tag, self.tag_len);
+        (copy.tag, copy.tag_len, copy.tag_given) = (self.tag, self.tag_len, self.tag_given);
         (copy.tls, copy.tls_pad) = (self.tls, self.tls_pad);
         (copy.bytes, copy.records) = (self.bytes, self.records);
+        (copy.header, copy.whole) = (self.header, self.whole);
         Some(copy)
     }
 
@@ -152,7 +168,7 @@ impl Cipher for Context {
             }
             self.nonce[..nonce.len()].copy_from_slice(nonce);
             self.nonce_len = nonce.len();
-            self.state = NonceState::Ready;
+            (self.state, self.tag_given) = (NonceState::Ready, false);
         }
         if let Some(key) = key {
             if key.len() * 8 != self.bits {
@@ -256,6 +272,7 @@ impl Context {
             NonceState::Ready => {}
         }
         self.start()?;
+        (self.header, self.whole) = (None, None);
         self.state = NonceState::Used;
         Ok(())
     }
@@ -281,18 +298,70 @@ impl Context {
         if self.key.is_none() {
             return Err(Error::Invalid("no key"));
         }
+        let first = self.state != NonceState::Used;
         self.begin()?;
-        let stream = self.stream()?;
+        if self.whole.is_some() {
+            return Err(Error::Invalid("more than the record"));
+        }
         // SAFETY: the caller's.
         unsafe {
             if out.is_null() {
-                stream.aad(bytes(input, len))?;
+                self.header = if first { bytes(input, len).try_into().ok() } else { None };
+                self.stream()?.aad(bytes(input, len))?;
                 return Ok(len);
             }
+            if let Some(header) = self.header.take()
+                && self.is_record(&header, len)
+            {
+                return with_buffers(out, input, len, |data| self.whole_record(&header, data));
+            }
+            let stream = self.stream()?;
             let done = with_buffers(out, input, len, |data| stream.update(data))?;
             self.bytes += done;
             Ok(done)
         }
+    }
+
+    /// Whether a piece behind this header is a TLS 1.3 record that a device may do while its job pauses.
+    fn is_record(&self, header: &[u8; TLS13_AAD], len: usize) -> bool {
+        let [kind, version @ .., high, low] = *header;
+        let whole = usize::from(u16::from_be_bytes([high, low])) == len + TAG;
+        let tag = self.seal || self.tag_given && self.tag_len == Some(TAG);
+        (kind, version) == (23, [3, 3]) && whole && tag && self.provider.may_pause(self.kind())
+    }
+
+    /// A TLS 1.3 record. Of a forged one zeros come out, and its end fails.
+    fn whole_record(&mut self, header: &[u8], mut data: Data<'_>) -> Result<usize, Error> {
+        let mut tag = self.tag;
+        let verdict = match &mut data {
+            Data::InPlace(buffer) => self.pausing(header, Data::InPlace(buffer), &mut tag),
+            Data::Apart { from, to } => self.pausing(header, Data::Apart { from, to }, &mut tag),
+        };
+        match verdict {
+            Ok(_) => {}
+            Err(Error::Authentication) => data.output().zeroize(),
+            Err(error) => {
+                self.state = NonceState::Spent;
+                return Err(error);
+            }
+        }
+        if self.seal {
+            self.tag = tag;
+        }
+        self.whole = Some(verdict.map(|_| ()));
+        Ok(data.len())
+    }
+
+    /// A message by whichever engine, which may pause the job that this is in.
+    fn pausing(&self, aad: &[u8], data: Data<'_>, tag: &mut [u8]) -> Result<usize, Error> {
+        let key = self.key.as_ref().ok_or(Error::Invalid("no key"))?;
+        let request = Request::new(self.kind(), key, data);
+        let nonce = &self.nonce[..self.nonce_len];
+        self.provider.run_or_pause(Request { nonce, aad, tag, class: LatencyClass::Stream, ..request })
+    }
+
+    fn kind(&self) -> Kind {
+        kinds(self.bits).1[usize::from(self.seal)]
     }
 
     fn finish(&mut self) -> Result<(), Error> {
@@ -303,6 +372,11 @@ impl Context {
             return Err(Error::Invalid("no key"));
         }
         self.begin()?;
+        if let Some(verdict) = self.whole.take() {
+            self.state = NonceState::Spent;
+            self.tag_len = Some(TAG);
+            return verdict;
+        }
         let mut tag = self.tag;
         let len = if self.seal { TAG } else { self.tag_len.ok_or(Error::Invalid("no tag"))? };
         // As OpenSSL's: whatever comes of it, the nonce is spent.
@@ -344,13 +418,18 @@ impl Context {
         let (text, tag) = rest.split_at_mut(rest.len() - TAG);
         let len = text.len();
         let aad = self.tag;
-        let stream = self.start().ok()?;
-        let done = stream
-            .aad(&aad[..TLS_AAD])
-            .and_then(|()| stream.update(Data::InPlace(text)))
-            .and_then(|_| stream.finish(tag));
+        let done = if self.provider.may_pause(self.kind()) {
+            self.pausing(&aad[..TLS_AAD], Data::InPlace(text), tag).map(|_| ())
+        } else {
+            let stream = self.start().ok()?;
+            let done = stream
+                .aad(&aad[..TLS_AAD])
+                .and_then(|()| stream.update(Data::InPlace(text)))
+                .and_then(|_| stream.finish(tag));
+            self.tally.add(self.provider, self.kind(), len);
+            done
+        };
         self.tag_len = Some(TAG);
-        self.tally.add(self.provider, kinds(self.bits).1[usize::from(self.seal)], len);
         if self.seal {
             self.count();
             done.ok()?;
@@ -381,7 +460,7 @@ impl Context {
             raise(Reason::InvalidTag);
             return false;
         }
-        self.tag_len = Some(tag.len());
+        (self.tag_len, self.tag_given) = (Some(tag.len()), true);
         true
     }
 

@@ -58,6 +58,13 @@ impl Provider {
         state.dispatcher.run(&mut request)
     }
 
+    /// Whether a request of this kind may pause the job that this is in.
+    pub(crate) fn may_pause(&self, kind: Kind) -> bool {
+        // SAFETY: public call without arguments.
+        let in_job = unsafe { !sys::ASYNC_get_current_job().is_null() };
+        in_job && self.seat().lock().gather.has_device(kind)
+    }
+
     /// Does requests together inside the call, also inside an `ASYNC_JOB`, on whose small stack lanes have no room. Never
     /// pauses. Whether all went well.
     pub(crate) fn run_all(&self, items: &mut [Item<'_>]) -> bool {
@@ -83,6 +90,9 @@ fn owned(request: &Request<'_>) -> OwnedRequest {
     let mut owned = OwnedRequest::new(request.kind, Arc::new(request.key.clone()), input, room);
     (owned.nonce, owned.aad) = (request.nonce.to_vec(), request.aad.to_vec());
     (owned.options, owned.class) = (request.options, request.class);
+    if let Some(tag) = owned.tag.get_mut(..request.tag.len()) {
+        tag.copy_from_slice(request.tag);
+    }
     owned
 }
 
@@ -166,6 +176,7 @@ impl Seat {
         let len = result?;
         let done = answer.output.get(..len).ok_or(broken)?;
         request.data.output().get_mut(..len).ok_or(broken)?.copy_from_slice(done);
+        request.tag.copy_from_slice(answer.tag.get(..request.tag.len()).ok_or(broken)?);
         Ok(len)
     }
 
