@@ -1132,6 +1132,38 @@ def case_records_of_a_handshake_are_a_cards_work():
         assert not nginx.died(), nginx.died()
 
 
+def case_records_that_libssl_makes_together_are_one_operation_of_a_card():
+    """Each record is one request, its MAC and padding included, and the response is right."""
+    card = SLOW_CARD.replace("20000000", "200000") + "table aes-128-cbc-encrypt 0:50000\n"
+    server = "ssl_ciphers AES128-SHA:@SECLEVEL=0; ssl_conf_command Options -EncryptThenMac; ssl_buffer_size 128k;"
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    client.set_ciphers("AES128-SHA:@SECLEVEL=0")
+    settings = with_card(card, "offload") + "algorithms = rsa,cbc-hmac\n"
+    # What asks for the status and waits for the start does so over TLS 1.3.
+    with Nginx(server=server, provider=settings) as nginx, Asking(nginx) as asking:
+        big = (nginx.folder / "html/big").read_bytes()
+
+        def on_card():
+            cells = asking.status()["runtime"]["cells"]
+            cells = [one for one in cells if (one["engine"], one["kind"]) == ("emulated", "aes-128-cbc-encrypt")]
+            return [sum(cell[figure] for cell in cells) for figure in ("requests", "bytes")]
+
+        def whole_records():
+            before = on_card()
+            with client.wrap_socket(socket.create_connection(("127.0.0.1", nginx.port), 20)) as tls:
+                tls.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                assert read_answer(tls) == big
+            requests, size = (after - before for after, before in zip(on_card(), before))
+            # Two writes of 128 KiB are made so, of eight records each.
+            return requests >= 16 and requests % 4 == 0 and size > 0.8 * len(big) and size / requests > 8000
+
+        wait_for(whole_records, "the card to encrypt whole records")
+        assert whole_records()
+        nginx.settled()
+
+
 def case_threshold_polling():
     with Nginx(http="wattlock_poll threshold asymmetric=4 timer=2ms;") as nginx:
         with Load(nginx, 12) as load:

@@ -108,6 +108,7 @@ scenarios!(
     heuristic_polling_says_when_a_cards_answer_is_looked_for,
     derivations_of_a_handshake_are_a_cards_work,
     records_of_a_handshake_are_a_cards_work,
+    records_that_libssl_makes_together_are_one_operation_of_a_card,
     threshold_polling,
     http3_handshakes_do_not_pause,
     a_connection_that_is_tied_twice_begins_once,

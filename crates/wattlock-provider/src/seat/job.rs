@@ -62,7 +62,12 @@ impl Provider {
     pub(crate) fn may_pause(&self, kind: Kind) -> bool {
         // SAFETY: public call without arguments.
         let in_job = unsafe { !sys::ASYNC_get_current_job().is_null() };
-        in_job && self.seat().lock().gather.has_device(kind)
+        in_job && self.has_device(kind)
+    }
+
+    /// Whether a device here does this kind.
+    pub(crate) fn has_device(&self, kind: Kind) -> bool {
+        self.seat().lock().gather.has_device(kind)
     }
 
     /// Does requests together inside the call, also inside an `ASYNC_JOB`, on whose small stack lanes have no room. Never
