@@ -259,9 +259,11 @@ impl Seat {
             request = Some(state.gathered.remove(at).request);
         }
         if let Some(slot) = state.slot_of(waiter)
-            && let Some(token) = state.waiting[slot].take().and_then(|one| one.token)
+            && let Some(token) = state.waiting[slot].as_ref().and_then(|one| one.token)
+            && let Some(back) = state.dispatcher.cancel(token)
         {
-            request = state.dispatcher.cancel(token).or(request);
+            state.waiting[slot] = None;
+            request = Some(back);
         }
         let Some(mut request) = request else { return };
         let broken = Error::Device(Fault::Lost);

@@ -258,7 +258,10 @@ impl State {
         let mut arrived = std::mem::take(&mut self.arrived);
         self.dispatcher.poll(&mut |completion| arrived.push(completion));
         for completion in arrived.drain(..) {
-            let place = self.waiting.get_mut(completion.request.mark as usize);
+            // What a defect left of an earlier request must not pass for the place's next one.
+            let (mark, token) = (completion.request.mark as usize, Some(completion.token));
+            let place =
+                self.waiting.get_mut(mark).filter(|place| matches!(place, Some(one) if one.token == token));
             let Some(one) = place.and_then(Option::take) else { continue };
             finished(&mut self.tell, one.waiter, completion, me);
         }

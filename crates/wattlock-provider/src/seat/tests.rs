@@ -739,6 +739,23 @@ fn a_job_pauses_on_a_large_stack_and_goes_on_there() {
     assert!(deep.iter().all(|one| one.done == 7 << 20));
 }
 
+/// As after a panic that left a request behind: its place has gone to another.
+#[test]
+fn an_answer_never_goes_to_another_request_in_the_same_place() {
+    let with = WithCard::new(&[CHEAP], &[]);
+    let first = with.start(DEAR);
+    lock(&with.loaded.provider().seat().state).waiting[0] = None;
+    with.pass(1);
+    let second = with.start(DEAR);
+    assert!(lock(&with.loaded.provider().seat().state).waiting[0].is_some());
+    with.pass(CARD_NS - 1);
+    assert_eq!((with.turn().in_flight, second.told()), (1, 0), "that was the first's");
+    with.pass(1);
+    assert_eq!((with.turn().in_flight, second.told()), (0, 1));
+    second.ends();
+    drop(first);
+}
+
 #[test]
 fn the_helper_looks_once_sleeps_as_long_as_the_settings_say_and_releases() {
     const HOLD_NS: Nanos = 10_000_000;
