@@ -26,6 +26,8 @@ use crate::sys::{OSSL_DISPATCH, OSSL_PARAM, PARAM_OCTETS, PARAM_UNSIGNED};
 const TAG: usize = 16;
 /// Longest nonce, as OpenSSL's.
 const NONCE_MAX: usize = 128;
+/// A TLS record's nonce.
+const RECORD_NONCE: usize = TLS_FIXED + TLS_EXPLICIT;
 /// Shortest nonce that is drawn at random.
 const RANDOM_MIN: usize = 12;
 /// A TLS 1.2 record's nonce: 4 bytes fixed, 8 sent with the record (RFC 5288 section 3).
@@ -327,7 +329,12 @@ impl Context {
         let [kind, version @ .., high, low] = *header;
         let whole = usize::from(u16::from_be_bytes([high, low])) == len + TAG;
         let tag = self.seal || self.tag_given && self.tag_len == Some(TAG);
-        (kind, version) == (23, [3, 3]) && whole && tag && self.provider.may_pause(self.kind())
+        (kind, version) == (23, [3, 3]) && whole && tag && self.may_pause()
+    }
+
+    /// Whether a record may go to a device now. Only streams take nonces that are no TLS record's.
+    fn may_pause(&self) -> bool {
+        self.nonce_len == RECORD_NONCE && self.provider.may_pause(self.kind())
     }
 
     /// A TLS 1.3 record. Of a forged one zeros come out, and its end fails.
@@ -418,7 +425,7 @@ impl Context {
         let (text, tag) = rest.split_at_mut(rest.len() - TAG);
         let len = text.len();
         let aad = self.tag;
-        let done = if self.provider.may_pause(self.kind()) {
+        let done = if self.may_pause() {
             self.pausing(&aad[..TLS_AAD], Data::InPlace(text), tag).map(|_| ())
         } else {
             let stream = self.start().ok()?;
@@ -641,3 +648,43 @@ pub static AES_128: Table<OSSL_DISPATCH, 15> = table::<Context, 128>(update, fin
 pub static AES_192: Table<OSSL_DISPATCH, 15> = table::<Context, 192>(update, finish, whole);
 /// AES-256-GCM.
 pub static AES_256: Table<OSSL_DISPATCH, 15> = table::<Context, 256>(update, finish, whole);
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::seat::tests::WithCard;
+
+    /// A card takes the nonces of TLS only: whatever else looks like a record stays here.
+    #[test]
+    fn what_looks_like_a_record_is_sealed_right_with_a_nonce_of_any_length() {
+        let with = WithCard::new(&[Kind::X25519Derive], &[]);
+        // SAFETY: the context is gone before the provider is.
+        let provider: &'static Provider = unsafe { &*std::ptr::from_ref(with.loaded.provider()) };
+        let text = [7_u8; 100];
+        let seal = |nonce: &[u8]| {
+            let (mut context, mut out) = (Context::new(provider, 128), text);
+            // SAFETY: no list of parameters.
+            let none = unsafe { Params::new(std::ptr::null()) };
+            assert!(context.init(true, Some(&[1; 16]), Some(nonce), none));
+            let at = out.as_mut_ptr();
+            // SAFETY: buffers of these lengths.
+            let done = unsafe {
+                context.update(std::ptr::null_mut(), [23, 3, 3, 0, 116].as_ptr(), TLS13_AAD).unwrap();
+                context.update(at, at, out.len()).unwrap()
+            };
+            context.finish().unwrap();
+            assert_eq!(done, text.len());
+            (out, context.tag)
+        };
+        for (len, by_card) in [(12, true), (8, false), (16, false)] {
+            let (alone, before) = (seal(&vec![2; len]), with.on_card_of(Kind::Aes128GcmSeal));
+            // Until the card has given its known answers the CPU does it.
+            for _ in 0..10 {
+                with.in_handshake(|| assert_eq!(seal(&vec![2; len]), alone));
+            }
+            assert_eq!(with.on_card_of(Kind::Aes128GcmSeal) > before, by_card, "{len}");
+        }
+    }
+}

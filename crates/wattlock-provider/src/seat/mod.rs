@@ -22,7 +22,7 @@ mod link;
 mod secret_cache;
 mod stack;
 #[cfg(all(test, target_arch = "x86_64"))]
-mod tests;
+pub(crate) mod tests;
 mod threads;
 mod waiter;
 

@@ -80,9 +80,9 @@ const PRF: Kind = Kind::Tls12PrfSha384;
 /// What a card takes, by a clock that a test moves.
 const CARD_NS: Nanos = 150_000_000;
 
-/// A polled provider with lanes and a card for public keys, of which the policy gives [`DEAR`] to the card.
-struct WithCard {
-    loaded: Loaded,
+/// A polled provider with lanes and a card, of which the policy gives some kinds to the card.
+pub(crate) struct WithCard {
+    pub(crate) loaded: Loaded,
     table: FunctionTable,
     runtime: Runtime,
     time: Arc<AtomicU64>,
@@ -90,10 +90,10 @@ struct WithCard {
 
 impl WithCard {
     /// `settings` of the provider; `lanes` do these kinds.
-    fn new(lanes: &[Kind], settings: &[(&str, &str)]) -> WithCard {
+    pub(crate) fn new(lanes: &[Kind], settings: &[(&str, &str)]) -> WithCard {
         let card = "name card\nwindow 64 requests 1048576 bytes\npool all 64 servers\n\
                     table x25519-derive,p384-derive 0:150000000\n\
-                    table hkdf-expand-sha-256,tls12-prf-sha-384 0:150000000\n";
+                    table hkdf-expand-sha-256,tls12-prf-sha-384,aes-128-gcm-seal 0:150000000\n";
         let inline = wattlock::own_engines().swap_remove(0);
         let compute = Arc::new(wattlock_cpu::instruction::Instruction::new());
         let card = Emulated::new(Model::parse(card).unwrap(), compute, Pace::Stepped).unwrap();
@@ -102,7 +102,9 @@ impl WithCard {
         let lanes = Passes::new(KindSet::of(lanes), one_by_one(inline.clone()));
         let runtime = Runtime::builder()
             .engines(vec![inline, Arc::new(lanes), Arc::new(card)])
-            .own_policy("divided", |_| Box::new(Divided(KindSet::of(&[DEAR, EXPAND, PRF]))))
+            .own_policy("divided", |_| {
+                Box::new(Divided(KindSet::of(&[DEAR, EXPAND, PRF, Kind::Aes128GcmSeal])))
+            })
             .profile(Profile::built_in())
             .clock(Clock::given(move || hands.load(Relaxed)))
             .verify_one_in(0)
@@ -146,6 +148,32 @@ impl WithCard {
         told
     }
 
+    /// Has a handshake of its own do this, to its end.
+    pub(crate) fn in_handshake(&self, mut work: impl FnMut()) {
+        unsafe extern "C" fn begin(argument: *mut c_void) -> c_int {
+            // SAFETY: a copy of a pointer to what outlives the job.
+            let (provider, work) = unsafe { &mut **argument.cast::<*mut (&Provider, &mut dyn FnMut())>() };
+            provider.seat().on_large_stack(|| work()).is_some().into()
+        }
+        let mut pair: (&Provider, &mut dyn FnMut()) = (self.loaded.provider(), &mut work);
+        let (mut job, mut good, mut argument) = (null_mut(), 0, &raw mut pair);
+        let size = size_of_val(&argument);
+        // SAFETY: public calls; the wait context, the counter and the work outlive the job.
+        unsafe {
+            let (wait, told) = (ASYNC_WAIT_CTX_new(), AtomicU32::new(0));
+            ASYNC_WAIT_CTX_set_callback(wait, Some(go_on), (&raw const told).cast_mut().cast());
+            let place = (&raw mut argument).cast();
+            while ASYNC_start_job(&raw mut job, wait, &raw mut good, begin, place, size) == ASYNC_PAUSE {
+                self.pass(CARD_NS);
+                (self.table.poll)(self.table.provider);
+            }
+            ASYNC_WAIT_CTX_free(wait);
+        }
+        assert_eq!(good, 1, "it panicked");
+        // For the card's known answers.
+        self.pass(CARD_NS);
+    }
+
     fn set_busy(&self, busy: u32) {
         // SAFETY: the table's own provider.
         unsafe { (self.table.set_busy)(self.table.provider, busy) };
@@ -158,7 +186,7 @@ impl WithCard {
         (state.dispatcher.in_flight(), state.gathered.len())
     }
 
-    fn on_card_of(&self, kind: Kind) -> u64 {
+    pub(crate) fn on_card_of(&self, kind: Kind) -> u64 {
         let cells = self.runtime.snapshot().cells;
         let cells = cells.iter().filter(|cell| cell.engine == "emulated" && cell.kind == kind.name());
         cells.map(|cell| cell.requests).sum()
@@ -173,7 +201,7 @@ impl WithCard {
 }
 
 /// The provider, loaded by a library context of its own, with another runtime.
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     context: *mut OSSL_LIB_CTX,
     handle: *mut OSSL_PROVIDER,
 }
@@ -195,7 +223,7 @@ impl Loaded {
         loaded
     }
 
-    pub(super) fn provider(&self) -> &Provider {
+    pub(crate) fn provider(&self) -> &Provider {
         // SAFETY: a loaded provider's context is ours.
         unsafe { Provider::of(OSSL_PROVIDER_get0_provider_ctx(self.handle)) }
     }
