@@ -365,12 +365,38 @@ wattlock_state(const SSL *ssl)
 
 /*
  * Whether the caller is itself in a job: a callback of one handshake that brings another connection further. A job has no
- * job inside it, and the outer one must not pause for the inner connection, whose events would then find it halfway.
+ * job inside it, and the outer one must not pause for the inner connection, whose events would then find it halfway, or
+ * free it. From here to `wattlock_leave` nothing pauses.
  */
 static int
-wattlock_nested(void)
+wattlock_enter(void)
 {
-    return ASYNC_get_current_job() != NULL;
+    if (ASYNC_get_current_job() == NULL) {
+        return 0;
+    }
+
+    ASYNC_block_pause();
+
+    if (table != NULL) {
+        table->nested(table->provider, 1);
+    }
+
+    return 1;
+}
+
+
+static void
+wattlock_leave(int nested)
+{
+    if (!nested) {
+        return;
+    }
+
+    if (table != NULL) {
+        table->nested(table->provider, 0);
+    }
+
+    ASYNC_unblock_pause();
 }
 
 
@@ -379,12 +405,11 @@ int
 wattlock_do_handshake(SSL *ssl)
 {
     wattlock_ssl_t  *state = wattlock_state(ssl);
-    int              done;
+    int              done, nested = wattlock_enter();
 
-    if (wattlock_nested()) {
-        ASYNC_block_pause();
+    if (nested) {
         done = state != NULL && (state->paused || state->lost) ? -1 : SSL_do_handshake(ssl);
-        ASYNC_unblock_pause();
+        wattlock_leave(nested);
         return done;
     }
 
@@ -401,15 +426,14 @@ int
 wattlock_read_early_data(SSL *ssl, void *data, size_t size, size_t *read)
 {
     wattlock_ssl_t  *state = wattlock_state(ssl);
-    int              done;
+    int              done, nested = wattlock_enter();
 
     *read = 0;
 
-    if (wattlock_nested()) {
-        ASYNC_block_pause();
+    if (nested) {
         done = state != NULL && (state->paused || state->lost)
             ? SSL_READ_EARLY_DATA_ERROR : SSL_read_early_data(ssl, data, size, read);
-        ASYNC_unblock_pause();
+        wattlock_leave(nested);
         return done;
     }
 
@@ -445,7 +469,7 @@ wattlock_free(SSL *ssl)
     wattlock_ssl_t  *state = wattlock_state(ssl);
     ngx_uint_t       tries;
 
-    if (state != NULL && state->paused && !wattlock_nested()) {
+    if (state != NULL && state->paused && ASYNC_get_current_job() == NULL) {
         SSL_set_quiet_shutdown(ssl, 1);
 
         for (tries = 0; tries < 64 && state->paused; tries++) {
@@ -481,12 +505,17 @@ int
 wattlock_write(SSL *ssl, const void *data, int size)
 {
     wattlock_ssl_t  *state = wattlock_state(ssl);
+    int              done, nested;
 
-    if (state == NULL) {
-        return SSL_write(ssl, data, size);
+    if (state != NULL && (state->paused || state->lost)) {
+        return -1;
     }
 
-    return state->paused || state->lost ? -1 : wattlock_cork_write(&state->cork, ssl, data, size);
+    nested = wattlock_enter();
+    done = state == NULL ? SSL_write(ssl, data, size) : wattlock_cork_write(&state->cork, ssl, data, size);
+    wattlock_leave(nested);
+
+    return done;
 }
 
 
@@ -495,8 +524,17 @@ int
 wattlock_read(SSL *ssl, void *data, int size)
 {
     wattlock_ssl_t  *state = wattlock_state(ssl);
+    int              done, nested;
 
-    return state != NULL && (state->paused || state->lost) ? -1 : SSL_read(ssl, data, size);
+    if (state != NULL && (state->paused || state->lost)) {
+        return -1;
+    }
+
+    nested = wattlock_enter();
+    done = SSL_read(ssl, data, size);
+    wattlock_leave(nested);
+
+    return done;
 }
 
 
@@ -505,8 +543,17 @@ int
 wattlock_shutdown(SSL *ssl)
 {
     wattlock_ssl_t  *state = wattlock_state(ssl);
+    int              done, nested;
 
-    return state != NULL && (state->paused || state->lost) ? -1 : SSL_shutdown(ssl);
+    if (state != NULL && (state->paused || state->lost)) {
+        return -1;
+    }
+
+    nested = wattlock_enter();
+    done = SSL_shutdown(ssl);
+    wattlock_leave(nested);
+
+    return done;
 }
 
 

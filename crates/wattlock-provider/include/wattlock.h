@@ -126,8 +126,8 @@ struct wattlock_table {
 
     /* Runs work(argument) on a stack as large as the process's first thread may have (RLIMIT_STACK, at least 2 and at most
      * 64 MiB; 8 MiB if it is unlimited), with inaccessible pages below, and returns 1 when it has returned, which it must.
-     * Inside an ASYNC_JOB, whose own stack has 32 KiB, it may pause the job. 0: no such stack was to be had, and nothing
-     * was called. */
+     * Inside an ASYNC_JOB, whose own stack has 32 KiB, `work` is a handshake and may pause the job. 0: no such stack was to
+     * be had, and nothing was called. */
     int (*on_stack)(void *provider, void (*work)(void *argument), void *argument);
     /* As `status`, of this process and of those with these ids, if they are of the same user and publish their counters:
      * JSON and a page have sums, with the ids that are in them, Prometheus' text has all samples. `own`, if not NULL, is
@@ -144,6 +144,9 @@ struct wattlock_table {
      * far as it is known) to a device, all of it goes there, in chunks of `chunk` bytes, at most `most` bytes at once. 1: as
      * if it were spread. 0: it goes on as before. For no compressor (NULL): whether there is a device that compresses. */
     int (*compress_offload)(void *provider, void *compressor, int level, size_t size, size_t chunk, size_t most);
+    /* Inside `on_stack` and a job: a call begins (1) or has ended (0) that must not pause the job, such as one on another
+     * connection. ASYNC_block_pause(3) alone would be noticed when an operation has been submitted. */
+    void (*nested)(void *provider, int begins);
 };
 
 #endif

@@ -112,6 +112,8 @@ pub struct FunctionTable {
     pub set_busy: unsafe extern "C" fn(*mut c_void, c_uint),
     /// Has a member go to a device from its first byte on, if the policy gives it to one: see `wattlock.h`.
     pub compress_offload: Offload,
+    /// Says that a call begins (1) or has ended (0) inside a handshake on `on_stack` that must not pause in it.
+    pub nested: unsafe extern "C" fn(*mut c_void, c_int),
 }
 
 /// Takes its own argument.

@@ -46,6 +46,7 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         polling,
         set_busy,
         compress_offload: compress::offload,
+        nested,
     }
 }
 
@@ -127,6 +128,11 @@ unsafe extern "C" fn on_stack(provider: *mut c_void, work: Work, argument: *mut 
         let seat = Provider::of(provider).seat();
         c_int::from(seat.on_large_stack(|| work(argument)).is_some())
     })
+}
+
+unsafe extern "C" fn nested(provider: *mut c_void, begins: c_int) {
+    // SAFETY: as in `claim`.
+    entry(|| unsafe { Provider::of(provider) }.seat().nested(begins != 0));
 }
 
 unsafe extern "C" fn status_of(

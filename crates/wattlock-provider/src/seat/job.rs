@@ -6,6 +6,11 @@
 //! the job that fills it. A job that `Gather` calls the first of an application that says nothing of its loop
 //! wakes itself at once, and when the loop resumes it, it releases what has gathered meanwhile. Unless the setting `pause`
 //! says otherwise, jobs pause only on threads that poll ([`Seat::claim`]).
+//!
+//! Operations of keys belong to handshakes. Derivations and records may be of anything: they pause a job only inside a
+//! handshake that the application announced ([`Seat::on_large_stack`]). Its callbacks may use other connections, which
+//! somebody else may free before a paused call on them has returned: inside such calls ([`Seat::nested`]) nothing pauses,
+//! and nothing is submitted that would have to wait.
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
@@ -58,11 +63,15 @@ impl Provider {
         state.dispatcher.run(&mut request)
     }
 
-    /// Whether a request of this kind may pause the job that this is in.
+    /// Whether a request of this kind, which is no operation of keys, may pause the job that this is in.
     pub(crate) fn may_pause(&self, kind: Kind) -> bool {
         // SAFETY: public call without arguments.
-        let in_job = unsafe { !sys::ASYNC_get_current_job().is_null() };
-        in_job && self.has_device(kind)
+        let job = unsafe { sys::ASYNC_get_current_job() };
+        if job.is_null() {
+            return false;
+        }
+        let seat = self.seat();
+        seat.may_pause(job, false) && seat.lock().gather.has_device(kind)
     }
 
     /// Whether a device here does this kind.
@@ -84,6 +93,14 @@ impl Provider {
         unlock(state);
         items.iter().all(|item| item.result.is_ok())
     }
+}
+
+/// A handshake that the application announced.
+pub(super) struct Handshake {
+    /// The address of its job.
+    job: usize,
+    /// Calls inside it that must not pause it.
+    nested: u32,
 }
 
 /// The same request in buffers of its own.
@@ -120,23 +137,53 @@ impl State {
 }
 
 impl Seat {
-    /// An operation inside a job. Whether it may wait for others of its kind.
+    /// Runs `work` on a stack as large as the thread's; `None`, and nothing is done, if there is none. Inside a job it is a
+    /// handshake.
+    pub(crate) fn on_large_stack(&self, work: impl FnOnce()) -> Option<()> {
+        // SAFETY: public call without arguments.
+        let job = unsafe { sys::ASYNC_get_current_job() }.addr();
+        lock(&self.handshakes).push(Handshake { job, nested: 0 });
+        let done = self.stacks.run(work);
+        let mut handshakes = lock(&self.handshakes);
+        if let Some(at) = handshakes.iter().rposition(|one| one.job == job) {
+            handshakes.swap_remove(at);
+        }
+        done
+    }
+
+    /// A call begins, or has ended, inside a handshake that must not pause in it.
+    pub(crate) fn nested(&self, begins: bool) {
+        // SAFETY: public call without arguments.
+        let job = unsafe { sys::ASYNC_get_current_job() }.addr();
+        if let Some(one) = lock(&self.handshakes).iter_mut().find(|one| one.job == job) {
+            one.nested = if begins { one.nested + 1 } else { one.nested.saturating_sub(1) };
+        }
+    }
+
+    /// Whether an operation may pause the job that it is in; `of_keys` is whether it belongs to a handshake in any case. A
+    /// program that drops connections without ending their jobs would lose each job that pauses.
+    fn may_pause(&self, job: *mut sys::ASYNC_JOB, of_keys: bool) -> bool {
+        let handshakes = lock(&self.handshakes);
+        let announced = handshakes.iter().find(|one| one.job == job.addr());
+        announced.map_or(of_keys, |one| one.nested == 0) && (self.said().asked || self.pauses_unclaimed)
+    }
+
+    /// An operation inside a job. Whether it is one of keys, which may wait for others of its kind.
     fn perform_in_job(
         self: &Arc<Seat>,
         provider: &Provider,
         job: *mut sys::ASYNC_JOB,
         mut request: Request<'_>,
-        may_gather: bool,
+        of_keys: bool,
     ) -> Result<usize, Error> {
         let kind = request.kind;
         let broken = Error::Device(Fault::Lost);
         let said = self.said();
         let mut state = self.lock();
         let now = state.now();
-        // A program that drops connections without ending their jobs would lose each job that pauses.
-        let may_pause = said.asked || self.pauses_unclaimed;
+        let may_pause = self.may_pause(job, of_keys);
         let flight = state.flight(said);
-        let gathers = may_pause && may_gather && state.gather.waits(kind, &flight, state.gathered.len(), now);
+        let gathers = may_pause && of_keys && state.gather.waits(kind, &flight, state.gathered.len(), now);
         let waits = gathers || may_pause && state.gather.has_device(kind);
         // SAFETY: called inside a live job.
         let link = if waits { unsafe { self.link(job) } } else { None };

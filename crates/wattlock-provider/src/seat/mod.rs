@@ -46,6 +46,7 @@ use crate::provider::{Current, Provider};
 use crate::settings::Pause;
 use crate::spread::Crew;
 pub(crate) use helper::Life;
+use job::Handshake;
 use key_stock::KeyStock;
 use secret_cache::SecretCache;
 use stack::{Stack, Stacks};
@@ -66,6 +67,7 @@ pub struct Seat {
     busy: AtomicU32,
     /// Whether jobs of a program that does not poll may pause, too.
     pauses_unclaimed: bool,
+    handshakes: Mutex<Vec<Handshake>>,
     stacks: Stacks,
 }
 
@@ -345,6 +347,7 @@ impl Seat {
             active: AtomicU32::new(0),
             busy: AtomicU32::new(0),
             pauses_unclaimed: settings.pause != Pause::Auto,
+            handshakes: Mutex::default(),
             stacks: Stacks::default(),
         }
     }
@@ -449,11 +452,6 @@ impl Seat {
     /// How many of the thread's connections are not idle; 0 if unknown.
     pub(crate) fn set_busy(&self, busy: u32) {
         self.busy.store(busy, Relaxed);
-    }
-
-    /// Runs `work` on a stack as large as the thread's; `None`, and nothing is done, if there is none.
-    pub(crate) fn on_large_stack(&self, work: impl FnOnce()) -> Option<()> {
-        self.stacks.run(work)
     }
 
     /// Withdraws what this thread has in flight for a callback's argument (for libssl that is the `SSL`).

@@ -275,7 +275,18 @@ struct Work {
     told: AtomicU32,
     provider: *const Provider,
     answer: KnownAnswer,
+    within: Within,
     result: Option<Result<usize, Error>>,
+}
+
+/// What a job is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Within {
+    Handshake,
+    /// A call on another connection, inside a handshake.
+    Nested,
+    /// Whatever else has jobs.
+    Other,
 }
 
 /// On the job's own small stack.
@@ -288,11 +299,26 @@ unsafe extern "C" fn operate(argument: *mut c_void) -> c_int {
         let request: &mut wattlock::core::OwnedRequest = &mut (*work).answer.request;
         let request = request.view();
         let derives = request.kind.info().family == wattlock::core::Family::Derive;
-        (*work).result = Some(match request.data {
+        let perform = || match request.data {
             _ if derives => provider.run_or_pause(request),
             Data::Apart { from, to } => provider.perform(request.kind, request.key, from, to),
             Data::InPlace(_) => unreachable!(),
-        });
+        };
+        let (seat, within) = (provider.seat(), (*work).within);
+        if within == Within::Other {
+            (*work).result = Some(perform());
+            return 1;
+        }
+        let handshake = || {
+            if within == Within::Nested {
+                seat.nested(true);
+                (*work).result = Some(perform());
+                seat.nested(false);
+            } else {
+                (*work).result = Some(perform());
+            }
+        };
+        assert_eq!(seat.on_large_stack(handshake), Some(()));
     }
     1
 }
@@ -306,12 +332,20 @@ unsafe extern "C" fn go_on(argument: *mut c_void) -> c_int {
 impl Job {
     /// Up to its pause or its end.
     fn start(provider: &Provider, kind: Kind) -> Job {
+        let within = match kind.info().family {
+            wattlock::core::Family::Derive => Within::Handshake,
+            _ => Within::Other,
+        };
+        Job::start_in(provider, kind, within)
+    }
+
+    fn start_in(provider: &Provider, kind: Kind, within: Within) -> Job {
         let answer = known_answers(kind).swap_remove(0);
         let (job, told, result) = (null_mut(), AtomicU32::new(0), None);
         // SAFETY: the counter lives as long as the wait context.
         let job = unsafe {
             let wait = ASYNC_WAIT_CTX_new();
-            let work = Box::into_raw(Box::new(Work { job, wait, told, provider, answer, result }));
+            let work = Box::into_raw(Box::new(Work { job, wait, told, provider, answer, within, result }));
             assert_eq!(ASYNC_WAIT_CTX_set_callback(wait, Some(go_on), (&raw mut (*work).told).cast()), 1);
             Job(work)
         };
@@ -573,6 +607,30 @@ fn derivations_pause_for_a_device_and_wait_for_nothing_else() {
     job.ends();
 }
 
+#[test]
+fn only_a_handshake_pauses_and_no_call_on_another_connection_inside_it() {
+    let with = WithCard::new(&[CHEAP], &[]);
+    let wait = |kind, within| {
+        let before = with.sent_and_gathered();
+        let job = Job::start_in(with.loaded.provider(), kind, within);
+        let (waits, after) = (job.waits(), with.sent_and_gathered());
+        assert_eq!(waits, before != after, "what does not pause is nowhere submitted");
+        with.pass(CARD_NS);
+        // SAFETY: the table's own provider.
+        unsafe { (with.table.flush)(with.table.provider) };
+        job.ends();
+        waits
+    };
+    // Until the card has given its known answers.
+    while !wait(EXPAND, Within::Handshake) {}
+    for (kind, in_any_job) in [(EXPAND, false), (DEAR, true), (CHEAP, true)] {
+        assert!(wait(kind, Within::Handshake));
+        assert!(!wait(kind, Within::Nested));
+        assert_eq!(wait(kind, Within::Other), in_any_job);
+    }
+    assert!(lock(&with.loaded.provider().seat().handshakes).is_empty());
+}
+
 /// A kind that a device could do, but does not: no job pauses, and its wait context has nothing of it.
 #[test]
 fn what_the_policy_does_not_give_to_a_device_is_done_in_the_call_where_lanes_gain_nothing() {
@@ -648,6 +706,23 @@ fn a_connection_that_is_gone_is_not_told_of_its_devices_answer() {
     assert_eq!(stays.told(), 1);
     stays.ends();
     assert_eq!(with.sent_and_gathered(), (0, 0));
+}
+
+/// As after a panic that left a request behind: its place has gone to another.
+#[test]
+fn an_answer_never_goes_to_another_request_in_the_same_place() {
+    let with = WithCard::new(&[CHEAP], &[]);
+    let first = with.start(DEAR);
+    lock(&with.loaded.provider().seat().state).waiting[0] = None;
+    with.pass(1);
+    let second = with.start(DEAR);
+    assert!(lock(&with.loaded.provider().seat().state).waiting[0].is_some());
+    with.pass(CARD_NS - 1);
+    assert_eq!((with.turn().in_flight, second.told()), (1, 0), "that was the first's");
+    with.pass(1);
+    assert_eq!((with.turn().in_flight, second.told()), (0, 1));
+    second.ends();
+    drop(first);
 }
 
 #[test]
@@ -765,23 +840,6 @@ fn a_job_pauses_on_a_large_stack_and_goes_on_there() {
         contexts.into_iter().for_each(|context| ASYNC_WAIT_CTX_free(context));
     }
     assert!(deep.iter().all(|one| one.done == 7 << 20));
-}
-
-/// As after a panic that left a request behind: its place has gone to another.
-#[test]
-fn an_answer_never_goes_to_another_request_in_the_same_place() {
-    let with = WithCard::new(&[CHEAP], &[]);
-    let first = with.start(DEAR);
-    lock(&with.loaded.provider().seat().state).waiting[0] = None;
-    with.pass(1);
-    let second = with.start(DEAR);
-    assert!(lock(&with.loaded.provider().seat().state).waiting[0].is_some());
-    with.pass(CARD_NS - 1);
-    assert_eq!((with.turn().in_flight, second.told()), (1, 0), "that was the first's");
-    with.pass(1);
-    assert_eq!((with.turn().in_flight, second.told()), (0, 1));
-    second.ends();
-    drop(first);
 }
 
 #[test]
