@@ -145,9 +145,10 @@ pub struct Flight {
     pub in_flight: u32,
     /// Of these, asymmetric ones.
     pub asymmetric: u32,
-    /// Connections that could be waiting: handshakes, or, while a device has something, all that are not idle. 0 if the
-    /// program does not say.
+    /// Handshakes: connections that could be waiting for others. 0 if the program does not say.
     pub active: u32,
+    /// Connections that are not idle, any of which could have something for a device. 0 if the program does not say.
+    pub busy: u32,
     /// Whether the program's loop asks in each turn.
     pub asked: bool,
 }
@@ -277,10 +278,9 @@ impl Gather {
         }
     }
 
-    /// Which number of connections [`Flight::active`] is to be while a device has something: for a rule by counts, of
-    /// all that are not idle.
-    pub fn counts_all(&self) -> bool {
-        matches!(self.rule, GatherRule::Counts { .. })
+    /// Whether a device that makes batches gets what it holds now: when nothing else is to be done in this turn.
+    pub fn rings(&self, moment: Moment) -> bool {
+        moment == Moment::Quiet
     }
 
     /// An operation was gathered; `flight` and `gathered`, each with its kind, include it.
@@ -341,7 +341,10 @@ impl Gather {
             GatherRule::Turns => self.by_turns(gathered, flight, (moment, progress), now),
             GatherRule::Counts { asymmetric, symmetric, timer_ns, sleeps } => {
                 let enough = if flight.asymmetric > 0 { asymmetric } else { symmetric };
-                let all_wait = flight.active > 0 && flight.in_flight >= flight.active;
+                // Only handshakes can join a batch, and a loop that sleeps must not keep them waiting for the others.
+                let of_all = flight.busy > 0 && !sleeps && gathered.clone().next().is_none();
+                let could = if of_all { flight.busy } else { flight.active };
+                let all_wait = could > 0 && flight.in_flight >= could;
                 if flight.in_flight >= enough || all_wait || now.saturating_sub(self.last) >= timer_ns {
                     self.last = now;
                     return Next::Go(None);
@@ -421,7 +424,7 @@ mod tests {
     }
 
     fn loop_of(in_flight: u32, active: u32) -> Flight {
-        Flight { in_flight, asymmetric: in_flight, active, asked: true }
+        Flight { in_flight, asymmetric: in_flight, active, busy: 0, asked: true }
     }
 
     fn turn(gather: &mut Gather, flight: &Flight, progress: u32, now: Nanos) -> Next {
@@ -556,6 +559,20 @@ mod tests {
         assert_eq!(ask(5, Moment::Call), Next::Go(None));
         assert_eq!(ask(5, Moment::Busy), Next::Go(None));
         assert_eq!(ask(0, Moment::Quiet), Next::Wait(Again::Idle), "nothing is in flight");
+    }
+
+    #[test]
+    fn all_that_are_not_idle_count_for_a_look_but_handshakes_alone_for_a_batch_and_for_sleep() {
+        let settings = Settings::default();
+        let asleep = || gather(GatherRule::parse("threshold", &settings).unwrap());
+        let goes = |mut gather: Gather, in_flight, gathered: usize| {
+            let flight = Flight { busy: 20, ..loop_of(in_flight, 3) };
+            let gathered = [(CHEAP, 0); 3].into_iter().take(gathered);
+            gather.turn(gathered, &flight, (Moment::Quiet, 0), 0) == Next::Go(None)
+        };
+        assert!(!goes(published(), 19, 0) && goes(published(), 20, 0), "a look");
+        assert!(!goes(published(), 2, 1) && goes(published(), 3, 1), "a batch");
+        assert!(!goes(asleep(), 2, 0) && goes(asleep(), 3, 0), "sleep");
     }
 
     #[test]

@@ -236,7 +236,13 @@ struct Worker {
 
 impl Worker {
     fn flight(&self) -> Flight {
-        Flight { in_flight: self.in_flight, asymmetric: self.asymmetric, active: self.active, asked: true }
+        Flight {
+            in_flight: self.in_flight,
+            asymmetric: self.asymmetric,
+            active: self.active,
+            busy: 0,
+            asked: true,
+        }
     }
 }
 

@@ -161,12 +161,11 @@ impl State {
     fn flight(&self, said: Said) -> Flight {
         let sent = self.waiting.iter().flatten().map(|one| one.kind);
         let kinds = self.gathered.iter().map(Gathered::kind).chain(sent);
-        // Only handshakes can join a batch; whatever goes on may have a request for a device.
-        let all = self.gather.counts_all() && self.has_sent() && said.busy > 0;
         Flight {
             in_flight: self.in_flight() as u32,
             asymmetric: kinds.filter(|kind| kind.is_asymmetric()).count() as u32,
-            active: if all { said.busy } else { said.active },
+            active: said.active,
+            busy: if self.has_sent() { said.busy } else { 0 },
             asked: said.asked,
         }
     }
