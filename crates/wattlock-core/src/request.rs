@@ -355,6 +355,21 @@ impl OwnedRequest {
         }))
     }
 
+    /// The same request in buffers of its own, without a run.
+    pub fn copy_of(request: &Request<'_>) -> OwnedRequest {
+        let (input, room) = match &request.data {
+            Data::InPlace(buffer) => (buffer.to_vec(), buffer.len()),
+            Data::Apart { from, to } => (from.to_vec(), to.len()),
+        };
+        let mut copy = OwnedRequest::new(request.kind, Arc::new(request.key.clone()), input, room);
+        (copy.nonce, copy.aad) = (request.nonce.to_vec(), request.aad.to_vec());
+        (copy.options, copy.class) = (request.options, request.class);
+        if let Some(tag) = copy.tag.get_mut(..request.tag.len()) {
+            tag.copy_from_slice(request.tag);
+        }
+        copy
+    }
+
     /// Another that asks the same.
     pub(crate) fn again(&self) -> OwnedRequest {
         let Work { kind, key, nonce, aad, input, output, tag, options, class, mark, run } = &*self.0;

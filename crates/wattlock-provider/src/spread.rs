@@ -26,7 +26,7 @@ use wattlock::core::{
     Options, OwnedRequest, Request, Shape, Then,
 };
 use wattlock::policy::{Ask, EngineId, Policy, Weather};
-use wattlock::{Bounds, Dispatcher, Pool, Runtime, Submitted};
+use wattlock::{Bounds, Dispatcher, Pool, Runtime};
 use wattlock_core::sync::lock;
 use zlib_rs::crc32::{crc32, crc32_combine};
 use zlib_rs::{Inflate, InflateFlush, Status};
@@ -182,19 +182,16 @@ impl Feeder {
             return;
         }
         let slot = sent.iter().position(Option::is_none).unwrap_or(sent.len());
-        let submitted = piece.request().map(|mut request| {
-            request.mark = slot as u64;
-            dispatcher.submit_to_device(request)
-        });
+        let submitted =
+            piece.request().and_then(|mut request| dispatcher.submit_to_device(&request.view(), slot as u64));
         match submitted {
-            Some(Ok(Submitted::Pending(_))) => {
+            Some(_) => {
                 sent.resize_with(sent.len().max(slot + 1), || None);
                 sent[slot] = Some(piece);
                 return;
             }
-            Some(Ok(Submitted::Done(answer))) => piece.answered(dispatcher, answer),
             // Too short for a device, for example.
-            Some(Err(_)) | None => piece.inside(dispatcher),
+            None => piece.inside(dispatcher),
         }
         self.ring();
     }

@@ -21,7 +21,7 @@ use wattlock::policy::Arrived;
 
 use super::link::{Link, forget_untold};
 use super::waiter::{Notify, Waiter, Waiting};
-use super::{Gathered, Said, Seat, Sending, State, lock, unlock};
+use super::{Gathered, Said, Seat, State, lock, unlock};
 use crate::provider::Provider;
 use crate::sys;
 
@@ -103,21 +103,6 @@ pub(super) struct Handshake {
     nested: u32,
 }
 
-/// The same request in buffers of its own.
-fn owned(request: &Request<'_>) -> OwnedRequest {
-    let (input, room) = match &request.data {
-        Data::InPlace(buffer) => (buffer.to_vec(), buffer.len()),
-        Data::Apart { from, to } => (from.to_vec(), to.len()),
-    };
-    let mut owned = OwnedRequest::new(request.kind, Arc::new(request.key.clone()), input, room);
-    (owned.nonce, owned.aad) = (request.nonce.to_vec(), request.aad.to_vec());
-    (owned.options, owned.class) = (request.options, request.class);
-    if let Some(tag) = owned.tag.get_mut(..request.tag.len()) {
-        tag.copy_from_slice(request.tag);
-    }
-    owned
-}
-
 impl State {
     /// Has a request wait for others of its kind; a batch that is full is done.
     fn gather(&mut self, request: OwnedRequest, waiter: &Arc<Waiter>, said: Said, now: Nanos) {
@@ -184,39 +169,32 @@ impl Seat {
         let may_pause = self.may_pause(job, of_keys);
         let flight = state.flight(said);
         let gathers = may_pause && of_keys && state.gather.waits(kind, &flight, state.gathered.len(), now);
-        let waits = gathers || may_pause && state.gather.has_device(kind);
+        let asks = may_pause && state.gather.has_device(kind);
         // SAFETY: called inside a live job.
-        let link = if waits { unsafe { self.link(job) } } else { None };
+        let link = if gathers || asks { unsafe { self.link(job) } } else { None };
         let Some((link, notify)) = link else {
             return state.deep(|state| state.dispatcher.run(&mut request)).unwrap_or(Err(broken));
         };
         let inner = Waiting { outcome: None, notify, gone: false, signalled: false };
         let waiter = Arc::new(Waiter { seat: self.clone(), inner: Mutex::new(inner) });
         *lock(&link.current) = Some(waiter.clone());
-        let copy = owned(&request);
-        let sending = match state.gather.has_device(kind) {
-            true => state.send(copy, &waiter, gathers),
-            false => Sending::Back(copy),
-        };
-        let waits = match sending {
-            Sending::Sent => {
-                let flight = state.flight(said);
-                state.gather.submitted(&flight, now);
-                true
-            }
-            Sending::Back(request) => {
-                state.gather(request, &waiter, said, now);
-                true
-            }
-            Sending::Done | Sending::Failed => false,
-        };
-        unlock(state);
-        if waits {
-            if !said.asked {
-                provider.watch();
-            }
-            self.wait(&waiter);
+        if asks && state.send(&request, &waiter) {
+            let flight = state.flight(said);
+            state.gather.submitted(&flight, now);
+        } else if gathers {
+            state.gather(OwnedRequest::copy_of(&request), &waiter, said, now);
+        } else {
+            let result = state.deep(|state| state.dispatcher.run(&mut request)).unwrap_or(Err(broken));
+            *lock(&link.current) = None;
+            // SAFETY: inside the job, which has not paused. The link is not used from here on.
+            unsafe { forget_untold(link) };
+            return result;
         }
+        unlock(state);
+        if !said.asked {
+            provider.watch();
+        }
+        self.wait(&waiter);
         let taken = waiter.take();
         // From here the wait context may be gone; the waiter is ours.
         if !lock(&waiter.inner).gone {
@@ -306,7 +284,7 @@ impl Seat {
             request = Some(state.gathered.remove(at).request);
         }
         if let Some(slot) = state.slot_of(waiter)
-            && let Some(token) = state.waiting[slot].as_ref().and_then(|one| one.token)
+            && let Some(token) = state.waiting[slot].as_ref().map(|one| one.token)
             && let Some(back) = state.dispatcher.cancel(token)
         {
             state.waiting[slot] = None;

@@ -76,7 +76,7 @@ struct State {
     clock: Clock,
     /// Not yet released, oldest first.
     gathered: Vec<Gathered>,
-    /// The requests that the dispatcher has, by their marks.
+    /// The requests that devices have, by their marks.
     waiting: Vec<Option<Sent>>,
     arrived: Vec<Completion>,
     /// The waiters to be told once the lock is free: a callback may call us.
@@ -89,11 +89,10 @@ struct State {
     waited_for: Arc<AtomicBool>,
 }
 
-/// A request that the dispatcher has.
+/// A request that a device has.
 struct Sent {
     kind: Kind,
-    /// Once a device has it.
-    token: Option<Token>,
+    token: Token,
     waiter: Arc<Waiter>,
 }
 
@@ -181,72 +180,41 @@ impl State {
         Some(self.gather.left_ns(first.since, &self.flight(said), now))
     }
 
-    /// A place for a request that is about to be submitted: its mark.
-    fn place(&mut self, kind: Kind, waiter: Arc<Waiter>) -> usize {
+    /// Gives a request to a device if the policy does, for a waiter. Whether it did.
+    fn send(&mut self, request: &Request<'_>, waiter: &Arc<Waiter>) -> bool {
         let free = self.waiting.iter().position(Option::is_none);
         let slot = free.unwrap_or(self.waiting.len());
+        let submit = |state: &mut State| state.dispatcher.submit_to_device(request, slot as u64);
+        let Some(token) = self.deep(submit).flatten() else { return false };
         self.waiting.resize_with(self.waiting.len().max(slot + 1), || None);
-        self.waiting[slot] = Some(Sent { kind, token: None, waiter });
-        slot
+        self.waiting[slot] = Some(Sent { kind: request.kind, token, waiter: waiter.clone() });
+        true
     }
 
-    /// Has the policy asked where a request goes that has just arrived: a device is given it at once, the CPU does it in
-    /// this call, or, if it `gathers`, it comes back to wait for others.
-    fn send(&mut self, mut request: OwnedRequest, waiter: &Arc<Waiter>, gathers: bool) -> Sending {
-        let slot = self.place(request.kind, waiter.clone());
-        request.mark = slot as u64;
-        let mut request = Some(request);
-        let submitted = self.deep(|state| {
-            let request = request.take()?;
-            Some(match gathers {
-                true => state.dispatcher.submit_to_device(request),
-                false => Ok(state.dispatcher.submit(request)),
-            })
-        });
-        if let Some(Some(Ok(Submitted::Pending(token)))) = submitted {
-            self.waiting[slot].iter_mut().for_each(|one| one.token = Some(token));
-            return Sending::Sent;
-        }
-        self.waiting[slot] = None;
-        match (submitted.flatten(), request) {
-            (Some(Ok(Submitted::Done(done))), _) => {
-                waiter.finish(done.result, done.request);
-                Sending::Done
-            }
-            (Some(Err(request)), _) | (None, Some(request)) if gathers => Sending::Back(request),
-            _ => Sending::Failed,
-        }
-    }
-
-    /// Hands what has gathered, of one kind or of all, to the policy and does what can be done at once. Returns whether
-    /// gathering helped: a request had batch-mates, or a device has one.
+    /// Has the CPU do what has gathered, of one kind or of all. Returns whether gathering helped: a request had
+    /// batch-mates.
     fn release(&mut self, only: Option<Kind>, me: Option<&Arc<Waiter>>) -> bool {
         let mut helped = false;
         while let Some(kind) = only.or(self.gathered.first().map(Gathered::kind)) {
-            let (mut alike, mut held_ns, now) = (Vec::new(), 0, self.clock.now());
-            let mates: Vec<_> = self.gathered.extract_if(.., |one| one.kind() == kind).collect();
-            for mut one in mates {
-                one.request.mark = self.place(kind, one.waiter) as u64;
-                alike.push(one.request);
+            let (mut alike, mut waiters, mut held_ns) = (Vec::new(), Vec::new(), 0);
+            let now = self.clock.now();
+            for mut one in self.gathered.extract_if(.., |one| one.kind() == kind) {
+                one.request.mark = waiters.len() as u64;
                 held_ns += now.saturating_sub(one.since);
+                alike.push(one.request);
+                waiters.push(one.waiter);
             }
             held_ns /= alike.len().max(1) as Nanos;
-            let State { dispatcher, waiting, tell, .. } = self;
-            dispatcher.submit_together(&mut alike, held_ns, &mut |mark, submitted| {
-                let place = &mut waiting[mark as usize];
-                match submitted {
-                    Submitted::Pending(token) => {
-                        helped = true;
-                        place.iter_mut().for_each(|one| one.token = Some(token));
-                    }
-                    Submitted::Done(done) => {
-                        helped |= done.cost.batch > 1;
-                        if let Some(one) = place.take() {
-                            finished(tell, one.waiter, done, me);
-                        }
-                    }
-                }
-            });
+            let State { dispatcher, tell, .. } = self;
+            let mut each = |mark: u64, submitted| {
+                let Submitted::Done(done) = submitted else { return };
+                helped |= done.cost.batch > 1;
+                finished(tell, waiters[mark as usize].clone(), done, me);
+            };
+            match self.gather.has_device(kind) {
+                true => dispatcher.do_inside(&mut alike, held_ns, &mut each),
+                false => dispatcher.submit_together(&mut alike, held_ns, &mut each),
+            }
             if only.is_some() {
                 break;
             }
@@ -260,7 +228,7 @@ impl State {
         self.dispatcher.poll(&mut |completion| arrived.push(completion));
         for completion in arrived.drain(..) {
             // What a defect left of an earlier request must not pass for the place's next one.
-            let (mark, token) = (completion.request.mark as usize, Some(completion.token));
+            let (mark, token) = (completion.request.mark as usize, completion.token);
             let place =
                 self.waiting.get_mut(mark).filter(|place| matches!(place, Some(one) if one.token == token));
             let Some(one) = place.and_then(Option::take) else { continue };
@@ -292,18 +260,6 @@ impl State {
         self.secret_cache.clear();
         self.stack = None;
     }
-}
-
-/// What became of a request that has just arrived.
-enum Sending {
-    /// A device has it.
-    Sent,
-    /// It was done in the call.
-    Done,
-    /// No device gets it: it waits for others.
-    Back(OwnedRequest),
-    /// It is lost.
-    Failed,
 }
 
 /// What the application said of its event loop.
@@ -368,7 +324,7 @@ impl Seat {
         let mut state = self.lock();
         state.gathered.retain(|one| !Arc::ptr_eq(&one.waiter, waiter));
         if let Some(slot) = state.slot_of(waiter)
-            && let Some(token) = state.waiting[slot].as_ref().and_then(|one| one.token)
+            && let Some(token) = state.waiting[slot].as_ref().map(|one| one.token)
             && state.dispatcher.cancel(token).is_some()
         {
             state.waiting[slot] = None;

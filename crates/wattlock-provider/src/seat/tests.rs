@@ -60,7 +60,7 @@ impl Policy for Together {
     }
 }
 
-/// These kinds go to the card if they may wait, all others to lanes.
+/// These kinds go to the card if they may wait; to lanes whatever else may, and whatever comes together.
 struct Divided(KindSet);
 
 impl Policy for Divided {
@@ -69,7 +69,8 @@ impl Policy for Divided {
     }
 
     fn choose(&mut self, ask: &Ask, _: &Weather, _: Nanos) -> Choice {
-        let engine = if !ask.may_wait { 0 } else { 1 + u8::from(self.0.contains(ask.shape.kind)) };
+        let device = ask.may_wait && self.0.contains(ask.shape.kind);
+        let engine = if device { 2 } else { u8::from(ask.may_wait || ask.count > 1) };
         Choice { count: ask.count, ..Choice::now(EngineId(engine)) }
     }
 }

@@ -9,11 +9,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use wattlock_core::{Completion, Data, Error, Fault, Item, Nanos, Request, Token};
+use wattlock_core::{Completion, Data, Error, Fault, Item, Nanos, OwnedRequest, Request, Token};
 use wattlock_policy::{Ask, Choice, EngineId, Rest, Side};
 
 use super::Dispatcher;
-use super::settle::copied;
 use crate::health::Reason;
 use crate::telemetry::EngineCounter;
 
@@ -201,7 +200,7 @@ impl Dispatcher {
         false
     }
 
-    fn has_room(&self, device: EngineId, bytes: usize) -> bool {
+    pub(super) fn has_room(&self, device: EngineId, bytes: usize) -> bool {
         self.weather.engines[device.index()].has_room(bytes)
     }
 
@@ -215,8 +214,7 @@ impl Dispatcher {
         if let Err(error) = request.validate() {
             return Err(Refusal::Done(Err(error)));
         }
-        let room = request.data.output().len();
-        let copy = copied(request, vec![0; room]);
+        let copy = OwnedRequest::copy_of(request);
         let shape = request.shape();
         self.enqueue(&Choice::now(device), &shape, copy, self.now).map_err(|(reason, _)| {
             // What an empty window has no room for would wait for ever.

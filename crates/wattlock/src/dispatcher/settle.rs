@@ -1,7 +1,5 @@
 //! Whether an engine's answer is believed, and what of it is counted and learned.
 
-use std::sync::Arc;
-
 use wattlock_core::{Completion, Cost, Error, Family, Fault, Item, Nanos, OwnedRequest, Request, Shape};
 use wattlock_policy::{EngineId, Outcome};
 
@@ -129,7 +127,8 @@ impl Dispatcher {
     fn verify_own(&mut self, id: EngineId, request: &mut Request<'_>, len: usize) -> Result<usize, Error> {
         let wrong = Error::Device(Fault::WrongResult);
         let Some(signature) = request.data.output().get(..len).map(<[u8]>::to_vec) else { return Err(wrong) };
-        let mut claimed = copied(request, signature);
+        let mut claimed = OwnedRequest::copy_of(request);
+        claimed.output = signature;
         match self.check(id, &claimed, len) {
             Ok(()) => Ok(len),
             // If no engine can tell, nothing leaves either.
@@ -240,21 +239,6 @@ impl Dispatcher {
         }
         self.count_in_flight(id);
     }
-}
-
-/// A borrowed request as one that owns its buffers.
-pub(super) fn copied(request: &Request<'_>, output: Vec<u8>) -> OwnedRequest {
-    let key = Arc::new(request.key.clone());
-    let mut copy = OwnedRequest::new(request.kind, key, request.data.input().to_vec(), 0);
-    copy.output = output;
-    copy.nonce = request.nonce.to_vec();
-    copy.aad = request.aad.to_vec();
-    copy.options = request.options;
-    copy.class = request.class;
-    if let Some(tag) = copy.tag.get_mut(..request.tag.len()) {
-        tag.copy_from_slice(request.tag);
-    }
-    copy
 }
 
 /// What a policy learns of a request.

@@ -2,8 +2,10 @@
 
 use std::mem;
 
-use wattlock_core::{Completion, Cost, Error, Item, Kind, Nanos, OwnedRequest, Refused, Shape, Token};
-use wattlock_policy::{Choice, EngineId, Rest, Side};
+use wattlock_core::{
+    Completion, Cost, Error, Item, Kind, Nanos, OwnedRequest, Refused, Request, Shape, Token,
+};
+use wattlock_policy::{Ask, Choice, EngineId, Rest, Side};
 
 use super::batch::is_alike;
 use super::{Dispatcher, Submitted};
@@ -34,29 +36,74 @@ impl Dispatcher {
         submitted
     }
 
-    /// Submits a request as [`Dispatcher::submit`] does if the policy gives it to an engine that answers later, else hands
-    /// it back as it came: what lanes could do, its caller gathers first. Never blocks.
-    ///
-    /// # Errors
-    /// The request, of which nothing was counted.
-    pub fn submit_to_device(&mut self, request: OwnedRequest) -> Result<Submitted, OwnedRequest> {
+    /// Gives a device a copy of a request, with a mark, if the policy names a device for it that has proved the kind and
+    /// has room. If not, nothing was copied, and the request is the CPU's ([`Dispatcher::run`],
+    /// [`Dispatcher::do_inside`]): what lanes could do, its caller gathers first. A device that makes batches waits for
+    /// more until it has a full one or [`Dispatcher::flush`]. Never takes a run. Never blocks.
+    pub fn submit_to_device(&mut self, request: &Request<'_>, mark: u64) -> Option<Token> {
         self.keep_up();
         let now = self.look();
         if !self.testing.is_empty() {
             self.collect(now);
         }
-        if request.validate().is_err() {
-            return Err(request);
-        }
+        request.validate().ok().filter(|()| request.run.is_none())?;
         let shape = request.shape();
         let choice = self.ask(&shape, 1, shape.bytes);
-        let station = self.stations.get(choice.engine.index());
-        if !station.is_some_and(|station| station.queued.contains(shape.kind)) {
-            return Err(request);
+        let device = choice.engine;
+        if !self.stations.get(device.index())?.queued.contains(shape.kind) {
+            // The CPU will do it, but perhaps another engine of the CPU, with others.
+            self.policy.left_undone(&shape, device);
+            return None;
         }
-        let submitted = self.give(&choice, &shape, request, now);
-        self.ring(choice.engine);
-        Ok(submitted)
+        match self.offer(&choice, &shape, request, mark) {
+            Ok(token) => {
+                if self.stations[device.index()].engine.width(shape.kind) <= 1 {
+                    self.ring(device);
+                }
+                Some(token)
+            }
+            Err(reason) => {
+                self.row.fell_back(device, reason);
+                None
+            }
+        }
+    }
+
+    /// Gives the device that was named a copy of a request, or says why not.
+    fn offer(
+        &mut self,
+        choice: &Choice,
+        shape: &Shape,
+        request: &Request<'_>,
+        mark: u64,
+    ) -> Result<Token, Reason> {
+        let (device, now) = (choice.engine, self.now);
+        if self.is_the_cpus(device, shape.bytes) {
+            return Err(Reason::Migrated);
+        }
+        if !self.prove_queued(device, shape.kind, now) {
+            return Err(self.stations[device.index()].health.reason(shape.kind));
+        }
+        if !self.has_room(device, shape.bytes) {
+            self.free_from_hostages(device, now);
+            return Err(Reason::Full);
+        }
+        let mut copy = OwnedRequest::copy_of(request);
+        copy.mark = mark;
+        self.enqueue(choice, shape, copy, now).map_err(|(reason, _)| reason)
+    }
+
+    /// Whether so many bytes would find the devices that do a kind full, and are not for the CPU for that: answers, which
+    /// are to come, make room.
+    pub fn waits_for_room(&self, kind: Kind, bytes: usize) -> bool {
+        let devices = (0..self.stations.len()).map(|index| EngineId(index as u8));
+        let mut full = devices.filter(|id| {
+            let weather = &self.weather.engines[id.index()];
+            self.stations[id.index()].queued.contains(kind) && weather.available && !weather.never_fits(bytes)
+        });
+        let waits =
+            |id| !self.has_room(id, bytes) && !self.is_the_cpus(id, bytes) && self.in_flight_on(id) > 0;
+        full.next().is_some_and(waits) && full.all(waits)
     }
 
     /// Whether a device is open and has given a kind's known answers here; starts both if not. Never blocks.
@@ -95,6 +142,26 @@ impl Dispatcher {
         held_ns: Nanos,
         each: &mut dyn FnMut(u64, Submitted),
     ) {
+        self.hand_over(requests, held_ns, true, each);
+    }
+
+    /// The same for requests that no device was given when they came: engines of the CPU do all of them now.
+    pub fn do_inside(
+        &mut self,
+        requests: &mut Vec<OwnedRequest>,
+        held_ns: Nanos,
+        each: &mut dyn FnMut(u64, Submitted),
+    ) {
+        self.hand_over(requests, held_ns, false, each);
+    }
+
+    fn hand_over(
+        &mut self,
+        requests: &mut Vec<OwnedRequest>,
+        held_ns: Nanos,
+        may_wait: bool,
+        each: &mut dyn FnMut(u64, Submitted),
+    ) {
         self.keep_up();
         self.held_before_ns = held_ns;
         let (active, mut queued) = (self.weather.active, false);
@@ -106,10 +173,12 @@ impl Dispatcher {
             let count = requests.iter().take_while(|request| is_alike(&shape, &request.shape())).count();
             // Those in hand wait for this thread, and so do those that devices have.
             self.weather.active = active.max(self.doors_in_flight() as u32 + count as u32);
-            let choice = self.ask(&shape, count, shape.bytes);
+            let ask = Ask { count: count as u32, may_wait, ..Ask::one(shape) };
+            let choice = self.policy.choose(&ask, &self.weather, now);
             let mut size = (choice.count as usize).clamp(1, count);
             let station = self.stations.get(choice.engine.index());
-            if let Some(station) = station.filter(|station| !station.queued.contains(shape.kind)) {
+            if let Some(station) = station.filter(|station| !may_wait || !station.queued.contains(shape.kind))
+            {
                 let width = usize::from(station.engine.width(shape.kind));
                 size = if width > 1 { size.min(width) } else { size };
                 self.do_owned(choice.engine, requests, size, now, each);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::*;
-use wattlock::policy::{Ask, Choice, EngineId, Outcome, Policy, Weather};
+use wattlock::policy::{Ask, Choice, EngineId, Outcome, Policy, Rest, Side, Weather};
 use wattlock::telemetry::Snapshot;
 use wattlock::{Dispatcher, Runtime, Submitted};
 use wattlock_core::{
@@ -174,6 +174,65 @@ impl Policy for Listening {
         self.1.lock().unwrap().push((ask.shape.bytes, ask.bytes, weather.files));
         self.0.choose(ask, weather, now)
     }
+}
+
+/// The CPU takes what waits for the device.
+struct Migrating(QueueEverything);
+
+impl Policy for Migrating {
+    fn name(&self) -> &'static str {
+        "migrating"
+    }
+
+    fn choose(&mut self, ask: &Ask, weather: &Weather, now: Nanos) -> Choice {
+        self.0.choose(ask, weather, now)
+    }
+
+    fn claim(&self, side: Side, _: &Rest, _: &Weather) -> u32 {
+        u32::from(side == Side::Cpu)
+    }
+}
+
+#[test]
+fn what_a_device_cannot_have_now_is_not_copied_and_is_the_cpus_from_then_on() {
+    let (device, clock) = (Scripted::new(1), HandClock::default());
+    device.script.lock().unwrap().window = 14;
+    let runtime = runtime(&device, &clock, 0);
+    let mut dispatcher = runtime.dispatcher();
+    let submitted = || device.script.lock().unwrap().submitted;
+    let give = |dispatcher: &mut Dispatcher, mark| dispatcher.submit_to_device(&seal(mark).view(), mark);
+    assert_eq!(give(&mut dispatcher, 0), None);
+    assert_eq!(fallbacks(&runtime), [("untested".to_owned(), 1)]);
+    drain(&mut dispatcher, &clock);
+    (0..3).for_each(|_| assert_eq!(dispatcher.poll(&mut |_| {}), 0));
+    let before = submitted();
+    assert!((1..=14).all(|mark| give(&mut dispatcher, mark).is_some()));
+    assert!(dispatcher.waits_for_room(Kind::Aes256GcmSeal, 100));
+    assert_eq!((give(&mut dispatcher, 15), submitted()), (None, before + 14));
+    let reasons = fallbacks(&runtime);
+    assert_eq!(reasons, [("untested".to_owned(), 1), ("window-full".to_owned(), 1)]);
+    let mut done = Vec::new();
+    dispatcher.do_inside(&mut vec![seal(15), seal(16)], 0, &mut |mark, one| match one {
+        Submitted::Done(one) => done.push((mark, one)),
+        Submitted::Pending(_) => panic!("it was given to the device"),
+    });
+    assert_eq!(done.iter().map(|(mark, _)| *mark).collect::<Vec<_>>(), [15, 16]);
+    done.iter().for_each(|(_, one)| assert_right(one));
+    assert_eq!(submitted(), before + 14);
+    let back = drain(&mut dispatcher, &clock);
+    let marks: HashSet<u64> = back.iter().map(|one| one.request.mark).collect();
+    assert_eq!((back.len(), marks), (14, (1..=14).collect()));
+    back.iter().for_each(assert_right);
+    assert!(!dispatcher.waits_for_room(Kind::Aes256GcmSeal, 100));
+    let (mut run, _) = run_of_three(Kind::Aes256GcmSeal);
+    assert_eq!(dispatcher.submit_to_device(&run.view(), 0), None, "its copy would be another request");
+
+    let device = Scripted::new(1);
+    let migrating = |_: &_| -> Box<dyn Policy> { Box::new(Migrating(QueueEverything(queued_kinds()))) };
+    let runtime = builder(&device, &clock, 0).own_policy("migrating", migrating).build().unwrap();
+    let mut dispatcher = runtime.dispatcher();
+    assert_eq!(give(&mut dispatcher, 0), None);
+    assert_eq!(fallbacks(&runtime), [("migrated".to_owned(), 1)]);
 }
 
 #[test]
