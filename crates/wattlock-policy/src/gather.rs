@@ -7,7 +7,7 @@
 //! answer. The provider's threads use it, nginx's loop through the provider's function table, and the lab's event loop.
 //!
 //! An operation that the policy gives to a device is submitted when it arrives and never gathered. What is decided of it
-//! here is when the loop *looks* for its answer.
+//! here is when the loop *looks* for its answer. A device that makes batches gets them at the end of a turn.
 //!
 //! *A full batch* goes at once, whatever the rule.
 //!

@@ -370,6 +370,12 @@ impl Seat {
         if looks {
             state.collect(None);
         }
+        if state.dispatcher.holds() {
+            match state.gather.rings(moment) {
+                true => state.dispatcher.flush(),
+                false => again = Again::Behind,
+            }
+        }
         let in_flight = state.in_flight();
         unlock(state);
         let again = if in_flight == 0 { Again::Idle } else { again };

@@ -92,12 +92,17 @@ pub(crate) struct WithCard {
 impl WithCard {
     /// `settings` of the provider; `lanes` do these kinds.
     pub(crate) fn new(lanes: &[Kind], settings: &[(&str, &str)]) -> WithCard {
-        let card = "name card\nwindow 64 requests 1048576 bytes\npool all 64 servers\n\
+        WithCard::of("width 1\nwindow 64", lanes, settings)
+    }
+
+    fn of(card: &str, lanes: &[Kind], settings: &[(&str, &str)]) -> WithCard {
+        let table = "requests 1048576 bytes\npool all 64 servers\n\
                     table x25519-derive,p384-derive 0:150000000\n\
                     table hkdf-expand-sha-256,tls12-prf-sha-384,aes-128-gcm-seal 0:150000000\n";
         let inline = wattlock::own_engines().swap_remove(0);
         let compute = Arc::new(wattlock_cpu::instruction::Instruction::new());
-        let card = Emulated::new(Model::parse(card).unwrap(), compute, Pace::Stepped).unwrap();
+        let model = Model::parse(&format!("name card\n{card} {table}")).unwrap();
+        let card = Emulated::new(model, compute, Pace::Stepped).unwrap();
         let time = Arc::new(AtomicU64::new(1));
         let hands = time.clone();
         let lanes = Passes::new(KindSet::of(lanes), one_by_one(inline.clone()));
@@ -126,6 +131,7 @@ impl WithCard {
         // The CPU does the first ones, until the card has given its known answers.
         while with.on_card() == 0 {
             let job = with.start(DEAR);
+            with.turn();
             with.pass(CARD_NS);
             // SAFETY: as above.
             unsafe { (with.table.poll)(with.table.provider) };
@@ -143,9 +149,13 @@ impl WithCard {
     }
 
     fn turn(&self) -> table::Turn {
+        self.turn_at(2)
+    }
+
+    fn turn_at(&self, moment: c_int) -> table::Turn {
         let mut told = table::Turn::default();
         // SAFETY: the table's own provider, and room for the answer.
-        unsafe { (self.table.turn)(self.table.provider, 2, 1, &raw mut told) };
+        unsafe { (self.table.turn)(self.table.provider, moment, 1, &raw mut told) };
         told
     }
 
@@ -707,6 +717,45 @@ fn a_connection_that_is_gone_is_not_told_of_its_devices_answer() {
     assert_eq!(stays.told(), 1);
     stays.ends();
     assert_eq!(with.sent_and_gathered(), (0, 0));
+}
+
+#[test]
+fn a_device_that_makes_batches_gets_one_when_it_is_full_or_at_the_end_of_a_turn() {
+    let with = WithCard::of("width 3\nwindow 64", &[CHEAP], &[("poll", "threshold timer=1s")]);
+    let holds = || lock(&with.loaded.provider().seat().state).dispatcher.holds();
+    let mut jobs = vec![with.start(DEAR), with.start(DEAR)];
+    assert!(holds(), "others may come");
+    assert_eq!((with.turn_at(1).again, holds()), (table::BEHIND, true), "the turn has other events");
+    assert_eq!((with.turn().again, holds()), (table::LATER, false));
+    for held in [true, true, false] {
+        jobs.push(with.start(DEAR));
+        assert_eq!(holds(), held);
+    }
+    with.pass(1_000_000_000);
+    assert_eq!((with.turn().in_flight, jobs[0].told(), jobs[4].told()), (0, 1, 1));
+    jobs.into_iter().for_each(Job::ends);
+}
+
+/// A request that finds no room is not even copied: the CPU does it, with others if lanes do the kind.
+#[test]
+fn what_a_full_device_has_no_room_for_is_gathered_or_done_in_the_call_and_asked_about_once() {
+    let with = WithCard::of("width 1\nwindow 2", &[DEAR], &[]);
+    let on_card = [with.start(DEAR), with.start(DEAR)];
+    let gathered: Vec<_> = (0..7).map(|_| with.start(DEAR)).collect();
+    assert_eq!(with.sent_and_gathered(), (2, 7));
+    let last = with.start(DEAR);
+    assert!(!last.waits(), "who fills a batch of lanes does it");
+    with.pass(CARD_NS);
+    assert_eq!((with.turn().in_flight, on_card[1].told(), gathered[0].told()), (0, 1, 1));
+    let full = with.runtime.snapshot().engines.into_iter().find(|one| one.engine == "emulated").unwrap();
+    assert_eq!(full.fallbacks.iter().filter(|(_, count)| *count > 0).count(), 2, "{full:?}");
+    on_card.into_iter().chain(gathered).chain([last]).for_each(Job::ends);
+    let [first, second] = [with.start(DEAR), with.start(DEAR)];
+    let job = Job::start_in(with.loaded.provider(), EXPAND, Within::Handshake);
+    assert!(!job.waits(), "no lanes do it");
+    with.pass(CARD_NS);
+    with.turn();
+    [first, second, job].into_iter().for_each(Job::ends);
 }
 
 /// As after a panic that left a request behind: its place has gone to another.

@@ -15,6 +15,11 @@ impl Dispatcher {
         self.ring_all();
     }
 
+    /// Whether an instance holds something: until a batch is full, [`Dispatcher::flush`], or a look for answers.
+    pub fn holds(&self) -> bool {
+        self.weather.engines.iter().any(|engine| engine.held > 0)
+    }
+
     pub(super) fn ring_all(&mut self) {
         for index in 0..self.stations.len() {
             self.ring(EngineId(index as u8));
