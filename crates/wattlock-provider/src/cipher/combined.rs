@@ -18,7 +18,7 @@
 use std::ffi::c_int;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
-use wattlock::core::{Algorithm, Data, Item, Key, Kind, LatencyClass, Request};
+use wattlock::core::{Algorithm, Data, Item, Key, Kind, LatencyClass, Request, Shape};
 use zeroize::Zeroize;
 
 use super::entries::{Cipher, table};
@@ -380,9 +380,10 @@ impl Context {
             before[HEADER..].copy_from_slice(&vectors[at]);
             bodies.push(body);
         }
-        // A device gets all records at once, each with its MAC, in one operation: a second wait for a few blocks of each
-        // would take as long.
-        let device = self.provider.has_device(self.suite.cipher);
+        // A device gets all records at once, each with its MAC: a second wait for a few blocks of each would take as long.
+        let bytes = record_len(each, mac_len) - BEFORE;
+        let shape = Shape { kind: self.suite.cipher, bytes, class: LatencyClass::Stream, messages: 1 };
+        let device = self.provider.goes_to_device(&shape, plan.records);
         let whole = |text: &[u8]| if device { 0 } else { text.len() - text.len() % BLOCK };
         // One call: MACs, and on the CPU the encryption of whole blocks, which does not wait for them.
         let mut items: Vec<Item<'_>> = Vec::with_capacity(2 * plan.records);

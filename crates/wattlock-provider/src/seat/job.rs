@@ -16,7 +16,7 @@
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
-use wattlock::core::{Data, Error, Fault, Item, Key, Kind, Nanos, OwnedRequest, Request};
+use wattlock::core::{Data, Error, Fault, Item, Key, Kind, Nanos, OwnedRequest, Request, Shape};
 use wattlock::policy::Arrived;
 
 use super::link::{Link, forget_untold};
@@ -74,9 +74,12 @@ impl Provider {
         seat.may_pause(job, false) && seat.lock().gather.has_device(kind)
     }
 
-    /// Whether a device here does this kind.
-    pub(crate) fn has_device(&self, kind: Kind) -> bool {
-        self.seat().lock().gather.has_device(kind)
+    /// Whether the policy would give so many requests like this one, which are one operation, to a device now.
+    pub(crate) fn goes_to_device(&self, shape: &Shape, count: usize) -> bool {
+        let seat = self.seat();
+        let mut state = seat.lock();
+        state.gather.has_device(shape.kind)
+            && state.deep(|state| state.dispatcher.goes_to_device(shape, count)).unwrap_or(false)
     }
 
     /// Does requests together inside the call, also inside an `ASYNC_JOB`, on whose small stack lanes have no room. Never

@@ -71,6 +71,8 @@ pub enum Submitted {
 pub struct Dispatcher {
     runtime: Arc<Inner>,
     policy: Box<dyn Policy>,
+    /// The same rule, if it was asked of what may not come.
+    asked: Option<Box<dyn Policy>>,
     weather: Weather,
     stations: Vec<Station>,
     in_flight: InFlight,
@@ -115,6 +117,7 @@ impl Dispatcher {
         runtime.submitter_came();
         Dispatcher {
             policy,
+            asked: None,
             weather,
             stations,
             in_flight: InFlight::default(),
@@ -213,6 +216,7 @@ impl Dispatcher {
     fn after_change(&mut self) {
         self.plan = self.plan.last();
         self.policy = self.plan.policy(self.runtime.machine(), self.thread);
+        self.asked = None;
         self.streams = Streams::default();
     }
 

@@ -93,6 +93,22 @@ impl Dispatcher {
         self.enqueue(choice, shape, copy, now).map_err(|(reason, _)| reason)
     }
 
+    /// Whether the policy would give so many requests like this one, which are one operation, to a device now. Another
+    /// instance of it is asked, which learns nothing, for no request need follow.
+    pub fn goes_to_device(&mut self, shape: &Shape, count: usize) -> bool {
+        if !self.stations.iter().any(|station| station.queued.contains(shape.kind)) {
+            return false;
+        }
+        self.keep_up();
+        self.look();
+        let (plan, machine, thread) = (&self.plan, self.runtime.machine(), self.thread);
+        let policy = self.asked.get_or_insert_with(|| plan.policy(machine, thread));
+        let bytes = shape.bytes.saturating_mul(count);
+        let ask = Ask { count: count as u32, bytes, ..Ask::one(*shape) };
+        let engine = policy.choose(&ask, &self.weather, 0).engine;
+        self.stations.get(engine.index()).is_some_and(|station| station.queued.contains(shape.kind))
+    }
+
     /// Whether so many bytes would find the devices that do a kind full, and are not for the CPU for that: answers, which
     /// are to come, make room.
     pub fn waits_for_room(&self, kind: Kind, bytes: usize) -> bool {
