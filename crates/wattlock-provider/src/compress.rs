@@ -9,7 +9,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use wattlock::core::{CompressStream, Error, Kind, Moved, Then};
+use wattlock::core::{CompressStream, Error, Kind, LatencyClass, Moved, Shape, Then};
 use zlib_rs::crc32::crc32;
 
 use crate::error::entry;
@@ -289,7 +289,8 @@ pub(crate) unsafe extern "C" fn offload(
         if !compressor.may_spread() || compressor.length > 0 {
             return 0;
         }
-        let Some(crew) = provider.crew().filter(|crew| crew.offloads(size)) else { return 0 };
+        let shape = Shape { kind: Kind::Deflate, bytes: size, class: LatencyClass::Bulk, messages: 1 };
+        let Some(crew) = provider.crew().filter(|_| provider.goes_to_device(&shape, 1)) else { return 0 };
         compressor.offload(crew, u8::try_from(level).unwrap_or(0), chunk, most);
         1
     })

@@ -7,7 +7,8 @@
 //! streams, as in the loop.
 //!
 //! A response that the policy gives to a device goes there from its first byte on. One thread of the pool at a time then
-//! *feeds*: it submits every chunk, of all responses, as soon as it comes, and waits for none before the next.
+//! *feeds*: it submits every chunk, of all responses, as soon as it comes and the device has room, and waits for none before
+//! the next. It does nothing else: what comes back, with an answer to check or for the CPU to do, the loop hands to the pool.
 //!
 //! The event loop never waits. A descriptor becomes readable when chunks are done; the loop then calls again and takes
 //! what is due. Threads start when a response is spread for the first time, in the process that does it.
@@ -23,9 +24,8 @@ use std::time::Duration;
 
 use wattlock::core::{
     Completion, CompressStream, DICTIONARY_MOST, Data, Error, Fault, Item, Key, Kind, LatencyClass, Moved,
-    Options, OwnedRequest, Request, Shape, Then,
+    Options, Request, Then,
 };
-use wattlock::policy::{Ask, EngineId, Policy, Weather};
 use wattlock::{Bounds, Dispatcher, Pool, Runtime};
 use wattlock_core::sync::lock;
 use zlib_rs::crc32::{crc32, crc32_combine};
@@ -35,10 +35,8 @@ use zlib_rs::{Inflate, InflateFlush, Status};
 pub(crate) struct Crew {
     pool: Pool<'static, ()>,
     threads: usize,
-    /// What compresses here besides the CPU: its results are looked at.
-    devices: Vec<EngineId>,
-    /// Asked whether a response goes to one.
-    policy: Mutex<Box<dyn Policy>>,
+    /// Whether anything compresses here besides the CPU.
+    device: bool,
     feeder: Arc<Feeder>,
     wake: Arc<OwnedFd>,
 }
@@ -49,12 +47,16 @@ struct Feeder {
     /// A chunk has come.
     came: Condvar,
     wake: Arc<OwnedFd>,
+    /// The process whose threads feed. A child may inherit this locked.
+    forks: u32,
 }
 
 #[derive(Default)]
 struct Feed {
     /// Not yet submitted.
     chunks: VecDeque<Piece>,
+    /// With a device's answer, or without one: for the CPU.
+    back: Vec<(Piece, Option<Completion>)>,
     /// Whether a thread submits them.
     fed: bool,
 }
@@ -66,10 +68,9 @@ impl Crew {
     /// So many threads, which start when something is submitted, where the process may use so many cores. `None` if they
     /// could only share the loop's core and there is no device, or if there is no descriptor for waking.
     pub(crate) fn new(runtime: &Runtime, threads: usize, cores: usize) -> Option<Crew> {
-        let engines = runtime.machine().engines.iter();
-        let devices = engines.filter(|one| !one.class.is_cpu() && one.can(Kind::Deflate));
-        let devices: Vec<EngineId> = devices.map(|one| one.id).collect();
-        if threads == 0 || (cores < 2 && devices.is_empty()) {
+        let mut engines = runtime.machine().engines.iter();
+        let device = engines.any(|one| !one.class.is_cpu() && one.can(Kind::Deflate));
+        if threads == 0 || (cores < 2 && !device) {
             return None;
         }
         // SAFETY: plain numbers; a descriptor that is returned has no other user.
@@ -79,35 +80,19 @@ impl Crew {
         };
         // A response's chunks are bounded by its `most`, and responses by their memory: the pool never refuses one.
         // The thread that feeds a device sleeps, mostly.
-        let many = threads + usize::from(!devices.is_empty());
+        let many = threads + usize::from(device);
         let pool = Pool::new(runtime, Bounds { units: usize::MAX, ..Bounds::threads(many) });
         pool.wake(wake.as_fd()).ok()?;
-        let policy = Mutex::new(runtime.fresh_policy());
-        let feeder = Feeder { feed: Mutex::default(), came: Condvar::new(), wake: wake.clone() };
-        Some(Crew { pool, threads, devices, policy, feeder: Arc::new(feeder), wake })
-    }
-
-    /// Whether the policy gives a response of so many bytes to a device.
-    pub(crate) fn offloads(&self, bytes: usize) -> bool {
-        if self.devices.is_empty() {
-            return false;
-        }
-        // The loop itself waits for nothing else.
-        let mut weather = Weather { submitters: 1, files: 1, active: 1, ..Weather::default() };
-        weather.engines.iter_mut().for_each(|engine| engine.available = true);
-        let shape = Shape { kind: Kind::Deflate, bytes, class: LatencyClass::Bulk, messages: 1 };
-        let choice = lock(&self.policy).choose(&Ask::one(shape), &weather, 0);
-        self.devices.contains(&choice.engine)
+        let (feed, came, forks) = (Mutex::default(), Condvar::new(), wattlock::forks());
+        let feeder = Arc::new(Feeder { feed, came, wake: wake.clone(), forks });
+        Some(Crew { pool, threads, device, feeder, wake })
     }
 
     /// Whether another response would find an idle core, or a device. A response whose client takes nothing has no
     /// chunk in work and keeps no core from others.
     pub(crate) fn has_room(&self, idle_cores: usize) -> bool {
-        let most = match self.devices.is_empty() {
-            true => self.threads.min(idle_cores),
-            false => 8 * self.threads,
-        };
-        self.forget_done();
+        let most = if self.device { 8 * self.threads } else { self.threads.min(idle_cores) };
+        self.take_in();
         self.pool.outstanding() < most
     }
 
@@ -121,11 +106,15 @@ impl Crew {
         let mut count = [0; 8];
         // SAFETY: our own descriptor, and room for the number that it gives.
         unsafe { libc::read(self.wake.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
-        self.forget_done();
+        self.take_in();
     }
 
     /// Has a chunk go to a device.
     fn send(&self, piece: Piece) {
+        if self.feeder.forks != wattlock::forks() {
+            self.pool.submit(0, move |dispatcher| piece.make(dispatcher, true));
+            return;
+        }
         let mut feed = lock(&self.feeder.feed);
         feed.chunks.push_back(piece);
         let fed = feed.fed;
@@ -137,62 +126,38 @@ impl Crew {
         }
     }
 
-    /// The pool keeps a result until it is taken; ours are empty, for chunks carry their answers.
-    fn forget_done(&self) {
+    /// Forgets what the pool has done (it keeps a result until it is taken; ours are empty, for chunks carry their answers),
+    /// and hands it what has come back from devices.
+    fn take_in(&self) {
         while self.pool.take().is_some() {}
+        if !self.device || self.feeder.forks != wattlock::forks() {
+            return;
+        }
+        let back = std::mem::take(&mut lock(&self.feeder.feed).back);
+        for (piece, answer) in back {
+            self.pool.submit(0, move |dispatcher| piece.end(dispatcher, answer));
+        }
     }
 }
 
 impl Feeder {
     /// Submits chunks as they come until none is left and all are answered. Returns at once if another thread does.
     fn run(&self, dispatcher: &mut Dispatcher) {
-        let Some(_feeding) = Feeding::begin(self) else { return };
-        let mut sent: Vec<Option<Piece>> = Vec::new();
-        while let Some(come) = self.next(sent.iter().any(Option::is_some)) {
-            for piece in come {
-                self.submit(dispatcher, piece, &mut sent);
-            }
+        let Some(mut feeding) = Feeding::begin(self) else { return };
+        while feeding.feed(dispatcher) {
             let mut answers = Vec::new();
             dispatcher.poll(&mut |answer| answers.push(answer));
             for answer in answers {
-                let place = sent.get_mut(answer.request.mark as usize);
+                let place = feeding.sent.get_mut(answer.request.mark as usize);
                 if let Some(piece) = place.and_then(Option::take) {
-                    piece.answered(dispatcher, answer);
-                    self.ring();
+                    self.give_back(piece, Some(answer));
                 }
             }
         }
     }
 
-    /// The chunks that have come. If there are none it waits for a while, if others are `out`, or it is over.
-    fn next(&self, out: bool) -> Option<VecDeque<Piece>> {
-        let mut feed = lock(&self.feed);
-        if feed.chunks.is_empty() {
-            if !out {
-                feed.fed = false;
-                return None;
-            }
-            feed = self.came.wait_timeout(feed, LOOK).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        Some(std::mem::take(&mut feed.chunks))
-    }
-
-    fn submit(&self, dispatcher: &mut Dispatcher, piece: Piece, sent: &mut Vec<Option<Piece>>) {
-        if piece.answer.0.cancelled.load(Relaxed) {
-            return;
-        }
-        let slot = sent.iter().position(Option::is_none).unwrap_or(sent.len());
-        let submitted =
-            piece.request().and_then(|mut request| dispatcher.submit_to_device(&request.view(), slot as u64));
-        match submitted {
-            Some(_) => {
-                sent.resize_with(sent.len().max(slot + 1), || None);
-                sent[slot] = Some(piece);
-                return;
-            }
-            // Too short for a device, for example.
-            None => piece.inside(dispatcher),
-        }
+    fn give_back(&self, piece: Piece, answer: Option<Completion>) {
+        lock(&self.feed).back.push((piece, answer));
         self.ring();
     }
 
@@ -210,20 +175,75 @@ impl fmt::Debug for Crew {
     }
 }
 
-/// That a thread feeds, also if it panics.
-struct Feeding<'a>(&'a Feeder);
+/// A thread that feeds.
+struct Feeding<'a> {
+    feeder: &'a Feeder,
+    /// What a device has, by the requests' marks.
+    sent: Vec<Option<Piece>>,
+    /// Room that a request names; its copy has its own.
+    room: Vec<u8>,
+}
 
 impl Feeding<'_> {
     fn begin(feeder: &Feeder) -> Option<Feeding<'_>> {
         let before = std::mem::replace(&mut lock(&feeder.feed).fed, true);
-        (!before).then_some(Feeding(feeder))
+        (!before).then_some(Feeding { feeder, sent: Vec::new(), room: Vec::new() })
+    }
+
+    /// Submits what has come and has room. If there is none of it, waits for a while first. Whether it goes on.
+    fn feed(&mut self, dispatcher: &mut Dispatcher) -> bool {
+        let out = self.sent.iter().any(Option::is_some);
+        let mut feed = lock(&self.feeder.feed);
+        if !out && feed.chunks.is_empty() {
+            feed.fed = false;
+            return false;
+        }
+        let waits = |piece: &Piece, dispatcher: &Dispatcher| {
+            dispatcher.waits_for_room(Kind::Deflate, piece.parts().1.len())
+        };
+        if feed.chunks.front().is_none_or(|piece| waits(piece, dispatcher)) {
+            feed = self.feeder.came.wait_timeout(feed, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        while feed.chunks.front().is_some_and(|piece| !waits(piece, dispatcher)) {
+            let next = feed.chunks.pop_front();
+            drop(feed);
+            if let Some(piece) = next.filter(|piece| !piece.is_cancelled()) {
+                self.submit(dispatcher, piece);
+            }
+            feed = lock(&self.feeder.feed);
+        }
+        true
+    }
+
+    fn submit(&mut self, dispatcher: &mut Dispatcher, piece: Piece) {
+        let slot = self.sent.iter().position(Option::is_none).unwrap_or(self.sent.len());
+        self.sent.resize_with(self.sent.len().max(slot + 1), || None);
+        let piece = self.sent[slot].insert(piece);
+        let bound = Kind::Deflate.output_bound(piece.parts().1.len());
+        let submitted = bound.and_then(|bound| {
+            self.room.resize(self.room.len().max(bound), 0);
+            dispatcher.submit_to_device(&piece.request(&mut self.room[..bound]), slot as u64)
+        });
+        if submitted.is_none()
+            && let Some(piece) = self.sent[slot].take()
+        {
+            // Too short for a device, for example.
+            self.feeder.give_back(piece, None);
+        }
     }
 }
 
 impl Drop for Feeding<'_> {
+    /// If the thread panics, the CPU does what it had.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            lock(&self.0.feed).fed = false;
+            let mut feed = lock(&self.feeder.feed);
+            let Feed { chunks, back, fed } = &mut *feed;
+            let sent = self.sent.drain(..).flatten();
+            back.extend(sent.chain(chunks.drain(..)).map(|piece| (piece, None)));
+            *fed = false;
+            drop(feed);
+            self.feeder.ring();
         }
     }
 }
@@ -243,21 +263,25 @@ impl Piece {
         self.whole.split_at(self.dictionary)
     }
 
-    /// `None` if it is too long to be one.
-    fn request(&self) -> Option<OwnedRequest> {
-        let (dictionary, content) = self.parts();
-        let room = Kind::Deflate.output_bound(content.len())?;
-        let key = Arc::new(Key::none_owned());
-        let mut request = OwnedRequest::new(Kind::Deflate, key, content.to_vec(), room);
-        request.aad = dictionary.to_vec();
-        request.options = Options::compress(self.level, self.last);
-        request.class = LatencyClass::Bulk;
-        Some(request)
+    fn is_cancelled(&self) -> bool {
+        self.answer.0.cancelled.load(Relaxed)
     }
 
-    /// Takes an answer; one that is wrong the CPU makes anew.
-    fn answered(self, dispatcher: &mut Dispatcher, mut answer: Completion) {
-        match self.right(answer.result, std::mem::take(&mut answer.request.output)) {
+    fn request<'a>(&'a self, to: &'a mut [u8]) -> Request<'a> {
+        let (aad, from) = self.parts();
+        let request = Request::new(Kind::Deflate, Key::none(), Data::Apart { from, to });
+        let options = Options::compress(self.level, self.last);
+        Request { aad, options, class: LatencyClass::Bulk, ..request }
+    }
+
+    /// Takes a device's answer, if there is one; without one, or if it is wrong, the CPU does it.
+    fn end(self, dispatcher: &mut Dispatcher, answer: Option<Completion>) {
+        if self.is_cancelled() {
+            return;
+        }
+        let output = answer
+            .and_then(|mut answer| self.right(answer.result, std::mem::take(&mut answer.request.output)));
+        match output {
             Some(output) => self.answer.give(Ok(output), self.parts().1),
             None => self.inside(dispatcher),
         }
@@ -265,7 +289,7 @@ impl Piece {
 
     /// Has the engine do it that the policy names, and waits for it.
     fn make(self, dispatcher: &mut Dispatcher, devices: bool) {
-        if self.answer.0.cancelled.load(Relaxed) {
+        if self.is_cancelled() {
             return;
         }
         match if devices { self.ask(dispatcher) } else { None } {
@@ -276,14 +300,9 @@ impl Piece {
 
     /// By the engine that the policy names; `None` if that came to nothing.
     fn ask(&self, dispatcher: &mut Dispatcher) -> Option<Vec<u8>> {
-        let (dictionary, content) = self.parts();
-        let mut output = vec![0; Kind::Deflate.output_bound(content.len())?];
-        let data = Data::Apart { from: content, to: &mut output };
-        let request = Request::new(Kind::Deflate, Key::none(), data);
-        let options = Options::compress(self.level, self.last);
-        let request = Request { aad: dictionary, options, class: LatencyClass::Bulk, ..request };
+        let mut output = vec![0; Kind::Deflate.output_bound(self.parts().1.len())?];
         // A batch of one: unlike a single request, it may go to an engine that answers later.
-        let mut items = [Item::new(request)];
+        let mut items = [Item::new(self.request(&mut output))];
         dispatcher.run_all(&mut items);
         let [item] = items;
         self.right(item.result, output)
@@ -408,6 +427,9 @@ impl Spread {
     /// As a stream's: takes content, and writes what is done and due. If it is not done though there is room, the
     /// descriptor will wake.
     pub(crate) fn update(&mut self, input: &[u8], output: &mut [u8], then: Then) -> Result<Moved, Error> {
+        if self.offloaded {
+            self.crew.take_in();
+        }
         let mut written = self.write(output)?;
         let mut rest = input;
         while !rest.is_empty() {
@@ -437,7 +459,7 @@ impl Spread {
 
     fn submit(&mut self, last: bool) {
         let chunk = Arc::new(Chunk::default());
-        let (dictionary, devices) = (self.dictionary, !self.crew.devices.is_empty());
+        let (dictionary, device) = (self.dictionary, self.crew.device);
         let keep = DICTIONARY_MOST.min(self.gathered.len());
         let mut next = Vec::with_capacity(if last { 0 } else { DICTIONARY_MOST + self.chunk });
         if !last {
@@ -447,10 +469,10 @@ impl Spread {
         let whole = std::mem::replace(&mut self.gathered, next);
         let piece = Piece { answer: Answer(chunk.clone()), level: self.level, whole, dictionary, last };
         // A loop that is kept busy by a slow disk is never woken.
-        self.crew.forget_done();
+        self.crew.take_in();
         match self.offloaded {
             true => self.crew.send(piece),
-            false => _ = self.crew.pool.submit(0, move |dispatcher| piece.make(dispatcher, devices)),
+            false => _ = self.crew.pool.submit(0, move |dispatcher| piece.make(dispatcher, device)),
         }
         self.chunks.push_back(chunk);
         self.ended = last;
@@ -546,7 +568,9 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use std::time::Instant;
 
-    use wattlock::Clock;
+    use wattlock::core::{Nanos, Shape};
+    use wattlock::policy::{Ask, Choice, EngineId, Policy, Weather};
+    use wattlock::{Builder, Clock};
     use wattlock_emul::{Emulated, Model, Pace};
 
     use super::*;
@@ -625,49 +649,57 @@ mod tests {
     }
 
     /// A card that works in virtual time, so that nothing is answered while it stands still.
-    #[test]
-    fn all_chunks_are_on_a_device_before_any_is_awaited() {
-        let card =
-            "name card\nwindow 64 requests 16777216 bytes\npool all 64 servers\ntable deflate 0:1000000\n";
-        let compute = Arc::new(wattlock_cpu::instruction::Instruction::new());
-        let card = Emulated::new(Model::parse(card).unwrap(), compute, Pace::Stepped).unwrap();
-        let mut engines = wattlock::own_engines();
-        engines.push(Arc::new(card));
-        let time = Arc::new(AtomicU64::new(1));
-        let hands = time.clone();
-        let runtime = Runtime::builder()
-            .engines(engines)
-            .policy("qweb", Default::default())
-            .clock(Clock::given(move || hands.load(Relaxed)))
-            .telemetry(false)
-            .build()
-            .unwrap();
-        let crew = Arc::new(Crew::new(&runtime, 1, 1).unwrap());
-        assert!(crew.offloads(256) && !crew.offloads(255));
-        let on_card = || -> u64 {
-            let cells = runtime.snapshot().cells;
+    struct Carded {
+        runtime: Runtime,
+        crew: Arc<Crew>,
+        time: Arc<AtomicU64>,
+        content: Vec<u8>,
+    }
+
+    impl Carded {
+        fn new(window: u32, policy: impl FnOnce(Builder) -> Builder) -> Carded {
+            let card = format!(
+                "name card\nwindow {window} requests 16777216 bytes\npool all 64 servers\ntable deflate 0:1000000\n"
+            );
+            let compute = Arc::new(wattlock_cpu::instruction::Instruction::new());
+            let card = Emulated::new(Model::parse(&card).unwrap(), compute, Pace::Stepped).unwrap();
+            let mut engines = wattlock::own_engines();
+            engines.push(Arc::new(card));
+            let time = Arc::new(AtomicU64::new(1));
+            let hands = time.clone();
+            let builder = Runtime::builder().engines(engines).telemetry(false);
+            let clock = Clock::given(move || hands.load(Relaxed));
+            let runtime = policy(builder.clock(clock)).build().unwrap();
+            let crew = Arc::new(Crew::new(&runtime, 1, 1).unwrap());
+            Carded { runtime, crew, time, content: content(4 * 4096) }
+        }
+
+        fn published(window: u32) -> Carded {
+            Carded::new(window, |builder| builder.policy("qweb", Default::default()))
+        }
+
+        fn on_card(&self) -> u64 {
+            let cells = self.runtime.snapshot().cells;
             cells.iter().filter(|cell| cell.engine == "emulated").map(|cell| cell.requests).sum()
-        };
-        let flying = || -> u64 {
-            let engines = runtime.snapshot().engines;
+        }
+
+        fn flying(&self) -> u64 {
+            let engines = self.runtime.snapshot().engines;
             engines.iter().filter(|one| one.engine == "emulated").map(|one| one.in_flight).sum()
-        };
-        let (content, mut output) = (content(4 * 4096), vec![0; 1 << 16]);
-        // Until the card has given each thread its known answers, the CPU helps out.
-        for _ in 0..1000 {
-            let before = on_card();
-            let mut spread = Spread::offloaded(crew.clone(), 1, 4096, 16384, b"head");
-            let moved = spread.update(&content, &mut [], Then::End).unwrap();
-            assert_eq!((moved.read, moved.done), (content.len(), false));
-            let made = |spread: &Spread| spread.chunks.iter().filter(|one| one.made.get().is_some()).count();
-            let begun = Instant::now();
-            while made(&spread) < 4 && (made(&spread) > 0 || flying() != 4) && begun.elapsed().as_secs() < 1 {
-                std::thread::yield_now();
-            }
-            let at_once = made(&spread) == 0 && flying() == 4;
-            let mut len = 0;
+        }
+
+        /// Four chunks, none of which anybody has looked at.
+        fn begin(&self) -> Spread {
+            let mut spread = Spread::offloaded(self.crew.clone(), 1, 4096, 16384, b"head");
+            let moved = spread.update(&self.content, &mut [], Then::End).unwrap();
+            assert_eq!((moved.read, moved.done), (self.content.len(), false));
+            spread
+        }
+
+        fn end(&self, mut spread: Spread) {
+            let (mut output, mut len) = (vec![0; 1 << 16], 0);
             loop {
-                time.fetch_add(1_000_000, Relaxed);
+                self.time.fetch_add(1_000_000, Relaxed);
                 let moved = spread.update(&[], &mut output[len..], Then::End).unwrap();
                 len += moved.written;
                 if moved.done {
@@ -676,13 +708,82 @@ mod tests {
                 std::thread::yield_now();
             }
             let stream = output[..len].strip_prefix(b"head").unwrap();
-            assert!(gives_back(&[], stream, &content, true));
-            assert_eq!((spread.checksum, spread.length), (crc32(0, &content), content.len() as u64));
-            if at_once && on_card() == before + 4 {
+            assert!(gives_back(&[], stream, &self.content, true));
+            let whole = (crc32(0, &self.content), self.content.len() as u64);
+            assert_eq!((spread.checksum, spread.length), whole);
+        }
+    }
+
+    #[test]
+    fn all_chunks_are_on_a_device_before_any_is_awaited() {
+        let with = Carded::published(64);
+        let goes = |bytes| {
+            let shape = Shape { kind: Kind::Deflate, bytes, class: LatencyClass::Bulk, messages: 1 };
+            with.runtime.local(|dispatcher| dispatcher.goes_to_device(&shape, 1))
+        };
+        assert!(goes(256) && !goes(255));
+        // Until the card has given each thread its known answers, the CPU helps out.
+        for _ in 0..1000 {
+            let before = with.on_card();
+            let spread = with.begin();
+            let made = || spread.chunks.iter().filter(|one| one.made.get().is_some()).count();
+            let begun = Instant::now();
+            while made() < 4 && (made() > 0 || with.flying() != 4) && begun.elapsed().as_secs() < 1 {
+                with.crew.take_in();
+                std::thread::yield_now();
+            }
+            let at_once = made() == 0 && with.flying() == 4;
+            with.end(spread);
+            if at_once && with.on_card() == before + 4 {
                 return;
             }
         }
         panic!("never all at once");
+    }
+
+    #[test]
+    fn chunks_that_find_a_device_full_wait_for_it() {
+        let with = Carded::published(14);
+        let all_by_card = |responses: u64| {
+            let before = with.on_card();
+            let begun: Vec<_> = (0..responses).map(|_| with.begin()).collect();
+            begun.into_iter().for_each(|spread| with.end(spread));
+            with.on_card() == before + 4 * responses
+        };
+        // Until it has given each thread its known answers.
+        assert!((0..1000).any(|_| all_by_card(10)));
+        let engines = with.runtime.snapshot().engines;
+        let full = |one: &(String, u64)| one.0 == "window-full" && one.1 > 0;
+        assert!(!engines.iter().any(|one| one.fallbacks.iter().any(full)), "{engines:?}");
+    }
+
+    /// What may wait goes to the card; one question ends in a panic, when a test says so.
+    struct Panics(Arc<AtomicBool>);
+
+    impl Policy for Panics {
+        fn name(&self) -> &'static str {
+            "panics"
+        }
+
+        fn choose(&mut self, ask: &Ask, _: &Weather, _: Nanos) -> Choice {
+            assert!(!ask.may_wait || !self.0.swap(false, Relaxed), "a defect");
+            let engine = if ask.may_wait { wattlock::own_engines().len() } else { 0 };
+            Choice::now(EngineId(engine as u8))
+        }
+    }
+
+    #[test]
+    fn what_a_thread_had_that_panicked_the_cpu_does() {
+        let panics = Arc::new(AtomicBool::new(false));
+        let flag = panics.clone();
+        let with =
+            Carded::new(64, |builder| builder.own_policy("panics", move |_| Box::new(Panics(flag.clone()))));
+        for _ in 0..3 {
+            panics.store(true, Relaxed);
+            with.end(with.begin());
+            assert!(!panics.load(Relaxed));
+            with.end(with.begin());
+        }
     }
 
     #[test]
