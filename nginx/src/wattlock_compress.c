@@ -491,6 +491,23 @@ wattlock_spread_size(wattlock_compress_main_conf_t *conf)
 }
 
 
+/*
+ * The same on its way to a device, which works on copies: of each chunk and of what is before it two, and the output. One
+ * that is a single chunk has nothing before it.
+ */
+static size_t
+wattlock_device_size(wattlock_compress_main_conf_t *conf, size_t size)
+{
+    size_t  chunks = ngx_min(size, conf->stream_size) / conf->chunk_size + 1;
+
+    if (size <= conf->chunk_size) {
+        return 4 * size;
+    }
+
+    return chunks * (2 * DICTIONARY + 3 * conf->chunk_size) + DICTIONARY + conf->chunk_size;
+}
+
+
 /* A response is spread from here on. */
 static void
 wattlock_elsewhere(wattlock_response_t *response, size_t more)
@@ -528,11 +545,15 @@ wattlock_spread(wattlock_response_t *response)
 }
 
 
-/* Gives a response that begins to a device, if the policy does. What is not here as a whole counts as a chunk at least. */
+/*
+ * Gives a response that begins to a device, if the policy does. What is not here as a whole counts as a chunk at least. If it
+ * begins with a flush (events, or an upstream without buffers) it stays: each flush would be a chunk of its own, with a
+ * dictionary many times as long.
+ */
 static void
 wattlock_offload(wattlock_response_t *response)
 {
-    int                             whole = 0;
+    int                             whole = 0, flush = 0;
     size_t                          size = 0, more;
     ngx_chain_t                    *cl;
     wattlock_compress_main_conf_t  *conf;
@@ -550,16 +571,15 @@ wattlock_offload(wattlock_response_t *response)
     for (cl = response->in; cl != NULL && !whole; cl = cl->next) {
         size += ngx_buf_in_memory(cl->buf) ? (size_t) (cl->buf->last - cl->buf->pos) : 0;
         whole = cl->buf->last_buf;
+        flush |= cl->buf->flush;
     }
 
-    more = wattlock_spread_size(conf);
-
-    if (whole) {
-        more = ngx_min(more, DICTIONARY + 3 * size);
-
-    } else {
-        size = ngx_max(size, conf->chunk_size);
+    if (flush && !whole) {
+        return;
     }
+
+    more = wattlock_device_size(conf, whole ? size : (size_t) -1);
+    size = whole ? size : ngx_max(size, conf->chunk_size);
 
     if (held + more <= conf->memory
         && table->compress_offload(table->provider, response->compressor, response->level, size, conf->chunk_size,

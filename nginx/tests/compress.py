@@ -306,20 +306,36 @@ def case_events():
     """Each event of a stream goes out when it comes, in one continuous gzip stream."""
     upstream = Upstream()
     with served(upstream=upstream) as nginx:
-        connection = Connection(nginx.plain)
-        _, headers = connection.ask("/raw/events")
-        assert headers["content-encoding"] == "gzip"
-        decoder, got = zlib.decompressobj(31), b""
-        for number in range(5):
-            want = b"data: %d\n\n" % number
-            while not got.endswith(want):
-                piece = connection.chunk()
-                assert piece, "the stream ended"
-                got += decoder.decompress(piece)
-            upstream.go.set()
-        while (piece := connection.chunk()):
+        five_events(nginx, upstream)
+
+
+def five_events(nginx, upstream):
+    connection = Connection(nginx.plain)
+    _, headers = connection.ask("/raw/events")
+    assert headers["content-encoding"] == "gzip"
+    decoder, got = zlib.decompressobj(31), b""
+    for number in range(5):
+        want = b"data: %d\n\n" % number
+        while not got.endswith(want):
+            piece = connection.chunk()
+            assert piece, "the stream ended"
             got += decoder.decompress(piece)
-        assert decoder.eof and got == b"".join(b"data: %d\n\n" % number for number in range(5))
+        upstream.go.set()
+    while (piece := connection.chunk()):
+        got += decoder.decompress(piece)
+    assert decoder.eof and got == b"".join(b"data: %d\n\n" % number for number in range(5))
+
+
+def case_events_are_no_work_for_a_card():
+    """Each would be a chunk of its own, with a dictionary of all events before it."""
+    card = "name card\nwindow 256 requests 67108864 bytes\npool compression 64 servers\ntable deflate 0:100000\n"
+    upstream = Upstream()
+    with served(upstream=upstream, provider=survive.with_card(card)) as nginx:
+        (nginx.folder / "html/page.html").write_bytes(text(50_000, 1))
+        wait_for(lambda: only_by_card(nginx, "/l1/page.html"), "the card to have all")
+        before = bytes_of(nginx)
+        five_events(nginx, upstream)
+        assert bytes_of(nginx) == (before[0], before[1] + 45)
 
 
 def case_parts():
