@@ -1556,18 +1556,77 @@ LUA = r"""    ssl_certificate_by_lua_block {
 """
 
 
-def case_lua_before_the_certificate():
+def with_lua(nginx, lines):
     flags = subprocess.run([ARGS.nginx, "-V"], capture_output=True, text=True).stderr.split()
     folder = Path(next((flag.split("=")[1] for flag in flags if flag.startswith("--modules-path=")), "/nowhere"))
     modules = [folder / "ndk_http_module.so", folder / "ngx_http_lua_module.so"]
     if not all(module.exists() for module in modules):
         raise NotRun("this nginx has no module for Lua (Debian: libnginx-mod-http-lua)")
+    with_lines(nginx, "worker_processes", "".join(f"load_module {module};\n" for module in modules))
+    with_lines(nginx, "    root ", lines)
 
-    def prepare(nginx):
-        with_lines(nginx, "worker_processes", "".join(f"load_module {module};\n" for module in modules))
-        with_lines(nginx, "    root ", LUA)
 
-    handshakes_on_guarded_stacks(prepare, "aNUMBER.example.com")
+def case_lua_before_the_certificate():
+    handshakes_on_guarded_stacks(lambda nginx: with_lua(nginx, LUA), "aNUMBER.example.com")
+
+
+ASKS = r"""    ssl_certificate_by_lua_block {
+      if require("ngx.ssl").server_name() ~= "asks" then return end
+      local other = ngx.socket.tcp()
+      assert(other:connect("127.0.0.1", PORT))
+      if other:getreusedtimes() == 0 then assert(other:sslhandshake(false, nil, false)) end
+      assert(other:send("ping\n"))
+      assert(other:receive() == "pong")
+      assert(other:setkeepalive(60000, 4))
+    }
+"""
+
+
+def case_a_call_on_another_connection_inside_a_handshake_does_not_pause_it():
+    """A record that Lua sends by a pooled connection, in the handshake's job, is no work for the card that has the
+    handshake's own: its connection could be freed in the midst of the call."""
+    card = SLOW_CARD.replace("20000000", "200000") + "table aes-128-gcm-seal,aes-256-gcm-seal 0:50000\n"
+    nginx = Nginx(provider=with_card(card, "offload") + "algorithms = rsa,gcm\n")
+    other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    other.load_cert_chain(nginx.folder / "cert.pem", nginx.folder / "key.pem")
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    asked = []
+
+    def answer(sock):
+        with contextlib.suppress(OSError), other.wrap_socket(sock, server_side=True) as tls, tls.makefile("rb") as lines:
+            asked.append(0)
+            for _ in lines:
+                asked[-1] += 1
+                tls.sendall(b"pong\n")
+
+    def serve(server):
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, args=(server,), daemon=True).start()
+        with_lua(nginx, ASKS.replace("PORT", str(server.getsockname()[1])))
+        with nginx, Asking(nginx) as asking:
+            def sealed(name):
+                """By the card, in a handshake."""
+                def so_far():
+                    cells = asking.status()["runtime"]["cells"]
+                    cells = [cell for cell in cells if cell["engine"] == "emulated" and cell["kind"].endswith("seal")]
+                    return sum(cell["requests"] for cell in cells)
+                before = so_far()
+                with client.wrap_socket(socket.create_connection(("127.0.0.1", nginx.port), 20), server_hostname=name) as tls:
+                    tls.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                    assert read_answer(tls) == b"ok\n"
+                return so_far() - before
+
+            wait_for(lambda: sealed("alone") == sealed("alone") > 0, "the card to seal")
+            alone = sealed("alone")
+            assert [sealed("asks") for _ in range(5)] == [alone] * 5
+            assert asked == [5], asked
+            nginx.settled()
+            assert not nginx.died(), nginx.died()
 
 
 def s_client(port, *more, said=""):

@@ -121,6 +121,7 @@ scenarios!(
     regular_expression_in_a_server_name,
     regular_expression_behind_the_certificate,
     lua_before_the_certificate,
+    a_call_on_another_connection_inside_a_handshake_does_not_pause_it,
     planted_frames_in_http,
     planted_frames_in_upstreams,
     planted_frames_in_stream,
