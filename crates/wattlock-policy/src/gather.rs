@@ -305,7 +305,7 @@ impl Gather {
         !flight.asked || blocked
     }
 
-    /// Whether a batch that went helped: it had more than one request, or went to a device after all.
+    /// Whether a batch that went helped: it had more than one request.
     pub fn learned(&mut self, helped: bool, now: Nanos) {
         if helped {
             (self.in_vain, self.pause) = (0, TRIAL_NS.0);

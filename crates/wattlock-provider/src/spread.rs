@@ -787,6 +787,21 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_child_waits_for_no_thread_of_its_parents() {
+        let with = Carded::published(64);
+        let mut feed = lock(&with.crew.feeder.feed);
+        feed.fed = true;
+        // Locked, too, as by a thread that does not come along.
+        let done = crate::seat::tests::in_child(|| {
+            with.end(with.begin());
+            vec![1]
+        });
+        assert_eq!(done, [1]);
+        feed.fed = false;
+    }
+
+    #[test]
     fn a_loop_that_is_never_woken_loses_nothing() {
         let crew = Arc::new(Crew::new(&runtime(), 2, 2).unwrap());
         let mut spread = Spread::new(crew.clone(), 1, 4096, 16384, 0, 0);

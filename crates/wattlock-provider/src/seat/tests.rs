@@ -252,7 +252,7 @@ impl Drop for Loaded {
 }
 
 /// What a child process returns. It has one thread, which should take no lock that another thread may hold here.
-pub(super) fn in_child(work: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+pub(crate) fn in_child(work: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
     let (mut ours, mut theirs) = std::io::pipe().unwrap();
     // SAFETY: the child leaves by `_exit` and never comes back.
     let child = unsafe { libc::fork() };
