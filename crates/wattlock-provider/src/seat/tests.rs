@@ -164,7 +164,7 @@ impl WithCard {
         unsafe extern "C" fn begin(argument: *mut c_void) -> c_int {
             // SAFETY: a copy of a pointer to what outlives the job.
             let (provider, work) = unsafe { &mut **argument.cast::<*mut (&Provider, &mut dyn FnMut())>() };
-            provider.seat().on_large_stack(|| work()).is_some().into()
+            provider.seat().on_large_stack(work).is_some().into()
         }
         let mut pair: (&Provider, &mut dyn FnMut()) = (self.loaded.provider(), &mut work);
         let (mut job, mut good, mut argument) = (null_mut(), 0, &raw mut pair);
