@@ -349,9 +349,10 @@ SECTIONS = (
      "`wattlock bench compress`: processor time against zlib's level of the same number, and of a whole file against `pigz`."),
     ("The published stream, on an emulated machine", section_stream, shown,
      "`wattlock bench stream`: joules for 1,000 messages. The K20M is emulated, its joules are modelled; time and bytes are measured."),
-    ("An NVIDIA H200", section_gpu, shown,
+    ("GPUs", section_gpu, shown,
      "`wattlock bench gpu` and `wattlock bench stream --machine gpu`: kernels and copies in GB/s, a file of the host sealed by CPU, GPU "
-     "and both, one opened into the GPU's memory; then the published stream by its rules, whose rate the velocity sets."),
+     "and both, one opened into the GPU's memory; then the published stream by its rules, whose rate the velocity sets. The GPU is an "
+     "NVIDIA H200."),
     ("Hashes, MACs and AES-CBC in lanes", section_batch, shown,
      "`wattlock bench engines --batch`: many messages in one call of the lanes, one core: 16 of 16 KiB against OpenSSL one by one; "
      "*unlike* ones of 64 bytes to 16 KiB against equal ones; *by the runtime*, one to three in one call against a call for each."),

@@ -18,6 +18,7 @@
 
 pub mod calibrate;
 mod clock;
+mod device;
 mod dispatcher;
 mod hardware;
 mod health;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wattlock_core::sync::lock;
-use wattlock_core::{Engine, EngineClass, Kind, KindSet, Nanos};
+use wattlock_core::{Engine, EngineClass, Error, Kind, KindSet, Nanos};
 use wattlock_meter::{EVERY_NS, Meter, Reading};
 use wattlock_policy::{
     Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Policy, PolicyError, Settings, Widths,
@@ -15,6 +15,7 @@ use wattlock_policy::{
 };
 
 use crate::clock::Clock;
+use crate::device::{Device, Handle};
 use crate::dispatcher::Dispatcher;
 use crate::hardware;
 use crate::local::Owners;
@@ -65,6 +66,7 @@ pub struct Builder {
     verify_one_in: u32,
     verify_signatures: bool,
     meter: Option<Meter>,
+    pairs: usize,
 }
 
 impl Default for Builder {
@@ -97,6 +99,7 @@ impl Builder {
             verify_one_in: 64,
             verify_signatures: false,
             meter: None,
+            pairs: 1,
         }
     }
 
@@ -224,6 +227,13 @@ impl Builder {
         self
     }
 
+    /// Queue pairs of each device, used in turn. Default 1.
+    #[must_use]
+    pub fn queue_pairs(mut self, pairs: usize) -> Builder {
+        self.pairs = pairs;
+        self
+    }
+
     /// Builds it. Reads the profile from disk unless one was given; takes well under a millisecond.
     ///
     /// # Errors
@@ -252,7 +262,12 @@ impl Builder {
         let cores =
             self.cores.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
         let machine = Machine {
-            engines: self.engines.iter().enumerate().map(|(at, engine)| view(at, &**engine)).collect(),
+            engines: self
+                .engines
+                .iter()
+                .enumerate()
+                .map(|(at, engine)| view(at, &**engine, self.pairs))
+                .collect(),
             costs: costs(&found.profile, &self.engines),
             cores: cores as u16,
             objective: self.objective,
@@ -285,6 +300,7 @@ impl Builder {
                     .iter()
                     .fold(KindSet::EMPTY, |set, e| set.union(e.description().queued)),
                 cpu_order: cpu_order(&self.engines),
+                devices: self.engines.iter().map(|engine| Device::new(engine.clone(), self.pairs)).collect(),
                 engines: self.engines,
                 machine,
                 plan: Plan::new(self.policy, self.settings, self.objective, self.maker),
@@ -336,7 +352,7 @@ fn does_one_at_a_time(engine: &dyn Engine) -> bool {
     is_cpu_inline(engine) && engine.description().class != EngineClass::Lanes
 }
 
-fn view(at: usize, engine: &dyn Engine) -> EngineView {
+fn view(at: usize, engine: &dyn Engine, pairs: usize) -> EngineView {
     let description = engine.description();
     EngineView {
         id: EngineId(at as u8),
@@ -345,7 +361,7 @@ fn view(at: usize, engine: &dyn Engine) -> EngineView {
         inline: if description.class.is_cpu() { description.inline } else { KindSet::EMPTY },
         queued: description.queued,
         widths: Widths::by(|kind| engine.width(kind)),
-        window: engine.window().requests,
+        window: engine.window().requests.saturating_mul(pairs.max(1) as u32),
     }
 }
 
@@ -487,6 +503,8 @@ type Place = Option<(u32, Arc<Telemetry>)>;
 
 pub(crate) struct Inner {
     engines: Vec<Arc<dyn Engine>>,
+    /// The same as threads share them.
+    devices: Vec<Device>,
     queued_kinds: KindSet,
     cpu_order: Vec<(EngineId, KindSet)>,
     machine: Machine,
@@ -673,6 +691,11 @@ impl Runtime {
 impl Inner {
     pub(crate) fn engines(&self) -> &[Arc<dyn Engine>] {
         &self.engines
+    }
+
+    /// A way to a device for one thread.
+    pub(crate) fn open(&self, id: EngineId, now: Nanos) -> Result<Handle, Error> {
+        self.devices.get(id.index()).ok_or(Error::Unsupported)?.open(now)
     }
 
     /// The plan in force.

@@ -111,7 +111,6 @@ impl Dispatcher {
     pub(super) fn leave(&mut self, token: Token) -> Option<Entry> {
         let entry = self.in_flight.take(token)?;
         let weather = &mut self.weather.engines[entry.engine.index()];
-        weather.in_flight_bytes = weather.in_flight_bytes.saturating_sub(entry.shape.bytes as u64);
         weather.asymmetric = weather.asymmetric.saturating_sub(u32::from(entry.shape.kind.is_asymmetric()));
         Some(entry)
     }

@@ -1,7 +1,7 @@
 //! One thread's way into the runtime: which engine does a request, and what happens when it does not.
 //!
 //! A dispatcher owns everything it touches on a request's way (policy state, instances, in-flight table, a row of
-//! counters), so no call takes a lock. Rules:
+//! counters), so no call takes a lock but for devices, which threads share. Rules:
 //!
 //! 1. CPU engines are calls: work for them is done when the call returns, on the caller's thread and buffers, without a
 //!    copy or a token. Tokens, holding, expiry and sampling exist for engines that answer later.
@@ -47,6 +47,7 @@ use std::sync::Arc;
 use wattlock_core::{Completion, Kind, KindSet, Nanos, OwnedRequest, Token};
 use wattlock_policy::{EngineId, EngineWeather, Policy, Weather};
 
+use crate::device::Handle;
 use crate::health::Health;
 use crate::inflight::InFlight;
 use crate::runtime::{Inner, Plan};
@@ -188,6 +189,8 @@ impl Dispatcher {
             for (station, weather) in self.stations.iter_mut().zip(&mut self.weather.engines) {
                 station.health.tick(self.now);
                 weather.available = !station.health.quarantined();
+                // Other threads use it, too.
+                see(weather, station.instance.as_ref());
             }
         }
         self.now
@@ -222,15 +225,9 @@ impl Dispatcher {
 
     /// Keeps the weather's view of an engine's queue, and the gauge that others can read.
     fn count_in_flight(&mut self, id: EngineId) {
-        let weather = &mut self.weather.engines[id.index()];
         let instance = self.stations[id.index()].instance.as_ref();
-        weather.in_flight = instance.map_or(0, |instance| instance.in_flight());
-        weather.held = instance.map_or(0, |instance| instance.held());
-        if let Some(window) = instance.map(|instance| instance.window()) {
-            // A GPU's is known once its context is up.
-            (weather.window, weather.window_bytes) = (window.requests, window.bytes);
-        }
-        self.row.in_flight(id, weather.in_flight);
+        see(&mut self.weather.engines[id.index()], instance);
+        self.row.in_flight(id, instance.map_or(0, Handle::own));
     }
 
     /// Requests of doors that instances have: everything in flight but the runtime's own tests.
@@ -243,10 +240,10 @@ impl Dispatcher {
         self.in_flight.iter().filter(|(_, entry)| entry.engine == id).count() as u32
     }
 
-    /// What an engine still has of requests that were withdrawn from it.
+    /// Requests that were withdrawn from an engine, and that it has not let go for as long as it may take for one.
     fn hostages(&self, id: EngineId) -> u32 {
-        let instance = self.stations[id.index()].instance.as_ref();
-        instance.map_or(0, |instance| instance.in_flight()).saturating_sub(self.in_flight_on(id))
+        let before = self.now.saturating_sub(self.runtime.give_up_after_ns());
+        self.stations[id.index()].instance.as_ref().map_or(0, |instance| instance.hostages(before))
     }
 
     fn name(&self, id: EngineId) -> &'static str {
@@ -273,21 +270,23 @@ impl Dispatcher {
     }
 }
 
+/// What a thread sees of a device that all share.
+fn see(weather: &mut EngineWeather, instance: Option<&Handle>) {
+    weather.in_flight = instance.map_or(0, Handle::in_flight);
+    weather.in_flight_bytes = instance.map_or(0, Handle::in_flight_bytes);
+    weather.held = instance.map_or(0, Handle::held);
+    if let Some(window) = instance.map(Handle::window) {
+        // A GPU's is known once its context is up.
+        (weather.window, weather.window_bytes) = (window.requests, window.bytes);
+    }
+}
+
 impl Drop for Dispatcher {
-    /// Stops the instances; engines give their buffers back before they are freed. In a child of the process that
-    /// opened them they are left alone.
+    /// Withdraws what instances have. In a child of the process that opened them they are left alone.
     fn drop(&mut self) {
         self.runtime.submitter_left();
-        let forked = self.generation != fork::generation();
-        let now = self.runtime.clock().now();
-        for instance in self.stations.iter_mut().filter_map(|station| station.instance.take()) {
-            if forked {
-                mem::forget(instance);
-                continue;
-            }
-            let mut instance = instance;
-            instance.stop(now);
-            instance.poll(now, &mut |_| {});
+        if self.generation != fork::generation() {
+            self.stations.iter_mut().for_each(|station| mem::forget(station.instance.take()));
         }
     }
 }

@@ -41,19 +41,19 @@ impl Dispatcher {
     }
 
     fn open(&mut self, id: EngineId, now: Nanos) -> bool {
-        let station = &mut self.stations[id.index()];
+        let station = &self.stations[id.index()];
         if station.instance.is_some() {
             return true;
         }
         if station.health.quarantined() {
             return false;
         }
-        match station.engine.open(now) {
+        match self.runtime.open(id, now) {
             Ok(instance) => {
                 let weather = &mut self.weather.engines[id.index()];
                 (weather.window, weather.window_bytes) =
                     (instance.window().requests, instance.window().bytes);
-                station.instance = Some(instance);
+                self.stations[id.index()].instance = Some(instance);
                 true
             }
             Err(error) => {

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use wattlock_core::{Engine, Instance, Kind, KindSet, Nanos};
+use wattlock_core::{Engine, Kind, KindSet, Nanos};
 
+use crate::device::Handle;
 use crate::health::Health;
 
 /// One engine as one dispatcher has it.
 pub(super) struct Station {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) health: Health,
-    pub(super) instance: Option<Box<dyn Instance>>,
+    pub(super) instance: Option<Handle>,
     pub(super) is_cpu: bool,
     /// Kinds the engine does through its instance.
     pub(super) queued: KindSet,

@@ -342,7 +342,8 @@ impl Dispatcher {
 
     /// Leaves a device whose window nothing but hostages fills: they may never go by themselves.
     pub(super) fn free_from_hostages(&mut self, id: EngineId, now: Nanos) {
-        if self.in_flight_on(id) == 0 && self.hostages(id) > 0 {
+        let (hostages, in_flight) = (self.hostages(id), self.weather.engines[id.index()].in_flight);
+        if self.in_flight_on(id) == 0 && hostages > 0 && hostages >= in_flight {
             self.failed(id, Reason::Lost, now);
         }
     }
@@ -350,9 +351,9 @@ impl Dispatcher {
     /// Counts a request that an engine is about to be given, and says until when it has time.
     pub(super) fn expect(&mut self, id: EngineId, shape: &Shape, now: Nanos) -> Nanos {
         let weather = &mut self.weather.engines[id.index()];
-        weather.in_flight_bytes += shape.bytes as u64;
         // Of what is in flight, some bytes must come back first.
-        let for_bytes = weather.in_flight_bytes.saturating_mul(NS_A_BYTE);
+        let bytes = weather.in_flight_bytes.saturating_add(shape.bytes as u64);
+        let for_bytes = bytes.saturating_mul(NS_A_BYTE);
         let patience = self.runtime.give_up_after_ns().saturating_add(for_bytes);
         let give_up_ns = now.saturating_add(patience);
         self.next_expiry = self.next_expiry.min(give_up_ns);

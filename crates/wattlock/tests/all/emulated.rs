@@ -16,7 +16,7 @@ use wattlock_cpu::software::Software;
 use wattlock_emul::{Effect, Emulated, Fault, Model, Pace, Trigger};
 
 /// A card without faults is given all the time it may need on a busy machine; one with faults is given up on soon.
-fn runtime(policy: &str, faults: Vec<Fault>) -> Runtime {
+pub(crate) fn runtime(policy: &str, faults: Vec<Fault>) -> Runtime {
     let give_up_after_ns = if faults.is_empty() { 60_000_000_000 } else { 3_000_000 };
     let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
     let card =
@@ -33,7 +33,7 @@ fn runtime(policy: &str, faults: Vec<Fault>) -> Runtime {
 }
 
 /// Sends `count` requests, a few at a time, and checks every result.
-fn work(runtime: &Runtime, count: u64) -> u64 {
+pub(crate) fn work(runtime: &Runtime, count: u64) -> u64 {
     let mut dispatcher = runtime.dispatcher();
     let (mut sent, mut back) = (0, 0);
     // The first requests go to the CPU while the card, if the policy names it, proves itself: give it the time.
@@ -70,7 +70,7 @@ fn work(runtime: &Runtime, count: u64) -> u64 {
     requests_on_card(runtime)
 }
 
-fn requests_on_card(runtime: &Runtime) -> u64 {
+pub(crate) fn requests_on_card(runtime: &Runtime) -> u64 {
     let cells = runtime.snapshot().cells;
     cells.iter().filter(|cell| cell.engine == "emulated").map(|cell| cell.requests).sum()
 }
@@ -420,16 +420,4 @@ fn a_wrong_result_is_the_cards_fault_only_where_there_is_a_right_one() {
         answers[0].expected.verdict(&completion.request, &completion.result, &Software::new()).unwrap();
         assert_eq!(seen(), expected, "request {nth}");
     }
-}
-
-#[test]
-fn four_threads_share_an_engine_and_not_a_queue() {
-    let runtime = runtime("offload", vec![Fault::new(Effect::Error, Trigger::Every(13))]);
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| work(&runtime, 500));
-        }
-    });
-    let total: u64 = runtime.snapshot().cells.iter().map(|cell| cell.requests).sum();
-    assert_eq!(total, 2000 + 4 * 2, "every request is counted once");
 }

@@ -4,6 +4,7 @@
 mod adaptive_emulated;
 #[path = "../common/mod.rs"]
 mod common;
+mod device;
 mod emulated;
 mod energy;
 mod lanes;
