@@ -11,8 +11,10 @@ pub struct EngineWeather {
     /// Not in quarantine. The engine need not be open or have given its known answers: the runtime starts both when a
     /// policy first names the engine, and the CPU does that request.
     pub available: bool,
-    /// Requests in flight, held ones included.
+    /// Requests in flight, held ones and other threads' included.
     pub in_flight: u32,
+    /// Of these, the ones that are not the deciding thread's.
+    pub others: u32,
     /// Their input bytes.
     pub in_flight_bytes: u64,
     /// Requests in flight that the machine does not have yet.
@@ -26,6 +28,11 @@ pub struct EngineWeather {
 }
 
 impl EngineWeather {
+    /// The deciding thread's requests in flight.
+    pub fn own(&self) -> u32 {
+        self.in_flight.saturating_sub(self.others)
+    }
+
     /// Whether one request more, of so many bytes, may be in flight.
     pub fn has_room(&self, bytes: usize) -> bool {
         let all = self.in_flight_bytes.saturating_add(bytes as u64);
@@ -56,9 +63,9 @@ pub struct Weather {
 }
 
 impl Weather {
-    /// Requests in flight over all engines.
+    /// The deciding thread's requests in flight over all engines.
     pub fn in_flight(&self) -> u32 {
-        self.engines.iter().map(|engine| engine.in_flight).sum()
+        self.engines.iter().map(EngineWeather::own).sum()
     }
 
     /// Public-key operations in flight over all engines.

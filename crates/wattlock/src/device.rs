@@ -13,30 +13,26 @@
 use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use wattlock_core::sync::lock;
 use wattlock_core::{
-    Completion, Engine, Error, Fault, Instance, Nanos, OwnedRequest, Refused, Token, Window,
+    Completion, Engine, Error, Family, Fault, Instance, Nanos, OwnedRequest, Refused, Token, Window,
 };
 
-use crate::sys::fork;
+use crate::sys::fork::PerProcess;
 
 /// A device of a runtime.
 pub(crate) struct Device {
     engine: Arc<dyn Engine>,
     pairs: usize,
-    /// The process that made it.
-    born: u32,
-    /// Of the process with this number.
-    hub: Mutex<(u32, Arc<Hub>)>,
+    hub: PerProcess<Mutex<Arc<Hub>>>,
 }
 
 impl Device {
     /// With so many queue pairs, at least one, of which none is opened yet.
     pub(crate) fn new(engine: Arc<dyn Engine>, pairs: usize) -> Device {
-        let born = fork::generation();
-        Device { engine, pairs: pairs.max(1), born, hub: Mutex::new((born, Arc::default())) }
+        Device { engine, pairs: pairs.max(1), hub: PerProcess::new() }
     }
 
     /// A way to it for one thread. Opens its pairs if that was not done.
@@ -44,9 +40,17 @@ impl Device {
     /// # Errors
     /// The engine's, if it opens none.
     pub(crate) fn open(&self, now: Nanos) -> Result<Handle, Error> {
-        let hub = self.hub();
-        let inbox = Inbox::default();
+        // Held until the handle is in: what is given up meanwhile is not joined.
+        let mut hub = lock(self.hub.get(Mutex::default));
+        if hub.over.load(Relaxed) {
+            *hub = Arc::default();
+        }
         let mut state = lock(&hub.state);
+        if hub.over.load(Relaxed) {
+            drop(state);
+            *hub = Arc::default();
+            state = lock(&hub.state);
+        }
         let now = state.at(now);
         while state.pairs.len() < self.pairs {
             match self.engine.open(now) {
@@ -58,30 +62,12 @@ impl Device {
                 }
             }
         }
-        let id = state.next_owner;
+        let (id, inbox) = (state.next_owner, Inbox::default());
         state.next_owner += 1;
         state.owners.insert(id, Arc::clone(&inbox));
         hub.count(&mut state);
         drop(state);
-        Ok(Handle { hub, id, inbox, mine: HashMap::new() })
-    }
-
-    /// This process's, if it is not over.
-    fn hub(&self) -> Arc<Hub> {
-        let generation = fork::generation();
-        let mut kept = match self.hub.try_lock() {
-            Ok(kept) => kept,
-            Err(TryLockError::Poisoned(kept)) => kept.into_inner(),
-            // In a child it may be held for ever, by a thread that the child does not have.
-            Err(TryLockError::WouldBlock) if generation != self.born => return Arc::default(),
-            Err(TryLockError::WouldBlock) => lock(&self.hub),
-        };
-        if kept.0 != generation {
-            mem::forget(mem::replace(&mut *kept, (generation, Arc::default())));
-        } else if kept.1.over.load(Relaxed) {
-            kept.1 = Arc::default();
-        }
-        kept.1.clone()
+        Ok(Handle { hub: hub.clone(), id, inbox, mine: HashMap::new() })
     }
 }
 
@@ -91,11 +77,13 @@ struct Hub {
     state: Mutex<State>,
     /// Whether it was given up.
     over: AtomicBool,
-    /// What counts against the window now, of all handles; of the requests, those that are held; the window.
+    /// Requests of all handles that count against the window, of these the held ones, and the window: of all pairs.
     in_flight: AtomicU32,
-    bytes: AtomicU64,
     held: AtomicU32,
-    window: (AtomicU32, AtomicU64),
+    window: AtomicU32,
+    /// The widest pair's window of bytes, and of it what the pair with the most room has no room for: a request must fit one.
+    window_bytes: AtomicU64,
+    bytes: AtomicU64,
 }
 
 type Inbox = Arc<Mutex<Vec<Completion>>>;
@@ -180,34 +168,40 @@ impl State {
         }
     }
 
-    /// Takes a request out of flight and back from its pair.
+    /// Takes a request out of flight and back from its pair. `None` if the pair does not give it back: it may answer yet.
     fn withdraw(&mut self, number: u64, now: Nanos) -> Option<OwnedRequest> {
-        let Flying { pair, bytes, since, .. } = self.flying.remove(&number)?;
         let now = self.at(now);
+        let &Flying { pair, bytes, since, .. } = self.flying.get(&number)?;
         let pair = self.pairs.get_mut(pair)?;
+        let before = pair.instance.in_flight();
+        let request = pair.instance.withdraw(Token(number), now)?;
+        if pair.instance.in_flight() == before {
+            pair.hostages.push_back((since, bytes));
+        }
         pair.left(bytes);
-        pair.hostages.push_back((since, bytes));
-        pair.instance.withdraw(Token(number), now)
+        self.flying.remove(&number);
+        Some(request)
     }
 }
 
 impl Hub {
     fn count(&self, state: &mut State) {
-        let (mut requests, mut bytes, mut held, mut window) = (0, 0, 0, Window { requests: 0, bytes: 0 });
+        let (mut requests, mut held, mut window, mut widest, mut room) = (0, 0, 0_u32, 0, 0);
         for pair in &mut state.pairs {
             pair.forget_freed();
             requests += pair.instance.in_flight();
-            bytes += pair.flying.1 + pair.hostages.iter().map(|(_, bytes)| bytes).sum::<u64>();
             held += pair.instance.held();
             let own = pair.instance.window();
-            window.requests = window.requests.saturating_add(own.requests);
-            window.bytes = window.bytes.saturating_add(own.bytes);
+            let bytes = pair.flying.1 + pair.hostages.iter().map(|(_, bytes)| bytes).sum::<u64>();
+            window = window.saturating_add(own.requests);
+            widest = own.bytes.max(widest);
+            room = own.bytes.saturating_sub(bytes).max(room);
         }
         self.in_flight.store(requests, Relaxed);
-        self.bytes.store(bytes, Relaxed);
         self.held.store(held, Relaxed);
-        self.window.0.store(window.requests, Relaxed);
-        self.window.1.store(window.bytes, Relaxed);
+        self.window.store(window, Relaxed);
+        self.window_bytes.store(widest, Relaxed);
+        self.bytes.store(widest - room, Relaxed);
     }
 }
 
@@ -221,10 +215,13 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// How much may be in flight, of all threads. Of a GPU it is nothing until its context is up.
+    /// How much may be in flight: requests of all threads and pairs, and bytes of one pair. Of a GPU it is nothing until its
+    /// context is up.
     pub(crate) fn window(&self) -> Window {
-        let (requests, bytes) = &self.hub.window;
-        Window { requests: requests.load(Relaxed), bytes: bytes.load(Relaxed) }
+        if self.hub.window.load(Relaxed) == 0 {
+            self.hub.count(&mut lock(&self.hub.state));
+        }
+        Window { requests: self.hub.window.load(Relaxed), bytes: self.hub.window_bytes.load(Relaxed) }
     }
 
     /// Requests of all threads that count against the window, hostages among them.
@@ -232,7 +229,7 @@ impl Handle {
         self.hub.in_flight.load(Relaxed)
     }
 
-    /// Their bytes.
+    /// Bytes in flight where there is the most room for more.
     pub(crate) fn in_flight_bytes(&self) -> u64 {
         self.hub.bytes.load(Relaxed)
     }
@@ -245,6 +242,16 @@ impl Handle {
     /// This thread's requests.
     pub(crate) fn own(&self) -> u32 {
         self.mine.len() as u32
+    }
+
+    /// Whether answers wait for this thread that another one has taken in.
+    pub(crate) fn has_mail(&self) -> bool {
+        !self.mine.is_empty() && !lock(&self.inbox).is_empty()
+    }
+
+    /// Whether the device was given up, and nothing of this thread's is to come from there.
+    pub(crate) fn is_over_and_empty(&self) -> bool {
+        self.hub.over.load(Relaxed) && self.mine.is_empty()
     }
 
     /// Requests that threads withdrew, that the machine still has, and that it has had since that time or longer.
@@ -265,7 +272,15 @@ impl Handle {
         if self.hub.over.load(Relaxed) {
             return Err(Refused { error: Error::Device(Fault::Lost), request });
         }
+        // Answers that wait for a thread count against nothing, so its own requests are bounded, too.
+        if self.mine.len() as u64 >= u64::from(self.hub.window.load(Relaxed)) {
+            self.hub.count(&mut state);
+            if self.mine.len() as u64 >= u64::from(self.hub.window.load(Relaxed).max(1)) {
+                return Err(Refused { error: Error::Full, request });
+            }
+        }
         let (now, number, count) = (state.at(now), state.number, state.pairs.len());
+        state.number += 1;
         let bytes = request.input.len() as u64;
         for _ in 0..count {
             let at = state.turn % count;
@@ -301,15 +316,26 @@ impl Handle {
 
     /// Hands this thread's answers to `done`. If another thread is looking just now, it looks for all.
     pub(crate) fn poll(&mut self, now: Nanos, done: &mut dyn FnMut(Completion)) {
-        let state = match self.hub.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(state)) => Some(PoisonError::into_inner(state)),
-            Err(TryLockError::WouldBlock) => None,
-        };
-        if let Some(mut state) = state {
-            state.collect(now);
-            self.hub.count(&mut state);
+        match self.hub.state.try_lock() {
+            Ok(state) => self.look(state, now),
+            Err(TryLockError::Poisoned(state)) => self.look(state.into_inner(), now),
+            Err(TryLockError::WouldBlock) => {}
         }
+        self.hand_out(done);
+    }
+
+    /// The same, but it waits until another thread is done: whatever was answered by now is handed out.
+    pub(crate) fn poll_patiently(&mut self, now: Nanos, done: &mut dyn FnMut(Completion)) {
+        self.look(lock(&self.hub.state), now);
+        self.hand_out(done);
+    }
+
+    fn look(&self, mut state: MutexGuard<'_, State>, now: Nanos) {
+        state.collect(now);
+        self.hub.count(&mut state);
+    }
+
+    fn hand_out(&mut self, done: &mut dyn FnMut(Completion)) {
         let arrived = mem::take(&mut *lock(&self.inbox));
         for completion in arrived {
             self.mine.remove(&completion.token);
@@ -317,20 +343,29 @@ impl Handle {
         }
     }
 
-    /// Takes a request of this thread's back. `None` if it was answered, or if the machine keeps it.
+    /// Takes a request of this thread's back, as it was submitted. `None` if the device keeps it: its answer may come.
     pub(crate) fn withdraw(&mut self, token: Token, now: Nanos) -> Option<OwnedRequest> {
-        let number = self.mine.remove(&token)?;
+        let number = *self.mine.get(&token)?;
         let mut state = lock(&self.hub.state);
         if state.flying.contains_key(&number) {
             let request = state.withdraw(number, now);
             self.hub.count(&mut state);
+            if request.is_some() {
+                self.mine.remove(&token);
+            }
             return request;
         }
         drop(state);
-        // It was answered meanwhile, and nobody wants the answer.
+        // It was answered meanwhile. Nobody has looked at the answer, so nothing of it leaves.
         let mut inbox = lock(&self.inbox);
         let at = inbox.iter().position(|completion| completion.token == token)?;
-        Some(inbox.swap_remove(at).request)
+        let mut request = inbox.swap_remove(at).request;
+        self.mine.remove(&token);
+        request.output.fill(0);
+        if request.kind.info().family == Family::Seal {
+            request.tag.fill(0);
+        }
+        Some(request)
     }
 
     /// Gives the device up, for all threads. What this one has there comes with the next [`Handle::poll`].

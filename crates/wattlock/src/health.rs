@@ -143,6 +143,11 @@ impl Health {
         self.passed = self.passed.without(kind);
     }
 
+    /// The engine is opened anew: its kinds give their known answers again.
+    pub(crate) fn begins_anew(&mut self) {
+        (self.passed, self.failed, self.testing) = (KindSet::EMPTY, KindSet::EMPTY, KindSet::EMPTY);
+    }
+
     /// A test came to nothing because the engine failed meanwhile; the kind may be tested again.
     pub(crate) fn test_aborted(&mut self, kind: Kind) {
         self.testing = self.testing.without(kind);
@@ -169,9 +174,7 @@ impl Health {
         self.quarantined_until = Some(now + length.min(LONGEST_QUARANTINE_NS));
         self.quarantines_in_row += 1;
         self.failures_in_row = 0;
-        self.passed = KindSet::EMPTY;
-        self.failed = KindSet::EMPTY;
-        self.testing = KindSet::EMPTY;
+        self.begins_anew();
         true
     }
 

@@ -193,7 +193,7 @@ impl Adaptive {
     /// of others' requests. (Where no time has passed since, nothing was submitted: the policy is only asked.)
     fn notice_refusal(&mut self, weather: &Weather, now: Nanos) {
         let Some(named) = self.named.take().filter(|named| named.now < now) else { return };
-        let present = weather.engines[named.engine.index()].in_flight + named.back;
+        let present = weather.engines[named.engine.index()].own() + named.back;
         if present > named.before {
             return;
         }
@@ -242,7 +242,7 @@ impl Adaptive {
             None => Choice::now(self.inline.pick(shape.kind, weather)),
         };
         if self.is_device(choice.engine) {
-            let before = weather.engines[choice.engine.index()].in_flight;
+            let before = weather.engines[choice.engine.index()].own();
             let (engine, kind, bytes) = (choice.engine, shape.kind, shape.bytes);
             self.named = Some(Named { engine, kind, bytes, before, back: 0, now });
         }
@@ -275,7 +275,7 @@ impl Policy for Adaptive {
 
     /// A thread with other work looks for answers now and then and not after everything it does: a look in vain costs
     /// what it costs, and an answer that lies for `POLL_GAP_NS` delays one caller only. A door that does not say how
-    /// many are active, or held requests whose time may be over, are polled for whenever asked.
+    /// many are active, or held requests, are polled for whenever asked.
     fn poll_due(&mut self, weather: &Weather, now: Nanos) -> bool {
         let in_flight = weather.in_flight();
         if in_flight == 0 {

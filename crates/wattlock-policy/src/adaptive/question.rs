@@ -80,7 +80,7 @@ impl<'a> Question<'a> {
     /// Whether other threads' requests wait on this device: there are more other threads than we have requests there, and
     /// even those that met little of our own take longer than calibrated.
     pub(super) fn is_crowded(&self, device: &Candidate) -> bool {
-        let ours = self.weather.engines[device.id.index()].in_flight;
+        let ours = self.weather.engines[device.id.index()].own();
         let others = u32::from(self.weather.submitters.saturating_sub(1));
         self.rules.tuning.crowded && !device.on_thread() && ours < others && device.is_slow(self.shape.bytes)
     }

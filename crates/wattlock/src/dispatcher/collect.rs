@@ -7,6 +7,7 @@ use wattlock_core::{Completion, Cost, Error, Fault, Key, Nanos, OwnedRequest, To
 use wattlock_policy::EngineId;
 
 use super::Dispatcher;
+use crate::device::Handle;
 use crate::health::Reason;
 use crate::inflight::Entry;
 use crate::telemetry::Counter;
@@ -32,13 +33,17 @@ impl Dispatcher {
         count
     }
 
-    /// Takes what the instances have finished.
+    /// Takes what the instances have finished. What another thread is taking in just now comes the next time.
     pub(super) fn collect(&mut self, now: Nanos) {
+        self.gather_in(now, Handle::poll);
+    }
+
+    fn gather_in(&mut self, now: Nanos, poll: fn(&mut Handle, Nanos, &mut dyn FnMut(Completion))) {
         for index in 0..self.stations.len() {
             let id = EngineId(index as u8);
             let Some(instance) = self.stations[index].instance.as_mut() else { continue };
             let mut arrived = mem::take(&mut self.arrived);
-            instance.poll(now, &mut |completion| arrived.push(completion));
+            poll(instance, now, &mut |completion| arrived.push(completion));
             // Answers to what was withdrawn free the window, too, and come without a completion.
             self.count_in_flight(id);
             if !arrived.is_empty() {
@@ -55,6 +60,8 @@ impl Dispatcher {
         if now < self.next_expiry {
             return;
         }
+        // What is answered is not late, whichever thread takes it in.
+        self.gather_in(now, Handle::poll_patiently);
         let late: Vec<(Token, EngineId)> = self
             .in_flight
             .iter()

@@ -8,6 +8,7 @@ use super::Dispatcher;
 impl Dispatcher {
     /// Rings every doorbell that has requests waiting.
     pub fn flush(&mut self) {
+        self.keep_up();
         if self.in_flight.len() == 0 {
             return;
         }

@@ -155,7 +155,8 @@ impl Dispatcher {
 
     /// Whether the policy would poll now. An event loop that has devices asks this between other things.
     pub fn poll_due(&mut self) -> bool {
-        if !self.ready.is_empty() {
+        let has_mail = |station: &Station| station.instance.as_ref().is_some_and(Handle::has_mail);
+        if !self.ready.is_empty() || self.stations.iter().any(has_mail) {
             return true;
         }
         let now = self.look();
@@ -165,6 +166,7 @@ impl Dispatcher {
     /// Takes a request back. `None` if it is not in flight (it completed, or never was). What the engine already has
     /// of it stays with the engine until it answers.
     pub fn cancel(&mut self, token: Token) -> Option<OwnedRequest> {
+        self.keep_up();
         if let Some(at) = self.ready.iter().position(|completion| completion.token == token) {
             return self.ready.remove(at).map(|completion| completion.request);
         }
@@ -273,6 +275,7 @@ impl Dispatcher {
 /// What a thread sees of a device that all share.
 fn see(weather: &mut EngineWeather, instance: Option<&Handle>) {
     weather.in_flight = instance.map_or(0, Handle::in_flight);
+    weather.others = weather.in_flight.saturating_sub(instance.map_or(0, Handle::own));
     weather.in_flight_bytes = instance.map_or(0, Handle::in_flight_bytes);
     weather.held = instance.map_or(0, Handle::held);
     if let Some(window) = instance.map(Handle::window) {

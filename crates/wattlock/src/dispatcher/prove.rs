@@ -4,6 +4,7 @@ use wattlock_core::{Error, Fault, Kind, KnownAnswer, Nanos, Refused, known_answe
 use wattlock_policy::EngineId;
 
 use super::Dispatcher;
+use crate::device::Handle;
 use crate::health::Reason;
 use crate::inflight::{Entry, Purpose};
 use crate::telemetry::EngineCounter;
@@ -25,7 +26,8 @@ impl Dispatcher {
     /// request is done by another engine.
     pub(super) fn prove_queued(&mut self, id: EngineId, kind: Kind, now: Nanos) -> bool {
         let station = &self.stations[id.index()];
-        if station.instance.is_some() && station.health.ready(kind) {
+        let is_there = |instance: &Handle| !instance.is_over_and_empty();
+        if station.instance.as_ref().is_some_and(is_there) && station.health.ready(kind) {
             return true;
         }
         if !self.open(id, now) {
@@ -41,6 +43,12 @@ impl Dispatcher {
     }
 
     fn open(&mut self, id: EngineId, now: Nanos) -> bool {
+        let station = &mut self.stations[id.index()];
+        if station.instance.as_ref().is_some_and(Handle::is_over_and_empty) {
+            // Another thread gave the device up, and this one has nothing there: it begins anew.
+            station.instance = None;
+            station.health.begins_anew();
+        }
         let station = &self.stations[id.index()];
         if station.instance.is_some() {
             return true;

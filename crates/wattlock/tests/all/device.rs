@@ -106,7 +106,8 @@ fn a_thread_is_told_what_the_others_have_out_and_all_share_one_window() {
         for mark in 0..u64::from(window) {
             assert!(two.submit((mark % 2) as usize, mark), "{pairs}: {mark} of {window}");
             let told = *two.noted.lock().unwrap().last().unwrap();
-            assert_eq!(told, (mark as u32, 8 * mark, window), "{pairs}");
+            // Of bytes, those of the pair with the most room.
+            assert_eq!(told, (mark as u32, 8 * (mark / pairs as u64), window), "{pairs}");
         }
         assert!(!two.submit(0, 99) && !two.submit(1, 99));
         assert!(two.card().fallbacks.contains(&("window-full".to_owned(), 2)), "{:?}", two.card());
@@ -118,6 +119,35 @@ fn a_thread_is_told_what_the_others_have_out_and_all_share_one_window() {
         assert_eq!(two.noted.lock().unwrap().last().unwrap().0, 0, "none is in flight any more");
         assert_eq!(two.back(0), window as usize / 2);
     }
+}
+
+#[test]
+fn answers_that_another_thread_has_taken_in_are_due_and_never_more_than_a_window_of_them() {
+    let mut two = Two::new(1, Vec::new());
+    for mark in 0..u64::from(WINDOW) {
+        assert!(two.submit(0, mark));
+    }
+    two.clock.advance(WHILE_NS);
+    assert_eq!(two.back(1), 0);
+    assert!(two.ways[0].poll_due());
+    // The card is empty; but who submits and never looks has no room for more.
+    assert!(!two.submit(0, 50) && two.submit(1, 51));
+    // They came in time, however late it is when they are looked for.
+    two.clock.advance(10 * GIVE_UP_NS);
+    assert_eq!(two.back(0), WINDOW as usize);
+    assert!(two.submit(0, 52));
+    assert_eq!(two.card().quarantines, 0, "{:?}", two.card());
+}
+
+#[test]
+fn what_a_thread_takes_back_shows_nothing_that_was_not_verified() {
+    let mut two = Two::new(1, Vec::new());
+    let Submitted::Pending(token) = two.ways[0].submit(digest(7)) else { panic!("not on the card") };
+    two.clock.advance(WHILE_NS);
+    assert_eq!(two.back(1), 0);
+    let request = two.ways[0].cancel(token).unwrap();
+    assert_eq!((request.mark, &request.output[..]), (7, &[0; 32][..]));
+    assert_eq!((two.back(0), two.ways[0].in_flight()), (0, 0));
 }
 
 #[test]
