@@ -10,6 +10,9 @@ use crate::{AcaSds, Adaptive, Eeca, Eep, Instruction, Lecpaes, Offload, Qweb, So
 pub const NAMES: [&str; 9] =
     ["software", "instruction", "offload", "eeca", "aca-sds", "qweb", "lecpaes", "eep", "adaptive"];
 
+/// Those of them that are published and give work to devices, whatever their callers do meanwhile.
+pub const OFFLOADING: [&str; 6] = ["offload", "eeca", "aca-sds", "qweb", "lecpaes", "eep"];
+
 /// The policy of that name for this machine. One per deciding thread.
 ///
 /// # Errors

@@ -34,7 +34,7 @@ mod weather;
 
 pub use aca_sds::AcaSds;
 pub use adaptive::Adaptive;
-pub use catalogue::{NAMES, by_name};
+pub use catalogue::{NAMES, OFFLOADING, by_name};
 pub use clocks::ClockCost;
 pub use eeca::Eeca;
 pub use eep::{Eep, EepInputs, Platform};

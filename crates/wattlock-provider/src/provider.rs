@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use wattlock_core::sync::lock;
 
@@ -18,7 +18,7 @@ use crate::advantage::Version;
 use crate::child::Child;
 use crate::kept::Kept;
 use crate::offer::{Algorithm, Offer};
-use crate::seat::Life;
+use crate::seat::{Life, waits};
 use crate::settings::{Settings, Verify};
 use crate::sys::{OSSL_CORE_HANDLE, OSSL_DISPATCH, ThreadStop};
 
@@ -34,6 +34,8 @@ pub struct Provider {
     current: Mutex<Current>,
     /// Rises when settings change; seats of before are left.
     pub(crate) epoch: AtomicU32,
+    /// Whether a call that cannot pause waits for devices with anything ([`waits`]).
+    pub(crate) waits: AtomicBool,
     /// What does not survive a fork: this process's seats and helper thread. One reference is ours.
     life: AtomicPtr<Life>,
     pub(crate) offer: Offer,
@@ -105,6 +107,7 @@ impl Provider {
             thread_start,
             kept: Kept::default(),
             child,
+            waits: AtomicBool::new(!waits(&runtime).is_empty()),
             current: Mutex::new(Current { settings, runtime }),
             epoch: AtomicU32::new(0),
             life: AtomicPtr::new(Arc::into_raw(Arc::new(Life::new())).cast_mut()),
@@ -156,6 +159,7 @@ impl Provider {
     }
 
     pub(crate) fn change_to(&self, changed: Current) {
+        self.waits.store(!waits(&changed.runtime).is_empty(), Ordering::Relaxed);
         *lock(&self.current) = changed;
         self.epoch.fetch_add(1, Ordering::Release);
     }

@@ -8,7 +8,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use wattlock::core::{Algorithm, Error, Key, Kind};
+use wattlock::core::{Algorithm, Data, Error, Key, Kind, Request};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::entries::{Cipher, table};
@@ -224,6 +224,29 @@ impl Context {
         unsafe { self.go_on(out, input, len) }
     }
 
+    /// A record's blocks, in place: as one request if the call may wait for a device.
+    ///
+    /// # Safety
+    /// `len` bytes at `at` are the caller's alone; `len` is at least a block.
+    unsafe fn apply_record(&mut self, at: *mut u8, len: usize) -> Result<(), Reason> {
+        let kind = self.kind();
+        if !self.provider.may_wait(kind) {
+            // SAFETY: the caller's.
+            return unsafe { self.apply(at, at, len) };
+        }
+        let failed = Reason::CipherOperationFailed;
+        // SAFETY: the caller's.
+        let record = unsafe { std::slice::from_raw_parts_mut(at, len) };
+        let before = record.last_chunk().copied();
+        let key = self.key.as_ref().ok_or(failed)?;
+        let request = Request::new(kind, key, Data::InPlace(record));
+        self.provider.run_or_wait(Request { nonce: &self.chain, ..request }).map_err(|_| failed)?;
+        let last = if self.encrypt { record.last_chunk().copied() } else { before };
+        // The stream, if it is used again, starts there.
+        (self.chain, self.begun) = (last.ok_or(failed)?, false);
+        Ok(())
+    }
+
     /// One block of our own.
     fn apply_to(&mut self, block: &mut [u8; BLOCK]) -> Result<(), Reason> {
         let at = block.as_mut_ptr();
@@ -391,7 +414,7 @@ impl Context {
         if self.encrypt {
             style.fill(&mut record()[len..]);
             // SAFETY: the same buffer, in place.
-            return unsafe { self.apply(out, input, whole) }.map(|()| whole);
+            return unsafe { self.apply_record(out, whole) }.map(|()| whole);
         }
         let nonce = match self.common.version {
             SSL3 | TLS10 => 0,
@@ -399,7 +422,7 @@ impl Context {
             _ => return Err(failed),
         };
         // SAFETY: the same buffer, in place.
-        unsafe { self.apply(out, input, whole) }?;
+        unsafe { self.apply_record(out, whole) }?;
         let mut random = [0; MAC_MAX];
         let random = random.get_mut(..self.common.mac_len).ok_or(failed)?;
         if !random.is_empty() && !self.provider.child.random(random) {

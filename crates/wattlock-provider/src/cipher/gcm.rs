@@ -324,17 +324,18 @@ impl Context {
         }
     }
 
-    /// Whether a piece behind this header is a TLS 1.3 record that a device may do while its job pauses.
+    /// Whether a piece behind this header is a TLS 1.3 record that a device may do.
     fn is_record(&self, header: &[u8; TLS13_AAD], len: usize) -> bool {
         let [kind, version @ .., high, low] = *header;
         let whole = usize::from(u16::from_be_bytes([high, low])) == len + TAG;
         let tag = self.seal || self.tag_given && self.tag_len == Some(TAG);
-        (kind, version) == (23, [3, 3]) && whole && tag && self.may_pause()
+        (kind, version) == (23, [3, 3]) && whole && tag && self.is_one_request()
     }
 
     /// Whether a record may go to a device now. Only streams take nonces that are no TLS record's.
-    fn may_pause(&self) -> bool {
-        self.nonce_len == RECORD_NONCE && self.provider.may_pause(self.kind())
+    fn is_one_request(&self) -> bool {
+        let kind = self.kind();
+        self.nonce_len == RECORD_NONCE && (self.provider.may_pause(kind) || self.provider.may_wait(kind))
     }
 
     /// A TLS 1.3 record. Of a forged one zeros come out, and its end fails.
@@ -425,7 +426,7 @@ impl Context {
         let (text, tag) = rest.split_at_mut(rest.len() - TAG);
         let len = text.len();
         let aad = self.tag;
-        let done = if self.may_pause() {
+        let done = if self.is_one_request() {
             self.pausing(&aad[..TLS_AAD], Data::InPlace(text), tag).map(|_| ())
         } else {
             let stream = self.start().ok()?;

@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use wattlock::core::{Algorithm, Error, Key, Kind};
+use wattlock::core::{Algorithm, Data, Error, Key, Kind, Request};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::entries::{Cipher, table};
@@ -261,6 +261,10 @@ impl Context {
         }
         let way = self.way();
         let failed = |_| Reason::CipherOperationFailed;
+        if self.is_xts() && self.provider.may_wait(kinds(self.cipher).1[way]) {
+            // SAFETY: the caller's.
+            return unsafe { self.unit(out, input, len) }.map_err(failed);
+        }
         if self.streams[way].is_none() {
             self.open().map_err(failed)?;
         }
@@ -276,6 +280,21 @@ impl Context {
         self.begun = true;
         self.done += len as u64;
         Ok(done)
+    }
+
+    /// A data unit as one request, for which the call may wait for a device.
+    ///
+    /// # Safety
+    /// As [`with_buffers`].
+    #[cold]
+    unsafe fn unit(&self, out: *mut u8, input: *const u8, len: usize) -> Result<usize, Error> {
+        let key = self.key.as_ref().ok_or(Error::Invalid("no key"))?;
+        let kind = kinds(self.cipher).1[self.way()];
+        let work = |data: Data<'_>| {
+            self.provider.run_or_wait(Request { nonce: &self.first, ..Request::new(kind, key, data) })
+        };
+        // SAFETY: the caller's.
+        unsafe { with_buffers(out, input, len, work) }
     }
 
     /// The counter as it stands.

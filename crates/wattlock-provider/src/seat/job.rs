@@ -9,8 +9,8 @@
 //!
 //! Operations of keys belong to handshakes. Derivations and records may be of anything: they pause a job only inside a
 //! handshake that the application announced ([`Seat::on_large_stack`]). Its callbacks may use other connections, which
-//! somebody else may free before a paused call on them has returned: inside such calls ([`Seat::nested`]) nothing pauses,
-//! and nothing is submitted that would have to wait.
+//! somebody else may free before a paused call on them has returned: inside such calls ([`Seat::nested`]) nothing pauses.
+//! What cannot pause is done inside the call (`inside`).
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
@@ -37,19 +37,19 @@ impl Provider {
         // SAFETY: public call without arguments.
         let job = unsafe { sys::ASYNC_get_current_job() };
         let seat = self.seat();
-        let mut request = Request::new(kind, key, Data::Apart { from: input, to: output });
+        let request = Request::new(kind, key, Data::Apart { from: input, to: output });
         if job.is_null() {
-            return seat.lock().dispatcher.run(&mut request);
+            return seat.lock().inside(request);
         }
         seat.perform_in_job(self, job, request, true)
     }
 
-    /// Does a request inside the call. Only if it is inside an `ASYNC_JOB` and the policy gives it to a device, it pauses the
-    /// job meanwhile: it waits for no others of its kind.
+    /// Does a request inside the call. If the policy gives it to a device, it pauses the `ASYNC_JOB` that it is in, or may
+    /// wait: never for others of its kind.
     ///
     /// # Errors
     /// As [`Provider::perform`].
-    pub(crate) fn run_or_pause(&self, mut request: Request<'_>) -> Result<usize, Error> {
+    pub(crate) fn run_or_pause(&self, request: Request<'_>) -> Result<usize, Error> {
         let seat = self.seat();
         let mut state = seat.lock();
         if state.gather.has_device(request.kind) {
@@ -60,7 +60,7 @@ impl Provider {
                 return seat.perform_in_job(self, job, request, false);
             }
         }
-        state.dispatcher.run(&mut request)
+        state.inside(request)
     }
 
     /// Whether a request of this kind, which is no operation of keys, may pause the job that this is in.
@@ -89,10 +89,7 @@ impl Provider {
         let mut state = seat.lock();
         // SAFETY: a public call without arguments.
         let in_job = unsafe { !sys::ASYNC_get_current_job().is_null() };
-        match in_job {
-            true => _ = state.deep(|state| state.dispatcher.run_all(items)),
-            false => state.dispatcher.run_all(items),
-        }
+        state.with_room(in_job, |state| state.dispatcher.run_all(items));
         unlock(state);
         items.iter().all(|item| item.result.is_ok())
     }
@@ -176,7 +173,7 @@ impl Seat {
         // SAFETY: called inside a live job.
         let link = if gathers || asks { unsafe { self.link(job) } } else { None };
         let Some((link, notify)) = link else {
-            return state.deep(|state| state.dispatcher.run(&mut request)).unwrap_or(Err(broken));
+            return state.deep(|state| state.inside(request)).unwrap_or(Err(broken));
         };
         let inner = Waiting { outcome: None, notify, gone: false, signalled: false };
         let waiter = Arc::new(Waiter { seat: self.clone(), inner: Mutex::new(inner) });

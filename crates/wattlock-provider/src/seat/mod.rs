@@ -4,6 +4,7 @@
 //! helper thread, and threads that free a wait context. Its own thread finds the lock free except for those.
 //!
 //! - `threads`: which seat is the calling thread's.
+//! - `inside`: work inside the call, and when that waits for a device.
 //! - `job`: submitting, gathering, pausing, and going on.
 //! - `waiter`, `link`: what waits, how it is told, and what a wait context holds of it.
 //! - `key_stock`: key pairs that are made in advance.
@@ -16,6 +17,7 @@
 //! the connection's is freed.
 
 mod helper;
+mod inside;
 mod job;
 mod key_stock;
 mod link;
@@ -26,6 +28,7 @@ pub(crate) mod tests;
 mod threads;
 mod waiter;
 
+pub(crate) use inside::waits;
 pub(crate) use secret_cache::is_known;
 
 use std::ffi::c_void;
@@ -37,7 +40,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use wattlock_core::sync::lock;
 
 use wattlock::core::{
-    Completion, CompressStream, Error, Key, Kind, Nanos, OwnedRequest, Request, Stream, Token,
+    Completion, CompressStream, Error, Key, Kind, KindSet, Nanos, OwnedRequest, Request, Stream, Token,
 };
 use wattlock::policy::{Again, Flight, Gather, Moment, Next};
 use wattlock::{Clock, Dispatcher, Runtime, Submitted};
@@ -87,6 +90,8 @@ struct State {
     stack: Option<Stack>,
     /// The seat's.
     waited_for: Arc<AtomicBool>,
+    /// The kinds for which a call that cannot pause waits for a device.
+    waits: KindSet,
 }
 
 /// A request that a device has.
@@ -145,6 +150,7 @@ impl State {
             secret_cache: SecretCache::default(),
             stack: None,
             waited_for,
+            waits: waits(runtime),
         }
     }
 
@@ -449,13 +455,9 @@ impl Provider {
             let now = state.now();
             let mut made = state.key_stock.take(kind, now);
             if made.is_none() && state.key_stock.is_worth_it(kind, width, now) {
-                // The stack of a job is too small for lanes. A thread's own is not, and another takes calls to the kernel.
                 // SAFETY: a public call without arguments.
                 let in_job = unsafe { !crate::sys::ASYNC_get_current_job().is_null() };
-                made = match in_job {
-                    true => state.deep(|state| state.make_stock(kind, width, pair.len())).flatten(),
-                    false => state.make_stock(kind, width, pair.len()),
-                };
+                made = state.with_room(in_job, |state| state.make_stock(kind, width, pair.len())).flatten();
             }
             unlock(state);
             if let Some(done) = made.filter(|one| one.len() == pair.len()) {
