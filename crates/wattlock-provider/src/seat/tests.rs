@@ -277,7 +277,7 @@ pub(crate) fn in_child(work: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
 
 /// A job that does the first known answer of a kind. Behind a pointer, because its own stack keeps references into it
 /// while it is paused.
-struct Job(*mut Work);
+pub(super) struct Job(*mut Work);
 
 struct Work {
     job: *mut ASYNC_JOB,
@@ -292,7 +292,7 @@ struct Work {
 
 /// What a job is in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Within {
+pub(super) enum Within {
     Handshake,
     /// A call on another connection, inside a handshake.
     Nested,
@@ -350,7 +350,7 @@ impl Job {
         Job::start_in(provider, kind, within)
     }
 
-    fn start_in(provider: &Provider, kind: Kind, within: Within) -> Job {
+    pub(super) fn start_in(provider: &Provider, kind: Kind, within: Within) -> Job {
         let answer = known_answers(kind).swap_remove(0);
         let (job, told, result) = (null_mut(), AtomicU32::new(0), None);
         // SAFETY: the counter lives as long as the wait context.
@@ -374,18 +374,18 @@ impl Job {
         assert_eq!(state, if self.waits() { ASYNC_PAUSE } else { ASYNC_FINISH });
     }
 
-    fn waits(&self) -> bool {
+    pub(super) fn waits(&self) -> bool {
         // SAFETY: ours; written only while the job runs.
         unsafe { (*self.0).result.is_none() }
     }
 
-    fn told(&self) -> u32 {
+    pub(super) fn told(&self) -> u32 {
         // SAFETY: ours.
         unsafe { (*self.0).told.load(Relaxed) }
     }
 
     /// Resumes it; it must end, with the right answer.
-    fn ends(self) {
+    pub(super) fn ends(self) {
         if self.waits() {
             self.resume();
         }
