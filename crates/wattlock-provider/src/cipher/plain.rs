@@ -429,3 +429,42 @@ pub static CTR_256: Table<OSSL_DISPATCH, 15> = table::<Context, CTR256>(update, 
 pub static XTS_128: Table<OSSL_DISPATCH, 15> = table::<Context, XTS128>(update, finish, once);
 /// XTS-AES-256.
 pub static XTS_256: Table<OSSL_DISPATCH, 15> = table::<Context, XTS256>(update, finish, once);
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::seat::UnderRule;
+
+    #[test]
+    fn a_data_unit_is_one_request_of_a_card_and_pieces_in_counter_mode_are_none() {
+        let made = |policy, cipher, in_place: bool| {
+            let with = UnderRule::new(policy, "");
+            // SAFETY: the context is gone before the provider is.
+            let provider: &'static Provider = unsafe { &*std::ptr::from_ref(with.provider()) };
+            let key: Vec<u8> = (0..Context::facts(cipher).key).map(|at| at as u8).collect();
+            let mut context = Context::new(provider, cipher);
+            // SAFETY: no list of parameters.
+            assert!(context.init(true, Some(&key), Some(&[5; NONCE]), unsafe { Params::new(std::ptr::null()) }));
+            // Until the card has given its known answers the CPU does it; each call begins at the tweak.
+            let units = (0..40).map(|number| {
+                let (input, mut out) = ([number; 100], [number; 100]);
+                let from = if in_place { out.as_ptr() } else { input.as_ptr() };
+                // SAFETY: buffers of these lengths.
+                assert_eq!(unsafe { context.update(out.as_mut_ptr(), from, out.len()) }.unwrap(), out.len());
+                out
+            });
+            let units: Vec<[u8; 100]> = units.collect();
+            drop(context);
+            (units, with.on_card_of(kinds(cipher).1[1]) > 0)
+        };
+        for in_place in [true, false] {
+            for cipher in [XTS128, XTS256, CTR256] {
+                let (alone, on_card) = made("instruction", cipher, in_place);
+                assert!(!on_card);
+                assert_eq!(made("offload", cipher, in_place), (alone, cipher != CTR256));
+            }
+        }
+    }
+}

@@ -28,6 +28,8 @@ pub(crate) mod tests;
 mod threads;
 mod waiter;
 
+#[cfg(all(test, target_arch = "x86_64"))]
+pub(crate) use inside::tests::UnderRule;
 pub(crate) use inside::waits;
 pub(crate) use secret_cache::is_known;
 

@@ -467,15 +467,15 @@ const DEATHS: [(&str, &str); 3] = [
 
 /// Settings under which everything goes to an accelerator that fails.
 fn with_accelerator(host: &Host, fault: &str, give_up_ms: u32) {
-    host.write(
-        "card",
-        format!(
-            "name dying-card\nwindow 128 requests 4194304 bytes\nwidth 1\npool public-key 8 servers\n\
-             table rsa-2048-private 256:200000\n\
-             table ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate 0:100000\n{fault}\n"
-        )
-        .as_bytes(),
-    );
+    let tables = "table rsa-2048-private 256:200000\n\
+                  table ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate 0:100000";
+    with_card(host, &format!("{tables}\n{fault}"), give_up_ms);
+}
+
+/// The same with whatever card.
+fn with_card(host: &Host, model: &str, give_up_ms: u32) {
+    let head = "name dying-card\nwindow 128 requests 4194304 bytes\nwidth 1\npool all 8 servers\n";
+    host.write("card", format!("{head}{model}\n").as_bytes());
     let config = String::from_utf8(host.read("with.cnf")).unwrap();
     let settings = format!(
         "[wattlock_section]\nemulate = {}\npolicy = offload\ngive-up-ms = {give_up_ms}\n",
@@ -516,19 +516,23 @@ fn counters(folder: &Path, process: u32) -> HashMap<String, u64> {
             let own = &row[at * kinds.len() * cells.len()..(at + 1) * kinds.len() * cells.len()];
             let requests = own.chunks_exact(cells.len()).map(|cell| cell[0]).sum::<u64>();
             *sums.entry("requests".to_owned()).or_default() += requests;
+            for (kind, cell) in kinds.iter().zip(own.chunks_exact(cells.len())) {
+                *sums.entry(kind.clone()).or_default() += cell[0];
+            }
+            let all = row[..first].chunks_exact(cells.len()).map(|cell| cell[0]).sum::<u64>();
+            *sums.entry("of others".to_owned()).or_default() += all - requests;
         }
     }
     sums
 }
 
-/// Runs `speed` for so long with each algorithm; what it counted for the accelerator until shortly before its end.
+/// Runs `speed` for so long with each algorithm of its arguments; what it counted for the accelerator until shortly before its end.
 /// Nothing may have failed.
-fn speed(host: &Host, seconds: u32, jobs: &str) -> HashMap<String, u64> {
+fn speed(host: &Host, seconds: u32, arguments: &str) -> HashMap<String, u64> {
     let folder = host.path("telemetry");
     let mut command = host.command(true, "openssl");
     command.env("WATTLOCK_TELEMETRY_DIR", &folder);
-    command.args(["speed", "-seconds", &seconds.to_string(), "-async_jobs", jobs]);
-    command.args(["rsa2048", "ecdsap256", "ecdhx25519"]);
+    command.args(["speed", "-seconds", &seconds.to_string()]).args(arguments.split_whitespace());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut last = HashMap::new();
     within(Duration::from_secs(60 + 10 * u64::from(seconds)), "speed ends", || {
@@ -540,17 +544,18 @@ fn speed(host: &Host, seconds: u32, jobs: &str) -> HashMap<String, u64> {
     });
     let output = child.wait_with_output().unwrap();
     let told = text(&output);
-    assert!(output.status.success(), "{jobs} jobs: {told}");
+    assert!(output.status.success(), "{arguments}: {told}");
     // What goes wrong is on stderr; the compiler's options, on stdout, have the word error in them.
     let lower = String::from_utf8_lossy(&output.stderr).to_lowercase();
-    assert!(!lower.contains("fail") && !lower.contains("error"), "{jobs} jobs: {told}");
+    assert!(!lower.contains("fail") && !lower.contains("error"), "{arguments}: {told}");
     last
 }
 
 #[test]
 fn speed_fails_no_operation_when_the_accelerator_dies() {
     for (fault, counter) in DEATHS {
-        for jobs in ["16", "64"] {
+        // Without jobs each call waits for the card.
+        for jobs in ["-async_jobs 16", "-async_jobs 64", ""] {
             // Where the machine is busy, an answer of the card's comes late, is taken for a silence, and the card may
             // spend all of a short run in quarantine. So it is given longer until it was used and its fault struck: a
             // card that is never asked gets neither however long.
@@ -558,14 +563,72 @@ fn speed_fails_no_operation_when_the_accelerator_dies() {
             let struck = [(1, 20), (2, 80), (4, 320), (8, 1280)].into_iter().any(|(seconds, give_up_ms)| {
                 let host = host();
                 with_accelerator(&host, fault, give_up_ms);
-                let counted = speed(&host, seconds, jobs);
+                let counted = speed(&host, seconds, &format!("{jobs} rsa2048 ecdsap256 ecdhx25519"));
                 let count = |name| counted.get(name).copied().unwrap_or(0);
                 let struck = count("requests") > 0 && count(counter) > 0;
                 seen.push(counted);
                 struck
             });
-            assert!(struck, "{fault}, {jobs} jobs: {seen:?}");
+            assert!(struck, "{fault}, {jobs}: {seen:?}");
         }
+    }
+}
+
+/// Everything that is one request, in any program, goes to a card under `offload`.
+const WHOLE: &str = "table rsa-2048-private,ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate,\
+                     aes-128-gcm-seal,aes-128-gcm-open,aes-256-gcm-seal,aes-256-gcm-open,\
+                     aes-128-cbc-encrypt,aes-128-cbc-decrypt,aes-128-xts-encrypt,aes-256-ctr,hmac-sha-256,\
+                     tls12-prf-sha-256,tls12-prf-sha-384,hkdf-expand-sha-256,hkdf-expand-sha-384 0:50000";
+
+/// A host with such a card, and every group on.
+fn with_whole() -> Host {
+    let host = host();
+    with_card(&host, WHOLE, 5000);
+    let config = String::from_utf8(host.read("with.cnf")).unwrap();
+    let all = "[wattlock_section]\nalgorithms = gcm,cbc,ctr,xts,rsa,ec,x25519,kdf\n";
+    host.write("with.cnf", config.replacen("[wattlock_section]\n", all, 1).as_bytes());
+    host
+}
+
+#[test]
+fn speed_without_jobs_is_done_by_a_card_and_no_random_number_is() {
+    let host = with_whole();
+    for (arguments, kind) in [
+        ("rsa2048", "rsa-2048-private"),
+        ("ecdsap256", "ecdsa-p256-sign"),
+        ("ecdhx25519", "x25519-derive"),
+        ("-evp aes-128-xts -bytes 4096", "aes-128-xts-encrypt"),
+    ] {
+        let counted = speed(&host, 2, arguments);
+        assert!(counted[kind] > 0, "{arguments}: {counted:?}");
+    }
+    let counted = speed(&host, 2, "rand");
+    let asked: u64 = ["requests", "tests", "untested"].iter().filter_map(|name| counted.get(*name)).sum();
+    assert!(counted["of others"] > 0 && asked == 0, "{counted:?}");
+}
+
+/// Handshakes and records of a server that has no jobs, with clients that have no Wattlock.
+#[test]
+fn a_server_without_jobs_has_its_records_made_by_a_card() {
+    let host = with_whole();
+    let folder = host.path("telemetry");
+    for (suite, version, kinds) in [
+        ("ECDHE-RSA-AES128-GCM-SHA256", "1.2", ["aes-128-gcm-seal", "aes-128-gcm-open", "tls12-prf-sha-256"]),
+        ("ECDHE-RSA-AES128-SHA256", "1.2", ["aes-128-cbc-encrypt", "aes-128-cbc-decrypt", "rsa-2048-private"]),
+        ("", "1.3", ["aes-256-gcm-seal", "aes-256-gcm-open", "hkdf-expand-sha-384"]),
+    ] {
+        let port = port();
+        let mut command = host.command(true, "openssl");
+        command.env("WATTLOCK_TELEMETRY_DIR", &folder).args(["s_server", "-HTTP", "-cert", "rsa.pem"]);
+        if !suite.is_empty() {
+            command.args(["-cipher", suite]);
+        }
+        command.args(["-accept", &format!("127.0.0.1:{port}")]).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Server::start(&mut command, port);
+        let more = format!("--version {version} --handshakes 40 --path /page");
+        assert_eq!(python(&host, false, port, &more)["good"], 40, "{suite}");
+        let counted = counters(&folder, server.0.id());
+        assert!(kinds.iter().all(|kind| counted[*kind] > 0), "{suite} {version}: {counted:?}");
     }
 }
 
