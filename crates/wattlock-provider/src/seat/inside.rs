@@ -183,10 +183,12 @@ pub(crate) mod tests {
     fn every_kind_that_is_one_request_is_the_cards_and_comes_out_right() {
         let with = UnderRule::new("offload", "");
         let kinds = waits(&with.runtime);
-        assert!([Kind::Rsa2048Private, Kind::EcdsaP256Sign, Kind::X25519Generate, Kind::HkdfExpandSha256]
-            .into_iter()
-            .chain([Kind::Aes128GcmSeal, Kind::Aes256XtsDecrypt, Kind::Aes256CbcEncrypt])
-            .all(|kind| kinds.contains(kind)));
+        assert!(
+            [Kind::Rsa2048Private, Kind::EcdsaP256Sign, Kind::X25519Generate, Kind::HkdfExpandSha256]
+                .into_iter()
+                .chain([Kind::Aes128GcmSeal, Kind::Aes256XtsDecrypt, Kind::Aes256CbcEncrypt])
+                .all(|kind| kinds.contains(kind))
+        );
         for kind in kinds.iter() {
             with.until_proved(kind);
             let (before, count) = (with.on_card_of(kind), known_answers(kind).len() as u64);
@@ -221,7 +223,9 @@ pub(crate) mod tests {
         ] {
             let with = UnderRule::new("offload", &format!("fault {fault}\n"));
             let struck = (0..200).find(|_| {
-                [KIND, Kind::Rsa2048Private, Kind::Aes128GcmSeal].into_iter().for_each(|kind| with.call(kind));
+                [KIND, Kind::Rsa2048Private, Kind::Aes128GcmSeal]
+                    .into_iter()
+                    .for_each(|kind| with.call(kind));
                 with.fallbacks().iter().any(|(name, _)| name == reason)
             });
             assert!(struck.is_some(), "{fault}: {:?}", with.fallbacks());

@@ -614,7 +614,11 @@ fn a_server_without_jobs_has_its_records_made_by_a_card() {
     let folder = host.path("telemetry");
     for (suite, version, kinds) in [
         ("ECDHE-RSA-AES128-GCM-SHA256", "1.2", ["aes-128-gcm-seal", "aes-128-gcm-open", "tls12-prf-sha-256"]),
-        ("ECDHE-RSA-AES128-SHA256", "1.2", ["aes-128-cbc-encrypt", "aes-128-cbc-decrypt", "rsa-2048-private"]),
+        (
+            "ECDHE-RSA-AES128-SHA256",
+            "1.2",
+            ["aes-128-cbc-encrypt", "aes-128-cbc-decrypt", "rsa-2048-private"],
+        ),
         ("", "1.3", ["aes-256-gcm-seal", "aes-256-gcm-open", "hkdf-expand-sha-384"]),
     ] {
         let port = port();
