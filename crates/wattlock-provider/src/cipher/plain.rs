@@ -446,9 +446,8 @@ mod tests {
             let key: Vec<u8> = (0..Context::facts(cipher).key).map(|at| at as u8).collect();
             let mut context = Context::new(provider, cipher);
             // SAFETY: no list of parameters.
-            assert!(
-                context.init(true, Some(&key), Some(&[5; NONCE]), unsafe { Params::new(std::ptr::null()) })
-            );
+            let none = unsafe { Params::new(std::ptr::null()) };
+            assert!(context.init(true, Some(&key), Some(&[5; NONCE]), none));
             // Until the card has given its known answers the CPU does it; each call begins at the tweak.
             let units = (0..40).map(|number| {
                 let (input, mut out) = ([number; 100], [number; 100]);

@@ -268,17 +268,15 @@ pub(crate) mod tests {
     fn a_job_that_cannot_pause_waits_too() {
         let with = UnderRule::new("offload", "");
         with.until_proved(KIND);
-        let mut before = with.on_card_of(KIND);
         // Of a program that does not poll; then within a call on another connection.
         for (within, claim) in [(Within::Other, 0), (Within::Nested, 1)] {
-            let table = table::make(with.provider());
+            let (table, before) = (table::make(with.provider()), with.on_card_of(KIND));
             // SAFETY: the table's own provider.
             unsafe { (table.claim)(table.provider, claim) };
             let job = Job::start_in(with.provider(), KIND, within);
             assert!(!job.waits());
             job.ends();
             assert_eq!(with.on_card_of(KIND), before + 1);
-            before += 1;
         }
     }
 
