@@ -19,8 +19,6 @@ pub struct EngineWeather {
     pub in_flight_bytes: u64,
     /// Requests in flight that the machine does not have yet.
     pub held: u32,
-    /// Of the requests in flight, public-key operations.
-    pub asymmetric: u32,
     /// Requests that may be in flight at once; 0 while that is unknown, before the engine is opened.
     pub window: u32,
     /// Input bytes that may be in flight at once, likewise; the fill level is `in_flight_bytes / window_bytes`.
@@ -66,11 +64,6 @@ impl Weather {
     /// The deciding thread's requests in flight over all engines.
     pub fn in_flight(&self) -> u32 {
         self.engines.iter().map(EngineWeather::own).sum()
-    }
-
-    /// Public-key operations in flight over all engines.
-    pub fn asymmetric(&self) -> u32 {
-        self.engines.iter().map(|engine| engine.asymmetric).sum()
     }
 }
 

@@ -690,7 +690,6 @@ impl<'a> Run<'a> {
             available: true,
             in_flight: state.in_flight,
             in_flight_bytes: state.in_flight_bytes,
-            asymmetric: state.asymmetric,
             window_bytes: self.server.card.window.bytes,
             ..EngineWeather::default()
         };

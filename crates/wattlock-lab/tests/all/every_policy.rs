@@ -64,7 +64,6 @@ fn weather(dice: &mut Random) -> Weather {
         state.held = dice.below(u64::from(state.in_flight) + 1) as u32;
         state.in_flight_bytes = dice.below(1 << 20);
         state.window_bytes = [0, 1 << 20][dice.below(2) as usize];
-        state.asymmetric = dice.below(u64::from(state.in_flight) + 1) as u32;
     }
     weather
 }

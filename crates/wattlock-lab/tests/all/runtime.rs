@@ -1,5 +1,5 @@
 //! One scene a paper through the production runtime, beside the paper's simulator: the runtime's dispatcher with its
-//! known-answer tests, holding, migration and polling, on a clock that moves where a thread would spend time, over a
+//! known-answer tests, claims and polling, on a clock that moves where a thread would spend time, over a
 //! CPU and a device that take the simulator's times and answer without computing. Both must come to the same rate
 //! within 2 %. A scene has one core: what several threads do to each other at one time needs a clock for each.
 //!

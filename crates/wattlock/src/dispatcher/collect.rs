@@ -116,10 +116,7 @@ impl Dispatcher {
 
     /// Takes a request out of flight: `Some` exactly once.
     pub(super) fn leave(&mut self, token: Token) -> Option<Entry> {
-        let entry = self.in_flight.take(token)?;
-        let weather = &mut self.weather.engines[entry.engine.index()];
-        weather.asymmetric = weather.asymmetric.saturating_sub(u32::from(entry.shape.kind.is_asymmetric()));
-        Some(entry)
+        self.in_flight.take(token)
     }
 
     pub(super) fn finish(

@@ -350,14 +350,12 @@ impl Dispatcher {
 
     /// Counts a request that an engine is about to be given, and says until when it has time.
     pub(super) fn expect(&mut self, id: EngineId, shape: &Shape, now: Nanos) -> Nanos {
-        let weather = &mut self.weather.engines[id.index()];
         // Of what is in flight, some bytes must come back first.
-        let bytes = weather.in_flight_bytes.saturating_add(shape.bytes as u64);
-        let for_bytes = bytes.saturating_mul(NS_A_BYTE);
+        let before = self.weather.engines[id.index()].in_flight_bytes;
+        let for_bytes = before.saturating_add(shape.bytes as u64).saturating_mul(NS_A_BYTE);
         let patience = self.runtime.give_up_after_ns().saturating_add(for_bytes);
         let give_up_ns = now.saturating_add(patience);
         self.next_expiry = self.next_expiry.min(give_up_ns);
-        weather.asymmetric += u32::from(shape.kind.is_asymmetric());
         give_up_ns
     }
 }
