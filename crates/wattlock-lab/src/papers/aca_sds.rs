@@ -21,16 +21,15 @@ use crate::Error;
 use crate::options::TO;
 use crate::row::{Better, Parameter, Role, Row, Study};
 use crate::sim::{Card, Closed, Steady, View, of_one_kind};
-use crate::table::table;
+use crate::table::{figure, interval, table};
 
+const PAPER: &str = "aca-sds";
 const CPU: EngineId = EngineId(0);
 const CARD: EngineId = EngineId(1);
 /// What eCryptfs encrypts at a time.
 const PAGE: f64 = 4096.0;
 /// Cores of the published machine, where the gain was reported; taken for the table too, which does not say.
 const PUBLISHED_CORES: f64 = 8.0;
-/// Bandwidth per feeding core, in MB/s, with four and with five of them (published).
-const PER_FEEDER: [(usize, f64); 2] = [(4, 464.5), (5, 416.4)];
 /// Processes with which the idle CPU share was published.
 const IDLE_PROCESSES: usize = 16;
 /// Pages of a run that are measured; half as many go before.
@@ -152,6 +151,16 @@ fn cell(column: &str, block_kib: f64) -> f64 {
     table("aca-sds-table1").cell(("block_kib", block_kib), column).unwrap_or(f64::NAN)
 }
 
+/// Cores that feed the card where each brings the most, as published.
+fn feeding_cores() -> usize {
+    figure(PAPER, "feeding cores") as usize
+}
+
+/// Published bandwidth of each feeding core, in MB/s, if it is published for so many.
+fn per_feeder(cores: usize) -> Option<f64> {
+    table("aca-sds-feeders").cell(("feeding_cores", cores as f64), "throughput_MB")
+}
+
 fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value.ln(), count + 1.0));
     (sum / count).exp()
@@ -178,7 +187,7 @@ impl Platform {
         // through the smallest and the largest block of whole pages.
         let (one, sixteen) = (cell("qat_write_32", 4.0) / 32.0, cell("qat_write_32", 64.0) / 32.0);
         let link_us = (sixteen - one) / 15.0;
-        let call_us = PAGE / PER_FEEDER[0].1;
+        let call_us = PAGE / per_feeder(feeding_cores()).unwrap_or(f64::NAN);
         let mut platform = Platform {
             own_ns: own_us * 1e3,
             read_ns: read_us * 1e3,
@@ -407,7 +416,7 @@ pub fn fit(options: &Options) -> Vec<Parameter> {
 
 /// A row of this paper.
 fn row(experiment: &'static str, name: String, quantity: &'static str, unit: &'static str) -> Row {
-    Row::new("aca-sds", experiment, name, (quantity, unit))
+    Row::new(PAPER, experiment, name, (quantity, unit))
 }
 
 /// What a cell of the table is to the model, and what the naive predictor says of those it was not fitted on. Fitted:
@@ -471,7 +480,7 @@ fn turning_point(options: &Options, platform: Platform) -> Result<Option<Row>, E
     Ok(found.is_finite().then(|| Row {
         // It can be read off the columns that the model was fitted on.
         role: Role::Echoed,
-        published: Some(4.0),
+        published: Some(figure(PAPER, "turning point")),
         simulated: found,
         ..row("turning point", "processes=12".into(), "turning_point_kib", "KiB")
     }))
@@ -493,22 +502,24 @@ fn feeder_rows(options: &Options, platform: Platform) -> Result<Vec<Row>, Error>
     }
     let most = per_core.iter().copied().fold(0.0, f64::max);
     let best = per_core.iter().rposition(|one| *one > 0.98 * most).map_or(0, |index| index + 1);
-    let [(fitted, fitted_mb_s), (_, _)] = PER_FEEDER;
+    let fitted = feeding_cores();
+    let brought = per_feeder(fitted).map(|mb_s| mb_s * fitted as f64);
     let mut rows: Vec<Row> = Vec::new();
     for (cores, simulated) in (1..).zip(per_core) {
-        let known = PER_FEEDER.into_iter().find(|one| one.0 == cores).filter(|_| options.is_published());
+        let published = per_feeder(cores).filter(|_| options.is_published());
+        let predicted = published.filter(|_| cores != fitted);
         rows.push(Row {
             role: if cores == fitted { Role::Fitted } else { Role::Predicted },
-            published: known.map(|one| one.1),
+            published,
             simulated,
-            naive: known.filter(|_| cores != fitted).map(|_| fitted_mb_s * fitted as f64 / cores as f64),
+            naive: predicted.and(brought).map(|mb_s| mb_s / cores as f64),
             better: Better::More,
             ..row("feeders", format!("feeding_cores={cores}"), "throughput_per_feeder", "MB/s")
         });
     }
     rows.push(Row {
         role: Role::Echoed,
-        published: options.is_published().then_some(4.0),
+        published: options.is_published().then_some(fitted as f64),
         simulated: best as f64,
         ..row("feeders", "best".into(), "feeding_cores", "cores")
     });
@@ -519,11 +530,12 @@ fn feeder_rows(options: &Options, platform: Platform) -> Result<Vec<Row>, Error>
 /// writing, nothing when reading, nothing with the instructions alone. Naive: nothing, as with the instructions.
 fn idle_rows(options: &Options, platform: Platform) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
-    for (operation, policy, engine, published) in [
-        (Operation::Write, "offload", "qat", (3.0, 12.0)),
-        (Operation::Read, "offload", "qat", (0.0, 0.5)),
-        (Operation::Write, "instruction", "aesni", (0.0, 0.5)),
+    for (operation, policy, engine) in [
+        (Operation::Write, "offload", "qat"),
+        (Operation::Read, "offload", "qat"),
+        (Operation::Write, "instruction", "aesni"),
     ] {
+        let published = interval(PAPER, &format!("idle {engine} {}", operation.name()));
         for block_kib in options.blocks() {
             let setting = Setting::new(options, platform, policy, operation, block_kib, IDLE_PROCESSES);
             let name = format!(
@@ -593,7 +605,7 @@ fn system_rows(
         let gain = |bandwidth: f64| 100.0 * (bandwidth / card.max(cpu) - 1.0);
         let is_published = options.is_published() && block_kib >= 16.0;
         rows.push(Row {
-            published_interval: is_published.then_some((15.0, 25.0)),
+            published_interval: is_published.then(|| interval(PAPER, "write gain")),
             simulated: gain(aca.0),
             naive: is_published.then(|| naive_gain(options, processes, block_kib)).flatten(),
             adaptive: Some(gain(adaptive.0)),
@@ -624,7 +636,7 @@ fn naive_gain(options: &Options, processes: usize, block_kib: f64) -> Option<f64
 }
 
 fn parameters(options: &Options, platform: Platform) -> Result<Vec<Parameter>, Error> {
-    let known = |name, value| Parameter::of("aca-sds", name, value);
+    let known = |name, value| Parameter::of(PAPER, name, value);
     let mut all = vec![
         known("operation", platform.own_ns / 1e3),
         known("read page", platform.read_ns / 1e3),
@@ -679,12 +691,15 @@ fn remarks(study: &Study, platform: Platform) -> Vec<String> {
     ];
     // The card full, with 16 processes: what feeding takes of 8 cores, and what it would have to take.
     let (page_us, call_us) = (cell("qat_write_32", 64.0) / 32.0 / 16.0, platform.call_ns / 1e3);
+    let (least, most) = interval(PAPER, "idle qat write");
+    let busy_us = |idle: f64| (1.0 - idle / 100.0) * PUBLISHED_CORES * page_us;
     remarks.push(format!(
-        "the idle CPU that was published, 3 to 12 %, is the card's alone. A full card takes {page_us:.2} us a page (qat_write_32), and {call_us:.1} us of a core is what 464.5 MB/s for each feeding core leave for a call: that is {:.0} % of 8 cores. For 3 to 12 % idle a call would have to cost {:.1} to {:.1} us, and four cores could then feed at most {:.0} MB/s each. The two figures exclude each other in this model; it uses the bandwidth",
+        "the idle CPU that was published, {least} to {most} %, is the card's alone. A full card takes {page_us:.2} us a page (qat_write_32), and {call_us:.1} us of a core is what {} MB/s for each feeding core leave for a call: that is {:.0} % of 8 cores. For {least} to {most} % idle a call would have to cost {:.1} to {:.1} us, and four cores could then feed at most {:.0} MB/s each. The two figures exclude each other in this model; it uses the bandwidth",
+        per_feeder(feeding_cores()).unwrap_or(f64::NAN),
         100.0 * call_us / page_us / PUBLISHED_CORES,
-        0.88 * PUBLISHED_CORES * page_us,
-        0.97 * PUBLISHED_CORES * page_us,
-        PAGE / (0.88 * PUBLISHED_CORES * page_us),
+        busy_us(most),
+        busy_us(least),
+        PAGE / busy_us(most),
     ));
     if let (Some(worst), Some(median)) = (off.last(), off.get(off.len() / 2)) {
         remarks.push(format!(

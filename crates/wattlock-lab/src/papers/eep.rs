@@ -22,21 +22,11 @@ use crate::papers::k20m;
 use crate::row::{Better, Parameter, Role, Row, Study, beside_published};
 use crate::sim::{Gpu, GpuModel, answered};
 use crate::table;
+use crate::table::figure;
 
 const PAPER: &str = "eep";
 /// The row of table 5 that the GPU's rate is fitted on.
 pub const FITTED_MB: f64 = 100.0;
-/// Published, in MB/J: CPU-only at the lowest clock, GPU-only, hybrid.
-const CPU_ONLY: f64 = 1.15;
-const GPU_ONLY: f64 = 3.65;
-const HYBRID: f64 = 4.66;
-/// Mean speed-up over one CPU thread.
-const SPEEDUP: f64 = 108.0;
-/// CPU-only at the highest clock; GPU-only and hybrid at the others.
-const CPU_ONLY_HIGHEST: f64 = 0.81;
-#[expect(clippy::approx_constant, reason = "megabytes per joule")]
-const GPU_ONLY_OTHERS: f64 = 3.14;
-const HYBRID_OTHERS: f64 = 4.01;
 /// Threads of the published CPU-only runs.
 const CPU_ONLY_THREADS: f64 = 30.0;
 
@@ -58,7 +48,7 @@ options! {
         /// Hardware threads of a core.
         threads_per_core: u32 = 2; 1..=16,
         /// The formula's beta.
-        beta: f64 = 0.7; 0.01..=1.0,
+        beta: f64 = figure(PAPER, "beta"); 0.01..=1.0,
         /// CPU clock in MHz, for the formula.
         cpu_mhz: f64 = 2000.0; 1.0..=1e5,
         /// Multiprocessors of the GPU, for the formula.
@@ -176,7 +166,7 @@ fn cpu_only() -> CpuOnly {
     CpuOnly {
         idle_w,
         added_w: (baseline.cpu_full_w - idle_w).max(0.0),
-        mb_s: CPU_ONLY * baseline.cpu_full_w.max(idle_w),
+        mb_s: figure(PAPER, "cpu_only") * baseline.cpu_full_w.max(idle_w),
     }
 }
 
@@ -423,13 +413,19 @@ fn speedup_row(jobs: &[(f64, f64, f64)]) -> Row {
     let mean = |of: fn(&(f64, f64, f64)) -> f64| jobs.iter().map(of).sum::<f64>() / jobs.len() as f64;
     let fitted = cell("cpu_serial_ms", FITTED_MB).zip(hybrid_ms(FITTED_MB));
     Row {
-        published: Some(SPEEDUP),
+        published: Some(figure(PAPER, "speedup")),
         simulated: mean(|job| job.0 / job.1),
         naive: fitted.map(|(serial, hybrid)| serial / hybrid),
         adaptive: Some(mean(|job| job.0 / job.2)),
         better: Better::More,
         ..Row::new(PAPER, "table5", "mean", ("speedup", "x"))
     }
+}
+
+/// What the hybrid saves over the CPU and over the GPU, and the GPU over the CPU, as published.
+fn savings() -> [f64; 3] {
+    ["hybrid saves over cpu", "hybrid saves over gpu", "gpu_only saves over cpu"]
+        .map(|name| figure(PAPER, name))
 }
 
 /// MB/J and savings of the hybrid. The model's own GPU-only stands beside the published one, and the saving over
@@ -440,8 +436,9 @@ fn efficiency_rows(options: &Options, node: &Node, before: f64, after: f64) -> R
     const JOB: f64 = 800.0;
     let step = usize::from(options.clock - 1);
     let ratio = options.ratio(step);
-    let naive = GPU_ONLY * (ratio + 1.0) / ratio;
-    let gpu_only = run("offload", options, node, JOB, step)?.mb_per_j(JOB);
+    let [cpu_only, gpu_only, hybrid] = ["cpu_only", "gpu_only", "hybrid"].map(|name| figure(PAPER, name));
+    let naive = gpu_only * (ratio + 1.0) / ratio;
+    let gpu_alone = run("offload", options, node, JOB, step)?.mb_per_j(JOB);
     let streaming = k20m::USERS * k20m::MEAN_BYTES / 1e6 / table("lecpaes-energy").column("gpu_fixed_J")[0];
     let saving = |of: f64, over: f64| 100.0 * (1.0 - over / of);
     let line = |name: &str, quantity, published: f64, simulated: f64, naive: f64| Row {
@@ -453,24 +450,31 @@ fn efficiency_rows(options: &Options, node: &Node, before: f64, after: f64) -> R
     };
     let (mb_per_j, over_cpu, over_gpu) =
         (("mb_per_j", "MB/J"), ("saving_over_cpu", "%"), ("saving_over_gpu", "%"));
+    let [hybrid_cpu, hybrid_gpu, gpu_cpu] = savings();
     Ok(vec![
-        Row { adaptive: Some(after), own: true, ..line("hybrid", mb_per_j, HYBRID, before, naive) },
-        line("gpu_only", mb_per_j, GPU_ONLY, gpu_only, streaming),
+        Row { adaptive: Some(after), own: true, ..line("hybrid", mb_per_j, hybrid, before, naive) },
+        line("gpu_only", mb_per_j, gpu_only, gpu_alone, streaming),
         Row {
-            adaptive: Some(saving(after, CPU_ONLY)),
-            ..line("hybrid", over_cpu, 74.0, saving(before, CPU_ONLY), saving(naive, CPU_ONLY))
+            adaptive: Some(saving(after, cpu_only)),
+            ..line("hybrid", over_cpu, hybrid_cpu, saving(before, cpu_only), saving(naive, cpu_only))
         },
-        line("gpu_only", over_cpu, 67.0, saving(gpu_only, CPU_ONLY), saving(streaming, CPU_ONLY)),
+        line("gpu_only", over_cpu, gpu_cpu, saving(gpu_alone, cpu_only), saving(streaming, cpu_only)),
         // About nothing by the model, so no share of it says what adaptive gains.
-        line("hybrid against=model", over_gpu, 21.0, saving(before, gpu_only), saving(naive, GPU_ONLY)),
+        line(
+            "hybrid against=model",
+            over_gpu,
+            hybrid_gpu,
+            saving(before, gpu_alone),
+            saving(naive, gpu_only),
+        ),
         Row {
-            adaptive: Some(saving(after, GPU_ONLY)),
+            adaptive: Some(saving(after, gpu_only)),
             ..line(
                 "hybrid against=published",
                 over_gpu,
-                21.0,
-                saving(before, GPU_ONLY),
-                saving(naive, GPU_ONLY),
+                hybrid_gpu,
+                saving(before, gpu_only),
+                saving(naive, gpu_only),
             )
         },
     ])
@@ -488,6 +492,8 @@ fn clock_rows(options: &Options, node: &Node) -> Result<Vec<Row>, Error> {
     let ratios = table("eep-clocks").column("energy_cpu_over_gpu");
     let speeds = k20m::speeds();
     let ratio = options.ratio(highest);
+    let [cpu_only, gpu_only] = ["cpu_only", "gpu_only"].map(|name| figure(PAPER, name));
+    let cpu_only_highest = figure(PAPER, "cpu_only at the highest clock");
     let (mut rows, mut gpu_others, mut hybrid_others, mut speed_others) = (Vec::new(), 0.0, 0.0, 0.0);
     let line = |name: &str, role, published, simulated, naive| Row {
         role,
@@ -498,29 +504,30 @@ fn clock_rows(options: &Options, node: &Node) -> Result<Vec<Row>, Error> {
         ..Row::new(PAPER, "clocks", name, ("mb_per_j", "MB/J"))
     };
     for step in 0..=highest {
-        let gpu = GPU_ONLY * gpu_alone(step)? / best;
+        let gpu = gpu_only * gpu_alone(step)? / best;
         let speed = speeds[step] / speeds[highest];
         // CPU-only is published for two clocks only; with the table's ratio that gives GPU-only there.
         let known = match step {
-            0 => Some(ratios[0] * CPU_ONLY),
-            _ if step == highest => Some(ratios[step] * CPU_ONLY_HIGHEST),
+            0 => Some(ratios[0] * cpu_only),
+            _ if step == highest => Some(ratios[step] * cpu_only_highest),
             _ => None,
         };
-        // At the highest clock it is 3.65 itself.
+        // At the highest clock it is the given figure itself.
         let role = if step == highest { Role::Input } else { Role::Predicted };
-        rows.push(line(&format!("gpu_only step={}", step + 1), role, known, gpu, GPU_ONLY * speed));
+        rows.push(line(&format!("gpu_only step={}", step + 1), role, known, gpu, gpu_only * speed));
         if step < highest {
             gpu_others += gpu / highest as f64;
             hybrid_others += run("eep", options, node, JOB, step)?.mb_per_j(JOB) / highest as f64;
             speed_others += speed / highest as f64;
         }
     }
-    let hybrid = GPU_ONLY * (ratio + 1.0) / ratio;
+    let hybrid = gpu_only * (ratio + 1.0) / ratio;
+    let others = |of: &str| Some(figure(PAPER, &format!("{of} at other clocks")));
     rows.extend([
-        line("gpu_only others", Role::Predicted, Some(GPU_ONLY_OTHERS), gpu_others, GPU_ONLY * speed_others),
-        line("hybrid others", Role::Predicted, Some(HYBRID_OTHERS), hybrid_others, hybrid * speed_others),
-        line("cpu_only step=6", Role::Predicted, Some(CPU_ONLY_HIGHEST), cpu_at_highest, CPU_ONLY),
-        line("cpu_only step=1", Role::Input, Some(CPU_ONLY), CPU_ONLY, CPU_ONLY),
+        line("gpu_only others", Role::Predicted, others("gpu_only"), gpu_others, gpu_only * speed_others),
+        line("hybrid others", Role::Predicted, others("hybrid"), hybrid_others, hybrid * speed_others),
+        line("cpu_only step=6", Role::Predicted, Some(cpu_only_highest), cpu_at_highest, cpu_only),
+        line("cpu_only step=1", Role::Input, Some(cpu_only), cpu_only, cpu_only),
     ]);
     Ok(rows)
 }
@@ -561,9 +568,14 @@ fn parameters(options: &Options, fitted_mb_s: f64) -> Result<Vec<Parameter>, Err
         known("idle_w", node.gpu.steps[k20m::DEFAULT_STEP].static_w),
         known("gpu_w", node.gpu.dynamic_w),
         known("cpu_only_mb_s", cpu.mb_s),
-        open("thread_mb_s", per_thread, (61.44 / 32.0, 0.7 * 5.526), |options, value| {
-            options.thread_mb_s = Some(value);
-        })?,
+        open(
+            "thread_mb_s",
+            per_thread,
+            (k20m::published_mb_s("cpu_parallel", 100.0) / 32.0, 0.7 * 5.526),
+            |options, value| {
+                options.thread_mb_s = Some(value);
+            },
+        )?,
         open("cpu_w", node.cpu_w, (10.0, 30.0), |options, value| options.cpu_w = Some(value))?,
         open("alpha", options.alpha, (1.35, 5.0), |options, value| options.alpha = value)?,
         open("chunk_kib", options.chunk_kib, (64.0, 512.0), |options, value| options.chunk_kib = value)?,
@@ -578,42 +590,48 @@ fn remarks(options: &Options, node: &Node, simulated: f64) -> Vec<String> {
     let busy = node.gpu.steps[highest].static_w + node.gpu.dynamic_at(highest);
     let in_hybrid = FITTED_MB * share / (hybrid_ms(FITTED_MB).unwrap_or(0.0) / 1e3);
     let cpu = cpu_only();
+    let [cpu_only, gpu_only, hybrid] = ["cpu_only", "gpu_only", "hybrid"].map(|name| figure(PAPER, name));
+    let cpu_only_highest = figure(PAPER, "cpu_only at the highest clock");
+    let also_printed = figure(PAPER, "gpu_only as also printed");
+    let [hybrid_cpu, hybrid_gpu, gpu_cpu] = savings();
     vec![
         format!(
-            "If the GPU is as fast alone as in the hybrid, 3.65 MB/J and 4.66 MB/J exclude each other: the GPU's share \
-            R/(R+1) = {share:.3} alone costs {share:.3}/3.65 = {:.4} J/MB, so the hybrid could not exceed {:.2} MB/J \
-            were the CPU's share free, and could not save more than {:.1} % (published: 21 %).",
-            share / GPU_ONLY,
-            GPU_ONLY / share,
+            "If the GPU is as fast alone as in the hybrid, {gpu_only} MB/J and {hybrid} MB/J exclude each other: the \
+            GPU's share R/(R+1) = {share:.3} alone costs {share:.3}/{gpu_only} = {:.4} J/MB, so the hybrid could not \
+            exceed {:.2} MB/J were the CPU's share free, and could not save more than {:.1} % (published: \
+            {hybrid_gpu} %).",
+            share / gpu_only,
+            gpu_only / share,
             100.0 * (1.0 - share)
         ),
         format!(
             "Resolved here by the power, which the same authors published for the same machine: {busy:.1} W with the \
-            GPU busy at the highest clock. At 3.65 MB/J that is {:.0} MB/s for GPU-only, whose speed is not \
+            GPU busy at the highest clock. At {gpu_only} MB/J that is {:.0} MB/s for GPU-only, whose speed is not \
             published, against {in_hybrid:.0} MB/s for the GPU's part of table 5. The model uses the latter, by which GPU-only \
-            would have {:.2} MB/J; 3.65 enters only as what savings are measured against.",
-            GPU_ONLY * busy,
+            would have {:.2} MB/J; {gpu_only} enters only as what savings are measured against.",
+            gpu_only * busy,
             in_hybrid / busy
         ),
         format!(
-            "3.65 MB/J is also printed as 3.60: the saving over GPU-only is then {:.1} % instead of {:.1} %.",
-            100.0 * (1.0 - 3.60 / simulated),
-            100.0 * (1.0 - GPU_ONLY / simulated)
+            "{gpu_only} MB/J is also printed as {also_printed:.2}: the saving over GPU-only is then {:.1} % instead of {:.1} %.",
+            100.0 * (1.0 - also_printed / simulated),
+            100.0 * (1.0 - gpu_only / simulated)
         ),
         format!(
-            "The published savings do not follow from the published MB/J: 1 - 1.15/4.66 = {:.1} % (printed 74), \
-            1 - 3.65/4.66 = {:.1} % (21), 1 - 1.15/3.65 = {:.1} % (67).",
-            100.0 * (1.0 - CPU_ONLY / HYBRID),
-            100.0 * (1.0 - GPU_ONLY / HYBRID),
-            100.0 * (1.0 - CPU_ONLY / GPU_ONLY)
+            "The published savings do not follow from the published MB/J: 1 - {cpu_only}/{hybrid} = {:.1} % (printed \
+            {hybrid_cpu}), 1 - {gpu_only}/{hybrid} = {:.1} % ({hybrid_gpu}), 1 - {cpu_only}/{gpu_only} = {:.1} % \
+            ({gpu_cpu}).",
+            100.0 * (1.0 - cpu_only / hybrid),
+            100.0 * (1.0 - gpu_only / hybrid),
+            100.0 * (1.0 - cpu_only / gpu_only)
         ),
         format!(
-            "CPU-only at the lowest and highest clock, 1.15 and 0.81 MB/J, differ by {:.1} W at {:.1} MB/s; the \
+            "CPU-only at the lowest and highest clock, {cpu_only} and {cpu_only_highest} MB/J, differ by {:.1} W at {:.1} MB/s; the \
             machine's idle power differs by {:.1} W between these clocks, which would be {:.1} MB/s.",
-            cpu.mb_s * (1.0 / CPU_ONLY_HIGHEST - 1.0 / CPU_ONLY),
+            cpu.mb_s * (1.0 / cpu_only_highest - 1.0 / cpu_only),
             cpu.mb_s,
             node.gpu.steps[highest].static_w - cpu.idle_w,
-            (node.gpu.steps[highest].static_w - cpu.idle_w) / (1.0 / CPU_ONLY_HIGHEST - 1.0 / CPU_ONLY)
+            (node.gpu.steps[highest].static_w - cpu.idle_w) / (1.0 / cpu_only_highest - 1.0 / cpu_only)
         ),
         format!(
             "A static ratio leaves the CPU idle for part of the job: its {:.1} % of the bytes take {:.0} % of the \

@@ -20,12 +20,13 @@ use crate::table;
 pub const USERS: f64 = 12_000.0;
 /// Mean bytes of a message.
 pub const MEAN_BYTES: f64 = 92_500.0;
-/// Published throughputs in MB/s: the plain GPU at 100 and 3000 us.
-pub const GPU_MB_S: (f64, f64) = (287.56, 30.31);
-/// The CPU-parallel program at 100 us, where it has always work.
-pub const CPU_MB_S: f64 = 61.44;
 /// The plain GPU's clock: the second highest.
 pub const DEFAULT_STEP: usize = 4;
+
+/// A program's published throughput in MB/s, NaN at a gap that none was published for. At 100 us all have always work.
+pub(crate) fn published_mb_s(program: &str, latency_us: f64) -> f64 {
+    table("lecpaes-throughput").cell(("latency_us", latency_us), program).unwrap_or(f64::NAN)
+}
 
 /// What the baselines determine.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,9 +54,9 @@ pub fn baseline() -> Baseline {
     let latency = energy.column("latency_us");
     let joules = energy.column("gpu_fixed_J");
     let rate = table("lecpaes-retransmission").column("gpu_fixed");
-    let per_user = |mb_s: f64| MEAN_BYTES / mb_s;
-    let slack_us = per_user(GPU_MB_S.1) - 3000.0;
-    let saturated_us = per_user(GPU_MB_S.0);
+    let per_user = |program: &str, latency_us: f64| MEAN_BYTES / published_mb_s(program, latency_us);
+    let slack_us = per_user("gpu_fixed", 3000.0) - 3000.0;
+    let saturated_us = per_user("gpu_fixed", 100.0);
     let watts = |row: usize, us: f64| joules[row] / (USERS * us * 1e-6);
     let points: Vec<(f64, f64)> = (1..latency.len())
         .map(|row| {
@@ -65,7 +66,7 @@ pub fn baseline() -> Baseline {
         .collect();
     let (slope, idle_w) = line(&points);
     let gpu_w = watts(0, saturated_us) - idle_w;
-    let cpu_full_w = energy.column("cpu_parallel_J")[0] / (USERS * per_user(CPU_MB_S) * 1e-6);
+    let cpu_full_w = energy.column("cpu_parallel_J")[0] / (USERS * per_user("cpu_parallel", 100.0) * 1e-6);
     Baseline { slack_us, idle_w, gpu_w, alone_us: slope / gpu_w, cpu_full_w }
 }
 
@@ -261,9 +262,10 @@ impl StreamPlatform {
         knobs.lowest_idle_w = self.lowest_idle_w.unwrap_or_else(fitted);
         let cores = f64::from(self.cores) / 16.0;
         let cpu_w = (baseline.cpu_full_w - knobs.lowest_idle_w).max(0.0);
+        let cpu_mb_s = published_mb_s("cpu_parallel", 100.0);
         Station {
             gpu: gpu(&knobs),
-            cpu_bytes_per_s: self.cpu_mb_s.unwrap_or(CPU_MB_S) * cores * 1e6,
+            cpu_bytes_per_s: self.cpu_mb_s.unwrap_or(cpu_mb_s) * cores * 1e6,
             cpu_w: self.cpu_w.unwrap_or(cpu_w) * cores,
             window_bytes: (self.window_kib * 1024.0) as u64,
             slack_ns: self.slack_us.unwrap_or(baseline.slack_us) * 1e3,

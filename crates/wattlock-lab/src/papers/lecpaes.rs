@@ -20,14 +20,9 @@ use crate::row::{Better, Parameter, Role, Row, Study};
 use crate::sim::Random;
 use crate::sim::stream::{Message, Passage, Station, pass};
 use crate::table;
+use crate::table::figure;
 
 const PAPER: &str = "lecpaes";
-/// LECPAES's published throughput, MB/s: at 100 and at 3000 us.
-const THROUGHPUT: [(f64, f64); 2] = [(100.0, 282.13), (3000.0, 29.32)];
-/// The plain GPU's.
-const GPU_THROUGHPUT: [(f64, f64); 2] = [(100.0, k20m::GPU_MB_S.0), (3000.0, k20m::GPU_MB_S.1)];
-/// CPU serial: "about 5.6 throughout".
-const SERIAL_MB_S: f64 = 5.6;
 
 options! {
     /// Platform and workload. The default is the paper's.
@@ -92,9 +87,19 @@ fn published_latencies() -> Vec<f64> {
     table("lecpaes-energy").column("latency_us")
 }
 
-/// A published cell of a row, if the table has it.
-fn published(name: &str, column: &str, latency_us: f64) -> Option<f64> {
-    table(name).cell(("latency_us", latency_us), column)
+/// A program's published joules at a gap, if the table has it.
+fn joules(program: &str, latency_us: f64) -> Option<f64> {
+    table("lecpaes-energy").cell(("latency_us", latency_us), &format!("{program}_J"))
+}
+
+/// The same of its retransmissions a message.
+fn rate(program: &str, latency_us: f64) -> Option<f64> {
+    table("lecpaes-retransmission").cell(("latency_us", latency_us), program)
+}
+
+/// The same of its throughput.
+fn mb_s(program: &str, latency_us: f64) -> Option<f64> {
+    table("lecpaes-throughput").cell(("latency_us", latency_us), program)
 }
 
 /// Means over the runs.
@@ -151,15 +156,12 @@ fn run(name: &str, options: &Options, station: &Station, latency_us: f64) -> Res
 pub fn study(options: &Options) -> Result<Study, Error> {
     options.check()?;
     let station = options.platform.station();
-    let (mut rows, mut joules) = (Vec::new(), Vec::new());
+    let (mut rows, mut outcomes) = (Vec::new(), Vec::new());
     for latency in options.latencies() {
         let rule = run("lecpaes", options, &station, latency)?;
         let ours = run("adaptive", options, &station, latency)?;
-        let known = |name, column| published(name, column, latency).filter(|_| options.is_published());
-        let throughput = |of: &[(f64, f64)]| {
-            let known = of.iter().find(|known| known.0 == latency && options.is_published());
-            known.map(|known| known.1)
-        };
+        type Published = fn(&str, f64) -> Option<f64>;
+        let known = |of: Published, program| of(program, latency).filter(|_| options.is_published());
         // Naive: the plain GPU's row, unchanged. The row at 3000 us gave the power at the lowest clock.
         let row = |quantity, simulated, adaptive, better| Row {
             simulated,
@@ -170,25 +172,25 @@ pub fn study(options: &Options) -> Result<Study, Error> {
         let fitted = latency == LOWEST_CLOCK_US;
         rows.push(Row {
             role: if fitted { Role::Fitted } else { Role::Predicted },
-            published: known("lecpaes-energy", "lecpaes_J"),
-            naive: known("lecpaes-energy", "gpu_fixed_J").filter(|_| !fitted),
+            published: known(joules, "lecpaes"),
+            naive: known(joules, "gpu_fixed").filter(|_| !fitted),
             own: true,
             ..row(ENERGY, rule.joules, ours.joules, Better::Less)
         });
         rows.push(Row {
-            published: known("lecpaes-retransmission", "lecpaes"),
-            naive: known("lecpaes-retransmission", "gpu_fixed"),
+            published: known(rate, "lecpaes"),
+            naive: known(rate, "gpu_fixed"),
             ..row(RETRANSMISSIONS, rule.rate, ours.rate, Better::Less)
         });
         rows.push(Row {
-            published: throughput(&THROUGHPUT),
-            naive: throughput(&GPU_THROUGHPUT),
+            published: known(mb_s, "lecpaes"),
+            naive: known(mb_s, "gpu_fixed"),
             ..row(RATE, rule.throughput, ours.throughput, Better::More)
         });
-        joules.push((latency, rule.joules, ours.joules));
+        outcomes.push((latency, rule.joules, ours.joules));
     }
     if options.is_published() {
-        rows.extend(compared(options, &station, &joules)?);
+        rows.extend(compared(options, &station, &outcomes)?);
     }
     Ok(Study { rows, parameters: parameters(options, &k20m::FITTED)?, remarks: remarks() })
 }
@@ -203,42 +205,17 @@ const LOWEST_CLOCK_US: f64 = 3000.0;
 struct Program {
     /// As in the rows.
     name: &'static str,
-    /// Its columns in both tables.
-    columns: (&'static str, &'static str),
+    /// Its column in the tables.
+    column: &'static str,
     policy: &'static str,
-    /// Published throughputs: gap and MB/s. The first is what its speed was taken from.
-    throughput: &'static [(f64, f64)],
-    /// LECPAES's published mean saving over it, in per cent.
-    saving: f64,
     /// Whose retransmissions, times how much slower it is, are the naive predictor.
-    nearest: (&'static str, f64),
+    nearest: &'static str,
 }
 
 const PROGRAMS: [Program; 3] = [
-    Program {
-        name: "gpu",
-        columns: ("gpu_fixed_J", "gpu_fixed"),
-        policy: "offload",
-        throughput: &GPU_THROUGHPUT,
-        saving: 23.4,
-        nearest: ("gpu_fixed", f64::NAN),
-    },
-    Program {
-        name: "cpu-parallel",
-        columns: ("cpu_parallel_J", "cpu_parallel"),
-        policy: "software",
-        throughput: &[(100.0, k20m::CPU_MB_S), (3000.0, 28.45)],
-        saving: 33.7,
-        nearest: ("gpu_fixed", k20m::GPU_MB_S.0 / k20m::CPU_MB_S),
-    },
-    Program {
-        name: "cpu-serial",
-        columns: ("cpu_serial_J", "cpu_serial"),
-        policy: "software",
-        throughput: &[(100.0, SERIAL_MB_S), (3000.0, SERIAL_MB_S)],
-        saving: 89.5,
-        nearest: ("cpu_parallel", k20m::CPU_MB_S / SERIAL_MB_S),
-    },
+    Program { name: "gpu", column: "gpu_fixed", policy: "offload", nearest: "gpu_fixed" },
+    Program { name: "cpu-parallel", column: "cpu_parallel", policy: "software", nearest: "gpu_fixed" },
+    Program { name: "cpu-serial", column: "cpu_serial", policy: "software", nearest: "cpu_parallel" },
 ];
 
 impl Program {
@@ -251,9 +228,10 @@ impl Program {
         let lowest_w = own.gpu.steps[0].static_w;
         own.gpu.steps.iter_mut().for_each(|step| step.static_w = lowest_w);
         if self.name == "cpu-serial" {
-            let joules = published("lecpaes-energy", self.columns.0, 100.0).unwrap_or(0.0);
-            let watts = joules / (k20m::USERS * k20m::MEAN_BYTES / 1e6 / SERIAL_MB_S);
-            own.cpu_bytes_per_s = SERIAL_MB_S * 1e6;
+            let mb_s = k20m::published_mb_s(self.column, 100.0);
+            let joules = joules(self.column, 100.0).unwrap_or(0.0);
+            let watts = joules / (k20m::USERS * k20m::MEAN_BYTES / 1e6 / mb_s);
+            own.cpu_bytes_per_s = mb_s * 1e6;
             own.cpu_w = (watts - lowest_w).max(0.0);
         }
         own
@@ -280,15 +258,14 @@ pub fn program(name: &str, station: &Station) -> Option<(&'static str, Station)>
 
 /// Published joules of a rule (`gp`, `cp`, `cs`, `lecpaes`) for its 12,000 users, and retransmissions a message.
 pub fn published_figures(name: &str, latency_us: f64) -> Option<(f64, f64)> {
-    let (joules, rate) = match name {
-        "lecpaes" => ("lecpaes_J", "lecpaes"),
-        "gp" => PROGRAMS[0].columns,
-        "cp" => PROGRAMS[1].columns,
-        "cs" => PROGRAMS[2].columns,
+    let column = match name {
+        "lecpaes" => "lecpaes",
+        "gp" => PROGRAMS[0].column,
+        "cp" => PROGRAMS[1].column,
+        "cs" => PROGRAMS[2].column,
         _ => return None,
     };
-    let joules = published("lecpaes-energy", joules, latency_us)?;
-    Some((joules, published("lecpaes-retransmission", rate, latency_us)?))
+    Some((joules(column, latency_us)?, rate(column, latency_us)?))
 }
 
 /// The programs LECPAES was compared with (GP, CP and CS in the paper), and its mean savings over each. A row is
@@ -299,15 +276,14 @@ fn compared(options: &Options, station: &Station, lecpaes: &[(f64, f64, f64)]) -
     // The CPU programs have no chance in them but the messages' sizes.
     let few = Options { runs: options.runs.min(2), ..options.clone() };
     for program in &PROGRAMS {
-        let own = program.station(station);
+        let station = program.station(station);
         let options = if program.policy == "offload" { options } else { &few };
         let mut shares: Vec<(f64, f64, f64)> = Vec::new();
         for (latency, rule, ours) in lecpaes.iter().copied() {
             if !published_latencies().contains(&latency) {
                 continue;
             }
-            let means = run(program.policy, options, &own, latency)?;
-            let cell = |name, column| published(name, column, latency);
+            let means = run(program.policy, options, &station, latency)?;
             let row =
                 |quantity: (&'static str, &'static str), published, simulated, naive: Option<f64>, better| {
                     let role = program.role(quantity.0, latency);
@@ -316,19 +292,17 @@ fn compared(options: &Options, station: &Station, lecpaes: &[(f64, f64, f64)]) -
                     let row = Row::new(PAPER, "comparison", label, quantity);
                     Row { role, published, simulated, naive, better, ..row }
                 };
-            let saturated = published("lecpaes-energy", program.columns.0, 100.0);
-            let joules = cell("lecpaes-energy", program.columns.0);
-            rows.push(row(ENERGY, joules, means.joules, saturated, Better::Less));
-            let again = cell("lecpaes-retransmission", program.columns.1);
-            let nearest =
-                cell("lecpaes-retransmission", program.nearest.0).map(|rate| rate * program.nearest.1);
+            let own = joules(program.column, latency);
+            rows.push(row(ENERGY, own, means.joules, joules(program.column, 100.0), Better::Less));
+            let saturated = mb_s(program.column, 100.0);
+            let slower = mb_s(program.nearest, 100.0).zip(saturated).map(|(nearest, own)| nearest / own);
+            let nearest = rate(program.nearest, latency).zip(slower).map(|(rate, slower)| rate * slower);
+            let again = rate(program.column, latency);
             rows.push(row(RETRANSMISSIONS, again, means.rate, nearest, Better::Less));
-            if let Some((_, known)) = program.throughput.iter().find(|known| known.0 == latency) {
-                let saturated = program.throughput.first().map(|known| known.1);
-                rows.push(row(RATE, Some(*known), means.throughput, saturated, Better::More));
+            if let Some(known) = mb_s(program.column, latency) {
+                rows.push(row(RATE, Some(known), means.throughput, saturated, Better::More));
             }
-            let copied =
-                cell("lecpaes-energy", "gpu_fixed_J").zip(joules).map_or(0.0, |(gpu, own)| gpu / own);
+            let copied = joules("gpu_fixed", latency).zip(own).map_or(0.0, |(gpu, own)| gpu / own);
             shares.push((rule / means.joules, ours / means.joules, copied));
         }
         if shares.len() == published_latencies().len() {
@@ -336,7 +310,7 @@ fn compared(options: &Options, station: &Station, lecpaes: &[(f64, f64, f64)]) -
                 100.0 * (1.0 - shares.iter().map(of).sum::<f64>() / shares.len() as f64)
             };
             savings.push(Row {
-                published: Some(program.saving),
+                published: Some(figure(PAPER, &format!("saving over {}", program.name))),
                 simulated: mean(|share| share.0),
                 // LECPAES as if it needed what the plain GPU needs.
                 naive: Some(mean(|share| share.2)),
@@ -395,7 +369,7 @@ fn fit_stalls(mut fitted: Fitted) -> (f64, Fitted) {
 const PLAIN_FLOOR: f64 = 0.0005;
 
 fn plain(latency_us: f64) -> f64 {
-    published("lecpaes-retransmission", "gpu_fixed", latency_us).unwrap_or(0.0)
+    rate("gpu_fixed", latency_us).unwrap_or(0.0)
 }
 
 /// The options under which a fit is tried. The kernel takes what the set-up leaves of a lone message's time.
@@ -418,17 +392,14 @@ fn plain_gpu(fitted: Fitted, latency_us: f64, runs: u32) -> f64 {
 }
 
 fn fit_setup(fitted: Fitted) -> f64 {
+    let published = k20m::published_mb_s("gpu_fixed", 100.0);
     let (mut low, mut high) = (0.0, 390.0);
     for _ in 0..9 {
         let setup_us = (low + high) / 2.0;
         let options = trial(Fitted { setup_us, ..fitted }, 1);
         let means = run("offload", &options, &options.platform.station(), 100.0);
         // The longer the set-up, the shorter the kernel, and the more a full window saves.
-        if means.is_ok_and(|means| means.throughput > k20m::GPU_MB_S.0) {
-            high = setup_us
-        } else {
-            low = setup_us
-        }
+        if means.is_ok_and(|means| means.throughput > published) { high = setup_us } else { low = setup_us }
     }
     (low + high) / 2.0
 }
@@ -500,29 +471,36 @@ fn mean_saving(column: &str) -> f64 {
 /// Where the publication contradicts itself, with the arithmetic.
 fn remarks() -> Vec<String> {
     let baseline = k20m::baseline();
-    let cell = |name, column, latency| published(name, column, latency).unwrap_or(f64::NAN);
-    let rate = |column, latency| cell("lecpaes-retransmission", column, latency);
+    let joules = |program, latency| joules(program, latency).unwrap_or(f64::NAN);
+    let rate = |program, latency| rate(program, latency).unwrap_or(f64::NAN);
+    let mb_s = k20m::published_mb_s;
     let implied = |column| {
         let us = 100.0 + baseline.slack_us + rate(column, 100.0) * (200.0 + baseline.slack_us);
         us * k20m::USERS * 1e-6
     };
     let total = k20m::USERS * k20m::MEAN_BYTES / 1e6;
-    let cpu = cell("lecpaes-energy", "cpu_parallel_J", 100.0);
+    let (cpu, cpu_by_text) = (joules("cpu_parallel", 100.0), figure(PAPER, "cpu-parallel by the text"));
     let (plain, rule) = (rate("gpu_fixed", 100.0), rate("lecpaes", 100.0));
     let busy = baseline.idle_w + baseline.gpu_w;
-    let raised = baseline.idle_w + baseline.gpu_w * (758.0f64 / 705.0).powi(3);
+    let (mhz, speeds) = (k20m::clocks_mhz(), k20m::speeds());
+    let energy = table("eep-clocks").column("energy_cpu_over_gpu");
+    let highest = mhz.len() - 1;
+    let (default, default_mhz, highest_mhz) = (k20m::DEFAULT_STEP, mhz[k20m::DEFAULT_STEP], mhz[highest]);
+    let (falls, faster) = (energy[default] / energy[highest], speeds[highest] / speeds[default]);
+    let raised = baseline.idle_w + baseline.gpu_w * (highest_mhz / default_mhz).powi(3);
     let at_1500 = 1500.0 + baseline.slack_us;
     let at_1500 = at_1500 + rate("cpu_parallel", 1500.0) * (3000.0 + baseline.slack_us);
     vec![
         format!(
-            "CPU parallel at 100 us: the text says 1259.91 J, the tables imply {cpu} J; they differ by {:.2} J \
+            "CPU parallel at 100 us: the text says {cpu_by_text} J, the tables imply {cpu} J; they differ by {:.2} J \
              ({:.1} %), as exchanging two digits of 1295.91 would. Used: {cpu}.",
-            cpu - 1259.91,
-            (cpu / 1259.91 - 1.0) * 100.0
+            cpu - cpu_by_text,
+            (cpu / cpu_by_text - 1.0) * 100.0
         ),
         format!(
-            "Retransmissions at 100 us: one table gives 0.00233 as LECPAES's excess over the GPU, the other implies \
+            "Retransmissions at 100 us: one table gives {} as LECPAES's excess over the GPU, the other implies \
              {rule} - {plain} = {:.5}. Used: the latter.",
+            figure(PAPER, "excess by one table"),
             rule - plain
         ),
         format!(
@@ -531,43 +509,48 @@ fn remarks() -> Vec<String> {
              retransmissions say it is the slower by {:.0} %, its throughput says {:.0} %.",
             implied("gpu_fixed"),
             implied("lecpaes"),
-            total / k20m::GPU_MB_S.0,
-            total / THROUGHPUT[0].1,
+            total / mb_s("gpu_fixed", 100.0),
+            total / mb_s("lecpaes", 100.0),
             (implied("lecpaes") / implied("gpu_fixed") - 1.0) * 100.0,
-            (k20m::GPU_MB_S.0 / THROUGHPUT[0].1 - 1.0) * 100.0
+            (mb_s("gpu_fixed", 100.0) / mb_s("lecpaes", 100.0) - 1.0) * 100.0
         ),
         format!(
             "LECPAES at 3000 us retransmits nothing, yet {total:.0} MB at {} MB/s take {:.2} s where the plain GPU's \
              take {:.2} s: {:.0} us more for each message that nothing published explains. The model has none of it, \
              so its throughput there is the GPU's.",
-            THROUGHPUT[1].1,
-            total / THROUGHPUT[1].1,
-            total / k20m::GPU_MB_S.1,
-            k20m::MEAN_BYTES / THROUGHPUT[1].1 - k20m::MEAN_BYTES / k20m::GPU_MB_S.1
+            mb_s("lecpaes", 3000.0),
+            total / mb_s("lecpaes", 3000.0),
+            total / mb_s("gpu_fixed", 3000.0),
+            k20m::MEAN_BYTES / mb_s("lecpaes", 3000.0) - k20m::MEAN_BYTES / mb_s("gpu_fixed", 3000.0)
         ),
         format!(
             "CPU parallel at 1500 us: {:.1} J over the {:.1} s that its retransmissions imply are {:.1} W for a CPU \
              busy nearly all the time, less than the {:.1} W of its row at 100 us and less than the idle machine at \
              the lowest GPU clock. A CPU model with static and dynamic power cannot have both; only the row at 100 us, \
              whose throughput is published, is used.",
-            cell("lecpaes-energy", "cpu_parallel_J", 1500.0),
+            joules("cpu_parallel", 1500.0),
             at_1500 * k20m::USERS * 1e-6,
-            cell("lecpaes-energy", "cpu_parallel_J", 1500.0) / (at_1500 * k20m::USERS * 1e-6),
+            joules("cpu_parallel", 1500.0) / (at_1500 * k20m::USERS * 1e-6),
             baseline.cpu_full_w
         ),
         format!(
             "Mean savings: the tables' five rows give {:.1} % over the plain GPU, {:.1} % over CPU parallel and {:.1} % over \
-             CPU serial; the paper prints 23.4, 33.7 and 89.5 %, over more velocities than its tables have.",
+             CPU serial; the paper prints {}, {} and {} %, over more velocities than its tables have.",
             mean_saving("gpu_fixed_J"),
             mean_saving("cpu_parallel_J"),
-            mean_saving("cpu_serial_J")
+            mean_saving("cpu_serial_J"),
+            figure(PAPER, "saving over gpu"),
+            figure(PAPER, "saving over cpu-parallel"),
+            figure(PAPER, "saving over cpu-serial")
         ),
         format!(
             "The power formula (alpha of 3 or more) lets the busy machine go from {busy:.1} to at least {raised:.1} W \
-             between 705 and 758 MHz, {:.1} % more; eep-clocks.csv says energy falls by 4.18/4.36 at 1.075 times the \
+             between {default_mhz} and {highest_mhz} MHz, {:.1} % more; eep-clocks.csv says energy falls by {}/{} at {faster:.3} times the \
              speed, so power rises by {:.1} %. Used: alpha 3; its sensitivity is among the parameters.",
             (raised / busy - 1.0) * 100.0,
-            (4.18 / 4.36 * 1.075 - 1.0) * 100.0
+            energy[default],
+            energy[highest],
+            (falls * faster - 1.0) * 100.0
         ),
     ]
 }

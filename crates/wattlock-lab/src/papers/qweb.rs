@@ -35,26 +35,40 @@ use wattlock_policy::{
 use crate::options::BETWEEN;
 use crate::row::beside_published;
 use crate::sim::event_loop::{self, CARD, CPU, Load, LoopCosts, Measured, Offload, Script, Server, Step};
+use crate::table::{figure, interval};
 use crate::{Better, Error, Parameter, Role, Row, Study};
 
-/// Published: full RSA-2048 handshakes a second in software, 8 hyper-threads of 4 cores.
-const SOFTWARE_RSA: f64 = 4_400.0;
+const PAPER: &str = "qweb";
 /// Published: the platform the baselines were measured on.
 const BASE_WORKERS: f64 = 8.0;
-/// Published (EEP): what a hyper-thread is worth while its core's other one runs.
-const SHARED_SPEED: f64 = 0.7;
-/// Published: 512 KiB responses a second, compressed in software by one worker.
-const SOFTWARE_DEFLATE: f64 = 107.0;
-/// Published: the same response with straight offload, 32 KiB at a time: responses a second, and the worker's CPU share.
-const STRAIGHT_DEFLATE: (f64, f64) = (183.0, 0.48);
-/// The chunks of that.
+/// The chunks of the text file's straight offload.
 const STRAIGHT_CHUNK: usize = 32 << 10;
 /// The text file.
 const TEXT: usize = 512 << 10;
-/// Published: the same for 10,000 responses of a 1.1 MB page, in seconds.
-const SOFTWARE_PAGES_S: f64 = 237.3;
+/// Responses of the page of 1.1 MB that were timed.
+const PAGES: f64 = 1e4;
 /// Key derivations of a full handshake: master secret, key block, two Finished. A resumed one has no master secret.
 const DERIVATIONS: usize = 4;
+
+/// Published: full RSA-2048 handshakes a second in software.
+fn software_rsa() -> f64 {
+    figure(PAPER, "software rsa-2048")
+}
+
+/// Published: 512 KiB responses a second, compressed in software by one worker.
+fn software_deflate() -> f64 {
+    figure(PAPER, "software text")
+}
+
+/// Published: the same response with straight offload, 32 KiB at a time: responses a second, and the worker's CPU share.
+fn straight_deflate() -> (f64, f64) {
+    (figure(PAPER, "straight text"), figure(PAPER, "straight text cpu") / 100.0)
+}
+
+/// Published (EEP): what a hyper-thread is worth while its core's other one runs.
+fn shared_speed() -> f64 {
+    figure("eep", "beta")
+}
 
 /// Ours, nanoseconds on one core of the build machine (a 2-core Zen 5 virtual machine, OpenSSL 3.0, zlib).
 mod here {
@@ -185,11 +199,13 @@ impl Options {
     /// Whether this is the platform, the load and the rule that the figures were published for. Seeds and what was not
     /// published may differ.
     fn as_published(&self) -> bool {
-        let rule = (self.poll_asym, self.poll_sym, self.timer_us, self.stream_kib, self.chunk_kib);
-        let clients = (self.concurrency, self.transfer_concurrency, self.compress_concurrency);
-        (self.workers, self.cores, self.all_cores, self.curve_workers) == (8, 4, 44, 4)
-            && clients == (2000, 400, 400)
-            && rule == (48, 24, 5.0, 256, 64)
+        let platform = |of: &Options| (of.workers, of.cores, of.all_cores, of.curve_workers);
+        let clients = |of: &Options| (of.concurrency, of.transfer_concurrency, of.compress_concurrency);
+        let rule = |of: &Options| (of.poll_asym, of.poll_sym, of.timer_us, of.stream_kib, of.chunk_kib);
+        let default = Options::default();
+        platform(self) == platform(&default)
+            && clients(self) == clients(&default)
+            && rule(self) == rule(&default)
             && self.settings.is_empty()
     }
 
@@ -225,7 +241,7 @@ struct Costs {
 impl Costs {
     fn new(options: &Options) -> Costs {
         let (slowness, rest_ns) = (Costs::slowness(), Costs::rest_ns(options, options.straight));
-        let handshake_ns = BASE_WORKERS * SHARED_SPEED / SOFTWARE_RSA * 1e9;
+        let handshake_ns = BASE_WORKERS * shared_speed() / software_rsa() * 1e9;
         let rsa_ns = handshake_ns - rest_ns - DERIVATIONS as f64 * slowness * here::DERIVE;
         Costs { slowness, rest_ns, rsa_ns: rsa_ns.max(1.0) }
     }
@@ -233,14 +249,14 @@ impl Costs {
     /// This platform's time over the build machine's, from the compression that both have measured: what the software
     /// baseline of the text file leaves when the straight baseline's CPU time, less that of its requests, is taken out.
     fn slowness() -> f64 {
-        let (rate, share) = STRAIGHT_DEFLATE;
+        let (rate, share) = straight_deflate();
         let zlib_ns = TEXT as f64 * here::DEFLATE_BYTE;
-        (1e9 / SOFTWARE_DEFLATE - share * 1e9 / rate) / (zlib_ns - straight_requests_ns())
+        (1e9 / software_deflate() - share * 1e9 / rate) / (zlib_ns - straight_requests_ns())
     }
 
     /// A compressed response's CPU time without compression, by bytes of its content.
     fn compressed_ns(&self, bytes: usize) -> f64 {
-        let (rate, share) = STRAIGHT_DEFLATE;
+        let (rate, share) = straight_deflate();
         (share * 1e9 / rate - self.slowness * straight_requests_ns()) * bytes as f64 / TEXT as f64
     }
 
@@ -248,9 +264,9 @@ impl Costs {
     fn rest_ns(options: &Options, straight: f64) -> f64 {
         let card = Model::qat_dh8970().service_ns(Kind::Rsa2048Private, 256).unwrap_or(0) as f64;
         let latency_ns = card + DERIVATIONS as f64 * options.derive_us * 1e3;
-        let total_ns = BASE_WORKERS / (straight * SOFTWARE_RSA) * 1e9;
+        let total_ns = BASE_WORKERS / (straight * software_rsa()) * 1e9;
         let slowed_ns = total_ns - latency_ns;
-        let slowing = 1.0 + slowed_ns / total_ns * (1.0 / SHARED_SPEED - 1.0);
+        let slowing = 1.0 + slowed_ns / total_ns * (1.0 / shared_speed() - 1.0);
         let submissions = (1 + DERIVATIONS) as f64 * Costs::slowness() * (here::SUBMIT + here::TAKE);
         slowed_ns / slowing - submissions
     }
@@ -498,7 +514,7 @@ impl<'a> Lab<'a> {
         let server = Server {
             workers: place.workers,
             cores: place.cores,
-            shared_speed: SHARED_SPEED,
+            shared_speed: shared_speed(),
             costs: self.costs.of_loop(how.notify_ns),
             offload: match how.offload {
                 Offload::InLoop(_) if how.policy == "qweb" => {
@@ -548,7 +564,7 @@ impl<'a> Lab<'a> {
     /// Connections a second all in software: every thread works all the time.
     fn software(&self, work: &Work, place: Place) -> f64 {
         let threads = place.workers as f64;
-        let share = if place.workers > place.cores { SHARED_SPEED } else { 1.0 };
+        let share = if place.workers > place.cores { shared_speed() } else { 1.0 };
         threads * share * 1e9 / work.software_ns()
     }
 }
@@ -572,7 +588,7 @@ fn card(options: &Options) -> Model {
 
 /// A row in the making: predicted, and more is better.
 fn row(experiment: &'static str, name: &str, quantity: &'static str, unit: &'static str) -> Row {
-    Row { better: Better::More, own: true, ..Row::new("qweb", experiment, name, (quantity, unit)) }
+    Row { better: Better::More, own: true, ..Row::new(PAPER, experiment, name, (quantity, unit)) }
 }
 
 /// Full RSA-2048 handshakes in one event loop under one policy, for a runner of the caller's: [`event_loop::run`], or the
@@ -614,20 +630,26 @@ pub fn study(options: &Options) -> Result<Study, Error> {
 fn handshakes(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     let (all, curves) = (lab.place(), lab.curves());
     let suites = [
-        ("suite=rsa-2048", Suite::Rsa, all, Some(38_400.0), Some((8.5, 9.0)), None, lab.options.straight),
-        ("suite=ecdhe-rsa", ECDHE_RSA, all, None, None, Some(5.5), 1.0),
-        ("suite=ecdhe-ecdsa-p256", ECDSA_P256, curves, None, None, Some(1.7), 1.0),
-        ("suite=ecdhe-ecdsa-p384", ECDSA_P384, curves, None, None, Some(13.0), 1.0),
+        ("rsa-2048", Suite::Rsa, all, lab.options.straight),
+        ("ecdhe-rsa", ECDHE_RSA, all, 1.0),
+        ("ecdhe-ecdsa-p256", ECDSA_P256, curves, 1.0),
+        ("ecdhe-ecdsa-p384", ECDSA_P384, curves, 1.0),
     ];
-    for (suite_name, suite, place, rate, interval, speedup, naive) in suites {
-        let name = &format!("{suite_name} workers={}", place.workers);
+    for (suite_name, suite, place, naive) in suites {
+        let name = &format!("suite={suite_name} workers={}", place.workers);
+        let speedup = format!("{suite_name} speedup");
+        // Of RSA-2048 the rate is published too, and "nearly 9x".
+        let (rate, speedup, interval) = match suite {
+            Suite::Rsa => (Some(figure(PAPER, suite_name)), None, Some(interval(PAPER, &speedup))),
+            Suite::Ecdhe(..) => (None, Some(figure(PAPER, &speedup)), None),
+        };
         let work = Work::one(Work::full(&lab.costs, lab.options, suite));
         let software = lab.software(&work, place);
         let (qweb, ours) = (lab.run(&work, place, QWEB)?, lab.run(&work, place, ADAPTIVE)?);
         rows.push(Row {
             published: rate,
             simulated: qweb.per_second,
-            naive: rate.map(|_| naive * SOFTWARE_RSA),
+            naive: rate.map(|_| naive * software_rsa()),
             adaptive: Some(ours.per_second),
             ..row("asynchronous", name, "handshakes_per_s", "1/s")
         });
@@ -656,15 +678,15 @@ fn straight(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     let work = Work::one(Work::full(&lab.costs, lab.options, Suite::Rsa));
     rows.push(Row {
         role: Role::Echoed,
-        published: Some(SOFTWARE_RSA),
+        published: Some(software_rsa()),
         simulated: lab.software(&work, lab.place()),
         own: false,
         ..row("software", "suite=rsa-2048 offload=none", "handshakes_per_s", "1/s")
     });
-    for (name, suite, interval, role) in [
-        ("suite=rsa-2048 offload=straight", Suite::Rsa, (1.8, 2.2), Role::Echoed),
-        ("suite=ecdhe-rsa offload=straight", ECDHE_RSA, (0.9, 1.1), Role::Predicted),
-    ] {
+    for (suite_name, suite, role) in
+        [("rsa-2048", Suite::Rsa, Role::Echoed), ("ecdhe-rsa", ECDHE_RSA, Role::Predicted)]
+    {
+        let name = &format!("suite={suite_name} offload=straight");
         let work = Work::one(Work::full(&lab.costs, lab.options, suite));
         let software = lab.software(&work, lab.place());
         let straight = lab.run(&work, lab.place(), STRAIGHT)?.per_second;
@@ -672,7 +694,7 @@ fn straight(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
         rows.push(Row { role, simulated: straight, own, ..row("straight", name, "handshakes_per_s", "1/s") });
         rows.push(Row {
             role,
-            published_interval: Some(interval),
+            published_interval: Some(interval(PAPER, &format!("straight {suite_name} speedup"))),
             simulated: straight / software,
             naive: Some(lab.options.straight),
             own,
@@ -685,13 +707,11 @@ fn straight(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
 /// The card's limits. Its capacity was taken from these two figures, so they come back.
 fn limits(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     let place = lab.whole_machine();
-    for (suite_name, suite, published) in
-        [("rsa-2048", Suite::Rsa, 100_000.0), ("ecdhe-rsa", ECDHE_RSA, 40_000.0)]
-    {
+    for (suite_name, suite) in [("rsa-2048", Suite::Rsa), ("ecdhe-rsa", ECDHE_RSA)] {
         let work = Work::one(Work::full(&lab.costs, lab.options, suite));
         rows.push(Row {
             role: Role::Echoed,
-            published: Some(published),
+            published: Some(figure(PAPER, &format!("limit {suite_name}"))),
             simulated: lab.run(&work, place, QWEB)?.per_second,
             adaptive: Some(lab.run(&work, place, ADAPTIVE)?.per_second),
             ..row(
@@ -716,17 +736,17 @@ fn mechanisms(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     let plain = rate(How { offload: thread, ..with_fd(QWEB) })?;
     let (polling, bypass) = (rate(with_fd(QWEB))?, rate(QWEB)?);
     let (ours_polling, ours_bypass) = (rate(with_fd(ADAPTIVE))?, rate(ADAPTIVE)?);
-    for (name, interval, role, simulated, adaptive) in [
-        ("mechanism=polling-in-the-loop", (1.10, 1.20), Role::Fitted, polling / plain, ours_polling / plain),
-        ("mechanism=kernel-bypass", (1.05, 1.10), Role::Predicted, bypass / polling, ours_bypass / polling),
+    for (mechanism, role, simulated, adaptive) in [
+        ("polling-in-the-loop", Role::Fitted, polling / plain, ours_polling / plain),
+        ("kernel-bypass", Role::Predicted, bypass / polling, ours_bypass / polling),
     ] {
         rows.push(Row {
             role,
-            published_interval: Some(interval),
+            published_interval: Some(interval(PAPER, mechanism)),
             simulated,
             naive: Some(1.0),
             adaptive: Some(adaptive),
-            ..row("mechanism", name, "gain", "x")
+            ..row("mechanism", &format!("mechanism={mechanism}"), "gain", "x")
         });
     }
     Ok(())
@@ -735,7 +755,7 @@ fn mechanisms(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
 fn resumption(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     let percent = lab.options.full_percent;
     let work = Work::mixed(&lab.costs, lab.options, percent / 100.0);
-    let published = (percent == 10.0).then_some((2.0, f64::INFINITY));
+    let published = (percent == 10.0).then(|| interval(PAPER, "resumption speedup"));
     let names = ("resumption", "handshakes_per_s");
     speedup(lab, names, &format!("full_percent={percent}"), &work, lab.place(), published, rows)
 }
@@ -745,11 +765,11 @@ fn transfer(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     let (work, place) = (Work::transfer(&lab.costs, lab.options), lab.transfers());
     let name = format!("transfer_kib={}", lab.options.transfer_kib);
     let known = lab.options.transfer_kib == 128;
-    let published = known.then_some((2.0, f64::INFINITY));
+    let published = known.then(|| interval(PAPER, "transfer speedup"));
     speedup(lab, ("transfer", "responses_per_s"), &name, &work, place, published, rows)?;
     let software = lab.software(&work, place);
     rows.push(Row {
-        published_interval: known.then_some((0.0, 1.0)),
+        published_interval: known.then(|| interval(PAPER, "straight transfer speedup")),
         simulated: lab.run(&work, place, STRAIGHT)?.per_second / software,
         naive: known.then_some(1.0),
         own: false,
@@ -787,15 +807,13 @@ fn speedup(
 /// CPU are 381/s), in proportion to the content.
 fn compression(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     const PAGE: usize = 1_100_000;
-    /// Published: the text file's ratio on the card.
-    const RATIO: f64 = 2.37;
     let (place, options, costs) = (lab.one_worker(), lab.options, &lab.costs);
-    let naive = STRAIGHT_DEFLATE.0 / STRAIGHT_DEFLATE.1;
+    let naive = straight_deflate().0 / straight_deflate().1;
     let sizes = (options.stream_kib << 10, options.chunk_kib << 10);
     let of = |sizes| Work::one(Work::compressed(costs, options, TEXT, sizes));
     let text = of(sizes);
     rows.push(Row {
-        published: Some(430.0),
+        published: Some(figure(PAPER, "text")),
         simulated: lab.run(&text, place, QWEB)?.per_second,
         naive: Some(naive),
         adaptive: Some(lab.run(&text, place, ADAPTIVE)?.per_second),
@@ -804,7 +822,7 @@ fn compression(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     // What the costs came from: the software baseline comes back, the straight one except for the waiting.
     rows.push(Row {
         role: Role::Echoed,
-        published: Some(SOFTWARE_DEFLATE),
+        published: Some(software_deflate()),
         simulated: lab.software(&text, place),
         own: false,
         ..row("compression", "text_kib=512 offload=none", "responses_per_s", "1/s")
@@ -812,8 +830,8 @@ fn compression(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     let straight = lab.run(&of((STRAIGHT_CHUNK, STRAIGHT_CHUNK)), place, STRAIGHT)?;
     let name = "text_kib=512 stream_kib=32 chunk_kib=32 offload=straight";
     for (quantity, unit, published, simulated) in [
-        ("responses_per_s", "1/s", STRAIGHT_DEFLATE.0, straight.per_second),
-        ("cpu_share", "%", 100.0 * STRAIGHT_DEFLATE.1, 100.0 * straight.busy),
+        ("responses_per_s", "1/s", straight_deflate().0, straight.per_second),
+        ("cpu_share", "%", 100.0 * straight_deflate().1, 100.0 * straight.busy),
     ] {
         rows.push(Row {
             role: Role::Fitted,
@@ -833,9 +851,9 @@ fn compression(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
             rows.push(Row { simulated, own, ..row("compression", &name, "responses_per_s", "1/s") });
         }
         rows.push(Row {
-            published: Some(91.0),
+            published: Some(figure(PAPER, "text cpu by 32 KiB")),
             simulated: 100.0 * small.busy,
-            naive: Some(100.0 * STRAIGHT_DEFLATE.1),
+            naive: Some(100.0 * straight_deflate().1),
             better: Better::Neither,
             own,
             ..row("compression", "text_kib=512 chunk_kib=32", "cpu_share", "%")
@@ -843,33 +861,34 @@ fn compression(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
     }
     // The page's other work by its size; what its own software baseline leaves is its compression.
     let page = Work::compressed(costs, options, PAGE, sizes);
-    let zlib_ns = SOFTWARE_PAGES_S * 1e5 - costs.compressed_ns(PAGE);
+    let software_s = figure(PAPER, "software pages");
+    let zlib_ns = software_s / PAGES * 1e9 - costs.compressed_ns(PAGE);
     let page = Work::one(slower(page, zlib_ns / costs.software_ns(Kind::Deflate, PAGE)));
     let name = "page_kb=1100 responses=10000";
     rows.push(Row {
-        published: Some(66.5),
-        simulated: 1e4 / lab.run(&page, place, QWEB)?.per_second,
-        naive: Some(1e4 / (naive * TEXT as f64 / PAGE as f64)),
-        adaptive: Some(1e4 / lab.run(&page, place, ADAPTIVE)?.per_second),
+        published: Some(figure(PAPER, "pages")),
+        simulated: PAGES / lab.run(&page, place, QWEB)?.per_second,
+        naive: Some(PAGES / (naive * TEXT as f64 / PAGE as f64)),
+        adaptive: Some(PAGES / lab.run(&page, place, ADAPTIVE)?.per_second),
         better: Better::Less,
         ..row("compression", name, "seconds", "s")
     });
     rows.push(Row {
         role: Role::Echoed,
-        published: Some(SOFTWARE_PAGES_S),
-        simulated: 1e4 / lab.software(&page, place),
+        published: Some(software_s),
+        simulated: PAGES / lab.software(&page, place),
         better: Better::Less,
         own: false,
         ..row("compression", &format!("{name} offload=none"), "seconds", "s")
     });
     let mut both = Work::compressed(costs, options, TEXT, sizes);
-    both.extend(Work::records(costs, (TEXT as f64 / RATIO) as usize));
+    both.extend(Work::records(costs, (TEXT as f64 / figure(PAPER, "text ratio")) as usize));
     let both = Work::one(both);
     let software = lab.software(&both, place);
     rows.push(Row {
-        published: Some(5.0),
+        published: Some(figure(PAPER, "compressed and encrypted speedup")),
         simulated: lab.run(&both, place, QWEB)?.per_second / software,
-        naive: Some(naive / SOFTWARE_DEFLATE),
+        naive: Some(naive / software_deflate()),
         adaptive: Some(lab.run(&both, place, ADAPTIVE)?.per_second / software),
         ..row("compression", "text_kib=512 cipher=aes128-sha", "speedup", "x")
     });
@@ -925,7 +944,8 @@ pub fn fit(options: &Options) -> Vec<Parameter> {
         };
         share(low).max(share(high))
     };
-    let known = |name, value| Parameter::of("qweb", name, value);
+    let known = |name, value| Parameter::of(PAPER, name, value);
+    let (straight_low, straight_high) = interval(PAPER, "straight rsa-2048 speedup");
     let varied = |name, value, (low, high): (f64, f64), set: fn(&mut Options, f64)| {
         let moved = moved_handshakes(options, [&|o| set(o, low), &|o| set(o, high)]);
         known(name, value).varied(low, high, moved)
@@ -939,9 +959,9 @@ pub fn fit(options: &Options) -> Vec<Parameter> {
         known("response", costs.compressed_ns(TEXT) / 1e6),
         known("slowness", costs.slowness),
         known("rest", costs.rest_ns / 1e3).varied(
-            Costs::rest_ns(options, 1.8) / 1e3,
-            Costs::rest_ns(options, 2.2) / 1e3,
-            moved(&|o| o.straight = 1.8, &|o| o.straight = 2.2),
+            Costs::rest_ns(options, straight_low) / 1e3,
+            Costs::rest_ns(options, straight_high) / 1e3,
+            moved(&|o| o.straight = straight_low, &|o| o.straight = straight_high),
         ),
         known("rsa", costs.rsa_ns / 1e3),
         known("servers", 75.0),
@@ -967,47 +987,53 @@ fn asynchronous(options: &Options) -> f64 {
     let offload = slowness * (here::SUBMIT + here::TAKE + here::RESUME + here::POLL);
     let handshake_ns =
         Costs::rest_ns(options, options.straight).max(0.0) + (1 + DERIVATIONS) as f64 * offload;
-    (BASE_WORKERS * SHARED_SPEED * 1e9 / handshake_ns).min(100_000.0)
+    (BASE_WORKERS * shared_speed() * 1e9 / handshake_ns).min(100_000.0)
 }
 
 fn remarks(lab: &Lab<'_>) -> Vec<String> {
     let options = lab.options;
     let with = |straight| asynchronous(&Options { straight, ..options.clone() }) / 1e3;
-    let (rate, share) = STRAIGHT_DEFLATE;
+    let (rate, share) = straight_deflate();
+    let (asynchronous_rsa, text) = (figure(PAPER, "rsa-2048"), figure(PAPER, "text"));
+    let (least, most) = interval(PAPER, "straight rsa-2048 speedup");
     let (cpu_us, straight_us) = (share * 1e6 / rate, 1e6 / rate);
     let chunk_us = lab.card.service_ns(Kind::Deflate, STRAIGHT_CHUNK as u64).unwrap_or(0) as f64 / 1e3;
     let chunks = (TEXT / STRAIGHT_CHUNK) as f64;
     let missing_us = (straight_us - cpu_us) / chunks - chunk_us;
     let wait_us = lab.card.service_ns(Kind::Deflate, 64 << 10).unwrap_or(0) as f64 / 1e3;
-    let other_ns = SOFTWARE_PAGES_S * 1e5 - lab.costs.software_ns(Kind::Deflate, 1_100_000);
+    let other_ns =
+        figure(PAPER, "software pages") / PAGES * 1e9 - lab.costs.software_ns(Kind::Deflate, 1_100_000);
     vec![
         format!(
-            "\"About 2x\" for straight offload allows {:.0} k/s (1.8x) to {:.0} k/s (2.2x) asynchronous: the card's \
-             745 us are most of a straight handshake's {:.0} us, and the CPU's part is what is left.",
-            with(1.8),
-            with(2.2),
-            BASE_WORKERS / (2.0 * SOFTWARE_RSA) * 1e6
+            "\"About 2x\" for straight offload allows {:.0} k/s ({least}x) to {:.0} k/s ({most}x) asynchronous: the card's \
+             {:.0} us are most of a straight handshake's {:.0} us, and the CPU's part is what is left.",
+            with(least),
+            with(most),
+            lab.card.service_ns(Kind::Rsa2048Private, 256).unwrap_or(0) as f64 / 1e3,
+            BASE_WORKERS / (2.0 * software_rsa()) * 1e6
         ),
         format!(
-            "38.4 k/s with 8 workers are {:.0} us of a worker for a handshake, submissions included; with the card's \
+            "{} k/s with {BASE_WORKERS} workers are {:.0} us of a worker for a handshake, submissions included; with the card's \
              latencies that is between 1.9 and 2 times software when straight. The two figures agree within \"about\".",
-            BASE_WORKERS / 38_400.0 * 1e6
+            asynchronous_rsa / 1e3,
+            BASE_WORKERS / asynchronous_rsa * 1e6
         ),
         format!(
-            "Compression: 183/s at 48 % CPU are {cpu_us:.0} us of CPU for a response of {straight_us:.0} us. Of the other \
+            "Compression: {rate}/s at {} % CPU are {cpu_us:.0} us of CPU for a response of {straight_us:.0} us. Of the other \
              {:.0} us the card's published latency explains {:.0}; {missing_us:.0} us for each of the {chunks:.0} calls stay \
              unexplained, and the model, which has none of them, is too fast when straight.",
+            100.0 * share,
             straight_us - cpu_us,
             chunks * chunk_us
         ),
         format!(
-            "430 responses/s leave {:.0} us for each: with {:.0} us of waiting for two streams, {:.0} us of CPU, where the \
+            "{text} responses/s leave {:.0} us for each: with {:.0} us of waiting for two streams, {:.0} us of CPU, where the \
              straight baseline has {cpu_us:.0} with 32 KiB at a time. What a call costs the CPU beyond our {:.1} us is not \
              determined, so the model is slower than what was published, and by its latencies finds chunks of 32 KiB \
              better than the 64 that were.",
-            1e6 / 430.0,
+            1e6 / text,
             2.0 * wait_us,
-            1e6 / 430.0 - 2.0 * wait_us,
+            1e6 / text - 2.0 * wait_us,
             lab.costs.slowness * (here::SUBMIT + here::TAKE) / 1e3
         ),
         format!(
