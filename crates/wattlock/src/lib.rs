@@ -11,7 +11,7 @@
 //! This crate refuses to know the caller (no door is named here), to do cryptography itself, and to decide by size or
 //! watts (that is policy). Fallback is decided here, in one place (`Dispatcher::fall_back`), and nowhere else. Loading
 //! it starts no thread, opens no instance and calibrates nothing; only a pool has threads. It looks for no counter of
-//! joules: a program that wants joules hands a [`meter::Meter`] to the builder or to calibration.
+//! joules: a program that wants joules hands a [`meter::Meter`] to calibration, or reads one itself.
 //!
 //! Unsafe code lives in `sys` (the telemetry mapping, what forks, user ids and signals need) and nowhere else.
 #![deny(unsafe_code)]

@@ -4,11 +4,10 @@
 //! and proved when a dispatcher first needs them.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use wattlock_core::sync::lock;
 use wattlock_core::{Engine, EngineClass, Error, Kind, KindSet, Nanos};
-use wattlock_meter::{EVERY_NS, Meter, Reading};
 use wattlock_policy::{
     Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Policy, PolicyError, Settings, Widths,
     by_name,
@@ -65,7 +64,6 @@ pub struct Builder {
     give_up_after_ns: Nanos,
     verify_one_in: u32,
     verify_signatures: bool,
-    meter: Option<Meter>,
     pairs: usize,
 }
 
@@ -98,7 +96,6 @@ impl Builder {
             give_up_after_ns: 200_000_000,
             verify_one_in: 64,
             verify_signatures: false,
-            meter: None,
             pairs: 1,
         }
     }
@@ -219,14 +216,6 @@ impl Builder {
         self
     }
 
-    /// Hands the runtime a meter. It is read when [`Runtime::energy`] or [`Runtime::snapshot`] is called, ten times a
-    /// second at most, and by no other code: no thread, nothing on a request's way.
-    #[must_use]
-    pub fn meter(mut self, meter: Meter) -> Builder {
-        self.meter = Some(meter);
-        self
-    }
-
     /// Queue pairs of each device, used in turn. Default 1.
     #[must_use]
     pub fn queue_pairs(mut self, pairs: usize) -> Builder {
@@ -286,11 +275,6 @@ impl Builder {
             energy: self.engines.iter().map(|engine| worth(&**engine, &found.profile)).collect(),
             inactive: self.inactive,
         };
-        let metered = self.meter.map(|mut meter| {
-            let now = self.clock.now();
-            meter.start(now);
-            Mutex::new(Metered { meter, at: now, last: None })
-        });
         fork::watch();
         let kept = self.kept.then(|| Arc::new(Telemetry::keep(&identity, self.telemetry, cores)));
         Ok(Runtime {
@@ -315,7 +299,6 @@ impl Builder {
                 verified: if self.verify_signatures { ecdsa() } else { KindSet::EMPTY },
                 submitters: AtomicU16::new(0),
                 files: AtomicU16::new(0),
-                metered,
                 born: fork::generation(),
             }),
             owners: Arc::new(Owners),
@@ -525,29 +508,8 @@ pub(crate) struct Inner {
     verified: KindSet,
     submitters: AtomicU16,
     files: AtomicU16,
-    metered: Option<Mutex<Metered>>,
     /// Which fork of its ancestors this runtime was built in.
     born: u32,
-}
-
-/// The meter a runtime was given, and what it said last.
-struct Metered {
-    meter: Meter,
-    at: Nanos,
-    last: Option<Reading>,
-}
-
-impl Metered {
-    fn reading(&mut self, now: Nanos) -> Reading {
-        match &self.last {
-            Some(last) if now.saturating_sub(self.at) < EVERY_NS => last.clone(),
-            _ => {
-                let reading = self.meter.finish(now);
-                self.at = now;
-                self.last.insert(reading).clone()
-            }
-        }
-    }
 }
 
 impl Runtime {
@@ -651,23 +613,7 @@ impl Runtime {
 
     /// Everything counted so far in this process.
     pub fn snapshot(&self) -> Snapshot {
-        let telemetry = self.inner.telemetry();
-        let mut snapshot = telemetry.sum(&self.header());
-        if let Some(reading) = self.energy() {
-            snapshot.energy = reading.figures.iter().map(wattlock_meter::Figure::record).collect();
-        }
-        snapshot
-    }
-
-    /// What the machine used since the runtime was built, by the meter it was given; at most a tenth of a second old.
-    /// `None` without a meter, and in a child after a fork: the window is its parent's.
-    pub fn energy(&self) -> Option<Reading> {
-        let inner = &self.inner;
-        if fork::generation() != inner.born {
-            return None;
-        }
-        let mut metered = inner.metered.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(metered.reading(inner.clock.now()))
+        self.inner.telemetry().sum(&self.header())
     }
 
     /// The program says that no filter keeps this process from making files: a child has counters of its own from here on,

@@ -152,7 +152,7 @@ pub struct Snapshot {
     pub engines: Vec<EngineCounts>,
     /// By engine and kind.
     pub cells: Vec<Cell>,
-    /// What the machine used since the runtime was built, if the process has a meter and asks itself.
+    /// What the machine used, by a meter of the program that asks for its own counts: the runtime has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub energy: Vec<Record>,
 }

@@ -1,15 +1,14 @@
-//! Joules in calibration, in the runtime and in telemetry, by counters that a test drives.
+//! Joules in calibration and in telemetry, by counters that a test drives.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use wattlock::calibrate::{Plan, calibrate, calibrate_metered};
-use wattlock::meter::{About, Boundary, Gone, Measures, Meter, Places, Quality, Sensor, Value};
+use wattlock::meter::{About, Boundary, Gone, Measures, Meter, Places, Quality, Sensor};
 use wattlock::profile::{EnergyNote, Point};
-use wattlock::{Clock, Profile, Runtime};
+use wattlock::{Profile, Runtime};
 use wattlock_core::{Data, Engine, Key, Kind, KindSet, Request};
 use wattlock_cpu::instruction::Instruction;
 
@@ -36,19 +35,6 @@ impl Sensor for Package {
         let text = fs::read_to_string("/proc/thread-self/schedstat")?;
         let busy_ns: u64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
         Ok(10 * self.start.elapsed().as_nanos() as u64 + 20 * busy_ns)
-    }
-}
-
-/// A counter that says what a test wants.
-struct Given(About, Arc<AtomicU64>);
-
-impl Sensor for Given {
-    fn about(&self) -> &About {
-        &self.0
-    }
-
-    fn read(&mut self) -> Result<u64, Gone> {
-        Ok(self.1.load(Relaxed))
     }
 }
 
@@ -106,32 +92,6 @@ fn no_modelled_and_no_integrated_joules_get_into_a_profile() {
 }
 
 #[test]
-fn a_runtime_reads_its_meter_when_asked_and_ten_times_a_second_at_most() {
-    let (count, time) = (Arc::new(AtomicU64::new(5)), Arc::new(AtomicU64::new(0)));
-    let about = Package::with(NANOJOULES).about().clone();
-    let clock = time.clone();
-    let runtime = Runtime::builder()
-        .telemetry(false)
-        .profile(Profile::built_in())
-        .clock(Clock::given(move || clock.load(Relaxed)))
-        .meter(Meter::of(vec![Box::new(Given(about, count.clone()))]))
-        .build()
-        .unwrap();
-    let joules = || runtime.energy().unwrap().total().map(|total| total.value.joules());
-    time.store(1_000_000_000, Relaxed);
-    count.store(3_000_000_005, Relaxed);
-    assert_eq!(joules(), Some(3.0));
-    time.store(1_050_000_000, Relaxed);
-    count.store(4_000_000_005, Relaxed);
-    assert_eq!(joules(), Some(3.0), "asked again too soon");
-    time.store(1_100_000_000, Relaxed);
-    assert_eq!(joules(), Some(4.0));
-    let record = &runtime.snapshot().energy[0];
-    assert_eq!((record.quality, record.joules, record.to_s), (Some(Quality::Measured), Some(4.0), 1.1));
-    assert!(Runtime::builder().telemetry(false).build().unwrap().energy().is_none());
-}
-
-#[test]
 fn telemetry_carries_joules_by_the_profile_and_says_what_they_are_worth() {
     let mut profile = Profile::empty(&engines());
     profile.energy = Some(EnergyNote {
@@ -167,14 +127,4 @@ fn telemetry_carries_joules_by_the_profile_and_says_what_they_are_worth() {
     let plain =
         Runtime::builder().telemetry(false).engines(engines()).profile(Profile::built_in()).build().unwrap();
     assert_eq!(plain.snapshot().header.energy, [""], "no joules, no claim");
-}
-
-#[test]
-fn a_model_in_a_runtimes_meter_stays_a_model() {
-    let nothing = tempfile::tempdir().unwrap();
-    let meter = Meter::discover(&Places::recorded(nothing.path()));
-    let runtime = Runtime::builder().telemetry(false).meter(meter).build().unwrap();
-    let reading = runtime.energy().unwrap();
-    assert!(reading.total().is_none());
-    assert!(reading.figures.iter().all(|figure| !matches!(figure.value, Value::Metered(_))));
 }
