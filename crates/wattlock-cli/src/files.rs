@@ -79,11 +79,9 @@ struct Common {
     clocks_where: clocks::Where,
 }
 
-/// Encrypt files to recipients
+/// Arguments that name whom something is sealed to.
 #[derive(Debug, Args)]
-pub struct Seal {
-    #[command(flatten)]
-    common: Common,
+pub struct Whom {
     /// Seal to this recipient: age1..., an SSH public key, or the recipient of an age plugin; may be repeated
     #[arg(short, long = "recipient", value_name = "RECIPIENT")]
     recipients: Vec<String>,
@@ -93,6 +91,22 @@ pub struct Seal {
     /// Seal to the recipients of the identities in this file
     #[arg(short, long = "identity", value_name = "FILE")]
     identities: Vec<PathBuf>,
+}
+
+impl Whom {
+    /// All of them, each once.
+    pub fn recipients(&self, terminal: &Terminal) -> anyhow::Result<Vec<BoxedRecipient>> {
+        recipients(&self.recipients, &self.recipient_files, &self.identities, terminal)
+    }
+}
+
+/// Encrypt files to recipients
+#[derive(Debug, Args)]
+pub struct Seal {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    to: Whom,
     /// Seal with a passphrase instead of a recipient (takes 264 MiB of memory, and so does opening)
     #[arg(short, long, conflicts_with_all = ["recipients", "recipient_files", "identities"])]
     passphrase: bool,
@@ -139,14 +153,13 @@ impl FormatName {
 /// Runs `wattlock seal`.
 pub fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
     let common = &command.common;
-    standard_input_once(common, &[&command.recipient_files, &command.identities])?;
+    standard_input_once(common, &[&command.to.recipient_files, &command.to.identities])?;
     let gzip = command.gzip.map(Gzip::new).transpose()?;
     let suffix = format!("{}{}", if gzip.is_some() { ".gz" } else { "" }, command.format.suffix());
     let pairs = outputs(common, &|input| with_suffix(input, &suffix), !command.armor)?;
     let terminal = Terminal::default();
     let told = |error| terminal.explain(error);
-    let mut recipients =
-        recipients(&command.recipients, &command.recipient_files, &command.identities, &terminal)?;
+    let mut recipients = command.to.recipients(&terminal)?;
     if command.passphrase || common.passphrase_file.is_some() {
         if !recipients.is_empty() {
             return Err(usage("a passphrase must be alone: no recipients beside it"));

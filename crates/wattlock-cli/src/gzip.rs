@@ -8,7 +8,7 @@
 mod level;
 
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Seek};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -303,7 +303,7 @@ impl Run<'_> {
             let told = self.stored(Input::File { file: again, name: input.to_owned() })?;
             time = told.time;
             result = told.name.map_or(result, OsString::from_vec);
-            rewind(&file).map_err(|error| unread(input, error))?;
+            (&file).rewind().map_err(|error| unread(input, error))?;
         }
         let original = Original { folder: folder.clone(), name: name.to_owned(), seen, link };
         let (from, force) = (Input::File { file, name: input.to_owned() }, command.force);
@@ -484,12 +484,6 @@ fn minute(time: Option<SystemTime>) -> String {
     let (_, month, day) = civil(days);
     let month = MONTHS[month as usize - 1];
     format!("{month} {day:>2} {:02}:{:02}", second / 3600, second % 3600 / 60)
-}
-
-fn rewind(file: &std::fs::File) -> std::io::Result<()> {
-    use std::io::Seek;
-    let mut file = file;
-    file.rewind()
 }
 
 fn unread(input: &Path, source: std::io::Error) -> Error {

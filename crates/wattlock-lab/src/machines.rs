@@ -9,7 +9,7 @@ use crate::sim::Random;
 use crate::sim::thread::{Load, Model};
 
 /// Sizes of a mixed load.
-pub const MIXED: [usize; 6] = [64, 1024, 8 << 10, 16 << 10, 128 << 10, 1 << 20];
+const MIXED: [usize; 6] = [64, 1024, 8 << 10, 16 << 10, 128 << 10, 1 << 20];
 
 /// Engines, and what is asked of them.
 #[derive(Debug, Clone)]

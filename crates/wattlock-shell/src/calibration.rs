@@ -117,17 +117,17 @@ fn fastest(series: &Series, bytes: f64) -> Option<String> {
 
 /// A size at which another engine becomes the fastest.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Crossing {
+struct Crossing {
     /// Where, in bytes (interpolated between measured sizes on logarithmic scales).
-    pub bytes: f64,
+    bytes: f64,
     /// Fastest below.
-    pub below: String,
+    below: String,
     /// Fastest above.
-    pub above: String,
+    above: String,
 }
 
 /// Every size at which the fastest engine changes.
-pub fn crossings(series: &BTreeMap<String, Vec<(f64, f64)>>) -> Vec<Crossing> {
+fn crossings(series: &BTreeMap<String, Vec<(f64, f64)>>) -> Vec<Crossing> {
     let mut sizes: Vec<f64> = series.values().flatten().map(|point| point.0).collect();
     sizes.sort_by(f64::total_cmp);
     sizes.dedup();

@@ -125,7 +125,7 @@ fn answer<P: Program>(error: &clap::Error) -> ExitCode {
 static ASKED: OnceLock<String> = OnceLock::new();
 
 /// Where the help is for what was asked.
-pub fn try_help() -> String {
+fn try_help() -> String {
     let asked = ASKED.get().map_or("", String::as_str);
     format!("Try 'wattlock {asked} --help'.")
 }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 pub const MARK: &str = "# by `wattlock nginx enable`";
 
 /// Ends a comment that was a directive of a person's.
-pub const ASIDE: &str = "# set aside by `wattlock nginx disable`";
+const ASIDE: &str = "# set aside by `wattlock nginx disable`";
 
 /// Lines shown around a change.
 const AROUND: usize = 2;

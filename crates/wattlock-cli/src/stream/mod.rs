@@ -46,15 +46,8 @@ enum What {
 /// Encrypt standard input while it is written
 #[derive(Debug, Args)]
 struct Seal {
-    /// Seal to this recipient: age1..., an SSH public key, or the recipient of an age plugin; may be repeated
-    #[arg(short, long = "recipient", value_name = "RECIPIENT")]
-    recipients: Vec<String>,
-    /// Seal to every recipient in this file
-    #[arg(short = 'R', long = "recipients-file", value_name = "FILE")]
-    recipient_files: Vec<PathBuf>,
-    /// Seal to the recipients of the identities in this file
-    #[arg(short, long = "identity", value_name = "FILE")]
-    identities: Vec<PathBuf>,
+    #[command(flatten)]
+    to: files::Whom,
     /// How long a record may wait for others, sealing and writing included: 5ms, 0, or `none` for as long as it takes
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_latency)]
     latency: Latency,
@@ -168,8 +161,7 @@ fn seal(command: &Seal, choice: &Choice) -> anyhow::Result<()> {
         return Err(usage("not writing binary data to a terminal"));
     }
     let terminal = Terminal::default();
-    let recipients =
-        files::recipients(&command.recipients, &command.recipient_files, &command.identities, &terminal)?;
+    let recipients = command.to.recipients(&terminal)?;
     if recipients.is_empty() {
         return Err(usage(files::nobody(&[], "-r, -R or -i")));
     }

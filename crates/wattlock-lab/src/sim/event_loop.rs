@@ -134,8 +134,6 @@ pub struct Measured {
     pub per_second: f64,
     /// Mean from beginning to end of a connection, in nanoseconds.
     pub latency_ns: f64,
-    /// Share of requests that went to the card.
-    pub offloaded: f64,
     /// Share of their time that workers run; turning in an empty loop is not running.
     pub busy: f64,
 }
@@ -258,8 +256,6 @@ struct Run<'a> {
     number: u64,
     finished: u64,
     latency_ns: f64,
-    asked: u64,
-    sent: u64,
     busy_ns: f64,
     /// When the card is to be looked at for waiting connections; void if it has something sooner.
     card_at: Option<Nanos>,
@@ -310,8 +306,6 @@ impl<'a> Run<'a> {
             number: 0,
             finished: 0,
             latency_ns: 0.0,
-            asked: 0,
-            sent: 0,
             busy_ns: 0.0,
             card_at: None,
         }
@@ -328,7 +322,6 @@ impl<'a> Run<'a> {
         Measured {
             per_second: self.load.connections as f64 / latency_ns * 1e9,
             latency_ns,
-            offloaded: self.sent as f64 / self.asked.max(1) as f64,
             busy: self.busy_ns / (self.events.now().max(1) as f64 * self.workers.len() as f64),
         }
     }
@@ -594,10 +587,8 @@ impl<'a> Run<'a> {
         let state = &mut self.workers[worker];
         state.changed = true;
         let choice = state.policy.choose(&Ask::one(*shape), &weather, now);
-        self.asked += u64::from(count);
         let room = state.in_flight + count <= self.server.card.window.requests;
         if choice.engine == CARD && room {
-            self.sent += u64::from(count);
             let at_once = if matches!(self.server.offload, Offload::Straight) { 1 } else { count };
             self.connections[conn].left = count - at_once;
             let ns = self.server.costs.submit_ns * f64::from(at_once);
@@ -797,7 +788,6 @@ mod tests {
         let measured = measure("offload", &server(4, 4, IN_LOOP), vec![Step::Compute(1000.0), hash(1)], 64);
         near(measured.per_second, 3.0 * 1e9 / 30_000.0);
         near(measured.latency_ns, 64.0 * 10_000.0);
-        assert_eq!(measured.offloaded, 1.0);
     }
 
     #[test]
