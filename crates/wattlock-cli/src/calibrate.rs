@@ -1,6 +1,8 @@
-//! `wattlock calibrate`: measures every engine and keeps the profile.
+//! `wattlock calibrate`: measures every engine and keeps the profile; `--storage`, from where on a device is worth a write.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,11 +11,15 @@ use indicatif::ProgressBar;
 use wattlock::Profile;
 use wattlock::calibrate::{Plan, calibrate, calibrate_metered};
 use wattlock::meter::Meter;
-use wattlock_core::{Kind, KindSet};
+use wattlock::profile::{MachineKey, Storage};
+use wattlock_core::{Engine, Kind, KindSet};
 use wattlock_door::{Document, one_line};
+use wattlock_mount::storage;
+use wattlock_shell::INTERRUPTED;
 use wattlock_shell::joules::places;
 
-use crate::files::styled;
+use crate::energy::NOTHING_TO_CALIBRATE;
+use crate::files::{kinds, styled};
 
 use wattlock_shell::setup::{self, Choice, parse_kind};
 use wattlock_shell::{calibration, text};
@@ -30,6 +36,10 @@ pub struct Command {
     /// Only these kinds; may be repeated
     #[arg(long = "kind", value_parser = parse_kind)]
     kinds: Vec<Kind>,
+    /// Only from which size of a write, and from how many files written at once, a device is worth the writes into an
+    /// encrypted volume, and how many cores feed it best, in less than a minute; kept in the profile for `aca-sds`
+    #[arg(long, conflicts_with_all = ["kinds", "report_only"])]
+    storage: bool,
     /// Where to keep the profile (default: where every command looks for it)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -60,9 +70,15 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     let profile = if command.report_only {
         Profile::load(&path)?
     } else {
-        let profile = measure(command, choice)?;
+        let profile = match command.storage {
+            true => measure_storage(command, choice, &path)?,
+            false => measure(command, choice, &path)?,
+        };
         profile.save(&path)?;
-        summarise(&profile)?;
+        match (&profile.storage, command.storage) {
+            (Some(storage), true) => tell(storage),
+            _ => summarise(&profile)?,
+        }
         say!("Profile: {}", path.display());
         profile
     };
@@ -73,7 +89,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
     Ok(())
 }
 
-fn measure(command: &Command, choice: &Choice) -> Result<Profile> {
+fn measure(command: &Command, choice: &Choice, path: &Path) -> Result<Profile> {
     let engines = setup::engines(choice)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u16);
     let kinds = if command.kinds.is_empty() { KindSet::ALL } else { command.kinds.iter().copied().collect() };
@@ -100,7 +116,98 @@ fn measure(command: &Command, choice: &Choice) -> Result<Profile> {
     };
     bar.finish_and_clear();
     profile.quick = command.quick;
+    // What was found of a device that is as it was stays.
+    let before = Profile::load(path).ok().filter(|before| before.stale(&profile.machine).is_none());
+    let there = |storage: &Storage| profile.machine.engines.contains_key(&storage.device);
+    profile.storage = before.and_then(|before| before.storage).filter(there);
     Ok(profile)
+}
+
+fn measure_storage(command: &Command, choice: &Choice, path: &Path) -> Result<Profile> {
+    let runtime = setup::runtime(choice, None, true)?;
+    let mut plan = if command.quick { storage::Plan::quick() } else { storage::Plan::full() };
+    if let Some(ms) = command.per_point_ms {
+        plan.per_point = Duration::from_millis(ms);
+    }
+    let measured = storage::device(&runtime).and_then(|device| {
+        let folder = tempfile::tempdir()
+            .map_err(|error| storage::Unmeasured::Volume(wattlock_fs::Error::io("a folder to measure in", error)))?;
+        let bar = styled(ProgressBar::new(0), "{bar:30} {pos}/{len} {msg}  {eta} left");
+        bar.set_message(format!("writes on {device} and the CPU"));
+        let stop = || INTERRUPTED.load(Ordering::SeqCst);
+        let found = storage::calibrate(&runtime, folder.path(), &plan, &stop, &mut |done, of| {
+            bar.set_length(of as u64);
+            bar.set_position(done as u64);
+        });
+        bar.finish_and_clear();
+        found
+    });
+    let found = match measured {
+        Ok(found) => found,
+        Err(why @ (storage::Unmeasured::NoDevice | storage::Unmeasured::Silent(_))) => {
+            eprintln!("wattlock: {why}; aca-sds keeps its own values");
+            return Err(wattlock_door::Code(NOTHING_TO_CALIBRATE).into());
+        }
+        Err(storage::Unmeasured::Interrupted) => return Err(wattlock_door::Error::Interrupted.into()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut profile = base(path, runtime.engines());
+    profile.storage = Some(found);
+    Ok(profile)
+}
+
+/// The profile that is there, if it is of this machine. Engines that it does not know yet are measured quickly.
+fn base(path: &Path, engines: &[Arc<dyn Engine>]) -> Profile {
+    let here = MachineKey::here(engines);
+    let fits = |profile: &Profile| {
+        let mut key = here.clone();
+        key.engines.retain(|name, _| profile.machine.engines.contains_key(name));
+        !key.engines.is_empty() && profile.stale(&key).is_none()
+    };
+    let Some(mut profile) = Profile::load(path).ok().filter(fits) else {
+        return calibrate(engines, &Plan::quick(kinds()), &mut |_| {});
+    };
+    let is_new = |engine: &&Arc<dyn Engine>| !profile.machine.engines.contains_key(engine.description().name);
+    let new: Vec<_> = engines.iter().filter(is_new).cloned().collect();
+    if !new.is_empty() {
+        let measured = calibrate(&new, &Plan::quick(kinds()), &mut |_| {});
+        profile.machine.engines.extend(measured.machine.engines);
+        profile.points.extend(measured.points);
+        profile.fits.extend(measured.fits);
+    }
+    profile
+}
+
+fn tell(storage: &Storage) {
+    let rate = |rate: f64| text::rate(rate);
+    let row = |one: &wattlock::profile::Written| {
+        let device = one.device.map_or_else(|| "not its own".to_owned(), rate);
+        let wins = one.device.is_some_and(|device| device > one.cpu);
+        let faster = if wins { storage.device.as_str() } else { "CPU" };
+        vec![
+            text::bytes(one.bytes as u64),
+            one.files.to_string(),
+            rate(one.cpu),
+            device,
+            faster.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = storage.written.iter().map(row).collect();
+    put!("{}", text::table(&["write", "files", "CPU", &storage.device, "faster"], &rows));
+    let fed = storage.fed.iter().zip(1_u16..);
+    let fed: Vec<_> = fed
+        .map(|(all, cores)| vec![cores.to_string(), rate(*all), rate(all / f64::from(cores))])
+        .collect();
+    put!("{}", text::table(&["feeding", &storage.device, "each"], &fed));
+    match storage.from {
+        Some((bytes, files)) => say!(
+            "{} from writes of {} on (beta), with {files} or more files in operation (alpha); {} feed it best",
+            storage.device,
+            text::bytes(bytes as u64),
+            storage.feeders
+        ),
+        None => say!("{}: never faster; aca-sds leaves writes to the CPU", storage.device),
+    }
 }
 
 fn summarise(profile: &Profile) -> Result<()> {

@@ -67,14 +67,14 @@ enum What {
     },
 }
 
-const NOTHING_TO_CALIBRATE: u8 = 51;
+pub const NOTHING_TO_CALIBRATE: u8 = 51;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = wattlock_shell::program::NOT_FOUND;
 
 /// Exit codes of this command beside the command's own.
 pub fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
-        (NOTHING_TO_CALIBRATE, "energy calibrate: no counter to calibrate against"),
+        (NOTHING_TO_CALIBRATE, "energy calibrate: no counter to calibrate against; calibrate --storage: no device, or it does nothing"),
         (NOT_EXECUTABLE, "energy: the command cannot be run"),
         (NOT_FOUND, "energy: the command is not found; bench, lab, report: their program is not installed"),
     ]

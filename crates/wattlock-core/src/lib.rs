@@ -19,6 +19,7 @@ mod feed;
 mod kat;
 mod key;
 mod kind;
+pub mod recent;
 mod request;
 mod run;
 pub mod samples;

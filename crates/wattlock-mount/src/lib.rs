@@ -20,6 +20,7 @@ mod handles;
 mod mount;
 mod requests;
 mod sealed;
+pub mod storage;
 mod table;
 
 pub use backing::{Backing, Result};

@@ -226,8 +226,13 @@ fn refused(error: io::Error) -> Error {
     }
 }
 
+/// Threads of a mount, if its user asked for so many: else as many as cores.
+pub(crate) fn threads(asked: Option<usize>) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    asked.unwrap_or_else(cores).clamp(1, THREADS)
+}
+
 fn config(options: &Options, unbound: bool) -> Result<Config, Error> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut config = Config::default();
     // A comma would begin another option, and a backslash quotes.
     let source = options.source.replace([',', '\\'], "_");
@@ -240,7 +245,7 @@ fn config(options: &Options, unbound: bool) -> Result<Config, Error> {
         config.mount_options.extend(option(flag)?);
     }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.unwrap_or(cores).clamp(1, THREADS));
+    config.n_threads = Some(threads(options.threads));
     // Users get the device from fusermount3 and cannot open it themselves: then all threads share one descriptor.
     config.clone_fd = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
     Ok(config)

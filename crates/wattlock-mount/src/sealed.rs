@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use wattlock::policy::MAX_ENGINES;
 use wattlock::{Dispatcher, Runtime};
 use wattlock_core::Kind;
+use wattlock_core::recent::Mark;
 use wattlock_fs::Error;
 use wattlock_fs::content::{Content, Contents, Creating};
 use wattlock_fs::names::target_len;
@@ -44,15 +45,13 @@ pub struct Sealed {
     contents: Contents<FolderStore>,
     engines: Box<dyn Engines>,
     runtime: Runtime,
-    /// Files with operations in flight.
-    files: Mutex<u16>,
     done: Done,
 }
 
-/// A file's content, and how many operations on it are in flight.
+/// A file's content, and when it was written to.
 pub struct SealedContent {
     content: Arc<Content<FolderStore>>,
-    busy: AtomicU32,
+    writes: Mark,
 }
 
 impl Sealed {
@@ -87,14 +86,13 @@ impl Sealed {
             contents,
             engines,
             runtime,
-            files: Mutex::default(),
             done: Done::default(),
         };
         Ok((sealed, recovered.lines))
     }
 
-    /// Does something with a content, for a request of so many bytes: the policy hears of the files that are in operation,
-    /// and what came of it is counted.
+    /// Does something with a content, for a request of so many bytes: the policy hears of the files that are written, and
+    /// what came of it is counted.
     fn operate<T>(
         &self,
         file: &SealedContent,
@@ -102,7 +100,7 @@ impl Sealed {
         thread: &mut Dispatcher,
         work: impl FnOnce(&Content<FolderStore>, &mut Dispatcher) -> T,
     ) -> T {
-        let _busy = Busy::new(self, file);
+        let _writes = (kind == Kind::Aes256GcmSeal).then(|| self.runtime.operates_on(&file.writes));
         let engines = self.runtime.engines().len().min(MAX_ENGINES);
         let mut before = [0; MAX_ENGINES];
         (0..engines).for_each(|engine| before[engine] = thread.done_by(engine, kind));
@@ -128,33 +126,6 @@ impl Sealed {
         };
         let inodes: Vec<_> = entries.iter().map(inode).collect();
         self.contents.while_moving(&inodes, work)
-    }
-
-    /// The policy is told how many files have operations in flight.
-    fn count_files(&self, change: impl FnOnce(u16) -> u16) {
-        let mut files = lock(&self.files);
-        *files = change(*files);
-        self.runtime.set_files(*files);
-    }
-}
-
-/// While one lives, a file has an operation in flight.
-struct Busy<'a>(&'a Sealed, &'a SealedContent);
-
-impl<'a> Busy<'a> {
-    fn new(sealed: &'a Sealed, file: &'a SealedContent) -> Busy<'a> {
-        if file.busy.fetch_add(1, Ordering::Relaxed) == 0 {
-            sealed.count_files(|files| files.saturating_add(1));
-        }
-        Busy(sealed, file)
-    }
-}
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        if self.1.busy.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.count_files(|files| files.saturating_sub(1));
-        }
     }
 }
 
@@ -330,11 +301,11 @@ impl Backing for Sealed {
     }
 
     fn create_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
-        Ok(SealedContent { content: self.contents.create(file, place, thread)?, busy: AtomicU32::new(0) })
+        Ok(SealedContent { content: self.contents.create(file, place, thread)?, writes: Mark::default() })
     }
 
     fn open_content(&self, file: File, place: Place, thread: &mut Dispatcher) -> Result<SealedContent> {
-        Ok(SealedContent { content: self.contents.open(file, place, thread)?, busy: AtomicU32::new(0) })
+        Ok(SealedContent { content: self.contents.open(file, place, thread)?, writes: Mark::default() })
     }
 
     fn len_of(&self, stat: &Stat) -> u64 {
@@ -417,7 +388,7 @@ impl Backing for Sealed {
 
     fn engines(&self) -> Vec<String> {
         let names = self.runtime.engines().iter().map(|engine| engine.description().name);
-        let mut lines = vec![format!("files in operation {}", *lock(&self.files))];
+        let mut lines = vec![format!("files in operation {}", self.runtime.files_in_operation())];
         lines.extend(self.done.lines(names));
         lines.extend(self.engines.describe(&self.runtime));
         lines
@@ -435,6 +406,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::time::{Duration, Instant};
 
+    use wattlock::Clock;
     use wattlock::core::Engine;
     use wattlock::policy::Settings;
     use wattlock_cpu::instruction::Instruction;
@@ -464,6 +436,10 @@ mod tests {
     }
 
     fn runtime(faults: Vec<Fault>) -> Runtime {
+        with_clock(faults, Clock::real())
+    }
+
+    fn with_clock(faults: Vec<Fault>, clock: Clock) -> Runtime {
         let instruction: Arc<dyn Engine> = Arc::new(Instruction::new());
         let card = Emulated::new(Model::qat_dh8970(), instruction.clone(), Pace::RealTime).unwrap();
         Runtime::builder()
@@ -471,6 +447,7 @@ mod tests {
             .policy("aca-sds", Settings::default())
             .verify_one_in(1)
             .telemetry(false)
+            .clock(clock)
             .profile(wattlock::Profile::built_in())
             .build()
             .unwrap()
@@ -513,11 +490,15 @@ mod tests {
     #[test]
     fn writes_go_to_a_card_by_size_and_files_in_operation_and_settings_change_with_the_next_one() {
         let folder = tempfile::tempdir().unwrap();
-        let sealed = open(folder.path(), &volume(), runtime(Vec::new()));
+        let (skipped, real) = (Arc::new(AtomicU64::new(0)), Clock::real());
+        let skip = skipped.clone();
+        let clock = Clock::given(move || real.now() + skip.load(Ordering::Relaxed));
+        let pass = || skipped.fetch_add(20_000_000, Ordering::Relaxed);
+        let sealed = open(folder.path(), &volume(), with_clock(Vec::new(), clock));
         let mut first = sealed.thread(0);
         let (a, b) =
             (file(&sealed, folder.path(), "a", &mut first), file(&sealed, folder.path(), "b", &mut first));
-        let other = Busy::new(&sealed, &b);
+        let other = sealed.runtime.operates_on(&b.writes);
         prove(&sealed, &a, &mut first);
         // Whether a write of so many bytes goes to the card: all of it, or nothing.
         let offloads = |bytes: usize, crypto: &mut Dispatcher| {
@@ -532,8 +513,9 @@ mod tests {
         assert!(offloads(8192, &mut first));
         assert!(!offloads(4096, &mut first), "beta");
         drop(other);
-        assert!(!offloads(8192, &mut first), "alpha: no other file is in operation");
-        let other = Busy::new(&sealed, &b);
+        pass();
+        assert!(!offloads(8192, &mut first), "alpha: no other file was in operation lately");
+        let other = sealed.runtime.operates_on(&b.writes);
         assert!(offloads(8192, &mut first));
         sealed.set(&["aca-sds.alpha=2".into()]).unwrap();
         assert!(!offloads(8192, &mut first), "alpha, from the next request on");
@@ -552,6 +534,7 @@ mod tests {
         assert_eq!(done(&sealed)[2], before[2], "reads are the CPU's");
         assert!(done(&sealed)[3] > before[3]);
         drop(other);
+        pass();
         let lines = sealed.engines();
         assert!(lines.contains(&"files in operation 0".to_owned()), "{lines:?}");
         let card = lines.iter().find(|line| line.starts_with("write emulated, ")).unwrap();
@@ -570,7 +553,7 @@ mod tests {
         let mut crypto = sealed.thread(0);
         let names = ["a", "b", "c"];
         let files = names.map(|name| file(&sealed, folder.path(), name, &mut crypto));
-        let busy = Busy::new(&sealed, &files[0]);
+        let busy = sealed.runtime.operates_on(&files[0].writes);
         prove(&sealed, &files[1], &mut crypto);
         drop(busy);
         let stop = std::sync::atomic::AtomicBool::new(false);

@@ -7,11 +7,14 @@
 //! published values.
 //!
 //! A *block* is what one operation of a file writes ([`Ask::bytes`]), however it is cut for the engines, and *processes*
-//! are the files with operations in flight ([`Weather::files`]). Waiting requests are the pieces of a write that nobody
+//! are the files that had an operation lately ([`Weather::files`]): the paper's are fio's processes that write, each its
+//! own file, so that a door counts the files that are written. Waiting requests are the pieces of a write that nobody
 //! has begun ([`Policy::claim`]). While the idle share is above M, a thread that would wait takes them one by one, whatever
 //! the device's fill; else the device does all.
 //!
-//! Ours: alpha = 1 (another file must be in operation), beta = the turning point, M = 3 % (the least idle share the paper
+//! alpha, beta and the feeders are those that calibration found ([`Machine::turning`]): it sends what is worth it there.
+//!
+//! Ours, else: alpha = 1 (another file must be in operation), beta = the turning point. Ours: M = 3 % (the least idle share the paper
 //! reports of the accelerator alone); counter mode, whose kind does not say the direction, counts as a write. While the
 //! CPU takes part, the device has at most half of a write at a time: the CPU cannot take what the device has. A deciding
 //! thread that knows its number (`aca-sds.thread`) feeds if the number is below `feeders` and encrypts otherwise; threads
@@ -21,7 +24,7 @@
 use wattlock_core::{Family, Kind, KindSet, Nanos};
 
 use crate::fullness::Fullness;
-use crate::machine::Machine;
+use crate::machine::{Machine, Turning};
 use crate::ranking::{DEVICES, Ranking, Sides};
 use crate::settings::Settings;
 use crate::split::Side;
@@ -46,11 +49,19 @@ pub struct AcaSds {
 impl AcaSds {
     /// The rule on this machine.
     pub fn new(machine: &Machine, settings: &Settings) -> AcaSds {
+        let (beta_bytes, alpha) = match machine.turning {
+            Some(Turning { from: Some((bytes, files)), .. }) => {
+                (bytes.saturating_sub(1), files.saturating_sub(1))
+            }
+            Some(_) => (usize::MAX, u16::MAX),
+            None => (4096, 1),
+        };
+        let feeders = machine.turning.map_or(4, |turning| turning.feeders.max(1));
         AcaSds {
-            alpha: settings.aca_sds_alpha,
-            beta_bytes: settings.aca_sds_beta_bytes,
+            alpha: settings.aca_sds_alpha.unwrap_or(alpha),
+            beta_bytes: settings.aca_sds_beta_bytes.unwrap_or(beta_bytes),
             idle_permille: settings.aca_sds_idle_permille,
-            feeders: settings.aca_sds_feeders,
+            feeders: settings.aca_sds_feeders.unwrap_or(feeders),
             thread: settings.aca_sds_thread,
             cores: machine.cores.max(1),
             reads: Kind::ALL.iter().copied().filter(|kind| is_read(*kind)).collect(),
@@ -161,6 +172,25 @@ mod tests {
         assert_eq!(ask(1, 8192, (1, 2)), DEVICE, "the last chunk of that write");
         assert_eq!(ask(1, 4096, (1, 2)), CPU, "a write of one chunk");
         assert_eq!(ask(2, 8192, (8, 1)), CPU, "one file, however many threads");
+    }
+
+    #[test]
+    fn what_calibration_found_holds_unless_settings_say_otherwise() {
+        let ask = |from, settings: &Settings, (bytes, files): (usize, u16)| {
+            let machine = Machine { turning: Some(Turning { from, feeders: 8 }), ..server() };
+            let weather = Weather { submitters: 8, files, ..weather() };
+            let write = Ask::one(shape(Kind::Aes128CbcEncrypt, bytes));
+            let mut rule = AcaSds::new(&machine, settings);
+            (0..8).filter(|_| rule.choose(&write, &weather, 0).engine == DEVICE).count()
+        };
+        let (found, none) = (Some((32_768, 3)), Settings::default());
+        assert_eq!(ask(found, &none, (32_768, 3)), 8, "every thread feeds");
+        assert_eq!([(32_767, 3), (32_768, 2)].map(|one| ask(found, &none, one)), [0, 0]);
+        assert_eq!(ask(None, &none, (1 << 30, u16::MAX)), 0, "it was never worth it");
+        let set = |pairs: &[&str]| Settings::from_pairs(pairs.iter().copied()).unwrap();
+        assert_eq!(ask(found, &set(&["aca-sds.alpha=1"]), (32_768, 2)), 8);
+        assert_eq!(ask(found, &set(&["aca-sds.beta_bytes=4096"]), (4097, 3)), 8);
+        assert_eq!(ask(found, &set(&["aca-sds.feeders=4"]), (32_768, 3)), 4);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub use gather::{Again, Arrived, Flight, Gather, GatherRule, Moment, Next};
 pub use instruction::Instruction;
 pub use lecpaes::Lecpaes;
 pub use machine::{
-    Costs, CpuAttributes, EngineId, EngineView, Hardware, MAX_ENGINES, Machine, Objective, Widths,
+    Costs, CpuAttributes, EngineId, EngineView, Hardware, MAX_ENGINES, Machine, Objective, Turning, Widths,
     inline_engine, queued_engine,
 };
 pub use offload::Offload;

@@ -74,6 +74,15 @@ pub fn queued_engine(id: EngineId, class: EngineClass, kinds: KindSet, window: u
     EngineView { id, class, inline: KindSet::EMPTY, queued: kinds, widths: Widths::all(1), window }
 }
 
+/// From where on a device is worth a write into an encrypted volume, as calibration found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turning {
+    /// The least bytes of a write and the least files in operation with which it is; `None`: it never is.
+    pub from: Option<(usize, u16)>,
+    /// Cores that feed it best.
+    pub feeders: u16,
+}
+
 /// What an operator wants least of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Objective {
@@ -283,6 +292,8 @@ pub struct Machine {
     pub objective: Objective,
     /// What its parts are.
     pub hardware: Hardware,
+    /// From where on its device is worth a write, if calibration looked.
+    pub turning: Option<Turning>,
 }
 
 impl Machine {

@@ -19,16 +19,20 @@ pub struct Settings {
     pub busy_permille: u16,
     /// `eeca.threshold_bytes`: T, above which a request is offloaded. Default 8192 (published).
     pub eeca_threshold_bytes: usize,
-    /// `aca-sds.alpha`: more files in operation than this, 0 to 65535. Default 1 (ours; alpha has no published value).
-    pub aca_sds_alpha: u16,
-    /// `aca-sds.beta_bytes`: more bytes than this. Default 4096 (ours: the published turning point; beta has no
-    /// published value).
-    pub aca_sds_beta_bytes: usize,
+    /// `aca-sds.alpha`: more files in operation than this, 0 to 65535. Default: calibrated ([`Turning`]), else 1 (ours;
+    /// alpha has no published value).
+    ///
+    /// [`Turning`]: crate::Turning
+    pub aca_sds_alpha: Option<u16>,
+    /// `aca-sds.beta_bytes`: more bytes than this. Default: calibrated, else 4096 (ours: the published turning point; beta
+    /// has no published value).
+    pub aca_sds_beta_bytes: Option<usize>,
     /// `aca-sds.idle_permille`: M, 0 to 1000. Default 30 (ours: the least idle share that the paper reports of the
     /// accelerator alone; M has no published value).
     pub aca_sds_idle_permille: u16,
-    /// `aca-sds.feeders`: cores that feed the accelerator, 1 to 65535. Default 4 (published for 12 QAT engines).
-    pub aca_sds_feeders: u16,
+    /// `aca-sds.feeders`: cores that feed the accelerator, 1 to 65535. Default: calibrated, else 4 (published
+    /// for 12 QAT engines).
+    pub aca_sds_feeders: Option<u16>,
     /// `aca-sds.thread`: the deciding thread's number, 0 to 65535. Default: not known (ours).
     pub aca_sds_thread: Option<u16>,
     /// `qweb.software_bytes`: smaller requests stay on the CPU. Default 256 (published for compression).
@@ -74,10 +78,10 @@ impl Default for Settings {
         Settings {
             busy_permille: 1000,
             eeca_threshold_bytes: 8192,
-            aca_sds_alpha: 1,
-            aca_sds_beta_bytes: 4096,
+            aca_sds_alpha: None,
+            aca_sds_beta_bytes: None,
             aca_sds_idle_permille: 30,
-            aca_sds_feeders: 4,
+            aca_sds_feeders: None,
             aca_sds_thread: None,
             qweb_software_bytes: 256,
             qweb_poll_asymmetric: 48,
@@ -124,10 +128,10 @@ macro_rules! keys {
 keys! {
     "busy_permille", 1..=1000 => |s, v| s.busy_permille = v;
     "eeca.threshold_bytes", BYTES => |s, v| s.eeca_threshold_bytes = v;
-    "aca-sds.alpha", 0..=u16::MAX => |s, v| s.aca_sds_alpha = v;
-    "aca-sds.beta_bytes", BYTES => |s, v| s.aca_sds_beta_bytes = v;
+    "aca-sds.alpha", 0..=u16::MAX => |s, v| s.aca_sds_alpha = Some(v);
+    "aca-sds.beta_bytes", BYTES => |s, v| s.aca_sds_beta_bytes = Some(v);
     "aca-sds.idle_permille", 0..=1000 => |s, v| s.aca_sds_idle_permille = v;
-    "aca-sds.feeders", 1..=u16::MAX => |s, v| s.aca_sds_feeders = v;
+    "aca-sds.feeders", 1..=u16::MAX => |s, v| s.aca_sds_feeders = Some(v);
     "aca-sds.thread", 0..=u16::MAX => |s, v| s.aca_sds_thread = Some(v);
     "qweb.software_bytes", BYTES => |s, v| s.qweb_software_bytes = v;
     "qweb.poll_asymmetric", 1..=65_536 => |s, v| s.qweb_poll_asymmetric = v;

@@ -53,8 +53,8 @@ pub struct Weather {
     pub idle_permille: u16,
     /// Threads that submit at the same time, this one included.
     pub submitters: u16,
-    /// Files, or whatever a door does several operations on at a time, with operations in flight. The submitters, if no
-    /// door says.
+    /// Files, or whatever a door does several operations on at a time, that had an operation lately
+    /// ([`wattlock_core::recent`]). The submitters, if no door says.
     pub files: u16,
     /// Connections (or files, or streams) that a door has open and not idle; 0 if the door does not say.
     pub active: u32,

@@ -39,7 +39,7 @@ pub use health::Reason;
 pub use own::{missing_engines, own_engines};
 pub use pool::{Bounds, Done, Full, Pool};
 pub use profile::Profile;
-pub use runtime::{BuildError, Builder, Runtime, check_share};
+pub use runtime::{BuildError, Builder, Operating, Runtime, check_share};
 pub use split::{Claimed, DeviceSide, SplitJob};
 pub use sys::fork::{WIPED_BYTES, Wiped, generation as forks};
 pub use sys::process::{Process, elevated};

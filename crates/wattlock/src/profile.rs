@@ -86,6 +86,34 @@ pub struct EnergyNote {
     pub idle_w: f64,
 }
 
+/// Bandwidth of writes into an encrypted volume, in bytes a second.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Written {
+    /// Files that were written at once, each by a thread.
+    pub files: u16,
+    /// Bytes of a write.
+    pub bytes: usize,
+    /// By the CPU alone.
+    pub cpu: f64,
+    /// By the device alone; `None`: it did not do them.
+    pub device: Option<f64>,
+}
+
+/// From where on a device is worth a write: what `aca-sds` goes by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Storage {
+    /// The device's name among the engines.
+    pub device: String,
+    /// The least bytes of a write, and the least files in operation, with which it is; `None`: it never was.
+    pub from: Option<(usize, u16)>,
+    /// Threads that feed it with the most bandwidth for each.
+    pub feeders: u16,
+    /// The measurements.
+    pub written: Vec<Written>,
+    /// Bandwidth of the device by one feeding thread, two, and so on.
+    pub fed: Vec<f64>,
+}
+
 /// What calibration found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
@@ -102,6 +130,9 @@ pub struct Profile {
     /// Where the points' joules come from; `None` if they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy: Option<EnergyNote>,
+    /// From where on a device is worth a write; `None`: nobody measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
     /// The measurements.
     pub points: Vec<Point>,
     /// What was fitted to them.
@@ -166,6 +197,7 @@ impl Profile {
             cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u16),
             quick: false,
             energy: None,
+            storage: None,
             points: Vec::new(),
             fits: Vec::new(),
         }
@@ -459,6 +491,26 @@ mod tests {
         assert!(old.stale(&MachineKey::here(&[])).unwrap().contains("layout 1 instead of 2"));
         let point = r#"{"engine":"x","kind":"sha-1","concurrency":1,"bytes":64,"ns":1.0,"energy_nj":null}"#;
         assert_eq!(serde_json::from_str::<Point>(point).unwrap().batch, 1, "the tables that ship name none");
+    }
+
+    #[test]
+    fn a_profile_from_before_storage_was_measured_is_used_and_what_was_measured_comes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.json");
+        let mut profile = Profile::empty(&[]);
+        profile.save(&path).unwrap();
+        assert!(!fs::read_to_string(&path).unwrap().contains("storage"), "this is what an older one wrote");
+        let here = MachineKey::here(&[]);
+        assert_eq!(Profile::load_for(&path, &here).unwrap().storage, None);
+        profile.storage = Some(Storage {
+            device: "card".into(),
+            from: Some((32_768, 2)),
+            feeders: 3,
+            written: vec![Written { files: 2, bytes: 32_768, cpu: 1e9, device: None }],
+            fed: vec![1e9],
+        });
+        profile.save(&path).unwrap();
+        assert_eq!(Profile::load_for(&path, &here).unwrap(), profile);
     }
 
     #[test]

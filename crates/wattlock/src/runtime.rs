@@ -6,11 +6,12 @@
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use wattlock_core::recent::{Mark, Recent};
 use wattlock_core::sync::lock;
 use wattlock_core::{Engine, EngineClass, Error, Kind, KindSet, Nanos};
 use wattlock_policy::{
-    Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Policy, PolicyError, Settings, Widths,
-    by_name,
+    Costs, EngineId, EngineView, MAX_ENGINES, Machine, Objective, Policy, PolicyError, Settings, Turning,
+    Widths, by_name,
 };
 
 use crate::clock::Clock;
@@ -261,6 +262,7 @@ impl Builder {
             cores: cores as u16,
             objective: self.objective,
             hardware: hardware::of(&self.engines),
+            turning: turning(&found.profile, &self.engines),
         };
         if self.maker.is_none() {
             by_name(&self.policy, machine.clone(), &self.settings)?;
@@ -298,7 +300,7 @@ impl Builder {
                 verify_one_in: self.verify_one_in,
                 verified: if self.verify_signatures { ecdsa() } else { KindSet::EMPTY },
                 submitters: AtomicU16::new(0),
-                files: AtomicU16::new(0),
+                files: Recent::default(),
                 born: fork::generation(),
             }),
             owners: Arc::new(Owners),
@@ -381,6 +383,14 @@ fn costs(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Costs {
         set_check(&mut costs, engines, *kind);
     }
     costs
+}
+
+/// What the profile says of a device that is among the engines.
+fn turning(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Option<Turning> {
+    let storage = profile.storage.as_ref()?;
+    let is_it = |engine: &Arc<dyn Engine>| engine.description().name == storage.device;
+    let there = engines.iter().any(is_it);
+    there.then_some(Turning { from: storage.from, feeders: storage.feeders })
 }
 
 /// What checking devices' results of a kind will cost this thread: a share of what the quickest CPU engine takes to make
@@ -507,7 +517,8 @@ pub(crate) struct Inner {
     /// Kinds of which CPU engines' results are checked, too.
     verified: KindSet,
     submitters: AtomicU16,
-    files: AtomicU16,
+    /// Files in operation, as doors tell.
+    files: Recent,
     /// Which fork of its ancestors this runtime was built in.
     born: u32,
 }
@@ -590,10 +601,20 @@ impl Runtime {
         Ok(())
     }
 
-    /// A door says how many files (or whatever it does several operations on at a time) have operations in flight. 0, or
-    /// never called: policies are told the number of dispatchers instead.
-    pub fn set_files(&self, files: u16) {
-        self.inner.files.store(files, Relaxed);
+    /// A door says that a file (or whatever it does several operations on at a time) has an operation in flight as long
+    /// as the answer lives. Policies are told how many had one lately ([`wattlock_core::recent`]): none, and they are told
+    /// the number of dispatchers instead. Without devices nothing is counted, as nothing depends on it.
+    pub fn operates_on<'a>(&'a self, file: &'a Mark) -> Operating<'a> {
+        let told = self.inner.has_queues().then_some((&*self.inner, file));
+        if let Some((inner, file)) = told {
+            inner.files.begin(file);
+        }
+        Operating(told)
+    }
+
+    /// How many files had an operation lately, as far as doors said.
+    pub fn files_in_operation(&self) -> u16 {
+        self.inner.files.count(self.inner.clock.now())
     }
 
     /// A policy of the kind in force, fresh, for asking what it would choose.
@@ -631,6 +652,17 @@ impl Runtime {
         let plan = self.inner.plan();
         let objective = format!("{:?}", plan.objective).to_lowercase();
         Header { policy: plan.policy.clone(), objective, ..self.inner.identity.header() }
+    }
+}
+
+/// While one lives, a file has an operation in flight: [`Runtime::operates_on`].
+pub struct Operating<'a>(Option<(&'a Inner, &'a Mark)>);
+
+impl Drop for Operating<'_> {
+    fn drop(&mut self) {
+        if let Some((inner, file)) = self.0 {
+            inner.files.end(file, inner.clock.now());
+        }
     }
 }
 
@@ -691,9 +723,9 @@ impl Inner {
         self.submitters.load(Relaxed)
     }
 
-    /// Files with operations in flight, as far as a door said.
-    pub(crate) fn files(&self) -> u16 {
-        match self.files.load(Relaxed) {
+    /// Files that had an operation lately, as far as a door said.
+    pub(crate) fn files(&self, now: Nanos) -> u16 {
+        match self.files.count(now) {
             0 => self.submitters(),
             files => files,
         }

@@ -346,10 +346,10 @@ fn settings(options: &Options, core: usize) -> Settings {
     // The card counts as fully used with a request for each of its engines.
     let share = (1000 * u64::from(options.engines)).div_ceil(u64::from(options.window)).clamp(1, 1000);
     Settings {
-        aca_sds_alpha: options.alpha,
-        aca_sds_beta_bytes: (options.beta_kib * 1024.0) as usize,
+        aca_sds_alpha: Some(options.alpha),
+        aca_sds_beta_bytes: Some((options.beta_kib * 1024.0) as usize),
         aca_sds_idle_permille: options.idle_permille,
-        aca_sds_feeders: options.feeders,
+        aca_sds_feeders: Some(options.feeders),
         aca_sds_thread: Some(core as u16),
         busy_permille: share as u16,
         adaptive_tuning: options.tuning,

@@ -7,10 +7,11 @@
 //!
 //! It keeps to what the production dispatcher does: completions are observed, work inside the call is not; a request is an
 //! operation of one piece, which the card or the core claims as the policy says; what the card has no room for is done on
-//! the CPU.
+//! the CPU. A client is a file: it is in operation from its turn on the core to the round's end, and lately as doors have it.
 
 use std::collections::VecDeque;
 
+use wattlock_core::recent::{Mark, Recent};
 use wattlock_core::{Kind, LatencyClass, Nanos, Shape};
 use wattlock_policy::{Ask, EngineId, Policy, Rest, Side, Weather};
 
@@ -136,6 +137,8 @@ struct Run<'a> {
     cpu: Cpu,
     cores: Vec<Core>,
     clients: Vec<Client>,
+    /// The same as files.
+    files: (Recent, Vec<Mark>),
     random: Random,
     power: Power,
     idle: (Nanos, u128, u16),
@@ -172,6 +175,7 @@ impl Closed<'_> {
             cpu: Cpu::new(cores),
             cores: (0..cores).map(|_| Core::default()).collect(),
             clients: self.clients.iter().map(client).collect(),
+            files: (Recent::default(), self.clients.iter().map(|_| Mark::default()).collect()),
             random: Random::new(self.seed),
             power: Power::new(self.watts.0, &self.watts.1),
             idle: (0, 0, 0),
@@ -264,6 +268,9 @@ impl Run<'_> {
     }
 
     fn go_on(&mut self, index: usize) {
+        if self.clients[index].next == Next::Round {
+            self.files.0.begin(&self.files.1[index]);
+        }
         match self.clients[index].next {
             Next::Round if self.system.own_ns > 0.0 => {
                 self.burst(index, self.system.own_ns, OWN_WORK, Doing::OwnWork(index));
@@ -348,6 +355,7 @@ impl Run<'_> {
         self.tally.latency_ns += (now - client.began) as f64;
         (client.began, client.round, client.request, client.next) = (now, client.round + 1, 0, Next::Round);
         self.cores[client.core].ready.push_back(index);
+        self.files.0.end(&self.files.1[index], now);
     }
 
     fn burst(&mut self, index: usize, ns: f64, usage: usize, doing: Doing) {
@@ -387,7 +395,7 @@ impl Run<'_> {
         let mut weather = Weather {
             idle_permille: self.idle_permille(),
             submitters: submitters.min(usize::from(u16::MAX)) as u16,
-            files: submitters.min(usize::from(u16::MAX)) as u16,
+            files: self.files.0.count(self.now),
             active,
             ..Weather::default()
         };

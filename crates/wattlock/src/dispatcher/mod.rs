@@ -187,7 +187,7 @@ impl Dispatcher {
                 self.weather.idle_permille = self.idle.permille(self.now);
             }
             self.weather.submitters = self.runtime.submitters();
-            self.weather.files = self.runtime.files();
+            self.weather.files = self.runtime.files(self.now);
             for (station, weather) in self.stations.iter_mut().zip(&mut self.weather.engines) {
                 station.health.tick(self.now);
                 weather.available = !station.health.quarantined();

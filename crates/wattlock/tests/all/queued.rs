@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::*;
 use wattlock::policy::{Ask, Choice, EngineId, Outcome, Policy, Rest, Side, Weather};
+use wattlock::core::recent::Mark;
 use wattlock::telemetry::Snapshot;
 use wattlock::{Dispatcher, Runtime, Submitted};
 use wattlock_core::{
@@ -258,12 +259,20 @@ fn a_policy_is_told_the_bytes_of_the_whole_operation_and_the_files_a_door_counts
     let first = asked();
     assert!(first.iter().all(|(_, bytes, files)| (*bytes, *files) == (whole, dispatchers)), "{first:?}");
     assert_eq!(first.iter().map(|one| one.0).collect::<Vec<_>>(), [100, 100, 5]);
-    runtime.set_files(7);
+    let files = [(); 7].map(|()| Mark::default());
+    files.iter().for_each(|file| drop(runtime.operates_on(file)));
+    clock.advance(10_000_000);
     let mut owned = vec![digest(1), digest(2)];
     let len = owned[0].input.len();
     dispatcher.submit_together(&mut owned, 0, &mut |_, _| {});
     assert!(asked().iter().all(|one| *one == (len, len, 7)), "each of these is an operation");
-    runtime.set_files(0);
+    let again = runtime.operates_on(&files[0]);
+    clock.advance(2_000_000);
+    dispatcher.submit(digest(3));
+    assert_eq!(asked(), [(len, len, 1)], "the others' are over, and its own lasts");
+    drop(again);
+    clock.advance(12_000_000);
+    assert_eq!(runtime.files_in_operation(), 0);
     dispatcher.submit(digest(3));
     assert_eq!(asked(), [(len, len, dispatchers)]);
 }
