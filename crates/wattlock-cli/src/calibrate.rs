@@ -130,8 +130,9 @@ fn measure_storage(command: &Command, choice: &Choice, path: &Path) -> Result<Pr
         plan.per_point = Duration::from_millis(ms);
     }
     let measured = storage::device(&runtime).and_then(|device| {
-        let folder = tempfile::tempdir()
-            .map_err(|error| storage::Unmeasured::Volume(wattlock_fs::Error::io("a folder to measure in", error)))?;
+        let folder = tempfile::tempdir().map_err(|error| {
+            storage::Unmeasured::Volume(wattlock_fs::Error::io("a folder to measure in", error))
+        })?;
         let bar = styled(ProgressBar::new(0), "{bar:30} {pos}/{len} {msg}  {eta} left");
         bar.set_message(format!("writes on {device} and the CPU"));
         let stop = || INTERRUPTED.load(Ordering::SeqCst);
@@ -184,20 +185,13 @@ fn tell(storage: &Storage) {
         let device = one.device.map_or_else(|| "not its own".to_owned(), rate);
         let wins = one.device.is_some_and(|device| device > one.cpu);
         let faster = if wins { storage.device.as_str() } else { "CPU" };
-        vec![
-            text::bytes(one.bytes as u64),
-            one.files.to_string(),
-            rate(one.cpu),
-            device,
-            faster.to_owned(),
-        ]
+        vec![text::bytes(one.bytes as u64), one.files.to_string(), rate(one.cpu), device, faster.to_owned()]
     };
     let rows: Vec<_> = storage.written.iter().map(row).collect();
     put!("{}", text::table(&["write", "files", "CPU", &storage.device, "faster"], &rows));
     let fed = storage.fed.iter().zip(1_u16..);
-    let fed: Vec<_> = fed
-        .map(|(all, cores)| vec![cores.to_string(), rate(*all), rate(all / f64::from(cores))])
-        .collect();
+    let fed: Vec<_> =
+        fed.map(|(all, cores)| vec![cores.to_string(), rate(*all), rate(all / f64::from(cores))]).collect();
     put!("{}", text::table(&["feeding", &storage.device, "each"], &fed));
     match storage.from {
         Some((bytes, files)) => say!(

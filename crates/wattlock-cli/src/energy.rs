@@ -74,7 +74,10 @@ const NOT_FOUND: u8 = wattlock_shell::program::NOT_FOUND;
 /// Exit codes of this command beside the command's own.
 pub fn exit_codes() -> &'static [(u8, &'static str)] {
     &[
-        (NOTHING_TO_CALIBRATE, "energy calibrate: no counter to calibrate against; calibrate --storage: no device, or it does nothing"),
+        (
+            NOTHING_TO_CALIBRATE,
+            "energy calibrate: no counter to calibrate against; calibrate --storage: no device, or it does nothing",
+        ),
         (NOT_EXECUTABLE, "energy: the command cannot be run"),
         (NOT_FOUND, "energy: the command is not found; bench, lab, report: their program is not installed"),
     ]

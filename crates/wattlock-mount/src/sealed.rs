@@ -80,14 +80,8 @@ impl Sealed {
             })?;
         let (tree, root) = Tree::open(path, volume, &mut dispatcher)?;
         tree.set_crashed(contents.may_be_torn());
-        let sealed = Sealed {
-            tree,
-            root: Mutex::new(Some(root)),
-            contents,
-            engines,
-            runtime,
-            done: Done::default(),
-        };
+        let sealed =
+            Sealed { tree, root: Mutex::new(Some(root)), contents, engines, runtime, done: Done::default() };
         Ok((sealed, recovered.lines))
     }
 

@@ -129,7 +129,8 @@ pub fn calibrate(
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Storage, Unmeasured> {
     let name = device(runtime)?;
-    let mut bench = Bench::new(runtime, folder, name, plan.files.last().copied().max(Some(plan.feeders)), stop)?;
+    let mut bench =
+        Bench::new(runtime, folder, name, plan.files.last().copied().max(Some(plan.feeders)), stop)?;
     let (start, points) = (runtime.clock().now(), plan.blocks.len() * plan.files.len());
     let (mut done, of) = (0, points + usize::from(plan.feeders));
     let mut go_on = || {
@@ -170,10 +171,8 @@ pub fn turning(written: &[Written]) -> Option<(usize, u16)> {
         };
         written.iter().map(of).sum()
     };
-    let mut candidates: Vec<_> = written
-        .iter()
-        .flat_map(|size| written.iter().map(|count| Some((size.bytes, count.files))))
-        .collect();
+    let mut candidates: Vec<_> =
+        written.iter().flat_map(|size| written.iter().map(|count| Some((size.bytes, count.files)))).collect();
     candidates.push(None);
     // None is the least; then the largest size and the most files.
     candidates.sort_unstable_by_key(|from| from.map(|(bytes, files)| std::cmp::Reverse((bytes, files))));
@@ -354,7 +353,7 @@ mod tests {
     }
 
     /// A card that takes 55 us for any chunk and has room for all of a write: against [`Slow`] it wins from six chunks on,
-    /// so of powers of two from eight. Each look at the clock takes a fifth of a microsecond.
+    /// so of powers of two from eight. Each look at the clock takes a microsecond.
     fn builder(faults: Vec<Fault>) -> Builder {
         let time = Arc::new(AtomicU64::new(0));
         let model = "name even\nwindow 512 requests 16777216 bytes\nwidth 1\npool sealing 512 servers\n\
@@ -365,7 +364,7 @@ mod tests {
             .profile(Profile::built_in())
             .verify_one_in(0)
             .telemetry(false)
-            .clock(Clock::given(move || time.fetch_add(200, Relaxed)))
+            .clock(Clock::given(move || time.fetch_add(1000, Relaxed)))
     }
 
     fn plan() -> Plan {
@@ -373,7 +372,7 @@ mod tests {
             blocks: (0..7).map(|step| CHUNK << step).collect(),
             files: vec![1],
             feeders: 1,
-            per_point: Duration::from_millis(60),
+            per_point: Duration::from_millis(12),
             within: Duration::from_secs(1000),
         }
     }
@@ -389,7 +388,12 @@ mod tests {
         });
         let found = found.unwrap();
         assert_eq!((found.from, found.feeders, points), (Some((8 * CHUNK, 1)), 1, 8), "{found:?}");
-        assert!(found.written.iter().all(|one| one.device.is_some()), "the card did them: {found:?}");
+        let by_card: Vec<bool> = found.written.iter().map(|one| one.device.is_some()).collect();
+        assert_eq!(
+            by_card,
+            [false, true, true, true, true, true, true],
+            "a door does one chunk in the call: {found:?}"
+        );
 
         // From a file, as every command has it.
         let path = folder.path().join("profile.json");
@@ -405,7 +409,8 @@ mod tests {
             let Writer { file, thread } = &mut bench.writers[0];
             let before = thread.done_by(bench.device, KIND);
             bench.sealed.write(file, &vec![3; bytes], 0, thread).unwrap();
-            (thread.done_by(bench.device, KIND) - before) as usize
+            // The end of the file may be one chunk more.
+            (thread.done_by(bench.device, KIND) - before).min((bytes / CHUNK) as u64)
         };
         assert_eq!([1, 4, 7, 8, 64].map(|chunks| by_card(&idle, chunks * CHUNK)), [0, 0, 0, 8, 64]);
         let set = Settings { aca_sds_beta_bytes: Some(CHUNK), ..idle.clone() };
@@ -449,9 +454,7 @@ mod tests {
         // Many files are needed, whatever the size.
         assert_eq!(turning(&table(|_, files| Some(if files >= 4 { 4e9 } else { 1e8 }))), Some((CHUNK, 4)));
         assert_eq!(
-            turning(&table(|bytes, files| {
-                Some(if files >= 2 && bytes >= 65_536 { 4e9 } else { 1e8 })
-            })),
+            turning(&table(|bytes, files| { Some(if files >= 2 && bytes >= 65_536 { 4e9 } else { 1e8 }) })),
             Some((65_536, 2))
         );
         assert_eq!(turning(&table(|_, _| Some(1e8))), None);

@@ -751,6 +751,51 @@ fn calibrating_quickly_measures_every_kind() {
     assert_eq!(profile["quick"], true);
 }
 
+#[test]
+fn calibrating_storage_keeps_what_aca_sds_goes_by_beside_what_was_measured_before() {
+    let desk = Desk::new();
+    let profile = || -> serde_json::Value {
+        serde_json::from_slice(&fs::read(desk.at("profile.json")).unwrap()).unwrap()
+    };
+    let mut bare = desk.command(&["calibrate", "--storage", "--quick"]);
+    let none = bare.env("WATTLOCK_CUDA_DRIVER", "/nonexistent/libcuda.so.1").output().unwrap();
+    assert_eq!(refused(&none), 51);
+    assert!(String::from_utf8_lossy(&none.stderr).contains("no device here"), "{none:?}");
+    assert!(!desk.at("profile.json").exists(), "nothing was found, and nothing kept");
+
+    let sums = ["calibrate", "--quick", "--kind", "sha-256", "--per-point-ms", "1", "--no-joules"];
+    good(&desk.run(&sums));
+    let before = profile();
+    let card = ["--emulate", "dh8970"];
+    let quick = ["calibrate", "--storage", "--quick", "--per-point-ms", "12"];
+    let output = desk.run(&[&quick[..], &card].concat());
+    good(&output);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for wanted in ["write", "files", "faster", "feeding", "64 KiB", "Profile: "] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    let after = profile();
+    let storage = after["storage"].clone();
+    assert_eq!(storage["device"], "emulated");
+    assert!(storage["feeders"].as_u64().unwrap() > 0);
+    let written = storage["written"].as_array().unwrap();
+    let large = |row: &&serde_json::Value| row["bytes"] == 1 << 20;
+    assert!(written.iter().filter(large).all(|row| row["device"].as_f64().unwrap() > 0.0), "{storage}");
+    let points = |profile: &serde_json::Value, engine: &str| -> Vec<serde_json::Value> {
+        let all = profile["points"].as_array().unwrap().iter();
+        all.filter(|point| point["engine"] == engine).cloned().collect()
+    };
+    assert_eq!(points(&after, "instruction"), points(&before, "instruction"), "as they were");
+    assert!(!points(&after, "emulated").is_empty(), "the card is new");
+
+    good(&desk.run(&[&sums[..], &card].concat()));
+    assert_eq!(profile()["storage"], storage, "the same card");
+    good(&desk.run(&sums));
+    assert_eq!(profile()["storage"], serde_json::Value::Null, "there is no such device");
+    let wrong = desk.run(&["calibrate", "--storage", "--kind", "sha-256"]);
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
 /// The program on a terminal of its own. `answers` are typed one after the other, each when a question has come.
 fn on_a_terminal(desk: &Desk, arguments: &[&str], answers: &[&str]) -> (i32, String, bool) {
     let script = r#"

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::*;
-use wattlock::policy::{Ask, Choice, EngineId, Outcome, Policy, Rest, Side, Weather};
 use wattlock::core::recent::Mark;
+use wattlock::policy::{Ask, Choice, EngineId, Outcome, Policy, Rest, Side, Weather};
 use wattlock::telemetry::Snapshot;
 use wattlock::{Dispatcher, Runtime, Submitted};
 use wattlock_core::{
