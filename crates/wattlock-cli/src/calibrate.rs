@@ -76,7 +76,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
         };
         profile.save(&path)?;
         match (&profile.storage, command.storage) {
-            (Some(storage), true) => tell(storage),
+            (Some(storage), true) => tell(storage)?,
             _ => summarise(&profile)?,
         }
         say!("Profile: {}", path.display());
@@ -179,7 +179,7 @@ fn base(path: &Path, engines: &[Arc<dyn Engine>]) -> Profile {
     profile
 }
 
-fn tell(storage: &Storage) {
+fn tell(storage: &Storage) -> Result<()> {
     let rate = |rate: f64| text::rate(rate);
     let row = |one: &wattlock::profile::Written| {
         let device = one.device.map_or_else(|| "not its own".to_owned(), rate);
@@ -202,6 +202,7 @@ fn tell(storage: &Storage) {
         ),
         None => say!("{}: never faster; aca-sds leaves writes to the CPU", storage.device),
     }
+    Ok(())
 }
 
 fn summarise(profile: &Profile) -> Result<()> {
