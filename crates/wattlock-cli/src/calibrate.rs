@@ -157,21 +157,26 @@ fn measure_storage(command: &Command, choice: &Choice, path: &Path) -> Result<Pr
     Ok(profile)
 }
 
-/// The profile that is there, if it is of this machine. Engines that it does not know yet are measured quickly.
+/// The profile that is there, if its CPU engines are this machine's. Devices that it does not know, or knew as others, are
+/// measured quickly.
 fn base(path: &Path, engines: &[Arc<dyn Engine>]) -> Profile {
     let here = MachineKey::here(engines);
-    let fits = |profile: &Profile| {
-        let mut key = here.clone();
-        key.engines.retain(|name, _| profile.machine.engines.contains_key(name));
-        !key.engines.is_empty() && profile.stale(&key).is_none()
+    let is_cpu = |name: &str| {
+        let named = |engine: &&Arc<dyn Engine>| engine.description().name == name;
+        engines.iter().find(named).is_some_and(|engine| engine.description().class.is_cpu())
     };
-    let Some(mut profile) = Profile::load(path).ok().filter(fits) else {
+    let mut own = here.clone();
+    own.engines.retain(|name, _| is_cpu(name));
+    let there = Profile::load(path).ok().filter(|profile| profile.stale(&own).is_none());
+    let Some(mut profile) = there else {
         return calibrate(engines, &Plan::quick(kinds()), &mut |_| {});
     };
-    let is_new = |engine: &&Arc<dyn Engine>| !profile.machine.engines.contains_key(engine.description().name);
-    let new: Vec<_> = engines.iter().filter(is_new).cloned().collect();
+    let is_new = |name: &str| profile.machine.engines.get(name) != here.engines.get(name);
+    let new: Vec<_> = engines.iter().filter(|one| is_new(one.description().name)).cloned().collect();
     if !new.is_empty() {
         let measured = calibrate(&new, &Plan::quick(kinds()), &mut |_| {});
+        profile.points.retain(|point| !measured.machine.engines.contains_key(&point.engine));
+        profile.fits.retain(|fit| !measured.machine.engines.contains_key(&fit.engine));
         profile.machine.engines.extend(measured.machine.engines);
         profile.points.extend(measured.points);
         profile.fits.extend(measured.fits);
@@ -182,7 +187,7 @@ fn base(path: &Path, engines: &[Arc<dyn Engine>]) -> Profile {
 fn tell(storage: &Storage) -> Result<()> {
     let rate = |rate: f64| text::rate(rate);
     let row = |one: &wattlock::profile::Written| {
-        let device = one.device.map_or_else(|| "not its own".to_owned(), rate);
+        let device = one.device.map_or_else(|| "the CPU's".to_owned(), rate);
         let wins = one.device.is_some_and(|device| device > one.cpu);
         let faster = if wins { storage.device.as_str() } else { "CPU" };
         vec![text::bytes(one.bytes as u64), one.files.to_string(), rate(one.cpu), device, faster.to_owned()]

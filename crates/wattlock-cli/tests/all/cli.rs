@@ -788,6 +788,13 @@ fn calibrating_storage_keeps_what_aca_sds_goes_by_beside_what_was_measured_befor
     assert_eq!(points(&after, "instruction"), points(&before, "instruction"), "as they were");
     assert!(!points(&after, "emulated").is_empty(), "the card is new");
 
+    good(&desk.run(&[&quick[..], &["--emulate", "h200"]].concat()));
+    let other = profile();
+    assert_eq!(points(&other, "instruction"), points(&before, "instruction"), "another card, the same CPU");
+    assert_ne!(points(&other, "emulated"), points(&after, "emulated"));
+    good(&desk.run(&[&quick[..], &card].concat()));
+    let storage = profile()["storage"].clone();
+
     good(&desk.run(&[&sums[..], &card].concat()));
     assert_eq!(profile()["storage"], storage, "the same card");
     good(&desk.run(&sums));
