@@ -716,7 +716,8 @@ def case_memory_stays_flat():
         many(200)
         before = rss()
         many(5 * ARGS.count)
-        assert rss() < before + 2048, (before, rss())
+        # The pool's threads start with the first response that finds an idle core, which may come late: 6 MiB for two.
+        assert rss() < before + 8192, (before, rss())
 
 
 def main():
