@@ -20,6 +20,7 @@ use wattlock_shell::joules::places;
 
 use crate::energy::NOTHING_TO_CALIBRATE;
 use crate::files::{kinds, styled};
+use crate::wrong::usage;
 
 use wattlock_shell::setup::{self, Choice, parse_kind};
 use wattlock_shell::{calibration, text};
@@ -39,7 +40,7 @@ pub struct Command {
     /// Only from which size of a write, and from how many files written at once, a device is worth the writes into an
     /// encrypted volume, and how many cores feed it best, in less than a minute; kept in the profile for `aca-sds`
     #[arg(long, conflicts_with_all = ["kinds", "report_only"])]
-    storage: bool,
+    pub storage: bool,
     /// Where to keep the profile (default: where every command looks for it)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -125,6 +126,10 @@ fn measure(command: &Command, choice: &Choice, path: &Path) -> Result<Profile> {
 
 fn measure_storage(command: &Command, choice: &Choice, path: &Path) -> Result<Profile> {
     let runtime = setup::runtime(choice, None, true)?;
+    let is_real = choice.emulate.is_none() && std::env::var_os("WATTLOCK_CUDA_DRIVER").is_none();
+    if command.out.is_none() && !is_real && storage::device(&runtime).is_ok() {
+        return Err(usage("--storage of a device that is not real is kept only where --out says"));
+    }
     let mut plan = if command.quick { storage::Plan::quick() } else { storage::Plan::full() };
     if let Some(ms) = command.per_point_ms {
         plan.per_point = Duration::from_millis(ms);
@@ -145,14 +150,22 @@ fn measure_storage(command: &Command, choice: &Choice, path: &Path) -> Result<Pr
     });
     let found = match measured {
         Ok(found) => found,
-        Err(why @ (storage::Unmeasured::NoDevice | storage::Unmeasured::Silent(_))) => {
+        Err(
+            why @ (storage::Unmeasured::NoDevice
+            | storage::Unmeasured::Silent(_)
+            | storage::Unmeasured::TooSlow(_)),
+        ) => {
             eprintln!("wattlock: {why}; aca-sds keeps its own values");
             return Err(wattlock_door::Code(NOTHING_TO_CALIBRATE).into());
         }
         Err(storage::Unmeasured::Interrupted) => return Err(wattlock_door::Error::Interrupted.into()),
+        Err(storage::Unmeasured::Volume(error)) => return Err(error.into()),
         Err(error) => return Err(error.into()),
     };
     let mut profile = base(path, runtime.engines());
+    if INTERRUPTED.load(Ordering::SeqCst) {
+        return Err(wattlock_door::Error::Interrupted.into());
+    }
     profile.storage = Some(found);
     Ok(profile)
 }
@@ -174,7 +187,12 @@ fn base(path: &Path, engines: &[Arc<dyn Engine>]) -> Profile {
     let is_new = |name: &str| profile.machine.engines.get(name) != here.engines.get(name);
     let new: Vec<_> = engines.iter().filter(|one| is_new(one.description().name)).cloned().collect();
     if !new.is_empty() {
-        let measured = calibrate(&new, &Plan::quick(kinds()), &mut |_| {});
+        // Of every kind that the others have: where one has points, the built-in table is not asked.
+        let has = |kind: &&Kind| profile.points.iter().any(|point| point.kind == kind.name());
+        let of_others = Kind::ALL.iter().filter(has).copied().collect();
+        let plan = Plan { within: None, ..Plan::quick(of_others) };
+        let measured = calibrate(&new, &plan, &mut |_| {});
+        profile.quick = true;
         profile.points.retain(|point| !measured.machine.engines.contains_key(&point.engine));
         profile.fits.retain(|fit| !measured.machine.engines.contains_key(&fit.engine));
         profile.machine.engines.extend(measured.machine.engines);

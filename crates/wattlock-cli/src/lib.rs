@@ -110,6 +110,7 @@ impl Program for Arguments {
             | Command::Serve(_)
             | Command::Nginx(_) => true,
             Command::Mount(_) => true,
+            Command::Calibrate(command) => command.storage,
             Command::Stream(command) => command.cleans_up(),
             Command::Fs(command) => command.cleans_up(),
             _ => false,

@@ -97,6 +97,9 @@ pub enum Unmeasured {
     /// It did not do one write in the time that it had.
     #[error("{0} does nothing: it gives no answers, or wrong ones")]
     Silent(&'static str),
+    /// Not all was measured in the time that there is, and a part of it says nothing.
+    #[error("this takes longer than {0:?} here; ask for less time a point")]
+    TooSlow(Duration),
     /// The caller's `stop` said so.
     #[error("interrupted")]
     Interrupted,
@@ -139,21 +142,22 @@ pub fn calibrate(
         }
         progress(done, of);
         done += 1;
-        Ok(runtime.clock().now().saturating_sub(start) < plan.within.as_nanos() as Nanos)
+        match runtime.clock().now().saturating_sub(start) < plan.within.as_nanos() as Nanos {
+            true => Ok(()),
+            false => Err(Unmeasured::TooSlow(plan.within)),
+        }
     };
     // First: it is short.
     let mut fed = Vec::new();
     for files in 1..=plan.feeders {
-        if go_on()? {
-            fed.extend(bench.point(files, FEEDING, plan.per_point)?.device);
-        }
+        go_on()?;
+        fed.push(bench.point(files, FEEDING, plan.per_point)?.device.unwrap_or(0.0));
     }
     let mut written = Vec::new();
     for bytes in &plan.blocks {
         for files in &plan.files {
-            if go_on()? {
-                written.push(bench.point(*files, *bytes, plan.per_point)?);
-            }
+            go_on()?;
+            written.push(bench.point(*files, *bytes, plan.per_point)?);
         }
     }
     Ok(Storage { device: name.to_owned(), from: turning(&written), feeders: feeders(&fed), written, fed })
@@ -163,8 +167,9 @@ pub fn calibrate(
 /// it is to have none. Where several lose as little, the one that sends least.
 pub fn turning(written: &[Written]) -> Option<(usize, u16)> {
     let loss = |from: Option<(usize, u16)>| -> f64 {
+        // What the device did not do itself says nothing of it.
         let of = |one: &Written| {
-            let device = one.device.unwrap_or(0.0);
+            let Some(device) = one.device else { return 0.0 };
             let sent = from.is_some_and(|(bytes, files)| one.bytes >= bytes && one.files >= files);
             let used = if sent { device } else { one.cpu };
             (one.cpu.max(device).max(1.0) / used.max(1.0)).ln()
@@ -185,7 +190,8 @@ pub fn turning(written: &[Written]) -> Option<(usize, u16)> {
 pub fn feeders(fed: &[f64]) -> u16 {
     let each = || fed.iter().zip(1_u16..).map(|(all, count)| (all / f64::from(count), count));
     let best = each().map(|one| one.0).fold(0.0, f64::max);
-    each().filter(|one| one.0 >= AS_GOOD * best).map(|one| one.1).last().unwrap_or(1)
+    let good = each().skip_while(|one| one.0 < AS_GOOD * best).take_while(|one| one.0 >= AS_GOOD * best);
+    good.map(|one| one.1).last().unwrap_or(1)
 }
 
 /// Nobody asks the volume that is measured.
@@ -428,6 +434,10 @@ mod tests {
         let wrong = builder(vec![Fault::new(Effect::WrongResult, Trigger::Every(1))]).build().unwrap();
         let measured = calibrate(&wrong, folder.path(), &plan(), &|| false, &mut |_, _| {});
         assert!(matches!(measured, Err(Unmeasured::Silent("emulated"))), "{measured:?}");
+        let short = Plan { within: Duration::ZERO, ..plan() };
+        let (runtime, folder) = (builder(Vec::new()).build().unwrap(), tempfile::tempdir().unwrap());
+        let measured = calibrate(&runtime, folder.path(), &short, &|| false, &mut |_, _| {});
+        assert!(matches!(measured, Err(Unmeasured::TooSlow(_))), "a part says nothing: {measured:?}");
         let measured = calibrate(
             &builder(Vec::new()).build().unwrap(),
             tempfile::tempdir().unwrap().path(),

@@ -24,7 +24,7 @@
 use wattlock_core::{Family, Kind, KindSet, Nanos};
 
 use crate::fullness::Fullness;
-use crate::machine::{Machine, Turning};
+use crate::machine::{EngineId, Machine, Turning};
 use crate::ranking::{DEVICES, Ranking, Sides};
 use crate::settings::Settings;
 use crate::split::Side;
@@ -32,10 +32,11 @@ use crate::weather::{Ask, Choice, Policy, Rest, Weather};
 
 /// By operation, size, concurrency, spare CPU and number of cores.
 pub struct AcaSds {
-    alpha: u16,
-    beta_bytes: usize,
+    alpha: Option<u16>,
+    beta_bytes: Option<usize>,
+    turning: Option<Turning>,
     idle_permille: u16,
-    feeders: u16,
+    feeders: Option<u16>,
     thread: Option<u16>,
     cores: u16,
     reads: KindSet,
@@ -49,19 +50,12 @@ pub struct AcaSds {
 impl AcaSds {
     /// The rule on this machine.
     pub fn new(machine: &Machine, settings: &Settings) -> AcaSds {
-        let (beta_bytes, alpha) = match machine.turning {
-            Some(Turning { from: Some((bytes, files)), .. }) => {
-                (bytes.saturating_sub(1), files.saturating_sub(1))
-            }
-            Some(_) => (usize::MAX, u16::MAX),
-            None => (4096, 1),
-        };
-        let feeders = machine.turning.map_or(4, |turning| turning.feeders.max(1));
         AcaSds {
-            alpha: settings.aca_sds_alpha.unwrap_or(alpha),
-            beta_bytes: settings.aca_sds_beta_bytes.unwrap_or(beta_bytes),
+            alpha: settings.aca_sds_alpha,
+            beta_bytes: settings.aca_sds_beta_bytes,
+            turning: machine.turning,
             idle_permille: settings.aca_sds_idle_permille,
-            feeders: settings.aca_sds_feeders.unwrap_or(feeders),
+            feeders: settings.aca_sds_feeders,
             thread: settings.aca_sds_thread,
             cores: machine.cores.max(1),
             reads: Kind::ALL.iter().copied().filter(|kind| is_read(*kind)).collect(),
@@ -72,13 +66,31 @@ impl AcaSds {
         }
     }
 
-    /// Whether this thread's next eligible request is for the accelerator.
-    fn feeds(&mut self, bytes: usize, weather: &Weather) -> bool {
+    /// What calibration found for this kind on this device. It measured writes into a volume, and nothing else.
+    fn found(&self, kind: Kind, device: EngineId) -> Option<Turning> {
+        self.turning.filter(|turning| turning.device == device && kind == Kind::Aes256GcmSeal)
+    }
+
+    /// Beta and alpha. A device that was never worth it has no work, unless settings say something of it.
+    fn limits(&self, found: Option<&Turning>) -> (usize, u16) {
+        let unset = self.alpha.is_none() && self.beta_bytes.is_none();
+        let (beta, alpha) = match found {
+            Some(Turning { from: Some((bytes, files)), .. }) => {
+                (bytes.saturating_sub(1), files.saturating_sub(1))
+            }
+            Some(_) if unset => (usize::MAX, u16::MAX),
+            _ => (4096, 1),
+        };
+        (self.beta_bytes.unwrap_or(beta), self.alpha.unwrap_or(alpha))
+    }
+
+    /// Whether this thread's next eligible request is for the accelerator, which so many feed.
+    fn feeds(&mut self, feeders: u16, bytes: usize, weather: &Weather) -> bool {
         if let Some(thread) = self.thread {
-            return thread < self.feeders;
+            return thread < feeders;
         }
         let threads = i64::from(weather.submitters.clamp(1, self.cores));
-        let feeders = i64::from(self.feeders).min(threads);
+        let feeders = i64::from(feeders).min(threads);
         let bytes = bytes.min(1 << 40) as i64;
         // The debt stays within half a request of zero, so the long-run share is exact; clamped because the number of
         // submitters, its unit, may change between calls.
@@ -108,10 +120,14 @@ impl Policy for AcaSds {
         }
         let kind = ask.shape.kind;
         let write = !self.reads.contains(kind);
-        let worth_it = weather.files > self.alpha && ask.bytes > self.beta_bytes;
+        let device = self.device.pick(kind, weather);
+        let found = self.found(kind, device);
+        let (beta_bytes, alpha) = self.limits(found.as_ref());
+        let feeders = self.feeders.unwrap_or(found.map_or(4, |found| found.feeders.max(1)));
+        let worth_it = weather.files > alpha && ask.bytes > beta_bytes;
         let bytes = ask.shape.bytes.saturating_mul(ask.count as usize);
-        let device = write && worth_it && self.feeds(bytes, weather);
-        let engine = if device { self.device.pick(kind, weather) } else { self.cpu.pick(kind, weather) };
+        let offloads = write && worth_it && self.feeds(feeders, bytes, weather);
+        let engine = if offloads { device } else { self.cpu.pick(kind, weather) };
         Choice::all(engine, ask)
     }
 
@@ -132,7 +148,6 @@ impl Policy for AcaSds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::EngineId;
     use crate::ranking::tests::{server, weather};
     use wattlock_core::Shape;
 
@@ -175,14 +190,15 @@ mod tests {
     }
 
     #[test]
-    fn what_calibration_found_holds_unless_settings_say_otherwise() {
-        let ask = |from, settings: &Settings, (bytes, files): (usize, u16)| {
-            let machine = Machine { turning: Some(Turning { from, feeders: 8 }), ..server() };
+    fn what_calibration_found_holds_for_that_device_and_kind_unless_settings_say_otherwise() {
+        let on = |device, kind, from, settings: &Settings, (bytes, files): (usize, u16)| {
+            let machine = Machine { turning: Some(Turning { device, from, feeders: 8 }), ..server() };
             let weather = Weather { submitters: 8, files, ..weather() };
-            let write = Ask::one(shape(Kind::Aes128CbcEncrypt, bytes));
+            let write = Ask::one(shape(kind, bytes));
             let mut rule = AcaSds::new(&machine, settings);
             (0..8).filter(|_| rule.choose(&write, &weather, 0).engine == DEVICE).count()
         };
+        let ask = |from, settings: &Settings, write| on(DEVICE, Kind::Aes256GcmSeal, from, settings, write);
         let (found, none) = (Some((32_768, 3)), Settings::default());
         assert_eq!(ask(found, &none, (32_768, 3)), 8, "every thread feeds");
         assert_eq!([(32_767, 3), (32_768, 2)].map(|one| ask(found, &none, one)), [0, 0]);
@@ -191,6 +207,16 @@ mod tests {
         assert_eq!(ask(found, &set(&["aca-sds.alpha=1"]), (32_768, 2)), 8);
         assert_eq!(ask(found, &set(&["aca-sds.beta_bytes=4096"]), (4097, 3)), 8);
         assert_eq!(ask(found, &set(&["aca-sds.feeders=4"]), (32_768, 3)), 4);
+        // Whoever sets one of them wants the device used.
+        assert_eq!(ask(None, &set(&["aca-sds.alpha=1"]), (4097, 2)), 8);
+        assert_eq!(ask(None, &set(&["aca-sds.beta_bytes=100"]), (101, 2)), 8);
+        // Neither of another kind nor of another device was anything found.
+        for other in [
+            on(DEVICE, Kind::Aes128CbcEncrypt, None, &none, (4097, 2)),
+            on(CPU, Kind::Aes256GcmSeal, None, &none, (4097, 2)),
+        ] {
+            assert_eq!(other, 4);
+        }
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub fn queued_engine(id: EngineId, class: EngineClass, kinds: KindSet, window: u
 /// From where on a device is worth a write into an encrypted volume, as calibration found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turning {
+    /// The device.
+    pub device: EngineId,
     /// The least bytes of a write and the least files in operation with which it is; `None`: it never is.
     pub from: Option<(usize, u16)>,
     /// Cores that feed it best.

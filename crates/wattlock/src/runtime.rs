@@ -389,8 +389,8 @@ fn costs(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Costs {
 fn turning(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Option<Turning> {
     let storage = profile.storage.as_ref()?;
     let is_it = |engine: &Arc<dyn Engine>| engine.description().name == storage.device;
-    let there = engines.iter().any(is_it);
-    there.then_some(Turning { from: storage.from, feeders: storage.feeders })
+    let device = EngineId(engines.iter().position(is_it)? as u8);
+    Some(Turning { device, from: storage.from, feeders: storage.feeders })
 }
 
 /// What checking devices' results of a kind will cost this thread: a share of what the quickest CPU engine takes to make

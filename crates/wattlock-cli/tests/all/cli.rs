@@ -768,6 +768,11 @@ fn calibrating_storage_keeps_what_aca_sds_goes_by_beside_what_was_measured_befor
     let before = profile();
     let card = ["--emulate", "dh8970"];
     let quick = ["calibrate", "--storage", "--quick", "--per-point-ms", "12"];
+    let unsaid = desk.run(&[&quick[..], &card].concat());
+    assert_eq!(unsaid.status.code(), Some(2), "it would push out a real card's: {unsaid:?}");
+    let kept = desk.at("profile.json");
+    let kept = ["--out", kept.to_str().unwrap()];
+    let quick = [&quick[..], &kept].concat();
     let output = desk.run(&[&quick[..], &card].concat());
     good(&output);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -6,6 +6,7 @@
 //! does in its place.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use wattlock_policy::{Ask, Choice, EngineId, Rest, Side};
 
 use super::Dispatcher;
 use crate::health::Reason;
+use crate::sys::fork;
 use crate::telemetry::EngineCounter;
 
 /// What one call gave to devices.
@@ -130,7 +132,13 @@ impl Dispatcher {
         strangers: &mut VecDeque<Completion>,
     ) {
         let mut patience = Patience::default();
+        let generation = fork::generation();
         while !all.is_over() {
+            if generation != fork::generation() {
+                // A handler forked, and this is the child: what devices have is the parent's, and the originals are here.
+                strangers.clear();
+                return self.do_the_rest(all, items);
+            }
             self.feed(all, items);
             // Before answers are looked for: what the device has just filled itself with leaves the rest to this thread.
             let took_part = self.take_part(all, items);
@@ -138,6 +146,21 @@ impl Dispatcher {
                 patience = Patience::default();
             } else {
                 patience.wait();
+            }
+        }
+    }
+
+    /// Does all that devices have or were to have, and asks them nothing more.
+    #[cold]
+    fn do_the_rest(&mut self, all: &mut Operations, items: &mut [Item<'_>]) {
+        for (_, which, index) in mem::take(&mut all.out) {
+            let device = all.operations[which].device;
+            items[index].result = self.fall_back(device, Reason::Forked, &mut items[index].request);
+        }
+        for operation in &mut all.operations {
+            for index in mem::take(&mut operation.free) {
+                items[index].result =
+                    self.fall_back(operation.device, Reason::Forked, &mut items[index].request);
             }
         }
     }

@@ -65,18 +65,22 @@ impl Dispatcher {
         self.finish(token, &entry, request, result, cost, now);
     }
 
-    /// Checks every private-key result of devices, RSA's and ECDSA's, and a share of their others.
+    /// Checks every private-key result of devices (RSA's and ECDSA's), every key pair, and a share of their others.
     fn verify(&mut self, id: EngineId, request: &OwnedRequest, len: usize) -> Result<(), Error> {
-        let family = request.kind.info().family;
-        // Where the result is as long as the input, a shorter one would leave old bytes of the output behind it.
-        let whole = matches!(family, Family::Cipher | Family::Seal | Family::Open);
-        if len > request.output.len() || (whole && len != request.input.len()) {
+        let info = request.kind.info();
+        // A shorter one would leave old bytes of the output behind it, or zeros where a secret is to be.
+        let whole = match info.family {
+            Family::Cipher | Family::Seal | Family::Open => Some(request.input.len()),
+            Family::Derive => Some(request.output.len()),
+            _ => info.output,
+        };
+        if len > request.output.len() || whole.is_some_and(|whole| len != whole) {
             return Err(Error::Device(Fault::WrongResult));
         }
         if request.run.is_some() {
             return self.verify_run(id, request);
         }
-        let always = request.kind.wrong_result_tells_key();
+        let always = request.kind.wrong_result_tells_key() || info.family == Family::Generate;
         if !always && !self.sampled() {
             return Ok(());
         }
