@@ -1313,11 +1313,8 @@ impl<S: Store> Content<S> {
         let border = if small || !rest.is_empty() {
             until + 1
         } else {
-            let replaced = match state.overlay.is_empty() {
-                true => 0,
-                false => state.overlay.range(first, until).next_back().map_or(0, |(index, _)| index + 1),
-            };
-            state.floor.clamp(first, until + 1).max(replaced)
+            // A slot within a run of holes counts, too: what it replaced may have been acknowledged.
+            state.floor.clamp(first, until + 1).max(state.overlay.replaced_until(until))
         };
         let journaled = ((border - first) as usize * stride as usize).min(bytes);
         let mut undo = None;

@@ -65,6 +65,13 @@ impl Overlay {
         (index - start < len).then_some((*start, *piece))
     }
 
+    /// The slot behind the last one up to `last` that the journal replaces, by an entry of its own or within a run; 0 if it
+    /// replaces none.
+    pub(crate) fn replaced_until(&self, last: u64) -> u64 {
+        let entry = self.0.range(..=last).next_back();
+        entry.map_or(0, |(start, piece)| (start + piece.level.map_or(1, |level| 1 << level)).min(last + 1))
+    }
+
     /// The last entry's slot.
     pub(crate) fn last(&self) -> Option<u64> {
         self.0.last_key_value().map(|(index, _)| *index)
@@ -123,6 +130,7 @@ mod tests {
         assert_eq!(overlay.covering(7).unwrap().0, 4);
         assert_eq!(overlay.covering(8), None);
         assert_eq!(overlay.covering(9).unwrap().1.at, 2);
+        assert_eq!([3, 4, 6, 8, 9, 12].map(|last| overlay.replaced_until(last)), [0, 5, 7, 8, 10, 10]);
         overlay.insert(4, data(4));
         assert_eq!(overlay.covering(5), None);
         overlay.cut(9);

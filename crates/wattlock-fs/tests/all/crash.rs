@@ -23,6 +23,8 @@ enum Step {
     Checkpoint,
     /// Every opener closes, and one opens again.
     Reopen,
+    /// Another file is made.
+    Create,
 }
 use Step::*;
 
@@ -95,6 +97,10 @@ fn record(old: Option<usize>, steps: &[Step], crypto: &mut Dispatcher) -> Histor
             }
             Sync => content.sync(crypto).unwrap(),
             Checkpoint => contents.checkpoint(crypto).unwrap(),
+            Create => {
+                let (file, place) = store.create(&format!("made at {seed}"));
+                drop(contents.create(file, place, crypto).unwrap());
+            }
             Reopen => {
                 drop(content);
                 let (file, place) = store.open("file").unwrap();
@@ -326,6 +332,26 @@ fn holes_survive() {
     );
 }
 
+/// Found by the fuzz target `fs_model`.
+#[test]
+fn a_synced_length_survives_holes_behind_it() {
+    survives(
+        "punch after growth by zeros",
+        None,
+        &[
+            Checkpoint,
+            Sync,
+            SetLen(59_830),
+            Sync,
+            Zero(20_480, 20_483),
+            Write(16_384, 14_336),
+            Write(20_481, 16_599),
+            Create,
+            Create,
+        ],
+    );
+}
+
 #[test]
 fn what_grows_during_a_sync_costs_nothing_that_it_acknowledges() {
     for sparse in [false, true] {
@@ -430,6 +456,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Sync),
         1 => Just(Checkpoint),
         1 => Just(Reopen),
+        1 => Just(Create),
     ]
 }
 
