@@ -249,7 +249,8 @@ impl fmt::Debug for Refused {
     }
 }
 
-/// One opened queue pair of an engine. One thread owns it. No call blocks.
+/// One opened queue pair of an engine. One thread at a time calls it, not always the same, and no call's `now` is before
+/// the last one's. No call blocks.
 ///
 /// Every accepted request leaves exactly once: by a completion from [`Instance::poll`], or by
 /// [`Instance::withdraw`].

@@ -40,16 +40,18 @@ impl Device {
     /// # Errors
     /// The engine's, if it opens none.
     pub(crate) fn open(&self, now: Nanos) -> Result<Handle, Error> {
-        // Held until the handle is in: what is given up meanwhile is not joined.
-        let mut hub = lock(self.hub.get(Mutex::default));
-        if hub.over.load(Relaxed) {
-            *hub = Arc::default();
-        }
+        let hub = {
+            let mut last = lock(self.hub.get(Mutex::default));
+            if last.over.load(Relaxed) {
+                *last = Arc::default();
+            }
+            last.clone()
+        };
         let mut state = lock(&hub.state);
         if hub.over.load(Relaxed) {
+            // It was given up in between.
             drop(state);
-            *hub = Arc::default();
-            state = lock(&hub.state);
+            return self.open(now);
         }
         let now = state.at(now);
         while state.pairs.len() < self.pairs {
@@ -67,7 +69,7 @@ impl Device {
         state.owners.insert(id, Arc::clone(&inbox));
         hub.count(&mut state);
         drop(state);
-        Ok(Handle { hub: hub.clone(), id, inbox, mine: HashMap::new() })
+        Ok(Handle { hub, id, inbox, mine: HashMap::new() })
     }
 }
 
@@ -289,7 +291,6 @@ impl Handle {
                 Ok(()) => {
                     let flying = &mut state.pairs[at].flying;
                     *flying = (flying.0 + 1, flying.1 + bytes);
-                    state.number += 1;
                     state
                         .flying
                         .insert(number, Flying { owner: self.id, token, pair: at, bytes, since: now });

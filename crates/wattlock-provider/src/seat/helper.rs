@@ -89,7 +89,7 @@ impl Helper {
     /// Whether a job paused while the helper made up its mind to sleep.
     fn anything(life: &Life) -> bool {
         let seats: Vec<Arc<Seat>> = lock(&life.seats).clone();
-        seats.iter().any(|seat| !seat.claimed.load(Relaxed) && seat.in_flight() > 0)
+        seats.iter().any(|seat| !seat.claimed.load(Relaxed) && seat.is_waited_for())
     }
 }
 
@@ -109,6 +109,15 @@ impl Provider {
 }
 
 impl Seat {
+    /// Whether a job waits here; of a thread at work, as it was when it began. A call that waits for a device is not waited
+    /// for: it would keep other threads' jobs.
+    fn is_waited_for(&self) -> bool {
+        match self.state.try_lock() {
+            Ok(state) => state.in_flight() > 0,
+            Err(_) => self.waited_for.load(Relaxed),
+        }
+    }
+
     /// The helper's look: releases what a loop has not come back for, and takes in what is done. Returns in what time to
     /// look again, if anything is still in flight.
     fn look_after(&self) -> Option<Duration> {

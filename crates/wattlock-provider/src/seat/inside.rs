@@ -36,7 +36,7 @@ impl Provider {
     /// Whether a request of this kind may wait for a device in a call that cannot pause.
     #[inline]
     pub(crate) fn may_wait(&self, kind: Kind) -> bool {
-        self.waits.load(Relaxed) && self.seat().lock().waits.contains(kind)
+        self.waits.load(Relaxed) && self.seat().lock().may_wait(kind)
     }
 
     /// Does a request inside the call, also inside an `ASYNC_JOB`, which it never pauses; it may wait for a device.
@@ -45,15 +45,22 @@ impl Provider {
     /// As [`Dispatcher::run`](wattlock::Dispatcher::run).
     pub(crate) fn run_or_wait(&self, request: Request<'_>) -> Result<usize, Error> {
         let seat = self.seat();
-        // SAFETY: a public call without arguments.
-        let in_job = unsafe { !sys::ASYNC_get_current_job().is_null() };
-        let mut state = seat.lock();
-        let done = state.with_room(in_job, |state| state.inside(request));
+        let done = seat.lock().with_room(|state| state.inside(request));
         done.unwrap_or(Err(Error::Device(Fault::Lost)))
     }
 }
 
+fn in_job() -> bool {
+    // SAFETY: a public call without arguments.
+    unsafe { !sys::ASYNC_get_current_job().is_null() }
+}
+
 impl State {
+    /// Inside a job only if there is a stack for it: the CPU's own way needs none.
+    fn may_wait(&mut self, kind: Kind) -> bool {
+        self.waits.contains(kind) && (!in_job() || self.has_stack())
+    }
+
     /// Does a request before it returns: by the CPU, or by a device for which the call then sleeps. What goes wrong there
     /// is the CPU's, at the latest when the runtime gives the device up; others' answers that come meanwhile are kept for
     /// them.
@@ -68,8 +75,8 @@ impl State {
     }
 
     /// Does `work`; inside a job, whose stack is too small for it, on the seat's own, which takes calls to the kernel.
-    pub(super) fn with_room<R>(&mut self, in_job: bool, work: impl FnOnce(&mut State) -> R) -> Option<R> {
-        if in_job { self.deep(work) } else { Some(work(self)) }
+    pub(super) fn with_room<R>(&mut self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
+        if in_job() { self.deep(work) } else { Some(work(self)) }
     }
 }
 

@@ -87,9 +87,7 @@ impl Provider {
     pub(crate) fn run_all(&self, items: &mut [Item<'_>]) -> bool {
         let seat = self.seat();
         let mut state = seat.lock();
-        // SAFETY: a public call without arguments.
-        let in_job = unsafe { !sys::ASYNC_get_current_job().is_null() };
-        state.with_room(in_job, |state| state.dispatcher.run_all(items));
+        state.with_room(|state| state.dispatcher.run_all(items));
         unlock(state);
         items.iter().all(|item| item.result.is_ok())
     }

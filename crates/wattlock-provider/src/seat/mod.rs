@@ -260,6 +260,12 @@ impl State {
         done
     }
 
+    /// Whether [`State::deep`] will have a stack.
+    fn has_stack(&mut self) -> bool {
+        self.stack = self.stack.take().or_else(Stack::new);
+        self.stack.is_some()
+    }
+
     fn close(&mut self) {
         // Nothing of ours is in use any more when OpenSSL unloads a provider: waiters here have gone.
         self.gathered.clear();
@@ -457,9 +463,7 @@ impl Provider {
             let now = state.now();
             let mut made = state.key_stock.take(kind, now);
             if made.is_none() && state.key_stock.is_worth_it(kind, width, now) {
-                // SAFETY: a public call without arguments.
-                let in_job = unsafe { !crate::sys::ASYNC_get_current_job().is_null() };
-                made = state.with_room(in_job, |state| state.make_stock(kind, width, pair.len())).flatten();
+                made = state.with_room(|state| state.make_stock(kind, width, pair.len())).flatten();
             }
             unlock(state);
             if let Some(done) = made.filter(|one| one.len() == pair.len()) {

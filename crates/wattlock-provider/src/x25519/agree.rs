@@ -64,7 +64,9 @@ impl Exchange for Context {
         // Without a public half, a peer is what OpenSSL's own takes it for: zeros, which lead to an error.
         let peer = peer.public().unwrap_or(&[0; LEN]);
         let mut secret = Zeroizing::new([0; LEN]);
-        if self.provider.perform(Kind::X25519Derive, key, peer, &mut *secret).is_err() {
+        let derived = self.provider.perform(Kind::X25519Derive, key, peer, &mut *secret);
+        // Zeros are no secret (RFC 7748 section 6.1), whatever a device says.
+        if derived.is_err() || secret.iter().fold(0, |all, byte| all | byte) == 0 {
             raise(Reason::FailedDuringDerivation);
             return false;
         }

@@ -72,8 +72,8 @@ pub enum Submitted {
 pub struct Dispatcher {
     runtime: Arc<Inner>,
     policy: Box<dyn Policy>,
-    /// The same rule, if it was asked of what may not come.
-    asked: Option<Box<dyn Policy>>,
+    /// The same rule for questions of what may not come, from which it learns nothing; made by the first one.
+    hypothetical: Option<Box<dyn Policy>>,
     weather: Weather,
     stations: Vec<Station>,
     in_flight: InFlight,
@@ -118,7 +118,7 @@ impl Dispatcher {
         runtime.submitter_came();
         Dispatcher {
             policy,
-            asked: None,
+            hypothetical: None,
             weather,
             stations,
             in_flight: InFlight::default(),
@@ -221,7 +221,7 @@ impl Dispatcher {
     fn after_change(&mut self) {
         self.plan = self.plan.last();
         self.policy = self.plan.policy(self.runtime.machine(), self.thread);
-        self.asked = None;
+        self.hypothetical = None;
         self.streams = Streams::default();
     }
 

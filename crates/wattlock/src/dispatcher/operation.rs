@@ -8,8 +8,10 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use wattlock_core::sync::lock;
 use wattlock_core::{Completion, Data, Error, Fault, Item, Nanos, OwnedRequest, Request, Token};
 use wattlock_policy::{Ask, Choice, EngineId, Rest, Side};
 
@@ -261,17 +263,20 @@ fn deliver(completion: &Completion, request: &mut Request<'_>) -> Result<usize, 
     Ok(len)
 }
 
-/// How a blocked caller waits: a few spins for what is nearly there, then yields, then short sleeps.
+/// How a blocked caller waits: a few spins for what is nearly there, then ever longer pauses, 55 us at last. Not by
+/// `sleep`, in which a thread may be cancelled (pthread_cancel(3)), here in the middle of an operation: what the standard
+/// library's condition variables wait by is no such point.
 #[derive(Default)]
 struct Patience(u32);
 
 impl Patience {
     fn wait(&mut self) {
         self.0 += 1;
-        match self.0 {
-            0..32 => std::hint::spin_loop(),
-            32..64 => std::thread::yield_now(),
-            _ => std::thread::sleep(Duration::from_micros(u64::from(self.0.min(264) - 63) / 4 + 5)),
+        if self.0 < 64 {
+            return std::hint::spin_loop();
         }
+        let pause = Duration::from_micros(u64::from(self.0.min(264) - 63) / 4 + 5);
+        let (nothing, nobody) = (Mutex::new(()), Condvar::new());
+        drop(nobody.wait_timeout(lock(&nothing), pause));
     }
 }

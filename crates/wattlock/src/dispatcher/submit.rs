@@ -102,7 +102,7 @@ impl Dispatcher {
         self.keep_up();
         self.look();
         let (plan, machine, thread) = (&self.plan, self.runtime.machine(), self.thread);
-        let policy = self.asked.get_or_insert_with(|| plan.policy(machine, thread));
+        let policy = self.hypothetical.get_or_insert_with(|| plan.policy(machine, thread));
         let bytes = shape.bytes.saturating_mul(count);
         let ask = Ask { count: count as u32, bytes, ..Ask::one(*shape) };
         let engine = policy.choose(&ask, &self.weather, 0).engine;
