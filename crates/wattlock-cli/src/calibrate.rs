@@ -37,8 +37,8 @@ pub struct Command {
     /// Only these kinds; may be repeated
     #[arg(long = "kind", value_parser = parse_kind)]
     kinds: Vec<Kind>,
-    /// Only from which size of a write, and from how many files written at once, a device is worth the writes into an
-    /// encrypted volume, and how many cores feed it best, in less than a minute; kept in the profile for `aca-sds`
+    /// Measure writes into an encrypted volume only (under a minute): the size of a write and the number of files from
+    /// which a device pays, and the threads that feed it best. The policy `aca-sds` goes by them
     #[arg(long, conflicts_with_all = ["kinds", "report_only"])]
     pub storage: bool,
     /// Where to keep the profile (default: where every command looks for it)

@@ -12,14 +12,14 @@
 //! has begun ([`Policy::claim`]). While the idle share is above M, a thread that would wait takes them one by one, whatever
 //! the device's fill; else the device does all.
 //!
-//! alpha, beta and the feeders are those that calibration found ([`Machine::turning`]): it sends what is worth it there.
+//! Alpha, beta and the feeders are what calibration found of this device ([`Machine::turning`]). Without it alpha is 1
+//! (another file must be in operation) and beta the published turning point.
 //!
-//! Ours, else: alpha = 1 (another file must be in operation), beta = the turning point. Ours: M = 3 % (the least idle share the paper
-//! reports of the accelerator alone); counter mode, whose kind does not say the direction, counts as a write. While the
-//! CPU takes part, the device has at most half of a write at a time: the CPU cannot take what the device has. A deciding
-//! thread that knows its number (`aca-sds.thread`) feeds if the number is below `feeders` and encrypts otherwise; threads
-//! that do not know theirs each send `feeders / submitters` of their eligible bytes, which is the same division in the
-//! long run.
+//! Ours: M = 3 % (the least idle share the paper reports of the accelerator alone); counter mode, whose kind does not
+//! say the direction, counts as a write. While the CPU takes part, the device has at most half of a write at a time:
+//! the CPU cannot take what the device has. A deciding thread that knows its number (`aca-sds.thread`) feeds if the
+//! number is below `feeders` and encrypts otherwise; threads that do not know theirs each send `feeders / submitters`
+//! of their eligible bytes, which is the same division in the long run.
 
 use wattlock_core::{Family, Kind, KindSet, Nanos};
 

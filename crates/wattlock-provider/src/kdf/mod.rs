@@ -7,8 +7,8 @@
 //! gives the same results and the same errors, as its version has them. A context that went to OpenSSL stays there
 //! until it is reset.
 //!
-//! Derivations are inline. In a handshake that was announced ([`crate::seat`]), one that the policy gives to a device
-//! pauses the `ASYNC_JOB` that it is in. Secrets are copied on the way in, since an output may lie over its key, and wiped.
+//! Derivations are inline. One that the policy gives to a device pauses the `ASYNC_JOB` of a handshake that was announced
+//! ([`crate::seat`]); elsewhere the call waits, under the published rules. Secrets are copied on the way in, since an output may lie over its key, and wiped.
 #![allow(unsafe_code)]
 
 mod context;
