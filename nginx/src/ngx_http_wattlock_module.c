@@ -470,6 +470,7 @@ static const struct {
     { "polls", "polls", offsetof(wattlock_counts_t, polls), 0 },
     { "flushes", "batches", offsetof(wattlock_counts_t, flushes), 0 },
     { "looks", "looks", offsetof(wattlock_counts_t, looks), 0 },
+    { "writes_paused", "writes paused", offsetof(wattlock_counts_t, writes_paused), 0 },
 };
 
 #define FIGURES (sizeof(wattlock_figures) / sizeof(wattlock_figures[0]))

@@ -12,11 +12,30 @@
  * provider says. Completions post the waiting connections' read events, which run in the same turn and may gather again.
  * With nothing in flight nothing here runs.
  *
- * Only the calls pause by which nginx begins a handshake: SSL_do_handshake, and SSL_read_early_data up to the first early
- * data. libssl is in the midst of such a call while its job is paused, so any other call on the same SSL would enter its
- * state machine a second time: reads, writes and shutdowns are told to come again.
+ * The calls pause by which nginx begins a handshake: SSL_do_handshake, and SSL_read_early_data up to the first early data.
+ * Where the policy may give records to a device, SSL_write pauses, too (Hu et al., "QWEB", 2020). libssl is in the midst of
+ * such a call while its job is paused, so any other call on the same SSL would enter its state machine a second time: reads,
+ * writes and shutdowns are told to come again.
+ *
+ * A paused write is told to nginx as one that met a full socket, for which all of nginx is prepared: the connection's write
+ * event comes from us. (QWEB tells it as one that waits for something to read. nginx's HTTP/2 takes that for a success and
+ * forgets what it had to write.) A read that is refused meanwhile gets its event when the write is over. The text is copied,
+ * since the request whose buffer it is may end before the job does.
  */
 #include "wattlock_nginx.h"
+
+/* A longer text is written without a pause: it would be copied. */
+#define MOST_WRITTEN  (1024 * 1024)
+
+/* nginx takes it for a failure if this is not sent at once. */
+#define CONTINUE  "HTTP/1.1 100 Continue" CRLF CRLF
+
+/* What a job calls. */
+typedef enum {
+    WATTLOCK_HANDSHAKE,
+    WATTLOCK_EARLY_DATA,
+    WATTLOCK_WRITE
+} wattlock_call_e;
 
 typedef struct {
     wattlock_cork_t    cork;
@@ -24,14 +43,20 @@ typedef struct {
     SSL               *ssl;
     ASYNC_WAIT_CTX    *wait;            /* from the first job to the end of the handshake */
     ASYNC_JOB         *job;
-    int                result;          /* of the call in the job */
+    wattlock_call_e    call;            /* of the job */
+    int                result;          /* of the call */
+    u_char            *text;            /* what SSL_write in the job writes */
+    int                size;
+    int                written;         /* of what nginx has to write, before that */
     size_t             early_read;      /* by SSL_read_early_data in the job: what nginx passes is on its stack, */
     u_char             early_data;      /* which has gone by the time the job goes on */
-    unsigned           early:1;         /* the job is in SSL_read_early_data */
     unsigned           early_over:1;    /* early data has come, or none will */
     unsigned           ran:1;           /* the job has made its call */
     unsigned           paused:1;        /* now */
-    unsigned           waited:1;        /* has been paused */
+    unsigned           waited:1;        /* its handshake has been paused */
+    unsigned           reading:1;       /* what was refused last was a read */
+    unsigned           read_refused:1;  /* since a write paused */
+    unsigned           unlike:1;        /* a write was not repeated as it began */
     unsigned           lost:1;          /* its job could not be resumed, and never can be */
     unsigned           in_handshake:1;
 } wattlock_ssl_t;
@@ -144,6 +169,11 @@ wattlock_ssl_free(void *parent, void *data, CRYPTO_EX_DATA *ex, int index, long 
     /* A job that is still paused (an SSL that a module of others freed, past our slots) loses its request and is never
      * resumed. */
     ASYNC_WAIT_CTX_free(state->wait);
+
+    if (!state->paused && !state->lost) {
+        ngx_free(state->text);
+    }
+
     ngx_free(state);
 }
 
@@ -177,9 +207,18 @@ static int
 wattlock_completed(void *argument)
 {
     ngx_connection_t  *c = SSL_get_ex_data(argument, ngx_ssl_connection_index);
+    wattlock_ssl_t    *state = SSL_get_ex_data(argument, ssl_index);
 
     /* Also if nginx has marked the connection to be closed: it is when its handshake is over. */
-    if (c != NULL && c->read != NULL) {
+    if (c == NULL || c->read == NULL || state == NULL) {
+        return 1;
+    }
+
+    if (state->call == WATTLOCK_WRITE) {
+        c->write->ready = 1;
+        ngx_post_event(c->write, &ngx_posted_events);
+
+    } else {
         ngx_post_event(c->read, &ngx_posted_events);
     }
 
@@ -194,9 +233,22 @@ wattlock_call(void *argument)
     wattlock_ssl_t  *state = argument;
 
     state->ran = 1;
-    state->result = state->early
-        ? SSL_read_early_data(state->ssl, &state->early_data, sizeof(state->early_data), &state->early_read)
-        : SSL_do_handshake(state->ssl);
+
+    switch (state->call) {
+
+    case WATTLOCK_HANDSHAKE:
+        state->result = SSL_do_handshake(state->ssl);
+        break;
+
+    case WATTLOCK_EARLY_DATA:
+        state->result = SSL_read_early_data(state->ssl, &state->early_data, sizeof(state->early_data),
+                                            &state->early_read);
+        break;
+
+    case WATTLOCK_WRITE:
+        state->result = SSL_write(state->ssl, state->text, state->size);
+        break;
+    }
 }
 
 
@@ -246,9 +298,9 @@ wattlock_go_on(wattlock_ssl_t *state)
 }
 
 
-/* One of the two calls that may pause. Returns 1 if it has returned. */
+/* One of the calls that may pause. Returns 1 if it has returned. */
 static int
-wattlock_drive(wattlock_ssl_t *state, int early)
+wattlock_drive(wattlock_ssl_t *state, wattlock_call_e call)
 {
     int  done;
 
@@ -257,12 +309,12 @@ wattlock_drive(wattlock_ssl_t *state, int early)
     }
 
     if (state->paused) {
-        if (state->early != (unsigned) early) {
+        if (state->call != call) {
             return 0;
         }
 
     } else {
-        state->early = early;
+        state->call = call;
         state->early_read = 0;
         state->ran = 0;
     }
@@ -280,18 +332,21 @@ wattlock_drive(wattlock_ssl_t *state, int early)
 
     done = wattlock_go_on(state);
 
-    if (done && !early && state->result == 1 && SSL_is_init_finished(state->ssl)) {
+    if (done && call == WATTLOCK_HANDSHAKE && state->result == 1 && SSL_is_init_finished(state->ssl)) {
         /* Also if a module of others has put an info callback in the place of ours. */
         wattlock_handshake_over(state, 1);
     }
 
     if (state->paused) {
-        wattlock_counts->paused += !state->waited;
-        state->waited = 1;
+        if (call != WATTLOCK_WRITE) {
+            wattlock_counts->paused += !state->waited;
+            state->waited = 1;
+        }
+
         progress++;
         wattlock_ask(WATTLOCK_AT_CALL);
 
-    } else if (!state->in_handshake) {
+    } else if (!state->in_handshake && call != WATTLOCK_WRITE) {
         ASYNC_WAIT_CTX_free(state->wait);
         state->wait = NULL;
     }
@@ -417,7 +472,7 @@ wattlock_do_handshake(SSL *ssl)
         return SSL_do_handshake(ssl);
     }
 
-    return wattlock_drive(state, 0) ? state->result : -1;
+    return wattlock_drive(state, WATTLOCK_HANDSHAKE) ? state->result : -1;
 }
 
 
@@ -441,7 +496,7 @@ wattlock_read_early_data(SSL *ssl, void *data, size_t size, size_t *read)
         return SSL_read_early_data(ssl, data, size, read);
     }
 
-    if (!wattlock_drive(state, 1)) {
+    if (!wattlock_drive(state, WATTLOCK_EARLY_DATA)) {
         return SSL_READ_EARLY_DATA_ERROR;
     }
 
@@ -500,19 +555,130 @@ wattlock_free(SSL *ssl)
 }
 
 
-/* In place of SSL_write. */
+/* Whether a write may pause: its text is copied for it, or is so already. */
+static int
+wattlock_write_may_pause(wattlock_ssl_t *state, const void *data, int size)
+{
+    if (size <= 0 || size > MOST_WRITTEN || (size == sizeof(CONTINUE) - 1 && ngx_memcmp(data, CONTINUE, size) == 0)
+        || state->in_handshake || !SSL_is_init_finished(state->ssl)
+        || !table->writes_wait(table->provider))
+    {
+        return 0;
+    }
+
+    state->text = ngx_alloc(size, ngx_cycle->log);
+
+    if (state->text == NULL) {
+        return 0;
+    }
+
+    /* libssl would have a write that met a full socket repeated from the same place. */
+    SSL_set_mode(state->ssl, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    ngx_memcpy(state->text, data, size);
+    state->size = size;
+
+    return 1;
+}
+
+
+/* A write in a job is begun or goes on. Returns 1 if it has returned. */
+static int
+wattlock_drive_write(wattlock_ssl_t *state)
+{
+    int                before = state->paused, done;
+    ngx_err_t          err;
+    ngx_connection_t  *c;
+
+    done = wattlock_drive(state, WATTLOCK_WRITE);
+    state->reading = 0;
+
+    if (state->paused) {
+        wattlock_counts->writes_paused += !before;
+        return 0;
+    }
+
+    err = ngx_errno;
+    c = SSL_get_ex_data(state->ssl, ngx_ssl_connection_index);
+
+    if (!state->lost) {
+        ngx_free(state->text);
+        state->text = NULL;
+    }
+
+    if (state->read_refused && c != NULL && c->read != NULL) {
+        state->read_refused = 0;
+        c->read->ready = 1;
+        ngx_post_event(c->read, &ngx_posted_events);
+    }
+
+    ngx_set_errno(err);
+
+    return done;
+}
+
+
+/*
+ * In place of SSL_write. What nginx has to write may have grown while a write was paused. Then the rest is written, too, before
+ * anything is answered: nginx would not come again for it, since SSL_write writes all or nothing.
+ */
 int
 wattlock_write(SSL *ssl, const void *data, int size)
 {
     wattlock_ssl_t  *state = wattlock_state(ssl);
+    const u_char    *text = data;
     int              done, nested;
 
-    if (state != NULL && (state->paused || state->lost)) {
+    if (state != NULL && (state->lost || state->unlike || (state->paused && state->call != WATTLOCK_WRITE))) {
+        return -1;
+    }
+
+    if (state != NULL && size < state->written + (state->paused ? state->size : 0)) {
+        /* SSL_write(3): a write is repeated with the same text, or more. */
+        state->unlike = 1;
         return -1;
     }
 
     nested = wattlock_enter();
-    done = state == NULL ? SSL_write(ssl, data, size) : wattlock_cork_write(&state->cork, ssl, data, size);
+
+    for ( ;; ) {
+        if (state == NULL || !state->paused) {
+            int  written = state == NULL ? 0 : state->written;
+
+            if (state == NULL || nested || !wattlock_write_may_pause(state, text + written, size - written)) {
+                done = state == NULL ? SSL_write(ssl, data, size)
+                                     : wattlock_cork_write(&state->cork, ssl, text + written, size - written);
+
+                if (state != NULL && done > 0) {
+                    done += written;
+                    state->written = 0;
+                }
+
+                break;
+            }
+        }
+
+        state->reading = 0;
+        done = -1;
+
+        if (nested || !wattlock_drive_write(state)) {
+            break;
+        }
+
+        done = state->result;
+
+        if (done <= 0) {
+            break;
+        }
+
+        state->written += done;
+
+        if (state->written == size) {
+            state->written = 0;
+            done = size;
+            break;
+        }
+    }
+
     wattlock_leave(nested);
 
     return done;
@@ -527,6 +693,8 @@ wattlock_read(SSL *ssl, void *data, int size)
     int              done, nested;
 
     if (state != NULL && (state->paused || state->lost)) {
+        state->reading = 1;
+        state->read_refused = state->call == WATTLOCK_WRITE;
         return -1;
     }
 
@@ -538,18 +706,27 @@ wattlock_read(SSL *ssl, void *data, int size)
 }
 
 
-/* In place of SSL_shutdown. */
+/* In place of SSL_shutdown. It waits for a paused write, which nginx does not repeat any more, unless it is quiet: such a one
+ * says nothing to the other side, and the write is withdrawn when the SSL is freed. */
 int
 wattlock_shutdown(SSL *ssl)
 {
     wattlock_ssl_t  *state = wattlock_state(ssl);
-    int              done, nested;
+    int              done, nested = wattlock_enter();
+    int              writes = state != NULL && state->paused && state->call == WATTLOCK_WRITE;
 
-    if (state != NULL && (state->paused || state->lost)) {
+    if (writes && !nested && !SSL_get_quiet_shutdown(ssl)) {
+        (void) wattlock_drive_write(state);
+        ERR_clear_error();
+        writes = state->paused;
+    }
+
+    if (state != NULL && (state->lost || (state->paused && !(writes && SSL_get_quiet_shutdown(ssl))))) {
+        state->reading = 0;
+        wattlock_leave(nested);
         return -1;
     }
 
-    nested = wattlock_enter();
     done = SSL_shutdown(ssl);
     wattlock_leave(nested);
 
@@ -565,12 +742,16 @@ wattlock_get_error(const SSL *ssl, int ret)
 
     progress++;
 
-    if (state != NULL && state->lost) {
+    if (state != NULL && (state->lost || state->unlike)) {
         return SSL_ERROR_SSL;
     }
 
-    /* nginx takes it for a failure that a handshake waits for an operation; and its read event comes from us. */
-    return state != NULL && state->paused ? SSL_ERROR_WANT_READ : SSL_get_error(ssl, ret);
+    if (state == NULL || !state->paused) {
+        return SSL_get_error(ssl, ret);
+    }
+
+    /* nginx takes it for a failure that a call waits for an operation; and its event comes from us. */
+    return state->call == WATTLOCK_WRITE && !state->reading ? SSL_ERROR_WANT_WRITE : SSL_ERROR_WANT_READ;
 }
 
 

@@ -30,6 +30,7 @@ typedef struct {
     ngx_uint_t  polls;       /* turns in which the provider was asked */
     ngx_uint_t  flushes;     /* batches that went in them */
     ngx_uint_t  looks;       /* of those turns, how many looked for devices' answers */
+    ngx_uint_t  writes_paused;/* calls that write and have waited for an operation */
 } wattlock_counts_t;
 
 /* This worker's. */

@@ -46,7 +46,7 @@ CARD = SLOW_CARD.replace("20000000", "200000").replace("slow-card", "card")
 
 
 # What a worker counts of handshakes and batches.
-COUNTED = ("handshakes", "in_handshake", "completed", "aborted", "paused", "polls", "flushes", "looks")
+COUNTED = ("handshakes", "in_handshake", "completed", "aborted", "paused", "polls", "flushes", "looks", "writes_paused")
 
 
 def free_port():
@@ -1136,10 +1136,7 @@ def case_records_that_libssl_makes_together_are_one_operation_of_a_card():
     """Each record is one request, its MAC and padding included, and the response is right."""
     card = SLOW_CARD.replace("20000000", "200000") + "table aes-128-cbc-encrypt 0:50000\n"
     server = "ssl_ciphers AES128-SHA:@SECLEVEL=0; ssl_conf_command Options -EncryptThenMac; ssl_buffer_size 128k;"
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
-    client.maximum_version = ssl.TLSVersion.TLSv1_2
-    client.set_ciphers("AES128-SHA:@SECLEVEL=0")
+    client = older("AES128-SHA:@SECLEVEL=0")
     # The CPU, which takes MACs and whole blocks in one pass, has two requests of each record, though there is a card.
     for policy, engine, of_each in (("offload", "emulated", 1), ("instruction", "instruction", 2)):
         settings = with_card(card, policy) + "algorithms = rsa,cbc-hmac\n"
@@ -1169,6 +1166,188 @@ def records_by(nginx, asking, client, engine, of_each):
     wait_for(whole_records, f"{engine} to encrypt whole records")
     assert whole_records()
     nginx.settled()
+
+
+# A card that seals the records of answers, each in 20 ms, and signs.
+SEALING_CARD = SLOW_CARD.replace(",ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate", "")
+SEALING_CARD += "pool records 64 servers\ntable aes-128-gcm-seal,aes-256-gcm-seal,aes-128-cbc-encrypt 0:20000000\n"
+
+
+def on_card(status, kind):
+    cells = [cell for cell in status["runtime"]["cells"] if cell["engine"] == "emulated" and kind in cell["kind"]]
+    return sum(cell["requests"] for cell in cells)
+
+
+def on_its_way(status):
+    """What a card has."""
+    return sum(one["in_flight"] for one in status["runtime"]["engines"] if one["engine"] == "emulated")
+
+
+def older(ciphers):
+    """A client of TLS 1.2 with these ciphers."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    client.set_ciphers(ciphers)
+    return client
+
+
+def until_the_card_writes(nginx, asking, fetch, kind):
+    """The CPU seals until the card has given its known answers."""
+    def writes():
+        before = on_card(asking.status(), kind)
+        fetch()
+        return on_card(asking.status(), kind) > before
+    wait_for(writes, f"the card to do {kind}")
+
+
+def case_answers_wait_for_a_card_and_the_loop_goes_on():
+    """SSL_write pauses: the records of many connections are on the card at once, and each answer comes whole."""
+    with Nginx(provider=with_card(SEALING_CARD) + "algorithms = rsa,gcm\n") as nginx, Asking(nginx) as asking:
+        big = (nginx.folder / "html/big").read_bytes()
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            until_the_card_writes(nginx, asking, lambda: nginx.get("/big", version), "gcm-seal")
+            before, right, most = asking.status(), [], 0
+            fetch = lambda: right.append(nginx.get("/big", version) == big)
+            clients = [threading.Thread(target=fetch) for _ in range(16)]
+            for client in clients:
+                client.start()
+            while any(client.is_alive() for client in clients):
+                most = max(most, on_its_way(asking.status()))
+            after = asking.status()
+            assert right == [True] * 16, right
+            # An answer of 300,000 bytes is written as nineteen records.
+            assert after["writes_paused"] - before["writes_paused"] >= 16 * 19, (before, after)
+            # If a write had the loop wait, there would be one, beside that of the status.
+            assert most >= 4, most
+        nginx.settled()
+        assert not nginx.died(), nginx.died()
+
+
+def case_records_of_one_call_are_submitted_together_and_pause_it_once():
+    """EECA's reconstruction of requests on 64 kept connections: eight records a call."""
+    server = "ssl_ciphers AES128-SHA:@SECLEVEL=0; ssl_conf_command Options -EncryptThenMac; ssl_buffer_size 128k;"
+    client, clients = older("AES128-SHA:@SECLEVEL=0"), 64
+    # A card that does MACs, too: they are the CPU's, as published.
+    card = SEALING_CARD + "table hmac-sha-1 0:20000000\n"
+    settings = with_card(card) + "algorithms = rsa,cbc-hmac\n"
+    with Nginx(server=server, provider=settings) as nginx, Asking(nginx) as asking:
+        text = os.urandom(1 << 20)
+        (nginx.folder / "html/mebibyte").write_bytes(text)
+
+        def kept():
+            connection = http.client.HTTPSConnection("localhost")
+            connection.sock = client.wrap_socket(socket.create_connection(("127.0.0.1", nginx.port), 60))
+            return connection
+
+        def answers(connection, times=1):
+            for _ in range(times):
+                connection.request("GET", "/mebibyte")
+                if connection.getresponse().read() != text:
+                    return False
+            return True
+
+        connections = [kept() for _ in range(clients)]
+        until_the_card_writes(nginx, asking, lambda: answers(connections[0]), "cbc")
+        before, right, most = asking.status(), [], 0
+        threads = [threading.Thread(target=lambda one: right.append(answers(one, 2)), args=[one]) for one in connections]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            most = max(most, on_its_way(asking.status()))
+        after = asking.status()
+        assert right == [True] * clients, right
+        records = on_card(after, "cbc") - on_card(before, "cbc")
+        calls = after["writes_paused"] - before["writes_paused"]
+        # A mebibyte behind a short head is seven or eight such calls, of 4 or 8 records.
+        assert 2 * clients * 6 <= calls <= 2 * clients * 9, calls
+        # What has no room in the card's window is the CPU's.
+        assert records > 4 * calls, (records, calls)
+        assert most > 16, most
+        assert on_card(after, "hmac") == 0
+        for connection in connections:
+            connection.close()
+        nginx.settled()
+        assert not nginx.died(), nginx.died()
+
+
+def case_writes_that_pause_meet_what_connections_meet():
+    """HTTP/2, request bodies that are passed on as they come, slow readers, resets, reloads, TLS to upstreams, and a card
+    that fails in every way: no answer is lost, none is wrong, nothing is left."""
+    for fault in ("", "fault error every 5", "fault silence every 17", "fault lost after 700000000 until 1500000000"):
+        card = SEALING_CARD.replace("20000000", "2000000") + fault + "\n"
+        provider = with_card(card) + "algorithms = rsa,gcm\ngive-up-ms = 50\n"
+        writes_that_pause(provider, fault)
+
+
+def writes_that_pause(provider, fault):
+    port = free_port()
+    nginx = Nginx(provider=provider)
+    folder = nginx.folder
+    tls = f"ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem; root {folder}/html;"
+    nginx.write(f"""wattlock_upstream on;
+      server {{ listen 127.0.0.1:{port} ssl http2; {tls} client_max_body_size 0;
+        location /put/ {{ dav_methods PUT; create_full_put_path on; }}
+      }}""", f"""client_max_body_size 0;
+      location /through/ {{ proxy_pass https://127.0.0.1:{port}/; proxy_request_buffering off; proxy_http_version 1.1;
+                            proxy_buffering off; }}
+      location /kept/ {{ proxy_pass https://127.0.0.1:{port}/; }}
+      """, "", "worker_connections 2048;", ARGS.module, 1)
+    big = (folder / "html/big").read_bytes()
+    (folder / "html/put").mkdir()
+    (folder / "html/put").chmod(0o777)
+    wrong = []
+
+    def check(what, good):
+        if not good:
+            wrong.append(what)
+
+    def two(turn):
+        """Three streams of one connection, and one that sends."""
+        urls = [word for name in ("big", "", "big") for word in ("-o", "-", f"https://127.0.0.1:{port}/{name}")]
+        done = subprocess.run(["curl", "-sk", "--http2", "-m", "60", "-Z", *urls], capture_output=True)
+        check(("http2", done.returncode, len(done.stdout)), done.returncode == 0 and len(done.stdout) == 2 * len(big) + 3)
+        done = subprocess.run(["curl", "-sk", "-m", "60", "-T", folder / "html/big",
+                               f"https://127.0.0.1:{nginx.port}/through/put/{turn}"], capture_output=True)
+        check(("sent", done.returncode), done.returncode == 0 and (folder / f"html/put/{turn}").read_bytes() == big)
+
+    def through(turn):
+        for path in ("/through/big", "/kept/big"):
+            check(path, nginx.get(path) == big)
+
+    def slowly(turn):
+        with nginx.connect() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
+            sock.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            time.sleep(0.1)
+            check("slowly", read_answer(sock) == big)
+
+    def gone(turn):
+        sock = nginx.connect()
+        sock.sendall(b"GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
+        sock.recv(1 + 20_000 * (turn % 3))
+        (reset if turn % 3 else socket.socket.close)(sock)
+
+    with nginx, Asking(nginx) as asking:
+        if not fault:
+            until_the_card_writes(nginx, asking, lambda: nginx.get("/big"), "gcm-seal")
+        with Load(nginx, 4) as load:
+            def work(which):
+                for turn in range(ARGS.count or 4):
+                    which(turn)
+            threads = [threading.Thread(target=work, args=[which]) for which in (two, through, slowly, gone, gone)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            paused = asking.status()["writes_paused"]
+            os.kill(nginx.pid(), signal.SIGHUP)
+            work(through)
+        load.none_failed(10)
+        assert not wrong, (fault, wrong)
+        assert fault or paused > 50, paused
+        nginx.settled()
+        assert not nginx.died(), nginx.died()
 
 
 def case_threshold_polling():

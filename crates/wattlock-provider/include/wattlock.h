@@ -126,7 +126,8 @@ struct wattlock_table {
 
     /* Runs work(argument) on a stack as large as the process's first thread may have (RLIMIT_STACK, at least 2 and at most
      * 64 MiB; 8 MiB if it is unlimited), with inaccessible pages below, and returns 1 when it has returned, which it must.
-     * Inside an ASYNC_JOB, whose own stack has 32 KiB, `work` is a handshake and may pause the job. 0: no such stack was to
+     * Inside an ASYNC_JOB, whose own stack has 32 KiB, `work` is a handshake, or a call that writes to one connection, and
+     * may pause the job. 0: no such stack was to
      * be had, and nothing was called. */
     int (*on_stack)(void *provider, void (*work)(void *argument), void *argument);
     /* As `status`, of this process and of those with these ids, if they are of the same user and publish their counters:
@@ -147,6 +148,9 @@ struct wattlock_table {
     /* Inside `on_stack` and a job: a call begins (1) or has ended (0) that must not pause the job, such as one on another
      * connection. ASYNC_block_pause(3) alone would be noticed when an operation has been submitted. */
     void (*nested)(void *provider, int begins);
+    /* 1: the policy may give records that this thread writes to a device, so SSL_write may pause the ASYNC_JOB that it is in,
+     * inside `on_stack`. 0: it would not. */
+    int (*writes_wait)(void *provider);
 };
 
 #endif

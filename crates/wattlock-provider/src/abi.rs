@@ -114,6 +114,8 @@ pub struct FunctionTable {
     pub compress_offload: Offload,
     /// Says that a call begins (1) or has ended (0) inside a handshake on `on_stack` that must not pause in it.
     pub nested: unsafe extern "C" fn(*mut c_void, c_int),
+    /// Whether records that the thread writes may be given to a device.
+    pub writes_wait: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
 /// Takes its own argument.

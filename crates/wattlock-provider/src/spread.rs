@@ -222,7 +222,8 @@ impl Feeding<'_> {
         let bound = Kind::Deflate.output_bound(piece.parts().1.len());
         let submitted = bound.and_then(|bound| {
             self.room.resize(self.room.len().max(bound), 0);
-            dispatcher.submit_to_device(&piece.request(&mut self.room[..bound]), slot as u64)
+            let request = piece.request(&mut self.room[..bound]);
+            dispatcher.submit_to_device(&request, slot as u64, request.shape().bytes)
         });
         if submitted.is_none()
             && let Some(piece) = self.sent[slot].take()

@@ -47,6 +47,7 @@ pub(crate) fn make(provider: &Provider) -> FunctionTable {
         set_busy,
         compress_offload: compress::offload,
         nested,
+        writes_wait,
     }
 }
 
@@ -133,6 +134,11 @@ unsafe extern "C" fn on_stack(provider: *mut c_void, work: Work, argument: *mut 
 unsafe extern "C" fn nested(provider: *mut c_void, begins: c_int) {
     // SAFETY: as in `claim`.
     entry(|| unsafe { Provider::of(provider) }.seat().nested(begins != 0));
+}
+
+unsafe extern "C" fn writes_wait(provider: *mut c_void) -> c_int {
+    // SAFETY: as in `claim`.
+    entry(|| c_int::from(unsafe { Provider::of(provider) }.records_wait()))
 }
 
 unsafe extern "C" fn status_of(

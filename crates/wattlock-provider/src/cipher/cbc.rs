@@ -224,13 +224,13 @@ impl Context {
         unsafe { self.go_on(out, input, len) }
     }
 
-    /// A record's blocks, in place: as one request if the call may wait for a device.
+    /// A record's blocks, in place: as one request if a device may do it, for which the call pauses its job or waits.
     ///
     /// # Safety
     /// `len` bytes at `at` are the caller's alone; `len` is at least a block.
     unsafe fn apply_record(&mut self, at: *mut u8, len: usize) -> Result<(), Reason> {
         let kind = self.kind();
-        if !self.provider.may_wait(kind) {
+        if !self.provider.may_pause(kind) && !self.provider.may_wait(kind) {
             // SAFETY: the caller's.
             return unsafe { self.apply(at, at, len) };
         }
@@ -240,7 +240,7 @@ impl Context {
         let before = record.last_chunk().copied();
         let key = self.key.as_ref().ok_or(failed)?;
         let request = Request::new(kind, key, Data::InPlace(record));
-        self.provider.run_or_wait(Request { nonce: &self.chain, ..request }).map_err(|_| failed)?;
+        self.provider.run_or_pause(Request { nonce: &self.chain, ..request }).map_err(|_| failed)?;
         let last = if self.encrypt { record.last_chunk().copied() } else { before };
         // The stream, if it is used again, starts there.
         (self.chain, self.begun) = (last.ok_or(failed)?, false);

@@ -39,6 +39,12 @@ impl Provider {
         self.waits.load(Relaxed) && self.seat().lock().may_wait(kind)
     }
 
+    /// Whether a record that this thread writes may wait for a device.
+    pub(crate) fn records_wait(&self) -> bool {
+        let record = |kind: Kind| matches!(kind.info().group, Group::Cbc | Group::Gcm);
+        self.waits.load(Relaxed) && self.seat().lock().waits.iter().any(record)
+    }
+
     /// Does a request inside the call, also inside an `ASYNC_JOB`, which it never pauses; it may wait for a device.
     ///
     /// # Errors

@@ -14,13 +14,13 @@
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use wattlock::core::{Data, Error, Fault, Item, Key, Kind, Nanos, OwnedRequest, Request, Shape};
 use wattlock::policy::Arrived;
 
 use super::link::{Link, forget_untold};
-use super::waiter::{Notify, Waiter, Waiting};
+use super::waiter::{Notify, Outcome, Waiter};
 use super::{Gathered, Said, Seat, State, lock, unlock};
 use crate::provider::Provider;
 use crate::sys;
@@ -82,13 +82,25 @@ impl Provider {
             && state.deep(|state| state.dispatcher.goes_to_device(shape, count)).unwrap_or(false)
     }
 
-    /// Does requests together inside the call, also inside an `ASYNC_JOB`, on whose small stack lanes have no room. Never
-    /// pauses. Whether all went well.
-    pub(crate) fn run_all(&self, items: &mut [Item<'_>]) -> bool {
+    /// Has the CPU do requests together inside the call, also inside an `ASYNC_JOB`, on whose small stack lanes have no
+    /// room. Never pauses. Whether all went well.
+    pub(crate) fn do_all(&self, items: &mut [Item<'_>]) -> bool {
         let seat = self.seat();
-        let mut state = seat.lock();
-        state.with_room(|state| state.dispatcher.run_all(items));
-        unlock(state);
+        seat.lock().with_room(|state| state.dispatcher.do_all(items));
+        items.iter().all(|item| item.result.is_ok())
+    }
+
+    /// Does requests of one kind, which are one operation that the policy gives to a device: it may pause the `ASYNC_JOB`
+    /// that it is in until all are done, or wait. Whether all went well.
+    pub(crate) fn run_all_or_pause(&self, items: &mut [Item<'_>]) -> bool {
+        // SAFETY: public call without arguments.
+        let job = unsafe { sys::ASYNC_get_current_job() };
+        let seat = self.seat();
+        if job.is_null() || !seat.may_pause(job, false) || seat.all_in_job(self, job, items).is_none() {
+            let mut state = seat.lock();
+            state.with_room(|state| state.dispatcher.run_all(items));
+            unlock(state);
+        }
         items.iter().all(|item| item.result.is_ok())
     }
 }
@@ -173,10 +185,9 @@ impl Seat {
         let Some((link, notify)) = link else {
             return state.deep(|state| state.inside(request)).unwrap_or(Err(broken));
         };
-        let inner = Waiting { outcome: None, notify, gone: false, signalled: false };
-        let waiter = Arc::new(Waiter { seat: self.clone(), inner: Mutex::new(inner) });
+        let waiter = Waiter::new(self.clone(), notify, 1);
         *lock(&link.current) = Some(waiter.clone());
-        if asks && state.send(&request, &waiter) {
+        if asks && state.send(&request, request.shape().bytes, &waiter, 0) {
             let flight = state.flight(said);
             state.gather.submitted(&flight, now);
         } else if gathers {
@@ -189,10 +200,66 @@ impl Seat {
             return result;
         }
         unlock(state);
-        if !said.asked {
+        let taken = self.outcomes(provider, &waiter, link);
+        copied(taken.into_iter().next().flatten(), &mut request)
+    }
+
+    /// Requests that are one operation, in a job that may pause: a device gets what the policy gives it at once, the CPU
+    /// does what has no room there meanwhile, and the job pauses until all is done. `None` if a device got nothing: then
+    /// nothing was done.
+    fn all_in_job(
+        self: &Arc<Seat>,
+        provider: &Provider,
+        job: *mut sys::ASYNC_JOB,
+        items: &mut [Item<'_>],
+    ) -> Option<()> {
+        let mut state = self.lock();
+        let now = state.now();
+        // SAFETY: called inside a live job.
+        let (link, notify) = unsafe { self.link(job) }?;
+        let waiter = Waiter::new(self.clone(), notify, items.len());
+        *lock(&link.current) = Some(waiter.clone());
+        let whole = items.iter().map(|item| item.request.data.len()).sum();
+        let mut send = |(piece, item): (usize, &Item<'_>)| state.send(&item.request, whole, &waiter, piece);
+        let sent: Vec<bool> = items.iter().enumerate().map(&mut send).collect();
+        if !sent.contains(&true) {
+            *lock(&link.current) = None;
+            // SAFETY: inside the job, which has not paused. The link is not used from here on.
+            unsafe { forget_untold(link) };
+            return None;
+        }
+        state.deep(|state| state.dispatcher.flush());
+        let flight = state.flight(self.said());
+        state.gather.submitted(&flight, now);
+        let broken = Err(Error::Device(Fault::Lost));
+        for (item, _) in items.iter_mut().zip(&sent).filter(|(_, sent)| !**sent) {
+            let result = state.deep(|state| state.dispatcher.run(&mut item.request));
+            item.result = result.unwrap_or(broken);
+            waiter.leave_out();
+        }
+        unlock(state);
+        let taken = self.outcomes(provider, &waiter, link);
+        let mut taken = taken.into_iter();
+        for (item, sent) in items.iter_mut().zip(sent) {
+            let outcome = taken.next().flatten();
+            if sent {
+                item.result = copied(outcome, &mut item.request);
+            }
+        }
+        Some(())
+    }
+
+    /// Pauses until a waiter has all its outcomes. Fewer come if the wait context was freed meanwhile.
+    fn outcomes(
+        self: &Arc<Seat>,
+        provider: &Provider,
+        waiter: &Arc<Waiter>,
+        link: &Link,
+    ) -> Vec<Option<Outcome>> {
+        if !self.said().asked {
             provider.watch();
         }
-        self.wait(&waiter);
+        self.wait(waiter);
         let taken = waiter.take();
         // From here the wait context may be gone; the waiter is ours.
         if !lock(&waiter.inner).gone {
@@ -200,12 +267,7 @@ impl Seat {
             // SAFETY: inside the job; its only operation waits no longer. The link is not used from here on.
             unsafe { forget_untold(link) };
         }
-        let (result, answer) = taken.ok_or(broken)?;
-        let len = result?;
-        let done = answer.output.get(..len).ok_or(broken)?;
-        request.data.output().get_mut(..len).ok_or(broken)?.copy_from_slice(done);
-        request.tag.copy_from_slice(answer.tag.get(..request.tag.len()).ok_or(broken)?);
-        Ok(len)
+        taken
     }
 
     /// # Safety
@@ -277,21 +339,26 @@ impl Seat {
     /// Takes the request back and does it here.
     fn give_up(self: &Arc<Seat>, waiter: &Arc<Waiter>) {
         let mut state = self.lock();
-        let mut request = None;
+        let mut back = state.take_back(waiter);
         if let Some(at) = state.gathered.iter().position(|one| Arc::ptr_eq(&one.waiter, waiter)) {
-            request = Some(state.gathered.remove(at).request);
+            back.push((0, state.gathered.remove(at).request));
         }
-        if let Some(slot) = state.slot_of(waiter)
-            && let Some(token) = state.waiting[slot].as_ref().map(|one| one.token)
-            && let Some(back) = state.dispatcher.cancel(token)
-        {
-            state.waiting[slot] = None;
-            request = Some(back);
+        for (piece, mut request) in back {
+            let broken = Error::Device(Fault::Lost);
+            let result = state.deep(|state| state.dispatcher.run(&mut request.view())).unwrap_or(Err(broken));
+            waiter.finish(piece, result, request);
         }
-        let Some(mut request) = request else { return };
-        let broken = Error::Device(Fault::Lost);
-        let result = state.deep(|state| state.dispatcher.run(&mut request.view())).unwrap_or(Err(broken));
         unlock(state);
-        waiter.finish(result, request);
     }
+}
+
+/// An outcome, copied to where a request's belongs.
+fn copied(outcome: Option<Outcome>, request: &mut Request<'_>) -> Result<usize, Error> {
+    let broken = Error::Device(Fault::Lost);
+    let (result, answer) = outcome.ok_or(broken)?;
+    let len = result?;
+    let done = answer.output.get(..len).ok_or(broken)?;
+    request.data.output().get_mut(..len).ok_or(broken)?.copy_from_slice(done);
+    request.tag.copy_from_slice(answer.tag.get(..request.tag.len()).ok_or(broken)?);
+    Ok(len)
 }

@@ -101,6 +101,8 @@ struct Sent {
     kind: Kind,
     token: Token,
     waiter: Arc<Waiter>,
+    /// Which of the waiter's requests it is.
+    piece: usize,
 }
 
 /// A request that waits for batch-mates.
@@ -125,15 +127,15 @@ fn unlock(mut state: MutexGuard<'_, State>) {
     tell.drain(..).for_each(|waiter| waiter.wake());
 }
 
-/// Keeps a request's result for its waiter, which is to be told, unless it is `me`.
+/// Keeps a request's result for its waiter, which is to be told when it has all, unless it is `me`.
 fn finished(
     tell: &mut Vec<Arc<Waiter>>,
-    waiter: Arc<Waiter>,
+    (waiter, piece): (Arc<Waiter>, usize),
     completion: Completion,
     me: Option<&Arc<Waiter>>,
 ) {
-    waiter.finish(completion.result, completion.request);
-    if me.is_none_or(|me| !Arc::ptr_eq(me, &waiter)) {
+    let all = waiter.finish(piece, completion.result, completion.request);
+    if all && me.is_none_or(|me| !Arc::ptr_eq(me, &waiter)) {
         tell.push(waiter);
     }
 }
@@ -188,14 +190,15 @@ impl State {
         Some(self.gather.left_ns(first.since, &self.flight(said), now))
     }
 
-    /// Gives a request to a device if the policy does, for a waiter. Whether it did.
-    fn send(&mut self, request: &Request<'_>, waiter: &Arc<Waiter>) -> bool {
+    /// Gives a request of an operation of `whole` bytes, which is one of a waiter's, to a device if the policy does. Whether it
+    /// did.
+    fn send(&mut self, request: &Request<'_>, whole: usize, waiter: &Arc<Waiter>, piece: usize) -> bool {
         let free = self.waiting.iter().position(Option::is_none);
         let slot = free.unwrap_or(self.waiting.len());
-        let submit = |state: &mut State| state.dispatcher.submit_to_device(request, slot as u64);
+        let submit = |state: &mut State| state.dispatcher.submit_to_device(request, slot as u64, whole);
         let Some(token) = self.deep(submit).flatten() else { return false };
         self.waiting.resize_with(self.waiting.len().max(slot + 1), || None);
-        self.waiting[slot] = Some(Sent { kind: request.kind, token, waiter: waiter.clone() });
+        self.waiting[slot] = Some(Sent { kind: request.kind, token, waiter: waiter.clone(), piece });
         true
     }
 
@@ -217,7 +220,7 @@ impl State {
             let mut each = |mark: u64, submitted| {
                 let Submitted::Done(done) = submitted else { return };
                 helped |= done.cost.batch > 1;
-                finished(tell, waiters[mark as usize].clone(), done, me);
+                finished(tell, (waiters[mark as usize].clone(), 0), done, me);
             };
             match self.gather.has_device(kind) {
                 true => dispatcher.do_inside(&mut alike, held_ns, &mut each),
@@ -240,16 +243,21 @@ impl State {
             let place =
                 self.waiting.get_mut(mark).filter(|place| matches!(place, Some(one) if one.token == token));
             let Some(one) = place.and_then(Option::take) else { continue };
-            finished(&mut self.tell, one.waiter, completion, me);
+            finished(&mut self.tell, (one.waiter, one.piece), completion, me);
         }
         self.arrived = arrived;
     }
 
-    /// Where a job waits whose request the dispatcher has.
-    fn slot_of(&self, waiter: &Arc<Waiter>) -> Option<usize> {
-        self.waiting
-            .iter()
-            .position(|place| place.as_ref().is_some_and(|one| Arc::ptr_eq(&one.waiter, waiter)))
+    /// Takes back what devices have of a waiter's and give back: which of its requests, and the request.
+    fn take_back(&mut self, waiter: &Arc<Waiter>) -> Vec<(usize, OwnedRequest)> {
+        let State { waiting, dispatcher, .. } = self;
+        let theirs = waiting.iter_mut().filter_map(|place| {
+            let one = place.as_ref().filter(|one| Arc::ptr_eq(&one.waiter, waiter))?;
+            let back = (one.piece, dispatcher.cancel(one.token)?);
+            *place = None;
+            Some(back)
+        });
+        theirs.collect()
     }
 
     /// Runs `work` on the seat's own stack.
@@ -337,12 +345,7 @@ impl Seat {
         }
         let mut state = self.lock();
         state.gathered.retain(|one| !Arc::ptr_eq(&one.waiter, waiter));
-        if let Some(slot) = state.slot_of(waiter)
-            && let Some(token) = state.waiting[slot].as_ref().map(|one| one.token)
-            && state.dispatcher.cancel(token).is_some()
-        {
-            state.waiting[slot] = None;
-        }
+        drop(state.take_back(waiter));
     }
 
     fn said(&self) -> Said {

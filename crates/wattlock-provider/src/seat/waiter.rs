@@ -16,14 +16,20 @@ pub(super) enum Notify {
     Callback(unsafe extern "C" fn(*mut c_void) -> c_int, *mut c_void),
 }
 
-/// One paused operation.
+/// One paused operation: a request, or several that are done together.
 pub(super) struct Waiter {
     pub(super) seat: Arc<Seat>,
     pub(super) inner: Mutex<Waiting>,
 }
 
+/// What became of a request.
+pub(super) type Outcome = (Result<usize, Error>, OwnedRequest);
+
 pub(super) struct Waiting {
-    pub(super) outcome: Option<(Result<usize, Error>, OwnedRequest)>,
+    /// Of each request.
+    outcomes: Vec<Option<Outcome>>,
+    /// Requests of which nothing has come yet.
+    left: usize,
     pub(super) notify: Notify,
     /// The wait context has gone.
     pub(super) gone: bool,
@@ -36,9 +42,16 @@ pub(super) struct Waiting {
 unsafe impl Send for Waiting {}
 
 impl Waiter {
+    /// Of so many requests.
+    pub(super) fn new(seat: Arc<Seat>, notify: Notify, count: usize) -> Arc<Waiter> {
+        let outcomes = std::iter::repeat_with(|| None).take(count).collect();
+        let inner = Waiting { outcomes, left: count, notify, gone: false, signalled: false };
+        Arc::new(Waiter { seat, inner: Mutex::new(inner) })
+    }
+
     pub(super) fn done(&self) -> bool {
         let inner = lock(&self.inner);
-        inner.outcome.is_some() || inner.gone
+        inner.left == 0 || inner.gone
     }
 
     /// Tells the application that the job can go on.
@@ -65,8 +78,18 @@ impl Waiter {
         Waiter::signal(&mut lock(&self.inner));
     }
 
-    pub(super) fn finish(&self, result: Result<usize, Error>, request: OwnedRequest) {
-        lock(&self.inner).outcome = Some((result, request));
+    /// Keeps what became of a request. Whether it was the last.
+    pub(super) fn finish(&self, piece: usize, result: Result<usize, Error>, request: OwnedRequest) -> bool {
+        let mut inner = lock(&self.inner);
+        let Some(place) = inner.outcomes.get_mut(piece).filter(|place| place.is_none()) else { return false };
+        *place = Some((result, request));
+        inner.left -= 1;
+        inner.left == 0
+    }
+
+    /// A request is somebody else's after all: nothing of it comes here.
+    pub(super) fn leave_out(&self) {
+        lock(&self.inner).left -= 1;
     }
 
     pub(super) fn clear(inner: &mut Waiting) {
@@ -78,12 +101,12 @@ impl Waiter {
         inner.signalled = false;
     }
 
-    /// The outcome. No waiter is told from here on: a thread that was about to would write to a descriptor that may be
-    /// closed.
-    pub(super) fn take(&self) -> Option<(Result<usize, Error>, OwnedRequest)> {
+    /// The outcome of each request. No waiter is told from here on: a thread that was about to would write to a descriptor
+    /// that may be closed.
+    pub(super) fn take(&self) -> Vec<Option<Outcome>> {
         let mut inner = lock(&self.inner);
         Waiter::clear(&mut inner);
         inner.notify = Notify::Nobody;
-        inner.outcome.take()
+        std::mem::take(&mut inner.outcomes)
     }
 }

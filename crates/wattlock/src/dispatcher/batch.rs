@@ -29,6 +29,15 @@ impl Dispatcher {
     /// only for those (sleeping, not spinning, once waits get long): for as long as a device answers, and for the runtime's
     /// time-out where it does not. What a silent device still holds back then is the CPU's.
     pub fn run_all(&mut self, items: &mut [Item<'_>]) {
+        self.run_or_do(items, true);
+    }
+
+    /// The same by engines of the CPU alone. Does not block.
+    pub fn do_all(&mut self, items: &mut [Item<'_>]) {
+        self.run_or_do(items, false);
+    }
+
+    fn run_or_do(&mut self, items: &mut [Item<'_>], may_wait: bool) {
         self.keep_up();
         let mut strangers = VecDeque::new();
         if self.in_flight.len() > 0 {
@@ -45,7 +54,7 @@ impl Dispatcher {
                 continue;
             }
             if first.request.run.is_some() {
-                items[at].result = self.run(&mut items[at].request);
+                items[at].result = self.do_run(&mut items[at].request, !may_wait);
                 at += 1;
                 continue;
             }
@@ -59,18 +68,21 @@ impl Dispatcher {
                 continue;
             }
             let now = self.look();
-            let choice = self.ask(&shape, count, bytes);
+            let choice = self.ask(&shape, count, bytes, may_wait);
             let mut end = at + self.whole_passes(&choice, shape.kind, count);
             match self.stations.get(choice.engine.index()) {
                 None => items[at..end].iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
-                Some(station) if station.queued.contains(shape.kind) => {
+                Some(station) if may_wait && station.queued.contains(shape.kind) => {
                     operations.begin(choice.engine, at..end, now);
                     self.feed(&mut operations, items);
                 }
                 Some(_) => {
                     let whole = end == at + count;
-                    let second =
-                        if whole { self.joined(choice.engine, shape.kind, &items[end..]) } else { 0 };
+                    let second = if whole {
+                        self.joined(choice.engine, shape.kind, &items[end..], may_wait)
+                    } else {
+                        0
+                    };
                     let (first, rest) = items[at..].split_at_mut(end - at);
                     match second {
                         0 => _ = self.do_together(choice.engine, first),
@@ -120,7 +132,7 @@ impl Dispatcher {
 
     /// How many requests that stand behind those of another kind an engine does together with them: all of a kind that
     /// the policy gives to it, too, or none.
-    fn joined(&mut self, id: EngineId, kind: Kind, behind: &[Item<'_>]) -> usize {
+    fn joined(&mut self, id: EngineId, kind: Kind, behind: &[Item<'_>], may_wait: bool) -> usize {
         let Some(first) = behind.first() else { return 0 };
         let second = first.request.kind;
         if !self.stations[id.index()].engine.joins(kind, second) || first.request.run.is_some() {
@@ -128,7 +140,7 @@ impl Dispatcher {
         }
         let (shape, count) = self.question(first.request.shape(), behind);
         let bytes = behind[..count].iter().map(|item| item.request.data.len()).sum();
-        let choice = self.ask(&shape, count, bytes);
+        let choice = self.ask(&shape, count, bytes, may_wait);
         let all = self.whole_passes(&choice, second, count) == count;
         let valid = || behind[..count].iter().all(|item| item.request.validate().is_ok());
         if choice.engine == id && all && valid() { count } else { 0 }
@@ -168,9 +180,9 @@ impl Dispatcher {
         }
     }
 
-    /// Asks the policy about so many requests like this one, of an operation of so many bytes.
-    pub(super) fn ask(&mut self, shape: &Shape, count: usize, bytes: usize) -> Choice {
-        let ask = Ask { count: count as u32, bytes, ..Ask::one(*shape) };
+    /// Asks the policy about so many requests like this one, of an operation of so many bytes, which may wait or not.
+    pub(super) fn ask(&mut self, shape: &Shape, count: usize, bytes: usize, may_wait: bool) -> Choice {
+        let ask = Ask { count: count as u32, bytes, may_wait, ..Ask::one(*shape) };
         self.policy.choose(&ask, &self.weather, self.now)
     }
 

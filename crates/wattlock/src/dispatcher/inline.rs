@@ -195,7 +195,7 @@ impl Dispatcher {
     }
 
     /// A run, inside the call. Where only CPU engines do its kind, it is one question to the policy and one call.
-    fn do_run(&mut self, request: &mut Request<'_>, inside: bool) -> Result<usize, Error> {
+    pub(super) fn do_run(&mut self, request: &mut Request<'_>, inside: bool) -> Result<usize, Error> {
         let (kind, count) = (request.kind, request.messages());
         if count == 0 {
             return Ok(0);

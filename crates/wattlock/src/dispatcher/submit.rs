@@ -30,17 +30,17 @@ impl Dispatcher {
             return self.done(request, Err(error), 1, now);
         }
         let shape = request.shape();
-        let choice = self.ask(&shape, 1, shape.bytes);
+        let choice = self.ask(&shape, 1, shape.bytes, true);
         let submitted = self.give(&choice, &shape, request, now);
         self.ring(choice.engine);
         submitted
     }
 
-    /// Gives a device a copy of a request, with a mark, if the policy names a device for it that has proved the kind and
-    /// has room. If not, nothing was copied, and the request is the CPU's ([`Dispatcher::run`],
+    /// Gives a device a copy of a request of an operation of `whole` bytes, with a mark, if the policy names a device for it
+    /// that has proved the kind and has room. If not, nothing was copied, and the request is the CPU's ([`Dispatcher::run`],
     /// [`Dispatcher::do_inside`]): what lanes could do, its caller gathers first. A device that makes batches waits for
     /// more until it has a full one or [`Dispatcher::flush`]. Never takes a run. Never blocks.
-    pub fn submit_to_device(&mut self, request: &Request<'_>, mark: u64) -> Option<Token> {
+    pub fn submit_to_device(&mut self, request: &Request<'_>, mark: u64, whole: usize) -> Option<Token> {
         self.keep_up();
         let now = self.look();
         if !self.testing.is_empty() {
@@ -48,7 +48,7 @@ impl Dispatcher {
         }
         request.validate().ok().filter(|()| request.run.is_none())?;
         let shape = request.shape();
-        let choice = self.ask(&shape, 1, shape.bytes);
+        let choice = self.ask(&shape, 1, whole, true);
         let device = choice.engine;
         if !self.stations.get(device.index())?.queued.contains(shape.kind) {
             // The CPU will do it, but perhaps another engine of the CPU, with others.
