@@ -23,6 +23,7 @@
  * since the request whose buffer it is may end before the job does.
  */
 #include "wattlock_nginx.h"
+#include <sys/timerfd.h>
 
 /* A longer text is written without a pause: it would be copied. */
 #define MOST_WRITTEN  (1024 * 1024)
@@ -72,7 +73,8 @@ static ngx_event_t                  turn_event;
 static ngx_connection_t             turn_connection;
 static unsigned                     progress;   /* rises with whatever brings a handshake further */
 static unsigned                     in_flight;  /* when the provider was last asked */
-static ngx_event_t                  timer_event;
+static ngx_connection_t            *timer;      /* a descriptor: nginx's timers count milliseconds */
+static uint64_t                     timer_ns;   /* for when it is set, by CLOCK_MONOTONIC; 0 if it is not */
 
 static void wattlock_ask(int at);
 
@@ -757,7 +759,7 @@ wattlock_get_error(const SSL *ssl, int ret)
 
 /*
  * Connections of this worker that are not idle, by nginx's own counters: without its listening sockets, its channel to the
- * master and the descriptor that wakes compression. (Idle ones in a cache of upstreams are not known and count.)
+ * master the descriptor that wakes compression, and the timer. (Idle ones in a cache of upstreams are not known and count.)
  */
 static unsigned
 wattlock_busy(void)
@@ -766,7 +768,8 @@ wattlock_busy(void)
     const ngx_listening_t  *listening = ngx_cycle->listening.elts;
 
     used = ngx_cycle->connection_n - ngx_cycle->free_connection_n;
-    others = ngx_cycle->reusable_connections_n + (ngx_process == NGX_PROCESS_WORKER) + wattlock_compress_listens();
+    others = ngx_cycle->reusable_connections_n + (ngx_process == NGX_PROCESS_WORKER) + wattlock_compress_listens()
+             + (timer != NULL);
 
     for (i = 0; i < ngx_cycle->listening.nelts; i++) {
         others += listening[i].connection != NULL;
@@ -775,6 +778,38 @@ wattlock_busy(void)
     used = used > others ? used - others : 0;
 
     return (unsigned) ngx_max(used, wattlock_counts->in_handshake);
+}
+
+
+/* The loop is woken after so long, or earlier. Returns 0 if it cannot be. */
+static int
+wattlock_wake_after(uint64_t wait_ns)
+{
+    uint64_t           at;
+    struct timespec    now;
+    struct itimerspec  when;
+
+    if (timer == NULL || clock_gettime(CLOCK_MONOTONIC, &now) == -1) {
+        return 0;
+    }
+
+    at = (uint64_t) now.tv_sec * 1000000000 + now.tv_nsec + ngx_min(wait_ns, (uint64_t) 1 << 60);
+
+    if (timer_ns != 0 && timer_ns <= at) {
+        return 1;
+    }
+
+    ngx_memzero(&when, sizeof(when));
+    when.it_value.tv_sec = at / 1000000000;
+    when.it_value.tv_nsec = at % 1000000000;
+
+    if (timerfd_settime(timer->fd, TFD_TIMER_ABSTIME, &when, NULL) == -1) {
+        return 0;
+    }
+
+    timer_ns = at;
+
+    return 1;
 }
 
 
@@ -796,8 +831,8 @@ wattlock_ask(int at)
     wattlock_counts->flushes += told.went;
     wattlock_counts->looks += told.looked;
 
-    if (told.again == WATTLOCK_AGAIN_LATER && !timer_event.timer_set) {
-        ngx_add_timer(&timer_event, (ngx_msec_t) ((told.wait_ns + 999999) / 1000000));
+    if (told.again == WATTLOCK_AGAIN_LATER && !wattlock_wake_after(told.wait_ns)) {
+        told.again = WATTLOCK_AGAIN_NEXT;
     }
 
     if (turn_event.posted) {
@@ -821,21 +856,65 @@ wattlock_turn(ngx_event_t *event)
 }
 
 
+static void
+wattlock_timer(ngx_event_t *event)
+{
+    uint64_t  times;
+
+    (void) event;
+    timer_ns = 0;
+    (void) read(timer->fd, &times, sizeof(times));
+
+    /* Behind what came in the same turn. */
+    if (!turn_event.posted) {
+        ngx_post_event(&turn_event, &ngx_posted_events);
+    }
+}
+
+
+/* Without it a loop that could sleep does not. */
+static void
+wattlock_timer_start(ngx_cycle_t *cycle)
+{
+    int  fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK|TFD_CLOEXEC);
+
+    timer_ns = 0;
+    timer = fd != -1 ? ngx_get_connection(fd, cycle->log) : NULL;
+
+    if (timer != NULL) {
+        timer->read->handler = wattlock_timer;
+        timer->read->log = cycle->log;
+        timer->write->log = cycle->log;
+        /* nginx marks its own so. */
+        timer->read->channel = 1;
+        timer->write->channel = 1;
+
+        if (ngx_handle_read_event(timer->read, 0) == NGX_OK) {
+            return;
+        }
+
+        ngx_free_connection(timer);
+        timer->fd = (ngx_socket_t) -1;
+        timer = NULL;
+    }
+
+    if (fd != -1) {
+        (void) close(fd);
+    }
+}
+
+
 ngx_int_t
 wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *found, ngx_flag_t upstream)
 {
     ngx_memzero(&turn_event, sizeof(ngx_event_t));
-    ngx_memzero(&timer_event, sizeof(ngx_event_t));
     ngx_memzero(&turn_connection, sizeof(ngx_connection_t));
 
     turn_connection.fd = (ngx_socket_t) -1;
     turn_event.handler = wattlock_turn;
     turn_event.log = cycle->log;
     turn_event.data = &turn_connection;
-    timer_event.handler = wattlock_turn;
-    timer_event.log = cycle->log;
-    timer_event.data = &turn_connection;
-    timer_event.cancelable = 1;
+    wattlock_timer_start(cycle);
 
     wattlock_cork_start(cycle, &turn_connection);
     for_upstream = upstream;
@@ -849,8 +928,9 @@ wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *found, ngx_
 void
 wattlock_loop_stop(void)
 {
-    if (timer_event.timer_set) {
-        ngx_del_timer(&timer_event);
+    if (timer != NULL) {
+        ngx_close_connection(timer);
+        timer = NULL;
     }
 
     if (turn_event.posted) {

@@ -44,6 +44,8 @@ table rsa-2048-private,ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x
 # One that answers in 200 us, to be broken.
 CARD = SLOW_CARD.replace("20000000", "200000").replace("slow-card", "card")
 
+# Signatures are all checked before they leave; of agreed secrets, which only doing the work again could check, a share.
+SIGNING_CARD = CARD.replace(",ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate", "")
 
 # What a worker counts of handshakes and batches.
 COUNTED = ("handshakes", "in_handshake", "completed", "aborted", "paused", "polls", "flushes", "looks", "writes_paused")
@@ -773,10 +775,6 @@ def case_web_socket_reads_and_writes_at_once():
         nginx.settled()
 
 
-# Signatures are all checked before they leave; of agreed secrets, which only doing the work again could check, a share.
-SIGNING_CARD = CARD.replace(",ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate", "")
-
-
 def broken(fault, version=None, seconds=3.0, card=CARD):
     with Nginx(provider=with_card(card + fault + "\n") + "give-up-ms = 50\n") as nginx:
         with Load(nginx, 8, version) as load:
@@ -1056,6 +1054,33 @@ def case_heuristic_polling_says_when_a_cards_answer_is_looked_for():
                 assert on_card(after)["held_ns"] == 0, "it was held"
                 assert after["looks"] == before["looks"] + 1, (before["looks"], after["looks"])
                 assert after["polls"] > before["polls"] + 1, "the loop asked all the time"
+        nginx.settled()
+
+
+def case_the_loop_sleeps_until_a_cards_answer_is_due():
+    """Hybrid looking, adaptive's: it looks in each turn only while an answer is due within two wake-ups."""
+    settings = with_card(SIGNING_CARD.replace("200000", "150000000"), "qweb") + "algorithms = rsa\n"
+    with Nginx(provider=settings) as nginx, Asking(nginx) as asking:
+        def signed():
+            """How many the card signed, and how often the loop asked and looked meanwhile."""
+            before = asking.status()
+            assert nginx.get("/") == b"ok\n"
+            after = asking.status()
+            return on_card(after, "rsa") - on_card(before, "rsa"), after["polls"] - before["polls"], after["looks"] - before["looks"]
+
+        first = []
+
+        def by_card():
+            first[:] = signed()
+            return first[0] == 1
+
+        wait_for(by_card, "the card to sign")
+        assert first[2] > 1000, ("nothing was known", first)
+        for _ in range(10):
+            signed()
+        # An answer that comes late is looked for at once and, when it is a millisecond late, ever more rarely.
+        some = sorted(signed()[1] for _ in range(5))
+        assert 2 <= some[2] < 1000, some
         nginx.settled()
 
 

@@ -13,10 +13,13 @@
 //!
 //! *A loop that asks in each of its turns* follows a [`GatherRule`]:
 //!
-//! - `adaptive` (ours): each turn looks. A batch goes when no other operation can join it soon, which is when a few
-//!   turns of the loop brought no connection any further. (nginx accepts one connection a turn, so under load many turns
+//! - `adaptive` (ours): a batch goes when no other operation can join it soon, which is when a few turns of the loop
+//!   brought no connection any further. (nginx accepts one connection a turn, so under load many turns
 //!   pass between a batch's first operation and its last, and each of them finds something to do.) If several kinds
 //!   wait, the cheapest goes first: its connections then often reach the next step in time to join the dearer batch.
+//!   It looks *in a hybrid way*, which the published rule leaves open: each turn looks while an answer is due within the
+//!   time that two wake-ups take; else, if nothing is gathered, the loop sleeps until that is so ([`Expected`]). For an
+//!   answer that is late it looks after each quarter of what it is late by.
 //! - `heuristic` (published: Li et al., "QWEB", 2020): the loop looks, and batches go, when 48 operations are in flight
 //!   while one of them is asymmetric, or 24 otherwise; when every active connection waits; and 5 us after the last time,
 //!   a fail-safe. The rule is checked at every operation and in every turn, and the loop never sleeps while anything is
@@ -58,6 +61,12 @@ const TRIAL_NS: (Nanos, Nanos) = (1_000_000, 16_000_000);
 
 /// Gatherings without batch-mates before a thread counts as one that has none.
 const IN_VAIN: u32 = 2;
+
+/// What a thread that sleeps may come late: the slack that Linux gives timers by default (prctl(2), `PR_SET_TIMERSLACK`).
+const WAKE_NS: Nanos = 50_000;
+
+/// An answer so late is no longer looked for in each turn: a quarter of it is two wake-ups.
+const LATE_NS: Nanos = 8 * WAKE_NS;
 
 /// How an event loop's waiting for batch-mates ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -151,6 +160,10 @@ pub struct Flight {
     pub busy: u32,
     /// Whether the program's loop asks in each turn.
     pub asked: bool,
+    /// When the first answer of a device is due, if that is known of all.
+    pub due: Option<Nanos>,
+    /// When answers were last looked for.
+    pub looked: Nanos,
 }
 
 /// Where an event loop is when it asks.
@@ -369,6 +382,11 @@ impl Gather {
             return Next::Wait(Again::Behind);
         }
         self.behind = 0;
+        if gathered.clone().next().is_none()
+            && let Some(at) = flight.due.and_then(|due| asleep_until(due, flight.looked, now))
+        {
+            return Next::Wait(Again::At(at));
+        }
         if let Some((late, _)) = gathered.clone().find(|(_, since)| self.left_ns(*since, flight, now) == 0) {
             return Next::Go(Some(late));
         }
@@ -382,6 +400,63 @@ impl Gather {
         let alone_ns = |kind: &Kind| self.alone_ns[kind.index()];
         let cheapest = gathered.map(|(kind, _)| kind).min_by(|a, b| alone_ns(a).total_cmp(&alone_ns(b)));
         cheapest.map_or(Next::Poll, |kind| Next::Go(Some(kind)))
+    }
+}
+
+/// Until when a loop sleeps that waits for nothing but a device's answer, which is due at `due` and was last looked for at
+/// `looked`; `None` if it is to look now.
+fn asleep_until(due: Nanos, looked: Nanos, now: Nanos) -> Option<Nanos> {
+    if due > now.saturating_add(2 * WAKE_NS) {
+        return Some(due - WAKE_NS);
+    }
+    let late = looked.saturating_sub(due);
+    let at = looked.saturating_add(late / 4);
+    (late > LATE_NS && at > now).then_some(at)
+}
+
+/// How long devices take, as a loop sees it: what hybrid looking goes by.
+#[derive(Debug, Clone)]
+pub struct Expected(Box<[Latency; Kind::COUNT]>);
+
+#[derive(Debug, Clone, Copy)]
+struct Latency {
+    /// 0 if nothing is known.
+    expected: Nanos,
+    /// By how much less is expected if the next answer is there at the first look.
+    step: Nanos,
+}
+
+impl Default for Expected {
+    fn default() -> Expected {
+        Expected(Box::new([Latency { expected: 0, step: WAKE_NS }; Kind::COUNT]))
+    }
+}
+
+impl Expected {
+    /// When the answer to a request of a kind is due that a device got at `since`; `None` if none was seen yet.
+    pub fn due(&self, kind: Kind, since: Nanos) -> Option<Nanos> {
+        let known = Some(self.0[kind.index()].expected).filter(|expected| *expected > 0);
+        known.map(|expected| since.saturating_add(expected))
+    }
+
+    /// An answer was found at `now`, and was last looked for in vain at `looked`. If that was just before, it is known how
+    /// long it took: an eighth of that is believed. If it was long before, nothing is expected that the two looks disprove;
+    /// and if there was no such look, ever less is expected until there is one.
+    pub fn found(&mut self, kind: Kind, since: Nanos, looked: Nanos, now: Nanos) {
+        let Latency { expected, step } = &mut self.0[kind.index()];
+        let [least, most] = [looked, now].map(|at| at.saturating_sub(since));
+        if *expected == 0 {
+            *expected = most;
+        } else if least == 0 {
+            *expected = expected.saturating_sub(*step).clamp(1, most.max(1));
+            *step = step.saturating_mul(2).min(*expected / 8).max(WAKE_NS);
+            return;
+        } else if most.saturating_sub(least) <= 2 * WAKE_NS {
+            *expected = *expected - *expected / 8 + most / 8;
+        } else {
+            *expected = (*expected).clamp(least, most.max(least));
+        }
+        *step = WAKE_NS;
     }
 }
 
@@ -424,7 +499,7 @@ mod tests {
     }
 
     fn loop_of(in_flight: u32, active: u32) -> Flight {
-        Flight { in_flight, asymmetric: in_flight, active, busy: 0, asked: true }
+        Flight { in_flight, asymmetric: in_flight, active, busy: 0, asked: true, due: None, looked: 0 }
     }
 
     fn turn(gather: &mut Gather, flight: &Flight, progress: u32, now: Nanos) -> Next {
@@ -538,6 +613,79 @@ mod tests {
         assert_eq!(said.left_ns(100, &loop_of(1, 9), 1100), 299_000);
         let unasked = Flight::default();
         assert_eq!(gather.left_ns(0, &unasked, 999_999), 1);
+    }
+
+    /// A loop that asks again just when it is told to: how often it looks until a device answers that takes `takes` ns.
+    fn looks_until(gather: &mut Gather, expected: &mut Expected, takes: Nanos, start: Nanos) -> (u32, Nanos) {
+        let (mut now, mut looks, mut looked) = (start, 0, start);
+        loop {
+            let flight = Flight { due: expected.due(CHEAP, start), looked, ..loop_of(1, 9) };
+            match gather.turn(std::iter::empty(), &flight, (Moment::Quiet, 0), now) {
+                Next::Wait(Again::At(at)) => {
+                    assert!(at > now, "it sleeps until a time that has passed");
+                    now = at;
+                }
+                Next::Poll if now >= start + takes => {
+                    expected.found(CHEAP, start, looked, now);
+                    return (looks + 1, now - start);
+                }
+                Next::Poll => {
+                    (looks, looked, now) = (looks + 1, now, now + 2000);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_loop_sleeps_until_an_answer_is_nearly_due_and_looks_in_each_turn_then() {
+        for takes in [10_000, 200_000, 3_000_000, 150_000_000] {
+            let (mut gather, mut expected) = (gather(GatherRule::Turns), Expected::default());
+            let first = looks_until(&mut gather, &mut expected, takes, 1_000_000_000);
+            assert!(u64::from(first.0) >= takes / 2000, "nothing is known: {first:?}");
+            for turn in 2..60 {
+                let (looks, seen) = looks_until(&mut gather, &mut expected, takes, turn * 1_000_000_000);
+                // Two wake-ups are fifty such turns.
+                assert!(looks <= 55 && seen >= takes, "{takes}: {looks} looks");
+                assert!(seen <= takes + takes / 8 + 2 * WAKE_NS, "{takes}: seen after {seen}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_expected_follows_a_device_that_gets_faster_or_slower() {
+        let (mut gather, mut expected) = (gather(GatherRule::Turns), Expected::default());
+        for (round, takes) in [5_000_000, 500_000, 50_000_000, 5_000_000].into_iter().enumerate() {
+            let mut last = (0, 0);
+            for turn in 0..60 {
+                let start = (round as u64 * 100 + turn + 1) * 1_000_000_000;
+                last = looks_until(&mut gather, &mut expected, takes, start);
+            }
+            assert!(last.0 <= 55 && last.1 <= takes + takes / 8 + 2 * WAKE_NS, "{takes}: {last:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_is_looked_for_ever_more_rarely_but_always_again() {
+        let (mut gather, mut expected) = (gather(GatherRule::Turns), Expected::default());
+        looks_until(&mut gather, &mut expected, 1_000_000, 0);
+        // Ten seconds instead of a millisecond.
+        let (looks, seen) = looks_until(&mut gather, &mut expected, 10_000_000_000, 20_000_000_000);
+        assert!(looks < 1000 && seen <= 12_500_000_000, "{looks} looks, {seen} ns");
+    }
+
+    #[test]
+    fn what_is_gathered_keeps_the_loop_awake_and_so_does_what_nothing_is_known_of() {
+        let mut gather = gather(GatherRule::Turns);
+        let flight = Flight { due: Some(1_000_000_000), ..loop_of(2, 9) };
+        assert_eq!(turn(&mut gather, &flight, 1, 0), Next::Poll, "gathered");
+        let quiet = |gather: &mut Gather, flight: &Flight, moment| {
+            gather.turn(std::iter::empty(), flight, (moment, 1), 0)
+        };
+        let asleep = Next::Wait(Again::At(1_000_000_000 - WAKE_NS));
+        assert_eq!(quiet(&mut gather, &flight, Moment::Quiet), asleep);
+        assert_eq!(quiet(&mut gather, &flight, Moment::Call), Next::Wait(Again::Behind), "the turn goes on");
+        assert_eq!(quiet(&mut gather, &loop_of(2, 9), Moment::Quiet), Next::Poll, "unknown");
     }
 
     #[test]

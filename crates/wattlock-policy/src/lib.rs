@@ -39,7 +39,7 @@ pub use clocks::ClockCost;
 pub use eeca::Eeca;
 pub use eep::{Eep, EepInputs, Platform};
 pub use error::PolicyError;
-pub use gather::{Again, Arrived, Flight, Gather, GatherRule, Moment, Next};
+pub use gather::{Again, Arrived, Expected, Flight, Gather, GatherRule, Moment, Next};
 pub use instruction::Instruction;
 pub use lecpaes::Lecpaes;
 pub use machine::{

@@ -106,6 +106,7 @@ scenarios!(
     it_is_active_without_proc,
     heuristic_polling,
     heuristic_polling_says_when_a_cards_answer_is_looked_for,
+    the_loop_sleeps_until_a_cards_answer_is_due,
     derivations_of_a_handshake_are_a_cards_work,
     records_of_a_handshake_are_a_cards_work,
     records_that_libssl_makes_together_are_one_operation_of_a_card,

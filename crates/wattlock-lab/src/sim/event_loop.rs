@@ -240,6 +240,7 @@ impl Worker {
             active: self.active,
             busy: 0,
             asked: true,
+            ..Flight::default()
         }
     }
 }

@@ -44,7 +44,7 @@ use wattlock_core::sync::lock;
 use wattlock::core::{
     Completion, CompressStream, Error, Key, Kind, KindSet, Nanos, OwnedRequest, Request, Stream, Token,
 };
-use wattlock::policy::{Again, Flight, Gather, Moment, Next};
+use wattlock::policy::{Again, Expected, Flight, Gather, Moment, Next};
 use wattlock::{Clock, Dispatcher, Runtime, Submitted};
 
 use crate::provider::{Current, Provider};
@@ -87,6 +87,9 @@ struct State {
     /// The waiters to be told once the lock is free: a callback may call us.
     tell: Vec<Arc<Waiter>>,
     gather: Gather,
+    expected: Expected,
+    /// When devices' answers were last looked for.
+    looked: Nanos,
     key_stock: KeyStock,
     secret_cache: SecretCache,
     stack: Option<Stack>,
@@ -103,6 +106,7 @@ struct Sent {
     waiter: Arc<Waiter>,
     /// Which of the waiter's requests it is.
     piece: usize,
+    since: Nanos,
 }
 
 /// A request that waits for batch-mates.
@@ -150,6 +154,8 @@ impl State {
             arrived: Vec::new(),
             tell: Vec::new(),
             gather,
+            expected: Expected::default(),
+            looked: 0,
             key_stock: KeyStock::default(),
             secret_cache: SecretCache::default(),
             stack: None,
@@ -176,7 +182,16 @@ impl State {
             active: said.active,
             busy: if self.has_sent() { said.busy } else { 0 },
             asked: said.asked,
+            due: self.due(),
+            looked: self.looked,
         }
+    }
+
+    /// When the first answer of a device is due, if that is known of all.
+    fn due(&self) -> Option<Nanos> {
+        let mut sent = self.waiting.iter().flatten().map(|one| self.expected.due(one.kind, one.since));
+        let first = sent.next()??;
+        sent.try_fold(first, |first, due| Some(first.min(due?)))
     }
 
     /// Whether a device has something.
@@ -198,7 +213,8 @@ impl State {
         let submit = |state: &mut State| state.dispatcher.submit_to_device(request, slot as u64, whole);
         let Some(token) = self.deep(submit).flatten() else { return false };
         self.waiting.resize_with(self.waiting.len().max(slot + 1), || None);
-        self.waiting[slot] = Some(Sent { kind: request.kind, token, waiter: waiter.clone(), piece });
+        self.waiting[slot] =
+            Some(Sent { kind: request.kind, token, waiter: waiter.clone(), piece, since: self.now() });
         true
     }
 
@@ -236,6 +252,8 @@ impl State {
     /// Looks for devices' answers and takes them in.
     fn collect(&mut self, me: Option<&Arc<Waiter>>) {
         let mut arrived = std::mem::take(&mut self.arrived);
+        let (looked, now) = (self.looked, self.now());
+        self.looked = now;
         self.dispatcher.poll(&mut |completion| arrived.push(completion));
         for completion in arrived.drain(..) {
             // What a defect left of an earlier request must not pass for the place's next one.
@@ -243,6 +261,7 @@ impl State {
             let place =
                 self.waiting.get_mut(mark).filter(|place| matches!(place, Some(one) if one.token == token));
             let Some(one) = place.and_then(Option::take) else { continue };
+            self.expected.found(one.kind, one.since, looked, now);
             finished(&mut self.tell, (one.waiter, one.piece), completion, me);
         }
         self.arrived = arrived;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wattlock::core::{Data, Kind, KindSet, KnownAnswer, Nanos, known_answers};
+use wattlock::core::{Data, Item, Kind, KindSet, KnownAnswer, Nanos, known_answers};
 use wattlock::policy::{Ask, Choice, EngineId, Policy, Weather};
 use wattlock::{Clock, Profile, Runtime};
 use wattlock_cpu::lanes::dev::{Passes, one_by_one};
@@ -286,6 +286,8 @@ struct Work {
     told: AtomicU32,
     provider: *const Provider,
     answer: KnownAnswer,
+    /// More of it, if it does several together.
+    others: Vec<KnownAnswer>,
     within: Within,
     result: Option<Result<usize, Error>>,
 }
@@ -309,13 +311,24 @@ unsafe extern "C" fn operate(argument: *mut c_void) -> c_int {
         let provider = &*(*work).provider;
         let request: &mut wattlock::core::OwnedRequest = &mut (*work).answer.request;
         let request = request.view();
+        let (seat, within) = (provider.seat(), (*work).within);
+        if !(*work).others.is_empty() {
+            let together = || {
+                let others = (*work).others.iter_mut().map(|one| one.request.view());
+                let mut items: Vec<Item<'_>> = others.chain([request]).map(Item::new).collect();
+                let good = provider.run_all_or_pause(&mut items);
+                let failed = Err(Error::Device(wattlock::core::Fault::Lost));
+                (*work).result = items.pop().map(|last| if good { last.result } else { failed });
+            };
+            assert_eq!(seat.on_large_stack(together), Some(()));
+            return 1;
+        }
         let derives = request.kind.info().family == wattlock::core::Family::Derive;
         let perform = || match request.data {
             _ if derives => provider.run_or_pause(request),
             Data::Apart { from, to } => provider.perform(request.kind, request.key, from, to),
             Data::InPlace(_) => unreachable!(),
         };
-        let (seat, within) = (provider.seat(), (*work).within);
         if within == Within::Other {
             (*work).result = Some(perform());
             return 1;
@@ -351,12 +364,19 @@ impl Job {
     }
 
     pub(super) fn start_in(provider: &Provider, kind: Kind, within: Within) -> Job {
+        Job::start_several(provider, kind, within, 1)
+    }
+
+    /// So many of the same, together.
+    fn start_several(provider: &Provider, kind: Kind, within: Within, count: usize) -> Job {
+        let others = (1..count).map(|_| known_answers(kind).swap_remove(0)).collect();
         let answer = known_answers(kind).swap_remove(0);
         let (job, told, result) = (null_mut(), AtomicU32::new(0), None);
         // SAFETY: the counter lives as long as the wait context.
         let job = unsafe {
             let wait = ASYNC_WAIT_CTX_new();
-            let work = Box::into_raw(Box::new(Work { job, wait, told, provider, answer, within, result }));
+            let work =
+                Box::into_raw(Box::new(Work { job, wait, told, provider, answer, others, within, result }));
             assert_eq!(ASYNC_WAIT_CTX_set_callback(wait, Some(go_on), (&raw mut (*work).told).cast()), 1);
             Job(work)
         };
@@ -390,9 +410,11 @@ impl Job {
             self.resume();
         }
         // SAFETY: ours; the job is over.
-        let Work { answer, result, .. } = unsafe { &*self.0 };
+        let Work { answer, others, result, .. } = unsafe { &*self.0 };
         let checker = wattlock::own_engines().swap_remove(0);
-        answer.expected.verdict(&answer.request, &result.unwrap(), &*checker).unwrap();
+        for one in others.iter().chain([answer]) {
+            one.expected.verdict(&one.request, &result.unwrap(), &*checker).unwrap();
+        }
     }
 }
 
@@ -945,4 +967,139 @@ fn a_full_batch_of_one_kind_is_done_and_leaves_the_others_gathered() {
     // SAFETY: the table's own provider.
     assert_eq!(unsafe { (table.flush)(table.provider) }, 0);
     others.into_iter().for_each(Job::ends);
+}
+
+const SEAL: Kind = Kind::Aes128GcmSeal;
+
+impl WithCard {
+    /// So many together, in a handshake.
+    fn start_several(&self, count: usize) -> Job {
+        Job::start_several(self.loaded.provider(), SEAL, Within::Handshake, count)
+    }
+
+    /// The CPU does them until the card has given the kind's known answers.
+    fn until_it_seals(&self) {
+        while self.on_card_of(SEAL) == 0 {
+            let job = self.start_several(2);
+            self.pass(CARD_NS);
+            self.poll();
+            job.ends();
+        }
+    }
+
+    fn poll(&self) {
+        // SAFETY: the table's own provider.
+        unsafe { (self.table.poll)(self.table.provider) };
+    }
+}
+
+#[test]
+fn requests_that_are_one_operation_are_submitted_together_and_pause_their_job_once() {
+    // A card of single requests, and one that makes batches.
+    for card in ["width 1\nwindow 64", "width 16\nwindow 64"] {
+        let with = WithCard::of(card, &[], &[]);
+        with.until_it_seals();
+        let before = with.on_card_of(SEAL);
+        let job = with.start_several(8);
+        assert_eq!((with.sent_and_gathered(), job.waits()), ((8, 0), true));
+        assert!(!lock(&with.loaded.provider().seat().state).dispatcher.holds(), "one doorbell for all");
+        // Told when all are there, and not before; resumed too early it pauses again.
+        assert_eq!(job.told(), 0);
+        job.resume();
+        assert!(job.waits());
+        with.pass(CARD_NS);
+        with.turn();
+        assert_eq!((with.sent_and_gathered(), job.told()), ((0, 0), 1));
+        job.ends();
+        assert_eq!(with.on_card_of(SEAL), before + 8);
+    }
+}
+
+#[test]
+fn a_job_of_several_is_told_when_the_last_is_there() {
+    let with = WithCard::of("width 1\nwindow 64", &[], &[]);
+    with.until_it_seals();
+    let job = with.start_several(3);
+    with.pass(1);
+    let late = with.start_several(2);
+    with.pass(CARD_NS - 1);
+    with.poll();
+    assert_eq!((job.told(), late.told(), with.sent_and_gathered().0), (1, 0, 2));
+    with.pass(1);
+    with.poll();
+    assert_eq!((late.told(), with.sent_and_gathered().0), (1, 0));
+    [job, late].into_iter().for_each(Job::ends);
+}
+
+#[test]
+fn what_of_an_operation_has_no_room_on_the_device_is_the_cpus_meanwhile() {
+    let with = WithCard::of("width 1\nwindow 3", &[], &[]);
+    with.until_it_seals();
+    let before = with.on_card_of(SEAL);
+    let job = with.start_several(8);
+    assert_eq!(with.sent_and_gathered(), (3, 0));
+    // Nothing has room: all are the CPU's, and nothing pauses.
+    let full = with.start_several(4);
+    assert!(!full.waits());
+    full.ends();
+    with.pass(CARD_NS);
+    with.turn();
+    job.ends();
+    assert_eq!(with.on_card_of(SEAL), before + 3);
+}
+
+#[test]
+fn an_operation_whose_connection_is_gone_is_taken_back_whole() {
+    let with = WithCard::of("width 1\nwindow 8", &[], &[]);
+    with.until_it_seals();
+    for withdraws in [true, false] {
+        let (gone, stays) = (with.start_several(5), with.start_several(3));
+        if withdraws {
+            // SAFETY: ours; the table's own provider; the argument is compared only.
+            let found = unsafe {
+                let argument = (&raw const (*gone.0).told).cast();
+                (with.table.cancel_for)(with.table.provider, argument)
+            };
+            assert_eq!(found, 1);
+            gone.resume();
+            // SAFETY: ours; the job is over.
+            assert!(unsafe { &*gone.0 }.result.as_ref().is_some_and(Result::is_err));
+        } else {
+            drop(gone);
+        }
+        with.pass(CARD_NS);
+        with.turn();
+        assert_eq!((with.sent_and_gathered(), stays.told()), ((0, 0), 1));
+        stays.ends();
+    }
+}
+
+#[test]
+fn what_is_the_cpus_in_any_case_asks_no_device() {
+    let with = WithCard::of("width 1\nwindow 64", &[], &[]);
+    with.until_it_seals();
+    let before = with.on_card_of(SEAL);
+    let mut answers: Vec<KnownAnswer> = (0..4).map(|_| known_answers(SEAL).swap_remove(0)).collect();
+    let mut items: Vec<Item<'_>> = answers.iter_mut().map(|one| Item::new(one.request.view())).collect();
+    // The clock stands: a call that waited for the card would never end.
+    let done = with.loaded.provider().do_all(&mut items);
+    assert!(done && with.on_card_of(SEAL) == before);
+}
+
+/// A loop that waits for nothing but a card sleeps until its answer is nearly due.
+#[test]
+fn once_it_is_known_how_long_a_card_takes_the_loop_sleeps() {
+    let with = WithCard::of("width 1\nwindow 64", &[], &[]);
+    for _ in 0..3 {
+        let job = with.start(DEAR);
+        assert!(job.waits());
+        let told = with.turn();
+        assert_eq!((told.looked, told.again), (0, table::LATER));
+        assert!((CARD_NS / 2..CARD_NS).contains(&told.wait_ns), "{}", told.wait_ns);
+        with.pass(told.wait_ns);
+        assert_eq!((with.turn().looked, job.told()), (1, 0), "it looks again, and in each turn now");
+        with.pass(CARD_NS - told.wait_ns);
+        assert_eq!((with.turn().looked, job.told()), (1, 1));
+        job.ends();
+    }
 }
