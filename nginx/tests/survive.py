@@ -47,6 +47,10 @@ CARD = SLOW_CARD.replace("20000000", "200000").replace("slow-card", "card")
 # Signatures are all checked before they leave; of agreed secrets, which only doing the work again could check, a share.
 SIGNING_CARD = CARD.replace(",ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate", "")
 
+# A card that seals the records of answers, each in 20 ms, and signs.
+SEALING_CARD = SLOW_CARD.replace(",ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate", "")
+SEALING_CARD += "pool records 64 servers\ntable aes-128-gcm-seal,aes-256-gcm-seal,aes-128-cbc-encrypt 0:20000000\n"
+
 # What a worker counts of handshakes and batches.
 COUNTED = ("handshakes", "in_handshake", "completed", "aborted", "paused", "polls", "flushes", "looks", "writes_paused")
 
@@ -802,6 +806,30 @@ def case_card_disappears_and_comes_back():
     broken("fault lost after 700000000 until 1500000000", seconds=4.0)
 
 
+def case_every_rule_with_a_card_that_fails_in_every_way():
+    """It errs, hangs and vanishes, and of signatures, which are all checked, it lies. No request fails under any rule."""
+    hides = "fault error every 5\nfault silence every 37\nfault lost 300000000 requests 100 100\n"
+    signing = SIGNING_CARD + "fault wrong-result every 7\n" + hides
+    sealing = SEALING_CARD.replace("20000000", "200000") + hides
+    settings = "give-up-ms = 50\nthresholds = eeca.threshold_bytes=0,qweb.software_bytes=0\n"
+    for rule in ("offload", "eeca", "aca-sds", "qweb", "lecpaes", "eep", "adaptive", "software", "instruction"):
+        for card, algorithms in ((signing, "rsa"), (sealing, "rsa,gcm")):
+            provider = with_card(card, rule) + settings + f"algorithms = {algorithms}\n"
+            with Nginx(provider=provider) as nginx:
+                big = (nginx.folder / "html/big").read_bytes()
+                with Load(nginx, 4) as load:
+                    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+                        for _ in range(ARGS.count or 8):
+                            assert nginx.get("/big", version) == big, (rule, algorithms)
+                load.none_failed(4)
+                nginx.settled()
+                # Its fallbacks say that it was asked, under the rules that offload whatever there is.
+                engines = {engine["engine"]: engine for engine in nginx.status()["runtime"]["engines"]}
+                asked = bool(engines["emulated"]["fallbacks"])
+                assert asked or rule not in ("offload", "eeca", "qweb", "lecpaes"), (rule, algorithms, engines)
+                assert not nginx.died(), nginx.died()
+
+
 def case_keep_alive_connections_are_used_again():
     with Nginx() as nginx:
         with nginx.connect() as tls:
@@ -1191,11 +1219,6 @@ def records_by(nginx, asking, client, engine, of_each):
     wait_for(whole_records, f"{engine} to encrypt whole records")
     assert whole_records()
     nginx.settled()
-
-
-# A card that seals the records of answers, each in 20 ms, and signs.
-SEALING_CARD = SLOW_CARD.replace(",ecdsa-p256-sign,p256-derive,p256-generate,x25519-derive,x25519-generate", "")
-SEALING_CARD += "pool records 64 servers\ntable aes-128-gcm-seal,aes-256-gcm-seal,aes-128-cbc-encrypt 0:20000000\n"
 
 
 def on_card(status, kind):

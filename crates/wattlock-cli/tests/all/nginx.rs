@@ -96,6 +96,7 @@ scenarios!(
     card_hangs,
     card_signs_wrongly,
     card_disappears_and_comes_back,
+    every_rule_with_a_card_that_fails_in_every_way,
     keep_alive_connections_are_used_again,
     certificate_with_a_variable,
     key_in_another_provider,

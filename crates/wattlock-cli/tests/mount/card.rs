@@ -31,6 +31,7 @@ const SETTINGS: &[&[&str]] = &[
     &["policy=software"],
     &["policy=offload", "objective=performance"],
     &["policy=eep"],
+    &["policy=lecpaes"],
     &["policy=instruction"],
 ];
 
