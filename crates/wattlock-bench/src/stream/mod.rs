@@ -39,12 +39,15 @@ pub struct Settings {
     /// The machine. Default: this machine's GPU if there is one and the rules are `gp` and `lecpaes` only, else k20m
     #[arg(long, value_enum)]
     machine: Option<Machine>,
-    /// With `--machine gpu`: lock the GPU's clocks as `lecpaes` names them (root). They are reset after each run
+    /// With `--machine gpu` or `cpu`: set the clocks that `lecpaes` and `adaptive` name (root). They are reset after each run
     #[arg(long)]
     clocks: bool,
     /// Where to note what to put back
     #[arg(long, value_name = "FILE", default_value = "/run/wattlock/clocks", requires = "clocks")]
     clocks_record: PathBuf,
+    /// Where the kernel shows CPU clocks
+    #[arg(long, value_name = "FOLDER", default_value = TREE, requires = "clocks", hide = true)]
+    clocks_tree: PathBuf,
     /// Messages of a run with fixed gaps; published were 12000
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     messages: u32,
@@ -71,8 +74,10 @@ fn checked_rules(text: &str) -> Result<String, String> {
 enum Machine {
     /// Sixteen cores and a Tesla K20M with six clock pairs, as published; emulated
     K20m,
-    /// This machine with its GPU, by the published rules
+    /// This machine with its GPU
     Gpu,
+    /// This machine's CPU in the GPU's place: all threads, at its clocks
+    Cpu,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -131,7 +136,7 @@ impl std::fmt::Display for Velocity {
 
 impl Settings {
     fn places(&self) -> Places {
-        Places { tree: TREE.into(), nvml: setup::nvml(), record: self.clocks_record.clone() }
+        Places { tree: self.clocks_tree.clone(), nvml: setup::nvml(), record: self.clocks_record.clone() }
     }
 
     fn messages(&self, velocity: Velocity) -> Vec<Message> {
@@ -173,16 +178,14 @@ pub fn run(settings: &Settings, mut record: Record) -> Result<()> {
         false => Machine::K20m,
     });
     let usage = |what: &str| Err(wattlock_door::Error::Usage(what.to_owned()).into());
-    if machine == Machine::Gpu {
-        if rules.contains(&Rule::Adaptive) {
-            return usage(
-                "--machine gpu does cs, cp, gp and lecpaes: nothing has calibrated its clocks for adaptive",
-            );
+    if machine != Machine::K20m {
+        if rules.contains(&Rule::Adaptive) && !settings.clocks {
+            return usage("adaptive goes by what each clock costs: it needs --clocks on this machine");
         }
-        return real::run(settings, &rules, record);
+        return real::run(settings, &rules, machine == Machine::Gpu, record);
     }
     if settings.clocks {
-        return usage("--clocks needs --machine gpu");
+        return usage("--clocks needs --machine gpu or cpu");
     }
     // Stalls were fitted on the published machine's retransmissions. This run has its own machine's.
     let platform = k20m::StreamPlatform { stalls_per_s: 0.0, ..Default::default() };

@@ -7,7 +7,8 @@
 //! which is counted). Room is free again when the device would have copied the bytes in.
 //!
 //! On this machine ([`run_here`]) nothing is stretched: a pass takes what it takes, and room is free again when it is over.
-//! The clock that the policy names is set if there is a governor, and else counted.
+//! The clock that the policy names is set if there is a governor, and else counted. What stands for the model's GPU is this
+//! machine's, or all CPU threads.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -89,14 +90,34 @@ struct Window<'a> {
     changed: Condvar,
 }
 
-/// This machine: its GPU, CPU threads, and the GPU's clocks if they are set.
+/// This machine: its GPU if one is to work, CPU threads, and the clocks if they are set.
 pub struct Here<'a> {
     /// The GPU's number in the runtime.
-    pub engine: usize,
+    pub engine: Option<usize>,
     /// CPU threads of the program.
     pub threads: Threads,
     /// What carries out the steps that the policy names.
     pub clock: Option<&'a mut dyn Governor>,
+}
+
+/// The clock: the steps that were named, and what sets them.
+struct Clock<'a> {
+    named: Named,
+    governor: Option<&'a mut dyn Governor>,
+}
+
+impl Clock<'_> {
+    fn present(&self) -> usize {
+        self.named.present()
+    }
+
+    fn set(&mut self, step: usize) -> Result<(), CoreError> {
+        self.named.set(step).map_err(|_| CoreError::Invalid("clock step"))?;
+        match &mut self.governor {
+            Some(governor) => governor.set(step).map_err(|_| CoreError::Invalid("clock: it cannot be set")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A message's part on its way to a thread and back.
@@ -139,7 +160,8 @@ impl Threads {
         Threads { orders: (0..count.max(1)).map(start).collect(), done }
     }
 
-    fn cipher(&self, number: &mut u64, mut contents: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CoreError> {
+    /// Has the contents encrypted, each shared by all threads, in place of the contents given.
+    pub fn cipher(&self, number: &mut u64, mut contents: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CoreError> {
         let lost = || CoreError::Invalid("a thread that ended");
         let mut out = 0;
         for (message, content) in contents.iter().enumerate() {
@@ -211,18 +233,45 @@ pub fn run_here(
     here: Here<'_>,
 ) -> Result<Passed> {
     let (mut dispatcher, engine) = (runtime.dispatcher(), here.engine);
-    let key = key()?;
-    let (start, done) = (Instant::now(), dispatcher.done_by(engine, Kind::Aes128Ctr));
-    // Its context and its known answers come first.
-    while dispatcher.done_by(engine, Kind::Aes128Ctr) == done {
+    let by_gpu = |dispatcher: &Dispatcher| engine.map_or(0, |one| dispatcher.done_by(one, Kind::Aes128Ctr));
+    if engine.is_some() {
+        come_up(&mut dispatcher, by_gpu)?;
+    }
+    let before = by_gpu(&dispatcher);
+    let mut passed = pass(station, messages, policy, &mut dispatcher, Some(here))?;
+    passed.by_gpu = by_gpu(&dispatcher) - before;
+    Ok(passed)
+}
+
+/// Waits for a GPU's context and its known answers.
+fn come_up(dispatcher: &mut Dispatcher, by_gpu: impl Fn(&Dispatcher) -> u64) -> Result<()> {
+    let (key, start, done) = (key()?, Instant::now(), by_gpu(dispatcher));
+    while by_gpu(dispatcher) == done {
         ensure!(start.elapsed() < UP_WITHIN, "the GPU does not come up");
-        on_gpu(&key, &mut 0, vec![vec![0; 4096]], &mut dispatcher)?;
+        on_gpu(&key, &mut 0, vec![vec![0; 4096]], dispatcher)?;
         std::thread::sleep(Duration::from_millis(1));
     }
-    let before = dispatcher.done_by(engine, Kind::Aes128Ctr);
-    let mut passed = pass(station, messages, policy, &mut dispatcher, Some(here))?;
-    passed.by_gpu = dispatcher.done_by(engine, Kind::Aes128Ctr) - before;
-    Ok(passed)
+    Ok(())
+}
+
+/// What does one pass over so many bytes, and again: the GPU of that number in the runtime, or the threads.
+pub fn passes<'a>(
+    runtime: &Runtime,
+    engine: Option<usize>,
+    threads: &'a Threads,
+) -> Result<impl FnMut(usize) -> Result<()> + use<'a>> {
+    let (mut dispatcher, key, mut number) = (runtime.dispatcher(), key()?, 0);
+    if let Some(engine) = engine {
+        come_up(&mut dispatcher, |dispatcher| dispatcher.done_by(engine, Kind::Aes128Ctr))?;
+    }
+    Ok(move |bytes| {
+        let content = vec![vec![0; bytes]];
+        match engine {
+            Some(_) => on_gpu(&key, &mut number, content, &mut dispatcher).map(drop)?,
+            None => threads.cipher(&mut number, content).map(drop)?,
+        }
+        Ok(())
+    })
 }
 
 fn pass(
@@ -327,7 +376,8 @@ impl Window<'_> {
             own.unwrap_or_else(|| gpu.steps.iter().map(|step| (step.core_mhz * 1e3) as u64).collect());
         // No clock is set yet.
         let first = if here.is_some() { usize::MAX } else { gpu.reference };
-        let mut clock = Named::new(clocks, first);
+        let governor = here.as_mut().and_then(|here| here.clock.take());
+        let mut clock = Clock { named: Named::new(clocks, first), governor };
         let mut power = Power { station: self.station, until: 0, joules: 0.0 };
         let key = key()?;
         let (mut number, mut free) = (0u64, 0);
@@ -335,10 +385,7 @@ impl Window<'_> {
             if let Some(step) = step.filter(|step| *step != clock.present()) {
                 power.rest(self.now(), clock.present());
                 // The model has this step.
-                clock.set(step).map_err(|_| CoreError::Invalid("clock step"))?;
-                if let Some(governor) = here.as_mut().and_then(|here| here.clock.as_mut()) {
-                    governor.set(step).map_err(|_| CoreError::Invalid("clock: it cannot be set"))?;
-                }
+                clock.set(step)?;
                 free = free.max(self.now()) + gpu.set_clock_ns as Nanos;
             }
             // A device does not oversleep: it begins when it is free, its last message is there.
@@ -349,7 +396,7 @@ impl Window<'_> {
             if let Some(here) = &here {
                 let begun = self.now();
                 let contents = taken.iter_mut().map(|one| std::mem::take(&mut one.content)).collect();
-                let contents = match for_gpu {
+                let contents = match for_gpu && here.engine.is_some() {
                     true => on_gpu(&key, &mut number, contents, dispatcher)?,
                     false => here.threads.cipher(&mut number, contents)?,
                 };
@@ -387,12 +434,12 @@ impl Window<'_> {
         let mut state = self.lock();
         state.passed.seconds = now as f64 / 1e9;
         state.passed.joules = power.joules;
-        state.passed.clock_changes = clock.changes();
+        state.passed.clock_changes = clock.named.changes();
         Ok(())
     }
 
     /// Waits for messages: all for the device, or one for the CPU, and the clock to work at. Nothing at the end.
-    fn take(&self, clock: &mut Named, power: &mut Power<'_>) -> Option<(Vec<Waiting>, Option<usize>)> {
+    fn take(&self, clock: &mut Clock<'_>, power: &mut Power<'_>) -> Option<(Vec<Waiting>, Option<usize>)> {
         let mut state = self.lock();
         let mut rested = false;
         loop {

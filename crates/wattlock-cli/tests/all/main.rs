@@ -3,6 +3,7 @@
 
 mod built;
 mod cli;
+mod counting;
 mod energy;
 #[path = "../../../wattlock-meter/tests/fake/mod.rs"]
 mod fake;

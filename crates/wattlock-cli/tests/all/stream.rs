@@ -6,6 +6,8 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use crate::counting::Counting;
+
 /// A folder with a key pair, and the program with its profile and counters in it.
 struct Desk {
     folder: tempfile::TempDir,
@@ -312,10 +314,8 @@ fn keys_are_made_listed_rewrapped_and_shredded() {
     assert_eq!(code(&run(&["list", "--keys", "nowhere"])), 42);
 }
 
-/// A fixture of a tree: what a kill leaves is put back, by the command and by the next start.
-#[test]
-fn clocks_follow_the_fill_and_come_back() {
-    let desk = Desk::new();
+/// A folder in cpufreq's place: a CPU of five steps.
+fn cpufreq(desk: &Desk) -> PathBuf {
     let folder = desk.at("cpufreq/policy0");
     fs::create_dir_all(&folder).unwrap();
     for (file, text) in [
@@ -329,6 +329,62 @@ fn clocks_follow_the_fill_and_come_back() {
     ] {
         fs::write(folder.join(file), text).unwrap();
     }
+    folder
+}
+
+#[test]
+fn bench_stream_does_all_programs_on_this_cpu_and_sets_its_clocks() {
+    let desk = Desk::new();
+    let folder = cpufreq(&desk);
+    for (file, text) in [
+        ("sys/class/powercap/intel-rapl:0/name", "package-0"),
+        ("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "65532610987"),
+        ("sys/class/powercap/intel-rapl:0/energy_uj", "1000000"),
+        ("proc/stat", "cpu  1 0 0 9 0 0 0 0\ncpu0 1\ncpu1 1\n"),
+    ] {
+        let path = desk.at("meter").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    // Ten watts.
+    let counter = desk.at("meter/sys/class/powercap/intel-rapl:0/energy_uj");
+    let counting = Counting::in_file(&counter, |ms| format!("{}\n", 1_000_000 + ms * 10_000));
+    let bench = |rules: &str, more: &[&str]| {
+        let first = ["bench", "stream", "--machine", "cpu", "--messages", "40", "--velocity", "500us"];
+        let all = [&first[..], &["--json", "-", "--policy", rules], more].concat();
+        desk.command(&all).env("WATTLOCK_METER_ROOT", desk.at("meter")).output().unwrap()
+    };
+    let clocks = ["--clocks", "--clocks-tree", "cpufreq", "--clocks-record", "clocks"];
+    let done = bench("cs,cp,gp,lecpaes,adaptive", &clocks);
+    let sheet: serde_json::Value = serde_json::from_slice(good(&done)).unwrap();
+    let rows = sheet["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 5);
+    for (row, names) in rows.iter().zip([Some(false), Some(false), Some(false), Some(true), None]) {
+        let detail = &row["detail"];
+        assert_eq!((&row["bench"], &detail["messages"]), (&"stream-cpu".into(), &40.into()), "{row}");
+        assert_eq!(detail["messages_by_gpu"], 0);
+        // To `adaptive` all clocks may cost the same.
+        let named = detail["clock_changes_named"].as_u64().map(|count| count > 0);
+        assert!(names.is_none() || named == names, "{row}");
+    }
+    let limit = fs::read_to_string(folder.join("scaling_max_freq")).unwrap();
+    assert_eq!((limit, desk.at("clocks").exists()), ("3600000".into(), false));
+    // What clocks cost is unknown where none may be set, and where nothing counts joules.
+    assert_eq!(bench("adaptive", &[]).status.code(), Some(2));
+    drop(counting);
+    fs::remove_dir_all(desk.at("meter/sys")).unwrap();
+    let blind = bench("adaptive", &clocks);
+    assert!(
+        !blind.status.success() && String::from_utf8_lossy(&blind.stderr).contains("joules"),
+        "{blind:?}"
+    );
+}
+
+/// A fixture of a tree: what a kill leaves is put back, by the command and by the next start.
+#[test]
+fn clocks_follow_the_fill_and_come_back() {
+    let desk = Desk::new();
+    let folder = cpufreq(&desk);
     let limit = || fs::read_to_string(folder.join("scaling_max_freq")).unwrap();
     let with = ["--clocks", "--clocks-tree", "cpufreq", "--clocks-record", "clocks", "--policy", "lecpaes"];
     let clocks = |more: &[&str]| {
