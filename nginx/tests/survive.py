@@ -2149,6 +2149,8 @@ def case_the_status_page_shows_all_workers():
         wait_for(lambda: not {row["worker"] for row in nginx.status()["workers"]} & set(pids), "other workers")
         gone = nginx.status()["worker"]
         os.kill(gone, signal.SIGKILL)
+        # A connection whose event it still gets, and does not take, would wait for the next one's.
+        wait_for(lambda: gone not in nginx.workers(), "it to be gone")
         wait_for(lambda: len(rows := nginx.status()["workers"]) == 3 and gone not in (row["worker"] for row in rows),
                  "another in its place")
         nginx.counted()

@@ -9,7 +9,13 @@ set -euo pipefail
 words=$1
 shift
 log=${CARGO_TARGET_DIR:-target}/quiet.log
-mkdir -p "$(dirname "$log")"
+folder=$(dirname "$log")
+if [ ! -d "$folder" ]; then
+    mkdir -p "$folder"
+    # Cargo marks a folder as one that may be deleted only if it makes it. `enable` warns of what lies in such a one.
+    printf '%s\n' 'Signature: 8a477f597d28d172789f06886806bc55' \
+        '# This folder has what builds made (https://bford.info/cachedir/).' >"$folder/CACHEDIR.TAG"
+fi
 moves=
 [ ! -t 1 ] || moves=1
 columns=$({ [ -z "$moves" ] || tput cols; } 2>/dev/null || true)

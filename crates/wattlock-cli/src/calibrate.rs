@@ -66,6 +66,7 @@ pub fn run(command: &Command, choice: &Choice) -> Result<()> {
             .context("no place for the profile: neither HOME nor XDG_CACHE_HOME is set; use --out")?,
     };
     // Before minutes of measuring.
+    Profile::has_place(&path)?;
     let place = |page: &PathBuf| Document::begin(page, true).with_context(|| one_line(page));
     let report = command.report.as_ref().map(place).transpose()?;
     let profile = if command.report_only {

@@ -9,8 +9,8 @@ use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use clap::parser::ValueSource;
@@ -27,6 +27,9 @@ pub const BENCH: &str = "wattlock-bench";
 pub const LAB: &str = "wattlock-lab";
 /// `wattlock` with emulated cards, for tests, benches and trying out: it is never installed.
 pub const EMULATED: &str = "wattlock-emulated";
+
+/// The program that copies topics of Kafka.
+pub const BRIDGE: &str = "wattlock-bridge";
 
 /// Exit code for a program of ours that is not there; the one of `energy` for a command that is not found.
 pub const NOT_FOUND: u8 = 127;
@@ -93,6 +96,9 @@ pub fn main<P: Program>() -> ExitCode {
     if let Err(error) = handled {
         tracing::debug!(%error, "no interrupt handler");
     }
+    // A file that grows beyond the limit of its size (`ulimit -f`) is an error that has a line and an exit code. With a
+    // handler, and not ignored, since programs that this one starts would have that from it.
+    let _ = signal_hook::flag::register(libc::SIGXFSZ, Arc::default());
     // Nothing to clean up: stop at once.
     AT_ONCE.store(!program.cleans_up(), Ordering::SeqCst);
     match program.run() {
@@ -234,7 +240,7 @@ pub fn handed_on(mut words: Vec<OsString>, commands: &[&str]) -> Vec<OsString> {
 
 /// A program of ours that is neither beside this one nor on the path.
 #[derive(Debug)]
-pub struct NotInstalled(&'static str);
+pub struct NotInstalled(pub &'static str);
 
 impl std::fmt::Display for NotInstalled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -243,6 +249,7 @@ impl std::fmt::Display for NotInstalled {
                 "no emulated cards in this build: `wattlock-emulated` has them, which `make build` puts beside its \
                  `wattlock` and `make install` leaves out",
             ),
+            BRIDGE => f.write_str("there is no wattlock-bridge here: `make bridge` builds it (librdkafka, some minutes)"),
             name => write!(f, "there is no {name} beside this program or on PATH: `make build` builds it"),
         }
     }

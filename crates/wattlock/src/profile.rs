@@ -312,12 +312,25 @@ impl Profile {
             })
     }
 
+    /// Whether a profile could be saved there: nothing is in the place, or a file, which a saved one replaces.
+    ///
+    /// # Errors
+    /// [`ProfileError::Io`] for a folder, a device, a pipe.
+    pub fn has_place(path: &Path) -> Result<(), ProfileError> {
+        if fs::symlink_metadata(path).is_ok_and(|is| !is.is_file() && !is.is_symlink()) {
+            let source = std::io::Error::other("not a regular file");
+            return Err(ProfileError::Io { path: path.to_owned(), source });
+        }
+        Ok(())
+    }
+
     /// Writes the profile so that a reader sees the old file or the new one, never a part.
     ///
     /// # Errors
     /// [`ProfileError::Io`].
     pub fn save(&self, path: &Path) -> Result<(), ProfileError> {
         let failed = |source| ProfileError::Io { path: path.to_owned(), source };
+        Profile::has_place(path)?;
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
         }

@@ -6,9 +6,8 @@ use std::process::{Command as Process, Stdio};
 
 use anyhow::Context;
 use clap::Args;
+use wattlock_shell::program::{BRIDGE as NAME, NotInstalled};
 use wattlock_stream::record::StreamId;
-
-const NAME: &str = "wattlock-bridge";
 
 /// The bridge's own page of help, which its tests keep as it is.
 const HELP: &str = include_str!("../../../wattlock-bridge/help.txt");
@@ -37,9 +36,7 @@ fn program() -> anyhow::Result<PathBuf> {
     // Built: target/release/wattlock and target/bridge/release/wattlock-bridge. Installed: bin and lib/wattlock.
     let beside = [".", "../bridge/release", "../lib/wattlock", "../libexec/wattlock"];
     let found = beside.iter().map(|place| folder.join(place).join(NAME)).find(|path| path.is_file());
-    found.with_context(|| {
-        format!("there is no {NAME} here: `make bridge` builds it (librdkafka, some minutes)")
-    })
+    Ok(found.ok_or(NotInstalled(NAME))?)
 }
 
 /// Becomes the bridge.

@@ -449,6 +449,48 @@ fn a_reader_of_a_listing_who_has_seen_enough_is_no_mistake_and_no_panic() {
     }
 }
 
+/// As a full disk: one line, 43, and nothing is left. What it starts has the signal as it was.
+#[test]
+fn a_file_that_would_be_larger_than_the_limit_allows_is_a_full_disk() {
+    let desk = Desk::new();
+    desk.write("a", &[7; 3_000_000]);
+    good(&desk.seal(&["a"]));
+    let limited = |arguments: &[&str]| {
+        let mut words = vec!["-c", "ulimit -f 1000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_wattlock")];
+        words.extend(arguments);
+        let mut command = Command::new("sh");
+        command.args(words).current_dir(desk.folder.path()).env("WATTLOCK_PROFILE", desk.at("profile.json"));
+        command.env("WATTLOCK_TELEMETRY_DIR", desk.at("telemetry")).output().unwrap()
+    };
+    let random: Vec<u8> =
+        (0..3_000_000_u64).map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
+    desk.write("b", &random);
+    for arguments in [
+        &["seal", "-q", "-r", &desk.recipient, "-o", "c", "a"][..],
+        &["open", "-q", "-i", "key.txt", "-o", "c", "a.sealed"],
+        &["gzip", "-k", "b"],
+    ] {
+        assert_eq!(refused(&limited(arguments)), 43, "{arguments:?}");
+        assert_eq!(names(desk.folder.path()), ["a", "a.sealed", "b"], "{arguments:?}");
+    }
+    let child = limited(&["energy", "--", "sh", "-c", "kill -s XFSZ $$"]);
+    assert_eq!(child.status.code(), Some(128 + 25), "{child:?}");
+}
+
+#[test]
+fn a_profile_takes_no_device_s_place() {
+    let desk = Desk::new();
+    rustix::fs::mkfifoat(rustix::fs::CWD, desk.at("pipe"), rustix::fs::Mode::RUSR).unwrap();
+    for place in ["pipe", "/dev/null", "."] {
+        let kept = desk.run(&["calibrate", "--out", place, "--per-point-ms", "1"]);
+        assert!(!kept.status.success(), "{kept:?}");
+        assert!(String::from_utf8_lossy(&kept.stderr).contains("not a regular file"), "{kept:?}");
+    }
+    assert!(
+        !fs::metadata("/dev/null").unwrap().is_file() && !fs::metadata(desk.at("pipe")).unwrap().is_file()
+    );
+}
+
 #[test]
 fn an_error_that_nobody_can_read_keeps_its_exit_code() {
     let desk = Desk::new();

@@ -28,6 +28,19 @@ fn candidate(apt_cache: &str) -> Option<i32> {
     command.args(["-c", script]).current_dir(repository()).env("PATH", path).status().unwrap().code()
 }
 
+/// The first command of a newcomer makes the folder of builds before Cargo does.
+#[test]
+fn a_folder_of_builds_is_marked_as_one_whoever_makes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("target");
+    let mut command = Command::new("scripts/setup/quiet.sh");
+    command.args(["words", "true"]).current_dir(repository()).env("CARGO_TARGET_DIR", &target);
+    assert!(command.status().unwrap().success());
+    let tag = fs::read_to_string(target.join("CACHEDIR.TAG")).unwrap();
+    assert!(tag.starts_with("Signature: 8a477f597d28d172789f06886806bc55\n"), "{tag}");
+    assert!(wattlock_shell::parts::in_build_folder(&target.join("debug/a.so")));
+}
+
 #[test]
 fn a_package_is_there_however_much_apt_says_after_that() {
     let long = "echo '  Candidate: 1.22.1-9'\nseq 1 100000";
