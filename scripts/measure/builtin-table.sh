@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures the two tables of costs that ship with Wattlock, on this machine, and puts them in place: builtin.json (a CPU with
-# AVX-512 IFMA, all kinds) and builtin-fma.json (the kinds of lanes on AVX2 and FMA; the same CPU, its AVX-512 left unused).
+# Measures the two tables of costs that ship with Wattlock, on this machine, and puts them in place: builtin.txt (a CPU with
+# AVX-512 IFMA, all kinds) and builtin-fma.txt (the kinds of lanes on AVX2 and FMA; the same CPU, its AVX-512 left unused).
 # Each names the CPU and the commit. Every point is the least of ROUNDS runs: a neighbour only ever takes time away.
 #
 #   scripts/measure/builtin-table.sh [ROUNDS [MS_PER_POINT]]
@@ -27,24 +27,23 @@ done
 python3 - "$work" "$rounds" <<'PYTHON'
 import json, sys
 work, rounds = sys.argv[1], int(sys.argv[2])
-for name, place in (("avx512", "builtin.json"), ("avx2", "builtin-fma.json")):
+for name, place in (("avx512", "builtin.txt"), ("avx2", "builtin-fma.txt")):
     runs = [json.load(open(f"{work}/{name}.{round}")) for round in range(1, rounds + 1)]
     key = lambda point: (point["engine"], point["kind"], point["bytes"], point["batch"])
     least = {}
     for point in (point for run in runs for point in run["points"]):
         if key(point) not in least or point["ns"] < least[key(point)]["ns"]:
             least[key(point)] = point
-    # A fit is that of the run that came nearest to a line.
-    fits = {}
-    for fit in (fit for run in runs for fit in run["fits"]):
-        of = (fit["engine"], fit["kind"])
-        if of not in fits or fit["error"] < fits[of]["error"]:
-            fits[of] = fit
+    # A profile without its points, and a line for each engine and kind: [requests*]bytes:nanoseconds. Programs have it in
+    # them, so it is short.
     table = runs[0]
-    row = lambda value: json.dumps(value, separators=(",", ":"))
     head = {field: table[field] for field in ("format", "machine", "commit", "measured", "cores", "quick")}
+    lines = {}
+    for point in least.values():
+        batch = "" if point["batch"] == 1 else f"{point['batch']}*"
+        lines.setdefault((point["engine"], point["kind"]), []).append(f"{batch}{point['bytes']}:{point['ns']:g}")
     with open(f"crates/wattlock/src/{place}", "w") as out:
-        out.write(row(head)[:-1] + ",\n\"points\":[\n" + ",\n".join(map(row, least.values())))
-        out.write("\n],\n\"fits\":[\n" + ",\n".join(map(row, fits.values())) + "\n]}\n")
+        out.write(json.dumps({**head, "points": [], "fits": []}, separators=(",", ":")) + "\n")
+        out.writelines(" ".join([*of, *points]) + "\n" for of, points in lines.items())
     print(f"{place}: {len(least)} points, {table['machine']['cpu']}, {table['commit']}")
 PYTHON

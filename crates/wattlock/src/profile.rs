@@ -175,9 +175,9 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Where a profile for every user of the machine is looked for, after the user's own.
 const SYSTEM_PATH: &str = "/var/lib/wattlock/profile.json";
 /// Measured, as the next one, by `scripts/measure/builtin-table.sh`: the least of several runs. Each names the CPU and the commit.
-const BUILT_IN: &str = include_str!("builtin.json");
+const BUILT_IN: &str = include_str!("builtin.txt");
 /// The kinds of lanes that rest on AVX2 and FMA, and what the other engines make of them on the same machine.
-const BUILT_IN_FMA: &str = include_str!("builtin-fma.json");
+const BUILT_IN_FMA: &str = include_str!("builtin-fma.txt");
 
 /// A profile and where it came from.
 pub(crate) struct Found {
@@ -388,11 +388,35 @@ impl Profile {
 }
 
 /// A table that ships with Wattlock.
+/// A table that ships: a profile without its points, then a line for each engine and kind.
 fn shipped(text: &str) -> Profile {
-    match serde_json::from_str(text) {
-        Ok(profile) => profile,
+    let (head, lines) = text.split_once('\n').unwrap_or((text, ""));
+    match serde_json::from_str::<Profile>(head) {
+        Ok(mut profile) => {
+            profile.points.extend(lines.lines().flat_map(shipped_points).flatten());
+            profile
+        }
         Err(error) => unreachable!("the built-in tables are read by a test: {error}"),
     }
+}
+
+/// The points of a line: engine, kind, and `[requests*]bytes:nanoseconds` of each. `None` for what is none.
+fn shipped_points(line: &str) -> impl Iterator<Item = Option<Point>> {
+    let mut words = line.split(' ');
+    let (engine, kind) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    words.map(move |word| {
+        let (size, ns) = word.split_once(':')?;
+        let (batch, bytes) = size.split_once('*').unwrap_or(("1", size));
+        Some(Point {
+            engine: engine.to_owned(),
+            kind: kind.to_owned(),
+            concurrency: 1,
+            batch: batch.parse().ok()?,
+            bytes: bytes.parse().ok()?,
+            ns: ns.parse().ok()?,
+            energy_nj: None,
+        })
+    })
 }
 
 impl MachineKey {
@@ -431,6 +455,17 @@ mod tests {
             for engine in ["software", "instruction"] {
                 assert!(!table.curve(engine, *kind).is_empty(), "{engine} {}", kind.name());
             }
+        }
+    }
+
+    #[test]
+    fn every_word_of_the_built_in_tables_is_a_point() {
+        for table in [BUILT_IN, BUILT_IN_FMA] {
+            let lines = || table.lines().skip(1);
+            assert!(lines().count() > 10);
+            assert!(lines().flat_map(shipped_points).all(|point| point.is_some_and(|point| point.ns > 0.0)));
+            let words: usize = lines().map(|line| line.split(' ').count() - 2).sum();
+            assert_eq!(shipped(table).points.len(), words);
         }
     }
 
