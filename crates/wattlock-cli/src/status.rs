@@ -67,10 +67,8 @@ pub fn describe(snapshot: &Snapshot) -> String {
         header.program, header.pid, header.version, header.policy, header.objective, header.profile
     );
     for engine in &snapshot.engines {
-        let returned = match engine.returned {
-            0 => String::new(),
-            pieces => format!("; returned to it {pieces}"),
-        };
+        let said = |what, count| if count == 0 { String::new() } else { format!("; {what} {count}") };
+        let returned = said("returned to it", engine.returned) + &said("chained", engine.chained);
         let fallbacks: Vec<String> =
             engine.fallbacks.iter().map(|(why, count)| format!("{why} {count}")).collect();
         out += &format!(

@@ -5,7 +5,7 @@
 //! and a defect in an engine cannot hide each other.
 
 use wattlock_core::{
-    Data, Error as CoreError, Feed, Item, Key, Kind, LatencyClass, Request, Stream, one_by_one,
+    Data, Error as CoreError, Feed, Item, Key, Kind, LatencyClass, Part, Place, Request, Stream, one_by_one,
 };
 
 use crate::error::Error;
@@ -61,6 +61,23 @@ pub trait Crypto {
         self.run_all(&mut items);
         let results: Vec<_> = items.into_iter().map(|item| item.result).collect();
         request.conclude(&results)
+    }
+
+    /// As [`Crypto::run_all`], for requests that are a part of something larger. Says where they were done, if it was one
+    /// place for all.
+    fn run_all_of(&mut self, items: &mut [Item<'_>], part: Part) -> Option<Place> {
+        let _ = part;
+        self.run_all(items);
+        None
+    }
+
+    /// As [`Crypto::run_messages`], for a run that is a part of something larger.
+    ///
+    /// # Errors
+    /// As [`Crypto::run_messages`].
+    fn run_messages_of(&mut self, request: &mut Request<'_>, part: Part) -> Result<usize, CoreError> {
+        let _ = part;
+        self.run_messages(request)
     }
 
     /// The same on the CPU only: its part of a job that is split.
@@ -136,8 +153,38 @@ impl Crypto for wattlock::Dispatcher {
         wattlock::Dispatcher::run(self, request)
     }
 
+    fn run_all_of(&mut self, items: &mut [Item<'_>], part: Part) -> Option<Place> {
+        wattlock::Dispatcher::run_all_of(self, items, part)
+    }
+
+    fn run_messages_of(&mut self, request: &mut Request<'_>, part: Part) -> Result<usize, CoreError> {
+        wattlock::Dispatcher::run_of(self, request, part)
+    }
+
     fn run_inside(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {
         wattlock::Dispatcher::run_inside(self, request)
+    }
+}
+
+/// A thread's access, for requests that are a part of something larger.
+pub struct Within<'a> {
+    /// The access.
+    pub crypto: &'a mut dyn Crypto,
+    /// What its requests are a part of.
+    pub part: Part,
+}
+
+impl Crypto for Within<'_> {
+    fn run(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {
+        self.crypto.run(request)
+    }
+
+    fn run_all(&mut self, items: &mut [Item<'_>]) {
+        self.crypto.run_all_of(items, self.part);
+    }
+
+    fn run_messages(&mut self, request: &mut Request<'_>) -> Result<usize, CoreError> {
+        self.crypto.run_messages_of(request, self.part)
     }
 }
 

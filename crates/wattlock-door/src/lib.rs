@@ -16,7 +16,7 @@ mod wait;
 
 pub use atomic::{AtomicFile, Batch};
 pub use attributes::Attributes;
-pub use crypto::{Crypto, CryptoSource, random, short};
+pub use crypto::{Crypto, CryptoSource, Within, random, short};
 pub use error::{Error, one_line};
 pub use exit::{Code, Exit, Known, exit_codes, exit_of, known};
 pub use folder::{Folder, Seen};

@@ -14,18 +14,18 @@ use std::io::{self, Read, Write};
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wattlock_core::sync::lock;
-use wattlock_core::{DICTIONARY_MOST, Data, Item, Key, Kind, LatencyClass, Options, Request};
+use wattlock_core::{DICTIONARY_MOST, Data, Item, Key, Kind, LatencyClass, Options, Part, Request};
 use zlib_rs::crc32::{crc32, crc32_combine};
 use zlib_rs::{Inflate, InflateFlush, Status};
 
 use crate::error::Error;
+use crate::format::payload::PayloadKey;
 use crate::input::{Body, Input, Source};
-use crate::pipeline::Progress;
+use crate::pipeline::{Chain, Drain, Made, Progress};
 use wattlock_door::Attributes;
 use wattlock_door::{Crypto, CryptoSource};
 use wattlock_door::{Output, Target};
@@ -126,53 +126,36 @@ impl Gzip {
         let mut reader = Whole::new(input)?;
         match target {
             Target::Atomic(file) => {
-                let tally = self.run(&header, &mut reader, &mut file.file(), source, progress)?;
+                let tally = self.written(&header, &mut reader, &mut file.file(), source, progress)?;
                 reader.refuse_changed()?;
                 file.commit(like.as_ref())?;
                 Ok(tally)
             }
             Target::Stream(mut writer) => {
-                let tally = self.run(&header, &mut reader, &mut *writer, source, progress)?;
+                let tally = self.written(&header, &mut reader, &mut *writer, source, progress)?;
                 writer.flush().map_err(Error::writing).map(|()| tally)
             }
         }
     }
 
-    /// The member of what `input` holds, as a stream that `then` reads while it is made.
-    pub(crate) fn through<T>(
+    /// Compresses `input` into one member, and seals that into `to`.
+    ///
+    /// # Errors
+    /// Any of [`Error`].
+    pub(crate) fn sealed(
         &self,
         name: Option<&[u8]>,
         input: Source<'_>,
+        (key, to): (&PayloadKey, Drain<'_>),
         source: &impl CryptoSource,
         progress: Progress<'_>,
-        then: impl FnOnce(Body<'_>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    ) -> Result<(), Error> {
         let header = self.header(name, input.like.as_ref().and_then(Attributes::modified));
         let mut reader = Whole::new(input)?;
-        let (to, from) = sync_channel(2 * AHEAD);
-        let (made, done) = std::thread::scope(|scope| {
-            let making = scope.spawn(move || {
-                let mut writer = Handed { to, kept: Vec::new() };
-                let made = self.run(&header, &mut reader, &mut writer, source, progress);
-                let made = made.and_then(|_| reader.refuse_changed());
-                match &made {
-                    Ok(()) => writer.end(),
-                    // The other side must not take what it has for all of it.
-                    Err(_) => writer.fail(),
-                }
-                made
-            });
-            let reader = Taken { from, at: 0, piece: Vec::new(), ended: false };
-            let done = then(Body::Stream(Box::new(reader)));
-            (making.join(), done)
-        });
-        match (made, done) {
-            (Ok(Ok(())), done) => done,
-            // The reader went first, and this is only why the writer ended.
-            (Ok(Err(Error::Door(wattlock_door::Error::ClosedPipe))), Err(error)) => Err(error),
-            (Ok(Err(error)), _) => Err(error),
-            (Err(panic), _) => std::panic::resume_unwind(panic),
-        }
+        let mut chain = Chain::new(key, to, source, reader.len().unwrap_or(0));
+        self.run(&header, &mut reader, &mut |bytes, made| chain.put(bytes, made), source, progress)?;
+        reader.refuse_changed()?;
+        chain.end()
     }
 
     fn header(&self, name: Option<&[u8]>, time: Option<SystemTime>) -> Vec<u8> {
@@ -196,7 +179,7 @@ impl Gzip {
     }
 
     /// Writes a member.
-    fn run(
+    fn written(
         &self,
         header: &[u8],
         reader: &mut Whole<'_>,
@@ -204,10 +187,23 @@ impl Gzip {
         source: &impl CryptoSource,
         progress: Progress<'_>,
     ) -> Result<Tally, Error> {
-        writer.write_all(header).map_err(Error::writing)?;
+        let mut put = |bytes: &[u8], _| writer.write_all(bytes).map_err(Error::writing);
+        self.run(header, reader, &mut put, source, progress)
+    }
+
+    /// Makes a member, and hands its bytes to `put` in their order, with where they were made.
+    fn run(
+        &self,
+        header: &[u8],
+        reader: &mut Whole<'_>,
+        put: &mut Put<'_>,
+        source: &impl CryptoSource,
+        progress: Progress<'_>,
+    ) -> Result<Tally, Error> {
+        put(header, None)?;
         let around = header.len() as u64 + 8;
         let mut tally = Tally { packed: around, around, ..Tally::default() };
-        let cores = *CORES;
+        let (cores, part) = (*CORES, Part::of(reader.len().unwrap_or(0)));
         let chunks = reader.len().map_or(u64::MAX, |len| len.div_ceil(CHUNK as u64).max(1));
         let threads = cores.min(usize::try_from(chunks).unwrap_or(usize::MAX));
         let free: Mutex<Vec<Chunk>> = Mutex::default();
@@ -258,22 +254,22 @@ impl Gzip {
             let done = if progress.cancel().load(Relaxed) {
                 Err(Error::Door(wattlock_door::Error::Interrupted))
             } else {
-                chunk.compress(crypto, self.level)
+                chunk.compress(crypto, self.level, part)
             };
             if done.is_err() {
                 failed.store(true, Relaxed);
             }
-            Some(done.map(|crc| (chunk, crc)))
+            Some(done.map(|(crc, made)| (chunk, crc, made)))
         };
-        let sink = |done: Option<Result<(Chunk, u32), Error>>| {
+        let sink = |done: Option<Result<(Chunk, u32, Made), Error>>| {
             let written = match done {
-                Some(Ok((chunk, crc))) if first.is_none() => {
+                Some(Ok((chunk, crc, made))) if first.is_none() => {
                     let len = chunk.content().len();
                     (checksum, length) =
                         (crc32_combine(checksum, crc, len as u64), length.wrapping_add(len as u32));
                     tally.content += len as u64;
                     tally.packed += chunk.written as u64;
-                    let written = writer.write_all(&chunk.output[..chunk.written]).map_err(Error::writing);
+                    let written = put(&chunk.output[..chunk.written], Some(made));
                     give_back(chunk);
                     written.map(|()| len as u64)
                 }
@@ -299,10 +295,13 @@ impl Gzip {
         let mut trailer = [0; 8];
         trailer[..4].copy_from_slice(&checksum.to_le_bytes());
         trailer[4..].copy_from_slice(&length.to_le_bytes());
-        writer.write_all(&trailer).map_err(Error::writing)?;
+        put(&trailer, None)?;
         Ok(Tally { checksum, ..tally })
     }
 }
+
+/// Takes bytes of a member, which were made there.
+type Put<'a> = dyn FnMut(&[u8], Option<Made>) -> Result<(), Error> + Send + 'a;
 
 /// A part of the input, the dictionary before it, and what became of it.
 #[derive(Default)]
@@ -334,8 +333,8 @@ impl Chunk {
         Ok(())
     }
 
-    /// Compresses the content and returns its checksum.
-    fn compress(&mut self, crypto: &mut dyn Crypto, level: u8) -> Result<u32, Error> {
+    /// Compresses the content, and returns its checksum and where it was done.
+    fn compress(&mut self, crypto: &mut dyn Crypto, level: u8, part: Part) -> Result<(u32, Made), Error> {
         let (dictionary, content) = self.input.split_at(self.dictionary);
         let room = Kind::Deflate.output_bound(content.len()).unwrap_or_default();
         if self.output.len() < room {
@@ -347,7 +346,7 @@ impl Chunk {
         let request = Request { aad: dictionary, options, class: LatencyClass::Bulk, ..request };
         // A batch of one: unlike a single request, it may go to an engine that answers later.
         let mut items = [Item::new(request)];
-        crypto.run_all(&mut items);
+        let made = Made::here(crypto.run_all_of(&mut items, part));
         let [item] = items;
         self.written = item.result?;
         if self.written > self.output.len() {
@@ -355,7 +354,7 @@ impl Chunk {
                 "output length",
             ))));
         }
-        Ok(crc32(0, content))
+        Ok((crc32(0, content), made))
     }
 }
 
@@ -420,59 +419,6 @@ pub(crate) fn name_of(input: &Input) -> Option<Vec<u8>> {
             Path::new(path).file_name().map(|name| name.as_bytes().to_vec())
         }
         _ => None,
-    }
-}
-
-/// What one thread writes for another to read; an empty piece is the end, and none before the sender is gone is a failure.
-struct Handed {
-    to: SyncSender<Vec<u8>>,
-    kept: Vec<u8>,
-}
-
-impl Handed {
-    fn end(mut self) {
-        let _ = self.flush();
-        let _ = self.to.send(Vec::new());
-    }
-
-    fn fail(self) {}
-}
-
-impl Write for Handed {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.kept.extend_from_slice(bytes);
-        if self.kept.len() >= CHUNK {
-            self.flush()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.kept.is_empty() {
-            return Ok(());
-        }
-        let piece = std::mem::take(&mut self.kept);
-        self.to.send(piece).map_err(|_| io::ErrorKind::BrokenPipe.into())
-    }
-}
-
-struct Taken {
-    from: Receiver<Vec<u8>>,
-    at: usize,
-    piece: Vec<u8>,
-    ended: bool,
-}
-
-impl Read for Taken {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        if self.at == self.piece.len() && !self.ended {
-            self.piece = self.from.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
-            (self.at, self.ended) = (0, self.piece.is_empty());
-        }
-        let len = to.len().min(self.piece.len() - self.at);
-        to[..len].copy_from_slice(&self.piece[self.at..self.at + len]);
-        self.at += len;
-        Ok(len)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::format::payload::{AGE_NONCE_LEN, PayloadKey, SALT_LEN, seal_slice};
 use crate::format::{age as age_format, armor, header};
 use crate::gzip::{Gzip, name_of};
-use crate::input::{Body, Input, Source};
+use crate::input::{Input, Source};
 use crate::keys::BoxedRecipient;
 use crate::pipeline::{self, Direction, Drain, Feed, Progress};
 use wattlock_door::Attributes;
@@ -73,30 +73,26 @@ impl Sealer {
         let like = input.like.clone();
         let target = Target::open(output, input.identity, progress.cancel())?;
         let (key, start) = source.here(|crypto| self.start(crypto))?;
-        let ready = (&key, &start[..], like, target);
-        match &self.gzip {
-            None => self.seal_body(input.into_body(), ready, source, progress),
-            Some(gzip) => gzip.through(name.as_deref(), input, source, progress, |body| {
-                self.seal_body(body, ready, source, progress.quietly())
-            }),
-        }
+        let ready = (&start[..], like, target);
+        let Some(gzip) = &self.gzip else {
+            let mut feed = Feed::new(input.into_body());
+            if let Some(len) = feed.len() {
+                key.layout().sealed_len(len)?;
+            }
+            return self.write(ready, |drain| {
+                pipeline::run(Direction::Seal, &key, &mut feed, drain, source, progress)?;
+                feed.refuse_grown()
+            });
+        };
+        self.write(ready, |drain| gzip.sealed(name.as_deref(), input, (&key, drain), source, progress))
     }
 
-    fn seal_body(
+    /// Writes a sealed file whose payload `run` writes.
+    fn write(
         &self,
-        body: Body<'_>,
-        (key, start, like, target): (&PayloadKey, &[u8], Option<Attributes>, Target<'_>),
-        source: &impl CryptoSource,
-        progress: Progress<'_>,
+        (start, like, target): (&[u8], Option<Attributes>, Target<'_>),
+        run: impl FnOnce(Drain<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut feed = Feed::new(body);
-        if let Some(len) = feed.len() {
-            key.layout().sealed_len(len)?;
-        }
-        let mut run = |drain: Drain<'_>| {
-            pipeline::run(Direction::Seal, key, &mut feed, drain, source, progress)?;
-            feed.refuse_grown()
-        };
         match target {
             Target::Atomic(file) if !self.armor => {
                 let mut to = file.file();

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use wattlock_core::{Data, Item, Key, Kind, LatencyClass, Options, Request};
+use wattlock_core::{Data, Item, Key, Kind, LatencyClass, Options, Part, Place, Request};
 use wattlock_door::Crypto;
 use zeroize::Zeroizing;
 
@@ -109,11 +109,12 @@ pub(crate) fn put(
     to.extend_from_slice(value);
 }
 
-/// Values that got shorter by packing them, in one call of the engines.
+/// Values that got shorter by packing them, in one call of the engines, and where that was done.
 pub(crate) fn pack(
     records: &[Record<'_>],
+    part: Part,
     crypto: &mut dyn Crypto,
-) -> Result<Vec<Option<Zeroizing<Vec<u8>>>>, Error> {
+) -> Result<(Vec<Option<Zeroizing<Vec<u8>>>>, Option<Place>), Error> {
     fn long<'a>(record: &Record<'a>) -> Option<&'a [u8]> {
         record.value.filter(|value| value.len() >= PACK_MIN)
     }
@@ -132,7 +133,7 @@ pub(crate) fn pack(
             Item::new(Request { options, class, ..request })
         })
         .collect();
-    crypto.run_all(&mut items);
+    let place = crypto.run_all_of(&mut items, part);
     let results: Vec<_> = items.iter().map(|item| item.result).collect();
     drop(items);
     let mut results = results.into_iter();
@@ -145,7 +146,7 @@ pub(crate) fn pack(
             *packed = None;
         }
     }
-    Ok(packed)
+    Ok((packed, place))
 }
 
 /// Where content's parts are.

@@ -12,7 +12,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use wattlock_core::{Algorithm, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Request};
+use wattlock_core::{Algorithm, Data, Error as CoreError, Item, Key, Kind, LatencyClass, Part, Request};
 use wattlock_door::{Crypto, random, short};
 use zeroize::Zeroizing;
 
@@ -262,7 +262,8 @@ impl RecordSealer {
         self.id
     }
 
-    /// Seals the records of one batch, in one call of the engines, after one that compresses them if that is wanted.
+    /// Seals the records of one batch, in one call of the engines, after one that compresses them if that is wanted: what
+    /// compressed them seals them, if it can.
     ///
     /// # Errors
     /// [`Error::Files`] for an engine that failed, or more than [`BATCH_MAX`] records; [`Error::Unfit`] if
@@ -283,7 +284,12 @@ impl RecordSealer {
         let mut start = vec![VERSION];
         start.extend_from_slice(&self.id.0);
         start.extend_from_slice(&salt);
-        let packed = if self.shape.compress { content::pack(records, crypto)? } else { Vec::new() };
+        let whole: u64 =
+            records.iter().filter_map(|record| record.value).map(|value| value.len() as u64).sum();
+        let (packed, after) = match self.shape.compress {
+            true => content::pack(records, Part::of(whole), crypto)?,
+            false => (Vec::new(), None),
+        };
         let room = |record: &Record<'_>| {
             EXTRA_MAX + record.value.map_or(0, <[u8]>::len) + content::room(record.headers)
         };
@@ -320,7 +326,7 @@ impl RecordSealer {
             items.push(Item::new(Request { nonce, aad, tag, class, ..request }));
             bound = aad_ends[number];
         }
-        crypto.run_all(&mut items);
+        crypto.run_all_of(&mut items, Part { whole, after });
         if let Some(error) = items.iter().find_map(|item| item.result.err()) {
             return Err(error.into());
         }

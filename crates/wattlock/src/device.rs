@@ -263,13 +263,14 @@ impl Handle {
         state.pairs.iter().map(old).sum::<usize>() as u32
     }
 
-    /// Gives a request to the next pair in turn that has room for it.
+    /// Gives a request to the next pair in turn that has room for it, from `first` on if one is named, and says to which.
     pub(crate) fn submit(
         &mut self,
         token: Token,
         mut request: OwnedRequest,
+        first: Option<usize>,
         now: Nanos,
-    ) -> Result<(), Refused> {
+    ) -> Result<u8, Refused> {
         let mut state = lock(&self.hub.state);
         if self.hub.over.load(Relaxed) {
             return Err(Refused { error: Error::Device(Fault::Lost), request });
@@ -284,9 +285,11 @@ impl Handle {
         let (now, number, count) = (state.at(now), state.number, state.pairs.len());
         state.number += 1;
         let bytes = request.input.len() as u64;
-        for _ in 0..count {
-            let at = state.turn % count;
-            state.turn = at + 1;
+        for step in 0..count {
+            let at = first.map_or(state.turn, |first| first + step) % count;
+            if first.is_none() {
+                state.turn = at + 1;
+            }
             match state.pairs[at].instance.submit(Token(number), request, now) {
                 Ok(()) => {
                     let flying = &mut state.pairs[at].flying;
@@ -296,7 +299,7 @@ impl Handle {
                         .insert(number, Flying { owner: self.id, token, pair: at, bytes, since: now });
                     self.mine.insert(token, number);
                     self.hub.count(&mut state);
-                    return Ok(());
+                    return Ok(at as u8);
                 }
                 Err(Refused { error: Error::Full, request: back }) => request = back,
                 Err(refused) => return Err(refused),

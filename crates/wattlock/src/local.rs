@@ -43,6 +43,11 @@ impl Runtime {
         put_back(Kept { owners: Arc::downgrade(self.owners()), dispatcher });
         result
     }
+
+    /// Gives the calling thread's dispatcher back, if it has one: nothing waits for what a thread drops at its end.
+    pub(crate) fn leave_local(&self) {
+        drop(take(self.owners()));
+    }
 }
 
 /// This thread's dispatcher of a runtime, if it is there. What belongs to runtimes that are gone is dropped.

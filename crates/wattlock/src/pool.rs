@@ -453,16 +453,12 @@ impl<'env, R> Shared<'env, R> {
 
     /// A thread's life.
     fn serve(&self, runtime: &Runtime) {
-        let mut dispatcher = None;
         while let Some(Unit { ticket, bytes, work }) = self.next() {
-            let own = dispatcher.get_or_insert_with(|| runtime.dispatcher());
-            let outcome = catch_unwind(AssertUnwindSafe(|| work(own)));
-            if outcome.is_err() {
-                // Whatever the panic left half done in it.
-                dispatcher = None;
-            }
+            // What takes the result may go on with the same dispatcher.
+            let outcome = catch_unwind(AssertUnwindSafe(|| runtime.local(work)));
             self.settle(bytes, Done { ticket, outcome });
         }
+        runtime.leave_local();
     }
 
     fn next(&self) -> Option<Unit<'env, R>> {

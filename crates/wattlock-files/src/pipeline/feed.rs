@@ -73,6 +73,11 @@ impl<'a> Feed<'a> {
 }
 
 impl Extent {
+    /// Bytes of all of it.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
     /// How many segments there are, at least one.
     pub(super) fn segment_count(&self, segments: Segments) -> u64 {
         self.len.div_ceil(segments.input_len() as u64).max(1)

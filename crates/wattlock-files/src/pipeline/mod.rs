@@ -10,6 +10,7 @@
 //! Of several failures the one with the lowest position is reported: segments begin in order, and those before a failed
 //! one are finished. Nothing of a failed segment, or of a later one, goes into a stream.
 
+mod chain;
 mod drain;
 mod feed;
 #[cfg(feature = "runtime")]
@@ -20,14 +21,16 @@ use std::io::Write;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use wattlock_core::Part;
 use wattlock_core::sync::lock;
 
 use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::format::payload::{PayloadKey, TAG_LEN};
-use wattlock_door::{Crypto, CryptoSource};
+use wattlock_door::{Crypto, CryptoSource, Within};
 
+pub(crate) use chain::{Chain, Made};
 pub(crate) use drain::Drain;
 use drain::Shape;
 use feed::Extent;
@@ -76,11 +79,6 @@ impl<'a> Progress<'a> {
     /// Says that so many bytes of input are done.
     pub(crate) fn done(&self, bytes: u64) {
         self.on_bytes.iter().for_each(|on_bytes| on_bytes(bytes));
-    }
-
-    /// The same cancel flag, for a second stage, whose bytes are not the input's.
-    pub(crate) fn quietly(self) -> Progress<'a> {
-        Progress { on_bytes: None, ..self }
     }
 }
 
@@ -199,6 +197,8 @@ struct Finished {
 struct Work<'a> {
     key: &'a PayloadKey,
     segments: Segments,
+    /// The whole of the input, where its length is known.
+    part: Part,
     /// The input and the output, where they are files.
     from: Option<&'a Extent>,
     to: Option<(&'a File, u64)>,
@@ -242,9 +242,10 @@ pub(crate) fn run(
         // One is read before there is room for it.
         (None, _) => (threads + threads.min(MOST_WAITING) - 1, threads + threads.min(MOST_WAITING)),
     };
+    let part = Part::of(from.map_or(0, Extent::len));
     let (buffers, copies) = (Buffers::new(len, most), Buffers::new(0, threads + 1));
     let failed = AtomicU64::new(u64::MAX);
-    let work = Work { key, segments, from, to, buffers, copies, cancel: progress.cancel, failed };
+    let work = Work { key, segments, part, from, to, buffers, copies, cancel: progress.cancel, failed };
     #[cfg(feature = "runtime")]
     if let (Some(extent), Some(to), Some(runtime)) = (from, to, source.runtime())
         && let Some(shared) = split::job(runtime, &work, extent, threads)
@@ -355,6 +356,7 @@ impl Work<'_> {
         let full = segment.len / self.segments.chunk;
         let chunks = if segment.last { layout.chunks(segment.len as u64) as usize } else { full };
         let sealed = segment.len + chunks * TAG_LEN;
+        let crypto = &mut Within { crypto, part: self.part };
         self.key.seal(first, &mut buffer[..sealed], segment.last, crypto)?;
         Ok(Shape::Whole(sealed))
     }
@@ -368,7 +370,8 @@ impl Work<'_> {
             copy.clear();
             copy.extend_from_slice(sealed);
         }
-        if let Err(failure) = self.key.open(first, sealed, segment.last, crypto) {
+        let opened = self.key.open(first, sealed, segment.last, &mut Within { crypto, part: self.part });
+        if let Err(failure) = opened {
             if let Some(extent) = self.from {
                 copy.resize(segment.len, 0);
                 extent.read(self.segments, segment, &mut copy)?;

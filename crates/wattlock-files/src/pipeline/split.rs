@@ -237,6 +237,7 @@ mod tests {
         let work = Work {
             key: &key,
             segments,
+            part: Default::default(),
             from: Some(&extent),
             to: Some((&file, 0)),
             buffers: Buffers::new(0, 0),

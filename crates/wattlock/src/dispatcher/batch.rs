@@ -10,6 +10,7 @@ use wattlock_policy::{Ask, Choice, EngineId, Outcome};
 
 use super::Dispatcher;
 use super::operation::Operations;
+use super::part::Next;
 use crate::health::Reason;
 use crate::telemetry::Counter;
 
@@ -63,6 +64,11 @@ impl Dispatcher {
             if self.too_few(&shape, count) {
                 for item in &mut items[at..at + count] {
                     item.result = self.run(&mut item.request);
+                    if let Some(cpu) =
+                        self.runtime.cpu_engines(shape.kind).next().filter(|_| item.result.is_ok())
+                    {
+                        self.note_place(cpu, shape.kind, 1);
+                    }
                 }
                 at += count;
                 continue;
@@ -180,10 +186,20 @@ impl Dispatcher {
         }
     }
 
-    /// Asks the policy about so many requests like this one, of an operation of so many bytes, which may wait or not.
+    /// Asks the policy about so many requests like this one, of an operation of so many bytes, which may wait or not,
+    /// unless they follow a step that says where they are done.
     pub(super) fn ask(&mut self, shape: &Shape, count: usize, bytes: usize, may_wait: bool) -> Choice {
-        let ask = Ask { count: count as u32, bytes, may_wait, ..Ask::one(*shape) };
-        self.policy.choose(&ask, &self.weather, self.now)
+        let ask = Ask { count: count as u32, bytes: self.whole(bytes), may_wait, ..Ask::one(*shape) };
+        match self.next(shape.kind) {
+            Next::Device(device) if may_wait => Choice::all(device, &ask),
+            Next::Cpu => self.policy.choose(&Ask { may_wait: false, ..ask }, &self.weather, self.now),
+            _ => self.policy.choose(&ask, &self.weather, self.now),
+        }
+    }
+
+    /// Bytes of the whole operation, if so many are in hand.
+    pub(super) fn whole(&self, bytes: usize) -> usize {
+        bytes.max(usize::try_from(self.part.whole).unwrap_or(usize::MAX))
     }
 
     /// Has a CPU engine do requests of one kind inside the call, and says how many the fullest pass had (1 without one):
@@ -284,6 +300,7 @@ impl Dispatcher {
         batch: u16,
     ) {
         let each = u64::from(done);
+        self.note_place(id, shape.kind, done);
         self.row.done_together(id, shape.kind, done, bytes as u64);
         if let Some(latency_ns) = latency_ns {
             self.row.add(id, shape.kind, Counter::Timed, each);

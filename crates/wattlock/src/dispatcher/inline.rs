@@ -8,6 +8,7 @@ use wattlock_core::{
 use wattlock_policy::{Ask, EngineId, Outcome};
 
 use super::Dispatcher;
+use super::part::Did;
 use crate::health::Reason;
 use crate::telemetry::{Counter, EngineCounter};
 
@@ -150,6 +151,7 @@ impl Dispatcher {
                 Ok(len) => {
                     self.row.done_together(id, kind, count, bytes as u64);
                     self.count_held_before(id, kind);
+                    self.did = Did::Anywhere;
                     return Ok(len);
                 }
                 Err(error) if may_repeat(&error, request) => {
@@ -208,7 +210,7 @@ impl Dispatcher {
         }
         let bytes = request.shape().bytes;
         let shape = Shape { bytes: bytes / count, messages: 1, ..request.shape() };
-        let ask = Ask { count: count as u32, bytes, shape, may_wait: false };
+        let ask = Ask { count: count as u32, bytes: self.whole(bytes), shape, may_wait: false };
         let chosen = self.policy.choose(&ask, &self.weather, self.now).engine;
         if self.stations.get(chosen.index()).is_none() {
             return Err(Error::Unsupported);

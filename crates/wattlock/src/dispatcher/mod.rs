@@ -23,6 +23,7 @@
 //! - `batch`: borrowed requests that are in the caller's hands, several in one call.
 //! - `submit`: requests that can wait, and the way into an engine's instance.
 //! - `operation`: the pieces of operations that a device was given, claimed by it and by the thread that waits.
+//! - `part`: what a call knows of the larger operation, and where the step before was done.
 //! - `doorbell`: when what instances hold goes.
 //! - `collect`: what comes back, and what does not.
 //! - `settle`: whether an answer is believed, and what of it is counted and learned.
@@ -34,6 +35,7 @@ mod collect;
 mod doorbell;
 mod inline;
 mod operation;
+mod part;
 mod prove;
 mod settle;
 mod station;
@@ -44,7 +46,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use wattlock_core::{Completion, Kind, KindSet, Nanos, OwnedRequest, Token};
+use wattlock_core::{Completion, Kind, KindSet, Nanos, OwnedRequest, Part, Token};
 use wattlock_policy::{EngineId, EngineWeather, Policy, Weather};
 
 use crate::device::Handle;
@@ -54,6 +56,7 @@ use crate::runtime::{Inner, Plan};
 use crate::sys::fork;
 use crate::telemetry::Row;
 use crate::weather::IdleShare;
+use part::Did;
 use prove::Testing;
 use station::Station;
 use stream::Streams;
@@ -84,6 +87,11 @@ pub struct Dispatcher {
     arrived: Vec<Completion>,
     /// How long the request that is being submitted, or done inside the call, was held before.
     held_before_ns: Nanos,
+    /// What the requests of this call are a part of, and where those that are done by now were done.
+    part: Part,
+    did: Did,
+    /// The queue pair that took the last submission.
+    last_pair: u8,
     idle: IdleShare,
     row: Row,
     streams: Streams,
@@ -126,6 +134,9 @@ impl Dispatcher {
             ready: VecDeque::new(),
             arrived: Vec::new(),
             held_before_ns: 0,
+            part: Part::default(),
+            did: Did::default(),
+            last_pair: 0,
             idle: IdleShare::default(),
             row,
             streams: Streams::default(),

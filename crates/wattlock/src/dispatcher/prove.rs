@@ -96,7 +96,7 @@ impl Dispatcher {
             let instance = self.stations[id.index()].instance.as_mut();
             let lost = Error::Device(Fault::Lost);
             let submitted = match instance {
-                Some(instance) => instance.submit(token, request, now),
+                Some(instance) => instance.submit(token, request, None, now).map(drop),
                 None => Err(Refused { error: lost, request }),
             };
             let Err(Refused { error, request }) = submitted else {

@@ -41,6 +41,7 @@ impl Dispatcher {
                     self.stations[id.index()].health.succeeded();
                 }
                 self.count_done(id, &entry, &cost, now);
+                self.note_place(id, entry.shape.kind, entry.shape.messages);
                 Ok(len)
             }
             Err(error) => {

@@ -316,13 +316,17 @@ impl Dispatcher {
         let depth = self.weather.engines[id.index()].in_flight + 1;
         let token =
             self.in_flight.enter(id, shape, request.mark, depth, self.held_before_ns, (now, give_up_ns));
+        let pair = self.pair_before(id);
         let Some(instance) = self.stations[id.index()].instance.as_mut() else {
             self.leave(token);
             return Err((Reason::Lost, request));
         };
-        if let Err(Refused { error, request }) = instance.submit(token, request, now) {
-            self.leave(token);
-            return Err((self.refused(id, &error, now), request));
+        match instance.submit(token, request, pair, now) {
+            Ok(pair) => self.last_pair = pair,
+            Err(Refused { error, request }) => {
+                self.leave(token);
+                return Err((self.refused(id, &error, now), request));
+            }
         }
         self.note_held(id, shape.kind);
         Ok(token)

@@ -81,9 +81,11 @@ pub enum EngineCounter {
     Tests,
     /// Pieces of operations that it took after the CPU had begun to take them ([`Reason::Migrated`]).
     Returned,
+    /// Requests that followed a step of the same engine, or of the same core ([`wattlock_core::Part`]).
+    Chained,
 }
 
-const ENGINE_NAMES: [&str; 5] = ["in_flight", "quarantines", "verified", "tests", "returned"];
+const ENGINE_NAMES: [&str; 6] = ["in_flight", "quarantines", "verified", "tests", "returned", "chained"];
 const ENGINE_WORDS: usize = ENGINE_NAMES.len() + Reason::ALL.len();
 const CELL_WORDS: usize = CELL_NAMES.len();
 /// Rows in a file; more dispatchers than this share the last.

@@ -100,13 +100,14 @@ impl Cell {
 
 impl EngineCounts {
     fn add(&mut self, other: &EngineCounts) {
-        let EngineCounts { in_flight, quarantines, verified, tests, returned, fallbacks, .. } = self;
+        let EngineCounts { in_flight, quarantines, verified, tests, returned, chained, fallbacks, .. } = self;
         let theirs = [
             (in_flight, other.in_flight),
             (quarantines, other.quarantines),
             (verified, other.verified),
             (tests, other.tests),
             (returned, other.returned),
+            (chained, other.chained),
         ];
         theirs.into_iter().for_each(|(sum, more)| *sum = sum.wrapping_add(more));
         for (reason, count) in &other.fallbacks {
@@ -139,6 +140,8 @@ pub struct EngineCounts {
     pub tests: u64,
     /// Pieces of operations that it took after the CPU had begun to take them.
     pub returned: u64,
+    /// Requests that followed a step of the same engine, or of the same core: what compressed a chunk sealed it.
+    pub chained: u64,
     /// Fallbacks away from it, by reason; only reasons that occurred.
     pub fallbacks: Vec<(String, u64)>,
 }
@@ -190,6 +193,7 @@ pub(super) fn sum(header: &Header, words: &[AtomicU64], counts: impl Fn(usize) -
             quarantines: count("quarantines"),
             verified: count("verified"),
             returned: count("returned"),
+            chained: count("chained"),
             tests: count("tests"),
             fallbacks: reasons
                 .iter()
