@@ -99,6 +99,12 @@ pub trait Engine: Send + Sync {
         Err(Error::Unsupported)
     }
 
+    /// How many requests of a kind a device works on at a time, as far as it knows: more of them wait inside it.
+    fn at_once(&self, kind: Kind) -> Option<u32> {
+        let _ = kind;
+        None
+    }
+
     /// How many requests of a kind this engine does together for about the cost of one: the lanes of a pass, or the
     /// requests behind one doorbell. 1 where doing several together gains nothing.
     fn width(&self, kind: Kind) -> u16 {

@@ -99,6 +99,13 @@ impl Engine for Emulated {
         if self.description.queued.contains(kind) { self.model.width } else { 1 }
     }
 
+    fn at_once(&self, kind: Kind) -> Option<u32> {
+        // A GPU's copies and kernels overlap instead.
+        let cards = self.model.gpu.is_none().then_some(&self.model)?;
+        let pool = cards.pool_of(kind).filter(|_| self.description.queued.contains(kind))?;
+        Some(cards.pools[pool].servers.saturating_mul(u32::from(cards.width)))
+    }
+
     fn window(&self) -> Window {
         self.model.window
     }

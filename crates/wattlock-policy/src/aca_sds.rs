@@ -225,7 +225,8 @@ mod tests {
         let claims = |idle_permille, (pieces, free, out): (u32, u32, u32), in_flight| {
             let mut weather = Weather { idle_permille, ..busy(4) };
             weather.engines[2].in_flight = in_flight;
-            let rest = Rest { device: DEVICE, pieces, free, out, bytes: 4096 };
+            let kind = Kind::Aes256CbcEncrypt;
+            let rest = Rest { device: DEVICE, kind, pieces, free, out, bytes: 4096 };
             [Side::Device, Side::Cpu].map(|side| rule.claim(side, &rest, &weather))
         };
         assert_eq!(claims(31, (16, 16, 0), 0), [8, 1], "half of a small write");

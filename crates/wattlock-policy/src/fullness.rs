@@ -11,11 +11,11 @@ pub(crate) struct Fullness {
 
 impl Fullness {
     /// A device counts as fully used when that share of its window, in thousandths, has been handed to it.
-    pub(crate) fn new(machine: &Machine, busy_permille: u16) -> Fullness {
+    pub(crate) fn new(machine: &Machine, busy_permille: Option<u16>) -> Fullness {
         let devices = machine.engines.iter().filter(|engine| DEVICES.contains(&engine.class));
         let count = |window: u32| match window {
             0 => u32::MAX,
-            window => (u64::from(window) * u64::from(busy_permille) / 1000).max(1) as u32,
+            window => (u64::from(window) * u64::from(busy_permille.unwrap_or(1000)) / 1000).max(1) as u32,
         };
         Fullness { full: devices.map(|engine| (engine.id, count(engine.window))).collect() }
     }
@@ -27,6 +27,16 @@ impl Fullness {
             return 0;
         }
         full.map_or(u32::MAX, |(_, full)| *full).saturating_sub(handed(rest.device, weather))
+    }
+
+    /// How many more pieces make so many.
+    pub(crate) fn room_of(&self, most: u32, rest: &Rest, weather: &Weather) -> u32 {
+        most.saturating_sub(handed(rest.device, weather))
+    }
+
+    /// Whether an engine is one of the devices.
+    pub(crate) fn is_device(&self, engine: EngineId) -> bool {
+        self.full.iter().any(|(device, _)| *device == engine)
     }
 }
 

@@ -29,6 +29,7 @@ mod ranking;
 mod settings;
 mod software;
 mod split;
+mod times;
 mod tuning;
 mod weather;
 

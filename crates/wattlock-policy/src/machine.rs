@@ -103,6 +103,7 @@ pub struct Costs {
     curves: Vec<Curve>,
     submits: Vec<(EngineId, f64)>,
     checks: Vec<(EngineId, Kind, f64)>,
+    at_once: Vec<(EngineId, Kind, u32)>,
     clocks: Vec<(EngineId, Vec<ClockCost>)>,
     batches: Vec<Batches>,
 }
@@ -185,6 +186,17 @@ impl Costs {
     pub fn check_ns(&self, engine: EngineId, kind: Kind) -> f64 {
         let found = self.checks.iter().find(|check| (check.0, check.1) == (engine, kind));
         found.map_or(0.0, |check| check.2)
+    }
+
+    /// Sets how many requests of a kind a device works on at a time.
+    pub fn set_at_once(&mut self, engine: EngineId, kind: Kind, count: u32) {
+        self.at_once.retain(|known| (known.0, known.1) != (engine, kind));
+        self.at_once.push((engine, kind, count.max(1)));
+    }
+
+    /// How many requests of a kind a device works on at a time; `None` if nobody knows.
+    pub fn at_once(&self, engine: EngineId, kind: Kind) -> Option<u32> {
+        self.at_once.iter().find(|known| (known.0, known.1) == (engine, kind)).map(|known| known.2)
     }
 
     /// Sets what requests of a kind take an engine that does them together: `(requests, nanoseconds of all of them)`, one

@@ -15,8 +15,9 @@ use crate::tuning::Tuning;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// `busy_permille`: share of a device's window, in thousandths, at which it counts as fully used (`eeca`,
-    /// `aca-sds`), 1 to 1000. Default 1000 (ours: published rules ask the driver).
-    pub busy_permille: u16,
+    /// `aca-sds`), 1 to 1000. Default: under `eeca` what the device works on at once, if it says that; else 1000 (ours:
+    /// published rules ask the driver).
+    pub busy_permille: Option<u16>,
     /// `eeca.threshold_bytes`: T, above which a request is offloaded. Default 8192 (published).
     pub eeca_threshold_bytes: usize,
     /// `aca-sds.alpha`: more files in operation than this, 0 to 65535. Default: calibrated ([`Turning`]), else 1 (ours;
@@ -76,7 +77,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            busy_permille: 1000,
+            busy_permille: None,
             eeca_threshold_bytes: 8192,
             aca_sds_alpha: None,
             aca_sds_beta_bytes: None,
@@ -126,7 +127,7 @@ macro_rules! keys {
 }
 
 keys! {
-    "busy_permille", 1..=1000 => |s, v| s.busy_permille = v;
+    "busy_permille", 1..=1000 => |s, v| s.busy_permille = Some(v);
     "eeca.threshold_bytes", BYTES => |s, v| s.eeca_threshold_bytes = v;
     "aca-sds.alpha", 0..=u16::MAX => |s, v| s.aca_sds_alpha = Some(v);
     "aca-sds.beta_bytes", BYTES => |s, v| s.aca_sds_beta_bytes = Some(v);

@@ -1,6 +1,6 @@
 //! The load that changes from request to request, and a policy's answers.
 
-use wattlock_core::{Nanos, Shape};
+use wattlock_core::{Kind, Nanos, Shape};
 
 use crate::machine::{EngineId, MAX_ENGINES};
 use crate::split::{Job, Side, Split};
@@ -144,6 +144,8 @@ pub struct Outcome {
 pub struct Rest {
     /// The device.
     pub device: EngineId,
+    /// What is done with a piece.
+    pub kind: Kind,
     /// Pieces of the operation in all.
     pub pieces: u32,
     /// Pieces that nobody has begun, at least 1.

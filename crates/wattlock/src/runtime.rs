@@ -258,7 +258,7 @@ impl Builder {
                 .enumerate()
                 .map(|(at, engine)| view(at, &**engine, self.pairs))
                 .collect(),
-            costs: costs(&found.profile, &self.engines),
+            costs: costs(&found.profile, &self.engines, self.pairs),
             cores: cores as u16,
             objective: self.objective,
             hardware: hardware::of(&self.engines),
@@ -366,7 +366,7 @@ pub const fn check_share(kind: Kind) -> f64 {
 
 /// The profile's figures; for kinds that it says nothing of, the built-in table's. Figures of two machines are never
 /// mixed within one kind.
-fn costs(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Costs {
+fn costs(profile: &Profile, engines: &[Arc<dyn Engine>], pairs: usize) -> Costs {
     // Read only if it is needed: it takes as long as everything else here together.
     let built_in = std::cell::OnceCell::new();
     let mut costs = Costs::new();
@@ -378,6 +378,9 @@ fn costs(profile: &Profile, engines: &[Arc<dyn Engine>]) -> Costs {
                 let name = engine.description().name;
                 costs.set(EngineId(at as u8), *kind, source.curve(name, *kind));
                 costs.set_batches(EngineId(at as u8), *kind, source.batches(name, *kind));
+                if let Some(count) = engine.at_once(*kind) {
+                    costs.set_at_once(EngineId(at as u8), *kind, count.saturating_mul(pairs.max(1) as u32));
+                }
             }
         }
         set_check(&mut costs, engines, *kind);

@@ -91,11 +91,11 @@ fn eeca_sends_a_write_by_its_whole_size_and_shares_it_both_ways_while_the_card_i
     if !fuse() {
         return;
     }
-    let (card, cpu, said) = written(256, 1024, &["--policy", "eeca"], mostly);
+    let by_window = ["--policy", "eeca", "--set", "busy_permille=1000"];
+    let (card, cpu, said) = written(256, 1024, &by_window, mostly);
     assert!(mostly(card, cpu), "{card} and {cpu}: {said}");
     for window in [32, 8] {
-        let (card, cpu, said) =
-            written(window, 1024, &["--policy", "eeca"], |card, cpu| card > 1024 && cpu > 0);
+        let (card, cpu, said) = written(window, 1024, &by_window, |card, cpu| card > 1024 && cpu > 0);
         assert!(card > 0 && cpu > 0 && said.contains("migrated") && said.contains("returned"), "{said}");
         assert!(!said.contains("window-full"), "{said}");
     }

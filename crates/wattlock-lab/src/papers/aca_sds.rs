@@ -351,7 +351,7 @@ fn settings(options: &Options, core: usize) -> Settings {
         aca_sds_idle_permille: options.idle_permille,
         aca_sds_feeders: Some(options.feeders),
         aca_sds_thread: Some(core as u16),
-        busy_permille: share as u16,
+        busy_permille: Some(share as u16),
         adaptive_tuning: options.tuning,
         ..Settings::default()
     }

@@ -270,7 +270,7 @@ fn settings(options: &Options) -> Settings {
     let share = (1000 * options.full_at).div_ceil(options.window).clamp(1, 1000);
     Settings {
         eeca_threshold_bytes: bytes(options.threshold_kib),
-        busy_permille: share as u16,
+        busy_permille: Some(share as u16),
         adaptive_tuning: options.tuning,
         ..Settings::default()
     }

@@ -305,7 +305,8 @@ impl Run<'_> {
         if choice.engine != self.card_id() {
             return self.inline(index, choice.engine);
         }
-        let rest = Rest { device: choice.engine, pieces: 1, free: 1, out: 0, bytes: shape.bytes };
+        let rest =
+            Rest { device: choice.engine, kind: shape.kind, pieces: 1, free: 1, out: 0, bytes: shape.bytes };
         let policy = &mut self.system.policies[core];
         if policy.claim(Side::Device, &rest, &weather) == 0 && policy.claim(Side::Cpu, &rest, &weather) > 0 {
             let engine = policy.choose(&Ask::inline(shape), &weather, self.now).engine;

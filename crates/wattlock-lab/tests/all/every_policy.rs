@@ -101,6 +101,7 @@ fn question(policy: &mut dyn Policy, machine: &Machine, dice: &mut Random, now: 
     let out = dice.below(9) as u32;
     let rest = Rest {
         device: choice.engine,
+        kind: shape.kind,
         pieces: out + count,
         free: 1 + dice.below(count.into()) as u32,
         out,
@@ -191,7 +192,8 @@ fn eeca_with_an_idle_accelerator_is_exactly_its_threshold() {
             for bytes in [near.saturating_sub(2), any.bytes] {
                 let choice = policy.choose(&Ask::one(Shape { bytes, ..any }), &weather, now);
                 assert_eq!(choice.engine.index(), usize::from(bytes > threshold), "{bytes} at {threshold}");
-                let rest = Rest { device: choice.engine, pieces: 1, free: 1, out: 0, bytes };
+                let rest =
+                    Rest { device: choice.engine, kind: shape.kind, pieces: 1, free: 1, out: 0, bytes };
                 assert_eq!(policy.claim(Side::Cpu, &rest, &weather), 0);
             }
         }

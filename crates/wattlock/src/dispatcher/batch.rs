@@ -79,7 +79,7 @@ impl Dispatcher {
             match self.stations.get(choice.engine.index()) {
                 None => items[at..end].iter_mut().for_each(|item| item.result = Err(Error::Unsupported)),
                 Some(station) if may_wait && station.queued.contains(shape.kind) => {
-                    operations.begin(choice.engine, at..end, now);
+                    operations.begin((choice.engine, shape.kind), at..end, now);
                     self.feed(&mut operations, items);
                 }
                 Some(_) => {

@@ -12,7 +12,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use wattlock_core::sync::lock;
-use wattlock_core::{Completion, Data, Error, Fault, Item, Nanos, OwnedRequest, Request, Token};
+use wattlock_core::{Completion, Data, Error, Fault, Item, Kind, Nanos, OwnedRequest, Request, Token};
 use wattlock_policy::{Ask, Choice, EngineId, Rest, Side};
 
 use super::Dispatcher;
@@ -30,6 +30,8 @@ pub(super) struct Operations {
 
 struct Operation {
     device: EngineId,
+    /// Of its first pieces.
+    kind: Kind,
     pieces: u32,
     /// Nobody has begun these.
     free: Range<usize>,
@@ -50,7 +52,7 @@ enum Refusal {
 
 impl Operations {
     /// What stands behind the last operation's pieces and goes to the same device is a part of it.
-    pub(super) fn begin(&mut self, device: EngineId, range: Range<usize>, now: Nanos) {
+    pub(super) fn begin(&mut self, (device, kind): (EngineId, Kind), range: Range<usize>, now: Nanos) {
         let pieces = range.len() as u32;
         if let Some(last) = self.operations.last_mut()
             && (last.device, last.free.end) == (device, range.start)
@@ -59,7 +61,8 @@ impl Operations {
             last.pieces += pieces;
             return;
         }
-        self.operations.push(Operation { device, pieces, free: range, out: 0, shared: false, moved: now });
+        let begun = Operation { device, kind, pieces, free: range, out: 0, shared: false, moved: now };
+        self.operations.push(begun);
     }
 
     fn is_over(&self) -> bool {
@@ -71,7 +74,7 @@ impl Operation {
     fn rest(&self, items: &[Item<'_>]) -> Rest {
         let (free, next) = (self.free.len() as u32, items.get(self.free.start));
         let bytes = next.map_or(0, |item| item.request.data.len());
-        Rest { device: self.device, pieces: self.pieces, free, out: self.out, bytes }
+        Rest { device: self.device, kind: self.kind, pieces: self.pieces, free, out: self.out, bytes }
     }
 }
 

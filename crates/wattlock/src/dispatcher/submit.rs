@@ -78,7 +78,7 @@ impl Dispatcher {
         mark: u64,
     ) -> Result<Token, Reason> {
         let (device, now) = (choice.engine, self.now);
-        if self.is_the_cpus(device, shape.bytes) {
+        if self.is_the_cpus(device, shape.kind, shape.bytes) {
             return Err(Reason::Migrated);
         }
         if !self.prove_queued(device, shape.kind, now) {
@@ -118,7 +118,7 @@ impl Dispatcher {
             self.stations[id.index()].queued.contains(kind) && weather.available && !weather.never_fits(bytes)
         });
         let waits =
-            |id| !self.has_room(id, bytes) && !self.is_the_cpus(id, bytes) && self.in_flight_on(id) > 0;
+            |id| !self.has_room(id, bytes) && !self.is_the_cpus(id, kind, bytes) && self.in_flight_on(id) > 0;
         full.next().is_some_and(waits) && full.all(waits)
     }
 
@@ -245,7 +245,7 @@ impl Dispatcher {
             let result = items[0].result;
             return self.done(request, result, 1, now);
         }
-        if self.is_the_cpus(choice.engine, shape.bytes) {
+        if self.is_the_cpus(choice.engine, shape.kind, shape.bytes) {
             let result = self.fall_back(choice.engine, Reason::Migrated, &mut request.view());
             self.now = self.runtime.clock().now();
             return self.done(request, result, 1, now);
@@ -261,8 +261,8 @@ impl Dispatcher {
     }
 
     /// Whether an operation of one piece that a device was given is for the CPU now.
-    fn is_the_cpus(&self, device: EngineId, bytes: usize) -> bool {
-        let rest = Rest { device, pieces: 1, free: 1, out: 0, bytes };
+    fn is_the_cpus(&self, device: EngineId, kind: Kind, bytes: usize) -> bool {
+        let rest = Rest { device, kind, pieces: 1, free: 1, out: 0, bytes };
         let claims = |side| self.policy.claim(side, &rest, &self.weather) > 0;
         !claims(Side::Device) && claims(Side::Cpu)
     }

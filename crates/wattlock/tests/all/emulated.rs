@@ -340,9 +340,10 @@ fn a_piece_that_an_empty_window_has_no_room_for_is_the_cpus_at_once() {
 
 #[test]
 fn eeca_compares_the_whole_operation_and_pieces_go_both_ways_while_the_card_is_full() {
-    assert_eq!(shared(256, "eeca", &[]), [20 * 256, 0, 0], "the window holds an operation");
+    let by_window = ["busy_permille=1000"];
+    assert_eq!(shared(256, "eeca", &by_window), [20 * 256, 0, 0], "the window holds an operation");
     for window in [32, 8] {
-        let [card, migrated, returned] = shared(window, "eeca", &[]);
+        let [card, migrated, returned] = shared(window, "eeca", &by_window);
         assert!(card > 0 && migrated > 0 && returned > 0, "{window}: {card}, {migrated}, {returned}");
     }
 }
