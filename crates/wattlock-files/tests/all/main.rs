@@ -4,7 +4,9 @@
 mod common;
 mod corruption;
 mod engines;
+mod faults;
 mod gzip;
 mod interop;
 mod round_trip;
+mod rules;
 mod world;

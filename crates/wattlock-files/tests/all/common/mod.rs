@@ -1,6 +1,9 @@
 //! A way to do cryptography that shares nothing with the engines, and keys to test with.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+#[cfg(feature = "runtime")]
+pub mod card;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;

@@ -71,7 +71,7 @@ pub fn file(content: &[u8]) -> OwnedFd {
 }
 
 /// Runs a passage from these bytes into a file: its outcome, and what came out even if it failed.
-fn through(
+pub fn through(
     input: &[u8],
     passage: impl FnOnce(Ends<'_>) -> Result<Passed, Error>,
 ) -> (Result<Passed, Error>, Vec<u8>) {
