@@ -903,6 +903,13 @@ fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     })
 }
 
+/// What a sync found when it began.
+struct Mark {
+    len: u64,
+    touched: u64,
+    cuts: u64,
+}
+
 /// A record that is being put together for the journal.
 struct Draft {
     ops: Ops,
@@ -1934,7 +1941,7 @@ impl<S: Store> Content<S> {
     pub fn sync(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let _epoch = read(&self.shared.epoch);
         let _syncing = lock(&self.syncing);
-        let (file, len, touched, wrote, cuts) = {
+        let (file, wrote, mark) = {
             let mut state = self.state_mut();
             if state.doubt
                 && let Some((first, _)) = with_scratch(|scratch| self.write_again(&state, scratch, crypto))?
@@ -1948,40 +1955,47 @@ impl<S: Store> Content<S> {
                 state.floor = state.floor.max(self.shared.slots(state.len));
             }
             state.grown = 0;
-            (state.file.clone(), state.len, state.touched, wrote, state.cuts)
+            let mark = Mark { len: state.len, touched: state.touched, cuts: state.cuts };
+            (state.file.clone(), wrote, mark)
         };
         if wrote && let Err(error) = file.sync() {
             self.in_doubt(&mut self.state_mut());
             return Err(Error::io("syncing a file", error));
         }
-        self.shared.journal.sync(touched, crypto)?;
+        let committed = self.commit(wrote, &mark, crypto);
+        if wrote && committed.is_err() {
+            // It is not forgotten that the end is still to be committed.
+            self.state_mut().wrote = true;
+        }
+        committed
+    }
+
+    /// Makes the journal durable, and lets it say up to where the file is, if that was synced.
+    fn commit(&self, wrote: bool, mark: &Mark, crypto: &mut impl Crypto) -> Result<(), Error> {
+        self.shared.journal.sync(mark.touched, crypto)?;
         if !wrote {
             return Ok(());
         }
         let mut state = self.state_mut();
         state.doubt = false;
-        if state.cuts != cuts {
+        if state.cuts != mark.cuts {
             // What was cut and grew again meanwhile may rest on records that are not durable yet.
             let touched = state.touched;
             drop(state);
             return self.shared.journal.sync(touched, crypto);
         }
-        if len <= state.committed {
+        if mark.len <= state.committed {
             return Ok(());
         }
-        let logged = with_scratch(|scratch| {
+        with_scratch(|scratch| {
             let mut draft = self.draft(&state, &mut scratch.record);
-            draft.ops.push(&Op::Commit { number: draft.number, len });
+            draft.ops.push(&Op::Commit { number: draft.number, len: mark.len });
             self.log(&mut state, &draft, &mut scratch.record, crypto)
-        });
-        if let Err(error) = logged {
-            state.wrote = true;
-            return Err(error);
-        }
-        state.committed = len;
+        })?;
+        state.committed = mark.len;
         state.known = state.touched;
         if let Some((_, committed)) = lock(&self.shared.files).known.get_mut(&state.id) {
-            *committed = len;
+            *committed = mark.len;
         }
         // The file is durable, and its tags say up to where: the record need not be, before the file grows. If it has
         // grown meanwhile, its length says nothing any longer of where a last short slot ended.

@@ -375,6 +375,43 @@ fn what_a_sync_acknowledges_after_one_that_failed_is_durable() {
     }
 }
 
+/// The file was synced, the journal was not, and what the next sync acknowledges grows.
+#[test]
+fn what_a_sync_acknowledges_after_the_journal_failed_survives_growth() {
+    let mut crypto = crypto();
+    let store = SimStore::default();
+    let contents = start(&store, &mut crypto);
+    let (file, place) = store.create("file");
+    let content = contents.create(file, place, &mut crypto).unwrap();
+    let mut model = pattern(9000, 1);
+    content.write(&model, 0, &mut crypto).unwrap();
+    contents.checkpoint(&mut crypto).unwrap();
+    // Through the journal, and in place.
+    content.append(&pattern(90, 2), &mut crypto).unwrap();
+    content.append(&pattern(100_000, 3), &mut crypto).unwrap();
+    model.extend(pattern(90, 2));
+    model.extend(pattern(100_000, 3));
+    store.fail_sync_after(1);
+    assert_eq!(content.sync(&mut crypto).unwrap_err().errno(), 5);
+    content.sync(&mut crypto).unwrap();
+    let synced = store.operations();
+    content.append(&pattern(100_000, 4), &mut crypto).unwrap();
+    for operations in synced..=store.operations() {
+        for seed in 0..100_u64 {
+            let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let crashed = store.crash(operations, &mut |below| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (random >> 33) as usize % below
+            });
+            let contents = start(&crashed, &mut crypto);
+            let (file, place) = crashed.open("file").unwrap();
+            let got = whole(&contents.open(file, place, &mut crypto).unwrap(), &mut crypto);
+            let len = got.len();
+            assert!(got.starts_with(&model), "after {operations}, seed {seed}: {len} of {}", model.len());
+        }
+    }
+}
+
 #[test]
 fn a_new_file_whose_first_sync_failed_is_durable_after_the_next() {
     let mut crypto = crypto();
