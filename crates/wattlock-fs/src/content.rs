@@ -730,6 +730,7 @@ impl<S: Store> Shared<S> {
     /// A sync of everything failed: of no file is it known whether what was written is durable, and a next sync would not
     /// say.
     fn doubt(&self, error: std::io::Error) -> Error {
+        self.journal.doubt();
         let open: Vec<Arc<Content<S>>> = read(&self.open).values().filter_map(Weak::upgrade).collect();
         for content in &open {
             let mut state = content.state_mut();

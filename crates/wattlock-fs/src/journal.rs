@@ -188,6 +188,8 @@ struct Inner {
     /// Up to which number records are durable, and where that is.
     synced: u64,
     synced_end: u64,
+    /// How often a sync of everything failed: one of this file that went on meanwhile says nothing.
+    doubts: u64,
     trouble: Trouble,
 }
 
@@ -353,28 +355,32 @@ impl<F: File> Journal<F> {
             return Ok(());
         }
         let _turn = lock(&self.syncing);
-        let (until, from, end, trouble) = {
-            let inner = self.inner();
-            if inner.synced >= number {
-                return Ok(());
+        loop {
+            let (until, from, end, doubts, trouble) = {
+                let inner = self.inner();
+                if inner.synced >= number {
+                    return Ok(());
+                }
+                (inner.number, inner.synced_end, inner.end, inner.doubts, inner.trouble)
+            };
+            if trouble == Trouble::Records {
+                self.write_again(from, end, crypto)?;
             }
-            (inner.number, inner.synced_end, inner.end, inner.trouble)
-        };
-        if trouble == Trouble::Records {
-            self.write_again(from, end, crypto)?;
+            let result = self.file.sync();
+            let mut inner = self.inner();
+            if let Err(error) = result {
+                inner.trouble = inner.trouble.max(Trouble::Records);
+                return Err(Error::io("syncing the journal", error));
+            }
+            if inner.doubts != doubts {
+                continue;
+            }
+            inner.synced = inner.synced.max(until);
+            inner.synced_end = inner.synced_end.max(end);
+            if trouble == Trouble::Records {
+                inner.trouble = Trouble::None;
+            }
         }
-        let result = self.file.sync();
-        let mut inner = self.inner();
-        if let Err(error) = result {
-            inner.trouble = inner.trouble.max(Trouble::Records);
-            return Err(Error::io("syncing the journal", error));
-        }
-        inner.synced = inner.synced.max(until);
-        inner.synced_end = inner.synced_end.max(end);
-        if trouble == Trouble::Records {
-            inner.trouble = Trouble::None;
-        }
-        Ok(())
     }
 
     /// Writes records once more that are in memory, if they are there as they were written. Nobody appends meanwhile.
@@ -404,6 +410,16 @@ impl<F: File> Journal<F> {
     pub(crate) fn written(&self) -> Result<Option<Timespec>, Error> {
         let times = self.file.times().map_err(|error| Error::io("reading the journal", error))?;
         Ok(times.map(|times| times.last_modification))
+    }
+
+    /// A sync of everything failed, which says nothing of single files: records that were not durable before it are
+    /// written again before anything is acknowledged.
+    pub(crate) fn doubt(&self) {
+        let mut inner = self.inner();
+        inner.doubts += 1;
+        if inner.synced < inner.number {
+            inner.trouble = inner.trouble.max(Trouble::Records);
+        }
     }
 
     /// Whether only emptying the journal makes it usable again.
@@ -436,6 +452,7 @@ impl Inner {
             end: RECORDS,
             synced: 0,
             synced_end: RECORDS,
+            doubts: 0,
             trouble: Trouble::None,
         }
     }

@@ -412,6 +412,27 @@ fn what_a_sync_acknowledges_after_the_journal_failed_survives_growth() {
     }
 }
 
+/// What a disk refuses when all files are synced are records of the journal, too.
+#[test]
+fn what_a_sync_acknowledges_after_a_checkpoint_failed_is_durable() {
+    let mut crypto = crypto();
+    for len in [90, 100_000] {
+        let store = SimStore::default();
+        let contents = start(&store, &mut crypto);
+        let (file, place) = store.create("file");
+        let content = contents.create(file, place, &mut crypto).unwrap();
+        let mut model = pattern(9000, 1);
+        content.write(&model, 0, &mut crypto).unwrap();
+        contents.checkpoint(&mut crypto).unwrap();
+        content.append(&pattern(len, 2), &mut crypto).unwrap();
+        model.extend(pattern(len, 2));
+        store.fail_syncs(1);
+        assert_eq!(contents.checkpoint(&mut crypto).unwrap_err().errno(), 5);
+        content.sync(&mut crypto).unwrap();
+        assert!(after_crash(&store, &mut crypto) == model, "{len}");
+    }
+}
+
 #[test]
 fn a_new_file_whose_first_sync_failed_is_durable_after_the_next() {
     let mut crypto = crypto();
