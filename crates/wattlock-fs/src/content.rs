@@ -195,6 +195,7 @@ impl<S: Store> Contents<S> {
     /// [`Error::Io`].
     pub fn before_create(&self, crypto: &mut impl Crypto) -> Result<Creating<'_>, Error> {
         let shared = &self.shared;
+        shared.relieve(crypto)?;
         let creating = Creating { _no_checkpoint: read(&shared.creating) };
         let _epoch = read(&shared.epoch);
         shared.range(&mut lock(&shared.files), crypto)?;
@@ -501,6 +502,8 @@ impl<S: Store> Shared<S> {
     /// where the head of the journal would have no room for one more range: ranges of files that could not be looked at
     /// since they may have been torn are not forgotten.
     fn range(&self, files: &mut Files, crypto: &mut impl Crypto) -> Result<Option<u64>, Error> {
+        // A range that only a head's epoch knows of which may be over is none.
+        self.journal.usable()?;
         if let Some(start) = files.ranges.last().copied()
             && files.given < RANGE
         {
@@ -1475,6 +1478,7 @@ impl<S: Store> Content<S> {
         scratch: &mut Scratch,
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
+        self.shared.journal.usable()?;
         if state.reserved && state.committed == 0 {
             return Ok(());
         }

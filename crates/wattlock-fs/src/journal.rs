@@ -327,7 +327,7 @@ impl<F: File> Journal<F> {
             inner = self.inner();
         }
         if inner.trouble != Trouble::None {
-            return Err(Error::io("writing the journal after a failed sync", rustix::io::Errno::IO));
+            return Err(after_failure());
         }
         // A number is used up by trying: the next record is another text.
         inner.number = next(inner.number, "number")?;
@@ -427,6 +427,12 @@ impl<F: File> Journal<F> {
         self.inner().trouble == Trouble::Head
     }
 
+    /// Fails as long as [`Journal::needs_reset`] says so: a later start may find none of this epoch's records, and what
+    /// rests on their being there must not be begun.
+    pub(crate) fn usable(&self) -> Result<(), Error> {
+        if self.needs_reset() { Err(after_failure()) } else { Ok(()) }
+    }
+
     /// Reads bytes of a blob.
     pub(crate) fn read(&self, to: &mut [u8], at: u64) -> Result<(), Error> {
         match read_at(&self.file, to, at)? {
@@ -456,6 +462,10 @@ impl Inner {
             trouble: Trouble::None,
         }
     }
+}
+
+fn after_failure() -> Error {
+    Error::io("writing the journal after a failed sync", rustix::io::Errno::IO)
 }
 
 /// The next epoch or number. None wraps around: a key's nonces would come again, or an older head would count.

@@ -433,6 +433,38 @@ fn what_a_sync_acknowledges_after_a_checkpoint_failed_is_durable() {
     }
 }
 
+/// The head that was refused may count after a power cut, and what it does not name may be torn.
+#[test]
+fn a_file_that_is_made_after_a_head_failed_is_empty_or_not_there_after_a_power_cut() {
+    let mut crypto = crypto();
+    let store = SimStore::default();
+    let contents = start(&store, &mut crypto);
+    let (file, place) = store.create("earlier");
+    contents.create(file, place, &mut crypto).unwrap();
+    // sync_all, sync_all, the head.
+    store.fail_sync_after(2);
+    assert_eq!(contents.checkpoint(&mut crypto).unwrap_err().errno(), 5);
+    let from = store.operations();
+    let creating = contents.before_create(&mut crypto).unwrap();
+    let (file, place) = store.create("file");
+    contents.create(file, place, &mut crypto).unwrap();
+    drop(creating);
+    for operations in from..=store.operations() {
+        for seed in 0..50_usize {
+            let mut random = seed;
+            let crashed = store.crash(operations, &mut |below| {
+                random = random.wrapping_mul(31).wrapping_add(7) % 1009;
+                random % below
+            });
+            let contents = start(&crashed, &mut crypto);
+            let Some((file, place)) = crashed.open("file") else { continue };
+            let opened = contents.open(file, place, &mut crypto);
+            let len = opened.map(|content| whole(&content, &mut crypto).len());
+            assert_eq!(len.map_err(|error| error.to_string()), Ok(0), "after {operations}, seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn a_new_file_whose_first_sync_failed_is_durable_after_the_next() {
     let mut crypto = crypto();
