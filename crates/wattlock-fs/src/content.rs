@@ -7,7 +7,7 @@
 //! - J1: a slot with committed bytes is never overwritten before its replacement is durable in the journal.
 //! - J2: slots behind the committed end are written in place. Before the first of them the journal durably knows where
 //!   that end is, unless the file is new: then its id, from a range that the journal knows, says that nothing is
-//!   committed.
+//!   committed. Slots that were cut before a sync are durably gone by then: they would open.
 //! - J3: a sync makes the file durable if anything was written in place, and the journal.
 //! - J4: a checkpoint copies replacements into place, syncs everything, and empties the journal.
 //! - J5: recovery repeats that, and cuts what was never synced where its slots stop being whole. It may crash and be
@@ -676,8 +676,11 @@ impl<S: Store> Shared<S> {
             if state.overlay.is_empty() && state.header.is_none() {
                 continue;
             }
+            let stored = self.geometry.stored_len(state.len);
+            // If it fails half-way the backing file may be as long as that.
+            state.physical = state.physical.max(stored);
             self.settle(&state.file, &state.overlay, state.header, state.len)?;
-            state.physical = self.geometry.stored_len(state.len);
+            state.physical = stored;
         }
         if let Err(error) = self.store.sync_all() {
             return Err(self.doubt(error));
@@ -696,6 +699,7 @@ impl<S: Store> Shared<S> {
             (state.number, state.known, state.touched) = (None, 0, 0);
             // `wrote` stays: a write that failed in the background is told to the next sync of that file.
             (state.reserved, state.grown, state.doubt) = (false, 0, false);
+            state.cut = Cut::Durable;
         }
         self.journal.shrink();
         {
@@ -834,6 +838,7 @@ struct State<F> {
     grown: u64,
     /// How often the content was cut: a sync that began before commits nothing.
     cuts: u64,
+    cut: Cut,
     /// The header has the flag: there may be hole records.
     sparse: bool,
 }
@@ -859,9 +864,22 @@ impl<F> State<F> {
             lost: None,
             grown: 0,
             cuts: 0,
+            cut: Cut::Durable,
             sparse: false,
         }
     }
+}
+
+/// What became of slots that were cut away and are committed, in the backing file. They open, so that recovery would take
+/// them for the file's growth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// They are gone.
+    Durable,
+    /// The disk may have them still.
+    Fresh,
+    /// It may, and a sync has acknowledged that they are gone: they go before anything is written in place.
+    Acknowledged,
 }
 
 /// Buffers of a thread, reused from call to call.
@@ -1470,8 +1488,8 @@ impl<S: Store> Content<S> {
         Ok(blob)
     }
 
-    /// Makes sure that the journal durably knows how much is committed. After that, what is behind may be written in
-    /// place.
+    /// Makes sure that the journal durably knows how much is committed, and that nothing is behind which was cut before a
+    /// sync. After that, what is behind may be written in place.
     fn make_known(
         &self,
         state: &mut State<S::File>,
@@ -1479,6 +1497,34 @@ impl<S: Store> Content<S> {
         crypto: &mut impl Crypto,
     ) -> Result<(), Error> {
         self.shared.journal.usable()?;
+        self.make_end_known(state, scratch, crypto)?;
+        if state.cut == Cut::Durable {
+            return Ok(());
+        }
+        let failed = |error| Error::io("cutting a file", error);
+        let end = self.geometry().stored_len(state.len);
+        if state.physical > end {
+            // The cut failed when it was half done.
+            self.shared.journal.sync(state.touched, crypto)?;
+            state.file.set_len(end).map_err(failed)?;
+            state.physical = end;
+        }
+        if state.cut == Cut::Acknowledged {
+            if let Err(error) = state.file.sync() {
+                self.in_doubt(state);
+                return Err(failed(error));
+            }
+            state.cut = Cut::Durable;
+        }
+        Ok(())
+    }
+
+    fn make_end_known(
+        &self,
+        state: &mut State<S::File>,
+        scratch: &mut Scratch,
+        crypto: &mut impl Crypto,
+    ) -> Result<(), Error> {
         if state.reserved && state.committed == 0 {
             return Ok(());
         }
@@ -1729,6 +1775,7 @@ impl<S: Store> Content<S> {
             // Committed bytes go only after the journal knows that they may.
             state.len = len;
             state.cuts += 1;
+            state.cut = Cut::Fresh;
             self.shared.journal.sync(state.touched, crypto)?;
             let keep = geometry.slot_at(index).min(state.physical);
             state.file.set_len(keep).map_err(failed)?;
@@ -1960,6 +2007,9 @@ impl<S: Store> Content<S> {
                 state.floor = state.floor.max(self.shared.slots(state.len));
             }
             state.grown = 0;
+            if state.cut == Cut::Fresh {
+                state.cut = Cut::Acknowledged;
+            }
             let mark = Mark { len: state.len, touched: state.touched, cuts: state.cuts };
             (state.file.clone(), wrote, mark)
         };
@@ -1988,6 +2038,9 @@ impl<S: Store> Content<S> {
             let touched = state.touched;
             drop(state);
             return self.shared.journal.sync(touched, crypto);
+        }
+        if state.physical <= self.geometry().stored_len(state.len) {
+            state.cut = Cut::Durable;
         }
         if mark.len <= state.committed {
             return Ok(());

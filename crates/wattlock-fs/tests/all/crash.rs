@@ -12,6 +12,8 @@ use support::{CHUNK, crypto, pattern, volume, whole};
 
 /// Crash states looked at after one operation, at most: all if they are no more.
 const STATES: usize = 40;
+/// Boundaries between what is latest and what is oldest, about.
+const HALVES: usize = 64;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -219,8 +221,28 @@ impl History {
         }
     }
 
+    /// Crash states in which one part has its latest versions and the rest its oldest, at each boundary: a file may have
+    /// nothing of what the journal has all of, and the other way round.
+    fn halves(&self, operations: usize, visit: &mut dyn FnMut(&SimStore, &[usize])) {
+        let choices = self.store.choices(operations);
+        for boundary in (0..choices).step_by(1 + choices / HALVES) {
+            for latest_first in [false, true] {
+                let mut taken = Vec::new();
+                let store = self.store.crash(operations, &mut |below| {
+                    taken.push(if (taken.len() < boundary) == latest_first { below - 1 } else { 0 });
+                    taken[taken.len() - 1]
+                });
+                visit(&store, &taken);
+            }
+        }
+    }
+
     fn enumerate(&self, name: &str, crypto: &mut Dispatcher) {
         for operations in self.from..=self.store.operations() {
+            self.halves(operations, &mut |store, picks| {
+                let what = format!("{name}, after {operations} operations, halves {picks:?}");
+                self.check(store, operations, &what, crypto);
+            });
             self.states(operations, operations as u64, &mut |store, picks| {
                 let what = format!("{name}, after {operations} operations, picks {picks:?}");
                 let again = store.crash(0, &mut |_| 0);
@@ -311,6 +333,16 @@ fn cutting_survives() {
         &[Append(20_000), SetLen(9000), Append(100), Sync, SetLen(8192), SetLen(0), Append(9)],
     );
     survives("cut and extend", Some(20_000), &[SetLen(1), SetLen(20_000), Sync, Write(0, 20_000)]);
+}
+
+#[test]
+fn what_was_cut_before_a_sync_does_not_come_back() {
+    survives("cut, sync, grow", Some(20_000), &[SetLen(9000), Sync, Append(90_000)]);
+    survives(
+        "cut, sync, grow by little, then by much",
+        Some(20_000),
+        &[SetLen(4096), Sync, Append(100), Append(70_000), Sync],
+    );
 }
 
 #[test]
