@@ -96,6 +96,8 @@ struct Shared<S: Store> {
     mending: Mutex<()>,
     /// Inodes that were looked at since then: what their length says is true.
     sound: Mutex<HashSet<(u64, u64)>>,
+    /// Inodes of files that were being mended when a disk refused: what memory has of them the disk may not have.
+    half_mended: Mutex<HashSet<(u64, u64)>>,
     /// `unclean` became shorter, and the journal does not say so yet.
     forgot: AtomicBool,
     /// Renames going on that may hide a torn file from a thread that looks for it, and how many there were.
@@ -177,6 +179,7 @@ impl<S: Store> Contents<S> {
             unclean: RwLock::default(),
             mending: Mutex::default(),
             sound: Mutex::default(),
+            half_mended: Mutex::default(),
             forgot: AtomicBool::new(false),
             moving: AtomicU64::new(0),
             moved: AtomicU64::new(0),
@@ -436,12 +439,20 @@ impl<S: Store> Shared<S> {
             }
             return Ok(content);
         }
+        if unclean && lock(&shared.half_mended).contains(&place.inode) {
+            shared.mend_again(&file)?;
+            lock(&shared.half_mended).remove(&place.inode);
+        }
+        let refused = |error| {
+            lock(&shared.half_mended).insert(place.inode);
+            error
+        };
         let mut bytes = [0; HEADER_LEN];
         let got = file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
         let nothing = bytes.iter().all(|byte| *byte == 0) || got < HEADER_LEN;
         if nothing && unclean {
             // Its header was never durable, so nothing of it was.
-            shared.make_empty(&file, &place, crypto)?;
+            shared.make_empty(&file, &place, crypto).map_err(refused)?;
             file.read_at(&mut bytes, 0).map_err(|error| Error::io("reading a header", error))?;
         } else if got < HEADER_LEN {
             return Err(Error::Damaged("the header is cut".into()));
@@ -449,7 +460,7 @@ impl<S: Store> Shared<S> {
         let mut header = Header::parse(&bytes)?;
         let key = FileKey::new(&*shared.open_header(&header, crypto)?, crypto)?;
         if shared.is_unclean(header.id) {
-            header = shared.mend_lazily(&file, &place, header, &key, crypto)?;
+            header = shared.mend_lazily(&file, &place, header, &key, crypto).map_err(refused)?;
         }
         if unclean {
             let mut sound = lock(&shared.sound);

@@ -656,6 +656,22 @@ impl<S: Store> Shared<S> {
         })
     }
 
+    /// Writes once more what [`Shared::mend_lazily`] or [`Shared::make_empty`] wrote when a sync failed: memory has it, and
+    /// the system takes it for written.
+    pub(super) fn mend_again(&self, file: &S::File) -> Result<(), Error> {
+        self.writable(file, |file| {
+            let failed = |error| Error::io("mending a file", error);
+            let len = file.len().map_err(failed)?;
+            let tail = self.geometry.slot_at(self.geometry.tail(self.geometry.content_len_lenient(len)));
+            for (at, bytes) in [(0, HEADER_LEN as u64), (tail, self.geometry.stride())] {
+                let mut bytes = vec![0; bytes as usize];
+                let got = file.read_at(&mut bytes, at).map_err(failed)?;
+                file.write_at(&bytes[..got], at).map_err(failed)?;
+            }
+            file.sync().map_err(failed)
+        })
+    }
+
     /// Does something with a file that may be written.
     fn writable<T>(
         &self,

@@ -466,6 +466,41 @@ fn a_file_that_is_made_after_a_head_failed_is_empty_or_not_there_after_a_power_c
 }
 
 #[test]
+fn what_is_synced_of_a_file_whose_mending_failed_at_first_survives_the_next_cut() {
+    let mut crypto = crypto();
+    let torn = torn(&mut crypto);
+    let mut empty = torn.bytes("torn");
+    empty[..96].fill(0);
+    // Torn in the middle, and without a header.
+    for stored in [torn.bytes("torn"), empty] {
+        // The first sync of mending fails, or the second.
+        for good in 0..2 {
+            torn.put("torn", &stored);
+            // What a crash left, all of it on the disk.
+            let store = torn.crash(torn.operations(), &mut |below| below - 1);
+            let contents = start(&store, &mut crypto);
+            let open = |contents: &Contents<SimStore>, store: &SimStore, crypto: &mut Dispatcher| {
+                let (file, place) = store.open("torn").unwrap();
+                contents.open(file, place, crypto)
+            };
+            store.fail_sync_after(good);
+            let first = open(&contents, &store, &mut crypto);
+            assert!(good == 1 || first.is_err_and(|error| error.errno() == 5));
+            store.fail_syncs(0);
+            let content = open(&contents, &store, &mut crypto).unwrap();
+            content.append(b"more", &mut crypto).unwrap();
+            content.sync(&mut crypto).unwrap();
+            let model = whole(&content, &mut crypto);
+            let store = store.crash(store.operations(), &mut |_| 0);
+            let contents = start(&store, &mut crypto);
+            let content = open(&contents, &store, &mut crypto);
+            let content = content.unwrap_or_else(|error| panic!("{good}, {}: {error}", model.len()));
+            assert!(whole(&content, &mut crypto) == model, "{good}, {}", model.len());
+        }
+    }
+}
+
+#[test]
 fn a_new_file_whose_first_sync_failed_is_durable_after_the_next() {
     let mut crypto = crypto();
     let store = SimStore::default();
