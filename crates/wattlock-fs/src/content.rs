@@ -352,11 +352,12 @@ impl<S: Store> Contents<S> {
     /// As [`Contents::checkpoint`].
     pub fn rekey_journal(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         let shared = &self.shared;
+        // Most of it before anybody has to wait.
         shared.checkpoint(crypto)?;
         let _creating = write(&shared.creating);
         let _epoch = write(&shared.epoch);
+        shared.bring_into_place(crypto)?;
         let unclean = read(&shared.unclean);
-        shared.journal.reset(&unclean, crypto)?;
         shared.journal.reset(&unclean, crypto)
     }
 }
@@ -674,6 +675,11 @@ impl<S: Store> Shared<S> {
         }
         let _creating = write(&self.creating);
         let _epoch = write(&self.epoch);
+        self.bring_into_place(crypto)
+    }
+
+    /// Brings the journal into place and empties it. The caller holds what files being made share, and the epoch, alone.
+    fn bring_into_place(&self, crypto: &mut impl Crypto) -> Result<(), Error> {
         self.journal.sync_all(crypto)?;
         let open: Vec<Arc<Content<S>>> = read(&self.open).values().filter_map(Weak::upgrade).collect();
         let mut lost = Vec::new();
