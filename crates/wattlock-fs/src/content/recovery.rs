@@ -573,8 +573,9 @@ impl<S: Store> Shared<S> {
             if full
                 && slots::may_be_hole(&slot)
                 && let Some(level) = slots::open_hole(key, index, &slot, crypto)?
+                && let Ok(end) = slots_end(index, 1 << level, geometry)
             {
-                index += 1 << level;
+                index = end;
                 continue;
             }
             let mut pieces: [&mut [u8]; 3] = [&mut plain[..room - OVERHEAD], &mut [], &mut []];
