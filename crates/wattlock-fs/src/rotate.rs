@@ -2,8 +2,10 @@
 //!
 //! What is sealed inside them (the key of a file's chunks, of a folder's names) stays, so nothing else is rewritten.
 //! The new key is in `wattlock.fs` before the first header is, and the old ones are until the last is done, so that
-//! rotation can stop at any moment and begin again: what has the newest generation is skipped. A header lies within a
-//! file's first 512 bytes, which storage writes whole or not at all.
+//! rotation can stop at any moment and begin again: what has the newest generation is not sealed again. A header lies
+//! within a file's first 512 bytes, which storage writes whole or not at all. One that has the newest generation is
+//! written as it is: if an earlier rotation's sync failed, memory has it, the disk may have the old one, and no later sync
+//! says so.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -49,9 +51,10 @@ pub fn rotate<C: Crypto>(
         if !named && Header::parse(&header).is_err() {
             return Ok(false);
         }
-        let Some(sealed) = tree.reseal(&header, crypto)? else { return Ok(false) };
-        file.write_all_at(&sealed, 0).map_err(|error| Error::io("writing a header", error))?;
-        Ok(true)
+        let sealed = tree.reseal(&header, crypto)?;
+        let bytes = sealed.as_ref().map_or(&header[..], |sealed| sealed);
+        file.write_all_at(bytes, 0).map_err(|error| Error::io("writing a header", error))?;
+        Ok(sealed.is_some())
     };
     rotate_with(tree, root, &mut in_place, stop, crypto)
 }

@@ -11,7 +11,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use common::World;
 use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
 use wattlock::Dispatcher;
-use wattlock_fs::rotate::rotate_with;
+use wattlock_fs::content::Contents;
+use wattlock_fs::rotate::{rotate, rotate_with};
+use wattlock_fs::store::{FolderStore, Place};
 use wattlock_fs::tree::{Folder, Tree};
 use wattlock_fs::volume::NameMode;
 use wattlock_fs::{Error, names};
@@ -499,4 +501,33 @@ fn records_are_sealed_under_a_new_key_while_the_tree_is_open() {
     assert_eq!(list(&tree, &inner, &mut world.crypto), set([b"file"]));
     let (tree, root) = world.tree();
     assert_eq!(tree.list(&root, &mut world.crypto).unwrap().0.len(), 1);
+}
+
+/// The sync of the rotation before may have failed: then only memory has the new header.
+#[test]
+fn a_rotation_that_begins_again_writes_what_has_the_new_key_already() {
+    let mut world = World::new(NameMode::Plain);
+    let (tree, root) = world.tree();
+    let store = FolderStore::open(world.folder.path()).unwrap();
+    let contents = Contents::start(store, &world.volume, &mut world.crypto).unwrap().0;
+    let entry = tree.entry(&root, b"file", &mut world.crypto).unwrap();
+    let file = tree.create_file(&root, &entry, ALL).unwrap();
+    let meta = file.metadata().unwrap();
+    let place = Place { inode: (meta.dev(), meta.ino()), path: b"file".to_vec() };
+    drop(contents.create(file.try_clone().unwrap(), place, &mut world.crypto).unwrap());
+    contents.checkpoint(&mut world.crypto).unwrap();
+
+    world.volume.add_generation().unwrap();
+    tree.rekey(&world.volume, &mut world.crypto).unwrap();
+    let mut header = Vec::new();
+    for sealed in [1, 0] {
+        let long_ago = std::time::SystemTime::UNIX_EPOCH;
+        file.set_modified(long_ago).unwrap();
+        let (_, root) = world.tree();
+        let done = rotate(&tree, root, &|| false, &mut world.crypto).unwrap();
+        assert_eq!((done.sealed, done.skipped, done.failed.len()), (sealed, 2 - sealed, 0));
+        assert!(file.metadata().unwrap().modified().unwrap() != long_ago, "it was written");
+        let before = std::mem::replace(&mut header, fs::read(world.folder.path().join("file")).unwrap());
+        assert!(sealed == 1 || header == before, "as it was");
+    }
 }
