@@ -20,6 +20,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +63,7 @@ pub struct Tree {
     names: Option<Key>,
     extras: Extras,
     /// Records that were written and not yet made durable, by their folder's device and inode.
-    unsynced: Mutex<HashMap<(u64, u64), (OwnedFd, File)>>,
+    unsynced: Mutex<HashMap<(u64, u64), Unsynced>>,
     /// Held while files beside long names come and go.
     long: Mutex<()>,
     /// Stored names of copies that another program made of an entry by adding to its stored name, by folder and by the
@@ -71,6 +72,33 @@ pub struct Tree {
     notes: Mutex<Vec<String>>,
     /// A crash may have left records of no bytes.
     crashed: AtomicBool,
+}
+
+/// A record that was written and not yet made durable.
+struct Unsynced {
+    folder: OwnedFd,
+    file: File,
+    /// A sync failed: memory has it, the system takes it for written, and no later sync would say so.
+    doubt: bool,
+}
+
+impl Unsynced {
+    /// Writes what memory has of it once more, if that is needed.
+    fn write_again(&self) -> Result<(), Error> {
+        if !self.doubt {
+            return Ok(());
+        }
+        // What is gone was removed.
+        let content = beneath::content(&self.folder, record::NAME, record::LEN)?.unwrap_or_default();
+        let written = self.file.write_all_at(&content, 0);
+        written.map_err(|error| Error::io("writing a folder record again", error))
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        self.write_again()?;
+        self.file.sync_data().map_err(|error| Error::io("syncing a folder record", error))?;
+        rustix::fs::fsync(&self.folder).map_err(|error| Error::io("syncing a folder record", error))
+    }
 }
 
 /// Stored names by folder and shown name.
@@ -518,7 +546,7 @@ impl Tree {
     fn unsynced(&self, key: (u64, u64), fd: OwnedFd, file: File) -> Result<(), Error> {
         let many = {
             let mut unsynced = lock(&self.unsynced);
-            unsynced.insert(key, (fd, file));
+            unsynced.insert(key, Unsynced { folder: fd, file, doubt: false });
             unsynced.len() > UNSYNCED_MAX
         };
         if many { self.sync_records() } else { Ok(()) }
@@ -672,19 +700,29 @@ impl Tree {
     pub fn sync_records(&self) -> Result<(), Error> {
         // Held throughout: what one thread is making durable, another must not acknowledge before it is.
         let mut unsynced = lock(&self.unsynced);
-        if unsynced.len() > UNSYNCED_MAX / 4 {
+        let many = unsynced.len() > UNSYNCED_MAX / 4;
+        self.sync_unsynced(&mut unsynced, many, "syncing folder records")
+    }
+
+    /// Makes records durable, `all` of the file system at once or each by itself.
+    fn sync_unsynced(
+        &self,
+        unsynced: &mut HashMap<(u64, u64), Unsynced>,
+        all: bool,
+        what: &'static str,
+    ) -> Result<(), Error> {
+        let synced = if all {
             // One call for the whole file system takes less than many for single files.
-            rustix::fs::syncfs(&self.root).map_err(|error| Error::io("syncing folder records", error))?;
-            unsynced.clear();
+            let written = unsynced.values().try_for_each(Unsynced::write_again);
+            written.and_then(|()| rustix::fs::syncfs(&self.root).map_err(|error| Error::io(what, error)))
+        } else {
+            unsynced.values().try_for_each(Unsynced::sync)
+        };
+        match &synced {
+            Ok(()) => unsynced.clear(),
+            Err(_) => unsynced.values_mut().for_each(|record| record.doubt = true),
         }
-        while let Some(key) = unsynced.keys().next().copied() {
-            if let Some((folder, file)) = unsynced.get(&key) {
-                file.sync_data().map_err(|error| Error::io("syncing a folder record", error))?;
-                rustix::fs::fsync(folder).map_err(|error| Error::io("syncing a folder record", error))?;
-            }
-            unsynced.remove(&key);
-        }
-        Ok(())
+        synced
     }
 
     /// Makes everything in the volume durable.
@@ -692,9 +730,7 @@ impl Tree {
     /// # Errors
     /// [`Error::Io`].
     pub fn sync_all(&self) -> Result<(), Error> {
-        rustix::fs::syncfs(&self.root).map_err(|error| Error::io("syncing the volume", error))?;
-        lock(&self.unsynced).clear();
-        Ok(())
+        self.sync_unsynced(&mut lock(&self.unsynced), true, "syncing the volume")
     }
 
     /// The type of a stored name; `None` if it is gone.
@@ -919,4 +955,52 @@ fn inode(fd: &OwnedFd) -> Result<(u64, u64), Error> {
 
 fn failed_io(error: std::io::Error) -> Error {
     Error::io("opening a folder", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn a_record_whose_sync_failed_is_written_again_before_it_counts() {
+        let place = tempfile::tempdir().unwrap();
+        let volume = Volume::generate(4096, NameMode::PerFolder).unwrap();
+        let mut crypto = wattlock::Runtime::builder().telemetry(false).build().unwrap().dispatcher();
+        Tree::init(place.path(), &volume, &mut crypto).unwrap();
+        let (tree, root) = Tree::open(place.path(), &volume, &mut crypto).unwrap();
+        for name in [&b"one"[..], b"two"] {
+            let entry = tree.entry(&root, name, &mut crypto).unwrap();
+            tree.make_folder(&root, &entry, Mode::RWXU, &mut crypto).unwrap();
+        }
+        let written = || {
+            let unsynced = lock(&tree.unsynced);
+            let time = |record: &Unsynced| record.file.metadata().unwrap().modified().unwrap();
+            unsynced.values().filter(|record| time(record) != SystemTime::UNIX_EPOCH).count()
+        };
+        // Both were written long ago, and one is refused: a pipe cannot be synced.
+        let (_reader, pipe) = std::io::pipe().unwrap();
+        let mut files = Vec::new();
+        for record in lock(&tree.unsynced).values_mut() {
+            record.file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+            files.push(record.file.try_clone().unwrap());
+        }
+        let first = *lock(&tree.unsynced).keys().next().unwrap();
+        let good = std::mem::replace(
+            &mut lock(&tree.unsynced).get_mut(&first).unwrap().file,
+            File::from(OwnedFd::from(pipe)),
+        );
+        assert_eq!(tree.sync_records().unwrap_err().errno(), Errno::INVAL.raw_os_error());
+        lock(&tree.unsynced).get_mut(&first).unwrap().file = good;
+        assert_eq!(written(), 0);
+        assert_eq!(lock(&tree.unsynced).len(), 2);
+        tree.sync_records().unwrap();
+        assert!(lock(&tree.unsynced).is_empty());
+        for file in files {
+            let meta = file.metadata().unwrap();
+            assert!(meta.modified().unwrap() != SystemTime::UNIX_EPOCH, "it was written again");
+            assert_eq!(meta.len(), record::LEN as u64);
+        }
+    }
 }
