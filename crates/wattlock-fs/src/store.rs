@@ -258,6 +258,8 @@ impl Store for FolderStore {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = rustix::fs::openat(&self.root, JOURNAL, flags, Mode::from_raw_mode(0o600))?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        // Its name, too: POSIX does not promise it for what is synced of the file.
+        rustix::fs::fsync(&self.root)?;
         Ok(file.into())
     }
 
