@@ -2,8 +2,9 @@
 //!
 //! [`SimStore`] writes down every operation. [`SimStore::crash`] makes the store that a power cut after any of them
 //! leaves behind: everything that was synced, and of each 4 KiB page written since any version that it had, as the
-//! given choices say. Sizes, and names of files that were never synced, are chosen the same way. Room is bounded on
-//! request: a write that finds no more pages writes what fits and fails with `ENOSPC`.
+//! given choices say. Sizes, and names of files that were never synced, are chosen the same way.
+//! [`SimStore::crash_torn`] tears pages, too, between sectors. Room is bounded on request: a write that finds no more
+//! pages writes what fits and fails with `ENOSPC`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,8 +15,10 @@ use rustix::fs::Timestamps;
 
 use crate::store::{File, JOURNAL, Place, Store};
 
-/// Bytes of a page, which is written wholly or not at all.
+/// Bytes of a page, which [`SimStore::crash`] writes wholly or not at all.
 pub const PAGE: usize = 4096;
+/// Bytes of a sector, which every disk writes wholly or not at all.
+const SECTOR: usize = 512;
 
 /// A store in memory. Clones are the same store.
 #[derive(Clone, Default)]
@@ -287,9 +290,14 @@ impl SimStore {
         self.world().syncs
     }
 
-    /// Does something while the next sync of a file runs: what it writes is not synced.
+    /// Does something while the next sync of a file runs, the journal's excepted: what it writes is not synced.
     pub fn during_next_sync(&self, work: impl FnOnce() + Send + 'static) {
         self.world().hook = Some(Box::new(work));
+    }
+
+    /// No longer does what [`SimStore::during_next_sync`] said, if no file was synced since.
+    pub fn during_no_sync(&self) {
+        self.world().hook = None;
     }
 
     /// So many syncs fail from now on, each as a disk's do: what was to be written is forgotten, memory keeps it, and
@@ -351,6 +359,16 @@ impl SimStore {
     /// argument, once for each thing that is open: which of its versions a page, a length or a name has. The first
     /// version is the synced one, the last the latest.
     pub fn crash(&self, operations: usize, choose: &mut dyn FnMut(usize) -> usize) -> SimStore {
+        self.cut_off(operations, false, choose)
+    }
+
+    /// As [`SimStore::crash`]; a page may also have the sectors of one version up to some place, and of another from there
+    /// on.
+    pub fn crash_torn(&self, operations: usize, choose: &mut dyn FnMut(usize) -> usize) -> SimStore {
+        self.cut_off(operations, true, choose)
+    }
+
+    fn cut_off(&self, operations: usize, tears: bool, choose: &mut dyn FnMut(usize) -> usize) -> SimStore {
         let world = self.world();
         let log = &world.log[..operations];
         let mut files = BTreeMap::new();
@@ -370,7 +388,7 @@ impl SimStore {
             if !named && choose(2) == 0 {
                 continue;
             }
-            files.insert(inode, torn(durable, &ops[synced..], choose));
+            files.insert(inode, torn(durable, &ops[synced..], tears, choose));
         }
         let names = world
             .names
@@ -385,7 +403,7 @@ impl SimStore {
 }
 
 /// A file of which some pages and a length are durable, and others have any version they had since.
-fn torn(durable: Image, ops: &[&Op], choose: &mut dyn FnMut(usize) -> usize) -> Image {
+fn torn(durable: Image, ops: &[&Op], tears: bool, choose: &mut dyn FnMut(usize) -> usize) -> Image {
     // The versions of the whole file, one after each operation.
     let mut versions = vec![durable];
     for op in ops {
@@ -419,6 +437,11 @@ fn torn(durable: Image, ops: &[&Op], choose: &mut dyn FnMut(usize) -> usize) -> 
         let at = if different.len() > 1 { different[choose(different.len())] } else { least };
         if let Some(bytes) = versions[at].pages.get(&page) {
             image.pages.insert(page, bytes.clone());
+        }
+        if tears && different.len() > 1 && choose(2) == 1 {
+            let (rest, from) = (different[choose(different.len())], choose(PAGE / SECTOR) * SECTOR);
+            let rest = versions[rest].pages.get(&page).map_or([0; PAGE], |bytes| **bytes);
+            image.page(page)[from..].copy_from_slice(&rest[from..]);
         }
     }
     // Nothing is behind the end.
@@ -485,7 +508,8 @@ impl File for SimFile {
             return Err(rustix::io::Errno::IO.into());
         }
         world.log.push(Op::Sync(self.inode));
-        let hook = world.hook.take();
+        let journal = world.names.get(JOURNAL.as_bytes()) == Some(&self.inode);
+        let hook = if journal { None } else { world.hook.take() };
         drop(world);
         if let Some(hook) = hook {
             hook();

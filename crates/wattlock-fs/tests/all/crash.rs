@@ -1,4 +1,5 @@
-//! Power cuts: after every operation of recorded workloads, with every choice of pages that were written or not.
+//! Power cuts: after every operation of recorded workloads, with every choice of pages that were written or not, and of
+//! sectors.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::support;
@@ -501,13 +502,17 @@ proptest! {
         let history = record(old, &steps, &mut crypto);
         let mut random = seed | 1;
         for operations in history.from..=history.store.operations() {
-            for _ in 0..2 {
+            for torn in [false, true] {
                 let mut picks = Vec::new();
-                let store = history.store.crash(operations, &mut |below| {
+                let choose = &mut |below| {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     picks.push((random >> 33) as usize % below);
                     picks[picks.len() - 1]
-                });
+                };
+                let store = match torn {
+                    true => history.store.crash_torn(operations, choose),
+                    false => history.store.crash(operations, choose),
+                };
                 history.check(&store, operations, &format!("after {operations}, picks {picks:?}"), &mut crypto);
             }
         }
