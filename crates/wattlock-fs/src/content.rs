@@ -1792,7 +1792,9 @@ impl<S: Store> Content<S> {
             // Committed bytes go only after the journal knows that they may.
             state.len = len;
             state.cuts += 1;
-            state.cut = Cut::Fresh;
+            if state.cut == Cut::Durable {
+                state.cut = Cut::Fresh;
+            }
             self.shared.journal.sync(state.touched, crypto)?;
             let keep = geometry.slot_at(index).min(state.physical);
             state.file.set_len(keep).map_err(failed)?;

@@ -339,6 +339,7 @@ fn cutting_survives() {
 #[test]
 fn what_was_cut_before_a_sync_does_not_come_back() {
     survives("cut, sync, grow", Some(20_000), &[SetLen(9000), Sync, Append(90_000)]);
+    survives("cut, sync, cut again, grow", Some(20_000), &[SetLen(9000), Sync, SetLen(5000), Append(90_000)]);
     survives(
         "cut, sync, grow by little, then by much",
         Some(20_000),
