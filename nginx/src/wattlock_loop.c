@@ -19,8 +19,10 @@
  *
  * A paused write is told to nginx as one that met a full socket, for which all of nginx is prepared: the connection's write
  * event comes from us. (QWEB tells it as one that waits for something to read. nginx's HTTP/2 takes that for a success and
- * forgets what it had to write.) A read that is refused meanwhile gets its event when the write is over. The text is copied,
- * since the request whose buffer it is may end before the job does.
+ * forgets what it had to write.) The text is copied, since the request whose buffer it is may end before the job does.
+ *
+ * A read that is refused meanwhile gets its event when the write is over, and the next write waits for it: who always has
+ * something to write would else never read.
  */
 #include "wattlock_nginx.h"
 #include <sys/timerfd.h>
@@ -28,8 +30,11 @@
 /* A longer text is written without a pause: it would be copied. */
 #define MOST_WRITTEN  (1024 * 1024)
 
-/* nginx takes it for a failure if this is not sent at once. */
+/* nginx takes it for a failure if this is not sent at once, */
 #define CONTINUE  "HTTP/1.1 100 Continue" CRLF CRLF
+
+/* and for a success if what begins so is not: it never comes again for it, but goes on with what is behind it. */
+#define SWITCHING  "HTTP/1.1 101 "
 
 /* What a job calls. */
 typedef enum {
@@ -57,9 +62,12 @@ typedef struct {
     unsigned           waited:1;        /* its handshake has been paused */
     unsigned           reading:1;       /* what was refused last was a read */
     unsigned           read_refused:1;  /* since a write paused */
+    unsigned           gives_way:1;     /* the next write waits for that read */
+    unsigned           behind:1;        /* a write waits so, in `giving_way` */
     unsigned           unlike:1;        /* a write was not repeated as it began */
     unsigned           lost:1;          /* its job could not be resumed, and never can be */
     unsigned           in_handshake:1;
+    ngx_queue_t        with;            /* while `behind` */
 } wattlock_ssl_t;
 
 static wattlock_counts_t            own_counts;
@@ -71,6 +79,8 @@ static const struct wattlock_table *table;
 static ngx_flag_t                   for_upstream;
 static ngx_event_t                  turn_event;
 static ngx_connection_t             turn_connection;
+static ngx_queue_t                  giving_way;
+static ngx_event_t                  way_event;  /* posted if `giving_way` has any */
 static unsigned                     progress;   /* rises with whatever brings a handshake further */
 static unsigned                     in_flight;  /* when the provider was last asked */
 static ngx_connection_t            *timer;      /* a descriptor: nginx's timers count milliseconds */
@@ -150,6 +160,66 @@ wattlock_info(const SSL *ssl, int where, int ret)
 }
 
 
+static void
+wattlock_way_given(wattlock_ssl_t *state)
+{
+    if (state->behind) {
+        ngx_queue_remove(&state->with);
+    }
+
+    state->gives_way = 0;
+    state->behind = 0;
+}
+
+
+/* Behind the reads' events: the writes that waited for them go on. */
+static void
+wattlock_writes_go_on(ngx_event_t *event)
+{
+    wattlock_ssl_t    *state;
+    ngx_connection_t  *c;
+
+    (void) event;
+
+    while (!ngx_queue_empty(&giving_way)) {
+        state = ngx_queue_data(ngx_queue_head(&giving_way), wattlock_ssl_t, with);
+        c = SSL_get_ex_data(state->ssl, ngx_ssl_connection_index);
+        wattlock_way_given(state);
+
+        if (c != NULL && c->write != NULL) {
+            c->write->ready = 1;
+            ngx_post_event(c->write, &ngx_posted_events);
+        }
+    }
+}
+
+
+/* Whether a write is to wait for a read. One that waited once waits no longer. */
+static int
+wattlock_gives_way(wattlock_ssl_t *state)
+{
+    ngx_connection_t  *c = SSL_get_ex_data(state->ssl, ngx_ssl_connection_index);
+
+    if (state->behind) {
+        return 1;
+    }
+
+    if (!state->gives_way || c == NULL || c->read == NULL || !c->read->posted) {
+        state->gives_way = 0;
+        return 0;
+    }
+
+    state->behind = 1;
+    ngx_queue_insert_tail(&giving_way, &state->with);
+
+    if (!way_event.posted) {
+        ngx_post_event(&way_event, &ngx_posted_events);
+    }
+
+    return 1;
+}
+
+
 /* From the ex_data: before the rest of an SSL in OpenSSL 3.0 and 3.1, after nearly all of it since. Nothing asks it. */
 static void
 wattlock_ssl_free(void *parent, void *data, CRYPTO_EX_DATA *ex, int index, long argl, void *argp)
@@ -167,6 +237,7 @@ wattlock_ssl_free(void *parent, void *data, CRYPTO_EX_DATA *ex, int index, long 
     }
 
     wattlock_uncork(&state->cork);
+    wattlock_way_given(state);
     wattlock_handshake_over(state, 0);
     /* A job that is still paused (an SSL that a module of others freed, past our slots) loses its request and is never
      * resumed. */
@@ -557,13 +628,21 @@ wattlock_free(SSL *ssl)
 }
 
 
-/* Whether a write may pause: its text is copied for it, or is so already. */
+/* What nginx does not come again for. */
+static int
+wattlock_at_once(const void *data, int size)
+{
+    return (size == sizeof(CONTINUE) - 1 && ngx_memcmp(data, CONTINUE, size) == 0)
+        || (size >= (int) sizeof(SWITCHING) - 1 && ngx_memcmp(data, SWITCHING, sizeof(SWITCHING) - 1) == 0);
+}
+
+
+/* Whether a write may pause: its text is copied for it. */
 static int
 wattlock_write_may_pause(wattlock_ssl_t *state, const void *data, int size)
 {
-    if (size <= 0 || size > MOST_WRITTEN || (size == sizeof(CONTINUE) - 1 && ngx_memcmp(data, CONTINUE, size) == 0)
-        || state->in_handshake || !SSL_is_init_finished(state->ssl)
-        || !table->writes_wait(table->provider))
+    if (size <= 0 || size > MOST_WRITTEN || wattlock_at_once(data, size) || state->in_handshake
+        || !SSL_is_init_finished(state->ssl) || !table->writes_wait(table->provider))
     {
         return 0;
     }
@@ -609,6 +688,7 @@ wattlock_drive_write(wattlock_ssl_t *state)
 
     if (state->read_refused && c != NULL && c->read != NULL) {
         state->read_refused = 0;
+        state->gives_way = 1;
         c->read->ready = 1;
         ngx_post_event(c->read, &ngx_posted_events);
     }
@@ -634,7 +714,9 @@ wattlock_write(SSL *ssl, const void *data, int size)
         return -1;
     }
 
-    if (state != NULL && size < state->written + (state->paused ? state->size : 0)) {
+    if (state != NULL && (size < state->written + (state->paused ? state->size : 0)
+                          || (state->paused && ngx_memcmp(text + state->written, state->text, state->size) != 0)))
+    {
         /* SSL_write(3): a write is repeated with the same text, or more. */
         state->unlike = 1;
         return -1;
@@ -645,6 +727,12 @@ wattlock_write(SSL *ssl, const void *data, int size)
     for ( ;; ) {
         if (state == NULL || !state->paused) {
             int  written = state == NULL ? 0 : state->written;
+
+            if (state != NULL && !nested && !wattlock_at_once(text + written, size - written) && wattlock_gives_way(state)) {
+                state->reading = 0;
+                done = -1;
+                break;
+            }
 
             if (state == NULL || nested || !wattlock_write_may_pause(state, text + written, size - written)) {
                 done = state == NULL ? SSL_write(ssl, data, size)
@@ -704,6 +792,11 @@ wattlock_read(SSL *ssl, void *data, int size)
     done = SSL_read(ssl, data, size);
     wattlock_leave(nested);
 
+    if (state != NULL) {
+        state->reading = 1;
+        state->gives_way = 0;
+    }
+
     return done;
 }
 
@@ -746,6 +839,10 @@ wattlock_get_error(const SSL *ssl, int ret)
 
     if (state != NULL && (state->lost || state->unlike)) {
         return SSL_ERROR_SSL;
+    }
+
+    if (state != NULL && state->behind && !state->reading) {
+        return SSL_ERROR_WANT_WRITE;
     }
 
     if (state == NULL || !state->paused) {
@@ -916,6 +1013,12 @@ wattlock_loop_start(ngx_cycle_t *cycle, const struct wattlock_table *found, ngx_
     turn_event.data = &turn_connection;
     wattlock_timer_start(cycle);
 
+    ngx_memzero(&way_event, sizeof(ngx_event_t));
+    way_event.handler = wattlock_writes_go_on;
+    way_event.log = cycle->log;
+    way_event.data = &turn_connection;
+    ngx_queue_init(&giving_way);
+
     wattlock_cork_start(cycle, &turn_connection);
     for_upstream = upstream;
     table = found;
@@ -935,6 +1038,11 @@ wattlock_loop_stop(void)
 
     if (turn_event.posted) {
         ngx_delete_posted_event(&turn_event);
+    }
+
+    if (way_event.posted) {
+        ngx_delete_posted_event(&way_event);
+        wattlock_writes_go_on(&way_event);
     }
 
     wattlock_cork_stop();

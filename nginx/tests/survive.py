@@ -16,6 +16,7 @@ import http.client
 import json
 import os
 import random
+import select
 import resource
 import shutil
 import shlex
@@ -1395,6 +1396,160 @@ def writes_that_pause(provider, fault):
         assert not wrong, (fault, wrong)
         assert fault or paused > 50, paused
         nginx.settled()
+        assert not nginx.died(), nginx.died()
+
+
+def case_an_upgrade_is_answered_while_writes_pause():
+    """nginx never comes again for the head of an upgrade's answer: what it writes next on the connection is what is behind."""
+    def serve(sock):
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += sock.recv(4096)
+        # With the head, or behind it.
+        sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n" + b"first " * 100)
+        while data := sock.recv(65536):
+            sock.sendall(data)
+
+    server = f"""location /ws {{ proxy_pass http://127.0.0.1:{listen(serve)}; proxy_http_version 1.1;
+      proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection "upgrade"; }}"""
+    provider = with_card(SEALING_CARD) + "algorithms = rsa,gcm\n"
+    with Nginx(server=server, provider=provider) as nginx, Asking(nginx) as asking:
+        until_the_card_writes(nginx, asking, lambda: nginx.get("/big"), "gcm-seal")
+
+        def talk(turn):
+            with nginx.connect() as tls:
+                tls.sendall(b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+                said, heard = random.randbytes(100_000), b""
+                writer = threading.Thread(target=lambda: tls.sendall(said))
+                writer.start()
+                while b"\r\n\r\n" not in heard or len(heard.partition(b"\r\n\r\n")[2]) < 600 + len(said):
+                    got = tls.recv(65536)
+                    assert got, ("the tunnel closed", len(heard))
+                    heard += got
+                writer.join()
+                head, _, rest = heard.partition(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 101 ") and rest == b"first " * 100 + said, heard[:200]
+
+        before = asking.status()["writes_paused"]
+        side_by_side(talk, 4, 4)
+        assert asking.status()["writes_paused"] > before
+        nginx.settled()
+        assert not nginx.died(), nginx.died()
+
+
+def frame(kind, flags=0, stream=0, text=b""):
+    """One of HTTP/2 (RFC 9113, section 4.1)."""
+    return struct.pack(">I", len(text))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + text
+
+
+def frames(tls):
+    """What comes: kinds, streams and texts, until the connection ends."""
+    with tls.makefile("rb") as stream:
+        while len(head := stream.read(9)) == 9:
+            yield head[3], struct.unpack(">I", head[5:])[0], stream.read(struct.unpack(">I", b"\0" + head[:3])[0])
+
+
+def http2(port):
+    """A connection whose windows never close."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    client.set_alpn_protocols(["h2"])
+    tls = client.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=max(20, ARGS.patience)))
+    assert tls.selected_alpn_protocol() == "h2"
+    most = (1 << 31) - 1
+    tls.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, text=struct.pack(">HI", 4, most))
+                + frame(8, text=struct.pack(">I", most - 65535)))
+    return tls
+
+
+def http2_get(path, stream):
+    """HEADERS that end their stream: GET, https, a path and an authority, the last two literal (RFC 7541)."""
+    return frame(1, 5, stream, b"\x82\x87\x04" + bytes([len(path)]) + path.encode() + b"\x01\x09localhost")
+
+
+def case_reads_go_on_between_writes_that_pause():
+    """Who sends without an end is still listened to: in a tunnel, and on other streams of HTTP/2."""
+    port, second = free_port(), free_port()
+
+    def floods(sock):
+        sock.setblocking(False)
+        stop = b""
+        with contextlib.suppress(OSError):
+            while stop != b"stop":
+                select.select([sock], [sock], [])
+                with contextlib.suppress(BlockingIOError):
+                    sock.send(bytes(65536))
+                with contextlib.suppress(BlockingIOError):
+                    got = sock.recv(4)
+                    if not got:
+                        break
+                    stop += got
+            sock.setblocking(True)
+            sock.sendall(b"stopped")
+        sock.close()
+
+    nginx = Nginx(provider=with_card(SEALING_CARD.replace("20000000", "2000000")) + "algorithms = rsa,gcm\n")
+    tls = f"ssl_certificate {nginx.folder}/cert.pem; ssl_certificate_key {nginx.folder}/key.pem;"
+    nginx.write(f"wattlock_upstream on; server {{ listen 127.0.0.1:{second} ssl http2; {tls} root {nginx.folder}/html; }}", "",
+                f"""{other_module("stream")}
+                stream {{ server {{ listen 127.0.0.1:{port} ssl; {tls} proxy_pass 127.0.0.1:{listen(floods)}; }} }}""",
+                "worker_connections 2048;", ARGS.module, 1)
+    with nginx, Asking(nginx) as asking:
+        until_the_card_writes(nginx, asking, lambda: nginx.get("/big"), "gcm-seal")
+        before = asking.status()["writes_paused"]
+
+        with CLIENT.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=20)) as tls:
+            tls.recv(65536)
+            tls.sendall(b"stop")
+            heard, most = b"", 64 << 20
+            while got := tls.recv(65536):
+                heard, most = (heard + got)[-7:], most - len(got)
+                assert most > 0, "it does not stop"
+            assert heard == b"stopped", heard
+
+        huge = 64 << 20
+        with open(nginx.folder / "html/huge", "wb") as file:
+            file.truncate(huge)
+        with http2(second) as tls:
+            tls.sendall(http2_get("/huge", 1))
+            asked, answered, got = False, False, 0
+            for kind, stream, text in frames(tls):
+                got += len(text) if (kind, stream) == (0, 1) else 0
+                if not asked and got > 100_000:
+                    asked = True
+                    tls.sendall(http2_get("/", 3))
+                if (kind, stream) == (0, 3):
+                    answered = text == b"ok\n"
+                    break
+            assert answered and got < huge, (answered, got)
+        assert asking.status()["writes_paused"] > before + 10
+        nginx.settled()
+        assert not nginx.died(), nginx.died()
+
+
+def case_the_last_word_is_said_though_its_write_pauses():
+    """nginx sends GOAWAY and closes."""
+    port = free_port()
+    nginx = Nginx(provider=with_card(SEALING_CARD) + "algorithms = rsa,gcm\n")
+    tls = f"ssl_certificate {nginx.folder}/cert.pem; ssl_certificate_key {nginx.folder}/key.pem;"
+    nginx.write(f"server {{ listen 127.0.0.1:{port} ssl http2; {tls} root {nginx.folder}/html; }}", "", "",
+                "worker_connections 2048;", ARGS.module, 1)
+    with nginx, Asking(nginx) as asking:
+        until_the_card_writes(nginx, asking, lambda: nginx.get("/big"), "gcm-seal")
+        for way in ("wrong", "reload"):
+            with http2(port) as tls:
+                come = frames(tls)
+                tls.sendall(http2_get("/", 1))
+                for kind, stream, text in come:
+                    if (kind, stream) == (0, 1):
+                        break
+                time.sleep(0.2)
+                if way == "wrong":
+                    tls.sendall(frame(0, 0, 0, b"no stream"))
+                else:
+                    os.kill(nginx.pid(), signal.SIGHUP)
+                last = list(come)
+                assert last and last[-1][0] == 7, (way, last)
         assert not nginx.died(), nginx.died()
 
 
