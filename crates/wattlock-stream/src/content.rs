@@ -109,17 +109,20 @@ pub(crate) fn put(
     to.extend_from_slice(value);
 }
 
+/// Of each record the value that got shorter by packing it.
+pub(crate) type Packed = Vec<Option<Zeroizing<Vec<u8>>>>;
+
 /// Values that got shorter by packing them, in one call of the engines, and where that was done.
 pub(crate) fn pack(
     records: &[Record<'_>],
     part: Part,
     crypto: &mut dyn Crypto,
-) -> Result<(Vec<Option<Zeroizing<Vec<u8>>>>, Option<Place>), Error> {
+) -> Result<(Packed, Option<Place>), Error> {
     fn long<'a>(record: &Record<'a>) -> Option<&'a [u8]> {
         record.value.filter(|value| value.len() >= PACK_MIN)
     }
     // What does not get shorter stays as it is.
-    let mut packed: Vec<Option<Zeroizing<Vec<u8>>>> = records
+    let mut packed: Packed = records
         .iter()
         .map(|record| {
             long(record).map(|value| Zeroizing::new(vec![0; zstd_safe::compress_bound(value.len())]))
