@@ -27,7 +27,7 @@
 //! would have none). While requests are in flight the loop does not sleep, and the fail-safe timer is 5 us.
 
 use wattlock_core::{EngineClass, Family, Kind, KindSet};
-use wattlock_emul::Model;
+use wattlock_emul::{Model, Pool};
 use wattlock_policy::{
     GatherRule, Machine, Objective, Policy, Settings, Tuning, by_name, inline_engine, queued_engine,
 };
@@ -45,7 +45,9 @@ const BASE_WORKERS: f64 = 8.0;
 const STRAIGHT_CHUNK: usize = 32 << 10;
 /// The text file.
 const TEXT: usize = 512 << 10;
-/// Responses of the page of 1.1 MB that were timed.
+/// The page of 1.1 MB.
+const PAGE: usize = 1_100_000;
+/// Responses of it that were timed.
 const PAGES: f64 = 1e4;
 /// Key derivations of a full handshake: master secret, key block, two Finished. A resumed one has no master secret.
 const DERIVATIONS: usize = 4;
@@ -112,8 +114,10 @@ options! {
         concurrency: usize = 2000,
         /// Clients of the rows about transfers (published: 400)
         transfer_concurrency: usize = 400,
-        /// Clients of the rows about compression, which have one worker (published: 400)
+        /// Clients of the rows about compression, over all workers (published: 400)
         compress_concurrency: usize = 400; 1..=1000,
+        /// Chunks that the card compresses at the same time (ours)
+        compress_engines: u32 = 24; 1..=4096,
         /// Requests in flight worth a poll while one is a public-key operation (published: 48)
         poll_asym: u32 = 48; 1..=65_536,
         /// Requests in flight worth a poll while none is a public-key operation (published: 24)
@@ -401,6 +405,14 @@ impl Work {
         steps
     }
 
+    /// The page of 1.1 MB: its other work by its size; what its own software baseline leaves is its compression.
+    fn page(costs: &Costs, options: &Options) -> Work {
+        let sizes = (options.stream_kib << 10, options.chunk_kib << 10);
+        let page = Work::compressed(costs, options, PAGE, sizes);
+        let zlib_ns = figure(PAPER, "software pages") / PAGES * 1e9 - costs.compressed_ns(PAGE);
+        Work::one(slower(page, zlib_ns / costs.software_ns(Kind::Deflate, PAGE)))
+    }
+
     /// Mean CPU nanoseconds of a connection all in software.
     fn software_ns(&self) -> f64 {
         let total: f64 = self.scripts.iter().map(|script| script.weight).sum();
@@ -485,8 +497,10 @@ impl<'a> Lab<'a> {
         Place { workers, cores: self.options.all_cores, connections: self.options.concurrency.max(workers) }
     }
 
-    fn one_worker(&self) -> Place {
-        Place { workers: 1, cores: 1, connections: self.options.compress_concurrency }
+    /// Workers that compress, two to a core.
+    fn compressing(&self, workers: usize) -> Place {
+        let connections = self.options.compress_concurrency.max(workers);
+        Place { workers, cores: workers.div_ceil(2), connections }
     }
 
     fn run(&self, work: &Work, place: Place, how: How) -> Result<Measured, Error> {
@@ -583,6 +597,10 @@ fn card(options: &Options) -> Model {
             table.points = vec![(0, (us * 1e3) as u64)];
         }
     }
+    let compresses = |pool: &&mut Pool| pool.tables.iter().any(|table| table.kinds.contains(Kind::Deflate));
+    if let Some(pool) = card.pools.iter_mut().find(compresses) {
+        pool.servers = options.compress_engines;
+    }
     card
 }
 
@@ -621,6 +639,7 @@ pub fn study(options: &Options) -> Result<Study, Error> {
     resumption(&lab, &mut rows)?;
     transfer(&lab, &mut rows)?;
     compression(&lab, &mut rows)?;
+    compression_by_workers(&lab, &mut rows)?;
     beside_published(&mut rows, options.as_published());
     Ok(Study { rows, parameters: fit(options), remarks: remarks(&lab) })
 }
@@ -806,8 +825,7 @@ fn speedup(
 /// One worker that compresses. Naive: the straight baseline, as if the worker were busy all the time (183/s at 48 %
 /// CPU are 381/s), in proportion to the content.
 fn compression(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
-    const PAGE: usize = 1_100_000;
-    let (place, options, costs) = (lab.one_worker(), lab.options, &lab.costs);
+    let (place, options, costs) = (lab.compressing(1), lab.options, &lab.costs);
     let naive = straight_deflate().0 / straight_deflate().1;
     let sizes = (options.stream_kib << 10, options.chunk_kib << 10);
     let of = |sizes| Work::one(Work::compressed(costs, options, TEXT, sizes));
@@ -859,11 +877,7 @@ fn compression(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
             ..row("compression", "text_kib=512 chunk_kib=32", "cpu_share", "%")
         });
     }
-    // The page's other work by its size; what its own software baseline leaves is its compression.
-    let page = Work::compressed(costs, options, PAGE, sizes);
-    let software_s = figure(PAPER, "software pages");
-    let zlib_ns = software_s / PAGES * 1e9 - costs.compressed_ns(PAGE);
-    let page = Work::one(slower(page, zlib_ns / costs.software_ns(Kind::Deflate, PAGE)));
+    let (page, software_s) = (Work::page(costs, options), figure(PAPER, "software pages"));
     let name = "page_kb=1100 responses=10000";
     rows.push(Row {
         published: Some(figure(PAPER, "pages")),
@@ -891,6 +905,62 @@ fn compression(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
         naive: Some(naive / software_deflate()),
         adaptive: Some(lab.run(&both, place, ADAPTIVE)?.per_second / software),
         ..row("compression", "text_kib=512 cipher=aes128-sha", "speedup", "x")
+    });
+    Ok(())
+}
+
+/// Workers that compress the text file and the page, each a loop of its own that waits for its chunks; the card and its
+/// engines are everybody's. Published of that is the page on eight workers. Naive: the gain of one worker, and the share
+/// of the CPU that 256/32 KiB have on one.
+fn compression_by_workers(lab: &Lab<'_>, rows: &mut Vec<Row>) -> Result<(), Error> {
+    const EXPERIMENT: &str = "compression by workers";
+    let (options, costs) = (lab.options, &lab.costs);
+    let sizes = (options.stream_kib << 10, options.chunk_kib << 10);
+    let text = Work::one(Work::compressed(costs, options, TEXT, sizes));
+    let whole = 2 * options.all_cores;
+    let mut counts: Vec<usize> = std::iter::successors(Some(2), |workers| Some(2 * workers))
+        .take_while(|workers| *workers < whole)
+        .chain([options.workers, whole])
+        .collect();
+    counts.sort_unstable();
+    counts.dedup();
+    for workers in counts {
+        let place = lab.compressing(workers);
+        let (qweb, ours) = (lab.run(&text, place, QWEB)?, lab.run(&text, place, ADAPTIVE)?);
+        let software = lab.software(&text, place);
+        let name = format!("text_kib=512 workers={workers}");
+        for (quantity, unit, by) in [("responses_per_s", "1/s", 1.0), ("speedup", "x", software)] {
+            rows.push(Row {
+                simulated: qweb.per_second / by,
+                adaptive: Some(ours.per_second / by),
+                ..row(EXPERIMENT, &name, quantity, unit)
+            });
+        }
+        rows.push(Row {
+            simulated: 100.0 * qweb.busy,
+            better: Better::Neither,
+            own: false,
+            ..row(EXPERIMENT, &name, "cpu_share", "%")
+        });
+    }
+    let (page, place) = (Work::page(costs, options), lab.compressing(options.workers));
+    let (qweb, ours) = (lab.run(&page, place, QWEB)?, lab.run(&page, place, ADAPTIVE)?);
+    let software = lab.software(&page, place);
+    let name = format!("page_kb=1100 workers={}", options.workers);
+    rows.push(Row {
+        published: Some(figure(PAPER, "pages speedup")),
+        simulated: qweb.per_second / software,
+        naive: Some(figure(PAPER, "software pages") / figure(PAPER, "pages")),
+        adaptive: Some(ours.per_second / software),
+        ..row(EXPERIMENT, &name, "speedup", "x")
+    });
+    rows.push(Row {
+        published: Some(figure(PAPER, "pages cpu")),
+        simulated: 100.0 * qweb.busy,
+        naive: Some(figure(PAPER, "text cpu by 32 KiB")),
+        better: Better::Neither,
+        own: false,
+        ..row(EXPERIMENT, &name, "cpu_share", "%")
     });
     Ok(())
 }
@@ -930,6 +1000,19 @@ fn moved_handshakes(base: &Options, changes: [&dyn Fn(&mut Options); 2]) -> Opti
         most = after.iter().zip(&before).map(|(new, old)| (new / old - 1.0).abs()).fold(most, f64::max);
     }
     Some(most)
+}
+
+/// The same for the engines that compress: how far the text file's rate moves with all the machine's workers.
+fn moved_compression(base: &Options, engines: [u32; 2]) -> Option<f64> {
+    let rate = |options: &Options| {
+        let lab = Lab::new(options).ok()?;
+        let sizes = (options.stream_kib << 10, options.chunk_kib << 10);
+        let text = Work::one(Work::compressed(&lab.costs, options, TEXT, sizes));
+        Some(lab.run(&text, lab.compressing(2 * options.all_cores), QWEB).ok()?.per_second)
+    };
+    let before = rate(base)?;
+    let after = |compress_engines| rate(&Options { compress_engines, ..base.clone() });
+    Some(engines.into_iter().filter_map(after).map(|rate| (rate / before - 1.0).abs()).fold(0.0, f64::max))
 }
 
 /// What the model rests on, and what that which nothing published determines does to the predictions.
@@ -977,6 +1060,11 @@ pub fn fit(options: &Options) -> Vec<Parameter> {
             o.peer_key_us = value
         }),
         varied("p384 peer_key", options.p384_check_times, (1.0, 16.0), |o, value| o.p384_check_times = value),
+        known("compression engines", f64::from(options.compress_engines)).varied(
+            12.0,
+            48.0,
+            moved_compression(options, [12, 48]),
+        ),
         varied("client", options.client_us, (10.0, 1000.0), |o, value| o.client_us = value),
     ]
 }

@@ -423,6 +423,8 @@ impl<'a> Run<'a> {
     /// A worker that waits looks.
     fn on_look(&mut self, worker: usize) {
         let Some(conn) = self.workers[worker].waits_for else { return self.turn(worker) };
+        // Of several answers the first may come alone: it is to be told of the others, too.
+        self.workers[worker].told = false;
         self.advance();
         if self.workers[worker].ring.is_empty() {
             self.workers[worker].state = State::Asleep;
